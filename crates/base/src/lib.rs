@@ -1,0 +1,19 @@
+//! Words that every room of Fairlead shares.
+//!
+//! Absent by design: sockets, clocks, threads, files, random sources. Time comes in as an
+//! [`Instant`], chance as a seed.
+#![forbid(unsafe_code)]
+
+mod address;
+mod instant;
+mod packet;
+mod reason;
+mod rng;
+mod seq;
+
+pub use address::{Address, Endpoint, FlowKey, HashKey};
+pub use instant::Instant;
+pub use packet::{Checksum, Gso, Packet, PACKET_BYTES_MAX};
+pub use reason::{DropReason, ReasonCounts};
+pub use rng::Rng;
+pub use seq::SeqNumber;
