@@ -1,0 +1,263 @@
+//! What the switch is told to do: services, routes, pools, limits. Immutable once built.
+//!
+//! These types are the meaning of a configuration, not its file format: the binary reads TOML and
+//! builds them; simulations and benches build them directly.
+
+use core::time::Duration;
+
+use fairlead_base::{Address, Endpoint};
+
+/// Everything the switch is told.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The services, in the order of the file.
+    pub services: Vec<Service>,
+    /// The pools, referred to by [`PoolId`].
+    pub pools: Vec<Pool>,
+    /// Source addresses for services with [`Source::Snat`], both families in one list.
+    pub snat: Vec<Address>,
+    /// Bounds on everything that strangers can make grow.
+    pub limits: Limits,
+    /// How often servers are probed for the TCP options they honour.
+    pub probe_interval: Duration,
+    /// MSS of the device towards IPv4 peers (MTU − 40); towards IPv6 peers it is 20 less.
+    pub device_mss: u16,
+}
+
+/// Index into [`Config::pools`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PoolId(pub u16);
+
+/// A virtual service: where clients connect.
+#[derive(Clone, Debug)]
+pub struct Service {
+    /// Its name in logs and metrics.
+    pub name: String,
+    /// The listening endpoints (VIPs).
+    pub listen: Vec<Endpoint>,
+    /// What is read before a server is chosen.
+    pub protocol: Protocol,
+    /// Whose address servers see.
+    pub source: Source,
+    /// First match wins; none matching is a refusal ([`Service::unmatched`]).
+    pub routes: Vec<Route>,
+    /// What a client without a route gets.
+    pub unmatched: Unmatched,
+    /// Timers of this service's connections.
+    pub timeouts: Timeouts,
+    /// The longest head, bytes (16 KiB for HTTP, 32 KiB for TLS by default).
+    pub head_bytes_max: u32,
+}
+
+/// What is read before a server is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// An HTTP/1 request head.
+    Http,
+    /// A TLS ClientHello.
+    Tls,
+    /// Nothing: the server is chosen as soon as the client's handshake is complete.
+    Tcp,
+}
+
+/// Whose address servers see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// The client's own address and port.
+    Transparent,
+    /// An address and port of [`Config::snat`].
+    Snat,
+}
+
+/// The answer to a request that no route matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unmatched {
+    /// 404 Not Found (RFC 9110, section 15.5.5).
+    NotFound,
+    /// 421 Misdirected Request (RFC 9110, section 15.5.20).
+    Misdirected,
+}
+
+/// One line of a service's routing.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// A name for logs and metrics (`#2` or what the configuration says).
+    pub name: String,
+    /// All must match; none means everything matches.
+    pub matchers: Vec<Matcher>,
+    /// Where matching connections go.
+    pub pool: PoolId,
+    /// How they are served.
+    pub treatment: Treatment,
+    /// How many further servers are tried when one refuses or is silent.
+    pub retries: u8,
+}
+
+/// How a connection is served once its server is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Treatment {
+    /// One decision for the whole connection.
+    Splice,
+    /// The head is sent with `Connection: close`, so that the next request is decided anew. HTTP
+    /// only.
+    OneShot,
+}
+
+/// One condition of a route. Several values in one condition are alternatives.
+#[derive(Clone, Debug)]
+pub enum Matcher {
+    /// The listening endpoint is one of these (a service may have several).
+    Listen(Vec<Endpoint>),
+    /// HTTP host: exact (`api.example.com`), or any name below a suffix (`*.example.com`).
+    Host(Vec<NamePattern>),
+    /// HTTP path, equal.
+    Path(Vec<String>),
+    /// HTTP path, at its start.
+    PathPrefix(Vec<String>),
+    /// HTTP path, at its end (the paper's URL suffix).
+    PathSuffix(Vec<String>),
+    /// HTTP path, by regular expression (linear time, size limited when it is compiled).
+    PathRegex(Vec<regex::Regex>),
+    /// HTTP method, equal (methods are case-sensitive).
+    Method(Vec<String>),
+    /// An HTTP header field: name (any case), and its value.
+    Header(String, ValuePattern),
+    /// A query parameter (compared after percent-decoding).
+    Query(String, ValuePattern),
+    /// A cookie.
+    Cookie(String, ValuePattern),
+    /// TLS server name.
+    Sni(Vec<NamePattern>),
+    /// TLS application protocol: any of these is among those the client offers.
+    Alpn(Vec<String>),
+}
+
+/// What a header, query parameter or cookie must look like.
+#[derive(Clone, Debug)]
+pub enum ValuePattern {
+    /// It is there.
+    Present,
+    /// Equal to one of these.
+    Exact(Vec<String>),
+    /// Matches this expression somewhere.
+    Regex(regex::Regex),
+}
+
+/// A host name: exact, or everything below a suffix. Kept in lower case without a trailing dot.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum NamePattern {
+    /// `api.example.com`
+    Exact(String),
+    /// `*.example.com`, stored as `.example.com`; does not match `example.com` itself.
+    Suffix(String),
+}
+
+/// Servers that can stand in for each other.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    /// Its name in logs and metrics.
+    pub name: String,
+    /// How one of them is chosen.
+    pub balance: Balance,
+    /// The servers.
+    pub servers: Vec<Server>,
+    /// A PROXY protocol header before the client's first byte.
+    pub proxy_protocol: Option<ProxyVersion>,
+    /// How long one server is given to answer a SYN before another is tried.
+    pub connect_timeout: Duration,
+}
+
+/// One server of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Where it listens.
+    pub endpoint: Endpoint,
+    /// Its share relative to the others; 0 takes it out of the choice.
+    pub weight: u16,
+}
+
+/// How a pool chooses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Balance {
+    /// In turn, by weight (smooth weighted round robin).
+    RoundRobin,
+    /// At random, by weight.
+    Weighted,
+    /// Fewest open connections for its weight.
+    LeastConnections,
+    /// The less loaded of two drawn at random.
+    RandomTwo,
+    /// Maglev consistent hashing (Eisenbud et al., NSDI 2016) over what [`HashOn`] names.
+    Maglev(HashOn),
+}
+
+/// What a hashing balance hashes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HashOn {
+    /// The client's address, without its port.
+    ClientAddress,
+    /// The value of an HTTP header; the client's address where it is missing.
+    Header(String),
+    /// The value of a cookie; the client's address where it is missing.
+    Cookie(String),
+}
+
+/// Version of the PROXY protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ProxyVersion {
+    /// Text.
+    V1,
+    /// Binary.
+    V2,
+}
+
+/// Timers of a service's connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// From the first data to a whole head.
+    pub head: Duration,
+    /// Without any packet on a spliced connection.
+    pub idle: Duration,
+    /// Without any packet after one side has closed.
+    pub half_closed: Duration,
+    /// A closed connection's record stays this long (2 MSL).
+    pub time_wait: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            head: Duration::from_secs(10),
+            idle: Duration::from_secs(3600),
+            half_closed: Duration::from_secs(60),
+            time_wait: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Bounds on everything that strangers can make grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections of which a record is kept, closing ones included.
+    pub connections: u32,
+    /// Connections being set up (from first data to splice) at once.
+    pub setups: u32,
+    /// Heads not yet whole, in all.
+    pub half_read: u32,
+    /// Heads not yet whole, of one client address.
+    pub half_read_per_client: u32,
+    /// Bytes held in heads, in all.
+    pub buffered_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 1_048_576,
+            setups: 65_536,
+            half_read: 16_384,
+            half_read_per_client: 256,
+            buffered_bytes: 256 << 20,
+        }
+    }
+}
