@@ -1,0 +1,284 @@
+//! Hosts and the links between them.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use crate::command::program;
+use crate::process::Running;
+use crate::rights::{Why, unshare};
+
+/// What went wrong while a world was made or used.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// This process may not, and why.
+    NotAllowed(Why),
+    /// A system call failed: what was tried, and what the kernel said.
+    System(&'static str, io::Error),
+    /// The `ip` tool refused: its commands, and its words.
+    Ip {
+        /// The lines it was given.
+        script: String,
+        /// What it wrote to standard error.
+        said: String,
+    },
+    /// A setting that this kernel does not have or that cannot be written: its name, and why.
+    Sysctl(String, io::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAllowed(why) => why.fmt(f),
+            Self::System(what, error) => write!(f, "{what}: {error}"),
+            Self::Ip { script, said } => {
+                write!(
+                    f,
+                    "ip: {} (it was told: {})",
+                    said.trim(),
+                    script.trim().replace('\n', "; ")
+                )
+            }
+            Self::Sysctl(name, error) => write!(f, "sysctl {name}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Self::System("inside a namespace", error)
+    }
+}
+
+/// Some hosts and the links between them. Dropping it, its [`Host`]s and the processes in them
+/// makes everything vanish.
+#[derive(Debug)]
+pub struct World {
+    ip: PathBuf,
+    links: usize,
+}
+
+impl World {
+    /// An empty world.
+    ///
+    /// # Errors
+    /// [`Error::NotAllowed`] where the `ip` tool is missing. Whether namespaces can be made shows
+    /// with the first [`Self::host`]; [`crate::allowed`] tells beforehand.
+    pub fn new() -> Result<Self, Error> {
+        let ip = program("ip").ok_or(Error::NotAllowed(Why::NoIpTool))?;
+        Ok(Self { ip, links: 0 })
+    }
+
+    /// A new host with a loopback device and no other. `name` is for people and must be at most
+    /// 8 characters (it becomes part of device names).
+    ///
+    /// # Errors
+    /// When the kernel refuses a namespace.
+    pub fn host(&mut self, name: &str) -> Result<Host, Error> {
+        let made = std::thread::scope(|scope| {
+            scope
+                .spawn(new_namespace)
+                .join()
+                .expect("making a namespace does not panic")
+        });
+        let namespace = made.map_err(|error| Error::System("making a network namespace", error))?;
+        let host = Host {
+            name: name.into(),
+            namespace: Arc::new(namespace),
+            ip: self.ip.clone(),
+        };
+        host.ip("link set lo up\n")?;
+        // Without this an IPv6 address is tentative, and useless, for its first second.
+        match host.sysctl("net.ipv6.conf.default.accept_dad", "0") {
+            Err(Error::Sysctl(_, error)) if error.kind() == io::ErrorKind::NotFound => {}
+            other => other?,
+        }
+        Ok(host)
+    }
+
+    /// Joins two hosts by a veth pair and gives its ends these addresses (`10.0.0.1/24`,
+    /// `fd00::1/64`).
+    ///
+    /// # Errors
+    /// When `ip` refuses, with its words.
+    pub fn link(
+        &mut self,
+        (a, a_addresses): (&Host, &[&str]),
+        (b, b_addresses): (&Host, &[&str]),
+    ) -> Result<Link, Error> {
+        let number = self.links;
+        self.links += 1;
+        let link = Link {
+            a: format!("{}{number}", b.name),
+            b: format!("{}{number}", a.name),
+        };
+        a.ip(&format!(
+            "link add {} type veth peer name {} netns {}\n",
+            link.a,
+            link.b,
+            b.namespace_path()
+        ))?;
+        // Both ends first: an address given to a device without a carrier is of no use until the
+        // kernel has noticed the carrier, up to a second later.
+        a.ip(&format!("link set {} up\n", link.a))?;
+        b.ip(&format!("link set {} up\n", link.b))?;
+        for (host, device, addresses) in [(a, &link.a, a_addresses), (b, &link.b, b_addresses)] {
+            let lines = addresses
+                .iter()
+                .map(|address| format!("addr add {address} dev {device}\n"));
+            host.ip(&lines.collect::<String>())?;
+        }
+        Ok(link)
+    }
+}
+
+/// The names of a link's devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The device in the first host.
+    pub a: String,
+    /// The device in the second host.
+    pub b: String,
+}
+
+/// A network namespace. Clones are the same host.
+#[derive(Clone, Debug)]
+pub struct Host {
+    name: String,
+    namespace: Arc<OwnedFd>,
+    ip: PathBuf,
+}
+
+impl Host {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A path by which tools (`ip … netns PATH`, `nsenter --net=PATH`) reach the namespace as long
+    /// as this process lives.
+    pub fn namespace_path(&self) -> String {
+        format!(
+            "/proc/{}/fd/{}",
+            std::process::id(),
+            self.namespace.as_raw_fd()
+        )
+    }
+
+    /// A command that will run in this host's network. Programs in `sbin` are found too.
+    pub fn command(&self, name: &str) -> Command {
+        let mut command = Command::new(program(name).unwrap_or_else(|| name.into()));
+        let namespace = Arc::clone(&self.namespace);
+        // SAFETY: setns is a system call on a descriptor that the closure keeps open.
+        unsafe { command.pre_exec(move || set_namespace(&namespace)) };
+        command
+    }
+
+    /// Starts a program here that ends with its owner. `command` comes from [`Self::command`].
+    ///
+    /// # Errors
+    /// When the program cannot be started.
+    pub fn start(&self, command: &mut Command) -> Result<Running, Error> {
+        Running::start(command).map_err(|error| Error::System("starting a program", error))
+    }
+
+    /// Runs `work` on a thread whose network is this host's. Sockets made there belong to this
+    /// host for good, also when they are used elsewhere later.
+    ///
+    /// # Errors
+    /// When the thread cannot enter the namespace.
+    ///
+    /// # Panics
+    /// When `work` does, with its panic.
+    pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                set_namespace(&self.namespace)
+                    .map_err(|error| Error::System("entering a namespace", error))?;
+                Ok(work())
+            });
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Gives the `ip` tool these lines (without the word `ip`).
+    ///
+    /// # Errors
+    /// [`Error::Ip`] with what it said.
+    pub fn ip(&self, script: &str) -> Result<(), Error> {
+        let starting = |error| Error::System("running ip", error);
+        let mut command = self.command(&self.ip.to_string_lossy());
+        command.args(["-batch", "-"]);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(starting)?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // A tool that ended early says why on standard error; the broken pipe adds nothing.
+            let _ = stdin.write_all(script.as_bytes());
+        }
+        let output = child.wait_with_output().map_err(starting)?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        Err(Error::Ip {
+            script: script.into(),
+            said,
+        })
+    }
+
+    /// Adds a route: `destination` (`10.2.0.0/24`, `::/0`) through the neighbour `via`.
+    ///
+    /// # Errors
+    /// [`Error::Ip`].
+    pub fn route(&self, destination: &str, via: &str) -> Result<(), Error> {
+        self.ip(&format!("route add {destination} via {via}\n"))
+    }
+
+    /// Sets a kernel setting below `net.` in this namespace only (`net.ipv4.ip_forward`).
+    ///
+    /// # Errors
+    /// [`Error::Sysctl`].
+    pub fn sysctl(&self, name: &str, value: &str) -> Result<(), Error> {
+        let failed = |error| Error::Sysctl(name.into(), error);
+        // Everything below `net` is per namespace (with few, read-only exceptions); the rest is the
+        // machine's and none of our business.
+        if !name.starts_with("net.") || name.contains("..") || name.contains('/') {
+            return Err(failed(io::ErrorKind::InvalidInput.into()));
+        }
+        let path = format!("/proc/sys/{}", name.replace('.', "/"));
+        self.enter(|| {
+            std::fs::File::options()
+                .write(true)
+                .open(path)?
+                .write_all(value.as_bytes())
+        })?
+        .map_err(failed)
+    }
+}
+
+/// Makes a network namespace with the calling thread in it, and returns a descriptor of it. For a
+/// thread that ends right after.
+fn new_namespace() -> io::Result<OwnedFd> {
+    unshare(libc::CLONE_NEWNET)?;
+    Ok(std::fs::File::open("/proc/thread-self/ns/net")?.into())
+}
+
+fn set_namespace(namespace: &OwnedFd) -> io::Result<()> {
+    // SAFETY: setns takes a descriptor, which is open, and a number.
+    match unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
