@@ -79,7 +79,10 @@ pub struct Endpoint {
 
 impl From<SocketAddr> for Endpoint {
     fn from(socket: SocketAddr) -> Self {
-        Self { addr: socket.ip().into(), port: socket.port() }
+        Self {
+            addr: socket.ip().into(),
+            port: socket.port(),
+        }
     }
 }
 
@@ -114,7 +117,12 @@ impl HashKey {
     /// From 64 seed bits, stretched.
     pub fn new(seed: u64) -> Self {
         let mut rng = crate::Rng::new(seed);
-        Self([rng.next_u64(), rng.next_u64(), rng.next_u64(), rng.next_u64() | 1])
+        Self([
+            rng.next_u64(),
+            rng.next_u64(),
+            rng.next_u64(),
+            rng.next_u64() | 1,
+        ])
     }
 }
 
@@ -141,7 +149,10 @@ impl FlowKey {
     /// The same flow seen from the other end.
     #[inline]
     pub fn reversed(self) -> Self {
-        Self { src: self.dst, dst: self.src }
+        Self {
+            src: self.dst,
+            dst: self.src,
+        }
     }
 
     /// A keyed hash by folded multiplication: three multiplications for either family.
@@ -149,9 +160,18 @@ impl FlowKey {
     pub fn hash64(&self, key: &HashKey) -> u64 {
         let [k0, k1, k2, k3] = key.0;
         let ports = (u64::from(self.src.port) << 16) | u64::from(self.dst.port);
-        let src = fold(word(&self.src.addr.0, 0) ^ k0, word(&self.src.addr.0, 8) ^ k1);
-        let dst = fold(word(&self.dst.addr.0, 0) ^ k2, word(&self.dst.addr.0, 8) ^ k3);
-        fold(src ^ k1 ^ ports.rotate_left(17), dst.rotate_left(32) ^ k0 ^ ports)
+        let src = fold(
+            word(&self.src.addr.0, 0) ^ k0,
+            word(&self.src.addr.0, 8) ^ k1,
+        );
+        let dst = fold(
+            word(&self.dst.addr.0, 0) ^ k2,
+            word(&self.dst.addr.0, 8) ^ k3,
+        );
+        fold(
+            src ^ k1 ^ ports.rotate_left(17),
+            dst.rotate_left(32) ^ k0 ^ ports,
+        )
     }
 }
 
@@ -181,15 +201,24 @@ mod tests {
         let mut high = [0u32; 64];
         for port in 0..6_400u16 {
             let flow = FlowKey {
-                src: Endpoint { addr: Address::v4([10, 0, 0, 1]), port },
-                dst: Endpoint { addr: Address::v4([10, 0, 0, 2]), port: 80 },
+                src: Endpoint {
+                    addr: Address::v4([10, 0, 0, 1]),
+                    port,
+                },
+                dst: Endpoint {
+                    addr: Address::v4([10, 0, 0, 2]),
+                    port: 80,
+                },
             };
             let hash = flow.hash64(&key);
             low[(hash & 63) as usize] += 1;
             high[(hash >> 58) as usize] += 1;
         }
         for count in low.iter().chain(&high) {
-            assert!((50..=160).contains(count), "bucket of {count}, expected about 100");
+            assert!(
+                (50..=160).contains(count),
+                "bucket of {count}, expected about 100"
+            );
         }
     }
 }

@@ -21,12 +21,16 @@ impl Instant {
 
     /// `micros` microseconds after the origin.
     pub const fn from_micros(micros: u64) -> Self {
-        Self { nanos: micros.saturating_mul(1_000) }
+        Self {
+            nanos: micros.saturating_mul(1_000),
+        }
     }
 
     /// `millis` milliseconds after the origin.
     pub const fn from_millis(millis: u64) -> Self {
-        Self { nanos: millis.saturating_mul(1_000_000) }
+        Self {
+            nanos: millis.saturating_mul(1_000_000),
+        }
     }
 
     /// Nanoseconds since the origin.
@@ -49,7 +53,9 @@ impl Add<Duration> for Instant {
     type Output = Self;
     fn add(self, after: Duration) -> Self {
         let nanos = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
-        Self { nanos: self.nanos.saturating_add(nanos) }
+        Self {
+            nanos: self.nanos.saturating_add(nanos),
+        }
     }
 }
 
@@ -57,6 +63,8 @@ impl Sub<Duration> for Instant {
     type Output = Self;
     fn sub(self, before: Duration) -> Self {
         let nanos = u64::try_from(before.as_nanos()).unwrap_or(u64::MAX);
-        Self { nanos: self.nanos.saturating_sub(nanos) }
+        Self {
+            nanos: self.nanos.saturating_sub(nanos),
+        }
     }
 }

@@ -13,7 +13,7 @@ mod seq;
 
 pub use address::{Address, Endpoint, FlowKey, HashKey};
 pub use instant::Instant;
-pub use packet::{Checksum, Gso, Packet, PACKET_BYTES_MAX};
+pub use packet::{Checksum, Gso, PACKET_BYTES_MAX, Packet};
 pub use reason::{DropReason, ReasonCounts};
 pub use rng::Rng;
 pub use seq::SeqNumber;

@@ -39,12 +39,18 @@ pub struct Packet {
 impl Packet {
     /// An empty packet with room for the longest one.
     pub fn with_capacity() -> Self {
-        Self { bytes: Vec::with_capacity(PACKET_BYTES_MAX), ..Self::default() }
+        Self {
+            bytes: Vec::with_capacity(PACKET_BYTES_MAX),
+            ..Self::default()
+        }
     }
 
     /// A plain packet with a complete, unverified checksum.
     pub fn from_bytes(bytes: &[u8]) -> Self {
-        Self { bytes: bytes.to_vec(), ..Self::default() }
+        Self {
+            bytes: bytes.to_vec(),
+            ..Self::default()
+        }
     }
 
     /// Empties the packet and forgets its offload state; the capacity stays.

@@ -154,7 +154,9 @@ impl ReasonCounts {
 
     /// Every reason with its count, zero or not.
     pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
-        DropReason::ALL.iter().map(|&reason| (reason, self.of(reason)))
+        DropReason::ALL
+            .iter()
+            .map(|&reason| (reason, self.of(reason)))
     }
 
     /// The sum over all reasons.

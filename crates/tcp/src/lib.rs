@@ -1,1 +1,20 @@
-//! Placeholder.
+//! TCP state that the organs share: the splice record and its table, SYN cookies, option
+//! agreement, reassembly of a connection's first bytes, retransmission timers.
+//!
+//! Absent by design: sockets, clocks, threads, files, random sources.
+#![forbid(unsafe_code)]
+
+pub mod backoff;
+pub mod cookie;
+pub mod endpoints;
+pub mod reassembly;
+pub mod record;
+pub mod table;
+pub mod window;
+
+pub use backoff::Backoff;
+pub use cookie::{CookieKey, Promise};
+pub use endpoints::Endpoints;
+pub use reassembly::Reassembly;
+pub use record::{Record, Side, State};
+pub use table::{Found, Line, Table};
