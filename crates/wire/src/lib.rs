@@ -1,1 +1,18 @@
-//! Placeholder.
+//! Bytes on the wire: packet views and builders, checksums, TCP options, and the first bytes of
+//! the protocols that a content-aware switch reads.
+//!
+//! Everything here is a function of bytes: no sockets, clocks, threads, chance, and no state but
+//! what a scanner remembers. Input comes from strangers; nothing panics on it, every walk is
+//! bounded, and what does not fit the RFCs is an [`fairlead_base::DropReason`].
+#![forbid(unsafe_code)]
+
+pub mod build;
+pub mod checksum;
+pub mod icmp;
+pub mod options;
+pub mod packet;
+
+pub use build::TcpRepr;
+pub use icmp::{IcmpKind, IcmpPacket, IcmpQuote};
+pub use options::{SynOptions, Timestamps};
+pub use packet::{Classified, TcpFlags, TcpPacket, classify};
