@@ -3,6 +3,7 @@
 //! Absent by design: sockets, clocks, threads, files, random sources.
 #![forbid(unsafe_code)]
 
+pub mod backends;
 pub mod config;
 pub mod event;
 pub mod snapshot;

@@ -1,0 +1,164 @@
+//! Whether a server answers, and when one that does not is tried again.
+
+use core::time::Duration;
+
+use fairlead_base::Instant;
+
+use crate::event::ServerState;
+
+/// A server that is down is tried again after this long …
+pub(super) const PAUSE_MIN: Duration = Duration::from_secs(2);
+
+/// … and twice as long after each trial that fails, up to this.
+pub(super) const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// The health of one server.
+#[derive(Clone, Debug)]
+pub(super) struct Health {
+    state: ServerState,
+    since: Instant,
+    /// While down: when a connection may be sent to it again.
+    retry_at: Instant,
+    /// While down: the time between two trials.
+    pause: Duration,
+    /// While down: a connection was let through and has not come back yet.
+    on_trial: bool,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self {
+            state: ServerState::Unknown,
+            since: Instant::ZERO,
+            retry_at: Instant::ZERO,
+            pause: PAUSE_MIN,
+            on_trial: false,
+        }
+    }
+}
+
+impl Health {
+    /// What is known.
+    pub(super) fn state(&self) -> ServerState {
+        self.state
+    }
+
+    /// Since when it is known.
+    pub(super) fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// Whether a connection may be sent there now.
+    pub(super) fn admits(&self, now: Instant) -> bool {
+        self.state != ServerState::Down || now >= self.retry_at
+    }
+
+    /// A connection is being sent there. If that is a trial, the next one waits its turn: a crowd
+    /// of clients must not learn one by one that the server is still down. A trial of which
+    /// nothing is ever heard (the client left) is simply followed by the next.
+    pub(super) fn picked(&mut self, now: Instant) {
+        if self.state == ServerState::Down && now >= self.retry_at {
+            self.on_trial = true;
+            self.retry_at = now + self.pause;
+        }
+    }
+
+    /// It did not answer, or refused. True when that is news.
+    pub(super) fn failed(&mut self, now: Instant) -> bool {
+        if self.state != ServerState::Down {
+            *self = Self {
+                state: ServerState::Down,
+                since: now,
+                retry_at: now + PAUSE_MIN,
+                ..Self::default()
+            };
+            return true;
+        }
+        // Connections that were under way when the server went down fail one after the other; only
+        // a failure that tells of a later moment makes the pause longer.
+        if self.on_trial || now >= self.retry_at {
+            self.on_trial = false;
+            self.pause = (self.pause * 2).min(PAUSE_MAX);
+            self.retry_at = now + self.pause;
+        }
+        false
+    }
+
+    /// It answered. True when that is news.
+    pub(super) fn answered(&mut self, now: Instant) -> bool {
+        if self.state == ServerState::Up {
+            return false;
+        }
+        *self = Self {
+            state: ServerState::Up,
+            since: now,
+            ..Self::default()
+        };
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::ZERO + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn each_failed_trial_doubles_the_pause_up_to_the_limit() {
+        let mut health = Health::default();
+        assert!(health.failed(at(100)));
+        let mut now = 100;
+        for pause in [2, 4, 8, 16, 30, 30, 30] {
+            assert!(
+                !health.admits(at(now + pause - 1)),
+                "too early after {pause}"
+            );
+            now += pause;
+            assert!(health.admits(at(now)), "not in time after {pause}");
+            health.picked(at(now));
+            assert!(
+                !health.admits(at(now)),
+                "a second connection while the first is on trial"
+            );
+            assert!(!health.failed(at(now)), "down already");
+        }
+        assert_eq!(health.since(), at(100));
+    }
+
+    #[test]
+    fn failures_of_connections_already_under_way_do_not_lengthen_the_pause() {
+        let mut health = Health::default();
+        health.failed(at(10));
+        for _ in 0..50 {
+            health.failed(at(11));
+        }
+        assert!(health.admits(at(12)));
+    }
+
+    #[test]
+    fn a_trial_that_never_ends_is_followed_by_another_after_the_pause() {
+        let mut health = Health::default();
+        health.failed(at(10));
+        health.picked(at(12));
+        assert!(!health.admits(at(13)));
+        assert!(health.admits(at(14)));
+    }
+
+    #[test]
+    fn an_answer_ends_the_outage_and_the_next_one_starts_with_a_short_pause() {
+        let mut health = Health::default();
+        health.failed(at(10));
+        health.picked(at(12));
+        health.failed(at(12));
+        assert!(health.answered(at(13)));
+        assert!(!health.answered(at(14)), "no news");
+        assert_eq!((health.state(), health.since()), (ServerState::Up, at(13)));
+        assert!(health.admits(at(13)));
+        health.failed(at(20));
+        assert!(!health.admits(at(21)));
+        assert!(health.admits(at(22)));
+    }
+}

@@ -1,0 +1,234 @@
+//! The state around the policies: ids, counters, health as it shows in the choice.
+
+use core::time::Duration;
+
+use fairlead_base::{Address, Endpoint, Instant};
+
+use super::*;
+use crate::config::{Limits, Pool as PoolConfig};
+
+/// Servers 10.0.p.1, 10.0.p.2, … with these weights, for each pool.
+pub(super) fn config(pools: &[(Balance, &[u16])]) -> Config {
+    let pools = (0..=u16::MAX)
+        .zip(pools)
+        .map(|(id, (balance, weights))| PoolConfig {
+            name: format!("pool{id}"),
+            balance: balance.clone(),
+            servers: (1..=u16::MAX)
+                .zip(weights.iter())
+                .map(|(host, &weight)| Server {
+                    endpoint: endpoint(id, host),
+                    weight,
+                })
+                .collect(),
+            proxy_protocol: None,
+            connect_timeout: Duration::from_secs(1),
+        });
+    Config {
+        services: Vec::new(),
+        pools: pools.collect(),
+        snat: Vec::new(),
+        limits: Limits::default(),
+        probe_interval: Duration::from_secs(10),
+        device_mss: 1460,
+    }
+}
+
+fn endpoint(pool: u16, host: u16) -> Endpoint {
+    let [high, low] = host.to_be_bytes();
+    Endpoint {
+        addr: Address::v4([10, pool as u8, high, low]),
+        port: 8080,
+    }
+}
+
+pub(super) fn at(seconds: u64) -> Instant {
+    Instant::ZERO + Duration::from_secs(seconds)
+}
+
+pub(super) const POOL: PoolId = PoolId(0);
+
+const OFFERS: Offers = Offers {
+    mss: 1460,
+    window_scale: Some(7),
+    sack: true,
+    timestamps: true,
+};
+
+#[test]
+fn ids_run_over_all_pools_in_order() {
+    let config = config(&[
+        (Balance::RoundRobin, &[1, 1]),
+        (Balance::Weighted, &[]),
+        (Balance::LeastConnections, &[3]),
+    ]);
+    let mut backends = Backends::new(&config, 1).unwrap();
+    assert_eq!(
+        backends.ids(PoolId(0)).collect::<Vec<_>>(),
+        [ServerId(0), ServerId(1)]
+    );
+    assert_eq!(backends.ids(PoolId(1)).count(), 0);
+    assert_eq!(backends.ids(PoolId(2)).collect::<Vec<_>>(), [ServerId(2)]);
+    assert_eq!(backends.ids(PoolId(3)).count(), 0);
+    assert_eq!(
+        backends.server(ServerId(2)),
+        (PoolId(2), config.pools[2].servers[0])
+    );
+    assert_eq!(backends.pick(PoolId(2), 0, &[], at(0)), Some(ServerId(2)));
+    assert_eq!(
+        backends.pick(PoolId(1), 0, &[], at(0)),
+        None,
+        "a pool without servers"
+    );
+    assert_eq!(
+        backends.pick(PoolId(3), 0, &[], at(0)),
+        None,
+        "no such pool"
+    );
+    let listed: Vec<_> = backends
+        .servers()
+        .map(|(id, pool, _)| (id.0, pool.0))
+        .collect();
+    assert_eq!(listed, [(0, 0), (1, 0), (2, 2)]);
+}
+
+#[test]
+fn as_many_servers_as_ids_are_held_and_one_more_is_refused() {
+    let weights = vec![1; SERVERS_MAX];
+    let full = config(&[(Balance::RoundRobin, &weights)]);
+    let mut backends = Backends::new(&full, 1).unwrap();
+    assert_eq!(backends.servers().count(), SERVERS_MAX);
+    assert!(backends.pick(POOL, 0, &[], at(0)).is_some());
+
+    let over = config(&[(Balance::RoundRobin, &weights), (Balance::Weighted, &[1])]);
+    let error = Backends::new(&over, 1).unwrap_err();
+    assert_eq!(
+        error,
+        BackendsError::TooManyServers {
+            count: SERVERS_MAX + 1
+        }
+    );
+    assert!(error.to_string().contains("65536 servers"));
+}
+
+#[test]
+fn connections_failures_and_answers_are_counted_in_the_snapshot() {
+    let config = config(&[(Balance::RoundRobin, &[1, 2])]);
+    let mut backends = Backends::new(&config, 1).unwrap();
+    let [one, two] = [ServerId(0), ServerId(1)];
+    backends.opened(one);
+    backends.opened(one);
+    backends.closed(one);
+    assert!(backends.failed(two, at(1)));
+    assert!(!backends.failed(two, at(1)), "no news");
+    assert!(backends.answered(one, OFFERS, at(2)));
+    assert!(!backends.answered(one, OFFERS, at(3)), "no news");
+    assert!(
+        backends.answered(
+            one,
+            Offers {
+                sack: false,
+                ..OFFERS
+            },
+            at(4)
+        ),
+        "other options"
+    );
+    assert_eq!(backends.active(one), 1);
+    assert_eq!(
+        backends.offers(one),
+        Some(Offers {
+            sack: false,
+            ..OFFERS
+        })
+    );
+    assert_eq!(
+        (backends.state(one), backends.state_since(one)),
+        (ServerState::Up, at(2))
+    );
+
+    let pools = backends.snapshot(&config);
+    assert_eq!(pools.len(), 1);
+    assert_eq!(pools[0].name, "pool0");
+    let [first, second] = &pools[0].servers[..] else {
+        panic!("two servers")
+    };
+    assert_eq!(first.endpoint, config.pools[0].servers[0].endpoint);
+    assert_eq!((first.active, first.total, first.failures), (1, 2, 0));
+    assert_eq!(first.state, ServerState::Up);
+    assert_eq!((second.active, second.total, second.failures), (0, 0, 2));
+    assert_eq!((second.weight, second.state), (2, ServerState::Down));
+}
+
+#[test]
+fn ids_of_no_server_change_nothing() {
+    let config = config(&[(Balance::RoundRobin, &[1])]);
+    let mut backends = Backends::new(&config, 1).unwrap();
+    let stranger = ServerId(7);
+    backends.opened(stranger);
+    backends.closed(stranger);
+    assert!(!backends.failed(stranger, at(0)));
+    assert!(!backends.answered(stranger, OFFERS, at(0)));
+    assert_eq!(backends.state(stranger), ServerState::Unknown);
+    assert_eq!(backends.active(stranger), 0);
+    assert_eq!(
+        backends.pick(POOL, 0, &[stranger], at(0)),
+        Some(ServerId(0))
+    );
+}
+
+#[test]
+fn a_server_that_is_down_gets_one_trial_connection_when_its_time_comes() {
+    let config = config(&[(Balance::RoundRobin, &[1, 1])]);
+    let mut backends = Backends::new(&config, 1).unwrap();
+    let [one, two] = [ServerId(0), ServerId(1)];
+    backends.failed(one, at(10));
+    for _ in 0..5 {
+        assert_eq!(backends.pick(POOL, 0, &[], at(11)), Some(two));
+    }
+    let picks: Vec<_> = (0..6)
+        .map(|_| backends.pick(POOL, 0, &[], at(12)).unwrap())
+        .collect();
+    assert_eq!(
+        picks.iter().filter(|&&id| id == one).count(),
+        1,
+        "{picks:?}"
+    );
+    assert_eq!(backends.state(one), ServerState::Down, "until it answers");
+    backends.answered(one, OFFERS, at(13));
+    let picks: Vec<_> = (0..6)
+        .map(|_| backends.pick(POOL, 0, &[], at(13)).unwrap())
+        .collect();
+    assert_eq!(
+        picks.iter().filter(|&&id| id == one).count(),
+        3,
+        "{picks:?}"
+    );
+}
+
+#[test]
+fn when_all_that_is_left_is_down_it_is_used_anyway() {
+    let config = config(&[(Balance::RoundRobin, &[1, 1, 0])]);
+    let mut backends = Backends::new(&config, 1).unwrap();
+    let [one, two] = [ServerId(0), ServerId(1)];
+    backends.failed(one, at(10));
+    assert_eq!(backends.pick(POOL, 0, &[two], at(10)), Some(one));
+    backends.failed(two, at(10));
+    let mut picks: Vec<_> = (0..4)
+        .map(|_| backends.pick(POOL, 0, &[], at(10)).unwrap())
+        .collect();
+    picks.sort_unstable();
+    assert_eq!(picks, [one, one, two, two]);
+    assert_eq!(backends.pick(POOL, 0, &[one, two], at(10)), None);
+}
+
+#[test]
+fn affinity_hashes_depend_on_seed_and_bytes_and_nothing_else() {
+    let config = config(&[(Balance::RoundRobin, &[1])]);
+    let one = Backends::new(&config, 1).unwrap();
+    let same = Backends::new(&config, 1).unwrap();
+    let other = Backends::new(&config, 2).unwrap();
+    assert_eq!(one.affinity_hash(b"alice"), same.affinity_hash(b"alice"));
+    assert_ne!(one.affinity_hash(b"alice"), other.affinity_hash(b"alice"));
+    assert_ne!(one.affinity_hash(b"alice"), one.affinity_hash(b"bob"));
+}
