@@ -8,11 +8,16 @@
 
 pub mod build;
 pub mod checksum;
+pub mod http;
 pub mod icmp;
 pub mod options;
 pub mod packet;
+pub mod proxy_protocol;
+mod scan;
+pub mod tls;
 
 pub use build::TcpRepr;
 pub use icmp::{IcmpKind, IcmpPacket, IcmpQuote};
 pub use options::{SynOptions, Timestamps};
 pub use packet::{Classified, TcpFlags, TcpPacket, classify};
+pub use scan::Scan;
