@@ -6,4 +6,6 @@
 pub mod backends;
 pub mod config;
 pub mod event;
+pub mod routes;
 pub mod snapshot;
+pub mod snat;

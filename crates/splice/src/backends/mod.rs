@@ -1,7 +1,7 @@
 //! Servers: what is known of each, and which one of a pool gets a connection.
 //!
 //! [`Backends`] keeps the state of every server of every pool: open connections, failures, whether
-//! it answers. How a pool chooses is a [`Policy`](policy::Policy), one file each:
+//! it answers. How a pool chooses is a [`Policy`], one file each:
 //!
 //! | file | choice |
 //! |---|---|
@@ -12,11 +12,12 @@
 //! | `maglev.rs` | consistent hashing of an affinity key |
 //!
 //! To add one: write its file with a `REGISTERED` line, add a variant to
-//! [`Balance`](crate::config::Balance) and name both in [`policy::REGISTRY`] and
+//! [`Balance`] and name both in [`policy::REGISTRY`] and
 //! [`policy::registered`]. The conformance tests then run over it.
 //!
 //! Consulted when a connection is set up, never per packet. Absent by design: clock, sockets.
 
+mod affinity;
 mod health;
 mod least_connections;
 mod maglev;
@@ -32,14 +33,16 @@ mod tests;
 
 use core::hash::Hasher;
 
-use fairlead_base::{Instant, Rng};
+use fairlead_base::{Address, Instant, Rng};
 use siphasher::sip::SipHasher13;
 use thiserror::Error;
 
+pub use self::affinity::{Affinity, affinity};
 use self::health::Health;
 use self::policy::{Draw, Members, Policy};
 use crate::config::{Balance, Config, HashOn, PoolId, Server};
 use crate::event::{Offers, ServerState};
+use crate::routes::Subject;
 use crate::snapshot::{PoolSnapshot, ServerSnapshot};
 
 /// Servers in all pools together, at most: a [`ServerId`] is 16 bits.
@@ -291,6 +294,14 @@ impl Backends {
     /// What `pool` hashes; `None` when it does not hash (or does not exist).
     pub fn hash_on(&self, pool: PoolId) -> Option<&HashOn> {
         self.pools.get(usize::from(pool.0))?.hash_on.as_ref()
+    }
+
+    /// The hash that [`Backends::pick`] wants for a connection of `client`: of what the pool hashes
+    /// on (see [`affinity`]), or 0 when it does not hash.
+    pub fn hash_for(&self, pool: PoolId, subject: &Subject<'_>, client: Address) -> u64 {
+        self.hash_on(pool).map_or(0, |hash_on| {
+            self.affinity_hash(affinity(hash_on, subject, client).as_bytes())
+        })
     }
 
     /// The counters of all pools. `config` is the one that this was made of; it has the names.
