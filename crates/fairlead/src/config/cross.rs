@@ -1,0 +1,391 @@
+//! What only the whole file can tell: names, references, address families, overlaps.
+
+use std::collections::BTreeMap;
+
+use fairlead_base::{Address, Endpoint};
+use fairlead_splice::config::{Balance, HashOn, Matcher, PoolId, Protocol, Source, Unmatched};
+
+use super::Fastpath;
+use super::diagnostic::{At, Diagnostic, Problems, Span};
+use super::instance::InstanceDraft;
+use super::pool::PoolDraft;
+use super::prefix::Prefix;
+use super::reach::reach;
+use super::section::{nearest, quoted};
+use super::service::{RouteDraft, ServiceDraft, protocol_name};
+
+/// Everything read from the file.
+#[derive(Debug)]
+pub(super) struct Draft {
+    pub(super) instance: InstanceDraft,
+    pub(super) fastpath: Fastpath,
+    pub(super) snat: Vec<At<Prefix>>,
+    pub(super) services: Vec<ServiceDraft>,
+    pub(super) pools: Vec<PoolDraft>,
+}
+
+/// The first use of every name, and a complaint about the second.
+fn distinct<'d>(what: &str, names: impl Iterator<Item = &'d At<String>>, problems: &mut Problems) {
+    let mut seen: BTreeMap<&str, &Span> = BTreeMap::new();
+    for name in names {
+        if let Some(first) = seen.get(name.value.as_str()) {
+            problems.push(
+                Diagnostic::error(
+                    &name.span,
+                    format!("two {what}s are called {:?}", name.value),
+                )
+                .related(first, "the first one")
+                .help("give each its own name"),
+            );
+        } else {
+            seen.insert(&name.value, &name.span);
+        }
+    }
+}
+
+/// The pools by name; the first of two that share one.
+pub(super) fn pool_ids(pools: &[PoolDraft]) -> BTreeMap<&str, PoolId> {
+    let mut ids = BTreeMap::new();
+    for (index, pool) in pools.iter().enumerate() {
+        if let Some(name) = &pool.name {
+            ids.entry(name.value.as_str())
+                .or_insert(PoolId(index as u16));
+        }
+    }
+    ids
+}
+
+pub(super) fn check(draft: &Draft, problems: &mut Problems) {
+    distinct(
+        "service",
+        draft.services.iter().filter_map(|one| one.name.as_ref()),
+        problems,
+    );
+    distinct(
+        "pool",
+        draft.pools.iter().filter_map(|one| one.name.as_ref()),
+        problems,
+    );
+    for service in &draft.services {
+        distinct(
+            "route",
+            service.routes.iter().filter_map(|one| one.name.as_ref()),
+            problems,
+        );
+    }
+    let listens = listens(draft, problems);
+    let ids = pool_ids(&draft.pools);
+    let mut used = vec![false; draft.pools.len()];
+    let mut said = Said::default();
+    for service in &draft.services {
+        for route in &service.routes {
+            let Some(name) = &route.pool else { continue };
+            let Some(id) = ids.get(name.value.as_str()) else {
+                no_pool(name, &ids, problems);
+                continue;
+            };
+            used[usize::from(id.0)] = true;
+            let pool = &draft.pools[usize::from(id.0)];
+            families(service, route, name, pool, problems);
+            hashing(service, name, pool, problems);
+        }
+        sources(service, draft, &mut said, problems);
+        route_listens(service, problems);
+        reach(service, unmatched_answer(service), problems);
+    }
+    servers(draft, &listens, problems);
+    let broken = problems.any_error();
+    for (pool, used) in draft.pools.iter().zip(used) {
+        // A route that could not be read may be the one that leads here.
+        if let (Some(name), false, false) = (&pool.name, used, broken) {
+            problems.push(
+                Diagnostic::warning(
+                    &name.span,
+                    format!("no route leads to pool {:?}", name.value),
+                )
+                .help("name it in a [[service.route]], or leave it out"),
+            );
+        }
+    }
+    if let Some(admin) = &draft.instance.admin
+        && let Some(listen) = listens.get(&Address::from(admin.value.ip()))
+    {
+        problems.push(
+            Diagnostic::error(
+                &admin.span,
+                format!(
+                    "a service listens at {}; its packets go to the switch",
+                    admin.value.ip()
+                ),
+            )
+            .related(listen, "the service")
+            .help("write an address of this machine, such as \"127.0.0.1:9090\""),
+        );
+    }
+}
+
+/// Every listening address with its first place; complains of endpoints that are taken and of
+/// addresses that cannot work.
+fn listens<'d>(draft: &'d Draft, problems: &mut Problems) -> BTreeMap<Address, &'d Span> {
+    let mut endpoints: BTreeMap<Endpoint, &Span> = BTreeMap::new();
+    let mut addresses: BTreeMap<Address, &Span> = BTreeMap::new();
+    for listen in draft.services.iter().flat_map(|service| &service.listen) {
+        let endpoint = listen.value;
+        if let Some(first) = endpoints.get(&endpoint) {
+            problems.push(
+                Diagnostic::error(&listen.span, format!("{endpoint} is listened at twice"))
+                    .related(first, "the first time")
+                    .help("give each service its own address or port, or merge the two services"),
+            );
+            continue;
+        }
+        endpoints.insert(endpoint, &listen.span);
+        if addresses.contains_key(&endpoint.addr) {
+            continue;
+        }
+        addresses.insert(endpoint.addr, &listen.span);
+        if endpoint.addr.to_ip().is_loopback() {
+            problems.push(
+                Diagnostic::warning(
+                    &listen.span,
+                    format!(
+                        "packets to {} stay inside the machine's own stack",
+                        endpoint.addr
+                    ),
+                )
+                .help("write an address that is routed to the switch, such as \"10.1.0.3:80\""),
+            );
+        }
+        if let Some(prefix) = draft
+            .snat
+            .iter()
+            .find(|one| one.value.contains(endpoint.addr))
+        {
+            problems.push(
+                Diagnostic::error(
+                    &listen.span,
+                    format!("{} is one of the source addresses", endpoint.addr),
+                )
+                .related(&prefix.span, "the source addresses")
+                .help("listen at an address outside of `snat`"),
+            );
+        }
+    }
+    addresses
+}
+
+fn no_pool(name: &At<String>, ids: &BTreeMap<&str, PoolId>, problems: &mut Problems) {
+    let help = match nearest(&name.value, ids.keys().copied()) {
+        Some(near) => format!("did you mean \"{near}\"?"),
+        None if ids.is_empty() => {
+            format!(
+                "add [[pool]] with name = {} and its servers",
+                quoted(&name.value)
+            )
+        }
+        None => {
+            let known: Vec<_> = ids.keys().take(12).copied().collect();
+            format!("the pools are {}", known.join(", "))
+        }
+    };
+    problems.push(
+        Diagnostic::error(
+            &name.span,
+            format!("there is no pool {}", quoted(&name.value)),
+        )
+        .help(help),
+    );
+}
+
+/// A splice translates numbers, not address families: clients and servers must have the same.
+fn families(
+    service: &ServiceDraft,
+    route: &RouteDraft,
+    name: &At<String>,
+    pool: &PoolDraft,
+    problems: &mut Problems,
+) {
+    let only = route
+        .matchers
+        .iter()
+        .find_map(|draft| match &draft.matcher {
+            Matcher::Listen(endpoints) => Some(endpoints),
+            _ => None,
+        });
+    let reaches = |at: &&At<Endpoint>| only.is_none_or(|only| only.contains(&at.value));
+    let mut clash = None;
+    for listen in service.listen.iter().filter(reaches) {
+        clash = clash.or_else(|| {
+            pool.servers
+                .iter()
+                .find(|server| server.value.endpoint.addr.is_v4() != listen.value.addr.is_v4())
+                .map(|server| (listen, server))
+        });
+    }
+    let Some((listen, server)) = clash else {
+        return;
+    };
+    let family = |address: Address| if address.is_v4() { "IPv4" } else { "IPv6" };
+    let mixed = service.listen.iter().any(|one| one.value.addr.is_v4())
+        && service.listen.iter().any(|one| !one.value.addr.is_v4());
+    problems.push(
+        Diagnostic::error(
+            &name.span,
+            format!(
+                "{} clients of {} would be led to the {} server {}",
+                family(listen.value.addr),
+                listen.value,
+                family(server.value.endpoint.addr),
+                server.value.endpoint
+            ),
+        )
+        .related(&server.span, "the server")
+        .help(if mixed {
+            "write one route for each family, told apart by `listen`, each with a pool of its own"
+        } else {
+            "a splice keeps the address family: lead to servers of the family listened at"
+        }),
+    );
+}
+
+fn hashing(service: &ServiceDraft, name: &At<String>, pool: &PoolDraft, problems: &mut Problems) {
+    let Some(protocol) = service
+        .protocol
+        .filter(|&protocol| protocol != Protocol::Http)
+    else {
+        return;
+    };
+    let what = match &pool.balance {
+        Balance::Maglev(HashOn::Header(_)) => "header",
+        Balance::Maglev(HashOn::Cookie(_)) => "cookie",
+        _ => return,
+    };
+    problems.push(
+        Diagnostic::error(
+            &name.span,
+            format!(
+                "pool {:?} hashes a {what}, which a {} service never sees",
+                name.value,
+                protocol_name(protocol)
+            ),
+        )
+        .related(&pool.hash_span, "the hash")
+        .help("lead to a pool with hash = \"client-address\""),
+    );
+}
+
+/// Families of which the lack of source addresses was already reported.
+#[derive(Default)]
+struct Said {
+    v4: bool,
+    v6: bool,
+}
+
+/// A service with `source = "snat"` needs source addresses of its family.
+fn sources(service: &ServiceDraft, draft: &Draft, said: &mut Said, problems: &mut Problems) {
+    if service.source != Source::Snat {
+        return;
+    }
+    for (v4, family, example) in [
+        (true, "IPv4", "100.64.0.0/24"),
+        (false, "IPv6", "2001:db8:64::/120"),
+    ] {
+        let said = if v4 { &mut said.v4 } else { &mut said.v6 };
+        let wanted = service
+            .listen
+            .iter()
+            .any(|listen| listen.value.addr.is_v4() == v4);
+        let there = draft
+            .fastpath
+            .snat
+            .iter()
+            .any(|prefix| prefix.is_v4() == v4);
+        if !wanted || there || *said {
+            continue;
+        }
+        *said = true;
+        problems.push(
+            Diagnostic::error(
+                &service.source_span,
+                format!("source \"snat\" needs {family} source addresses, and there are none"),
+            )
+            .help(format!(
+                "write snat = \"{example}\" (with your own addresses) in [fastpath], \
+                 or source = \"transparent\" here"
+            )),
+        );
+    }
+}
+
+/// A route's `listen` must be one of the service's.
+fn route_listens(service: &ServiceDraft, problems: &mut Problems) {
+    if !service.listen_whole {
+        return;
+    }
+    for matcher in service.routes.iter().flat_map(|route| &route.matchers) {
+        let Matcher::Listen(endpoints) = &matcher.matcher else {
+            continue;
+        };
+        for (endpoint, span) in endpoints.iter().zip(&matcher.listen) {
+            if service
+                .listen
+                .iter()
+                .any(|listen| listen.value == *endpoint)
+            {
+                continue;
+            }
+            let known: Vec<_> = service
+                .listen
+                .iter()
+                .take(4)
+                .map(|listen| listen.value.to_string())
+                .collect();
+            problems.push(
+                Diagnostic::error(span, format!("this service does not listen at {endpoint}"))
+                    .help(format!("it listens at {}", known.join(", "))),
+            );
+        }
+    }
+}
+
+fn servers(draft: &Draft, listens: &BTreeMap<Address, &Span>, problems: &mut Problems) {
+    for server in draft.pools.iter().flat_map(|pool| &pool.servers) {
+        let address = server.value.endpoint.addr;
+        if let Some(listen) = listens.get(&address) {
+            problems.push(
+                Diagnostic::error(
+                    &server.span,
+                    format!("{address} is an address that a service listens at"),
+                )
+                .related(listen, "the service")
+                .help("packets to it come back to the switch; write the server's own address"),
+            );
+        } else if let Some(prefix) = draft.snat.iter().find(|one| one.value.contains(address)) {
+            problems.push(
+                Diagnostic::error(
+                    &server.span,
+                    format!("{address} is one of the source addresses"),
+                )
+                .related(&prefix.span, "the source addresses")
+                .help("packets to it come back to the switch; choose another `snat`"),
+            );
+        } else if address.to_ip().is_loopback() {
+            problems.push(
+                Diagnostic::warning(
+                    &server.span,
+                    format!("a server at {address} answers only its own machine's stack"),
+                )
+                .help("write an address of the server that is reached from outside"),
+            );
+        }
+    }
+}
+
+fn unmatched_answer(service: &ServiceDraft) -> &'static str {
+    match (service.protocol, service.unmatched) {
+        (Some(Protocol::Tls), _) => "clients that match none get a TLS alert and no server",
+        (Some(Protocol::Tcp), _) => "clients that match none are reset",
+        (_, Unmatched::NotFound) => "requests that match none get 404 Not Found",
+        (_, Unmatched::Misdirected) => "requests that match none get 421 Misdirected Request",
+    }
+}

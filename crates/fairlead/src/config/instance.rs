@@ -1,0 +1,260 @@
+//! `[instance]`, `[fastpath]` and `[limits]`.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use fairlead_splice::config::Limits;
+
+use super::diagnostic::{At, Diagnostic, Problems};
+use super::names;
+use super::prefix::{Prefix, SNAT_ADDRESSES_MAX, prefix};
+use super::quantity::{duration, show_size, size, socket};
+use super::section::{Section, boolean, integer, string, strings, word};
+use super::{Fastpath, Mode};
+
+/// `[instance]` as far as it could be read.
+#[derive(Debug)]
+pub(super) struct InstanceDraft {
+    pub(super) name: String,
+    pub(super) admin: Option<At<SocketAddr>>,
+    pub(super) log_connections: bool,
+    pub(super) drain_timeout: Duration,
+    pub(super) probe_interval: Duration,
+}
+
+/// How long live connections are given after the switch was told to stop.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often servers are asked for the TCP options they honour.
+const PROBE_INTERVAL: Duration = Duration::from_secs(10);
+
+pub(super) fn instance(section: Option<Section<'_>>, problems: &mut Problems) -> InstanceDraft {
+    let mut draft = InstanceDraft {
+        name: "fairlead".to_owned(),
+        admin: None,
+        log_connections: false,
+        drain_timeout: DRAIN_TIMEOUT,
+        probe_interval: PROBE_INTERVAL,
+    };
+    let Some(section) = section else { return draft };
+    if let Some(name) = section
+        .node("name")
+        .and_then(|node| string(node, "name", "\"edge\"", problems))
+        .and_then(|text| names::name(&text, problems))
+    {
+        draft.name = name.value;
+    }
+    draft.admin = section
+        .node("admin")
+        .and_then(|node| socket(node, "admin", problems));
+    if let Some(admin) = &draft.admin
+        && !admin.value.ip().is_loopback()
+    {
+        problems.push(
+            Diagnostic::warning(
+                &admin.span,
+                format!(
+                    "whoever reaches {} can read status and metrics",
+                    admin.value
+                ),
+            )
+            .help("the pages have no access control; 127.0.0.1 keeps them to this machine"),
+        );
+    }
+    if let Some(asked) = section
+        .node("log_connections")
+        .and_then(|node| boolean(node, "log_connections", problems))
+    {
+        draft.log_connections = asked;
+    }
+    let mut span = |key: &str, low: u64, high: u64, target: &mut Duration| {
+        let bounds = (Duration::from_millis(low), Duration::from_millis(high));
+        if let Some(value) = section
+            .node(key)
+            .and_then(|node| duration(node, key, bounds, problems))
+        {
+            *target = value;
+        }
+    };
+    span("drain_timeout", 0, 86_400_000, &mut draft.drain_timeout);
+    span(
+        "probe_interval",
+        1_000,
+        3_600_000,
+        &mut draft.probe_interval,
+    );
+    draft
+}
+
+/// Smallest MTU that both families work with here: RFC 791 asks every host for 576.
+const MTU_MIN: u64 = 576;
+const MTU_MAX: u64 = 65_535;
+
+/// Reads `[fastpath]`; the prefixes come with their places.
+pub(super) fn fastpath(
+    section: Option<Section<'_>>,
+    problems: &mut Problems,
+) -> (Fastpath, Vec<At<Prefix>>) {
+    let mut fastpath = Fastpath {
+        mode: Mode::Engine,
+        device: "fairlead0".to_owned(),
+        snat: Vec::new(),
+        mtu: 1_500,
+    };
+    let Some(section) = section else {
+        return (fastpath, Vec::new());
+    };
+    mode(section, problems);
+    if let Some(device) = section
+        .node("device")
+        .and_then(|node| string(node, "device", "\"fairlead0\"", problems))
+        .and_then(|text| names::device(&text, problems))
+    {
+        fastpath.device = device;
+    }
+    if let Some(mtu) = section
+        .node("mtu")
+        .and_then(|node| integer(node, "mtu", MTU_MIN..=MTU_MAX, problems))
+    {
+        fastpath.mtu = mtu as u16;
+    }
+    let texts = section
+        .node("snat")
+        .map(|node| strings(node, "snat", "\"100.64.0.0/24\"", problems))
+        .unwrap_or_default();
+    let mut prefixes: Vec<At<Prefix>> = Vec::new();
+    for text in texts {
+        let Some(read) = prefix(&text, "snat", problems) else {
+            continue;
+        };
+        if let Some(earlier) = prefixes
+            .iter()
+            .find(|earlier| earlier.value.overlaps(&read))
+        {
+            problems.push(
+                Diagnostic::error(&text.span, format!("{read} overlaps {}", earlier.value))
+                    .related(&earlier.span, "the other prefix")
+                    .help("write each source address once"),
+            );
+            continue;
+        }
+        prefixes.push(At::new(read, text.span));
+    }
+    let addresses = prefixes
+        .iter()
+        .fold(0u64, |sum, prefix| sum.saturating_add(prefix.value.size()));
+    if addresses > SNAT_ADDRESSES_MAX {
+        let message =
+            format!("{addresses} source addresses, more than the {SNAT_ADDRESSES_MAX} allowed");
+        problems.push(
+            Diagnostic::error(&section.key_span("snat"), message).help("write fewer prefixes"),
+        );
+    }
+    fastpath.snat = prefixes.iter().map(|prefix| prefix.value).collect();
+    (fastpath, prefixes)
+}
+
+/// `engine` is the one mode of this version; the others are known, so that the answer is clear.
+fn mode(section: Section<'_>, problems: &mut Problems) {
+    let words = [
+        ("engine", true),
+        ("auto", false),
+        ("xdp", false),
+        ("xdp-generic", false),
+        ("tc", false),
+    ];
+    let Some(node) = section.node("mode") else {
+        return;
+    };
+    // The words of later versions are no slips of the pen; offer only what works.
+    let later = node
+        .get_ref()
+        .as_str()
+        .filter(|text| words.iter().any(|(word, here)| word == text && !here));
+    if let Some(later) = later {
+        problems.push(
+            Diagnostic::error(
+                &node.span(),
+                format!("mode \"{later}\" is not in this version"),
+            )
+            .help("write mode = \"engine\""),
+        );
+    } else {
+        word(node, "mode", &words[..1], problems);
+    }
+}
+
+/// Reads `[limits]`.
+pub(super) fn limits(section: Option<Section<'_>>, problems: &mut Problems) -> Limits {
+    let mut limits = Limits::default();
+    let Some(section) = section else {
+        return limits;
+    };
+    let mut count = |key: &str, high: u64| {
+        let node = section.node(key)?;
+        integer(node, key, 1..=high, problems).map(|value| value as u32)
+    };
+    let connections = count("connections", 16_777_216);
+    let setups = count("setups", 1_048_576);
+    let half_read = count("half_read_heads", 1_048_576);
+    let per_client = count("half_read_heads_per_client", 1_048_576);
+    limits.connections = connections.unwrap_or(limits.connections);
+    // What is not written follows what is: a smaller whole makes the parts smaller.
+    limits.setups = setups.unwrap_or(limits.setups.min(limits.connections));
+    limits.half_read = half_read.unwrap_or(limits.half_read.min(limits.setups));
+    limits.half_read_per_client =
+        per_client.unwrap_or(limits.half_read_per_client.min(limits.half_read));
+    let ordered = [
+        ("setups", limits.setups, "connections", limits.connections),
+        ("half_read_heads", limits.half_read, "setups", limits.setups),
+        (
+            "half_read_heads_per_client",
+            limits.half_read_per_client,
+            "half_read_heads",
+            limits.half_read,
+        ),
+    ];
+    for (part, part_value, whole, whole_value) in ordered {
+        if part_value > whole_value {
+            problems.push(
+                Diagnostic::error(
+                    &section.key_span(part),
+                    format!("`{part}` = {part_value} is more than `{whole}` = {whole_value}"),
+                )
+                .help(format!(
+                    "write {part} = {whole_value} or less, or raise `{whole}`"
+                )),
+            );
+        }
+    }
+    if let Some(bytes) = section
+        .node("buffered_bytes")
+        .and_then(|node| size(node, "buffered_bytes", (64 << 10, 64 << 30), problems))
+    {
+        limits.buffered_bytes = bytes.value;
+    }
+    limits
+}
+
+/// Says so when the limit of all heads is too small for one.
+pub(super) fn room_for_a_head(
+    section: Option<Section<'_>>,
+    limits: &Limits,
+    longest_head: u32,
+    problems: &mut Problems,
+) {
+    if u64::from(longest_head) > limits.buffered_bytes
+        && let Some(section) = section
+    {
+        problems.push(
+            Diagnostic::error(
+                &section.key_span("buffered_bytes"),
+                format!(
+                    "`buffered_bytes` = {} has no room for one head of {}",
+                    show_size(limits.buffered_bytes),
+                    show_size(u64::from(longest_head))
+                ),
+            )
+            .help("raise `buffered_bytes`, or lower the service's `head_limit`"),
+        );
+    }
+}

@@ -1,0 +1,418 @@
+//! The conditions of a route.
+
+use fairlead_splice::config::{Matcher, ValuePattern};
+use toml::de::DeValue;
+
+use super::diagnostic::{At, Diagnostic, Problems, REGEXES_MAX, Span};
+use super::names;
+use super::quantity::endpoints;
+use super::schema::PATTERN;
+use super::section::{
+    LIST_MAX, Node, Section, boolean, nearest, quoted, string, strings, type_name,
+};
+
+/// What a matcher reads, and so which services can have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reads {
+    /// The listening endpoint: any service.
+    Listen,
+    /// A request head: HTTP services.
+    Http,
+    /// A ClientHello: TLS services.
+    Tls,
+}
+
+/// A condition and the place of its key.
+#[derive(Debug)]
+pub(super) struct MatcherDraft {
+    pub(super) key: &'static str,
+    pub(super) span: Span,
+    pub(super) reads: Reads,
+    pub(super) matcher: Matcher,
+    /// For `listen`: the place of each endpoint.
+    pub(super) listen: Vec<Span>,
+}
+
+/// The largest compiled regular expression, bytes, its lazy automaton apart.
+const REGEX_BYTES_MAX: usize = 1 << 20;
+const METHODS: [&str; 9] = [
+    "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH",
+];
+
+/// Reads every condition of a route.
+pub(super) fn matchers(section: Section<'_>, problems: &mut Problems) -> Vec<MatcherDraft> {
+    let mut out = Vec::new();
+    if let Some(node) = section.node("listen") {
+        let (listen, values): (Vec<Span>, Vec<_>) = endpoints(node, "listen", problems)
+            .into_iter()
+            .map(|at| (at.span, at.value))
+            .unzip();
+        if !values.is_empty() {
+            out.push(MatcherDraft {
+                key: "listen",
+                span: section.key_span("listen"),
+                reads: Reads::Listen,
+                matcher: Matcher::Listen(values),
+                listen,
+            });
+        }
+    }
+    for key in [
+        "host",
+        "path",
+        "path_prefix",
+        "path_suffix",
+        "path_regex",
+        "method",
+        "header",
+        "query",
+        "cookie",
+        "sni",
+        "alpn",
+    ] {
+        let Some(node) = section.node(key) else {
+            continue;
+        };
+        let reads = if matches!(key, "sni" | "alpn") {
+            Reads::Tls
+        } else {
+            Reads::Http
+        };
+        for matcher in condition(key, node, problems) {
+            let span = section.key_span(key);
+            out.push(MatcherDraft {
+                key,
+                span,
+                reads,
+                matcher,
+                listen: Vec::new(),
+            });
+        }
+    }
+    out
+}
+
+fn condition(key: &'static str, node: Node<'_>, problems: &mut Problems) -> Vec<Matcher> {
+    type Reader<T> = fn(&At<&str>, &str, &mut Problems) -> Option<T>;
+    fn all<T>(
+        node: Node<'_>,
+        key: &str,
+        example: &str,
+        read: Reader<T>,
+        make: fn(Vec<T>) -> Matcher,
+        problems: &mut Problems,
+    ) -> Vec<Matcher> {
+        let texts = strings(node, key, example, problems);
+        let values: Vec<T> = texts
+            .iter()
+            .filter_map(|text| read(text, key, problems))
+            .collect();
+        // A list that lost a member to an error is not the list that was meant.
+        if values.is_empty() || values.len() < texts.len() {
+            Vec::new()
+        } else {
+            vec![make(values)]
+        }
+    }
+    let named: fn(String, ValuePattern) -> Matcher = match key {
+        "host" => {
+            let read: Reader<_> = |text, key, problems| names::host(text, key, true, problems);
+            return all(
+                node,
+                key,
+                "\"api.example.com\"",
+                read,
+                Matcher::Host,
+                problems,
+            );
+        }
+        "sni" => {
+            let read: Reader<_> = |text, key, problems| names::host(text, key, false, problems);
+            return all(
+                node,
+                key,
+                "\"api.example.com\"",
+                read,
+                Matcher::Sni,
+                problems,
+            );
+        }
+        "path" => return all(node, key, "\"/login\"", whole_path, Matcher::Path, problems),
+        "path_prefix" => {
+            return all(
+                node,
+                key,
+                "\"/api/\"",
+                whole_path,
+                Matcher::PathPrefix,
+                problems,
+            );
+        }
+        "path_suffix" => {
+            return all(
+                node,
+                key,
+                "\".jpg\"",
+                path_part,
+                Matcher::PathSuffix,
+                problems,
+            );
+        }
+        "path_regex" => {
+            return all(
+                node,
+                key,
+                "\"^/user/[0-9]+$\"",
+                regex,
+                Matcher::PathRegex,
+                problems,
+            );
+        }
+        "method" => return all(node, key, "\"GET\"", method, Matcher::Method, problems),
+        "alpn" => return all(node, key, "\"h2\"", alpn, Matcher::Alpn, problems),
+        "header" => Matcher::Header,
+        "query" => Matcher::Query,
+        _ => Matcher::Cookie,
+    };
+    by_name(key, node, named, problems)
+}
+
+/// `header = { name = pattern, … }`: one matcher a name.
+fn by_name(
+    key: &str,
+    node: Node<'_>,
+    make: fn(String, ValuePattern) -> Matcher,
+    problems: &mut Problems,
+) -> Vec<Matcher> {
+    let example = format!("write {key} = {{ name = \"value\" }}");
+    let DeValue::Table(table) = node.get_ref() else {
+        let message = format!(
+            "`{key}` must be a table of names and values, not {}",
+            type_name(node.get_ref())
+        );
+        problems.push(Diagnostic::error(&node.span(), message).help(example));
+        return Vec::new();
+    };
+    if table.is_empty() {
+        let message = format!("`{key}` names nothing");
+        problems.push(
+            Diagnostic::error(&node.span(), message)
+                .help(format!("{example}, or leave `{key}` out")),
+        );
+    }
+    if table.len() > LIST_MAX {
+        let message = format!("{} names in `{key}`, more than {LIST_MAX}", table.len());
+        problems.push(Diagnostic::error(&node.span(), message));
+    }
+    let mut out = Vec::new();
+    for (name, node) in Section::entries(table).take(LIST_MAX) {
+        let fits = match key {
+            "query" => !name.value.is_empty(),
+            _ => names::is_token(name.value),
+        };
+        if !fits {
+            let message = format!("{} cannot be the name of a {key}", quoted(name.value));
+            problems.push(Diagnostic::error(&name.span, message).help(example.clone()));
+            continue;
+        }
+        // Field names are compared in any case (RFC 9110, section 5.1); the others as they are.
+        let kept = match key {
+            "header" => name.value.to_ascii_lowercase(),
+            _ => name.value.to_owned(),
+        };
+        if let Some(pattern) = value_pattern(node, name.value, problems) {
+            out.push(make(kept, pattern));
+        }
+    }
+    out
+}
+
+fn value_pattern(node: Node<'_>, name: &str, problems: &mut Problems) -> Option<ValuePattern> {
+    let DeValue::Table(table) = node.get_ref() else {
+        let values = strings(node, name, "\"value\"", problems);
+        if values.is_empty() {
+            return None;
+        }
+        return Some(ValuePattern::Exact(
+            values.iter().map(|value| value.value.to_owned()).collect(),
+        ));
+    };
+    let section = Section::of(table, &node.span(), &PATTERN, problems);
+    match (section.node("regex"), section.node("present")) {
+        (Some(node), None) => {
+            let text = string(node, "regex", "\"^[0-9]+$\"", problems)?;
+            regex(&text, "regex", problems).map(ValuePattern::Regex)
+        }
+        (None, Some(node)) => {
+            if boolean(node, "present", problems)? {
+                return Some(ValuePattern::Present);
+            }
+            problems.push(
+                Diagnostic::error(&node.span(), "absence cannot be matched").help(
+                    "write present = true here and put this route after the one for the rest",
+                ),
+            );
+            None
+        }
+        (Some(_), Some(_)) => {
+            problems.push(
+                Diagnostic::error(
+                    &node.span(),
+                    "`regex` already asks for the value's presence",
+                )
+                .help("leave out `present`"),
+            );
+            None
+        }
+        (None, None) => {
+            if table.is_empty() {
+                problems.push(
+                    Diagnostic::error(&node.span(), "an empty value pattern")
+                        .help("write { present = true } or { regex = \"…\" }"),
+                );
+            }
+            None
+        }
+    }
+}
+
+/// A path is compared as it comes on the wire, so it must look as it does there.
+fn path_part(text: &At<&str>, key: &str, problems: &mut Problems) -> Option<String> {
+    let value = text.value;
+    let (message, help) = if value.is_empty() {
+        (
+            format!("an empty `{key}`"),
+            format!("leave `{key}` out: a route without it takes all"),
+        )
+    } else if let Some(at) = value.find(['?', '#']) {
+        let kept = &value[..at];
+        let help = if kept.is_empty() {
+            "parameters are matched by `query`".to_owned()
+        } else {
+            format!(
+                "write {key} = {}; parameters are matched by `query`",
+                quoted(kept)
+            )
+        };
+        (format!("a path ends before \"{}\"", &value[at..=at]), help)
+    } else if value.bytes().any(|byte| !byte.is_ascii_graphic()) {
+        let mut encoded = String::new();
+        for &byte in value.as_bytes() {
+            if byte.is_ascii_graphic() {
+                encoded.push(char::from(byte));
+            } else {
+                encoded.push_str(&format!("%{byte:02X}"));
+            }
+        }
+        let message = format!("{} never comes like this on the wire", quoted(value));
+        (message, format!("write {key} = {}", quoted(&encoded)))
+    } else {
+        return Some(value.to_owned());
+    };
+    problems.push(Diagnostic::error(&text.span, message).help(help));
+    None
+}
+
+fn whole_path(text: &At<&str>, key: &str, problems: &mut Problems) -> Option<String> {
+    let value = path_part(text, key, problems)?;
+    // `*` is the target of OPTIONS requests for the server itself (RFC 9112, section 3.2.4).
+    if value.starts_with('/') || (value == "*" && key == "path") {
+        return Some(value);
+    }
+    let message = format!("{} does not begin with \"/\"", quoted(&value));
+    let mut help = format!("write {key} = {}", quoted(&format!("/{value}")));
+    if value.starts_with("http://") || value.starts_with("https://") {
+        help = format!("write the host under `host` and only the path under `{key}`");
+    } else if value.starts_with('*') || value.starts_with('.') {
+        let end = value.trim_start_matches('*');
+        help = format!(
+            "write path_suffix = {} to match the end of paths",
+            quoted(end)
+        );
+    }
+    problems.push(Diagnostic::error(&text.span, message).help(help));
+    None
+}
+
+fn regex(text: &At<&str>, key: &str, problems: &mut Problems) -> Option<regex::Regex> {
+    if !problems.admit_regex() {
+        problems.push(
+            Diagnostic::error(
+                &text.span,
+                format!("more than {REGEXES_MAX} regular expressions in one file"),
+            )
+            .help("prefixes, suffixes and lists of exact values cost less; use them"),
+        );
+        return None;
+    }
+    let built = regex::RegexBuilder::new(text.value)
+        .size_limit(REGEX_BYTES_MAX)
+        .dfa_size_limit(REGEX_BYTES_MAX)
+        .nest_limit(64)
+        .build();
+    let (message, help) = match built {
+        Ok(regex) => return Some(regex),
+        Err(regex::Error::CompiledTooBig(_)) => (
+            format!(
+                "this expression needs more than {} KiB when compiled",
+                REGEX_BYTES_MAX >> 10
+            ),
+            "repeat less ({n,m} multiplies), or write several shorter ones as a list".to_owned(),
+        ),
+        Err(error) => {
+            let whole = error.to_string();
+            let cause = whole.rsplit("error: ").next().unwrap_or(&whole).trim();
+            (
+                format!("`{key}` is no regular expression: {cause}"),
+                "in TOML, '…' takes backslashes as they are and \"…\" wants them doubled"
+                    .to_owned(),
+            )
+        }
+    };
+    problems.push(Diagnostic::error(&text.span, message).help(help));
+    None
+}
+
+fn method(text: &At<&str>, _key: &str, problems: &mut Problems) -> Option<String> {
+    let value = text.value;
+    let meant = METHODS
+        .iter()
+        .find(|known| known.eq_ignore_ascii_case(value));
+    let (message, help) = match meant {
+        Some(&known) if known == value => return Some(value.to_owned()),
+        Some(known) => (
+            format!(
+                "methods are compared letter by letter, and no client sends {}",
+                quoted(value)
+            ),
+            format!("write method = \"{known}\""),
+        ),
+        None if names::is_token(value) => {
+            if let Some(near) = nearest(value, METHODS.into_iter()) {
+                problems.push(
+                    Diagnostic::warning(&text.span, format!("{} is a rare method", quoted(value)))
+                        .help(format!("did you mean \"{near}\"?")),
+                );
+            }
+            return Some(value.to_owned());
+        }
+        None => (
+            format!("{} cannot be a method", quoted(value)),
+            "write method = \"GET\"".to_owned(),
+        ),
+    };
+    problems.push(Diagnostic::error(&text.span, message).help(help));
+    None
+}
+
+/// RFC 7301, section 3.1: a protocol's name has 1 to 255 bytes.
+fn alpn(text: &At<&str>, _key: &str, problems: &mut Problems) -> Option<String> {
+    if (1..=255).contains(&text.value.len()) {
+        return Some(text.value.to_owned());
+    }
+    problems.push(
+        Diagnostic::error(&text.span, "an ALPN name has 1 to 255 bytes")
+            .help("write alpn = \"h2\" or alpn = \"http/1.1\""),
+    );
+    None
+}

@@ -1,0 +1,355 @@
+//! The configuration file: TOML in, [`Settings`] or findings out.
+//!
+//! All findings of a file are reported together, each with its line and column and what to write
+//! instead ([`Report`]). `docs/configuration.md` describes every key.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::fmt;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use fairlead_splice::config::{Config, Pool, Route, Service};
+use toml::de::DeTable;
+
+mod cross;
+mod diagnostic;
+mod instance;
+mod matcher;
+mod names;
+mod pool;
+mod prefix;
+mod quantity;
+mod reach;
+pub mod schema;
+mod section;
+mod service;
+mod source;
+
+pub use diagnostic::{Diagnostic, FINDINGS_MAX, Finding, Report, Severity};
+pub use prefix::Prefix;
+pub(crate) use quantity::{show_duration, show_size};
+pub(crate) use service::protocol_name;
+
+use cross::{Draft, pool_ids};
+use diagnostic::Problems;
+use instance::InstanceDraft;
+use section::Section;
+use source::Source;
+
+/// Everything a configuration file says.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The process: its name, its pages, its log.
+    pub instance: Instance,
+    /// The device and its addresses.
+    pub fastpath: Fastpath,
+    /// The switch itself.
+    pub switch: Config,
+}
+
+/// `[instance]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// What this process is called in its status and metrics.
+    pub name: String,
+    /// Where `/healthz`, `/metrics` and `/status` are served; nowhere if `None`.
+    pub admin: Option<SocketAddr>,
+    /// One log line a connection.
+    pub log_connections: bool,
+    /// How long live connections are given after the switch was told to stop.
+    pub drain_timeout: Duration,
+}
+
+/// `[fastpath]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fastpath {
+    /// Where spliced packets are translated.
+    pub mode: Mode,
+    /// The TUN device to create.
+    pub device: String,
+    /// The prefixes of [`Config::snat`], to be routed to the device.
+    pub snat: Vec<Prefix>,
+    /// MTU of the device, bytes.
+    pub mtu: u16,
+}
+
+/// Where spliced packets are translated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mode {
+    /// In user space, on packets from a TUN device.
+    Engine,
+}
+
+impl Mode {
+    /// The word for it in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Engine => "engine",
+        }
+    }
+}
+
+/// A configuration that can be used, and what was odd about it.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// What it says.
+    pub settings: Settings,
+    /// Warnings only.
+    pub warnings: Report,
+}
+
+/// Why there is no configuration.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The file cannot be read.
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        error: std::io::Error,
+    },
+    /// The file is larger than [`FILE_BYTES_MAX`].
+    TooLarge {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// The file is there, but wrong.
+    Broken(Report),
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable { path, error } => {
+                write!(
+                    f,
+                    "cannot read the configuration {}: {error}",
+                    path.display()
+                )
+            }
+            Self::TooLarge { path } => write!(
+                f,
+                "{} has more than {} MiB: that is no configuration",
+                path.display(),
+                FILE_BYTES_MAX >> 20
+            ),
+            Self::Broken(report) => f.write_str(report.render(false).trim_end()),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+/// The longest file that is read, bytes.
+pub const FILE_BYTES_MAX: u64 = 1 << 20;
+const SERVICES_MAX: usize = 256;
+const POOLS_MAX: usize = 1_024;
+/// Headers of IPv4 and TCP without options: what an MTU has more than an MSS.
+const IPV4_TCP_HEADERS: u16 = 40;
+/// RFC 8200, section 5.
+const IPV6_MTU_MIN: u16 = 1_280;
+
+/// Reads the file at `path`.
+pub fn load(path: &Path) -> Result<Loaded, LoadError> {
+    let unreadable = |error| LoadError::Unreadable {
+        path: path.to_owned(),
+        error,
+    };
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(LoadError::TooLarge {
+            path: path.to_owned(),
+        });
+    }
+    let name = path.display().to_string();
+    let text = match String::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => {
+            let at = error.utf8_error().valid_up_to();
+            let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
+            let mut problems = Problems::default();
+            problems.push(
+                Diagnostic::error(&(at..at + 1), "this is not UTF-8, which TOML is written in")
+                    .help("save the file as UTF-8"),
+            );
+            return Err(LoadError::Broken(
+                problems.into_report(Source::new(&name, &text)),
+            ));
+        }
+    };
+    parse(&text, &name).map_err(LoadError::Broken)
+}
+
+/// Reads a configuration from its text; `name` is what findings call the file.
+pub fn parse(text: &str, name: &str) -> Result<Loaded, Report> {
+    let source = Source::new(name, text);
+    let mut problems = Problems::default();
+    let settings = settings(text, &mut problems);
+    let failed = problems.any_error();
+    let report = problems.into_report(source);
+    match settings {
+        Some(settings) if !failed => Ok(Loaded {
+            settings,
+            warnings: report,
+        }),
+        _ => Err(report),
+    }
+}
+
+fn settings(text: &str, problems: &mut Problems) -> Option<Settings> {
+    let (document, errors) = DeTable::parse_recoverable(text);
+    for error in &errors {
+        let span = error.span().unwrap_or(0..0);
+        problems.push(Diagnostic::error(
+            &span,
+            error.message().replace('\n', ", "),
+        ));
+    }
+    if !errors.is_empty() {
+        // What the parser made up to go on would only draw findings that nobody can act upon.
+        return None;
+    }
+    let file = Section::of(document.get_ref(), &(0..0), &schema::FILE, problems);
+    let mut open = |key: &str, kind: &schema::Table| {
+        file.node(key)
+            .and_then(|node| Section::open(node, kind, problems))
+    };
+    let instance_section = open("instance", &schema::INSTANCE);
+    let fastpath_section = open("fastpath", &schema::FASTPATH);
+    let limits_section = open("limits", &schema::LIMITS);
+
+    let instance = instance::instance(instance_section, problems);
+    let (fastpath, snat) = instance::fastpath(fastpath_section, problems);
+    let limits = instance::limits(limits_section, problems);
+    let services = file
+        .tables("service", &schema::SERVICE, SERVICES_MAX, problems)
+        .into_iter()
+        .map(|table| service::service(table, problems))
+        .collect::<Vec<_>>();
+    let pools = file
+        .tables("pool", &schema::POOL, POOLS_MAX, problems)
+        .into_iter()
+        .map(|table| pool::pool(table, problems))
+        .collect::<Vec<_>>();
+    for (key, kind) in [("service", &schema::SERVICE), ("pool", &schema::POOL)] {
+        let empty = file.node(key).is_none_or(|node| {
+            node.get_ref()
+                .as_array()
+                .is_some_and(|array| array.is_empty())
+        });
+        if empty {
+            problems.push(
+                Diagnostic::error(&file.key_span(key), format!("there is no {}", kind.title))
+                    .help(format!("write {} and its keys below it", kind.title)),
+            );
+        }
+    }
+    let longest_head = services
+        .iter()
+        .map(|one| one.head_bytes_max)
+        .max()
+        .unwrap_or(0);
+    instance::room_for_a_head(limits_section, &limits, longest_head, problems);
+    if let Some(section) = fastpath_section
+        && fastpath.mtu < IPV6_MTU_MIN
+        && services
+            .iter()
+            .flat_map(|one| &one.listen)
+            .any(|listen| !listen.value.addr.is_v4())
+    {
+        problems.push(
+            Diagnostic::error(
+                &section.key_span("mtu"),
+                format!("IPv6 needs an MTU of {IPV6_MTU_MIN} (RFC 8200, section 5)"),
+            )
+            .help(format!("write mtu = {IPV6_MTU_MIN} or more")),
+        );
+    }
+    let draft = Draft {
+        instance,
+        fastpath,
+        snat,
+        services,
+        pools,
+    };
+    cross::check(&draft, problems);
+    if problems.any_error() {
+        return None;
+    }
+    build(draft, limits)
+}
+
+/// From what was read to what the switch is told. `None` only for what was reported as an error.
+fn build(draft: Draft, limits: fairlead_splice::config::Limits) -> Option<Settings> {
+    let ids = pool_ids(&draft.pools);
+    let mut services = Vec::new();
+    for service in &draft.services {
+        let mut routes = Vec::new();
+        for (index, route) in service.routes.iter().enumerate() {
+            routes.push(Route {
+                name: reach::label(route, index),
+                matchers: route
+                    .matchers
+                    .iter()
+                    .map(|draft| draft.matcher.clone())
+                    .collect(),
+                pool: *ids.get(route.pool.as_ref()?.value.as_str())?,
+                treatment: route.treatment,
+                retries: route.retries,
+            });
+        }
+        services.push(Service {
+            name: service.name.as_ref()?.value.clone(),
+            listen: service.listen.iter().map(|listen| listen.value).collect(),
+            protocol: service.protocol?,
+            source: service.source,
+            routes,
+            unmatched: service.unmatched,
+            timeouts: service.timeouts,
+            head_bytes_max: service.head_bytes_max,
+        });
+    }
+    let mut pools = Vec::new();
+    for pool in &draft.pools {
+        pools.push(Pool {
+            name: pool.name.as_ref()?.value.clone(),
+            balance: pool.balance.clone(),
+            servers: pool.servers.iter().map(|server| server.value).collect(),
+            proxy_protocol: pool.proxy_protocol,
+            connect_timeout: pool.connect_timeout,
+        });
+    }
+    let InstanceDraft {
+        name,
+        admin,
+        log_connections,
+        drain_timeout,
+        probe_interval,
+    } = draft.instance;
+    let switch = Config {
+        services,
+        pools,
+        snat: draft.fastpath.snat.iter().flat_map(Prefix::hosts).collect(),
+        limits,
+        probe_interval,
+        device_mss: draft.fastpath.mtu - IPV4_TCP_HEADERS,
+    };
+    let instance = Instance {
+        name,
+        admin: admin.map(|admin| admin.value),
+        log_connections,
+        drain_timeout,
+    };
+    Some(Settings {
+        instance,
+        fastpath: draft.fastpath,
+        switch,
+    })
+}

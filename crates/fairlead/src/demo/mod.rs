@@ -1,0 +1,168 @@
+//! `fairlead demo`: the main job at work, with real servers and a real client.
+//!
+//! Everything happens in network namespaces that the demonstration makes itself, as root or (for an
+//! ordinary user) in a user namespace; where neither is permitted, the same scenario runs over
+//! simulated links. Each request is held against the switch's own record of it: if the server that
+//! answered is not the one that the switch says it chose, the demonstration fails.
+
+mod client;
+mod journal;
+mod live;
+mod origins;
+mod report;
+mod scene;
+mod stage;
+mod verdict;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use fairlead_netns::Rights;
+
+use journal::Entry;
+use live::Live;
+use report::Screen;
+use scene::{Before, SECTIONS};
+use stage::Stage;
+
+/// What `fairlead demo` takes.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct DemoArgs {
+    /// End when everything has been shown, even with a terminal
+    #[arg(long)]
+    pub once: bool,
+}
+
+/// How long the switch may take to end once it was told to.
+const END_PATIENCE: Duration = Duration::from_secs(15);
+
+/// Plays the demonstration. Call it before any thread is started: an ordinary user's process has
+/// to enter a user namespace, which the kernel lets only a process of one thread do.
+pub fn run(args: &DemoArgs) -> ExitCode {
+    let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+    let screen = Screen::new();
+    match play(&screen, terminal && !args.once) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(faults) => {
+            screen.line(&format!("FAILED: {faults} of the requests above did not go as they must"));
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            screen.line(&format!("FAILED: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Returns the number of requests that went wrong.
+fn play(screen: &Screen, stay: bool) -> Result<usize> {
+    let rights = fairlead_netns::allowed()
+        .and_then(|rights| fairlead_netns::tun_allowed().map(|()| rights));
+    let as_root = match rights {
+        Ok(Rights::AsItIs) => true,
+        Ok(Rights::InUserNamespace) => {
+            fairlead_netns::enter_user_namespace()?;
+            false
+        }
+        Err(why) => bail!("{why}"),
+    };
+    let interrupted = watch_for_interrupt()?;
+    let mut live = Live::start(as_root, &|step| screen.step(step))?;
+    let faults = show(screen, &mut live, &interrupted)?;
+    if stay && !interrupted.load(Ordering::SeqCst) {
+        remain(screen, &mut live, &interrupted)?;
+    }
+    match live.end(END_PATIENCE)? {
+        Some(status) if status.success() => {}
+        Some(status) => bail!("the switch ended with {status}"),
+        None => bail!("the switch did not end within {} s of SIGTERM", END_PATIENCE.as_secs()),
+    }
+    Ok(faults)
+}
+
+/// Plays all sections on any stage, then the summary.
+fn show(screen: &Screen, stage: &mut dyn Stage, interrupted: &AtomicBool) -> Result<usize> {
+    screen.cast(&stage.cast());
+    let mut faults = 0;
+    for section in &SECTIONS {
+        screen.section(section.title);
+        if let Before::End(process) = section.before {
+            stage.end_process(process)?;
+        }
+        for request in section.requests {
+            if interrupted.load(Ordering::SeqCst) {
+                return Ok(faults);
+            }
+            if let Some(why) = stage.missing(request) {
+                screen.not_shown(&request.title(), &why);
+                continue;
+            }
+            let answers = stage.ask(request)?;
+            let entries = match answers.iter().find_map(|answer| answer.local) {
+                Some(client) => stage.recorded(client)?,
+                None => Vec::new(),
+            };
+            let row = verdict::judge(request, &answers, &entries);
+            faults += usize::from(!row.faults.is_empty());
+            screen.row(&request.title(), &row);
+        }
+    }
+    screen.summary(&stage.status()?);
+    Ok(faults)
+}
+
+/// Stays up until Ctrl-C, showing what the switch decides.
+fn remain(screen: &Screen, live: &mut Live, interrupted: &AtomicBool) -> Result<()> {
+    for section in &SECTIONS {
+        if let Before::End(process) = section.before {
+            live.restart_process(process)?;
+        }
+    }
+    screen.section("The switch stays up until Ctrl-C. To try it, in another terminal:");
+    for request in [&SECTIONS[0].requests[0], &SECTIONS[0].requests[2], &SECTIONS[1].requests[0]] {
+        if live.missing(request).is_none() {
+            screen.line(&format!("  {}", live.command_for(request)));
+        }
+    }
+    let mut seen = live.records();
+    while !interrupted.load(Ordering::SeqCst) {
+        for entry in live.records_since(seen) {
+            seen += 1;
+            match &entry {
+                Entry::Decided { client, subject, .. } | Entry::Refused { client, subject, .. } => {
+                    let why = verdict::show_why(std::slice::from_ref(&entry));
+                    screen.line(&format!("  {client}  {subject}  {why}"));
+                }
+                Entry::Closed { .. } => {}
+            }
+        }
+        if !live.is_alive() {
+            bail!("the switch ended by itself");
+        }
+    }
+    screen.summary(&live.status()?);
+    Ok(())
+}
+
+/// Becomes true with the first Ctrl-C or SIGTERM.
+fn watch_for_interrupt() -> Result<Arc<AtomicBool>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&interrupted);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (mut interrupt, mut terminate) = {
+        let _inside = runtime.enter();
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+    };
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            tokio::select! { _ = interrupt.recv() => {} _ = terminate.recv() => {} }
+        });
+        flag.store(true, Ordering::SeqCst);
+    });
+    Ok(interrupted)
+}
