@@ -100,7 +100,7 @@ impl fmt::Display for Endpoint {
 }
 
 /// The directed 4-tuple of a TCP flow. The protocol is always TCP here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct FlowKey {
     /// Who sent the packet.
     pub src: Endpoint,

@@ -159,6 +159,13 @@ impl ReasonCounts {
             .map(|&reason| (reason, self.of(reason)))
     }
 
+    /// Adds another set of counts.
+    pub fn merge(&mut self, other: &Self) {
+        for (count, more) in self.0.iter_mut().zip(other.0) {
+            *count += more;
+        }
+    }
+
     /// The sum over all reasons.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()

@@ -1,5 +1,10 @@
 //! Classify, look up, hand to an organ, emit: a packet's way through Fairlead.
 //!
+//! The way of a call: [`Datapath::handle_batch`] with packets that came in, then
+//! [`Datapath::poll_transmit`] and [`Datapath::poll_event`] until they are empty; when
+//! [`Datapath::poll_timeout`] says so, [`Datapath::handle_timeout`], and the same again. Time must
+//! not go back from one call to the next.
+//!
 //! Absent by design: sockets, clocks, threads, files, random sources.
 #![forbid(unsafe_code)]
 
@@ -8,42 +13,45 @@ pub use fairlead_splice::config;
 pub use fairlead_splice::config::Config;
 pub use fairlead_splice::event::{End, Event, Offers, ServerState};
 pub use fairlead_splice::snapshot::Snapshot;
+pub use fairlead_splice::{ConfigError, Verdict};
+use fairlead_splice::{Switch, translate};
+use fairlead_wire::{Classified, TcpPacket, classify};
 
-/// What becomes of a packet that was handled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Send it as it is now.
-    Transmit,
-    /// Forget it; counted under this reason.
-    Drop(DropReason),
-    /// The engine took what it needed; nothing to send.
-    Consumed,
+/// Packets whose memory is fetched together. Look-ups of one portion do not wait for each other:
+/// first all index entries are read, then all records, then the packets are handled in order.
+const PORTION: usize = 32;
+
+/// Packets and bytes in and out.
+#[derive(Clone, Copy, Debug, Default)]
+struct Traffic {
+    rx_packets: u64,
+    rx_bytes: u64,
+    tx_packets: u64,
+    tx_bytes: u64,
+    fast_packets: u64,
+    fast_bytes: u64,
 }
-
-/// A configuration that no datapath can be built from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ConfigError(pub String);
-
-impl core::fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for ConfigError {}
 
 /// The packet processor.
 #[derive(Debug)]
 pub struct Datapath {
-    config: Config,
+    switch: Switch,
+    traffic: Traffic,
+    drops: fairlead_base::ReasonCounts,
 }
 
 impl Datapath {
     /// A datapath for this configuration. `seed` feeds every secret and every choice by chance.
+    ///
+    /// # Errors
+    /// A [`ConfigError`] for what the types of [`Config`] cannot rule out.
     pub fn new(config: Config, seed: u64, now: Instant) -> Result<Self, ConfigError> {
-        let _ = (seed, now);
-        Ok(Self { config })
+        let switch = Switch::new(config, seed, now)?;
+        Ok(Self {
+            switch,
+            traffic: Traffic::default(),
+            drops: Default::default(),
+        })
     }
 
     /// Handles packets in place: `verdicts[i]` tells what to do with `packets[i]`.
@@ -54,60 +62,151 @@ impl Datapath {
         verdicts: &mut Vec<Verdict>,
     ) {
         verdicts.clear();
-        for packet in packets {
-            verdicts.push(self.handle_packet(now, packet));
+        verdicts.reserve(packets.len());
+        for portion in packets.chunks_mut(PORTION) {
+            self.handle_portion(now, portion, verdicts);
+        }
+    }
+
+    fn handle_portion(
+        &mut self,
+        now: Instant,
+        packets: &mut [Packet],
+        verdicts: &mut Vec<Verdict>,
+    ) {
+        let mut parsed = [const { Err(DropReason::Truncated) }; PORTION];
+        let mut hashes = [0u32; PORTION];
+        let mut entries = [0u64; PORTION];
+        let table = self.switch.table();
+        for (at, packet) in packets.iter().enumerate() {
+            parsed[at] = classify(&packet.bytes);
+            if let Ok(Classified::Tcp(header)) = &parsed[at] {
+                hashes[at] = table.hash(&header.key);
+            }
+        }
+        for at in 0..packets.len() {
+            entries[at] = table.touch_index(hashes[at]);
+        }
+        let mut touched = 0u32;
+        for &entry in &entries[..packets.len()] {
+            touched ^= table.touch_record(entry);
+        }
+        std::hint::black_box(touched);
+        for (at, packet) in packets.iter_mut().enumerate() {
+            self.traffic.rx_packets += 1;
+            self.traffic.rx_bytes += packet.bytes.len() as u64;
+            let verdict = match &parsed[at] {
+                Ok(Classified::Tcp(header)) => self.handle_tcp(now, packet, header, hashes[at]),
+                Ok(Classified::Icmp(message)) => self.switch.handle_icmp(now, packet, message),
+                Err(reason) => self.drop(*reason),
+            };
+            if verdict == Verdict::Transmit {
+                self.traffic.tx_packets += 1;
+                self.traffic.tx_bytes += packet.bytes.len() as u64;
+            }
+            verdicts.push(verdict);
         }
     }
 
     /// Handles one packet in place.
     pub fn handle_packet(&mut self, now: Instant, packet: &mut Packet) -> Verdict {
-        let _ = (now, packet);
-        Verdict::Drop(DropReason::NotOurs)
+        let mut verdicts = Vec::with_capacity(1);
+        self.handle_portion(now, core::slice::from_mut(packet), &mut verdicts);
+        verdicts
+            .pop()
+            .unwrap_or(Verdict::Drop(DropReason::Truncated))
+    }
+
+    #[inline]
+    fn handle_tcp(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet,
+        header: &TcpPacket,
+        hash: u32,
+    ) -> Verdict {
+        let found = self.switch.table().find_hashed(&header.key, hash);
+        if let Some(found) = found {
+            let (record, endpoints) = self.switch.table_mut().record_and_endpoints(found.line);
+            if translate::is_fast(record, header.flags) {
+                let now_ms = now.as_millis() as u32;
+                let side = found.side;
+                return match translate::forward(record, endpoints, side, packet, header, now_ms) {
+                    Ok(()) => {
+                        self.traffic.fast_packets += 1;
+                        self.traffic.fast_bytes += packet.bytes.len() as u64;
+                        Verdict::Transmit
+                    }
+                    Err(reason) => self.drop(reason),
+                };
+            }
+        }
+        self.switch.handle_packet(now, packet, header, found)
+    }
+
+    fn drop(&mut self, reason: DropReason) -> Verdict {
+        self.drops.add(reason);
+        Verdict::Drop(reason)
     }
 
     /// Does what has become due.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let _ = now;
+        self.switch.handle_timeout(now);
     }
 
     /// When [`Self::handle_timeout`] wants to be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        None
+        self.switch.poll_timeout()
     }
 
     /// Takes the next packet that the engine made itself. Call until `false` after every input.
     pub fn poll_transmit(&mut self, out: &mut Packet) -> bool {
-        out.clear();
-        false
+        let more = self.switch.poll_transmit(out);
+        if more {
+            self.traffic.tx_packets += 1;
+            self.traffic.tx_bytes += out.bytes.len() as u64;
+        }
+        more
     }
 
     /// Takes the next event. Call until `None`.
     pub fn poll_event(&mut self) -> Option<Event> {
-        None
+        self.switch.poll_event()
     }
 
     /// Takes no new connections from now on.
-    pub fn drain(&mut self, now: Instant) {
-        let _ = now;
+    pub fn drain(&mut self, _now: Instant) {
+        self.switch.drain();
     }
 
-    /// Sends RST to both ends of everything that lives.
+    /// Ends everything by RST to both ends; done when [`Self::live_connections`] is 0 after some
+    /// calls of [`Self::handle_timeout`].
     pub fn abort_all(&mut self, now: Instant) {
-        let _ = now;
+        self.switch.abort_all();
+        self.switch.handle_timeout(now);
     }
 
     /// Connections that are being set up or spliced; TIME_WAIT does not count.
     pub fn live_connections(&self) -> u64 {
-        0
+        self.switch.live_connections()
     }
 
     /// All counters.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot::default()
+        let mut snapshot = self.switch.snapshot();
+        let traffic = &self.traffic;
+        snapshot.rx_packets = traffic.rx_packets;
+        snapshot.rx_bytes = traffic.rx_bytes;
+        snapshot.tx_packets = traffic.tx_packets;
+        snapshot.tx_bytes = traffic.tx_bytes;
+        snapshot.fast_packets = traffic.fast_packets;
+        snapshot.fast_bytes = traffic.fast_bytes;
+        snapshot.drops.merge(&self.drops);
+        snapshot
     }
 
     /// The configuration it was built from.
     pub fn config(&self) -> &Config {
-        &self.config
+        self.switch.config()
     }
 }

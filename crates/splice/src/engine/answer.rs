@@ -1,0 +1,227 @@
+//! The switch's own answers to clients: an HTTP error or a TLS alert, then the end.
+
+use core::time::Duration;
+
+use fairlead_base::{DropReason, Instant, SeqNumber};
+use fairlead_tcp::record::flag;
+use fairlead_tcp::{Backoff, Line, State};
+use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps};
+
+use super::Switch;
+use super::setup::Setup;
+use crate::Verdict;
+
+const RESEND_WAIT: Duration = Duration::from_millis(300);
+const RESENDS: u8 = 5;
+
+/// How long a client that has our FIN is waited for.
+const LINGER: Duration = Duration::from_secs(3);
+
+/// How long an answered connection is remembered when both sides have closed, so that a lost last
+/// acknowledgement can be repeated.
+const REST: Duration = Duration::from_secs(1);
+
+/// An answer on its way. It fits one segment of any peer.
+#[derive(Debug)]
+pub(super) struct Answer {
+    bytes: Vec<u8>,
+    /// The client has acknowledged bytes and FIN.
+    taken: bool,
+    /// Behind the last byte of the client that was acknowledged, its FIN included.
+    client_end: SeqNumber,
+    client_closed: bool,
+}
+
+impl Switch {
+    /// Acknowledges what is in order of a head that is not whole. From now on these bytes are ours
+    /// to deliver.
+    pub(super) fn acknowledge_head(&mut self, line: Line, index: u32) {
+        let record = *self.table.record(line);
+        let key = record.client_key(self.table.endpoints()).reversed();
+        let Some(setup) = self.setups.entry(index) else {
+            return;
+        };
+        setup.acked = setup.stream.in_order_len();
+        let ack = SeqNumber(record.client_isn) + 1 + setup.acked;
+        let window = setup.stream.room_bytes().min(u32::from(u16::MAX)) as u16;
+        // The window field of a segment is scaled by what was offered, unlike that of the SYN-ACK.
+        let window = match setup.offered_scale {
+            Some(scale) => (window >> scale.min(14)).max(1),
+            None => window,
+        };
+        let options = own_options(setup, record.flags);
+        let seq = setup.dseq + 1;
+        self.output
+            .send(key, seq, ack, TcpFlags::ACK, window, &options, &[]);
+    }
+
+    /// Sends an answer and closes.
+    pub(super) fn answer(&mut self, now: Instant, line: Line, index: u32, bytes: Vec<u8>) {
+        let client = self.table.record(line).client_addr;
+        self.setups.end_half_read(index, &client);
+        let first = SeqNumber(self.table.record(line).client_isn) + 1;
+        self.record(line).state = State::Answering;
+        let Some(setup) = self.setups.entry(index) else {
+            return;
+        };
+        let in_order = setup.stream.in_order_len();
+        let client_closed = setup.fin_at == Some(in_order);
+        let client_end = first + in_order + u32::from(client_closed);
+        setup.answer = Some(Answer {
+            bytes,
+            taken: false,
+            client_end,
+            client_closed,
+        });
+        setup.stream = fairlead_tcp::Reassembly::new(0);
+        setup.decision = None;
+        setup.ack_due = None;
+        setup.deadline = None;
+        setup.backoff = Some(Backoff::start(now, RESEND_WAIT, RESENDS));
+        self.setups.recount(index);
+        self.schedule(index);
+        self.send_answer(line, index);
+    }
+
+    fn send_answer(&mut self, line: Line, index: u32) {
+        let record = *self.table.record(line);
+        let key = record.client_key(self.table.endpoints()).reversed();
+        let Some(setup) = self.setups.entry(index) else {
+            return;
+        };
+        let options = own_options(setup, record.flags);
+        let Some(answer) = &setup.answer else { return };
+        let flags = TcpFlags::ACK | TcpFlags::PSH | TcpFlags::FIN;
+        let (seq, ack) = (setup.dseq + 1, answer.client_end);
+        self.output
+            .send(key, seq, ack, flags, ANSWER_WINDOW, &options, &answer.bytes);
+    }
+
+    /// A client reacts to our answer.
+    pub(super) fn client_of_answer(
+        &mut self,
+        now: Instant,
+        header: &TcpPacket,
+        line: Line,
+        index: u32,
+    ) -> Verdict {
+        let record = *self.table.record(line);
+        let key = record.client_key(self.table.endpoints()).reversed();
+        let Some(setup) = self.setups.entry(index) else {
+            return self.drop(DropReason::NoConnection);
+        };
+        let options = own_options(setup, record.flags);
+        let dseq = setup.dseq;
+        let Some(answer) = &mut setup.answer else {
+            return self.drop(DropReason::NoConnection);
+        };
+        let our_end = dseq + 1 + answer.bytes.len() as u32 + 1;
+        if header.ack == our_end {
+            answer.taken = true;
+        }
+        // What still comes is taken and forgotten, so that the client is not kept from closing.
+        let end = header.seq + header.segment_len();
+        let in_order = !header.seq.after(answer.client_end);
+        if in_order && end.after(answer.client_end) {
+            answer.client_end = end;
+        }
+        if in_order && header.flags.contains(TcpFlags::FIN) {
+            answer.client_closed = true;
+        }
+        let (client_end, closed, taken) = (answer.client_end, answer.client_closed, answer.taken);
+        if taken {
+            setup.backoff = None;
+            setup.deadline = Some(now + if closed { REST } else { LINGER });
+        }
+        if header.segment_len() > 0 {
+            self.output.send(
+                key,
+                our_end,
+                client_end,
+                TcpFlags::ACK,
+                ANSWER_WINDOW,
+                &options,
+                &[],
+            );
+        }
+        self.schedule(index);
+        Verdict::Consumed
+    }
+
+    /// Time has passed for an answer: send it again, or let it go.
+    pub(super) fn answer_expired(&mut self, now: Instant, line: Line, index: u32) {
+        let Some(setup) = self.setups.entry(index) else {
+            return;
+        };
+        let finished = setup.answer.as_ref().is_some_and(|answer| answer.taken);
+        let closed = setup
+            .answer
+            .as_ref()
+            .is_some_and(|answer| answer.client_closed);
+        if !finished {
+            if setup
+                .backoff
+                .as_mut()
+                .is_some_and(|backoff| backoff.expire(now))
+            {
+                self.schedule(index);
+                self.send_answer(line, index);
+                return;
+            }
+            self.counts.drops.add(DropReason::AnswerUnacked);
+        }
+        if !closed {
+            self.send_reset_to_client(line, index);
+        }
+        self.forget_setup(line, index);
+        self.table.remove(line);
+    }
+
+    /// Resets a client whose head is not read any further, and forgets it.
+    pub(super) fn reset_client(&mut self, line: Line, index: u32, reason: DropReason) {
+        self.note_refusal(line, reason, None, String::new());
+        self.send_reset_to_client(line, index);
+        self.forget_setup(line, index);
+        self.table.remove(line);
+    }
+
+    /// Sends a client of a connection in set-up a RST at the number it expects.
+    pub(super) fn send_reset_to_client(&mut self, line: Line, index: u32) {
+        let record = *self.table.record(line);
+        let key = record.client_key(self.table.endpoints()).reversed();
+        let Some(setup) = self.setups.entry(index) else {
+            return;
+        };
+        let (sent, ack) = match &setup.answer {
+            Some(answer) => (answer.bytes.len() as u32 + 1, answer.client_end),
+            None => {
+                let end = SeqNumber(record.client_isn) + 1 + setup.stream.in_order_len();
+                (0, end)
+            }
+        };
+        let seq = setup.dseq + 1 + sent;
+        self.output
+            .send(key, seq, ack, TcpFlags::RST | TcpFlags::ACK, 0, &[], &[]);
+    }
+}
+
+/// The window told to a client that is being answered: what it sends is thrown away.
+const ANSWER_WINDOW: u16 = 4_096;
+
+/// Timestamps of packets that we send to a client before a server's can be translated: ours of the
+/// SYN-ACK, which stays below all that follow.
+fn own_options(setup: &Setup, flags: u8) -> Vec<u8> {
+    let mut options = Vec::new();
+    let timestamps = (flags & flag::TIMESTAMPS != 0).then_some(Timestamps {
+        value: setup.our_ts,
+        echo: setup.client_ts,
+    });
+    SynOptions {
+        mss: None,
+        window_scale: None,
+        sack_permitted: false,
+        timestamps,
+    }
+    .emit(&mut options);
+    options
+}

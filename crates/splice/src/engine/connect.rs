@@ -1,0 +1,432 @@
+//! The server's side: choosing, SYN, refusal, silence, and the splice (the paper's Table 2).
+
+use core::time::Duration;
+
+use fairlead_base::{DropReason, Endpoint, Instant, Packet, SeqNumber};
+use fairlead_tcp::record::{TRANSPARENT, flag};
+use fairlead_tcp::{Backoff, Line, State};
+use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps};
+
+use super::held::{self, Held};
+use super::{Switch, head};
+use crate::Verdict;
+use crate::backends::ServerId;
+use crate::config::Source;
+use crate::event::Event;
+
+/// First retransmission of a SYN towards a server: servers are near.
+const SYN_WAIT: Duration = Duration::from_millis(250);
+const SYN_RETRANSMISSIONS: u8 = 8;
+
+/// Why a server was not reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    Refused,
+    Silent,
+    Mismatch,
+}
+
+impl Failure {
+    fn reason(self) -> DropReason {
+        match self {
+            Self::Refused => DropReason::ServerRefused,
+            Self::Silent => DropReason::ServerSilent,
+            Self::Mismatch => DropReason::OptionMismatch,
+        }
+    }
+}
+
+impl Switch {
+    /// Chooses a server that has not been tried and sends it a SYN; without one left, the client
+    /// is turned away.
+    pub(super) fn connect(&mut self, now: Instant, line: Line, index: u32) {
+        loop {
+            let Some(setup) = self.setups.entry(index) else {
+                return;
+            };
+            let Some(decision) = setup.decision.clone() else {
+                return;
+            };
+            let tried = setup.tried.len();
+            let allowed = tried <= usize::from(decision.retries);
+            let picked = if allowed {
+                self.backends
+                    .pick(decision.pool, decision.hash, &setup.tried, now)
+            } else {
+                None
+            };
+            let Some(server) = picked else {
+                self.give_up(now, line, index);
+                return;
+            };
+            setup.tried.push(server);
+            if self.bind_source(line, server) {
+                self.send_first_syn(now, line, index, server, tried);
+                return;
+            }
+            self.counts.drops.add(DropReason::SnatExhausted);
+        }
+    }
+
+    fn give_up(&mut self, now: Instant, line: Line, index: u32) {
+        let decision = self
+            .setups
+            .entry(index)
+            .and_then(|setup| setup.decision.as_ref());
+        let (subject, bodyless) = decision
+            .map(|decision| (decision.subject.clone(), decision.bodyless))
+            .unwrap_or_default();
+        let (reason, alert) = (DropReason::NoServer, head::ALERT_INTERNAL_ERROR);
+        self.record(line).state = State::Established;
+        self.refuse_head(now, line, index, reason, 503, alert, subject, bodyless);
+    }
+
+    /// Finds an address and port from which this server can be reached, and binds them.
+    fn bind_source(&mut self, line: Line, server: ServerId) -> bool {
+        let record = *self.table.record(line);
+        let endpoint = self.table.endpoints().server(server.0);
+        self.record(line).server = server.0;
+        if self.service_of(record.listen).source == Source::Transparent {
+            self.record(line).nat_addr = TRANSPARENT;
+            return self.bind_or_replace(line);
+        }
+        let candidates = self.snat.candidates(record.client(), endpoint);
+        for (nat_addr, nat_port) in candidates {
+            let record = self.table.record_mut(line);
+            record.nat_addr = nat_addr;
+            record.nat_port = nat_port;
+            if self.table.bind_server(line).is_ok() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// In transparent mode there is one source only. A resting connection yields it, as the
+    /// client's own TCP has shown that it considers the old connection over.
+    fn bind_or_replace(&mut self, line: Line) -> bool {
+        match self.table.bind_server(line) {
+            Ok(()) => true,
+            Err(in_use) => {
+                let resting = matches!(
+                    self.table.record(in_use.0).state,
+                    State::TimeWait | State::Reset
+                );
+                if !resting {
+                    return false;
+                }
+                self.remove_resting(in_use.0);
+                self.table.bind_server(line).is_ok()
+            }
+        }
+    }
+
+    fn send_first_syn(
+        &mut self,
+        now: Instant,
+        line: Line,
+        index: u32,
+        server: ServerId,
+        attempt: usize,
+    ) {
+        self.backends.opened(server);
+        let record = self.table.record(line);
+        let (listen, route, client) = (record.listen, record.route, record.client());
+        let endpoints = self.table.endpoints();
+        let listen_endpoint = endpoints.listen(listen);
+        let server_endpoint = endpoints.server(server.0);
+        let service = self.listen_services[usize::from(listen)];
+        if attempt == 0 {
+            self.counts.services[usize::from(service)].decisions[usize::from(route)] += 1;
+        } else {
+            self.counts.retries += 1;
+        }
+        self.record(line).state = State::SynSent;
+        let Some(setup) = self.setups.entry(index) else {
+            return;
+        };
+        let Some(decision) = &setup.decision else {
+            return;
+        };
+        let timeout = self.config.pools[usize::from(decision.pool.0)].connect_timeout;
+        setup.deadline = Some(now + timeout);
+        setup.backoff = Some(Backoff::start(now, SYN_WAIT, SYN_RETRANSMISSIONS));
+        let event = Event::Decided {
+            client,
+            listen: listen_endpoint,
+            service,
+            route,
+            pool: decision.pool,
+            server: server_endpoint,
+            attempt: attempt.min(255) as u8,
+            treatment: decision.treatment,
+            subject: decision.subject.clone(),
+        };
+        self.emit_event(event);
+        self.schedule(index);
+        self.send_syn(line, index);
+    }
+
+    /// Bytes of ours before the client's first, and those we add inside the head: by so much our
+    /// initial sequence number lies before the client's, so that all numbers behind the head are
+    /// the client's own.
+    fn inserted_bytes(&self, line: Line, index: u32) -> u32 {
+        let Some(setup) = self.setups.peek(index) else {
+            return 0;
+        };
+        let rewrite = setup
+            .decision
+            .as_ref()
+            .and_then(|decision| decision.rewrite.as_ref());
+        let grown = rewrite.map_or(0, |(head, old_len)| {
+            (head.len() as u32).wrapping_sub(*old_len)
+        });
+        self.proxy_header(line, index).len() as u32 + grown
+    }
+
+    fn proxy_header(&self, line: Line, index: u32) -> Vec<u8> {
+        let Some(setup) = self.setups.peek(index) else {
+            return Vec::new();
+        };
+        let Some(decision) = &setup.decision else {
+            return Vec::new();
+        };
+        let version = self.config.pools[usize::from(decision.pool.0)].proxy_protocol;
+        let record = self.table.record(line);
+        held::proxy_header(
+            version,
+            record.client(),
+            self.table.endpoints().listen(record.listen),
+        )
+    }
+
+    /// Our initial sequence number towards the server.
+    fn our_isn(&self, line: Line, index: u32) -> SeqNumber {
+        let client_isn = SeqNumber(self.table.record(line).client_isn);
+        client_isn - self.inserted_bytes(line, index)
+    }
+
+    /// Sends a SYN with the client's own number and options.
+    pub(super) fn send_syn(&mut self, line: Line, index: u32) {
+        let isn = self.our_isn(line, index);
+        let record = *self.table.record(line);
+        let Some(setup) = self.setups.entry(index) else {
+            return;
+        };
+        let timestamps = (record.flags & flag::TIMESTAMPS != 0).then_some(Timestamps {
+            value: setup.client_ts,
+            echo: 0,
+        });
+        let ask = SynOptions {
+            mss: Some(setup.promise.mss),
+            window_scale: setup.promise.window_scale,
+            sack_permitted: setup.promise.sack,
+            timestamps,
+        };
+        let scale = setup.promise.window_scale.unwrap_or(0);
+        let window = (u32::from(setup.client_window) << scale).min(u32::from(u16::MAX)) as u16;
+        let mut options = std::mem::take(&mut self.syn_options);
+        options.clear();
+        ask.emit(&mut options);
+        let key = record.server_key(self.table.endpoints()).reversed();
+        self.output
+            .send(key, isn, SeqNumber(0), TcpFlags::SYN, window, &options, &[]);
+        self.syn_options = options;
+    }
+
+    /// A server answers our SYN.
+    pub(super) fn server_in_setup(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet,
+        header: &TcpPacket,
+        line: Line,
+    ) -> Verdict {
+        let Some(index) = self.table.setup(line) else {
+            return self.drop(DropReason::NoConnection);
+        };
+        let expected = self.our_isn(line, index) + 1;
+        let flags = header.flags;
+        let acceptable = flags.contains(TcpFlags::ACK) && header.ack == expected;
+        if flags.contains(TcpFlags::RST) {
+            if !acceptable {
+                return self.drop(DropReason::BadSequence);
+            }
+            self.server_failed(now, line, index, Failure::Refused);
+            return Verdict::Consumed;
+        }
+        if !acceptable {
+            // Perhaps left over from an older connection on this tuple: RFC 9293, section 3.5.2.
+            return self.refuse(packet, header, DropReason::BadSequence);
+        }
+        if !flags.contains(TcpFlags::SYN) {
+            return self.drop(DropReason::BadSequence);
+        }
+        let Ok(options) = SynOptions::parse(header.options(&packet.bytes)) else {
+            return self.drop(DropReason::BadTcpOptions);
+        };
+        let promised_timestamps = self.table.record(line).flags & flag::TIMESTAMPS != 0;
+        if promised_timestamps && options.timestamps.is_none() {
+            self.reset_server_in_setup_at(line, expected);
+            self.server_failed(now, line, index, Failure::Mismatch);
+            return Verdict::Consumed;
+        }
+        self.note_answer(now, line);
+        self.splice(now, header, line, index, &options);
+        Verdict::Consumed
+    }
+
+    /// A server that was probed has answered a client's connection too. What it honours is the
+    /// probe's to say: this SYN asked only for what its client knows.
+    fn note_answer(&mut self, now: Instant, line: Line) {
+        let id = ServerId(self.table.record(line).server);
+        if let Some(known) = self.backends.offers(id)
+            && self.backends.answered(id, known, now)
+        {
+            self.announce(id);
+        }
+    }
+
+    /// Joins the two connections: from here on packets are translated.
+    fn splice(
+        &mut self,
+        now: Instant,
+        header: &TcpPacket,
+        line: Line,
+        index: u32,
+        options: &SynOptions,
+    ) {
+        let proxy = self.proxy_header(line, index);
+        let Some(setup) = self.setups.entry(index) else {
+            return;
+        };
+        let server_scale = options
+            .window_scale
+            .filter(|_| setup.promise.window_scale.is_some());
+        let record = self.table.record_mut(line);
+        record.server_isn = header.seq.0;
+        record.server_nxt = header.seq.0.wrapping_add(1);
+        record.seq_delta = setup.dseq.0.wrapping_sub(header.seq.0);
+        if let Some(stamps) = options.timestamps {
+            record.ts_delta = setup.our_ts.wrapping_sub(stamps.value);
+        }
+        // Windows of ours that the client has seen were scaled by what we offered; the server
+        // understands the client's scale only if it takes part itself.
+        record.client_shift = match (setup.promise.window_scale, server_scale) {
+            (Some(client), None) => client as i8,
+            _ => 0,
+        };
+        record.server_shift =
+            server_scale.unwrap_or(0) as i8 - setup.offered_scale.unwrap_or(0) as i8;
+        let in_order = setup.stream.in_order_len();
+        let end = SeqNumber(record.client_isn) + 1 + in_order;
+        record.client_nxt = end.0;
+        record.last_active = Self::now_ms(now);
+        record.state = State::Spliced;
+        let fin = setup.fin_at == Some(in_order);
+        setup.deadline = None;
+        setup.backoff = None;
+        let decision = setup.decision.as_mut();
+        let rewrite = decision.and_then(|decision| decision.rewrite.take());
+        let hold = !proxy.is_empty() || rewrite.is_some() || setup.acked > 0;
+        let device_mss = self.config.device_mss - if header.v4 { 0 } else { 20 };
+        let held = Held::new(
+            &proxy,
+            rewrite,
+            &setup.stream,
+            end,
+            options.mss.unwrap_or(536).min(device_mss),
+            options.timestamps.map_or(0, |stamps| stamps.value),
+            server_scale.unwrap_or(0),
+            header.window,
+            fin,
+        );
+        setup.held = Some(held);
+        self.counts.spliced += 1;
+        self.counts.live += 1;
+        if hold {
+            self.record(line).flags |= flag::HELD;
+            self.begin_holding(now, line, index);
+        } else {
+            self.send_held(now, line, index);
+            self.forget_setup(line, index);
+        }
+    }
+
+    /// A server did not take the connection: the next one is tried.
+    pub(super) fn server_failed(&mut self, now: Instant, line: Line, index: u32, failure: Failure) {
+        let id = ServerId(self.table.record(line).server);
+        self.counts.drops.add(failure.reason());
+        self.backends.closed(id);
+        if failure != Failure::Mismatch && self.backends.failed(id, now) {
+            self.announce(id);
+        }
+        self.table.unbind_server(line);
+        self.connect(now, line, index);
+    }
+
+    /// Tells everybody that a server's state changed.
+    pub(super) fn announce(&mut self, id: ServerId) {
+        let server = self.table.endpoints().server(id.0);
+        let (state, offers) = (self.backends.state(id), self.backends.offers(id));
+        self.emit_event(Event::Server {
+            server,
+            state,
+            offers,
+        });
+    }
+
+    /// Takes back a SYN that was sent, whether or not it was answered yet.
+    pub(super) fn reset_silent_server(&mut self, line: Line, index: u32) {
+        let next = self.our_isn(line, index) + 1;
+        self.reset_server_in_setup_at(line, next);
+    }
+
+    /// The same for good: the server gets no connection from this client.
+    pub(super) fn reset_server_in_setup(&mut self, line: Line, index: u32) {
+        self.reset_silent_server(line, index);
+        let id = ServerId(self.table.record(line).server);
+        self.backends.closed(id);
+    }
+
+    fn reset_server_in_setup_at(&mut self, line: Line, next: SeqNumber) {
+        let key = self
+            .table
+            .record(line)
+            .server_key(self.table.endpoints())
+            .reversed();
+        self.output
+            .send(key, next, SeqNumber(0), TcpFlags::RST, 0, &[], &[]);
+    }
+
+    /// Counts a refusal and tells everybody.
+    pub(super) fn note_refusal(
+        &mut self,
+        line: Line,
+        reason: DropReason,
+        status: Option<u16>,
+        subject: String,
+    ) {
+        let record = self.table.record(line);
+        let (client, listen) = (record.client(), record.listen);
+        let service = self.listen_services[usize::from(listen)];
+        let listen: Endpoint = self.table.endpoints().listen(listen);
+        self.counts.drops.add(reason);
+        self.counts.services[usize::from(service)].refused += 1;
+        self.emit_event(Event::Refused {
+            client,
+            listen,
+            service,
+            reason,
+            status,
+            subject,
+        });
+    }
+
+    /// Frees set-up state.
+    pub(super) fn forget_setup(&mut self, line: Line, index: u32) {
+        let client = self.table.record(line).client_addr;
+        self.setups.remove(index, &client);
+        self.table.set_setup(line, None);
+    }
+}

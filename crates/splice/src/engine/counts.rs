@@ -1,0 +1,55 @@
+//! The engine's counters.
+
+use fairlead_base::ReasonCounts;
+
+use crate::config::Config;
+use crate::event::End;
+
+/// Counters since start; `live` and `resting` are gauges.
+#[derive(Clone, Debug)]
+pub(super) struct Counts {
+    pub(super) drops: ReasonCounts,
+    pub(super) engine_packets: u64,
+    pub(super) syns: u64,
+    pub(super) syn_acks: u64,
+    pub(super) spliced: u64,
+    pub(super) retries: u64,
+    pub(super) probes_sent: u64,
+    /// Spliced connections whose end has not been noted.
+    pub(super) live: u64,
+    /// Records in TIME_WAIT.
+    pub(super) resting: u64,
+    pub(super) ended: [u64; End::ALL.len()],
+    pub(super) services: Vec<ServiceCounts>,
+}
+
+/// Counters of one service.
+#[derive(Clone, Debug)]
+pub(super) struct ServiceCounts {
+    pub(super) accepted: u64,
+    pub(super) refused: u64,
+    pub(super) decisions: Vec<u64>,
+}
+
+impl Counts {
+    pub(super) fn new(config: &Config) -> Self {
+        let services = config.services.iter().map(|service| ServiceCounts {
+            accepted: 0,
+            refused: 0,
+            decisions: vec![0; service.routes.len()],
+        });
+        Self {
+            drops: ReasonCounts::default(),
+            engine_packets: 0,
+            syns: 0,
+            syn_acks: 0,
+            spliced: 0,
+            retries: 0,
+            probes_sent: 0,
+            live: 0,
+            resting: 0,
+            ended: [0; End::ALL.len()],
+            services: services.collect(),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! ICMP errors about packets that the switch translated: the quotation is translated back and the
+//! error goes to the end that sent the packet (RFC 792, RFC 4443; path MTU: RFC 1191, RFC 8201).
+
+use fairlead_base::{Address, DropReason, Instant, Packet, SeqNumber};
+use fairlead_tcp::{Found, Line, Side, State};
+use fairlead_wire::checksum::{self, Delta};
+use fairlead_wire::{IcmpKind, IcmpPacket, IcmpQuote, build};
+
+use super::Switch;
+use super::connect::Failure;
+use crate::Verdict;
+
+impl Switch {
+    /// Handles an ICMP message.
+    pub fn handle_icmp(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet,
+        message: &IcmpPacket,
+    ) -> Verdict {
+        self.counts.engine_packets += 1;
+        if message.kind == IcmpKind::EchoRequest {
+            return self.answer_echo(packet, message);
+        }
+        let is_error = matches!(
+            message.kind,
+            IcmpKind::PacketTooBig { .. }
+                | IcmpKind::Unreachable { .. }
+                | IcmpKind::TimeExceeded
+                | IcmpKind::ParameterProblem
+        );
+        let Some(quote) = message.quote.as_ref().filter(|_| is_error) else {
+            return self.drop(DropReason::BadIcmp);
+        };
+        // The quoted packet is one that we sent; its answer would come on the reversed key.
+        let Some(Found { line, side }) = self.table.find(&quote.key.reversed()) else {
+            return self.drop(DropReason::BadIcmp);
+        };
+        if message.dst != quote.key.src.addr {
+            return self.drop(DropReason::BadIcmp);
+        }
+        match (self.table.record(line).state, side) {
+            (State::SynSent, Side::Server) => self.server_unreachable(now, message, line),
+            (State::Established | State::SynSent | State::Answering | State::Free, _) => {
+                self.drop(DropReason::NothingToDo)
+            }
+            _ => self.pass_error(packet, message, quote, line, side),
+        }
+    }
+
+    /// A listening address answers pings, so that operators can tell a dead switch from a dead
+    /// server.
+    fn answer_echo(&mut self, packet: &mut Packet, message: &IcmpPacket) -> Verdict {
+        if !self.listen_addresses.contains(&message.dst) {
+            return self.drop(DropReason::NotOurs);
+        }
+        let mut answer = Vec::with_capacity(packet.bytes.len());
+        build::emit_icmp_echo_reply(&packet.bytes, message, &mut answer);
+        packet.bytes.clear();
+        packet.bytes.extend_from_slice(&answer);
+        Verdict::Transmit
+    }
+
+    fn server_unreachable(&mut self, now: Instant, message: &IcmpPacket, line: Line) -> Verdict {
+        let (IcmpKind::Unreachable { .. }, Some(index)) = (message.kind, self.table.setup(line))
+        else {
+            return self.drop(DropReason::NothingToDo);
+        };
+        self.server_failed(now, line, index, Failure::Refused);
+        Verdict::Consumed
+    }
+
+    /// Turns an error about a packet that we sent on `side` into one about the packet that came
+    /// to us, and sends it there.
+    fn pass_error(
+        &mut self,
+        packet: &mut Packet,
+        message: &IcmpPacket,
+        quote: &IcmpQuote,
+        line: Line,
+        side: Side,
+    ) -> Verdict {
+        let endpoints = self.table.endpoints();
+        let record = self.table.record(line);
+        // Sent to the server: it came from the client. Sent to the client: it came from the server.
+        let (original, seq_add, ack_add) = match side {
+            Side::Server => (record.client_key(endpoints), 0, record.seq_delta),
+            Side::Client => (
+                record.server_key(endpoints),
+                record.seq_delta.wrapping_neg(),
+                0,
+            ),
+        };
+        let bytes = packet.bytes.as_mut_slice();
+        let seq = quote.seq + seq_add;
+        if rewrite_quote(bytes, message, quote, &original, seq, ack_add).is_none()
+            || rewrite_outer(bytes, message, &original.src.addr).is_none()
+        {
+            return self.drop(DropReason::BadIcmp);
+        }
+        Verdict::Transmit
+    }
+}
+
+fn put16(bytes: &mut [u8], at: usize, value: u16) -> Option<()> {
+    bytes
+        .get_mut(at..at + 2)?
+        .copy_from_slice(&value.to_be_bytes());
+    Some(())
+}
+
+fn read16(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]))
+}
+
+fn read32(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk::<4>()?))
+}
+
+/// Puts the original's addresses, ports and numbers into the quotation. What was cut off stays
+/// cut off.
+fn rewrite_quote(
+    bytes: &mut [u8],
+    message: &IcmpPacket,
+    quote: &IcmpQuote,
+    original: &fairlead_base::FlowKey,
+    seq: SeqNumber,
+    ack_add: u32,
+) -> Option<()> {
+    let (ip, tcp) = (usize::from(quote.ip_at), usize::from(quote.tcp_at));
+    let mut pseudo = Delta::new();
+    pseudo.address(&quote.key.src.addr, &original.src.addr);
+    pseudo.address(&quote.key.dst.addr, &original.dst.addr);
+    if message.v4 {
+        let field = read16(bytes, ip + 10)?;
+        put16(bytes, ip + 10, pseudo.apply_to(field))?;
+        bytes
+            .get_mut(ip + 12..ip + 16)?
+            .copy_from_slice(&original.src.addr.v4_octets());
+        bytes
+            .get_mut(ip + 16..ip + 20)?
+            .copy_from_slice(&original.dst.addr.v4_octets());
+    } else {
+        bytes
+            .get_mut(ip + 8..ip + 24)?
+            .copy_from_slice(&original.src.addr.0);
+        bytes
+            .get_mut(ip + 24..ip + 40)?
+            .copy_from_slice(&original.dst.addr.0);
+    }
+    let mut delta = pseudo;
+    delta
+        .u16(quote.key.src.port, original.src.port)
+        .u16(quote.key.dst.port, original.dst.port);
+    delta.u32(quote.seq.0, seq.0);
+    put16(bytes, tcp, original.src.port)?;
+    put16(bytes, tcp + 2, original.dst.port)?;
+    bytes
+        .get_mut(tcp + 4..tcp + 8)?
+        .copy_from_slice(&seq.0.to_be_bytes());
+    let quoted = usize::from(quote.tcp_len);
+    if quoted >= 12 {
+        let ack = read32(bytes, tcp + 8)?;
+        let new_ack = ack.wrapping_add(ack_add);
+        delta.u32(ack, new_ack);
+        bytes
+            .get_mut(tcp + 8..tcp + 12)?
+            .copy_from_slice(&new_ack.to_be_bytes());
+    }
+    if quoted >= 18 {
+        let field = read16(bytes, tcp + 16)?;
+        put16(bytes, tcp + 16, delta.apply_to(field))?;
+    }
+    Some(())
+}
+
+/// Sends the error on to `to`, its checksums made anew.
+fn rewrite_outer(bytes: &mut [u8], message: &IcmpPacket, to: &Address) -> Option<()> {
+    let (at, end) = (usize::from(message.icmp_at), usize::from(message.end));
+    if message.v4 {
+        bytes.get_mut(16..20)?.copy_from_slice(&to.v4_octets());
+        put16(bytes, 10, 0)?;
+        let sum = checksum::ipv4_header(bytes.get(..at)?);
+        put16(bytes, 10, sum)?;
+        put16(bytes, at + 2, 0)?;
+        let sum = !checksum::fold(checksum::sum(bytes.get(at..end)?));
+        put16(bytes, at + 2, sum)
+    } else {
+        bytes.get_mut(24..40)?.copy_from_slice(&to.0);
+        put16(bytes, at + 2, 0)?;
+        let message_bytes = bytes.get(at..end)?;
+        let pseudo = checksum::pseudo_header(&message.src, to, 58, message_bytes.len() as u32);
+        let sum = !checksum::fold(pseudo + checksum::sum(message_bytes));
+        put16(bytes, at + 2, sum)
+    }
+}

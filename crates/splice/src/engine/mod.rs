@@ -1,0 +1,427 @@
+//! The engine: everything about a connection that is not plain translation.
+//!
+//! One file per concern; this one holds the state and the control flow.
+//!
+//! | file | concern |
+//! |---|---|
+//! | `handshake.rs` | SYN, cookie, the first data |
+//! | `head.rs` | collecting and reading the head, deciding |
+//! | `connect.rs` | the server's side: SYN, refusal, silence, the splice itself |
+//! | `held.rs` | bytes that the switch holds for the server until it acknowledges them |
+//! | `close.rs` | FIN, RST, TIME_WAIT, and a SYN on a used tuple |
+//! | `answer.rs` | the switch's own answers to clients |
+//! | `icmp.rs` | errors that quote translated packets |
+//! | `probe.rs` | learning what servers honour; what is offered to clients |
+//! | `timer.rs` | timers of set-ups, and the sweep over all records |
+//! | `setup.rs`, `output.rs`, `counts.rs` | stores |
+
+mod answer;
+mod close;
+mod connect;
+mod counts;
+mod handshake;
+mod head;
+mod held;
+mod icmp;
+mod output;
+mod probe;
+mod setup;
+#[cfg(test)]
+mod tests;
+mod timer;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use fairlead_base::{Address, Checksum, DropReason, Endpoint, Instant, Packet, Rng, SeqNumber};
+use fairlead_tcp::{CookieKey, Endpoints, Found, Line, Record, Side, State, Table};
+use fairlead_wire::{TcpFlags, TcpPacket};
+
+use self::counts::Counts;
+use self::output::Output;
+use self::probe::{Offer, Probes};
+use self::setup::Setups;
+use self::timer::{Sweep, Timers};
+use crate::Verdict;
+use crate::backends::{Backends, BackendsError, ServerId};
+use crate::config::{Config, Service};
+use crate::event::{End, Event};
+use crate::snapshot::{RouteSnapshot, ServiceSnapshot, Snapshot};
+use crate::snat::Snat;
+
+/// Events that wait to be fetched, at most.
+const EVENTS_MAX: usize = 65_536;
+
+/// A configuration that no switch can be built from.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// More listening endpoints or source addresses than a record can name.
+    #[error("{what}: {count}; at most {max} are possible")]
+    TooMany {
+        /// What there is too much of.
+        what: &'static str,
+        /// How many there are.
+        count: usize,
+        /// How many are possible.
+        max: usize,
+    },
+    /// Two services listen on one endpoint.
+    #[error("two services listen on {0}")]
+    ListenTwice(Endpoint),
+    /// A route names a pool that does not exist.
+    #[error("a route of service {service} names a pool that does not exist")]
+    UnknownPool {
+        /// The service's name.
+        service: String,
+    },
+    /// The servers cannot be held.
+    #[error(transparent)]
+    Backends(#[from] BackendsError),
+}
+
+/// The switch: all connections, and what is needed to make and end them.
+#[derive(Debug)]
+pub struct Switch {
+    config: Config,
+    table: Table,
+    listens: BTreeMap<Endpoint, u16>,
+    listen_addresses: BTreeSet<Address>,
+    listen_services: Vec<u16>,
+    servers: BTreeSet<Endpoint>,
+    nats: BTreeSet<Address>,
+    backends: Backends,
+    snat: Snat,
+    cookies: CookieKey,
+    offers: Vec<Offer>,
+    setups: Setups,
+    timers: Timers,
+    sweep: Sweep,
+    probes: Probes,
+    output: Output,
+    events: VecDeque<Event>,
+    syn_options: Vec<u8>,
+    counts: Counts,
+    rng: Rng,
+    draining: bool,
+    aborting: bool,
+}
+
+impl Switch {
+    /// A switch for this configuration. `seed` feeds every secret and every choice by chance.
+    ///
+    /// # Errors
+    /// A [`ConfigError`] for what the types of [`Config`] cannot rule out.
+    pub fn new(config: Config, seed: u64, now: Instant) -> Result<Self, ConfigError> {
+        const INDICES: usize = u16::MAX as usize;
+        let mut rng = Rng::new(seed);
+        let mut listens = BTreeMap::new();
+        let mut listen_services = Vec::new();
+        let mut endpoints = Endpoints::default();
+        for (index, service) in config.services.iter().enumerate() {
+            for &listen in &service.listen {
+                if listens
+                    .insert(listen, endpoints.listens.len() as u16)
+                    .is_some()
+                {
+                    return Err(ConfigError::ListenTwice(listen));
+                }
+                endpoints.listens.push(listen);
+                listen_services.push(index as u16);
+            }
+            let known = |pool: usize| pool < config.pools.len();
+            if !service
+                .routes
+                .iter()
+                .all(|route| known(usize::from(route.pool.0)))
+            {
+                return Err(ConfigError::UnknownPool {
+                    service: service.name.clone(),
+                });
+            }
+        }
+        let too_many = |what, count: usize| ConfigError::TooMany {
+            what,
+            count,
+            max: INDICES,
+        };
+        if endpoints.listens.len() > INDICES {
+            return Err(too_many("listening endpoints", endpoints.listens.len()));
+        }
+        if config.snat.len() >= INDICES {
+            return Err(too_many("source addresses", config.snat.len()));
+        }
+        let backends = Backends::new(&config, rng.next_u64())?;
+        endpoints.servers = backends
+            .servers()
+            .map(|(_, _, server)| server.endpoint)
+            .collect();
+        endpoints.nats.clone_from(&config.snat);
+        let listen_addresses = listens.keys().map(|listen| listen.addr).collect();
+        let servers = endpoints.servers.iter().copied().collect();
+        let nats = config.snat.iter().copied().collect();
+        let services = config.services.len();
+        let mut switch = Self {
+            table: Table::new(config.limits.connections, endpoints, rng.next_u64()),
+            listens,
+            listen_addresses,
+            listen_services,
+            servers,
+            nats,
+            snat: Snat::new(&config.snat, rng.next_u64()),
+            backends,
+            cookies: CookieKey::new(rng.next_u64(), rng.next_u64()),
+            offers: vec![Offer::unknown(&config); services],
+            setups: Setups::new(config.limits.setups),
+            timers: Timers::default(),
+            sweep: Sweep::new(now),
+            probes: Probes::new(now),
+            output: Output::default(),
+            events: VecDeque::new(),
+            syn_options: Vec::new(),
+            counts: Counts::new(&config),
+            rng,
+            draining: false,
+            aborting: false,
+            config,
+        };
+        switch.refresh_offers();
+        Ok(switch)
+    }
+
+    /// The configuration it was built from.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The connection table.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// The connection table, for the fast path.
+    pub fn table_mut(&mut self) -> &mut Table {
+        &mut self.table
+    }
+
+    fn service_of(&self, listen: u16) -> &Service {
+        &self.config.services[usize::from(self.listen_services[usize::from(listen)])]
+    }
+
+    fn now_ms(now: Instant) -> u32 {
+        now.as_millis() as u32
+    }
+
+    fn drop(&mut self, reason: DropReason) -> Verdict {
+        self.counts.drops.add(reason);
+        Verdict::Drop(reason)
+    }
+
+    /// Handles a TCP packet that the fast path does not handle alone. `found` is the result of
+    /// looking its key up in [`Self::table`].
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet,
+        header: &TcpPacket,
+        found: Option<Found>,
+    ) -> Verdict {
+        self.counts.engine_packets += 1;
+        if packet.checksum == Checksum::Complete && !header.checksum_valid(&packet.bytes) {
+            return self.drop(DropReason::BadTcpChecksum);
+        }
+        let Some(Found { line, side }) = found else {
+            return self.handle_stranger(now, packet, header);
+        };
+        match (self.table.record(line).state, side) {
+            (State::Established | State::SynSent | State::Answering, Side::Client) => {
+                self.client_in_setup(now, packet, header, line)
+            }
+            (State::SynSent, Side::Server) => self.server_in_setup(now, packet, header, line),
+            (State::Free | State::Established | State::Answering, _) => {
+                debug_assert!(false, "no server key is bound in these states");
+                self.drop(DropReason::NoConnection)
+            }
+            _ => self.handle_joined(now, packet, header, line, side),
+        }
+    }
+
+    /// A packet of no known connection.
+    fn handle_stranger(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet,
+        header: &TcpPacket,
+    ) -> Verdict {
+        if let Some(&listen) = self.listens.get(&header.key.dst) {
+            return self.handle_newcomer(now, packet, header, listen);
+        }
+        if self.probes.awaits(&header.key) {
+            return self.handle_probe_answer(now, packet, header);
+        }
+        let from_server = self.servers.contains(&header.key.src);
+        if from_server || self.nats.contains(&header.key.dst.addr) {
+            return self.refuse(packet, header, DropReason::NoConnection);
+        }
+        if self.listen_addresses.contains(&header.key.dst.addr)
+            && header.flags.contains(TcpFlags::SYN)
+        {
+            return self.refuse(packet, header, DropReason::NotOurs);
+        }
+        self.drop(DropReason::NotOurs)
+    }
+
+    /// Counts `reason` and turns the packet into a RST to its sender (RFC 9293, section 3.10.7.1).
+    fn refuse(&mut self, packet: &mut Packet, header: &TcpPacket, reason: DropReason) -> Verdict {
+        self.counts.drops.add(reason);
+        if header.flags.contains(TcpFlags::RST) {
+            return Verdict::Drop(reason);
+        }
+        let (seq, ack, flags) = if header.flags.contains(TcpFlags::ACK) {
+            (header.ack, SeqNumber(0), TcpFlags::RST)
+        } else {
+            let end = header.seq + header.segment_len();
+            (SeqNumber(0), end, TcpFlags::RST | TcpFlags::ACK)
+        };
+        output::reply(packet, header.key.reversed(), seq, ack, flags, 0, &[]);
+        Verdict::Transmit
+    }
+
+    /// Takes the next packet that the engine made itself.
+    pub fn poll_transmit(&mut self, out: &mut Packet) -> bool {
+        self.output.take(out)
+    }
+
+    /// Takes the next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn emit_event(&mut self, event: Event) {
+        if self.events.len() < EVENTS_MAX {
+            self.events.push_back(event);
+        } else {
+            self.counts.drops.add(DropReason::EventLost);
+        }
+    }
+
+    /// Takes no new connections from now on.
+    pub fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    /// Ends every connection by a RST to both ends, in portions by [`Self::handle_timeout`].
+    pub fn abort_all(&mut self) {
+        self.draining = true;
+        self.aborting = true;
+        self.sweep.restart();
+    }
+
+    /// Connections that are being set up or spliced; TIME_WAIT does not count.
+    pub fn live_connections(&self) -> u64 {
+        u64::from(self.table.used()) - self.counts.resting
+    }
+
+    /// All counters of the switch itself.
+    pub fn snapshot(&self) -> Snapshot {
+        let services = self.config.services.iter().zip(&self.counts.services);
+        Snapshot {
+            drops: self.counts.drops.clone(),
+            engine_packets: self.counts.engine_packets,
+            syns: self.counts.syns,
+            syn_acks: self.counts.syn_acks,
+            accepted: self
+                .counts
+                .services
+                .iter()
+                .map(|service| service.accepted)
+                .sum(),
+            spliced: self.counts.spliced,
+            retries: self.counts.retries,
+            probes_sent: self.counts.probes_sent,
+            live: self.counts.live,
+            setups: self.setups.used() as u64,
+            half_read: u64::from(self.setups.half_read()),
+            buffered_bytes: self.setups.buffered_bytes(),
+            time_wait: self.counts.resting,
+            records: u64::from(self.table.used()),
+            records_max: u64::from(self.table.capacity()),
+            ended: End::ALL.into_iter().zip(self.counts.ended).collect(),
+            draining: self.draining,
+            services: services
+                .map(|(service, counts)| ServiceSnapshot {
+                    name: service.name.clone(),
+                    accepted: counts.accepted,
+                    refused: counts.refused,
+                    routes: service
+                        .routes
+                        .iter()
+                        .zip(&counts.decisions)
+                        .map(|(route, &decisions)| RouteSnapshot {
+                            name: route.name.clone(),
+                            pool: self.config.pools[usize::from(route.pool.0)].name.clone(),
+                            decisions,
+                        })
+                        .collect(),
+                })
+                .collect(),
+            pools: self.backends.snapshot(&self.config),
+            ..Snapshot::default()
+        }
+    }
+
+    /// Sends both ends of a joined connection a RST at the numbers they expect next.
+    fn reset_both(&mut self, line: Line) {
+        let record = *self.table.record(line);
+        let endpoints = self.table.endpoints();
+        let to_client = record.client_key(endpoints).reversed();
+        let to_server = record.server_key(endpoints).reversed();
+        let server_nxt = SeqNumber(record.server_nxt);
+        let client_nxt = SeqNumber(record.client_nxt);
+        let flags = TcpFlags::RST | TcpFlags::ACK;
+        let seen_by_client = server_nxt + record.seq_delta;
+        self.output
+            .send(to_client, seen_by_client, client_nxt, flags, 0, &[], &[]);
+        self.output
+            .send(to_server, client_nxt, server_nxt, flags, 0, &[], &[]);
+    }
+
+    /// The event for a connection that is over. Counts it, and gives its server back.
+    fn note_end(&mut self, now: Instant, line: Line, end: End) {
+        let record = *self.table.record(line);
+        let service = self.listen_services[usize::from(record.listen)];
+        let route_config = self
+            .service_of(record.listen)
+            .routes
+            .get(usize::from(record.route))
+            .map(|route| (route.pool, route.treatment));
+        self.counts.ended[end as usize] += 1;
+        self.counts.live -= 1;
+        self.backends.closed(ServerId(record.server));
+        let Some((pool, treatment)) = route_config else {
+            return;
+        };
+        let endpoints = self.table.endpoints();
+        let lived_ms = Self::now_ms(now).wrapping_sub(self.table.opened_ms(line));
+        let duration = core::time::Duration::from_millis(u64::from(lived_ms));
+        let event = Event::Closed {
+            client: record.client(),
+            listen: endpoints.listen(record.listen),
+            service,
+            route: record.route,
+            pool,
+            server: endpoints.server(record.server),
+            source: record.source(endpoints),
+            treatment,
+            bytes_in: record.bytes_in(),
+            bytes_out: record.bytes_out(),
+            opened: now - duration,
+            duration,
+            end,
+        };
+        self.emit_event(event);
+    }
+
+    fn record(&mut self, line: Line) -> &mut Record {
+        self.table.record_mut(line)
+    }
+}

@@ -1,0 +1,270 @@
+//! What is kept of a connection until it is plainly spliced: bounded in number and bytes.
+
+use std::collections::BTreeMap;
+
+use fairlead_base::{Address, Instant, SeqNumber};
+use fairlead_tcp::{Backoff, Line, Promise, Reassembly};
+use fairlead_wire::http::HeadScanner;
+use fairlead_wire::tls::HelloScanner;
+
+use super::answer::Answer;
+use super::held::Held;
+use crate::backends::ServerId;
+use crate::config::{PoolId, Protocol, Treatment};
+
+/// A connection that is being set up.
+#[derive(Debug)]
+pub(super) struct Setup {
+    pub(super) line: Line,
+    /// Our initial sequence number towards the client: the cookie.
+    pub(super) dseq: SeqNumber,
+    pub(super) promise: Promise,
+    /// The window scale that was offered to the client.
+    pub(super) offered_scale: Option<u8>,
+    /// The client's bytes from the first on.
+    pub(super) stream: Reassembly,
+    /// Where the client's FIN is, counted in stream bytes, once seen.
+    pub(super) fin_at: Option<u32>,
+    pub(super) scanner: Scanner,
+    /// How much of the stream has been acknowledged to the client by us.
+    pub(super) acked: u32,
+    /// The client's window field, as last seen.
+    pub(super) client_window: u16,
+    /// The client's timestamp value, as last seen, and what it echoed: ours.
+    pub(super) client_ts: u32,
+    pub(super) our_ts: u32,
+    pub(super) counted_half_read: bool,
+    pub(super) decision: Option<Decision>,
+    pub(super) tried: Vec<ServerId>,
+    /// When bytes that do not complete the head are acknowledged.
+    pub(super) ack_due: Option<Instant>,
+    /// When the head, or the server's answer, is given up.
+    pub(super) deadline: Option<Instant>,
+    /// Retransmission of our SYN, of held bytes, or of an answer.
+    pub(super) backoff: Option<Backoff>,
+    pub(super) held: Option<Held>,
+    pub(super) answer: Option<Answer>,
+    /// When the timer queue will next look at this set-up.
+    pub(super) scheduled: Option<Instant>,
+    pub(super) generation: u32,
+    buffered: u64,
+}
+
+/// Reads the head as it grows.
+#[derive(Debug)]
+pub(super) enum Scanner {
+    Http(HeadScanner),
+    Tls(HelloScanner),
+    Tcp,
+}
+
+impl Scanner {
+    pub(super) fn new(protocol: Protocol) -> Self {
+        match protocol {
+            Protocol::Http => Self::Http(HeadScanner::default()),
+            Protocol::Tls => Self::Tls(HelloScanner::default()),
+            Protocol::Tcp => Self::Tcp,
+        }
+    }
+}
+
+/// Where a connection goes.
+#[derive(Clone, Debug)]
+pub(super) struct Decision {
+    pub(super) pool: PoolId,
+    pub(super) treatment: Treatment,
+    pub(super) retries: u8,
+    /// Hash of the affinity key.
+    pub(super) hash: u64,
+    pub(super) subject: String,
+    /// The head as it is sent, where that differs, and the length of the head it replaces.
+    pub(super) rewrite: Option<(Vec<u8>, u32)>,
+    /// A HEAD request: answers to it have no body.
+    pub(super) bodyless: bool,
+}
+
+impl Setup {
+    #[expect(clippy::too_many_arguments, reason = "made in one place")]
+    pub(super) fn new(
+        line: Line,
+        dseq: SeqNumber,
+        promise: Promise,
+        offered_scale: Option<u8>,
+        protocol: Protocol,
+        limit_bytes: u32,
+        client_ts: u32,
+        our_ts: u32,
+    ) -> Self {
+        Self {
+            line,
+            dseq,
+            promise,
+            offered_scale,
+            stream: Reassembly::new(limit_bytes),
+            fin_at: None,
+            scanner: Scanner::new(protocol),
+            acked: 0,
+            client_window: 0,
+            client_ts,
+            our_ts,
+            counted_half_read: false,
+            decision: None,
+            tried: Vec::new(),
+            ack_due: None,
+            deadline: None,
+            backoff: None,
+            held: None,
+            answer: None,
+            scheduled: None,
+            generation: 0,
+            buffered: 0,
+        }
+    }
+
+    /// The earliest thing to do.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let backoff = self.backoff.map(|backoff| backoff.due);
+        [self.ack_due, self.deadline, backoff]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn bytes(&self) -> u64 {
+        let held = self.held.as_ref().map_or(0, Held::bytes);
+        let rewrite = self
+            .decision
+            .as_ref()
+            .and_then(|decision| decision.rewrite.as_ref());
+        let rewrite = rewrite.map_or(0, |(head, _)| head.capacity());
+        (self.stream.held_bytes() + held + rewrite) as u64
+    }
+
+    /// Follows the client's clock: timestamps that we send on its behalf must never go back
+    /// (RFC 7323, section 5.3).
+    pub(super) fn note_client_ts(&mut self, value: u32) {
+        if value.wrapping_sub(self.client_ts) as i32 > 0 {
+            self.client_ts = value;
+        }
+    }
+}
+
+/// All set-ups.
+#[derive(Debug)]
+pub(super) struct Setups {
+    entries: Vec<Option<Box<Setup>>>,
+    free: Vec<u32>,
+    max: u32,
+    generations: u32,
+    half_read: u32,
+    half_read_by_client: BTreeMap<Address, u32>,
+    buffered_bytes: u64,
+}
+
+impl Setups {
+    pub(super) fn new(max: u32) -> Self {
+        Self {
+            entries: Vec::new(),
+            free: Vec::new(),
+            max,
+            generations: 0,
+            half_read: 0,
+            half_read_by_client: BTreeMap::new(),
+            buffered_bytes: 0,
+        }
+    }
+
+    pub(super) fn used(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.used() >= self.max as usize
+    }
+
+    pub(super) fn half_read(&self) -> u32 {
+        self.half_read
+    }
+
+    pub(super) fn half_read_of(&self, client: &Address) -> u32 {
+        self.half_read_by_client.get(client).copied().unwrap_or(0)
+    }
+
+    pub(super) fn buffered_bytes(&self) -> u64 {
+        self.buffered_bytes
+    }
+
+    pub(super) fn insert(&mut self, mut setup: Box<Setup>) -> u32 {
+        self.generations = self.generations.wrapping_add(1);
+        setup.generation = self.generations;
+        if let Some(index) = self.free.pop() {
+            self.entries[index as usize] = Some(setup);
+            index
+        } else {
+            self.entries.push(Some(setup));
+            self.entries.len() as u32 - 1
+        }
+    }
+
+    pub(super) fn peek(&self, index: u32) -> Option<&Setup> {
+        self.entries.get(index as usize)?.as_deref()
+    }
+
+    pub(super) fn entry(&mut self, index: u32) -> Option<&mut Setup> {
+        self.entries.get_mut(index as usize)?.as_deref_mut()
+    }
+
+    /// Frees an entry; `client` is its connection's client address.
+    pub(super) fn remove(&mut self, index: u32, client: &Address) {
+        self.end_half_read(index, client);
+        let entry = self.entries.get_mut(index as usize).and_then(Option::take);
+        if let Some(setup) = entry {
+            self.buffered_bytes -= setup.buffered;
+            self.free.push(index);
+        }
+    }
+
+    /// Brings the count of buffered bytes up to date after an entry's buffers changed.
+    pub(super) fn recount(&mut self, index: u32) {
+        if let Some(setup) = self
+            .entries
+            .get_mut(index as usize)
+            .and_then(Option::as_deref_mut)
+        {
+            let bytes = setup.bytes();
+            self.buffered_bytes = self.buffered_bytes - setup.buffered + bytes;
+            setup.buffered = bytes;
+        }
+    }
+
+    pub(super) fn begin_half_read(&mut self, index: u32, client: &Address) {
+        if let Some(setup) = self
+            .entries
+            .get_mut(index as usize)
+            .and_then(Option::as_deref_mut)
+            && !setup.counted_half_read
+        {
+            setup.counted_half_read = true;
+            self.half_read += 1;
+            *self.half_read_by_client.entry(*client).or_insert(0) += 1;
+        }
+    }
+
+    pub(super) fn end_half_read(&mut self, index: u32, client: &Address) {
+        let entry = self
+            .entries
+            .get_mut(index as usize)
+            .and_then(Option::as_deref_mut);
+        let Some(setup) = entry.filter(|setup| setup.counted_half_read) else {
+            return;
+        };
+        setup.counted_half_read = false;
+        self.half_read -= 1;
+        if let Some(count) = self.half_read_by_client.get_mut(client) {
+            *count -= 1;
+            if *count == 0 {
+                self.half_read_by_client.remove(client);
+            }
+        }
+    }
+}

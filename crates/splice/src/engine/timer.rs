@@ -1,0 +1,271 @@
+//! Time: exact timers for the few connections in set-up, a sweep over the many that are joined.
+
+use core::cmp::Reverse;
+use core::time::Duration;
+use std::collections::BinaryHeap;
+
+use fairlead_base::{DropReason, Instant};
+use fairlead_tcp::record::flag;
+use fairlead_tcp::{Line, State};
+
+use super::Switch;
+use super::connect::Failure;
+use crate::event::End;
+
+/// Every record is looked at once in this time; so late an idle connection may be found.
+const SWEEP_CYCLE: Duration = Duration::from_secs(1);
+
+/// The sweep goes in this many steps a cycle.
+const SWEEP_STEPS: u32 = 20;
+
+/// Records ended by one step when everything is aborted.
+const ABORT_LINES: u32 = 4_096;
+
+/// How long a record stays after a RST, for the RST may be refused (RFC 5961).
+const RESET_REST_MS: u32 = 3_000;
+
+/// Set-ups handled in one call, at most.
+const TIMERS_AT_ONCE: usize = 4_096;
+
+/// When set-ups want attention. Entries are not removed when a set-up changes its mind; they are
+/// found to be stale when they come up.
+#[derive(Debug, Default)]
+pub(super) struct Timers {
+    heap: BinaryHeap<Reverse<(Instant, u32, u32)>>,
+}
+
+/// Where the sweep is.
+#[derive(Debug)]
+pub(super) struct Sweep {
+    next: Instant,
+    cursor: u32,
+}
+
+impl Sweep {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            next: now + SWEEP_CYCLE / SWEEP_STEPS,
+            cursor: 0,
+        }
+    }
+
+    pub(super) fn restart(&mut self) {
+        self.cursor = 0;
+    }
+}
+
+impl Switch {
+    /// When [`Self::handle_timeout`] wants to be called next.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.aborting && self.table.used() > 0 {
+            return Some(Instant::ZERO);
+        }
+        let timer = self.timers.heap.peek().map(|Reverse((due, ..))| *due);
+        let sweep = (self.table.used() > 0).then_some(self.sweep.next);
+        let probe = (!self.draining).then(|| self.probes.due());
+        [timer, sweep, probe].into_iter().flatten().min()
+    }
+
+    /// Does what has become due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if !self.draining {
+            self.run_probes(now);
+        }
+        self.run_timers(now);
+        self.run_sweep(now);
+    }
+
+    /// Makes sure that a set-up is looked at when it is due.
+    pub(super) fn schedule(&mut self, index: u32) {
+        let Some(setup) = self.setups.entry(index) else {
+            return;
+        };
+        let Some(due) = setup.due() else { return };
+        if setup.scheduled.is_none_or(|scheduled| due < scheduled) {
+            setup.scheduled = Some(due);
+            self.timers
+                .heap
+                .push(Reverse((due, index, setup.generation)));
+        }
+    }
+
+    fn run_timers(&mut self, now: Instant) {
+        for _ in 0..TIMERS_AT_ONCE {
+            let Some(&Reverse((due, index, generation))) = self.timers.heap.peek() else {
+                return;
+            };
+            if due > now {
+                return;
+            }
+            self.timers.heap.pop();
+            let Some(setup) = self.setups.entry(index) else {
+                continue;
+            };
+            if setup.generation != generation || setup.scheduled != Some(due) {
+                continue;
+            }
+            setup.scheduled = None;
+            let (line, wanted) = (setup.line, setup.due());
+            if wanted.is_some_and(|wanted| wanted <= now) {
+                self.setup_expired(now, line, index);
+            }
+            // What is left of it, if it was not ended.
+            self.schedule_if_same(index, generation);
+        }
+    }
+
+    fn schedule_if_same(&mut self, index: u32, generation: u32) {
+        if self
+            .setups
+            .entry(index)
+            .is_some_and(|setup| setup.generation == generation)
+        {
+            self.schedule(index);
+        }
+    }
+
+    fn setup_expired(&mut self, now: Instant, line: Line, index: u32) {
+        let record = self.table.record(line);
+        let (state, held) = (record.state, record.flags & flag::HELD != 0);
+        match state {
+            State::Established => self.head_expired(now, line, index),
+            State::SynSent => self.syn_expired(now, line, index),
+            State::Answering => self.answer_expired(now, line, index),
+            _ if held => self.held_expired(now, line, index),
+            _ => debug_assert!(false, "set-up state outlives its set-up"),
+        }
+    }
+
+    fn head_expired(&mut self, now: Instant, line: Line, index: u32) {
+        let Some(setup) = self.setups.entry(index) else {
+            return;
+        };
+        if setup.deadline.is_some_and(|deadline| deadline <= now) {
+            self.refuse_head(
+                now,
+                line,
+                index,
+                DropReason::HeadTimeout,
+                408,
+                super::head::ALERT_INTERNAL_ERROR,
+                String::new(),
+                false,
+            );
+            return;
+        }
+        setup.ack_due = None;
+        if setup.stream.in_order_len() > setup.acked {
+            self.acknowledge_head(line, index);
+        }
+    }
+
+    fn syn_expired(&mut self, now: Instant, line: Line, index: u32) {
+        let Some(setup) = self.setups.entry(index) else {
+            return;
+        };
+        let late = setup.deadline.is_some_and(|deadline| deadline <= now);
+        let again = setup
+            .backoff
+            .as_mut()
+            .is_some_and(|backoff| backoff.expire(now));
+        if late || !again {
+            // A SYN-ACK that is still under way would find no connection; the RST now is kinder.
+            self.reset_silent_server(line, index);
+            self.server_failed(now, line, index, Failure::Silent);
+        } else {
+            self.send_syn(line, index);
+        }
+    }
+
+    fn run_sweep(&mut self, now: Instant) {
+        if self.aborting {
+            self.sweep_lines(now, ABORT_LINES);
+            return;
+        }
+        if self.sweep.next > now {
+            return;
+        }
+        self.sweep.next = now + SWEEP_CYCLE / SWEEP_STEPS;
+        let lines = self.table.high_water().div_ceil(SWEEP_STEPS).max(64);
+        self.sweep_lines(now, lines);
+    }
+
+    fn sweep_lines(&mut self, now: Instant, lines: u32) {
+        let high_water = self.table.high_water();
+        for _ in 0..lines.min(high_water) {
+            if self.sweep.cursor >= high_water {
+                self.sweep.cursor = 0;
+            }
+            let line = Line(self.sweep.cursor);
+            self.sweep.cursor += 1;
+            if self.aborting {
+                self.abort_line(now, line);
+            } else {
+                self.sweep_line(now, line);
+            }
+        }
+    }
+
+    fn sweep_line(&mut self, now: Instant, line: Line) {
+        let record = self.table.record(line);
+        let quiet_ms = Self::now_ms(now).wrapping_sub(record.last_active);
+        let (state, held) = (record.state, record.flags & flag::HELD != 0);
+        let after = |timeout: Duration| u128::from(quiet_ms) >= timeout.as_millis();
+        match state {
+            State::Free | State::Established | State::SynSent | State::Answering => {}
+            _ if held => {}
+            State::Spliced => {
+                if after(self.service_of(record.listen).timeouts.idle) {
+                    self.time_out(now, line, DropReason::IdleTimeout, End::IdleTimeout);
+                }
+            }
+            State::FinRelayed1 | State::AckRelayed1 | State::FinRelayed2 => {
+                if after(self.service_of(record.listen).timeouts.half_closed) {
+                    let reason = DropReason::HalfClosedTimeout;
+                    self.time_out(now, line, reason, End::HalfClosedTimeout);
+                }
+            }
+            State::TimeWait => {
+                if after(self.service_of(record.listen).timeouts.time_wait) {
+                    self.remove_resting(line);
+                }
+            }
+            State::Reset => {
+                if quiet_ms >= RESET_REST_MS {
+                    self.remove_resting(line);
+                }
+            }
+        }
+    }
+
+    fn time_out(&mut self, now: Instant, line: Line, reason: DropReason, end: End) {
+        self.counts.drops.add(reason);
+        self.reset_both(line);
+        self.note_end(now, line, end);
+        self.table.remove(line);
+    }
+
+    fn abort_line(&mut self, now: Instant, line: Line) {
+        let record = *self.table.record(line);
+        match record.state {
+            State::Free => return,
+            State::TimeWait => self.counts.resting -= 1,
+            State::Established | State::SynSent | State::Answering => {
+                if let Some(index) = self.table.setup(line) {
+                    self.send_reset_to_client(line, index);
+                    if record.state == State::SynSent {
+                        self.reset_server_in_setup(line, index);
+                    }
+                }
+            }
+            _ => {
+                self.reset_both(line);
+                self.note_end(now, line, End::Aborted);
+            }
+        }
+        if let Some(index) = self.table.setup(line) {
+            self.forget_setup(line, index);
+        }
+        self.table.remove(line);
+    }
+}

@@ -1,0 +1,328 @@
+//! The translation step: rewrites a packet of a spliced connection in place.
+//!
+//! What changes (content-aware-switch-2006, "Processing on microengines"): addresses, ports, hop
+//! limit; the server's sequence numbers and the client's acknowledgements by one constant; SACK
+//! edges with the acknowledgements (RFC 2018); timestamps both ways (RFC 7323); the window by the
+//! difference of the scales. Checksums are updated incrementally (RFC 1624), so damage done to a
+//! packet before it came here is still found by its receiver.
+//!
+//! Everything needed is in a [`Record`] and in [`Endpoints`]: a kernel program can do the same.
+
+use fairlead_base::{Checksum, DropReason, Endpoint, Packet, SeqNumber};
+use fairlead_tcp::record::flag;
+use fairlead_tcp::{Endpoints, Record, Side, window};
+use fairlead_wire::checksum::Delta;
+use fairlead_wire::{TcpFlags, TcpPacket, options};
+
+const KIND_NOP: u8 = 1;
+const KIND_SACK: u8 = 5;
+const KIND_TIMESTAMPS: u8 = 8;
+
+/// What to change in one packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Edits {
+    /// New source.
+    pub src: Endpoint,
+    /// New destination.
+    pub dst: Endpoint,
+    /// Added to the sequence number.
+    pub seq_add: u32,
+    /// What becomes of the acknowledgement number.
+    pub ack: AckEdit,
+    /// Shift of the window field ([`window::rescale`]).
+    pub window_shift: i8,
+    /// Added to the timestamp value.
+    pub ts_value_add: u32,
+    /// Added to the timestamp echo.
+    pub ts_echo_add: u32,
+}
+
+/// What becomes of an acknowledgement number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AckEdit {
+    /// This is added to it, and to every SACK edge.
+    Add(u32),
+    /// It becomes this; SACK blocks, which would speak of other bytes, are blanked.
+    Become(SeqNumber),
+}
+
+impl Edits {
+    /// The changes for a packet that came in on `side` of a spliced connection.
+    #[inline]
+    pub fn of(record: &Record, endpoints: &Endpoints, side: Side) -> Self {
+        match side {
+            Side::Client => Self {
+                src: record.source(endpoints),
+                dst: endpoints.server(record.server),
+                seq_add: 0,
+                ack: AckEdit::Add(record.seq_delta.wrapping_neg()),
+                window_shift: record.client_shift,
+                ts_value_add: 0,
+                ts_echo_add: record.ts_delta.wrapping_neg(),
+            },
+            Side::Server => Self {
+                src: endpoints.listen(record.listen),
+                dst: record.client(),
+                seq_add: record.seq_delta,
+                ack: AckEdit::Add(0),
+                window_shift: record.server_shift,
+                ts_value_add: record.ts_delta,
+                ts_echo_add: 0,
+            },
+        }
+    }
+}
+
+/// Forwards a packet of a spliced connection without the engine: tracks how far the stream has
+/// been seen, then translates. Only for packets for which [`is_fast`] holds.
+///
+/// # Errors
+/// [`DropReason::TtlExpired`].
+#[inline]
+pub fn forward(
+    record: &mut Record,
+    endpoints: &Endpoints,
+    side: Side,
+    packet: &mut Packet,
+    header: &TcpPacket,
+    now_ms: u32,
+) -> Result<(), DropReason> {
+    let end = header.seq + header.payload_len() as u32;
+    match side {
+        Side::Client => record.advance_client(end),
+        Side::Server => record.advance_server(end),
+    }
+    record.last_active = now_ms;
+    apply(packet, header, &Edits::of(record, endpoints, side))
+}
+
+/// True when a packet needs nothing but translation: its connection is spliced and quiet, and it
+/// carries none of SYN, FIN and RST, which change the connection's state.
+#[inline]
+pub fn is_fast(record: &Record, flags: TcpFlags) -> bool {
+    record.state == fairlead_tcp::State::Spliced
+        && record.flags & !flag::FAST == 0
+        && flags.0 & (TcpFlags::SYN.0 | TcpFlags::FIN.0 | TcpFlags::RST.0) == 0
+}
+
+#[inline]
+fn be32(bytes: &[u8], at: usize) -> u32 {
+    match bytes.get(at..).and_then(|rest| rest.first_chunk::<4>()) {
+        Some(four) => u32::from_be_bytes(*four),
+        None => 0,
+    }
+}
+
+#[inline]
+fn put32(bytes: &mut [u8], at: usize, value: u32) {
+    if let Some(four) = bytes
+        .get_mut(at..)
+        .and_then(|rest| rest.first_chunk_mut::<4>())
+    {
+        *four = value.to_be_bytes();
+    }
+}
+
+/// Rewrites the IP header: addresses and hop limit. Returns the change to the pseudo-header.
+#[inline]
+fn rewrite_ip(
+    bytes: &mut [u8],
+    header: &TcpPacket,
+    src: &Endpoint,
+    dst: &Endpoint,
+) -> Result<Delta, DropReason> {
+    let mut pseudo = Delta::new();
+    if header.ttl <= 1 {
+        return Err(DropReason::TtlExpired);
+    }
+    if header.v4 {
+        let ip = bytes.first_chunk_mut::<20>().ok_or(DropReason::Truncated)?;
+        let old_src = u32::from_be_bytes([ip[12], ip[13], ip[14], ip[15]]);
+        let old_dst = u32::from_be_bytes([ip[16], ip[17], ip[18], ip[19]]);
+        let new_src = u32::from_be_bytes(src.addr.v4_octets());
+        let new_dst = u32::from_be_bytes(dst.addr.v4_octets());
+        pseudo.u32(old_src, new_src).u32(old_dst, new_dst);
+        let mut all = pseudo;
+        let lived = u16::from_be_bytes([ip[8], ip[9]]);
+        all.u16(lived, lived - 0x0100);
+        ip[8] -= 1;
+        let checksum = all.apply_to(u16::from_be_bytes([ip[10], ip[11]]));
+        [ip[10], ip[11]] = checksum.to_be_bytes();
+        ip[12..16].copy_from_slice(&new_src.to_be_bytes());
+        ip[16..20].copy_from_slice(&new_dst.to_be_bytes());
+    } else {
+        let ip = bytes.first_chunk_mut::<40>().ok_or(DropReason::Truncated)?;
+        pseudo
+            .address(&header.key.src.addr, &src.addr)
+            .address(&header.key.dst.addr, &dst.addr);
+        ip[7] -= 1;
+        ip[8..24].copy_from_slice(&src.addr.0);
+        ip[24..40].copy_from_slice(&dst.addr.0);
+    }
+    Ok(pseudo)
+}
+
+/// Applies `edits` to `packet`, whose header summary is `header`.
+///
+/// # Errors
+/// [`DropReason::TtlExpired`]; the packet is unchanged then. [`DropReason::Truncated`] when
+/// `header` does not describe `packet`: a bug in the caller that must not become a panic.
+#[inline]
+pub fn apply(packet: &mut Packet, header: &TcpPacket, edits: &Edits) -> Result<(), DropReason> {
+    let bytes = packet.bytes.as_mut_slice();
+    let pseudo = rewrite_ip(bytes, header, &edits.src, &edits.dst)?;
+    let tcp = bytes
+        .get_mut(usize::from(header.tcp_at)..usize::from(header.payload_at))
+        .ok_or(DropReason::Truncated)?;
+    let (fixed, options) = tcp
+        .split_first_chunk_mut::<20>()
+        .ok_or(DropReason::Truncated)?;
+    let mut delta = Delta::new();
+
+    let old_ports = u32::from_be_bytes([fixed[0], fixed[1], fixed[2], fixed[3]]);
+    let new_ports = (u32::from(edits.src.port) << 16) | u32::from(edits.dst.port);
+    delta.u32(old_ports, new_ports);
+    fixed[..4].copy_from_slice(&new_ports.to_be_bytes());
+
+    let new_seq = header.seq + edits.seq_add;
+    delta.u32(header.seq.0, new_seq.0);
+    fixed[4..8].copy_from_slice(&new_seq.0.to_be_bytes());
+
+    let mut sack_add = Some(0);
+    if header.flags.contains(TcpFlags::ACK) {
+        let new_ack = match edits.ack {
+            AckEdit::Add(add) => {
+                sack_add = Some(add);
+                header.ack + add
+            }
+            AckEdit::Become(ack) => {
+                sack_add = None;
+                ack
+            }
+        };
+        delta.u32(header.ack.0, new_ack.0);
+        fixed[8..12].copy_from_slice(&new_ack.0.to_be_bytes());
+    }
+
+    let new_window = window::rescale(header.window, edits.window_shift);
+    delta.u16(header.window, new_window);
+    [fixed[14], fixed[15]] = new_window.to_be_bytes();
+
+    if !options.is_empty() {
+        rewrite_options(options, &mut delta, edits, sack_add);
+    }
+
+    let field = u16::from_be_bytes([fixed[16], fixed[17]]);
+    let field = match packet.checksum {
+        Checksum::Partial => pseudo.apply_to_partial(field),
+        Checksum::Complete | Checksum::Verified => delta.join(pseudo).apply_to(field),
+    };
+    [fixed[16], fixed[17]] = field.to_be_bytes();
+    Ok(())
+}
+
+#[inline]
+fn rewrite_options(options: &mut [u8], delta: &mut Delta, edits: &Edits, sack_add: Option<u32>) {
+    let timestamps = edits.ts_value_add != 0 || edits.ts_echo_add != 0;
+    if sack_add.is_none() {
+        blank_sack(options, delta);
+    }
+    let usual = options.len() == 12 && options[..4] == [KIND_NOP, KIND_NOP, KIND_TIMESTAMPS, 10];
+    if usual {
+        if timestamps {
+            shift_timestamps(&mut options[4..], 0, delta, edits);
+        }
+        return;
+    }
+    // A malformed list is the receiver's to judge: what was readable has been translated.
+    let _ = options::edit(options, |kind, at, body| match (kind, body.len()) {
+        (KIND_TIMESTAMPS, 8) if timestamps => shift_timestamps(body, at, delta, edits),
+        (KIND_SACK, _) => {
+            let add = sack_add.unwrap_or(0);
+            let mut edge = 0;
+            while add != 0 && edge + 4 <= body.len() {
+                let old = be32(body, edge);
+                let new = old.wrapping_add(add);
+                delta.u32_at(at + edge, old, new);
+                put32(body, edge, new);
+                edge += 4;
+            }
+        }
+        _ => {}
+    });
+}
+
+/// Overwrites a SACK option with padding.
+fn blank_sack(options: &mut [u8], delta: &mut Delta) {
+    let Some((at, len)) = options::walk(options)
+        .find(|(kind, ..)| *kind == KIND_SACK)
+        .map(|(_, at, body)| (at, body.len() + 2))
+    else {
+        return;
+    };
+    for (at, byte) in options.iter_mut().enumerate().skip(at).take(len) {
+        let shift = if at % 2 == 0 { 8 } else { 0 };
+        delta.u16(u16::from(*byte) << shift, u16::from(KIND_NOP) << shift);
+        *byte = KIND_NOP;
+    }
+}
+
+/// `body` starts at the value; `at` is the offset of its option, even exactly when the value is.
+#[inline]
+fn shift_timestamps(body: &mut [u8], at: usize, delta: &mut Delta, edits: &Edits) {
+    let (value, echo) = (be32(body, 0), be32(body, 4));
+    let new_value = value.wrapping_add(edits.ts_value_add);
+    let new_echo = echo.wrapping_add(edits.ts_echo_add);
+    delta
+        .u32_at(at, value, new_value)
+        .u32_at(at, echo, new_echo);
+    put32(body, 0, new_value);
+    put32(body, 4, new_echo);
+}
+
+/// Cuts `count` payload bytes off the front of a packet, in place; both checksums are made anew.
+/// A rare step: it is for retransmissions that overlap bytes the switch itself holds.
+pub fn trim_front(packet: &mut Packet, header: &TcpPacket, count: usize) -> Option<TcpPacket> {
+    use fairlead_wire::checksum;
+    let payload_at = usize::from(header.payload_at);
+    let count = count.min(header.payload_len());
+    packet.bytes.truncate(usize::from(header.end));
+    packet.bytes.drain(payload_at..payload_at + count);
+    let total = packet.bytes.len();
+    if header.v4 {
+        let ip_len = usize::from(header.tcp_at);
+        let ip = packet.bytes.get_mut(..ip_len)?;
+        ip[2..4].copy_from_slice(&(total as u16).to_be_bytes());
+        ip[10..12].fill(0);
+        let checksum = checksum::ipv4_header(ip);
+        ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+    } else {
+        let payload = (total - 40) as u16;
+        packet
+            .bytes
+            .get_mut(4..6)?
+            .copy_from_slice(&payload.to_be_bytes());
+    }
+    let tcp = packet.bytes.get_mut(usize::from(header.tcp_at)..)?;
+    let seq = header.seq + count as u32;
+    put32(tcp, 4, seq.0);
+    tcp[16..18].fill(0);
+    let (src, dst) = (&header.key.src.addr, &header.key.dst.addr);
+    let field = match packet.checksum {
+        Checksum::Partial => checksum::tcp_partial(src, dst, tcp.len() as u32),
+        _ => checksum::tcp(src, dst, tcp),
+    };
+    tcp[16..18].copy_from_slice(&field.to_be_bytes());
+    let left = header.payload_len() - count;
+    if packet
+        .gso
+        .is_some_and(|gso| left <= usize::from(gso.segment_bytes))
+    {
+        packet.gso = None;
+    }
+    Some(TcpPacket {
+        seq,
+        end: total as u16,
+        ..*header
+    })
+}
