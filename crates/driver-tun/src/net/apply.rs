@@ -1,0 +1,267 @@
+//! Making the settings, and taking them back.
+
+use core::net::IpAddr;
+use std::io;
+
+use super::kernel::{self, Interface, Kernel, Route, Rule, name_of, with_kernel};
+use super::{NetError, NetworkPlan, Prefix, TABLES};
+
+/// The main routing table's number.
+const MAIN: u32 = libc::RT_TABLE_MAIN as u32;
+
+/// Settings that were made. Dropping it removes what would outlive the device; the rest goes with
+/// the device.
+#[derive(Debug)]
+pub struct Network {
+    made: Vec<String>,
+    rules: Vec<Rule>,
+}
+
+impl Network {
+    /// What was made, a line each.
+    pub fn made(&self) -> &[String] {
+        &self.made
+    }
+
+    /// Removes the rules. Drop the device afterwards: its routes go with it.
+    pub fn remove(mut self) -> Result<(), NetError> {
+        self.undo()
+    }
+
+    fn undo(&mut self) -> Result<(), NetError> {
+        let rules = std::mem::take(&mut self.rules);
+        if rules.is_empty() {
+            return Ok(());
+        }
+        with_kernel(async |kernel| {
+            let mut outcome = Ok(());
+            for rule in &rules {
+                let removed = kernel.remove_rule(rule).await;
+                if outcome.is_ok() {
+                    outcome = removed;
+                }
+            }
+            outcome
+        })
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        // After a failure there is nobody left to tell; the next start finds what remains.
+        let _ = self.undo();
+    }
+}
+
+/// Brings the device up and packets to it. The device must exist ([`crate::TunDevice::open`]).
+/// When anything fails, what was made is taken back.
+pub fn apply(plan: &NetworkPlan) -> Result<Network, NetError> {
+    let mut network = Network {
+        made: Vec::new(),
+        rules: Vec::new(),
+    };
+    with_kernel(async |kernel| {
+        let interfaces = kernel.interfaces().await?;
+        let device = interfaces
+            .iter()
+            .find(|interface| interface.name == plan.device)
+            .map(|interface| interface.index)
+            .ok_or_else(|| {
+                NetError::Refused(plan.device.clone(), "there is no such device".to_owned())
+            })?;
+        adjust_device(plan)?;
+        kernel.bring_up(device, plan.mtu).await?;
+        network
+            .made
+            .push(format!("device {}, MTU {}", plan.device, plan.mtu));
+        for destination in plan.destinations() {
+            kernel.add_route(destination, device, MAIN).await?;
+            network
+                .made
+                .push(format!("route {destination} dev {}", plan.device));
+        }
+        bring_answers(kernel, plan, device, &mut network).await?;
+        confirm(kernel, plan, device, &interfaces).await
+    })?;
+    Ok(network)
+}
+
+/// Settings of our own device only.
+fn adjust_device(plan: &NetworkPlan) -> Result<(), NetError> {
+    let device = &plan.device;
+    // Packets that we emit carry addresses whose way back is not the device (a client's own
+    // address in transparent mode), which a strict reverse-path filter (1) takes for forged. The
+    // kernel uses the larger of this value and the one for all devices; 2 is the loose filter.
+    let own = format!("ipv4/conf/{device}/rp_filter");
+    let strict = kernel::setting("ipv4/conf/all/rp_filter").is_ok_and(|value| value == "1")
+        || kernel::setting(&own).is_ok_and(|value| value == "1");
+    if let Err(error) = kernel::set_setting(&own, "2")
+        && strict
+    {
+        return Err(not_written(&own, &error));
+    }
+    // Devices inherit this from `default`, which may differ from `ip_forward`.
+    for own in [
+        format!("ipv4/conf/{device}/forwarding"),
+        format!("ipv6/conf/{device}/forwarding"),
+    ] {
+        if kernel::setting(&own).is_ok_and(|value| value == "0") {
+            let v4 = own.starts_with("ipv4");
+            match kernel::set_setting(&own, "1") {
+                Err(error) if plan.has_family(v4) => return Err(not_written(&own, &error)),
+                _ => {}
+            }
+        }
+    }
+    // No link-local address: the device would greet routers that are not there. A kernel without
+    // the setting greets them, which costs two packets.
+    let _ = kernel::set_setting(&format!("ipv6/conf/{device}/addr_gen_mode"), "1");
+    Ok(())
+}
+
+fn not_written(path: &str, error: &io::Error) -> NetError {
+    let step = format!("writing /proc/sys/net/{path}");
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        return NetError::NotPermitted(step);
+    }
+    NetError::Refused(step, error.to_string())
+}
+
+/// Leads the answers of transparent servers to the device: first the table, then the rules, so
+/// that a rule of ours over an empty table is always a leftover.
+async fn bring_answers(
+    kernel: &Kernel,
+    plan: &NetworkPlan,
+    device: u32,
+    network: &mut Network,
+) -> Result<(), NetError> {
+    let servers = plan.returns();
+    if servers.is_empty() {
+        return Ok(());
+    }
+    let table = free_table(kernel).await?;
+    for v4 in [true, false] {
+        if servers.iter().any(|server| server.is_ipv4() == v4) {
+            kernel.add_route(everything(v4), device, table).await?;
+            let made = format!("route {} dev {} table {table}", everything(v4), plan.device);
+            network.made.push(made);
+        }
+    }
+    for server in servers {
+        network.rules.push(kernel.add_rule(server, table).await?);
+        network.made.push(format!(
+            "rule from {} ipproto tcp sport {} lookup {table}",
+            server.ip(),
+            server.port()
+        ));
+    }
+    Ok(())
+}
+
+async fn free_table(kernel: &Kernel) -> Result<u32, NetError> {
+    let mut taken = Vec::new();
+    for v4 in [true, false] {
+        taken.extend(
+            kernel
+                .routes(v4)
+                .await
+                .unwrap_or_default()
+                .iter()
+                .map(|route| route.table),
+        );
+        taken.extend(kernel.our_rules(v4).await?.iter().map(|rule| rule.table));
+    }
+    TABLES
+        .clone()
+        .find(|table| !taken.contains(table))
+        .ok_or_else(|| {
+            let said = format!("all of {} to {} are in use", TABLES.start, TABLES.end - 1);
+            NetError::Refused("choosing a routing table".to_owned(), said)
+        })
+}
+
+fn everything(v4: bool) -> Prefix {
+    Prefix {
+        address: if v4 { [0; 4].into() } else { [0; 16].into() },
+        len: 0,
+    }
+}
+
+/// Asks the kernel where packets would go now: someone else's rule may come before our routes.
+async fn confirm(
+    kernel: &Kernel,
+    plan: &NetworkPlan,
+    device: u32,
+    interfaces: &[Interface],
+) -> Result<(), NetError> {
+    let sources = plan.sources.iter().map(inside);
+    for destination in plan.listen.iter().copied().chain(sources) {
+        let route = kernel.lookup(destination).await?;
+        confirm_one(route, destination.to_string(), device, interfaces)?;
+    }
+    for server in plan.returns() {
+        // What cannot be asked (a server on this very machine, one that has no route yet) is no
+        // reason not to start.
+        let Ok(Some(to_server)) = kernel.lookup(server.ip()).await else {
+            continue;
+        };
+        let Some(through) = to_server.interface.filter(|_| !to_server.is_local) else {
+            continue;
+        };
+        let client = example(server.is_ipv4());
+        if let Ok(route) = kernel.lookup_forwarded(client, server, through).await {
+            confirm_one(
+                route,
+                format!("clients, from {server},"),
+                device,
+                interfaces,
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn confirm_one(
+    route: Option<Route>,
+    destination: String,
+    device: u32,
+    interfaces: &[Interface],
+) -> Result<(), NetError> {
+    let goes_to = match route {
+        Some(route) if route.is_local => "this machine itself".to_owned(),
+        Some(Route {
+            interface: Some(index),
+            ..
+        }) if index == device => return Ok(()),
+        Some(Route {
+            interface: Some(index),
+            ..
+        }) => name_of(index, interfaces),
+        _ => "nowhere".to_owned(),
+    };
+    Err(NetError::Diverted {
+        destination,
+        goes_to,
+    })
+}
+
+/// An address within a prefix that is not its first where there is another.
+fn inside(prefix: &Prefix) -> IpAddr {
+    if prefix.is_host() {
+        return prefix.address;
+    }
+    match prefix.address {
+        IpAddr::V4(first) => IpAddr::V4((u32::from(first) | 1).into()),
+        IpAddr::V6(first) => IpAddr::V6((u128::from(first) | 1).into()),
+    }
+}
+
+/// Somebody who might be a client: of the ranges for examples, so that it is nobody (RFC 5737,
+/// RFC 3849).
+fn example(v4: bool) -> IpAddr {
+    if v4 {
+        IpAddr::from([192, 0, 2, 1])
+    } else {
+        IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1])
+    }
+}

@@ -1,0 +1,236 @@
+//! What stands in the way of serving, found before anything is changed.
+
+use core::fmt;
+use core::net::{IpAddr, SocketAddr};
+
+use super::kernel::{self, Interface, Route, name_of, with_kernel};
+use super::{IPV6_MTU_MIN, NetError, NetworkPlan, Prefix};
+
+/// A reason not to start. The text says what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Obstacle {
+    /// The kernel does not forward packets of this family.
+    ForwardingOff {
+        /// The setting, as `sysctl` names it.
+        sysctl: &'static str,
+    },
+    /// IPv6 is asked for and this kernel does not have it.
+    NoIpv6,
+    /// IPv6 is asked for on a device whose MTU is too small for it.
+    MtuTooSmall {
+        /// The MTU asked for, bytes.
+        mtu: u32,
+    },
+    /// An interface has the device's name.
+    NameTaken(String),
+    /// An address that is to come to the device belongs to an interface of this machine.
+    LocalAddress {
+        /// The address.
+        address: IpAddr,
+        /// The interface.
+        interface: String,
+        /// The prefix it is wanted for; one address for a listening one.
+        wanted: Prefix,
+    },
+    /// A route leads the same addresses elsewhere.
+    RouteExists {
+        /// The prefix that is to come to the device.
+        wanted: Prefix,
+        /// The route.
+        route: String,
+    },
+    /// Another living instance takes the answers of this server.
+    ServerTaken(SocketAddr),
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ForwardingOff { sysctl } => write!(
+                f,
+                "the kernel does not forward packets: {sysctl} is 0; switch it on with \
+                 `sysctl -w {sysctl}=1` (and keep it in /etc/sysctl.d/)"
+            ),
+            Self::NoIpv6 => f.write_str(
+                "the configuration has IPv6 addresses and this kernel has IPv6 switched off",
+            ),
+            Self::MtuTooSmall { mtu } => write!(
+                f,
+                "the configuration has IPv6 addresses and `mtu` = {mtu}: IPv6 needs {IPV6_MTU_MIN} \
+                 or more"
+            ),
+            Self::NameTaken(name) => write!(
+                f,
+                "the network interface {name} exists already: another program, or another \
+                 instance of this one, has it; choose another `device` in [fastpath], or remove \
+                 it with `ip link delete {name}`"
+            ),
+            Self::LocalAddress {
+                address,
+                interface,
+                wanted,
+            } if wanted.is_host() => write!(
+                f,
+                "{address} is assigned to {interface}: this machine would take its packets itself \
+                 and the switch would never see them; remove it with `ip address delete {address} \
+                 dev {interface}`, or choose an address that no interface has"
+            ),
+            Self::LocalAddress {
+                address,
+                interface,
+                wanted,
+            } => write!(
+                f,
+                "{address} of {interface} is within {wanted}: this machine would take its packets \
+                 itself; choose a prefix that holds no address of an interface"
+            ),
+            Self::RouteExists { wanted, route } => write!(
+                f,
+                "packets for {wanted} have a route already: `{route}`; remove it with `ip route \
+                 delete {route}`, or choose other addresses"
+            ),
+            Self::ServerTaken(server) => write!(
+                f,
+                "another instance serves {server} transparently and takes its answers; one \
+                 server's port can belong to one instance only"
+            ),
+        }
+    }
+}
+
+/// Looks for everything that would keep packets away from the device. Changes nothing, and works
+/// without rights.
+pub fn check(plan: &NetworkPlan) -> Result<Vec<Obstacle>, NetError> {
+    with_kernel(async |kernel| {
+        let mut obstacles = forwarding(plan);
+        let interfaces = kernel.interfaces().await?;
+        if interfaces
+            .iter()
+            .any(|interface| interface.name == plan.device)
+        {
+            obstacles.push(Obstacle::NameTaken(plan.device.clone()));
+        }
+        let destinations = plan.destinations();
+        let addresses = kernel.addresses().await?;
+        for wanted in &destinations {
+            obstacles.extend(local_addresses(wanted, &addresses, &interfaces));
+        }
+        for v4 in [true, false] {
+            let wanted = destinations
+                .iter()
+                .filter(|prefix| prefix.address.is_ipv4() == v4);
+            if plan.has_family(v4) {
+                let routes = kernel.routes(v4).await?;
+                obstacles.extend(wanted.flat_map(|one| conflicts(one, &routes, &interfaces)));
+            }
+            let rules = kernel.our_rules(v4).await?;
+            let taken = plan
+                .returns()
+                .into_iter()
+                .filter(|server| rules.iter().any(|rule| rule.server == *server));
+            obstacles.extend(taken.map(Obstacle::ServerTaken));
+        }
+        Ok(obstacles)
+    })
+}
+
+fn forwarding(plan: &NetworkPlan) -> Vec<Obstacle> {
+    let mut obstacles = Vec::new();
+    let is_off = |path| kernel::setting(path).is_ok_and(|value| value == "0");
+    if plan.has_family(true) && is_off("ipv4/ip_forward") {
+        obstacles.push(Obstacle::ForwardingOff {
+            sysctl: "net.ipv4.ip_forward",
+        });
+    }
+    if plan.has_family(false) {
+        match kernel::setting("ipv6/conf/all/disable_ipv6") {
+            Ok(disabled) if disabled == "0" => {
+                if is_off("ipv6/conf/all/forwarding") {
+                    obstacles.push(Obstacle::ForwardingOff {
+                        sysctl: "net.ipv6.conf.all.forwarding",
+                    });
+                }
+                if plan.mtu < IPV6_MTU_MIN {
+                    obstacles.push(Obstacle::MtuTooSmall { mtu: plan.mtu });
+                }
+            }
+            _ => obstacles.push(Obstacle::NoIpv6),
+        }
+    }
+    obstacles
+}
+
+fn local_addresses(
+    wanted: &Prefix,
+    addresses: &[(IpAddr, u32)],
+    interfaces: &[Interface],
+) -> Vec<Obstacle> {
+    let within = addresses
+        .iter()
+        .filter(|(address, _)| wanted.covers(&Prefix::host(*address)));
+    within
+        .map(|(address, index)| Obstacle::LocalAddress {
+            address: *address,
+            interface: name_of(*index, interfaces),
+            wanted: *wanted,
+        })
+        .collect()
+}
+
+/// Routes of the main table for the same addresses or a part of them. Wider ones (a default
+/// route) lose against ours and may stay.
+fn conflicts(wanted: &Prefix, routes: &[Route], interfaces: &[Interface]) -> Vec<Obstacle> {
+    let within = routes
+        .iter()
+        .filter(|route| route.is_in_main() && wanted.covers(&route.destination));
+    within
+        .map(|route| Obstacle::RouteExists {
+            wanted: *wanted,
+            route: route.describe(interfaces),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_refusal_says_what_to_do() {
+        let host = Prefix::host("10.1.0.3".parse().unwrap());
+        let net = Prefix {
+            address: "100.64.0.0".parse().unwrap(),
+            len: 24,
+        };
+        let local = |wanted| Obstacle::LocalAddress {
+            address: "10.1.0.3".parse().unwrap(),
+            interface: "eth0".into(),
+            wanted,
+        };
+        for (obstacle, words) in [
+            (
+                Obstacle::ForwardingOff {
+                    sysctl: "net.ipv4.ip_forward",
+                },
+                "`sysctl -w net.ipv4.ip_forward=1`",
+            ),
+            (local(host), "`ip address delete 10.1.0.3 dev eth0`"),
+            (local(net), "choose a prefix"),
+            (
+                Obstacle::RouteExists {
+                    wanted: net,
+                    route: "100.64.0.0/24 dev eth1".into(),
+                },
+                "`ip route delete 100.64.0.0/24 dev eth1`",
+            ),
+            (
+                Obstacle::NameTaken("fairlead0".into()),
+                "choose another `device`",
+            ),
+            (Obstacle::MtuTooSmall { mtu: 600 }, "1280 or more"),
+        ] {
+            assert!(obstacle.to_string().contains(words), "{obstacle}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The network settings that bring packets to the device and take them away again.
+//!
+//! What is made, all of it tagged with [`PROTOCOL`] and nothing else touched:
+//! - the device's own state: up, MTU, queue length, loose reverse-path filter;
+//! - in the main table, a route to the device for every address that is listened on and every
+//!   prefix that servers see as their clients;
+//! - for servers that see the client's own address, rules that bring their answers to the device,
+//!   wherever they are bound: `from SERVER ipproto tcp sport PORT lookup TABLE`, with a table of
+//!   our own that leads to the device.
+//!
+//! The device vanishes with the process, and its routes with it, whatever happens. Rules stay
+//! after a crash; a rule of ours whose table is empty is such a leftover, because a living
+//! instance fills its table before it makes a rule and removes its rules first.
+
+mod apply;
+mod check;
+mod kernel;
+mod leftover;
+
+use core::fmt;
+use core::net::{IpAddr, SocketAddr};
+
+pub use apply::{Network, apply};
+pub use check::{Obstacle, check};
+pub use leftover::remove_leftovers;
+
+/// Marks routes and rules as made by this program (`ip rule show protocol 246`). No routing
+/// daemon known to iproute2 uses it.
+pub const PROTOCOL: u8 = 246;
+
+/// Priority of the rules for servers' answers: before the main table (32766), after local (0).
+pub const RULE_PRIORITY: u32 = 7_600;
+
+/// Tables that instances choose theirs from; each takes the first that is free.
+pub const TABLES: core::ops::Range<u32> = 7_600..7_664;
+
+/// Packets that wait for us to read them, at most: room for a burst of several thousand clients.
+const QUEUE_PACKETS: u32 = 8_192;
+
+/// The smallest MTU with which the kernel runs IPv6 (RFC 8200, section 5).
+const IPV6_MTU_MIN: u32 = 1_280;
+
+/// An address prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Prefix {
+    /// Its first address.
+    pub address: IpAddr,
+    /// Its length, bits.
+    pub len: u8,
+}
+
+impl Prefix {
+    /// The prefix that holds one address.
+    pub fn host(address: IpAddr) -> Self {
+        Self {
+            address,
+            len: if address.is_ipv4() { 32 } else { 128 },
+        }
+    }
+
+    /// True for a prefix of one address.
+    pub fn is_host(&self) -> bool {
+        *self == Self::host(self.address)
+    }
+
+    /// True when `other` is within this prefix (or equal to it).
+    pub fn covers(&self, other: &Self) -> bool {
+        let (ours, theirs, family_bits) = match (self.address, other.address) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => {
+                (u128::from(u32::from(a)), u128::from(u32::from(b)), 32)
+            }
+            (IpAddr::V6(a), IpAddr::V6(b)) => (u128::from(a), u128::from(b), 128),
+            _ => return false,
+        };
+        let host_bits = u32::from(u8::saturating_sub(family_bits, self.len));
+        let differ = (ours ^ theirs).checked_shr(host_bits).unwrap_or(0);
+        self.len <= other.len && differ == 0
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.len)
+    }
+}
+
+/// What the kernel is to be told.
+#[derive(Clone, Debug)]
+pub struct NetworkPlan {
+    /// The device's name.
+    pub device: String,
+    /// Its MTU, bytes.
+    pub mtu: u32,
+    /// Addresses that clients connect to.
+    pub listen: Vec<IpAddr>,
+    /// Prefixes that servers see as their clients.
+    pub sources: Vec<Prefix>,
+    /// Servers that see the clients' own addresses.
+    pub transparent: Vec<SocketAddr>,
+}
+
+impl NetworkPlan {
+    /// Everything that is to be routed to the device, each once.
+    fn destinations(&self) -> Vec<Prefix> {
+        let listen = self.listen.iter().map(|address| Prefix::host(*address));
+        let mut all: Vec<Prefix> = listen.chain(self.sources.iter().copied()).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// The servers whose answers need a rule, each once.
+    fn returns(&self) -> Vec<SocketAddr> {
+        let mut all = self.transparent.clone();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    fn has_family(&self, v4: bool) -> bool {
+        let servers = self.transparent.iter().map(SocketAddr::ip);
+        let sources = self.sources.iter().map(|prefix| prefix.address);
+        let all = self.listen.iter().copied().chain(servers).chain(sources);
+        all.into_iter().any(|address| address.is_ipv4() == v4)
+    }
+}
+
+/// The kernel did not do what it was asked.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NetError {
+    /// It was not permitted.
+    NotPermitted(String),
+    /// It refused or did not answer: what was tried, and what was said.
+    Refused(String, String),
+    /// A packet would not come to the device, although everything was set up.
+    Diverted {
+        /// What the packet would be for.
+        destination: String,
+        /// Where it would go.
+        goes_to: String,
+    },
+}
+
+impl fmt::Display for NetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotPermitted(step) => write!(
+                f,
+                "{step} is not permitted: serving needs the capability CAP_NET_ADMIN in the \
+                 network namespace it runs in"
+            ),
+            Self::Refused(step, said) => write!(f, "{step}: {said}"),
+            Self::Diverted {
+                destination,
+                goes_to,
+            } => write!(
+                f,
+                "packets for {destination} would go to {goes_to} instead of the device: a policy \
+                 rule comes first; `ip rule show` lists them"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for NetError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefix(text: &str) -> Prefix {
+        let (address, len) = text.split_once('/').unwrap();
+        Prefix {
+            address: address.parse().unwrap(),
+            len: len.parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn prefixes_cover_what_is_inside_them() {
+        for (outer, inner, covered) in [
+            ("100.64.0.0/24", "100.64.0.128/25", true),
+            ("100.64.0.0/24", "100.64.0.0/24", true),
+            ("100.64.0.0/24", "100.64.0.0/23", false),
+            ("100.64.0.0/24", "100.64.1.1/32", false),
+            ("0.0.0.0/0", "1.2.3.4/32", true),
+            ("::/0", "1.2.3.4/32", false),
+            ("::/0", "2001:db8::/32", true),
+            ("2001:db8::/64", "2001:db8::7/128", true),
+            ("2001:db8::/64", "2001:db8:0:1::7/128", false),
+        ] {
+            assert_eq!(
+                prefix(outer).covers(&prefix(inner)),
+                covered,
+                "{outer} {inner}"
+            );
+        }
+    }
+
+    #[test]
+    fn each_destination_and_return_is_named_once() {
+        let plan = NetworkPlan {
+            device: "x".into(),
+            mtu: 1_500,
+            listen: ["10.0.0.1", "10.0.0.1", "fd00::1"]
+                .map(|a| a.parse().unwrap())
+                .to_vec(),
+            sources: vec![prefix("10.0.0.1/32"), prefix("100.64.0.0/24")],
+            transparent: ["10.2.0.1:80", "10.2.0.1:80", "10.2.0.1:81"]
+                .map(|s| s.parse().unwrap())
+                .to_vec(),
+        };
+        let names: Vec<String> = plan.destinations().iter().map(Prefix::to_string).collect();
+        assert_eq!(names, ["10.0.0.1/32", "100.64.0.0/24", "fd00::1/128"]);
+        assert_eq!(plan.returns().len(), 2);
+        assert!(plan.has_family(true) && plan.has_family(false));
+    }
+}

@@ -1,0 +1,213 @@
+//! The system calls that this driver needs, behind safe signatures. The only file of the crate
+//! that uses `unsafe`.
+#![expect(unsafe_code, reason = "a device driver talks to the kernel")]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+/// Longest interface name, without the closing zero byte.
+pub(crate) const NAME_BYTES_MAX: usize = libc::IFNAMSIZ - 1;
+
+/// `TUNSETIFF`: creates the interface and ties it to the open file. Returns the name it got.
+pub(crate) fn tun_create(file: &File, name: &str, flags: i32) -> io::Result<String> {
+    // SAFETY: `ifreq` is plain old data of integers and byte arrays; all zeroes is a valid value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if name.len() > NAME_BYTES_MAX {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = flags as libc::c_short;
+    // SAFETY: the descriptor is open for the length of the call and `request` is a live `ifreq`,
+    // which is what TUNSETIFF reads and writes.
+    let answer = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
+    if answer < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let name = request
+        .ifr_name
+        .iter()
+        .take_while(|byte| **byte != 0)
+        .map(|byte| *byte as u8);
+    String::from_utf8(name.collect()).map_err(io::Error::other)
+}
+
+/// `TUNSETVNETHDRSZ`: how many bytes of header precede every packet.
+pub(crate) fn tun_set_header_bytes(file: &File, bytes: i32) -> io::Result<()> {
+    // SAFETY: the descriptor is open and TUNSETVNETHDRSZ reads one `int` through the pointer.
+    let answer = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const bytes) };
+    if answer < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// `TUNSETVNETLE`: makes the header's fields little-endian on every machine.
+pub(crate) fn tun_set_little_endian(file: &File) -> io::Result<()> {
+    let yes: i32 = 1;
+    // SAFETY: the descriptor is open and TUNSETVNETLE reads one `int` through the pointer.
+    let answer = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETVNETLE, &raw const yes) };
+    if answer < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// `TUNSETOFFLOAD`: what the reader of the device is ready to take over from the kernel.
+pub(crate) fn tun_set_offload(file: &File, offload: u32) -> io::Result<()> {
+    let offload = libc::c_ulong::from(offload);
+    // SAFETY: the descriptor is open; TUNSETOFFLOAD takes its argument by value.
+    let answer = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETOFFLOAD, offload) };
+    if answer < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// Reads one packet: its first bytes into `header`, the rest into `bytes` from its start, as far
+/// as its capacity goes. Returns how many bytes of the header came, and leaves `bytes` as long as
+/// the packet.
+pub(crate) fn read_packet(
+    file: &File,
+    header: &mut [u8],
+    bytes: &mut Vec<u8>,
+) -> io::Result<usize> {
+    bytes.clear();
+    let room = bytes.spare_capacity_mut();
+    let parts = [
+        libc::iovec {
+            iov_base: header.as_mut_ptr().cast(),
+            iov_len: header.len(),
+        },
+        libc::iovec {
+            iov_base: room.as_mut_ptr().cast(),
+            iov_len: room.len(),
+        },
+    ];
+    let read = loop {
+        // SAFETY: both parts point to memory that is valid for writes of their lengths and that
+        // nothing else refers to during the call.
+        let read = unsafe { libc::readv(file.as_raw_fd(), parts.as_ptr(), 2) };
+        match usize::try_from(read) {
+            Ok(read) => break read,
+            Err(_) => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => {}
+                error => return Err(error),
+            },
+        }
+    };
+    let of_packet = read.saturating_sub(header.len()).min(parts[1].iov_len);
+    // SAFETY: the kernel filled the parts in order, so the first `read − header` bytes of the
+    // spare capacity are initialised, and the length stays within the capacity.
+    unsafe { bytes.set_len(of_packet) };
+    Ok(read.min(header.len()))
+}
+
+/// Writes one packet, header first, in one call. Returns how many bytes the device took.
+pub(crate) fn write_packet(file: &File, header: &[u8], bytes: &[u8]) -> io::Result<usize> {
+    let parts = [
+        libc::iovec {
+            iov_base: header.as_ptr().cast_mut().cast(),
+            iov_len: header.len(),
+        },
+        libc::iovec {
+            iov_base: bytes.as_ptr().cast_mut().cast(),
+            iov_len: bytes.len(),
+        },
+    ];
+    loop {
+        // SAFETY: both parts point to memory that is valid for reads of their lengths; writev
+        // does not write through them.
+        let written = unsafe { libc::writev(file.as_raw_fd(), parts.as_ptr(), 2) };
+        if let Ok(written) = usize::try_from(written) {
+            return Ok(written);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// Waits until one of the descriptors can be read or is in error, or the time is up (`None`: for
+/// ever). `ready[i]` tells about `files[i]`. A signal handler's interruption counts as nothing
+/// being ready.
+pub(crate) fn wait_readable<const N: usize>(
+    files: [BorrowedFd<'_>; N],
+    timeout: Option<Duration>,
+) -> io::Result<[bool; N]> {
+    let mut polled = files.map(|file| libc::pollfd {
+        fd: file.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    });
+    let limit = timeout.map(|timeout| libc::timespec {
+        tv_sec: timeout.as_secs().min(i32::MAX as u64) as libc::time_t,
+        tv_nsec: timeout.subsec_nanos() as _,
+    });
+    let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: `polled` holds N live entries, `limit` is null or points to a timespec that outlives
+    // the call, and a null signal mask leaves the mask alone.
+    let ready = unsafe {
+        libc::ppoll(
+            polled.as_mut_ptr(),
+            N as libc::nfds_t,
+            limit,
+            std::ptr::null(),
+        )
+    };
+    if ready < 0 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+        return Ok([false; N]);
+    }
+    Ok(polled.map(|entry| entry.revents != 0))
+}
+
+/// Blocks these signals in the calling thread, and in those it starts later, and opens a
+/// descriptor from which they are read instead.
+pub(crate) fn open_signals(signals: &[i32]) -> io::Result<OwnedFd> {
+    // SAFETY: `sigset_t` is plain old data; sigemptyset and sigaddset initialise and fill it, and
+    // pthread_sigmask and signalfd only read it. A null old set is allowed.
+    let fd = unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in signals {
+            libc::sigaddset(&raw mut set, *signal);
+        }
+        let blocked = libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        if blocked != 0 {
+            return Err(io::Error::from_raw_os_error(blocked));
+        }
+        libc::signalfd(-1, &raw const set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC)
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: signalfd returned a fresh descriptor that nothing else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Takes the number of one pending signal from [`open_signals`]' descriptor.
+pub(crate) fn read_signal(file: impl AsFd) -> io::Result<Option<i32>> {
+    let mut record = [0u8; size_of::<libc::signalfd_siginfo>()];
+    let fd = file.as_fd().as_raw_fd();
+    // SAFETY: `record` is valid for writes of its whole length.
+    let read = unsafe { libc::read(fd, record.as_mut_ptr().cast(), record.len()) };
+    if read == record.len() as isize {
+        let number = u32::from_ne_bytes([record[0], record[1], record[2], record[3]]);
+        return Ok(i32::try_from(number).ok());
+    }
+    match io::Error::last_os_error() {
+        error if read >= 0 || error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        error => Err(error),
+    }
+}

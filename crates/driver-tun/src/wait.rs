@@ -1,0 +1,72 @@
+//! Waiting for packets, signals and time, in one system call.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use crate::sys;
+
+/// The signals that end a server, read like packets instead of interrupting it.
+#[derive(Debug)]
+pub struct EndSignals {
+    file: OwnedFd,
+}
+
+/// A request to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndSignal {
+    /// SIGTERM.
+    Terminate,
+    /// SIGINT: Ctrl-C.
+    Interrupt,
+    /// SIGHUP: the terminal is gone.
+    HangUp,
+}
+
+impl EndSignal {
+    /// The signal's usual name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Terminate => "SIGTERM",
+            Self::Interrupt => "SIGINT",
+            Self::HangUp => "SIGHUP",
+        }
+    }
+}
+
+impl EndSignals {
+    /// Takes SIGTERM, SIGINT and SIGHUP over. Call it before any thread is started: threads that
+    /// run already would go on being ended by them.
+    pub fn take_over() -> io::Result<Self> {
+        let file = sys::open_signals(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP])?;
+        Ok(Self { file })
+    }
+
+    /// The next signal that has come; never waits.
+    pub fn poll_signal(&self) -> io::Result<Option<EndSignal>> {
+        Ok(
+            sys::read_signal(&self.file)?.and_then(|number| match number {
+                libc::SIGTERM => Some(EndSignal::Terminate),
+                libc::SIGINT => Some(EndSignal::Interrupt),
+                libc::SIGHUP => Some(EndSignal::HangUp),
+                _ => None,
+            }),
+        )
+    }
+
+    /// Waits until the device has a packet, a signal has come, or the time is up. Says whether
+    /// the device is ready (or broken: reading it tells) and whether a signal has come.
+    pub fn wait_with(
+        &self,
+        device: &impl AsFd,
+        timeout: Option<Duration>,
+    ) -> io::Result<(bool, bool)> {
+        let [device, signal] = sys::wait_readable([device.as_fd(), self.file.as_fd()], timeout)?;
+        Ok((device, signal))
+    }
+}
+
+/// Waits until a device has a packet or the time is up (`None`: for ever); true in the first case.
+pub fn wait_for_packet(device: &impl AsFd, timeout: Option<Duration>) -> io::Result<bool> {
+    sys::wait_readable([device.as_fd()], timeout).map(|[ready]| ready)
+}
