@@ -262,3 +262,224 @@ fn check_extra(mut extra: &[u8]) -> Result<(), ProxyError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn endpoint(text: &str) -> Endpoint {
+        text.parse::<core::net::SocketAddr>()
+            .expect("an endpoint")
+            .into()
+    }
+
+    fn v1(source: &str, destination: &str) -> String {
+        let mut out = Vec::new();
+        emit_v1(endpoint(source), endpoint(destination), &mut out);
+        String::from_utf8(out).expect("ASCII")
+    }
+
+    fn v2(source: &str, destination: &str) -> Vec<u8> {
+        let mut out = Vec::new();
+        emit_v2(endpoint(source), endpoint(destination), &mut out);
+        out
+    }
+
+    #[test]
+    fn version_1_is_the_line_of_the_specification() {
+        assert_eq!(
+            v1("192.168.0.1:56324", "192.168.0.11:443"),
+            "PROXY TCP4 192.168.0.1 192.168.0.11 56324 443\r\n"
+        );
+        assert_eq!(
+            v1("[2001:db8::1]:1", "[2001:db8::2]:65535"),
+            "PROXY TCP6 2001:db8::1 2001:db8::2 1 65535\r\n"
+        );
+        assert_eq!(
+            v1("192.0.2.1:1", "[2001:db8::2]:2"),
+            "PROXY TCP6 ::ffff:192.0.2.1 2001:db8::2 1 2\r\n"
+        );
+    }
+
+    #[test]
+    fn version_2_is_the_block_of_the_specification() {
+        let signature = [
+            0x0d, 0x0a, 0x0d, 0x0a, 0, 0x0d, 0x0a, 0x51, 0x55, 0x49, 0x54, 0x0a,
+        ];
+        let v4 = [
+            &signature[..],
+            &[
+                0x21, 0x11, 0, 12, 192, 0, 2, 1, 198, 51, 100, 2, 0x12, 0x34, 0x01, 0xbb,
+            ],
+        ];
+        assert_eq!(v2("192.0.2.1:4660", "198.51.100.2:443"), v4.concat());
+        let source = [0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+        let destination = [0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
+        let v6 = [
+            &signature[..],
+            &[0x21, 0x21, 0, 36],
+            &source,
+            &destination,
+            &[0, 1, 0, 2],
+        ];
+        assert_eq!(v2("[2001:db8::1]:1", "[2001:db8::2]:2"), v6.concat());
+    }
+
+    #[test]
+    fn headers_are_appended() {
+        let mut out = b"x".to_vec();
+        emit_v1(Endpoint::default(), Endpoint::default(), &mut out);
+        emit_v2(Endpoint::default(), Endpoint::default(), &mut out);
+        assert!(out.starts_with(b"xPROXY TCP6 :: :: 0 0\r\n\r\n\r\n\0"));
+    }
+
+    #[test]
+    fn headers_without_endpoints_are_read() {
+        let local = [&V2_SIGNATURE[..], &[0x20, 0, 0, 3, 1, 2, 3]].concat();
+        let unspecified = [&V2_SIGNATURE[..], &[0x21, 0, 0, 0]].concat();
+        for (bytes, version) in [
+            (&b"PROXY UNKNOWN\r\n"[..], 1),
+            (b"PROXY UNKNOWN ff:: :: 1 2\r\n", 1),
+            (&local, 2),
+            (&unspecified, 2),
+        ] {
+            let header = ProxyHeader {
+                version,
+                endpoints: None,
+                len: bytes.len(),
+            };
+            assert_eq!(
+                parse(bytes),
+                Scan::Complete(header),
+                "{}",
+                bytes.escape_ascii()
+            );
+        }
+        let extra = [&v2("192.0.2.1:1", "192.0.2.2:2")[..], &[4, 0, 1, 0]].concat();
+        let mut longer = extra.clone();
+        longer[15] += 4;
+        assert_eq!(parse(&longer).complete().map(|header| header.len), Some(32));
+        assert_eq!(parse(&extra).complete().map(|header| header.len), Some(28));
+    }
+
+    #[test]
+    fn broken_headers_are_refused() {
+        let block = |command: u8, family: u8, rest: &[u8]| {
+            let len = u8::try_from(rest.len()).expect("short");
+            [&V2_SIGNATURE[..], &[command, family, 0, len], rest].concat()
+        };
+        let long = format!("PROXY TCP4 {}", "1".repeat(100)).into_bytes();
+        for (bytes, error) in [
+            (b"GET / HTTP/1.1\r\n".to_vec(), ProxyError::NotProxy),
+            (b"PROXX".to_vec(), ProxyError::NotProxy),
+            (b"\r\n\r\n\0\r\nQUIX".to_vec(), ProxyError::NotProxy),
+            (
+                b"PROXY TCP4 1.2.3.4 1.2.3.5 1 2\n".to_vec(),
+                ProxyError::BadLine,
+            ),
+            (
+                b"PROXY TCP4 1.2.3.4 1.2.3.5 1\r\n".to_vec(),
+                ProxyError::BadLine,
+            ),
+            (
+                b"PROXY TCP4 1.2.3.4 1.2.3.5 1 2 3\r\n".to_vec(),
+                ProxyError::BadLine,
+            ),
+            (
+                b"PROXY TCP4  1.2.3.4 1.2.3.5 1 2\r\n".to_vec(),
+                ProxyError::BadLine,
+            ),
+            (
+                b"PROXY TCP4 1.2.3.04 1.2.3.5 1 2\r\n".to_vec(),
+                ProxyError::BadLine,
+            ),
+            (
+                b"PROXY TCP4 1.2.3.4 1.2.3.5 01 2\r\n".to_vec(),
+                ProxyError::BadLine,
+            ),
+            (
+                b"PROXY TCP4 1.2.3.4 1.2.3.5 +1 2\r\n".to_vec(),
+                ProxyError::BadLine,
+            ),
+            (
+                b"PROXY TCP4 1.2.3.4 1.2.3.5 1 65536\r\n".to_vec(),
+                ProxyError::BadLine,
+            ),
+            (
+                b"PROXY TCP4 ::1 1.2.3.5 1 2\r\n".to_vec(),
+                ProxyError::BadLine,
+            ),
+            (
+                b"PROXY TCP6 1.2.3.4 ::1 1 2\r\n".to_vec(),
+                ProxyError::BadLine,
+            ),
+            (
+                b"PROXY UDP4 1.2.3.4 1.2.3.5 1 2\r\n".to_vec(),
+                ProxyError::BadLine,
+            ),
+            (b"PROXY \xff\r\n".to_vec(), ProxyError::BadLine),
+            (long, ProxyError::BadLine),
+            (block(0x11, 0x11, &[0; 12]), ProxyError::Unsupported),
+            (block(0x22, 0x11, &[0; 12]), ProxyError::Unsupported),
+            (block(0x21, 0x12, &[0; 12]), ProxyError::Unsupported),
+            (block(0x21, 0x31, &[0; 216]), ProxyError::Unsupported),
+            (block(0x21, 0x11, &[0; 11]), ProxyError::BadLength),
+            (block(0x21, 0x21, &[0; 35]), ProxyError::BadLength),
+            (block(0x21, 0x11, &[0; 14]), ProxyError::BadLength),
+            (
+                block(0x21, 0x11, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1]),
+                ProxyError::BadLength,
+            ),
+        ] {
+            assert_eq!(
+                parse(&bytes),
+                Scan::Malformed(error),
+                "{}",
+                bytes.escape_ascii()
+            );
+        }
+    }
+
+    fn endpoints() -> impl Strategy<Value = Endpoint> {
+        let addr = prop_oneof![
+            any::<[u8; 4]>().prop_map(Address::v4),
+            any::<[u8; 16]>().prop_map(Address::v6),
+        ];
+        (addr, any::<u16>()).prop_map(|(addr, port)| Endpoint { addr, port })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_emitted_is_read_back(
+            source in endpoints(),
+            destination in endpoints(),
+            behind in any::<Vec<u8>>(),
+        ) {
+            for (version, emit) in [(1, emit_v1 as fn(_, _, &mut Vec<u8>)), (2, emit_v2)] {
+                let mut bytes = Vec::new();
+                emit(source, destination, &mut bytes);
+                let len = bytes.len();
+                for end in 0..len {
+                    prop_assert_eq!(parse(&bytes[..end]), Scan::Incomplete);
+                }
+                bytes.extend_from_slice(&behind);
+                let endpoints = Some((source, destination));
+                let header = ProxyHeader { version, endpoints, len };
+                prop_assert_eq!(parse(&bytes), Scan::Complete(header));
+            }
+        }
+
+        #[test]
+        fn noise_never_panics(noise in any::<Vec<u8>>(), command in 0x20..0x22_u8, family in 0..0x32_u8) {
+            prop_assert_eq!(parse(&noise).complete().map(|header| header.version), None);
+            let line = [b"PROXY TCP4 ", &noise[..]].concat();
+            prop_assert!(parse(&line).complete().is_none());
+            let block = [&V2_SIGNATURE[..], &[command, family, 0], &noise].concat();
+            if let Scan::Complete(header) = parse(&block) {
+                prop_assert!(header.len <= block.len());
+            }
+        }
+    }
+}

@@ -340,6 +340,21 @@ fn cuts() -> impl Strategy<Value = Vec<usize>> {
     })
 }
 
+const CAPTURED: [&[u8]; 4] = [
+    include_bytes!("../../tests/fixtures/http-netscape-1997.bin"),
+    include_bytes!("../../tests/fixtures/http-range-2010.bin"),
+    include_bytes!("../../tests/fixtures/http-firefox-2014.bin"),
+    include_bytes!("../../tests/fixtures/http-post-ocsp.bin"),
+];
+
+/// Requests made up and requests of real clients.
+fn any_requests() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        3 => requests(),
+        1 => prop::sample::select(&CAPTURED[..]).prop_map(<[u8]>::to_vec),
+    ]
+}
+
 /// A few bytes put over, into or taken out of a request.
 fn mutations() -> impl Strategy<Value = Vec<(u8, prop::sample::Index, u8)>> {
     let byte = prop_oneof![
@@ -389,7 +404,7 @@ proptest! {
 
     #[test]
     fn the_verdict_does_not_depend_on_the_cuts(
-        request in requests(),
+        request in any_requests(),
         mutations in mutations(),
         cuts in cuts(),
     ) {
@@ -407,7 +422,10 @@ proptest! {
     }
 
     #[test]
-    fn accepted_heads_keep_the_rules_that_matter(request in requests(), mutations in mutations()) {
+    fn accepted_heads_keep_the_rules_that_matter(
+        request in any_requests(),
+        mutations in mutations(),
+    ) {
         let request = mutated(request, &mutations);
         if let Scan::Complete(head) = scan_whole(&request) {
             let bytes = &request[..head.head_len];

@@ -47,7 +47,7 @@ tls_errors! {
     NotHandshake = "not_handshake", UNEXPECTED_MESSAGE, TlsMalformed;
     /// Plain HTTP on a port for TLS.
     PlainHttp = "plain_http", UNEXPECTED_MESSAGE, TlsMalformed;
-    /// A hello in the format of SSL 2.0 (RFC 6176 forbids it).
+    /// A hello in the format of SSL 2.0, which no client may send any more (RFC 6176, section 3).
     Sslv2Hello = "sslv2_hello", PROTOCOL_VERSION, TlsMalformed;
     /// A record whose version is not 3.x.
     RecordVersion = "record_version", PROTOCOL_VERSION, TlsMalformed;
