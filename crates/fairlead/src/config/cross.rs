@@ -7,9 +7,8 @@ use fairlead_splice::config::{Balance, HashOn, Matcher, PoolId, Protocol, Source
 
 use super::Fastpath;
 use super::diagnostic::{At, Diagnostic, Problems, Span};
-use super::instance::InstanceDraft;
+use super::instance::{InstanceDraft, SnatDraft};
 use super::pool::PoolDraft;
-use super::prefix::Prefix;
 use super::reach::reach;
 use super::section::{nearest, quoted};
 use super::service::{RouteDraft, ServiceDraft, protocol_name};
@@ -19,7 +18,7 @@ use super::service::{RouteDraft, ServiceDraft, protocol_name};
 pub(super) struct Draft {
     pub(super) instance: InstanceDraft,
     pub(super) fastpath: Fastpath,
-    pub(super) snat: Vec<At<Prefix>>,
+    pub(super) snat: SnatDraft,
     pub(super) services: Vec<ServiceDraft>,
     pub(super) pools: Vec<PoolDraft>,
 }
@@ -158,6 +157,7 @@ fn listens<'d>(draft: &'d Draft, problems: &mut Problems) -> BTreeMap<Address, &
         }
         if let Some(prefix) = draft
             .snat
+            .prefixes
             .iter()
             .find(|one| one.value.contains(endpoint.addr))
         {
@@ -283,7 +283,7 @@ struct Said {
 
 /// A service with `source = "snat"` needs source addresses of its family.
 fn sources(service: &ServiceDraft, draft: &Draft, said: &mut Said, problems: &mut Problems) {
-    if service.source != Source::Snat {
+    if service.source != Source::Snat || !draft.snat.whole {
         return;
     }
     for (v4, family, example) in [
@@ -360,7 +360,12 @@ fn servers(draft: &Draft, listens: &BTreeMap<Address, &Span>, problems: &mut Pro
                 .related(listen, "the service")
                 .help("packets to it come back to the switch; write the server's own address"),
             );
-        } else if let Some(prefix) = draft.snat.iter().find(|one| one.value.contains(address)) {
+        } else if let Some(prefix) = draft
+            .snat
+            .prefixes
+            .iter()
+            .find(|one| one.value.contains(address))
+        {
             problems.push(
                 Diagnostic::error(
                     &server.span,

@@ -22,6 +22,14 @@ pub(super) struct InstanceDraft {
     pub(super) probe_interval: Duration,
 }
 
+/// The source addresses as far as they could be read.
+#[derive(Debug)]
+pub(super) struct SnatDraft {
+    pub(super) prefixes: Vec<At<Prefix>>,
+    /// False when one could not be read, so that nothing is said about what is missing.
+    pub(super) whole: bool,
+}
+
 /// How long live connections are given after the switch was told to stop.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often servers are asked for the TCP options they honour.
@@ -93,7 +101,7 @@ const MTU_MAX: u64 = 65_535;
 pub(super) fn fastpath(
     section: Option<Section<'_>>,
     problems: &mut Problems,
-) -> (Fastpath, Vec<At<Prefix>>) {
+) -> (Fastpath, SnatDraft) {
     let mut fastpath = Fastpath {
         mode: Mode::Engine,
         device: "fairlead0".to_owned(),
@@ -101,7 +109,13 @@ pub(super) fn fastpath(
         mtu: 1_500,
     };
     let Some(section) = section else {
-        return (fastpath, Vec::new());
+        return (
+            fastpath,
+            SnatDraft {
+                prefixes: Vec::new(),
+                whole: true,
+            },
+        );
     };
     mode(section, problems);
     if let Some(device) = section
@@ -117,13 +131,15 @@ pub(super) fn fastpath(
     {
         fastpath.mtu = mtu as u16;
     }
-    let texts = section
-        .node("snat")
+    let node = section.node("snat");
+    let texts = node
         .map(|node| strings(node, "snat", "\"100.64.0.0/24\"", problems))
         .unwrap_or_default();
+    let mut whole = node.is_some() != texts.is_empty();
     let mut prefixes: Vec<At<Prefix>> = Vec::new();
     for text in texts {
         let Some(read) = prefix(&text, "snat", problems) else {
+            whole = false;
             continue;
         };
         if let Some(earlier) = prefixes
@@ -150,7 +166,7 @@ pub(super) fn fastpath(
         );
     }
     fastpath.snat = prefixes.iter().map(|prefix| prefix.value).collect();
-    (fastpath, prefixes)
+    (fastpath, SnatDraft { prefixes, whole })
 }
 
 /// `engine` is the one mode of this version; the others are known, so that the answer is clear.

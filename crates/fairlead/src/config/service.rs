@@ -283,7 +283,7 @@ fn foreign(matcher: &MatcherDraft, protocol: Option<Protocol>, problems: &mut Pr
     problems.push(
         Diagnostic::error(
             &matcher.span,
-            format!("`{key}` in a {word} service, which reads {reads}"),
+            format!("`{key}` in a service of protocol {word}, which reads {reads}"),
         )
         .help(match (needs, key) {
             (Protocol::Tls, "sni") | (Protocol::Http, "host") => format!(
