@@ -111,9 +111,8 @@ pub fn emit_icmp_echo_request(
     emit_icmp(src, dst, [kind, 0], [i0, i1, n0, n1], payload, out);
 }
 
-/// Replaces `out` by the answer to the echo request `request`, which [`crate::classify`] has
-/// parsed from `bytes`. Without effect on the result if `request` is another kind of message: its
-/// content is sent back as an echo reply, too.
+/// Replaces `out` by the answer to the echo request that [`crate::classify`] has parsed from
+/// `bytes` as `request`: the same identifier, number and content, sent back.
 ///
 /// # Panics
 /// When `bytes` is shorter than what `request` was parsed from.
@@ -236,4 +235,107 @@ fn write_ip(
 
 fn put_u16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fairlead_base::Endpoint;
+
+    fn repr<'a>(key: FlowKey, options: &'a [u8], payload: &'a [u8]) -> TcpRepr<'a> {
+        TcpRepr {
+            key,
+            seq: SeqNumber(1),
+            ack: SeqNumber(0),
+            flags: TcpFlags::SYN,
+            window: 64_240,
+            options,
+            payload,
+            ttl: TTL_DEFAULT,
+        }
+    }
+
+    fn v4(last: u8, port: u16) -> Endpoint {
+        Endpoint {
+            addr: Address::v4([10, 0, 0, last]),
+            port,
+        }
+    }
+
+    fn v6(last: u8, port: u16) -> Endpoint {
+        let mut octets = [0; 16];
+        octets[0] = 0xfd;
+        octets[15] = last;
+        Endpoint {
+            addr: Address::v6(octets),
+            port,
+        }
+    }
+
+    /// The bytes are written by hand, their checksums computed apart from this crate.
+    #[test]
+    fn an_ipv4_syn_byte_for_byte() {
+        let key = FlowKey {
+            src: v4(1, 40_000),
+            dst: v4(2, 80),
+        };
+        let mut out = vec![1, 2, 3];
+        repr(key, &[2, 4, 0x05, 0xb4], b"").emit(&mut out);
+        #[rustfmt::skip]
+        let expected = [
+            0x45, 0x00, 0x00, 0x2c, 0x00, 0x00, 0x40, 0x00, 0x40, 0x06, 0x26, 0xca,
+            0x0a, 0x00, 0x00, 0x01, 0x0a, 0x00, 0x00, 0x02,
+            0x9c, 0x40, 0x00, 0x50, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, 0x00,
+            0x60, 0x02, 0xfa, 0xf0, 0xec, 0xa1, 0x00, 0x00, 0x02, 0x04, 0x05, 0xb4,
+        ];
+        assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn an_ipv6_segment_byte_for_byte() {
+        let key = FlowKey {
+            src: v6(1, 40_000),
+            dst: v6(2, 80),
+        };
+        let mut out = Vec::new();
+        repr(key, &[], b"odd").emit(&mut out);
+        let mut expected = vec![0x60, 0, 0, 0, 0, 23, 6, 64];
+        expected.extend(key.src.addr.0);
+        expected.extend(key.dst.addr.0);
+        expected.extend([0x9c, 0x40, 0x00, 0x50, 0, 0, 0, 1, 0, 0, 0, 0]);
+        expected.extend([0x50, 0x02, 0xfa, 0xf0, 0x4a, 0xf4, 0, 0]);
+        expected.extend(b"odd");
+        assert_eq!(out, expected);
+    }
+
+    #[test]
+    #[should_panic(expected = "two families")]
+    fn endpoints_of_two_families_are_a_fault_of_the_caller() {
+        let key = FlowKey {
+            src: v4(1, 1),
+            dst: v6(2, 2),
+        };
+        repr(key, &[], b"").emit(&mut Vec::new());
+    }
+
+    #[test]
+    #[should_panic(expected = "3 bytes of TCP options")]
+    fn options_that_are_no_whole_words_are_a_fault_of_the_caller() {
+        let key = FlowKey {
+            src: v4(1, 1),
+            dst: v4(2, 2),
+        };
+        repr(key, &[1, 1, 1], b"").emit(&mut Vec::new());
+    }
+
+    #[test]
+    #[should_panic(expected = "a packet of 65536 bytes")]
+    fn packets_beyond_the_limit_are_a_fault_of_the_caller() {
+        let key = FlowKey {
+            src: v4(1, 1),
+            dst: v4(2, 2),
+        };
+        let payload = vec![0; PACKET_BYTES_MAX - 39];
+        repr(key, &[], &payload).emit(&mut Vec::new());
+    }
 }

@@ -174,7 +174,7 @@ impl Delta {
     /// The same for a field that holds a sum which is not complemented.
     #[inline]
     pub const fn apply_to_partial(self, sum: u16) -> u16 {
-        fold(fold(self.0) as u64 + sum as u64)
+        fold(self.0 + sum as u64)
     }
 }
 

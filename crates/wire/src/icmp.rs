@@ -1,11 +1,11 @@
 //! ICMP (RFC 792, RFC 1191) and ICMPv6 (RFC 4443) as far as they concern TCP connections.
 
+use core::ops::Range;
+
 use fairlead_base::{Address, DropReason, Endpoint, FlowKey, SeqNumber};
 
 use crate::checksum::{self, PROTOCOL_ICMPV6, PROTOCOL_TCP};
-use crate::packet::{
-    IPV4_HEADER_BYTES, IPV6_HEADER_BYTES, Network, offset, upper_layer, v6_addresses,
-};
+use crate::packet::{IPV4_HEADER_BYTES, IPV6_HEADER_BYTES, offset, upper_layer, v6_addresses};
 
 /// Bytes of an ICMP header: type, code, checksum and four bytes whose meaning the type gives.
 pub const ICMP_HEADER_BYTES: usize = 8;
@@ -74,25 +74,31 @@ pub struct IcmpQuote {
 }
 
 impl IcmpPacket {
-    /// Parses the message that `network` has found in `bytes`. An error message without a usable
-    /// quote is valid, with `quote` `None`.
-    pub(crate) fn parse(bytes: &[u8], network: &Network) -> Result<Self, DropReason> {
-        let (at, end) = (usize::from(network.upper_at), usize::from(network.end));
+    /// Parses the message that lies in `place`; both addresses are of one family. An error message
+    /// without a usable quote is valid, with `quote` `None`.
+    pub(crate) fn parse(
+        bytes: &[u8],
+        place: Range<usize>,
+        src: Address,
+        dst: Address,
+    ) -> Result<Self, DropReason> {
+        let v4 = src.is_v4();
+        let Range { start: at, end } = place;
         let bytes = bytes.get(..end).ok_or(DropReason::BadIcmp)?;
         let message = bytes.get(at..).ok_or(DropReason::BadIcmp)?;
         let header = message
             .first_chunk::<ICMP_HEADER_BYTES>()
             .ok_or(DropReason::BadIcmp)?;
         let mut sum = checksum::sum(message);
-        if !network.v4 {
+        if !v4 {
             let length = message.len() as u32;
-            sum += checksum::pseudo_header(&network.src, &network.dst, PROTOCOL_ICMPV6, length);
+            sum += checksum::pseudo_header(&src, &dst, PROTOCOL_ICMPV6, length);
         }
         if checksum::fold(sum) != 0xffff {
             return Err(DropReason::BadIcmp);
         }
         let &[kind, code, _, _, b4, b5, b6, b7] = header;
-        let kind = match (network.v4, kind) {
+        let kind = match (v4, kind) {
             (true, 8) | (false, 128) => IcmpKind::EchoRequest,
             (true, 3) if code == 4 => IcmpKind::PacketTooBig {
                 mtu: u32::from(u16::from_be_bytes([b6, b7])),
@@ -107,15 +113,15 @@ impl IcmpPacket {
         };
         let quote = match kind {
             IcmpKind::EchoRequest | IcmpKind::Other => None,
-            _ if network.v4 => quote_v4(bytes, at + ICMP_HEADER_BYTES),
+            _ if v4 => quote_v4(bytes, at + ICMP_HEADER_BYTES),
             _ => quote_v6(bytes, at + ICMP_HEADER_BYTES),
         };
         Ok(Self {
-            src: network.src,
-            dst: network.dst,
-            v4: network.v4,
-            icmp_at: network.upper_at,
-            end: network.end,
+            src,
+            dst,
+            v4,
+            icmp_at: at as u16,
+            end: end as u16,
             kind,
             quote,
         })

@@ -1,9 +1,9 @@
 //! From bytes to a validated summary: IPv4 (RFC 791), IPv6 (RFC 8200), TCP (RFC 9293).
 
 use core::fmt;
-use core::ops::{BitAnd, BitOr, BitOrAssign};
+use core::ops::{BitAnd, BitOr, BitOrAssign, Range};
 
-use fairlead_base::{Address, DropReason, Endpoint, FlowKey, SeqNumber};
+use fairlead_base::{Address, DropReason, Endpoint, FlowKey, PACKET_BYTES_MAX, SeqNumber};
 
 use crate::checksum::{self, PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP};
 use crate::icmp::IcmpPacket;
@@ -275,30 +275,26 @@ fn classify_v4(bytes: &[u8]) -> Result<Classified, DropReason> {
     if u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0 {
         return Err(DropReason::Fragment);
     }
-    let src = [header[12], header[13], header[14], header[15]];
+    let src = u32::from_be_bytes([header[12], header[13], header[14], header[15]]);
+    let dst = u32::from_be_bytes([header[16], header[17], header[18], header[19]]);
     let protocol = header[9];
     if protocol != PROTOCOL_TCP && protocol != PROTOCOL_ICMP {
         return Err(DropReason::NotTcp);
     }
-    let multicast = src[0] & 0xf0 == 0xe0;
-    if multicast || src == [0; 4] || src == [0xff; 4] {
+    let multicast = src >> 28 == 0xe;
+    if multicast || src == 0 || src == u32::MAX {
         return Err(DropReason::BadSource);
     }
-    let network = Network {
-        src: Address::v4(src),
-        dst: Address::v4([header[16], header[17], header[18], header[19]]),
-        ttl: header[8],
-        v4: true,
-        end: total_len,
-        upper_at: header_len as u16,
-    };
+    let place = header_len..end;
     if protocol == PROTOCOL_TCP {
-        parse_tcp(bytes, network).map(Classified::Tcp)
+        parse_tcp(bytes, place, mapped(src), mapped(dst), header[8], true)
     } else {
-        IcmpPacket::parse(bytes, &network).map(Classified::Icmp)
+        parse_icmp(bytes, place, src.to_be_bytes(), dst.to_be_bytes())
     }
 }
 
+/// Not inlined, so that callers of [`classify`] carry the code of one family only.
+#[inline(never)]
 fn classify_v6(bytes: &[u8]) -> Result<Classified, DropReason> {
     let header = bytes
         .first_chunk::<IPV6_HEADER_BYTES>()
@@ -306,11 +302,13 @@ fn classify_v6(bytes: &[u8]) -> Result<Classified, DropReason> {
     let payload_len = usize::from(u16::from_be_bytes([header[4], header[5]]));
     let end = IPV6_HEADER_BYTES + payload_len;
     // Zero would announce a jumbogram (RFC 2675). No driver here carries more than 65 535 bytes.
-    let total_len = u16::try_from(end).map_err(|_| DropReason::Truncated)?;
-    if payload_len == 0 || end > bytes.len() {
+    if payload_len == 0 || end > bytes.len() || end > PACKET_BYTES_MAX {
         return Err(DropReason::Truncated);
     }
-    let (protocol, upper_at) = upper_layer(&bytes[..end], header[6], IPV6_HEADER_BYTES)?;
+    let (protocol, upper_at) = match header[6] {
+        PROTOCOL_TCP => (PROTOCOL_TCP, IPV6_HEADER_BYTES),
+        next => upper_layer(&bytes[..end], next, IPV6_HEADER_BYTES)?,
+    };
     if protocol != PROTOCOL_TCP && protocol != PROTOCOL_ICMPV6 {
         return Err(DropReason::NotTcp);
     }
@@ -321,20 +319,18 @@ fn classify_v6(bytes: &[u8]) -> Result<Classified, DropReason> {
     if dst.is_v4() {
         return Err(DropReason::NotOurs);
     }
-    let upper_at = upper_at as u16;
-    let network = Network {
-        src,
-        dst,
-        ttl: header[7],
-        v4: false,
-        end: total_len,
-        upper_at,
-    };
     if protocol == PROTOCOL_TCP {
-        parse_tcp(bytes, network).map(Classified::Tcp)
+        parse_tcp(bytes, upper_at..end, src, dst, header[7], false)
     } else {
-        IcmpPacket::parse(bytes, &network).map(Classified::Icmp)
+        parse_icmp(bytes, upper_at..end, src.0, dst.0)
     }
+}
+
+/// [`Address::v4`] by way of an integer: written as two words of eight bytes, in the widths in
+/// which a flow's hash reads them soon after. Stores of other widths would make it wait for them.
+#[inline]
+fn mapped(v4: u32) -> Address {
+    Address((0xffff_0000_0000 | u128::from(v4)).to_be_bytes())
 }
 
 /// Source and destination of an IPv6 header.
@@ -347,23 +343,18 @@ pub(crate) fn v6_addresses(header: &[u8; IPV6_HEADER_BYTES]) -> (Address, Addres
     (Address::v6(src), Address::v6(dst))
 }
 
-/// What the network layer says about the packet it carries.
-pub(crate) struct Network {
-    pub(crate) src: Address,
-    pub(crate) dst: Address,
-    pub(crate) ttl: u8,
-    pub(crate) v4: bool,
-    /// Offset of the end of the IP packet, within the bytes.
-    pub(crate) end: u16,
-    /// Offset of the upper layer's header, not past `end`.
-    pub(crate) upper_at: u16,
-}
-
-#[inline]
-fn parse_tcp(bytes: &[u8], network: Network) -> Result<TcpPacket, DropReason> {
-    let segment = bytes
-        .get(usize::from(network.upper_at)..usize::from(network.end))
-        .ok_or(DropReason::Truncated)?;
+/// Parses the TCP segment that lies in `place`, which ends at or before [`PACKET_BYTES_MAX`].
+/// Always inlined: out of line, the summary would pass through memory twice.
+#[inline(always)]
+fn parse_tcp(
+    bytes: &[u8],
+    place: Range<usize>,
+    src: Address,
+    dst: Address,
+    ttl: u8,
+    v4: bool,
+) -> Result<Classified, DropReason> {
+    let segment = bytes.get(place.clone()).ok_or(DropReason::Truncated)?;
     let header = segment
         .first_chunk::<TCP_HEADER_BYTES>()
         .ok_or(DropReason::Truncated)?;
@@ -377,14 +368,14 @@ fn parse_tcp(bytes: &[u8], network: Network) -> Result<TcpPacket, DropReason> {
     }
     let src_port = u16::from_be_bytes([header[0], header[1]]);
     let dst_port = u16::from_be_bytes([header[2], header[3]]);
-    Ok(TcpPacket {
+    Ok(Classified::Tcp(TcpPacket {
         key: FlowKey {
             src: Endpoint {
-                addr: network.src,
+                addr: src,
                 port: src_port,
             },
             dst: Endpoint {
-                addr: network.dst,
+                addr: dst,
                 port: dst_port,
             },
         },
@@ -396,12 +387,26 @@ fn parse_tcp(bytes: &[u8], network: Network) -> Result<TcpPacket, DropReason> {
         ])),
         flags,
         window: u16::from_be_bytes([header[14], header[15]]),
-        ttl: network.ttl,
-        v4: network.v4,
-        tcp_at: network.upper_at,
-        payload_at: network.upper_at + header_len as u16,
-        end: network.end,
-    })
+        ttl,
+        v4,
+        tcp_at: place.start as u16,
+        payload_at: (place.start + header_len) as u16,
+        end: place.end as u16,
+    }))
+}
+
+/// Kept away from the path of TCP packets. It takes addresses as they are on the wire, because a
+/// reference to an [`Address`] would force those of TCP packets into memory, too.
+#[cold]
+#[inline(never)]
+fn parse_icmp<A: Into<core::net::IpAddr>>(
+    bytes: &[u8],
+    place: Range<usize>,
+    src: A,
+    dst: A,
+) -> Result<Classified, DropReason> {
+    let (src, dst) = (Address::from(src.into()), Address::from(dst.into()));
+    IcmpPacket::parse(bytes, place, src, dst).map(Classified::Icmp)
 }
 
 const HOP_BY_HOP: u8 = 0;
