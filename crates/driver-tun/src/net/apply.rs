@@ -113,9 +113,14 @@ fn adjust_device(plan: &NetworkPlan) -> Result<(), NetError> {
             }
         }
     }
-    // No link-local address: the device would greet routers that are not there. A kernel without
-    // the setting greets them, which costs two packets.
-    let _ = kernel::set_setting(&format!("ipv6/conf/{device}/addr_gen_mode"), "1");
+    // Without IPv6 to serve, none is spoken: the kernel would report its multicast groups to us.
+    // With it, no link-local address: the device would look for routers that are not there. A
+    // kernel without these settings does so, which costs a few packets that we drop.
+    let _ = if plan.has_family(false) {
+        kernel::set_setting(&format!("ipv6/conf/{device}/addr_gen_mode"), "1")
+    } else {
+        kernel::set_setting(&format!("ipv6/conf/{device}/disable_ipv6"), "1")
+    };
     Ok(())
 }
 

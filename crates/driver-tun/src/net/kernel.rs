@@ -21,6 +21,14 @@ use super::{NetError, PROTOCOL, Prefix, QUEUE_PACKETS, RULE_PRIORITY};
 /// The kernel answers within microseconds; one that does not in this time is broken.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The answers to the question where a packet would go that mean nowhere.
+const NOWHERE: [i32; 4] = [
+    libc::ENETUNREACH,
+    libc::EHOSTUNREACH,
+    libc::EINVAL,
+    libc::EACCES,
+];
+
 /// Runs `work` with a connection to the kernel's routing tables, on the calling thread and so in
 /// its network namespace. Must not be called from asynchronous code.
 pub(super) fn with_kernel<T>(
@@ -180,7 +188,8 @@ impl Kernel {
         let v4 = ask.header.address_family == AddressFamily::Inet;
         match self.handle.route().get(ask).execute().try_next().await {
             Ok(answer) => Ok(answer.and_then(|message| Route::of(&message, v4))),
-            Err(error) if is_errno(&error, libc::ENETUNREACH) => Ok(None),
+            // No route, or one of the types `unreachable`, `blackhole` and `prohibit`.
+            Err(error) if NOWHERE.iter().any(|errno| is_errno(&error, *errno)) => Ok(None),
             Err(error) => Err(refused("asking where a packet would go", &error)),
         }
     }

@@ -1,0 +1,395 @@
+//! The settings around the device: what is made, what is refused, what remains after a crash.
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use fairlead_driver_tun::TunDevice;
+use fairlead_driver_tun::net::{
+    Network, NetworkPlan, Obstacle, Prefix, apply, check, remove_leftovers,
+};
+use fairlead_netns::{Host, Running, Signal};
+
+use support::{forwarding_host, in_a_world};
+
+fn plan() -> NetworkPlan {
+    NetworkPlan {
+        device: "fl0".into(),
+        mtu: 1_400,
+        listen: vec!["10.9.0.1".parse().unwrap(), "fd09::1".parse().unwrap()],
+        sources: vec![Prefix {
+            address: "100.64.0.0".parse().unwrap(),
+            len: 24,
+        }],
+        transparent: vec![
+            "10.2.0.1:8081".parse().unwrap(),
+            "[fd02::1]:8081".parse().unwrap(),
+        ],
+    }
+}
+
+/// The output of `ip` in a host.
+fn ip(host: &Host, arguments: &str) -> String {
+    let output = host
+        .command("ip")
+        .args(arguments.split(' '))
+        .output()
+        .unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Everything of the host's network that settings could change, but for the device's own.
+fn settings(host: &Host) -> String {
+    let mut all: Vec<String> = [
+        "-4 rule",
+        "-6 rule",
+        "-4 route show table all",
+        "-6 route show table all",
+        "-br link",
+    ]
+    .map(|what| ip(host, what))
+    .to_vec();
+    let read = |path: &str| std::fs::read_to_string(format!("/proc/sys/net/{path}"));
+    let files = [
+        "ipv4/ip_forward",
+        "ipv4/conf/all/rp_filter",
+        "ipv4/conf/default/rp_filter",
+        "ipv4/conf/lo/rp_filter",
+        "ipv6/conf/all/forwarding",
+        "ipv6/conf/default/addr_gen_mode",
+    ];
+    all.extend(
+        host.enter(|| files.map(|path| read(path).unwrap()))
+            .unwrap(),
+    );
+    all.join("\n")
+}
+
+fn obstacles(host: &Host, plan: &NetworkPlan) -> Vec<Obstacle> {
+    host.enter(|| check(plan)).unwrap().unwrap()
+}
+
+fn start(host: &Host, plan: &NetworkPlan) -> (TunDevice, Network) {
+    let start = || (TunDevice::open(&plan.device).unwrap(), apply(plan).unwrap());
+    host.enter(start).unwrap()
+}
+
+/// Closes the device and waits until it is gone: a child that another test starts at this moment
+/// holds a copy of the descriptor until it becomes its own program.
+fn close(host: &Host, device: TunDevice) {
+    let name = device.name().to_owned();
+    drop(device);
+    let until = Instant::now() + Duration::from_secs(10);
+    while ip(host, "-br link").contains(&name) {
+        assert!(Instant::now() < until, "{name} is still there");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn everything_that_is_made_is_tagged_and_removed_again() {
+    in_a_world(
+        "everything_that_is_made_is_tagged_and_removed_again",
+        |world| {
+            let host = forwarding_host(world);
+            let before = settings(&host);
+            assert_eq!(obstacles(&host, &plan()), []);
+            let (device, network) = start(&host, &plan());
+            let link = ip(&host, "link show dev fl0");
+            assert!(link.contains("mtu 1400") && link.contains("UP") && link.contains("qlen 8192"));
+            for (route, place) in [
+                ("10.9.0.1 ", "-4 route show proto 246"),
+                ("100.64.0.0/24 ", "-4 route show proto 246"),
+                ("fd09::1 ", "-6 route show proto 246"),
+                ("default ", "-4 route show table 7600"),
+                ("default ", "-6 route show table 7600"),
+            ] {
+                let routes = ip(&host, place);
+                let line = routes.lines().find(|line| line.starts_with(route));
+                assert!(
+                    line.is_some_and(|line| line.contains("dev fl0")),
+                    "{place}: {routes}"
+                );
+            }
+            for (family, rule) in [
+                (
+                    "-4",
+                    "7600:\tfrom 10.2.0.1 ipproto tcp sport 8081 lookup 7600 proto 246",
+                ),
+                (
+                    "-6",
+                    "7600:\tfrom fd02::1 ipproto tcp sport 8081 lookup 7600 proto 246",
+                ),
+            ] {
+                let rules = ip(&host, &format!("{family} rule"));
+                assert!(rules.lines().any(|line| line.trim_end() == rule), "{rules}");
+            }
+            let filter = host
+                .enter(|| std::fs::read_to_string("/proc/sys/net/ipv4/conf/fl0/rp_filter"))
+                .unwrap()
+                .unwrap();
+            assert_eq!(filter.trim(), "2");
+            assert_eq!(network.made().len(), 8, "{:#?}", network.made());
+            host.enter(|| network.remove()).unwrap().unwrap();
+            assert!(!ip(&host, "-4 rule").contains("246"));
+            close(&host, device);
+            assert_eq!(settings(&host), before);
+        },
+    );
+}
+
+#[test]
+fn dropping_the_network_removes_the_rules_too() {
+    in_a_world("dropping_the_network_removes_the_rules_too", |world| {
+        let host = forwarding_host(world);
+        let before = settings(&host);
+        let (device, network) = start(&host, &plan());
+        host.enter(|| drop(network)).unwrap();
+        close(&host, device);
+        assert_eq!(settings(&host), before);
+    });
+}
+
+#[test]
+fn switched_off_forwarding_is_named_by_its_setting() {
+    in_a_world("switched_off_forwarding_is_named_by_its_setting", |world| {
+        let host = forwarding_host(world);
+        host.sysctl("net.ipv4.ip_forward", "0").unwrap();
+        host.sysctl("net.ipv6.conf.all.forwarding", "0").unwrap();
+        let four = Obstacle::ForwardingOff {
+            sysctl: "net.ipv4.ip_forward",
+        };
+        let six = Obstacle::ForwardingOff {
+            sysctl: "net.ipv6.conf.all.forwarding",
+        };
+        assert_eq!(obstacles(&host, &plan()), [four.clone(), six]);
+        let mut only_v4 = plan();
+        only_v4.listen.truncate(1);
+        only_v4.transparent.truncate(1);
+        assert_eq!(obstacles(&host, &only_v4), [four]);
+        host.sysctl("net.ipv4.ip_forward", "1").unwrap();
+        host.sysctl("net.ipv6.conf.all.disable_ipv6", "1").unwrap();
+        assert_eq!(obstacles(&host, &only_v4), []);
+        assert_eq!(obstacles(&host, &plan()), [Obstacle::NoIpv6]);
+    });
+}
+
+#[test]
+fn addresses_and_routes_of_others_are_obstacles() {
+    in_a_world("addresses_and_routes_of_others_are_obstacles", |world| {
+        let host = forwarding_host(world);
+        host.ip(
+            "link add fl0 type veth peer name fl0-peer\nlink set fl0 up\nlink set fl0-peer up\naddr add 10.9.0.1/24 dev fl0\n\
+             route add 100.64.0.128/25 dev fl0\nroute add fd09::1/128 dev fl0\n\
+             route add 100.64.0.0/16 dev fl0\nroute add default dev fl0\n",
+        )
+        .unwrap();
+        let found = obstacles(&host, &plan());
+        assert!(
+            found.contains(&Obstacle::NameTaken("fl0".into())),
+            "{found:?}"
+        );
+        let texts: Vec<String> = found.iter().map(Obstacle::to_string).collect();
+        for words in [
+            "10.9.0.1 is assigned to fl0",
+            "`ip address delete 10.9.0.1 dev fl0`",
+            "packets for 100.64.0.0/24 have a route already: `100.64.0.128/25 dev fl0`",
+            "packets for fd09::1/128 have a route already: `fd09::1/128 dev fl0`",
+        ] {
+            assert!(
+                texts.iter().any(|text| text.contains(words)),
+                "no {words}: {texts:#?}"
+            );
+        }
+        assert_eq!(found.len(), 4, "a wider route is no obstacle: {texts:#?}");
+    });
+}
+
+#[test]
+fn an_address_within_the_source_prefix_is_an_obstacle() {
+    in_a_world(
+        "an_address_within_the_source_prefix_is_an_obstacle",
+        |world| {
+            let host = forwarding_host(world);
+            host.ip("addr add 100.64.0.77/32 dev lo\n").unwrap();
+            let found = obstacles(&host, &plan());
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(
+                found[0]
+                    .to_string()
+                    .starts_with("100.64.0.77 of lo is within 100.64.0.0/24")
+            );
+        },
+    );
+}
+
+#[test]
+fn a_rule_that_comes_first_is_found_and_everything_is_taken_back() {
+    in_a_world(
+        "a_rule_that_comes_first_is_found_and_everything_is_taken_back",
+        |world| {
+            let host = forwarding_host(world);
+            host.ip("route add blackhole default table 99\nrule add to 10.9.0.0/16 lookup 99\n")
+                .unwrap();
+            let before = settings(&host);
+            let device = host.enter(|| TunDevice::open("fl0")).unwrap().unwrap();
+            let refused = host.enter(|| apply(&plan())).unwrap().unwrap_err();
+            close(&host, device);
+            assert!(refused.to_string().contains("10.9.0.1"), "{refused}");
+            assert_eq!(settings(&host), before);
+        },
+    );
+}
+
+#[test]
+fn a_rule_that_takes_servers_answers_elsewhere_is_found() {
+    in_a_world(
+        "a_rule_that_takes_servers_answers_elsewhere_is_found",
+        |world| {
+            let host = forwarding_host(world);
+            let server = world.host("server").unwrap();
+            let switch_end = ["10.2.0.254/24", "fd02::fe/64"];
+            world
+                .link(
+                    (&host, &switch_end),
+                    (&server, &["10.2.0.1/24", "fd02::1/64"]),
+                )
+                .unwrap();
+            let (device, network) = start(&host, &plan()); // nothing in the way
+            host.enter(|| drop(network)).unwrap();
+            close(&host, device);
+            for (family, address) in [("-4", "10.2.0.1"), ("-6", "fd02::1")] {
+                let rule = format!("rule add from {address} lookup main pref 100\n");
+                let add = host
+                    .command("ip")
+                    .args([family])
+                    .args(rule.trim().split(' '))
+                    .status();
+                assert!(add.unwrap().success());
+                host.ip("route replace default dev server0\nroute replace ::/0 dev server0\n")
+                    .unwrap();
+                let device = host.enter(|| TunDevice::open("fl0")).unwrap().unwrap();
+                let refused = host
+                    .enter(|| apply(&plan()))
+                    .unwrap()
+                    .unwrap_err()
+                    .to_string();
+                assert!(
+                    refused.contains(address) && refused.contains("server0"),
+                    "{refused}"
+                );
+                close(&host, device);
+                let mut delete = host.command("ip");
+                let status = delete.args([family, "rule", "del", "pref", "100"]).status();
+                assert!(status.unwrap().success());
+            }
+        },
+    );
+}
+
+#[test]
+fn two_instances_take_tables_of_their_own_and_not_each_others_servers() {
+    in_a_world(
+        "two_instances_take_tables_of_their_own_and_not_each_others_servers",
+        |world| {
+            let host = forwarding_host(world);
+            let (_device, first) = start(&host, &plan());
+            let mut second = NetworkPlan {
+                device: "fl1".into(),
+                ..plan()
+            };
+            second.listen = vec!["10.9.0.2".parse().unwrap()];
+            second.sources.clear();
+            second.transparent.truncate(1);
+            let taken = Obstacle::ServerTaken("10.2.0.1:8081".parse().unwrap());
+            assert_eq!(obstacles(&host, &second), [taken]);
+            second.transparent = vec!["10.2.0.1:8082".parse().unwrap()];
+            assert_eq!(obstacles(&host, &second), []);
+            let (_other_device, other) = start(&host, &second);
+            assert!(ip(&host, "-4 rule").contains("sport 8082 lookup 7601"));
+            assert_eq!(
+                host.enter(remove_leftovers).unwrap().unwrap(),
+                Vec::<String>::new()
+            );
+            assert!(ip(&host, "-4 rule").contains("sport 8081 lookup 7600"));
+            host.enter(|| drop((first, other))).unwrap();
+        },
+    );
+}
+
+/// Not a test of its own: what [`rules_of_a_killed_process_are_removed_at_the_next_start`] kills.
+#[test]
+#[ignore = "run by another test, as a process to kill"]
+fn hold_a_network_until_killed() {
+    let _device = TunDevice::open("fl0").unwrap();
+    let _network = apply(&plan()).unwrap();
+    println!("holding");
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+#[test]
+fn rules_of_a_killed_process_are_removed_at_the_next_start() {
+    in_a_world(
+        "rules_of_a_killed_process_are_removed_at_the_next_start",
+        |world| {
+            let host = forwarding_host(world);
+            // Others' rules, as like ours as they can be.
+            host.ip(
+                "rule add from 10.2.0.1 ipproto tcp sport 8081 lookup 7610 pref 7600 proto 99\n\
+             rule add from 10.2.0.1 ipproto tcp sport 8081 lookup 7610 pref 7601 proto 246\n",
+            )
+            .unwrap();
+            let before = settings(&host);
+            let mut command = host.command(&std::env::current_exe().unwrap().to_string_lossy());
+            command.args([
+                "--exact",
+                "hold_a_network_until_killed",
+                "--ignored",
+                "--nocapture",
+            ]);
+            command.stdout(Stdio::piped());
+            let mut holder: Running = host.start(&mut command).unwrap();
+            let output = BufReader::new(holder.child().stdout.take().unwrap());
+            assert!(
+                output
+                    .lines()
+                    .map_while(Result::ok)
+                    .any(|line| line.contains("holding"))
+            );
+            let held = settings(&host);
+            assert!(held.contains("proto 246") && held.contains("dev fl0"));
+
+            let living = host.enter(remove_leftovers).unwrap().unwrap();
+            assert_eq!(
+                living,
+                Vec::<String>::new(),
+                "a living instance's rules are no leftovers"
+            );
+
+            holder.signal(Signal::Kill).unwrap();
+            assert!(holder.wait_for(Duration::from_secs(10)).unwrap().is_some());
+            assert!(
+                ip(&host, "-4 rule").contains("sport 8081 lookup 7600"),
+                "nothing was left over"
+            );
+            assert!(
+                !ip(&host, "-br link").contains("fl0"),
+                "the device outlived its process"
+            );
+
+            let removed = host.enter(remove_leftovers).unwrap().unwrap();
+            assert_eq!(
+                removed,
+                [
+                    "rule from 10.2.0.1 tcp port 8081 to table 7600",
+                    "rule from fd02::1 tcp port 8081 to table 7600",
+                ]
+            );
+            assert_eq!(settings(&host), before);
+            let (_device, network) = start(&host, &plan());
+            host.enter(|| drop(network)).unwrap();
+        },
+    );
+}
