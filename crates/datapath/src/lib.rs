@@ -19,7 +19,7 @@ use fairlead_wire::{Classified, TcpPacket, classify};
 
 /// Packets whose memory is fetched together. Look-ups of one portion do not wait for each other:
 /// first all index entries are read, then all records, then the packets are handled in order.
-const PORTION: usize = 32;
+const PORTION: usize = 64;
 
 /// Packets and bytes in and out.
 #[derive(Clone, Copy, Debug, Default)]
@@ -74,37 +74,45 @@ impl Datapath {
         packets: &mut [Packet],
         verdicts: &mut Vec<Verdict>,
     ) {
-        let mut parsed = [const { Err(DropReason::Truncated) }; PORTION];
+        let mut headers: [Option<TcpPacket>; PORTION] = [None; PORTION];
         let mut hashes = [0u32; PORTION];
-        let mut entries = [0u64; PORTION];
         let table = self.switch.table();
         for (at, packet) in packets.iter().enumerate() {
-            parsed[at] = classify(&packet.bytes);
-            if let Ok(Classified::Tcp(header)) = &parsed[at] {
+            if let Ok(Classified::Tcp(header)) = classify(&packet.bytes) {
                 hashes[at] = table.hash(&header.key);
+                headers[at] = Some(header);
             }
         }
-        for at in 0..packets.len() {
-            entries[at] = table.touch_index(hashes[at]);
-        }
-        let mut touched = 0u32;
-        for &entry in &entries[..packets.len()] {
-            touched ^= table.touch_record(entry);
-        }
-        std::hint::black_box(touched);
+        let hashes_used = &hashes[..packets.len()];
+        let entries = hashes_used
+            .iter()
+            .fold(0, |all, &hash| all ^ table.touch_index(hash));
+        let records = hashes_used
+            .iter()
+            .fold(0, |all, &hash| all ^ table.touch_record(hash));
+        std::hint::black_box((entries, records));
         for (at, packet) in packets.iter_mut().enumerate() {
             self.traffic.rx_packets += 1;
             self.traffic.rx_bytes += packet.bytes.len() as u64;
-            let verdict = match &parsed[at] {
-                Ok(Classified::Tcp(header)) => self.handle_tcp(now, packet, header, hashes[at]),
-                Ok(Classified::Icmp(message)) => self.switch.handle_icmp(now, packet, message),
-                Err(reason) => self.drop(*reason),
+            let verdict = match &headers[at] {
+                Some(header) => self.handle_tcp(now, packet, header, hashes[at]),
+                None => self.handle_other(now, packet),
             };
             if verdict == Verdict::Transmit {
                 self.traffic.tx_packets += 1;
                 self.traffic.tx_bytes += packet.bytes.len() as u64;
             }
             verdicts.push(verdict);
+        }
+    }
+
+    /// Handles what is not TCP, or not even a packet: rare, so it is classified a second time.
+    #[cold]
+    fn handle_other(&mut self, now: Instant, packet: &mut Packet) -> Verdict {
+        match classify(&packet.bytes) {
+            Ok(Classified::Icmp(message)) => self.switch.handle_icmp(now, packet, &message),
+            Ok(Classified::Tcp(_)) => self.drop(DropReason::NotTcp),
+            Err(reason) => self.drop(reason),
         }
     }
 

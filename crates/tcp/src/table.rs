@@ -142,21 +142,31 @@ impl Table {
         (key.hash64(&self.hash_key) >> 32) as u32
     }
 
-    /// Reads the index where a hash would be, so that the memory is near when it is needed; the
-    /// entry serves [`Self::touch_record`].
+    /// Reads the index where a hash would be, so that the memory is near when it is needed.
     #[inline]
     pub fn touch_index(&self, hash: u32) -> u64 {
         self.index[(hash & self.mask) as usize]
     }
 
-    /// Reads the record that an index entry names; the value only keeps the read from being
-    /// optimised away.
+    /// Reads the record that a hash most probably leads to, when its index entries are near
+    /// already ([`Self::touch_index`]). The value only keeps the read from being optimised away.
     #[inline]
-    pub fn touch_record(&self, entry: u64) -> u32 {
-        let line = ((entry & (SIDE_BIT - 1)) as usize).wrapping_sub(1);
-        self.records
-            .get(line)
-            .map_or(0, |record| record.last_active)
+    pub fn touch_record(&self, hash: u32) -> u32 {
+        let mut at = hash & self.mask;
+        loop {
+            let entry = self.index[at as usize];
+            if entry == 0 {
+                return 0;
+            }
+            if (entry >> 32) as u32 == hash {
+                let line = decode(entry).line;
+                return self
+                    .records
+                    .get(line.0 as usize)
+                    .map_or(0, |record| record.last_active);
+            }
+            at = (at + 1) & self.mask;
+        }
     }
 
     /// Finds the connection that a packet with this key belongs to.
