@@ -1,0 +1,137 @@
+//! The world of every test.
+//!
+//! ```text
+//!   client ── front ─── switch ─── back ── servers
+//!   10.1.0.10/24     10.1.0.2 10.2.0.254  10.2.0.1 … 10.2.0.3
+//!   fd01::10/64      fd01::2  fd02::fe    fd02::1 … fd02::3
+//!            virtual: 10.1.0.3, fd01:3::3
+//! ```
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use fairlead_netns::{Error, Host, Link, World};
+
+/// Programs that the tests run, and the Debian packages they come from.
+pub(crate) const PROGRAMS: [(&str, &str); 5] = [
+    ("curl", "curl"),
+    ("nginx", "nginx"),
+    ("openssl", "openssl"),
+    ("python3", "python3"),
+    ("wrk", "wrk"),
+];
+
+/// IPv4 or IPv6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    pub(crate) const BOTH: [Self; 2] = [Self::V4, Self::V6];
+
+    fn choose(self, v4: &str, v6: &str) -> IpAddr {
+        let text = if self == Self::V4 { v4 } else { v6 };
+        text.parse().expect("an address")
+    }
+
+    /// The virtual address.
+    pub(crate) fn virtual_at(self, port: u16) -> SocketAddr {
+        SocketAddr::new(self.choose("10.1.0.3", "fd01:3::3"), port)
+    }
+
+    /// Address `number` (1 to 3) of the servers' host.
+    pub(crate) fn server_at(self, number: u8, port: u16) -> SocketAddr {
+        let v4 = format!("10.2.0.{number}");
+        SocketAddr::new(self.choose(&v4, &format!("fd02::{number}")), port)
+    }
+
+    /// The client's address.
+    pub(crate) fn client(self) -> IpAddr {
+        self.choose("10.1.0.10", "fd01::10")
+    }
+}
+
+/// Hosts, links and a folder for files. All of it is gone when the test ends.
+#[derive(Debug)]
+pub(crate) struct Lab {
+    pub(crate) client: Host,
+    pub(crate) switch: Host,
+    pub(crate) servers: Host,
+    /// Between client (a) and switch (b).
+    pub(crate) front: Link,
+    /// Between switch (a) and servers (b).
+    pub(crate) back: Link,
+    folder: PathBuf,
+}
+
+static LABS: AtomicU32 = AtomicU32::new(0);
+
+impl Lab {
+    pub(crate) fn new() -> Result<Self, Error> {
+        let mut world = World::new()?;
+        let client = world.host("client")?;
+        let switch = world.host("switch")?;
+        let servers = world.host("servers")?;
+        let front = world.link(
+            (&client, &["10.1.0.10/24", "fd01::10/64"]),
+            (&switch, &["10.1.0.2/24", "fd01::2/64"]),
+        )?;
+        let back = world.link(
+            (&switch, &["10.2.0.254/24", "fd02::fe/64"]),
+            (
+                &servers,
+                &[
+                    "10.2.0.1/24",
+                    "10.2.0.2/24",
+                    "10.2.0.3/24",
+                    "fd02::1/64",
+                    "fd02::2/64",
+                    "fd02::3/64",
+                ],
+            ),
+        )?;
+        client.route("10.1.0.3/32", "10.1.0.2")?;
+        client.route("fd01:3::/64", "fd01::2")?;
+        servers.route("0.0.0.0/0", "10.2.0.254")?;
+        servers.route("::/0", "fd02::fe")?;
+        switch.sysctl("net.ipv4.ip_forward", "1")?;
+        switch.sysctl("net.ipv6.conf.all.forwarding", "1")?;
+        let number = LABS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("fairlead-e2e-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(&folder)?;
+        Ok(Self {
+            client,
+            switch,
+            servers,
+            front,
+            back,
+            folder,
+        })
+    }
+
+    /// A folder that is gone when the test ends.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Writes a file into the folder and returns its path.
+    pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.folder.join(name);
+        fs::write(&path, content).expect("writing a file of the test");
+        path
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        // A failed test leaves its files for whoever looks into it.
+        if !std::thread::panicking() {
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! The switch as a process of its own, and what it says.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use fairlead_netns::{Running, Signal};
+use serde_json::Value;
+
+use super::lab::{Family, Lab};
+
+const ADMIN: &str = "127.0.0.1:9090";
+const READY_PATIENCE: Duration = Duration::from_secs(20);
+const LOG_PATIENCE: Duration = Duration::from_secs(10);
+/// How long it may take to end after SIGTERM when the configuration gives connections one second.
+const END_PATIENCE: Duration = Duration::from_secs(15);
+
+/// What every configuration begins with.
+pub(crate) const PREFIX: &str = r#"
+[instance]
+name = "e2e"
+admin = "127.0.0.1:9090"
+log_connections = true
+drain_timeout = "1s"
+
+[fastpath]
+mode = "engine"
+device = "fairlead0"
+snat = ["100.64.0.0/24", "fd64::/120"]
+"#;
+
+/// A service called `web` at port 80 of the virtual addresses, with a pool of these servers for
+/// each family that has any. `extra` goes into the service, `pool` into the pools.
+pub(crate) fn web_service(
+    source: &str,
+    extra: &str,
+    pool: &str,
+    servers: impl Fn(Family) -> Vec<SocketAddr>,
+) -> String {
+    let mut listen = Vec::new();
+    let (mut routes, mut pools) = (String::new(), String::new());
+    for (family, name) in [(Family::V4, "four"), (Family::V6, "six")] {
+        let all = servers(family);
+        if all.is_empty() {
+            continue;
+        }
+        let at = format!("\"{}\"", family.virtual_at(80));
+        routes.push_str(&format!(
+            "[[service.route]]\nlisten = {at}\npool = \"{name}\"\n"
+        ));
+        listen.push(at);
+        let tables: Vec<String> = all
+            .iter()
+            .map(|server| format!("{{ address = \"{server}\" }}"))
+            .collect();
+        let tables = tables.join(", ");
+        pools.push_str(&format!(
+            "[[pool]]\nname = \"{name}\"\n{pool}\nserver = [{tables}]\n"
+        ));
+    }
+    format!(
+        "\n[[service]]\nname = \"web\"\nlisten = [{}]\nprotocol = \"http\"\n\
+         source = \"{source}\"\n{extra}\n{routes}{pools}",
+        listen.join(", ")
+    )
+}
+
+/// A service called `raw` at port 7 of both virtual addresses that reads nothing (`tcp`).
+pub(crate) fn raw_service(source: &str, server: impl Fn(Family) -> SocketAddr) -> String {
+    web_service(source, "", "", |family| vec![server(family)])
+        .replace("\"web\"", "\"raw\"")
+        .replace("\"http\"", "\"tcp\"")
+        .replace("3:80\"", "3:7\"")
+        .replace("]:80\"", "]:7\"")
+        .replace("\"four\"", "\"raw-four\"")
+        .replace("\"six\"", "\"raw-six\"")
+}
+
+/// One line of the switch's log about a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    /// `decided`, `refused` or `closed`.
+    pub(crate) kind: String,
+    fields: Value,
+}
+
+impl Record {
+    fn parse(line: &str) -> Option<Self> {
+        let mut line: Value = serde_json::from_str(line).ok()?;
+        let fields = match line.get_mut("fields") {
+            Some(fields) => fields.take(),
+            None => line,
+        };
+        let kind = fields.get("message")?.as_str()?.to_owned();
+        matches!(kind.as_str(), "decided" | "refused" | "closed").then_some(Self { kind, fields })
+    }
+
+    /// A field as text, also where it is a number.
+    pub(crate) fn text(&self, name: &str) -> String {
+        match self.fields.get(name) {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Null) | None => String::new(),
+            Some(other) => other.to_string(),
+        }
+    }
+
+    /// A field as a number.
+    pub(crate) fn number(&self, name: &str) -> u64 {
+        let text = self.text(name);
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name} = {text:?} in {self:?}"))
+    }
+}
+
+/// A running switch. Dropping it ends it in order and checks that it does end, without complaint.
+#[derive(Debug)]
+pub(crate) struct Switch {
+    process: Running,
+    lab_switch: fairlead_netns::Host,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Switch {
+    /// Starts it with [`PREFIX`] and these services and pools, and waits until it is ready.
+    pub(crate) fn start(lab: &Lab, services: &str) -> Self {
+        Self::start_with(lab, &format!("{PREFIX}{services}"))
+    }
+
+    /// Starts it with this whole configuration, and waits until it is ready.
+    pub(crate) fn start_with(lab: &Lab, configuration: &str) -> Self {
+        let mut switch = Self::launch(lab, configuration);
+        let until = Instant::now() + READY_PATIENCE;
+        while switch.page("/healthz").is_err() {
+            if !switch.process.is_alive() || Instant::now() > until {
+                std::thread::sleep(Duration::from_millis(100));
+                panic!("the switch is not ready:\n{}", switch.log());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        switch
+    }
+
+    /// Starts it and does not wait.
+    pub(crate) fn launch(lab: &Lab, configuration: &str) -> Self {
+        let path = lab.file("fairlead.toml", configuration);
+        let mut command = lab.switch.command(&binary().to_string_lossy());
+        command
+            .args(["serve", "--log-format", "json", "--config"])
+            .arg(path);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        command.env("RUST_BACKTRACE", "1");
+        let mut process = lab.switch.start(&mut command).expect("starting the switch");
+        let log = process.child().stderr.take().expect("its log");
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let writer = Arc::clone(&lines);
+        std::thread::spawn(move || {
+            for line in BufReader::new(log).lines().map_while(Result::ok) {
+                writer.lock().expect("the log").push(line);
+            }
+        });
+        Self {
+            process,
+            lab_switch: lab.switch.clone(),
+            lines,
+        }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    pub(crate) fn signal(&mut self, signal: Signal) {
+        self.process
+            .signal(signal)
+            .expect("sending a signal to the switch");
+    }
+
+    /// Its exit code once it has ended by itself; `None` after `patience`, or after a signal.
+    pub(crate) fn wait_for(&mut self, patience: Duration) -> Option<i32> {
+        self.process
+            .wait_for(patience)
+            .expect("waiting for the switch")
+            .and_then(|end| end.code())
+    }
+
+    /// True while it has not ended.
+    pub(crate) fn is_alive(&mut self) -> bool {
+        self.process.is_alive()
+    }
+
+    /// Everything it has written.
+    pub(crate) fn log(&self) -> String {
+        self.lines.lock().expect("the log").join("\n")
+    }
+
+    /// Fetches an admin page: status and body.
+    pub(crate) fn page(&self, path: &str) -> Result<String, String> {
+        let text = |error: std::io::Error| error.to_string();
+        let mut stream = self
+            .lab_switch
+            .enter(|| TcpStream::connect(ADMIN))
+            .map_err(|error| error.to_string())?
+            .map_err(text)?;
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .map_err(text)?;
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: {ADMIN}\r\n\r\n").map_err(text)?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).map_err(text)?;
+        let (head, body) = answer.split_once("\r\n\r\n").ok_or("no HTTP answer")?;
+        match head.split(' ').nth(1) {
+            Some("200") => Ok(body.to_owned()),
+            _ => Err(head.lines().next().unwrap_or("").to_owned()),
+        }
+    }
+
+    /// The status page.
+    pub(crate) fn status(&self) -> Value {
+        let page = self.page("/status").expect("the status page");
+        serde_json::from_str(&page).expect("JSON on the status page")
+    }
+
+    /// A number at the top of the status page.
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        let status = self.status();
+        let found = status.get(name).and_then(Value::as_u64);
+        found.unwrap_or_else(|| panic!("no number {name} in {status}"))
+    }
+
+    /// How often something was dropped or refused for `reason`.
+    pub(crate) fn drops(&self, reason: &str) -> u64 {
+        self.status()["drops"]
+            .get(reason)
+            .and_then(Value::as_u64)
+            .unwrap_or(0)
+    }
+
+    /// The records about the connection from `client`, once there is one of `kind`.
+    pub(crate) fn records(&self, client: SocketAddr, kind: &str) -> Vec<Record> {
+        let client = client.to_string();
+        let until = Instant::now() + LOG_PATIENCE;
+        loop {
+            let found: Vec<Record> = {
+                let lines = self.lines.lock().expect("the log");
+                let about = lines.iter().filter(|line| line.contains(&client));
+                about
+                    .filter_map(|line| Record::parse(line))
+                    .filter(|record| record.text("client") == client)
+                    .collect()
+            };
+            if found.iter().any(|record| record.kind == kind) {
+                return found;
+            }
+            assert!(
+                Instant::now() < until,
+                "no line {kind:?} about {client}, only {found:?}\n{}",
+                self.log()
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The first record of `kind` about the connection from `client`.
+    pub(crate) fn record(&self, client: SocketAddr, kind: &str) -> Record {
+        let mut records = self.records(client, kind).into_iter();
+        records
+            .find(|record| record.kind == kind)
+            .expect("records() found it")
+    }
+
+    /// Waits until `number` of the status page is `wanted`.
+    pub(crate) fn wait_for_count(&self, name: &str, wanted: u64, patience: Duration) {
+        let until = Instant::now() + patience;
+        loop {
+            let count = self.count(name);
+            if count == wanted {
+                return;
+            }
+            assert!(
+                Instant::now() < until,
+                "{name} is {count}, not {wanted}: {}",
+                self.status()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the switch's log:\n{}", self.log());
+            return;
+        }
+        let log = self.log();
+        assert!(!log.contains("panicked"), "the switch panicked:\n{log}");
+        // Tests that ended or killed it have asked for its exit code themselves.
+        if self.process.is_alive() {
+            self.signal(Signal::Terminate);
+            let code = self.wait_for(END_PATIENCE);
+            assert_eq!(
+                code,
+                Some(0),
+                "the switch's end after SIGTERM:\n{}",
+                self.log()
+            );
+        }
+    }
+}
+
+/// The `fairlead` binary: the one that `FAIRLEAD_BINARY` names, or this workspace's, built now if
+/// it is not up to date.
+pub(crate) fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        if let Some(path) = std::env::var_os("FAIRLEAD_BINARY") {
+            return path.into();
+        }
+        // This test is TARGET/PROFILE/deps/e2e-…; the binary belongs to TARGET/PROFILE.
+        let test = std::env::current_exe().expect("the path of this test");
+        let profile = test
+            .parent()
+            .and_then(Path::parent)
+            .expect("a folder of the profile");
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        build.args([
+            "build",
+            "--quiet",
+            "--package",
+            "fairlead",
+            "--bin",
+            "fairlead",
+        ]);
+        build.current_dir(env!("CARGO_MANIFEST_DIR"));
+        if profile.ends_with("release") {
+            build.arg("--release");
+        }
+        let status = build.status().expect("running cargo");
+        assert!(status.success(), "the fairlead binary does not build");
+        profile.join("fairlead")
+    })
+}

@@ -1,0 +1,18 @@
+//! End to end: the real switch on its TUN device, between real clients and real servers, each in a
+//! network namespace of its own.
+//!
+//! Needs root or user namespaces, `/dev/net/tun` and the programs that `harness/lab.rs` lists.
+//! Where something is missing each test says `SKIPPED` with the reason, and passes.
+//! `FAIRLEAD_LONG=1` runs more rounds of what is drawn by seed, `FAIRLEAD_SEED=n` one seed,
+//! `FAIRLEAD_BINARY=path` another binary than the one built here.
+
+mod harness;
+
+mod http;
+mod lifecycle;
+mod load;
+mod loss;
+mod refusals;
+mod servers;
+mod streams;
+mod tls;
