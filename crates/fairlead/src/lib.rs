@@ -1,4 +1,11 @@
 //! What the `fairlead` binary is made of, for the binary itself and for its tests: the
 //! configuration file, the command line, the admin pages, the log.
 
+pub mod admin;
+pub mod check;
+pub mod cli;
 pub mod config;
+pub mod log;
+mod screen;
+pub mod serve;
+pub mod status;

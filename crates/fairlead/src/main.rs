@@ -1,1 +1,7 @@
-fn main() {}
+//! The `fairlead` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    fairlead::cli::main()
+}

@@ -245,8 +245,13 @@ fn settings(text: &str, problems: &mut Problems) -> Option<Settings> {
                 .is_some_and(|array| array.is_empty())
         });
         if empty {
+            // Where it could be written: at its empty list, or at the end of the file.
+            let place = match file.node(key) {
+                Some(_) => file.key_span(key),
+                None => text.len()..text.len(),
+            };
             problems.push(
-                Diagnostic::error(&file.key_span(key), format!("there is no {}", kind.title))
+                Diagnostic::error(&place, format!("there is no {}", kind.title))
                     .help(format!("write {} and its keys below it", kind.title)),
             );
         }

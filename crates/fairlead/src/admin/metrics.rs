@@ -1,0 +1,285 @@
+//! The counters as OpenMetrics text.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use super::status::{ServerStatus, Status};
+
+/// The media type of [`metrics`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The page of `/metrics`.
+pub fn metrics(status: Status) -> Result<String, fmt::Error> {
+    let mut registry = Registry::with_prefix("fairlead");
+    registry.register_collector(Box::new(Counters(status)));
+    let mut text = String::new();
+    encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+#[derive(Debug)]
+struct Counters(Status);
+
+/// A metric with labels: its values by their labels.
+type Rows<'a> = Vec<(Vec<(&'static str, &'a str)>, u64)>;
+
+struct Page<'a>(DescriptorEncoder<'a>);
+
+impl Page<'_> {
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        let metric = self
+            .0
+            .encode_descriptor(name, help, None, MetricType::Counter)?;
+        ConstCounter::new(value).encode(metric)
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        let metric = self
+            .0
+            .encode_descriptor(name, help, None, MetricType::Gauge)?;
+        ConstGauge::new(value).encode(metric)
+    }
+
+    fn counters(&mut self, name: &str, help: &str, rows: Rows<'_>) -> fmt::Result {
+        let mut family = self
+            .0
+            .encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (labels, value) in rows {
+            family
+                .encode_family(&labels)?
+                .encode_counter::<NoLabelSet, u64, u64>(&value, None)?;
+        }
+        Ok(())
+    }
+
+    fn gauges(&mut self, name: &str, help: &str, rows: Rows<'_>) -> fmt::Result {
+        let mut family = self
+            .0
+            .encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, value) in rows {
+            family.encode_family(&labels)?.encode_gauge(&value)?;
+        }
+        Ok(())
+    }
+}
+
+impl Collector for Counters {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let status = &self.0;
+        let mut page = Page(encoder);
+        instance(status, &mut page)?;
+        packets(status, &mut page)?;
+        connections(status, &mut page)?;
+        services(status, &mut page)?;
+        servers(status, &mut page)
+    }
+}
+
+fn instance(status: &Status, page: &mut Page<'_>) -> fmt::Result {
+    let labels = [
+        ("name", status.instance.as_str()),
+        ("version", &status.version),
+        ("mode", &status.mode),
+        ("device", &status.device),
+    ];
+    page.0
+        .encode_descriptor("instance", "Who is running", None, MetricType::Info)?
+        .encode_info(&labels)?;
+    page.gauge("uptime_seconds", "Time since the start", status.uptime_s)?;
+    page.gauge(
+        "draining",
+        "1 while no new connections are taken",
+        u64::from(status.draining),
+    )
+}
+
+fn packets(status: &Status, page: &mut Page<'_>) -> fmt::Result {
+    let both = |rx, tx| {
+        vec![
+            (vec![("direction", "rx")], rx),
+            (vec![("direction", "tx")], tx),
+        ]
+    };
+    page.counters(
+        "packets",
+        "Packets by direction, a super-packet counted once",
+        both(status.rx_packets, status.tx_packets),
+    )?;
+    page.counters(
+        "bytes",
+        "Bytes of packets by direction, IP headers included",
+        both(status.rx_bytes, status.tx_bytes),
+    )?;
+    page.counter(
+        "fast_packets",
+        "Packets translated by the fast path",
+        status.fast_packets,
+    )?;
+    page.counter(
+        "fast_bytes",
+        "Bytes translated by the fast path",
+        status.fast_bytes,
+    )?;
+    page.counter(
+        "engine_packets",
+        "Packets the engine looked at",
+        status.engine_packets,
+    )?;
+    page.counters(
+        "drops",
+        "Packets dropped and clients refused, by reason",
+        status
+            .drops
+            .iter()
+            .map(|(name, &n)| (vec![("reason", name.as_str())], n))
+            .collect(),
+    )
+}
+
+fn connections(status: &Status, page: &mut Page<'_>) -> fmt::Result {
+    page.counter("syns", "SYNs for a service", status.syns)?;
+    page.counter("syn_acks", "SYN-ACKs sent to clients", status.syn_acks)?;
+    page.counter(
+        "accepted",
+        "Connections whose cookie was accepted",
+        status.accepted,
+    )?;
+    page.counter("spliced", "Connections spliced", status.spliced)?;
+    page.counters(
+        "ended",
+        "Spliced connections ended, by how",
+        status
+            .ended
+            .iter()
+            .map(|(name, &n)| (vec![("end", name.as_str())], n))
+            .collect(),
+    )?;
+    page.counter("retries", "Further servers tried", status.retries)?;
+    page.counter("probes", "Probes sent to servers", status.probes_sent)?;
+    page.gauge(
+        "live",
+        "Spliced connections now, TIME_WAIT not counted",
+        status.live,
+    )?;
+    page.gauge("setups", "Connections being set up now", status.setups)?;
+    page.gauge("half_read", "Heads not yet whole now", status.half_read)?;
+    page.gauge(
+        "buffered_bytes",
+        "Bytes held in heads now",
+        status.buffered_bytes,
+    )?;
+    page.gauge("time_wait", "Records in TIME_WAIT now", status.time_wait)?;
+    page.gauge("records", "Connection records in use now", status.records)?;
+    page.gauge(
+        "records_max",
+        "Connection records that fit",
+        status.records_max,
+    )
+}
+
+fn services(status: &Status, page: &mut Page<'_>) -> fmt::Result {
+    let of = |count: fn(&super::ServiceStatus) -> u64| -> Rows<'_> {
+        status
+            .services
+            .iter()
+            .map(|one| (vec![("service", one.name.as_str())], count(one)))
+            .collect()
+    };
+    page.counters(
+        "service_accepted",
+        "Connections accepted, by service",
+        of(|one| one.accepted),
+    )?;
+    page.counters(
+        "service_refused",
+        "Clients turned away, by service",
+        of(|one| one.refused),
+    )?;
+    let mut decisions = Rows::new();
+    for service in &status.services {
+        for route in &service.routes {
+            let labels = vec![
+                ("service", service.name.as_str()),
+                ("route", &route.name),
+                ("pool", &route.pool),
+            ];
+            decisions.push((labels, route.decisions));
+        }
+    }
+    page.counters("decisions", "Connections decided, by route", decisions)
+}
+
+fn servers(status: &Status, page: &mut Page<'_>) -> fmt::Result {
+    let of = |value: fn(&ServerStatus) -> Option<u64>| -> Rows<'_> {
+        let mut rows = Rows::new();
+        for pool in &status.pools {
+            for server in &pool.servers {
+                if let Some(value) = value(server) {
+                    let labels = vec![("pool", pool.name.as_str()), ("server", &server.address)];
+                    rows.push((labels, value));
+                }
+            }
+        }
+        rows
+    };
+    page.gauges(
+        "server_weight",
+        "A server's weight",
+        of(|one| Some(u64::from(one.weight))),
+    )?;
+    page.gauges(
+        "server_active",
+        "Connections to a server now",
+        of(|one| Some(one.active)),
+    )?;
+    page.counters(
+        "server_connections",
+        "Connections made to a server",
+        of(|one| Some(one.total)),
+    )?;
+    page.counters(
+        "server_failures",
+        "Connections a server refused or left unanswered",
+        of(|one| Some(one.failures)),
+    )?;
+    page.gauges(
+        "server_up",
+        "1 if a server answered last time, 0 if not; missing until it was asked",
+        of(|one| match one.state.as_str() {
+            "up" => Some(1),
+            "down" => Some(0),
+            _ => None,
+        }),
+    )?;
+    page.gauges(
+        "server_mss_bytes",
+        "Maximum segment size a server announced",
+        of(|one| one.offers.as_ref().map(|offers| u64::from(offers.mss))),
+    )?;
+    page.gauges(
+        "server_window_scale",
+        "Window scale of a server that takes part in scaling",
+        of(|one| one.offers.as_ref()?.window_scale.map(u64::from)),
+    )?;
+    page.gauges(
+        "server_sack",
+        "1 if a server honours selective acknowledgements",
+        of(|one| one.offers.as_ref().map(|offers| u64::from(offers.sack))),
+    )?;
+    page.gauges(
+        "server_timestamps",
+        "1 if a server honours timestamps",
+        of(|one| {
+            one.offers
+                .as_ref()
+                .map(|offers| u64::from(offers.timestamps))
+        }),
+    )
+}

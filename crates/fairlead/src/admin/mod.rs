@@ -1,0 +1,181 @@
+//! The admin pages: `/healthz`, `/metrics` (OpenMetrics) and `/status` (JSON).
+//!
+//! The thread that runs the switch calls [`Shared::publish`] several times a second; the pages,
+//! on a thread of their own, show what was published last. Nothing here touches the switch.
+
+mod metrics;
+mod server;
+mod status;
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use fairlead_splice::snapshot::Snapshot;
+
+use crate::config::Settings;
+
+pub use metrics::{CONTENT_TYPE as METRICS_CONTENT_TYPE, metrics};
+pub use server::{AdminServer, start};
+pub use status::{
+    Offers, PoolStatus, RouteStatus, ServerStatus, ServiceStatus, Status, StatusError,
+};
+
+/// How old the last published counters may be before the switch counts as stalled.
+pub const STALLED_AFTER: Duration = Duration::from_secs(5);
+
+/// Who is running.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The instance's name.
+    pub instance: String,
+    /// The program's version.
+    pub version: String,
+    /// Where spliced packets are translated.
+    pub mode: String,
+    /// The device.
+    pub device: String,
+}
+
+impl Identity {
+    /// Who runs with these settings.
+    pub fn of(settings: &Settings) -> Self {
+        Self {
+            instance: settings.instance.name.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            mode: settings.fastpath.mode.name().to_owned(),
+            device: settings.fastpath.device.clone(),
+        }
+    }
+}
+
+/// Counters and when they were published.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// The counters.
+    pub snapshot: Snapshot,
+    /// When.
+    pub at: Instant,
+}
+
+/// What `/healthz` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// Taking connections.
+    Ok,
+    /// Nothing was published yet.
+    Starting,
+    /// Taking no new connections.
+    Draining,
+    /// Nothing was published for [`STALLED_AFTER`].
+    Stalled,
+}
+
+impl Health {
+    /// The word on the page.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Starting => "starting",
+            Self::Draining => "draining",
+            Self::Stalled => "stalled",
+        }
+    }
+}
+
+/// Where the switch leaves its counters for the pages.
+#[derive(Debug)]
+pub struct Shared {
+    identity: Identity,
+    started: Instant,
+    latest: RwLock<Option<Arc<Published>>>,
+}
+
+impl Shared {
+    /// For a switch that starts now.
+    pub fn new(identity: Identity) -> Self {
+        Self {
+            identity,
+            started: Instant::now(),
+            latest: RwLock::new(None),
+        }
+    }
+
+    /// Leaves new counters. Costs one allocation and a lock that readers hold for a pointer's
+    /// copy; four times a second is plenty.
+    pub fn publish(&self, snapshot: Snapshot) {
+        let published = Arc::new(Published {
+            snapshot,
+            at: Instant::now(),
+        });
+        *self.latest.write().unwrap_or_else(PoisonError::into_inner) = Some(published);
+    }
+
+    /// What was published last.
+    pub fn latest(&self) -> Option<Arc<Published>> {
+        self.latest
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Who is running.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Since the start.
+    pub fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// How the switch is.
+    pub fn health(&self) -> Health {
+        match self.latest() {
+            None => Health::Starting,
+            Some(latest) if latest.at.elapsed() > STALLED_AFTER => Health::Stalled,
+            Some(latest) if latest.snapshot.draining => Health::Draining,
+            Some(_) => Health::Ok,
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn identity() -> Identity {
+        Identity {
+            instance: "edge".into(),
+            version: "0.1.0".into(),
+            mode: "engine".into(),
+            device: "fairlead0".into(),
+        }
+    }
+
+    #[test]
+    fn health_follows_what_is_published() {
+        let shared = Shared::new(identity());
+        assert_eq!(shared.health(), Health::Starting);
+        shared.publish(Snapshot::default());
+        assert_eq!(shared.health(), Health::Ok);
+        shared.publish(Snapshot {
+            draining: true,
+            ..Snapshot::default()
+        });
+        assert_eq!(shared.health(), Health::Draining);
+    }
+
+    #[test]
+    fn a_switch_that_publishes_nothing_more_is_stalled() {
+        let shared = Shared::new(identity());
+        let Some(long_ago) = Instant::now().checked_sub(STALLED_AFTER * 2) else {
+            return;
+        };
+        let old = Published {
+            snapshot: Snapshot::default(),
+            at: long_ago,
+        };
+        *shared.latest.write().unwrap() = Some(Arc::new(old));
+        assert_eq!(shared.health(), Health::Stalled);
+    }
+}

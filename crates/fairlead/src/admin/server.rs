@@ -1,0 +1,174 @@
+//! The HTTP server of the admin pages, on a thread and a runtime of its own.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::sync::{Semaphore, oneshot};
+
+use super::{Health, METRICS_CONTENT_TYPE, Shared, Status, metrics};
+
+/// Connections served at once; further ones wait in the listener's queue.
+const CONNECTIONS_MAX: usize = 64;
+/// How long a client may take to send a request's head, idle time between requests included.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long one connection may last; a collector just opens the next one.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest request head, bytes; the pages take no bodies.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+const HEADERS_MAX: usize = 64;
+/// How long to wait after an error of `accept`, such as too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+const INDEX: &str = "Fairlead\n\n/healthz  ok, or why not\n/metrics  OpenMetrics\n/status   JSON\n";
+
+/// The pages while they are served; they end when it is dropped.
+#[derive(Debug)]
+pub struct AdminServer {
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl AdminServer {
+    /// Where they are served.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for AdminServer {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // It has no state that a panic of its own could leave half done.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Binds `address` and serves the pages from a new thread.
+pub fn start(address: SocketAddr, shared: Arc<Shared>) -> io::Result<AdminServer> {
+    let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let listener = {
+        let _inside = runtime.enter();
+        tokio::net::TcpListener::from_std(listener)?
+    };
+    let (stop, stopped) = oneshot::channel();
+    let thread = std::thread::Builder::new()
+        .name("fairlead-admin".into())
+        .spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = accept(listener, router(shared)) => {}
+                    _ = stopped => {}
+                }
+            });
+            runtime.shutdown_background();
+        })?;
+    Ok(AdminServer {
+        address,
+        stop: Some(stop),
+        thread: Some(thread),
+    })
+}
+
+async fn accept(listener: tokio::net::TcpListener, router: Router) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            return;
+        };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::debug!(%error, "admin connection not accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let router = router.clone();
+        tokio::spawn(async move {
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD_TIMEOUT)
+                .max_header_size(HEAD_BYTES_MAX)
+                .max_buf_size(HEAD_BYTES_MAX)
+                .max_headers(HEADERS_MAX)
+                .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+            match tokio::time::timeout(CONNECTION_TIMEOUT, connection).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(%error, "admin connection failed"),
+                Err(_) => tracing::debug!("admin connection lasted too long"),
+            }
+            drop(place);
+        });
+    }
+}
+
+fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/", get(|| async { text(StatusCode::OK, INDEX) }))
+        .route("/healthz", get(health_page))
+        .route("/metrics", get(metrics_page))
+        .route("/status", get(status_page))
+        .fallback(|| async { text(StatusCode::NOT_FOUND, INDEX) })
+        .with_state(shared)
+}
+
+fn text(status: StatusCode, body: &'static str) -> Response {
+    (
+        status,
+        [(header::CONTENT_TYPE, "text/plain; charset=utf-8")],
+        body,
+    )
+        .into_response()
+}
+
+fn starting() -> Response {
+    text(StatusCode::SERVICE_UNAVAILABLE, Health::Starting.name())
+}
+
+async fn health_page(State(shared): State<Arc<Shared>>) -> Response {
+    let health = shared.health();
+    let status = match health {
+        Health::Ok => StatusCode::OK,
+        Health::Starting | Health::Draining | Health::Stalled => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    text(status, health.name())
+}
+
+async fn metrics_page(State(shared): State<Arc<Shared>>) -> Response {
+    let Some(latest) = shared.latest() else {
+        return starting();
+    };
+    match metrics(Status::of(&shared, &latest)) {
+        Ok(page) => ([(header::CONTENT_TYPE, METRICS_CONTENT_TYPE)], page).into_response(),
+        Err(_) => text(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the metrics cannot be written",
+        ),
+    }
+}
+
+async fn status_page(State(shared): State<Arc<Shared>>) -> Response {
+    let Some(latest) = shared.latest() else {
+        return starting();
+    };
+    axum::Json(Status::of(&shared, &latest)).into_response()
+}

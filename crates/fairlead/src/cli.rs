@@ -1,0 +1,75 @@
+//! The command line.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::check::{self, CheckArgs};
+use crate::status::{self, StatusArgs};
+
+/// The whole command line.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "fairlead",
+    version,
+    about = "A content-aware TCP front end for Linux",
+    long_about = "A content-aware TCP front end for Linux. It reads the first bytes of a \
+                  connection (an HTTP/1 request head or a TLS ClientHello), chooses a server, and \
+                  splices the client's and the server's connections packet by packet.",
+    propagate_version = true
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Check a configuration and show what it means
+    Check(CheckArgs),
+    /// Show what a running switch is doing
+    Status(StatusArgs),
+}
+
+/// Does what the command line says.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match &cli.command {
+        Command::Check(args) => check::run(args),
+        Command::Status(args) => status::run(args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_address_is_given_once() {
+        let twice = [
+            "fairlead",
+            "status",
+            "--admin",
+            "127.0.0.1:1",
+            "--config",
+            "a.toml",
+        ];
+        assert!(Cli::try_parse_from(twice).is_err());
+        assert!(Cli::try_parse_from(["fairlead", "status", "--admin", "localhost"]).is_err());
+        let six = ["fairlead", "status", "--admin", "[::1]:9090", "--json"];
+        let Command::Status(args) = Cli::try_parse_from(six).unwrap().command else {
+            panic!("status")
+        };
+        assert_eq!(args.admin, Some("[::1]:9090".parse().unwrap()));
+        assert!(args.json);
+    }
+}

@@ -1,0 +1,442 @@
+//! The log: `tracing` on standard error, and the line that each connection leaves in it.
+//!
+//! | message | level | when |
+//! |---|---|---|
+//! | `closed` | info | a spliced connection is over: everything about it on one line |
+//! | `refused` | info | a client was turned away |
+//! | `decided` | debug | a server was chosen; several for one connection when servers are retried |
+//! | `server` | info or warn | a server's state changed |
+//!
+//! All have the target `fairlead::connection` or `fairlead::server`, so that
+//! `--log info,fairlead::connection=debug` shows the decisions and nothing else more.
+
+use std::io::IsTerminal;
+
+use fairlead_base::Endpoint;
+use fairlead_datapath::{Event, ServerState};
+use fairlead_splice::config::{Config, PoolId, Treatment};
+use tracing_subscriber::EnvFilter;
+
+/// How lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// The options of every command that logs: flatten them into its own.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct LogArgs {
+    /// What to log: error, warn, info, debug or trace, or a list such as
+    /// info,fairlead::connection=debug [env: FAIRLEAD_LOG] [default: info]
+    #[arg(long, value_name = "FILTER")]
+    pub log: Option<String>,
+    /// How log lines look
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub log_format: LogFormat,
+}
+
+/// The environment variable that stands in for `--log`.
+pub const VARIABLE: &str = "FAIRLEAD_LOG";
+const LEVEL: &str = "info";
+
+impl LogArgs {
+    /// Starts logging as asked for. Starts no thread.
+    pub fn start(&self) -> Result<(), FilterError> {
+        start(&self.filter(std::env::var(VARIABLE).ok()), self.log_format)
+    }
+
+    fn filter(&self, variable: Option<String>) -> String {
+        let variable = variable.filter(|filter| !filter.is_empty());
+        self.log
+            .clone()
+            .or(variable)
+            .unwrap_or_else(|| LEVEL.to_owned())
+    }
+}
+
+/// A filter that cannot be understood, and what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FilterError(String);
+
+impl std::fmt::Display for FilterError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for FilterError {}
+
+/// Starts logging. `filter` is a level (`error`, `warn`, `info`, `debug`, `trace`) or a list such
+/// as `info,fairlead::connection=debug`.
+pub fn start(filter: &str, format: LogFormat) -> Result<(), FilterError> {
+    let levels = EnvFilter::builder().parse(filter).map_err(|error| {
+        FilterError(format!(
+            "{filter:?} says nothing about the log ({error}); write error, warn, info, debug or trace"
+        ))
+    })?;
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(levels)
+        .with_writer(std::io::stderr);
+    let started = match format {
+        LogFormat::Text => {
+            let terminal = std::io::stderr().is_terminal();
+            let color = terminal && std::env::var_os("NO_COLOR").is_none();
+            builder.with_ansi(color).try_init()
+        }
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    };
+    started.map_err(|error| FilterError(error.to_string()))
+}
+
+/// True for what is logged only with `log_connections = true`.
+pub fn is_of_connection(event: &Event) -> bool {
+    !matches!(event, Event::Server { .. })
+}
+
+/// Logs one event. `config` gives the names.
+pub fn log_event(event: &Event, config: &Config) {
+    match event {
+        Event::Decided {
+            client,
+            listen,
+            service,
+            route,
+            pool,
+            server,
+            attempt,
+            treatment,
+            subject,
+        } => tracing::debug!(
+            target: "fairlead::connection",
+            %client,
+            %listen,
+            service = service_name(config, *service),
+            route = route_name(config, *service, *route),
+            pool = pool_name(config, *pool),
+            %server,
+            attempt,
+            treatment = treatment_name(*treatment),
+            subject = subject.as_str(),
+            "decided"
+        ),
+        Event::Refused {
+            client,
+            listen,
+            service,
+            reason,
+            status,
+            subject,
+        } => tracing::info!(
+            target: "fairlead::connection",
+            %client,
+            %listen,
+            service = service_name(config, *service),
+            reason = reason.name(),
+            status,
+            subject = subject.as_str(),
+            "refused"
+        ),
+        Event::Closed {
+            client,
+            listen,
+            service,
+            route,
+            pool,
+            server,
+            source,
+            treatment,
+            bytes_in,
+            bytes_out,
+            opened: _,
+            duration,
+            end,
+        } => tracing::info!(
+            target: "fairlead::connection",
+            %client,
+            %listen,
+            service = service_name(config, *service),
+            route = route_name(config, *service, *route),
+            pool = pool_name(config, *pool),
+            %server,
+            %source,
+            treatment = treatment_name(*treatment),
+            bytes_in,
+            bytes_out,
+            duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
+            end = end.name(),
+            "closed"
+        ),
+        Event::Server {
+            server,
+            state,
+            offers: _,
+        } => server_state(*server, *state, config),
+    }
+}
+
+fn server_state(server: Endpoint, state: ServerState, config: &Config) {
+    let pools = config
+        .pools
+        .iter()
+        .filter(|pool| pool.servers.iter().any(|one| one.endpoint == server))
+        .map(|pool| pool.name.as_str())
+        .collect::<Vec<_>>()
+        .join(",");
+    let pools = pools.as_str();
+    if state == ServerState::Down {
+        tracing::warn!(
+            target: "fairlead::server", %server, state = state.name(), pools, "server"
+        );
+    } else {
+        tracing::info!(
+            target: "fairlead::server", %server, state = state.name(), pools, "server"
+        );
+    }
+}
+
+fn service_name(config: &Config, service: u16) -> &str {
+    config
+        .services
+        .get(usize::from(service))
+        .map_or("?", |service| &service.name)
+}
+
+fn route_name(config: &Config, service: u16, route: u16) -> &str {
+    config
+        .services
+        .get(usize::from(service))
+        .and_then(|service| service.routes.get(usize::from(route)))
+        .map_or("?", |route| &route.name)
+}
+
+fn pool_name(config: &Config, pool: PoolId) -> &str {
+    config
+        .pools
+        .get(usize::from(pool.0))
+        .map_or("?", |pool| &pool.name)
+}
+
+/// The word for a treatment in the file and the log.
+pub(crate) fn treatment_name(treatment: Treatment) -> &'static str {
+    match treatment {
+        Treatment::Splice => "splice",
+        Treatment::OneShot => "one-shot",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use fairlead_base::{Address, DropReason, Instant};
+    use fairlead_datapath::End;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn config() -> Config {
+        let text = include_str!("../../../examples/edge.toml");
+        crate::config::parse(text, "edge.toml")
+            .unwrap()
+            .settings
+            .switch
+    }
+
+    fn at(last: u8, port: u16) -> Endpoint {
+        Endpoint {
+            addr: Address::v4([10, 0, 0, last]),
+            port,
+        }
+    }
+
+    /// What the log holds after `events`, as text and as JSON.
+    fn logged(events: &[Event], filter: &str) -> (String, Vec<serde_json::Value>) {
+        let (text, json) = (Lines::default(), Lines::default());
+        let writer = |lines: &Lines| {
+            let lines = lines.clone();
+            move || lines.clone()
+        };
+        let builder = || {
+            tracing_subscriber::fmt()
+                .with_env_filter(EnvFilter::builder().parse(filter).unwrap())
+                .with_ansi(false)
+        };
+        let config = config();
+        tracing::subscriber::with_default(builder().with_writer(writer(&text)).finish(), || {
+            events.iter().for_each(|event| log_event(event, &config));
+        });
+        let flat = builder()
+            .json()
+            .flatten_event(true)
+            .with_writer(writer(&json))
+            .finish();
+        tracing::subscriber::with_default(flat, || {
+            events.iter().for_each(|event| log_event(event, &config));
+        });
+        let text = String::from_utf8(text.0.lock().unwrap().clone()).unwrap();
+        let json = String::from_utf8(json.0.lock().unwrap().clone()).unwrap();
+        (
+            text,
+            json.lines()
+                .map(|line| serde_json::from_str(line).unwrap())
+                .collect(),
+        )
+    }
+
+    fn closed() -> Event {
+        Event::Closed {
+            client: at(1, 4000),
+            listen: at(3, 80),
+            service: 0,
+            route: 1,
+            pool: PoolId(1),
+            server: at(9, 8083),
+            source: at(5, 1024),
+            treatment: Treatment::OneShot,
+            bytes_in: 120,
+            bytes_out: 4_500,
+            opened: Instant::ZERO,
+            duration: Duration::from_millis(1_234),
+            end: End::ResetByClient,
+        }
+    }
+
+    #[test]
+    fn a_connection_leaves_one_line_with_everything_on_it() {
+        let (text, json) = logged(&[closed()], "info");
+        assert_eq!(text.lines().count(), 1, "{text}");
+        for part in [
+            "INFO fairlead::connection: closed client=10.0.0.1:4000 listen=10.0.0.3:80",
+            "service=\"web\" route=\"#2\" pool=\"api\" server=10.0.0.9:8083",
+            "source=10.0.0.5:1024 treatment=\"one-shot\" bytes_in=120 bytes_out=4500",
+            "duration_ms=1234 end=\"reset_by_client\"",
+        ] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+        assert_eq!(json[0]["message"], "closed");
+        assert_eq!(json[0]["bytes_out"], 4_500);
+        assert_eq!(json[0]["client"], "10.0.0.1:4000");
+    }
+
+    #[test]
+    fn a_refusal_tells_why_and_what_the_client_was_told() {
+        let refused = |status, subject: &str| Event::Refused {
+            client: at(1, 4000),
+            listen: at(3, 80),
+            service: 0,
+            reason: DropReason::NoRoute,
+            status,
+            subject: subject.to_owned(),
+        };
+        let events = [refused(Some(421), "GET a\x1b[31m\nb/"), refused(None, "")];
+        let (text, json) = logged(&events, "info");
+        assert_eq!(
+            text.lines().count(),
+            2,
+            "what clients send adds no lines: {text}"
+        );
+        assert!(!text.contains('\x1b'), "nor terminal escapes: {text}");
+        assert!(text.contains("refused client=10.0.0.1:4000"), "{text}");
+        assert!(text.contains("reason=\"no_route\" status=421"), "{text}");
+        assert_eq!(json[0]["status"], 421);
+        assert_eq!(json[0]["subject"], "GET a\x1b[31m\nb/");
+        assert_eq!(json[1].get("status"), None);
+    }
+
+    #[test]
+    fn decisions_are_for_those_who_ask() {
+        let decided = Event::Decided {
+            client: at(1, 4000),
+            listen: at(3, 80),
+            service: 0,
+            route: 0,
+            pool: PoolId(0),
+            server: at(9, 8081),
+            attempt: 1,
+            treatment: Treatment::Splice,
+            subject: "GET a.example/x.jpg".to_owned(),
+        };
+        assert_eq!(logged(std::slice::from_ref(&decided), "info").0, "");
+        let (text, json) = logged(&[decided], "info,fairlead::connection=debug");
+        assert!(
+            text.contains("DEBUG fairlead::connection: decided client="),
+            "{text}"
+        );
+        assert_eq!(json[0]["route"], "#1");
+        assert_eq!(json[0]["attempt"], 1);
+        assert_eq!(json[0]["treatment"], "splice");
+    }
+
+    #[test]
+    fn servers_are_named_with_their_pools_and_a_lost_one_is_a_warning() {
+        let server = crate::config::parse(include_str!("../../../examples/edge.toml"), "edge.toml")
+            .unwrap()
+            .settings
+            .switch
+            .pools[2]
+            .servers[0]
+            .endpoint;
+        let event = |state| Event::Server {
+            server,
+            state,
+            offers: None,
+        };
+        assert!(!is_of_connection(&event(ServerState::Up)) && is_of_connection(&closed()));
+        let (text, json) = logged(&[event(ServerState::Up), event(ServerState::Down)], "info");
+        assert!(text.contains("INFO fairlead::server: server server=10.2.0.1:8084 state=\"up\""));
+        assert!(text.contains("WARN fairlead::server"), "{text}");
+        assert_eq!(json[1]["pools"], "pages");
+    }
+
+    #[test]
+    fn an_index_that_is_out_of_range_is_a_question_mark() {
+        let mut event = closed();
+        if let Event::Closed { service, pool, .. } = &mut event {
+            *service = 9;
+            *pool = PoolId(9);
+        }
+        let (text, _) = logged(&[event], "info");
+        assert!(
+            text.contains("service=\"?\" route=\"?\" pool=\"?\""),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_option_goes_before_the_variable_and_that_before_the_default() {
+        let args = |log: Option<&str>| LogArgs {
+            log: log.map(str::to_owned),
+            ..LogArgs::default()
+        };
+        let variable = || Some("warn".to_owned());
+        assert_eq!(args(Some("debug")).filter(variable()), "debug");
+        assert_eq!(args(None).filter(variable()), "warn");
+        assert_eq!(args(None).filter(Some(String::new())), "info");
+        assert_eq!(args(None).filter(None), "info");
+    }
+
+    #[test]
+    fn a_filter_that_is_none_is_refused() {
+        assert!(start("loud=very=much", LogFormat::Text).is_err());
+    }
+}

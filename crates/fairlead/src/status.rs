@@ -1,0 +1,513 @@
+//! `fairlead status`: what a running switch says of itself, for people or as it came.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use fairlead_base::DropReason;
+
+use crate::admin::{PoolStatus, ServerStatus, ServiceStatus, Status, StatusError};
+use crate::config::load;
+use crate::screen::{
+    BOLD, DIM, GREEN, Paint, RED, Side, YELLOW, bytes, columns, elapsed, grouped, plural, print,
+    print_error,
+};
+
+/// What `fairlead status` takes.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct StatusArgs {
+    /// Write the document of /status as it comes
+    #[arg(long)]
+    pub json: bool,
+    /// Where the switch serves its pages [default: 127.0.0.1:9090]
+    #[arg(long, value_name = "ADDR", conflicts_with = "config")]
+    pub admin: Option<SocketAddr>,
+    /// Take the address from this configuration
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9_090);
+/// How long the whole answer may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The longest document that is read, bytes.
+const DOCUMENT_BYTES_MAX: u64 = 16 << 20;
+
+/// Fetches and shows the status: 0 when there is one.
+pub fn run(args: &StatusArgs) -> ExitCode {
+    match shown(args) {
+        Ok(text) => {
+            print(&text);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            print_error(&format!("fairlead status: {error}\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn shown(args: &StatusArgs) -> Result<String, StatusError> {
+    let body = fetch(address(args)?)?;
+    let status: Status = serde_json::from_str(&body)
+        .map_err(|error| StatusError(format!("the answer is no status of Fairlead: {error}")))?;
+    if args.json {
+        return Ok(format!("{}\n", body.trim_end()));
+    }
+    Ok(render(&status, Paint::stdout()))
+}
+
+/// Whom to ask.
+fn address(args: &StatusArgs) -> Result<SocketAddr, StatusError> {
+    let Some(path) = &args.config else {
+        return Ok(args.admin.unwrap_or(DEFAULT_ADMIN));
+    };
+    let loaded = load(path).map_err(|error| StatusError(error.to_string()))?;
+    let mut admin = loaded.settings.instance.admin.ok_or_else(|| {
+        StatusError(format!(
+            "{} has no admin address, so its switch has no pages; write admin = \"{DEFAULT_ADMIN}\" \
+             in [instance]",
+            path.display()
+        ))
+    })?;
+    if admin.ip().is_unspecified() {
+        let own = match admin {
+            SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        };
+        admin.set_ip(own);
+    }
+    Ok(admin)
+}
+
+/// The document of `/status` as a switch at `admin` gives it.
+pub fn fetch(admin: SocketAddr) -> Result<String, StatusError> {
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .timeout_global(Some(PATIENCE))
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .proxy(None)
+        .build()
+        .into();
+    let unreachable = |error: ureq::Error| {
+        let advice = match &error {
+            ureq::Error::Io(io) if io.kind() == std::io::ErrorKind::ConnectionRefused => {
+                "; is the switch running? --admin ADDR or --config FILE say where"
+            }
+            _ => "",
+        };
+        StatusError(format!("no answer from {admin}: {error}{advice}"))
+    };
+    let mut answer = agent
+        .get(format!("http://{admin}/status"))
+        .call()
+        .map_err(unreachable)?;
+    let code = answer.status();
+    let body = answer
+        .body_mut()
+        .with_config()
+        .limit(DOCUMENT_BYTES_MAX)
+        .read_to_string()
+        .map_err(unreachable)?;
+    if code.is_success() {
+        return Ok(body);
+    }
+    let told = plain(body.lines().next().unwrap_or_default());
+    Err(StatusError(format!("{admin} answers {code}: {told}")))
+}
+
+/// What a stranger sent, without what could drive the terminal.
+fn plain(text: &str) -> String {
+    text.chars()
+        .take(200)
+        .map(|one| if one.is_control() { '\u{fffd}' } else { one })
+        .collect()
+}
+
+/// The status for people.
+pub(crate) fn render(status: &Status, paint: Paint) -> String {
+    let health = match status.health.as_str() {
+        "ok" => paint.text(GREEN, "ok"),
+        other => paint.text(YELLOW, &plain(other)),
+    };
+    let mut out = format!(
+        "{}  fairlead {}, {} on {}, up {}, {health}\n",
+        paint.text(BOLD, &plain(&status.instance)),
+        plain(&status.version),
+        plain(&status.mode),
+        plain(&status.device),
+        elapsed(status.uptime_s),
+    );
+    if status.age_ms > 2_000 {
+        let age = format!("these counters are {} old", elapsed(status.age_ms / 1_000));
+        out += &format!("{}\n", paint.text(YELLOW, &age));
+    }
+    out += &totals(status, paint);
+    for service in &status.services {
+        out += &service_lines(service, paint);
+    }
+    for pool in &status.pools {
+        out += &pool_lines(pool, paint);
+    }
+    out += &drops(status, paint);
+    out
+}
+
+fn totals(status: &Status, paint: Paint) -> String {
+    let ended: Vec<_> = status
+        .ended
+        .iter()
+        .filter(|(_, count)| **count > 0)
+        .map(|(how, count)| format!("{} {}", grouped(*count), plain(how)))
+        .collect();
+    let full = match status.records_max {
+        0 => String::new(),
+        max => format!(" ({:.1} %)", 100.0 * status.records as f64 / max as f64),
+    };
+    let both = |rx: String, tx: String| format!("{rx} in, {tx} out");
+    let of_all = |part: u64, all: u64| match all {
+        0 => String::new(),
+        all => format!(" ({:.1} %)", 100.0 * part as f64 / all as f64),
+    };
+    let rows = [
+        (
+            "now",
+            format!(
+                "{} live, {} being set up, {} half read ({}), {} in time-wait",
+                grouped(status.live),
+                grouped(status.setups),
+                grouped(status.half_read),
+                bytes(status.buffered_bytes),
+                grouped(status.time_wait),
+            ),
+        ),
+        (
+            "records",
+            format!(
+                "{} of {}{full}",
+                grouped(status.records),
+                grouped(status.records_max)
+            ),
+        ),
+        (
+            "connections",
+            format!(
+                "{} accepted, {} spliced, {}",
+                grouped(status.accepted),
+                grouped(status.spliced),
+                match status.retries {
+                    1 => "1 retry".to_owned(),
+                    retries => format!("{} retries", grouped(retries)),
+                },
+            ),
+        ),
+        (
+            "ended",
+            if ended.is_empty() {
+                "none".into()
+            } else {
+                ended.join(", ")
+            },
+        ),
+        (
+            "handshakes",
+            format!(
+                "{} SYN, {} SYN-ACK",
+                grouped(status.syns),
+                grouped(status.syn_acks)
+            ),
+        ),
+        (
+            "packets",
+            both(grouped(status.rx_packets), grouped(status.tx_packets)),
+        ),
+        (
+            "bytes",
+            both(bytes(status.rx_bytes), bytes(status.tx_bytes)),
+        ),
+        (
+            "fast path",
+            format!(
+                "{} packets{}, {}; the engine looked at {}",
+                grouped(status.fast_packets),
+                of_all(status.fast_packets, status.rx_packets),
+                bytes(status.fast_bytes),
+                grouped(status.engine_packets),
+            ),
+        ),
+        ("probes", grouped(status.probes_sent)),
+    ];
+    let rows = rows.map(|(name, value)| vec![name.to_owned(), value]);
+    format!(
+        "\n{}",
+        dimmed_first(&columns(0, &[Side::Left; 2], &rows), paint)
+    )
+}
+
+/// Dims the first word of every line.
+fn dimmed_first(text: &str, paint: Paint) -> String {
+    if !paint.0 {
+        return text.to_owned();
+    }
+    let mut out = String::new();
+    for line in text.lines() {
+        let end = line.find("  ").unwrap_or(line.len());
+        let (word, rest) = line.split_at(end);
+        out += &format!("{}{rest}\n", paint.text(DIM, word));
+    }
+    out
+}
+
+fn service_lines(service: &ServiceStatus, paint: Paint) -> String {
+    let mut out = format!(
+        "\n{} {}  {} accepted, {} refused\n",
+        paint.text(DIM, "service"),
+        paint.text(BOLD, &plain(&service.name)),
+        grouped(service.accepted),
+        grouped(service.refused),
+    );
+    let all: u64 = service.routes.iter().map(|route| route.decisions).sum();
+    let rows: Vec<_> = service
+        .routes
+        .iter()
+        .map(|route| {
+            let share = match all {
+                0 => String::new(),
+                all => format!("{:.1} %", 100.0 * route.decisions as f64 / all as f64),
+            };
+            vec![
+                plain(&route.name),
+                format!("-> {}", plain(&route.pool)),
+                grouped(route.decisions),
+                share,
+            ]
+        })
+        .collect();
+    out += &columns(
+        2,
+        &[Side::Left, Side::Left, Side::Right, Side::Right],
+        &rows,
+    );
+    out
+}
+
+fn pool_lines(pool: &PoolStatus, paint: Paint) -> String {
+    let up = pool
+        .servers
+        .iter()
+        .filter(|server| server.state == "up")
+        .count();
+    let mut out = format!(
+        "\n{} {}  {} of {} up\n",
+        paint.text(DIM, "pool"),
+        paint.text(BOLD, &plain(&pool.name)),
+        up,
+        plural(pool.servers.len(), "server"),
+    );
+    let row = |server: &ServerStatus| {
+        vec![
+            plain(&server.address),
+            plain(&server.state),
+            format!("weight {}", server.weight),
+            format!("{} active", grouped(server.active)),
+            format!("{} in all", grouped(server.total)),
+            format!("{} failed", grouped(server.failures)),
+            options(server),
+        ]
+    };
+    let rows: Vec<_> = pool.servers.iter().map(row).collect();
+    let sides = [
+        Side::Left,
+        Side::Left,
+        Side::Left,
+        Side::Right,
+        Side::Right,
+        Side::Right,
+        Side::Left,
+    ];
+    for (line, server) in columns(2, &sides, &rows).lines().zip(&pool.servers) {
+        out += &match server.state.as_str() {
+            "down" => paint.text(RED, line),
+            _ => line.to_owned(),
+        };
+        out.push('\n');
+    }
+    out
+}
+
+/// The TCP options of a server, short.
+fn options(server: &ServerStatus) -> String {
+    let Some(offers) = &server.offers else {
+        return String::new();
+    };
+    let mut words = vec![format!("mss {}", offers.mss)];
+    words.extend(offers.window_scale.map(|scale| format!("wscale {scale}")));
+    words.extend(offers.sack.then(|| "sack".to_owned()));
+    words.extend(offers.timestamps.then(|| "ts".to_owned()));
+    words.join(", ")
+}
+
+fn drops(status: &Status, paint: Paint) -> String {
+    let mut counted: Vec<(&String, u64)> = status
+        .drops
+        .iter()
+        .map(|(name, count)| (name, *count))
+        .filter(|one| one.1 > 0)
+        .collect();
+    if counted.is_empty() {
+        return "\nnothing dropped or refused\n".to_owned();
+    }
+    counted.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), name.as_str()));
+    let describe = |name: &str| {
+        DropReason::ALL
+            .iter()
+            .find(|reason| reason.name() == name)
+            .map_or(String::new(), |reason| reason.describe().to_owned())
+    };
+    let rows: Vec<_> = counted
+        .iter()
+        .map(|(name, count)| vec![grouped(*count), plain(name), describe(name)])
+        .collect();
+    let table = columns(2, &[Side::Right, Side::Left, Side::Left], &rows);
+    format!("\n{}\n{table}", paint.text(DIM, "dropped or refused"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::{Offers, RouteStatus};
+
+    fn status() -> Status {
+        let server = |address: &str, state: &str, offers| ServerStatus {
+            address: address.into(),
+            weight: 1,
+            active: 3,
+            total: 12_345,
+            failures: 0,
+            state: state.into(),
+            offers,
+        };
+        let offers = Offers {
+            mss: 1_460,
+            window_scale: Some(7),
+            sack: true,
+            timestamps: false,
+        };
+        let route = |name: &str, pool: &str, decisions| RouteStatus {
+            name: name.into(),
+            pool: pool.into(),
+            decisions,
+        };
+        Status {
+            instance: "edge".into(),
+            version: "0.1.0".into(),
+            mode: "engine".into(),
+            device: "fairlead0".into(),
+            health: "ok".into(),
+            uptime_s: 3_725,
+            rx_packets: 1_000_000,
+            tx_packets: 999_990,
+            rx_bytes: 5 << 30,
+            fast_packets: 990_000,
+            live: 12,
+            records: 53,
+            records_max: 1_048_576,
+            accepted: 1_000,
+            spliced: 998,
+            retries: 1,
+            ended: [("finished".to_owned(), 980), ("aborted".to_owned(), 0)].into(),
+            drops: [
+                ("no_route".to_owned(), 3),
+                ("not_tcp".to_owned(), 2_000),
+                ("truncated".to_owned(), 0),
+                ("from_the_future".to_owned(), 1),
+            ]
+            .into(),
+            services: vec![ServiceStatus {
+                name: "web".into(),
+                accepted: 1_000,
+                refused: 3,
+                routes: vec![route("#1", "images", 250), route("default", "pages", 750)],
+            }],
+            pools: vec![PoolStatus {
+                name: "images".into(),
+                servers: vec![
+                    server("10.2.0.1:8081", "up", Some(offers)),
+                    server("10.2.0.1:80", "down", None),
+                ],
+            }],
+            ..Status::default()
+        }
+    }
+
+    #[test]
+    fn the_view_is_aligned_and_complete() {
+        let expected = "\
+edge  fairlead 0.1.0, engine on fairlead0, up 1 h 2 min, ok
+
+now          12 live, 0 being set up, 0 half read (0 B), 0 in time-wait
+records      53 of 1,048,576 (0.0 %)
+connections  1,000 accepted, 998 spliced, 1 retry
+ended        980 finished
+handshakes   0 SYN, 0 SYN-ACK
+packets      1,000,000 in, 999,990 out
+bytes        5.0 GiB in, 0 B out
+fast path    990,000 packets (99.0 %), 0 B; the engine looked at 0
+probes       0
+
+service web  1,000 accepted, 3 refused
+  #1       -> images  250  25.0 %
+  default  -> pages   750  75.0 %
+
+pool images  1 of 2 servers up
+  10.2.0.1:8081  up    weight 1  3 active  12,345 in all  0 failed  mss 1460, wscale 7, sack
+  10.2.0.1:80    down  weight 1  3 active  12,345 in all  0 failed
+
+dropped or refused
+  2,000  not_tcp          Neither TCP nor an ICMP message that concerns a connection.
+      3  no_route         No route matches.
+      1  from_the_future
+";
+        assert_eq!(render(&status(), Paint(false)), expected);
+    }
+
+    #[test]
+    fn colour_adds_nothing_but_colour() {
+        let painted = render(&status(), Paint(true));
+        assert!(painted.contains("\x1b[32mok\x1b[0m"));
+        assert!(painted.contains("\x1b[31m  10.2.0.1:80 "));
+        let mut bare = String::new();
+        let mut rest = painted.as_str();
+        while let Some(at) = rest.find('\x1b') {
+            bare += &rest[..at];
+            rest = &rest[at + rest[at..].find('m').unwrap() + 1..];
+        }
+        assert_eq!(bare + rest, render(&status(), Paint(false)));
+    }
+
+    #[test]
+    fn what_the_other_side_says_does_not_drive_the_terminal() {
+        let hostile = Status {
+            instance: "a\x1b[2Jb".into(),
+            ..status()
+        };
+        assert!(!render(&hostile, Paint(false)).contains('\x1b'));
+    }
+
+    #[test]
+    fn an_empty_status_is_shown_too() {
+        let text = render(&Status::default(), Paint(false));
+        assert!(text.contains("nothing dropped or refused"), "{text}");
+        let stalled = Status {
+            age_ms: 9_000,
+            health: "stalled".into(),
+            ..Status::default()
+        };
+        let text = render(&stalled, Paint(false));
+        assert!(
+            text.contains("stalled\nthese counters are 9 s old"),
+            "{text}"
+        );
+    }
+}
