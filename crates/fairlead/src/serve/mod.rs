@@ -1,0 +1,348 @@
+//! `fairlead serve`: the switch on a TUN device of its own, until it is told to end.
+//!
+//! One thread reads, switches and writes packets; the admin pages have another. The order of
+//! things: configuration, leftovers of a crash, obstacles, device, routes, packets; and on the
+//! way out connections, rules, device.
+
+mod engine;
+mod lifecycle;
+mod plan;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlead_base::Instant;
+use fairlead_datapath::{Datapath, ServerState, Snapshot};
+use fairlead_driver_tun::net::{self, Network, NetworkPlan, Obstacle};
+use fairlead_driver_tun::{DeviceCounters, EndSignals, TunDevice};
+
+use crate::admin::{self, AdminServer, Identity, Shared};
+use crate::config::{self, Settings};
+use crate::log::{self, LogFormat};
+
+use engine::Engine;
+use lifecycle::{Lifecycle, Step};
+
+/// What `fairlead serve` takes.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ServeArgs {
+    /// The configuration file
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// What to log: error, warn, info, debug, trace, or a list such as
+    /// info,fairlead::connection=debug
+    #[arg(long, value_name = "FILTER", default_value = "info")]
+    pub log: String,
+    /// How log lines look
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+    pub log_format: LogFormat,
+}
+
+/// How the process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Ending {
+    /// It was told to, and did.
+    AsTold = 0,
+    /// The device failed while it was in service.
+    DeviceFailed = 1,
+    /// The configuration, or how the program was called, is wrong.
+    Configuration = 2,
+    /// The host does not permit it, or something is in the way.
+    Host = 3,
+    /// An error in the program itself (`EX_SOFTWARE` of sysexits.h).
+    Bug = 70,
+}
+
+impl From<Ending> for ExitCode {
+    fn from(ending: Ending) -> Self {
+        Self::from(ending as u8)
+    }
+}
+
+/// How often counters are published, and signals looked for while packets keep coming.
+const PUBLISH_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Serves until a signal ends it. Call it before any thread is started: it takes over the signals
+/// for all threads to come.
+///
+/// Exit codes: 0 ended as told; 1 the device failed; 2 the configuration is wrong; 3 the host
+/// does not permit it or something is in the way; 70 an error in the program.
+pub fn run(args: &ServeArgs) -> ExitCode {
+    match serve(args) {
+        Ok(()) => Ending::AsTold.into(),
+        Err(ending) => ending.into(),
+    }
+}
+
+fn serve(args: &ServeArgs) -> Result<(), Ending> {
+    let signals = EndSignals::take_over();
+    if let Err(error) = log::start(&args.log, args.log_format) {
+        eprintln!("fairlead: {error}");
+        return Err(Ending::Configuration);
+    }
+    let signals = signals.map_err(|error| {
+        tracing::error!("signals cannot be received: {error}");
+        Ending::Host
+    })?;
+    let settings = load(args)?;
+    let plan = plan::network_plan(&settings);
+    let clock = Clock::start();
+    let datapath = start_datapath(&settings, clock.now())?;
+    let (device, network) = prepare_host(&plan)?;
+    announce_host(&settings, &network);
+    let shared = Arc::new(Shared::new(Identity::of(&settings)));
+    // Kept until the end; its pages say "starting" until something is published.
+    let _pages = start_pages(&settings, &shared)?;
+
+    let mut engine = Engine::new(datapath, device);
+    let worked = catch_unwind(AssertUnwindSafe(|| {
+        run_loop(&mut engine, &settings, &clock, &signals, &shared)
+    }));
+    let counters = *engine.queue().counters();
+    if let Err(error) = network.remove() {
+        tracing::error!("{error}; the next start removes what is left");
+    }
+    drop(engine); // and the device and its routes with it
+    summarise(&counters);
+    worked.unwrap_or_else(|_| {
+        tracing::error!("this is an error in fairlead itself; please report the lines above");
+        Err(Ending::Bug)
+    })
+}
+
+fn load(args: &ServeArgs) -> Result<Settings, Ending> {
+    match config::load(&args.config) {
+        Ok(loaded) => {
+            if !loaded.warnings.is_empty() {
+                eprintln!("{}", loaded.warnings.render(false).trim_end());
+            }
+            Ok(loaded.settings)
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            Err(Ending::Configuration)
+        }
+    }
+}
+
+fn start_datapath(settings: &Settings, now: Instant) -> Result<Datapath, Ending> {
+    let seed = getrandom::u64().map_err(|error| {
+        tracing::error!("the kernel gives no random numbers: {error}");
+        Ending::Host
+    })?;
+    Datapath::new(settings.switch.clone(), seed, now).map_err(|error| {
+        tracing::error!("{error}");
+        Ending::Configuration
+    })
+}
+
+/// Removes leftovers, looks for obstacles, and makes the device and everything around it; or says
+/// everything that is in the way.
+fn prepare_host(plan: &NetworkPlan) -> Result<(TunDevice, Network), Ending> {
+    let refuse = |error: &dyn std::fmt::Display| {
+        tracing::error!("{error}");
+        Ending::Host
+    };
+    for leftover in net::remove_leftovers().map_err(|error| refuse(&error))? {
+        tracing::warn!("removed what an earlier run left behind: {leftover}");
+    }
+    let obstacles = net::check(plan).map_err(|error| refuse(&error))?;
+    for obstacle in &obstacles {
+        refuse(obstacle);
+    }
+    // Tried even when something else is in the way, so that everything is said at once; but the
+    // same thing not twice.
+    if obstacles
+        .iter()
+        .any(|obstacle| matches!(obstacle, Obstacle::NameTaken(_)))
+    {
+        return Err(Ending::Host);
+    }
+    let device = TunDevice::open(&plan.device).map_err(|error| refuse(&error))?;
+    if !obstacles.is_empty() {
+        return Err(Ending::Host);
+    }
+    let network = net::apply(plan).map_err(|error| refuse(&error))?;
+    Ok((device, network))
+}
+
+fn start_pages(settings: &Settings, shared: &Arc<Shared>) -> Result<Option<AdminServer>, Ending> {
+    let Some(address) = settings.instance.admin else {
+        return Ok(None);
+    };
+    match admin::start(address, Arc::clone(shared)) {
+        Ok(pages) => {
+            tracing::info!("admin pages at http://{}/", pages.address());
+            Ok(Some(pages))
+        }
+        Err(error) => {
+            tracing::error!("admin pages cannot be served at {address}: {error}");
+            Err(Ending::Host)
+        }
+    }
+}
+
+fn announce_host(settings: &Settings, network: &Network) {
+    for line in network.made() {
+        tracing::info!("made {line}");
+    }
+    for service in &settings.switch.services {
+        for listen in &service.listen {
+            let protocol = config::protocol_name(service.protocol);
+            tracing::info!("service {} listens on {listen} ({protocol})", service.name);
+        }
+    }
+}
+
+/// One line on standard output, for people and for scripts that wait for it.
+fn announce_ready(settings: &Settings) {
+    let services = settings.switch.services.iter();
+    let listen: Vec<String> = services
+        .flat_map(|one| one.listen.iter().map(ToString::to_string))
+        .collect();
+    let device = &settings.fastpath.device;
+    let line = format!(
+        "ready: {} on {}, device {device}",
+        settings.instance.name,
+        listen.join(" ")
+    );
+    tracing::info!("{line}");
+    // Whoever started us may not want to read it.
+    let _ = std::io::Write::write_all(&mut std::io::stdout(), format!("{line}\n").as_bytes());
+}
+
+/// The packets' loop. Waits only after a read has found nothing.
+fn run_loop(
+    engine: &mut Engine<TunDevice>,
+    settings: &Settings,
+    clock: &Clock,
+    signals: &EndSignals,
+    shared: &Shared,
+) -> Result<(), Ending> {
+    let device_failed = |error: std::io::Error| {
+        tracing::error!("device {} failed: {error}", settings.fastpath.device);
+        Ending::DeviceFailed
+    };
+    let of_connections = settings.instance.log_connections;
+    let mut on_event = |event| {
+        if of_connections || !log::is_of_connection(&event) {
+            log::log_event(&event, &settings.switch);
+        }
+    };
+    let mut life = Lifecycle::new(clock.now(), settings.instance.drain_timeout);
+    let mut publish_at = clock.now();
+    loop {
+        let now = clock.now();
+        let received = engine.round(now, &mut on_event).map_err(device_failed)?;
+        let known = || servers_known(&engine.snapshot());
+        let step = life.handle_round(now, engine.live_connections(), known);
+        if step == Step::AnnounceReady {
+            announce_ready(settings);
+        }
+        if act(step, engine, now, shared) {
+            break;
+        }
+        let publishing = now >= publish_at;
+        if publishing {
+            publish_at = now + PUBLISH_INTERVAL;
+            if !life.is_starting() {
+                shared.publish(engine.snapshot());
+            }
+        }
+        let signalled = if received == 0 {
+            let due = [engine.poll_timeout(), life.poll_timeout(), Some(publish_at)];
+            let timeout = due
+                .into_iter()
+                .flatten()
+                .min()
+                .map(|due| due.since(clock.now()));
+            signals
+                .wait_with(engine.queue(), timeout)
+                .map_err(device_failed)?
+                .1
+        } else {
+            publishing // while packets keep coming nobody waits, so that signals are asked for here
+        };
+        if signalled && let Some(signal) = signals.poll_signal().map_err(device_failed)? {
+            let live = engine.live_connections();
+            let step = life.handle_signal(now, live);
+            tracing::info!("{}: {}", signal.name(), describe(step, live, settings));
+            if act(step, engine, now, shared) {
+                break;
+            }
+        }
+    }
+    shared.publish(engine.snapshot());
+    match life.cut_off() {
+        0 => tracing::info!("ended"),
+        cut_off => tracing::warn!("ended; {cut_off} live connections were reset"),
+    }
+    Ok(())
+}
+
+/// Does what the life's course asks for; true when the loop is to be left.
+fn act(step: Step, engine: &mut Engine<TunDevice>, now: Instant, shared: &Shared) -> bool {
+    match step {
+        Step::Continue => return false,
+        Step::AnnounceReady => {}
+        Step::Drain => engine.drain(now),
+        Step::Abort => engine.abort_all(now),
+        Step::End => return true,
+    }
+    shared.publish(engine.snapshot());
+    false
+}
+
+fn describe(step: Step, live: u64, settings: &Settings) -> String {
+    match step {
+        Step::Drain => format!(
+            "no new connections; {live} live ones have {} s; once more ends them at once",
+            settings.instance.drain_timeout.as_secs()
+        ),
+        Step::Abort => format!("resetting {live} live connections"),
+        _ => "ending at once".to_owned(),
+    }
+}
+
+fn servers_known(snapshot: &Snapshot) -> bool {
+    let mut servers = snapshot.pools.iter().flat_map(|pool| &pool.servers);
+    servers.all(|server| server.state != ServerState::Unknown)
+}
+
+/// How the device was used: the sizes tell how well each system call was filled.
+fn summarise(counters: &DeviceCounters) {
+    tracing::info!(
+        rx_packets = counters.rx.packets,
+        rx_bytes = counters.rx.bytes,
+        rx_bytes_per_read = counters.rx.bytes_per_call(),
+        rx_super_packets = counters.rx.super_packets,
+        rx_empty_reads = counters.rx_empty_reads,
+        rx_bad_header = counters.rx_bad_header,
+        tx_packets = counters.tx.packets,
+        tx_bytes = counters.tx.bytes,
+        tx_bytes_per_write = counters.tx.bytes_per_call(),
+        tx_failed = counters.tx_failed(),
+        "device"
+    );
+}
+
+/// The monotonic clock, counted from the start.
+struct Clock {
+    origin: std::time::Instant,
+}
+
+impl Clock {
+    fn start() -> Self {
+        Self {
+            origin: std::time::Instant::now(),
+        }
+    }
+
+    fn now(&self) -> Instant {
+        Instant::ZERO + self.origin.elapsed()
+    }
+}

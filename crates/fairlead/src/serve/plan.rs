@@ -1,0 +1,106 @@
+//! What the configuration asks of the host's network.
+
+use std::net::{IpAddr, SocketAddr};
+
+use fairlead_driver_tun::net::{NetworkPlan, Prefix};
+use fairlead_splice::config::{Config, Service, Source};
+
+use crate::config::Settings;
+
+/// The plan for these settings.
+pub(super) fn network_plan(settings: &Settings) -> NetworkPlan {
+    let switch = &settings.switch;
+    let listen = switch.services.iter().flat_map(listen_addresses).collect();
+    let sources = settings.fastpath.snat.iter().map(|prefix| Prefix {
+        address: prefix.address(),
+        len: prefix.prefix_len(),
+    });
+    NetworkPlan {
+        device: settings.fastpath.device.clone(),
+        mtu: u32::from(settings.fastpath.mtu),
+        listen,
+        sources: sources.collect(),
+        transparent: transparent_servers(switch),
+    }
+}
+
+fn listen_addresses(service: &Service) -> impl Iterator<Item = IpAddr> {
+    service.listen.iter().map(|endpoint| endpoint.addr.to_ip())
+}
+
+/// Servers that see clients' own addresses: those of every pool that a transparent service uses.
+fn transparent_servers(switch: &Config) -> Vec<SocketAddr> {
+    let services = switch
+        .services
+        .iter()
+        .filter(|one| one.source == Source::Transparent);
+    let pools = services.flat_map(|service| service.routes.iter().map(|route| route.pool));
+    let mut servers: Vec<SocketAddr> = pools
+        .filter_map(|pool| switch.pools.get(usize::from(pool.0)))
+        .flat_map(|pool| {
+            pool.servers
+                .iter()
+                .map(|server| server.endpoint.to_socket())
+        })
+        .collect();
+    servers.sort_unstable();
+    servers.dedup();
+    servers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_every_address_and_only_transparent_services_servers() {
+        let text = r#"
+            [fastpath]
+            device = "fl7"
+            mtu = 1400
+            snat = ["100.64.0.0/24", "fd64::/112"]
+
+            [[service]]
+            name = "open"
+            listen = ["10.1.0.3:80", "[fd01::3]:80", "10.1.0.3:8080"]
+            protocol = "http"
+            source = "transparent"
+            [[service.route]]
+            path = "/a"
+            pool = "first"
+            [[service.route]]
+            pool = "both"
+
+            [[service]]
+            name = "hidden"
+            listen = "10.1.0.4:80"
+            protocol = "http"
+            source = "snat"
+            [[service.route]]
+            pool = "second"
+
+            [[pool]]
+            name = "first"
+            server = [{ address = "10.2.0.1:81" }]
+            [[pool]]
+            name = "second"
+            server = [{ address = "10.2.0.2:82" }]
+            [[pool]]
+            name = "both"
+            server = [{ address = "10.2.0.1:81" }, { address = "[fd02::1]:83" }]
+        "#;
+        let loaded = crate::config::parse(text, "test.toml");
+        let settings = loaded
+            .map_err(|report| report.render(false))
+            .unwrap()
+            .settings;
+        let plan = network_plan(&settings);
+        assert_eq!((plan.device.as_str(), plan.mtu), ("fl7", 1_400));
+        let listen: Vec<String> = plan.listen.iter().map(IpAddr::to_string).collect();
+        assert_eq!(listen, ["10.1.0.3", "fd01::3", "10.1.0.3", "10.1.0.4"]);
+        let sources: Vec<String> = plan.sources.iter().map(Prefix::to_string).collect();
+        assert_eq!(sources, ["100.64.0.0/24", "fd64::/112"]);
+        let servers: Vec<String> = plan.transparent.iter().map(SocketAddr::to_string).collect();
+        assert_eq!(servers, ["10.2.0.1:81", "[fd02::1]:83"]);
+    }
+}
