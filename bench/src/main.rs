@@ -1,23 +1,39 @@
-//! Speed and memory of Fairlead's core. `make bench` runs it and keeps the result.
+//! Speed and memory of Fairlead, alone and against peers. `make bench` runs it and keeps the
+//! results in `bench/records`.
 
 mod alloc;
 mod core_bench;
+mod peers;
 mod world;
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use clap::Parser;
+use clap::{Args, Parser, Subcommand};
 use serde_json::{Value, json};
 
 #[global_allocator]
 static ALLOCATOR: alloc::Counting = alloc::Counting;
 
-/// Measures the core in memory: spliced packets, handshakes, bytes per connection.
+/// Measures Fairlead: its core in memory, and its TUN path against HAProxy.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// The core in memory, one thread: spliced packets, handshakes, bytes per connection.
+    Core(Core),
+    /// The TUN path against HAProxy, in network namespaces of its own.
+    Peers(Peers),
+}
+
+#[derive(Debug, Args)]
+struct Core {
     /// Connections of the large case.
     #[arg(long, default_value_t = 1_000_000)]
     connections: u32,
@@ -25,65 +41,115 @@ struct Arguments {
     #[arg(long, default_value_t = 4_000_000)]
     packets: u64,
     /// Rounds; the median counts.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 7)]
     rounds: usize,
     /// SYNs of the flood.
     #[arg(long, default_value_t = 10_000_000)]
     syns: u64,
-    /// Where the result is written as JSON.
+    /// Folder in which the result is kept as JSON.
     #[arg(long)]
     record: Option<PathBuf>,
 }
 
-fn say(text: &str) {
-    eprintln!("{text}");
+#[derive(Debug, Args)]
+struct Peers {
+    /// The fairlead binary; beside this one unless given.
+    #[arg(long)]
+    fairlead: Option<PathBuf>,
+    /// Alternations; the median counts.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Seconds of each measurement.
+    #[arg(long, default_value_t = 3)]
+    seconds: u32,
+    /// Connections of the client.
+    #[arg(long, default_value_t = 64)]
+    connections: u32,
+    /// Folder in which the result is kept as JSON.
+    #[arg(long)]
+    record: Option<PathBuf>,
 }
 
 fn main() -> Result<()> {
-    let arguments = Arguments::parse();
+    match Arguments::parse().what {
+        What::Core(arguments) => core(&arguments),
+        What::Peers(arguments) => peers(&arguments),
+    }
+}
+
+fn core(arguments: &Core) -> Result<()> {
     let live = std::io::stderr().is_terminal();
     let progress = move |done: u32| {
         if live {
             eprint!("\r  {done} connections spliced");
         }
     };
-    say("memory: splicing connections one by one");
     let (memory, mut large) = core_bench::memory(arguments.connections, progress)?;
     if live {
         eprintln!();
     }
     show("memory", &memory);
-    let mut splice = Vec::new();
-    for (payload_bytes, timestamps) in [(0, true), (1_400, true)] {
-        let (packets, rounds) = (arguments.packets, arguments.rounds);
-        let case = core_bench::splice_rate(&mut large, packets, rounds, payload_bytes, timestamps)?;
-        show("splice", &case);
-        splice.push(case);
-    }
+    let mut splice = splice_cases(&mut large, arguments)?;
     drop(large);
     let mut small = world::World::new(1_000)?;
     small.splice(1_000, |_| {})?;
-    for (payload_bytes, timestamps) in [(0, true), (0, false), (1_400, true)] {
-        let (packets, rounds) = (arguments.packets, arguments.rounds);
-        let case = core_bench::splice_rate(&mut small, packets, rounds, payload_bytes, timestamps)?;
-        show("splice", &case);
-        splice.push(case);
-    }
+    splice.extend(splice_cases(&mut small, arguments)?);
     let handshakes = core_bench::handshakes(arguments.syns)?;
     show("handshakes", &handshakes);
-    let result = json!({
-        "machine": machine(),
-        "commit": commit(),
-        "command": std::env::args().collect::<Vec<_>>().join(" "),
-        "memory": memory,
-        "splice": splice,
-        "handshakes": handshakes,
-    });
-    if let Some(path) = arguments.record {
-        let text = serde_json::to_string_pretty(&result)? + "\n";
-        std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+    let result = json!({ "memory": memory, "splice": splice, "handshakes": handshakes });
+    keep("core", result, arguments.record.as_deref())
+}
+
+fn splice_cases(world: &mut world::World, arguments: &Core) -> Result<Vec<Value>> {
+    let mut cases = Vec::new();
+    for (payload_bytes, timestamps) in [(0, true), (0, false), (1_400, true)] {
+        let (packets, rounds) = (arguments.packets, arguments.rounds);
+        let case = core_bench::splice_rate(world, packets, rounds, payload_bytes, timestamps)?;
+        show("splice", &case);
+        cases.push(case);
     }
+    Ok(cases)
+}
+
+fn peers(arguments: &Peers) -> Result<()> {
+    let own = std::env::current_exe()?;
+    let fairlead = arguments
+        .fairlead
+        .clone()
+        .unwrap_or_else(|| own.with_file_name("fairlead"));
+    let effort = peers::Effort {
+        rounds: arguments.rounds,
+        seconds: arguments.seconds,
+        connections: arguments.connections,
+    };
+    let result = peers::run(&fairlead, effort)?;
+    keep("peers", result, arguments.record.as_deref())
+}
+
+/// Writes a result with what it was measured on.
+fn keep(name: &str, result: Value, folder: Option<&Path>) -> Result<()> {
+    let Some(folder) = folder else { return Ok(()) };
+    let commit = commit().unwrap_or_else(|| "unknown".into());
+    let record = json!({
+        "machine": machine(),
+        "commit": commit,
+        "command": command(),
+        "result": result,
+    });
+    let path = folder.join(format!("{name}-{commit}.json"));
+    let text = serde_json::to_string_pretty(&record)? + "\n";
+    std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+    println!("kept in {}", path.display());
     Ok(())
+}
+
+/// The command line, without the folder that the program was built in.
+fn command() -> String {
+    let rest = std::env::args().skip(1);
+    std::iter::once("fairlead-bench".to_owned())
+        .chain(rest)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn show(name: &str, value: &Value) {
