@@ -1,1 +1,32 @@
-//! Placeholder.
+//! Deterministic worlds: a virtual clock, seeded links, TCP hosts that nobody here wrote
+//! (smoltcp), and the datapath between them.
+//!
+//! One 64-bit seed decides everything: addresses, options, timings, faults, what applications say
+//! and when they leave. The same seed gives the same packets, bit for bit. While a world runs,
+//! oracles watch every packet and every byte; the first promise that is broken stops it.
+//!
+//! Two ways in:
+//! - [`run_seed`]: a scenario drawn from a seed, judged at its end (the tests run hundreds),
+//! - [`World`]: a world put together by hand, for one story or one bug,
+//!
+//! Absent by design: sockets, clocks, threads, files. Time is virtual and jumps.
+#![forbid(unsafe_code)]
+
+mod app;
+mod dice;
+mod host;
+mod net;
+mod oracle;
+mod scenario;
+mod trace;
+mod world;
+
+pub use app::{
+    ClientPlan, Dialect, Expect, Finish, Manner, Pace, RequestPlan, ServerPlan, Turn, client_hello,
+    http_request,
+};
+pub use host::HostPlan;
+pub use net::{Faults, LinkPlan, Quirks};
+pub use scenario::{Outcome, Scenario, run_scenario, run_seed};
+pub use trace::Trace;
+pub use world::{Budget, Failure, Middle, World, WorldPlan};

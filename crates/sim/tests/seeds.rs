@@ -1,0 +1,115 @@
+//! Scenarios by seed: the ones that once failed, and a sweep.
+//!
+//! `FAIRLEAD_SIM_SEEDS=N` sweeps N seeds instead of 256. `FAIRLEAD_SIM_SEED=X` replays one seed and
+//! prints every packet. A seed that fails is added to `seeds.txt` with its cause, and stays there.
+
+use std::env;
+use std::panic::catch_unwind;
+
+use fairlead_sim::{Outcome, Scenario, run_scenario, run_seed};
+
+const SEEDS: u64 = 256;
+
+fn number(name: &str) -> Option<u64> {
+    let text = env::var(name).ok()?;
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name}={text} is no number")),
+    )
+}
+
+/// Seeds that once failed: a number at the start of a line, its story behind it.
+fn kept() -> Vec<u64> {
+    include_str!("seeds.txt")
+        .lines()
+        .filter(|line| !line.trim().is_empty() && !line.starts_with('#'))
+        .map(|line| {
+            let first = line.split_whitespace().next().unwrap_or_default();
+            first
+                .parse()
+                .unwrap_or_else(|_| panic!("seeds.txt: {line:?} begins with no seed"))
+        })
+        .collect()
+}
+
+fn sweep(seeds: impl Iterator<Item = u64>) -> Vec<Outcome> {
+    let (mut outcomes, mut failures) = (Vec::new(), Vec::new());
+    for seed in seeds {
+        match catch_unwind(|| run_seed(seed)) {
+            Ok(Ok(outcome)) => outcomes.push(outcome),
+            Ok(Err(failure)) => {
+                let first_line = failure.what.lines().next().unwrap_or_default().to_owned();
+                failures.push((seed, first_line, failure.to_string()));
+            }
+            Err(_) => failures.push((seed, "a panic (see above)".to_owned(), String::new())),
+        }
+    }
+    if let Some((seed, _, report)) = failures.iter().find(|(.., report)| !report.is_empty()) {
+        eprintln!("{report}replay it with FAIRLEAD_SIM_SEED={seed}");
+    }
+    if !failures.is_empty() {
+        let all: Vec<_> = failures
+            .iter()
+            .map(|(seed, what, _)| format!("{seed}: {what}"))
+            .collect();
+        let (failed, total) = (failures.len(), failures.len() + outcomes.len());
+        panic!("{failed} of {total} seeds failed:\n{}", all.join("\n"));
+    }
+    outcomes
+}
+
+#[test]
+fn seeds_that_once_failed_pass() {
+    if number("FAIRLEAD_SIM_SEED").is_none() {
+        sweep(kept().into_iter());
+    }
+}
+
+#[test]
+fn every_seed_keeps_every_promise() {
+    if let Some(seed) = number("FAIRLEAD_SIM_SEED") {
+        let mut scenario = Scenario::draw(seed);
+        scenario.world.printed = true;
+        match run_scenario(&scenario) {
+            Ok(outcome) => eprintln!("{outcome:#?}"),
+            Err(failure) => panic!("{failure}"),
+        }
+        return;
+    }
+    let count = number("FAIRLEAD_SIM_SEEDS").unwrap_or(SEEDS);
+    let outcomes = sweep(0..count);
+    let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
+    let clients = sum(|one| one.clients as u64);
+    eprintln!(
+        "{count} seeds: {clients} clients, {} served, {} refused, {} left early, {} reset, {} MB of \
+         streams, {} packets compared, {} steps, {} virtual minutes",
+        sum(|one| one.served as u64),
+        sum(|one| one.refused as u64),
+        sum(|one| one.aborted as u64),
+        sum(|one| one.reset as u64),
+        sum(|one| one.stream_bytes) / 1_000_000,
+        sum(|one| one.compared),
+        sum(|one| one.steps),
+        sum(|one| one.virtual_ms) / 60_000,
+    );
+    // A sweep in which little happens proves little.
+    assert!(
+        sum(|one| one.served as u64) * 2 > clients,
+        "fewer than half of the clients served"
+    );
+    assert!(
+        sum(|one| one.refused as u64) * 50 > clients,
+        "hardly anybody was refused"
+    );
+    assert!(
+        sum(|one| one.compared) > clients * 10,
+        "hardly any packets were translated"
+    );
+}
+
+#[test]
+fn a_seed_gives_the_same_packets_every_time() {
+    for seed in [1, 2, 3] {
+        assert_eq!(run_seed(seed).unwrap(), run_seed(seed).unwrap());
+    }
+}
