@@ -136,7 +136,7 @@ impl Datapath {
         let found = self.switch.table().find_hashed(&header.key, hash);
         if let Some(found) = found {
             let (record, endpoints) = self.switch.table_mut().record_and_endpoints(found.line);
-            if translate::is_fast(record, header.flags) {
+            if translate::is_fast(record, found.side, header) {
                 let now_ms = now.as_millis() as u32;
                 let side = found.side;
                 return match translate::forward(record, endpoints, side, packet, header, now_ms) {

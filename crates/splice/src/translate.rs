@@ -96,13 +96,20 @@ pub fn forward(
     apply(packet, header, &Edits::of(record, endpoints, side))
 }
 
-/// True when a packet needs nothing but translation: its connection is spliced and quiet, and it
-/// carries none of SYN, FIN and RST, which change the connection's state.
+/// How far a packet may lie beyond everything seen before and still not be looked at: more than a
+/// super-packet, so that losses before the switch do not matter. Farther ones are rare and often
+/// damaged, which only their checksum can tell; they must not lead the tracked numbers astray.
+const JUMP_MAX: i32 = 1 << 20;
+
+/// True when a packet needs nothing but translation: its connection is spliced and quiet, it carries
+/// none of SYN, FIN and RST, which change the connection's state, and its number is not far out.
 #[inline]
-pub fn is_fast(record: &Record, flags: TcpFlags) -> bool {
+pub fn is_fast(record: &Record, side: Side, header: &TcpPacket) -> bool {
+    let ahead = header.seq.since(record.nxt(side));
     record.state == fairlead_tcp::State::Spliced
         && record.flags & !flag::FAST == 0
-        && flags.0 & (TcpFlags::SYN.0 | TcpFlags::FIN.0 | TcpFlags::RST.0) == 0
+        && header.flags.0 & (TcpFlags::SYN.0 | TcpFlags::FIN.0 | TcpFlags::RST.0) == 0
+        && ahead <= JUMP_MAX
 }
 
 #[inline]

@@ -5,6 +5,9 @@ use core::time::Duration;
 
 use fairlead_base::Instant;
 
+/// The longest wait: RFC 6298, section 2.5, allows a bound of 60 seconds or more.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
 /// When to send again, and when to give up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
@@ -15,7 +18,8 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Sent now; again after `first_wait`, then after twice that, …, `retransmissions` times.
+    /// Sent now; again after `first_wait`, then after twice that, …, never more than a minute,
+    /// `retransmissions` times.
     pub fn start(now: Instant, first_wait: Duration, retransmissions: u8) -> Self {
         Self {
             due: now + first_wait,
@@ -30,9 +34,16 @@ impl Backoff {
             return false;
         }
         self.left -= 1;
-        self.wait = self.wait.saturating_mul(2);
+        self.wait = self.wait.saturating_mul(2).min(WAIT_MAX);
         self.due = now + self.wait;
         true
+    }
+
+    /// The peer has shown that it lives without taking anything: it is given `retransmissions`
+    /// again, at the pace that was reached. This is how a closed window is waited for (RFC 9293,
+    /// section 3.8.6.1: a connection stays while its probes are answered).
+    pub fn heard(&mut self, retransmissions: u8) {
+        self.left = retransmissions;
     }
 }
 
@@ -48,5 +59,18 @@ mod tests {
             dues.push(backoff.due.as_millis());
         }
         assert_eq!(dues, [200, 600, 1_400, 3_000]);
+    }
+
+    #[test]
+    fn a_peer_that_answers_is_waited_for_at_most_a_minute_apart() {
+        let mut backoff = Backoff::start(Instant::ZERO, Duration::from_secs(40), 1);
+        for _ in 0..5 {
+            let before = backoff.due;
+            assert!(backoff.expire(before));
+            assert!(backoff.due.since(before) <= Duration::from_secs(60));
+            backoff.heard(1);
+        }
+        assert!(backoff.expire(backoff.due));
+        assert!(!backoff.expire(backoff.due));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The initial sequence number of our SYN-ACK carries, from the low end: whether SACK was agreed
 //! (1 bit), the client's window scale (4, 15 for none), the class of its MSS (3), the parity of the
-//! time interval (1), the parity of the offer it was answered with (1), and 22 bits of a keyed hash
+//! time interval (1), the parity of the window scale it was offered (1), and 22 bits of a keyed hash
 //! over all of that, the tuple, the client's initial sequence number and the interval's number.
 //! A stranger who does not see our SYN-ACK guesses it once in 2²² tries.
 
@@ -18,6 +18,12 @@ pub const MSS_CLASSES: [u16; 8] = [536, 1220, 1340, 1400, 1420, 1440, 1460, 8960
 /// A cookie is good in the interval it was made in and the one after it.
 pub const INTERVAL: Duration = Duration::from_secs(64);
 
+/// The longest time for which a cookie can be good.
+pub const LIFETIME: Duration = Duration::from_secs(2 * INTERVAL.as_secs());
+
+/// A cookie that is no longer good is still recognised for this many intervals.
+const REMEMBERED_INTERVALS: u64 = 8;
+
 const MAC_SHIFT: u32 = 10;
 const NO_SCALE: u32 = 15;
 
@@ -30,8 +36,8 @@ pub struct Promise {
     pub window_scale: Option<u8>,
     /// Selective acknowledgements were agreed.
     pub sack: bool,
-    /// Parity of the offer that the SYN-ACK was made from.
-    pub offer_parity: bool,
+    /// Parity of the window scale in the SYN-ACK: which of the last two that were offered.
+    pub scale_parity: bool,
 }
 
 impl Promise {
@@ -54,7 +60,7 @@ impl Promise {
         let scale = self
             .window_scale
             .map_or(NO_SCALE, |scale| u32::from(scale.min(14)));
-        (u32::from(self.offer_parity) << 9) | (class << 5) | (scale << 1) | u32::from(self.sack)
+        (u32::from(self.scale_parity) << 9) | (class << 5) | (scale << 1) | u32::from(self.sack)
     }
 
     fn decode(bits: u32) -> Self {
@@ -63,7 +69,7 @@ impl Promise {
             mss: MSS_CLASSES[(bits >> 5) as usize & 7],
             window_scale: (scale != NO_SCALE).then_some(scale as u8),
             sack: bits & 1 != 0,
-            offer_parity: bits >> 9 & 1 != 0,
+            scale_parity: bits >> 9 & 1 != 0,
         }
     }
 }
@@ -140,8 +146,37 @@ impl CookieKey {
         } else {
             current.checked_sub(1)?
         };
+        self.is_of(flow, client_isn, interval, cookie)
+            .then(|| Promise::decode(bits))
+    }
+
+    /// True for a cookie that [`Self::make`] made for this flow and client sequence number some
+    /// minutes ago, and that is not good any more: its client deserves a RST rather than silence.
+    pub fn has_aged(
+        &self,
+        flow: &FlowKey,
+        client_isn: SeqNumber,
+        now: Instant,
+        cookie: SeqNumber,
+    ) -> bool {
+        let made_odd = cookie.0 & INTERVAL_BIT != 0;
+        let current = interval(now);
+        (1..=REMEMBERED_INTERVALS)
+            .filter_map(|age| current.checked_sub(age))
+            .filter(|interval| (interval & 1 == 1) == made_odd)
+            .any(|interval| self.is_of(flow, client_isn, interval, cookie))
+    }
+
+    fn is_of(
+        &self,
+        flow: &FlowKey,
+        client_isn: SeqNumber,
+        interval: u64,
+        cookie: SeqNumber,
+    ) -> bool {
+        let bits = cookie.0 & ((1 << MAC_SHIFT) - 1);
         let mac = self.mac(flow, client_isn, interval, bits);
-        (mac << MAC_SHIFT == cookie.0 & !((1 << MAC_SHIFT) - 1)).then(|| Promise::decode(bits))
+        mac << MAC_SHIFT == cookie.0 & !((1 << MAC_SHIFT) - 1)
     }
 }
 
@@ -168,7 +203,7 @@ mod tests {
         mss: 1460,
         window_scale: Some(7),
         sack: true,
-        offer_parity: false,
+        scale_parity: false,
     };
 
     #[test]
@@ -176,14 +211,14 @@ mod tests {
         let key = CookieKey::new(1, 2);
         for mss in MSS_CLASSES {
             for scale in (0..=14).map(Some).chain([None]) {
-                for (sack, offer_parity) in
+                for (sack, scale_parity) in
                     [(false, false), (false, true), (true, false), (true, true)]
                 {
                     let promise = Promise {
                         mss,
                         window_scale: scale,
                         sack,
-                        offer_parity,
+                        scale_parity,
                     };
                     let now = Instant::from_millis(77_000);
                     let cookie = key.make(&flow(9), SeqNumber(5), now, promise);
@@ -213,6 +248,14 @@ mod tests {
         assert!(check(64).is_some());
         assert!(check(65).is_none());
         assert!(check(128).is_none());
+        let has_aged = |after_s| {
+            let now = made + Duration::from_secs(after_s);
+            key.has_aged(&flow(1), SeqNumber(8), now, cookie)
+        };
+        assert!(has_aged(65) && has_aged(128) && has_aged(500));
+        assert!(!has_aged(1_000));
+        let now = made + Duration::from_secs(128);
+        assert!(!key.has_aged(&flow(1), SeqNumber(9), now, cookie));
     }
 
     #[test]

@@ -32,6 +32,23 @@ impl Reassembly {
         }
     }
 
+    /// How many bytes of memory taking `len` bytes at `offset` would add.
+    pub fn growth_bytes(&self, offset: u32, len: usize) -> usize {
+        let end = (u64::from(offset) + len as u64).min(u64::from(self.limit_bytes)) as usize;
+        self.capacity_for(end) - self.bytes.capacity()
+    }
+
+    /// Twice what there was, so that a stream that comes byte by byte is not copied at each; but no
+    /// more than the limit.
+    fn capacity_for(&self, end: usize) -> usize {
+        let now = self.bytes.capacity();
+        if end <= now {
+            now
+        } else {
+            end.max((now * 2).min(self.limit_bytes as usize))
+        }
+    }
+
     /// Adds bytes at `offset` from the stream's start. What exceeds the limit is cut off.
     ///
     /// # Errors
@@ -54,6 +71,8 @@ impl Reassembly {
             return Err(Refusal::TooManyPieces);
         }
         if self.bytes.len() < end as usize {
+            let capacity = self.capacity_for(end as usize);
+            self.bytes.reserve_exact(capacity - self.bytes.len());
             self.bytes.resize(end as usize, 0);
         }
         let mut at = offset;
@@ -100,6 +119,11 @@ impl Reassembly {
         }
     }
 
+    /// The number behind the last byte that was taken, holes or not.
+    pub fn end(&self) -> u32 {
+        self.filled.last().map_or(0, |&(_, end)| end)
+    }
+
     /// Bytes of memory held for the stream.
     pub fn held_bytes(&self) -> usize {
         self.bytes.capacity()
@@ -110,9 +134,9 @@ impl Reassembly {
         self.in_order_len() >= self.limit_bytes
     }
 
-    /// Room left behind what is in order.
-    pub fn room_bytes(&self) -> u32 {
-        self.limit_bytes - self.in_order_len()
+    /// How many bytes of the stream are taken at most.
+    pub fn limit_bytes(&self) -> u32 {
+        self.limit_bytes
     }
 }
 
@@ -140,6 +164,21 @@ mod tests {
         stream.insert(0, b"ab").unwrap();
         assert_eq!(stream.in_order(), b"abcd");
         assert!(stream.is_full());
+    }
+
+    #[test]
+    fn memory_grows_as_announced_and_never_past_the_limit() {
+        let mut stream = Reassembly::new(1_000);
+        let mut rng = Rng::new(7);
+        for _ in 0..500 {
+            let (offset, len) = (rng.below(1_100), rng.below(60) as usize);
+            let announced = stream.held_bytes() + stream.growth_bytes(offset, len);
+            if stream.insert(offset, &vec![1; len]).is_ok() && len > 0 {
+                assert_eq!(stream.held_bytes(), announced);
+            }
+            assert!(stream.held_bytes() <= 1_000);
+        }
+        assert_eq!(stream.end(), 1_000);
     }
 
     #[test]

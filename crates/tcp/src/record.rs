@@ -173,6 +173,17 @@ fn advance(nxt: &mut u32, wraps: &mut u16, end: SeqNumber) {
     }
 }
 
+/// Moves a tracked number to `end`, forwards or back, and keeps the count of wraps right.
+fn settle(nxt: &mut u32, wraps: &mut u16, end: SeqNumber) {
+    let forward = end.since(SeqNumber(*nxt)) > 0;
+    if forward {
+        *wraps = wraps.wrapping_add(u16::from(end.0 < *nxt));
+    } else {
+        *wraps = wraps.wrapping_sub(u16::from(end.0 > *nxt));
+    }
+    *nxt = end.0;
+}
+
 impl Record {
     /// The client.
     pub fn client(&self) -> Endpoint {
@@ -225,6 +236,32 @@ impl Record {
         advance(&mut self.server_nxt, &mut self.server_wraps, end);
     }
 
+    /// The number behind the last one seen from a side, in that side's own numbering.
+    #[inline]
+    pub fn nxt(&self, side: Side) -> SeqNumber {
+        SeqNumber(match side {
+            Side::Client => self.client_nxt,
+            Side::Server => self.server_nxt,
+        })
+    }
+
+    /// Notes how far a side's stream has been seen.
+    #[inline]
+    pub fn advance(&mut self, side: Side, end: SeqNumber) {
+        match side {
+            Side::Client => self.advance_client(end),
+            Side::Server => self.advance_server(end),
+        }
+    }
+
+    /// Notes where a side's stream ends, whatever was seen before.
+    pub fn settle(&mut self, side: Side, end: SeqNumber) {
+        match side {
+            Side::Client => settle(&mut self.client_nxt, &mut self.client_wraps, end),
+            Side::Server => settle(&mut self.server_nxt, &mut self.server_wraps, end),
+        }
+    }
+
     /// Stream bytes seen from the client, its FIN not counted.
     pub fn bytes_in(&self) -> u64 {
         let fin = self.flags & flag::CLIENT_FIN != 0;
@@ -238,10 +275,11 @@ impl Record {
     }
 }
 
-/// Numbers used between `isn` and `nxt`, less the SYN and perhaps a FIN.
+/// Numbers used between `isn` and `nxt`, less the SYN and perhaps a FIN. Wraps are counted from the
+/// first byte on, whose number may itself lie behind the wrap.
 fn stream_bytes(nxt: u32, isn: u32, wraps: u16, fin: bool) -> u64 {
     let end = (u64::from(wraps) << 32) + u64::from(nxt);
-    end.saturating_sub(u64::from(isn) + 1 + u64::from(fin))
+    end.saturating_sub(u64::from(isn.wrapping_add(1)) + u64::from(fin))
 }
 
 #[cfg(test)]
@@ -262,6 +300,33 @@ mod tests {
             record.advance_client(SeqNumber(record.client_nxt) + (1 << 29));
         }
         assert_eq!(record.bytes_in(), 100 + (16 << 29));
+    }
+
+    #[test]
+    fn a_first_byte_behind_the_wrap_is_the_first_byte() {
+        let mut record = Record {
+            client_isn: u32::MAX,
+            client_nxt: 0,
+            ..Record::default()
+        };
+        record.advance_client(SeqNumber(100));
+        assert_eq!((record.client_wraps, record.bytes_in()), (0, 100));
+    }
+
+    #[test]
+    fn an_end_is_settled_across_the_wrap_both_ways() {
+        let mut record = Record {
+            server_isn: u32::MAX - 10,
+            server_nxt: u32::MAX - 9,
+            ..Record::default()
+        };
+        record.settle(Side::Server, SeqNumber(90));
+        assert_eq!((record.server_wraps, record.bytes_out()), (1, 100));
+        record.settle(Side::Server, SeqNumber(u32::MAX));
+        assert_eq!((record.server_wraps, record.bytes_out()), (0, 9));
+        record.settle(Side::Server, SeqNumber(u32::MAX));
+        assert_eq!(record.bytes_out(), 9);
+        assert_eq!(record.nxt(Side::Server), SeqNumber(u32::MAX));
     }
 
     #[test]

@@ -24,7 +24,7 @@ fn closed_syn_is_answered_and_nothing_is_kept() {
 fn spliced_data_and_acks_pass_both_ways_with_numbers_of_the_other_side() {
     let mut joined = Joined::with(http_config(), &Ends::default());
     let response = joined
-        .from_server()
+        .by_server()
         .payload(b"HTTP/1.1 200 OK\r\n\r\n")
         .timestamps(joined.server_ts.wrapping_add(7), 5_010);
     let sent = joined.rig.put(&response);
@@ -41,7 +41,7 @@ fn spliced_data_and_acks_pass_both_ways_with_numbers_of_the_other_side() {
     );
 
     let ack = joined
-        .from_client()
+        .by_client()
         .ack(joined.seen_nxt.wrapping_add(19))
         .timestamps(5_020, joined.seen_ts.wrapping_add(7));
     let sent = joined.rig.put(&ack);

@@ -198,14 +198,14 @@ impl Rig {
     }
 
     /// Begins a segment from the client.
-    pub(crate) fn from_client(&self) -> Segment {
+    pub(crate) fn by_client(&self) -> Segment {
         segment(self.client, self.vip)
     }
 
     /// A SYN of the client with this number; the switch's SYN-ACK.
     pub(crate) fn syn(&mut self, isn: u32, options: &SynOptions) -> Sent {
         let syn = self
-            .from_client()
+            .by_client()
             .flags(TcpFlags::SYN)
             .seq(isn)
             .syn_options(options);
@@ -272,7 +272,7 @@ impl Joined {
         let offered = syn_ack.syn_options();
         let stamps = offered.timestamps;
         let mut data = rig
-            .from_client()
+            .by_client()
             .flags(TcpFlags::ACK | TcpFlags::PSH)
             .seq(ends.client_isn.wrapping_add(1))
             .ack(dseq.wrapping_add(1))
@@ -309,16 +309,16 @@ impl Joined {
     }
 
     /// Begins a segment from the server.
-    pub(crate) fn from_server(&self) -> Segment {
+    pub(crate) fn by_server(&self) -> Segment {
         segment(self.server, self.source)
             .seq(self.server_nxt)
             .ack(self.client_nxt)
     }
 
     /// Begins a segment from the client.
-    pub(crate) fn from_client(&self) -> Segment {
+    pub(crate) fn by_client(&self) -> Segment {
         self.rig
-            .from_client()
+            .by_client()
             .seq(self.client_nxt)
             .ack(self.seen_nxt)
     }

@@ -32,25 +32,47 @@ pub(super) struct Answer {
     client_closed: bool,
 }
 
+impl Answer {
+    /// How much of our sequence space it takes: its bytes and the FIN.
+    fn len(&self) -> u32 {
+        self.bytes.len() as u32 + 1
+    }
+}
+
+impl Setup {
+    /// Where the client's stream ends for a client that is being answered.
+    pub(super) fn answered_until(&self) -> Option<SeqNumber> {
+        self.answer.as_ref().map(|answer| answer.client_end)
+    }
+}
+
 impl Switch {
     /// Acknowledges what is in order of a head that is not whole. From now on these bytes are ours
     /// to deliver.
     pub(super) fn acknowledge_head(&mut self, line: Line, index: u32) {
+        if let Some(setup) = self.setups.entry(index) {
+            setup.acked = setup.stream.in_order_len();
+        }
+        self.challenge_client(line, index);
+    }
+
+    /// Tells a client whose head is being read what is acknowledged so far, and no more.
+    pub(super) fn challenge_client(&mut self, line: Line, index: u32) {
         let record = *self.table.record(line);
         let key = record.client_key(self.table.endpoints()).reversed();
         let Some(setup) = self.setups.entry(index) else {
             return;
         };
-        setup.acked = setup.stream.in_order_len();
-        let ack = SeqNumber(record.client_isn) + 1 + setup.acked;
-        let window = setup.stream.room_bytes().min(u32::from(u16::MAX)) as u16;
-        // The window field of a segment is scaled by what was offered, unlike that of the SYN-ACK.
-        let window = match setup.offered_scale {
-            Some(scale) => (window >> scale.min(14)).max(1),
-            None => window,
-        };
         let options = own_options(setup, record.flags);
-        let seq = setup.dseq + 1;
+        let (sent, ack, window) = match &setup.answer {
+            Some(answer) => (answer.len(), answer.client_end, ANSWER_WINDOW),
+            None => {
+                let ack = SeqNumber(record.client_isn) + 1 + setup.acked;
+                let room = setup.stream.limit_bytes() - setup.acked;
+                (0, ack, own_window(room, setup.offered_scale))
+            }
+        };
+        let seq = setup.dseq + 1 + sent;
         self.output
             .send(key, seq, ack, TcpFlags::ACK, window, &options, &[]);
     }
@@ -115,7 +137,8 @@ impl Switch {
         let Some(answer) = &mut setup.answer else {
             return self.drop(DropReason::NoConnection);
         };
-        let our_end = dseq + 1 + answer.bytes.len() as u32 + 1;
+        let our_end = dseq + 1 + answer.len();
+        let before = (answer.taken, answer.client_closed);
         if header.ack == our_end {
             answer.taken = true;
         }
@@ -128,10 +151,11 @@ impl Switch {
         if in_order && header.flags.contains(TcpFlags::FIN) {
             answer.client_closed = true;
         }
-        let (client_end, closed, taken) = (answer.client_end, answer.client_closed, answer.taken);
-        if taken {
+        let (client_end, after) = (answer.client_end, (answer.taken, answer.client_closed));
+        if after.0 && after != before {
+            // Once for each step: a client that goes on sending is not waited for without end.
             setup.backoff = None;
-            setup.deadline = Some(now + if closed { REST } else { LINGER });
+            setup.deadline = Some(now + if after.1 { REST } else { LINGER });
         }
         if header.segment_len() > 0 {
             self.output.send(
@@ -153,36 +177,35 @@ impl Switch {
         let Some(setup) = self.setups.entry(index) else {
             return;
         };
-        let finished = setup.answer.as_ref().is_some_and(|answer| answer.taken);
-        let closed = setup
-            .answer
-            .as_ref()
-            .is_some_and(|answer| answer.client_closed);
-        if !finished {
-            if setup
-                .backoff
-                .as_mut()
-                .is_some_and(|backoff| backoff.expire(now))
-            {
-                self.schedule(index);
+        let Some(answer) = &setup.answer else { return };
+        let (taken, closed) = (answer.taken, answer.client_closed);
+        let backoff = setup.backoff.as_mut().filter(|backoff| backoff.due <= now);
+        if !taken && let Some(backoff) = backoff {
+            if backoff.expire(now) {
                 self.send_answer(line, index);
                 return;
             }
             self.counts.drops.add(DropReason::AnswerUnacked);
+        } else if setup.deadline.is_none_or(|deadline| deadline > now) {
+            return;
         }
         if !closed {
             self.send_reset_to_client(line, index);
         }
-        self.forget_setup(line, index);
-        self.table.remove(line);
+        self.free(line);
     }
 
-    /// Resets a client whose head is not read any further, and forgets it.
-    pub(super) fn reset_client(&mut self, line: Line, index: u32, reason: DropReason) {
-        self.note_refusal(line, reason, None, String::new());
+    /// Resets a client that is not read any further, and forgets it.
+    pub(super) fn reset_client(
+        &mut self,
+        line: Line,
+        index: u32,
+        reason: DropReason,
+        subject: String,
+    ) {
+        self.note_refusal(line, reason, None, subject);
         self.send_reset_to_client(line, index);
-        self.forget_setup(line, index);
-        self.table.remove(line);
+        self.free(line);
     }
 
     /// Sends a client of a connection in set-up a RST at the number it expects.
@@ -193,7 +216,7 @@ impl Switch {
             return;
         };
         let (sent, ack) = match &setup.answer {
-            Some(answer) => (answer.bytes.len() as u32 + 1, answer.client_end),
+            Some(answer) => (answer.len(), answer.client_end),
             None => {
                 let end = SeqNumber(record.client_isn) + 1 + setup.stream.in_order_len();
                 (0, end)
@@ -207,6 +230,13 @@ impl Switch {
 
 /// The window told to a client that is being answered: what it sends is thrown away.
 const ANSWER_WINDOW: u16 = 4_096;
+
+/// A window of `room` bytes as it is written in a segment: scaled by what was offered, unlike that
+/// of the SYN-ACK. Room for one unit is always left open, or the client would have to probe.
+fn own_window(room: u32, offered_scale: Option<u8>) -> u16 {
+    let field = room >> offered_scale.unwrap_or(0).min(14);
+    field.clamp(1, u32::from(u16::MAX)) as u16
+}
 
 /// Timestamps of packets that we send to a client before a server's can be translated: ours of the
 /// SYN-ACK, which stays below all that follow.

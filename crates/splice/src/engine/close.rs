@@ -1,21 +1,24 @@
-//! Joined connections outside the fast path: FIN, RST, TIME_WAIT, and a SYN on a used tuple
-//! (the paper's Fig. 4 and Table 3).
+//! Joined connections outside the fast path: FIN, RST and TIME_WAIT (the paper's Fig. 4 and Table 3).
 
 use fairlead_base::{DropReason, Instant, Packet, SeqNumber};
 use fairlead_tcp::record::flag;
 use fairlead_tcp::{Line, Side, State};
-use fairlead_wire::{TcpFlags, TcpPacket};
+use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps, options};
 
-use super::Switch;
 use super::held::Passage;
+use super::{Switch, output};
 use crate::Verdict;
-use crate::config::Protocol;
 use crate::event::End;
-use crate::translate::{self, Edits};
+use crate::translate::{self, AckEdit, Edits};
 
-/// A RST this far from the number expected is passed on but changes nothing here: its receiver
-/// will judge it (RFC 5961, section 3.2).
-const RESET_WINDOW: i32 = 1 << 24;
+/// A FIN or RST this far from the number expected is passed on but changes nothing here: its
+/// receiver will judge it (RFC 5961, section 3.2). Wide enough for a window that is still on its
+/// way, narrow enough that a blind guess rarely hits.
+const BELIEVED_WINDOW: i32 = 1 << 24;
+
+/// The window in an acknowledgement that stands in for one of the client's, whose window is not
+/// known: small, and corrected by the client's next packet.
+const STAND_IN_WINDOW: u16 = 1_024;
 
 /// Where a joined connection is by which FINs were passed on and acknowledged.
 pub(super) fn state_of(flags: u8) -> State {
@@ -41,143 +44,122 @@ impl Switch {
         side: Side,
     ) -> Verdict {
         if header.flags.contains(TcpFlags::SYN) {
-            return self.syn_on_joined(now, packet, header, line, side);
+            return match side {
+                Side::Client => self.syn_on_record(now, packet, header, line),
+                Side::Server => self.syn_from_server(packet, header, line),
+            };
         }
         if side == Side::Client
             && self.table.record(line).flags & flag::SYN_SEEN != 0
-            && let Some(verdict) = self.replace_if_new(now, packet, header, line, side)
+            && let Some(verdict) = self.replace_if_new(now, packet, header, line)
         {
             return verdict;
         }
-        let (mut header, mut ack_edit) = (*header, None);
+        let (mut header, mut new_seq, mut new_ack) = (*header, None, None);
         if self.table.record(line).flags & flag::HELD != 0 {
             match self.pass_held(now, packet, &header, line, side) {
-                Passage::Pass(trimmed, edit) => (header, ack_edit) = (trimmed, edit),
+                Passage::Pass {
+                    header: passed,
+                    seq,
+                    ack,
+                } => (header, new_seq, new_ack) = (passed, seq, ack),
                 Passage::Stop(reason) => return self.drop(reason),
+                Passage::Heard => {
+                    self.record(line).last_active = Self::now_ms(now);
+                    return Verdict::Consumed;
+                }
             }
         }
-        let header = &header;
-        let end = header.seq + header.payload_len() as u32;
+        self.follow(now, &header, line, side, new_ack.is_some());
+        let (record, endpoints) = self.table.record_and_endpoints(line);
+        let mut edits = Edits::of(record, endpoints, side);
+        if let Some(seq) = new_seq {
+            edits.seq_add = seq.0.wrapping_sub(header.seq.0);
+        }
+        if let Some(ack) = new_ack {
+            edits.ack = AckEdit::Become(ack);
+        }
+        match translate::apply(packet, &header, &edits) {
+            Ok(()) => Verdict::Transmit,
+            Err(reason) => self.drop(reason),
+        }
+    }
+
+    /// Follows a joined connection by a packet that passes. `ack_hidden` says that its
+    /// acknowledgement speaks of held bytes.
+    fn follow(
+        &mut self,
+        now: Instant,
+        header: &TcpPacket,
+        line: Line,
+        side: Side,
+        ack_hidden: bool,
+    ) {
         let record = self.record(line);
-        if header.payload_len() > 0 {
-            match side {
-                Side::Client => record.advance_client(end),
-                Side::Server => record.advance_server(end),
-            }
+        let fin = match side {
+            Side::Client => flag::CLIENT_FIN,
+            Side::Server => flag::SERVER_FIN,
+        };
+        if header.payload_len() > 0 && record.flags & fin == 0 {
+            record.advance(side, header.seq + header.payload_len() as u32);
         }
         if record.state != State::TimeWait {
             record.last_active = Self::now_ms(now);
         }
         if header.flags.contains(TcpFlags::RST) {
             self.note_reset(now, line, side, header.seq);
-        } else {
-            self.revive_if_challenged(line, side, header);
-            if header.flags.contains(TcpFlags::FIN) {
-                self.note_fin(now, line, side, end + 1);
-            }
-            if header.flags.contains(TcpFlags::ACK) && ack_edit.is_none() {
-                self.note_ack(now, line, side, header.ack);
-            }
+            return;
         }
-        let (record, endpoints) = self.table.record_and_endpoints(line);
-        let mut edits = Edits::of(record, endpoints, side);
-        if let Some(edit) = ack_edit {
-            edits.ack = edit;
+        self.revive_if_challenged(now, line, side, header);
+        if header.flags.contains(TcpFlags::FIN) && self.acks_plausibly(line, side, header) {
+            let end = header.seq + header.payload_len() as u32 + 1;
+            self.note_fin(now, line, side, end);
         }
-        match translate::apply(packet, header, &edits) {
-            Ok(()) => Verdict::Transmit,
-            Err(reason) => self.drop(reason),
+        if header.flags.contains(TcpFlags::ACK) && !ack_hidden {
+            self.note_ack(now, line, side, header.ack);
         }
     }
 
-    /// A SYN where there is a connection already.
-    fn syn_on_joined(
-        &mut self,
-        now: Instant,
-        packet: &mut Packet,
-        header: &TcpPacket,
-        line: Line,
-        side: Side,
-    ) -> Verdict {
+    /// A SYN from the server's side.
+    fn syn_from_server(&mut self, packet: &mut Packet, header: &TcpPacket, line: Line) -> Verdict {
         let record = *self.table.record(line);
         let ack = header.flags.contains(TcpFlags::ACK);
-        match side {
-            // Whoever it is must first prove by the cookie that our answer reached it. The old
-            // connection stays untouched until then (RFC 5961, section 4; RFC 6191 for TIME_WAIT).
-            Side::Client if !ack => {
-                self.record(line).flags |= flag::SYN_SEEN;
-                self.answer_syn(now, packet, header, record.listen, None)
-            }
-            // Our acknowledgement of its SYN-ACK was lost.
-            Side::Server if ack && header.seq.0 == record.server_isn => {
-                let key = record.server_key(self.table.endpoints()).reversed();
-                let seq = SeqNumber(record.client_nxt);
-                let known = SeqNumber(record.server_isn) + 1;
-                self.output
-                    .send(key, seq, known, TcpFlags::ACK, u16::MAX >> 2, &[], &[]);
-                Verdict::Consumed
-            }
-            _ => self.drop(DropReason::BadSequence),
+        if !ack || header.seq.0 != record.server_isn {
+            return self.drop(DropReason::BadSequence);
         }
+        // Our acknowledgement of its SYN-ACK was lost. If the client has sent data it will send it
+        // again, and that would do; but it may be waiting for the server to speak first.
+        let stamps = options::timestamps(header.options(&packet.bytes));
+        let mut list = Vec::new();
+        SynOptions {
+            timestamps: stamps.map(|theirs| Timestamps {
+                value: theirs.echo,
+                echo: theirs.value,
+            }),
+            ..SynOptions::default()
+        }
+        .emit(&mut list);
+        let (key, flags) = (header.key.reversed(), TcpFlags::ACK);
+        let (seq, known) = (header.ack, header.seq + 1);
+        output::reply(packet, key, seq, known, flags, STAND_IN_WINDOW, &list);
+        Verdict::Transmit
     }
 
-    /// A packet from a tuple on which a SYN was seen: if it carries the cookie of a new handshake,
-    /// the old connection gives way. `None` when it belongs to the old one.
-    pub(super) fn replace_if_new(
-        &mut self,
-        now: Instant,
-        packet: &mut Packet,
-        header: &TcpPacket,
-        line: Line,
-        side: Side,
-    ) -> Option<Verdict> {
-        debug_assert_eq!(side, Side::Client);
-        let record = *self.table.record(line);
-        let client_isn = header.seq - 1;
-        let is_ack = header.flags.contains(TcpFlags::ACK);
-        if !is_ack || header.flags.contains(TcpFlags::RST) || client_isn.0 == record.client_isn {
-            return None;
-        }
-        self.cookies
-            .check(&header.key, client_isn, now, header.ack - 1)?;
-        let protocol = self.service_of(record.listen).protocol;
-        if header.payload_len() == 0 && protocol != Protocol::Tcp {
-            return Some(Verdict::Consumed);
-        }
-        self.end_for_new(now, line);
-        Some(self.handle_newcomer(now, packet, header, record.listen))
-    }
-
-    /// Ends whatever is on this line, because its client has begun anew.
-    fn end_for_new(&mut self, now: Instant, line: Line) {
-        let record = *self.table.record(line);
-        match record.state {
-            State::TimeWait => self.counts.resting -= 1,
-            State::SynSent => {
-                if let Some(index) = self.table.setup(line) {
-                    self.reset_server_in_setup(line, index);
-                }
-            }
-            state if state.is_live() || state == State::Reset => {
-                if state != State::Reset {
-                    let key = record.server_key(self.table.endpoints()).reversed();
-                    let seq = SeqNumber(record.client_nxt);
-                    let ack = SeqNumber(record.server_nxt);
-                    let flags = TcpFlags::RST | TcpFlags::ACK;
-                    self.output.send(key, seq, ack, flags, 0, &[], &[]);
-                }
-                self.note_end(now, line, End::Replaced);
-            }
-            _ => {}
-        }
-        if let Some(index) = self.table.setup(line) {
-            self.forget_setup(line, index);
-        }
-        self.table.remove(line);
+    /// True when the acknowledgement in a packet is one that its sender may have sent lately: a
+    /// stranger has to guess it too (RFC 5961, section 5.2).
+    fn acks_plausibly(&self, line: Line, side: Side, header: &TcpPacket) -> bool {
+        let record = self.table.record(line);
+        let (ack, seen) = match side {
+            Side::Client => (header.ack - record.seq_delta, record.server_nxt),
+            Side::Server => (header.ack, record.client_nxt),
+        };
+        let ahead = ack.since(SeqNumber(seen));
+        header.flags.contains(TcpFlags::ACK)
+            && (-BELIEVED_WINDOW..=BELIEVED_WINDOW).contains(&ahead)
     }
 
     /// Removes a record in TIME_WAIT or after a RST.
-    pub(super) fn remove_resting(&mut self, line: Line) {
+    pub(super) fn remove_resting(&mut self, now: Instant, line: Line) {
         let record = *self.table.record(line);
         match record.state {
             State::TimeWait => self.counts.resting -= 1,
@@ -188,36 +170,31 @@ impl Switch {
                 } else {
                     End::ResetByServer
                 };
-                let last = Instant::from_millis(u64::from(record.last_active));
-                self.note_end(last, line, end);
+                self.note_end(now, line, end);
             }
-            _ => debug_assert!(false, "only resting records are removed here"),
+            _ => {
+                debug_assert!(false, "only resting records are removed here");
+                return;
+            }
         }
-        self.table.remove(line);
+        self.free(line);
     }
 
-    /// A side's FIN passes.
+    /// A side's FIN passes. It is where the stream ends, whatever was seen before; of two that
+    /// differ, the newer is believed until one is acknowledged.
     pub(super) fn note_fin(&mut self, now: Instant, line: Line, side: Side, end: SeqNumber) {
         let record = self.record(line);
-        let (bit, nxt) = match side {
-            Side::Client => (flag::CLIENT_FIN, &mut record.client_nxt),
-            Side::Server => (flag::SERVER_FIN, &mut record.server_nxt),
+        let (fin, acked) = match side {
+            Side::Client => (flag::CLIENT_FIN, flag::CLIENT_FIN_ACKED),
+            Side::Server => (flag::SERVER_FIN, flag::SERVER_FIN_ACKED),
         };
-        let ahead = end.since(SeqNumber(*nxt));
-        let repeated = record.flags & bit != 0;
-        if repeated || !(-RESET_WINDOW..=RESET_WINDOW).contains(&ahead) {
+        let ahead = end.since(record.nxt(side));
+        let settled = record.flags & acked != 0 || record.state == State::TimeWait;
+        if settled || !(-BELIEVED_WINDOW..=BELIEVED_WINDOW).contains(&ahead) {
             return;
         }
-        match side {
-            Side::Client => record.advance_client(end),
-            Side::Server => record.advance_server(end),
-        }
-        // Where the stream ends is now known, whatever was seen before.
-        match side {
-            Side::Client => record.client_nxt = end.0,
-            Side::Server => record.server_nxt = end.0,
-        }
-        record.flags |= bit;
+        record.settle(side, end);
+        record.flags |= fin;
         self.follow_flags(now, line);
     }
 
@@ -258,33 +235,27 @@ impl Switch {
 
     /// A RST passes.
     fn note_reset(&mut self, now: Instant, line: Line, side: Side, seq: SeqNumber) {
-        let record = *self.table.record(line);
+        let record = self.record(line);
         if !record.state.is_live() {
             return;
         }
-        let nxt = match side {
-            Side::Client => record.client_nxt,
-            Side::Server => record.server_nxt,
-        };
-        if !(-RESET_WINDOW..=RESET_WINDOW).contains(&seq.since(SeqNumber(nxt))) {
+        let ahead = seq.since(record.nxt(side));
+        if !(-BELIEVED_WINDOW..=BELIEVED_WINDOW).contains(&ahead) {
             return;
         }
-        if let Some(index) = self.table.setup(line) {
-            self.forget_setup(line, index);
-        }
-        let now_ms = Self::now_ms(now);
-        let record = self.record(line);
-        record.flags &= !(flag::HELD | flag::RESET_BY_CLIENT);
+        record.flags &= !flag::RESET_BY_CLIENT;
         if side == Side::Client {
             record.flags |= flag::RESET_BY_CLIENT;
         }
         record.state = State::Reset;
-        record.last_active = now_ms;
+        record.last_active = Self::now_ms(now);
     }
 
     /// After a RST, an acknowledgement without data from the side that should be dead says that it
-    /// did not accept the RST (a challenge, RFC 5961): the connection lives on.
-    fn revive_if_challenged(&mut self, line: Line, side: Side, header: &TcpPacket) {
+    /// did not accept the RST (a challenge, RFC 5961, section 3.2): the connection lives on. If it
+    /// was merely on its way already, it meets a closed port at the other end, whose RST
+    /// (RFC 9293, section 3.10.7.1) ends the connection here again.
+    fn revive_if_challenged(&mut self, now: Instant, line: Line, side: Side, header: &TcpPacket) {
         let record = self.record(line);
         if record.state != State::Reset || header.payload_len() > 0 {
             return;
@@ -295,7 +266,9 @@ impl Switch {
             Side::Server
         };
         if side != resetter && header.flags.contains(TcpFlags::ACK) {
-            record.state = state_of(record.flags);
+            record.state = State::Spliced;
+            record.flags &= !flag::RESET_BY_CLIENT;
+            self.follow_flags(now, line);
         }
     }
 }

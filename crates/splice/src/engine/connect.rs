@@ -7,12 +7,14 @@ use fairlead_tcp::record::{TRANSPARENT, flag};
 use fairlead_tcp::{Backoff, Line, State};
 use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps};
 
-use super::held::{self, Held};
-use super::{Switch, head};
+use super::head::Refusal;
+use super::held::{Held, Peer};
+use super::setup::Decision;
+use super::{Switch, head, probe};
 use crate::Verdict;
 use crate::backends::ServerId;
 use crate::config::Source;
-use crate::event::Event;
+use crate::event::{Event, Offers};
 
 /// First retransmission of a SYN towards a server: servers are near.
 const SYN_WAIT: Duration = Duration::from_millis(250);
@@ -40,35 +42,48 @@ impl Switch {
     /// Chooses a server that has not been tried and sends it a SYN; without one left, the client
     /// is turned away.
     pub(super) fn connect(&mut self, now: Instant, line: Line, index: u32) {
+        let v4 = self.table.record(line).client_addr.is_v4();
         loop {
             let Some(setup) = self.setups.entry(index) else {
                 return;
             };
-            let Some(decision) = setup.decision.clone() else {
+            let Some(decision) = &setup.decision else {
                 return;
             };
-            let tried = setup.tried.len();
-            let allowed = tried <= usize::from(decision.retries);
-            let picked = if allowed {
+            let picked = if setup.attempts <= decision.retries {
                 self.backends
                     .pick(decision.pool, decision.hash, &setup.tried, now)
             } else {
                 None
             };
             let Some(server) = picked else {
-                self.give_up(now, line, index);
+                let sourceless = setup.no_source && setup.attempts == 0;
+                let reason = if sourceless {
+                    DropReason::SnatExhausted
+                } else {
+                    DropReason::NoServer
+                };
+                self.give_up(now, line, index, reason);
                 return;
             };
             setup.tried.push(server);
-            if self.bind_source(line, server) {
-                self.send_first_syn(now, line, index, server, tried);
+            // A splice does not change the family of addresses.
+            if self.table.endpoints().server(server.0).addr.is_v4() != v4 {
+                continue;
+            }
+            if self.bind_source(now, line, server) {
+                self.send_first_syn(now, line, index, server);
                 return;
             }
             self.counts.drops.add(DropReason::SnatExhausted);
+            if let Some(setup) = self.setups.entry(index) {
+                setup.no_source = true;
+            }
         }
     }
 
-    fn give_up(&mut self, now: Instant, line: Line, index: u32) {
+    /// Turns a client away for whom there is a route but no way to a server.
+    pub(super) fn give_up(&mut self, now: Instant, line: Line, index: u32, reason: DropReason) {
         let decision = self
             .setups
             .entry(index)
@@ -76,26 +91,33 @@ impl Switch {
         let (subject, bodyless) = decision
             .map(|decision| (decision.subject.clone(), decision.bodyless))
             .unwrap_or_default();
-        let (reason, alert) = (DropReason::NoServer, head::ALERT_INTERNAL_ERROR);
         self.record(line).state = State::Established;
-        self.refuse_head(now, line, index, reason, 503, alert, subject, bodyless);
+        let refusal = Refusal {
+            reason,
+            status: 503,
+            alert: head::ALERT_INTERNAL_ERROR,
+            subject,
+            bodyless,
+        };
+        self.refuse_head(now, line, index, refusal);
     }
 
     /// Finds an address and port from which this server can be reached, and binds them.
-    fn bind_source(&mut self, line: Line, server: ServerId) -> bool {
+    fn bind_source(&mut self, now: Instant, line: Line, server: ServerId) -> bool {
         let record = *self.table.record(line);
         let endpoint = self.table.endpoints().server(server.0);
         self.record(line).server = server.0;
         if self.service_of(record.listen).source == Source::Transparent {
             self.record(line).nat_addr = TRANSPARENT;
-            return self.bind_or_replace(line);
+            return self.bind_or_replace(now, line);
         }
         let candidates = self.snat.candidates(record.client(), endpoint);
         for (nat_addr, nat_port) in candidates {
             let record = self.table.record_mut(line);
             record.nat_addr = nat_addr;
             record.nat_port = nat_port;
-            if self.table.bind_server(line).is_ok() {
+            let key = self.table.record(line).server_key(self.table.endpoints());
+            if !self.probes.awaits(&key) && self.table.bind_server(line).is_ok() {
                 return true;
             }
         }
@@ -104,7 +126,7 @@ impl Switch {
 
     /// In transparent mode there is one source only. A resting connection yields it, as the
     /// client's own TCP has shown that it considers the old connection over.
-    fn bind_or_replace(&mut self, line: Line) -> bool {
+    fn bind_or_replace(&mut self, now: Instant, line: Line) -> bool {
         match self.table.bind_server(line) {
             Ok(()) => true,
             Err(in_use) => {
@@ -115,20 +137,13 @@ impl Switch {
                 if !resting {
                     return false;
                 }
-                self.remove_resting(in_use.0);
+                self.remove_resting(now, in_use.0);
                 self.table.bind_server(line).is_ok()
             }
         }
     }
 
-    fn send_first_syn(
-        &mut self,
-        now: Instant,
-        line: Line,
-        index: u32,
-        server: ServerId,
-        attempt: usize,
-    ) {
+    fn send_first_syn(&mut self, now: Instant, line: Line, index: u32, server: ServerId) {
         self.backends.opened(server);
         let record = self.table.record(line);
         let (listen, route, client) = (record.listen, record.route, record.client());
@@ -136,11 +151,6 @@ impl Switch {
         let listen_endpoint = endpoints.listen(listen);
         let server_endpoint = endpoints.server(server.0);
         let service = self.listen_services[usize::from(listen)];
-        if attempt == 0 {
-            self.counts.services[usize::from(service)].decisions[usize::from(route)] += 1;
-        } else {
-            self.counts.retries += 1;
-        }
         self.record(line).state = State::SynSent;
         let Some(setup) = self.setups.entry(index) else {
             return;
@@ -148,6 +158,8 @@ impl Switch {
         let Some(decision) = &setup.decision else {
             return;
         };
+        let attempt = setup.attempts;
+        setup.attempts = attempt.saturating_add(1);
         let timeout = self.config.pools[usize::from(decision.pool.0)].connect_timeout;
         setup.deadline = Some(now + timeout);
         setup.backoff = Some(Backoff::start(now, SYN_WAIT, SYN_RETRANSMISSIONS));
@@ -158,52 +170,28 @@ impl Switch {
             route,
             pool: decision.pool,
             server: server_endpoint,
-            attempt: attempt.min(255) as u8,
+            attempt,
             treatment: decision.treatment,
             subject: decision.subject.clone(),
         };
+        if attempt == 0 {
+            self.counts.services[usize::from(service)].decisions[usize::from(route)] += 1;
+        } else {
+            self.counts.retries += 1;
+        }
         self.emit_event(event);
         self.schedule(index);
         self.send_syn(line, index);
     }
 
-    /// Bytes of ours before the client's first, and those we add inside the head: by so much our
-    /// initial sequence number lies before the client's, so that all numbers behind the head are
-    /// the client's own.
-    fn inserted_bytes(&self, line: Line, index: u32) -> u32 {
-        let Some(setup) = self.setups.peek(index) else {
-            return 0;
-        };
-        let rewrite = setup
-            .decision
-            .as_ref()
-            .and_then(|decision| decision.rewrite.as_ref());
-        let grown = rewrite.map_or(0, |(head, old_len)| {
-            (head.len() as u32).wrapping_sub(*old_len)
-        });
-        self.proxy_header(line, index).len() as u32 + grown
-    }
-
-    fn proxy_header(&self, line: Line, index: u32) -> Vec<u8> {
-        let Some(setup) = self.setups.peek(index) else {
-            return Vec::new();
-        };
-        let Some(decision) = &setup.decision else {
-            return Vec::new();
-        };
-        let version = self.config.pools[usize::from(decision.pool.0)].proxy_protocol;
-        let record = self.table.record(line);
-        held::proxy_header(
-            version,
-            record.client(),
-            self.table.endpoints().listen(record.listen),
-        )
-    }
-
     /// Our initial sequence number towards the server.
-    fn our_isn(&self, line: Line, index: u32) -> SeqNumber {
+    pub(super) fn our_isn(&self, line: Line, index: u32) -> SeqNumber {
         let client_isn = SeqNumber(self.table.record(line).client_isn);
-        client_isn - self.inserted_bytes(line, index)
+        let decision = self
+            .setups
+            .peek(index)
+            .and_then(|setup| setup.decision.as_ref());
+        client_isn - decision.map_or(0, Decision::inserted_bytes)
     }
 
     /// Sends a SYN with the client's own number and options.
@@ -217,8 +205,9 @@ impl Switch {
             value: setup.client_ts,
             echo: 0,
         });
+        let device_mss = probe::mss_of_family(self.config.device_mss, record.client_addr.is_v4());
         let ask = SynOptions {
-            mss: Some(setup.promise.mss),
+            mss: Some(setup.promise.mss.min(device_mss)),
             window_scale: setup.promise.window_scale,
             sack_permitted: setup.promise.sack,
             timestamps,
@@ -266,24 +255,41 @@ impl Switch {
             return self.drop(DropReason::BadTcpOptions);
         };
         let promised_timestamps = self.table.record(line).flags & flag::TIMESTAMPS != 0;
+        self.note_answer(now, line, &options, promised_timestamps);
         if promised_timestamps && options.timestamps.is_none() {
+            // The client will send them in every segment and wants them in every segment
+            // (RFC 7323, section 3.2): this server cannot be joined to it.
             self.reset_server_in_setup_at(line, expected);
             self.server_failed(now, line, index, Failure::Mismatch);
             return Verdict::Consumed;
         }
-        self.note_answer(now, line);
         self.splice(now, header, line, index, &options);
         Verdict::Consumed
     }
 
-    /// A server that was probed has answered a client's connection too. What it honours is the
-    /// probe's to say: this SYN asked only for what its client knows.
-    fn note_answer(&mut self, now: Instant, line: Line) {
+    /// A server has answered a client's connection: it is up. What it honours is a probe's to say,
+    /// as this SYN asked only for what its client knows; but a promise that it broke is not made
+    /// again.
+    fn note_answer(
+        &mut self,
+        now: Instant,
+        line: Line,
+        options: &SynOptions,
+        promised_timestamps: bool,
+    ) {
         let id = ServerId(self.table.record(line).server);
-        if let Some(known) = self.backends.offers(id)
-            && self.backends.answered(id, known, now)
-        {
+        let mut offers = self.backends.offers(id).unwrap_or(Offers {
+            mss: options.mss.unwrap_or(probe::MSS_UNSAID),
+            window_scale: options.window_scale,
+            sack: options.sack_permitted,
+            timestamps: options.timestamps.is_some(),
+        });
+        if promised_timestamps && options.timestamps.is_none() {
+            offers.timestamps = false;
+        }
+        if self.backends.answered(id, offers, now) {
             self.announce(id);
+            self.refresh_offers(now);
         }
     }
 
@@ -296,7 +302,6 @@ impl Switch {
         index: u32,
         options: &SynOptions,
     ) {
-        let proxy = self.proxy_header(line, index);
         let Some(setup) = self.setups.entry(index) else {
             return;
         };
@@ -320,27 +325,26 @@ impl Switch {
             server_scale.unwrap_or(0) as i8 - setup.offered_scale.unwrap_or(0) as i8;
         let in_order = setup.stream.in_order_len();
         let end = SeqNumber(record.client_isn) + 1 + in_order;
-        record.client_nxt = end.0;
+        record.advance_client(end);
         record.last_active = Self::now_ms(now);
         record.state = State::Spliced;
-        let fin = setup.fin_at == Some(in_order);
         setup.deadline = None;
         setup.backoff = None;
-        let decision = setup.decision.as_mut();
-        let rewrite = decision.and_then(|decision| decision.rewrite.take());
-        let hold = !proxy.is_empty() || rewrite.is_some() || setup.acked > 0;
-        let device_mss = self.config.device_mss - if header.v4 { 0 } else { 20 };
+        let decision = setup.decision.take();
+        let device_mss = probe::mss_of_family(self.config.device_mss, header.v4);
         let held = Held::new(
-            &proxy,
-            rewrite,
-            &setup.stream,
+            setup,
+            decision,
             end,
-            options.mss.unwrap_or(536).min(device_mss),
-            options.timestamps.map_or(0, |stamps| stamps.value),
-            server_scale.unwrap_or(0),
-            header.window,
-            fin,
+            &Peer {
+                isn: header.seq,
+                mss: options.mss.unwrap_or(probe::MSS_UNSAID).min(device_mss),
+                ts: options.timestamps.map_or(0, |stamps| stamps.value),
+                scale: server_scale.unwrap_or(0),
+                window: header.window,
+            },
         );
+        let hold = held.must_be_held(setup.acked);
         setup.held = Some(held);
         self.counts.spliced += 1;
         self.counts.live += 1;
@@ -426,7 +430,9 @@ impl Switch {
     /// Frees set-up state.
     pub(super) fn forget_setup(&mut self, line: Line, index: u32) {
         let client = self.table.record(line).client_addr;
-        self.setups.remove(index, &client);
+        if let Some(setup) = self.setups.remove(index, &client) {
+            self.timers.forget(index, setup.scheduled);
+        }
         self.table.set_setup(line, None);
     }
 }

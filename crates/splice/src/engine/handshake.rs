@@ -2,11 +2,11 @@
 
 use fairlead_base::{DropReason, Instant, Packet, SeqNumber};
 use fairlead_tcp::record::{Record, State, flag};
-use fairlead_tcp::{Promise, Side};
+use fairlead_tcp::{Line, Promise};
 use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps, options};
 
 use super::setup::Setup;
-use super::{Switch, output};
+use super::{Switch, output, probe};
 use crate::Verdict;
 use crate::config::Protocol;
 use crate::event::Event;
@@ -21,6 +21,10 @@ impl Switch {
         listen: u16,
     ) -> Verdict {
         let flags = header.flags;
+        if self.listen_addresses.contains(&header.key.src.addr) {
+            // One of our own addresses: we would answer ourselves.
+            return self.drop(DropReason::BadSource);
+        }
         if flags.contains(TcpFlags::RST) {
             return self.drop(DropReason::NothingToDo);
         }
@@ -28,7 +32,7 @@ impl Switch {
             if flags.contains(TcpFlags::ACK) {
                 return self.refuse(packet, header, DropReason::BadTcpFlags);
             }
-            return self.answer_syn(now, packet, header, listen, None);
+            return self.answer_syn(now, packet, header, listen);
         }
         if !flags.contains(TcpFlags::ACK) {
             return self.drop(DropReason::BadTcpFlags);
@@ -36,33 +40,59 @@ impl Switch {
         let client_isn = header.seq - 1;
         let cookie = header.ack - 1;
         if let Some(promise) = self.cookies.check(&header.key, client_isn, now, cookie) {
-            return self.admit(now, packet, header, listen, promise);
+            return self.admit(now, packet, header, listen, client_isn, promise);
         }
-        if header.payload_len() > 0 || flags.contains(TcpFlags::FIN) {
+        self.handle_unproven(now, packet, header)
+    }
+
+    /// A client's packet of no connection on record that does not prove itself by a cookie.
+    fn handle_unproven(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet,
+        header: &TcpPacket,
+    ) -> Verdict {
+        let cookie = header.ack - 1;
+        let fin = header.flags.contains(TcpFlags::FIN);
+        // A keep-alive probe of a client that has sent nothing yet has the number before its first
+        // byte, and perhaps one byte of nonsense (RFC 9293, section 3.8.4).
+        let probing = header.payload_len() <= 1 && !fin;
+        if probing
+            && self
+                .cookies
+                .check(&header.key, header.seq, now, cookie)
+                .is_some()
+        {
+            self.reply_to_idle(now, packet, header, header.seq + 1, TcpFlags::ACK);
+            return Verdict::Transmit;
+        }
+        let ended = header.payload_len() == 0
+            && self
+                .cookies
+                .check(&header.key, header.seq - 2, now, cookie - 1)
+                .is_some();
+        if ended {
+            // It acknowledges the FIN with which a client that said nothing was let go.
+            return Verdict::Consumed;
+        }
+        let aged = self
+            .cookies
+            .has_aged(&header.key, header.seq - 1, now, cookie);
+        if !aged && (header.payload_len() > 0 || fin) {
             // Perhaps the second segment overtook the first, in whose absence the cookie cannot be
             // checked: a RST would kill a connection that is merely reordered.
             return self.drop(DropReason::CookieInvalid);
         }
-        // A keep-alive probe of a client that has sent nothing yet has the number before.
-        let probing = self
-            .cookies
-            .check(&header.key, header.seq, now, cookie)
-            .is_some();
-        if probing {
-            return self.acknowledge_idle(now, packet, header, header.seq + 1);
-        }
         self.refuse(packet, header, DropReason::CookieInvalid)
     }
 
-    /// Answers a SYN, keeping nothing. `dseq` is given for a connection that is already being set
-    /// up and must keep its number.
+    /// Answers a SYN, keeping nothing.
     pub(super) fn answer_syn(
         &mut self,
         now: Instant,
         packet: &mut Packet,
         header: &TcpPacket,
         listen: u16,
-        dseq: Option<SeqNumber>,
     ) -> Verdict {
         self.counts.syns += 1;
         if self.draining {
@@ -73,22 +103,21 @@ impl Switch {
             Err(reason) => return self.drop(reason),
         };
         let service = self.listen_services[usize::from(listen)];
-        let offer = &self.offers[usize::from(service)];
-        let terms = offer.current();
+        let offer = &mut self.offers[usize::from(service)];
+        let terms = offer.terms();
         let scale = asked.window_scale.filter(|_| terms.window_scale.is_some());
         let sack = asked.sack_permitted && terms.sack;
         let promise = Promise {
             mss: Promise::mss_class(asked.mss),
             window_scale: scale,
             sack,
-            offer_parity: offer.parity(),
+            scale_parity: offer.parity(),
         };
-        let dseq = dseq.unwrap_or_else(|| self.cookies.make(&header.key, header.seq, now, promise));
-        let mss = if header.v4 {
-            terms.mss
-        } else {
-            terms.mss.saturating_sub(20)
-        };
+        if scale.is_some() {
+            offer.note_scale_used(now);
+        }
+        let dseq = self.cookies.make(&header.key, header.seq, now, promise);
+        let mss = probe::mss_of_family(terms.mss, header.v4);
         let timestamps = asked.timestamps.filter(|_| terms.timestamps);
         let answer = SynOptions {
             mss: Some(mss),
@@ -122,12 +151,13 @@ impl Switch {
     }
 
     /// A packet with a valid cookie and no record.
-    fn admit(
+    pub(super) fn admit(
         &mut self,
         now: Instant,
         packet: &mut Packet,
         header: &TcpPacket,
         listen: u16,
+        client_isn: SeqNumber,
         promise: Promise,
     ) -> Verdict {
         let protocol = self.service_of(listen).protocol;
@@ -135,27 +165,34 @@ impl Switch {
         if header.payload_len() == 0 && protocol != Protocol::Tcp {
             // The end of the handshake, or a client that says nothing at all: still no memory.
             if fin {
-                let (seq, ack) = (header.ack, header.seq + 1);
                 let flags = TcpFlags::FIN | TcpFlags::ACK;
-                self.reply_to_idle(now, packet, header, seq, ack, flags);
+                self.reply_to_idle(now, packet, header, header.seq + 1, flags);
                 return Verdict::Transmit;
             }
             return Verdict::Consumed;
         }
-        if self.draining {
-            return self.refuse_newcomer(packet, header, listen, DropReason::Draining);
+        let limits = self.config.limits;
+        let head_max = self.service_of(listen).head_bytes_max as usize;
+        let needed = header.payload_len().min(head_max) as u64;
+        let refusal = if self.draining {
+            Some(DropReason::Draining)
+        } else if self.setups.is_full() {
+            Some(DropReason::SetupFull)
+        } else if self.setups.buffered_bytes() + needed > limits.buffered_bytes {
+            Some(DropReason::BufferFull)
+        } else {
+            None
+        };
+        if let Some(reason) = refusal {
+            return self.refuse_newcomer(packet, header, listen, reason);
         }
-        if self.setups.is_full() {
-            return self.refuse_newcomer(packet, header, listen, DropReason::SetupFull);
-        }
-        let client_isn = header.seq - 1;
         let stamps = options::timestamps(header.options(&packet.bytes));
         let record = Record {
             client_addr: header.key.src.addr,
             client_port: header.key.src.port,
             listen,
             client_isn: client_isn.0,
-            client_nxt: header.seq.0,
+            client_nxt: (client_isn + 1).0,
             last_active: Self::now_ms(now),
             state: State::Established,
             flags: if stamps.is_some() {
@@ -168,27 +205,46 @@ impl Switch {
         let Ok(line) = self.table.insert(record, Self::now_ms(now)) else {
             return self.refuse_newcomer(packet, header, listen, DropReason::TableFull);
         };
-        let service = self.listen_services[usize::from(listen)];
-        let offered_scale = self.offers[usize::from(service)]
-            .of_parity(promise.offer_parity)
-            .window_scale
-            .filter(|_| promise.window_scale.is_some());
-        let limit = self.service_of(listen).head_bytes_max;
-        let (client_ts, our_ts) = stamps.map_or((0, 0), |stamps| (stamps.value, stamps.echo));
-        let setup = Box::new(Setup::new(
+        self.begin_setup(
+            now,
             line,
             header.ack - 1,
             promise,
+            stamps.unwrap_or_default(),
+        );
+        self.client_in_setup(now, packet, header, line)
+    }
+
+    /// Makes the set-up state of a new record. From here on a timer watches over it.
+    fn begin_setup(
+        &mut self,
+        now: Instant,
+        line: Line,
+        dseq: SeqNumber,
+        promise: Promise,
+        stamps: Timestamps,
+    ) {
+        let listen = self.table.record(line).listen;
+        let service = usize::from(self.listen_services[usize::from(listen)]);
+        let settings = &self.config.services[service];
+        let offered_scale = promise
+            .window_scale
+            .and_then(|_| self.offers[service].scale_of(promise.scale_parity));
+        let mut setup = Box::new(Setup::new(
+            line,
+            dseq,
+            promise,
             offered_scale,
-            protocol,
-            limit,
-            client_ts,
-            our_ts,
+            settings.protocol,
+            settings.head_bytes_max,
+            stamps.value,
+            stamps.echo,
         ));
+        setup.deadline = Some(now + settings.timeouts.head);
         let index = self.setups.insert(setup);
         self.table.set_setup(line, Some(index));
-        self.counts.services[usize::from(service)].accepted += 1;
-        self.client_in_setup(now, packet, header, line)
+        self.schedule(index);
+        self.counts.services[service].accepted += 1;
     }
 
     /// Turns a client away whose handshake is complete but of whom nothing is kept.
@@ -212,24 +268,12 @@ impl Switch {
         self.refuse(packet, header, reason)
     }
 
-    fn acknowledge_idle(
-        &mut self,
-        now: Instant,
-        packet: &mut Packet,
-        header: &TcpPacket,
-        ack: SeqNumber,
-    ) -> Verdict {
-        self.reply_to_idle(now, packet, header, header.ack, ack, TcpFlags::ACK);
-        Verdict::Transmit
-    }
-
     /// Answers a client of which nothing is kept, with timestamps if it sent some.
     fn reply_to_idle(
         &mut self,
         now: Instant,
         packet: &mut Packet,
         header: &TcpPacket,
-        seq: SeqNumber,
         ack: SeqNumber,
         flags: TcpFlags,
     ) {
@@ -251,7 +295,7 @@ impl Switch {
         output::reply(
             packet,
             header.key.reversed(),
-            seq,
+            header.ack,
             ack,
             flags,
             window,
@@ -265,7 +309,7 @@ impl Switch {
         now: Instant,
         packet: &mut Packet,
         header: &TcpPacket,
-        line: fairlead_tcp::Line,
+        line: Line,
     ) -> Verdict {
         let record = *self.table.record(line);
         let Some(index) = self.table.setup(line) else {
@@ -273,18 +317,10 @@ impl Switch {
             return self.drop(DropReason::NoConnection);
         };
         if header.flags.contains(TcpFlags::SYN) {
-            if header.flags.contains(TcpFlags::ACK) {
-                return self.drop(DropReason::BadTcpFlags);
-            }
-            let dseq = self.setups.entry(index).map(|setup| setup.dseq);
-            let same = header.seq.0 == record.client_isn;
-            if !same {
-                self.record(line).flags |= flag::SYN_SEEN;
-            }
-            return self.answer_syn(now, packet, header, record.listen, dseq.filter(|_| same));
+            return self.syn_on_record(now, packet, header, line);
         }
         if record.flags & flag::SYN_SEEN != 0
-            && let Some(verdict) = self.replace_if_new(now, packet, header, line, Side::Client)
+            && let Some(verdict) = self.replace_if_new(now, packet, header, line)
         {
             return verdict;
         }
@@ -298,7 +334,7 @@ impl Switch {
             return self.drop(DropReason::BadTcpFlags);
         }
         if let Some(stamps) = options::timestamps(header.options(&packet.bytes)) {
-            setup.note_client_ts(stamps.value);
+            setup.note_client_stamps(stamps);
         }
         setup.client_window = header.window;
         if record.state == State::Answering {
@@ -310,25 +346,34 @@ impl Switch {
         self.collect(now, packet, header, line, index)
     }
 
-    /// A client gives up before it is spliced. Only the exact next number counts (RFC 5961,
-    /// section 3.2): the client has sent nothing that we do not know of.
-    fn client_reset_in_setup(
-        &mut self,
-        header: &TcpPacket,
-        line: fairlead_tcp::Line,
-        index: u32,
-    ) -> Verdict {
+    /// A client gives up before it is spliced. Only exact numbers count; another one within what
+    /// we would take is answered by a challenge, which a client that means it answers by a RST with
+    /// the exact number (RFC 5961, section 3.2).
+    fn client_reset_in_setup(&mut self, header: &TcpPacket, line: Line, index: u32) -> Verdict {
         let record = *self.table.record(line);
-        let ahead = header.seq.since(SeqNumber(record.client_isn));
-        let limit = i64::from(self.service_of(record.listen).head_bytes_max) + 2;
-        if !(0..=limit).contains(&i64::from(ahead)) {
+        let first = SeqNumber(record.client_isn) + 1;
+        let Some(setup) = self.setups.peek(index) else {
+            return self.drop(DropReason::NoConnection);
+        };
+        let (expected, highest) = match setup.answered_until() {
+            Some(end) => (end, end),
+            None => {
+                let fin_end = setup.fin_at.map_or(0, |at| at.saturating_add(1));
+                let highest = setup.stream.end().max(fin_end);
+                (first + setup.acked, first + highest)
+            }
+        };
+        if header.seq != expected && header.seq != highest {
+            let room = i64::from(self.service_of(record.listen).head_bytes_max) + 2;
+            if (0..=room).contains(&i64::from(header.seq.since(expected))) {
+                self.challenge_client(line, index);
+            }
             return self.drop(DropReason::BadSequence);
         }
         if record.state == State::SynSent {
             self.reset_server_in_setup(line, index);
         }
-        self.forget_setup(line, index);
-        self.table.remove(line);
+        self.free(line);
         Verdict::Consumed
     }
 }

@@ -8,13 +8,13 @@
 
 use core::time::Duration;
 
-use fairlead_base::{Address, DropReason, Endpoint, Instant, Packet};
+use fairlead_base::{DropReason, Endpoint, Instant, Packet, SeqNumber};
 use fairlead_tcp::{Line, State};
-use fairlead_wire::http;
+use fairlead_wire::http::{self, RequestHead};
 use fairlead_wire::{Scan, TcpFlags, TcpPacket};
 
-use super::Switch;
 use super::setup::{Decision, Scanner};
+use super::{Switch, held};
 use crate::Verdict;
 use crate::backends::{Backends, affinity};
 use crate::config::{Balance, Config, Protocol, Service, Treatment, Unmatched};
@@ -28,13 +28,22 @@ pub(super) const ACK_DELAY: Duration = Duration::from_millis(40);
 enum Reading {
     Incomplete,
     Decided(u16, Decision),
-    Refused {
-        reason: DropReason,
-        status: u16,
-        alert: u8,
-        subject: String,
-        bodyless: bool,
-    },
+    Refused(Refusal),
+}
+
+/// Why a client is turned away, and in which words.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    /// What it is counted under.
+    pub(super) reason: DropReason,
+    /// The HTTP status, for an HTTP client.
+    pub(super) status: u16,
+    /// The alert, for a TLS client.
+    pub(super) alert: u8,
+    /// What was asked for, as far as it is known.
+    pub(super) subject: String,
+    /// A HEAD request: the answer has no body.
+    pub(super) bodyless: bool,
 }
 
 impl Switch {
@@ -47,8 +56,8 @@ impl Switch {
         line: Line,
         index: u32,
     ) -> Verdict {
-        let first = fairlead_base::SeqNumber(self.table.record(line).client_isn) + 1;
-        let limits = self.config.limits;
+        let first = SeqNumber(self.table.record(line).client_isn) + 1;
+        let limit = self.config.limits.buffered_bytes;
         let buffered = self.setups.buffered_bytes();
         let Some(setup) = self.setups.entry(index) else {
             return self.drop(DropReason::NoConnection);
@@ -57,37 +66,38 @@ impl Switch {
         let ahead = header.seq.since(first);
         let skip = usize::try_from(-i64::from(ahead)).unwrap_or(0);
         let offset = u32::try_from(ahead).unwrap_or(0);
-        let before = setup.stream.in_order_len();
-        if let Some(news) = payload.get(skip..).filter(|news| !news.is_empty()) {
-            if buffered + news.len() as u64 > limits.buffered_bytes {
+        let before = (setup.stream.in_order_len(), setup.is_whole());
+        let mut news = payload.get(skip..).unwrap_or_default();
+        if let Some(fin_at) = setup.fin_at {
+            // Nothing comes behind a FIN.
+            news = &news[..news.len().min(fin_at.saturating_sub(offset) as usize)];
+        }
+        if !news.is_empty() {
+            let growth = setup.stream.growth_bytes(offset, news.len()) as u64;
+            if buffered + growth > limit {
                 return self.drop(DropReason::BufferFull);
             }
             if setup.stream.insert(offset, news).is_err() {
                 return self.drop(DropReason::BeyondHead);
             }
         }
-        if header.flags.contains(TcpFlags::FIN) {
+        if header.flags.contains(TcpFlags::FIN) && setup.fin_at.is_none() {
             let end = i64::from(ahead) + payload.len() as i64;
-            setup.fin_at = setup.fin_at.or_else(|| u32::try_from(end).ok());
+            let end = u32::try_from(end).ok();
+            setup.fin_at = end.filter(|&end| end >= setup.stream.end());
         }
-        let in_order = setup.stream.in_order_len();
-        let (acked, fresh) = (setup.acked, in_order > before);
+        let fresh = before != (setup.stream.in_order_len(), setup.is_whole());
+        let (acked, is_tcp) = (setup.acked, matches!(setup.scanner, Scanner::Tcp));
         self.setups.recount(index);
         if self.table.record(line).state != State::Established {
             return Verdict::Consumed;
         }
-        let is_tcp = matches!(
-            self.setups.entry(index).map(|setup| &setup.scanner),
-            Some(Scanner::Tcp)
-        );
-        if !fresh && !is_tcp {
-            if acked > 0 {
-                // Our acknowledgement may have been lost.
-                self.acknowledge_head(line, index);
-            }
-            return Verdict::Consumed;
+        if fresh || is_tcp {
+            self.read_head(now, line, index);
+        } else if acked > 0 {
+            // Our acknowledgement may have been lost.
+            self.acknowledge_head(line, index);
         }
-        self.read_head(now, line, index);
         Verdict::Consumed
     }
 
@@ -104,23 +114,20 @@ impl Switch {
                 setup.decision = Some(decision);
                 setup.ack_due = None;
                 setup.deadline = None;
+                self.setups.recount(index);
+                if self.setups.buffered_bytes() > self.config.limits.buffered_bytes {
+                    // A rewritten head and a preamble take room of their own.
+                    self.give_up(now, line, index, DropReason::BufferFull);
+                    return;
+                }
                 self.connect(now, line, index);
             }
-            Reading::Refused {
-                reason,
-                status,
-                alert,
-                subject,
-                bodyless,
-            } => {
-                self.refuse_head(now, line, index, reason, status, alert, subject, bodyless);
-            }
+            Reading::Refused(refusal) => self.refuse_head(now, line, index, refusal),
         }
     }
 
     fn wait_for_more(&mut self, now: Instant, line: Line, index: u32) {
         let client = self.table.record(line).client_addr;
-        let listen = self.table.record(line).listen;
         let limits = self.config.limits;
         let already = self
             .setups
@@ -135,18 +142,14 @@ impl Switch {
                 None
             };
             if let Some(reason) = refusal {
-                self.reset_client(line, index, reason);
+                self.reset_client(line, index, reason, String::new());
                 return;
             }
             self.setups.begin_half_read(index, &client);
         }
-        let head_time = self.service_of(listen).timeouts.head;
         let Some(setup) = self.setups.entry(index) else {
             return;
         };
-        if setup.deadline.is_none() {
-            setup.deadline = Some(now + head_time);
-        }
         if setup.stream.in_order_len() > setup.acked && setup.ack_due.is_none() {
             setup.ack_due = Some(now + ACK_DELAY);
         }
@@ -162,35 +165,20 @@ impl Switch {
             backends: &self.backends,
             service: &self.config.services[service],
             listen: self.table.endpoints().listen(record.listen),
-            client: record.client_addr,
+            client: record.client(),
         };
         let Some(setup) = self.setups.entry(index) else {
             return Reading::Incomplete;
         };
         let bytes = setup.stream.in_order();
-        let finished = setup.fin_at == Some(bytes.len() as u32);
-        let full = setup.stream.is_full();
+        let (full, finished) = (setup.stream.is_full(), setup.is_whole());
         match &mut setup.scanner {
             Scanner::Http(scanner) => match scanner.scan(bytes) {
                 Scan::Incomplete if full => refused(DropReason::HeadTooLarge, 431, 0),
                 Scan::Incomplete if finished => refused(DropReason::HttpMalformed, 400, 0),
                 Scan::Incomplete => Reading::Incomplete,
                 Scan::Malformed(error) => refused(error.reason(), error.status(), 0),
-                Scan::Complete(head) => {
-                    let mut reading = chooser.choose(&Subject::Http(&head), head.subject());
-                    match &mut reading {
-                        Reading::Decided(_, decision) => {
-                            decision.bodyless = head.method == "HEAD";
-                            if decision.treatment == Treatment::OneShot {
-                                let rewritten = http::with_connection_close(&head, bytes);
-                                decision.rewrite = Some((rewritten, head.head_len as u32));
-                            }
-                        }
-                        Reading::Refused { bodyless, .. } => *bodyless = head.method == "HEAD",
-                        Reading::Incomplete => {}
-                    }
-                    reading
-                }
+                Scan::Complete(head) => chooser.choose_by_request(&head, bytes),
             },
             Scanner::Tls(scanner) => match scanner.scan(bytes) {
                 Scan::Incomplete if full => {
@@ -211,34 +199,18 @@ impl Switch {
     }
 
     /// Answers or resets a client whose head leads nowhere.
-    #[expect(clippy::too_many_arguments, reason = "what an answer is made of")]
-    pub(super) fn refuse_head(
-        &mut self,
-        now: Instant,
-        line: Line,
-        index: u32,
-        reason: DropReason,
-        status: u16,
-        alert: u8,
-        subject: String,
-        bodyless: bool,
-    ) {
+    pub(super) fn refuse_head(&mut self, now: Instant, line: Line, index: u32, refusal: Refusal) {
         let listen = self.table.record(line).listen;
         let protocol = self.service_of(listen).protocol;
-        let retry_after_s = (status == 503).then_some(RETRY_AFTER_S);
+        let reason = refusal.reason;
+        let retry_after_s = (refusal.status == 503).then_some(RETRY_AFTER_S);
         let answer = match protocol {
-            Protocol::Http => http::response(status, retry_after_s, bodyless),
-            Protocol::Tls => fairlead_wire::tls::alert(alert).to_vec(),
-            Protocol::Tcp => {
-                self.note_refusal(line, reason, None, subject);
-                self.send_reset_to_client(line, index);
-                self.forget_setup(line, index);
-                self.table.remove(line);
-                return;
-            }
+            Protocol::Http => http::response(refusal.status, retry_after_s, refusal.bodyless),
+            Protocol::Tls => fairlead_wire::tls::alert(refusal.alert).to_vec(),
+            Protocol::Tcp => return self.reset_client(line, index, reason, refusal.subject),
         };
-        let status = (protocol == Protocol::Http).then_some(status);
-        self.note_refusal(line, reason, status, subject);
+        let status = (protocol == Protocol::Http).then_some(refusal.status);
+        self.note_refusal(line, reason, status, refusal.subject);
         self.answer(now, line, index, answer);
     }
 }
@@ -254,13 +226,13 @@ const ALERT_UNRECOGNIZED_NAME: u8 = 112;
 pub(super) const RETRY_AFTER_S: u32 = 5;
 
 fn refused(reason: DropReason, status: u16, alert: u8) -> Reading {
-    Reading::Refused {
+    Reading::Refused(Refusal {
         reason,
         status,
         alert,
         subject: String::new(),
         bodyless: false,
-    }
+    })
 }
 
 /// What a decision is made from, besides the request.
@@ -269,29 +241,48 @@ struct Chooser<'a> {
     backends: &'a Backends,
     service: &'a Service,
     listen: Endpoint,
-    client: Address,
+    client: Endpoint,
 }
 
 impl Chooser<'_> {
+    fn choose_by_request(&self, head: &RequestHead<'_>, bytes: &[u8]) -> Reading {
+        let mut reading = self.choose(&Subject::Http(head), head.subject());
+        let bodyless = head.method == "HEAD";
+        match &mut reading {
+            Reading::Decided(_, decision) => {
+                decision.bodyless = bodyless;
+                if decision.treatment == Treatment::OneShot {
+                    let rewritten = http::with_connection_close(head, bytes);
+                    decision.rewrite = Some((rewritten, head.head_len as u32));
+                }
+            }
+            Reading::Refused(refusal) => refusal.bodyless = bodyless,
+            Reading::Incomplete => {}
+        }
+        reading
+    }
+
     fn choose(&self, subject: &Subject<'_>, text: String) -> Reading {
         let Some(index) = routes::choose(self.service, self.listen, subject) else {
             let status = match self.service.unmatched {
                 Unmatched::NotFound => 404,
                 Unmatched::Misdirected => 421,
             };
-            return Reading::Refused {
+            return Reading::Refused(Refusal {
                 reason: DropReason::NoRoute,
                 status,
                 alert: ALERT_UNRECOGNIZED_NAME,
                 subject: text,
                 bodyless: false,
-            };
+            });
         };
         let route = &self.service.routes[index];
-        let hash = match &self.config.pools[usize::from(route.pool.0)].balance {
-            Balance::Maglev(on) => self
-                .backends
-                .affinity_hash(affinity(on, subject, self.client).as_bytes()),
+        let pool = &self.config.pools[usize::from(route.pool.0)];
+        let hash = match &pool.balance {
+            Balance::Maglev(on) => {
+                let key = affinity(on, subject, self.client.addr);
+                self.backends.affinity_hash(key.as_bytes())
+            }
             _ => 0,
         };
         let decision = Decision {
@@ -300,6 +291,7 @@ impl Chooser<'_> {
             retries: route.retries,
             hash,
             subject: text,
+            preamble: held::proxy_header(pool.proxy_protocol, self.client, self.listen),
             rewrite: None,
             bodyless: false,
         };

@@ -10,19 +10,42 @@ use core::time::Duration;
 
 use fairlead_base::{DropReason, Endpoint, Instant, Packet, SeqNumber};
 use fairlead_tcp::record::flag;
-use fairlead_tcp::{Backoff, Line, Reassembly, Side, window};
+use fairlead_tcp::{Backoff, Line, Reassembly, Side, State, window};
 use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps, options, proxy_protocol};
 
 use super::Switch;
+use super::setup::{Decision, Setup, follow_clock};
 use crate::config::ProxyVersion;
 use crate::event::End;
-use crate::translate::{self, AckEdit};
+use crate::translate;
 
 const RESEND_WAIT: Duration = Duration::from_millis(250);
-const RESENDS: u8 = 9;
+const RESENDS: u8 = 8;
+
+/// The least payload of a segment that is not the last, whatever MSS a server claims: it bounds the
+/// number of segments.
+const SEGMENT_BYTES_MIN: usize = 64;
+
+/// Bytes of the timestamps option with its padding.
+const TIMESTAMPS_BYTES: usize = 12;
 
 /// Segments sent in one go, at most: the usual initial window is 10 (RFC 6928), heads reach 32 KiB.
 const BURST_SEGMENTS: usize = 32;
+
+/// What a server's SYN-ACK has told of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer {
+    /// Its initial sequence number.
+    pub(super) isn: SeqNumber,
+    /// The largest segment it is sent, options included.
+    pub(super) mss: u16,
+    /// Its timestamp value, 0 without timestamps.
+    pub(super) ts: u32,
+    /// By how much its windows are shifted from now on.
+    pub(super) scale: u8,
+    /// The window in its SYN-ACK, never scaled (RFC 7323, section 2.2).
+    pub(super) window: u16,
+}
 
 /// Bytes for the server. See the module's text.
 #[derive(Debug)]
@@ -32,9 +55,11 @@ pub(super) struct Held {
     start: SeqNumber,
     /// Number behind the last byte: from here on both sides number alike.
     end: SeqNumber,
-    /// How many bytes the server has acknowledged, and how many were sent.
+    /// How many bytes the server has acknowledged, how many were sent since the last time-out, and
+    /// how many were ever sent.
     acked: usize,
     sent: usize,
+    ever_sent: usize,
     /// How much more than `acked` the server takes.
     window_bytes: usize,
     mss: u16,
@@ -42,46 +67,77 @@ pub(super) struct Held {
     server_scale: u8,
     /// The client's FIN follows the last byte and has not been sent with it yet.
     fin: bool,
+    /// Where the bytes differ from what the client sent: a preamble, or a rewritten head.
+    ours: bool,
     /// What the client has acknowledged of the server's stream, in the server's numbers.
-    client_ack: Option<SeqNumber>,
+    client_ack: SeqNumber,
 }
 
 impl Held {
-    /// What is sent before and with the collected bytes: `proxy`, then the head (rewritten, if it
-    /// is), then what is in order behind it. `end` is the number behind the last byte.
-    #[expect(clippy::too_many_arguments, reason = "made in one place")]
+    /// What is sent before and with the collected bytes: the preamble, then the head (rewritten, if
+    /// it is), then what is in order behind it. `end` is the number behind the last byte. The
+    /// collected bytes are taken out of the set-up: from now on they are here.
     pub(super) fn new(
-        proxy: &[u8],
-        rewrite: Option<(Vec<u8>, u32)>,
-        stream: &Reassembly,
+        setup: &mut Setup,
+        decision: Option<Decision>,
         end: SeqNumber,
-        mss: u16,
-        server_ts: u32,
-        server_scale: u8,
-        syn_ack_window: u16,
-        fin: bool,
+        server: &Peer,
     ) -> Self {
-        let collected = stream.in_order();
+        let fin = setup.is_whole();
+        let (preamble, rewrite) = decision
+            .map(|decision| (decision.preamble, decision.rewrite))
+            .unwrap_or_default();
+        let ours = !preamble.is_empty() || rewrite.is_some();
+        let stream = std::mem::replace(&mut setup.stream, Reassembly::new(0));
         let (head, head_len) = rewrite.unwrap_or_default();
-        let rest = collected.get(head_len as usize..).unwrap_or_default();
-        let bytes = [proxy, &head, rest].concat();
+        let rest = stream.in_order().get(head_len as usize..);
+        let bytes = [&preamble, &head, rest.unwrap_or_default()].concat();
         Self {
             start: end - bytes.len() as u32,
             end,
             acked: 0,
             sent: 0,
-            window_bytes: usize::from(syn_ack_window),
-            mss,
-            server_ts,
-            server_scale,
+            ever_sent: 0,
+            window_bytes: usize::from(server.window),
+            mss: server.mss,
+            server_ts: server.ts,
+            server_scale: server.scale,
             fin,
-            client_ack: None,
+            ours,
+            client_ack: server.isn + 1,
             bytes,
         }
     }
 
     pub(super) fn bytes(&self) -> usize {
         self.bytes.capacity()
+    }
+
+    /// True unless the client can retransmit all of it, byte by byte, and all of it goes out at
+    /// once: what is sent later must be what was read, whatever the client sends meanwhile.
+    pub(super) fn must_be_held(&self, acked_to_client: u32) -> bool {
+        let at_once = self
+            .window_bytes
+            .min(BURST_SEGMENTS * self.segment_bytes(TIMESTAMPS_BYTES));
+        self.ours || acked_to_client > 0 || self.bytes.len() > at_once
+    }
+
+    /// The payload of a full segment with so many bytes of options (RFC 6691, section 2).
+    fn segment_bytes(&self, options_len: usize) -> usize {
+        usize::from(self.mss)
+            .saturating_sub(options_len)
+            .max(SEGMENT_BYTES_MIN)
+    }
+
+    /// The number of the next byte to send: where a segment without bytes stands.
+    fn next(&self) -> SeqNumber {
+        self.start + self.ever_sent as u32
+    }
+
+    /// How many bytes are due to go out now.
+    fn sendable(&self) -> usize {
+        let until = self.acked.saturating_add(self.window_bytes);
+        self.bytes.len().min(until).saturating_sub(self.sent)
     }
 }
 
@@ -102,10 +158,28 @@ pub(super) fn proxy_header(
 
 /// What becomes of a packet of a connection with held bytes.
 pub(super) enum Passage {
-    /// It goes on, with this header and acknowledgement.
-    Pass(TcpPacket, Option<AckEdit>),
-    /// It ends here.
+    /// It goes on, with these changes.
+    Pass {
+        header: TcpPacket,
+        /// The number under which it goes on, if not its own.
+        seq: Option<SeqNumber>,
+        /// The acknowledgement with which it goes on, if not its own.
+        ack: Option<SeqNumber>,
+    },
+    /// It ends here, refused.
     Stop(DropReason),
+    /// It ends here; what it said has been heard.
+    Heard,
+}
+
+impl Passage {
+    fn unchanged(header: &TcpPacket) -> Self {
+        Self::Pass {
+            header: *header,
+            seq: None,
+            ack: None,
+        }
+    }
 }
 
 impl Switch {
@@ -136,41 +210,35 @@ impl Switch {
         let mut options = std::mem::take(&mut self.syn_options);
         options.clear();
         SynOptions {
-            mss: None,
-            window_scale: None,
-            sack_permitted: false,
             timestamps,
+            ..SynOptions::default()
         }
         .emit(&mut options);
-        let ack = held.client_ack.unwrap_or(SeqNumber(record.server_isn) + 1);
-        let segment = usize::from(held.mss).saturating_sub(options.len()).max(64);
-        let until = held
-            .bytes
-            .len()
-            .min(held.acked.saturating_add(held.window_bytes));
+        let segment = held.segment_bytes(options.len());
         let mut fin_sent = false;
-        let mut segments = 0;
-        loop {
-            let stop = until.min(held.sent + segment);
-            if segments == BURST_SEGMENTS || (segments > 0 && stop <= held.sent) {
+        for turn in 0..BURST_SEGMENTS {
+            let count = held.sendable().min(segment);
+            if turn > 0 && count == 0 {
                 break;
             }
-            let payload = held.bytes.get(held.sent..stop).unwrap_or_default();
-            let last = stop == held.bytes.len();
+            // A segment without bytes stands where the next byte would.
+            let at = if count > 0 { held.sent } else { held.ever_sent };
+            let payload = held.bytes.get(at..at + count).unwrap_or_default();
+            let last = at + count == held.bytes.len();
             let mut flags = TcpFlags::ACK;
-            if last && !payload.is_empty() {
-                flags = flags | TcpFlags::PSH;
+            if last && count > 0 {
+                flags |= TcpFlags::PSH;
             }
             if last && held.fin {
-                flags = flags | TcpFlags::FIN;
+                flags |= TcpFlags::FIN;
                 held.fin = false;
                 fin_sent = true;
             }
-            let seq = held.start + held.sent as u32;
+            let (seq, ack) = (held.start + at as u32, held.client_ack);
             self.output
                 .send(key, seq, ack, flags, own_window, &options, payload);
-            held.sent = stop.max(held.sent);
-            segments += 1;
+            held.sent += count;
+            held.ever_sent = held.ever_sent.max(held.sent);
         }
         let end = held.end;
         self.syn_options = options;
@@ -179,30 +247,79 @@ impl Switch {
         }
     }
 
+    /// The next number of a connection with held bytes towards its server.
+    pub(super) fn held_next(&self, line: Line) -> Option<SeqNumber> {
+        if self.table.record(line).flags & flag::HELD == 0 {
+            return None;
+        }
+        let held = self.setups.peek(self.table.setup(line)?)?.held.as_ref()?;
+        // Behind the last byte the client's own numbers go on.
+        (held.ever_sent < held.bytes.len()).then(|| held.next())
+    }
+
     /// Sends held bytes again when they have not been acknowledged in time.
     pub(super) fn held_expired(&mut self, now: Instant, line: Line, index: u32) {
+        let resting = self.table.record(line).state == State::Reset;
         let Some(setup) = self.setups.entry(index) else {
             return;
         };
-        let again = setup
-            .backoff
-            .as_mut()
-            .is_some_and(|backoff| backoff.expire(now));
-        if !again {
+        let Some(backoff) = setup.backoff.as_mut().filter(|backoff| backoff.due <= now) else {
+            return;
+        };
+        if resting {
+            // After a RST nothing is sent; it stays for the case that the RST is not accepted.
+            *backoff = Backoff::start(now, RESEND_WAIT, RESENDS);
+            return;
+        }
+        if !backoff.expire(now) {
             self.counts.drops.add(DropReason::PreambleUnacked);
             self.reset_both(line);
             self.note_end(now, line, End::PreambleUnacked);
-            self.forget_setup(line, index);
-            self.table.remove(line);
+            self.free(line);
             return;
         }
         if let Some(held) = &mut setup.held {
             held.sent = held.acked;
-            // A closed window is probed with one byte.
+            // A closed window is probed with one byte (RFC 9293, section 3.8.6.1).
             held.window_bytes = held.window_bytes.max(1);
         }
-        self.schedule(index);
         self.send_held(now, line, index);
+    }
+
+    /// A packet that the switch sent for its own held bytes was too big for the way to the server:
+    /// they are cut smaller and sent again (RFC 1191, section 6.3).
+    pub(super) fn held_too_big(
+        &mut self,
+        now: Instant,
+        line: Line,
+        seq: SeqNumber,
+        mtu: u32,
+    ) -> bool {
+        let v4 = self.table.record(line).client_addr.is_v4();
+        let Some(index) = self.table.setup(line) else {
+            return false;
+        };
+        let Some(held) = self
+            .setups
+            .entry(index)
+            .and_then(|setup| setup.held.as_mut())
+        else {
+            return false;
+        };
+        if seq.before(held.start) || !seq.before(held.next()) {
+            return false;
+        }
+        // A router that does not say how much it carries: what every host must take (RFC 1191,
+        // section 5).
+        let mtu = if mtu == 0 { 576 } else { mtu };
+        let mss = mtu.saturating_sub(if v4 { 40 } else { 60 });
+        let mss = u16::try_from(mss).unwrap_or(u16::MAX);
+        if mss >= SEGMENT_BYTES_MIN as u16 && mss < held.mss {
+            held.mss = mss;
+            held.sent = held.acked;
+            self.send_held(now, line, index);
+        }
+        true
     }
 
     /// Looks at a packet of a connection with held bytes.
@@ -214,70 +331,179 @@ impl Switch {
         line: Line,
         side: Side,
     ) -> Passage {
-        let record = *self.table.record(line);
         let Some(index) = self.table.setup(line) else {
+            debug_assert!(false, "held bytes are kept in set-up state");
             self.record(line).flags &= !flag::HELD;
-            return Passage::Pass(*header, None);
+            return Passage::unchanged(header);
         };
+        match side {
+            Side::Client => self.pass_held_from_client(now, packet, header, line, index),
+            Side::Server => self.pass_held_from_server(now, packet, header, line, index),
+        }
+    }
+
+    /// From the client: what we hold already ends here, what is behind it goes on.
+    fn pass_held_from_client(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet,
+        header: &TcpPacket,
+        line: Line,
+        index: u32,
+    ) -> Passage {
+        let record = *self.table.record(line);
         let Some(setup) = self.setups.entry(index) else {
             return Passage::Stop(DropReason::NoConnection);
         };
-        let floor = SeqNumber(record.client_isn) + 1 + setup.acked;
-        let Some(held) = &mut setup.held else {
-            return Passage::Pass(*header, None);
-        };
-        let end = held.end;
-        match side {
-            Side::Client => {
-                let ack = header.ack - record.seq_delta;
-                let news = header.flags.contains(TcpFlags::ACK)
-                    && held.client_ack.is_none_or(|known| ack.after(known));
-                if news {
-                    held.client_ack = Some(ack);
-                }
-                if let Some(stamps) = options::timestamps(header.options(&packet.bytes)) {
-                    setup.note_client_ts(stamps.value);
-                }
-                setup.client_window = header.window;
-                if !header.seq.before(end) || header.flags.contains(TcpFlags::RST) {
-                    return Passage::Pass(*header, None);
-                }
-                let count = end.since(header.seq) as usize;
-                let fin = header.flags.contains(TcpFlags::FIN);
-                let all_held = header.payload_len() <= count && !fin;
-                if all_held && !news {
-                    return Passage::Stop(DropReason::HeldAlready);
-                }
-                match translate::trim_front(packet, header, count) {
-                    Some(trimmed) => Passage::Pass(trimmed, None),
-                    None => Passage::Stop(DropReason::Truncated),
-                }
-            }
-            Side::Server => {
-                if !header.flags.contains(TcpFlags::ACK) {
-                    return Passage::Pass(*header, None);
-                }
-                if !header.ack.before(end) {
-                    self.record(line).flags &= !flag::HELD;
-                    self.forget_setup(line, index);
-                    return Passage::Pass(*header, None);
-                }
-                let acked = usize::try_from(header.ack.since(held.start)).unwrap_or(0);
-                held.window_bytes = usize::from(header.window) << held.server_scale.min(14);
-                if let Some(stamps) = options::timestamps(header.options(&packet.bytes)) {
-                    held.server_ts = stamps.value;
-                }
-                if acked > held.acked {
-                    held.acked = acked;
-                    held.sent = held.sent.max(acked);
-                    setup.backoff = Some(Backoff::start(now, RESEND_WAIT, RESENDS));
-                }
-                if held.sent < held.bytes.len() {
-                    self.send_held(now, line, index);
-                }
-                self.schedule(index);
-                Passage::Pass(*header, Some(AckEdit::Become(floor)))
-            }
+        if let Some(stamps) = options::timestamps(header.options(&packet.bytes)) {
+            setup.note_client_stamps(stamps);
         }
+        let Some(held) = &mut setup.held else {
+            return Passage::unchanged(header);
+        };
+        let (end, next) = (held.end, held.next());
+        let all_sent = held.ever_sent == held.bytes.len();
+        // Where the client's number means nothing to the server, ours stands in.
+        let seq = (!all_sent || header.seq.before(end)).then_some(next);
+        if header.flags.contains(TcpFlags::RST) {
+            return Passage::Pass {
+                header: *header,
+                seq,
+                ack: None,
+            };
+        }
+        let mut news = false;
+        if header.flags.contains(TcpFlags::ACK) {
+            let ack = header.ack - record.seq_delta;
+            news = ack.after(held.client_ack) && !ack.after(SeqNumber(record.server_nxt));
+            if news {
+                held.client_ack = ack;
+            }
+            setup.client_window = header.window;
+        }
+        let fin = header.flags.contains(TcpFlags::FIN);
+        if header.payload_len() == 0 && !fin && !header.seq.before(end) {
+            return Passage::Pass {
+                header: *header,
+                seq,
+                ack: None,
+            };
+        }
+        if !header.seq.before(end) {
+            return Passage::unchanged(header);
+        }
+        let count = end.since(header.seq) as usize;
+        if fin && header.payload_len() < count {
+            // A FIN where the client has already sent more: first copies win.
+            return Passage::Stop(DropReason::BadSequence);
+        }
+        if header.payload_len() <= count && !fin {
+            let floor = SeqNumber(record.client_isn) + 1 + setup.acked;
+            if header.seq.before(floor) {
+                // It was acknowledged; that may have been lost, or this is a keep-alive probe.
+                self.acknowledge_held(line, index);
+            }
+            if !news {
+                return Passage::Stop(DropReason::HeldAlready);
+            }
+            self.send_held(now, line, index);
+            return Passage::Heard;
+        }
+        match translate::trim_front(packet, header, count) {
+            Some(header) => Passage::unchanged(&header),
+            None => Passage::Stop(DropReason::Truncated),
+        }
+    }
+
+    /// Repeats to the client what was acknowledged of its head.
+    fn acknowledge_held(&mut self, line: Line, index: u32) {
+        let record = *self.table.record(line);
+        let key = record.client_key(self.table.endpoints()).reversed();
+        let Some(setup) = self.setups.peek(index) else {
+            return;
+        };
+        let Some(held) = &setup.held else { return };
+        let timestamps = (record.flags & flag::TIMESTAMPS != 0).then_some(Timestamps {
+            value: held.server_ts.wrapping_add(record.ts_delta),
+            echo: setup.client_ts,
+        });
+        let mut options = Vec::new();
+        SynOptions {
+            timestamps,
+            ..SynOptions::default()
+        }
+        .emit(&mut options);
+        let seq = SeqNumber(record.server_nxt) + record.seq_delta;
+        let ack = SeqNumber(record.client_isn) + 1 + setup.acked;
+        let unit = held.window_bytes >> held.server_scale.min(14);
+        let field = u16::try_from(unit).unwrap_or(u16::MAX);
+        let field = window::rescale(field, record.server_shift);
+        self.output
+            .send(key, seq, ack, TcpFlags::ACK, field, &options, &[]);
+    }
+
+    /// From the server: its acknowledgements of held bytes are ours to hear, not the client's.
+    fn pass_held_from_server(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet,
+        header: &TcpPacket,
+        line: Line,
+        index: u32,
+    ) -> Passage {
+        let floor = SeqNumber(self.table.record(line).client_isn) + 1;
+        let Some(setup) = self.setups.entry(index) else {
+            return Passage::Stop(DropReason::NoConnection);
+        };
+        let floor = floor + setup.acked;
+        let Some(held) = &mut setup.held else {
+            return Passage::unchanged(header);
+        };
+        if !header.flags.contains(TcpFlags::ACK) {
+            return Passage::unchanged(header);
+        }
+        if !header.ack.before(held.end) {
+            if held.ever_sent < held.bytes.len() {
+                // It acknowledges what it cannot have (RFC 9293, section 3.10.7.4).
+                return Passage::Stop(DropReason::BadSequence);
+            }
+            self.record(line).flags &= !flag::HELD;
+            self.forget_setup(line, index);
+            return Passage::unchanged(header);
+        }
+        let hidden = Passage::Pass {
+            header: *header,
+            seq: None,
+            ack: Some(floor),
+        };
+        if header.flags.contains(TcpFlags::RST) {
+            return hidden;
+        }
+        if let Some(stamps) = options::timestamps(header.options(&packet.bytes)) {
+            follow_clock(&mut held.server_ts, stamps.value);
+        }
+        let known = held.start + held.acked as u32;
+        if !header.ack.before(known) && !header.ack.after(held.next()) {
+            let acked = header.ack.since(held.start) as usize;
+            let progress = acked > held.acked;
+            held.acked = acked;
+            held.sent = held.sent.max(acked);
+            held.window_bytes = usize::from(header.window) << held.server_scale.min(14);
+            if progress {
+                setup.backoff = Some(Backoff::start(now, RESEND_WAIT, RESENDS));
+            } else if held.window_bytes == 0
+                && let Some(backoff) = &mut setup.backoff
+            {
+                backoff.heard(RESENDS);
+            }
+            if held.sendable() > 0 {
+                self.send_held(now, line, index);
+            }
+            self.schedule(index);
+        }
+        if header.payload_len() == 0 && !header.flags.contains(TcpFlags::FIN) {
+            return Passage::Heard;
+        }
+        hidden
     }
 }

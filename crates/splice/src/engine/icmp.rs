@@ -1,9 +1,11 @@
 //! ICMP errors about packets that the switch translated: the quotation is translated back and the
 //! error goes to the end that sent the packet (RFC 792, RFC 4443; path MTU: RFC 1191, RFC 8201).
 
-use fairlead_base::{Address, DropReason, Instant, Packet, SeqNumber};
+use fairlead_base::{Address, Checksum, DropReason, Instant, Packet, SeqNumber};
+use fairlead_tcp::record::flag;
 use fairlead_tcp::{Found, Line, Side, State};
 use fairlead_wire::checksum::{self, Delta};
+use fairlead_wire::packet::offset;
 use fairlead_wire::{IcmpKind, IcmpPacket, IcmpQuote, build};
 
 use super::Switch;
@@ -40,11 +42,27 @@ impl Switch {
             return self.drop(DropReason::BadIcmp);
         }
         match (self.table.record(line).state, side) {
-            (State::SynSent, Side::Server) => self.server_unreachable(now, message, line),
+            (State::SynSent, Side::Server) => self.server_unreachable(now, message, quote, line),
             (State::Established | State::SynSent | State::Answering | State::Free, _) => {
                 self.drop(DropReason::NothingToDo)
             }
+            (_, Side::Server) if self.is_about_held(now, message, quote, line) => Verdict::Consumed,
             _ => self.pass_error(packet, message, quote, line, side),
+        }
+    }
+
+    /// True for a too-big message about bytes that the switch sent on its own account.
+    fn is_about_held(
+        &mut self,
+        now: Instant,
+        message: &IcmpPacket,
+        quote: &IcmpQuote,
+        line: Line,
+    ) -> bool {
+        let held = self.table.record(line).flags & flag::HELD != 0;
+        match message.kind {
+            IcmpKind::PacketTooBig { mtu } if held => self.held_too_big(now, line, quote.seq, mtu),
+            _ => false,
         }
     }
 
@@ -56,16 +74,27 @@ impl Switch {
         }
         let mut answer = Vec::with_capacity(packet.bytes.len());
         build::emit_icmp_echo_reply(&packet.bytes, message, &mut answer);
-        packet.bytes.clear();
+        packet.clear();
         packet.bytes.extend_from_slice(&answer);
         Verdict::Transmit
     }
 
-    fn server_unreachable(&mut self, now: Instant, message: &IcmpPacket, line: Line) -> Verdict {
+    /// A server's address or port cannot be reached: the next server is tried. The message must
+    /// quote our SYN, number and all (RFC 5927, section 4.1).
+    fn server_unreachable(
+        &mut self,
+        now: Instant,
+        message: &IcmpPacket,
+        quote: &IcmpQuote,
+        line: Line,
+    ) -> Verdict {
         let (IcmpKind::Unreachable { .. }, Some(index)) = (message.kind, self.table.setup(line))
         else {
             return self.drop(DropReason::NothingToDo);
         };
+        if quote.seq != self.our_isn(line, index) {
+            return self.drop(DropReason::BadIcmp);
+        }
         self.server_failed(now, line, index, Failure::Refused);
         Verdict::Consumed
     }
@@ -91,13 +120,21 @@ impl Switch {
                 0,
             ),
         };
+        // Each end knows the other under the address that the switch shows it.
+        let from = if message.src == quote.key.dst.addr {
+            original.dst.addr
+        } else {
+            message.src
+        };
         let bytes = packet.bytes.as_mut_slice();
         let seq = quote.seq + seq_add;
-        if rewrite_quote(bytes, message, quote, &original, seq, ack_add).is_none()
-            || rewrite_outer(bytes, message, &original.src.addr).is_none()
-        {
+        if rewrite_quote(bytes, message, quote, &original, seq, ack_add).is_none() {
             return self.drop(DropReason::BadIcmp);
         }
+        if let Err(reason) = rewrite_outer(bytes, message, &from, &original.src.addr) {
+            return self.drop(reason);
+        }
+        packet.checksum = Checksum::Complete;
         Verdict::Transmit
     }
 }
@@ -174,22 +211,45 @@ fn rewrite_quote(
     Some(())
 }
 
-/// Sends the error on to `to`, its checksums made anew.
-fn rewrite_outer(bytes: &mut [u8], message: &IcmpPacket, to: &Address) -> Option<()> {
+/// Sends the error on, from `from` to `to`, its checksums made anew.
+fn rewrite_outer(
+    bytes: &mut [u8],
+    message: &IcmpPacket,
+    from: &Address,
+    to: &Address,
+) -> Result<(), DropReason> {
+    let ttl_at = if message.v4 {
+        offset::IPV4_TTL
+    } else {
+        offset::IPV6_HOP_LIMIT
+    };
+    let ttl = bytes.get_mut(ttl_at).ok_or(DropReason::BadIcmp)?;
+    // Errors are forwarded like any packet, so that they cannot go in circles.
+    if *ttl <= 1 {
+        return Err(DropReason::TtlExpired);
+    }
+    *ttl -= 1;
+    readdress(bytes, message, from, to).ok_or(DropReason::BadIcmp)
+}
+
+fn readdress(bytes: &mut [u8], message: &IcmpPacket, from: &Address, to: &Address) -> Option<()> {
     let (at, end) = (usize::from(message.icmp_at), usize::from(message.end));
     if message.v4 {
+        bytes.get_mut(12..16)?.copy_from_slice(&from.v4_octets());
         bytes.get_mut(16..20)?.copy_from_slice(&to.v4_octets());
-        put16(bytes, 10, 0)?;
+        put16(bytes, offset::IPV4_CHECKSUM, 0)?;
         let sum = checksum::ipv4_header(bytes.get(..at)?);
-        put16(bytes, 10, sum)?;
+        put16(bytes, offset::IPV4_CHECKSUM, sum)?;
         put16(bytes, at + 2, 0)?;
         let sum = !checksum::fold(checksum::sum(bytes.get(at..end)?));
         put16(bytes, at + 2, sum)
     } else {
+        bytes.get_mut(8..24)?.copy_from_slice(&from.0);
         bytes.get_mut(24..40)?.copy_from_slice(&to.0);
         put16(bytes, at + 2, 0)?;
         let message_bytes = bytes.get(at..end)?;
-        let pseudo = checksum::pseudo_header(&message.src, to, 58, message_bytes.len() as u32);
+        let length = message_bytes.len() as u32;
+        let pseudo = checksum::pseudo_header(from, to, checksum::PROTOCOL_ICMPV6, length);
         let sum = !checksum::fold(pseudo + checksum::sum(message_bytes));
         put16(bytes, at + 2, sum)
     }

@@ -8,7 +8,8 @@
 //! | `head.rs` | collecting and reading the head, deciding |
 //! | `connect.rs` | the server's side: SYN, refusal, silence, the splice itself |
 //! | `held.rs` | bytes that the switch holds for the server until it acknowledges them |
-//! | `close.rs` | FIN, RST, TIME_WAIT, and a SYN on a used tuple |
+//! | `close.rs` | FIN, RST, TIME_WAIT |
+//! | `renewal.rs` | a SYN on a tuple that is on record |
 //! | `answer.rs` | the switch's own answers to clients |
 //! | `icmp.rs` | errors that quote translated packets |
 //! | `probe.rs` | learning what servers honour; what is offered to clients |
@@ -25,20 +26,22 @@ mod held;
 mod icmp;
 mod output;
 mod probe;
+mod renewal;
 mod setup;
-#[cfg(test)]
-mod tests;
 mod timer;
 
+use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use fairlead_base::{Address, Checksum, DropReason, Endpoint, Instant, Packet, Rng, SeqNumber};
+use fairlead_tcp::record::flag;
 use fairlead_tcp::{CookieKey, Endpoints, Found, Line, Record, Side, State, Table};
 use fairlead_wire::{TcpFlags, TcpPacket};
 
 use self::counts::Counts;
 use self::output::Output;
 use self::probe::{Offer, Probes};
+use self::renewal::Renewals;
 use self::setup::Setups;
 use self::timer::{Sweep, Timers};
 use crate::Verdict;
@@ -79,6 +82,60 @@ pub enum ConfigError {
     Backends(#[from] BackendsError),
 }
 
+/// Where clients connect.
+struct Listens {
+    by_endpoint: BTreeMap<Endpoint, u16>,
+    endpoints: Vec<Endpoint>,
+    /// Index of the service of each.
+    services: Vec<u16>,
+}
+
+impl Listens {
+    /// The listening endpoints of a configuration, which records can name, and whose routes lead
+    /// to pools that exist.
+    fn of(config: &Config) -> Result<Self, ConfigError> {
+        const INDICES: usize = u16::MAX as usize;
+        let mut listens = Self {
+            by_endpoint: BTreeMap::new(),
+            endpoints: Vec::new(),
+            services: Vec::new(),
+        };
+        for (index, service) in config.services.iter().enumerate() {
+            for &listen in &service.listen {
+                let next = listens.endpoints.len() as u16;
+                if listens.by_endpoint.insert(listen, next).is_some() {
+                    return Err(ConfigError::ListenTwice(listen));
+                }
+                listens.endpoints.push(listen);
+                listens.services.push(index as u16);
+            }
+            let known = |pool: usize| pool < config.pools.len();
+            if !service
+                .routes
+                .iter()
+                .all(|route| known(usize::from(route.pool.0)))
+            {
+                return Err(ConfigError::UnknownPool {
+                    service: service.name.clone(),
+                });
+            }
+        }
+        let too_many = |what, count: usize| ConfigError::TooMany {
+            what,
+            count,
+            max: INDICES,
+        };
+        if listens.endpoints.len() > INDICES {
+            return Err(too_many("listening endpoints", listens.endpoints.len()));
+        }
+        // The last index means the client's own address.
+        if config.snat.len() >= INDICES {
+            return Err(too_many("source addresses", config.snat.len()));
+        }
+        Ok(listens)
+    }
+}
+
 /// The switch: all connections, and what is needed to make and end them.
 #[derive(Debug)]
 pub struct Switch {
@@ -94,6 +151,7 @@ pub struct Switch {
     cookies: CookieKey,
     offers: Vec<Offer>,
     setups: Setups,
+    renewals: Renewals,
     timers: Timers,
     sweep: Sweep,
     probes: Probes,
@@ -112,50 +170,21 @@ impl Switch {
     /// # Errors
     /// A [`ConfigError`] for what the types of [`Config`] cannot rule out.
     pub fn new(config: Config, seed: u64, now: Instant) -> Result<Self, ConfigError> {
-        const INDICES: usize = u16::MAX as usize;
         let mut rng = Rng::new(seed);
-        let mut listens = BTreeMap::new();
-        let mut listen_services = Vec::new();
-        let mut endpoints = Endpoints::default();
-        for (index, service) in config.services.iter().enumerate() {
-            for &listen in &service.listen {
-                if listens
-                    .insert(listen, endpoints.listens.len() as u16)
-                    .is_some()
-                {
-                    return Err(ConfigError::ListenTwice(listen));
-                }
-                endpoints.listens.push(listen);
-                listen_services.push(index as u16);
-            }
-            let known = |pool: usize| pool < config.pools.len();
-            if !service
-                .routes
-                .iter()
-                .all(|route| known(usize::from(route.pool.0)))
-            {
-                return Err(ConfigError::UnknownPool {
-                    service: service.name.clone(),
-                });
-            }
-        }
-        let too_many = |what, count: usize| ConfigError::TooMany {
-            what,
-            count,
-            max: INDICES,
-        };
-        if endpoints.listens.len() > INDICES {
-            return Err(too_many("listening endpoints", endpoints.listens.len()));
-        }
-        if config.snat.len() >= INDICES {
-            return Err(too_many("source addresses", config.snat.len()));
-        }
+        let Listens {
+            by_endpoint: listens,
+            endpoints: listen_endpoints,
+            services: listen_services,
+        } = Listens::of(&config)?;
         let backends = Backends::new(&config, rng.next_u64())?;
-        endpoints.servers = backends
-            .servers()
-            .map(|(_, _, server)| server.endpoint)
-            .collect();
-        endpoints.nats.clone_from(&config.snat);
+        let endpoints = Endpoints {
+            listens: listen_endpoints,
+            servers: backends
+                .servers()
+                .map(|(_, _, server)| server.endpoint)
+                .collect(),
+            nats: config.snat.clone(),
+        };
         let listen_addresses = listens.keys().map(|listen| listen.addr).collect();
         let servers = endpoints.servers.iter().copied().collect();
         let nats = config.snat.iter().copied().collect();
@@ -172,6 +201,7 @@ impl Switch {
             cookies: CookieKey::new(rng.next_u64(), rng.next_u64()),
             offers: vec![Offer::unknown(&config); services],
             setups: Setups::new(config.limits.setups),
+            renewals: Renewals::default(),
             timers: Timers::default(),
             sweep: Sweep::new(now),
             probes: Probes::new(now),
@@ -184,7 +214,7 @@ impl Switch {
             aborting: false,
             config,
         };
-        switch.refresh_offers();
+        switch.refresh_offers(now);
         Ok(switch)
     }
 
@@ -238,7 +268,7 @@ impl Switch {
             }
             (State::SynSent, Side::Server) => self.server_in_setup(now, packet, header, line),
             (State::Free | State::Established | State::Answering, _) => {
-                debug_assert!(false, "no server key is bound in these states");
+                debug_assert!(false, "no key of this side is bound in these states");
                 self.drop(DropReason::NoConnection)
             }
             _ => self.handle_joined(now, packet, header, line, side),
@@ -369,9 +399,11 @@ impl Switch {
         }
     }
 
-    /// Sends both ends of a joined connection a RST at the numbers they expect next.
+    /// Sends both ends of a joined connection a RST at the numbers they expect next: no others
+    /// would be believed (RFC 5961, section 3.2).
     fn reset_both(&mut self, line: Line) {
         let record = *self.table.record(line);
+        let held_next = self.held_next(line);
         let endpoints = self.table.endpoints();
         let to_client = record.client_key(endpoints).reversed();
         let to_server = record.server_key(endpoints).reversed();
@@ -381,11 +413,12 @@ impl Switch {
         let seen_by_client = server_nxt + record.seq_delta;
         self.output
             .send(to_client, seen_by_client, client_nxt, flags, 0, &[], &[]);
+        let seen_by_server = held_next.unwrap_or(client_nxt);
         self.output
-            .send(to_server, client_nxt, server_nxt, flags, 0, &[], &[]);
+            .send(to_server, seen_by_server, server_nxt, flags, 0, &[], &[]);
     }
 
-    /// The event for a connection that is over. Counts it, and gives its server back.
+    /// The event for a spliced connection that is over. Counts it, and gives its server back.
     fn note_end(&mut self, now: Instant, line: Line, end: End) {
         let record = *self.table.record(line);
         let service = self.listen_services[usize::from(record.listen)];
@@ -401,8 +434,15 @@ impl Switch {
             return;
         };
         let endpoints = self.table.endpoints();
-        let lived_ms = Self::now_ms(now).wrapping_sub(self.table.opened_ms(line));
-        let duration = core::time::Duration::from_millis(u64::from(lived_ms));
+        // What was reset ended with its RST, though it is only now that nobody objects.
+        let now_ms = Self::now_ms(now);
+        let since_ms = match record.state {
+            State::Reset => now_ms.wrapping_sub(record.last_active),
+            _ => 0,
+        };
+        let opened_ms = self.table.opened_ms(line);
+        let lived_ms = now_ms.wrapping_sub(since_ms).wrapping_sub(opened_ms);
+        let duration = Duration::from_millis(u64::from(lived_ms));
         let event = Event::Closed {
             client: record.client(),
             listen: endpoints.listen(record.listen),
@@ -414,7 +454,7 @@ impl Switch {
             treatment,
             bytes_in: record.bytes_in(),
             bytes_out: record.bytes_out(),
-            opened: now - duration,
+            opened: now - Duration::from_millis(u64::from(since_ms)) - duration,
             duration,
             end,
         };
@@ -423,5 +463,16 @@ impl Switch {
 
     fn record(&mut self, line: Line) -> &mut Record {
         self.table.record_mut(line)
+    }
+
+    /// Frees a line and everything that is kept for it. Counters are the caller's.
+    fn free(&mut self, line: Line) {
+        if let Some(index) = self.table.setup(line) {
+            self.forget_setup(line, index);
+        }
+        if self.table.record(line).flags & flag::SYN_SEEN != 0 {
+            self.forget_renewal(line);
+        }
+        self.table.remove(line);
     }
 }

@@ -5,9 +5,10 @@
 //! all its servers that have answered can keep; before any has, next to nothing.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use fairlead_base::{DropReason, Endpoint, FlowKey, Instant, Packet, SeqNumber};
+use fairlead_tcp::cookie;
 use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps};
 
 use super::{Switch, output};
@@ -16,18 +17,50 @@ use crate::backends::ServerId;
 use crate::config::{Config, Source};
 use crate::event::Offers;
 
-/// How long a server is given to answer a probe.
-const PROBE_WAIT: Duration = Duration::from_secs(1);
+/// How long a server is given to answer each SYN of a probe.
+const PROBE_WAIT: Duration = Duration::from_millis(400);
+
+/// SYNs of one probe: one that is lost says nothing about its server.
+const PROBE_SYNS: u8 = 3;
 
 /// Ports that probes use where they share an address with a listening endpoint.
 const PROBE_PORTS: u32 = 16_384;
 
-/// What a service offers its clients in SYN-ACKs. A change keeps the terms before it: handshakes
-/// that began under them may still complete, and their cookies name them by parity.
+/// The smallest MSS that is believed.
+const MSS_MIN: u16 = 88;
+
+/// What a peer that does not say takes in one segment (RFC 9293, section 3.7.1).
+pub(super) const MSS_UNSAID: u16 = 536;
+
+/// An MSS as it is for IPv4 (MTU − 40), brought to a family: IPv6 headers are 20 bytes longer.
+pub(super) fn mss_of_family(mss: u16, v4: bool) -> u16 {
+    if v4 { mss } else { mss.saturating_sub(20) }
+}
+
+/// What a service offers its clients in SYN-ACKs.
+///
+/// A cookie has room for all of it but the window scale that was offered, which must still be known
+/// when the handshake completes. So at most two different scales are in use at a time, and the
+/// cookie names one by its parity; a third waits until no cookie speaks of the first any more.
 #[derive(Clone, Debug)]
 pub(super) struct Offer {
-    terms: [Offers; 2],
+    /// With the MSS as it is for IPv4.
+    terms: Offers,
+    scales: [OfferedScale; 2],
     parity: bool,
+}
+
+/// A window scale, and when a SYN-ACK last offered it.
+#[derive(Clone, Copy, Debug, Default)]
+struct OfferedScale {
+    shift: u8,
+    used: Option<Instant>,
+}
+
+impl OfferedScale {
+    fn is_free(&self, now: Instant) -> bool {
+        self.used.is_none_or(|used| used + cookie::LIFETIME <= now)
+    }
 }
 
 impl Offer {
@@ -41,28 +74,46 @@ impl Offer {
             timestamps: false,
         };
         Self {
-            terms: [terms; 2],
+            terms,
+            scales: [OfferedScale::default(); 2],
             parity: false,
         }
     }
 
-    pub(super) fn current(&self) -> Offers {
-        self.of_parity(self.parity)
+    /// What is offered now.
+    pub(super) fn terms(&self) -> Offers {
+        self.terms
     }
 
+    /// Names the window scale that is offered now.
     pub(super) fn parity(&self) -> bool {
         self.parity
     }
 
-    pub(super) fn of_parity(&self, parity: bool) -> Offers {
-        self.terms[usize::from(parity)]
+    /// The window scale that a cookie names.
+    pub(super) fn scale_of(&self, parity: bool) -> Option<u8> {
+        Some(self.scales[usize::from(parity)].shift)
     }
 
-    fn change(&mut self, terms: Offers) {
-        if self.current() != terms {
-            self.parity = !self.parity;
-            self.terms[usize::from(self.parity)] = terms;
+    /// A cookie was made that names the present window scale.
+    pub(super) fn note_scale_used(&mut self, now: Instant) {
+        self.scales[usize::from(self.parity)].used = Some(now);
+    }
+
+    fn change(&mut self, now: Instant, mut terms: Offers) {
+        if let Some(shift) = terms.window_scale {
+            let (present, other) = (usize::from(self.parity), usize::from(!self.parity));
+            if self.scales[present].shift == shift {
+            } else if self.scales[present].is_free(now) {
+                self.scales[present].shift = shift;
+            } else if self.scales[other].shift == shift || self.scales[other].is_free(now) {
+                self.scales[other].shift = shift;
+                self.parity = !self.parity;
+            } else {
+                terms.window_scale = Some(self.scales[present].shift);
+            }
         }
+        self.terms = terms;
     }
 }
 
@@ -70,15 +121,20 @@ impl Offer {
 #[derive(Debug)]
 pub(super) struct Probes {
     next_round: Instant,
+    /// By the key of the answer.
     waiting: BTreeMap<FlowKey, Probe>,
+    /// When to look at which; one that was answered meanwhile is passed over. In order, as all wait
+    /// equally long.
+    due: VecDeque<(Instant, FlowKey)>,
 }
 
-/// One SYN that has not been answered.
+/// A SYN that has not been answered.
 #[derive(Clone, Copy, Debug)]
 struct Probe {
     id: ServerId,
     isn: SeqNumber,
-    give_up: Instant,
+    syns_left: u8,
+    due: Instant,
 }
 
 impl Probes {
@@ -86,6 +142,7 @@ impl Probes {
         Self {
             next_round: now,
             waiting: BTreeMap::new(),
+            due: VecDeque::new(),
         }
     }
 
@@ -95,38 +152,46 @@ impl Probes {
     }
 
     pub(super) fn due(&self) -> Instant {
-        let give_up = self.waiting.values().map(|probe| probe.give_up).min();
-        give_up.map_or(self.next_round, |give_up| give_up.min(self.next_round))
+        let due = self.due.front().map(|(due, _)| *due);
+        due.map_or(self.next_round, |due| due.min(self.next_round))
     }
 }
 
 impl Switch {
-    /// Gives up on probes that were not answered, and begins a round when it is time.
+    /// Goes after probes that were not answered, and begins a round when it is time.
     pub(super) fn run_probes(&mut self, now: Instant) {
-        let silent: Vec<(FlowKey, Probe)> = self
-            .probes
-            .waiting
-            .iter()
-            .filter(|(_, probe)| probe.give_up <= now)
-            .map(|(key, probe)| (*key, *probe))
-            .collect();
-        for (key, probe) in silent {
-            self.probes.waiting.remove(&key);
-            self.probe_failed(now, probe.id);
+        while let Some(&(due, key)) = self.probes.due.front()
+            && due <= now
+        {
+            self.probes.due.pop_front();
+            let Some(&probe) = self.probes.waiting.get(&key) else {
+                continue;
+            };
+            if probe.due != due {
+                continue;
+            }
+            if probe.syns_left > 0 {
+                self.send_probe_syn(now, key, probe);
+            } else {
+                self.probes.waiting.remove(&key);
+                self.probe_failed(now, probe.id);
+            }
         }
         if self.probes.next_round > now {
             return;
         }
         self.probes.next_round = now + self.config.probe_interval;
+        // A scale that had to wait may have its turn.
+        self.refresh_offers(now);
+        let busy: BTreeSet<ServerId> = self.probes.waiting.values().map(|probe| probe.id).collect();
         let servers: Vec<(ServerId, Endpoint)> = self
             .backends
             .servers()
+            .filter(|(id, ..)| !busy.contains(id))
             .map(|(id, _, server)| (id, server.endpoint))
             .collect();
         for (id, server) in servers {
-            if self.probes.waiting.values().all(|probe| probe.id != id) {
-                self.send_probe(now, id, server);
-            }
+            self.begin_probe(now, id, server);
         }
     }
 
@@ -156,31 +221,37 @@ impl Switch {
         }
     }
 
-    fn send_probe(&mut self, now: Instant, id: ServerId, server: Endpoint) {
+    fn begin_probe(&mut self, now: Instant, id: ServerId, server: Endpoint) {
         let Some(addr) = self.probe_source(id, server) else {
             return;
         };
         let isn = SeqNumber(self.rng.next_u64() as u32);
-        let mut key = FlowKey {
-            src: server,
-            dst: Endpoint { addr, port: 0 },
-        };
         for _ in 0..8 {
-            key.dst.port = 49_152 + self.rng.below(PROBE_PORTS) as u16;
+            let port = 49_152 + self.rng.below(PROBE_PORTS) as u16;
+            let key = FlowKey {
+                src: server,
+                dst: Endpoint { addr, port },
+            };
             let taken = self.table.find(&key).is_some()
                 || self.listens.contains_key(&key.dst)
                 || self.probes.waiting.contains_key(&key);
             if !taken {
-                break;
+                let probe = Probe {
+                    id,
+                    isn,
+                    syns_left: PROBE_SYNS,
+                    due: now,
+                };
+                self.counts.probes_sent += 1;
+                self.send_probe_syn(now, key, probe);
+                return;
             }
-            key.dst.port = 0;
         }
-        if key.dst.port == 0 {
-            return;
-        }
-        let mss = self.config.device_mss - if server.addr.is_v4() { 0 } else { 20 };
+    }
+
+    fn send_probe_syn(&mut self, now: Instant, key: FlowKey, mut probe: Probe) {
         let ask = SynOptions {
-            mss: Some(mss),
+            mss: Some(mss_of_family(self.config.device_mss, key.src.addr.is_v4())),
             window_scale: Some(7),
             sack_permitted: true,
             timestamps: Some(Timestamps {
@@ -190,26 +261,14 @@ impl Switch {
         };
         let mut options = Vec::new();
         ask.emit(&mut options);
-        let window = u16::MAX;
-        let to_server = key.reversed();
-        self.output.send(
-            to_server,
-            isn,
-            SeqNumber(0),
-            TcpFlags::SYN,
-            window,
-            &options,
-            &[],
-        );
-        self.counts.probes_sent += 1;
-        self.probes.waiting.insert(
-            key,
-            Probe {
-                id,
-                isn,
-                give_up: now + PROBE_WAIT,
-            },
-        );
+        let (to_server, window) = (key.reversed(), u16::MAX);
+        let (seq, none) = (probe.isn, SeqNumber(0));
+        self.output
+            .send(to_server, seq, none, TcpFlags::SYN, window, &options, &[]);
+        probe.syns_left -= 1;
+        probe.due = now + PROBE_WAIT;
+        self.probes.due.push_back((probe.due, key));
+        self.probes.waiting.insert(key, probe);
     }
 
     /// A server answers a probe.
@@ -239,14 +298,14 @@ impl Switch {
         }
         self.probes.waiting.remove(&header.key);
         let offers = Offers {
-            mss: options.mss.unwrap_or(536).max(88),
+            mss: options.mss.unwrap_or(MSS_UNSAID).max(MSS_MIN),
             window_scale: options.window_scale,
             sack: options.sack_permitted,
             timestamps: options.timestamps.is_some(),
         };
         if self.backends.answered(probe.id, offers, now) {
             self.announce(probe.id);
-            self.refresh_offers();
+            self.refresh_offers(now);
         }
         let (key, seq) = (header.key.reversed(), header.ack);
         output::reply(packet, key, seq, SeqNumber(0), TcpFlags::RST, 0, &[]);
@@ -260,13 +319,19 @@ impl Switch {
     }
 
     /// Brings every service's offer up to what its servers are known to honour.
-    pub(super) fn refresh_offers(&mut self) {
+    pub(super) fn refresh_offers(&mut self, now: Instant) {
         for (service, offer) in self.config.services.iter().zip(&mut self.offers) {
             let known = service
                 .routes
                 .iter()
                 .flat_map(|route| self.backends.ids(route.pool))
-                .filter_map(|id| self.backends.offers(id));
+                .filter_map(|id| {
+                    let mut offers = self.backends.offers(id)?;
+                    if !self.backends.server(id).1.endpoint.addr.is_v4() {
+                        offers.mss = offers.mss.saturating_add(20);
+                    }
+                    Some(offers)
+                });
             let common = known.reduce(|a, b| Offers {
                 mss: a.mss.min(b.mss),
                 // All must take part; the largest scale can express every server's window.
@@ -276,7 +341,7 @@ impl Switch {
             });
             if let Some(mut terms) = common {
                 terms.mss = terms.mss.min(self.config.device_mss);
-                offer.change(terms);
+                offer.change(now, terms);
             }
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use fairlead_base::{Address, Instant, SeqNumber};
 use fairlead_tcp::{Backoff, Line, Promise, Reassembly};
+use fairlead_wire::Timestamps;
 use fairlead_wire::http::HeadScanner;
 use fairlead_wire::tls::HelloScanner;
 
@@ -35,7 +36,12 @@ pub(super) struct Setup {
     pub(super) our_ts: u32,
     pub(super) counted_half_read: bool,
     pub(super) decision: Option<Decision>,
+    /// Servers that need not be asked again, for whatever reason.
     pub(super) tried: Vec<ServerId>,
+    /// How many servers were sent a SYN.
+    pub(super) attempts: u8,
+    /// Some server could not be asked because every source towards it was in use.
+    pub(super) no_source: bool,
     /// When bytes that do not complete the head are acknowledged.
     pub(super) ack_due: Option<Instant>,
     /// When the head, or the server's answer, is given up.
@@ -44,9 +50,8 @@ pub(super) struct Setup {
     pub(super) backoff: Option<Backoff>,
     pub(super) held: Option<Held>,
     pub(super) answer: Option<Answer>,
-    /// When the timer queue will next look at this set-up.
+    /// Where this set-up stands in the timer queue.
     pub(super) scheduled: Option<Instant>,
-    pub(super) generation: u32,
     buffered: u64,
 }
 
@@ -77,10 +82,29 @@ pub(super) struct Decision {
     /// Hash of the affinity key.
     pub(super) hash: u64,
     pub(super) subject: String,
+    /// A PROXY protocol header, sent before the client's first byte.
+    pub(super) preamble: Vec<u8>,
     /// The head as it is sent, where that differs, and the length of the head it replaces.
     pub(super) rewrite: Option<(Vec<u8>, u32)>,
     /// A HEAD request: answers to it have no body.
     pub(super) bodyless: bool,
+}
+
+impl Decision {
+    /// By how many bytes what the server gets is longer than what the client sends, modulo 2³²: a
+    /// rewritten head may also be shorter. By so much our initial sequence number lies before the
+    /// client's, so that all numbers behind the head are the client's own.
+    pub(super) fn inserted_bytes(&self) -> u32 {
+        let grown = self.rewrite.as_ref().map_or(0, |(head, old_len)| {
+            (head.len() as u32).wrapping_sub(*old_len)
+        });
+        (self.preamble.len() as u32).wrapping_add(grown)
+    }
+
+    fn bytes(&self) -> usize {
+        let rewrite = self.rewrite.as_ref();
+        self.preamble.capacity() + rewrite.map_or(0, |(head, _)| head.capacity())
+    }
 }
 
 impl Setup {
@@ -110,13 +134,14 @@ impl Setup {
             counted_half_read: false,
             decision: None,
             tried: Vec::new(),
+            attempts: 0,
+            no_source: false,
             ack_due: None,
             deadline: None,
             backoff: None,
             held: None,
             answer: None,
             scheduled: None,
-            generation: 0,
             buffered: 0,
         }
     }
@@ -132,20 +157,27 @@ impl Setup {
 
     fn bytes(&self) -> u64 {
         let held = self.held.as_ref().map_or(0, Held::bytes);
-        let rewrite = self
-            .decision
-            .as_ref()
-            .and_then(|decision| decision.rewrite.as_ref());
-        let rewrite = rewrite.map_or(0, |(head, _)| head.capacity());
-        (self.stream.held_bytes() + held + rewrite) as u64
+        let decision = self.decision.as_ref().map_or(0, Decision::bytes);
+        (self.stream.held_bytes() + held + decision) as u64
     }
 
-    /// Follows the client's clock: timestamps that we send on its behalf must never go back
-    /// (RFC 7323, section 5.3).
-    pub(super) fn note_client_ts(&mut self, value: u32) {
-        if value.wrapping_sub(self.client_ts) as i32 > 0 {
-            self.client_ts = value;
-        }
+    /// The client has closed, and all that it sent is here.
+    pub(super) fn is_whole(&self) -> bool {
+        self.fin_at == Some(self.stream.in_order_len())
+    }
+
+    /// Follows the client's clock, and what it has seen of ours: timestamps that we send on its
+    /// behalf or to it must never go back (RFC 7323, section 5.3).
+    pub(super) fn note_client_stamps(&mut self, stamps: Timestamps) {
+        follow_clock(&mut self.client_ts, stamps.value);
+        follow_clock(&mut self.our_ts, stamps.echo);
+    }
+}
+
+/// Moves a remembered timestamp on to `seen`, never back.
+pub(super) fn follow_clock(known: &mut u32, seen: u32) {
+    if seen.wrapping_sub(*known) as i32 > 0 {
+        *known = seen;
     }
 }
 
@@ -155,7 +187,6 @@ pub(super) struct Setups {
     entries: Vec<Option<Box<Setup>>>,
     free: Vec<u32>,
     max: u32,
-    generations: u32,
     half_read: u32,
     half_read_by_client: BTreeMap<Address, u32>,
     buffered_bytes: u64,
@@ -167,7 +198,6 @@ impl Setups {
             entries: Vec::new(),
             free: Vec::new(),
             max,
-            generations: 0,
             half_read: 0,
             half_read_by_client: BTreeMap::new(),
             buffered_bytes: 0,
@@ -194,9 +224,7 @@ impl Setups {
         self.buffered_bytes
     }
 
-    pub(super) fn insert(&mut self, mut setup: Box<Setup>) -> u32 {
-        self.generations = self.generations.wrapping_add(1);
-        setup.generation = self.generations;
+    pub(super) fn insert(&mut self, setup: Box<Setup>) -> u32 {
         if let Some(index) = self.free.pop() {
             self.entries[index as usize] = Some(setup);
             index
@@ -214,14 +242,13 @@ impl Setups {
         self.entries.get_mut(index as usize)?.as_deref_mut()
     }
 
-    /// Frees an entry; `client` is its connection's client address.
-    pub(super) fn remove(&mut self, index: u32, client: &Address) {
+    /// Frees an entry; `client` is its connection's client address. Gives what the entry was.
+    pub(super) fn remove(&mut self, index: u32, client: &Address) -> Option<Box<Setup>> {
         self.end_half_read(index, client);
-        let entry = self.entries.get_mut(index as usize).and_then(Option::take);
-        if let Some(setup) = entry {
-            self.buffered_bytes -= setup.buffered;
-            self.free.push(index);
-        }
+        let setup = self.entries.get_mut(index as usize)?.take()?;
+        self.buffered_bytes -= setup.buffered;
+        self.free.push(index);
+        Some(setup)
     }
 
     /// Brings the count of buffered bytes up to date after an entry's buffers changed.

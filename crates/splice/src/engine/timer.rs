@@ -1,15 +1,15 @@
 //! Time: exact timers for the few connections in set-up, a sweep over the many that are joined.
 
-use core::cmp::Reverse;
 use core::time::Duration;
-use std::collections::BinaryHeap;
+use std::collections::BTreeSet;
 
 use fairlead_base::{DropReason, Instant};
 use fairlead_tcp::record::flag;
 use fairlead_tcp::{Line, State};
 
-use super::Switch;
 use super::connect::Failure;
+use super::head::Refusal;
+use super::{Switch, head};
 use crate::event::End;
 
 /// Every record is looked at once in this time; so late an idle connection may be found.
@@ -27,11 +27,34 @@ const RESET_REST_MS: u32 = 3_000;
 /// Set-ups handled in one call, at most.
 const TIMERS_AT_ONCE: usize = 4_096;
 
-/// When set-ups want attention. Entries are not removed when a set-up changes its mind; they are
-/// found to be stale when they come up.
+/// When set-ups want attention: one entry for each that does, so that there are never more entries
+/// than set-ups.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
-    heap: BinaryHeap<Reverse<(Instant, u32, u32)>>,
+    due: BTreeSet<(Instant, u32)>,
+}
+
+impl Timers {
+    fn next(&self) -> Option<Instant> {
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    /// Takes the earliest set-up that is due.
+    fn take(&mut self, now: Instant) -> Option<u32> {
+        let &(due, index) = self.due.first()?;
+        if due > now {
+            return None;
+        }
+        self.due.pop_first();
+        Some(index)
+    }
+
+    /// Takes a set-up out that stands at `scheduled`.
+    pub(super) fn forget(&mut self, index: u32, scheduled: Option<Instant>) {
+        if let Some(due) = scheduled {
+            self.due.remove(&(due, index));
+        }
+    }
 }
 
 /// Where the sweep is.
@@ -60,7 +83,7 @@ impl Switch {
         if self.aborting && self.table.used() > 0 {
             return Some(Instant::ZERO);
         }
-        let timer = self.timers.heap.peek().map(|Reverse((due, ..))| *due);
+        let timer = self.timers.next();
         let sweep = (self.table.used() > 0).then_some(self.sweep.next);
         let probe = (!self.draining).then(|| self.probes.due());
         [timer, sweep, probe].into_iter().flatten().min()
@@ -75,51 +98,36 @@ impl Switch {
         self.run_sweep(now);
     }
 
-    /// Makes sure that a set-up is looked at when it is due.
+    /// Puts a set-up into the timer queue where it is due now. To be called whenever one of its
+    /// timers has changed.
     pub(super) fn schedule(&mut self, index: u32) {
         let Some(setup) = self.setups.entry(index) else {
             return;
         };
-        let Some(due) = setup.due() else { return };
-        if setup.scheduled.is_none_or(|scheduled| due < scheduled) {
-            setup.scheduled = Some(due);
-            self.timers
-                .heap
-                .push(Reverse((due, index, setup.generation)));
+        let due = setup.due();
+        if setup.scheduled == due {
+            return;
+        }
+        self.timers.forget(index, setup.scheduled);
+        setup.scheduled = due;
+        if let Some(due) = due {
+            self.timers.due.insert((due, index));
         }
     }
 
     fn run_timers(&mut self, now: Instant) {
         for _ in 0..TIMERS_AT_ONCE {
-            let Some(&Reverse((due, index, generation))) = self.timers.heap.peek() else {
+            let Some(index) = self.timers.take(now) else {
                 return;
             };
-            if due > now {
-                return;
-            }
-            self.timers.heap.pop();
             let Some(setup) = self.setups.entry(index) else {
+                debug_assert!(false, "a set-up leaves the queue when it is forgotten");
                 continue;
             };
-            if setup.generation != generation || setup.scheduled != Some(due) {
-                continue;
-            }
             setup.scheduled = None;
-            let (line, wanted) = (setup.line, setup.due());
-            if wanted.is_some_and(|wanted| wanted <= now) {
-                self.setup_expired(now, line, index);
-            }
-            // What is left of it, if it was not ended.
-            self.schedule_if_same(index, generation);
-        }
-    }
-
-    fn schedule_if_same(&mut self, index: u32, generation: u32) {
-        if self
-            .setups
-            .entry(index)
-            .is_some_and(|setup| setup.generation == generation)
-        {
+            let line = setup.line;
+            self.setup_expired(now, line, index);
+            // Nothing takes a freed place before this: only packets begin set-ups.
             self.schedule(index);
         }
     }
@@ -141,21 +149,21 @@ impl Switch {
             return;
         };
         if setup.deadline.is_some_and(|deadline| deadline <= now) {
-            self.refuse_head(
-                now,
-                line,
-                index,
-                DropReason::HeadTimeout,
-                408,
-                super::head::ALERT_INTERNAL_ERROR,
-                String::new(),
-                false,
-            );
+            let refusal = Refusal {
+                reason: DropReason::HeadTimeout,
+                status: 408,
+                alert: head::ALERT_INTERNAL_ERROR,
+                subject: String::new(),
+                bodyless: false,
+            };
+            self.refuse_head(now, line, index, refusal);
             return;
         }
-        setup.ack_due = None;
-        if setup.stream.in_order_len() > setup.acked {
-            self.acknowledge_head(line, index);
+        if setup.ack_due.is_some_and(|ack_due| ack_due <= now) {
+            setup.ack_due = None;
+            if setup.stream.in_order_len() > setup.acked {
+                self.acknowledge_head(line, index);
+            }
         }
     }
 
@@ -164,15 +172,13 @@ impl Switch {
             return;
         };
         let late = setup.deadline.is_some_and(|deadline| deadline <= now);
-        let again = setup
-            .backoff
-            .as_mut()
-            .is_some_and(|backoff| backoff.expire(now));
-        if late || !again {
+        let backoff = setup.backoff.as_mut().filter(|backoff| backoff.due <= now);
+        let again = backoff.map(|backoff| backoff.expire(now));
+        if late || again == Some(false) {
             // A SYN-ACK that is still under way would find no connection; the RST now is kinder.
             self.reset_silent_server(line, index);
             self.server_failed(now, line, index, Failure::Silent);
-        } else {
+        } else if again == Some(true) {
             self.send_syn(line, index);
         }
     }
@@ -208,11 +214,21 @@ impl Switch {
 
     fn sweep_line(&mut self, now: Instant, line: Line) {
         let record = self.table.record(line);
+        if record.flags & flag::SYN_SEEN != 0 {
+            self.expire_renewal(now, line);
+        }
+        let record = self.table.record(line);
         let quiet_ms = Self::now_ms(now).wrapping_sub(record.last_active);
         let (state, held) = (record.state, record.flags & flag::HELD != 0);
         let after = |timeout: Duration| u128::from(quiet_ms) >= timeout.as_millis();
         match state {
             State::Free | State::Established | State::SynSent | State::Answering => {}
+            State::Reset => {
+                if quiet_ms >= RESET_REST_MS {
+                    self.remove_resting(now, line);
+                }
+            }
+            // Its own timer gives up sooner.
             _ if held => {}
             State::Spliced => {
                 if after(self.service_of(record.listen).timeouts.idle) {
@@ -227,12 +243,7 @@ impl Switch {
             }
             State::TimeWait => {
                 if after(self.service_of(record.listen).timeouts.time_wait) {
-                    self.remove_resting(line);
-                }
-            }
-            State::Reset => {
-                if quiet_ms >= RESET_REST_MS {
-                    self.remove_resting(line);
+                    self.remove_resting(now, line);
                 }
             }
         }
@@ -242,7 +253,7 @@ impl Switch {
         self.counts.drops.add(reason);
         self.reset_both(line);
         self.note_end(now, line, end);
-        self.table.remove(line);
+        self.free(line);
     }
 
     fn abort_line(&mut self, now: Instant, line: Line) {
@@ -263,9 +274,6 @@ impl Switch {
                 self.note_end(now, line, End::Aborted);
             }
         }
-        if let Some(index) = self.table.setup(line) {
-            self.forget_setup(line, index);
-        }
-        self.table.remove(line);
+        self.free(line);
     }
 }
