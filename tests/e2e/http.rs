@@ -289,7 +289,7 @@ fn chunked_uploads_by_curl_arrive_whole() {
             lab,
             &web_service("snat", "", "", |family| vec![family.server_at(1, 8080)]),
         );
-        for len in [0usize, 1, 70_000, 8 << 20] {
+        for len in [1usize, 70_000, 8 << 20] {
             let sent = lab.file("sent", stream::bytes(len as u64, 0, len));
             let url = format!("http://10.1.0.3/files/chunked-{len}");
             let chunked = "Transfer-Encoding: chunked";

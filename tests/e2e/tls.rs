@@ -51,7 +51,7 @@ fn servers(lab: &Lab) -> Nginx {
     for (name, port) in NAMES.into_iter().zip([8443, 8444]) {
         let listen = Family::BOTH.map(|family| family.server_at(1, port));
         blocks.push_str(&format!(
-            "server {{ listen {} ssl http2; listen {} ssl http2;\n\
+            "server {{ listen {} ssl http2; listen {} ssl http2; ssl_protocols TLSv1.2 TLSv1.3;\n\
              ssl_certificate {folder}/{name}.pem; ssl_certificate_key {folder}/{name}.key;\n\
              location /files/ {{ root $folder; dav_methods PUT; }}\n\
              location / {{ return 200 \"{port} $ssl_server_name $ssl_alpn_protocol\\n\"; }} }}\n",

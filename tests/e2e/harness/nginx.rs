@@ -25,7 +25,7 @@ impl Nginx {
         fs::create_dir_all(folder.join("files")).expect("nginx's folder");
         let at = folder.display();
         let mut text = format!(
-            "daemon off;\nmaster_process off;\npid {at}/pid;\nerror_log {at}/error.log;\n\
+            "user root root;\ndaemon off;\nmaster_process off;\npid {at}/pid;\nerror_log {at}/error.log;\n\
              worker_rlimit_nofile 16384;\nevents {{ worker_connections 12000; }}\nhttp {{\n\
              access_log off;\nsendfile on;\ntcp_nopush on;\nkeepalive_requests 1000000;\n\
              default_type application/octet-stream;\nclient_max_body_size 1g;\n\

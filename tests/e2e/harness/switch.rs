@@ -147,8 +147,9 @@ impl Switch {
     pub(crate) fn launch(lab: &Lab, configuration: &str) -> Self {
         let path = lab.file("fairlead.toml", configuration);
         let mut command = lab.switch.command(&binary().to_string_lossy());
+        let log = "info,fairlead::connection=debug";
         command
-            .args(["serve", "--log-format", "json", "--config"])
+            .args(["serve", "--log-format", "json", "--log", log, "--config"])
             .arg(path);
         command
             .stdin(Stdio::null())
@@ -220,10 +221,24 @@ impl Switch {
         }
     }
 
-    /// The status page.
+    /// The status page, with counters that are younger than this question: they are published a
+    /// few times a second.
     pub(crate) fn status(&self) -> Value {
-        let page = self.page("/status").expect("the status page");
-        serde_json::from_str(&page).expect("JSON on the status page")
+        let asked = Instant::now();
+        loop {
+            let waited_ms = asked.elapsed().as_millis();
+            let page = self.page("/status").expect("the status page");
+            let status: Value = serde_json::from_str(&page).expect("JSON on the status page");
+            let age_ms = status["age_ms"].as_u64().expect("the counters' age");
+            if u128::from(age_ms) < waited_ms {
+                return status;
+            }
+            assert!(
+                asked.elapsed() < READY_PATIENCE,
+                "the counters stand still: {status}"
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// A number at the top of the status page.

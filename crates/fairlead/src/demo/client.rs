@@ -38,7 +38,9 @@ pub(super) struct Answer {
 impl Answer {
     /// Reads a header line into the field it is for.
     fn header(&mut self, line: &str) {
-        let Some((name, value)) = line.split_once(':') else { return };
+        let Some((name, value)) = line.split_once(':') else {
+            return;
+        };
         let value = value.trim();
         match name.to_ascii_lowercase().as_str() {
             "x-server" => {
@@ -64,7 +66,12 @@ pub(super) struct Client {
 impl Client {
     /// A client on `host`; `trusted` holds the certificates it believes in.
     pub(super) fn new(host: Host, folder: &Path, trusted: PathBuf) -> Self {
-        Self { host, curl: program("curl"), folder: folder.to_owned(), trusted }
+        Self {
+            host,
+            curl: program("curl"),
+            folder: folder.to_owned(),
+            trusted,
+        }
     }
 
     /// True when it can speak TLS.
@@ -74,8 +81,13 @@ impl Client {
 
     /// Name and version for people.
     pub(super) fn title(&self) -> String {
-        let Some(curl) = &self.curl else { return "embedded".into() };
-        let said = Command::new(curl).arg("--version").output().map(|output| output.stdout);
+        let Some(curl) = &self.curl else {
+            return "an embedded one (for curl: apt-get install curl)".into();
+        };
+        let said = Command::new(curl)
+            .arg("--version")
+            .output()
+            .map(|output| output.stdout);
         let said = String::from_utf8_lossy(&said.unwrap_or_default()).into_owned();
         said.split(' ').take(2).collect::<Vec<_>>().join(" ")
     }
@@ -93,7 +105,11 @@ impl Client {
         let mut arguments = Vec::new();
         let mut add = |words: &[&str]| arguments.extend(words.iter().map(|&word| word.to_owned()));
         let host = request.host.unwrap_or("");
-        let (scheme, port) = if request.tls { ("https", 443) } else { ("http", 80) };
+        let (scheme, port) = if request.tls {
+            ("https", 443)
+        } else {
+            ("http", 80)
+        };
         let named = host.parse::<IpAddr>().is_err();
         if request.host.is_none() {
             add(&["-H", "Host:"]);
@@ -109,7 +125,11 @@ impl Client {
         if request.tls {
             add(&["--cacert", &self.trusted.to_string_lossy()]);
         }
-        let authority = if named && request.host.is_some() { host.into() } else { VIRTUAL.to_string() };
+        let authority = if named && request.host.is_some() {
+            host.into()
+        } else {
+            VIRTUAL.to_string()
+        };
         for path in [Some(request.path), request.then].into_iter().flatten() {
             add(&[&format!("{scheme}://{authority}{path}")]);
         }
@@ -119,11 +139,22 @@ impl Client {
     fn ask_by_curl(&self, curl: &Path, request: &Request) -> Result<Vec<Answer>> {
         let mut command = self.host.command(&curl.to_string_lossy());
         // No configuration file and no proxy of the user's may interfere.
-        command.args(["--disable", "--noproxy", "*", "--silent", "--show-error", "--http1.1"]);
-        command.args(["--max-time", &PATIENCE.as_secs().to_string(), "--dump-header", "-"]);
-        let write = format!(
-            "\\n{MARK}%{{http_code}} %{{size_download}} %{{local_ip}} %{{local_port}}\\n"
-        );
+        command.args([
+            "--disable",
+            "--noproxy",
+            "*",
+            "--silent",
+            "--show-error",
+            "--http1.1",
+        ]);
+        command.args([
+            "--max-time",
+            &PATIENCE.as_secs().to_string(),
+            "--dump-header",
+            "-",
+        ]);
+        let write =
+            format!("\\n{MARK}%{{http_code}} %{{size_download}} %{{local_ip}} %{{local_port}}\\n");
         command.args(["--write-out", &write]);
         for _ in [Some(request.path), request.then].into_iter().flatten() {
             command.args(["--output", "/dev/null"]);
@@ -131,13 +162,18 @@ impl Client {
         if request.body_bytes > 0 {
             let body = self.folder.join("body");
             std::fs::File::create(&body)?.set_len(request.body_bytes as u64)?;
-            command.arg("--data-binary").arg(format!("@{}", body.display()));
+            command
+                .arg("--data-binary")
+                .arg(format!("@{}", body.display()));
         }
         command.args(self.arguments(request)).stdin(Stdio::null());
         let output = command.output().context("running curl")?;
         let mut answers = read_curl(&String::from_utf8_lossy(&output.stdout));
         if answers.is_empty() {
-            bail!("curl wrote nothing: {}", String::from_utf8_lossy(&output.stderr).trim());
+            bail!(
+                "curl wrote nothing: {}",
+                String::from_utf8_lossy(&output.stderr).trim()
+            );
         }
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
@@ -152,13 +188,16 @@ impl Client {
         if request.tls {
             bail!("the embedded client does not speak TLS");
         }
-        let stream = self.host.enter(|| {
-            TcpStream::connect_timeout(&SocketAddr::from((VIRTUAL, 80)), PATIENCE)
-        })??;
+        let stream = self
+            .host
+            .enter(|| TcpStream::connect_timeout(&SocketAddr::from((VIRTUAL, 80)), PATIENCE))??;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut answers = Vec::new();
-        let paths: Vec<&str> = [Some(request.path), request.then].into_iter().flatten().collect();
+        let paths: Vec<&str> = [Some(request.path), request.then]
+            .into_iter()
+            .flatten()
+            .collect();
         for (number, path) in paths.iter().enumerate() {
             let last = number + 1 == paths.len();
             answers.push(exchange(&stream, request, path, last)?);
@@ -176,11 +215,21 @@ fn exchange(mut stream: &TcpStream, request: &Request, path: &str, last: bool) -
     if request.body_bytes > 0 {
         head.push_str(&format!("Content-Length: {}\r\n", request.body_bytes));
     }
-    head.push_str(if last { "Connection: close\r\n\r\n" } else { "\r\n" });
+    head.push_str(if last {
+        "Connection: close\r\n\r\n"
+    } else {
+        "\r\n"
+    });
     stream.write_all(head.as_bytes())?;
-    let mut answer = Answer { local: Some(stream.local_addr()?), ..Answer::default() };
+    let mut answer = Answer {
+        local: Some(stream.local_addr()?),
+        ..Answer::default()
+    };
     // A switch that refuses may close before it has read the whole body.
-    let _ = std::io::copy(&mut std::io::repeat(0).take(request.body_bytes as u64), &mut stream);
+    let _ = std::io::copy(
+        &mut std::io::repeat(0).take(request.body_bytes as u64),
+        &mut stream,
+    );
     let mut text = Vec::new();
     let mut byte = [0];
     while !text.ends_with(b"\r\n\r\n") && text.len() < 64 << 10 {
@@ -191,7 +240,11 @@ fn exchange(mut stream: &TcpStream, request: &Request, path: &str, last: bool) -
         text.push(byte[0]);
     }
     let text = String::from_utf8_lossy(&text).into_owned();
-    answer.status = text.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
+    answer.status = text
+        .split(' ')
+        .nth(1)
+        .and_then(|word| word.parse().ok())
+        .unwrap_or(0);
     text.lines().for_each(|line| answer.header(line));
     let length = text
         .lines()
@@ -250,6 +303,9 @@ mod tests {
     #[test]
     fn a_failed_connection_still_tells_its_port() {
         let answers = read_curl("\n=fairlead 000 0 10.1.0.10 4711\n");
-        assert_eq!((answers[0].status, answers[0].local.unwrap().port()), (0, 4711));
+        assert_eq!(
+            (answers[0].status, answers[0].local.unwrap().port()),
+            (0, 4711)
+        );
     }
 }

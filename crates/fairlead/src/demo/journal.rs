@@ -144,7 +144,10 @@ impl Journal {
     }
 
     fn pages(&self) -> MutexGuard<'_, Pages> {
-        self.shared.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.shared
+            .0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn add(&self, line: &str) {
@@ -173,8 +176,12 @@ impl Journal {
         let until = Instant::now() + patience;
         let mut pages = self.pages();
         loop {
-            let found: Vec<Entry> =
-                pages.entries.iter().filter(|entry| entry.client() == client).cloned().collect();
+            let found: Vec<Entry> = pages
+                .entries
+                .iter()
+                .filter(|entry| entry.client() == client)
+                .cloned()
+                .collect();
             let left = until.saturating_duration_since(Instant::now());
             if enough(&found) || left.is_zero() || pages.ended {
                 return found;
@@ -218,7 +225,13 @@ mod tests {
 
     #[test]
     fn lines_are_read_with_fields_nested_or_flat() {
-        let Some(Entry::Decided { client, server, route, attempt, .. }) = Entry::parse(DECIDED)
+        let Some(Entry::Decided {
+            client,
+            server,
+            route,
+            attempt,
+            ..
+        }) = Entry::parse(DECIDED)
         else {
             panic!("not read");
         };
@@ -240,7 +253,11 @@ mod tests {
         let said = journal.about(client, Duration::from_secs(10), |found| !found.is_empty());
         assert_eq!(said.len(), 1);
         let nobody = "10.1.0.10:1".parse().unwrap();
-        assert!(journal.about(nobody, Duration::from_millis(5), |all| !all.is_empty()).is_empty());
+        assert!(
+            journal
+                .about(nobody, Duration::from_millis(5), |all| !all.is_empty())
+                .is_empty()
+        );
         assert_eq!(journal.other_lines(), ["starting"]);
         assert_eq!(journal.since(1, Duration::ZERO).len(), 1);
         assert_eq!(journal.len(), 2);

@@ -14,7 +14,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use fairlead_netns::{Host, Running, Signal, World};
+use fairlead_netns::{Host, Running, Signal, World, program};
 use serde_json::Value;
 
 use super::client::{Answer, Client};
@@ -27,6 +27,8 @@ use super::stage::Stage;
 
 /// How long the switch may take to be ready.
 const READY_PATIENCE: Duration = Duration::from_secs(15);
+/// What it logs: its decisions, too.
+const LOG: &str = "info,fairlead::connection=debug";
 /// How long its log may lag behind the client.
 const LOG_PATIENCE: Duration = Duration::from_secs(3);
 /// How long an answer of its admin pages may take.
@@ -79,7 +81,10 @@ impl Live {
             (&client_host, &[&net24(CLIENT)]),
             (&switch_host, &[&net24(SWITCH_FRONT)]),
         )?;
-        world.link((&switch_host, &[&net24(SWITCH_BACK)]), (&servers_host, &[&net24(SERVERS)]))?;
+        world.link(
+            (&switch_host, &[&net24(SWITCH_BACK)]),
+            (&servers_host, &[&net24(SERVERS)]),
+        )?;
         // The virtual address lies in the clients' network, as in the sample configuration, so the
         // client is told who has it. Servers send everything back through the switch.
         client_host.route(&format!("{VIRTUAL}/32"), &SWITCH_FRONT.to_string())?;
@@ -101,8 +106,14 @@ impl Live {
         let config = folder.0.join("fairlead.toml");
         fs::write(&config, CONFIG)?;
         let mut command = switch_host.command("/proc/self/exe");
-        command.arg0("fairlead").args(["serve", "--log-format", "json", "--config"]).arg(&config);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+            .arg0("fairlead")
+            .args(["serve", "--log-format", "json", "--log", LOG]);
+        command.arg("--config").arg(&config);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         // A Ctrl-C at the terminal is for the demonstration, which then ends the switch in order.
         command.process_group(0);
         let mut switch = switch_host.start(&mut command)?;
@@ -139,8 +150,15 @@ impl Live {
             if ended || Instant::now() > until {
                 // The log's last lines may still be on their way.
                 self.journal.since(usize::MAX, Duration::from_millis(200));
-                let what = if ended { "ended" } else { "was not ready in time" };
-                bail!("the switch {what}:\n{}", self.journal.other_lines().join("\n"));
+                let what = if ended {
+                    "ended"
+                } else {
+                    "was not ready in time"
+                };
+                bail!(
+                    "the switch {what}:\n{}",
+                    self.journal.other_lines().join("\n")
+                );
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -148,8 +166,9 @@ impl Live {
 
     /// Fetches a page of the switch's admin address.
     fn admin(&self, path: &str) -> Result<String> {
-        let mut stream =
-            self.switch_host.enter(|| TcpStream::connect_timeout(&ADMIN, ADMIN_PATIENCE))??;
+        let mut stream = self
+            .switch_host
+            .enter(|| TcpStream::connect_timeout(&ADMIN, ADMIN_PATIENCE))??;
         stream.set_read_timeout(Some(ADMIN_PATIENCE))?;
         write!(stream, "GET {path} HTTP/1.0\r\nHost: {ADMIN}\r\n\r\n")?;
         let mut text = String::new();
@@ -164,7 +183,12 @@ impl Live {
     /// A command that makes `request` from any terminal of this machine.
     pub(super) fn command_for(&self, request: &Request) -> String {
         let enter = if self.as_root {
-            format!("sudo nsenter --net --target {}", self.anchor.id())
+            let sudo = if program("sudo").is_some() {
+                "sudo "
+            } else {
+                ""
+            };
+            format!("{sudo}nsenter --net --target {}", self.anchor.id())
         } else {
             format!(
                 "nsenter --user --net --preserve-credentials --target {}",
@@ -175,7 +199,13 @@ impl Live {
             .client
             .arguments(request)
             .into_iter()
-            .map(|word| if word.contains([' ', '*']) { format!("'{word}'") } else { word })
+            .map(|word| {
+                if word.contains([' ', '*']) {
+                    format!("'{word}'")
+                } else {
+                    word
+                }
+            })
             .collect();
         format!("{enter} curl -i {}", quoted.join(" "))
     }
@@ -192,9 +222,11 @@ impl Live {
 
     /// Starts a server process again that was ended.
     pub(super) fn restart_process(&mut self, name: &str) -> Result<()> {
-        let process = PROCESSES.iter().find(|process| process.name == name).context("its name")?;
-        let serving =
-            origins::start(&self.software, &self.servers_host, process, &self.folder.0)?;
+        let process = PROCESSES
+            .iter()
+            .find(|process| process.name == name)
+            .context("its name")?;
+        let serving = origins::start(&self.software, &self.servers_host, process, &self.folder.0)?;
         self.serving.push((process.name, serving));
         Ok(())
     }
@@ -213,21 +245,38 @@ impl Live {
 
 impl Stage for Live {
     fn cast(&self) -> Vec<(&'static str, String)> {
-        let rights = if self.as_root { "as root" } else { "in a user namespace" };
+        let rights = if self.as_root {
+            "as root"
+        } else {
+            "in a user namespace"
+        };
         let servers = PROCESSES.map(|process| {
-            let ports = process.origins.iter().map(|origin| format!(":{}", origin.port));
+            let ports = process
+                .origins
+                .iter()
+                .map(|origin| format!(":{}", origin.port));
             format!("{} {}", process.name, ports.collect::<Vec<_>>().join(" "))
         });
         vec![
-            ("world", format!("three network namespaces, made {rights}; nothing outside changes")),
+            (
+                "world",
+                format!("three network namespaces, made {rights}; nothing outside changes"),
+            ),
             ("client", format!("{} at {CLIENT}", self.client.title())),
             (
                 "switch",
-                format!("fairlead serve, process {}, virtual address {VIRTUAL}", self.switch.id()),
+                format!(
+                    "fairlead serve, process {}, virtual address {VIRTUAL}",
+                    self.switch.id()
+                ),
             ),
             (
                 "servers",
-                format!("{}, {} at {SERVERS}", self.software.title(), servers.join(", ")),
+                format!(
+                    "{}, {} at {SERVERS}",
+                    self.software.title(),
+                    servers.join(", ")
+                ),
             ),
         ]
     }
@@ -236,7 +285,9 @@ impl Stage for Live {
         if !request.tls || (self.software.has_tls() && self.client.has_tls()) {
             return None;
         }
-        Some("TLS needs nginx, openssl and curl (Debian: apt-get install nginx openssl curl)".into())
+        Some(
+            "TLS needs nginx, openssl and curl (Debian: apt-get install nginx openssl curl)".into(),
+        )
     }
 
     fn ask(&mut self, request: &Request) -> Result<Vec<Answer>> {
@@ -245,7 +296,9 @@ impl Stage for Live {
 
     fn recorded(&mut self, client: SocketAddr) -> Result<Vec<Entry>> {
         let settled = |entries: &[Entry]| {
-            entries.iter().any(|entry| matches!(entry, Entry::Refused { .. } | Entry::Closed { .. }))
+            entries
+                .iter()
+                .any(|entry| matches!(entry, Entry::Refused { .. } | Entry::Closed { .. }))
         };
         Ok(self.journal.about(client, LOG_PATIENCE, settled))
     }
@@ -256,6 +309,17 @@ impl Stage for Live {
     }
 
     fn status(&mut self) -> Result<Value> {
-        Ok(serde_json::from_str(&self.admin("/status")?)?)
+        // The page shows counters that are published now and then; wait for younger ones than
+        // this question.
+        let asked = Instant::now();
+        loop {
+            let waited = asked.elapsed();
+            let status: Value = serde_json::from_str(&self.admin("/status")?)?;
+            let age_ms = status.get("age_ms").and_then(Value::as_u64).unwrap_or(0);
+            if u128::from(age_ms) < waited.as_millis() || waited > ADMIN_PATIENCE {
+                return Ok(status);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }

@@ -14,6 +14,7 @@ mod scene;
 mod stage;
 mod verdict;
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -48,7 +49,9 @@ pub fn run(args: &DemoArgs) -> ExitCode {
     match play(&screen, terminal && !args.once) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(faults) => {
-            screen.line(&format!("FAILED: {faults} of the requests above did not go as they must"));
+            screen.line(&format!(
+                "FAILED: {faults} of the requests above did not go as they must"
+            ));
             ExitCode::FAILURE
         }
         Err(error) => {
@@ -60,8 +63,8 @@ pub fn run(args: &DemoArgs) -> ExitCode {
 
 /// Returns the number of requests that went wrong.
 fn play(screen: &Screen, stay: bool) -> Result<usize> {
-    let rights = fairlead_netns::allowed()
-        .and_then(|rights| fairlead_netns::tun_allowed().map(|()| rights));
+    let rights =
+        fairlead_netns::allowed().and_then(|rights| fairlead_netns::tun_allowed().map(|()| rights));
     let as_root = match rights {
         Ok(Rights::AsItIs) => true,
         Ok(Rights::InUserNamespace) => {
@@ -79,7 +82,10 @@ fn play(screen: &Screen, stay: bool) -> Result<usize> {
     match live.end(END_PATIENCE)? {
         Some(status) if status.success() => {}
         Some(status) => bail!("the switch ended with {status}"),
-        None => bail!("the switch did not end within {} s of SIGTERM", END_PATIENCE.as_secs()),
+        None => bail!(
+            "the switch did not end within {} s of SIGTERM",
+            END_PATIENCE.as_secs()
+        ),
     }
     Ok(faults)
 }
@@ -89,7 +95,8 @@ fn show(screen: &Screen, stage: &mut dyn Stage, interrupted: &AtomicBool) -> Res
     screen.cast(&stage.cast());
     let mut faults = 0;
     for section in &SECTIONS {
-        screen.section(section.title);
+        screen.table(section.title);
+        let mut seen_as = BTreeSet::new();
         if let Before::End(process) = section.before {
             stage.end_process(process)?;
         }
@@ -109,7 +116,9 @@ fn show(screen: &Screen, stage: &mut dyn Stage, interrupted: &AtomicBool) -> Res
             let row = verdict::judge(request, &answers, &entries);
             faults += usize::from(!row.faults.is_empty());
             screen.row(&request.title(), &row);
+            seen_as.extend(verdict::seen_as(&answers));
         }
+        screen.seen_as(&seen_as);
     }
     screen.summary(&stage.status()?);
     Ok(faults)
@@ -123,7 +132,11 @@ fn remain(screen: &Screen, live: &mut Live, interrupted: &AtomicBool) -> Result<
         }
     }
     screen.section("The switch stays up until Ctrl-C. To try it, in another terminal:");
-    for request in [&SECTIONS[0].requests[0], &SECTIONS[0].requests[2], &SECTIONS[1].requests[0]] {
+    for request in [
+        &SECTIONS[0].requests[0],
+        &SECTIONS[0].requests[2],
+        &SECTIONS[1].requests[0],
+    ] {
         if live.missing(request).is_none() {
             screen.line(&format!("  {}", live.command_for(request)));
         }
@@ -133,7 +146,12 @@ fn remain(screen: &Screen, live: &mut Live, interrupted: &AtomicBool) -> Result<
         for entry in live.records_since(seen) {
             seen += 1;
             match &entry {
-                Entry::Decided { client, subject, .. } | Entry::Refused { client, subject, .. } => {
+                Entry::Decided {
+                    client, subject, ..
+                }
+                | Entry::Refused {
+                    client, subject, ..
+                } => {
                     let why = verdict::show_why(std::slice::from_ref(&entry));
                     screen.line(&format!("  {client}  {subject}  {why}"));
                 }
@@ -153,10 +171,15 @@ fn watch_for_interrupt() -> Result<Arc<AtomicBool>> {
     use tokio::signal::unix::{SignalKind, signal};
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupted);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let (mut interrupt, mut terminate) = {
         let _inside = runtime.enter();
-        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+        (
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+        )
     };
     std::thread::spawn(move || {
         runtime.block_on(async {

@@ -29,7 +29,10 @@ pub(super) struct Software {
 impl Software {
     /// Looks for the programs.
     pub(super) fn find() -> Self {
-        Self { nginx: program("nginx"), openssl: program("openssl") }
+        Self {
+            nginx: program("nginx"),
+            openssl: program("openssl"),
+        }
     }
 
     /// True when TLS can be served.
@@ -39,10 +42,19 @@ impl Software {
 
     /// Name and version for people.
     pub(super) fn title(&self) -> String {
-        let Some(nginx) = &self.nginx else { return "embedded".into() };
-        let said = Command::new(nginx).arg("-v").output().map(|output| output.stderr);
-        let said = String::from_utf8_lossy(&said.unwrap_or_default()).trim().to_owned();
-        said.strip_prefix("nginx version: ").unwrap_or("nginx").to_owned()
+        let Some(nginx) = &self.nginx else {
+            return "embedded ones (for nginx: apt-get install nginx)".into();
+        };
+        let said = Command::new(nginx)
+            .arg("-v")
+            .output()
+            .map(|output| output.stderr);
+        let said = String::from_utf8_lossy(&said.unwrap_or_default())
+            .trim()
+            .to_owned();
+        said.strip_prefix("nginx version: ")
+            .unwrap_or("nginx")
+            .to_owned()
     }
 }
 
@@ -80,13 +92,27 @@ pub(super) fn start(
         .copied()
         .filter(|origin| origin.certificate.is_none() || software.has_tls())
         .collect();
-    let Some(nginx) = &software.nginx else { return start_embedded(host, &origins) };
+    let Some(nginx) = &software.nginx else {
+        return start_embedded(host, &origins);
+    };
     let configuration = folder.join(format!("{}.conf", process.name));
-    fs::write(&configuration, nginx_configuration(process, &origins, folder))?;
+    fs::write(
+        &configuration,
+        nginx_configuration(process, &origins, folder),
+    )?;
     let log = folder.join(format!("{}-error.log", process.name));
     let mut command = host.command(&nginx.to_string_lossy());
-    command.arg("-p").arg(folder).arg("-e").arg(&log).arg("-c").arg(&configuration);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .arg("-p")
+        .arg(folder)
+        .arg("-e")
+        .arg(&log)
+        .arg("-c")
+        .arg(&configuration);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     let mut running = host.start(&mut command)?;
     for origin in &origins {
         let address = (SERVERS, origin.port);
@@ -95,7 +121,10 @@ pub(super) fn start(
                 break;
             }
             if !running.is_alive() {
-                bail!("nginx ended: {}", fs::read_to_string(&log).unwrap_or_default().trim());
+                bail!(
+                    "nginx ended: {}",
+                    fs::read_to_string(&log).unwrap_or_default().trim()
+                );
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -112,7 +141,10 @@ pub(super) fn prepare(software: &Software, folder: &Path) -> Result<PathBuf> {
     let trusted = folder.join("trusted.pem");
     let mut all = String::new();
     if let (true, Some(openssl)) = (software.has_tls(), &software.openssl) {
-        for origin in super::scene::PROCESSES.iter().flat_map(|process| process.origins) {
+        for origin in super::scene::PROCESSES
+            .iter()
+            .flat_map(|process| process.origins)
+        {
             if let Some(name) = origin.certificate {
                 all.push_str(&certificate(openssl, folder, name)?);
             }
@@ -126,7 +158,14 @@ pub(super) fn prepare(software: &Software, folder: &Path) -> Result<PathBuf> {
 fn certificate(openssl: &Path, folder: &Path, name: &str) -> Result<String> {
     let pem = folder.join(format!("{name}.pem"));
     let output = Command::new(openssl)
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+        ])
         .args(["-nodes", "-days", "2", "-subj", &format!("/CN={name}")])
         .args(["-addext", &format!("subjectAltName=DNS:{name}")])
         .arg("-keyout")
@@ -137,7 +176,10 @@ fn certificate(openssl: &Path, folder: &Path, name: &str) -> Result<String> {
         .output()
         .context("running openssl")?;
     if !output.status.success() {
-        bail!("openssl: {}", String::from_utf8_lossy(&output.stderr).trim());
+        bail!(
+            "openssl: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
     }
     Ok(fs::read_to_string(pem)?)
 }
@@ -146,7 +188,7 @@ fn nginx_configuration(process: &Process, origins: &[Origin], folder: &Path) -> 
     let folder = folder.display();
     let name = process.name;
     let mut text = format!(
-        "daemon off;\nmaster_process off;\npid {folder}/{name}.pid;\n\
+        "user root root;\ndaemon off;\nmaster_process off;\npid {folder}/{name}.pid;\n\
          error_log {folder}/{name}-error.log;\nevents {{ worker_connections 4096; }}\nhttp {{\n\
          access_log off;\nsendfile on;\ntcp_nopush on;\ndefault_type text/plain;\n\
          client_max_body_size 64m;\n"
@@ -154,7 +196,12 @@ fn nginx_configuration(process: &Process, origins: &[Origin], folder: &Path) -> 
     for kind in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {
         text.push_str(&format!("{kind}_temp_path {folder}/{name}-{kind};\n"));
     }
-    for Origin { name, port, certificate } in origins {
+    for Origin {
+        name,
+        port,
+        certificate,
+    } in origins
+    {
         let tls = if certificate.is_some() { " ssl" } else { "" };
         text.push_str(&format!("server {{\nlisten {SERVERS}:{port}{tls};\n"));
         if let Some(certificate) = certificate {
@@ -217,13 +264,21 @@ fn serve_connection(origin: Origin, stream: TcpStream) -> std::io::Result<()> {
         let (method, path) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
         let field = |name: &str| {
             let mut lines = head.lines().filter_map(|line| line.split_once(':'));
-            lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+            lines
+                .find(|(key, _)| key.eq_ignore_ascii_case(name))
+                .map(|(_, value)| value.trim())
         };
-        let body_bytes = field("content-length").and_then(|text| text.parse().ok()).unwrap_or(0);
+        let body_bytes = field("content-length")
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0);
         std::io::copy(&mut (&mut reader).take(body_bytes), &mut std::io::sink())?;
         let close = field("connection").is_some_and(|text| text.eq_ignore_ascii_case("close"));
         let text = format!("{} answers {method} {path}\n", origin.name);
-        let length = if path == BIG_PATH { BIG_BYTES } else { text.len() as u64 };
+        let length = if path == BIG_PATH {
+            BIG_BYTES
+        } else {
+            text.len() as u64
+        };
         write!(
             answer,
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\n\

@@ -1,6 +1,8 @@
 //! The screen: a table, request by request, and the summary.
 
+use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
+use std::net::IpAddr;
 
 use serde_json::Value;
 
@@ -24,7 +26,11 @@ impl Screen {
     }
 
     fn paint(&self, colour: &str, text: &str) -> String {
-        if self.colour { format!("{colour}{text}\x1b[0m") } else { text.to_owned() }
+        if self.colour {
+            format!("{colour}{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
     }
 
     /// One line.
@@ -42,7 +48,10 @@ impl Screen {
     pub(super) fn cast(&self, cast: &[(&'static str, String)]) {
         self.line("");
         for (part, player) in cast {
-            self.line(&format!("{}  {player}", self.paint(BOLD, &format!("{part:<8}"))));
+            self.line(&format!(
+                "{}  {player}",
+                self.paint(BOLD, &format!("{part:<8}"))
+            ));
         }
     }
 
@@ -52,6 +61,32 @@ impl Screen {
         self.line(&self.paint(BOLD, title));
     }
 
+    /// A heading above rows.
+    pub(super) fn table(&self, title: &str) {
+        self.section(title);
+        let head = columns(
+            "    ",
+            "request",
+            "answer",
+            "answered by",
+            "the switch's record of it",
+        );
+        self.line(&self.paint(DIM, &head));
+    }
+
+    /// Below rows: as whom the servers saw the client.
+    pub(super) fn seen_as(&self, addresses: &BTreeSet<IpAddr>) {
+        let first: Vec<String> = addresses.iter().take(3).map(ToString::to_string).collect();
+        let more = if addresses.len() > 3 { ", ..." } else { "" };
+        if !first.is_empty() {
+            let text = format!(
+                "      the servers saw the client as {}{more}",
+                first.join(", ")
+            );
+            self.line(&self.paint(DIM, &text));
+        }
+    }
+
     /// A request and how it went.
     pub(super) fn row(&self, request: &str, row: &Row) {
         let mark = if row.faults.is_empty() {
@@ -59,10 +94,7 @@ impl Screen {
         } else {
             self.paint(RED, "BAD ")
         };
-        self.line(&format!(
-            "  {mark}{request:<42}  {:<14}  {:<23}  {}",
-            row.answer, row.by, row.why
-        ));
+        self.line(&columns(&mark, request, &row.answer, &row.by, &row.why));
         for fault in &row.faults {
             self.line(&self.paint(RED, &format!("      {fault}")));
         }
@@ -70,7 +102,7 @@ impl Screen {
 
     /// A request that cannot be shown here.
     pub(super) fn not_shown(&self, request: &str, why: &str) {
-        self.line(&format!("  --  {request:<42}  not shown: {why}"));
+        self.line(&columns("--  ", request, "not shown", "", why));
     }
 
     /// The switch's own counts.
@@ -120,17 +152,30 @@ impl Screen {
             _ => String::new(),
         };
         pairs("ended", counts("ended"));
-        pairs("refused and dropped, by reason", counts("drops"));
+        pairs("by reason", counts("drops"));
     }
+}
+
+/// The columns of a row.
+fn columns(mark: &str, request: &str, answer: &str, by: &str, why: &str) -> String {
+    format!("  {mark}{request:<38}  {answer:<17}  {by:<14}  {why}")
 }
 
 /// One line a service: its routes with their counts, and its refusals.
 fn decisions(status: &Value) -> Vec<String> {
     let list = |value: &Value, name: &str| {
-        value.get(name).and_then(Value::as_array).cloned().unwrap_or_default()
+        value
+            .get(name)
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default()
     };
     let text = |value: &Value, name: &str| {
-        value.get(name).and_then(Value::as_str).unwrap_or("?").to_owned()
+        value
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or("?")
+            .to_owned()
     };
     let number = |value: &Value, name: &str| value.get(name).and_then(Value::as_u64).unwrap_or(0);
     let mut lines = Vec::new();
@@ -160,7 +205,10 @@ mod tests {
                 {"name": "#2", "pool": "api", "decisions": 0},
             ]}],
         });
-        assert_eq!(decisions(&status), ["web: #1 -> images 2, #2 -> api 0; refused 1"]);
+        assert_eq!(
+            decisions(&status),
+            ["web: #1 -> images 2, #2 -> api 0; refused 1"]
+        );
         assert!(decisions(&serde_json::json!({})).is_empty());
     }
 }

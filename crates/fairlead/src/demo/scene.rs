@@ -107,11 +107,19 @@ pub(super) struct Process {
 }
 
 const fn plain(name: &'static str, port: u16) -> Origin {
-    Origin { name, port, certificate: None }
+    Origin {
+        name,
+        port,
+        certificate: None,
+    }
 }
 
 const fn secure(name: &'static str, port: u16, certificate: &'static str) -> Origin {
-    Origin { name, port, certificate: Some(certificate) }
+    Origin {
+        name,
+        port,
+        certificate: Some(certificate),
+    }
 }
 
 /// The server processes. A pool's name is its origins' name up to the `-`.
@@ -167,24 +175,35 @@ pub(super) struct Request {
 
 const fn get(host: &'static str, path: &'static str, expect: Expect) -> Request {
     let (method, then) = ("GET", None);
-    Request { method, tls: false, host: Some(host), path, then, body_bytes: 0, expect }
+    Request {
+        method,
+        tls: false,
+        host: Some(host),
+        path,
+        then,
+        body_bytes: 0,
+        expect,
+    }
 }
 
 const fn get_tls(host: &'static str, expect: Expect) -> Request {
-    Request { tls: true, ..get(host, "/", expect) }
+    Request {
+        tls: true,
+        ..get(host, "/", expect)
+    }
 }
 
 impl Request {
     /// The request as people write it.
     pub(super) fn title(&self) -> String {
-        let scheme = if self.tls { "https" } else { "http" };
+        let what = if self.tls { "TLS " } else { "" };
         let host = self.host.unwrap_or("(no Host)");
-        let mut title = format!("{} {scheme}://{host}{}", self.method, self.path);
+        let mut title = format!("{what}{} {host}{}", self.method, self.path);
         if let Some(then) = self.then {
             title.push_str(&format!(", then {then}"));
         }
         if self.body_bytes > 0 {
-            title.push_str(&format!(" +{} KiB", self.body_bytes >> 10));
+            title.push_str(&format!(", {} MiB", self.body_bytes >> 20));
         }
         title
     }
@@ -216,7 +235,7 @@ const API: &str = "api.example.com";
 /// Everything that is shown, in order.
 pub(super) const SECTIONS: [Section; 4] = [
     Section {
-        title: "HTTP: the request's head decides",
+        title: "HTTP: the request's head decides; servers see addresses of the switch (snat)",
         before: Before::Nothing,
         requests: &[
             get(VIP, "/cat.jpg", Expect::Pool("images")),
@@ -225,18 +244,24 @@ pub(super) const SECTIONS: [Section; 4] = [
             get(API, "/v1/photo.jpg", Expect::Pool("images")),
             get(VIP, "/", Expect::Pool("pages")),
             get("www.example.com", "/index.html", Expect::Pool("pages")),
-            Request { method: "HEAD", ..get(VIP, "/logo.png", Expect::Pool("images")) },
+            Request {
+                method: "HEAD",
+                ..get(VIP, "/logo.png", Expect::Pool("images"))
+            },
             Request {
                 method: "POST",
                 body_bytes: 2 << 20,
                 ..get(API, "/v1/upload", Expect::Pool("api"))
             },
             get(VIP, BIG_PATH, Expect::Pool("images")),
-            Request { then: Some("/index.html"), ..get(VIP, "/a.png", Expect::Pool("images")) },
+            Request {
+                then: Some("/index.html"),
+                ..get(VIP, "/a.png", Expect::Pool("images"))
+            },
         ],
     },
     Section {
-        title: "TLS: the server name in the ClientHello decides; the switch holds no keys",
+        title: "TLS: the server name in the ClientHello decides; servers see the client (transparent)",
         before: Before::Nothing,
         requests: &[
             get_tls("shop.example.com", Expect::Pool("shop")),
@@ -248,12 +273,18 @@ pub(super) const SECTIONS: [Section; 4] = [
         title: "Refused on purpose",
         before: Before::Nothing,
         requests: &[
-            Request { host: None, ..get(VIP, "/", Expect::Status(400)) },
-            Request { method: "G(T", ..get(VIP, "/", Expect::Status(400)) },
+            Request {
+                host: None,
+                ..get(VIP, "/", Expect::Status(400))
+            },
+            Request {
+                method: "G(T",
+                ..get(VIP, "/", Expect::Status(400))
+            },
         ],
     },
     Section {
-        title: "A server process ends: another server takes over where the pool has one",
+        title: "A server process ends; another server takes over where the pool has one",
         before: Before::End("left"),
         requests: &[
             get(VIP, "/cat.jpg", Expect::Pool("images")),
@@ -264,8 +295,12 @@ pub(super) const SECTIONS: [Section; 4] = [
 ];
 
 /// The origin that listens on `port`.
+#[cfg(test)]
 pub(super) fn origin_at(port: u16) -> Option<&'static Origin> {
-    PROCESSES.iter().flat_map(|process| process.origins).find(|origin| origin.port == port)
+    PROCESSES
+        .iter()
+        .flat_map(|process| process.origins)
+        .find(|origin| origin.port == port)
 }
 
 /// The lines of [`CONFIG`] that make route `index` of `service` match, on one line.
@@ -280,7 +315,11 @@ pub(super) fn condition(service: &str, index: usize) -> Option<String> {
         .filter(|(key, _)| !matches!(key.as_str(), "name" | "pool" | "treatment" | "retries"))
         .map(|(key, value)| format!("{key} = {}", value.to_string().replace('"', "")))
         .collect();
-    if conditions.is_empty() { Some("default".into()) } else { Some(conditions.join(", ")) }
+    if conditions.is_empty() {
+        Some("default".into())
+    } else {
+        Some(conditions.join(", "))
+    }
 }
 
 #[cfg(test)]
@@ -297,13 +336,20 @@ mod tests {
                 assert_eq!(address.ip(), IpAddr::from(SERVERS));
                 let origin = origin_at(address.port()).unwrap();
                 let prefix = format!("{}-", pool["name"].as_str().unwrap());
-                assert!(origin.name.starts_with(&prefix), "{} is not of {prefix}", origin.name);
+                assert!(
+                    origin.name.starts_with(&prefix),
+                    "{} is not of {prefix}",
+                    origin.name
+                );
                 listed.push(address.port());
             }
         }
         listed.sort_unstable();
-        let mut all: Vec<_> =
-            PROCESSES.iter().flat_map(|process| process.origins).map(|origin| origin.port).collect();
+        let mut all: Vec<_> = PROCESSES
+            .iter()
+            .flat_map(|process| process.origins)
+            .map(|origin| origin.port)
+            .collect();
         all.sort_unstable();
         assert_eq!(listed, all);
     }

@@ -1,5 +1,7 @@
 //! Holds what the client got against what the switch recorded and what the reader expects.
 
+use std::net::IpAddr;
+
 use super::client::Answer;
 use super::journal::Entry;
 use super::scene::{Expect, Request, condition};
@@ -25,8 +27,14 @@ pub(super) fn judge(request: &Request, answers: &[Answer], entries: &[Entry]) ->
     if answers.len() != wanted {
         faults.push(format!("{} answers instead of {wanted}", answers.len()));
     }
-    let decided = entries.iter().rev().find(|entry| matches!(entry, Entry::Decided { .. }));
-    let refused = entries.iter().rev().find(|entry| matches!(entry, Entry::Refused { .. }));
+    let decided = entries
+        .iter()
+        .rev()
+        .find(|entry| matches!(entry, Entry::Decided { .. }));
+    let refused = entries
+        .iter()
+        .rev()
+        .find(|entry| matches!(entry, Entry::Refused { .. }));
     for answer in answers {
         match request.expect {
             Expect::Pool(pool) => faults.extend(faults_of_answer(answer, decided, pool)),
@@ -36,18 +44,40 @@ pub(super) fn judge(request: &Request, answers: &[Answer], entries: &[Entry]) ->
             Expect::Alert => faults.extend(faults_of_refusal(answer, refused, None)),
         }
     }
-    if let (Expect::Pool(_), Some(Entry::Closed { source, bytes_out, .. })) =
-        (request.expect, entries.iter().rev().find(|entry| matches!(entry, Entry::Closed { .. })))
-    {
-        if let Some(saw) = answers.iter().filter_map(|answer| answer.saw).find(|saw| saw != source) {
-            faults.push(format!("the server saw {saw}, the switch recorded {source}"));
+    if let (
+        Expect::Pool(_),
+        Some(Entry::Closed {
+            source, bytes_out, ..
+        }),
+    ) = (
+        request.expect,
+        entries
+            .iter()
+            .rev()
+            .find(|entry| matches!(entry, Entry::Closed { .. })),
+    ) {
+        if let Some(saw) = answers
+            .iter()
+            .filter_map(|answer| answer.saw)
+            .find(|saw| saw != source)
+        {
+            faults.push(format!(
+                "the server saw {saw}, the switch recorded {source}"
+            ));
         }
         let body: u64 = answers.iter().map(|answer| answer.body_bytes).sum();
         if *bytes_out < body {
-            faults.push(format!("{body} bytes of body in {bytes_out} bytes of stream"));
+            faults.push(format!(
+                "{body} bytes of body in {bytes_out} bytes of stream"
+            ));
         }
     }
-    Row { answer: show_answers(answers), by: show_servers(answers), why: show_why(entries), faults }
+    Row {
+        answer: show_answers(answers),
+        by: show_servers(answers),
+        why: show_why(entries),
+        faults,
+    }
 }
 
 fn faults_of_answer(answer: &Answer, decided: Option<&Entry>, pool: &str) -> Vec<String> {
@@ -58,12 +88,19 @@ fn faults_of_answer(answer: &Answer, decided: Option<&Entry>, pool: &str) -> Vec
     if answer.status != 200 {
         faults.push(format!("status {} instead of 200", answer.status));
     }
-    let Some(Entry::Decided { server, pool: recorded, .. }) = decided else {
+    let Some(Entry::Decided {
+        server,
+        pool: recorded,
+        ..
+    }) = decided
+    else {
         faults.push("the switch recorded no decision".into());
         return faults;
     };
     if recorded != pool {
-        faults.push(format!("the switch chose pool {recorded} instead of {pool}"));
+        faults.push(format!(
+            "the switch chose pool {recorded} instead of {pool}"
+        ));
     }
     match &answer.server {
         None => faults.push("no server named itself".into()),
@@ -95,7 +132,9 @@ fn faults_of_refusal(answer: &Answer, refused: Option<&Entry>, status: Option<u1
         faults.push("503 without Retry-After".into());
     }
     match refused {
-        Some(Entry::Refused { status: recorded, .. }) => {
+        Some(Entry::Refused {
+            status: recorded, ..
+        }) => {
             if *recorded != status.map(u64::from) {
                 faults.push(format!("the switch recorded status {recorded:?}"));
             }
@@ -108,21 +147,24 @@ fn faults_of_refusal(answer: &Answer, refused: Option<&Entry>, status: Option<u1
 fn show_answers(answers: &[Answer]) -> String {
     let statuses: Vec<String> = answers
         .iter()
-        .map(|answer| if answer.status == 0 { "-".into() } else { answer.status.to_string() })
+        .map(|answer| answer.status.to_string())
         .collect();
     let body: u64 = answers.iter().map(|answer| answer.body_bytes).sum();
-    let mut text = format!("{} {}", statuses.join(","), show_bytes(body));
-    if let Some(after) = answers.iter().find_map(|answer| answer.retry_after.as_ref()) {
-        text.push_str(&format!(", retry after {after} s"));
+    match answers
+        .iter()
+        .find_map(|answer| answer.retry_after.as_ref())
+    {
+        Some(after) => format!("{}, retry in {after} s", statuses.join("+")),
+        None if answers.iter().all(|answer| answer.status == 0) => "TLS alert".into(),
+        None => format!("{}, {}", statuses.join("+"), show_bytes(body)),
     }
-    text
 }
 
 fn show_servers(answers: &[Answer]) -> String {
     let mut names: Vec<String> = answers
         .iter()
         .map(|answer| match &answer.server {
-            Some((name, at)) => format!("{name} {at}"),
+            Some((name, at)) => format!("{name} :{}", at.port()),
             None => "the switch".into(),
         })
         .collect();
@@ -135,24 +177,50 @@ pub(super) fn show_why(entries: &[Entry]) -> String {
     let mut parts = Vec::new();
     for entry in entries {
         match entry {
-            Entry::Decided { service, route, pool, server, attempt, .. } => {
+            Entry::Decided {
+                service,
+                route,
+                pool,
+                server,
+                attempt,
+                ..
+            } => {
                 if *attempt > 0 {
                     parts.push(format!("retry {attempt} at {server}"));
                     continue;
                 }
-                let index = route.strip_prefix('#').and_then(|digits| digits.parse::<usize>().ok());
+                let index = route
+                    .strip_prefix('#')
+                    .and_then(|digits| digits.parse::<usize>().ok());
                 let words = index
                     .and_then(|number| condition(service, number.checked_sub(1)?))
                     .unwrap_or_else(|| route.clone());
-                parts.push(format!("{service} {route}: {words} -> {pool} {server}"));
+                parts.push(format!("{service} {route} {words} -> {pool} {server}"));
             }
-            Entry::Refused { service, reason, .. } => {
-                parts.push(format!("{service}: refused, {}", reason.replace('_', " ")));
+            Entry::Refused {
+                service, reason, ..
+            } => {
+                parts.push(format!("{service} refused: {}", reason.replace('_', " ")));
             }
             Entry::Closed { .. } => {}
         }
     }
-    if parts.is_empty() { "(nothing recorded)".into() } else { parts.join("; ") }
+    if parts.is_empty() {
+        "(nothing recorded)".into()
+    } else {
+        parts.join("; ")
+    }
+}
+
+/// The addresses that servers saw as the client's, each once.
+pub(super) fn seen_as(answers: &[Answer]) -> Vec<IpAddr> {
+    let mut all: Vec<IpAddr> = answers
+        .iter()
+        .filter_map(|answer| answer.saw)
+        .map(|saw| saw.ip())
+        .collect();
+    all.dedup();
+    all
 }
 
 /// A number of bytes for people.
@@ -207,8 +275,11 @@ mod tests {
         let entries = [decided("10.2.0.1:8081")];
         let row = judge(request, &[answer("images-1", "10.2.0.1:8081")], &entries);
         assert_eq!(row.faults, [""; 0]);
-        assert_eq!(row.by, "images-1 10.2.0.1:8081");
-        assert_eq!(row.why, "web #1: path_suffix = [.jpg, .png] -> images 10.2.0.1:8081");
+        assert_eq!(row.by, "images-1 :8081");
+        assert_eq!(
+            row.why,
+            "web #1 path_suffix = [.jpg, .png] -> images 10.2.0.1:8081"
+        );
     }
 
     #[test]
@@ -219,23 +290,52 @@ mod tests {
             &[answer("images-2", "10.2.0.1:8082")],
             &[decided("10.2.0.1:8081")],
         );
-        assert_eq!(row.faults, ["10.2.0.1:8082 answered, but the switch recorded 10.2.0.1:8081"]);
+        assert_eq!(
+            row.faults,
+            ["10.2.0.1:8082 answered, but the switch recorded 10.2.0.1:8081"]
+        );
         let row = judge(request, &[answer("images-1", "10.2.0.1:8081")], &[]);
         assert_eq!(row.faults, ["the switch recorded no decision"]);
-        let row =
-            judge(request, &[answer("pages-1", "10.2.0.1:8081")], &[decided("10.2.0.1:8081")]);
-        assert_eq!(row.faults, ["pages-1 answered, which is not of pool images"]);
+        let row = judge(
+            request,
+            &[answer("pages-1", "10.2.0.1:8081")],
+            &[decided("10.2.0.1:8081")],
+        );
+        assert_eq!(
+            row.faults,
+            ["pages-1 answered, which is not of pool images"]
+        );
     }
 
     #[test]
     fn a_refusal_must_be_recorded_with_the_status_that_the_client_got() {
         let request = &SECTIONS[2].requests[0];
-        let got = Answer { status: 400, ..Answer::default() };
-        assert!(judge(request, &[got.clone()], &[refused(Some(400))]).faults.is_empty());
-        assert_eq!(judge(request, &[got.clone()], &[refused(Some(404))]).faults.len(), 1);
-        assert_eq!(judge(request, &[got], &[]).faults, ["the switch recorded no refusal"]);
+        let got = Answer {
+            status: 400,
+            ..Answer::default()
+        };
+        assert!(
+            judge(request, &[got.clone()], &[refused(Some(400))])
+                .faults
+                .is_empty()
+        );
+        assert_eq!(
+            judge(request, &[got.clone()], &[refused(Some(404))])
+                .faults
+                .len(),
+            1
+        );
+        assert_eq!(
+            judge(request, &[got], &[]).faults,
+            ["the switch recorded no refusal"]
+        );
         let served = answer("pages-1", "10.2.0.1:8084");
-        assert_eq!(judge(request, &[served], &[refused(Some(400))]).faults.len(), 2);
+        assert_eq!(
+            judge(request, &[served], &[refused(Some(400))])
+                .faults
+                .len(),
+            2
+        );
     }
 
     #[test]
