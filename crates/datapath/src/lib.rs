@@ -8,13 +8,14 @@
 //! Absent by design: sockets, clocks, threads, files, random sources.
 #![forbid(unsafe_code)]
 
-use fairlead_base::{DropReason, Instant, Packet};
+use fairlead_base::{DropReason, Endpoint, FlowKey, Instant, Packet};
 pub use fairlead_splice::config;
 pub use fairlead_splice::config::Config;
 pub use fairlead_splice::event::{End, Event, Offers, ServerState};
 pub use fairlead_splice::snapshot::Snapshot;
 pub use fairlead_splice::{ConfigError, Verdict};
 use fairlead_splice::{Switch, translate};
+pub use fairlead_tcp::{Side, State};
 use fairlead_wire::{Classified, TcpPacket, classify};
 
 /// Packets whose memory is fetched together. Look-ups of one portion do not wait for each other:
@@ -98,11 +99,16 @@ impl Datapath {
                 Some(header) => self.handle_tcp(now, packet, header, hashes[at]),
                 None => self.handle_other(now, packet),
             };
-            if verdict == Verdict::Transmit {
-                self.traffic.tx_packets += 1;
-                self.traffic.tx_bytes += packet.bytes.len() as u64;
-            }
+            self.note_verdict(packet, verdict);
             verdicts.push(verdict);
+        }
+    }
+
+    #[inline]
+    fn note_verdict(&mut self, packet: &Packet, verdict: Verdict) {
+        if verdict == Verdict::Transmit {
+            self.traffic.tx_packets += 1;
+            self.traffic.tx_bytes += packet.bytes.len() as u64;
         }
     }
 
@@ -118,11 +124,17 @@ impl Datapath {
 
     /// Handles one packet in place.
     pub fn handle_packet(&mut self, now: Instant, packet: &mut Packet) -> Verdict {
-        let mut verdicts = Vec::with_capacity(1);
-        self.handle_portion(now, core::slice::from_mut(packet), &mut verdicts);
-        verdicts
-            .pop()
-            .unwrap_or(Verdict::Drop(DropReason::Truncated))
+        self.traffic.rx_packets += 1;
+        self.traffic.rx_bytes += packet.bytes.len() as u64;
+        let verdict = match classify(&packet.bytes) {
+            Ok(Classified::Tcp(header)) => {
+                let hash = self.switch.table().hash(&header.key);
+                self.handle_tcp(now, packet, &header, hash)
+            }
+            _ => self.handle_other(now, packet),
+        };
+        self.note_verdict(packet, verdict);
+        verdict
     }
 
     #[inline]
@@ -197,6 +209,18 @@ impl Datapath {
     /// Connections that are being set up or spliced; TIME_WAIT does not count.
     pub fn live_connections(&self) -> u64 {
         self.switch.live_connections()
+    }
+
+    /// Where the connection between a client and a listening endpoint is; `None` when none is on
+    /// record.
+    pub fn connection_state(&self, client: Endpoint, listen: Endpoint) -> Option<State> {
+        let key = FlowKey {
+            src: client,
+            dst: listen,
+        };
+        let table = self.switch.table();
+        let found = table.find(&key)?;
+        Some(table.record(found.line).state)
     }
 
     /// All counters.

@@ -2,4 +2,5 @@
 //! Tests are named by state, event and outcome.
 
 mod handshake;
+mod head;
 mod rig;

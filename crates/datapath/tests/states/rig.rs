@@ -2,12 +2,12 @@
 
 use core::time::Duration;
 
-use fairlead_base::{DropReason, Endpoint, Instant, Packet};
+use fairlead_base::{DropReason, Endpoint, Instant, Packet, SeqNumber};
 use fairlead_datapath::config::{
     Balance, Config, Limits, Matcher, Pool, PoolId, Protocol, Route, Server, Service, Source,
     Timeouts, Treatment, Unmatched,
 };
-use fairlead_datapath::{Datapath, Event, Verdict};
+use fairlead_datapath::{Datapath, End, Event, Side, State, Verdict};
 use fairlead_testkit::{Segment, endpoint, segment, tcp};
 use fairlead_wire::options::timestamps;
 use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps};
@@ -109,9 +109,29 @@ pub(crate) fn http_config() -> Config {
             connections: 64,
             ..Limits::default()
         },
-        probe_interval: Duration::from_secs(10),
+        // Once, at the start: tests of probes say otherwise.
+        probe_interval: Duration::from_secs(86_400),
         device_mss: 1460,
     }
+}
+
+/// The same over IPv6.
+pub(crate) fn v6_config() -> Config {
+    let mut config = http_config();
+    config.services[0].listen = vec![endpoint("[2001:db8:1::3]:80")];
+    config.pools[0].servers = vec![server("[2001:db8:2::1]:8081")];
+    config.pools[1].servers = vec![server("[2001:db8:2::2]:8082")];
+    config.snat = vec![endpoint("[2001:db8:64::1]:0").addr];
+    config
+}
+
+/// A configuration whose first service has this protocol, and one pool of these servers.
+pub(crate) fn simple_config(protocol: Protocol, servers: &[&str]) -> Config {
+    let mut config = http_config();
+    config.services[0].protocol = protocol;
+    config.services[0].routes = vec![route(vec![], 0)];
+    config.pools = vec![pool("only", servers)];
+    config
 }
 
 /// The switch, its client and its servers.
@@ -144,20 +164,24 @@ impl Rig {
 
     /// A switch whose servers have all answered a probe with these options.
     pub(crate) fn probed(config: Config, options: &SynOptions) -> Self {
+        Self::probed_each(config, |_| Some(*options))
+    }
+
+    /// A switch whose servers have answered a probe as `options` says, or not at all.
+    pub(crate) fn probed_each(
+        config: Config,
+        options: impl Fn(Endpoint) -> Option<SynOptions>,
+    ) -> Self {
         let mut rig = Self::new(config);
         for probe in rig.wait(Duration::ZERO) {
             assert_eq!(probe.header.flags, TcpFlags::SYN);
-            let key = probe.header.key;
-            let answer = segment(key.dst, key.src)
-                .flags(TcpFlags::SYN | TcpFlags::ACK)
-                .seq(77_000)
-                .ack(probe.header.seq.0.wrapping_add(1))
-                .syn_options(options);
-            let reset = rig.put(&answer);
-            assert_eq!(reset.len(), 1);
-            assert_eq!(reset[0].header.flags, TcpFlags::RST);
+            if let Some(options) = options(probe.header.key.dst) {
+                let reset = rig.put_one(&syn_ack(&probe, 77_000, &options));
+                assert_eq!(reset.header.flags, TcpFlags::RST);
+                assert_eq!(reset.header.seq, probe.header.seq + 1);
+            }
         }
-        while rig.datapath.poll_event().is_some() {}
+        rig.events();
         rig
     }
 
@@ -166,18 +190,38 @@ impl Rig {
         self.put_packet(segment.packet())
     }
 
-    pub(crate) fn put_packet(&mut self, mut packet: Packet) -> Vec<Sent> {
-        let verdict = self.datapath.handle_packet(self.now, &mut packet);
-        self.last = Some(verdict);
+    pub(crate) fn put_packet(&mut self, packet: Packet) -> Vec<Sent> {
         let mut sent = Vec::new();
-        if verdict == Verdict::Transmit {
-            sent.push(Sent::new(packet));
+        if let Some(passed) = self.put_raw(packet) {
+            sent.push(Sent::new(passed));
         }
         self.fetch(&mut sent);
         sent
     }
 
-    fn fetch(&mut self, sent: &mut Vec<Sent>) {
+    /// As [`Self::put_packet`], for what need not be TCP; only the packet itself.
+    pub(crate) fn put_raw(&mut self, mut packet: Packet) -> Option<Packet> {
+        let verdict = self.datapath.handle_packet(self.now, &mut packet);
+        self.last = Some(verdict);
+        (verdict == Verdict::Transmit).then_some(packet)
+    }
+
+    /// The one packet that a segment leads to.
+    #[track_caller]
+    pub(crate) fn put_one(&mut self, segment: &Segment) -> Sent {
+        let mut sent = self.put(segment);
+        assert_eq!(sent.len(), 1, "{:?}: {sent:?}", self.last);
+        sent.remove(0)
+    }
+
+    /// A segment that leads to nothing.
+    #[track_caller]
+    pub(crate) fn put_none(&mut self, segment: &Segment) {
+        let sent = self.put(segment);
+        assert!(sent.is_empty(), "{:?}: {sent:?}", self.last);
+    }
+
+    pub(crate) fn fetch(&mut self, sent: &mut Vec<Sent>) {
         let mut packet = Packet::default();
         while self.datapath.poll_transmit(&mut packet) {
             sent.push(Sent::new(packet.clone()));
@@ -197,25 +241,76 @@ impl Rig {
         sent
     }
 
+    /// As [`Self::wait`], in milliseconds.
+    pub(crate) fn wait_ms(&mut self, millis: u64) -> Vec<Sent> {
+        self.wait(Duration::from_millis(millis))
+    }
+
     /// Begins a segment from the client.
     pub(crate) fn by_client(&self) -> Segment {
         segment(self.client, self.vip)
     }
 
     /// A SYN of the client with this number; the switch's SYN-ACK.
+    #[track_caller]
     pub(crate) fn syn(&mut self, isn: u32, options: &SynOptions) -> Sent {
         let syn = self
             .by_client()
             .flags(TcpFlags::SYN)
             .seq(isn)
             .syn_options(options);
-        let mut sent = self.put(&syn);
-        assert_eq!(sent.len(), 1, "a SYN has one answer");
-        sent.remove(0)
+        self.put_one(&syn)
+    }
+
+    /// A client's handshake up to our SYN-ACK.
+    #[track_caller]
+    pub(crate) fn open(&mut self, isn: u32, options: &SynOptions) -> Opened {
+        let syn_ack = self.syn(isn, options);
+        let offered = syn_ack.syn_options();
+        Opened {
+            client: self.client,
+            vip: self.vip,
+            isn,
+            dseq: syn_ack.header.seq.0,
+            stamps: offered
+                .timestamps
+                .map(|ours| (ours.echo.wrapping_add(10), ours.value)),
+            offered,
+        }
+    }
+
+    /// Handshake and request at once; the packets that the request leads to.
+    #[track_caller]
+    pub(crate) fn request(&mut self, isn: u32, bytes: &[u8]) -> (Opened, Vec<Sent>) {
+        let opened = self.open(isn, &linux(5_000));
+        let sent = self.put(&opened.data(0, bytes));
+        (opened, sent)
     }
 
     pub(crate) fn events(&mut self) -> Vec<Event> {
         core::iter::from_fn(|| self.datapath.poll_event()).collect()
+    }
+
+    /// How the connections that are over ended.
+    pub(crate) fn ends(&mut self) -> Vec<End> {
+        let events = self.events().into_iter();
+        events
+            .filter_map(|event| match event {
+                Event::Closed { end, .. } => Some(end),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Why clients were turned away, and with which status.
+    pub(crate) fn refusals(&mut self) -> Vec<(DropReason, Option<u16>)> {
+        let events = self.events().into_iter();
+        events
+            .filter_map(|event| match event {
+                Event::Refused { reason, status, .. } => Some((reason, status)),
+                _ => None,
+            })
+            .collect()
     }
 
     #[track_caller]
@@ -226,6 +321,89 @@ impl Rig {
     pub(crate) fn drops(&self, reason: DropReason) -> u64 {
         self.datapath.snapshot().drops.of(reason)
     }
+
+    /// Where the client's connection is.
+    pub(crate) fn state(&self) -> Option<State> {
+        self.datapath.connection_state(self.client, self.vip)
+    }
+
+    /// Nothing is kept of anything any more.
+    #[track_caller]
+    pub(crate) fn assert_empty(&self) {
+        let now = self.datapath.snapshot();
+        let kept = [
+            now.records,
+            now.live,
+            now.time_wait,
+            now.setups,
+            now.half_read,
+            now.buffered_bytes,
+        ];
+        assert_eq!(
+            kept, [0; 6],
+            "records, live, time_wait, setups, half_read, buffered"
+        );
+        for server in now.pools.iter().flat_map(|pool| &pool.servers) {
+            assert_eq!(server.active, 0, "connections to {}", server.endpoint);
+        }
+        let ended: u64 = now.ended.iter().map(|(_, count)| count).sum();
+        assert_eq!(ended, now.spliced, "every splice has ended once");
+    }
+}
+
+/// A client that has our SYN-ACK.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened {
+    pub(crate) client: Endpoint,
+    pub(crate) vip: Endpoint,
+    pub(crate) isn: u32,
+    pub(crate) dseq: u32,
+    /// The client's timestamp value and what it echoes, if agreed.
+    pub(crate) stamps: Option<(u32, u32)>,
+    pub(crate) offered: SynOptions,
+}
+
+impl Opened {
+    /// Begins a segment of the client at an offset into its stream.
+    pub(crate) fn at(&self, offset: u32) -> Segment {
+        let segment = segment(self.client, self.vip)
+            .seq(self.isn.wrapping_add(1).wrapping_add(offset))
+            .ack(self.dseq.wrapping_add(1));
+        match self.stamps {
+            Some((value, echo)) => segment.timestamps(value, echo),
+            None => segment,
+        }
+    }
+
+    /// Bytes at an offset into the client's stream.
+    pub(crate) fn data(&self, offset: u32, bytes: &[u8]) -> Segment {
+        self.at(offset)
+            .flags(TcpFlags::ACK | TcpFlags::PSH)
+            .payload(bytes)
+    }
+}
+
+/// The answer of a server to a SYN of ours.
+pub(crate) fn syn_ack(syn: &Sent, isn: u32, options: &SynOptions) -> Segment {
+    segment(syn.header.key.dst, syn.header.key.src)
+        .flags(TcpFlags::SYN | TcpFlags::ACK)
+        .seq(isn)
+        .ack(syn.header.seq.0.wrapping_add(1))
+        .syn_options(options)
+}
+
+/// A server's refusal of a SYN of ours.
+pub(crate) fn refusal(syn: &Sent) -> Segment {
+    segment(syn.header.key.dst, syn.header.key.src)
+        .flags(TcpFlags::RST | TcpFlags::ACK)
+        .ack(syn.header.seq.0.wrapping_add(1))
+}
+
+/// All payload, in the order in which it was sent.
+pub(crate) fn payload(sent: &[Sent]) -> Vec<u8> {
+    sent.iter()
+        .flat_map(|sent| sent.payload().to_vec())
+        .collect()
 }
 
 /// A connection that has been spliced, and the numbers of its ends.
@@ -265,44 +443,32 @@ impl Default for Ends {
 
 impl Joined {
     /// Takes a client through handshake, request and splice.
+    #[track_caller]
     pub(crate) fn with(config: Config, ends: &Ends) -> Self {
-        let mut rig = Rig::probed(config, &ends.server);
-        let syn_ack = rig.syn(ends.client_isn, &ends.client);
-        let dseq = syn_ack.header.seq.0;
-        let offered = syn_ack.syn_options();
-        let stamps = offered.timestamps;
-        let mut data = rig
-            .by_client()
-            .flags(TcpFlags::ACK | TcpFlags::PSH)
-            .seq(ends.client_isn.wrapping_add(1))
-            .ack(dseq.wrapping_add(1))
-            .payload(REQUEST);
-        if let Some(ours) = stamps {
-            data = data.timestamps(5_010, ours.value);
-        }
-        let to_server = rig.put(&data);
-        assert_eq!(to_server.len(), 1, "the request leads to a SYN to a server");
-        let syn = &to_server[0];
+        Self::on(Rig::probed(config, &ends.server), ends)
+    }
+
+    /// The usual service and ends.
+    #[track_caller]
+    pub(crate) fn usual() -> Self {
+        Self::with(http_config(), &Ends::default())
+    }
+
+    /// As [`Self::with`], on a switch that has seen other things before.
+    #[track_caller]
+    pub(crate) fn on(mut rig: Rig, ends: &Ends) -> Self {
+        let opened = rig.open(ends.client_isn, &ends.client);
+        let syn = rig.put_one(&opened.data(0, REQUEST));
         assert_eq!(syn.header.flags, TcpFlags::SYN);
-        let (source, server) = (syn.header.key.src, syn.header.key.dst);
-        let answer = segment(server, source)
-            .flags(TcpFlags::SYN | TcpFlags::ACK)
-            .seq(ends.server_isn)
-            .ack(syn.header.seq.0.wrapping_add(1))
-            .syn_options(&ends.server);
-        let request = rig.put(&answer);
-        let payload: Vec<u8> = request
-            .iter()
-            .flat_map(|sent| sent.payload().to_vec())
-            .collect();
-        assert!(payload.ends_with(&REQUEST[REQUEST.len() - 4..]));
+        let request = rig.put(&syn_ack(&syn, ends.server_isn, &ends.server));
+        assert!(payload(&request).ends_with(&REQUEST[REQUEST.len() - 4..]));
         Self {
-            source,
-            server,
+            source: syn.header.key.src,
+            server: syn.header.key.dst,
             client_nxt: ends.client_isn.wrapping_add(1 + REQUEST.len() as u32),
-            seen_nxt: dseq.wrapping_add(1),
+            seen_nxt: opened.dseq.wrapping_add(1),
             server_nxt: ends.server_isn.wrapping_add(1),
-            seen_ts: stamps.map_or(0, |stamps| stamps.value),
+            seen_ts: opened.stamps.map_or(0, |(_, echo)| echo),
             server_ts: ends.server.timestamps.map_or(0, |stamps| stamps.value),
             rig,
         }
@@ -317,9 +483,55 @@ impl Joined {
 
     /// Begins a segment from the client.
     pub(crate) fn by_client(&self) -> Segment {
-        self.rig
-            .by_client()
-            .seq(self.client_nxt)
-            .ack(self.seen_nxt)
+        self.rig.by_client().seq(self.client_nxt).ack(self.seen_nxt)
+    }
+
+    /// Begins a segment from either.
+    pub(crate) fn by(&self, side: Side) -> Segment {
+        match side {
+            Side::Client => self.by_client(),
+            Side::Server => self.by_server(),
+        }
+    }
+
+    /// A side has sent so much more (a FIN counts one).
+    pub(crate) fn advance(&mut self, side: Side, count: u32) {
+        match side {
+            Side::Client => self.client_nxt = self.client_nxt.wrapping_add(count),
+            Side::Server => {
+                self.server_nxt = self.server_nxt.wrapping_add(count);
+                self.seen_nxt = self.seen_nxt.wrapping_add(count);
+            }
+        }
+    }
+
+    /// A side closes; the other sees it at the right number.
+    #[track_caller]
+    pub(crate) fn close(&mut self, side: Side) {
+        let fin = self.by(side).flags(TcpFlags::FIN | TcpFlags::ACK);
+        let seen = match side {
+            Side::Client => self.client_nxt,
+            Side::Server => self.seen_nxt,
+        };
+        let sent = self.rig.put_one(&fin);
+        assert_eq!(sent.header.flags, TcpFlags::FIN | TcpFlags::ACK);
+        assert_eq!(sent.header.seq, SeqNumber(seen));
+        self.advance(side, 1);
+    }
+
+    /// A side acknowledges all it has seen; the other sees that in its own numbers.
+    #[track_caller]
+    pub(crate) fn acknowledge(&mut self, side: Side) {
+        let ack = self.by(side);
+        let seen = match side {
+            Side::Client => self.server_nxt,
+            Side::Server => self.client_nxt,
+        };
+        let sent = self.rig.put_one(&ack);
+        assert_eq!(sent.header.ack, SeqNumber(seen));
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.rig.state().unwrap_or_default()
     }
 }
