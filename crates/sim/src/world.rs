@@ -5,14 +5,14 @@ use core::fmt;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairlead_base::{Address, DropReason, Endpoint, Instant, Packet};
+use fairlead_base::{Address, Checksum, DropReason, Endpoint, Instant, Packet};
 use fairlead_datapath::{Datapath, Event, Snapshot, Verdict};
 use fairlead_splice::config::Config;
 
 use crate::app::{ClientApp, ClientEnd, ClientPlan, sooner};
 use crate::dice::Dice;
 use crate::host::{Host, HostPlan};
-use crate::net::{Crossing, Link, merge, split, too_big};
+use crate::net::{Crossing, Link, Segment, merge, split, too_big};
 use crate::oracle::{Gauges, Ledger, Role, Taps, Translation, summary};
 use crate::trace::{Place, Trace};
 
@@ -486,7 +486,7 @@ impl World {
                 .map(|bytes| Packet::from_bytes(bytes))
                 .collect()
         };
-        let before: Vec<Vec<u8>> = packets.iter().map(|packet| packet.bytes.clone()).collect();
+        let before = packets.clone();
         let mut verdicts = Vec::new();
         self.datapath
             .handle_batch(self.now, &mut packets, &mut verdicts);
@@ -496,13 +496,7 @@ impl World {
         }
         for ((before, packet), verdict) in before.iter().zip(&packets).zip(verdicts) {
             match verdict {
-                Verdict::Transmit => {
-                    let passed = self
-                        .translation
-                        .check_passed(before, &packet.bytes, &self.taps);
-                    self.note(passed);
-                    self.leave_switch(packet);
-                }
+                Verdict::Transmit => self.pass_switch(before, packet),
                 Verdict::Drop(reason) => self.trace_drop(before, reason),
                 Verdict::Consumed => {}
             }
@@ -510,9 +504,28 @@ impl World {
         self.after_switch();
     }
 
-    fn trace_drop(&mut self, before: &[u8], reason: DropReason) {
+    /// A packet that went in comes out. The fast path does not verify checksums, it carries them
+    /// over: what was damaged before must come out as damaged, for its receiver to find.
+    fn pass_switch(&mut self, before: &Packet, packet: &Packet) {
+        let damaged = before.checksum == Checksum::Complete
+            && Segment::read(&before.bytes) == Err("TCP checksum");
+        if damaged {
+            if Segment::read(&packet.bytes).is_ok() {
+                self.note(Err("the switch made a damaged packet look sound".to_owned()));
+            }
+            self.send_down(packet.bytes.clone());
+            return;
+        }
+        let passed = self
+            .translation
+            .check_passed(&before.bytes, &packet.bytes, &self.taps);
+        self.note(passed);
+        self.leave_switch(packet);
+    }
+
+    fn trace_drop(&mut self, before: &Packet, reason: DropReason) {
         self.trace
-            .packet(self.now, Place::SwitchIn, before, reason.name());
+            .packet(self.now, Place::SwitchIn, &before.bytes, reason.name());
     }
 
     fn time_switch(&mut self) {
@@ -569,6 +582,7 @@ impl World {
                 );
             }
             self.note(checked);
+            self.taps.emitted(&bytes);
             self.send_down(bytes);
         }
     }

@@ -265,12 +265,15 @@ impl ClientApp {
     }
 
     fn conclude(&mut self, line: &mut Line<'_>, reset_in: bool) {
-        let party = line.ledger.party(line.role);
-        let orderly = matches!(
+        let both_closed = matches!(
             self.last_state,
             State::TimeWait | State::LastAck | State::Closing
-        ) && party.eof
-            && party.closed;
+        );
+        // A slow reader may find the end only when the connection is already gone.
+        if both_closed && !line.ledger.party(line.role).eof {
+            line.ledger.ended(line.role);
+        }
+        let orderly = both_closed && line.ledger.party(line.role).closed;
         let unsent = line.socket.send_queue();
         self.end = Some(if orderly && unsent == 0 {
             ClientEnd::Finished

@@ -39,7 +39,9 @@ pub(crate) struct QuirkState {
 #[derive(Debug, Default)]
 struct Flow {
     /// The initial sequence number, as the stack behind knows it.
-    isn: u32,
+    isn: Option<u32>,
+    /// Connections that this tuple had.
+    uses: u32,
     /// Added to sequence numbers that leave.
     shift: u32,
     /// TS.Recent of RFC 7323.
@@ -64,16 +66,13 @@ impl QuirkState {
         };
         let key = (segment.src, segment.dst);
         if segment.has(SYN) {
-            let shift = self.quirks.isn_before_wrap.map_or(0, |before| {
-                let target = 0u32.wrapping_sub(before + (segment.seq.0 & 0xfff));
-                target.wrapping_sub(segment.seq.0)
-            });
             let flow = self.flows.entry(key).or_default();
-            if !segment.has(ACK) && flow.isn != segment.seq.0 {
-                *flow = Flow::default();
+            if flow.isn != Some(segment.seq.0) {
+                flow.begin(segment.seq.0, self.quirks.isn_before_wrap);
+                if !segment.has(ACK) {
+                    flow.ts_recent = None;
+                }
             }
-            (flow.isn, flow.shift) = (segment.seq.0, shift);
-            flow.last_ack = None;
             let header = segment.tcp_at + 20;
             let mss = self.mtu.saturating_sub(header).min(usize::from(u16::MAX)) as u16;
             each_option(&mut bytes[header..segment.payload_at], |option| {
@@ -108,7 +107,7 @@ impl QuirkState {
         if segment.has(SYN) {
             self.strip(bytes, &segment);
             if !segment.has(ACK) {
-                self.flows.insert(key, Flow::default());
+                self.flows.entry(key).or_default().ts_recent = None;
             }
         }
         let Some(flow) = self.flows.get_mut(&key) else {
@@ -146,6 +145,17 @@ impl QuirkState {
 }
 
 impl Flow {
+    /// A new connection. A tuple that is used again gets another number than the last time
+    /// (RFC 6528).
+    fn begin(&mut self, isn: u32, before_wrap: Option<u32>) {
+        self.isn = Some(isn);
+        self.uses += 1;
+        self.last_ack = None;
+        self.shift = before_wrap.filter(|_| self.uses == 1).map_or(0, |before| {
+            0u32.wrapping_sub(before + (isn & 0xfff)).wrapping_sub(isn)
+        });
+    }
+
     /// PAWS: false for a segment whose timestamp is before the last one that counted.
     fn fresh(&mut self, segment: &Segment) -> bool {
         let Some((value, _)) = segment.timestamps else {

@@ -21,6 +21,8 @@ pub(crate) struct Flow {
     pub(crate) acked: u32,
     /// The highest acknowledgement that arrived.
     ack_in: u32,
+    /// The highest acknowledgement that the switch has sent to this host.
+    ack_emitted: u32,
     /// Of a client: what the switch had acknowledged by itself when a server took over. It does so
     /// when a head stays incomplete, for clients that wait for it.
     ack_floor: u32,
@@ -113,6 +115,22 @@ impl Taps {
             flow.acked = flow.acked.max(segment.ack.since(isn + 1).max(0) as u32);
         }
         Ok(())
+    }
+
+    /// A packet leaves the switch.
+    pub(crate) fn emitted(&mut self, bytes: &[u8]) {
+        let Ok(segment) = Segment::read(bytes) else {
+            return;
+        };
+        if let Some(flow) = self.flows.get_mut(&(segment.dst, segment.src))
+            && let Some(isn) = flow.isn_out
+            && segment.has(ACK)
+            && !segment.has(RST)
+            && flow.sent(segment.ack - 1)
+        {
+            let ack = segment.ack.since(isn + 1).max(0) as u32;
+            flow.ack_emitted = flow.ack_emitted.max(ack);
+        }
     }
 
     /// A packet arrives at a host. Damaged ones are the host's to drop.
@@ -231,7 +249,7 @@ impl Taps {
         for role in [Some(server), ledger.peer(server)].into_iter().flatten() {
             let party = ledger.party(role);
             if let Some(flow) = self.flows.get_mut(&(party.local, party.remote)) {
-                flow.ack_floor = flow.ack_in;
+                flow.ack_floor = flow.ack_emitted;
                 for (at, payload) in core::mem::take(&mut flow.unproved) {
                     ledger.compare(role, at as usize, &payload)?;
                 }
@@ -304,17 +322,21 @@ impl Flow {
             if payload.len() > usize::from(self.mss_out.unwrap_or(default)) {
                 return Err("longer than the MSS".to_owned());
             }
-            if at < 0 {
-                return Err("stream bytes before the first".to_owned());
-            }
             match role {
                 Some(role) if ledger.peer(role).is_some() => {
                     // A late retransmission of a head that the switch has rewritten differs from
-                    // what it stands for; the server has it all and does not look.
-                    let known = (self.acked as usize).min(ledger.party(role).prefix);
-                    let skip = known.saturating_sub(at as usize).min(payload.len());
-                    ledger.compare(role, at as usize + skip, &payload[skip..])?;
+                    // what it stands for, and is longer if the head became shorter; the server
+                    // has it all and does not look.
+                    let prefix = ledger.party(role).prefix;
+                    let known = i64::from(self.acked).min(prefix as i64);
+                    let skip = (known - i64::from(at)).clamp(0, payload.len() as i64);
+                    let from = i64::from(at) + skip;
+                    if from < 0 || (at < 0 && prefix == 0) {
+                        return Err("stream bytes before the first".to_owned());
+                    }
+                    ledger.compare(role, from as usize, &payload[skip as usize..])?;
                 }
+                _ if at < 0 => return Err("stream bytes before the first".to_owned()),
                 _ if self.unproved_bytes < UNPROVED_BYTES_MAX => {
                     self.unproved_bytes += payload.len();
                     self.unproved.push((at as u32, payload.to_vec()));

@@ -23,8 +23,11 @@ pub(super) fn draw_clients(dice: &mut Dice, ground: &Ground) -> Vec<(usize, Clie
         let service = dice.pick(&ground.services);
         let mut host = dice.between(0, ground.clients as u32 - 1) as usize;
         let mut client = draw_client(dice, ground, &service, u64::from(number) + 1);
-        let again = clients.iter().rposition(|(_, other)| {
-            other.target == client.target && other.after.is_none() && other.port.is_none()
+        let again = (0..clients.len()).rev().find(|&other| {
+            let (_, earlier) = &clients[other];
+            earlier.target == client.target
+                && earlier.after.is_none()
+                && clients.iter().all(|(_, one)| one.after != Some(other))
         });
         if let Some(other) =
             again.filter(|_| (service.source == Source::Snat || !ground.lossy) && dice.percent(10))

@@ -201,6 +201,17 @@ pub(super) fn v6(net: u8, number: u8) -> Address {
     Address::v6(octets)
 }
 
+/// A server's socket. Its window is never below the one that the switch offers in its place before
+/// it knows a server: smoltcp loses its retransmission timer when a window shrinks to nothing under
+/// data on the way, and sends its keep-alives with a wrong byte at a number not yet acknowledged.
+pub(super) fn draw_server_socket(dice: &mut Dice) -> SocketPlan {
+    let socket = draw_socket(dice);
+    SocketPlan {
+        rx_bytes: socket.rx_bytes.max(32_768),
+        ..socket
+    }
+}
+
 /// A socket as some application might set it.
 pub(super) fn draw_socket(dice: &mut Dice) -> SocketPlan {
     let sizes = [

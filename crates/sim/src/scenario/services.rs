@@ -9,7 +9,7 @@ use fairlead_splice::config::{
     Route, Server, Service, Source, Timeouts, Treatment, Unmatched, ValuePattern,
 };
 
-use super::draw::{draw_pace, draw_socket, v6};
+use super::draw::{draw_pace, draw_server_socket, v6};
 use crate::app::{Dialect, Manner, ServerPlan};
 use crate::dice::Dice;
 use crate::host::HostPlan;
@@ -298,7 +298,7 @@ fn draw_pool(
             dialect,
             proxy,
             manner,
-            socket: draw_socket(dice),
+            socket: draw_server_socket(dice),
         });
     }
     config.pools.push(pool);
