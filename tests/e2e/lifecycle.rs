@@ -7,7 +7,8 @@ use fairlead_netns::{Host, Signal};
 use fairlead_testkit::stream::Digest;
 
 use crate::harness::{
-    Connection, Family, Lab, Nginx, Origin, PREFIX, Switch, binary, in_a_lab, web, web_service,
+    Connection, Family, Lab, Nginx, Origin, PREFIX, Switch, binary, in_a_lab, raw_service, web,
+    web_service,
 };
 
 /// Everything about a host's devices, addresses, routes, rules and settings.
@@ -201,6 +202,49 @@ fn draining_ends_at_its_limit_and_a_second_signal_ends_it_at_once() {
             // Both ends are told.
             let outcome = held.rest();
             assert!(outcome.is_err() || outcome.unwrap().is_empty());
+        }
+    });
+}
+
+#[test]
+fn a_connection_that_is_idle_or_half_closed_for_too_long_is_reset_at_both_ends() {
+    in_a_lab(|lab| {
+        let (resets, seen) = std::sync::mpsc::channel();
+        let resets = std::sync::Mutex::new(resets);
+        let _origin = Origin::start(lab, Family::V4.server_at(1, 7), move |mut stream| {
+            // To the end of the client's stream if there is one, then up to six seconds for a reset.
+            let mut reset = std::io::copy(&mut stream, &mut std::io::sink()).is_err();
+            let until = Instant::now() + Duration::from_secs(6);
+            while !reset && Instant::now() < until {
+                reset = stream.take_error()?.is_some();
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            // The test may have given up waiting.
+            let _ = resets.lock().unwrap().send(reset);
+            Ok(())
+        });
+        let config = raw_service("transparent", |family| family.server_at(1, 7));
+        for (key, end) in [
+            ("idle_timeout", "idle_timeout"),
+            ("half_closed_timeout", "half_closed_timeout"),
+        ] {
+            let config = config.replace("protocol =", &format!("{key} = \"1s\"\nprotocol ="));
+            let switch = Switch::start(lab, &config);
+            let mut connection = Connection::to(lab, Family::V4.virtual_at(7));
+            connection.send("x").unwrap();
+            if key == "half_closed_timeout" {
+                connection.finish_sending().unwrap();
+            }
+            let begun = Instant::now();
+            assert!(connection.rest().is_err(), "{key}: the client is reset");
+            let took = begun.elapsed().as_millis();
+            assert!((900..6_000).contains(&took), "{key}: after {took} ms");
+            assert_eq!(
+                seen.recv_timeout(Duration::from_secs(8)),
+                Ok(true),
+                "{key}: the server, too"
+            );
+            assert_eq!(switch.record(connection.local(), "closed").text("end"), end);
         }
     });
 }

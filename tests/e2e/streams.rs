@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fairlead_base::Rng;
+use fairlead_netns::Signal;
 use fairlead_testkit::stream::{self, Digest};
 
 use crate::harness::{
-    Connection, Family, Lab, Nginx, Origin, Switch, in_a_lab, long, raw_service, rounds, seeds,
-    send_stream, show, web, web_service,
+    Connection, Family, Lab, Nginx, Origin, PREFIX, Switch, in_a_lab, long, raw_service, rounds,
+    seeds, send_stream, show, web, web_service,
 };
 
 const SOURCES: [&str; 2] = ["snat", "transparent"];
@@ -437,6 +438,108 @@ fn a_smaller_mtu_on_the_way_is_found_in_either_direction() {
             }
             host.ip(&format!("link set {device} mtu 1500\n")).unwrap();
         }
+    });
+}
+
+#[test]
+fn jumbo_links_around_a_device_of_any_mtu_carry_everything() {
+    in_a_lab(|lab| {
+        let ends = [
+            (&lab.client, &lab.front.a),
+            (&lab.switch, &lab.front.b),
+            (&lab.switch, &lab.back.a),
+            (&lab.servers, &lab.back.b),
+        ];
+        for (host, device) in ends {
+            host.ip(&format!("link set {device} mtu 9000\n")).unwrap();
+        }
+        let _origins = origins(lab);
+        for mtu in [1_300, 1_500, 9_000] {
+            let prefix = PREFIX.replace("[fastpath]", &format!("[fastpath]\nmtu = {mtu}"));
+            for source in SOURCES {
+                let _switch = Switch::start_with(lab, &format!("{prefix}{}", to_origins(source)));
+                for family in Family::BOTH {
+                    let mut connection = Connection::to(lab, family.virtual_at(80));
+                    put(&mut connection, 3, 2 << 20);
+                    fetch(&mut connection, 2 << 20);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_switch_that_stands_still_for_a_while_loses_nothing() {
+    in_a_lab(|lab| {
+        let _origins = origins(lab);
+        let mut switch = Switch::start(lab, &to_origins("transparent"));
+        let mut connection = Connection::to(lab, Family::V4.virtual_at(80));
+        let len = 32u64 << 20;
+        connection
+            .send(format!(
+                "GET /bytes/{len} HTTP/1.1\r\nHost: a.example\r\n\r\n"
+            ))
+            .unwrap();
+        let mut digest = Digest::new();
+        let mut buffer = vec![0; 64 << 10];
+        assert_eq!(connection.response_head().unwrap().status, 200);
+        while digest.len_bytes() < len {
+            let before = digest.len_bytes() >> 23;
+            let count = connection.read(&mut buffer).unwrap();
+            assert!(count > 0, "closed after {} bytes", digest.len_bytes());
+            digest.update(&buffer[..count]);
+            if digest.len_bytes() >> 23 != before {
+                switch.signal(Signal::Stop);
+                std::thread::sleep(Duration::from_millis(700));
+                switch.signal(Signal::Continue);
+            }
+        }
+        assert_eq!(digest, Digest::of_stream(len, len));
+    });
+}
+
+#[test]
+fn an_upgraded_connection_is_a_line_in_both_directions() {
+    in_a_lab(|lab| {
+        let _origin = Origin::start(lab, Family::V4.server_at(1, 8080), |mut stream| {
+            let mut head = Vec::new();
+            let mut byte = [0];
+            while !head.ends_with(b"\r\n\r\n") {
+                stream.read_exact(&mut byte)?;
+                head.push(byte[0]);
+            }
+            stream.write_all(
+                b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n",
+            )?;
+            // Server and client speak in turns, the server first.
+            for round in 0..100u32 {
+                stream.write_all(&round.to_be_bytes())?;
+                let mut answer = [0; 8];
+                stream.read_exact(&mut answer)?;
+                if u64::from_be_bytes(answer) != u64::from(round) * 3 {
+                    return Ok(());
+                }
+            }
+            stream.write_all(b"done")
+        });
+        let _switch = Switch::start(lab, &to_origins("snat"));
+        let mut connection = Connection::to(lab, Family::V4.virtual_at(80));
+        let head =
+            "GET /line HTTP/1.1\r\nHost: a.example\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
+        connection.send(head).unwrap();
+        assert_eq!(connection.response_head().unwrap().status, 101);
+        for round in 0..100u32 {
+            let mut four = [0; 4];
+            let mut got = 0;
+            while got < 4 {
+                got += connection.read(&mut four[got..]).unwrap();
+            }
+            assert_eq!(u32::from_be_bytes(four), round);
+            connection
+                .send((u64::from(round) * 3).to_be_bytes())
+                .unwrap();
+        }
+        assert_eq!(connection.rest().unwrap(), b"done");
     });
 }
 
