@@ -259,18 +259,17 @@ fn rewrite_options(options: &mut [u8], delta: &mut Delta, edits: &Edits, sack_ad
     });
 }
 
-/// Overwrites a SACK option with padding.
+/// Overwrites every SACK option with padding.
 fn blank_sack(options: &mut [u8], delta: &mut Delta) {
-    let Some((at, len)) = options::walk(options)
+    while let Some((at, len)) = options::walk(options)
         .find(|(kind, ..)| *kind == KIND_SACK)
         .map(|(_, at, body)| (at, body.len() + 2))
-    else {
-        return;
-    };
-    for (at, byte) in options.iter_mut().enumerate().skip(at).take(len) {
-        let shift = if at % 2 == 0 { 8 } else { 0 };
-        delta.u16(u16::from(*byte) << shift, u16::from(KIND_NOP) << shift);
-        *byte = KIND_NOP;
+    {
+        for (at, byte) in options.iter_mut().enumerate().skip(at).take(len) {
+            let shift = if at % 2 == 0 { 8 } else { 0 };
+            delta.u16(u16::from(*byte) << shift, u16::from(KIND_NOP) << shift);
+            *byte = KIND_NOP;
+        }
     }
 }
 

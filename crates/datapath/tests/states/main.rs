@@ -1,6 +1,8 @@
 //! The switch state by state: the paper's Tables 1 to 3 and Fig. 4, and the traps of today's TCP.
 //! Tests are named by state, event and outcome.
 
+mod connect;
 mod handshake;
 mod head;
 mod rig;
+mod translate;

@@ -1,0 +1,521 @@
+//! SPLICED: data and acknowledgements are translated and passed on, the paper's Table 3.
+
+use fairlead_base::{Address, Checksum, DropReason, Endpoint, Gso, Packet, SeqNumber};
+use fairlead_datapath::{Side, State};
+use fairlead_splice::translate::{self, AckEdit, Edits};
+use fairlead_testkit::{segment, tcp};
+use fairlead_wire::packet::offset;
+use fairlead_wire::{Classified, SynOptions, TcpFlags, classify, options};
+use proptest::prelude::*;
+
+use crate::rig::{Ends, Joined, REQUEST, http_config, linux, v6_config};
+
+#[test]
+fn spliced_data_and_acks_pass_both_ways_with_numbers_of_the_other_side() {
+    for config in [http_config(), v6_config()] {
+        let mut joined = Joined::with(config, &Ends::default());
+        let response = joined
+            .by_server()
+            .payload(b"HTTP/1.1 200 OK\r\n\r\n")
+            .timestamps(joined.server_ts.wrapping_add(7), 5_010);
+        let sent = joined.rig.put_one(&response);
+        assert_eq!(sent.header.seq, SeqNumber(joined.seen_nxt));
+        assert_eq!(sent.header.ack, SeqNumber(joined.client_nxt));
+        assert_eq!(sent.header.key.src, joined.rig.vip);
+        assert_eq!(sent.header.key.dst, joined.rig.client);
+        assert_eq!(sent.header.ttl, 63);
+        assert_eq!(sent.payload(), b"HTTP/1.1 200 OK\r\n\r\n");
+        let stamps = sent.timestamps().unwrap();
+        assert_eq!(
+            (stamps.value, stamps.echo),
+            (joined.seen_ts.wrapping_add(7), 5_010)
+        );
+
+        let ack = joined
+            .by_client()
+            .ack(joined.seen_nxt.wrapping_add(19))
+            .timestamps(5_020, joined.seen_ts.wrapping_add(7));
+        let sent = joined.rig.put_one(&ack);
+        assert_eq!(
+            sent.header.ack,
+            SeqNumber(joined.server_nxt.wrapping_add(19))
+        );
+        assert_eq!(sent.header.key.src, joined.source);
+        assert_eq!(sent.header.key.dst, joined.server);
+        let stamps = sent.timestamps().unwrap();
+        assert_eq!(
+            (stamps.value, stamps.echo),
+            (5_020, joined.server_ts.wrapping_add(7))
+        );
+        let snapshot = joined.rig.datapath.snapshot();
+        assert_eq!(
+            (snapshot.live, snapshot.setups, snapshot.fast_packets),
+            (1, 0, 2)
+        );
+        assert_eq!(REQUEST.len() as u32, joined.client_nxt - 1_001);
+    }
+}
+
+#[test]
+fn spliced_repeated_request_is_passed_on_once_more_and_never_by_us() {
+    let mut joined = Joined::usual();
+    let again = joined.by_client().seq(1_001).payload(REQUEST);
+    let sent = joined.rig.put_one(&again);
+    assert_eq!(
+        (sent.header.seq, sent.payload()),
+        (SeqNumber(1_001), REQUEST)
+    );
+    assert!(joined.rig.wait_ms(10_000).is_empty());
+}
+
+#[test]
+fn spliced_transfer_across_the_wrap_is_counted_byte_by_byte() {
+    let ends = Ends {
+        client_isn: u32::MAX - 3_000,
+        server_isn: u32::MAX - 10_000,
+        ..Ends::default()
+    };
+    let mut joined = Joined::with(http_config(), &ends);
+    for _ in 0..40 {
+        for side in [Side::Client, Side::Server] {
+            let sent = joined.rig.put_one(&joined.by(side).payload([7; 1_000]));
+            let seq = match side {
+                Side::Client => joined.client_nxt,
+                Side::Server => joined.seen_nxt,
+            };
+            assert_eq!(sent.header.seq, SeqNumber(seq));
+            joined.advance(side, 1_000);
+        }
+    }
+    joined.rig.put(&joined.by_client().flags(TcpFlags::RST));
+    joined.rig.wait_ms(5_000);
+    let events = joined.rig.events();
+    let bytes = events.iter().find_map(|event| match event {
+        fairlead_datapath::Event::Closed {
+            bytes_in,
+            bytes_out,
+            ..
+        } => Some((*bytes_in, *bytes_out)),
+        _ => None,
+    });
+    assert_eq!(bytes, Some((40_000 + REQUEST.len() as u64, 40_000)));
+}
+
+/// Scales as each side said them, and what must become of a window field of 1,000 on its way.
+#[test]
+fn spliced_windows_are_rescaled_by_the_difference_and_never_closed_by_rounding() {
+    let with_scale = |scale: Option<u8>| SynOptions {
+        window_scale: scale,
+        ..linux(5_000)
+    };
+    // (client's scale, server's at the probe, server's now, from the client, from the server)
+    let cases = [
+        (Some(7), Some(7), Some(7), [1_000, 1_000], [5, 5]),
+        (Some(2), Some(9), Some(9), [1_000, 1_000], [5, 5]),
+        // The server scales less than was promised to the client.
+        (Some(7), Some(9), Some(4), [1_000, 31], [5, 1]),
+        // … more: shifted left, and as much as the field holds.
+        (Some(7), Some(2), Some(9), [1_000, 65_535], [5, 640]),
+        // … not at all: both take the other's fields as they are.
+        (Some(3), Some(7), None, [8_000, 7], [40, 1]),
+        (Some(9), Some(7), None, [65_535, 7], [2_560, 1]),
+        // The client does not scale: nothing was promised to anyone.
+        (None, Some(7), None, [1_000, 1_000], [5, 5]),
+        (Some(7), None, None, [1_000, 1_000], [5, 5]),
+    ];
+    for (client, probed, now, large, small) in cases {
+        let probed_ends = Ends {
+            client: with_scale(client),
+            server: with_scale(probed),
+            ..Ends::default()
+        };
+        let mut rig = crate::rig::Rig::probed(http_config(), &probed_ends.server);
+        rig.client.port += 1;
+        let ends = Ends {
+            server: with_scale(now),
+            ..probed_ends
+        };
+        let mut joined = Joined::on(rig, &ends);
+        for (field, expected) in [(1_000, large), (5, small), (0, [0, 0])] {
+            for (side, expected) in [Side::Client, Side::Server].into_iter().zip(expected) {
+                let sent = joined.rig.put_one(&joined.by(side).window(field));
+                assert_eq!(
+                    sent.header.window, expected,
+                    "{client:?} {probed:?} {now:?}: {field} from {side:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn spliced_peers_without_options_have_none_put_in() {
+    let bare = SynOptions {
+        mss: Some(536),
+        ..SynOptions::default()
+    };
+    let ends = Ends {
+        client: bare,
+        server: linux(900_000),
+        ..Ends::default()
+    };
+    let mut joined = Joined::with(http_config(), &ends);
+    for side in [Side::Client, Side::Server] {
+        let sent = joined.rig.put_one(&joined.by(side).payload(b"x"));
+        assert!(sent.options().is_empty());
+    }
+}
+
+/// RFC 2018: the client's blocks speak of the server's bytes, in the numbers that the client sees.
+#[test]
+fn spliced_sack_edges_follow_the_acknowledgement_at_any_offset() {
+    let layouts: [&[u8]; 3] = [&[1, 1], &[1], &[]];
+    for padding in layouts {
+        let mut joined = Joined::usual();
+        let edges = [100u32, 200, 300, 400];
+        let list = |base: u32| {
+            let mut list = padding.to_vec();
+            list.extend([5, 18]);
+            for edge in edges {
+                list.extend(base.wrapping_add(edge).to_be_bytes());
+            }
+            list.resize(20, 0);
+            list
+        };
+        let ack = joined.by_client().options(&list(joined.seen_nxt));
+        let sent = joined.rig.put_one(&ack);
+        assert_eq!(sent.options(), list(joined.server_nxt));
+        // The server's blocks speak of the client's bytes, whose numbers are the same everywhere.
+        let ack = joined.by_server().options(&list(joined.client_nxt));
+        let sent = joined.rig.put_one(&ack);
+        assert_eq!(sent.options(), list(joined.client_nxt));
+    }
+}
+
+#[test]
+fn spliced_timestamps_and_sack_together_at_odd_offsets_are_translated() {
+    let mut joined = Joined::usual();
+    let list = |value: u32, echo: u32, base: u32| {
+        let mut list = vec![1, 8, 10];
+        list.extend(value.to_be_bytes());
+        list.extend(echo.to_be_bytes());
+        list.extend([5, 10]);
+        list.extend(base.to_be_bytes());
+        list.extend(base.wrapping_add(50).to_be_bytes());
+        list.resize(24, 0);
+        list
+    };
+    let ack = list(5_050, joined.seen_ts, joined.seen_nxt.wrapping_add(9));
+    let sent = joined.rig.put_one(&joined.by_client().options(&ack));
+    let seen = list(5_050, joined.server_ts, joined.server_nxt.wrapping_add(9));
+    assert_eq!(sent.options(), seen);
+}
+
+#[test]
+fn spliced_malformed_options_pass_for_the_receiver_to_judge() {
+    let mut joined = Joined::usual();
+    let odd = joined.by_client().options(&[5, 60, 1, 1]).payload(b"x");
+    let sent = joined.rig.put_one(&odd);
+    assert_eq!(sent.options(), [5, 60, 1, 1]);
+}
+
+#[test]
+fn spliced_partial_checksums_and_super_packets_stay_what_they_are() {
+    for config in [http_config(), v6_config()] {
+        let mut joined = Joined::with(config, &Ends::default());
+        let data = joined.by_server().payload([9; 30_000]).timestamps(1, 2);
+        let sent = joined.rig.put_packet(data.super_packet(1_400));
+        assert_eq!(sent[0].packet.checksum, Checksum::Partial);
+        let gso = Gso {
+            segment_bytes: 1_400,
+        };
+        assert_eq!(sent[0].packet.gso, Some(gso));
+        assert_eq!(sent[0].payload(), [9; 30_000]);
+        assert_eq!(sent[0].header.seq, SeqNumber(joined.seen_nxt));
+    }
+}
+
+#[test]
+fn spliced_packet_at_its_last_hop_is_dropped_unchanged() {
+    for config in [http_config(), v6_config()] {
+        let mut joined = Joined::with(config, &Ends::default());
+        for (ttl, passes) in [(0, false), (1, false), (2, true)] {
+            let sent = joined.rig.put(&joined.by_client().ttl(ttl).payload(b"x"));
+            assert_eq!(sent.len(), usize::from(passes));
+        }
+        assert_eq!(joined.rig.drops(DropReason::TtlExpired), 2);
+    }
+}
+
+#[test]
+fn spliced_urgent_data_probes_and_congestion_marks_pass_as_they_are() {
+    let mut joined = Joined::usual();
+    let flags = TcpFlags::ACK | TcpFlags::URG | TcpFlags::ECE;
+    let mut urgent = joined.by_client().flags(flags).payload(b"!").packet();
+    urgent.bytes[39] = 1;
+    // The pointer is part of the checksum.
+    let sum = u16::from_be_bytes([urgent.bytes[36], urgent.bytes[37]]);
+    let mut delta = fairlead_wire::checksum::Delta::new();
+    delta.u16(0, 1);
+    urgent.bytes[36..38].copy_from_slice(&delta.apply_to(sum).to_be_bytes());
+    let sent = joined.rig.put_packet(urgent);
+    assert_eq!(sent[0].header.flags, flags);
+    assert_eq!(sent[0].packet.bytes[38..40], [0, 1]);
+    let probe = joined.by_client().seq(joined.client_nxt - 1);
+    let sent = joined.rig.put_one(&probe);
+    assert_eq!(sent.header.seq, SeqNumber(joined.client_nxt - 1));
+}
+
+/// RFC 1624 keeps damage visible: the receiver still finds it.
+#[test]
+fn spliced_damaged_payload_stays_damaged() {
+    let mut joined = Joined::usual();
+    let mut damaged = joined.by_server().payload(b"page").packet();
+    let last = damaged.bytes.len() - 1;
+    damaged.bytes[last] ^= 4;
+    let passed = joined.rig.put_raw(damaged).unwrap();
+    let Ok(Classified::Tcp(header)) = classify(&passed.bytes) else {
+        panic!("still a packet");
+    };
+    assert!(!header.checksum_valid(&passed.bytes));
+}
+
+#[test]
+fn spliced_damaged_number_far_out_does_not_lead_the_tracked_numbers_astray() {
+    let mut joined = Joined::usual();
+    let mut damaged = joined.by_client().payload(b"x").packet();
+    damaged.bytes[24] ^= 0x20;
+    joined.rig.put_packet(damaged);
+    joined.rig.assert_dropped(DropReason::BadTcpChecksum);
+    // A FIN where it belongs is still believed.
+    joined.close(Side::Client);
+    assert_eq!(joined.state(), State::FinRelayed1);
+}
+
+#[test]
+fn spliced_data_behind_a_great_loss_passes_and_is_believed() {
+    let mut joined = Joined::usual();
+    joined.advance(Side::Server, 50 << 20);
+    let sent = joined.rig.put_one(&joined.by_server().payload(b"far"));
+    assert_eq!(sent.header.seq, SeqNumber(joined.seen_nxt));
+    joined.advance(Side::Server, 3);
+    let fast = joined.rig.datapath.snapshot().fast_packets;
+    joined.rig.put_one(&joined.by_server().payload(b"near"));
+    assert_eq!(joined.rig.datapath.snapshot().fast_packets, fast + 1);
+}
+
+#[test]
+fn spliced_batches_give_one_verdict_each_in_order() {
+    let mut joined = Joined::usual();
+    let mut packets: Vec<Packet> = (0..200u32)
+        .map(|number| {
+            if number % 3 == 0 {
+                Packet::from_bytes(&[0x45; 10])
+            } else {
+                let at = joined.client_nxt + number;
+                joined.by_client().seq(at).payload([number as u8]).packet()
+            }
+        })
+        .collect();
+    let mut verdicts = Vec::new();
+    let datapath = &mut joined.rig.datapath;
+    datapath.handle_batch(joined.rig.now, &mut packets, &mut verdicts);
+    assert_eq!(verdicts.len(), packets.len());
+    for (number, (packet, verdict)) in packets.iter().zip(&verdicts).enumerate() {
+        let passed = *verdict == fairlead_datapath::Verdict::Transmit;
+        assert_eq!(passed, number % 3 != 0);
+        if passed {
+            assert_eq!(tcp(packet).payload(&packet.bytes), [number as u8]);
+        }
+    }
+}
+
+prop_compose! {
+    fn address(v4: bool)(octets: [u8; 16]) -> Address {
+        let [_, b, c, d, ..] = octets;
+        let mut v6 = octets;
+        v6[0] = 0x20;
+        if v4 { Address::v4([10, b, c, d]) } else { Address::v6(v6) }
+    }
+}
+
+fn end(v4: bool) -> impl Strategy<Value = Endpoint> {
+    (address(v4), any::<u16>()).prop_map(|(addr, port)| Endpoint { addr, port })
+}
+
+/// A list of whole options in any order, with padding anywhere.
+fn option_list() -> impl Strategy<Value = Vec<u8>> {
+    let one = prop_oneof![
+        Just(vec![1u8]),
+        any::<[u8; 8]>().prop_map(|body| [&[8, 10], &body[..]].concat()),
+        any::<[u8; 8]>().prop_map(|body| [&[5, 10], &body[..]].concat()),
+        any::<[u8; 16]>().prop_map(|body| [&[5, 18], &body[..]].concat()),
+        any::<[u8; 3]>().prop_map(|body| [&[99, 5], &body[..]].concat()),
+    ];
+    prop::collection::vec(one, 0..5).prop_map(|parts| {
+        let mut list = Vec::new();
+        for part in parts {
+            if list.len() + part.len() <= 40 {
+                list.extend(part);
+            }
+        }
+        list.resize(list.len().next_multiple_of(4), 1);
+        list
+    })
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    packet: Packet,
+    there: Edits,
+    back: Edits,
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    any::<bool>()
+        .prop_flat_map(|v4| {
+            let ends = (end(v4), end(v4), end(v4), end(v4));
+            let payload = prop::collection::vec(any::<u8>(), 0..64);
+            (
+                ends,
+                any::<[u32; 6]>(),
+                any::<u16>(),
+                option_list(),
+                payload,
+                0u8..3,
+                2u8..,
+            )
+        })
+        .prop_map(|(ends, numbers, window, list, payload, kind, ttl)| {
+            let (src, dst, new_src, new_dst) = ends;
+            let [seq, ack, seq_add, ack_add, ts_value_add, ts_echo_add] = numbers;
+            let built = segment(src, dst)
+                .seq(seq)
+                .ack(ack)
+                .window(window)
+                .ttl(ttl)
+                .options(&list)
+                .payload(payload);
+            let packet = match kind {
+                0 => built.packet(),
+                1 => built.partial(),
+                _ => built.flags(TcpFlags::PSH).packet(),
+            };
+            let there = Edits {
+                src: new_src,
+                dst: new_dst,
+                seq_add,
+                ack: AckEdit::Add(ack_add),
+                window_shift: 0,
+                ts_value_add,
+                ts_echo_add,
+            };
+            let back = Edits {
+                src,
+                dst,
+                seq_add: seq_add.wrapping_neg(),
+                ack: AckEdit::Add(ack_add.wrapping_neg()),
+                window_shift: 0,
+                ts_value_add: ts_value_add.wrapping_neg(),
+                ts_echo_add: ts_echo_add.wrapping_neg(),
+            };
+            Case {
+                packet,
+                there,
+                back,
+            }
+        })
+}
+
+/// Without hop limit and IPv4 header checksum, which a hop changes for good.
+fn unhopped(packet: &Packet) -> Vec<u8> {
+    let mut bytes = packet.bytes.clone();
+    if bytes[0] >> 4 == 4 {
+        bytes[offset::IPV4_TTL] = 0;
+        bytes[offset::IPV4_CHECKSUM..offset::IPV4_CHECKSUM + 2].fill(0);
+    } else {
+        bytes[offset::IPV6_HOP_LIMIT] = 0;
+    }
+    bytes
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// There and back is as if nothing had been, and every checksum on the way is right.
+    #[test]
+    fn spliced_translation_there_and_back_is_the_identity(case in case()) {
+        let mut packet = case.packet.clone();
+        let header = tcp(&packet);
+        translate::apply(&mut packet, &header, &case.there).unwrap();
+        let between = tcp(&packet);
+        prop_assert_eq!(between.key.src, case.there.src);
+        prop_assert_eq!(between.key.dst, case.there.dst);
+        prop_assert_eq!(between.seq, header.seq + case.there.seq_add);
+        prop_assert_eq!(between.payload(&packet.bytes), header.payload(&case.packet.bytes));
+        prop_assert_eq!(between.ttl, header.ttl - 1);
+        let stamps = options::timestamps(header.options(&case.packet.bytes));
+        let moved = options::timestamps(between.options(&packet.bytes));
+        prop_assert_eq!(
+            moved.map(|stamps| (stamps.value, stamps.echo)),
+            stamps.map(|stamps| (
+                stamps.value.wrapping_add(case.there.ts_value_add),
+                stamps.echo.wrapping_add(case.there.ts_echo_add),
+            ))
+        );
+        let mut returned = packet.clone();
+        if translate::apply(&mut returned, &between, &case.back).is_ok() {
+            tcp(&returned);
+            prop_assert_eq!(unhopped(&returned), unhopped(&case.packet));
+        }
+    }
+
+    /// An acknowledgement that is put in place of another takes the SACK blocks with it.
+    #[test]
+    fn spliced_replaced_acknowledgement_blanks_sack(case in case(), ack: u32) {
+        let mut packet = case.packet.clone();
+        let header = tcp(&packet);
+        let edits = Edits { ack: AckEdit::Become(SeqNumber(ack)), ..case.there };
+        translate::apply(&mut packet, &header, &edits).unwrap();
+        let between = tcp(&packet);
+        if header.flags.contains(TcpFlags::ACK) {
+            prop_assert_eq!(between.ack, SeqNumber(ack));
+            let kinds = options::walk(between.options(&packet.bytes)).map(|(kind, ..)| kind);
+            prop_assert!(kinds.filter(|&kind| kind == options::KIND_SACK).count() == 0);
+        }
+    }
+
+    /// Bytes cut off the front leave a valid packet with the rest, at the right number.
+    #[test]
+    fn held_trimmed_segment_is_a_valid_segment(case in case(), count in 0usize..80) {
+        let mut packet = case.packet.clone();
+        let header = tcp(&packet);
+        let payload = header.payload(&packet.bytes).to_vec();
+        let trimmed = translate::trim_front(&mut packet, &header, count).unwrap();
+        let count = count.min(payload.len());
+        prop_assert_eq!(tcp(&packet), trimmed);
+        prop_assert_eq!(trimmed.payload(&packet.bytes), &payload[count..]);
+        prop_assert_eq!(trimmed.seq, header.seq + count as u32);
+    }
+
+    /// Whatever bytes come, nothing panics, and what passes is still a packet.
+    #[test]
+    fn spliced_noise_is_survived(
+        side in prop_oneof![Just(Side::Client), Just(Side::Server)],
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+        cut in any::<prop::sample::Index>(),
+        list in option_list(),
+    ) {
+        let mut joined = Joined::usual();
+        let mut packet = joined.by(side).options(&list).payload(b"some bytes").packet();
+        for (place, flip) in flips {
+            let at = place.index(packet.bytes.len());
+            packet.bytes[at] ^= flip;
+        }
+        packet.bytes.truncate(cut.index(packet.bytes.len() + 1).max(packet.bytes.len() / 2));
+        if let Some(passed) = joined.rig.put_raw(packet) {
+            prop_assert!(classify(&passed.bytes).is_ok());
+        }
+        joined.rig.fetch(&mut Vec::new());
+    }
+}
