@@ -2,9 +2,12 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
 use crate::check::{self, CheckArgs};
+use crate::demo::{self, DemoArgs};
+use crate::screen::print_error;
+use crate::serve::{self, ServeArgs};
 use crate::status::{self, StatusArgs};
 
 /// The whole command line.
@@ -27,17 +30,37 @@ pub struct Cli {
 /// What to do.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
+    /// Run the switch until it is told to end
+    Serve(ServeArgs),
     /// Check a configuration and show what it means
     Check(CheckArgs),
+    /// Show the switch at work, with real servers and a real client
+    Demo(DemoArgs),
+    /// Show what the switch would do with a capture
+    Replay(ReplayArgs),
     /// Show what a running switch is doing
     Status(StatusArgs),
+}
+
+/// What `fairlead replay` takes.
+#[derive(Clone, Debug, Args)]
+pub struct ReplayArgs {
+    /// Its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    pub rest: Vec<std::ffi::OsString>,
 }
 
 /// Does what the command line says.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     match &cli.command {
+        Command::Serve(args) => serve::run(args),
         Command::Check(args) => check::run(args),
+        Command::Demo(args) => demo::run(args),
+        Command::Replay(_) => {
+            print_error("fairlead replay: this build cannot replay captures\n");
+            ExitCode::FAILURE
+        }
         Command::Status(args) => status::run(args),
     }
 }

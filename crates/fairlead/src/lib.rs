@@ -5,6 +5,7 @@ pub mod admin;
 pub mod check;
 pub mod cli;
 pub mod config;
+pub mod demo;
 pub mod log;
 mod screen;
 pub mod serve;

@@ -255,7 +255,7 @@ fn address_families_do_not_mix() {
         .iter()
         .map(|one| (six.position(one), one.message()))
         .collect();
-    let led = "IPv6 clients of [2001:db8::3]:80 would be led to the IPv4 server 10.2.0.1";
+    let led = "has no IPv6 server for the clients of [2001:db8::3]:80";
     assert_eq!(messages.len(), 4, "{six}");
     assert_eq!(messages[0].0, (19, 1));
     assert!(
@@ -276,6 +276,29 @@ fn address_families_do_not_mix() {
     let loaded = parse(&split, "split.toml").unwrap_or_else(|report| panic!("{report}"));
     // 254 hosts of the IPv4 prefix, 255 of the IPv6 one.
     assert_eq!(loaded.settings.switch.snat.len(), 254 + 255);
+    // The first route takes all that comes to the IPv6 endpoint, so the second need not say more.
+    assert!(
+        parse(
+            &split.replace("listen = \"10.1.0.3:80\"\n", ""),
+            "rest.toml"
+        )
+        .is_ok()
+    );
+    // And a pool with servers of both families serves both.
+    let both = split
+        .replace("listen = \"10.1.0.3:80\"\n", "")
+        .replace("listen = \"[2001:db8::3]:80\"\n", "")
+        .replace("pool = \"six\"\n[[service.route]]\n", "")
+        .replace(
+            "name = \"six\"\nserver = [",
+            "name = \"four\"\nserver = [{ address = \"10.2.0.1:80\" }, ",
+        )
+        .replace(
+            "[[pool]]\nname = \"four\"\nserver = [{ address = \"10.2.0.1:80\" }]\n",
+            "",
+        );
+    let both = parse(&both, "both.toml").unwrap_or_else(|report| panic!("{report}"));
+    assert_eq!(both.settings.switch.pools[0].servers.len(), 2);
     let unsplit = report(&split.replace("listen = \"[2001:db8::3]:80\"\npool", "pool"));
     assert!(
         unsplit.diagnostics()[0]

@@ -140,9 +140,14 @@ fn no_default_route_is_said_with_what_clients_get() {
         found,
         ["1: service \"a\" has no default route: clients that match none are reset"]
     );
-    // Two routes that share the endpoints out leave nobody: no default is needed, but the
-    // finding is a courtesy that looks at one route at a time.
-    assert!(warnings("tcp", ports, &[&format!("listen = {ports}")]).is_empty());
+    // Routes that share the endpoints out leave nobody.
+    let each = ["listen = \"10.1.0.3:80\"", "listen = \"10.1.0.3:81\""];
+    assert!(warnings("tcp", ports, &each).is_empty());
+    let found = warnings("tcp", ports, &[each[0], each[1], ""]);
+    assert_eq!(
+        found,
+        ["4: route #3 is never reached: earlier routes take all it listens to"]
+    );
 }
 
 #[test]

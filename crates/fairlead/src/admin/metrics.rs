@@ -4,7 +4,7 @@ use std::fmt;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -33,24 +33,29 @@ type Rows<'a> = Vec<(Vec<(&'static str, &'a str)>, u64)>;
 struct Page<'a>(DescriptorEncoder<'a>);
 
 impl Page<'_> {
+    /// Begins a family of metrics. Help texts end in a full stop, as the registry's own do.
+    fn family<'s>(
+        &'s mut self,
+        name: &'s str,
+        help: &str,
+        kind: MetricType,
+    ) -> Result<MetricEncoder<'s>, fmt::Error> {
+        self.0
+            .encode_descriptor(name, &format!("{help}."), None, kind)
+    }
+
     fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        let metric = self
-            .0
-            .encode_descriptor(name, help, None, MetricType::Counter)?;
+        let metric = self.family(name, help, MetricType::Counter)?;
         ConstCounter::new(value).encode(metric)
     }
 
     fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        let metric = self
-            .0
-            .encode_descriptor(name, help, None, MetricType::Gauge)?;
+        let metric = self.family(name, help, MetricType::Gauge)?;
         ConstGauge::new(value).encode(metric)
     }
 
     fn counters(&mut self, name: &str, help: &str, rows: Rows<'_>) -> fmt::Result {
-        let mut family = self
-            .0
-            .encode_descriptor(name, help, None, MetricType::Counter)?;
+        let mut family = self.family(name, help, MetricType::Counter)?;
         for (labels, value) in rows {
             family
                 .encode_family(&labels)?
@@ -60,9 +65,7 @@ impl Page<'_> {
     }
 
     fn gauges(&mut self, name: &str, help: &str, rows: Rows<'_>) -> fmt::Result {
-        let mut family = self
-            .0
-            .encode_descriptor(name, help, None, MetricType::Gauge)?;
+        let mut family = self.family(name, help, MetricType::Gauge)?;
         for (labels, value) in rows {
             family.encode_family(&labels)?.encode_gauge(&value)?;
         }
@@ -89,8 +92,7 @@ fn instance(status: &Status, page: &mut Page<'_>) -> fmt::Result {
         ("mode", &status.mode),
         ("device", &status.device),
     ];
-    page.0
-        .encode_descriptor("instance", "Who is running", None, MetricType::Info)?
+    page.family("instance", "Who is running", MetricType::Info)?
         .encode_info(&labels)?;
     page.gauge("uptime_seconds", "Time since the start", status.uptime_s)?;
     page.gauge(

@@ -21,7 +21,7 @@ use super::{Health, METRICS_CONTENT_TYPE, Shared, Status, metrics};
 /// Connections served at once; further ones wait in the listener's queue.
 const CONNECTIONS_MAX: usize = 64;
 /// How long a client may take to send a request's head, idle time between requests included.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long one connection may last; a collector just opens the next one.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest request head, bytes; the pages take no bodies.

@@ -9,9 +9,9 @@ use super::Fastpath;
 use super::diagnostic::{At, Diagnostic, Problems, Span};
 use super::instance::{InstanceDraft, SnatDraft};
 use super::pool::PoolDraft;
-use super::reach::reach;
+use super::reach::{openings, reach};
 use super::section::{nearest, quoted};
-use super::service::{RouteDraft, ServiceDraft, protocol_name};
+use super::service::{ServiceDraft, protocol_name};
 
 /// Everything read from the file.
 #[derive(Debug)]
@@ -77,7 +77,8 @@ pub(super) fn check(draft: &Draft, problems: &mut Problems) {
     let mut used = vec![false; draft.pools.len()];
     let mut said = Said::default();
     for service in &draft.services {
-        for route in &service.routes {
+        let openings = openings(service);
+        for (route, open) in service.routes.iter().zip(&openings.routes) {
             let Some(name) = &route.pool else { continue };
             let Some(id) = ids.get(name.value.as_str()) else {
                 no_pool(name, &ids, problems);
@@ -85,12 +86,12 @@ pub(super) fn check(draft: &Draft, problems: &mut Problems) {
             };
             used[usize::from(id.0)] = true;
             let pool = &draft.pools[usize::from(id.0)];
-            families(service, route, name, pool, problems);
+            families(service, open, name, pool, problems);
             hashing(service, name, pool, problems);
         }
         sources(service, draft, &mut said, problems);
         route_listens(service, problems);
-        reach(service, unmatched_answer(service), problems);
+        reach(service, &openings, unmatched_answer(service), problems);
     }
     servers(draft, &listens, problems);
     let broken = problems.any_error();
@@ -197,55 +198,46 @@ fn no_pool(name: &At<String>, ids: &BTreeMap<&str, PoolId>, problems: &mut Probl
     );
 }
 
-/// A splice translates numbers, not address families: clients and servers must have the same.
+/// A splice translates numbers, not address families: a client's server must have the family of
+/// the client, so a pool needs servers of every family that reaches it.
 fn families(
     service: &ServiceDraft,
-    route: &RouteDraft,
+    open: &[Endpoint],
     name: &At<String>,
     pool: &PoolDraft,
     problems: &mut Problems,
 ) {
-    let only = route
-        .matchers
-        .iter()
-        .find_map(|draft| match &draft.matcher {
-            Matcher::Listen(endpoints) => Some(endpoints),
-            _ => None,
-        });
-    let reaches = |at: &&At<Endpoint>| only.is_none_or(|only| only.contains(&at.value));
-    let mut clash = None;
-    for listen in service.listen.iter().filter(reaches) {
-        clash = clash.or_else(|| {
-            pool.servers
-                .iter()
-                .find(|server| server.value.endpoint.addr.is_v4() != listen.value.addr.is_v4())
-                .map(|server| (listen, server))
-        });
-    }
-    let Some((listen, server)) = clash else {
+    let serves = |v4: bool| {
+        pool.servers
+            .iter()
+            .any(|server| server.value.weight > 0 && server.value.endpoint.addr.is_v4() == v4)
+    };
+    let (four, six) = (serves(true), serves(false));
+    let unserved = |listen: &&Endpoint| if listen.addr.is_v4() { !four } else { !six };
+    // Without any usable server there is a finding already.
+    let Some(listen) = open.iter().find(unserved).filter(|_| four || six) else {
         return;
     };
-    let family = |address: Address| if address.is_v4() { "IPv4" } else { "IPv6" };
-    let mixed = service.listen.iter().any(|one| one.value.addr.is_v4())
-        && service.listen.iter().any(|one| !one.value.addr.is_v4());
-    problems.push(
-        Diagnostic::error(
-            &name.span,
-            format!(
-                "{} clients of {} would be led to the {} server {}",
-                family(listen.value.addr),
-                listen.value,
-                family(server.value.endpoint.addr),
-                server.value.endpoint
-            ),
-        )
-        .related(&server.span, "the server")
-        .help(if mixed {
-            "write one route for each family, told apart by `listen`, each with a pool of its own"
-        } else {
-            "a splice keeps the address family: lead to servers of the family listened at"
-        }),
+    let family = if listen.addr.is_v4() { "IPv4" } else { "IPv6" };
+    let both = service
+        .listen
+        .iter()
+        .any(|one| one.value.addr.is_v4() != listen.addr.is_v4());
+    let mut finding = Diagnostic::error(
+        &name.span,
+        format!(
+            "pool {:?} has no {family} server for the clients of {listen}",
+            name.value
+        ),
     );
+    if let Some(server) = pool.servers.first() {
+        finding = finding.related(&server.span, "its servers");
+    }
+    problems.push(finding.help(if both {
+        "add servers of that family, or write one route for each family, told apart by `listen`"
+    } else {
+        "a splice keeps the address family: lead to servers of the family listened at"
+    }));
 }
 
 fn hashing(service: &ServiceDraft, name: &At<String>, pool: &PoolDraft, problems: &mut Problems) {

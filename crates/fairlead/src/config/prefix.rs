@@ -15,7 +15,7 @@ pub struct Prefix {
     len: u8,
 }
 
-/// The most source addresses, all prefixes together. Each gives about 64,000 connections to each
+/// The most source addresses of one family, all prefixes together. Each gives about 64,000 connections to each
 /// server.
 pub(super) const SNAT_ADDRESSES_MAX: u64 = 65_536;
 

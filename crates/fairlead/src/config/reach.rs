@@ -10,9 +10,54 @@ use super::service::{RouteDraft, ServiceDraft};
 /// a courtesy and must not cost a long wait on a huge file.
 const COMPARISONS_MAX: usize = 4_000_000;
 
+/// Which connections get as far as each route, by the endpoint they came to.
+#[derive(Debug)]
+pub(super) struct Openings {
+    /// For each route, the endpoints whose connections no earlier route takes altogether.
+    pub(super) routes: Vec<Vec<Endpoint>>,
+    /// The routes of which earlier ones leave nothing, though they name endpoints of the service.
+    shut: Vec<bool>,
+    /// The endpoints whose connections get past all routes that look at nothing else.
+    left: Vec<Endpoint>,
+}
+
+/// Looks at the endpoints alone: what comes to an endpoint gets past every route but those that
+/// ask for nothing more.
+pub(super) fn openings(service: &ServiceDraft) -> Openings {
+    let mut left: Vec<Endpoint> = service.listen.iter().map(|at| at.value).collect();
+    let (mut routes, mut shut) = (Vec::new(), Vec::new());
+    for route in &service.routes {
+        let wanted = route
+            .matchers
+            .iter()
+            .find_map(|draft| match &draft.matcher {
+                Matcher::Listen(endpoints) => Some(endpoints),
+                _ => None,
+            });
+        let wants = |at: &Endpoint| wanted.is_none_or(|wanted| wanted.contains(at));
+        let open: Vec<Endpoint> = left.iter().copied().filter(wants).collect();
+        let takes_them = route
+            .matchers
+            .iter()
+            .all(|draft| matches!(draft.matcher, Matcher::Listen(_)));
+        if route.whole && takes_them {
+            left.retain(|endpoint| !open.contains(endpoint));
+        }
+        let named = service.listen.iter().any(|at| wants(&at.value));
+        shut.push(named && open.is_empty());
+        routes.push(open);
+    }
+    Openings { routes, shut, left }
+}
+
 /// Warns of every unreachable route and of a missing default. `unmatched` tells what clients get
 /// then.
-pub(super) fn reach(service: &ServiceDraft, unmatched: &str, problems: &mut Problems) {
+pub(super) fn reach(
+    service: &ServiceDraft,
+    openings: &Openings,
+    unmatched: &str,
+    problems: &mut Problems,
+) {
     let listen: Vec<Endpoint> = service.listen.iter().map(|at| at.value).collect();
     let mut budget = COMPARISONS_MAX;
     for (index, route) in service.routes.iter().enumerate() {
@@ -23,20 +68,20 @@ pub(super) fn reach(service: &ServiceDraft, unmatched: &str, problems: &mut Prob
             .iter()
             .enumerate()
             .find(|(_, earlier)| earlier.whole && covers(earlier, route, &listen, &mut budget));
-        if let Some((earlier_index, earlier)) = earlier {
-            problems.push(
-                Diagnostic::warning(
-                    &route.span,
-                    format!(
-                        "route {} is never reached: route {} takes everything it would",
-                        label(route, index),
-                        label(earlier, earlier_index)
-                    ),
-                )
-                .related(&earlier.span, "the earlier route")
-                .help("put the narrower route first, or leave it out"),
-            );
-        }
+        let name = label(route, index);
+        let warning = if let Some((earlier_index, earlier)) = earlier {
+            let other = label(earlier, earlier_index);
+            let message =
+                format!("route {name} is never reached: route {other} takes everything it would");
+            Diagnostic::warning(&route.span, message).related(&earlier.span, "the earlier route")
+        } else if openings.shut[index] {
+            let message =
+                format!("route {name} is never reached: earlier routes take all it listens to");
+            Diagnostic::warning(&route.span, message)
+        } else {
+            continue;
+        };
+        problems.push(warning.help("put the narrower route first, or leave it out"));
     }
     let everything = |route: &RouteDraft| {
         !route.whole
@@ -45,7 +90,8 @@ pub(super) fn reach(service: &ServiceDraft, unmatched: &str, problems: &mut Prob
                 .iter()
                 .all(|draft| takes_all(&draft.matcher, &listen))
     };
-    if !service.routes.is_empty() && !service.routes.iter().any(everything) {
+    let open = !openings.left.is_empty() && !service.routes.iter().any(everything);
+    if open && !service.routes.is_empty() {
         let name = service.name.as_ref().map_or("", |name| &name.value);
         problems.push(
             Diagnostic::warning(

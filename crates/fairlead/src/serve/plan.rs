@@ -66,6 +66,7 @@ mod tests {
             protocol = "http"
             source = "transparent"
             [[service.route]]
+            listen = ["10.1.0.3:80", "10.1.0.3:8080"]
             path = "/a"
             pool = "first"
             [[service.route]]

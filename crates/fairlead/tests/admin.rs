@@ -1,0 +1,426 @@
+//! The admin pages end to end, on loopback.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairlead::admin::{AdminServer, Identity, Shared, Status, start};
+use fairlead_base::{DropReason, Endpoint};
+use fairlead_datapath::{End, Offers, ServerState, Snapshot};
+use fairlead_splice::snapshot::{PoolSnapshot, RouteSnapshot, ServerSnapshot, ServiceSnapshot};
+use serde_json::Value;
+
+fn identity() -> Identity {
+    Identity {
+        instance: "edge".into(),
+        version: "1.2.3".into(),
+        mode: "engine".into(),
+        device: "fairlead0".into(),
+    }
+}
+
+/// Counters of which every one is different.
+fn snapshot() -> Snapshot {
+    let mut next = 1_000;
+    let mut count = || {
+        next += 1;
+        next
+    };
+    let mut snapshot = Snapshot {
+        rx_packets: count(),
+        rx_bytes: count(),
+        tx_packets: count(),
+        tx_bytes: count(),
+        fast_packets: count(),
+        fast_bytes: count(),
+        engine_packets: count(),
+        syns: count(),
+        syn_acks: count(),
+        accepted: count(),
+        spliced: count(),
+        retries: count(),
+        probes_sent: count(),
+        live: count(),
+        setups: count(),
+        half_read: count(),
+        buffered_bytes: count(),
+        time_wait: count(),
+        records: count(),
+        records_max: count(),
+        ended: End::ALL.iter().map(|&end| (end, count())).collect(),
+        ..Snapshot::default()
+    };
+    for (index, &reason) in DropReason::ALL.iter().enumerate() {
+        (0..=index).for_each(|_| snapshot.drops.add(reason));
+    }
+    let route = |name: &str, decisions| RouteSnapshot {
+        name: name.into(),
+        pool: "images".into(),
+        decisions,
+    };
+    snapshot.services = vec![ServiceSnapshot {
+        name: "web".into(),
+        accepted: count(),
+        refused: count(),
+        routes: vec![route("#1", count()), route("#2", count())],
+    }];
+    let endpoint = |text: &str| Endpoint::from(text.parse::<SocketAddr>().unwrap());
+    let server = |address: &str, base: u64, state, offers| ServerSnapshot {
+        endpoint: endpoint(address),
+        weight: 7,
+        active: base as u32,
+        total: base + 1,
+        failures: base + 2,
+        state,
+        offers,
+    };
+    let offers = Offers {
+        mss: 1_460,
+        window_scale: Some(9),
+        sack: true,
+        timestamps: false,
+    };
+    snapshot.pools = vec![PoolSnapshot {
+        name: "images".into(),
+        servers: vec![
+            server("10.2.0.1:8081", 5_000, ServerState::Up, Some(offers)),
+            server("[2001:db8::1]:80", 6_000, ServerState::Down, None),
+            server("10.2.0.3:80", 7_000, ServerState::Unknown, None),
+        ],
+    }];
+    snapshot
+}
+
+fn serve() -> (AdminServer, Arc<Shared>) {
+    let shared = Arc::new(Shared::new(identity()));
+    let server = start("127.0.0.1:0".parse().unwrap(), Arc::clone(&shared)).unwrap();
+    (server, shared)
+}
+
+/// Sends `request` as it is and returns the whole answer.
+fn exchange(server: &AdminServer, request: &[u8]) -> String {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    // What is refused half way may be reset while the rest is still being sent.
+    let _ = stream.write_all(request);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// Status code, head and body of a page.
+fn get(server: &AdminServer, path: &str) -> (u16, String, String) {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    let answer = exchange(server, request.as_bytes());
+    let (head, body) = answer
+        .split_once("\r\n\r\n")
+        .unwrap_or_else(|| panic!("{answer}"));
+    let code = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (code, head.to_ascii_lowercase(), body.to_owned())
+}
+
+#[test]
+fn health_says_whether_connections_are_taken() {
+    let (server, shared) = serve();
+    let (code, _, body) = get(&server, "/healthz");
+    assert_eq!((code, body.as_str()), (503, "starting"));
+    for path in ["/metrics", "/status"] {
+        assert_eq!(get(&server, path).0, 503, "{path}");
+    }
+    shared.publish(snapshot());
+    let (code, head, body) = get(&server, "/healthz");
+    assert_eq!((code, body.as_str()), (200, "ok"));
+    assert!(head.contains("content-type: text/plain"), "{head}");
+    shared.publish(Snapshot {
+        draining: true,
+        ..snapshot()
+    });
+    let (code, _, body) = get(&server, "/healthz");
+    assert_eq!((code, body.as_str()), (503, "draining"));
+}
+
+#[test]
+fn status_is_the_snapshot_and_who_runs() {
+    let (server, shared) = serve();
+    shared.publish(snapshot());
+    let (code, head, body) = get(&server, "/status");
+    assert_eq!(code, 200);
+    assert!(head.contains("content-type: application/json"), "{head}");
+    let document: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(document["instance"], "edge");
+    assert_eq!(document["version"], "1.2.3");
+    assert_eq!(document["mode"], "engine");
+    assert_eq!(document["device"], "fairlead0");
+    assert_eq!(document["health"], "ok");
+    assert_eq!(document["draining"], false);
+    assert_eq!(document["rx_packets"], 1_001);
+    assert_eq!(document["records_max"], 1_020);
+    assert_eq!(document["ended"]["finished"], 1_021);
+    assert_eq!(document["drops"]["truncated"], 1);
+    assert_eq!(
+        document["drops"].as_object().unwrap().len(),
+        DropReason::ALL.len()
+    );
+    assert_eq!(document["services"][0]["routes"][1]["name"], "#2");
+    let servers = &document["pools"][0]["servers"];
+    assert_eq!(servers[0]["offers"]["window_scale"], 9);
+    assert_eq!(servers[1]["address"], "[2001:db8::1]:80");
+    assert_eq!(servers[1]["state"], "down");
+    assert_eq!(servers[2]["offers"], Value::Null);
+    // What is published later is what is shown later.
+    shared.publish(Snapshot {
+        live: 77,
+        ..snapshot()
+    });
+    let status: Status = serde_json::from_str(&get(&server, "/status").2).unwrap();
+    assert_eq!(status.live, 77);
+}
+
+/// A page of OpenMetrics text, read strictly: types by family, values by series.
+struct Metrics {
+    types: BTreeMap<String, String>,
+    values: BTreeMap<String, f64>,
+}
+
+impl Metrics {
+    fn read(page: &str) -> Self {
+        let mut metrics = Self {
+            types: BTreeMap::new(),
+            values: BTreeMap::new(),
+        };
+        let mut lines = page.lines();
+        assert_eq!(lines.next_back(), Some("# EOF"));
+        assert!(page.ends_with("# EOF\n"));
+        let mut family = String::new();
+        for line in lines {
+            if let Some(comment) = line.strip_prefix("# ") {
+                let (word, rest) = comment.split_once(' ').unwrap();
+                let (name, text) = rest.split_once(' ').unwrap();
+                match word {
+                    "TYPE" => {
+                        assert!(metrics.types.insert(name.into(), text.into()).is_none());
+                        name.clone_into(&mut family);
+                    }
+                    "HELP" => assert!(text.ends_with('.'), "{line}"),
+                    "UNIT" => {}
+                    other => panic!("{other}"),
+                }
+                continue;
+            }
+            let (series, value) = line.rsplit_once(' ').unwrap();
+            let name = series.split('{').next().unwrap();
+            let suffix = match metrics.types[&family].as_str() {
+                "counter" => "_total",
+                "info" => "_info",
+                "gauge" => "",
+                other => panic!("{other}"),
+            };
+            assert_eq!(
+                name,
+                format!("{family}{suffix}"),
+                "{line} is not of its family"
+            );
+            let value: f64 = value.parse().unwrap_or_else(|_| panic!("{line}"));
+            assert!(
+                metrics.values.insert(series.into(), value).is_none(),
+                "{series} twice"
+            );
+        }
+        metrics
+    }
+
+    fn value(&self, series: &str) -> f64 {
+        *self
+            .values
+            .get(series)
+            .unwrap_or_else(|| panic!("no {series}"))
+    }
+}
+
+#[test]
+fn metrics_are_openmetrics_and_name_every_reason() {
+    let (server, shared) = serve();
+    shared.publish(snapshot());
+    let (code, head, body) = get(&server, "/metrics");
+    assert_eq!(code, 200);
+    assert!(
+        head.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"),
+        "{head}"
+    );
+    let metrics = Metrics::read(&body);
+    for (index, reason) in DropReason::ALL.iter().enumerate() {
+        let series = format!("fairlead_drops_total{{reason=\"{}\"}}", reason.name());
+        assert_eq!(metrics.value(&series), (index + 1) as f64);
+    }
+    for end in End::ALL {
+        metrics.value(&format!("fairlead_ended_total{{end=\"{}\"}}", end.name()));
+    }
+    assert_eq!(
+        metrics.value("fairlead_packets_total{direction=\"rx\"}"),
+        1_001.0
+    );
+    assert_eq!(
+        metrics.value("fairlead_bytes_total{direction=\"tx\"}"),
+        1_004.0
+    );
+    assert_eq!(metrics.types["fairlead_live"], "gauge");
+    assert_eq!(
+        metrics.value(
+            "fairlead_instance_info{name=\"edge\",version=\"1.2.3\",mode=\"engine\",\
+             device=\"fairlead0\"}"
+        ),
+        1.0
+    );
+    let route = "{service=\"web\",route=\"#2\",pool=\"images\"}";
+    assert_eq!(
+        metrics.value(&format!("fairlead_decisions_total{route}")),
+        1_032.0
+    );
+    let server_series = |name: &str, server: &str| {
+        format!("fairlead_server_{name}{{pool=\"images\",server=\"{server}\"}}")
+    };
+    assert_eq!(
+        metrics.value(&server_series("active", "10.2.0.1:8081")),
+        5_000.0
+    );
+    assert_eq!(
+        metrics.value(&server_series("connections_total", "[2001:db8::1]:80")),
+        6_001.0
+    );
+    assert_eq!(metrics.value(&server_series("up", "10.2.0.1:8081")), 1.0);
+    assert_eq!(metrics.value(&server_series("up", "[2001:db8::1]:80")), 0.0);
+    assert!(
+        !metrics
+            .values
+            .contains_key(&server_series("up", "10.2.0.3:80"))
+    );
+    assert_eq!(
+        metrics.value(&server_series("mss_bytes", "10.2.0.1:8081")),
+        1_460.0
+    );
+}
+
+#[test]
+fn every_number_of_the_status_is_a_metric() {
+    fn numbers(value: &Value, path: &str, out: &mut Vec<(String, f64)>) {
+        match value {
+            Value::Object(fields) => {
+                fields
+                    .iter()
+                    .for_each(|(name, value)| numbers(value, &format!("{path}.{name}"), out));
+            }
+            Value::Array(items) => {
+                items.iter().for_each(|item| numbers(item, path, out));
+            }
+            Value::Number(number) => out.push((path.to_owned(), number.as_f64().unwrap())),
+            _ => {}
+        }
+    }
+    let (server, shared) = serve();
+    shared.publish(snapshot());
+    let status: Value = serde_json::from_str(&get(&server, "/status").2).unwrap();
+    let metrics = Metrics::read(&get(&server, "/metrics").2);
+    let mut all = Vec::new();
+    numbers(&status, "", &mut all);
+    assert!(all.len() > 90, "{}", all.len());
+    for (path, number) in all {
+        let is_clock = path == ".age_ms" || path == ".uptime_s";
+        assert!(
+            is_clock || metrics.values.values().any(|&value| value == number),
+            "{path} = {number} is no metric"
+        );
+    }
+}
+
+#[test]
+fn other_pages_and_methods_are_refused() {
+    let (server, shared) = serve();
+    shared.publish(snapshot());
+    let (code, _, body) = get(&server, "/");
+    assert!(code == 200 && body.contains("/metrics"), "{body}");
+    assert_eq!(get(&server, "/secret").0, 404);
+    assert_eq!(get(&server, "/status/../healthz").0, 404);
+    let post =
+        b"POST /status HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nConnection: close\r\n\r\nabcd";
+    assert!(exchange(&server, post).starts_with("HTTP/1.1 405"));
+    let head = b"HEAD /status HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let answer = exchange(&server, head);
+    assert!(
+        answer.starts_with("HTTP/1.1 200") && answer.ends_with("\r\n\r\n"),
+        "{answer}"
+    );
+}
+
+#[test]
+fn heads_that_are_too_large_or_no_heads_are_refused() {
+    let (server, shared) = serve();
+    shared.publish(snapshot());
+    let long = format!(
+        "GET /healthz HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n",
+        "x".repeat(40_000)
+    );
+    assert!(exchange(&server, long.as_bytes()).starts_with("HTTP/1.1 431"));
+    let many = format!("GET /healthz HTTP/1.1\r\n{}\r\n", "X: 1\r\n".repeat(200));
+    assert!(exchange(&server, many.as_bytes()).starts_with("HTTP/1.1 431"));
+    let uri = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "u".repeat(70_000));
+    let answer = exchange(&server, uri.as_bytes());
+    assert!(
+        answer.starts_with("HTTP/1.1 414") || answer.starts_with("HTTP/1.1 431"),
+        "{answer}"
+    );
+    assert!(
+        exchange(&server, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+            .starts_with("HTTP/1.1 400")
+    );
+    assert_eq!(get(&server, "/healthz").0, 200, "and it still answers");
+}
+
+#[test]
+fn a_client_that_sends_nothing_holds_nobody_up_and_is_ended() {
+    let (server, shared) = serve();
+    shared.publish(snapshot());
+    let mut silent = TcpStream::connect(server.address()).unwrap();
+    let mut half = TcpStream::connect(server.address()).unwrap();
+    half.write_all(b"GET /healthz HTTP/1.1\r\nHost:").unwrap();
+    assert_eq!(get(&server, "/healthz").0, 200);
+    let mut rest = Vec::new();
+    for stream in [&mut silent, &mut half] {
+        stream
+            .set_read_timeout(Some(Duration::from_secs(15)))
+            .unwrap();
+        // Ended by the server: an orderly close or a reset, but not our own time limit.
+        if let Err(error) = stream.read_to_end(&mut rest) {
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
+        }
+    }
+}
+
+#[test]
+fn many_clients_are_served_and_the_pages_end_with_their_owner() {
+    let (server, shared) = serve();
+    shared.publish(snapshot());
+    let idle: Vec<_> = (0..40)
+        .map(|_| TcpStream::connect(server.address()).unwrap())
+        .collect();
+    for _ in 0..20 {
+        assert_eq!(get(&server, "/metrics").0, 200);
+    }
+    let address = server.address();
+    drop(server);
+    assert!(
+        TcpStream::connect(address).is_err(),
+        "nobody listens any more"
+    );
+    drop(idle);
+}
+
+#[test]
+fn a_taken_address_is_an_error_at_once() {
+    let (server, shared) = serve();
+    let error = start(server.address(), shared).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+}

@@ -1,0 +1,258 @@
+//! The program itself: exit codes, what goes to which stream, and `status` against real pages.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use fairlead::admin::{AdminServer, Identity, Shared, start};
+use fairlead::config::load;
+use fairlead_datapath::Snapshot;
+use serde_json::Value;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn fairlead(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_fairlead"))
+        .args(args)
+        .current_dir(root())
+        .output()
+        .unwrap()
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// A file that is gone when its owner is.
+struct Written(PathBuf);
+
+impl Written {
+    fn new(name: &str, text: &str) -> Self {
+        let file = format!("fairlead-command-{}-{name}.toml", std::process::id());
+        let path = std::env::temp_dir().join(file);
+        std::fs::write(&path, text).unwrap();
+        Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn edge() -> String {
+    std::fs::read_to_string(root().join("examples/edge.toml")).unwrap()
+}
+
+#[test]
+fn version_and_help() {
+    let version = fairlead(&["--version"]);
+    assert!(version.status.success());
+    assert_eq!(
+        out(&version),
+        format!("fairlead {}\n", env!("CARGO_PKG_VERSION"))
+    );
+    let help = out(&fairlead(&["--help"]));
+    for command in ["serve", "check", "demo", "replay", "status"] {
+        assert!(help.contains(&format!("\n  {command} ")), "{help}");
+    }
+    assert_eq!(fairlead(&["chekc"]).status.code(), Some(2));
+    assert!(err(&fairlead(&["chekc"])).contains("'check'"));
+}
+
+#[test]
+fn check_accepts_the_sample() {
+    let output = fairlead(&["check", "--config", "examples/edge.toml"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(err(&output).is_empty(), "{}", err(&output));
+    let text = out(&output);
+    assert!(
+        text.starts_with("examples/edge.toml is sound: 1 service, 3 routes"),
+        "{text}"
+    );
+    assert!(
+        !text.contains('\x1b'),
+        "no colour when it is not a terminal"
+    );
+}
+
+#[test]
+fn check_refuses_a_broken_file_with_its_places() {
+    let broken = Written::new(
+        "broken",
+        &edge().replace("pool = \"images\"", "pool = \"image\""),
+    );
+    let output = fairlead(&["check", "--config", broken.path()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(out(&output), "");
+    let expected = format!(
+        "{}:23:8: error: there is no pool \"image\"\n   23 | pool = \"image\"\n      |        \
+         ^^^^^^^\n      = did you mean \"images\"?\n1 error, 0 warnings: this configuration is not \
+         used\n",
+        broken.path()
+    );
+    assert_eq!(err(&output), expected);
+
+    let json = fairlead(&["check", "--json", "--config", broken.path()]);
+    assert_eq!(json.status.code(), Some(1));
+    let document: Value = serde_json::from_str(&out(&json)).unwrap();
+    assert_eq!(document["findings"][0]["line"], 23);
+    assert_eq!(document["findings"][0]["column"], 8);
+    assert_eq!(
+        fairlead(&["check"]).status.code(),
+        Some(2),
+        "the file is not named"
+    );
+    let missing = fairlead(&["check", "--config", "no/such/file.toml"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(
+        err(&missing).contains("no/such/file.toml: No such file"),
+        "{}",
+        err(&missing)
+    );
+}
+
+#[test]
+fn check_warns_and_accepts_unless_it_is_to_be_strict() {
+    let odd = edge().replace(
+        "[[service.route]]                 # the default\npool = \"pages\"\n",
+        "",
+    );
+    let odd = Written::new(
+        "odd",
+        &odd.replace(
+            "host = \"api.example.com\"\npool = \"api\"",
+            "pool = \"pages\"\n[[service.route]]\npool = \"api\"",
+        ),
+    );
+    let output = fairlead(&["check", "--config", odd.path()]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(
+        err(&output).contains("warning: route #3 is never reached"),
+        "{}",
+        err(&output)
+    );
+    assert!(
+        out(&output).contains("can be used, with 1 warning"),
+        "{}",
+        out(&output)
+    );
+    let strict = fairlead(&["check", "--strict", "--config", odd.path()]);
+    assert_eq!(strict.status.code(), Some(1));
+}
+
+fn pages(draining: bool) -> (AdminServer, Arc<Shared>) {
+    let settings = load(&root().join("examples/edge.toml")).unwrap().settings;
+    let shared = Arc::new(Shared::new(Identity::of(&settings)));
+    shared.publish(Snapshot {
+        live: 41,
+        rx_packets: 1_234_567,
+        draining,
+        ..Snapshot::default()
+    });
+    let server = start("127.0.0.1:0".parse().unwrap(), Arc::clone(&shared)).unwrap();
+    (server, shared)
+}
+
+#[test]
+fn status_shows_a_running_switch() {
+    let (server, _shared) = pages(true);
+    let address = server.address().to_string();
+    let output = fairlead(&["status", "--admin", &address]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let text = out(&output);
+    assert!(text.starts_with("edge  fairlead "), "{text}");
+    assert!(
+        text.lines().next().unwrap().ends_with(", draining"),
+        "{text}"
+    );
+    assert!(
+        text.contains("41 live") && text.contains("1,234,567 in"),
+        "{text}"
+    );
+
+    let json = fairlead(&["status", "--json", "--admin", &address]);
+    let document: Value = serde_json::from_str(&out(&json)).unwrap();
+    assert_eq!(document["live"], 41);
+
+    let config = Written::new("status", &edge().replace("127.0.0.1:9090", &address));
+    let output = fairlead(&["status", "--config", config.path()]);
+    assert!(out(&output).contains("41 live"), "{}", err(&output));
+}
+
+#[test]
+fn status_says_why_there_is_none() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = nobody.local_addr().unwrap().to_string();
+    drop(nobody);
+    let output = fairlead(&["status", "--admin", &address]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = err(&output);
+    assert!(
+        said.contains(&format!("no answer from {address}")),
+        "{said}"
+    );
+    assert!(said.contains("is the switch running?"), "{said}");
+
+    let pageless = Written::new(
+        "pageless",
+        &edge().replace("admin = \"127.0.0.1:9090\"", ""),
+    );
+    let output = fairlead(&["status", "--config", pageless.path()]);
+    assert!(
+        err(&output).contains("has no admin address"),
+        "{}",
+        err(&output)
+    );
+
+    // Something else listens there.
+    let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = stranger.local_addr().unwrap().to_string();
+    let answering = std::thread::spawn(move || {
+        for body in ["hello", "{\"live\": \"many\"}"] {
+            let (mut stream, _) = stranger.accept().unwrap();
+            let mut head = [0u8; 1_024];
+            let _ = std::io::Read::read(&mut stream, &mut head).unwrap();
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+                body.len()
+            );
+            std::io::Write::write_all(&mut stream, answer.as_bytes()).unwrap();
+        }
+    });
+    for _ in 0..2 {
+        let output = fairlead(&["status", "--admin", &address]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(
+            err(&output).contains("the answer is no status of Fairlead"),
+            "{}",
+            err(&output)
+        );
+    }
+    answering.join().unwrap();
+}
+
+#[test]
+fn status_waits_no_longer_than_its_patience() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let begun = std::time::Instant::now();
+    let output = fairlead(&[
+        "status",
+        "--admin",
+        &silent.local_addr().unwrap().to_string(),
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(begun.elapsed() < std::time::Duration::from_secs(10));
+}
