@@ -189,6 +189,29 @@ impl Host {
         });
     }
 
+    /// A server's process ends: nobody listens any more, and its connections are reset.
+    pub(crate) fn end_server(&mut self, endpoint: Endpoint, ledger: &mut Ledger) {
+        for listener in &mut self.listeners {
+            if listener.plan.endpoint == endpoint {
+                for (handle, _) in listener.waiting.drain(..) {
+                    self.sockets.remove(handle);
+                }
+            }
+        }
+        self.listeners
+            .retain(|listener| listener.plan.endpoint != endpoint);
+        for call in &mut self.calls {
+            if let App::Server(server) = &mut call.app
+                && ledger.party(call.role).local == endpoint
+            {
+                self.sockets.get_mut::<tcp::Socket<'_>>(call.handle).abort();
+                ledger.party_mut(call.role).aborted = true;
+                ledger.party_mut(call.role).cut_short = true;
+                server.done = true;
+            }
+        }
+    }
+
     /// A packet from the link.
     pub(crate) fn arrive(
         &mut self,

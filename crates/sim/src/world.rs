@@ -12,6 +12,7 @@ use fairlead_splice::config::Config;
 use crate::app::{ClientApp, ClientEnd, ClientPlan, sooner};
 use crate::dice::Dice;
 use crate::host::{Host, HostPlan};
+use crate::mutant::Mutant;
 use crate::net::{Crossing, Link, Segment, merge, split, too_big};
 use crate::oracle::{Gauges, Ledger, Role, Taps, Translation, summary};
 use crate::trace::{Place, Trace};
@@ -37,6 +38,8 @@ pub struct WorldPlan {
     pub budget: Budget,
     /// Every packet is printed as it passes.
     pub printed: bool,
+    /// A fault put into the switch's output, to see that it is noticed. Not with `offload`.
+    pub mutant: Option<Mutant>,
 }
 
 /// What stands between the hosts.
@@ -128,6 +131,7 @@ pub struct World {
     now: Instant,
     middle: Middle,
     offload: bool,
+    mutant: Option<Mutant>,
     calm_at: Option<Instant>,
     budget: Budget,
     datapath: Datapath,
@@ -191,7 +195,8 @@ impl World {
             seed,
             now,
             middle: plan.middle,
-            offload: plan.offload,
+            offload: plan.offload && plan.mutant.is_none(),
+            mutant: plan.mutant,
             calm_at: plan.calm_at,
             budget: plan.budget,
             datapath,
@@ -227,6 +232,14 @@ impl World {
             app: None,
         });
         self.seats.len() - 1
+    }
+
+    /// Ends a server's process: its port is closed from now on, its connections are reset.
+    pub fn end_server(&mut self, endpoint: Endpoint) {
+        if let Some(&host) = self.homes.get(&endpoint.addr) {
+            self.hosts[host].end_server(endpoint, &mut self.ledger);
+            self.hosts[host].wake = Some(self.now);
+        }
     }
 
     pub(crate) fn add_order(&mut self, at: Instant, order: Order) {
@@ -494,9 +507,12 @@ impl World {
             let (got, want) = (verdicts.len(), packets.len());
             self.failure = Some(format!("{got} verdicts on {want} packets"));
         }
-        for ((before, packet), verdict) in before.iter().zip(&packets).zip(verdicts) {
+        for ((before, packet), verdict) in before.iter().zip(&mut packets).zip(verdicts) {
             match verdict {
-                Verdict::Transmit => self.pass_switch(before, packet),
+                Verdict::Transmit => {
+                    self.mutate(packet);
+                    self.pass_switch(before, packet);
+                }
                 Verdict::Drop(reason) => self.trace_drop(before, reason),
                 Verdict::Consumed => {}
             }
@@ -521,6 +537,12 @@ impl World {
             .check_passed(&before.bytes, &packet.bytes, &self.taps);
         self.note(passed);
         self.leave_switch(packet);
+    }
+
+    fn mutate(&self, packet: &mut Packet) {
+        if let Some(mutant) = self.mutant {
+            mutant.apply(&mut packet.bytes);
+        }
     }
 
     fn trace_drop(&mut self, before: &Packet, reason: DropReason) {
@@ -553,6 +575,7 @@ impl World {
     fn after_switch(&mut self) {
         let mut packet = Packet::with_capacity();
         while self.datapath.poll_transmit(&mut packet) {
+            self.mutate(&mut packet);
             self.leave_switch(&packet);
         }
         while let Some(event) = self.datapath.poll_event() {
@@ -647,6 +670,16 @@ impl World {
             what,
             report,
         }
+    }
+
+    /// Clients that heard all they wanted from a server and closed in order.
+    pub fn served(&self) -> usize {
+        let served = |seat: &&Seat| {
+            seat.app.as_ref().is_some_and(|app| {
+                app.complete && app.server().is_some() && app.end == Some(ClientEnd::Finished)
+            })
+        };
+        self.seats.iter().filter(served).count()
     }
 
     /// How many clients ended in each way.

@@ -1,5 +1,7 @@
 //! A client: says its turns at its pace, reads replies, ends as planned, and knows what it got.
 
+use core::time::Duration;
+
 use fairlead_base::Instant;
 use smoltcp::socket::tcp::State;
 
@@ -41,6 +43,8 @@ pub(crate) struct ClientApp {
     pub(crate) end: Option<ClientEnd>,
     /// Everything it wanted to hear has been heard.
     pub(crate) complete: bool,
+    /// When the last byte for it came.
+    heard_at: Instant,
     last_state: State,
 }
 
@@ -65,6 +69,7 @@ impl ClientApp {
             read_gate: Gate::default(),
             end: None,
             complete: false,
+            heard_at: started,
             last_state: State::SynSent,
         }
     }
@@ -139,6 +144,9 @@ impl ClientApp {
         let most = self.read_gate.allows(line.now, pace, usize::MAX);
         let got = line.read(most);
         self.read_gate.passed(line.now, pace, got);
+        if got > 0 {
+            self.heard_at = line.now;
+        }
         self.understand(line);
         if line.socket.can_recv() {
             self.read_gate.wake(line.now, pace)
@@ -284,6 +292,28 @@ impl ClientApp {
         });
     }
 
+    /// From its start to the last byte it received.
+    pub(crate) fn took(&self) -> Duration {
+        self.heard_at.since(self.started)
+    }
+
+    /// The complete replies (HTTP).
+    pub(crate) fn replies(&self) -> &[Reply] {
+        &self.reader.replies
+    }
+
+    /// The status that the switch itself answered with.
+    pub(crate) fn status(&self) -> Option<u16> {
+        match self.reader.replies.last() {
+            Some(Reply {
+                status,
+                server: None,
+                ..
+            }) => Some(*status),
+            _ => None,
+        }
+    }
+
     /// The server that answered, by its own words.
     pub(crate) fn server(&self) -> Option<&str> {
         let by_reply = self
@@ -309,13 +339,7 @@ impl ClientApp {
         if matches!(end, ClientEnd::Aborted) {
             return Ok(());
         }
-        let status = match self.reader.replies.last() {
-            Some(Reply {
-                status,
-                server: None,
-            }) => Some(*status),
-            _ => None,
-        };
+        let status = self.status();
         let got = || {
             format!(
                 "expected {:?}, got {end:?}, server {:?}, status {status:?}, alert {:?}, {} of {} \

@@ -153,6 +153,7 @@ pub(crate) struct Reply {
     pub(crate) status: u16,
     /// Who answered; `None` when the switch did.
     pub(crate) server: Option<String>,
+    pub(crate) body_bytes: usize,
 }
 
 /// Reads replies one after the other as they arrive.
@@ -198,7 +199,11 @@ impl ReplyReader {
                 check_reply_body(body, token, plan)?;
             }
             self.at = from + len;
-            self.replies.push(Reply { status, server });
+            self.replies.push(Reply {
+                status,
+                server,
+                body_bytes: len,
+            });
         }
         Ok(())
     }
@@ -282,7 +287,8 @@ mod tests {
             reader.replies,
             [Reply {
                 status: 200,
-                server: Some("s".to_owned())
+                server: Some("s".to_owned()),
+                body_bytes: 20
             }]
         );
         body[7] ^= 1;

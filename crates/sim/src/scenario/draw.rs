@@ -81,6 +81,7 @@ impl Scenario {
                 ..Budget::default()
             },
             printed: false,
+            mutant: None,
         };
         Self {
             seed,
