@@ -4,5 +4,6 @@
 mod connect;
 mod handshake;
 mod head;
+mod held;
 mod rig;
 mod translate;

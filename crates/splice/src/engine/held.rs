@@ -62,6 +62,8 @@ pub(super) struct Held {
     ever_sent: usize,
     /// How much more than `acked` the server takes.
     window_bytes: usize,
+    /// One byte is sent all the same, to learn whether a closed window has opened.
+    probing: bool,
     mss: u16,
     server_ts: u32,
     server_scale: u8,
@@ -99,6 +101,7 @@ impl Held {
             sent: 0,
             ever_sent: 0,
             window_bytes: usize::from(server.window),
+            probing: false,
             mss: server.mss,
             server_ts: server.ts,
             server_scale: server.scale,
@@ -136,7 +139,8 @@ impl Held {
 
     /// How many bytes are due to go out now.
     fn sendable(&self) -> usize {
-        let until = self.acked.saturating_add(self.window_bytes);
+        let window_bytes = self.window_bytes.max(usize::from(self.probing));
+        let until = self.acked.saturating_add(window_bytes);
         self.bytes.len().min(until).saturating_sub(self.sent)
     }
 }
@@ -281,7 +285,7 @@ impl Switch {
         if let Some(held) = &mut setup.held {
             held.sent = held.acked;
             // A closed window is probed with one byte (RFC 9293, section 3.8.6.1).
-            held.window_bytes = held.window_bytes.max(1);
+            held.probing = true;
         }
         self.send_held(now, line, index);
     }
@@ -485,11 +489,15 @@ impl Switch {
         let known = held.start + held.acked as u32;
         if !header.ack.before(known) && !header.ack.after(held.next()) {
             let acked = header.ack.since(held.start) as usize;
+            let window_bytes = usize::from(header.window) << held.server_scale.min(14);
+            let opens = held.window_bytes == 0 && window_bytes > 0;
             let progress = acked > held.acked;
             held.acked = acked;
-            held.sent = held.sent.max(acked);
-            held.window_bytes = usize::from(header.window) << held.server_scale.min(14);
-            if progress {
+            // What was sent into a closed window was not taken.
+            held.sent = if opens { acked } else { held.sent.max(acked) };
+            held.window_bytes = window_bytes;
+            held.probing = false;
+            if progress || opens {
                 setup.backoff = Some(Backoff::start(now, RESEND_WAIT, RESENDS));
             } else if held.window_bytes == 0
                 && let Some(backoff) = &mut setup.backoff
