@@ -55,8 +55,8 @@ fn nginx_configuration(folder: &Path) -> String {
         .map(|kind| format!("{kind}_temp_path {at}/{kind};\n"))
         .collect();
     format!(
-        "daemon off;\nuser root;\nworker_processes 1;\npid {at}/nginx.pid;\n\
-         error_log {at}/nginx.log;\nworker_rlimit_nofile 16384;\n\
+        "daemon off;\nmaster_process off;\npid {at}/nginx.pid;\n\
+         error_log {at}/nginx.log;\nworker_rlimit_nofile 12000;\n\
          events {{ worker_connections 8192; }}\nhttp {{\n{paths}access_log off;\nsendfile on;\n\
          tcp_nopush on;\nkeepalive_requests 100000000;\nopen_file_cache max=100;\n\
          server {{ listen 10.2.0.1:8081 backlog=16384; root {at}/files; }}\n}}\n"
@@ -74,7 +74,7 @@ fn haproxy_configuration(tuned: bool) -> String {
         ("", "", "10.1.0.1:8080")
     };
     format!(
-        "global\nmaxconn 20000\n{global}defaults\nmode http\ntimeout connect 5s\n\
+        "global\nmaxconn 8000\n{global}defaults\nmode http\ntimeout connect 5s\n\
          timeout client 60s\ntimeout server 60s\n{reuse}listen web\nbind {bind}\n\
          server one 10.2.0.1:8081\n"
     )
