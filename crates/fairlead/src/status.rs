@@ -307,7 +307,7 @@ fn pool_lines(pool: &PoolStatus, paint: Paint) -> String {
     );
     let row = |server: &ServerStatus| {
         vec![
-            plain(&server.address),
+            plain(&server.endpoint),
             plain(&server.state),
             format!("weight {}", server.weight),
             format!("{} active", grouped(server.active)),
@@ -379,8 +379,8 @@ mod tests {
     use crate::admin::{Offers, RouteStatus};
 
     fn status() -> Status {
-        let server = |address: &str, state: &str, offers| ServerStatus {
-            address: address.into(),
+        let server = |endpoint: &str, state: &str, offers| ServerStatus {
+            endpoint: endpoint.into(),
             weight: 1,
             active: 3,
             total: 12_345,

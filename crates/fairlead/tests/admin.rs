@@ -168,7 +168,7 @@ fn status_is_the_snapshot_and_who_runs() {
     assert_eq!(document["services"][0]["routes"][1]["name"], "#2");
     let servers = &document["pools"][0]["servers"];
     assert_eq!(servers[0]["offers"]["window_scale"], 9);
-    assert_eq!(servers[1]["address"], "[2001:db8::1]:80");
+    assert_eq!(servers[1]["endpoint"], "[2001:db8::1]:80");
     assert_eq!(servers[1]["state"], "down");
     assert_eq!(servers[2]["offers"], Value::Null);
     // What is published later is what is shown later.

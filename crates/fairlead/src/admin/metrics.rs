@@ -224,7 +224,7 @@ fn servers(status: &Status, page: &mut Page<'_>) -> fmt::Result {
         for pool in &status.pools {
             for server in &pool.servers {
                 if let Some(value) = value(server) {
-                    let labels = vec![("pool", pool.name.as_str()), ("server", &server.address)];
+                    let labels = vec![("pool", pool.name.as_str()), ("server", &server.endpoint)];
                     rows.push((labels, value));
                 }
             }

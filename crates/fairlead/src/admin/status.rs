@@ -107,7 +107,7 @@ pub struct PoolStatus {
 )]
 pub struct ServerStatus {
     /// Address and port.
-    pub address: String,
+    pub endpoint: String,
     pub weight: u16,
     pub active: u64,
     pub total: u64,
@@ -266,7 +266,7 @@ impl From<PoolSnapshot> for PoolStatus {
                 offers,
             } = server;
             ServerStatus {
-                address: endpoint.to_string(),
+                endpoint: endpoint.to_string(),
                 weight,
                 active: u64::from(active),
                 total,

@@ -106,7 +106,7 @@ impl<'a> Section<'a> {
         kind: &Table,
         max: usize,
         problems: &mut Problems,
-    ) -> Vec<Section<'a>> {
+    ) -> Vec<Self> {
         let Some(node) = self.node(key) else {
             return Vec::new();
         };

@@ -216,12 +216,10 @@ fn route(section: Section<'_>, protocol: Option<Protocol>, problems: &mut Proble
         .and_then(|node| string(node, "name", "\"images\"", problems))
         .and_then(|text| names::name(&text, problems));
     let matchers = matchers(section, problems);
-    let keys = ROUTE.keys.iter().filter(|key| {
+    let mut conditions = ROUTE.keys.iter().filter(|key| {
         section.node(key).is_some() && !matches!(**key, "name" | "pool" | "treatment" | "retries")
     });
-    let whole = keys.fold(true, |whole, key| {
-        whole && matchers.iter().any(|matcher| matcher.key == *key)
-    });
+    let whole = conditions.all(|key| matchers.iter().any(|matcher| matcher.key == *key));
     for matcher in &matchers {
         foreign(matcher, protocol, problems);
     }
