@@ -114,3 +114,110 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
         snapshot
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fairlead_netio::MemoryQueue;
+    use fairlead_testkit::{endpoint, segment};
+
+    use super::*;
+
+    const CONFIG: &str = r#"
+        [fastpath]
+        snat = "100.64.0.0/24"
+        [[service]]
+        name = "web"
+        listen = "10.1.0.3:80"
+        protocol = "http"
+        source = "snat"
+        [[service.route]]
+        pool = "pages"
+        [[pool]]
+        name = "pages"
+        server = [{ address = "10.2.0.1:8081" }]
+    "#;
+
+    fn engine(queue: MemoryQueue) -> Engine<MemoryQueue> {
+        let loaded = crate::config::parse(CONFIG, "test.toml");
+        let settings = loaded
+            .map_err(|report| report.render(false))
+            .unwrap()
+            .settings;
+        let datapath = Datapath::new(settings.switch, 1, Instant::ZERO).unwrap();
+        Engine::new(datapath, queue)
+    }
+
+    /// A client's SYN to `to`; every `number` is another client.
+    fn syn(number: u16, to: &str) -> Packet {
+        let from = endpoint(&format!("10.1.0.10:{}", 20_000 + number));
+        segment(from, endpoint(to))
+            .flags(fairlead_wire::TcpFlags::SYN)
+            .packet()
+    }
+
+    fn sent(engine: &mut Engine<MemoryQueue>) -> Vec<Packet> {
+        core::iter::from_fn(|| engine.queue.take_sent()).collect()
+    }
+
+    #[test]
+    fn packets_are_answered_dropped_and_probes_sent_in_the_round_that_brings_them() {
+        let mut queue = MemoryQueue::new(64);
+        for packet in [
+            syn(1, "10.1.0.3:80"),
+            syn(2, "10.1.0.9:80"),
+            syn(3, "10.1.0.3:80"),
+        ] {
+            queue.inject(packet).unwrap();
+        }
+        let mut engine = engine(queue);
+        let received = engine.round(Instant::from_millis(1), &mut |_| {}).unwrap();
+        assert_eq!(received, 3);
+        let to_clients = |packet: &&Packet| packet.bytes[16..20] == [10, 1, 0, 10];
+        let sent = sent(&mut engine);
+        assert_eq!(sent.iter().filter(to_clients).count(), 2, "two SYN-ACKs");
+        let to_server = |packet: &&Packet| packet.bytes[16..20] == [10, 2, 0, 1];
+        assert_eq!(
+            sent.iter().filter(to_server).count(),
+            1,
+            "the server's first probe"
+        );
+        let snapshot = engine.snapshot();
+        assert_eq!((snapshot.syns, snapshot.rx_packets), (2, 3));
+        assert_eq!(snapshot.drops.of(DropReason::NotOurs), 1);
+        assert!(engine.queue.flushes() > 0);
+    }
+
+    #[test]
+    fn more_than_a_batch_takes_several_rounds() {
+        let count = BATCH_PACKETS as u16 + 5;
+        let mut queue = MemoryQueue::new(1_000);
+        for number in 0..count {
+            queue.inject(syn(number, "10.1.0.3:80")).unwrap();
+        }
+        let mut engine = engine(queue);
+        let mut rounds = Vec::new();
+        for millis in 1..4 {
+            rounds.push(
+                engine
+                    .round(Instant::from_millis(millis), &mut |_| {})
+                    .unwrap(),
+            );
+        }
+        assert_eq!(rounds, [BATCH_PACKETS, 5, 0]);
+        assert_eq!(engine.snapshot().syn_acks, u64::from(count));
+    }
+
+    #[test]
+    fn what_the_device_does_not_take_is_counted_and_the_rest_goes_on() {
+        let mut queue = MemoryQueue::new(2);
+        for number in 0..2 {
+            queue.inject(syn(number, "10.1.0.3:80")).unwrap();
+        }
+        let mut engine = engine(queue);
+        engine.round(Instant::from_millis(1), &mut |_| {}).unwrap(); // 2 SYN-ACKs, and a probe
+        assert_eq!(engine.snapshot().drops.of(DropReason::TransmitFailed), 1);
+        assert_eq!(sent(&mut engine).len(), 2);
+        engine.round(Instant::from_millis(2), &mut |_| {}).unwrap();
+        assert_eq!(engine.snapshot().drops.of(DropReason::TransmitFailed), 1);
+    }
+}

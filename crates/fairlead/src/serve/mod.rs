@@ -240,11 +240,11 @@ fn run_loop(
         let received = engine.round(now, &mut on_event).map_err(device_failed)?;
         let known = || servers_known(&engine.snapshot());
         let step = life.handle_round(now, engine.live_connections(), known);
-        if step == Step::AnnounceReady {
-            announce_ready(settings);
-        }
         if act(step, engine, now, shared) {
             break;
+        }
+        if step == Step::AnnounceReady {
+            announce_ready(settings); // once the pages say so, too
         }
         let publishing = now >= publish_at;
         if publishing {
