@@ -1,9 +1,17 @@
 //! The switch state by state: the paper's Tables 1 to 3 and Fig. 4, and the traps of today's TCP.
 //! Tests are named by state, event and outcome.
 
+mod answer;
+mod close;
 mod connect;
+mod fig4;
 mod handshake;
 mod head;
 mod held;
+mod icmp;
+mod limits;
+mod options;
+mod probe;
+mod renewal;
 mod rig;
 mod translate;

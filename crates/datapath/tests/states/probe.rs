@@ -1,0 +1,301 @@
+//! What servers honour is learned by asking them; what clients are offered follows from it.
+
+use core::time::Duration;
+
+use fairlead_base::{DropReason, SeqNumber};
+use fairlead_datapath::config::Config;
+use fairlead_datapath::{Event, Offers, ServerState};
+use fairlead_testkit::{endpoint, segment};
+use fairlead_wire::{SynOptions, TcpFlags, Timestamps};
+
+use crate::rig::{
+    Ends, Joined, REQUEST, Rig, Sent, http_config, linux, payload, refusal, syn_ack, v6_config,
+};
+
+/// Asks for everything.
+fn greedy() -> SynOptions {
+    linux(5_000)
+}
+
+fn probing() -> Config {
+    let mut config = http_config();
+    config.probe_interval = Duration::from_secs(10);
+    config
+}
+
+fn known(rig: &Rig) -> Vec<(ServerState, Option<Offers>)> {
+    let pools = rig.datapath.snapshot().pools;
+    let servers = pools.iter().flat_map(|pool| &pool.servers);
+    servers
+        .map(|server| (server.state, server.offers))
+        .collect()
+}
+
+fn servers_of(sent: &[Sent]) -> Vec<String> {
+    sent.iter()
+        .map(|sent| sent.header.key.dst.to_string())
+        .collect()
+}
+
+#[test]
+fn unprobed_service_offers_next_to_nothing() {
+    let mut rig = Rig::new(http_config());
+    let offered = rig.open(1_000, &greedy()).offered;
+    let expected = SynOptions {
+        mss: Some(1_460),
+        ..SynOptions::default()
+    };
+    assert_eq!(offered, expected);
+}
+
+#[test]
+fn probed_service_offers_exactly_what_all_its_servers_honour() {
+    let server = |mss, scale, sack, timestamps: bool| SynOptions {
+        mss: Some(mss),
+        window_scale: scale,
+        sack_permitted: sack,
+        timestamps: timestamps.then_some(Timestamps { value: 9, echo: 0 }),
+    };
+    // The first server, the second, what is offered.
+    let cases = [
+        (
+            server(1_460, Some(7), true, true),
+            server(1_460, Some(7), true, true),
+            server(1_460, Some(7), true, true),
+        ),
+        (
+            server(1_400, Some(7), true, true),
+            server(1_300, Some(9), true, false),
+            server(1_300, Some(9), true, false),
+        ),
+        (
+            server(1_460, None, true, true),
+            server(1_460, Some(9), false, true),
+            server(1_460, None, false, true),
+        ),
+        // More than the device carries is not passed on.
+        (
+            server(8_960, Some(0), true, true),
+            server(8_960, Some(14), true, true),
+            server(1_460, Some(14), true, true),
+        ),
+    ];
+    for (first, second, expected) in cases {
+        let mut rig = Rig::probed_each(http_config(), |server| {
+            Some(if server == endpoint("10.2.0.1:8081") {
+                first
+            } else {
+                second
+            })
+        });
+        let offered = rig.open(1_000, &greedy()).offered;
+        assert_eq!(offered.mss, expected.mss);
+        assert_eq!(offered.window_scale, expected.window_scale);
+        assert_eq!(offered.sack_permitted, expected.sack_permitted);
+        assert_eq!(offered.timestamps.is_some(), expected.timestamps.is_some());
+        // What the client does not ask for it does not get.
+        let bare = rig.open(2_000, &SynOptions::default()).offered;
+        assert_eq!(
+            bare,
+            SynOptions {
+                mss: expected.mss,
+                ..SynOptions::default()
+            }
+        );
+    }
+}
+
+#[test]
+fn probed_service_does_not_wait_for_servers_that_are_silent() {
+    let mut rig = Rig::probed_each(http_config(), |server| {
+        (server == endpoint("10.2.0.1:8081")).then(|| linux(1))
+    });
+    assert_eq!(rig.open(1_000, &greedy()).offered.window_scale, Some(7));
+}
+
+#[test]
+fn probed_ipv6_servers_say_an_mss_of_their_family_and_so_do_we() {
+    let server = SynOptions {
+        mss: Some(1_440),
+        ..linux(1)
+    };
+    let mut rig = Rig::new(v6_config());
+    for probe in rig.wait(Duration::ZERO) {
+        assert_eq!(probe.syn_options().mss, Some(1_440));
+        rig.put_one(&syn_ack(&probe, 1, &server));
+    }
+    assert_eq!(rig.open(1_000, &greedy()).offered.mss, Some(1_440));
+    let small = SynOptions {
+        mss: Some(1_220),
+        ..linux(1)
+    };
+    let mut rig = Rig::probed(v6_config(), &small);
+    assert_eq!(rig.open(1_000, &greedy()).offered.mss, Some(1_220));
+}
+
+#[test]
+fn probe_asks_for_everything_and_takes_it_back() {
+    let mut rig = Rig::new(probing());
+    let probes = rig.wait(Duration::ZERO);
+    assert_eq!(servers_of(&probes), ["10.2.0.1:8081", "10.2.0.2:8082"]);
+    let asked = probes[0].syn_options();
+    assert_eq!(asked.mss, Some(1_460));
+    assert!(asked.window_scale.is_some() && asked.sack_permitted && asked.timestamps.is_some());
+    assert_eq!(known(&rig), [(ServerState::Unknown, None); 2]);
+    let reset = rig.put_one(&syn_ack(&probes[0], 9, &linux(1)));
+    assert_eq!(reset.header.flags, TcpFlags::RST);
+    assert_eq!(reset.header.seq, probes[0].header.seq + 1);
+    let offers = Offers {
+        mss: 1_460,
+        window_scale: Some(7),
+        sack: true,
+        timestamps: true,
+    };
+    assert_eq!(known(&rig)[0], (ServerState::Up, Some(offers)));
+    let server = endpoint("10.2.0.1:8081");
+    let news = Event::Server {
+        server,
+        state: ServerState::Up,
+        offers: Some(offers),
+    };
+    assert_eq!(rig.events(), [news]);
+    assert_eq!(rig.datapath.snapshot().probes_sent, 2);
+    rig.assert_empty();
+}
+
+#[test]
+fn probe_is_repeated_before_its_server_counts_as_down() {
+    let mut rig = Rig::new(probing());
+    let first = rig.wait(Duration::ZERO);
+    for wait in [400, 400] {
+        assert!(rig.wait_ms(wait - 1).is_empty());
+        let again = rig.wait_ms(1);
+        assert_eq!(servers_of(&again), servers_of(&first));
+        assert_eq!(again[0].header.seq, first[0].header.seq);
+        assert_eq!(known(&rig), [(ServerState::Unknown, None); 2]);
+    }
+    // One of them answers at last.
+    rig.put_one(&syn_ack(&first[1], 9, &linux(1)));
+    rig.wait_ms(400);
+    assert_eq!(known(&rig)[0].0, ServerState::Down);
+    assert_eq!(known(&rig)[1].0, ServerState::Up);
+    let next = rig.wait(Duration::from_secs(9));
+    assert_eq!(servers_of(&next)[..2], servers_of(&first)[..]);
+    assert_ne!(next[0].header.seq, first[0].header.seq);
+}
+
+#[test]
+fn probe_refused_means_down_at_once() {
+    let mut rig = Rig::new(probing());
+    let probes = rig.wait(Duration::ZERO);
+    rig.put_none(&refusal(&probes[0]));
+    assert_eq!(known(&rig)[0].0, ServerState::Down);
+    // Not every RST is an answer.
+    rig.put(&refusal(&probes[1]).ack(77));
+    assert_eq!(known(&rig)[1].0, ServerState::Unknown);
+    let stale = segment(probes[1].header.key.dst, probes[1].header.key.src)
+        .seq(5)
+        .ack(99);
+    let reset = rig.put_one(&stale);
+    assert_eq!(
+        (reset.header.flags, reset.header.seq),
+        (TcpFlags::RST, SeqNumber(99))
+    );
+    assert_eq!(rig.drops(DropReason::BadSequence), 2);
+}
+
+#[test]
+fn probes_are_not_sent_while_draining() {
+    let mut rig = Rig::new(probing());
+    rig.datapath.drain(rig.now);
+    assert!(rig.wait(Duration::from_secs(100)).is_empty());
+    assert_eq!(rig.datapath.poll_timeout(), None);
+}
+
+#[test]
+fn probe_of_a_transparent_service_comes_from_its_listening_address() {
+    let mut config = probing();
+    config.services[0].source = fairlead_datapath::config::Source::Transparent;
+    config.snat.clear();
+    let mut rig = Rig::new(config);
+    let probes = rig.wait(Duration::ZERO);
+    assert_eq!(probes.len(), 2);
+    assert!(
+        probes
+            .iter()
+            .all(|probe| probe.header.key.src.addr == rig.vip.addr)
+    );
+    rig.put_one(&syn_ack(&probes[0], 9, &linux(1)));
+    assert_eq!(known(&rig)[0].0, ServerState::Up);
+}
+
+/// A server whose scale changes: handshakes under way keep what they were promised.
+#[test]
+fn probed_scale_that_changes_leaves_handshakes_under_way_alone() {
+    let scaled = |scale| SynOptions {
+        window_scale: Some(scale),
+        ..linux(1)
+    };
+    let mut config = probing();
+    config.services[0].routes.truncate(1);
+    config.pools.truncate(1);
+    let mut rig = Rig::probed(config, &scaled(7));
+    let before = rig.open(1_000, &greedy());
+    assert_eq!(before.offered.window_scale, Some(7));
+    let probe_round = |rig: &mut Rig, scale| {
+        for probe in rig.wait(Duration::from_secs(10)) {
+            rig.put(&syn_ack(&probe, 9, &scaled(scale)));
+        }
+    };
+    probe_round(&mut rig, 3);
+    rig.client.port += 1;
+    let after = rig.open(1_000, &greedy());
+    assert_eq!(after.offered.window_scale, Some(3));
+    // A third has to wait until no cookie speaks of the first.
+    probe_round(&mut rig, 9);
+    rig.client.port += 1;
+    assert_eq!(rig.open(1_000, &greedy()).offered.window_scale, Some(3));
+
+    // Each connection translates windows by the scale that its client was promised.
+    for (opened, field) in [(before, 400 << 2), (after, 400 << 6)] {
+        let syn = rig.put_one(&opened.data(0, REQUEST));
+        rig.put(&syn_ack(&syn, 5, &scaled(9)));
+        let data = segment(syn.header.key.dst, syn.header.key.src)
+            .seq(6)
+            .ack(1_001 + REQUEST.len() as u32)
+            .window(400)
+            .payload(b"x");
+        let seen = rig.put_one(&data);
+        assert_eq!(
+            seen.header.window, field,
+            "{:?}",
+            opened.offered.window_scale
+        );
+    }
+    for _ in 0..13 {
+        probe_round(&mut rig, 9);
+    }
+    rig.client.port += 1;
+    assert_eq!(rig.open(1_000, &greedy()).offered.window_scale, Some(9));
+}
+
+#[test]
+fn probe_and_connection_never_share_a_port() {
+    let mut rig = Rig::new(probing());
+    let probes = rig.wait(Duration::ZERO);
+    let taken: Vec<_> = probes.iter().map(|probe| probe.header.key.src).collect();
+    for port in 0..50 {
+        rig.client.port = 50_000 + port;
+        let (_, sent) = rig.request(1_000, REQUEST);
+        assert!(!taken.contains(&sent[0].header.key.src));
+    }
+}
+
+#[test]
+fn probe_answer_after_the_splice_of_others_disturbs_nobody() {
+    let mut joined = Joined::with(probing(), &Ends::default());
+    let probes = joined.rig.wait(Duration::from_secs(10));
+    joined.rig.put_one(&syn_ack(&probes[0], 1, &linux(1)));
+    let data = joined.by_server().payload(b"on");
+    assert_eq!(payload(&joined.rig.put(&data)), b"on");
+}

@@ -1,0 +1,233 @@
+//! A SYN on a tuple that is on record, and the new connection that may follow it (RFC 5961,
+//! section 4; RFC 6191; RFC 9293, section 3.6.1).
+
+use core::time::Duration;
+
+use fairlead_base::{DropReason, SeqNumber};
+use fairlead_datapath::config::{Protocol, Source};
+use fairlead_datapath::{End, Side, State, Verdict};
+use fairlead_testkit::segment;
+use fairlead_wire::TcpFlags;
+
+use crate::rig::{Ends, Joined, REQUEST, http_config, linux, payload, simple_config, syn_ack};
+
+fn rested(first: Side) -> Joined {
+    let mut joined = Joined::usual();
+    for side in [first, first.other()] {
+        joined.close(side);
+        joined.acknowledge(side.other());
+    }
+    assert_eq!(joined.state(), State::TimeWait);
+    joined.rig.events();
+    joined
+}
+
+#[test]
+fn time_wait_syn_with_its_cookie_begins_a_new_connection_under_a_new_delta() {
+    for first in [Side::Client, Side::Server] {
+        let mut joined = rested(first);
+        let old_delta = joined.seen_nxt.wrapping_sub(joined.server_nxt);
+        let anew = joined.rig.open(500_000, &linux(70_000));
+        assert_eq!(joined.state(), State::TimeWait, "a SYN proves nothing");
+        joined.rig.put_none(&anew.at(0));
+        assert_eq!(joined.rig.last, Some(Verdict::Consumed));
+        assert_eq!(joined.state(), State::TimeWait, "nor is it worth memory");
+        let syn = joined.rig.put_one(&anew.data(0, REQUEST));
+        assert_eq!(syn.header.flags, TcpFlags::SYN);
+        assert_eq!(syn.header.seq, SeqNumber(500_000));
+        assert_eq!(joined.state(), State::SynSent);
+        let sent = joined.rig.put(&syn_ack(&syn, 33, &linux(1)));
+        assert_eq!(payload(&sent), REQUEST);
+        let key = syn.header.key;
+        let data = segment(key.dst, key.src)
+            .seq(34)
+            .ack(500_001 + REQUEST.len() as u32)
+            .payload(b"new");
+        let seen = joined.rig.put_one(&data);
+        assert_eq!(seen.header.seq, SeqNumber(anew.dseq) + 1);
+        assert_ne!(anew.dseq.wrapping_sub(33), old_delta);
+        let now = joined.rig.datapath.snapshot();
+        assert_eq!((now.records, now.time_wait, now.live), (1, 0, 1));
+        assert_eq!(joined.rig.ends(), [], "the old one had ended already");
+    }
+}
+
+#[test]
+fn time_wait_second_segment_of_the_new_connection_never_passes_under_the_old_delta() {
+    let mut joined = rested(Side::Client);
+    let anew = joined.rig.open(500_000, &linux(70_000));
+    // It overtakes the first: its acknowledgement tells whose it is.
+    let sent = joined.rig.put(&anew.data(10, &REQUEST[10..]));
+    assert!(sent.is_empty());
+    assert_eq!(joined.state(), State::Established);
+    let syn = joined.rig.put_one(&anew.data(0, &REQUEST[..10]));
+    assert_eq!(
+        payload(&joined.rig.put(&syn_ack(&syn, 33, &linux(1)))),
+        REQUEST
+    );
+}
+
+#[test]
+fn time_wait_old_packets_still_pass_while_a_new_handshake_is_under_way() {
+    let mut joined = rested(Side::Client);
+    joined.rig.open(500_000, &linux(70_000));
+    let old = joined.by_server().seq(joined.server_nxt.wrapping_sub(1));
+    let fin = old.flags(TcpFlags::FIN | TcpFlags::ACK);
+    joined.rig.put_one(&fin);
+    joined.acknowledge(Side::Client);
+    assert_eq!(joined.state(), State::TimeWait);
+    joined.rig.wait(Duration::from_secs(70));
+    joined.rig.assert_empty();
+}
+
+#[test]
+fn spliced_syn_is_answered_and_does_not_disturb_the_connection() {
+    let mut joined = Joined::usual();
+    let stranger = joined.rig.open(500_000, &linux(70_000));
+    assert_eq!(stranger.offered.mss, Some(1_460));
+    for side in [Side::Client, Side::Server] {
+        let data = joined.by(side).payload(b"undisturbed");
+        assert_eq!(joined.rig.put_one(&data).payload(), b"undisturbed");
+        joined.advance(side, 11);
+    }
+    assert_eq!(joined.state(), State::Spliced);
+    // Guesses of the cookie do not help.
+    let guess = stranger
+        .data(0, REQUEST)
+        .ack(stranger.dseq.wrapping_add(0x0100_0001));
+    joined.rig.put_one(&guess);
+    assert_eq!(joined.state(), State::Spliced);
+    // When no cookie of that SYN can be good any more it is forgotten, and the fast path is back.
+    joined.rig.wait(Duration::from_secs(130));
+    let before = joined.rig.datapath.snapshot().fast_packets;
+    joined.rig.put_one(&joined.by_client().payload(b"x"));
+    assert_eq!(joined.rig.datapath.snapshot().fast_packets, before + 1);
+}
+
+#[test]
+fn spliced_syn_whose_answer_the_client_denies_is_forgotten() {
+    let mut joined = Joined::usual();
+    let stranger = joined.rig.open(500_000, &linux(70_000));
+    // The client's TCP knows of no such handshake.
+    let denial = stranger.at(0).flags(TcpFlags::RST);
+    joined.rig.put_none(&denial);
+    joined.rig.assert_dropped(DropReason::NothingToDo);
+    assert_eq!(joined.state(), State::Spliced);
+    let before = joined.rig.datapath.snapshot().fast_packets;
+    joined.rig.put_one(&joined.by_client().payload(b"x"));
+    assert_eq!(joined.rig.datapath.snapshot().fast_packets, before + 1);
+}
+
+#[test]
+fn spliced_syn_with_its_cookie_replaces_the_connection() {
+    let mut joined = Joined::usual();
+    joined.rig.events();
+    let anew = joined.rig.open(500_000, &linux(70_000));
+    let sent = joined.rig.put(&anew.data(0, REQUEST));
+    assert_eq!(sent.len(), 2);
+    assert_eq!(sent[0].header.flags, TcpFlags::RST | TcpFlags::ACK);
+    assert_eq!(sent[0].header.key.dst, joined.server);
+    assert_eq!(sent[0].header.seq, SeqNumber(joined.client_nxt));
+    assert_eq!(sent[1].header.flags, TcpFlags::SYN);
+    assert_eq!(sent[1].header.seq, SeqNumber(500_000));
+    assert_eq!(joined.rig.ends(), [End::Replaced]);
+    let now = joined.rig.datapath.snapshot();
+    assert_eq!((now.records, now.live, now.setups), (1, 0, 1));
+    let active: u32 = now
+        .pools
+        .iter()
+        .flat_map(|pool| &pool.servers)
+        .map(|one| one.active)
+        .sum();
+    assert_eq!(active, 1);
+}
+
+#[test]
+fn every_state_can_be_replaced_and_nothing_leaks() {
+    let fin = TcpFlags::FIN | TcpFlags::ACK;
+    let ways: [fn(&mut Joined); 6] = [
+        |_| {},
+        |joined| joined.close(Side::Client),
+        |joined| joined.close(Side::Server),
+        |joined| {
+            joined.close(Side::Client);
+            joined.close(Side::Server);
+        },
+        |joined| drop(joined.rig.put(&joined.by_server().flags(TcpFlags::RST))),
+        |joined| {
+            joined.close(Side::Client);
+            joined.acknowledge(Side::Server);
+            joined.close(Side::Server);
+            joined.acknowledge(Side::Client);
+        },
+    ];
+    for way in ways {
+        let mut joined = Joined::usual();
+        way(&mut joined);
+        let anew = joined.rig.open(500_000, &linux(70_000));
+        let sent = joined.rig.put(&anew.data(0, REQUEST).flags(fin));
+        let syn = sent.last().unwrap();
+        assert_eq!(syn.header.flags, TcpFlags::SYN);
+        joined.rig.put(&syn_ack(syn, 33, &linux(1)));
+        assert_eq!(joined.state(), State::FinRelayed1);
+        joined.rig.wait(Duration::from_secs(130));
+        joined.rig.assert_empty();
+    }
+}
+
+#[test]
+fn replaced_tcp_service_needs_no_data() {
+    let config = simple_config(Protocol::Tcp, &["10.2.0.1:8081"]);
+    let mut joined = Joined::with(config, &Ends::default());
+    let anew = joined.rig.open(500_000, &linux(70_000));
+    let sent = joined.rig.put(&anew.at(0));
+    assert_eq!(sent.len(), 2);
+    assert_eq!(sent[1].header.seq, SeqNumber(500_000));
+}
+
+#[test]
+fn spliced_syn_of_its_own_handshake_is_ignored() {
+    let mut joined = Joined::usual();
+    let late = joined.rig.by_client().flags(TcpFlags::SYN).seq(1_000);
+    joined.rig.put_none(&late.syn_options(&linux(5_000)));
+    joined.rig.assert_dropped(DropReason::NothingToDo);
+    let before = joined.rig.datapath.snapshot().fast_packets;
+    joined.rig.put_one(&joined.by_client().payload(b"x"));
+    assert_eq!(joined.rig.datapath.snapshot().fast_packets, before + 1);
+}
+
+#[test]
+fn spliced_syn_while_draining_is_refused_and_leaves_no_trace() {
+    let mut joined = Joined::usual();
+    joined.rig.datapath.drain(joined.rig.now);
+    let syn = joined.rig.by_client().flags(TcpFlags::SYN).seq(500_000);
+    let refused = joined.rig.put_one(&syn);
+    assert_eq!(refused.header.flags, TcpFlags::RST | TcpFlags::ACK);
+    let before = joined.rig.datapath.snapshot().fast_packets;
+    joined.rig.put_one(&joined.by_client().payload(b"x"));
+    assert_eq!(joined.rig.datapath.snapshot().fast_packets, before + 1);
+}
+
+/// The client's own address and port towards the server: what rests there must give way.
+#[test]
+fn time_wait_transparent_source_is_used_again_at_once() {
+    let mut config = http_config();
+    config.services[0].source = Source::Transparent;
+    let mut joined = Joined::with(config, &Ends::default());
+    for side in [Side::Client, Side::Server] {
+        joined.close(side);
+        joined.acknowledge(side.other());
+    }
+    let anew = joined.rig.open(500_000, &linux(70_000));
+    let syn = joined.rig.put_one(&anew.data(0, REQUEST));
+    assert_eq!(syn.header.key.src, joined.rig.client);
+    assert_eq!(
+        payload(&joined.rig.put(&syn_ack(&syn, 33, &linux(1)))),
+        REQUEST
+    );
+    joined
+        .rig
+        .put_one(&anew.at(REQUEST.len() as u32).flags(TcpFlags::RST));
+    joined.rig.wait(Duration::from_secs(5));
+    joined.rig.assert_empty();
+}
