@@ -1,0 +1,111 @@
+//! Bytes of a file, unpacked, with a bounded look ahead.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+
+use flate2::bufread::MultiGzDecoder;
+
+/// Read at a time.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// The largest Zstandard window that is unpacked, as a power of two: 128 MiB, what the reference
+/// tool accepts without being asked.
+const ZSTD_WINDOW_LOG_MAX: u32 = 27;
+
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// A file's bytes, unpacked, of which the next few can be looked at before they are taken.
+pub(crate) struct Intake {
+    source: Box<dyn Read + Send>,
+    buffer: Vec<u8>,
+    taken: usize,
+    filled: usize,
+    offset: u64,
+}
+
+impl core::fmt::Debug for Intake {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let mut fields = f.debug_struct("Intake");
+        fields.field("offset", &self.offset).finish_non_exhaustive()
+    }
+}
+
+impl Intake {
+    pub(crate) fn of_file(file: File) -> io::Result<Self> {
+        Self::new(Box::new(file))
+    }
+
+    /// Looks at the first bytes and unpacks what is packed.
+    pub(crate) fn new(raw: Box<dyn Read + Send>) -> io::Result<Self> {
+        let mut raw = BufReader::with_capacity(CHUNK_BYTES, raw);
+        let first = raw.fill_buf()?;
+        let source: Box<dyn Read + Send> = if first.starts_with(&ZSTD_MAGIC) {
+            let mut decoder = zstd::Decoder::with_buffer(raw)?;
+            decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
+            Box::new(decoder)
+        } else if first.starts_with(&GZIP_MAGIC) {
+            Box::new(MultiGzDecoder::new(raw))
+        } else {
+            Box::new(raw)
+        };
+        Ok(Self {
+            source,
+            buffer: vec![0; CHUNK_BYTES],
+            taken: 0,
+            filled: 0,
+            offset: 0,
+        })
+    }
+
+    /// Tries to have `count` bytes at hand; `false` when the file ends before.
+    pub(crate) fn fill(&mut self, count: usize) -> io::Result<bool> {
+        if self.filled - self.taken >= count {
+            return Ok(true);
+        }
+        self.buffer.copy_within(self.taken..self.filled, 0);
+        self.filled -= self.taken;
+        self.taken = 0;
+        if self.buffer.len() < count {
+            self.buffer.resize(count, 0);
+        }
+        while self.filled < count {
+            match self.source.read(&mut self.buffer[self.filled..]) {
+                Ok(0) => return Ok(false),
+                Ok(read) => self.filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// The bytes at hand.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.buffer[self.taken..self.filled]
+    }
+
+    /// Goes on by `count` of the bytes at hand.
+    pub(crate) fn take(&mut self, count: usize) {
+        self.taken = (self.taken + count).min(self.filled);
+        self.offset += count as u64;
+    }
+
+    /// Goes on by `count` bytes, at hand or not; `false` when the file ends before.
+    pub(crate) fn skip(&mut self, mut count: u64) -> io::Result<bool> {
+        while count > 0 {
+            let portion = count.min(CHUNK_BYTES as u64) as usize;
+            if !self.fill(portion)? {
+                return Ok(false);
+            }
+            self.take(portion);
+            count -= portion as u64;
+        }
+        Ok(true)
+    }
+
+    /// Bytes taken so far, of the unpacked file.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+}
