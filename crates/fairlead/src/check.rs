@@ -192,11 +192,7 @@ fn show_service(service: &Service, switch: &Config, paint: Paint) -> String {
             ]
         })
         .collect();
-    if service
-        .routes
-        .iter()
-        .all(|route| !route.matchers.is_empty())
-    {
+    if is_open(service) {
         let answer = match (service.protocol, service.unmatched) {
             (Protocol::Http, Unmatched::NotFound) => "404 Not Found",
             (Protocol::Http, Unmatched::Misdirected) => "421 Misdirected Request",
@@ -212,6 +208,18 @@ fn show_service(service: &Service, switch: &Config, paint: Paint) -> String {
     }
     out += &columns(2, &[Side::Left; 4], &rows);
     out
+}
+
+/// True when connections may get past all routes: no endpoint's are taken whatever they say.
+fn is_open(service: &Service) -> bool {
+    service.listen.iter().any(|at| {
+        !service.routes.iter().any(|route| {
+            route.matchers.iter().all(|matcher| match matcher {
+                Matcher::Listen(endpoints) => endpoints.contains(at),
+                _ => false,
+            })
+        })
+    })
 }
 
 /// What of a route is not as usual.

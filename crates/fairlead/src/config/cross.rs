@@ -140,6 +140,10 @@ fn listens<'d>(draft: &'d Draft, problems: &mut Problems) -> BTreeMap<Address, &
             continue;
         }
         endpoints.insert(endpoint, &listen.span);
+        if endpoints.len() == ENDPOINTS_MAX + 1 {
+            let message = format!("more than {ENDPOINTS_MAX} listening endpoints");
+            problems.push(Diagnostic::error(&listen.span, message).help("write fewer"));
+        }
         if addresses.contains_key(&endpoint.addr) {
             continue;
         }
@@ -174,6 +178,9 @@ fn listens<'d>(draft: &'d Draft, problems: &mut Problems) -> BTreeMap<Address, &
     }
     addresses
 }
+
+/// A connection's record names its listening endpoint by a number of 16 bits.
+const ENDPOINTS_MAX: usize = 65_535;
 
 fn no_pool(name: &At<String>, ids: &BTreeMap<&str, PoolId>, problems: &mut Problems) {
     let help = match nearest(&name.value, ids.keys().copied()) {

@@ -155,19 +155,17 @@ pub(super) fn fastpath(
         }
         prefixes.push(At::new(read, text.span));
     }
-    for (v4, family) in [(true, "IPv4"), (false, "IPv6")] {
-        let addresses = prefixes
-            .iter()
-            .filter(|prefix| prefix.value.is_v4() == v4)
-            .fold(0u64, |sum, prefix| sum.saturating_add(prefix.value.size()));
-        if addresses > SNAT_ADDRESSES_MAX {
-            let message = format!(
-                "{addresses} {family} source addresses, more than the {SNAT_ADDRESSES_MAX} allowed"
-            );
-            problems.push(
-                Diagnostic::error(&section.key_span("snat"), message).help("write fewer prefixes"),
-            );
-        }
+    let addresses: usize = prefixes
+        .iter()
+        .filter_map(|prefix| prefix.value.hosts().ok())
+        .map(|all| all.len())
+        .sum();
+    if addresses > SNAT_ADDRESSES_MAX {
+        let message =
+            format!("{addresses} source addresses, more than the {SNAT_ADDRESSES_MAX} allowed");
+        problems.push(
+            Diagnostic::error(&section.key_span("snat"), message).help("write fewer prefixes"),
+        );
     }
     fastpath.snat = prefixes.iter().map(|prefix| prefix.value).collect();
     (fastpath, SnatDraft { prefixes, whole })

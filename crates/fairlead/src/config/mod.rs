@@ -341,7 +341,13 @@ fn build(draft: Draft, limits: fairlead_splice::config::Limits) -> Option<Settin
     let switch = Config {
         services,
         pools,
-        snat: draft.fastpath.snat.iter().flat_map(Prefix::hosts).collect(),
+        snat: draft
+            .fastpath
+            .snat
+            .iter()
+            .filter_map(|prefix| prefix.hosts().ok())
+            .flatten()
+            .collect(),
         limits,
         probe_interval,
         device_mss: draft.fastpath.mtu - IPV4_TCP_HEADERS,

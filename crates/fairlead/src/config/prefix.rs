@@ -4,6 +4,7 @@ use core::fmt;
 use core::net::IpAddr;
 
 use fairlead_base::Address;
+use fairlead_splice::snat::{PREFIX_ADDRESSES_MAX, PrefixError, addresses_of_prefix};
 
 use super::diagnostic::{At, Diagnostic, Problems};
 use super::section::quoted;
@@ -15,9 +16,9 @@ pub struct Prefix {
     len: u8,
 }
 
-/// The most source addresses of one family, all prefixes together. Each gives about 64,000 connections to each
-/// server.
-pub(super) const SNAT_ADDRESSES_MAX: u64 = 65_536;
+/// The most source addresses, all prefixes together: a connection's record names its own by a
+/// number of 16 bits, of which one means the client's address.
+pub(super) const SNAT_ADDRESSES_MAX: usize = 65_534;
 
 impl Prefix {
     /// The prefix of `len` bits that `address` is in; `None` when the family has no such length.
@@ -65,23 +66,18 @@ impl Prefix {
         self.contains(other.first) || other.contains(self.first)
     }
 
-    /// How many addresses it has, saturating.
-    pub fn size(&self) -> u64 {
-        1u64.checked_shl(self.host_bits()).unwrap_or(u64::MAX)
+    /// True when it has more host addresses than are used.
+    pub fn is_larger_than_used(&self) -> bool {
+        self.host_bits() > PREFIX_ADDRESSES_MAX.ilog2()
     }
 
-    /// The addresses that may be used as a host's: without the network and broadcast addresses of
-    /// IPv4 and the routers' anycast address of IPv6 (RFC 4291, section 2.6.1), where the prefix
-    /// has room for them (RFC 3021, RFC 6164).
-    pub fn hosts(&self) -> impl Iterator<Item = Address> + use<> {
-        let first = u128::from_be_bytes(self.first.0);
-        let size = u128::from(self.size().min(SNAT_ADDRESSES_MAX));
-        let (skip, end) = match (self.host_bits() > 1, self.is_v4()) {
-            (false, _) => (0, size),
-            (true, true) => (1, size - 1),
-            (true, false) => (1, size),
-        };
-        (skip..end).map(move |offset| Address(first.saturating_add(offset).to_be_bytes()))
+    /// The source addresses it gives: its host addresses, the lowest [`PREFIX_ADDRESSES_MAX`] of
+    /// them.
+    ///
+    /// # Errors
+    /// When it holds addresses that no connection can come from.
+    pub fn hosts(&self) -> Result<Vec<Address>, PrefixError> {
+        addresses_of_prefix((self.address(), self.len))
     }
 }
 
@@ -128,14 +124,18 @@ pub(super) fn prefix(text: &At<&str>, key: &str, problems: &mut Problems) -> Opt
             format!("write \"{prefix}\""),
         );
     }
-    if address.is_unspecified() || address.is_multicast() || address.is_loopback() {
-        return refuse(format!("no host can be reached at {prefix}"), example);
+    if let Err(error) = prefix.hosts() {
+        return refuse(format!("{prefix} is no prefix of hosts: {error}"), example);
     }
-    if prefix.size() > SNAT_ADDRESSES_MAX {
-        let shortest = if prefix.is_v4() { 16 } else { 112 };
-        return refuse(
-            format!("{prefix} is larger than the {SNAT_ADDRESSES_MAX} source addresses allowed"),
-            format!("write a prefix length of {shortest} or more"),
+    if prefix.is_v4() && prefix.is_larger_than_used() {
+        problems.push(
+            Diagnostic::warning(
+                &text.span,
+                format!("of {prefix} only the lowest {PREFIX_ADDRESSES_MAX} addresses are used"),
+            )
+            .help(format!(
+                "write \"{address}/20\" to leave the others to other hosts"
+            )),
         );
     }
     Some(prefix)
@@ -153,22 +153,29 @@ mod tests {
     fn hosts(text: &str) -> Vec<String> {
         of(text)
             .hosts()
-            .map(|address| address.to_string())
+            .unwrap()
+            .iter()
+            .map(ToString::to_string)
             .collect()
     }
 
     #[test]
     fn hosts_leave_out_what_no_host_has() {
         assert_eq!(hosts("100.64.0.0/30"), ["100.64.0.1", "100.64.0.2"]);
-        assert_eq!(hosts("100.64.0.4/31"), ["100.64.0.4", "100.64.0.5"]);
         assert_eq!(hosts("100.64.0.9/32"), ["100.64.0.9"]);
         assert_eq!(
             hosts("2001:db8::/126"),
             ["2001:db8::1", "2001:db8::2", "2001:db8::3"]
         );
-        assert_eq!(hosts("2001:db8::7/128"), ["2001:db8::7"]);
-        assert_eq!(of("100.64.0.0/16").hosts().count(), 65_534);
-        assert_eq!(of("::1:0/0").hosts().count() as u64, SNAT_ADDRESSES_MAX - 1);
+        for (text, larger) in [
+            ("100.64.0.0/20", false),
+            ("100.64.0.0/19", true),
+            ("fd00::/64", true),
+        ] {
+            assert_eq!(of(text).is_larger_than_used(), larger, "{text}");
+        }
+        assert_eq!(hosts("fd00::/64").len(), PREFIX_ADDRESSES_MAX);
+        assert!(of("0.0.0.0/0").hosts().is_err());
     }
 
     #[test]
