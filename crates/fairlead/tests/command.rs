@@ -153,6 +153,21 @@ fn check_warns_and_accepts_unless_it_is_to_be_strict() {
     assert_eq!(strict.status.code(), Some(1));
 }
 
+#[test]
+fn the_log_follows_the_variable_unless_the_option_is_given() {
+    let serve = |variable: &str, args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fairlead"));
+        command
+            .args(["serve", "--config", "no/such/file.toml"])
+            .args(args);
+        err(&command.env("FAIRLEAD_LOG", variable).output().unwrap())
+    };
+    // A filter that cannot be understood is found before the file that is not there.
+    assert!(serve("loud=very=much", &[]).contains("says nothing about the log"));
+    assert!(serve("loud=very=much", &["--log", "info"]).contains("no/such/file.toml"));
+    assert!(serve("debug", &[]).contains("no/such/file.toml"));
+}
+
 fn pages(draining: bool) -> (AdminServer, Arc<Shared>) {
     let settings = load(&root().join("examples/edge.toml")).unwrap().settings;
     let shared = Arc::new(Shared::new(Identity::of(&settings)));

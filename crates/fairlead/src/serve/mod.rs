@@ -21,7 +21,7 @@ use fairlead_driver_tun::{DeviceCounters, EndSignals, TunDevice};
 
 use crate::admin::{self, AdminServer, Identity, Shared};
 use crate::config::{self, Settings};
-use crate::log::{self, LogFormat};
+use crate::log::{self, LogArgs};
 
 use engine::Engine;
 use lifecycle::{Lifecycle, Step};
@@ -32,13 +32,9 @@ pub struct ServeArgs {
     /// The configuration file
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
-    /// What to log: error, warn, info, debug, trace, or a list such as
-    /// info,fairlead::connection=debug
-    #[arg(long, value_name = "FILTER", default_value = "info")]
-    pub log: String,
-    /// How log lines look
-    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
-    pub log_format: LogFormat,
+    /// What to log, and how.
+    #[command(flatten)]
+    pub log: LogArgs,
 }
 
 /// How the process ends.
@@ -80,7 +76,7 @@ pub fn run(args: &ServeArgs) -> ExitCode {
 
 fn serve(args: &ServeArgs) -> Result<(), Ending> {
     let signals = EndSignals::take_over();
-    if let Err(error) = log::start(&args.log, args.log_format) {
+    if let Err(error) = args.log.start() {
         eprintln!("fairlead: {error}");
         return Err(Ending::Configuration);
     }
