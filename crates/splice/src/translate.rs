@@ -101,8 +101,20 @@ pub fn forward(
 /// damaged, which only their checksum can tell; they must not lead the tracked numbers astray.
 const JUMP_MAX: i32 = 1 << 20;
 
+/// How many bytes before the client's first the switch may have sent to the server: a PROXY protocol
+/// header and what a rewritten head grows by.
+const PREAMBLE_BYTES_MAX: u32 = 512;
+
+/// True when the acknowledgement number lies where the preamble of a young connection did; in a long
+/// transfer it does so once in every 4 GiB, without meaning.
+#[inline]
+pub(crate) fn is_near_start(record: &Record, header: &TcpPacket) -> bool {
+    record.client_isn.wrapping_sub(header.ack.0) < PREAMBLE_BYTES_MAX
+}
+
 /// True when a packet needs nothing but translation: its connection is spliced and quiet, it carries
-/// none of SYN, FIN and RST, which change the connection's state, and its number is not far out.
+/// none of SYN, FIN and RST, which change the connection's state, its number is not far out, and it
+/// does not acknowledge what was said before the client's first byte.
 #[inline]
 pub fn is_fast(record: &Record, side: Side, header: &TcpPacket) -> bool {
     let ahead = header.seq.since(record.nxt(side));
@@ -110,6 +122,7 @@ pub fn is_fast(record: &Record, side: Side, header: &TcpPacket) -> bool {
         && record.flags & !flag::FAST == 0
         && header.flags.0 & (TcpFlags::SYN.0 | TcpFlags::FIN.0 | TcpFlags::RST.0) == 0
         && ahead <= JUMP_MAX
+        && !is_near_start(record, header)
 }
 
 #[inline]

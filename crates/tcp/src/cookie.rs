@@ -2,9 +2,13 @@
 //!
 //! The initial sequence number of our SYN-ACK carries, from the low end: whether SACK was agreed
 //! (1 bit), the client's window scale (4, 15 for none), the class of its MSS (3), the parity of the
-//! time interval (1), the parity of the window scale it was offered (1), and 22 bits of a keyed hash
-//! over all of that, the tuple, the client's initial sequence number and the interval's number.
-//! A stranger who does not see our SYN-ACK guesses it once in 2²² tries.
+//! time interval (1), the parity of the window scale it was offered (1), 16 bits of a keyed hash
+//! over all of that, the tuple, the client's initial sequence number and the interval's number, and
+//! 6 bits of a keyed hash over the same without the client's number. A stranger who does not see our
+//! SYN-ACK guesses it once in 2²² tries.
+//!
+//! The six bits tell the client that did see it from the one that did not when its first segment is
+//! missing and its initial sequence number is therefore unknown.
 
 use core::hash::Hasher;
 use core::time::Duration;
@@ -21,10 +25,8 @@ pub const INTERVAL: Duration = Duration::from_secs(64);
 /// The longest time for which a cookie can be good.
 pub const LIFETIME: Duration = Duration::from_secs(2 * INTERVAL.as_secs());
 
-/// A cookie that is no longer good is still recognised for this many intervals.
-const REMEMBERED_INTERVALS: u64 = 8;
-
-const MAC_SHIFT: u32 = 10;
+const NUMBER_MAC_SHIFT: u32 = 10;
+const TUPLE_MAC_SHIFT: u32 = 26;
 const NO_SCALE: u32 = 15;
 
 /// What a cookie remembers of a SYN and its answer.
@@ -99,16 +101,23 @@ impl CookieKey {
         Self { k0, k1 }
     }
 
-    fn mac(&self, flow: &FlowKey, client_isn: SeqNumber, interval: u64, bits: u32) -> u32 {
+    /// The hash over everything, with the client's number or without it, in the high bits.
+    fn mac(&self, flow: &FlowKey, number: Option<SeqNumber>, interval: u64, bits: u32) -> u32 {
         let mut message = [0u8; 48];
         message[..16].copy_from_slice(&flow.src.addr.0);
         message[16..32].copy_from_slice(&flow.dst.addr.0);
         message[32..34].copy_from_slice(&flow.src.port.to_be_bytes());
         message[34..36].copy_from_slice(&flow.dst.port.to_be_bytes());
-        message[36..40].copy_from_slice(&client_isn.0.to_be_bytes());
+        let number_given = match number {
+            Some(number) => {
+                message[36..40].copy_from_slice(&number.0.to_be_bytes());
+                1 << 15
+            }
+            None => 0,
+        };
         // The interval's low 48 bits: 64-second intervals for half a billion years.
         message[40..46].copy_from_slice(&interval.to_le_bytes()[..6]);
-        message[46..48].copy_from_slice(&(bits as u16).to_be_bytes());
+        message[46..48].copy_from_slice(&(bits as u16 | number_given).to_be_bytes());
         let mut hasher = SipHasher24::new_with_keys(self.k0, self.k1);
         hasher.write(&message);
         (hasher.finish() >> 32) as u32
@@ -125,8 +134,9 @@ impl CookieKey {
         let interval = interval(now);
         let parity = if interval & 1 == 1 { INTERVAL_BIT } else { 0 };
         let bits = promise.encode() | parity;
-        let mac = self.mac(flow, client_isn, interval, bits);
-        SeqNumber((mac << MAC_SHIFT) | bits)
+        let tuple = self.mac(flow, None, interval, bits) >> TUPLE_MAC_SHIFT << TUPLE_MAC_SHIFT;
+        let number = self.mac(flow, Some(client_isn), interval, bits) >> 16 << NUMBER_MAC_SHIFT;
+        SeqNumber(tuple | number | bits)
     }
 
     /// What was promised, if `cookie` is one that [`Self::make`] made for this flow and client
@@ -138,46 +148,33 @@ impl CookieKey {
         now: Instant,
         cookie: SeqNumber,
     ) -> Option<Promise> {
-        let bits = cookie.0 & ((1 << MAC_SHIFT) - 1);
-        let current = interval(now);
-        let made_odd = bits & INTERVAL_BIT != 0;
-        let interval = if made_odd == (current & 1 == 1) {
-            current
-        } else {
-            current.checked_sub(1)?
-        };
-        self.is_of(flow, client_isn, interval, cookie)
-            .then(|| Promise::decode(bits))
+        let (interval, bits) = made_in(now, cookie)?;
+        let number = self.mac(flow, Some(client_isn), interval, bits) >> 16;
+        let same = number == cookie.0 >> NUMBER_MAC_SHIFT & 0xffff;
+        (same && self.is_of_tuple(flow, now, cookie)).then(|| Promise::decode(bits))
     }
 
-    /// True for a cookie that [`Self::make`] made for this flow and client sequence number some
-    /// minutes ago, and that is not good any more: its client deserves a RST rather than silence.
-    pub fn has_aged(
-        &self,
-        flow: &FlowKey,
-        client_isn: SeqNumber,
-        now: Instant,
-        cookie: SeqNumber,
-    ) -> bool {
-        let made_odd = cookie.0 & INTERVAL_BIT != 0;
-        let current = interval(now);
-        (1..=REMEMBERED_INTERVALS)
-            .filter_map(|age| current.checked_sub(age))
-            .filter(|interval| (interval & 1 == 1) == made_odd)
-            .any(|interval| self.is_of(flow, client_isn, interval, cookie))
+    /// True for a cookie that [`Self::make`] made for this flow, whatever the client's number, in
+    /// this interval or the last; for others once in 2⁶ times.
+    pub fn is_of_tuple(&self, flow: &FlowKey, now: Instant, cookie: SeqNumber) -> bool {
+        made_in(now, cookie).is_some_and(|(interval, bits)| {
+            let tuple = self.mac(flow, None, interval, bits);
+            tuple >> TUPLE_MAC_SHIFT == cookie.0 >> TUPLE_MAC_SHIFT
+        })
     }
+}
 
-    fn is_of(
-        &self,
-        flow: &FlowKey,
-        client_isn: SeqNumber,
-        interval: u64,
-        cookie: SeqNumber,
-    ) -> bool {
-        let bits = cookie.0 & ((1 << MAC_SHIFT) - 1);
-        let mac = self.mac(flow, client_isn, interval, bits);
-        mac << MAC_SHIFT == cookie.0 & !((1 << MAC_SHIFT) - 1)
-    }
+/// The interval that a cookie says it was made in, and its bits that are no hash.
+fn made_in(now: Instant, cookie: SeqNumber) -> Option<(u64, u32)> {
+    let bits = cookie.0 & ((1 << NUMBER_MAC_SHIFT) - 1);
+    let current = interval(now);
+    let made_odd = bits & INTERVAL_BIT != 0;
+    let interval = if made_odd == (current & 1 == 1) {
+        current
+    } else {
+        current.checked_sub(1)?
+    };
+    Some((interval, bits))
 }
 
 #[cfg(test)]
@@ -248,14 +245,23 @@ mod tests {
         assert!(check(64).is_some());
         assert!(check(65).is_none());
         assert!(check(128).is_none());
-        let has_aged = |after_s| {
-            let now = made + Duration::from_secs(after_s);
-            key.has_aged(&flow(1), SeqNumber(8), now, cookie)
-        };
-        assert!(has_aged(65) && has_aged(128) && has_aged(500));
-        assert!(!has_aged(1_000));
-        let now = made + Duration::from_secs(128);
-        assert!(!key.has_aged(&flow(1), SeqNumber(9), now, cookie));
+    }
+
+    #[test]
+    fn its_tuple_is_known_without_its_number() {
+        let key = CookieKey::new(1, 2);
+        let made = Instant::from_millis(63_999);
+        let (mut known, mut strange) = (0, 0);
+        for number in 0..1_000 {
+            let cookie = key.make(&flow(1), SeqNumber(number), made, PROMISE);
+            known += u32::from(key.is_of_tuple(&flow(1), made, cookie));
+            strange += u32::from(key.is_of_tuple(&flow(2), made, cookie));
+            strange += u32::from(key.is_of_tuple(&flow(1), made, cookie + (1 << 26)));
+            let later = made + Duration::from_secs(65);
+            strange += u32::from(key.is_of_tuple(&flow(1), later, cookie));
+        }
+        assert_eq!(known, 1_000);
+        assert!(strange < 100, "{strange} of 3,000; expected 47");
     }
 
     #[test]

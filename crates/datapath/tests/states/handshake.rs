@@ -179,18 +179,34 @@ fn syn_rcvd_second_segment_before_the_first_waits_for_it_in_silence() {
     assert_eq!(rig.state(), Some(State::SynSent));
 }
 
+/// A copy of the SYN makes us answer twice; the client, which has sent its request meanwhile, replies
+/// to the second answer under its next number. If the request was lost on the way, that is the
+/// first that we hear of it.
+#[test]
+fn syn_rcvd_challenge_of_a_client_whose_first_segment_was_lost_is_not_refused() {
+    let mut rig = Rig::probed(http_config(), &linux(1));
+    let opened = rig.open(1_000, &linux(5_000));
+    rig.put_none(&opened.at(REQUEST.len() as u32));
+    rig.assert_dropped(DropReason::CookieInvalid);
+    rig.put_one(&opened.data(0, REQUEST));
+    assert_eq!(rig.state(), Some(State::SynSent));
+}
+
 #[test]
 fn syn_rcvd_data_under_another_number_is_not_let_in() {
     let mut rig = Rig::probed(http_config(), &linux(1));
     let opened = rig.open(1_000, &linux(5_000));
     rig.put_none(&opened.data(1, REQUEST));
+    rig.assert_dropped(DropReason::CookieInvalid);
+    // The cookie of another tuple is none at all.
     rig.client.port += 1;
     let stolen = segment(rig.client, rig.vip)
         .seq(1_001)
         .ack(opened.dseq.wrapping_add(1))
         .payload(REQUEST);
-    rig.put_none(&stolen);
-    rig.assert_dropped(DropReason::CookieInvalid);
+    let reset = rig.put_one(&stolen);
+    assert_eq!(reset.header.flags, TcpFlags::RST);
+    assert_eq!(rig.drops(DropReason::CookieInvalid), 2);
     assert_eq!(kept(&rig), [0; 5]);
 }
 

@@ -478,6 +478,21 @@ fn held_preamble_names_the_client_for_a_service_that_reads_nothing() {
     assert_eq!(rig.datapath.snapshot().setups, 0);
 }
 
+/// An acknowledgement that was overtaken by the one that ended the holding.
+#[test]
+fn held_late_acknowledgement_of_the_preamble_is_not_shown_to_the_client_afterwards() {
+    let mut holding = Holding::with(proxied(ProxyVersion::V1), 60_000, REQUEST);
+    let (late, with_data) = (holding.server(5), holding.server(5).payload(b"late"));
+    holding.finish();
+    holding.rig.put_none(&late);
+    holding.rig.assert_dropped(DropReason::NothingToDo);
+    let seen = holding.rig.put_one(&with_data);
+    assert_eq!(
+        (seen.payload(), seen.header.ack),
+        (&b"late"[..], SeqNumber(1_001))
+    );
+}
+
 #[test]
 fn held_aborted_connections_reset_both_ends_at_the_right_numbers() {
     let mut holding = Holding::with(proxied(ProxyVersion::V1), 10, REQUEST);

@@ -41,11 +41,14 @@ fn servers_of(sent: &[Sent]) -> Vec<String> {
 fn unprobed_service_offers_next_to_nothing() {
     let mut rig = Rig::new(http_config());
     let offered = rig.open(1_000, &greedy()).offered;
+    // RFC 9293, section 3.7.1: what every host takes.
     let expected = SynOptions {
-        mss: Some(1_460),
+        mss: Some(536),
         ..SynOptions::default()
     };
     assert_eq!(offered, expected);
+    let offered = Rig::new(v6_config()).open(1_000, &greedy()).offered;
+    assert_eq!(offered.mss, Some(1_220));
 }
 
 #[test]
@@ -106,10 +109,15 @@ fn probed_service_offers_exactly_what_all_its_servers_honour() {
 }
 
 #[test]
-fn probed_service_does_not_wait_for_servers_that_are_silent() {
+fn probed_service_waits_for_all_its_servers_but_not_for_those_that_are_down() {
     let mut rig = Rig::probed_each(http_config(), |server| {
         (server == endpoint("10.2.0.1:8081")).then(|| linux(1))
     });
+    assert_eq!(rig.open(1_000, &greedy()).offered.window_scale, None);
+    assert_eq!(rig.wait_ms(1_199).len(), 2);
+    assert_eq!(rig.open(1_000, &greedy()).offered.window_scale, None);
+    rig.wait_ms(1);
+    assert_eq!(known(&rig)[1].0, ServerState::Down);
     assert_eq!(rig.open(1_000, &greedy()).offered.window_scale, Some(7));
 }
 

@@ -55,14 +55,20 @@ impl Switch {
         {
             return verdict;
         }
-        let (mut header, mut new_seq, mut new_ack) = (*header, None, None);
+        let (mut header, mut new_ack) = (*header, None);
+        if side == Side::Server && self.is_of_preamble(&header, line) {
+            // It comes late: what it says was withheld from the client then, and is now.
+            if header.segment_len() == 0 {
+                return self.drop(DropReason::NothingToDo);
+            }
+            new_ack = Some(SeqNumber(self.table.record(line).client_isn) + 1);
+        }
         if self.table.record(line).flags & flag::HELD != 0 {
             match self.pass_held(now, packet, &header, line, side) {
                 Passage::Pass {
                     header: passed,
-                    seq,
                     ack,
-                } => (header, new_seq, new_ack) = (passed, seq, ack),
+                } => (header, new_ack) = (passed, ack),
                 Passage::Stop(reason) => return self.drop(reason),
                 Passage::Heard => {
                     self.record(line).last_active = Self::now_ms(now);
@@ -73,9 +79,6 @@ impl Switch {
         self.follow(now, &header, line, side, new_ack.is_some());
         let (record, endpoints) = self.table.record_and_endpoints(line);
         let mut edits = Edits::of(record, endpoints, side);
-        if let Some(seq) = new_seq {
-            edits.seq_add = seq.0.wrapping_sub(header.seq.0);
-        }
         if let Some(ack) = new_ack {
             edits.ack = AckEdit::Become(ack);
         }
@@ -118,6 +121,16 @@ impl Switch {
         if header.flags.contains(TcpFlags::ACK) && !ack_hidden {
             self.note_ack(now, line, side, header.ack);
         }
+    }
+
+    /// True for a server's acknowledgement of bytes that the switch sent before the client's first:
+    /// an old one, as nothing is held any more.
+    fn is_of_preamble(&self, header: &TcpPacket, line: Line) -> bool {
+        let record = self.table.record(line);
+        header.flags.0 & (TcpFlags::ACK.0 | TcpFlags::RST.0) == TcpFlags::ACK.0
+            && record.flags & flag::HELD == 0
+            && translate::is_near_start(record, header)
+            && record.bytes_in() < 1 << 31
     }
 
     /// A SYN from the server's side.
@@ -233,15 +246,21 @@ impl Switch {
         }
     }
 
-    /// A RST passes.
-    fn note_reset(&mut self, now: Instant, line: Line, side: Side, seq: SeqNumber) {
+    /// A RST passes. True when it may be in earnest.
+    pub(super) fn note_reset(
+        &mut self,
+        now: Instant,
+        line: Line,
+        side: Side,
+        seq: SeqNumber,
+    ) -> bool {
         let record = self.record(line);
-        if !record.state.is_live() {
-            return;
-        }
         let ahead = seq.since(record.nxt(side));
         if !(-BELIEVED_WINDOW..=BELIEVED_WINDOW).contains(&ahead) {
-            return;
+            return false;
+        }
+        if !record.state.is_live() {
+            return true;
         }
         record.flags &= !flag::RESET_BY_CLIENT;
         if side == Side::Client {
@@ -249,6 +268,7 @@ impl Switch {
         }
         record.state = State::Reset;
         record.last_active = Self::now_ms(now);
+        true
     }
 
     /// After a RST, an acknowledgement without data from the side that should be dead says that it

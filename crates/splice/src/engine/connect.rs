@@ -277,9 +277,10 @@ impl Switch {
         options: &SynOptions,
         promised_timestamps: bool,
     ) {
-        let id = ServerId(self.table.record(line).server);
+        let record = self.table.record(line);
+        let (id, v4) = (ServerId(record.server), record.client_addr.is_v4());
         let mut offers = self.backends.offers(id).unwrap_or(Offers {
-            mss: options.mss.unwrap_or(probe::MSS_UNSAID),
+            mss: options.mss.unwrap_or(probe::mss_unsaid(v4)),
             window_scale: options.window_scale,
             sack: options.sack_permitted,
             timestamps: options.timestamps.is_some(),
@@ -338,7 +339,10 @@ impl Switch {
             end,
             &Peer {
                 isn: header.seq,
-                mss: options.mss.unwrap_or(probe::MSS_UNSAID).min(device_mss),
+                mss: options
+                    .mss
+                    .unwrap_or(probe::mss_unsaid(header.v4))
+                    .min(device_mss),
                 ts: options.timestamps.map_or(0, |stamps| stamps.value),
                 scale: server_scale.unwrap_or(0),
                 window: header.window,
@@ -364,6 +368,7 @@ impl Switch {
         self.backends.closed(id);
         if failure != Failure::Mismatch && self.backends.failed(id, now) {
             self.announce(id);
+            self.refresh_offers(now);
         }
         self.table.unbind_server(line);
         self.connect(now, line, index);

@@ -6,7 +6,7 @@ use fairlead_tcp::{Line, Promise};
 use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps, options};
 
 use super::setup::Setup;
-use super::{Switch, output, probe};
+use super::{Switch, output};
 use crate::Verdict;
 use crate::config::Protocol;
 use crate::event::Event;
@@ -53,10 +53,9 @@ impl Switch {
         header: &TcpPacket,
     ) -> Verdict {
         let cookie = header.ack - 1;
-        let fin = header.flags.contains(TcpFlags::FIN);
         // A keep-alive probe of a client that has sent nothing yet has the number before its first
         // byte, and perhaps one byte of nonsense (RFC 9293, section 3.8.4).
-        let probing = header.payload_len() <= 1 && !fin;
+        let probing = header.payload_len() <= 1 && !header.flags.contains(TcpFlags::FIN);
         if probing
             && self
                 .cookies
@@ -75,12 +74,9 @@ impl Switch {
             // It acknowledges the FIN with which a client that said nothing was let go.
             return Verdict::Consumed;
         }
-        let aged = self
-            .cookies
-            .has_aged(&header.key, header.seq - 1, now, cookie);
-        if !aged && (header.payload_len() > 0 || fin) {
-            // Perhaps the second segment overtook the first, in whose absence the cookie cannot be
-            // checked: a RST would kill a connection that is merely reordered.
+        if self.cookies.is_of_tuple(&header.key, now, cookie) {
+            // The first segment is missing, and with it the number by which the cookie could be
+            // checked in full: lost, or overtaken by this one. A RST would kill a good connection.
             return self.drop(DropReason::CookieInvalid);
         }
         self.refuse(packet, header, DropReason::CookieInvalid)
@@ -117,7 +113,7 @@ impl Switch {
             offer.note_scale_used(now);
         }
         let dseq = self.cookies.make(&header.key, header.seq, now, promise);
-        let mss = probe::mss_of_family(terms.mss, header.v4);
+        let mss = offer.mss(header.v4);
         let timestamps = asked.timestamps.filter(|_| terms.timestamps);
         let answer = SynOptions {
             mss: Some(mss),

@@ -165,8 +165,6 @@ pub(super) enum Passage {
     /// It goes on, with these changes.
     Pass {
         header: TcpPacket,
-        /// The number under which it goes on, if not its own.
-        seq: Option<SeqNumber>,
         /// The acknowledgement with which it goes on, if not its own.
         ack: Option<SeqNumber>,
     },
@@ -180,7 +178,6 @@ impl Passage {
     fn unchanged(header: &TcpPacket) -> Self {
         Self::Pass {
             header: *header,
-            seq: None,
             ack: None,
         }
     }
@@ -366,15 +363,19 @@ impl Switch {
             return Passage::unchanged(header);
         };
         let (end, next) = (held.end, held.next());
-        let all_sent = held.ever_sent == held.bytes.len();
-        // Where the client's number means nothing to the server, ours stands in.
-        let seq = (!all_sent || header.seq.before(end)).then_some(next);
+        // Where the client's number means nothing to the server yet, ours stands in.
+        let unknown = held.ever_sent < held.bytes.len() || header.seq.before(end);
         if header.flags.contains(TcpFlags::RST) {
-            return Passage::Pass {
-                header: *header,
-                seq,
-                ack: None,
-            };
+            if !unknown {
+                return Passage::unchanged(header);
+            }
+            let ack = held.client_ack;
+            if self.note_reset(now, line, Side::Client, header.seq) {
+                let key = record.server_key(self.table.endpoints()).reversed();
+                let flags = TcpFlags::RST | TcpFlags::ACK;
+                self.output.send(key, next, ack, flags, 0, &[], &[]);
+            }
+            return Passage::Heard;
         }
         let mut news = false;
         if header.flags.contains(TcpFlags::ACK) {
@@ -386,12 +387,9 @@ impl Switch {
             setup.client_window = header.window;
         }
         let fin = header.flags.contains(TcpFlags::FIN);
-        if header.payload_len() == 0 && !fin && !header.seq.before(end) {
-            return Passage::Pass {
-                header: *header,
-                seq,
-                ack: None,
-            };
+        if header.payload_len() == 0 && !fin && unknown && !header.seq.before(end) {
+            self.send_held(now, line, index);
+            return Passage::Heard;
         }
         if !header.seq.before(end) {
             return Passage::unchanged(header);
@@ -477,7 +475,6 @@ impl Switch {
         }
         let hidden = Passage::Pass {
             header: *header,
-            seq: None,
             ack: Some(floor),
         };
         if header.flags.contains(TcpFlags::RST) {

@@ -2,7 +2,7 @@
 //!
 //! Every server is sent a SYN from time to time; its SYN-ACK shows its MSS, window scale, SACK and
 //! timestamps, and a RST takes the half-open connection back. A service offers its clients what
-//! all its servers that have answered can keep; before any has, next to nothing.
+//! all its servers can keep; before they have answered, next to nothing.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -15,7 +15,7 @@ use super::{Switch, output};
 use crate::Verdict;
 use crate::backends::ServerId;
 use crate::config::{Config, Source};
-use crate::event::Offers;
+use crate::event::{Offers, ServerState};
 
 /// How long a server is given to answer each SYN of a probe.
 const PROBE_WAIT: Duration = Duration::from_millis(400);
@@ -29,8 +29,14 @@ const PROBE_PORTS: u32 = 16_384;
 /// The smallest MSS that is believed.
 const MSS_MIN: u16 = 88;
 
-/// What a peer that does not say takes in one segment (RFC 9293, section 3.7.1).
-pub(super) const MSS_UNSAID: u16 = 536;
+/// What a peer that does not say takes in one segment (RFC 9293, section 3.7.1), with IPv4 and
+/// with IPv6.
+const MSS_UNSAID: [u16; 2] = [536, 1_220];
+
+/// [`MSS_UNSAID`] of a family.
+pub(super) fn mss_unsaid(v4: bool) -> u16 {
+    MSS_UNSAID[usize::from(!v4)]
+}
 
 /// An MSS as it is for IPv4 (MTU − 40), brought to a family: IPv6 headers are 20 bytes longer.
 pub(super) fn mss_of_family(mss: u16, v4: bool) -> u16 {
@@ -44,8 +50,9 @@ pub(super) fn mss_of_family(mss: u16, v4: bool) -> u16 {
 /// cookie names one by its parity; a third waits until no cookie speaks of the first any more.
 #[derive(Clone, Debug)]
 pub(super) struct Offer {
-    /// With the MSS as it is for IPv4.
-    terms: Offers,
+    /// With the MSS as it is for IPv4; `None` while not all servers are known.
+    terms: Option<Offers>,
+    device_mss: u16,
     scales: [OfferedScale; 2],
     parity: bool,
 }
@@ -64,25 +71,33 @@ impl OfferedScale {
 }
 
 impl Offer {
-    /// Before any server has answered.
+    /// Before the servers have answered.
     pub(super) fn unknown(config: &Config) -> Self {
-        let mss = config.device_mss.min(1_460);
-        let terms = Offers {
-            mss,
-            window_scale: None,
-            sack: false,
-            timestamps: false,
-        };
         Self {
-            terms,
+            terms: None,
+            device_mss: config.device_mss,
             scales: [OfferedScale::default(); 2],
             parity: false,
         }
     }
 
-    /// What is offered now.
+    /// What is offered now; of the MSS, see [`Self::mss`].
     pub(super) fn terms(&self) -> Offers {
-        self.terms
+        self.terms.unwrap_or(Offers {
+            mss: MSS_UNSAID[0],
+            window_scale: None,
+            sack: false,
+            timestamps: false,
+        })
+    }
+
+    /// The MSS that clients of a family are told.
+    pub(super) fn mss(&self, v4: bool) -> u16 {
+        let device_mss = mss_of_family(self.device_mss, v4);
+        match &self.terms {
+            Some(terms) => mss_of_family(terms.mss, v4).min(device_mss),
+            None => mss_unsaid(v4).min(device_mss),
+        }
     }
 
     /// Names the window scale that is offered now.
@@ -113,7 +128,7 @@ impl Offer {
                 terms.window_scale = Some(self.scales[present].shift);
             }
         }
-        self.terms = terms;
+        self.terms = Some(terms);
     }
 }
 
@@ -298,7 +313,7 @@ impl Switch {
         }
         self.probes.waiting.remove(&header.key);
         let offers = Offers {
-            mss: options.mss.unwrap_or(MSS_UNSAID).max(MSS_MIN),
+            mss: options.mss.unwrap_or(mss_unsaid(header.v4)).max(MSS_MIN),
             window_scale: options.window_scale,
             sack: options.sack_permitted,
             timestamps: options.timestamps.is_some(),
@@ -315,34 +330,45 @@ impl Switch {
     fn probe_failed(&mut self, now: Instant, id: ServerId) {
         if self.backends.failed(id, now) {
             self.announce(id);
+            self.refresh_offers(now);
         }
     }
 
-    /// Brings every service's offer up to what its servers are known to honour.
+    /// Brings every service's offer up to what its servers are known to honour. A server that has
+    /// not answered yet may honour nothing; only one that is down does not count until it has.
     pub(super) fn refresh_offers(&mut self, now: Instant) {
         for (service, offer) in self.config.services.iter().zip(&mut self.offers) {
-            let known = service
+            let ids = service
                 .routes
                 .iter()
-                .flat_map(|route| self.backends.ids(route.pool))
-                .filter_map(|id| {
-                    let mut offers = self.backends.offers(id)?;
-                    if !self.backends.server(id).1.endpoint.addr.is_v4() {
-                        offers.mss = offers.mss.saturating_add(20);
-                    }
-                    Some(offers)
-                });
-            let common = known.reduce(|a, b| Offers {
-                mss: a.mss.min(b.mss),
-                // All must take part; the largest scale can express every server's window.
-                window_scale: a.window_scale.zip(b.window_scale).map(|(a, b)| a.max(b)),
-                sack: a.sack && b.sack,
-                timestamps: a.timestamps && b.timestamps,
-            });
-            if let Some(mut terms) = common {
-                terms.mss = terms.mss.min(self.config.device_mss);
-                offer.change(now, terms);
+                .flat_map(|route| self.backends.ids(route.pool));
+            let mut common: Option<Offers> = None;
+            let mut all_known = true;
+            for id in ids {
+                let Some(mut offers) = self.backends.offers(id) else {
+                    all_known &= self.backends.state(id) == ServerState::Down;
+                    continue;
+                };
+                if !self.backends.server(id).1.endpoint.addr.is_v4() {
+                    offers.mss = offers.mss.saturating_add(20);
+                }
+                common = Some(common.map_or(offers, |common| intersection(common, offers)));
+            }
+            match common {
+                Some(terms) if all_known => offer.change(now, terms),
+                _ => offer.terms = None,
             }
         }
+    }
+}
+
+/// What two servers both honour.
+fn intersection(a: Offers, b: Offers) -> Offers {
+    Offers {
+        mss: a.mss.min(b.mss),
+        // All must take part; the largest scale can express every server's window.
+        window_scale: a.window_scale.zip(b.window_scale).map(|(a, b)| a.max(b)),
+        sack: a.sack && b.sack,
+        timestamps: a.timestamps && b.timestamps,
     }
 }
