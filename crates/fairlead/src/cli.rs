@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 use crate::check::{self, CheckArgs};
 use crate::demo::{self, DemoArgs};
-use crate::screen::print_error;
+use crate::replay::{self, ReplayArgs};
 use crate::serve::{self, ServeArgs};
 use crate::status::{self, StatusArgs};
 
@@ -42,14 +42,6 @@ pub enum Command {
     Status(StatusArgs),
 }
 
-/// What `fairlead replay` takes.
-#[derive(Clone, Debug, Args)]
-pub struct ReplayArgs {
-    /// Its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
-    pub rest: Vec<std::ffi::OsString>,
-}
-
 /// Does what the command line says.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -57,10 +49,7 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Check(args) => check::run(args),
         Command::Demo(args) => demo::run(args),
-        Command::Replay(_) => {
-            print_error("fairlead replay: this build cannot replay captures\n");
-            ExitCode::FAILURE
-        }
+        Command::Replay(args) => replay::run(args),
         Command::Status(args) => status::run(args),
     }
 }

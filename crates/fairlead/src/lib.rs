@@ -7,6 +7,7 @@ pub mod cli;
 pub mod config;
 pub mod demo;
 pub mod log;
+pub mod replay;
 mod screen;
 pub mod serve;
 pub mod status;

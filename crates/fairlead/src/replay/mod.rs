@@ -1,0 +1,270 @@
+//! `fairlead replay`: what the switch would do with a capture.
+//!
+//! A capture holds connections between clients and real servers. Each that goes to a port of the
+//! configuration is played as if the client had addressed the service there ([`player`]): the
+//! switch answers it, reads its first bytes, decides, and translates both sides' packets. Every
+//! translated packet is held against the captured one ([`check`]).
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Read};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::check::failure;
+use crate::config::load;
+use crate::screen::{Paint, print, print_error};
+use fairlead_driver_pcap::{CaptureError, CaptureReader};
+
+pub mod check;
+mod connection;
+pub mod edit;
+mod leaving;
+pub mod outlet;
+mod outputs;
+pub mod player;
+pub mod prepare;
+pub mod report;
+pub mod survey;
+pub mod tally;
+pub mod target;
+
+use outlet::Outlet;
+use player::Player;
+use report::Summary;
+use survey::Survey;
+use target::{PortMap, Targets};
+
+/// What `fairlead replay` takes.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ReplayArgs {
+    /// The capture: pcap or pcapng, plain or packed by gzip or zstd
+    #[arg(value_name = "CAPTURE")]
+    pub capture: PathBuf,
+    /// The configuration file
+    #[arg(short, long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// Write the packets on both sides of the switch to this file (pcapng)
+    #[arg(short, long, value_name = "OUT.pcapng")]
+    pub write: Option<PathBuf>,
+    /// Play connections to this port of captured servers to this service; may be repeated
+    #[arg(long, value_name = "SERVERPORT=SERVICE")]
+    pub map: Vec<PortMap>,
+    /// Stop after this many packets of the capture
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u64>,
+    /// Write one JSON object a line to standard output instead
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Plays the capture: 0 when all of it could be played, 1 when something was wrong with the
+/// configuration, the capture or what the switch made of it.
+pub fn run(args: &ReplayArgs) -> ExitCode {
+    match replay(args) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            print_error(&format!("{error:#}\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Packets between two looks at the progress bar.
+const PROGRESS_PACKETS: u64 = 1_024;
+
+fn replay(args: &ReplayArgs) -> Result<bool> {
+    let loaded = match load(&args.config) {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            print_error(&failure(&error, Paint::stderr()));
+            return Ok(false);
+        }
+    };
+    let config = loaded.settings.switch;
+    let targets = Targets::new(&config, &args.map).context("--map")?;
+    let limit = args.limit.unwrap_or(u64::MAX);
+    let progress = Progress::new(&args.capture);
+
+    let mut reader = progress.open(&args.capture, "looking")?;
+    let survey = Survey::of(&mut reader, &config, &targets, limit, |_| progress.show());
+    let mut reader = progress.open(&args.capture, "playing")?;
+    let outlet = match &args.write {
+        Some(path) if is_same_file(path, &args.capture) => {
+            bail!("{} is the capture itself; write elsewhere", path.display())
+        }
+        Some(path) => {
+            Outlet::file(path).with_context(|| format!("cannot write {}", path.display()))?
+        }
+        None => Outlet::none(),
+    };
+    let mut player = Player::new(config, targets, survey, outlet)?;
+    let damage = play(&mut player, &mut reader, limit, args, &progress)?;
+    progress.end();
+    let summary = Summary::of(&player, reader.format());
+    if args.json {
+        print(&format!("{}\n", serde_json::to_string(&summary)?));
+    } else {
+        let mut text = summary.text();
+        if let Some(path) = &args.write {
+            text += &format!(
+                "written     {} packets to {}\n",
+                summary.written,
+                path.display()
+            );
+        }
+        print(&text);
+    }
+    if let Some(damage) = &damage {
+        print_error(&format!("{damage}; what came before was played\n"));
+    }
+    Ok(damage.is_none() && summary.different == 0 && summary.unsound == 0)
+}
+
+/// Plays packet after packet; what is wrong with the capture comes back.
+fn play(
+    player: &mut Player,
+    reader: &mut CaptureReader,
+    limit: u64,
+    args: &ReplayArgs,
+    progress: &Progress,
+) -> Result<Option<CaptureError>> {
+    let written = || match &args.write {
+        Some(path) => format!("cannot write {}", path.display()),
+        None => "cannot write".to_owned(),
+    };
+    let mut damage = None;
+    while player.tally().packets < limit {
+        let captured = match reader.next_packet() {
+            Ok(Some(captured)) => captured,
+            Ok(None) => break,
+            Err(error) => {
+                damage = Some(error);
+                break;
+            }
+        };
+        player.play(&captured).with_context(written)?;
+        if player.tally().packets.is_multiple_of(PROGRESS_PACKETS) {
+            progress.show();
+            tell(player, args.json, progress)?;
+        }
+    }
+    player.finish().with_context(written)?;
+    tell(player, args.json, progress)?;
+    Ok(damage)
+}
+
+/// Writes the lines of connections that are over.
+fn tell(player: &mut Player, json: bool, progress: &Progress) -> Result<()> {
+    let finished = player.take_finished();
+    if finished.is_empty() {
+        return Ok(());
+    }
+    let mut text = String::new();
+    for connection in &finished {
+        if json {
+            text += &serde_json::to_string(connection)?;
+            text.push('\n');
+        } else {
+            text += &connection.line();
+        }
+    }
+    progress.aside(|| print(&text));
+    Ok(())
+}
+
+/// True when both paths lead to one file.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    match (one.canonicalize(), other.canonicalize()) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => false,
+    }
+}
+
+/// Files of at least this length are worth a bar.
+const LONG_FILE_BYTES: u64 = 4 << 20;
+
+/// A bar on standard error, if that is a terminal and the file is long.
+struct Progress {
+    bar: Option<ProgressBar>,
+    read: Arc<AtomicU64>,
+}
+
+impl Progress {
+    fn new(path: &Path) -> Self {
+        let length = path.metadata().map_or(0, |metadata| metadata.len());
+        let wanted = io::stderr().is_terminal() && length >= LONG_FILE_BYTES;
+        let bar = wanted.then(|| {
+            let bar = ProgressBar::new(length);
+            let style = "{msg} [{bar:40}] {bytes}/{total_bytes} {eta}";
+            if let Ok(style) = ProgressStyle::with_template(style) {
+                bar.set_style(style.progress_chars("=> "));
+            }
+            bar
+        });
+        Self {
+            bar,
+            read: Arc::default(),
+        }
+    }
+
+    /// Opens the capture; the bar follows how far it is read.
+    fn open(&self, path: &Path, what: &'static str) -> Result<CaptureReader> {
+        self.read.store(0, Ordering::Relaxed);
+        if let Some(bar) = &self.bar {
+            bar.set_message(what);
+        }
+        if self.bar.is_none() {
+            return Ok(CaptureReader::open(path)?);
+        }
+        let file =
+            File::open(path).with_context(|| format!("{} cannot be opened", path.display()))?;
+        let counted = Counted {
+            file,
+            read: Arc::clone(&self.read),
+        };
+        Ok(CaptureReader::from_source(
+            path.display().to_string(),
+            counted,
+        )?)
+    }
+
+    fn show(&self) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(self.read.load(Ordering::Relaxed));
+        }
+    }
+
+    /// Does something to standard output without the bar in the way.
+    fn aside(&self, act: impl FnOnce()) {
+        match &self.bar {
+            Some(bar) => bar.suspend(act),
+            None => act(),
+        }
+    }
+
+    fn end(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// A file that counts what is read of it.
+struct Counted {
+    file: File,
+    read: Arc<AtomicU64>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(buffer)?;
+        self.read.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}

@@ -1,0 +1,94 @@
+//! The packets on both sides of the switch, written to a capture file.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use fairlead_driver_pcap::{CaptureWriter, Passage};
+
+/// Which side of the switch a packet is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Leg {
+    /// Between clients and the switch.
+    Client = 0,
+    /// Between the switch and servers.
+    Server = 1,
+}
+
+/// The names of the file's interfaces, by [`Leg`].
+pub const INTERFACES: [&str; 2] = ["client side", "server side"];
+
+/// Where packets are written, if anywhere.
+pub struct Outlet {
+    writer: Option<CaptureWriter<Box<dyn Write>>>,
+}
+
+impl std::fmt::Debug for Outlet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Outlet")
+            .field("packets", &self.packets())
+            .finish()
+    }
+}
+
+impl Outlet {
+    /// Nowhere.
+    pub fn none() -> Self {
+        Self { writer: None }
+    }
+
+    /// A new file.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn file(path: &Path) -> io::Result<Self> {
+        Self::to(BufWriter::with_capacity(256 << 10, File::create(path)?))
+    }
+
+    /// Anything that can be written to.
+    ///
+    /// # Errors
+    /// When it cannot be.
+    pub fn to(out: impl Write + 'static) -> io::Result<Self> {
+        let application = concat!("fairlead ", env!("CARGO_PKG_VERSION"));
+        let writer = CaptureWriter::new(Box::new(out) as Box<dyn Write>, application, &INTERFACES)?;
+        Ok(Self {
+            writer: Some(writer),
+        })
+    }
+
+    /// Packets written.
+    pub fn packets(&self) -> u64 {
+        self.writer.as_ref().map_or(0, CaptureWriter::packets)
+    }
+
+    /// Writes a packet; of its end, `missing` bytes were never captured. The comment is only made
+    /// where it is wanted.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(
+        &mut self,
+        leg: Leg,
+        passage: Passage,
+        stamp_ns: u64,
+        bytes: &[u8],
+        missing: usize,
+        comment: impl FnOnce() -> String,
+    ) -> io::Result<()> {
+        let Some(writer) = &mut self.writer else {
+            return Ok(());
+        };
+        let shown = &bytes[..bytes.len().saturating_sub(missing)];
+        writer.write(leg as u32, passage, stamp_ns, shown, missing, &comment())
+    }
+
+    /// Writes out what is buffered.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.writer.as_mut().map_or(Ok(()), CaptureWriter::flush)
+    }
+}

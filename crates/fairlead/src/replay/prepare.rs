@@ -1,0 +1,175 @@
+//! Makes a captured packet one that could have come over a wire.
+//!
+//! Captures differ from wires: a machine that captures its own packets sees them before its device
+//! has computed checksums and cut them into segments, and many captures keep only the first bytes
+//! of each packet. What can be put right is put right, and counted.
+
+use std::collections::HashMap;
+
+use fairlead_base::{Address, DropReason, PACKET_BYTES_MAX};
+use fairlead_driver_pcap::IpBytes;
+use fairlead_wire::{Classified, TcpPacket, checksum, classify};
+
+/// A TCP packet ready to be played.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// The IP packet at its full length; bytes that were not captured are zero.
+    pub bytes: Vec<u8>,
+    /// Its headers.
+    pub header: TcpPacket,
+    /// How many bytes at its end were not captured. Its checksum, then, is that of the packet as
+    /// it was on the wire.
+    pub missing: usize,
+    /// What had to be put right.
+    pub repairs: Repairs,
+}
+
+/// What was put right in a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Repairs {
+    /// The IP header's length or checksum.
+    pub ip: bool,
+    /// The TCP checksum.
+    pub tcp: bool,
+}
+
+/// Why a captured IP packet is not played.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Unfit {
+    /// It is no TCP packet, or a broken one.
+    Broken(DropReason),
+    /// ICMP.
+    Icmp,
+    /// Not even its headers were captured whole.
+    HeadersSnapped,
+    /// Longer than any driver carries.
+    TooLong,
+}
+
+/// Senders whose packets were captured before their device had computed the checksums. A sender is
+/// one of them when most of its checksums are wrong: on a wire, hardly any is.
+#[derive(Clone, Debug, Default)]
+pub struct Senders {
+    counts: HashMap<Address, Checksums>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Checksums {
+    right: u64,
+    wrong: u64,
+}
+
+/// Senders whose checksums are counted, at most.
+const SENDERS_MAX: usize = 1 << 18;
+
+impl Senders {
+    /// Counts a packet's checksum, if all of it was captured.
+    pub fn count(&mut self, ip: &IpBytes<'_>) {
+        if ip.missing > 0 {
+            return;
+        }
+        let Ok((bytes, header, _)) = whole(ip) else {
+            return;
+        };
+        let sender = header.key.src.addr;
+        if self.counts.len() >= SENDERS_MAX && !self.counts.contains_key(&sender) {
+            return;
+        }
+        let counts = self.counts.entry(sender).or_default();
+        if header.checksum_valid(&bytes) {
+            counts.right += 1;
+        } else {
+            counts.wrong += 1;
+        }
+    }
+
+    fn leaves_checksums_out(&self, sender: &Address) -> bool {
+        let counts = self.counts.get(sender).copied().unwrap_or_default();
+        counts.wrong > counts.right
+    }
+}
+
+/// Makes a packet whole.
+///
+/// # Errors
+/// Why it cannot be played.
+pub fn prepare(ip: &IpBytes<'_>, senders: &Senders) -> Result<Prepared, Unfit> {
+    let (mut bytes, header, ip_repaired) = whole(ip)?;
+    let mut repairs = Repairs {
+        ip: ip_repaired,
+        tcp: false,
+    };
+    if ip.missing == 0 && !header.checksum_valid(&bytes) {
+        let segment = usize::from(header.tcp_at)..usize::from(header.end);
+        let (src, dst) = (&header.key.src.addr, &header.key.dst.addr);
+        let field_at = segment.start + 16;
+        let field = u16::from_be_bytes([bytes[field_at], bytes[field_at + 1]]);
+        let partial = [segment.len() as u32, 0]
+            .map(|length| checksum::tcp_partial(src, dst, length))
+            .contains(&field);
+        if partial || senders.leaves_checksums_out(src) {
+            bytes[field_at..field_at + 2].fill(0);
+            let right = checksum::tcp(src, dst, &bytes[segment]);
+            bytes[field_at..field_at + 2].copy_from_slice(&right.to_be_bytes());
+            repairs.tcp = true;
+        }
+    }
+    Ok(Prepared {
+        bytes,
+        header,
+        missing: ip.missing,
+        repairs,
+    })
+}
+
+/// Length and IP header put right; says whether they had to be.
+fn whole(ip: &IpBytes<'_>) -> Result<(Vec<u8>, TcpPacket, bool), Unfit> {
+    let captured = ip.bytes.len();
+    if captured + ip.missing > PACKET_BYTES_MAX {
+        return Err(Unfit::TooLong);
+    }
+    let mut bytes = Vec::with_capacity(captured + ip.missing);
+    bytes.extend_from_slice(ip.bytes);
+    bytes.resize(captured + ip.missing, 0);
+    let repaired = repair_ip(&mut bytes, captured);
+    let header = match classify(&bytes) {
+        Ok(Classified::Tcp(header)) => header,
+        Ok(Classified::Icmp(_)) => return Err(Unfit::Icmp),
+        Err(_) if captured < 40 && ip.missing > 0 => return Err(Unfit::HeadersSnapped),
+        Err(reason) => return Err(Unfit::Broken(reason)),
+    };
+    if captured < usize::from(header.payload_at) {
+        return Err(Unfit::HeadersSnapped);
+    }
+    Ok((bytes, header, repaired))
+}
+
+/// Fills in what was left to a device: the length of a packet that was to be cut into segments,
+/// the checksum of an IPv4 header.
+fn repair_ip(bytes: &mut [u8], captured: usize) -> bool {
+    let total = bytes.len();
+    match bytes
+        .first()
+        .map(|first| (first >> 4, usize::from(first & 15) * 4))
+    {
+        Some((4, header_len)) if header_len >= 20 && captured >= header_len => {
+            let uncut = bytes[2..4] == [0, 0];
+            let unsummed =
+                bytes[10..12] == [0, 0] && checksum::ipv4_header(&bytes[..header_len]) != 0;
+            if uncut {
+                bytes[2..4].copy_from_slice(&(total as u16).to_be_bytes());
+            }
+            if uncut || unsummed {
+                bytes[10..12].fill(0);
+                let right = checksum::ipv4_header(&bytes[..header_len]);
+                bytes[10..12].copy_from_slice(&right.to_be_bytes());
+            }
+            uncut || unsummed
+        }
+        Some((6, _)) if captured > 40 && bytes[4..6] == [0, 0] => {
+            bytes[4..6].copy_from_slice(&((total - 40) as u16).to_be_bytes());
+            true
+        }
+        _ => false,
+    }
+}

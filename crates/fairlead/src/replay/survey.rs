@@ -1,0 +1,169 @@
+//! A look at the whole capture before it is played: what its servers honoured, and which senders'
+//! checksums were computed by their devices.
+//!
+//! The switch offers clients what its servers are known to honour. Played against servers that
+//! honour what those in the capture did, it offers what the captured clients were offered then.
+
+use std::collections::HashMap;
+
+use fairlead_base::{Endpoint, FlowKey};
+use fairlead_datapath::{Config, Offers};
+use fairlead_driver_pcap::{CaptureError, CaptureReader, ip_packet};
+use fairlead_wire::{Classified, SynOptions, TcpFlags, TcpPacket, classify};
+
+use super::prepare::Senders;
+use super::target::Targets;
+
+/// SYNs whose answers are waited for, at most; older ones are forgotten.
+const ASKED_MAX: usize = 65_536;
+
+/// What servers are taken to honour when the capture does not say.
+const GENEROUS: Offers = Offers {
+    mss: 1_460,
+    window_scale: Some(7),
+    sack: true,
+    timestamps: true,
+};
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct Survey {
+    /// Packets in the capture, or before its damage.
+    pub packets: u64,
+    /// Whose checksums cannot be trusted.
+    pub senders: Senders,
+    honoured: Vec<Honoured>,
+}
+
+/// What the servers behind one service were seen to do with what they were asked for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Honoured {
+    mss: Option<u16>,
+    scale: Option<Option<u8>>,
+    sack: Option<bool>,
+    timestamps: Option<bool>,
+}
+
+impl Honoured {
+    fn note(&mut self, asked: &SynOptions, answered: &SynOptions) {
+        if let Some(mss) = answered.mss {
+            self.mss = Some(self.mss.map_or(mss, |known| known.min(mss)));
+        }
+        if asked.window_scale.is_some() {
+            let seen = answered.window_scale;
+            self.scale = Some(match self.scale {
+                // One that does not scale is enough; of those that do, the largest scale can
+                // express every window.
+                Some(known) => known.zip(seen).map(|(known, seen)| known.max(seen)),
+                None => seen,
+            });
+        }
+        if asked.sack_permitted {
+            self.sack = Some(self.sack != Some(false) && answered.sack_permitted);
+        }
+        if asked.timestamps.is_some() {
+            let seen = answered.timestamps.is_some();
+            self.timestamps = Some(self.timestamps != Some(false) && seen);
+        }
+    }
+
+    fn offers(&self) -> Offers {
+        Offers {
+            mss: self.mss.unwrap_or(GENEROUS.mss),
+            window_scale: self.scale.unwrap_or(GENEROUS.window_scale),
+            sack: self.sack.unwrap_or(GENEROUS.sack),
+            timestamps: self.timestamps.unwrap_or(GENEROUS.timestamps),
+        }
+    }
+}
+
+impl Survey {
+    /// Reads a capture to its end, or up to `limit` packets. `progress` is called with the number
+    /// of packets read, every so often.
+    ///
+    /// # Errors
+    /// None for damage: what stands before it is surveyed.
+    pub fn of(
+        reader: &mut CaptureReader,
+        config: &Config,
+        targets: &Targets,
+        limit: u64,
+        mut progress: impl FnMut(u64),
+    ) -> Self {
+        let mut survey = Self {
+            honoured: vec![Honoured::default(); config.services.len()],
+            ..Self::default()
+        };
+        let mut asked = HashMap::new();
+        while survey.packets < limit {
+            let captured = match reader.next_packet() {
+                Ok(Some(captured)) => captured,
+                Ok(None) => break,
+                // Told when the capture is played.
+                Err(CaptureError { .. }) => break,
+            };
+            survey.packets += 1;
+            if survey.packets.is_multiple_of(4_096) {
+                progress(survey.packets);
+            }
+            let Ok(ip) = ip_packet(captured.link, captured.bytes) else {
+                continue;
+            };
+            survey.senders.count(&ip);
+            // SYNs are short: those that count are captured whole.
+            if let Ok(Classified::Tcp(header)) = classify(ip.bytes)
+                && header.flags.contains(TcpFlags::SYN)
+            {
+                survey.note_syn(&header, ip.bytes, targets, &mut asked);
+            }
+        }
+        survey
+    }
+
+    fn note_syn(
+        &mut self,
+        header: &TcpPacket,
+        bytes: &[u8],
+        targets: &Targets,
+        asked: &mut HashMap<FlowKey, SynOptions>,
+    ) {
+        let Ok(options) = SynOptions::parse(header.options(bytes)) else {
+            return;
+        };
+        if !header.flags.contains(TcpFlags::ACK) {
+            if targets.of(header.key.dst).is_ok() {
+                if asked.len() >= ASKED_MAX {
+                    asked.clear();
+                }
+                asked.insert(header.key, options);
+            }
+            return;
+        }
+        let Some(question) = asked.get(&header.key.reversed()) else {
+            return;
+        };
+        if let Ok(target) = targets.of(header.key.src) {
+            self.honoured[usize::from(target.service)].note(question, &options);
+        }
+    }
+
+    /// What a server of the configuration is to honour: what those did that it stands for.
+    pub fn offers_of(&self, config: &Config, server: Endpoint) -> Offers {
+        let served = config.services.iter().zip(&self.honoured);
+        let common = served
+            .filter(|(service, _)| {
+                service.routes.iter().any(|route| {
+                    let pool = &config.pools[usize::from(route.pool.0)];
+                    pool.servers.iter().any(|known| known.endpoint == server)
+                })
+            })
+            .map(|(_, honoured)| honoured.offers())
+            .reduce(|a, b| Offers {
+                mss: a.mss.min(b.mss),
+                window_scale: a.window_scale.zip(b.window_scale).map(|(a, b)| a.max(b)),
+                sack: a.sack && b.sack,
+                timestamps: a.timestamps && b.timestamps,
+            });
+        common.unwrap_or(GENEROUS)
+    }
+}

@@ -1,0 +1,153 @@
+//! What of a capture was played, and what was not, and why.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+
+use fairlead_base::{DropReason, FlowKey};
+use fairlead_driver_pcap::NotIp;
+
+use super::prepare::Unfit;
+
+/// Why a captured packet was not played.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Unplayed {
+    /// It holds no IP packet.
+    NotIp(NotIp),
+    /// It holds an IP packet that is no TCP packet, or a broken one.
+    Unfit(Unfit),
+    /// No service listens on its port.
+    NoService,
+    /// A service does, but on no address of its family.
+    NoFamily,
+    /// Its connection began before the capture.
+    Midstream,
+    /// Its connection's SYN-ACK was not captured.
+    NoSynAck,
+    /// The switch did not answer its connection's SYN.
+    SynIgnored,
+    /// A repeated SYN-ACK that the client did not go on from.
+    SpareSynAck,
+    /// From a client that the switch has turned away.
+    AfterRefusal,
+    /// From a server to which the switch did not connect.
+    NotConnected,
+    /// Its connection is one too many at once.
+    TooMany,
+}
+
+impl fmt::Display for Unplayed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotIp(what) => write!(f, "not IP: {what}"),
+            Self::Unfit(Unfit::Broken(DropReason::NotTcp)) => f.write_str("neither TCP nor ICMP"),
+            Self::Unfit(Unfit::Broken(reason)) => write!(f, "no usable TCP packet: {reason}"),
+            Self::Unfit(Unfit::Icmp) => f.write_str("ICMP"),
+            Self::Unfit(Unfit::HeadersSnapped) => f.write_str("headers not captured whole"),
+            Self::Unfit(Unfit::TooLong) => f.write_str("longer than 65,535 bytes"),
+            Self::NoService => f.write_str("for a port that no service listens on"),
+            Self::NoFamily => f.write_str("no service listens on an address of this family"),
+            Self::Midstream => f.write_str("connection began before the capture"),
+            Self::NoSynAck => f.write_str("SYN-ACK not captured"),
+            Self::SynIgnored => f.write_str("the switch did not answer its SYN"),
+            Self::SpareSynAck => f.write_str("SYN-ACK that the client did not go on from"),
+            Self::AfterRefusal => f.write_str("after the switch turned the client away"),
+            Self::NotConnected => f.write_str("from a server that the switch did not connect to"),
+            Self::TooMany => f.write_str("too many connections at once"),
+        }
+    }
+}
+
+impl Unplayed {
+    /// A short name for programs.
+    pub fn name(&self) -> String {
+        match self {
+            Self::NotIp(NotIp::Link(number)) => format!("link_type_{number}"),
+            Self::NotIp(NotIp::Protocol(number)) => format!("protocol_{number:#06x}"),
+            Self::NotIp(NotIp::Ieee8023) => "ieee_802_3".to_owned(),
+            Self::NotIp(NotIp::Version(number)) => format!("ip_version_{number}"),
+            Self::NotIp(NotIp::Short) => "short".to_owned(),
+            Self::Unfit(Unfit::Broken(reason)) => reason.name().to_owned(),
+            Self::Unfit(Unfit::Icmp) => "icmp".to_owned(),
+            Self::Unfit(Unfit::HeadersSnapped) => "headers_snapped".to_owned(),
+            Self::Unfit(Unfit::TooLong) => "too_long".to_owned(),
+            Self::NoService => "no_service".to_owned(),
+            Self::NoFamily => "no_family".to_owned(),
+            Self::Midstream => "midstream".to_owned(),
+            Self::NoSynAck => "no_syn_ack".to_owned(),
+            Self::SynIgnored => "syn_ignored".to_owned(),
+            Self::SpareSynAck => "spare_syn_ack".to_owned(),
+            Self::AfterRefusal => "after_refusal".to_owned(),
+            Self::NotConnected => "not_connected".to_owned(),
+            Self::TooMany => "too_many".to_owned(),
+        }
+    }
+}
+
+/// Flows and ports that are told apart, at most.
+const DISTINCT_MAX: usize = 1 << 18;
+
+/// Counts over a capture. Every packet is in `played` or in `unplayed` once.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Packets read.
+    pub packets: u64,
+    /// Packets given to the switch.
+    pub played: u64,
+    /// Packets not given to it, by reason.
+    pub unplayed: BTreeMap<Unplayed, u64>,
+    /// Connections that began before the capture. At least so many, if there are very many.
+    pub midstream: u64,
+    /// Connections of which a SYN was captured, for ports without a service: by port.
+    pub strange_ports: BTreeMap<u16, u64>,
+    /// Connections whose client got another port, because the one it had was in use towards the
+    /// same listening endpoint: in the capture it had spoken to different servers.
+    pub moved: u64,
+    /// Packets of which the end was not captured.
+    pub snapped: u64,
+    /// Packets whose IP header was put right.
+    pub ip_repaired: u64,
+    /// Packets whose TCP checksum was put right.
+    pub tcp_repaired: u64,
+    /// Packets played whose TCP checksum is wrong all the same.
+    pub tcp_wrong: u64,
+    /// Probes of the switch that were answered for its servers.
+    pub probes: u64,
+    /// Answers of the switch to clients that were acknowledged in the clients' stead.
+    pub closed_for_clients: u64,
+    /// Packets that the switch sent with a wrong checksum though what it was given was right. None,
+    /// if all is well.
+    pub unsound: u64,
+    flows: HashSet<FlowKey>,
+}
+
+impl Tally {
+    /// Counts a packet that is not played.
+    pub fn skip(&mut self, reason: Unplayed) {
+        self.skip_many(reason, 1);
+    }
+
+    /// Counts several.
+    pub fn skip_many(&mut self, reason: Unplayed, count: u64) {
+        if count > 0 {
+            *self.unplayed.entry(reason).or_insert(0) += count;
+        }
+    }
+
+    /// Counts a packet of a connection that began before the capture.
+    pub fn skip_midstream(&mut self, key: FlowKey) {
+        self.skip(Unplayed::Midstream);
+        if self.flows.len() < DISTINCT_MAX && self.flows.insert(key.min(key.reversed())) {
+            self.midstream += 1;
+        }
+    }
+
+    /// Counts a connection to a port without a service.
+    pub fn note_strange(&mut self, port: u16) {
+        *self.strange_ports.entry(port).or_insert(0) += 1;
+    }
+
+    /// Packets not played, for whatever reason.
+    pub fn unplayed_total(&self) -> u64 {
+        self.unplayed.values().sum()
+    }
+}

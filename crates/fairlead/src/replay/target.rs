@@ -1,0 +1,141 @@
+//! Which connections of a capture are played, and to which service.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use fairlead_base::Endpoint;
+use fairlead_datapath::Config;
+
+/// A listening endpoint and its service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Index of the service.
+    pub service: u16,
+    /// The endpoint that clients are re-addressed to.
+    pub listen: Endpoint,
+}
+
+/// Why a server in the capture has no target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoTarget {
+    /// No service listens on this port.
+    Port,
+    /// A service does, but on no address of this family.
+    Family,
+}
+
+/// A port of servers in the capture, and the name of the service that stands for them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortMap {
+    /// The port in the capture.
+    pub port: u16,
+    /// The service's name.
+    pub service: String,
+}
+
+impl std::str::FromStr for PortMap {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (port, service) = text
+            .split_once('=')
+            .filter(|(_, service)| !service.is_empty())
+            .ok_or("write SERVERPORT=SERVICE, for instance 8080=web")?;
+        let port = port
+            .parse()
+            .map_err(|_| format!("`{port}` is no port; write SERVERPORT=SERVICE"))?;
+        Ok(Self {
+            port,
+            service: service.to_owned(),
+        })
+    }
+}
+
+/// A [`PortMap`] names a service that the configuration does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownService {
+    asked: String,
+    known: Vec<String>,
+}
+
+impl fmt::Display for UnknownService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = self.known.join(", ");
+        write!(f, "there is no service `{}`; there is {known}", self.asked)
+    }
+}
+
+impl std::error::Error for UnknownService {}
+
+/// All targets, by what is seen in a capture.
+#[derive(Clone, Debug)]
+pub struct Targets {
+    by_endpoint: BTreeMap<Endpoint, Target>,
+    by_port: BTreeMap<u16, Vec<Target>>,
+}
+
+impl Targets {
+    /// Servers are matched by their endpoint if a service listens on just that; else by their port
+    /// as `maps` say; else by their port as the first service says that listens on it.
+    ///
+    /// # Errors
+    /// When a map names an unknown service.
+    pub fn new(config: &Config, maps: &[PortMap]) -> Result<Self, UnknownService> {
+        let mut by_endpoint = BTreeMap::new();
+        let mut by_port: BTreeMap<u16, Vec<Target>> = BTreeMap::new();
+        for map in maps {
+            let found = config
+                .services
+                .iter()
+                .position(|service| service.name == map.service);
+            let Some(index) = found else {
+                return Err(UnknownService {
+                    asked: map.service.clone(),
+                    known: config
+                        .services
+                        .iter()
+                        .map(|service| service.name.clone())
+                        .collect(),
+                });
+            };
+            let listens = config.services[index].listen.iter();
+            by_port
+                .entry(map.port)
+                .or_default()
+                .extend(listens.map(|&listen| Target {
+                    service: index as u16,
+                    listen,
+                }));
+        }
+        for (index, service) in config.services.iter().enumerate() {
+            for &listen in &service.listen {
+                let target = Target {
+                    service: index as u16,
+                    listen,
+                };
+                by_endpoint.insert(listen, target);
+                by_port.entry(listen.port).or_default().push(target);
+            }
+        }
+        Ok(Self {
+            by_endpoint,
+            by_port,
+        })
+    }
+
+    /// Where connections to this server are played to.
+    ///
+    /// # Errors
+    /// Why they are not played.
+    pub fn of(&self, server: Endpoint) -> Result<Target, NoTarget> {
+        if let Some(target) = self.by_endpoint.get(&server) {
+            return Ok(*target);
+        }
+        let candidates = self.by_port.get(&server.port).ok_or(NoTarget::Port)?;
+        candidates
+            .iter()
+            .find(|target| target.listen.addr.is_v4() == server.addr.is_v4())
+            .copied()
+            .ok_or(NoTarget::Family)
+    }
+}
