@@ -79,7 +79,7 @@ fn client(token: u64, port: u16, dialect: Dialect, turns: Vec<Turn>) -> ClientPl
         first_pace: None,
         pace: None,
         read_pace: None,
-        finish: if token % 2 == 0 {
+        finish: if token.is_multiple_of(2) {
             Finish::Close
         } else {
             Finish::HalfClose

@@ -1,6 +1,7 @@
 //! Scenarios by seed: the ones that once failed, and a sweep.
 //!
-//! `FAIRLEAD_SIM_SEEDS=N` sweeps N seeds instead of 256. `FAIRLEAD_SIM_SEED=X` replays one seed and
+//! `FAIRLEAD_SIM_SEEDS=N` sweeps N seeds instead of 256, from `FAIRLEAD_SIM_FROM` on (0).
+//! `FAIRLEAD_SIM_SEED=X` replays one seed and
 //! prints every packet. A seed that fails is added to `seeds.txt` with its cause, and stays there.
 
 use std::env;
@@ -77,7 +78,8 @@ fn every_seed_keeps_every_promise() {
         return;
     }
     let count = number("FAIRLEAD_SIM_SEEDS").unwrap_or(SEEDS);
-    let outcomes = sweep(0..count);
+    let from = number("FAIRLEAD_SIM_FROM").unwrap_or(0);
+    let outcomes = sweep(from..from + count);
     let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
     let clients = sum(|one| one.clients as u64);
     eprintln!(

@@ -104,6 +104,15 @@ impl Segment {
         Ok(())
     }
 
+    /// The same with its ends exchanged.
+    pub(crate) fn turned(&self) -> Self {
+        Self {
+            src: self.dst,
+            dst: self.src,
+            ..*self
+        }
+    }
+
     /// True when any of these flags is set.
     pub(crate) fn has(&self, flags: u8) -> bool {
         self.flags & flags != 0

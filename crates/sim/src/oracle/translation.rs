@@ -9,7 +9,7 @@ use fairlead_splice::config::{Config, Source};
 use super::taps::Taps;
 use crate::net::{
     Segment, TooBig,
-    segment::{ACK, RST, SYN},
+    segment::{ACK, FIN, RST, SYN},
 };
 
 /// How one direction of a connection is translated.
@@ -17,7 +17,8 @@ use crate::net::{
 struct Way {
     /// The sender's initial sequence number: another one is another connection.
     isn: SeqNumber,
-    seq_delta: u32,
+    /// Once one was seen that was certainly not put in the place of another.
+    seq_delta: Option<u32>,
     /// Once one was seen that was certainly not withheld.
     ack_delta: Option<u32>,
     ts_delta: Option<u32>,
@@ -189,9 +190,14 @@ impl Translation {
             return Ok(());
         }
         let ack_delta = new.ack.0.wrapping_sub(old.ack.0);
+        // While the switch holds bytes for the server, a client's segment without any says where
+        // the switch is, not where the client is.
+        let bare = passed.is_empty() && !new.has(FIN);
+        let replaced = bare && self.servers.contains(&new.dst.addr) && is_held(new.seq, new, taps);
+        let seq_delta = new.seq.0.wrapping_sub(old.seq.0).wrapping_sub(cut as u32);
         let way = Way {
             isn,
-            seq_delta: new.seq.0.wrapping_sub(old.seq.0).wrapping_sub(cut as u32),
+            seq_delta: (!replaced).then_some(seq_delta),
             ack_delta: old.has(ACK).then_some(ack_delta),
             ts_delta: match (old.timestamps, new.timestamps) {
                 (Some((old, _)), Some((new, _))) => Some(new.wrapping_sub(old)),
@@ -227,15 +233,17 @@ impl Translation {
         let known = self.ways.get(&key).filter(|known| known.isn == way.isn);
         let negated = |delta: u32| delta.wrapping_neg();
         let seq_expected = known
-            .map(|known| known.seq_delta)
+            .and_then(|known| known.seq_delta)
             .or_else(|| other.and_then(|other| other.ack_delta).map(negated));
         let ack_expected = other
-            .map(|other| negated(other.seq_delta))
+            .and_then(|other| other.seq_delta)
+            .map(negated)
             .or_else(|| known.and_then(|known| known.ack_delta));
-        if seq_expected.is_some_and(|expected| expected != way.seq_delta) {
+        if let (Some(expected), Some(moved)) = (seq_expected, way.seq_delta)
+            && expected != moved
+        {
             return Err(format!(
-                "sequence numbers moved by {}, {seq_expected:?} before",
-                way.seq_delta
+                "sequence numbers moved by {moved}, {expected} before"
             ));
         }
         if let Some(known) = known
@@ -260,10 +268,12 @@ impl Translation {
         let ack_delta = known
             .and_then(|known| known.ack_delta)
             .or_else(|| way.ack_delta.filter(|_| certain));
+        let seq_delta = known.and_then(|known| known.seq_delta).or(way.seq_delta);
         let ts_delta = known.and_then(|known| known.ts_delta).or(way.ts_delta);
         self.ways.insert(
             key,
             Way {
+                seq_delta,
                 ack_delta,
                 ts_delta,
                 ..way
@@ -275,12 +285,16 @@ impl Translation {
     /// While the switch holds the first bytes of a stream for the server (a head, a PROXY header),
     /// it keeps the server's acknowledgements of them from the client.
     fn may_withhold(&self, old: &Segment, taps: &Taps) -> bool {
-        self.servers.contains(&old.src.addr)
-            && taps
-                .flow(old.src, old.dst)
-                .and_then(|flow| flow.isn_in)
-                .is_some_and(|isn| (0..=HELD_BYTES_MAX).contains(&old.ack.since(isn)))
+        self.servers.contains(&old.src.addr) && is_held(old.ack, &old.turned(), taps)
     }
+}
+
+/// True when a number of the stream to a server may lie in what the switch sends by itself.
+/// `segment` goes to the server.
+fn is_held(seq: SeqNumber, segment: &Segment, taps: &Taps) -> bool {
+    taps.flow(segment.dst, segment.src)
+        .and_then(|flow| flow.isn_in)
+        .is_some_and(|isn| (0..=HELD_BYTES_MAX).contains(&seq.since(isn)))
 }
 
 /// The longest head and the longest PROXY header.
