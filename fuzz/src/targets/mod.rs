@@ -1,0 +1,61 @@
+//! The targets. To add one: a file with a `Target` in it, and a line in [`all`].
+
+mod capture;
+mod config;
+mod datapath;
+mod hello;
+mod http_head;
+mod options;
+mod packet;
+mod proxy_protocol;
+mod reassembly;
+mod repair;
+mod sums;
+mod translate;
+
+/// One thing to be fuzzed.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name: of its corpus, of its artifacts, on the command line.
+    pub name: &'static str,
+    /// What is fed and what must hold, in one line.
+    pub about: &'static str,
+    /// Runs it. Panics when a promise is broken.
+    pub run: fn(&[u8]),
+    /// Inputs are not made longer than this.
+    pub bytes_max: usize,
+    /// Byte strings that mean something to it.
+    pub tokens: &'static [&'static [u8]],
+}
+
+/// All targets.
+pub fn all() -> &'static [Target] {
+    &[
+        packet::TARGET,
+        options::TARGET,
+        http_head::TARGET,
+        hello::TARGET,
+        proxy_protocol::TARGET,
+        reassembly::TARGET,
+        translate::TARGET,
+        datapath::TARGET,
+        capture::TARGET,
+        config::TARGET,
+    ]
+}
+
+/// The target of this name.
+pub fn named(name: &str) -> Option<&'static Target> {
+    all().iter().find(|target| target.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_distinct() {
+        let names: BTreeSet<_> = super::all().iter().map(|target| target.name).collect();
+        assert_eq!(names.len(), super::all().len());
+    }
+}
