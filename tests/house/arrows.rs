@@ -1,0 +1,229 @@
+//! Who may import whom.
+//!
+//! `base → wire → tcp → splice → datapath → { sim } and { fairlead }`;
+//! `base → netio → driver-* → fairlead`. Organs never import each other; they meet in `datapath`.
+
+use crate::metadata::{Dependency, Kind, Package, packages};
+use crate::{CORE, report};
+
+/// A room, and what it may import.
+struct Room {
+    name: &'static str,
+    /// Rooms of ours.
+    rooms: &'static [&'static str],
+    /// Rooms of ours for its tests.
+    for_tests: &'static [&'static str],
+    /// Crates of others; `None` where that is not ruled. A core room grows by a line here, with a
+    /// reason that the crate brings neither clock nor socket nor thread.
+    others: Option<&'static [&'static str]>,
+}
+
+const ORGANS_AND_BELOW: &[&str] = &["base", "wire", "tcp", "splice"];
+const EVERYTHING_BUT_TESTKIT: &[&str] = &[
+    "base",
+    "wire",
+    "tcp",
+    "splice",
+    "datapath",
+    "netio",
+    "driver-tun",
+    "driver-pcap",
+    "netns",
+    "os-memory",
+    "sim",
+    "fairlead",
+];
+
+/// Every package of the workspace.
+const ROOMS: &[Room] = &[
+    core("base", &[], &[]),
+    // A tokeniser: bytes in, slices out.
+    core("wire", &["base"], &["httparse"]),
+    // A keyed hash.
+    core("tcp", &["base", "wire"], &["siphasher"]),
+    // Expressions of linear time; a keyed hash; a derive for errors.
+    core(
+        "splice",
+        &["base", "wire", "tcp"],
+        &["regex", "siphasher", "thiserror"],
+    ),
+    core("datapath", ORGANS_AND_BELOW, &[]),
+    core("netio", &["base"], &[]),
+    // A sans-IO TCP stack for simulated hosts.
+    core(
+        "sim",
+        &["base", "wire", "tcp", "splice", "datapath", "netio"],
+        &["smoltcp"],
+    ),
+    core("testkit", &["base", "wire"], &[]),
+    edge("driver-tun", &["base", "netio"], &["netns"]),
+    edge("driver-pcap", &["base", "netio"], &[]),
+    edge("netns", &["base"], &[]),
+    edge("os-memory", &[], &[]),
+    // The simulation is what the demonstration falls back to where it may not use the network.
+    edge(
+        "fairlead",
+        &[
+            "base",
+            "wire",
+            "tcp",
+            "splice",
+            "datapath",
+            "netio",
+            "driver-tun",
+            "driver-pcap",
+            "netns",
+            "os-memory",
+            "sim",
+        ],
+        &[],
+    ),
+    edge("bench", EVERYTHING_BUT_TESTKIT, &[]),
+    edge("e2e", EVERYTHING_BUT_TESTKIT, &[]),
+    // Never shipped: the twins of `testkit` are its oracles.
+    edge(
+        "fuzz",
+        &[
+            "base",
+            "wire",
+            "tcp",
+            "splice",
+            "datapath",
+            "netio",
+            "driver-pcap",
+            "testkit",
+            "fairlead",
+        ],
+        &[],
+    ),
+    edge("house", &["base"], &[]),
+];
+
+const fn core(
+    name: &'static str,
+    rooms: &'static [&'static str],
+    others: &'static [&'static str],
+) -> Room {
+    Room {
+        name,
+        rooms,
+        for_tests: &[],
+        others: Some(others),
+    }
+}
+
+const fn edge(
+    name: &'static str,
+    rooms: &'static [&'static str],
+    for_tests: &'static [&'static str],
+) -> Room {
+    Room {
+        name,
+        rooms,
+        for_tests,
+        others: None,
+    }
+}
+
+/// The room of a package's name; `None` for others' crates.
+fn room_name(package: &str) -> Option<&str> {
+    if package == "fairlead" {
+        return Some("fairlead");
+    }
+    package.strip_prefix("fairlead-")
+}
+
+fn check(package: &Package, room: &Room) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for Dependency { name, kind } in &package.dependencies {
+        let for_tests = *kind == Kind::Dev;
+        let Some(target) = room_name(name) else {
+            let ruled = room.others.filter(|_| !for_tests);
+            if ruled.is_some_and(|allowed| !allowed.contains(&name.as_str())) {
+                complaints.push(format!(
+                    "{} → {name}: not in its list of others' crates",
+                    room.name
+                ));
+            }
+            continue;
+        };
+        // Tests may look at whatever lies below, and at the kit that is made for them.
+        let allowed = room.rooms.contains(&target)
+            || for_tests && (target == "testkit" || room.for_tests.contains(&target));
+        if !allowed {
+            complaints.push(format!(
+                "{} → {target}: no such arrow ({kind:?})",
+                room.name
+            ));
+        }
+    }
+    complaints
+}
+
+#[test]
+fn arrows_are_those_of_the_architecture() {
+    let mut complaints = Vec::new();
+    for package in packages().iter().filter(|package| package.is_ours()) {
+        let name = room_name(&package.name).unwrap_or(&package.name);
+        match ROOMS.iter().find(|room| room.name == name) {
+            Some(room) => complaints.extend(check(package, room)),
+            None => complaints.push(format!("{name}: give it a line in tests/house/arrows.rs")),
+        }
+        if package.description.is_none() {
+            complaints.push(format!("{name}: Cargo.toml has no description"));
+        }
+    }
+    report("who may import whom: tests/house/arrows.rs", &complaints);
+}
+
+#[test]
+fn core_rooms_import_core_rooms_only() {
+    for room in ROOMS.iter().filter(|room| CORE.contains(&room.name)) {
+        assert!(
+            room.others.is_some(),
+            "{}: others' crates are not ruled",
+            room.name
+        );
+        for target in room.rooms {
+            assert!(
+                CORE.contains(target),
+                "{} → {target}: out of the core",
+                room.name
+            );
+        }
+    }
+}
+
+#[test]
+fn a_wrong_arrow_is_found() {
+    let package = |dependencies: Vec<(&str, Kind)>| Package {
+        name: "fairlead-wire".into(),
+        version: "0".into(),
+        licence: None,
+        source: None,
+        description: Some("x".into()),
+        dependencies: dependencies
+            .into_iter()
+            .map(|(name, kind)| Dependency {
+                name: name.into(),
+                kind,
+            })
+            .collect(),
+    };
+    let room = ROOMS.iter().find(|room| room.name == "wire").expect("wire");
+    let wrong = package(vec![
+        ("fairlead-base", Kind::Normal),
+        ("fairlead-testkit", Kind::Normal),
+        ("fairlead-splice", Kind::Dev),
+        ("tokio", Kind::Normal),
+        ("tokio", Kind::Dev),
+    ]);
+    assert_eq!(check(&wrong, room).len(), 3);
+    let right = package(vec![
+        ("fairlead-base", Kind::Normal),
+        ("fairlead-testkit", Kind::Dev),
+        ("httparse", Kind::Normal),
+        ("proptest", Kind::Dev),
+    ]);
+    assert_eq!(check(&right, room), Vec::<String>::new());
+}
