@@ -105,8 +105,8 @@ impl fmt::Display for ProxyError {
 
 impl core::error::Error for ProxyError {}
 
-/// Reads the header at the front of `bytes`, strictly: decimal numbers without leading zeros, single
-/// spaces, CRLF.
+/// Reads the header at the front of `bytes`, strictly: decimal numbers without leading zeros,
+/// single spaces, CRLF.
 pub fn parse(bytes: &[u8]) -> Scan<ProxyHeader, ProxyError> {
     let parsed = if begins_like(bytes, &V2_SIGNATURE) {
         parse_v2(bytes)
@@ -472,7 +472,11 @@ mod tests {
         }
 
         #[test]
-        fn noise_never_panics(noise in any::<Vec<u8>>(), command in 0x20..0x22_u8, family in 0..0x32_u8) {
+        fn noise_never_panics(
+            noise in any::<Vec<u8>>(),
+            command in 0x20..0x22_u8,
+            family in 0..0x32_u8,
+        ) {
             prop_assert_eq!(parse(&noise).complete().map(|header| header.version), None);
             let line = [b"PROXY TCP4 ", &noise[..]].concat();
             prop_assert!(parse(&line).complete().is_none());

@@ -3,9 +3,9 @@
 /// A complete answer with an error `status`, a short text as its body, and `Connection: close`.
 ///
 /// With `head_request` the body is left out and `Content-Length` still tells its length (RFC 9110,
-/// section 9.3.2). `retry_after_s` becomes `Retry-After`, in seconds. There is no `Date`: the switch
-/// has no clock of its own (RFC 9110, section 6.6.1, allows that). A status that is no error is
-/// the caller's mistake and goes out as 500.
+/// section 9.3.2). `retry_after_s` becomes `Retry-After`, in seconds. There is no `Date`: the
+/// switch has no clock of its own (RFC 9110, section 6.6.1, allows that). A status that is no error
+/// is the caller's mistake and goes out as 500.
 pub fn response(status: u16, retry_after_s: Option<u32>, head_request: bool) -> Vec<u8> {
     debug_assert!((400..=599).contains(&status), "{status} is no error");
     let status = if (400..=599).contains(&status) {

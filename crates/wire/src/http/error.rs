@@ -5,7 +5,10 @@ use core::fmt;
 use fairlead_base::DropReason;
 
 macro_rules! head_errors {
-    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $status:literal, $reason:ident;)+) => {
+    ($(
+        $(#[doc = $doc:literal])+
+        $variant:ident = $name:literal, $status:literal, $reason:ident;
+    )+) => {
         /// Why a request is refused because of its head.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]

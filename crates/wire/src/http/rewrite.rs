@@ -9,9 +9,9 @@ const PERSISTENCE: [&str; 3] = ["connection", "keep-alive", "proxy-connection"];
 const CLOSE: &[u8] = b"Connection: close\r\n";
 
 /// The head as the server shall see it when the connection carries one request only: fields called
-/// `Connection`, `Keep-Alive` and `Proxy-Connection` are left out and `Connection: close` is added as
-/// the last field; every other byte stays as it was, in order. Only the head is returned, without
-/// anything behind it.
+/// `Connection`, `Keep-Alive` and `Proxy-Connection` are left out and `Connection: close` is added
+/// as the last field; every other byte stays as it was, in order. Only the head is returned,
+/// without anything behind it.
 ///
 /// The options of `Connection` go with it. So an `Upgrade` field that stays asks for nothing
 /// (RFC 9110, section 7.8), and the connection ends with the response.

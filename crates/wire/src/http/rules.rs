@@ -104,8 +104,8 @@ fn default_port(scheme: &str) -> Option<u16> {
     }
 }
 
-/// Reads a whole head: `head` ends behind the empty line, and the scanner has found its lines to end
-/// with CRLF and to hold no control bytes.
+/// Reads a whole head: `head` ends behind the empty line, and the scanner has found its lines to
+/// end with CRLF and to hold no control bytes.
 pub(super) fn judge(
     head: &[u8],
     line_at: usize,

@@ -83,8 +83,8 @@ impl HeadScanner {
         }
     }
 
-    /// How many of the next bytes leave the place as it is, found in a loop that is only about that:
-    /// most bytes of a head are such.
+    /// How many of the next bytes leave the place as it is, found in a loop that is only about
+    /// that: most bytes of a head are such.
     fn plain_run(&self, bytes: &[u8]) -> usize {
         let rest = &bytes[self.at..];
         let run = match self.place {

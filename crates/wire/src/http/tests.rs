@@ -456,7 +456,10 @@ proptest! {
     }
 
     #[test]
-    fn a_rewritten_head_differs_in_persistence_only(request in requests(), body in any::<Vec<u8>>()) {
+    fn a_rewritten_head_differs_in_persistence_only(
+        request in requests(),
+        body in any::<Vec<u8>>(),
+    ) {
         let bytes = [request, body].concat();
         let head = head(&bytes);
         let rewritten = with_connection_close(&head, &bytes);

@@ -12,7 +12,10 @@ const DECODE_ERROR: u8 = 50;
 const PROTOCOL_VERSION: u8 = 70;
 
 macro_rules! tls_errors {
-    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $alert:ident, $reason:ident;)+) => {
+    ($(
+        $(#[doc = $doc:literal])+
+        $variant:ident = $name:literal, $alert:ident, $reason:ident;
+    )+) => {
         /// Why a connection is refused because of its ClientHello.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
@@ -29,7 +32,8 @@ macro_rules! tls_errors {
                 match self { $(Self::$variant => $name,)+ }
             }
 
-            /// The alert description to answer with (RFC 8446, section 6), for [`alert`](super::alert).
+            /// The alert description to answer with (RFC 8446, section 6), for
+            /// [`alert`](super::alert).
             pub fn alert(self) -> u8 {
                 match self { $(Self::$variant => $alert,)+ }
             }

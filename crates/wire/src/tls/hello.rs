@@ -32,8 +32,8 @@ pub struct ClientHello {
     pub len: usize,
     /// The version field of the hello; 0x0303 for TLS 1.2 and 1.3.
     pub legacy_version: u16,
-    /// True when there is an `encrypted_client_hello` extension; then `sni` is the name of who is to
-    /// decrypt it. Clients also send the extension with random content, which looks the same.
+    /// True when there is an `encrypted_client_hello` extension; then `sni` is the name of who is
+    /// to decrypt it. Clients also send the extension with random content, which looks the same.
     pub has_ech: bool,
 }
 
@@ -111,8 +111,8 @@ fn server_name(mut content: Reader<'_>) -> Result<Option<String>, TlsError> {
     host_name(name.0).ok_or(TlsError::ServerNameMalformed)
 }
 
-/// The name in the form in which names are compared; `Some(None)` for an address, `None` for what is
-/// no name.
+/// The name in the form in which names are compared; `Some(None)` for an address, `None` for what
+/// is no name.
 fn host_name(name: &[u8]) -> Option<Option<String>> {
     let text = core::str::from_utf8(name).ok()?;
     // Not permitted, but clients that were given an address send it; they mean no name.
