@@ -81,6 +81,8 @@ pub fn start(filter: &str, format: LogFormat) -> Result<(), FilterError> {
     })?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(levels)
+        // Nobody may read the log any more; that must not end the switch.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr);
     let started = match format {
         LogFormat::Text => {

@@ -2,6 +2,10 @@
 
 use std::process::ExitCode;
 
+/// The connection table is large and visited at random.
+#[global_allocator]
+static ALLOCATOR: fairlead_os_memory::HugePages = fairlead_os_memory::HugePages;
+
 fn main() -> ExitCode {
     fairlead::cli::main()
 }
