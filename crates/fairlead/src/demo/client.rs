@@ -33,6 +33,8 @@ pub(super) struct Answer {
     pub local: Option<SocketAddr>,
     /// What the client complained of.
     pub error: Option<String>,
+    /// A simulated client got it, which reads no fields of the header.
+    pub simulated: bool,
 }
 
 impl Answer {

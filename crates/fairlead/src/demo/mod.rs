@@ -11,6 +11,7 @@ mod live;
 mod origins;
 mod report;
 mod scene;
+mod simulated;
 mod stage;
 mod verdict;
 
@@ -28,6 +29,7 @@ use journal::Entry;
 use live::Live;
 use report::Screen;
 use scene::{Before, SECTIONS};
+use simulated::Simulated;
 use stage::Stage;
 
 /// What `fairlead demo` takes.
@@ -36,6 +38,9 @@ pub struct DemoArgs {
     /// End when everything has been shown, even with a terminal
     #[arg(long)]
     pub once: bool,
+    /// Play over simulated links, as where namespaces are not permitted
+    #[arg(long)]
+    pub simulated: bool,
 }
 
 /// How long the switch may take to end once it was told to.
@@ -46,7 +51,7 @@ const END_PATIENCE: Duration = Duration::from_secs(15);
 pub fn run(args: &DemoArgs) -> ExitCode {
     let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
     let screen = Screen::new();
-    match play(&screen, terminal && !args.once) {
+    match play(&screen, args, terminal && !args.once) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(faults) => {
             screen.line(&format!(
@@ -62,17 +67,29 @@ pub fn run(args: &DemoArgs) -> ExitCode {
 }
 
 /// Returns the number of requests that went wrong.
-fn play(screen: &Screen, stay: bool) -> Result<usize> {
-    let rights =
-        fairlead_netns::allowed().and_then(|rights| fairlead_netns::tun_allowed().map(|()| rights));
-    let as_root = match rights {
-        Ok(Rights::AsItIs) => true,
-        Ok(Rights::InUserNamespace) => {
-            fairlead_netns::enter_user_namespace()?;
-            false
-        }
-        Err(why) => bail!("{why}"),
+fn play(screen: &Screen, args: &DemoArgs, stay: bool) -> Result<usize> {
+    let rights = if args.simulated {
+        Err("you asked for it".to_owned())
+    } else {
+        fairlead_netns::allowed()
+            .and_then(|rights| fairlead_netns::tun_allowed().map(|()| rights))
+            .map_err(|why| why.to_string())
     };
+    match rights {
+        Ok(rights) => play_live(screen, rights, stay),
+        Err(why) => {
+            screen.line(&format!("Over simulated links, because {why}."));
+            let mut stage = Simulated::start(&|step| screen.step(step))?;
+            show(screen, &mut stage, &AtomicBool::new(false))
+        }
+    }
+}
+
+fn play_live(screen: &Screen, rights: Rights, stay: bool) -> Result<usize> {
+    let as_root = rights == Rights::AsItIs;
+    if !as_root {
+        fairlead_netns::enter_user_namespace()?;
+    }
     let interrupted = watch_for_interrupt()?;
     let mut live = Live::start(as_root, &|step| screen.step(step))?;
     let faults = show(screen, &mut live, &interrupted)?;
@@ -188,4 +205,18 @@ fn watch_for_interrupt() -> Result<Arc<AtomicBool>> {
         flag.store(true, Ordering::SeqCst);
     });
     Ok(interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn over_simulated_links_every_request_goes_as_it_must() {
+        let args = DemoArgs {
+            once: true,
+            simulated: true,
+        };
+        assert_eq!(play(&Screen::new(), &args, false).unwrap(), 0);
+    }
 }

@@ -295,7 +295,6 @@ pub(super) const SECTIONS: [Section; 4] = [
 ];
 
 /// The origin that listens on `port`.
-#[cfg(test)]
 pub(super) fn origin_at(port: u16) -> Option<&'static Origin> {
     PROCESSES
         .iter()

@@ -37,7 +37,15 @@ pub(super) fn judge(request: &Request, answers: &[Answer], entries: &[Entry]) ->
         .find(|entry| matches!(entry, Entry::Refused { .. }));
     for answer in answers {
         match request.expect {
-            Expect::Pool(pool) => faults.extend(faults_of_answer(answer, decided, pool)),
+            Expect::Pool(pool) => {
+                // Simulated TLS servers have no keys, and so no HTTP status to tell.
+                let status = if request.tls && answer.simulated {
+                    0
+                } else {
+                    200
+                };
+                faults.extend(faults_of_answer(answer, decided, pool, status));
+            }
             Expect::Status(status) => {
                 faults.extend(faults_of_refusal(answer, refused, Some(status)));
             }
@@ -80,13 +88,18 @@ pub(super) fn judge(request: &Request, answers: &[Answer], entries: &[Entry]) ->
     }
 }
 
-fn faults_of_answer(answer: &Answer, decided: Option<&Entry>, pool: &str) -> Vec<String> {
+fn faults_of_answer(
+    answer: &Answer,
+    decided: Option<&Entry>,
+    pool: &str,
+    status: u16,
+) -> Vec<String> {
     let mut faults = Vec::new();
     if let Some(error) = &answer.error {
         faults.push(error.clone());
     }
-    if answer.status != 200 {
-        faults.push(format!("status {} instead of 200", answer.status));
+    if answer.status != status {
+        faults.push(format!("status {} instead of {status}", answer.status));
     }
     let Some(Entry::Decided {
         server,
@@ -128,7 +141,7 @@ fn faults_of_refusal(answer: &Answer, refused: Option<&Entry>, status: Option<u1
     if status.is_none() && answer.error.is_none() {
         faults.push("the client did not complain".into());
     }
-    if status == Some(503) && answer.retry_after.is_none() {
+    if status == Some(503) && answer.retry_after.is_none() && !answer.simulated {
         faults.push("503 without Retry-After".into());
     }
     match refused {
@@ -155,7 +168,10 @@ fn show_answers(answers: &[Answer]) -> String {
         .find_map(|answer| answer.retry_after.as_ref())
     {
         Some(after) => format!("{}, retry in {after} s", statuses.join("+")),
-        None if answers.iter().all(|answer| answer.status == 0) => "TLS alert".into(),
+        None if answers.iter().all(|answer| answer.status == 0) => {
+            let served = answers.iter().any(|answer| answer.server.is_some());
+            if served { "answered" } else { "TLS alert" }.into()
+        }
         None => format!("{}, {}", statuses.join("+"), show_bytes(body)),
     }
 }
@@ -315,12 +331,12 @@ mod tests {
             ..Answer::default()
         };
         assert!(
-            judge(request, &[got.clone()], &[refused(Some(400))])
+            judge(request, std::slice::from_ref(&got), &[refused(Some(400))])
                 .faults
                 .is_empty()
         );
         assert_eq!(
-            judge(request, &[got.clone()], &[refused(Some(404))])
+            judge(request, std::slice::from_ref(&got), &[refused(Some(404))])
                 .faults
                 .len(),
             1
