@@ -79,11 +79,12 @@ fn spliced_too_big_is_quoted_as_its_sender_sent_it() {
                 let error = joined.rig.put_raw(error).expect("it passes");
                 let message = parsed(&error);
                 assert_eq!(message.kind, IcmpKind::PacketTooBig { mtu: 1_300 });
-                assert_eq!(message.src, router(v4));
-                let sender = match side {
-                    Side::Client => joined.rig.client,
-                    Side::Server => joined.server,
+                // The router stays unnamed: each end knows the other as the switch shows it.
+                let (sender, known) = match side {
+                    Side::Client => (joined.rig.client, joined.rig.vip),
+                    Side::Server => (joined.server, joined.source),
                 };
+                assert_eq!(message.src, known.addr, "{side:?}");
                 assert_eq!(message.dst, sender.addr, "{side:?}");
                 let quote = message.quote.expect("a quotation");
                 let from = usize::from(quote.ip_at);

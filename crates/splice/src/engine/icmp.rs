@@ -120,12 +120,10 @@ impl Switch {
                 0,
             ),
         };
-        // Each end knows the other under the address that the switch shows it.
-        let from = if message.src == quote.key.dst.addr {
-            original.dst.addr
-        } else {
-            message.src
-        };
+        // Each end knows the other under the address that the switch shows it. A router's own
+        // address would be none of the end's business, and where it is one of this very machine
+        // the kernel would drop the packet as martian.
+        let from = original.dst.addr;
         let bytes = packet.bytes.as_mut_slice();
         let seq = quote.seq + seq_add;
         if rewrite_quote(bytes, message, quote, &original, seq, ack_add).is_none() {
