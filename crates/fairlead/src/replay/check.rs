@@ -63,22 +63,20 @@ pub fn difference(captured: &Prepared, expected: &Edit, out: &[u8]) -> Option<St
     if right.len() != out.len() {
         return Some(format!("{} bytes instead of {}", out.len(), right.len()));
     }
-    let at = right.iter().zip(out).position(|(a, b)| a != b)?;
-    let field = name_of(header, at);
-    let (checksum_at, end) = (
-        usize::from(header.tcp_at) + 16,
-        usize::from(header.tcp_at) + 18,
-    );
+    let checksum = usize::from(header.tcp_at) + 16..usize::from(header.tcp_at) + 18;
+    let differs = |at: &usize| right[*at] != out[*at];
+    let elsewhere = (0..right.len())
+        .filter(|at| !checksum.contains(at))
+        .find(differs);
     // 0 and 0xffff are the same sum.
     let zeros = |field: &[u8]| matches!(field, [0, 0] | [0xff, 0xff]);
-    if at >= checksum_at
-        && at < end
-        && zeros(&right[checksum_at..end])
-        && zeros(&out[checksum_at..end])
-        && right[end..] == out[end..]
-    {
-        return None;
-    }
+    let same = zeros(&right[checksum.clone()]) && zeros(&out[checksum.clone()]);
+    let at = match elsewhere {
+        Some(at) => at,
+        None if same => return None,
+        None => checksum.start,
+    };
+    let field = name_of(header, at);
     let show = |bytes: &[u8]| {
         let hex: Vec<String> = bytes
             .iter()
@@ -117,5 +115,101 @@ fn name_of(header: &TcpPacket, at: usize) -> &'static str {
         18..20 => "the urgent pointer",
         _ if at < usize::from(header.payload_at) => "the options",
         _ => "the payload",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlead_testkit::{endpoint, segment, tcp};
+
+    use super::super::edit::key;
+    use super::super::prepare::Repairs;
+    use super::*;
+
+    fn captured() -> (Prepared, Edit) {
+        let packet = segment(endpoint("192.0.2.1:1"), endpoint("192.0.2.2:2"))
+            .timestamps(1, 2)
+            .payload("hello")
+            .packet();
+        let prepared = Prepared {
+            header: tcp(&packet),
+            bytes: packet.bytes,
+            missing: 0,
+            repairs: Repairs::default(),
+        };
+        let expected = Edit {
+            hops: 1,
+            seq_add: 3,
+            ..Edit::of_key(key(endpoint("10.0.0.1:3"), endpoint("10.0.0.2:4")))
+        };
+        (prepared, expected)
+    }
+
+    #[test]
+    fn every_byte_is_looked_at_and_named() {
+        let (captured, expected) = captured();
+        let mut right = captured.bytes.clone();
+        expected.apply(&mut right, &captured.header);
+        assert_eq!(difference(&captured, &expected, &right), None);
+        for (at, name) in [
+            (0, "the IP header"),
+            (8, "the IP header"),
+            (20, "the ports"),
+            (24, "the sequence number"),
+            (31, "the acknowledgement number"),
+            (32, "the data offset"),
+            (33, "the flags"),
+            (34, "the window"),
+            (36, "the checksum"),
+            (39, "the urgent pointer"),
+            (44, "the options"),
+            (56, "the payload"),
+        ] {
+            let mut wrong = right.clone();
+            wrong[at] ^= 1;
+            let what = difference(&captured, &expected, &wrong).expect(name);
+            assert!(what.starts_with(name), "{what}");
+            // With the checksum changed as well, what it follows from is named.
+            if at != 36 {
+                wrong[36] ^= 1;
+                let what = difference(&captured, &expected, &wrong).expect(name);
+                assert!(what.starts_with(name), "{what}");
+            }
+        }
+        right.push(0);
+        let longer = difference(&captured, &expected, &right).unwrap();
+        assert_eq!(longer, "58 bytes instead of 57");
+    }
+
+    #[test]
+    fn both_forms_of_a_zero_checksum_are_right() {
+        let (captured, expected) = captured();
+        let mut right = captured.bytes.clone();
+        expected.apply(&mut right, &captured.header);
+        let mut zero = captured;
+        // A checksum of which the edit makes zero.
+        for sum in 0..=u16::MAX {
+            zero.bytes[36..38].copy_from_slice(&sum.to_be_bytes());
+            let mut out = zero.bytes.clone();
+            expected.apply(&mut out, &zero.header);
+            if matches!(out[36..38], [0, 0] | [0xff, 0xff]) {
+                for form in [[0, 0], [0xff, 0xff]] {
+                    out[36..38].copy_from_slice(&form);
+                    assert_eq!(difference(&zero, &expected, &out), None);
+                }
+                return;
+            }
+        }
+        panic!("no such checksum");
+    }
+
+    #[test]
+    fn differences_are_counted_without_end_and_kept_with_one() {
+        let mut comparison = Comparison::default();
+        for packet in 0..1_000 {
+            comparison.report(packet, endpoint("192.0.2.1:1"), "x".to_owned());
+        }
+        assert_eq!(comparison.different, 1_000);
+        assert_eq!(comparison.differences.len(), DIFFERENCES_MAX);
     }
 }

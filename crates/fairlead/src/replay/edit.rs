@@ -168,3 +168,132 @@ fn folded(mut sum: u32) -> u16 {
     }
     sum as u16
 }
+
+#[cfg(test)]
+mod tests {
+    use fairlead_testkit::{Segment, endpoint, segment, tcp};
+    use fairlead_wire::options;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn edited(segment: &Segment, edit: &Edit) -> Vec<u8> {
+        let packet = segment.packet();
+        let header = tcp(&packet);
+        let mut bytes = packet.bytes;
+        edit.apply(&mut bytes, &header);
+        bytes
+    }
+
+    #[test]
+    fn everything_asked_for_changes_and_nothing_else() {
+        let ends = [
+            (
+                "192.0.2.1:4000",
+                "192.0.2.2:80",
+                "10.0.0.1:5000",
+                "10.0.0.2:8080",
+            ),
+            (
+                "[2001:db8::1]:4000",
+                "[2001:db8::2]:80",
+                "[2001:db8:1::1]:5000",
+                "[2001:db8:1::2]:8080",
+            ),
+        ];
+        for (src, dst, new_src, new_dst) in ends {
+            let [src, dst, new_src, new_dst] = [src, dst, new_src, new_dst].map(endpoint);
+            let edit = Edit {
+                seq_add: 5,
+                ack_add: u32::MAX,
+                window_shift: -2,
+                ts_value_add: 7,
+                ts_echo_add: 9,
+                hops: 1,
+                ..Edit::of_key(key(new_src, new_dst))
+            };
+            let begin = segment(src, dst).seq(u32::MAX).ack(0).window(401).ttl(64);
+            let end = segment(new_src, new_dst)
+                .seq(4)
+                .ack(u32::MAX)
+                .window(100)
+                .ttl(63);
+            let given = begin.clone().timestamps(100, 200).payload("odd");
+            let wanted = end.clone().timestamps(107, 209).payload("odd");
+            assert_eq!(edited(&given, &edit), wanted.packet().bytes);
+            let given = begin.sack(&[(10, 20), (0, 1)]).payload("x");
+            let wanted = end.sack(&[(9, 19), (u32::MAX, 0)]).payload("x");
+            assert_eq!(edited(&given, &edit), wanted.packet().bytes);
+        }
+    }
+
+    #[test]
+    fn an_acknowledgement_that_does_not_count_is_left_alone() {
+        let (src, dst) = (endpoint("192.0.2.1:1"), endpoint("192.0.2.2:2"));
+        let edit = Edit {
+            ack_add: 9,
+            ..Edit::of_key(key(src, dst))
+        };
+        let reset = segment(src, dst).flags(TcpFlags::RST).ack(77);
+        assert_eq!(edited(&reset, &edit), reset.packet().bytes);
+    }
+
+    #[test]
+    fn a_wrong_checksum_stays_as_wrong_as_it_was() {
+        let (src, dst) = (endpoint("192.0.2.1:1"), endpoint("192.0.2.2:2"));
+        let packet = segment(src, dst).payload("abc").packet();
+        let header = tcp(&packet);
+        let edit = Edit {
+            seq_add: 0x1234_5678,
+            ..Edit::of_key(key(dst, src))
+        };
+        let mut damaged = packet.bytes;
+        let last = damaged.len() - 1;
+        damaged[last] ^= 0x40;
+        edit.apply(&mut damaged, &header);
+        let Ok(fairlead_wire::Classified::Tcp(header)) = fairlead_wire::classify(&damaged) else {
+            panic!("still a packet")
+        };
+        assert!(!header.checksum_valid(&damaged));
+        damaged[last] ^= 0x40;
+        assert!(header.checksum_valid(&damaged));
+    }
+
+    #[test]
+    fn windows_are_scaled_like_the_switch_does() {
+        for window in [0, 1, 2, 63, 64, 100, 8_192, 40_000, u16::MAX] {
+            for shift in -14..=14 {
+                let other = fairlead_tcp::window::rescale(window, shift);
+                assert_eq!(shifted(window, shift), other, "{window} by {shift}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_options_are_survived(
+            options in proptest::collection::vec(any::<u8>(), 0..40),
+            add in any::<u32>(),
+        ) {
+            let mut options = options;
+            options.resize(options.len().next_multiple_of(4), 0);
+            let (src, dst) = (endpoint("192.0.2.1:1"), endpoint("192.0.2.2:2"));
+            let packet = segment(src, dst).options(&options).packet();
+            let header = tcp(&packet);
+            let edit = Edit {
+                ack_add: add,
+                ts_value_add: add,
+                ts_echo_add: add,
+                ..Edit::of_key(key(src, dst))
+            };
+            let mut bytes = packet.bytes;
+            edit.apply(&mut bytes, &header);
+            prop_assert!(header.checksum_valid(&bytes));
+            let kinds = |bytes: &[u8]| -> Vec<(u8, usize)> {
+                options::walk(header.options(bytes)).map(|(kind, at, _)| (kind, at)).collect()
+            };
+            let before = segment(src, dst).options(&options).packet().bytes;
+            prop_assert_eq!(kinds(&bytes), kinds(&before));
+        }
+    }
+}

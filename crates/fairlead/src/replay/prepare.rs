@@ -173,3 +173,123 @@ fn repair_ip(bytes: &mut [u8], captured: usize) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fairlead_testkit::{Segment, endpoint, segment};
+
+    use super::*;
+
+    fn data() -> Segment {
+        segment(endpoint("192.0.2.1:1000"), endpoint("192.0.2.2:80")).payload("payload")
+    }
+
+    fn ip(bytes: &[u8], missing: usize) -> IpBytes<'_> {
+        IpBytes { bytes, missing }
+    }
+
+    #[test]
+    fn a_sound_packet_stays_as_it_is() {
+        let bytes = data().packet().bytes;
+        let prepared = prepare(&ip(&bytes, 0), &Senders::default()).unwrap();
+        assert_eq!(prepared.bytes, bytes);
+        assert_eq!(
+            (prepared.missing, prepared.repairs),
+            (0, Repairs::default())
+        );
+    }
+
+    #[test]
+    fn a_checksum_left_to_the_device_is_computed() {
+        let sound = data().packet().bytes;
+        let mut partial = sound.clone();
+        let sum = checksum::tcp_partial(
+            &endpoint("192.0.2.1:1").addr,
+            &endpoint("192.0.2.2:1").addr,
+            (sound.len() - 20) as u32,
+        );
+        partial[36..38].copy_from_slice(&sum.to_be_bytes());
+        let prepared = prepare(&ip(&partial, 0), &Senders::default()).unwrap();
+        assert_eq!(prepared.bytes, sound);
+        assert!(prepared.repairs.tcp && !prepared.repairs.ip);
+    }
+
+    #[test]
+    fn a_wrong_checksum_is_put_right_only_for_senders_that_are_always_wrong() {
+        let sound = data().packet().bytes;
+        let mut wrong = sound.clone();
+        wrong[36] ^= 0xff;
+        let mut senders = Senders::default();
+        senders.count(&ip(&sound, 0));
+        senders.count(&ip(&wrong, 0));
+        let kept = prepare(&ip(&wrong, 0), &senders).unwrap();
+        assert_eq!((kept.bytes, kept.repairs.tcp), (wrong.clone(), false));
+        senders.count(&ip(&wrong, 0));
+        let repaired = prepare(&ip(&wrong, 0), &senders).unwrap();
+        assert_eq!((repaired.bytes, repaired.repairs.tcp), (sound, true));
+    }
+
+    #[test]
+    fn a_packet_that_was_to_be_cut_gets_its_length() {
+        for ends in [
+            ("192.0.2.1:1000", "192.0.2.2:80"),
+            ("[2001:db8::1]:1000", "[2001:db8::2]:80"),
+        ] {
+            let long = vec![7u8; 9_000];
+            let sound = segment(endpoint(ends.0), endpoint(ends.1))
+                .payload(&long)
+                .packet()
+                .bytes;
+            let mut uncut = sound.clone();
+            if sound[0] >> 4 == 4 {
+                uncut[2..4].fill(0);
+                uncut[10..12].fill(0);
+            } else {
+                uncut[4..6].fill(0);
+            }
+            let prepared = prepare(&ip(&uncut, 0), &Senders::default()).unwrap();
+            assert_eq!(prepared.bytes, sound);
+            assert_eq!(
+                prepared.repairs,
+                Repairs {
+                    ip: true,
+                    tcp: false
+                }
+            );
+        }
+    }
+
+    #[test]
+    fn a_snapped_packet_is_filled_up_and_its_checksum_kept() {
+        let sound = data().timestamps(1, 2).packet().bytes;
+        let headers = 20 + 32;
+        let prepared = prepare(&ip(&sound[..headers + 3], 4), &Senders::default()).unwrap();
+        assert_eq!(prepared.missing, 4);
+        assert_eq!(prepared.bytes[..headers + 3], sound[..headers + 3]);
+        assert_eq!(prepared.bytes[headers + 3..], [0; 4]);
+        for captured in [0, 10, 20, 39, 40, headers - 1] {
+            let cut = prepare(
+                &ip(&sound[..captured], sound.len() - captured),
+                &Senders::default(),
+            );
+            assert!(
+                matches!(cut, Err(Unfit::HeadersSnapped | Unfit::Broken(_))),
+                "{captured}: {cut:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_tcp_packet_is_called_by_name() {
+        let mut bytes = data().packet().bytes;
+        bytes[9] = 17;
+        bytes[10..12].fill(0);
+        let unfit = prepare(&ip(&bytes, 0), &Senders::default()).unwrap_err();
+        assert_eq!(unfit, Unfit::Broken(DropReason::NotTcp));
+        let long = ip(&bytes, PACKET_BYTES_MAX);
+        assert_eq!(
+            prepare(&long, &Senders::default()).unwrap_err(),
+            Unfit::TooLong
+        );
+    }
+}

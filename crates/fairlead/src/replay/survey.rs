@@ -167,3 +167,53 @@ impl Survey {
         common.unwrap_or(GENEROUS)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fairlead_wire::Timestamps;
+
+    use super::*;
+
+    fn options(scale: Option<u8>, sack: bool, stamps: bool) -> SynOptions {
+        SynOptions {
+            mss: Some(1_400),
+            window_scale: scale,
+            sack_permitted: sack,
+            timestamps: stamps.then_some(Timestamps { value: 1, echo: 0 }),
+        }
+    }
+
+    #[test]
+    fn only_what_was_asked_for_can_be_refused() {
+        let mut honoured = Honoured::default();
+        assert_eq!(honoured.offers(), GENEROUS);
+        honoured.note(&options(None, false, false), &options(None, false, false));
+        let offers = honoured.offers();
+        assert_eq!(
+            offers,
+            Offers {
+                mss: 1_400,
+                ..GENEROUS
+            }
+        );
+        honoured.note(&options(Some(7), true, true), &options(Some(9), true, true));
+        assert_eq!(honoured.offers().window_scale, Some(9));
+        honoured.note(
+            &options(Some(7), true, true),
+            &options(Some(2), true, false),
+        );
+        let offers = honoured.offers();
+        assert_eq!(
+            offers.window_scale,
+            Some(9),
+            "the largest expresses every window"
+        );
+        assert!(offers.sack && !offers.timestamps);
+        honoured.note(&options(Some(7), true, true), &options(None, false, true));
+        let offers = honoured.offers();
+        assert_eq!(
+            (offers.window_scale, offers.sack, offers.timestamps),
+            (None, false, false)
+        );
+    }
+}

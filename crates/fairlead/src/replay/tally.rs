@@ -97,7 +97,7 @@ pub struct Tally {
     pub unplayed: BTreeMap<Unplayed, u64>,
     /// Connections that began before the capture. At least so many, if there are very many.
     pub midstream: u64,
-    /// Connections of which a SYN was captured, for ports without a service: by port.
+    /// SYNs for ports without a service, by port.
     pub strange_ports: BTreeMap<u16, u64>,
     /// Connections whose client got another port, because the one it had was in use towards the
     /// same listening endpoint: in the capture it had spoken to different servers.
@@ -141,7 +141,7 @@ impl Tally {
         }
     }
 
-    /// Counts a connection to a port without a service.
+    /// Counts a SYN for a port without a service.
     pub fn note_strange(&mut self, port: u16) {
         *self.strange_ports.entry(port).or_insert(0) += 1;
     }

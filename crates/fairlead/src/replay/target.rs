@@ -139,3 +139,67 @@ impl Targets {
             .ok_or(NoTarget::Family)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fairlead_testkit::endpoint;
+
+    use super::*;
+    use crate::config::parse;
+
+    fn config() -> Config {
+        let text = r#"
+            [fastpath]
+            snat = "100.64.0.0/24"
+            [[service]]
+            name = "one"
+            listen = ["10.1.0.3:80", "10.1.0.3:81"]
+            protocol = "http"
+            route = [{ pool = "p" }]
+            [[service]]
+            name = "two"
+            listen = "10.1.0.4:80"
+            protocol = "tcp"
+            route = [{ pool = "p" }]
+            [[pool]]
+            name = "p"
+            balance = "round-robin"
+            server = [{ address = "10.2.0.1:80" }]
+        "#;
+        match parse(text, "t") {
+            Ok(loaded) => loaded.settings.switch,
+            Err(report) => panic!("{}", report.render(false)),
+        }
+    }
+
+    #[test]
+    fn the_endpoint_counts_first_then_the_map_then_the_port() {
+        let map = |text: &str| text.parse::<PortMap>().unwrap();
+        let targets = Targets::new(&config(), &[map("81=two"), map("9000=one")]).unwrap();
+        let of = |text: &str| {
+            let target = targets.of(endpoint(text))?;
+            Ok((target.service, target.listen.to_string()))
+        };
+        let is = |service: u16, listen: &str| Ok((service, listen.to_owned()));
+        assert_eq!(of("10.1.0.4:80"), is(1, "10.1.0.4:80"));
+        assert_eq!(of("10.1.0.3:81"), is(0, "10.1.0.3:81"));
+        assert_eq!(of("192.0.2.1:81"), is(1, "10.1.0.4:80"));
+        assert_eq!(of("192.0.2.1:80"), is(0, "10.1.0.3:80"));
+        assert_eq!(of("192.0.2.1:9000"), is(0, "10.1.0.3:80"));
+        assert_eq!(of("192.0.2.1:9001"), Err(NoTarget::Port));
+        assert_eq!(of("[2001:db8::1]:80"), Err(NoTarget::Family));
+    }
+
+    #[test]
+    fn maps_are_read_and_wrong_ones_told() {
+        let map: PortMap = "8080=a=b".parse().unwrap();
+        assert_eq!((map.port, &*map.service), (8080, "a=b"));
+        let wrong = "http=web".parse::<PortMap>().unwrap_err();
+        assert_eq!(wrong, "`http` is no port; write SERVERPORT=SERVICE");
+        let unknown = Targets::new(&config(), &["1=three".parse().unwrap()]).unwrap_err();
+        assert_eq!(
+            unknown.to_string(),
+            "there is no service `three`; there is one, two"
+        );
+    }
+}
