@@ -18,6 +18,7 @@ mod app;
 pub mod demo;
 mod dice;
 mod host;
+mod mischief;
 mod mutant;
 mod net;
 mod oracle;

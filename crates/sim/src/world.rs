@@ -12,6 +12,7 @@ use fairlead_splice::config::Config;
 use crate::app::{ClientApp, ClientEnd, ClientPlan, sooner};
 use crate::dice::Dice;
 use crate::host::{Host, HostPlan};
+use crate::mischief;
 use crate::mutant::Mutant;
 use crate::net::{Crossing, Link, Segment, merge, split, too_big};
 use crate::oracle::{Gauges, Ledger, Role, Taps, Translation, summary};
@@ -109,6 +110,8 @@ impl std::error::Error for Failure {}
 pub(crate) enum Order {
     Drain,
     AbortAll,
+    /// So many packets of strangers arrive at once.
+    Mischief(u32),
 }
 
 /// A client's result.
@@ -137,6 +140,7 @@ pub struct World {
     datapath: Datapath,
     hosts: Vec<Host>,
     homes: BTreeMap<Address, usize>,
+    vips: Vec<Endpoint>,
     up: Vec<Link>,
     down: Vec<Link>,
     due: BTreeMap<(Instant, u64), Due>,
@@ -177,6 +181,12 @@ impl World {
                 .collect()
         };
         let translation = Translation::new(&plan.config, addrs(clients), addrs(servers));
+        let vips = plan
+            .config
+            .services
+            .iter()
+            .flat_map(|one| one.listen.iter().copied())
+            .collect();
         let datapath = Datapath::new(plan.config, Dice::new(seed, "switch").word(), now)
             .map_err(|error| refuse(format!("the switch refuses its configuration: {error}")))?;
         let mut homes = BTreeMap::new();
@@ -202,6 +212,7 @@ impl World {
             datapath,
             hosts,
             homes,
+            vips,
             up,
             down,
             due: BTreeMap::new(),
@@ -388,6 +399,12 @@ impl World {
             match order {
                 Order::Drain => self.datapath.drain(now),
                 Order::AbortAll => self.datapath.abort_all(now),
+                Order::Mischief(count) => {
+                    for _ in 0..count {
+                        let bytes = mischief::packet(&mut self.dice, &self.vips, &self.taps);
+                        self.push(now, Due::ToSwitch(bytes));
+                    }
+                }
             }
             self.after_switch();
         }

@@ -1,15 +1,21 @@
 //! Scenarios by seed: the ones that once failed, and a sweep.
 //!
 //! `FAIRLEAD_SIM_SEEDS=N` sweeps N seeds instead of 256, from `FAIRLEAD_SIM_FROM` on (0).
-//! `FAIRLEAD_SIM_SEED=X` replays one seed and
-//! prints every packet. A seed that fails is added to `seeds.txt` with its cause, and stays there.
+//! `FAIRLEAD_SIM_SEED=X` replays one seed and prints every packet.
+//!
+//! With `FAIRLEAD_SIM_HOSTILE=1` the scenarios of these seeds have strangers in them.
+//!
+//! A seed that fails is added to `seeds.txt` with its cause, and stays there.
 
 use std::env;
 use std::panic::catch_unwind;
 
 use fairlead_sim::{Outcome, Scenario, run_scenario, run_seed};
 
+type Draw = fn(u64) -> Scenario;
+
 const SEEDS: u64 = 256;
+const HOSTILE_SEEDS: u64 = 48;
 
 fn number(name: &str) -> Option<u64> {
     let text = env::var(name).ok()?;
@@ -33,10 +39,10 @@ fn kept() -> Vec<u64> {
         .collect()
 }
 
-fn sweep(seeds: impl Iterator<Item = u64>) -> Vec<Outcome> {
+fn sweep(draw: Draw, seeds: impl Iterator<Item = u64>) -> Vec<Outcome> {
     let (mut outcomes, mut failures) = (Vec::new(), Vec::new());
     for seed in seeds {
-        match catch_unwind(|| run_seed(seed)) {
+        match catch_unwind(|| run_scenario(&draw(seed))) {
             Ok(Ok(outcome)) => outcomes.push(outcome),
             Ok(Err(failure)) => {
                 let first_line = failure.what.lines().next().unwrap_or_default().to_owned();
@@ -62,14 +68,20 @@ fn sweep(seeds: impl Iterator<Item = u64>) -> Vec<Outcome> {
 #[test]
 fn seeds_that_once_failed_pass() {
     if number("FAIRLEAD_SIM_SEED").is_none() {
-        sweep(kept().into_iter());
+        sweep(Scenario::draw, kept().into_iter());
     }
 }
 
 #[test]
 fn every_seed_keeps_every_promise() {
+    let hostile = number("FAIRLEAD_SIM_HOSTILE").is_some_and(|hostile| hostile > 0);
+    let draw: Draw = if hostile {
+        Scenario::draw_hostile
+    } else {
+        Scenario::draw
+    };
     if let Some(seed) = number("FAIRLEAD_SIM_SEED") {
-        let mut scenario = Scenario::draw(seed);
+        let mut scenario = draw(seed);
         scenario.world.printed = true;
         match run_scenario(&scenario) {
             Ok(outcome) => eprintln!("{outcome:#?}"),
@@ -79,7 +91,7 @@ fn every_seed_keeps_every_promise() {
     }
     let count = number("FAIRLEAD_SIM_SEEDS").unwrap_or(SEEDS);
     let from = number("FAIRLEAD_SIM_FROM").unwrap_or(0);
-    let outcomes = sweep(from..from + count);
+    let outcomes = sweep(draw, from..from + count);
     let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
     let clients = sum(|one| one.clients as u64);
     eprintln!(
@@ -107,6 +119,15 @@ fn every_seed_keeps_every_promise() {
         sum(|one| one.compared) > clients * 10,
         "hardly any packets were translated"
     );
+}
+
+/// Floods, blind resets, forged errors and garbage among conversations.
+#[test]
+#[ignore = "open: packets of strangers can still end a connection that is being set up or closed"]
+fn strangers_do_no_harm() {
+    if number("FAIRLEAD_SIM_SEED").is_none() {
+        sweep(Scenario::draw_hostile, 0..HOSTILE_SEEDS);
+    }
 }
 
 #[test]

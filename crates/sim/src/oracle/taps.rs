@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fairlead_base::{Endpoint, SeqNumber};
 
 use super::ledger::{Ledger, Role};
+use crate::mischief::Target;
 use crate::net::{
     Segment,
     segment::{ACK, FIN, RST, SYN},
@@ -47,9 +48,14 @@ pub(crate) struct Flow {
 /// The doors of all hosts.
 #[derive(Debug, Default)]
 pub(crate) struct Taps {
+    /// A host has left out agreed timestamps itself, as smoltcp does in answers to segments
+    /// without any: to strangers' ones.
+    bare: bool,
     flows: BTreeMap<(Endpoint, Endpoint), Flow>,
 }
 
+/// Farther than any stream of these worlds is long.
+const FAR: u32 = 1 << 22;
 /// Payload kept of a connection until its parties are bound.
 const UNPROVED_BYTES_MAX: usize = 256 * 1_024;
 /// What a peer may send when no MSS was announced (RFC 9293, section 3.7.1), by family.
@@ -60,6 +66,16 @@ impl Taps {
     /// A connection, by a host's own endpoint and the other one.
     pub(crate) fn flow(&self, local: Endpoint, remote: Endpoint) -> Option<&Flow> {
         self.flows.get(&(local, remote))
+    }
+
+    /// Connections with numbers on both sides, as they are seen by packets that leave their hosts.
+    pub(crate) fn live(&self) -> Vec<Target> {
+        let live = self.flows.iter().filter(|(_, flow)| !flow.reset_in);
+        live.filter_map(|(&(src, dst), flow)| {
+            let (seq, ack) = (flow.isn_out? + flow.sent_end, flow.isn_in? + flow.acked);
+            Some(Target { src, dst, seq, ack })
+        })
+        .collect()
     }
 
     /// A packet leaves a host.
@@ -75,13 +91,20 @@ impl Taps {
                 flow.isn_out == Some(segment.seq) || (segment.has(ACK) && flow.isn_out.is_none())
             });
             if !known {
-                let reused = self.flows.contains_key(&key);
-                let isn_in = segment.has(ACK).then(|| segment.ack - 1);
+                let before = self.flows.remove(&key);
+                let reused = before.is_some();
+                // A server that fell back to listening answers the same SYN anew.
+                let heard = before
+                    .filter(|flow| segment.has(ACK) && flow.isn_in == Some(segment.ack - 1))
+                    .unwrap_or_default();
                 self.flows.insert(
                     key,
                     Flow {
                         reused,
-                        isn_in,
+                        isn_in: segment.has(ACK).then(|| segment.ack - 1),
+                        scale_in: heard.scale_in,
+                        sack_in: heard.sack_in,
+                        timestamps_in: heard.timestamps_in,
                         ..Flow::default()
                     },
                 );
@@ -97,8 +120,11 @@ impl Taps {
             flow.sack_out = segment.sack_permitted;
             flow.timestamps_out = segment.timestamps.is_some();
         }
-        if let Some((value, _)) = segment.timestamps {
-            flow.ts_sent.insert(value);
+        match segment.timestamps {
+            Some((value, _)) => {
+                flow.ts_sent.insert(value);
+            }
+            None => self.bare |= flow.timestamps_in && flow.timestamps_out && !segment.has(RST),
         }
         if segment.has(RST) {
             return Ok(());
@@ -150,10 +176,10 @@ impl Taps {
             return Ok(());
         };
         if segment.has(RST) {
-            flow.reset_in = true;
+            flow.reset_in |= !flow.is_forged(&segment, isn_in);
             return Ok(());
         }
-        if flow.reused {
+        if flow.reused || flow.is_forged(&segment, isn_in) {
             return Ok(());
         }
         // An old acknowledgement of bytes that the switch had put before the client's own may come
@@ -163,7 +189,7 @@ impl Taps {
             .and_then(|role| ledger.peer(role))
             .map(|peer| ledger.party(peer))
             .map_or(0, |peer| peer.prefix.saturating_sub(peer.replaced));
-        flow.check_header(&segment, isn_out, slack)
+        flow.check_header(&segment, isn_out, slack, self.bare)
             .map_err(str::to_owned)
             .and_then(|()| flow.check_payload(&segment, bytes, isn_in, ledger))
             .and_then(|()| self.check_early_ack(key, ledger))
@@ -267,6 +293,19 @@ impl Taps {
 }
 
 impl Flow {
+    /// True for a number so far from all of this connection's that any TCP drops the segment: a
+    /// stranger's, for no fault of the switch is that large by accident.
+    fn is_forged(&self, segment: &Segment, isn_in: SeqNumber) -> bool {
+        let at = segment.seq.since(isn_in + 1 + self.acked);
+        at.unsigned_abs() > FAR
+    }
+
+    /// True for a number far from everything that was sent.
+    pub(crate) fn is_far(&self, seq: SeqNumber) -> bool {
+        self.isn_out
+            .is_some_and(|isn| seq.since(isn + self.sent_end).unsigned_abs() > FAR)
+    }
+
     /// True when a segment with this number was sent.
     pub(crate) fn sent(&self, seq: SeqNumber) -> bool {
         self.isn_out.is_some_and(|isn| {
@@ -280,6 +319,7 @@ impl Flow {
         segment: &Segment,
         isn_out: SeqNumber,
         slack: usize,
+        bare: bool,
     ) -> Result<(), &'static str> {
         if !segment.has(ACK) {
             return Err("no acknowledgement after the handshake");
@@ -294,7 +334,7 @@ impl Flow {
             self.timestamps_out && self.timestamps_in,
         ) {
             (Some(_), false) => return Err("timestamps that were not agreed"),
-            (None, true) => return Err("agreed timestamps are missing"),
+            (None, true) if !bare => return Err("agreed timestamps are missing"),
             (Some((_, echo)), true) if !self.ts_sent.contains(&echo) => {
                 return Err("an echo of no timestamp sent");
             }

@@ -7,6 +7,7 @@ use fairlead_base::{Address, Endpoint, SeqNumber};
 use fairlead_splice::config::{Config, Source};
 
 use super::taps::Taps;
+use crate::mischief::is_stranger;
 use crate::net::{
     Segment, TooBig,
     segment::{ACK, FIN, RST, SYN},
@@ -128,6 +129,9 @@ impl Translation {
                 return Ok(());
             }
             return Err("a packet to a client from no service");
+        }
+        if is_stranger(&segment.dst.addr) && self.vips.contains(&segment.src) {
+            return Ok(());
         }
         Err("a packet to nobody")
     }

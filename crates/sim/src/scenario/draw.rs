@@ -93,6 +93,20 @@ impl Scenario {
     }
 }
 
+impl Scenario {
+    /// The scenario of a seed, with strangers who know who talks to whom, and flood.
+    pub fn draw_hostile(seed: u64) -> Self {
+        let mut scenario = Self::draw(seed);
+        let mut dice = Dice::new(seed, "strangers");
+        for _ in 0..dice.between(10, 80) {
+            let at = Instant::ZERO + dice.millis(1_100, 9_000);
+            let count = dice.pick(&[1, 1, 1, 5, 60]);
+            scenario.orders.push((at, Order::Mischief(count)));
+        }
+        scenario
+    }
+}
+
 /// Limits that are reached: refusals must be counted, and nothing grow.
 fn tighten(config: &mut Config, dice: &mut Dice) {
     config.limits = Limits {
