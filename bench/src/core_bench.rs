@@ -30,6 +30,19 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
+/// Receive buffers for packets of the usual MTU, as a network card's are. Each starts at another
+/// offset within a page: buffers a power of two apart would fight for the same cache lines.
+fn receive_buffers() -> Vec<Packet> {
+    let bytes = |at: usize| Vec::with_capacity(2_048 + 64 * (at % 32));
+    let buffers = 0..BATCH;
+    buffers
+        .map(|at| Packet {
+            bytes: bytes(at),
+            ..Packet::default()
+        })
+        .collect()
+}
+
 /// Headers of packets to come, ready to be copied into receive buffers: random connections, both
 /// directions, ACKs of the client and full segments of the server in turn.
 struct Source {
@@ -93,7 +106,7 @@ pub(crate) fn splice_rate(
     let payload = vec![0u8; payload_bytes];
     let distinct = (world.flows.len() * 2).clamp(1 << 14, 1 << 20);
     let mut source = Source::new(world, distinct, &payload, timestamps);
-    let mut batch: Vec<Packet> = (0..BATCH).map(|_| Packet::with_capacity()).collect();
+    let mut batch: Vec<Packet> = receive_buffers();
     for packet in &mut batch {
         packet.checksum = fairlead_base::Checksum::Verified;
     }
@@ -152,7 +165,7 @@ pub(crate) fn handshakes(syns: u64) -> Result<Value> {
     }
     .emit(&mut options);
     let mut rng = Rng::new(3);
-    let mut batch: Vec<Packet> = (0..BATCH).map(|_| Packet::with_capacity()).collect();
+    let mut batch: Vec<Packet> = receive_buffers();
     let mut verdicts = Vec::with_capacity(BATCH);
     let mut busy = std::time::Duration::ZERO;
     let mut flood = |world: &mut World, syns: u64| -> Result<()> {
