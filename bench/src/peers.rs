@@ -94,7 +94,6 @@ name = "web"
 listen = "10.1.0.3:80"
 protocol = "http"
 source = "snat"
-time_wait = "1s"
 
 [[service.route]]
 pool = "pages"
