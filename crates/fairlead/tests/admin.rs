@@ -6,9 +6,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead::admin::{AdminServer, Identity, Shared, Status, start};
+use fairlead::admin::{AdminServer, Counters, Identity, Shared, Status, start};
 use fairlead_base::{DropReason, Endpoint};
 use fairlead_datapath::{End, Offers, ServerState, Snapshot};
+use fairlead_driver_tun::{DeviceCounters, SizeCounts};
 use fairlead_splice::snapshot::{PoolSnapshot, RouteSnapshot, ServerSnapshot, ServiceSnapshot};
 use serde_json::Value;
 
@@ -93,6 +94,38 @@ fn snapshot() -> Snapshot {
     snapshot
 }
 
+/// The same, and what a device and the log count.
+fn counters() -> Counters {
+    let mut next = 20_000;
+    let mut count = || {
+        next += 1;
+        next
+    };
+    let mut sizes = || SizeCounts {
+        packets: count(),
+        bytes: count(),
+        super_packets: count(),
+        longest_bytes: count(),
+        by_size: std::array::from_fn(|_| count()),
+    };
+    let (rx, tx) = (sizes(), sizes());
+    let device = DeviceCounters {
+        rx,
+        tx,
+        rx_empty_reads: count(),
+        rx_bad_header: count(),
+        tx_no_room: count(),
+        tx_down: count(),
+        tx_refused: count(),
+        tx_unsendable: count(),
+    };
+    Counters {
+        switch: snapshot(),
+        device,
+        log_lines_lost: count(),
+    }
+}
+
 fn serve() -> (AdminServer, Arc<Shared>) {
     let shared = Arc::new(Shared::new(identity()));
     let server = start("127.0.0.1:0".parse().unwrap(), Arc::clone(&shared)).unwrap();
@@ -131,14 +164,13 @@ fn health_says_whether_connections_are_taken() {
     for path in ["/metrics", "/status"] {
         assert_eq!(get(&server, path).0, 503, "{path}");
     }
-    shared.publish(snapshot());
+    shared.publish(counters());
     let (code, head, body) = get(&server, "/healthz");
     assert_eq!((code, body.as_str()), (200, "ok"));
     assert!(head.contains("content-type: text/plain"), "{head}");
-    shared.publish(Snapshot {
-        draining: true,
-        ..snapshot()
-    });
+    let mut draining = counters();
+    draining.switch.draining = true;
+    shared.publish(draining);
     let (code, _, body) = get(&server, "/healthz");
     assert_eq!((code, body.as_str()), (503, "draining"));
 }
@@ -146,7 +178,7 @@ fn health_says_whether_connections_are_taken() {
 #[test]
 fn status_is_the_snapshot_and_who_runs() {
     let (server, shared) = serve();
-    shared.publish(snapshot());
+    shared.publish(counters());
     let (code, head, body) = get(&server, "/status");
     assert_eq!(code, 200);
     assert!(head.contains("content-type: application/json"), "{head}");
@@ -171,11 +203,14 @@ fn status_is_the_snapshot_and_who_runs() {
     assert_eq!(servers[1]["endpoint"], "[2001:db8::1]:80");
     assert_eq!(servers[1]["state"], "down");
     assert_eq!(servers[2]["offers"], Value::Null);
+    assert_eq!(document["device_use"]["rx"]["packets"], 20_001);
+    assert_eq!(document["device_use"]["tx"]["by_size"][9], 20_028);
+    assert_eq!(document["device_use"]["tx_unsendable"], 20_034);
+    assert_eq!(document["log_lines_lost"], 20_035);
     // What is published later is what is shown later.
-    shared.publish(Snapshot {
-        live: 77,
-        ..snapshot()
-    });
+    let mut later = counters();
+    later.switch.live = 77;
+    shared.publish(later);
     let status: Status = serde_json::from_str(&get(&server, "/status").2).unwrap();
     assert_eq!(status.live, 77);
 }
@@ -244,7 +279,7 @@ impl Metrics {
 #[test]
 fn metrics_are_openmetrics_and_name_every_reason() {
     let (server, shared) = serve();
-    shared.publish(snapshot());
+    shared.publish(counters());
     let (code, head, body) = get(&server, "/metrics");
     assert_eq!(code, 200);
     assert!(
@@ -268,6 +303,24 @@ fn metrics_are_openmetrics_and_name_every_reason() {
         1_004.0
     );
     assert_eq!(metrics.types["fairlead_live"], "gauge");
+    let device = |series: &str| metrics.value(&format!("fairlead_device_{series}"));
+    assert_eq!(device("packets_total{direction=\"tx\"}"), 20_015.0);
+    let sizes = |tx, limit| {
+        let direction = if tx { "tx" } else { "rx" };
+        device(&format!(
+            "packets_by_size_total{{direction=\"{direction}\",up_to_bytes=\"{limit}\"}}"
+        ))
+    };
+    assert_eq!(
+        (sizes(false, "128"), sizes(false, "+Inf")),
+        (20_005.0, 20_014.0)
+    );
+    assert_eq!(sizes(true, "32768"), 20_027.0);
+    assert_eq!(
+        device("failures_total{direction=\"tx\",why=\"no_room\"}"),
+        20_031.0
+    );
+    assert_eq!(metrics.value("fairlead_log_lines_lost_total"), 20_035.0);
     assert_eq!(
         metrics.value(
             "fairlead_instance_info{name=\"edge\",version=\"1.2.3\",mode=\"engine\",\
@@ -321,7 +374,7 @@ fn every_number_of_the_status_is_a_metric() {
         }
     }
     let (server, shared) = serve();
-    shared.publish(snapshot());
+    shared.publish(counters());
     let status: Value = serde_json::from_str(&get(&server, "/status").2).unwrap();
     let metrics = Metrics::read(&get(&server, "/metrics").2);
     let mut all = Vec::new();
@@ -339,7 +392,7 @@ fn every_number_of_the_status_is_a_metric() {
 #[test]
 fn other_pages_and_methods_are_refused() {
     let (server, shared) = serve();
-    shared.publish(snapshot());
+    shared.publish(counters());
     let (code, _, body) = get(&server, "/");
     assert!(code == 200 && body.contains("/metrics"), "{body}");
     assert_eq!(get(&server, "/secret").0, 404);
@@ -358,7 +411,7 @@ fn other_pages_and_methods_are_refused() {
 #[test]
 fn heads_that_are_too_large_or_no_heads_are_refused() {
     let (server, shared) = serve();
-    shared.publish(snapshot());
+    shared.publish(counters());
     let long = format!(
         "GET /healthz HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n",
         "x".repeat(40_000)
@@ -382,7 +435,7 @@ fn heads_that_are_too_large_or_no_heads_are_refused() {
 #[test]
 fn a_client_that_sends_nothing_holds_nobody_up_and_is_ended() {
     let (server, shared) = serve();
-    shared.publish(snapshot());
+    shared.publish(counters());
     let mut silent = TcpStream::connect(server.address()).unwrap();
     let mut half = TcpStream::connect(server.address()).unwrap();
     half.write_all(b"GET /healthz HTTP/1.1\r\nHost:").unwrap();
@@ -402,7 +455,7 @@ fn a_client_that_sends_nothing_holds_nobody_up_and_is_ended() {
 #[test]
 fn many_clients_are_served_and_the_pages_end_with_their_owner() {
     let (server, shared) = serve();
-    shared.publish(snapshot());
+    shared.publish(counters());
     let idle: Vec<_> = (0..40)
         .map(|_| TcpStream::connect(server.address()).unwrap())
         .collect();

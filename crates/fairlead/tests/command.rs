@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-use fairlead::admin::{AdminServer, Identity, Shared, start};
+use fairlead::admin::{AdminServer, Counters, Identity, Shared, start};
 use fairlead::config::load;
 use fairlead_datapath::Snapshot;
 use serde_json::Value;
@@ -171,11 +171,16 @@ fn the_log_follows_the_variable_unless_the_option_is_given() {
 fn pages(draining: bool) -> (AdminServer, Arc<Shared>) {
     let settings = load(&root().join("examples/edge.toml")).unwrap().settings;
     let shared = Arc::new(Shared::new(Identity::of(&settings)));
-    shared.publish(Snapshot {
+    let switch = Snapshot {
         live: 41,
         rx_packets: 1_234_567,
         draining,
         ..Snapshot::default()
+    };
+    shared.publish(Counters {
+        switch,
+        log_lines_lost: 17,
+        ..Counters::default()
     });
     let server = start("127.0.0.1:0".parse().unwrap(), Arc::clone(&shared)).unwrap();
     (server, shared)
@@ -193,6 +198,7 @@ fn status_shows_a_running_switch() {
         text.lines().next().unwrap().ends_with(", draining"),
         "{text}"
     );
+    assert!(text.contains("log is not complete: 17 lines"), "{text}");
     assert!(
         text.contains("41 live") && text.contains("1,234,567 in"),
         "{text}"

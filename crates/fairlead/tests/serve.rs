@@ -3,14 +3,20 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use fairlead::log::LogArgs;
+use fairlead::serve::{ServeArgs, run_watched};
 use fairlead_netns::{
     Host, Rights, Running, Signal, World, allowed, in_user_namespace, tun_allowed,
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Names the configuration for [`serves_until_it_panics`].
+const FAULTY: &str = "FAIRLEAD_TEST_FAULTY";
 
 /// A transparent service for both families and one with source addresses of its own.
 const CONFIG: &str = r#"
@@ -73,7 +79,7 @@ struct Trial {
     client: Host,
     switch: Host,
     server: Host,
-    folder: std::path::PathBuf,
+    folder: PathBuf,
 }
 
 impl Drop for Trial {
@@ -136,17 +142,28 @@ impl Trial {
         });
     }
 
-    /// A `fairlead serve` with this configuration, not yet started.
-    fn command(&self, config: &str) -> Command {
+    /// Writes the configuration; where it is.
+    fn write(&self, config: &str) -> PathBuf {
         let path = self.folder.join("trial.toml");
         std::fs::write(&path, config).unwrap();
+        path
+    }
+
+    /// A `fairlead serve` with this configuration, not yet started.
+    fn command(&self, config: &str) -> Command {
         let mut command = self.switch.command(env!("CARGO_BIN_EXE_fairlead"));
-        command.arg("serve").arg("--config").arg(path);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        command
+        command.arg("serve").arg("--config").arg(self.write(config));
+        piped(command)
+    }
+
+    /// The same with an error in the loop: it panics once it has been in service for a moment.
+    fn faulty_command(&self, config: &str) -> Command {
+        let own = std::env::current_exe().unwrap();
+        let mut command = self.switch.command(own.to_str().unwrap());
+        command.args(["--exact", "serves_until_it_panics"]);
+        command.args(["--ignored", "--nocapture"]);
+        command.env(FAULTY, self.write(config));
+        piped(command)
     }
 
     /// Runs it to its end.
@@ -160,18 +177,34 @@ impl Trial {
         (status.code(), String::from_utf8_lossy(&stderr).into_owned())
     }
 
+    /// A counter or gauge of the metrics.
+    fn metric(&self, series: &str) -> u64 {
+        let page = self.page("metrics");
+        let line = page.lines().find_map(|line| line.strip_prefix(series));
+        line.unwrap_or_else(|| panic!("no {series}: {page}"))
+            .trim()
+            .parse()
+            .unwrap()
+    }
+
     /// Starts it and waits for the line that says that it is ready.
     fn start(&self, config: &str) -> Serving {
-        let mut process = self.switch.start(&mut self.command(config)).unwrap();
+        self.start_as(&mut self.command(config))
+    }
+
+    fn start_as(&self, command: &mut Command) -> Serving {
+        let mut process = self.switch.start(command).unwrap();
         let stdout = process.child().stdout.take().unwrap();
-        let mut ready = String::new();
-        BufReader::new(stdout).read_line(&mut ready).unwrap();
+        let stdout = BufReader::new(stdout);
+        let mut stdout = stdout.lines().map_while(Result::ok);
+        // The test harness, if that is what runs, has something to say before.
+        let ready = stdout.find_map(|line| Some(line[line.find("ready: ")?..].to_owned()));
         let mut serving = Serving { process };
-        if !ready.starts_with("ready: ") {
-            panic!("not ready but {ready:?}: {}", serving.end_of_log());
-        }
+        let Some(ready) = ready else {
+            panic!("it was never ready: {}", serving.end_of_log());
+        };
         assert_eq!(
-            ready.trim(),
+            ready,
             "ready: trial on 10.1.0.3:80 [fd01::3]:80 10.1.0.4:80, device fl0"
         );
         serving
@@ -193,13 +226,20 @@ impl Trial {
     }
 
     fn health(&self) -> String {
+        self.page("healthz")
+    }
+
+    /// A whole answer of the admin pages.
+    fn page(&self, name: &str) -> String {
         let mut stream = self
             .switch
             .enter(|| TcpStream::connect("127.0.0.1:9090"))
             .unwrap()
             .unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
+        stream
+            .write_all(format!("GET /{name} HTTP/1.0\r\n\r\n").as_bytes())
+            .unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         text
@@ -222,6 +262,14 @@ impl Trial {
         .map(show)
         .join("\n")
     }
+}
+
+fn piped(mut command: Command) -> Command {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
 }
 
 struct Serving {
@@ -287,6 +335,16 @@ fn serves_both_families_and_sources_and_leaves_nothing_behind() {
             );
             assert_eq!(trial.ask("10.1.0.3:80"), "10.1.0.1");
             assert_eq!(trial.ask("[fd01::3]:80"), "fd01::1");
+            std::thread::sleep(Duration::from_millis(300)); // until it is published again
+            for direction in ["rx", "tx"] {
+                let of = |name| trial.metric(&format!("{name}{{direction=\"{direction}\"}}"));
+                let seen = of("fairlead_device_packets_total");
+                assert!(
+                    seen >= 12,
+                    "two connections have more {direction} than {seen}"
+                );
+                assert_eq!(seen, of("fairlead_packets_total"));
+            }
             assert!(trial.ask("10.1.0.4:80").starts_with("100.64.0."));
             serving.process.signal(Signal::Terminate).unwrap();
             assert_eq!(serving.end(), Some(0));
@@ -371,6 +429,33 @@ fn the_first_signal_drains_and_the_second_resets() {
 }
 
 #[test]
+fn a_log_that_nobody_reads_holds_nothing_up() {
+    in_a_trial("a_log_that_nobody_reads_holds_nothing_up", |trial| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let mut filler = writer.try_clone().unwrap();
+        // Ends when the reader does; until then the pipe is full.
+        let filling =
+            std::thread::spawn(move || while filler.write_all(&[b'\n'; 4_096]).is_ok() {});
+        let chatty = CONFIG.replace("[fastpath]", "log_connections = true\n[fastpath]");
+        let mut command = trial.command(&chatty);
+        command.args(["--log", "info,fairlead::connection=debug"]);
+        let mut serving = trial.start_as(command.stderr(writer));
+        drop(command); // and this process's end of the pipe
+        let lost = || trial.metric("fairlead_log_lines_lost_total");
+        let until = Instant::now() + 6 * PATIENCE;
+        while lost() == 0 {
+            assert!(Instant::now() < until, "no line was lost yet");
+            (0..100).for_each(|_| assert_eq!(trial.ask("10.1.0.3:80"), "10.1.0.1"));
+        }
+        assert_eq!(trial.ask("10.1.0.3:80"), "10.1.0.1");
+        serving.process.signal(Signal::Terminate).unwrap();
+        assert_eq!(serving.end(), Some(0), "nor does it hold up the end");
+        drop(reader);
+        filling.join().unwrap();
+    });
+}
+
+#[test]
 fn a_device_that_vanishes_ends_it_with_a_code_of_its_own() {
     in_a_trial(
         "a_device_that_vanishes_ends_it_with_a_code_of_its_own",
@@ -383,6 +468,57 @@ fn a_device_that_vanishes_ends_it_with_a_code_of_its_own() {
                 !trial.network().contains("lookup 7600"),
                 "its rules are still there"
             );
+        },
+    );
+}
+
+#[test]
+#[ignore = "a process of the next test's own"]
+fn serves_until_it_panics() {
+    let config = std::env::var_os(FAULTY).expect("run by another test");
+    let args = ServeArgs {
+        config: config.into(),
+        log: LogArgs::default(),
+    };
+    let mut published = 0;
+    let ending = run_watched(&args, &mut || {
+        published += 1;
+        assert!(published < 8, "an error made on purpose");
+    });
+    std::process::exit(i32::from(ending.code()));
+}
+
+#[test]
+fn an_error_in_the_loop_is_told_and_ends_it_with_a_code_of_its_own() {
+    in_a_trial(
+        "an_error_in_the_loop_is_told_and_ends_it_with_a_code_of_its_own",
+        |trial| {
+            let before = trial.network();
+            let mut serving = trial.start_as(&mut trial.faulty_command(CONFIG));
+            assert_eq!(trial.ask("10.1.0.3:80"), "10.1.0.1");
+            assert_eq!(serving.end(), Some(70));
+            assert_eq!(trial.network(), before, "device, routes and rules are gone");
+            let log = serving.end_of_log();
+            for words in [
+                "panic: an error made on purpose",
+                "tests/serve.rs:",
+                "rx_bytes_per_read=",
+                "please report the lines above",
+            ] {
+                assert!(log.contains(words), "no word of {words:?}:\n{log}");
+            }
+
+            // Nor does it hang when nobody reads what it says.
+            let (reader, mut writer) = std::io::pipe().unwrap();
+            let mut command = trial.faulty_command(CONFIG);
+            let mut serving = trial.start_as(command.stderr(writer.try_clone().unwrap()));
+            drop(command);
+            let filling =
+                std::thread::spawn(move || while writer.write_all(&[b'\n'; 4_096]).is_ok() {});
+            assert_eq!(serving.end(), Some(70));
+            assert_eq!(trial.network(), before);
+            drop(reader);
+            filling.join().unwrap();
         },
     );
 }

@@ -10,7 +10,9 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use super::status::{ServerStatus, Status};
+use fairlead_driver_tun::SizeCounts;
+
+use super::status::{DirectionStatus, ServerStatus, Status};
 
 /// The media type of [`metrics`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -18,14 +20,14 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 /// The page of `/metrics`.
 pub fn metrics(status: Status) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("fairlead");
-    registry.register_collector(Box::new(Counters(status)));
+    registry.register_collector(Box::new(Everything(status)));
     let mut text = String::new();
     encode(&mut text, &registry)?;
     Ok(text)
 }
 
 #[derive(Debug)]
-struct Counters(Status);
+struct Everything(Status);
 
 /// A metric with labels: its values by their labels.
 type Rows<'a> = Vec<(Vec<(&'static str, &'a str)>, u64)>;
@@ -73,12 +75,13 @@ impl Page<'_> {
     }
 }
 
-impl Collector for Counters {
+impl Collector for Everything {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let status = &self.0;
         let mut page = Page(encoder);
         instance(status, &mut page)?;
         packets(status, &mut page)?;
+        device(status, &mut page)?;
         connections(status, &mut page)?;
         services(status, &mut page)?;
         servers(status, &mut page)
@@ -99,16 +102,22 @@ fn instance(status: &Status, page: &mut Page<'_>) -> fmt::Result {
         "draining",
         "1 while no new connections are taken",
         u64::from(status.draining),
+    )?;
+    page.counter(
+        "log_lines_lost",
+        "Log lines that nobody read in time",
+        status.log_lines_lost,
     )
 }
 
+fn both(rx: u64, tx: u64) -> Rows<'static> {
+    vec![
+        (vec![("direction", "rx")], rx),
+        (vec![("direction", "tx")], tx),
+    ]
+}
+
 fn packets(status: &Status, page: &mut Page<'_>) -> fmt::Result {
-    let both = |rx, tx| {
-        vec![
-            (vec![("direction", "rx")], rx),
-            (vec![("direction", "tx")], tx),
-        ]
-    };
     page.counters(
         "packets",
         "Packets by direction, a super-packet counted once",
@@ -142,6 +151,67 @@ fn packets(status: &Status, page: &mut Page<'_>) -> fmt::Result {
             .iter()
             .map(|(name, &n)| (vec![("reason", name.as_str())], n))
             .collect(),
+    )
+}
+
+fn device(status: &Status, page: &mut Page<'_>) -> fmt::Result {
+    let device = &status.device_use;
+    let of = |count: fn(&DirectionStatus) -> u64| both(count(&device.rx), count(&device.tx));
+    page.counters(
+        "device_packets",
+        "Packets read from and written to the device, each by a system call",
+        of(|one| one.packets),
+    )?;
+    page.counters(
+        "device_bytes",
+        "Bytes of packets read and written, without the device's own header",
+        of(|one| one.bytes),
+    )?;
+    page.counters(
+        "device_super_packets",
+        "Packets read and written that are to be cut into segments",
+        of(|one| one.super_packets),
+    )?;
+    page.gauges(
+        "device_longest_bytes",
+        "The longest packet read and written",
+        of(|one| one.longest_bytes),
+    )?;
+    let limits: Vec<String> = (0..fairlead_driver_tun::SIZE_CLASSES)
+        .map(|class| {
+            SizeCounts::class_limit_bytes(class).map_or("+Inf".into(), |limit| limit.to_string())
+        })
+        .collect();
+    let mut sizes = Rows::new();
+    for (direction, counts) in [("rx", &device.rx), ("tx", &device.tx)] {
+        for (limit, &packets) in limits.iter().zip(&counts.by_size) {
+            let labels = vec![("direction", direction), ("up_to_bytes", limit)];
+            sizes.push((labels, packets));
+        }
+    }
+    page.counters(
+        "device_packets_by_size",
+        "Packets read and written by length, each counted once",
+        sizes,
+    )?;
+    page.counter(
+        "device_empty_reads",
+        "Reads that found no packet",
+        device.rx_empty_reads,
+    )?;
+    let failures = [
+        ("rx", "bad_header", device.rx_bad_header),
+        ("tx", "no_room", device.tx_no_room),
+        ("tx", "down", device.tx_down),
+        ("tx", "refused", device.tx_refused),
+        ("tx", "unsendable", device.tx_unsendable),
+    ];
+    page.counters(
+        "device_failures",
+        "Packets lost between switch and device, by why",
+        failures
+            .map(|(direction, why, n)| (vec![("direction", direction), ("why", why)], n))
+            .into(),
     )
 }
 

@@ -10,6 +10,7 @@ mod status;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use fairlead_driver_tun::DeviceCounters;
 use fairlead_splice::snapshot::Snapshot;
 
 use crate::config::Settings;
@@ -17,7 +18,8 @@ use crate::config::Settings;
 pub use metrics::{CONTENT_TYPE as METRICS_CONTENT_TYPE, metrics};
 pub use server::{AdminServer, start};
 pub use status::{
-    Offers, PoolStatus, RouteStatus, ServerStatus, ServiceStatus, Status, StatusError,
+    DeviceStatus, DirectionStatus, Offers, PoolStatus, RouteStatus, ServerStatus, ServiceStatus,
+    Status, StatusError,
 };
 
 /// How old the last published counters may be before the switch counts as stalled.
@@ -48,11 +50,22 @@ impl Identity {
     }
 }
 
+/// Everything that is counted.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    /// By the switch.
+    pub switch: Snapshot,
+    /// By its device.
+    pub device: DeviceCounters,
+    /// Log lines that were lost because nobody read them in time.
+    pub log_lines_lost: u64,
+}
+
 /// Counters and when they were published.
 #[derive(Clone, Debug)]
 pub struct Published {
     /// The counters.
-    pub snapshot: Snapshot,
+    pub counters: Counters,
     /// When.
     pub at: Instant,
 }
@@ -102,9 +115,9 @@ impl Shared {
 
     /// Leaves new counters. Costs one allocation and a lock that readers hold for a pointer's
     /// copy; four times a second is plenty.
-    pub fn publish(&self, snapshot: Snapshot) {
+    pub fn publish(&self, counters: Counters) {
         let published = Arc::new(Published {
-            snapshot,
+            counters,
             at: Instant::now(),
         });
         *self.latest.write().unwrap_or_else(PoisonError::into_inner) = Some(published);
@@ -133,7 +146,7 @@ impl Shared {
         match self.latest() {
             None => Health::Starting,
             Some(latest) if latest.at.elapsed() > STALLED_AFTER => Health::Stalled,
-            Some(latest) if latest.snapshot.draining => Health::Draining,
+            Some(latest) if latest.counters.switch.draining => Health::Draining,
             Some(_) => Health::Ok,
         }
     }
@@ -156,12 +169,11 @@ pub(crate) mod tests {
     fn health_follows_what_is_published() {
         let shared = Shared::new(identity());
         assert_eq!(shared.health(), Health::Starting);
-        shared.publish(Snapshot::default());
+        let mut counters = Counters::default();
+        shared.publish(counters.clone());
         assert_eq!(shared.health(), Health::Ok);
-        shared.publish(Snapshot {
-            draining: true,
-            ..Snapshot::default()
-        });
+        counters.switch.draining = true;
+        shared.publish(counters);
         assert_eq!(shared.health(), Health::Draining);
     }
 
@@ -172,7 +184,7 @@ pub(crate) mod tests {
             return;
         };
         let old = Published {
-            snapshot: Snapshot::default(),
+            counters: Counters::default(),
             at: long_ago,
         };
         *shared.latest.write().unwrap() = Some(Arc::new(old));

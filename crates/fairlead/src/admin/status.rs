@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use fairlead_splice::event;
+use fairlead_driver_tun::{DeviceCounters, SizeCounts};
+use fairlead_splice::event::{End, Offers as OffersSeen};
 use fairlead_splice::snapshot::{
     PoolSnapshot, RouteSnapshot, ServerSnapshot, ServiceSnapshot, Snapshot,
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Published, Shared};
+use super::{Counters, Published, Shared};
 
 /// Everything that `/status` says. Fields that a newer switch adds are ignored, and a missing one
 /// is zero, so that the command and the switch may differ in version.
@@ -57,6 +58,77 @@ pub struct Status {
     pub drops: BTreeMap<String, u64>,
     pub services: Vec<ServiceStatus>,
     pub pools: Vec<PoolStatus>,
+    /// What the device itself counts.
+    pub device_use: DeviceStatus,
+    /// Log lines that nobody read in time.
+    pub log_lines_lost: u64,
+}
+
+/// A part of the document that has the fields of what is counted, under the same names: one that
+/// is added there must be added here.
+macro_rules! mirror {
+    ($(#[$about:meta])* $name:ident of $source:ident { $($field:ident: $kind:ty,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(default)]
+        #[expect(missing_docs, reason = "the fields are documented where they are counted")]
+        pub struct $name {
+            $(pub $field: $kind,)*
+        }
+
+        impl From<$source> for $name {
+            fn from(source: $source) -> Self {
+                let $source { $($field,)* } = source;
+                Self { $($field: $field.into(),)* }
+            }
+        }
+    };
+}
+
+mirror! {
+    /// What a device has carried since it was opened.
+    DeviceStatus of DeviceCounters {
+        rx: DirectionStatus,
+        tx: DirectionStatus,
+        rx_empty_reads: u64,
+        rx_bad_header: u64,
+        tx_no_room: u64,
+        tx_down: u64,
+        tx_refused: u64,
+        tx_unsendable: u64,
+    }
+}
+
+mirror! {
+    /// One direction of a device. Each packet, super-packets too, is one system call. The entries
+    /// of `by_size` take packets of up to 128 bytes, of up to 256 and so on to 32 KiB, and longer
+    /// ones.
+    DirectionStatus of SizeCounts {
+        packets: u64,
+        bytes: u64,
+        super_packets: u64,
+        longest_bytes: u64,
+        by_size: Vec<u64>,
+    }
+}
+
+mirror! {
+    /// One route.
+    RouteStatus of RouteSnapshot {
+        name: String,
+        pool: String,
+        decisions: u64,
+    }
+}
+
+mirror! {
+    /// TCP options that a server honours.
+    Offers of OffersSeen {
+        mss: u16,
+        window_scale: Option<u8>,
+        sack: bool,
+        timestamps: bool,
+    }
 }
 
 /// One service.
@@ -71,19 +143,6 @@ pub struct ServiceStatus {
     pub accepted: u64,
     pub refused: u64,
     pub routes: Vec<RouteStatus>,
-}
-
-/// One route.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-#[expect(
-    missing_docs,
-    reason = "the fields are those of RouteSnapshot, documented there"
-)]
-pub struct RouteStatus {
-    pub name: String,
-    pub pool: String,
-    pub decisions: u64,
 }
 
 /// One pool.
@@ -117,20 +176,6 @@ pub struct ServerStatus {
     pub offers: Option<Offers>,
 }
 
-/// TCP options that a server honours.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-#[expect(
-    missing_docs,
-    reason = "the fields are those of the event's Offers, documented there"
-)]
-pub struct Offers {
-    pub mss: u16,
-    pub window_scale: Option<u8>,
-    pub sack: bool,
-    pub timestamps: bool,
-}
-
 /// Why there is no status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -148,7 +193,12 @@ impl Status {
     /// From what was published last.
     pub fn of(shared: &Shared, latest: &Published) -> Self {
         let identity = shared.identity().clone();
-        // Every field is named: one that is added to the snapshot must find its place here.
+        // Every field is named: one that is added to the counters must find its place here.
+        let Counters {
+            switch,
+            device,
+            log_lines_lost,
+        } = latest.counters.clone();
         let Snapshot {
             drops,
             rx_packets,
@@ -175,14 +225,7 @@ impl Status {
             draining,
             services,
             pools,
-        } = latest.snapshot.clone();
-        let mut by_end: BTreeMap<String, u64> = event::End::ALL
-            .iter()
-            .map(|end| (end.name().to_owned(), 0))
-            .collect();
-        for (end, count) in ended {
-            *by_end.entry(end.name().to_owned()).or_default() += count;
-        }
+        } = switch;
         Self {
             instance: identity.instance,
             version: identity.version,
@@ -212,15 +255,28 @@ impl Status {
             time_wait,
             records,
             records_max,
-            ended: by_end,
+            ended: by_end(&ended),
             drops: drops
                 .iter()
                 .map(|(reason, count)| (reason.name().to_owned(), count))
                 .collect(),
             services: services.into_iter().map(ServiceStatus::from).collect(),
             pools: pools.into_iter().map(PoolStatus::from).collect(),
+            device_use: device.into(),
+            log_lines_lost,
         }
     }
+}
+
+/// Ends by name, those that never happened too.
+fn by_end(ended: &[(End, u64)]) -> BTreeMap<String, u64> {
+    let none = End::ALL.iter().map(|end| (end, 0));
+    let counted = ended.iter().map(|(end, count)| (end, *count));
+    let mut by_end = BTreeMap::new();
+    for (end, count) in none.chain(counted) {
+        *by_end.entry(end.name().to_owned()).or_default() += count;
+    }
+    by_end
 }
 
 impl From<ServiceSnapshot> for ServiceStatus {
@@ -231,23 +287,11 @@ impl From<ServiceSnapshot> for ServiceStatus {
             refused,
             routes,
         } = snapshot;
-        let route = |route: RouteSnapshot| {
-            let RouteSnapshot {
-                name,
-                pool,
-                decisions,
-            } = route;
-            RouteStatus {
-                name,
-                pool,
-                decisions,
-            }
-        };
         Self {
             name,
             accepted,
             refused,
-            routes: routes.into_iter().map(route).collect(),
+            routes: routes.into_iter().map(RouteStatus::from).collect(),
         }
     }
 }
@@ -278,23 +322,6 @@ impl From<PoolSnapshot> for PoolStatus {
         Self {
             name,
             servers: servers.into_iter().map(server).collect(),
-        }
-    }
-}
-
-impl From<event::Offers> for Offers {
-    fn from(offers: event::Offers) -> Self {
-        let event::Offers {
-            mss,
-            window_scale,
-            sack,
-            timestamps,
-        } = offers;
-        Self {
-            mss,
-            window_scale,
-            sack,
-            timestamps,
         }
     }
 }

@@ -14,7 +14,7 @@ use super::client::Answer;
 use super::journal::Entry;
 use super::scene::{BIG_BYTES, BIG_PATH, CONFIG, PROCESSES, Request, SERVERS, VIRTUAL, origin_at};
 use super::stage::Stage;
-use crate::admin::{Identity, Shared, Status};
+use crate::admin::{Counters, Identity, Shared, Status};
 use crate::config::Settings;
 
 /// Bytes of an ordinary answer's body.
@@ -183,7 +183,10 @@ impl Stage for Simulated {
     fn status(&mut self) -> Result<Value> {
         // The status page's own words, made the way the page makes them.
         let shared = Shared::new(Identity::of(&self.settings));
-        shared.publish(self.demo.snapshot());
+        shared.publish(Counters {
+            switch: self.demo.snapshot(),
+            ..Counters::default() // there is no device
+        });
         let latest = shared
             .latest()
             .ok_or_else(|| anyhow!("nothing was published"))?;

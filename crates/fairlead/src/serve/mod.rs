@@ -19,9 +19,9 @@ use fairlead_datapath::{Datapath, ServerState, Snapshot};
 use fairlead_driver_tun::net::{self, Network, NetworkPlan, Obstacle};
 use fairlead_driver_tun::{DeviceCounters, EndSignals, TunDevice};
 
-use crate::admin::{self, AdminServer, Identity, Shared};
+use crate::admin::{self, AdminServer, Counters, Identity, Shared};
 use crate::config::{self, Settings};
-use crate::log::{self, LogArgs};
+use crate::log::{self, Log, LogArgs};
 
 use engine::Engine;
 use lifecycle::{Lifecycle, Step};
@@ -40,7 +40,7 @@ pub struct ServeArgs {
 /// How the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-enum Ending {
+pub enum Ending {
     /// It was told to, and did.
     AsTold = 0,
     /// The device failed while it was in service.
@@ -53,9 +53,10 @@ enum Ending {
     Bug = 70,
 }
 
-impl From<Ending> for ExitCode {
-    fn from(ending: Ending) -> Self {
-        Self::from(ending as u8)
+impl Ending {
+    /// The exit code that says so.
+    pub fn code(self) -> u8 {
+        self as u8
     }
 }
 
@@ -63,23 +64,28 @@ impl From<Ending> for ExitCode {
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Serves until a signal ends it. Call it before any thread is started: it takes over the signals
-/// for all threads to come.
+/// for all threads to come, and panics of all threads go to the log.
 ///
 /// Exit codes: 0 ended as told; 1 the device failed; 2 the configuration is wrong; 3 the host
 /// does not permit it or something is in the way; 70 an error in the program.
 pub fn run(args: &ServeArgs) -> ExitCode {
-    match serve(args) {
-        Ok(()) => Ending::AsTold.into(),
-        Err(ending) => ending.into(),
-    }
+    run_watched(args, &mut || {}).code().into()
 }
 
-fn serve(args: &ServeArgs) -> Result<(), Ending> {
+/// As [`run`], and calls `watch` whenever counters are published, a few times a second, in the
+/// midst of the loop: so a test can break a switch at work.
+pub fn run_watched(args: &ServeArgs, watch: &mut dyn FnMut()) -> Ending {
+    serve(args, watch).err().unwrap_or(Ending::AsTold)
+}
+
+fn serve(args: &ServeArgs, watch: &mut dyn FnMut()) -> Result<(), Ending> {
     let signals = EndSignals::take_over();
-    if let Err(error) = args.log.start() {
+    // Kept until the end, which waits for the last lines.
+    let log = args.log.start().map_err(|error| {
         eprintln!("fairlead: {error}");
-        return Err(Ending::Configuration);
-    }
+        Ending::Configuration
+    })?;
+    log.take_over_panics();
     let signals = signals.map_err(|error| {
         tracing::error!("signals cannot be received: {error}");
         Ending::Host
@@ -95,15 +101,20 @@ fn serve(args: &ServeArgs) -> Result<(), Ending> {
     let _pages = start_pages(&settings, &shared)?;
 
     let mut engine = Engine::new(datapath, device);
+    let mut board = Board {
+        shared: &shared,
+        log: &log,
+        watch,
+    };
     let worked = catch_unwind(AssertUnwindSafe(|| {
-        run_loop(&mut engine, &settings, &clock, &signals, &shared)
+        run_loop(&mut engine, &settings, &clock, &signals, &mut board)
     }));
     let counters = *engine.queue().counters();
     if let Err(error) = network.remove() {
         tracing::error!("{error}; the next start removes what is left");
     }
     drop(engine); // and the device and its routes with it
-    summarise(&counters);
+    summarise(&counters, log.lost_lines());
     worked.unwrap_or_else(|_| {
         tracing::error!("this is an error in fairlead itself; please report the lines above");
         Err(Ending::Bug)
@@ -217,7 +228,7 @@ fn run_loop(
     settings: &Settings,
     clock: &Clock,
     signals: &EndSignals,
-    shared: &Shared,
+    board: &mut Board<'_>,
 ) -> Result<(), Ending> {
     let device_failed = |error: std::io::Error| {
         tracing::error!("device {} failed: {error}", settings.fastpath.device);
@@ -236,7 +247,7 @@ fn run_loop(
         let received = engine.round(now, &mut on_event).map_err(device_failed)?;
         let known = || servers_known(&engine.snapshot());
         let step = life.handle_round(now, engine.live_connections(), known);
-        if act(step, engine, now, shared) {
+        if act(step, engine, now, board) {
             break;
         }
         if step == Step::AnnounceReady {
@@ -246,7 +257,7 @@ fn run_loop(
         if publishing {
             publish_at = now + PUBLISH_INTERVAL;
             if !life.is_starting() {
-                shared.publish(engine.snapshot());
+                board.publish(engine);
             }
         }
         let signalled = if received == 0 {
@@ -267,12 +278,12 @@ fn run_loop(
             let live = engine.live_connections();
             let step = life.handle_signal(now, live);
             tracing::info!("{}: {}", signal.name(), describe(step, live, settings));
-            if act(step, engine, now, shared) {
+            if act(step, engine, now, board) {
                 break;
             }
         }
     }
-    shared.publish(engine.snapshot());
+    board.publish(engine);
     match life.cut_off() {
         0 => tracing::info!("ended"),
         cut_off => tracing::warn!("ended; {cut_off} live connections were reset"),
@@ -281,7 +292,7 @@ fn run_loop(
 }
 
 /// Does what the life's course asks for; true when the loop is to be left.
-fn act(step: Step, engine: &mut Engine<TunDevice>, now: Instant, shared: &Shared) -> bool {
+fn act(step: Step, engine: &mut Engine<TunDevice>, now: Instant, board: &mut Board<'_>) -> bool {
     match step {
         Step::Continue => return false,
         Step::AnnounceReady => {}
@@ -289,7 +300,7 @@ fn act(step: Step, engine: &mut Engine<TunDevice>, now: Instant, shared: &Shared
         Step::Abort => engine.abort_all(now),
         Step::End => return true,
     }
-    shared.publish(engine.snapshot());
+    board.publish(engine);
     false
 }
 
@@ -309,8 +320,27 @@ fn servers_known(snapshot: &Snapshot) -> bool {
     servers.all(|server| server.state != ServerState::Unknown)
 }
 
-/// How the device was used: the sizes tell how well each system call was filled.
-fn summarise(counters: &DeviceCounters) {
+/// Where the loop shows its counters.
+struct Board<'a> {
+    shared: &'a Shared,
+    log: &'a Log,
+    watch: &'a mut dyn FnMut(),
+}
+
+impl Board<'_> {
+    fn publish(&mut self, engine: &Engine<TunDevice>) {
+        self.shared.publish(Counters {
+            switch: engine.snapshot(),
+            device: *engine.queue().counters(),
+            log_lines_lost: self.log.lost_lines(),
+        });
+        (self.watch)();
+    }
+}
+
+/// How the device was used (the sizes tell how well each system call was filled), and what the
+/// log does not say.
+fn summarise(counters: &DeviceCounters, log_lines_lost: u64) {
     tracing::info!(
         rx_packets = counters.rx.packets,
         rx_bytes = counters.rx.bytes,
@@ -324,6 +354,9 @@ fn summarise(counters: &DeviceCounters) {
         tx_failed = counters.tx_failed(),
         "device"
     );
+    if log_lines_lost > 0 {
+        tracing::warn!(log_lines_lost, "the log is not complete");
+    }
 }
 
 /// The monotonic clock, counted from the start.

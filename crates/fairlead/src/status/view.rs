@@ -2,7 +2,7 @@
 
 use fairlead_base::DropReason;
 
-use crate::admin::{PoolStatus, ServerStatus, ServiceStatus, Status};
+use crate::admin::{DeviceStatus, PoolStatus, ServerStatus, ServiceStatus, Status};
 use crate::screen::{
     BOLD, DIM, GREEN, Paint, RED, Side, YELLOW, bytes, columns, elapsed, grouped, plural,
 };
@@ -33,6 +33,13 @@ pub(super) fn render(status: &Status, paint: Paint) -> String {
         let age = format!("these counters are {} old", elapsed(status.age_ms / 1_000));
         out += &format!("{}\n", paint.text(YELLOW, &age));
     }
+    if status.log_lines_lost > 0 {
+        let lost = format!(
+            "the log is not complete: {} lines were lost",
+            grouped(status.log_lines_lost)
+        );
+        out += &format!("{}\n", paint.text(YELLOW, &lost));
+    }
     out += &totals(status, paint);
     for service in &status.services {
         out += &service_lines(service, paint);
@@ -45,12 +52,6 @@ pub(super) fn render(status: &Status, paint: Paint) -> String {
 }
 
 fn totals(status: &Status, paint: Paint) -> String {
-    let ended: Vec<_> = status
-        .ended
-        .iter()
-        .filter(|(_, count)| **count > 0)
-        .map(|(how, count)| format!("{} {}", grouped(*count), plain(how)))
-        .collect();
     let full = match status.records_max {
         0 => String::new(),
         max => format!(" ({:.1} %)", 100.0 * status.records as f64 / max as f64),
@@ -92,14 +93,7 @@ fn totals(status: &Status, paint: Paint) -> String {
                 },
             ),
         ),
-        (
-            "ended",
-            if ended.is_empty() {
-                "none".into()
-            } else {
-                ended.join(", ")
-            },
-        ),
+        ("ended", ended(status)),
         (
             "handshakes",
             format!(
@@ -126,6 +120,7 @@ fn totals(status: &Status, paint: Paint) -> String {
                 grouped(status.engine_packets),
             ),
         ),
+        ("device", device(&status.device_use)),
         ("probes", grouped(status.probes_sent)),
     ];
     let rows = rows.map(|(name, value)| vec![name.to_owned(), value]);
@@ -133,6 +128,43 @@ fn totals(status: &Status, paint: Paint) -> String {
         "\n{}",
         dimmed_first(&columns(0, &[Side::Left; 2], &rows), paint)
     )
+}
+
+/// Spliced connections that are over, by how.
+fn ended(status: &Status) -> String {
+    let counted = status.ended.iter().filter(|(_, count)| **count > 0);
+    let ways: Vec<_> = counted
+        .map(|(how, count)| format!("{} {}", grouped(*count), plain(how)))
+        .collect();
+    if ways.is_empty() {
+        return "none".to_owned();
+    }
+    ways.join(", ")
+}
+
+/// How the device is used: a packet is a system call, so large ones are cheap ones.
+fn device(device: &DeviceStatus) -> String {
+    let each = |all: u64, packets: u64| bytes(all.checked_div(packets).unwrap_or(0));
+    let mut text = format!(
+        "{} reads of {}, {} of nothing; {} writes of {}",
+        grouped(device.rx.packets),
+        each(device.rx.bytes, device.rx.packets),
+        grouped(device.rx_empty_reads),
+        grouped(device.tx.packets),
+        each(device.tx.bytes, device.tx.packets),
+    );
+    for (count, why) in [
+        (device.rx_bad_header, "with bad headers"),
+        (device.tx_no_room, "without room"),
+        (device.tx_down, "while down"),
+        (device.tx_refused, "refused"),
+        (device.tx_unsendable, "unsendable"),
+    ] {
+        if count > 0 {
+            text += &format!("; {} {why}", grouped(count));
+        }
+    }
+    text
 }
 
 /// Dims the first word of every line.
@@ -266,7 +298,7 @@ fn drops(status: &Status, paint: Paint) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::{Offers, RouteStatus};
+    use crate::admin::{DirectionStatus, Offers, RouteStatus};
 
     fn status() -> Status {
         let server = |endpoint: &str, state: &str, offers| ServerStatus {
@@ -300,6 +332,17 @@ mod tests {
             tx_packets: 999_990,
             rx_bytes: 5 << 30,
             fast_packets: 990_000,
+            device_use: DeviceStatus {
+                rx: DirectionStatus {
+                    packets: 2_000,
+                    bytes: 3_000_000,
+                    ..DirectionStatus::default()
+                },
+                rx_empty_reads: 1_234,
+                tx_no_room: 7,
+                ..DeviceStatus::default()
+            },
+            log_lines_lost: 4_321,
             live: 12,
             records: 53,
             records_max: 1_048_576,
@@ -335,6 +378,7 @@ mod tests {
     fn the_view_is_aligned_and_complete() {
         let expected = "\
 edge  fairlead 0.1.0, engine on fairlead0, up 1 h 2 min, ok
+the log is not complete: 4,321 lines were lost
 
 now          12 live, 0 being set up, 0 half read (0 B), 0 in time-wait
 records      53 of 1,048,576 (0.0 %)
@@ -344,6 +388,7 @@ handshakes   0 SYN, 0 SYN-ACK
 packets      1,000,000 in, 999,990 out
 bytes        5.0 GiB in, 0 B out
 fast path    990,000 packets (99.0 %), 0 B; the engine looked at 0
+device       2,000 reads of 1.5 KiB, 1,234 of nothing; 0 writes of 0 B; 7 without room
 probes       0
 
 service web  1,000 accepted, 3 refused

@@ -9,13 +9,23 @@
 //!
 //! All have the target `fairlead::connection` or `fairlead::server`, so that
 //! `--log info,fairlead::connection=debug` shows the decisions and nothing else more.
+//!
+//! Nobody waits for whoever reads it: see [`Log`].
+
+mod outlet;
 
 use std::io::IsTerminal;
+use std::os::fd::AsFd;
+use std::panic::PanicHookInfo;
+use std::sync::Arc;
+use std::time::Duration;
 
 use fairlead_base::Endpoint;
 use fairlead_datapath::{Event, ServerState};
 use fairlead_splice::config::{Config, PoolId, Treatment};
 use tracing_subscriber::EnvFilter;
+
+use outlet::Outlet;
 
 /// How lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -44,8 +54,8 @@ pub const VARIABLE: &str = "FAIRLEAD_LOG";
 const LEVEL: &str = "info";
 
 impl LogArgs {
-    /// Starts logging as asked for. Starts no thread.
-    pub fn start(&self) -> Result<(), FilterError> {
+    /// Starts logging as asked for, with a thread that writes the lines.
+    pub fn start(&self) -> Result<Log, StartError> {
         start(&self.filter(std::env::var(VARIABLE).ok()), self.log_format)
     }
 
@@ -58,32 +68,89 @@ impl LogArgs {
     }
 }
 
-/// A filter that cannot be understood, and what is wrong with it.
+/// Why there is no log: a filter that cannot be understood and what is wrong with it, or what the
+/// system said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct FilterError(String);
+pub struct StartError(String);
 
-impl std::fmt::Display for FilterError {
+impl std::fmt::Display for StartError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for FilterError {}
+impl std::error::Error for StartError {}
+
+/// The log while it is kept. Lines are written by a thread of the log's own; up to 1 MiB of them
+/// wait for a reader that is slow or stands still, further ones are lost, and counted. Dropping it
+/// waits for what is not yet written, but not for long.
+#[derive(Debug)]
+pub struct Log {
+    outlet: Arc<Outlet>,
+}
+
+/// How long the end waits for the log's reader.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
+
+impl Log {
+    /// Lines that nobody will read, because the reader was too slow or is gone.
+    pub fn lost_lines(&self) -> u64 {
+        self.outlet.lost()
+    }
+
+    /// From now on panics are told in the log, where the standard library would wait for whoever
+    /// reads standard error. With a backtrace if `RUST_BACKTRACE` asks for one.
+    pub fn take_over_panics(&self) {
+        std::panic::set_hook(Box::new(log_panic));
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.outlet.flush(FLUSH_PATIENCE);
+    }
+}
+
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let payload = panic.payload_as_str().unwrap_or("(no message)");
+    let place = panic
+        .location()
+        .map_or_else(String::new, ToString::to_string);
+    let thread = std::thread::current();
+    let thread = thread.name().unwrap_or("(no name)");
+    let backtrace = std::backtrace::Backtrace::capture();
+    match backtrace.status() {
+        std::backtrace::BacktraceStatus::Captured => {
+            tracing::error!(place, thread, "panic: {payload}\n{backtrace}");
+        }
+        _ => tracing::error!(place, thread, "panic: {payload}"),
+    }
+}
 
 /// Starts logging. `filter` is a level (`error`, `warn`, `info`, `debug`, `trace`) or a list such
 /// as `info,fairlead::connection=debug`.
-pub fn start(filter: &str, format: LogFormat) -> Result<(), FilterError> {
+pub fn start(filter: &str, format: LogFormat) -> Result<Log, StartError> {
     let levels = EnvFilter::builder().parse(filter).map_err(|error| {
-        FilterError(format!(
-            "{filter:?} says nothing about the log ({error}); write error, warn, info, debug or trace"
+        StartError(format!(
+            "{filter:?} says nothing about the log ({error}); \
+             write error, warn, info, debug or trace"
         ))
     })?;
+    let impossible = |error: std::io::Error| StartError(format!("no log can be kept: {error}"));
+    // A descriptor of its own: the standard library's has a lock, which would be held for as long
+    // as a write takes.
+    let stderr = std::io::stderr().as_fd().try_clone_to_owned();
+    let stderr = std::fs::File::from(stderr.map_err(impossible)?);
+    let outlet = Outlet::start(stderr, |lines| {
+        tracing::warn!(lines, "log lines were lost: their reader was too slow");
+    });
+    let outlet = outlet.map_err(impossible)?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(levels)
         // Nobody may read the log any more; that must not end the switch.
         .log_internal_errors(false)
-        .with_writer(std::io::stderr);
+        .with_writer(Arc::clone(&outlet));
     let started = match format {
         LogFormat::Text => {
             let terminal = std::io::stderr().is_terminal();
@@ -92,7 +159,8 @@ pub fn start(filter: &str, format: LogFormat) -> Result<(), FilterError> {
         }
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
-    started.map_err(|error| FilterError(error.to_string()))
+    started.map_err(|error| StartError(error.to_string()))?;
+    Ok(Log { outlet })
 }
 
 /// True for what is logged only with `log_connections = true`.
@@ -257,7 +325,7 @@ mod tests {
     }
 
     fn config() -> Config {
-        let text = include_str!("../../../examples/edge.toml");
+        let text = include_str!("../../../../examples/edge.toml");
         crate::config::parse(text, "edge.toml")
             .unwrap()
             .settings
@@ -391,13 +459,14 @@ mod tests {
 
     #[test]
     fn servers_are_named_with_their_pools_and_a_lost_one_is_a_warning() {
-        let server = crate::config::parse(include_str!("../../../examples/edge.toml"), "edge.toml")
-            .unwrap()
-            .settings
-            .switch
-            .pools[2]
-            .servers[0]
-            .endpoint;
+        let server =
+            crate::config::parse(include_str!("../../../../examples/edge.toml"), "edge.toml")
+                .unwrap()
+                .settings
+                .switch
+                .pools[2]
+                .servers[0]
+                .endpoint;
         let event = |state| Event::Server {
             server,
             state,

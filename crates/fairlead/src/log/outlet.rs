@@ -1,0 +1,260 @@
+//! Where log lines go: into a bounded buffer that a thread of its own empties.
+//!
+//! Whoever reads standard error may stand still. A line is then lost and counted; the thread that
+//! logs never waits for a reader.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Bytes of lines that may wait to be written: a third of a second of 10,000 connections a second.
+/// As many again may be on their way to the reader.
+pub(super) const WAITING_BYTES_MAX: usize = 1 << 20;
+
+/// How long to leave a reader alone that says it cannot take more now (a descriptor that somebody
+/// else has made non-blocking).
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// A bounded buffer of lines and the thread that writes them. Shared by all who log.
+#[derive(Debug)]
+pub(super) struct Outlet {
+    state: Mutex<State>,
+    /// Something began to wait, or what waited was written.
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: Vec<u8>,
+    is_writing: bool,
+    lost: u64,
+}
+
+impl Outlet {
+    /// An outlet to `reader`, which may block for as long as it likes. Once lines can be written
+    /// again after some were lost, `on_loss` is told how many, on the outlet's own thread.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub(super) fn start(
+        reader: impl Write + Send + 'static,
+        on_loss: fn(u64),
+    ) -> io::Result<Arc<Self>> {
+        let outlet = Arc::new(Self {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let own = Arc::clone(&outlet);
+        std::thread::Builder::new()
+            .name("fairlead-log".into())
+            .spawn(move || own.write_for_ever(reader, on_loss))?;
+        Ok(outlet)
+    }
+
+    /// Lines lost so far, for want of room or because the reader was gone.
+    pub(super) fn lost(&self) -> u64 {
+        self.lock().lost
+    }
+
+    /// Waits until everything is written, but no longer than `patience`. Returns whether it is.
+    pub(super) fn flush(&self, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        let mut state = self.lock();
+        while state.is_writing || !state.waiting.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            state = match self.changed.wait_timeout(state, left) {
+                Ok((state, _)) => state,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+        true
+    }
+
+    /// Adds one line, or counts it as lost.
+    fn add(&self, line: &[u8]) {
+        let mut state = self.lock();
+        if state.waiting.len() + line.len() > WAITING_BYTES_MAX {
+            state.lost += 1;
+            return;
+        }
+        let is_first = state.waiting.is_empty();
+        state.waiting.extend_from_slice(line);
+        drop(state);
+        if is_first {
+            self.changed.notify_all(); // a system call, which further lines need not make
+        }
+    }
+
+    fn write_for_ever(&self, mut reader: impl Write, on_loss: fn(u64)) {
+        let mut lines = Vec::new();
+        let mut told = 0;
+        loop {
+            let mut state = self.lock();
+            while state.waiting.is_empty() {
+                let waited = self.changed.wait(state);
+                state = waited.unwrap_or_else(PoisonError::into_inner);
+            }
+            std::mem::swap(&mut state.waiting, &mut lines);
+            state.is_writing = true;
+            drop(state);
+
+            let unwritten = write_all(&mut reader, &lines);
+            lines.clear();
+            let mut state = self.lock();
+            state.lost += unwritten;
+            let lost = state.lost;
+            drop(state);
+            if unwritten == 0 && lost > told {
+                on_loss(lost - told);
+                told = lost;
+            }
+            self.lock().is_writing = false;
+            self.changed.notify_all();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No step between lock and unlock leaves it half done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Every line comes in one call.
+impl Write for &Outlet {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.add(line);
+        Ok(line.len())
+    }
+
+    /// Does not wait: [`Outlet::flush`] does.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes `lines`, however long it takes; returns how many could not be written.
+fn write_all(reader: &mut impl Write, mut lines: &[u8]) -> u64 {
+    while !lines.is_empty() {
+        match reader.write(lines) {
+            Ok(written @ 1..) => lines = &lines[written.min(lines.len())..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(PAUSE),
+            Ok(0) | Err(_) => break,
+        }
+    }
+    lines.iter().filter(|&&byte| byte == b'\n').count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    fn say(outlet: &Outlet, line: &str) {
+        let mut outlet = outlet;
+        outlet.write_all(line.as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn lines_arrive_whole_and_in_order() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let outlet = Outlet::start(writer, |_| {}).unwrap();
+        let expected: String = (0..5_000).map(|n| format!("line {n}\n")).collect();
+        let length = expected.len();
+        let reading = std::thread::spawn(move || {
+            let mut text = vec![0; length];
+            reader.read_exact(&mut text).unwrap();
+            String::from_utf8(text).unwrap()
+        });
+        expected
+            .split_inclusive('\n')
+            .for_each(|line| say(&outlet, line));
+        assert!(outlet.flush(PATIENCE));
+        assert_eq!(reading.join().unwrap(), expected);
+        assert_eq!(outlet.lost(), 0);
+    }
+
+    #[test]
+    fn nobody_waits_for_a_reader_that_stands_still_and_it_hears_what_it_missed() {
+        static TOLD: AtomicU64 = AtomicU64::new(0);
+        let (mut reader, writer) = io::pipe().unwrap();
+        let outlet = Outlet::start(writer, |lost| {
+            TOLD.fetch_add(lost, Ordering::Relaxed);
+        })
+        .unwrap();
+        let line = format!("{}\n", "x".repeat(999));
+        let lines = 4 * WAITING_BYTES_MAX / line.len();
+        (0..lines).for_each(|_| say(&outlet, &line));
+        assert!(!outlet.flush(Duration::from_millis(20)), "nobody reads");
+        let lost = outlet.lost();
+        // What waits, what is on its way, and what the pipe holds.
+        let kept = lines as u64 - lost;
+        let room = (WAITING_BYTES_MAX / line.len()) as u64;
+        assert!((room..=3 * room).contains(&kept), "{kept} of {lines} kept");
+
+        let expected = kept * line.len() as u64;
+        let reading = std::thread::spawn(move || {
+            let mut rest = vec![0; expected as usize];
+            reader.read_exact(&mut rest).unwrap();
+            (reader, rest)
+        });
+        assert!(outlet.flush(PATIENCE));
+        let (_reader, rest) = reading.join().unwrap();
+        assert!(rest.chunks(line.len()).all(|one| one == line.as_bytes()));
+        say(&outlet, "again\n");
+        assert!(outlet.flush(PATIENCE));
+        assert_eq!((outlet.lost(), TOLD.load(Ordering::Relaxed)), (lost, lost));
+    }
+
+    #[test]
+    fn lines_for_a_reader_that_is_gone_are_counted() {
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        let outlet = Outlet::start(writer, |_| {}).unwrap();
+        say(&outlet, "one\n");
+        assert!(outlet.flush(PATIENCE));
+        say(&outlet, "two\n");
+        assert!(outlet.flush(PATIENCE));
+        assert_eq!(outlet.lost(), 2);
+    }
+
+    #[test]
+    fn a_reader_that_takes_little_at_a_time_gets_everything() {
+        struct Slow {
+            text: Arc<Mutex<Vec<u8>>>,
+            turn: u32,
+        }
+        impl Write for Slow {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.turn += 1;
+                match self.turn % 3 {
+                    0 => Err(io::ErrorKind::WouldBlock.into()),
+                    1 => Err(io::ErrorKind::Interrupted.into()),
+                    _ => {
+                        self.text.lock().unwrap().push(bytes[0]);
+                        Ok(1)
+                    }
+                }
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let text = Arc::new(Mutex::new(Vec::new()));
+        let slow = Slow {
+            text: Arc::clone(&text),
+            turn: 0,
+        };
+        let outlet = Outlet::start(slow, |_| {}).unwrap();
+        say(&outlet, "a line\n");
+        assert!(outlet.flush(PATIENCE));
+        assert_eq!(*text.lock().unwrap(), b"a line\n");
+    }
+}
