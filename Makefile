@@ -36,7 +36,7 @@ test-long: setup-test lint ## the long forms: more seeds, a minute of fuzzing a 
 	$(CARGO) build --release --workspace --locked
 	FAIRLEAD_SIM_SEEDS=$${FAIRLEAD_SIM_SEEDS:-4096} FAIRLEAD_LONG=1 \
 		$(CARGO) test --release --workspace --locked --no-fail-fast
-	$(CARGO) run --release --locked -p fairlead-fuzz -- --all --seconds 60
+	$(CARGO) run --locked -p fairlead-fuzz -- --all --seconds $${FAIRLEAD_FUZZ_SECONDS:-60} # with debug assertions
 	scripts/skipped
 
 bench-core: ## speed and memory of the core alone

@@ -1,7 +1,7 @@
 //! Bytes of a file, unpacked, with a bounded look ahead.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufReader, Cursor, Read};
 
 use flate2::bufread::MultiGzDecoder;
 
@@ -37,14 +37,19 @@ impl Intake {
     }
 
     /// Looks at the first bytes and unpacks what is packed.
-    pub(crate) fn new(raw: Box<dyn Read + Send>) -> io::Result<Self> {
-        let mut raw = BufReader::with_capacity(CHUNK_BYTES, raw);
-        let first = raw.fill_buf()?;
-        let source: Box<dyn Read + Send> = if first.starts_with(&ZSTD_MAGIC) {
+    pub(crate) fn new(mut raw: Box<dyn Read + Send>) -> io::Result<Self> {
+        // A pipe may give them one by one; reading to a limit asks again until they are there.
+        let mut first = Vec::with_capacity(ZSTD_MAGIC.len());
+        let limit = ZSTD_MAGIC.len() as u64;
+        raw.by_ref().take(limit).read_to_end(&mut first)?;
+        let is_zstd = first.starts_with(&ZSTD_MAGIC);
+        let is_gzip = first.starts_with(&GZIP_MAGIC);
+        let raw = BufReader::with_capacity(CHUNK_BYTES, Cursor::new(first).chain(raw));
+        let source: Box<dyn Read + Send> = if is_zstd {
             let mut decoder = zstd::Decoder::with_buffer(raw)?;
             decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
             Box::new(decoder)
-        } else if first.starts_with(&GZIP_MAGIC) {
+        } else if is_gzip {
             Box::new(MultiGzDecoder::new(raw))
         } else {
             Box::new(raw)

@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::io::{Cursor, Write};
+use std::io::{self, Cursor, Write};
 
 use fairlead_driver_pcap::{CaptureReader, Fault, Format, LinkType};
 use proptest::prelude::*;
@@ -17,10 +17,38 @@ struct Read {
     original_len: u32,
 }
 
+/// A pipe whose writer is slow: a byte at a time, and a signal before each.
+struct Drip {
+    bytes: Cursor<Vec<u8>>,
+    is_interrupted: bool,
+}
+
+impl io::Read for Drip {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.is_interrupted = !self.is_interrupted;
+        if self.is_interrupted {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        let count = out.len().min(1);
+        self.bytes.read(&mut out[..count])
+    }
+}
+
+fn read_by_drips(file: &[u8]) -> (Vec<Read>, Option<String>) {
+    read_from(Drip {
+        bytes: Cursor::new(file.to_vec()),
+        is_interrupted: false,
+    })
+}
+
 /// Everything up to the end, or to the first error.
 fn read(file: &[u8]) -> (Vec<Read>, Option<String>) {
+    read_from(Cursor::new(file.to_vec()))
+}
+
+fn read_from(source: impl io::Read + Send + 'static) -> (Vec<Read>, Option<String>) {
     let mut all = Vec::new();
-    let mut reader = match CaptureReader::from_source("t", Cursor::new(file.to_vec())) {
+    let mut reader = match CaptureReader::from_source("t", source) {
         Ok(reader) => reader,
         Err(error) => return (all, Some(error.to_string())),
     };
@@ -64,6 +92,25 @@ fn every_variant_gives_the_same_packets() {
     for variant in Variant::ALL {
         assert_eq!(read(&pcap(variant, 1, &given)), (expected(&given), None));
         assert_eq!(read(&pcapng(variant, &given)), (expected(&given), None));
+    }
+}
+
+#[test]
+fn files_that_come_byte_by_byte_are_known_by_their_first_bytes_too() {
+    let given = packets();
+    let plain = pcapng(Variant::ALL[1], &given);
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    gzip.write_all(&plain).unwrap();
+    let gzip = gzip.finish().unwrap();
+    let zstd = zstd::encode_all(&plain[..], 1).unwrap();
+    let old = pcap(Variant::ALL[0], 1, &given);
+    for file in [&plain, &gzip, &zstd, &old] {
+        assert_eq!(read_by_drips(file), (expected(&given), None));
+    }
+    for short in [&b""[..], b"\x1f", b"\x1f\x8b", b"\x28\xb5\x2f", b"\xa1\xb2"] {
+        let (packets, error) = read(short);
+        assert!(packets.is_empty() && error.is_some(), "{short:x?}");
+        assert_eq!(read_by_drips(short), (packets, error));
     }
 }
 

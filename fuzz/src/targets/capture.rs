@@ -71,7 +71,7 @@ impl Read for Drip {
 
 fn run(file: &[u8]) {
     let whole = read(Cursor::new(file.to_vec()));
-    let at_once = 4 + fingerprint(file) as usize % 7;
+    let at_once = 1 + fingerprint(file) as usize % 7;
     let drip = Drip {
         bytes: Cursor::new(file.to_vec()),
         at_once,
