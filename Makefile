@@ -28,16 +28,17 @@ lint: ## formatting and clippy, warnings denied
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
 test: setup-test lint ## every test; what needs rights that are missing is skipped aloud
+	@scripts/skipped forget
 	$(CARGO) build --workspace --locked
-	$(CARGO) test --workspace --locked --no-fail-fast
-	scripts/skipped
+	$(CARGO) test --workspace --locked --no-fail-fast; status=$$?; scripts/skipped; exit $$status
 
 test-long: setup-test lint ## the long forms: more seeds, a minute of fuzzing a target, larger transfers
+	@scripts/skipped forget
 	$(CARGO) build --release --workspace --locked
 	FAIRLEAD_SIM_SEEDS=$${FAIRLEAD_SIM_SEEDS:-4096} FAIRLEAD_LONG=1 \
-		$(CARGO) test --release --workspace --locked --no-fail-fast
+		$(CARGO) test --release --workspace --locked --no-fail-fast; \
+		status=$$?; scripts/skipped; exit $$status
 	$(CARGO) run --locked -p fairlead-fuzz -- --all --seconds $${FAIRLEAD_FUZZ_SECONDS:-60} # with debug assertions
-	scripts/skipped
 
 bench-core: ## speed and memory of the core alone
 	$(CARGO) run --release --locked -p fairlead-bench -- core --record bench/records

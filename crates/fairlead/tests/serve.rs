@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 
 use fairlead::log::LogArgs;
 use fairlead::serve::{ServeArgs, run_watched};
-use fairlead_netns::{
-    Host, Rights, Running, Signal, World, allowed, in_user_namespace, tun_allowed,
-};
+use fairlead_netns::trial::{Needs, in_namespaces, skip};
+use fairlead_netns::{Host, Running, Signal, World};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -57,22 +56,11 @@ server = [{ address = "10.2.0.1:8082" }]
 
 /// Runs `test` with a client, a switch and a server in a row; or says aloud why not.
 fn in_a_trial(name: &str, test: fn(&Trial)) {
-    match allowed().and_then(|rights| tun_allowed().map(|()| rights)) {
-        Ok(Rights::AsItIs) => test(&Trial::new()),
-        Ok(Rights::InUserNamespace) => {
-            let mut again = Command::new(std::env::current_exe().unwrap());
-            again.args(["--exact", name, "--nocapture"]);
-            in_user_namespace(&mut again);
-            assert!(
-                again.status().unwrap().success(),
-                "{name} failed in a user namespace"
-            );
-        }
-        Err(why) => {
-            let line = format!("SKIPPED: {name}: {why}\n");
-            let _ = std::io::stderr().write_all(line.as_bytes());
-        }
-    }
+    let needs = Needs {
+        tun: true,
+        ..Needs::default()
+    };
+    in_namespaces(name, needs, |_| {}, || test(&Trial::new()));
 }
 
 struct Trial {
@@ -587,8 +575,10 @@ fn without_rights_it_says_which() {
             .and_then(|n| n.parse().ok())
             .unwrap_or(0);
         if users <= 65_534 {
-            let line = "SKIPPED: without_rights_it_says_which: there is no other user here\n";
-            let _ = std::io::stderr().write_all(line.as_bytes());
+            skip(
+                "without_rights_it_says_which",
+                "there is no other user here",
+            );
             return;
         }
         trial.command(CONFIG); // writes the configuration

@@ -26,6 +26,7 @@
 mod command;
 mod process;
 mod rights;
+pub mod trial;
 mod world;
 
 pub use command::program;

@@ -2,24 +2,19 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
-use fairlead_netns::{Error, Host, Rights, World, allowed, in_user_namespace};
+use fairlead_netns::trial::{Needs, in_namespaces};
+use fairlead_netns::{Error, Host, World};
 
-/// Runs `test` where namespaces can be had: here, or (an ordinary user) in a second run of this
-/// very test in a child process that `unshare` has put into a user namespace.
+/// Runs `test` where namespaces can be had, or skips it aloud.
 fn in_a_world(name: &str, test: fn(&mut World)) {
-    match allowed() {
-        Ok(Rights::AsItIs) => test(&mut World::new().unwrap()),
-        Ok(Rights::InUserNamespace) => {
-            let mut again = Command::new(std::env::current_exe().unwrap());
-            again.args(["--exact", name, "--nocapture"]);
-            in_user_namespace(&mut again);
-            let status = again.status().unwrap();
-            assert!(status.success(), "{name} failed in a user namespace");
-        }
-        Err(why) => eprintln!("SKIPPED: {name}: {why}"),
-    }
+    in_namespaces(
+        name,
+        Needs::default(),
+        |_| {},
+        || test(&mut World::new().unwrap()),
+    );
 }
 
 fn pair(world: &mut World, a: &[&str], b: &[&str]) -> (Host, Host) {

@@ -1,0 +1,146 @@
+//! Tests that need namespaces: run where they may be had, skipped aloud where not.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::command::program;
+use crate::rights::{Rights, allowed, in_user_namespace, tun_allowed};
+
+/// What a test needs besides network namespaces.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Needs<'a> {
+    /// The TUN device.
+    pub tun: bool,
+    /// Programs, each with the Debian package that has it.
+    pub programs: &'a [(&'a str, &'a str)],
+}
+
+/// Marks the second run of a test, in a user namespace.
+const INSIDE: &str = "FAIRLEAD_TEST_INSIDE";
+
+/// The list that `scripts/skipped` repeats after the tests, in cargo's target folder.
+const LIST: &str = "skipped-tests";
+
+/// Runs `test`, which makes [`crate::World`]s: right away for root; an ordinary user's test runs
+/// itself once more, in a process that is root in a user namespace. Where something is missing the
+/// test is skipped: see [`skip`].
+///
+/// Call it first of all in a test function of the standard test harness, and give it that
+/// function's `name` with its modules. `again` may add to the command of the second run.
+///
+/// # Panics
+/// When the second run fails, with what it wrote.
+pub fn in_namespaces(
+    name: &str,
+    needs: Needs<'_>,
+    again: impl FnOnce(&mut Command),
+    test: impl FnOnce(),
+) {
+    let tun = |rights| {
+        if needs.tun {
+            tun_allowed().map(|()| rights)
+        } else {
+            Ok(rights)
+        }
+    };
+    let rights = match allowed().and_then(tun) {
+        Ok(rights) => rights,
+        Err(why) => return skip(name, &why.to_string()),
+    };
+    let missing = needs.programs.iter().filter(|one| program(one.0).is_none());
+    let packages: Vec<&str> = missing.map(|one| one.1).collect();
+    if !packages.is_empty() {
+        let install = packages.join(" ");
+        return skip(
+            name,
+            &format!("programs are missing: apt-get install {install}"),
+        );
+    }
+    match rights {
+        Rights::AsItIs => test(),
+        Rights::InUserNamespace => run_again(name, again),
+    }
+}
+
+fn run_again(name: &str, prepare: impl FnOnce(&mut Command)) {
+    let inside = std::env::var_os(INSIDE).is_some();
+    assert!(!inside, "a user namespace without its rights");
+    let mut again = Command::new(std::env::current_exe().expect("the path of this test"));
+    again
+        .args(["--exact", name, "--nocapture"])
+        .env(INSIDE, "1");
+    prepare(&mut again);
+    in_user_namespace(&mut again);
+    let output = again.output().expect("running the test once more");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{name} in a user namespace:\n{text}\n{errors}"
+    );
+    for line in errors.lines().filter(|line| line.starts_with(SKIPPED)) {
+        say(line);
+    }
+}
+
+const SKIPPED: &str = "SKIPPED: ";
+
+/// Says that a test is skipped, or a part of it: on standard error itself, because the test
+/// harness shows nobody what passing tests print, and in the list that `make test` repeats at its
+/// end.
+pub fn skip(name: &str, why: &str) {
+    let line = format!("{name}: {}", why.replace('\n', " "));
+    say(&format!("{SKIPPED}{line}"));
+    // A list that cannot be written must not fail the test that is skipped.
+    if let Some(list) = list_beside(&std::env::current_exe().unwrap_or_default()) {
+        let list = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(list);
+        let _ = list.and_then(|mut list| list.write_all(format!("{line}\n").as_bytes()));
+    }
+}
+
+fn say(line: &str) {
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+}
+
+/// The list of a test that cargo has built as `TARGET/PROFILE/deps/NAME`.
+fn list_beside(test: &Path) -> Option<PathBuf> {
+    let deps = test.parent().filter(|folder| folder.ends_with("deps"))?;
+    Some(deps.ancestors().nth(2)?.join(LIST))
+}
+
+/// `module::test`, as the standard test harness knows it, for a closure of type `F` written inside
+/// that test.
+pub fn name_of<F>() -> &'static str {
+    let name = std::any::type_name::<F>();
+    let name = name.strip_suffix("::{{closure}}").unwrap_or(name);
+    name.split_once("::").map_or(name, |(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_has_the_name_that_the_harness_knows() {
+        fn name_by<F: FnOnce()>(_closure: F) -> &'static str {
+            name_of::<F>()
+        }
+        let expected = "trial::tests::a_test_has_the_name_that_the_harness_knows";
+        assert_eq!(name_by(|| {}), expected);
+        assert_eq!(std::thread::current().name(), Some(expected));
+    }
+
+    #[test]
+    fn the_list_lies_in_the_target_folder() {
+        let list = |path: &str| list_beside(Path::new(path));
+        assert_eq!(
+            list("/a/target/debug/deps/e2e-12ab"),
+            Some("/a/target/skipped-tests".into())
+        );
+        assert_eq!(list("/usr/bin/fairlead"), None, "nothing that cargo tests");
+    }
+}
