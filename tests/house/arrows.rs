@@ -39,6 +39,8 @@ const ROOMS: &[Room] = &[
     core("base", &[], &[]),
     // A tokeniser: bytes in, slices out.
     core("wire", &["base"], &["httparse"]),
+    // A derive for errors.
+    core("cache", &["base"], &["thiserror"]),
     // A keyed hash.
     core("tcp", &["base", "wire"], &["siphasher"]),
     // Expressions of linear time; a keyed hash; a derive for errors.

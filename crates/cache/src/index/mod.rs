@@ -1,0 +1,130 @@
+//! Index functions: from the bits of a key to a set in every bank. One file each.
+
+mod crc;
+mod displacement;
+mod modulo;
+mod prime;
+mod universal;
+mod xor;
+
+pub use crc::Crc;
+pub use displacement::Displacement;
+pub use modulo::Modulo;
+pub use prime::PrimeModulo;
+pub use universal::Universal;
+pub use xor::Xor;
+
+use fairlead_base::Endpoint;
+
+use crate::geometry::{BANKS_MAX, Geometry};
+use crate::key::{Bits, Mask};
+use crate::place::{Place, Places};
+
+/// Functions of one family: a first and a second for each bank (paper: hash1 to hash4).
+pub const FUNCTIONS: usize = 2 * BANKS_MAX;
+
+/// A family of index functions.
+pub trait Index: Send + Sync {
+    /// The sets of a key, each below the number of sets of a bank: by the first functions of banks
+    /// 0 to 3, then by the second ones.
+    fn sets(&self, bits: &Bits) -> [u32; FUNCTIONS];
+}
+
+/// One line of the registry.
+pub struct IndexEntry {
+    /// The name it is asked for by.
+    pub name: &'static str,
+    /// One line of explanation.
+    pub help: &'static str,
+    /// For a number of sets (a power of two) and a seed.
+    pub build: fn(sets: u32, seed: u64) -> Box<dyn Index>,
+}
+
+/// Every index family.
+pub const INDEXES: &[IndexEntry] = &[
+    IndexEntry {
+        name: "mod",
+        help: "the lowest bits of the key; the same in all banks",
+        build: |sets, _| Box::new(Modulo::new(sets)),
+    },
+    IndexEntry {
+        name: "xor",
+        help: "the key folded by XOR into index bits, each bank turning the folds differently",
+        build: |sets, _| Box::new(Xor::new(sets)),
+    },
+    IndexEntry {
+        name: "pmod",
+        help: "the key modulo the largest prime up to the number of sets; same in all banks",
+        build: |sets, _| Box::new(PrimeModulo::new(sets)),
+    },
+    IndexEntry {
+        name: "pdisp",
+        help: "low bits displaced by the rest of the key times a prime, another prime in each bank",
+        build: |sets, _| Box::new(Displacement::new(sets)),
+    },
+    IndexEntry {
+        name: "crc",
+        help: "CRC-32C of the key, other bits of it in each bank",
+        build: |sets, _| Box::new(Crc::new(sets)),
+    },
+    IndexEntry {
+        name: "h3",
+        help: "universal: each index bit the parity of the key under a mask drawn from the seed",
+        build: |sets, seed| Box::new(Universal::new(sets, seed)),
+    },
+];
+
+/// The entry of a name; `universal` is another name of `h3`.
+pub fn entry(name: &str) -> Option<&'static IndexEntry> {
+    let name = if name == "universal" { "h3" } else { name };
+    INDEXES.iter().find(|entry| entry.name == name)
+}
+
+/// What turns session identifiers into places: a family behind a mask.
+pub struct Indexer {
+    family: Box<dyn Index>,
+    mask: Mask,
+    banks: u32,
+    sets: u32,
+}
+
+impl core::fmt::Debug for Indexer {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Self {
+            mask, banks, sets, ..
+        } = self;
+        write!(f, "Indexer(bits {mask}, {banks} banks of {sets} sets)")
+    }
+}
+
+impl Indexer {
+    /// A family of the registry for a geometry.
+    pub fn new(entry: &IndexEntry, mask: Mask, geometry: &Geometry, seed: u64) -> Self {
+        Self {
+            family: (entry.build)(geometry.sets(), seed),
+            mask,
+            banks: geometry.banks(),
+            sets: geometry.sets(),
+        }
+    }
+
+    /// The place of one session identifier.
+    #[inline]
+    pub fn place(&self, key: &Endpoint) -> Place {
+        let sets = self.family.sets(&self.mask.select(key));
+        let banks = (self.banks as usize).min(BANKS_MAX);
+        let mut place = Place::default();
+        place.first[..banks].copy_from_slice(&sets[..banks]);
+        place.second[..banks].copy_from_slice(&sets[BANKS_MAX..BANKS_MAX + banks]);
+        place
+    }
+
+    /// The places of all session identifiers, by their dense numbers.
+    pub fn places(&self, keys: &[Endpoint]) -> Places {
+        let mut places = Places::new(self.banks, self.sets, keys.len());
+        for key in keys {
+            places.push(&self.place(key));
+        }
+        places
+    }
+}

@@ -1,0 +1,36 @@
+//! The TCB cache: which connections' state stays in the small, fast store.
+//!
+//! Built once, for the datapath and for the lab. A [`Geometry`] says how many lines there are and
+//! how they stand; an [`Indexer`] gives each session identifier its [`Place`]; a [`Cache`] looks
+//! up, fills and removes under a [`policy`]; a [`Scheme`] names all of it, and [`build`] makes a
+//! simulation of it. Payloads are the caller's, who keeps them by line number.
+//!
+//! After "A New TCB Cache to Efficiently Manage TCP Sessions for Web Servers" (ANCS 2010).
+//!
+//! Absent by design: sockets, clocks, threads, files, random sources. Nothing is allocated by an
+//! access.
+#![forbid(unsafe_code)]
+
+mod cache;
+mod geometry;
+pub mod index;
+mod key;
+mod lifetime;
+mod lines;
+mod place;
+pub mod policy;
+pub mod registry;
+mod scheme;
+mod simulate;
+mod statistics;
+
+pub use cache::{Cache, Filled, Found, Outcome, Tag};
+pub use geometry::{BANKS_MAX, Geometry, GeometryError, LINES_MAX, WAYS_MAX};
+pub use index::Indexer;
+pub use key::{Bits, Mask, MaskError};
+pub use lifetime::{COUNTER_MAX, Clock, Lifetime, LifetimeError, ON_TICKS_MAX};
+pub use lines::{Access, Homes, Lines, Spot};
+pub use place::{Place, Places};
+pub use scheme::{Scheme, SchemeError};
+pub use simulate::{BATCH, Member, RunError, Simulate, build, run_all};
+pub use statistics::Statistics;

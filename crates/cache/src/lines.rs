@@ -1,0 +1,275 @@
+//! What policies see of the lines: when they were last touched, a byte of state, where else they
+//! may stand. Tags and payloads are not their business.
+
+use crate::geometry::Geometry;
+use crate::lifetime::{Clock, Lifetime, STAMP_FIRST};
+use crate::place::Sets;
+
+/// One line: a set, numbered through all banks, and a way. Banks follow each other: bank *b* has
+/// the sets from `b × sets` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Spot {
+    /// Set, numbered through all banks.
+    pub set: u32,
+    /// Way in it.
+    pub way: u32,
+}
+
+/// One access, as policies see it.
+#[derive(Clone, Copy, Debug)]
+pub struct Access<const B: usize> {
+    /// The sets by the first functions, one in each bank.
+    pub first: Sets<B>,
+    /// The sets by the second functions.
+    pub second: Sets<B>,
+    /// 0 none, 1 closing (FIN or RST seen on this packet), 2 opening (first of a connection).
+    pub hint: u8,
+    /// The dense number in the lab, 32 hashed bits of the tag in the datapath: for ghosts.
+    pub finger: u32,
+}
+
+/// The sets in which the tag of a line may stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Homes<const B: usize> {
+    /// By the first functions.
+    pub first: Sets<B>,
+    /// By the second functions.
+    pub second: Sets<B>,
+}
+
+/// All lines of `B` banks of `W` ways.
+#[derive(Clone, Debug)]
+pub struct Lines<const B: usize, const W: usize> {
+    sets: u32,
+    pub(crate) stamps: Vec<[i32; W]>,
+    bytes: Vec<[u8; W]>,
+    homes: Vec<[Homes<B>; W]>,
+    pub(crate) clock: Clock,
+}
+
+impl<const B: usize, const W: usize> Lines<B, W> {
+    /// All empty. `homes` are kept only for policies that move lines.
+    pub(crate) fn new(geometry: &Geometry, lifetime: Lifetime, homes: bool) -> Self {
+        let rows = B * geometry.sets() as usize;
+        let nowhere = Homes {
+            first: [0; B],
+            second: [0; B],
+        };
+        let mut lines = Self {
+            sets: geometry.sets(),
+            stamps: vec![[0; W]; rows],
+            bytes: vec![[0; W]; rows],
+            homes: vec![[nowhere; W]; if homes { rows } else { 0 }],
+            clock: Clock::new(lifetime),
+        };
+        for set in 0..rows as u32 {
+            for way in 0..W as u32 {
+                lines.clear(Spot { set, way });
+            }
+        }
+        lines
+    }
+
+    /// Sets of one bank.
+    pub fn sets(&self) -> u32 {
+        self.sets
+    }
+
+    /// The bank of a set.
+    #[inline]
+    pub fn bank(&self, set: u32) -> u32 {
+        set / self.sets
+    }
+
+    /// The number of a line among all: `set × W + way`.
+    #[inline]
+    pub fn number(&self, spot: Spot) -> u32 {
+        spot.set * W as u32 + spot.way
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// The last accesses of the lines of a set. Those of empty lines are smaller than all others
+    /// and differ among the lines of one [`Access`], so a minimum is always one line.
+    #[inline]
+    pub fn stamps(&self, set: u32) -> &[i32; W] {
+        &self.stamps[set as usize]
+    }
+
+    /// The last access of a line.
+    #[inline]
+    pub fn stamp(&self, spot: Spot) -> i32 {
+        self.stamps[spot.set as usize][spot.way as usize]
+    }
+
+    /// True when the line holds nothing.
+    #[inline]
+    pub fn is_empty(&self, spot: Spot) -> bool {
+        self.stamp(spot) < STAMP_FIRST
+    }
+
+    /// True when the line is ON.
+    #[inline]
+    pub fn is_on(&self, spot: Spot) -> bool {
+        self.stamp(spot) >= self.clock.on_since()
+    }
+
+    /// How many lines of a set are ON.
+    #[inline]
+    pub fn on_count(&self, set: u32) -> u32 {
+        let since = self.clock.on_since();
+        self.stamps(set)
+            .iter()
+            .map(|stamp| u32::from(*stamp >= since))
+            .sum()
+    }
+
+    /// How many lines of a set hold something.
+    pub fn occupied(&self, set: u32) -> u32 {
+        self.stamps(set)
+            .iter()
+            .map(|stamp| u32::from(*stamp >= STAMP_FIRST))
+            .sum()
+    }
+
+    /// The least recent line of one set, an empty one first.
+    #[inline]
+    pub fn oldest(&self, set: u32) -> Spot {
+        let stamps = self.stamps(set);
+        let (mut way, mut least) = (0, stamps[0]);
+        for (at, stamp) in stamps.iter().enumerate().skip(1) {
+            let less = *stamp < least;
+            way = if less { at } else { way };
+            least = if less { *stamp } else { least };
+        }
+        Spot {
+            set,
+            way: way as u32,
+        }
+    }
+
+    /// The least recent line of several sets, an empty one first, the earlier set on a tie.
+    #[inline]
+    pub fn oldest_of(&self, sets: &[u32]) -> Spot {
+        let mut found = Spot { set: 0, way: 0 };
+        let mut least = i32::MAX;
+        for set in sets {
+            let spot = self.oldest(*set);
+            if self.stamp(spot) < least {
+                (found, least) = (spot, self.stamp(spot));
+            }
+        }
+        found
+    }
+
+    /// The lines of several sets, set after set, way after way.
+    pub fn spots<'a>(&self, sets: &'a [u32]) -> impl Iterator<Item = Spot> + use<'a, B, W> {
+        sets.iter()
+            .flat_map(|set| (0..W as u32).map(|way| Spot { set: *set, way }))
+    }
+
+    /// The policy's own byte of a line; 0 when it is filled, and it moves with the line.
+    #[inline]
+    pub fn byte(&self, spot: Spot) -> u8 {
+        self.bytes[spot.set as usize][spot.way as usize]
+    }
+
+    /// Sets the policy's own byte of a line.
+    #[inline]
+    pub fn set_byte(&mut self, spot: Spot, byte: u8) {
+        self.bytes[spot.set as usize][spot.way as usize] = byte;
+    }
+
+    /// Where the tag of a line may stand; only with `Policy::MOVES`.
+    #[inline]
+    pub fn homes(&self, spot: Spot) -> &Homes<B> {
+        &self.homes[spot.set as usize][spot.way as usize]
+    }
+
+    #[inline]
+    pub(crate) fn touch(&mut self, spot: Spot) {
+        self.stamps[spot.set as usize][spot.way as usize] = self.clock.take();
+    }
+
+    #[inline]
+    pub(crate) fn occupy(&mut self, spot: Spot, access: &Access<B>) {
+        self.touch(spot);
+        self.set_byte(spot, 0);
+        if let Some(homes) = self.homes.get_mut(spot.set as usize) {
+            homes[spot.way as usize] = Homes {
+                first: access.first,
+                second: access.second,
+            };
+        }
+    }
+
+    #[inline]
+    pub(crate) fn relocate(&mut self, from: Spot, to: Spot) {
+        self.stamps[to.set as usize][to.way as usize] = self.stamp(from);
+        self.set_byte(to, self.byte(from));
+        if !self.homes.is_empty() {
+            self.homes[to.set as usize][to.way as usize] = *self.homes(from);
+        }
+        self.clear(from);
+    }
+
+    /// Makes a line empty. Its stamp then is its number among the lines of one set in every bank.
+    pub(crate) fn clear(&mut self, spot: Spot) {
+        let lane = self.bank(spot.set) * W as u32 + spot.way + 1;
+        self.stamps[spot.set as usize][spot.way as usize] = lane as i32;
+        self.set_byte(spot, 0);
+    }
+
+    /// Before stamps run out, those in use are replaced by 65, 66, … in their order.
+    #[inline]
+    pub(crate) fn make_room(&mut self) {
+        if self.clock.is_full() {
+            self.compress();
+        }
+    }
+
+    #[cold]
+    fn compress(&mut self) {
+        let all = self.stamps.iter().flatten().copied();
+        let mut used: Vec<i32> = all.filter(|stamp| *stamp >= STAMP_FIRST).collect();
+        used.sort_unstable();
+        let renumbered =
+            |stamp: i32| STAMP_FIRST + used.partition_point(|other| *other < stamp) as i32;
+        for stamp in self.stamps.iter_mut().flatten() {
+            if *stamp >= STAMP_FIRST {
+                *stamp = renumbered(*stamp);
+            }
+        }
+        let last = STAMP_FIRST + used.len() as i32 - 1;
+        self.clock.compress(last, renumbered);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stamps_that_run_out_are_compressed_in_their_order() {
+        let geometry = Geometry::new(1024, 64, 2, 4).unwrap();
+        let mut lines = Lines::<2, 4>::new(&geometry, Lifetime::default(), false);
+        let spot = |way| Spot { set: 1, way };
+        for (way, tick) in [(0, 0), (1, 1), (2, 9), (3, 10)] {
+            lines.clock.advance(tick);
+            if way == 2 {
+                lines.clock.leap(i32::MAX - 2);
+            }
+            lines.touch(spot(way));
+        }
+        lines.make_room();
+        let stamps: Vec<_> = (0..4).map(|way| lines.stamp(spot(way))).collect();
+        assert_eq!(stamps, [65, 66, 67, 68]);
+        assert_eq!((lines.on_count(1), lines.clock.stamp()), (2, 68));
+        assert_eq!((lines.occupied(1), lines.occupied(0)), (4, 0));
+        lines.clock.advance(14);
+        assert_eq!(lines.on_count(1), 0);
+    }
+}

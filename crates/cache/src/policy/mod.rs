@@ -1,0 +1,120 @@
+//! Who makes room for a newcomer. One policy a file; `registry.rs` knows their names.
+//!
+//! A policy sees the [`Lines`] and one [`Access`] at a time. It may keep a byte a line
+//! ([`Lines::set_byte`]), anything about the whole cache in itself, move one line into another of
+//! its sets, or refuse the newcomer.
+
+mod enru;
+mod lru;
+mod spec;
+
+pub use enru::Enru;
+pub use lru::Lru;
+pub use spec::{NoMigrate, Spec};
+
+use crate::cache::Cache;
+use crate::geometry::Geometry;
+use crate::lifetime::Lifetime;
+use crate::lines::{Access, Lines, Spot};
+use crate::place::Sets;
+
+/// What can be set about policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parameters {
+    /// How long lines stay ON.
+    pub lifetime: Lifetime,
+    /// Bits of the stamps of `timestamp`, 1 to 31; 16 in the paper (section 4.4).
+    pub stamp_bits: u32,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self {
+            lifetime: Lifetime::default(),
+            stamp_bits: 16,
+        }
+    }
+}
+
+/// What a policy is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// The shape of the cache.
+    pub geometry: Geometry,
+    /// What can be set.
+    pub parameters: Parameters,
+    /// Where its chance comes from.
+    pub seed: u64,
+}
+
+/// Where a newcomer goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// Into this line, whatever it holds.
+    Replace(Spot),
+    /// Into `from`, whose line moves to `to`, whatever that holds; `to` must be in a set of the
+    /// moving line's [`Lines::homes`].
+    Relocate {
+        /// The line that moves.
+        from: Spot,
+        /// Where it moves to.
+        to: Spot,
+    },
+    /// Nowhere.
+    Bypass,
+}
+
+/// Accesses in blocks, their places read.
+#[derive(Clone, Copy, Debug)]
+pub struct Block<'a, const B: usize> {
+    /// Dense numbers.
+    pub ids: &'a [u32],
+    /// The tick of each.
+    pub ticks: &'a [u32],
+    /// The hint of each; empty when none is known.
+    pub hints: &'a [u8],
+    /// The first sets of each.
+    pub first: &'a [Sets<B>],
+    /// The second sets of each; empty for policies that do not move lines.
+    pub second: &'a [Sets<B>],
+}
+
+/// A replacement policy for `B` banks of `W` ways.
+pub trait Policy<const B: usize, const W: usize>: Send + Sized + 'static {
+    /// Lines may be moved: look-ups also see the second sets, and [`Lines::homes`] are kept.
+    const MOVES: bool = false;
+
+    /// With nothing seen yet.
+    fn new(setup: &Setup) -> Self;
+
+    /// A line was hit; its stamp is new already.
+    #[inline]
+    fn on_hit(&mut self, _lines: &mut Lines<B, W>, _spot: Spot, _access: &Access<B>) {}
+
+    /// Where a newcomer goes. An empty line among its own sets should be taken before anything is
+    /// evicted.
+    fn choose(&mut self, lines: &mut Lines<B, W>, access: &Access<B>) -> Choice;
+
+    /// A line is about to be given up; `finger` is its tag's.
+    #[inline]
+    fn on_evict(&mut self, _lines: &mut Lines<B, W>, _spot: Spot, _finger: u32) {}
+
+    /// A line has moved, with its byte.
+    #[inline]
+    fn on_move(&mut self, _lines: &mut Lines<B, W>, _from: Spot, _to: Spot) {}
+
+    /// A newcomer has its line.
+    #[inline]
+    fn on_fill(&mut self, _lines: &mut Lines<B, W>, _spot: Spot, _access: &Access<B>) {}
+
+    /// A line is about to be emptied because its connection is gone.
+    #[inline]
+    fn on_remove(&mut self, _lines: &mut Lines<B, W>, _spot: Spot) {}
+
+    /// A block of accesses. A policy that has a faster way than one after the other puts it here;
+    /// the results must be the same.
+    #[inline]
+    fn run(cache: &mut Cache<u32, Self, B, W>, block: &Block<'_, B>) {
+        cache.run_plainly(block);
+    }
+}

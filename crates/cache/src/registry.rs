@@ -1,0 +1,123 @@
+//! The policies by name.
+
+use thiserror::Error;
+
+use crate::cache::{Cache, Tag};
+use crate::policy::{self, Policy, Setup};
+
+/// One line of the registry.
+#[derive(Clone, Copy, Debug)]
+pub struct PolicyEntry {
+    /// The name it is asked for by.
+    pub name: &'static str,
+    /// One line of explanation.
+    pub help: &'static str,
+    /// Bits a line besides tag and payload, in hardware, for 4 ways; where recency is kept in
+    /// order, log₂ of the ways.
+    pub line_bits: u32,
+    /// True when it looks in second sets too.
+    pub moves: bool,
+}
+
+/// A name that no policy has.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("there is no policy `{name}`; there are: {}", names())]
+pub struct UnknownPolicy {
+    /// What was asked for.
+    pub name: String,
+}
+
+fn names() -> String {
+    let names: Vec<_> = POLICIES.iter().map(|entry| entry.name).collect();
+    names.join(" ")
+}
+
+/// The entry of a name.
+pub fn entry(name: &str) -> Option<&'static PolicyEntry> {
+    POLICIES.iter().find(|entry| entry.name == name)
+}
+
+/// Whoever wants a cache of a policy and a shape that are only known when it runs. Implemented by
+/// the lab for simulations and by `tcbcache` for live look-ups.
+pub trait Visit {
+    /// The tags.
+    type Tag: Tag;
+    /// What is made of the cache.
+    type Output;
+
+    /// Called once, with the cache.
+    fn visit<P: Policy<B, W>, const B: usize, const W: usize>(
+        self,
+        cache: Cache<Self::Tag, P, B, W>,
+    ) -> Self::Output;
+}
+
+/// All shapes of a geometry, as constants.
+fn shaped<V, P>(setup: &Setup, visit: V) -> V::Output
+where
+    V: Visit,
+    P: Shapes,
+{
+    P::visit(setup, visit)
+}
+
+/// A policy for every shape that a [`crate::Geometry`] can have.
+trait Shapes {
+    fn visit<V: Visit>(setup: &Setup, visit: V) -> V::Output;
+}
+
+macro_rules! ways {
+    ($policy:ty, $banks:literal, $setup:ident, $visit:ident) => {
+        match $setup.geometry.ways() {
+            1 => $visit.visit(Cache::<_, $policy, $banks, 1>::new($setup)),
+            2 => $visit.visit(Cache::<_, $policy, $banks, 2>::new($setup)),
+            4 => $visit.visit(Cache::<_, $policy, $banks, 4>::new($setup)),
+            8 => $visit.visit(Cache::<_, $policy, $banks, 8>::new($setup)),
+            _ => $visit.visit(Cache::<_, $policy, $banks, 16>::new($setup)),
+        }
+    };
+}
+
+macro_rules! policies {
+    ($($name:literal, $policy:ty, $line_bits:literal, $moves:literal, $help:literal;)*) => {
+        /// Every policy.
+        pub const POLICIES: &[PolicyEntry] = &[$(PolicyEntry {
+            name: $name,
+            help: $help,
+            line_bits: $line_bits,
+            moves: $moves,
+        }),*];
+
+        $(impl Shapes for $policy {
+            fn visit<V: Visit>(setup: &Setup, visit: V) -> V::Output {
+                match setup.geometry.banks() {
+                    1 => ways!($policy, 1, setup, visit),
+                    2 => ways!($policy, 2, setup, visit),
+                    _ => ways!($policy, 4, setup, visit),
+                }
+            }
+        })*
+
+        /// Hands the cache of a policy's name and a geometry to `visit`.
+        ///
+        /// # Errors
+        /// When there is no such policy; the error names those that there are.
+        pub fn with_policy<V: Visit>(
+            name: &str,
+            setup: &Setup,
+            visit: V,
+        ) -> Result<V::Output, UnknownPolicy> {
+            match name {
+                $($name => Ok(shaped::<V, $policy>(setup, visit)),)*
+                _ => Err(UnknownPolicy { name: name.to_owned() }),
+            }
+        }
+    };
+}
+
+policies! {
+    "lru", policy::Lru, 2, false, "least recent of all lines in both banks (exact)";
+    "enru", policy::Enru, 1, false, "not recently used: one bit a line, drawn among those without";
+    "no-migrate", policy::NoMigrate, 5, false, "bank with fewer ON lines, its least recent line";
+    "spec", policy::Spec, 5, true, "no-migrate; a full ON set moves one of its lines elsewhere";
+}

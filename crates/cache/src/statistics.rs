@@ -1,0 +1,39 @@
+//! What a cache counts.
+
+/// Counts since the beginning, or since the end of a warm-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Statistics {
+    /// Look-ups.
+    pub accesses: u64,
+    /// Look-ups that found nothing: `fills + bypasses`, where each is followed by a fill.
+    pub misses: u64,
+    /// First accesses ever to a session identifier; counted in the lab alone.
+    pub cold_misses: u64,
+    /// Lines moved into another of their sets.
+    pub migrations: u64,
+    /// Hits in a set of a second function.
+    pub second_lookup_hits: u64,
+    /// Newcomers that were not given a line.
+    pub bypasses: u64,
+    /// Newcomers that were given a line.
+    pub fills: u64,
+    /// Lines given up for others: a fill of a line that was not empty, or a move onto one.
+    pub evictions: u64,
+    /// Of these, lines that were ON.
+    pub evicted_on: u64,
+}
+
+impl Statistics {
+    /// Hits.
+    pub fn hits(&self) -> u64 {
+        self.accesses - self.misses
+    }
+
+    /// Misses a look-up; 0 when there were none.
+    pub fn miss_ratio(&self) -> f64 {
+        if self.accesses == 0 {
+            return 0.0;
+        }
+        self.misses as f64 / self.accesses as f64
+    }
+}
