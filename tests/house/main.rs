@@ -34,8 +34,8 @@ mod walls;
 mod words;
 
 /// The crates of the core: sans-IO, without `unsafe`, the same in simulation and in service.
-const CORE: [&str; 9] = [
-    "base", "wire", "cache", "tcp", "splice", "datapath", "netio", "sim", "testkit",
+const CORE: [&str; 10] = [
+    "base", "wire", "cache", "tcp", "splice", "datapath", "netio", "sim", "testkit", "trace",
 ];
 
 /// True when files may be brought up to date.

@@ -1,0 +1,91 @@
+//! What a cache of connection state sees: one row an access.
+
+use fairlead_base::Endpoint;
+
+/// In [`Accesses::hint`]: an access like any other.
+pub const HINT_NONE: u8 = 0;
+/// In [`Accesses::hint`]: the connection is closing; a FIN or RST is on this packet.
+pub const HINT_CLOSING: u8 = 1;
+/// In [`Accesses::hint`]: the connection opens; its SYN is on this packet.
+pub const HINT_OPENING: u8 = 2;
+
+/// Accesses by time, a column each. `time_us`, `id` and (unless empty) `hint` have a value a row.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Accesses {
+    /// Microseconds since the first access; never steps back.
+    pub time_us: Vec<u64>,
+    /// Number of the session: an index into `keys`.
+    pub id: Vec<u32>,
+    /// Session identifiers by number; no two are equal.
+    pub keys: Vec<Endpoint>,
+    /// [`HINT_NONE`], [`HINT_CLOSING`] or [`HINT_OPENING`]; empty when nothing is known of any.
+    pub hint: Vec<u8>,
+}
+
+impl Accesses {
+    /// Rows.
+    pub fn len(&self) -> usize {
+        self.time_us.len()
+    }
+
+    /// True without a row.
+    pub fn is_empty(&self) -> bool {
+        self.time_us.is_empty()
+    }
+
+    /// The ticks of `tick_us` microseconds in which the accesses are, counted from the first. The
+    /// last tick is 2³² − 1, whatever comes later.
+    pub fn ticks(&self, tick_us: u64) -> Vec<u32> {
+        let tick_us = tick_us.max(1);
+        let tick = |at: &u64| u32::try_from(at / tick_us).unwrap_or(u32::MAX);
+        self.time_us.iter().map(tick).collect()
+    }
+
+    /// Sorts rows by `times`, which become `time_us` counted from the earliest; rows of equal time
+    /// keep their order. `times` has as many values as there are rows. Gives the earliest time.
+    pub fn set_times(&mut self, times: &[i64]) -> i64 {
+        debug_assert_eq!(times.len(), self.id.len());
+        let first = times.iter().copied().min().unwrap_or(0);
+        let since = |at: i64| at.wrapping_sub(first) as u64;
+        if times.is_sorted() {
+            self.time_us = times.iter().map(|at| since(*at)).collect();
+            return first;
+        }
+        let mut order: Vec<usize> = (0..times.len()).collect();
+        order.sort_by_key(|row| times[*row]);
+        self.time_us = order.iter().map(|row| since(times[*row])).collect();
+        self.id = order.iter().map(|row| self.id[*row]).collect();
+        if !self.hint.is_empty() {
+            self.hint = order.iter().map(|row| self.hint[*row]).collect();
+        }
+        first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_sorted_by_time_and_keep_their_order_within_one() {
+        let mut accesses = Accesses {
+            id: vec![0, 1, 2, 3],
+            hint: vec![2, 0, 1, 0],
+            ..Accesses::default()
+        };
+        assert_eq!(accesses.set_times(&[-5, 10, -5, -6]), -6);
+        assert_eq!(accesses.time_us, [0, 1, 1, 16]);
+        assert_eq!(accesses.id, [3, 0, 2, 1]);
+        assert_eq!(accesses.hint, [0, 2, 1, 0]);
+    }
+
+    #[test]
+    fn ticks_count_from_the_first_access_and_stop_at_the_last_number() {
+        let accesses = Accesses {
+            time_us: vec![0, 249_999, 250_000, u64::MAX],
+            ..Accesses::default()
+        };
+        assert_eq!(accesses.ticks(250_000), [0, 0, 1, u32::MAX]);
+        assert_eq!(accesses.ticks(0)[1], 249_999);
+    }
+}

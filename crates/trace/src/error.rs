@@ -1,0 +1,116 @@
+//! What can be wrong with a trace as a whole.
+
+use core::fmt;
+use std::io;
+
+/// A trace that cannot be read, or not to its end: which file, where, what, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("{name}: {place}{fault}")]
+pub struct TraceError {
+    /// The file.
+    pub name: String,
+    /// Where it happened.
+    pub place: Place,
+    /// What happened.
+    pub fault: Fault,
+}
+
+/// A place in the unpacked file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The file as a whole.
+    File,
+    /// A line; the first is 1.
+    Line(u64),
+    /// A byte; the first is 0.
+    Byte(u64),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File => Ok(()),
+            Self::Line(line) => write!(f, "line {line}: "),
+            Self::Byte(byte) => write!(f, "byte {byte}: "),
+        }
+    }
+}
+
+/// What is wrong.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// Reading or unpacking fails.
+    #[error("cannot be read on ({0}); if it was unpacked or copied, compare it with the original")]
+    Read(io::Error),
+    /// The file ends in the middle of something.
+    #[error("the file ends in the middle of {0}; fetch it again, it was cut")]
+    Cut(String),
+    /// There is not one row in it.
+    #[error("there is no {0} in it; is it the right file?")]
+    Empty(&'static str),
+    /// The content is of no known format.
+    #[error("{0}; name the format if you know it (one of: {names})", names = crate::format::NAMES)]
+    Unknown(String),
+    /// There is no format of this name.
+    #[error("there is no format `{0}`; write one of: {formats}", formats = crate::format::NAMES)]
+    NoSuchFormat(String),
+    /// A description of columns that cannot be used.
+    #[error("{0}")]
+    Columns(String),
+    /// Too many lines cannot be read.
+    #[error(
+        "{reason}; {bad} of the first {seen} rows cannot be read as {format}, more than the {} % \
+         that are let pass. Name another format, or let more pass (max_bad)",
+        max_bad * 100.0
+    )]
+    TooManyBad {
+        /// What is wrong with this line.
+        reason: crate::Reason,
+        /// Rows that could not be read so far.
+        bad: u64,
+        /// All rows so far.
+        seen: u64,
+        /// The share that is let pass.
+        max_bad: f64,
+        /// As what it was read.
+        format: &'static str,
+    },
+    /// More clients than are let in.
+    #[error("more than {0} clients; read a part of the trace, or raise the limit (below 2^32 - 1)")]
+    TooManyClients(u32),
+    /// More sessions than are let in.
+    #[error(
+        "more than {0} sessions; read a part of the trace, or raise the limit (below 2^32 - 1)"
+    )]
+    TooManySessions(u32),
+    /// More rows than are let in.
+    #[error("more than {0} rows; read a part of the trace, or raise the limit")]
+    TooManyRows(u64),
+    /// The file contradicts itself.
+    #[error("the file is damaged here: {0}; fetch or write it again")]
+    Damaged(String),
+    /// A file of a later version of the program.
+    #[error("version {0} of the format; this program reads version 1: use a newer one")]
+    Version(u16),
+    /// The format holds packets, not requests.
+    #[error("{0} has sessions, not requests; read it as accesses (--as accesses)")]
+    NoRequests(&'static str),
+    /// The format has no client ports.
+    #[error("{0} has no client ports; read it as requests, which the model expands")]
+    NoPorts(&'static str),
+    /// The caller stopped it.
+    #[error("stopped")]
+    Stopped,
+}
+
+impl Fault {
+    /// The end of input in the middle of something is a cut, everything else a failure to read.
+    pub(crate) fn of_io(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            Self::Cut("the packed stream".to_owned())
+        } else {
+            Self::Read(error)
+        }
+    }
+}

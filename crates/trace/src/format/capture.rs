@@ -1,0 +1,243 @@
+//! pcap and pcapng: TCP packets, real ports, real times.
+//!
+//! The session of a packet is its client's address and port. Who is the client is told by the SYN;
+//! in connections that were open before the capture began, the server has the lower port.
+
+use std::collections::BTreeSet;
+
+use fairlead_base::{DropReason, FlowKey};
+use fairlead_driver_pcap::{
+    CaptureError, CaptureReader, Captured, Fault as CaptureFault, ip_packet,
+};
+use fairlead_wire::{Classified, TcpFlags, TcpPacket, classify};
+use serde::{Deserialize, Serialize};
+
+use crate::accesses::{HINT_CLOSING, HINT_NONE, HINT_OPENING};
+use crate::builder::Access;
+use crate::error::{Fault, Place, TraceError};
+use crate::read::{AccessBuilder, Watch};
+use crate::reason::{Passed, Reason, Step};
+use crate::source::Source;
+
+/// Which packets of a capture are accesses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Packets {
+    /// Those from clients: what a server's interface receives, and what miss ratios of the paper
+    /// count.
+    #[default]
+    FromClients,
+    /// Both directions: the state is looked up for sending as well.
+    Both,
+}
+
+/// Magic numbers of pcap (either byte order, micro- and nanoseconds, modified) and pcapng.
+const MAGIC: [[u8; 4]; 7] = [
+    [0xa1, 0xb2, 0xc3, 0xd4],
+    [0xd4, 0xc3, 0xb2, 0xa1],
+    [0xa1, 0xb2, 0x3c, 0x4d],
+    [0x4d, 0x3c, 0xb2, 0xa1],
+    [0xa1, 0xb2, 0xcd, 0x34],
+    [0x34, 0xcd, 0xb2, 0xa1],
+    [0x0a, 0x0d, 0x0d, 0x0a],
+];
+
+pub(crate) fn begins(head: &[u8]) -> bool {
+    MAGIC.iter().any(|magic| head.starts_with(magic))
+}
+
+/// Between two calls of the progress.
+const TURN_PACKETS: u64 = 4_096;
+
+/// Connections whose client is remembered. When there are more, all are forgotten: those that go on
+/// are learned again, by their ports.
+const FLOWS_MAX: usize = 1 << 20;
+
+/// Bytes of an IPv4 header without options.
+const IPV4_HEADER_BYTES: usize = 20;
+/// Bytes of a TCP header without options.
+const TCP_HEADER_BYTES: usize = 20;
+
+/// The longest IP packet, bytes.
+const PACKET_MAX: usize = 65_536;
+
+pub(crate) fn read(
+    source: Source,
+    packets: Packets,
+    out: &mut AccessBuilder,
+    watch: &mut Watch<'_>,
+) -> Result<(), TraceError> {
+    let name = source.name().to_owned();
+    let mut reader =
+        CaptureReader::from_source(name, source).map_err(|error| failed(watch, error))?;
+    let mut flows = Flows::default();
+    loop {
+        let captured = match reader.next_packet() {
+            Ok(Some(captured)) => captured,
+            Ok(None) => return Ok(()),
+            Err(error) => return Err(failed(watch, error)),
+        };
+        let number = captured.number;
+        watch.add_bytes(captured.bytes.len() as u64);
+        let step = flows
+            .access(&captured, packets)
+            .and_then(|found| match found {
+                Found::Access(access) => out.push(access),
+                Found::Passed(why) => Ok(Step::Passed(why)),
+            });
+        if step != Ok(Step::Row) {
+            // Numbered like lines: that is how tools number packets.
+            watch.other(Place::Line(number), step, out.rows())?;
+        }
+        if number % TURN_PACKETS == 0 {
+            watch.turn(out.rows())?;
+        }
+    }
+}
+
+fn failed(watch: &Watch<'_>, error: CaptureError) -> TraceError {
+    let place = error.place.offset.map_or(Place::File, Place::Byte);
+    let packet = error.place.packets_before + 1;
+    let fault = match error.fault {
+        CaptureFault::Cut => Fault::Cut(format!("packet {packet}")),
+        CaptureFault::Read(error) | CaptureFault::Open(error) => Fault::of_io(error),
+        CaptureFault::Unknown(what) => {
+            Fault::Unknown(format!("neither pcap nor pcapng: it begins with {what}"))
+        }
+        other => Fault::Damaged(other.to_string()),
+    };
+    watch.error(place, fault)
+}
+
+/// The checksum of an IPv4 header whose own field is zero (RFC 791).
+fn header_sum(header: &[u8]) -> u16 {
+    let (words, _) = header.as_chunks::<2>();
+    let mut sum: u32 = words
+        .iter()
+        .map(|word| u32::from(u16::from_be_bytes(*word)))
+        .sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+enum Found {
+    Access(Access),
+    Passed(Passed),
+}
+
+/// Who the client of a connection is.
+#[derive(Debug, Default)]
+struct Flows {
+    /// Connections as their clients see them, at most [`FLOWS_MAX`].
+    known: BTreeSet<FlowKey>,
+    whole: Vec<u8>,
+}
+
+impl Flows {
+    fn access(&mut self, captured: &Captured<'_>, packets: Packets) -> Result<Found, Reason> {
+        let packet = match self.segment(captured) {
+            Ok(Some(packet)) => packet,
+            Ok(None) => return Ok(Found::Passed(Passed::NotTcp)),
+            Err(DropReason::Fragment) => return Ok(Found::Passed(Passed::Fragment)),
+            Err(DropReason::NotTcp) => return Ok(Found::Passed(Passed::NotTcp)),
+            Err(DropReason::Truncated) => return Err(Reason::Snapped),
+            Err(_) => return Err(Reason::Headers),
+        };
+        let from_client = self.is_from_client(&packet);
+        if !from_client && packets == Packets::FromClients {
+            return Ok(Found::Passed(Passed::FromServer));
+        }
+        let flags = packet.flags;
+        let hint = if flags.intersects(TcpFlags::FIN | TcpFlags::RST) {
+            HINT_CLOSING
+        } else if flags.contains(TcpFlags::SYN) && !flags.contains(TcpFlags::ACK) {
+            HINT_OPENING
+        } else {
+            HINT_NONE
+        };
+        let key = if from_client {
+            packet.key.src
+        } else {
+            packet.key.dst
+        };
+        Ok(Found::Access(Access {
+            time_us: i64::try_from(captured.stamp_ns / 1_000).unwrap_or(i64::MAX),
+            key,
+            hint,
+        }))
+    }
+
+    /// The TCP segment of a packet, of which headers are enough; `None` where there is none.
+    fn segment(&mut self, captured: &Captured<'_>) -> Result<Option<TcpPacket>, DropReason> {
+        let Ok(ip) = ip_packet(captured.link, captured.bytes) else {
+            return Ok(None);
+        };
+        let classified = match classify(ip.bytes) {
+            Err(DropReason::Truncated | DropReason::BadIpChecksum) => {
+                let len = ip.bytes.len() + ip.missing;
+                classify(self.mended(ip.bytes, len)?)?
+            }
+            classified => classified?,
+        };
+        let Classified::Tcp(packet) = classified else {
+            return Ok(None);
+        };
+        if usize::from(packet.tcp_at) + TCP_HEADER_BYTES > ip.bytes.len() {
+            return Err(DropReason::Truncated);
+        }
+        Ok(Some(packet))
+    }
+
+    /// The packet as it was on the wire as far as headers tell: as long as it was, with the length
+    /// and the checksum that the sender's device filled in after the capture saw it. What was not
+    /// captured of it is not looked at.
+    fn mended(&mut self, bytes: &[u8], len: usize) -> Result<&[u8], DropReason> {
+        if len > PACKET_MAX {
+            return Err(DropReason::Truncated);
+        }
+        self.whole.resize(self.whole.len().max(len), 0);
+        let whole = &mut self.whole[..len];
+        whole[..bytes.len()].copy_from_slice(bytes);
+        let header_len = usize::from(bytes.first().copied().unwrap_or(0) & 0x0f) * 4;
+        let is_v4 = bytes.first().is_some_and(|first| first >> 4 == 4);
+        if is_v4 && header_len >= IPV4_HEADER_BYTES && bytes.len() >= header_len {
+            let total = u16::try_from(len).map_err(|_| DropReason::Truncated)?;
+            whole[2..4].copy_from_slice(&total.to_be_bytes());
+            whole[10..12].fill(0);
+            let sum = header_sum(&whole[..header_len]);
+            whole[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+        Ok(whole)
+    }
+
+    fn learn(&mut self, client: FlowKey) {
+        if self.known.len() >= FLOWS_MAX {
+            self.known.clear();
+        }
+        self.known.insert(client);
+    }
+
+    fn is_from_client(&mut self, packet: &TcpPacket) -> bool {
+        let (key, flags) = (packet.key, packet.flags);
+        if flags.contains(TcpFlags::SYN) {
+            let from_client = !flags.contains(TcpFlags::ACK);
+            let client = if from_client { key } else { key.reversed() };
+            self.known.remove(&client.reversed());
+            self.learn(client);
+            return from_client;
+        }
+        if self.known.contains(&key) {
+            return true;
+        }
+        if self.known.contains(&key.reversed()) {
+            return false;
+        }
+        let from_client = key.src.port > key.dst.port
+            || key.src.port == key.dst.port && key.src.addr <= key.dst.addr;
+        let client = if from_client { key } else { key.reversed() };
+        self.learn(client);
+        from_client
+    }
+}

@@ -1,0 +1,114 @@
+//! Common Log Format, `host ident user [dd/Mon/yyyy:HH:MM:SS ±zzzz] "request" status bytes`, and
+//! whatever other fields come behind: the Combined Log Format, and logs of single servers.
+//!
+//! Requests may hold quotation marks. The one that ends the request is the first that a status
+//! follows; where none does (logs of 1994 and 1995 lack it at times), the last two words of the
+//! line are status and size.
+
+use memchr::memchr;
+
+use super::word;
+use crate::builder::{Builder, Row};
+use crate::field;
+use crate::hash::hash64;
+use crate::lines::LineFormat;
+use crate::reason::{Reason, Step};
+use crate::requests::BYTES_UNKNOWN;
+use crate::stamp::Calendar;
+
+/// Reads lines of this format.
+#[derive(Debug, Default)]
+pub(crate) struct Clf {
+    calendar: Calendar,
+}
+
+impl LineFormat for Clf {
+    #[inline]
+    fn line(&mut self, line: &[u8], out: &mut Builder) -> Result<Step, Reason> {
+        let (host, rest) = field::cut(line, b' ').ok_or(Reason::Fields)?;
+        let open = memchr(b'[', rest).ok_or(Reason::Time)?;
+        let (stamp, rest) = field::cut(&rest[open + 1..], b']').ok_or(Reason::Time)?;
+        let time_us = self.calendar.clf_us(stamp).ok_or(Reason::Time)?;
+        let answer = answer(rest.trim_ascii_start())?;
+        let client = out.client(host)?;
+        out.push(Row {
+            bytes: answer.bytes,
+            object: hash64(field::object_of(answer.request)),
+            status: answer.status,
+            ..Row::new(time_us, client)
+        });
+        Ok(Step::Row)
+    }
+}
+
+/// What stands behind the time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer<'a> {
+    pub(crate) request: &'a [u8],
+    pub(crate) status: u16,
+    pub(crate) bytes: u64,
+}
+
+/// Reads `"request" status bytes …`.
+#[inline]
+pub(crate) fn answer(text: &[u8]) -> Result<Answer<'_>, Reason> {
+    let [b'"', text @ ..] = text else {
+        return Err(Reason::Request);
+    };
+    let mut from = 0;
+    while let Some(at) = memchr(b'"', &text[from..]) {
+        let quote = from + at;
+        if let Some((status, bytes)) = numbers(&text[quote + 1..]) {
+            return Ok(Answer {
+                request: &text[..quote],
+                status,
+                bytes: bytes?,
+            });
+        }
+        from = quote + 1;
+    }
+    unclosed(text)
+}
+
+/// ` status bytes`; `None` when no status is there.
+#[inline]
+fn numbers(text: &[u8]) -> Option<(u16, Result<u64, Reason>)> {
+    let [b' ', rest @ ..] = text else {
+        return None;
+    };
+    let (status, rest) = word(rest);
+    let status = status_of(status)?;
+    Some((status, size_of(word(rest).0)))
+}
+
+#[inline]
+fn status_of(text: &[u8]) -> Option<u16> {
+    match text {
+        b"-" => Some(0),
+        [_, _, _] => field::number16(text),
+        _ => None,
+    }
+}
+
+#[inline]
+fn size_of(text: &[u8]) -> Result<u64, Reason> {
+    match text {
+        b"-" => Ok(BYTES_UNKNOWN),
+        digits => field::number(digits).ok_or(Reason::Size),
+    }
+}
+
+/// A request without its closing mark.
+#[cold]
+fn unclosed(text: &[u8]) -> Result<Answer<'_>, Reason> {
+    let mut words = text.trim_ascii_end().rsplitn(3, |byte| *byte == b' ');
+    let (bytes, status) = (words.next(), words.next());
+    let (Some(bytes), Some(status), Some(request)) = (bytes, status, words.next()) else {
+        return Err(Reason::Fields);
+    };
+    Ok(Answer {
+        request,
+        status: status_of(status).ok_or(Reason::Status)?,
+        bytes: size_of(bytes)?,
+    })
+}

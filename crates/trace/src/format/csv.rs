@@ -1,0 +1,433 @@
+//! Tables of separated fields, with a map from columns to meanings.
+//!
+//! Fields may stand in quotation marks, doubled inside. A row ends with its line.
+
+use core::fmt;
+use core::str::FromStr;
+
+use memchr::memchr;
+use serde::{Deserialize, Serialize};
+
+use super::{Format, edgar};
+use crate::builder::{Builder, Row};
+use crate::field;
+use crate::hash::hash64;
+use crate::lines::LineFormat;
+use crate::reason::{Passed, Reason, Step};
+use crate::requests::BYTES_UNKNOWN;
+use crate::stamp::{IsoCalendar, fraction_us};
+
+/// The header of a table of accesses.
+const ACCESSES: &[u8] = b"time_us,ip,port";
+
+/// A column of a table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Column {
+    /// By its number; the first is 1.
+    Number(usize),
+    /// By its name in the header.
+    Name(String),
+}
+
+impl fmt::Display for Column {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+impl From<&str> for Column {
+    fn from(text: &str) -> Self {
+        text.parse()
+            .map_or_else(|_| Self::Name(text.to_owned()), Self::Number)
+    }
+}
+
+/// What a number in the column of times counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TimeUnit {
+    /// Seconds; may have a fraction.
+    #[default]
+    S,
+    /// Milliseconds.
+    Ms,
+    /// Microseconds.
+    Us,
+    /// Nanoseconds.
+    Ns,
+    /// A date and time as in ISO 8601.
+    Iso,
+}
+
+/// Which column is what. Written `time=ts,client=2,port=src_port,unit=ms`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ColumnMap {
+    /// When.
+    pub time: Column,
+    /// Who: address or name.
+    #[serde(default)]
+    pub client: Option<Column>,
+    /// The client's port.
+    #[serde(default)]
+    pub port: Option<Column>,
+    /// Bytes of the response.
+    #[serde(default)]
+    pub bytes: Option<Column>,
+    /// What.
+    #[serde(default)]
+    pub object: Option<Column>,
+    /// Status of the response.
+    #[serde(default)]
+    pub status: Option<Column>,
+    /// What times count.
+    #[serde(default)]
+    pub unit: TimeUnit,
+    /// What separates fields: an ASCII character; `tab` and `blank` in text.
+    #[serde(default = "comma")]
+    pub separator: char,
+    /// Whether the first line is a header. Without a word about it: when a column has a name.
+    #[serde(default)]
+    pub header: Option<bool>,
+}
+
+fn comma() -> char {
+    ','
+}
+
+impl ColumnMap {
+    /// Of times alone; the rest can be set.
+    pub fn new(time: Column) -> Self {
+        Self {
+            time,
+            client: None,
+            port: None,
+            bytes: None,
+            object: None,
+            status: None,
+            unit: TimeUnit::S,
+            separator: ',',
+            header: None,
+        }
+    }
+
+    /// A table of accesses: `time_us,ip,port`.
+    pub fn accesses() -> Self {
+        Self {
+            client: Some(Column::Number(2)),
+            port: Some(Column::Number(3)),
+            unit: TimeUnit::Us,
+            header: Some(true),
+            ..Self::new(Column::Number(1))
+        }
+    }
+
+    fn columns(&self) -> [Option<&Column>; 6] {
+        [
+            Some(&self.time),
+            self.client.as_ref(),
+            self.port.as_ref(),
+            self.bytes.as_ref(),
+            self.object.as_ref(),
+            self.status.as_ref(),
+        ]
+    }
+
+    fn has_header(&self) -> bool {
+        let named = |column: &Option<&Column>| matches!(column, Some(Column::Name(_)));
+        self.header
+            .unwrap_or_else(|| self.columns().iter().any(named))
+    }
+
+    /// What keeps this map from being used.
+    pub(crate) fn complaint(&self) -> Option<String> {
+        if !self.separator.is_ascii() || matches!(self.separator, '"' | '\n' | '\r') {
+            return Some(format!("{:?} cannot separate fields", self.separator));
+        }
+        for column in self.columns().into_iter().flatten() {
+            match column {
+                Column::Number(number) if !(1..=COLUMNS_MAX).contains(number) => {
+                    return Some(format!("column {number}: columns are 1 to {COLUMNS_MAX}"));
+                }
+                Column::Name(name) if self.header == Some(false) => {
+                    return Some(format!(
+                        "column `{name}` has a name, but there is no header"
+                    ));
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+}
+
+impl fmt::Display for ColumnMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = ["time", "client", "port", "bytes", "object", "status"];
+        let set = names.iter().zip(self.columns());
+        let set: Vec<String> = set
+            .filter_map(|(name, column)| Some(format!("{name}={}", column?)))
+            .collect();
+        write!(f, "{}", set.join(","))?;
+        match self.unit {
+            TimeUnit::S => {}
+            TimeUnit::Ms => f.write_str(",unit=ms")?,
+            TimeUnit::Us => f.write_str(",unit=us")?,
+            TimeUnit::Ns => f.write_str(",unit=ns")?,
+            TimeUnit::Iso => f.write_str(",unit=iso")?,
+        }
+        match self.separator {
+            ',' => {}
+            '\t' => f.write_str(",separator=tab")?,
+            ' ' => f.write_str(",separator=blank")?,
+            other => write!(f, ",separator={other}")?,
+        }
+        match self.header {
+            None => Ok(()),
+            Some(true) => f.write_str(",header=yes"),
+            Some(false) => f.write_str(",header=no"),
+        }
+    }
+}
+
+impl FromStr for ColumnMap {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut time = None;
+        let mut map = Self::new(Column::Number(1));
+        for part in text.split(',') {
+            let (key, value) = part
+                .split_once('=')
+                .ok_or_else(|| format!("`{part}`: write time=COLUMN,client=COLUMN,…"))?;
+            let column = || Some(Column::from(value));
+            match key.trim() {
+                "time" => time = column(),
+                "client" => map.client = column(),
+                "port" => map.port = column(),
+                "bytes" => map.bytes = column(),
+                "object" => map.object = column(),
+                "status" => map.status = column(),
+                "unit" => {
+                    map.unit = match value {
+                        "s" => TimeUnit::S,
+                        "ms" => TimeUnit::Ms,
+                        "us" => TimeUnit::Us,
+                        "ns" => TimeUnit::Ns,
+                        "iso" => TimeUnit::Iso,
+                        _ => return Err(format!("unit `{value}`: write s, ms, us, ns or iso")),
+                    }
+                }
+                "separator" => {
+                    map.separator = match value {
+                        "tab" => '\t',
+                        "blank" => ' ',
+                        "comma" => ',',
+                        one if one.chars().count() == 1 => one.chars().next().unwrap_or(','),
+                        _ => return Err(format!("separator `{value}`: write one character")),
+                    }
+                }
+                "header" => {
+                    map.header = match value {
+                        "yes" => Some(true),
+                        "no" => Some(false),
+                        _ => return Err(format!("header `{value}`: write yes or no")),
+                    }
+                }
+                _ => return Err(format!("`{key}` is no property of a table")),
+            }
+        }
+        map.time = time.ok_or("a table needs time=COLUMN")?;
+        map.complaint().map_or(Ok(map), Err)
+    }
+}
+
+/// Formats of tables that are known by their header.
+pub(crate) fn by_header(head: &[u8]) -> Option<Format> {
+    let end = memchr(b'\n', head).unwrap_or(head.len());
+    let line = head[..end].trim_ascii();
+    if line.starts_with(edgar::HEADER) {
+        return Some(Format::Edgar);
+    }
+    (line == ACCESSES).then_some(Format::AccessCsv)
+}
+
+/// The most columns that are looked at.
+const COLUMNS_MAX: usize = 256;
+
+/// Where meanings are, from 0: time, client, port, bytes, object, status.
+type Places = [Option<usize>; 6];
+
+/// Reads lines of a table.
+#[derive(Debug)]
+pub(crate) struct Csv {
+    map: ColumnMap,
+    separator: u8,
+    places: Option<Places>,
+    header_due: bool,
+    calendar: IsoCalendar,
+    unquoted: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Csv {
+    pub(crate) fn new(map: &ColumnMap) -> Self {
+        let mut csv = Self {
+            separator: map.separator as u8,
+            places: None,
+            header_due: map.has_header(),
+            calendar: IsoCalendar::default(),
+            unquoted: Vec::new(),
+            ends: Vec::new(),
+            map: map.clone(),
+        };
+        if !csv.header_due {
+            csv.places = csv.find(&[]);
+        }
+        csv
+    }
+
+    /// Where the columns are, by a header; `None` when it lacks one.
+    fn find(&self, header: &[&[u8]]) -> Option<Places> {
+        let mut places = [None; 6];
+        for (place, column) in places.iter_mut().zip(self.map.columns()) {
+            *place = match column {
+                None => None,
+                Some(Column::Number(number)) => Some(number - 1),
+                Some(Column::Name(name)) => {
+                    let is_it = |field: &&[u8]| field.trim_ascii() == name.as_bytes();
+                    Some(header.iter().position(is_it)?)
+                }
+            };
+        }
+        Some(places)
+    }
+
+    fn row(&mut self, fields: &[&[u8]], out: &mut Builder) -> Result<(), Reason> {
+        let places = self.places.ok_or(Reason::Fields)?;
+        let [time, client, port, bytes, object, status] = places;
+        let at = |place: Option<usize>| match place {
+            None => Ok(None),
+            Some(at) => fields
+                .get(at)
+                .map(|text| Some(text.trim_ascii()))
+                .ok_or(Reason::Fields),
+        };
+        let time = at(time)?.unwrap_or_default();
+        let time_us = self.time_us(time).ok_or(Reason::Time)?;
+        let port = match at(port)? {
+            None => 0,
+            Some(text) => field::number16(text).ok_or(Reason::Port)?,
+        };
+        let bytes = match at(bytes)? {
+            None | Some(b"" | b"-") => BYTES_UNKNOWN,
+            Some(text) => field::whole(text).ok_or(Reason::Size)?,
+        };
+        let status = match at(status)? {
+            None | Some(b"" | b"-") => 0,
+            Some(text) => field::number16(text).ok_or(Reason::Status)?,
+        };
+        let object = at(object)?.map_or(0, hash64);
+        let client = match at(client)? {
+            // All of one.
+            None => out.client_named(b"-")?,
+            Some(text) => out.client(text)?,
+        };
+        out.push(Row {
+            port,
+            bytes,
+            object,
+            status,
+            ..Row::new(time_us, client)
+        });
+        Ok(())
+    }
+
+    fn time_us(&mut self, text: &[u8]) -> Option<i64> {
+        let (text, negative) = match text {
+            [b'-', rest @ ..] => (rest, true),
+            text => (text, false),
+        };
+        let (whole, fraction) = field::cut(text, b'.').unwrap_or((text, b""));
+        let number = |text| field::number(text).and_then(|value| i64::try_from(value).ok());
+        let value = match self.map.unit {
+            TimeUnit::Iso => return self.calendar.stamp_us(text),
+            TimeUnit::S => number(whole)?.checked_mul(1_000_000)? + fraction_us(fraction)?,
+            TimeUnit::Ms => number(whole)?.checked_mul(1_000)? + fraction_us(fraction)? / 1_000,
+            TimeUnit::Us => number(whole)?,
+            TimeUnit::Ns => number(whole)? / 1_000,
+        };
+        Some(if negative { -value } else { value })
+    }
+
+    /// Cuts a line with quotation marks: fields are the pieces of `unquoted` up to each of `ends`.
+    fn unquote(&mut self, line: &[u8]) -> Result<(), Reason> {
+        self.unquoted.clear();
+        self.ends.clear();
+        let mut rest = line;
+        loop {
+            if let [b'"', inside @ ..] = rest {
+                rest = self.quoted(inside)?;
+            }
+            let end = memchr(self.separator, rest);
+            self.unquoted
+                .extend_from_slice(&rest[..end.unwrap_or(rest.len())]);
+            self.ends.push(self.unquoted.len());
+            match end {
+                Some(at) => rest = &rest[at + 1..],
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Takes what is up to the closing mark; gives what is behind it.
+    fn quoted<'a>(&mut self, mut rest: &'a [u8]) -> Result<&'a [u8], Reason> {
+        loop {
+            let at = memchr(b'"', rest).ok_or(Reason::Quote)?;
+            self.unquoted.extend_from_slice(&rest[..at]);
+            rest = &rest[at + 1..];
+            let [b'"', more @ ..] = rest else {
+                return Ok(rest);
+            };
+            self.unquoted.push(b'"');
+            rest = more;
+        }
+    }
+}
+
+impl LineFormat for Csv {
+    fn line(&mut self, line: &[u8], out: &mut Builder) -> Result<Step, Reason> {
+        let mut fields = [&b""[..]; COLUMNS_MAX];
+        let mut count = 0;
+        let unquoted;
+        if memchr(b'"', line).is_none() {
+            for field in line.split(|byte| *byte == self.separator).take(COLUMNS_MAX) {
+                fields[count] = field;
+                count += 1;
+            }
+        } else {
+            self.unquote(line)?;
+            unquoted = self.unquoted.clone();
+            let mut from = 0;
+            for end in self.ends.iter().take(COLUMNS_MAX) {
+                fields[count] = &unquoted[from..*end];
+                count += 1;
+                from = *end;
+            }
+        }
+        let fields = &fields[..count];
+        if std::mem::take(&mut self.header_due) {
+            self.places = self.find(fields);
+            return match self.places {
+                Some(_) => Ok(Step::Passed(Passed::Comment)),
+                None => Err(Reason::Fields),
+            };
+        }
+        self.row(fields, out)?;
+        Ok(Step::Row)
+    }
+}

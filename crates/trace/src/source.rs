@@ -1,0 +1,159 @@
+//! A trace's bytes, unpacked.
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use flate2::bufread::MultiGzDecoder;
+
+use crate::error::{Fault, Place, TraceError};
+use crate::format::Format;
+
+/// Read at a time, bytes.
+pub(crate) const BLOCK_BYTES: usize = 1 << 20;
+
+/// What formats are told by, bytes.
+const HEAD_BYTES: usize = 64 << 10;
+
+/// The largest Zstandard window that is unpacked, as a power of two: 128 MiB, what the reference
+/// tool accepts without being asked.
+const ZSTD_WINDOW_LOG_MAX: u32 = 27;
+
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// An opened trace. Reads as the unpacked bytes.
+pub struct Source {
+    name: String,
+    inner: Box<dyn Read + Send>,
+    /// The first bytes, and how many of them were given out.
+    head: Vec<u8>,
+    given: usize,
+    taken: Arc<AtomicU64>,
+}
+
+impl core::fmt::Debug for Source {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let mut fields = f.debug_struct("Source");
+        fields.field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Opens a trace; `name` is for messages and helps to tell formats. What is packed is recognised by
+/// its first bytes.
+///
+/// # Errors
+/// When the first bytes cannot be read or unpacked.
+pub fn open(
+    name: impl Into<String>,
+    reader: impl Read + Send + 'static,
+) -> Result<Source, TraceError> {
+    let name = name.into();
+    let taken = Arc::new(AtomicU64::new(0));
+    let counted = Counted {
+        reader,
+        taken: Arc::clone(&taken),
+    };
+    let failed = |error| TraceError {
+        name: name.clone(),
+        place: Place::Byte(0),
+        fault: Fault::of_io(error),
+    };
+    let mut inner = unpacked(counted).map_err(failed)?;
+    let mut head = vec![0; HEAD_BYTES];
+    let filled = fill(&mut inner, &mut head).map_err(failed)?;
+    head.truncate(filled);
+    Ok(Source {
+        name,
+        inner,
+        head,
+        given: 0,
+        taken,
+    })
+}
+
+fn unpacked(raw: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
+    let mut raw = BufReader::with_capacity(BLOCK_BYTES, raw);
+    let first = raw.fill_buf()?;
+    if first.starts_with(&ZSTD_MAGIC) {
+        let mut decoder = zstd::Decoder::with_buffer(raw)?;
+        decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
+        return Ok(Box::new(decoder));
+    }
+    if first.starts_with(&GZIP_MAGIC) {
+        return Ok(Box::new(MultiGzDecoder::new(raw)));
+    }
+    Ok(Box::new(raw))
+}
+
+/// Reads until `buffer` is full or the input at its end; gives how much there is.
+pub(crate) fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match reader.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+impl Source {
+    /// The name it was opened with.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The format, told by the first bytes.
+    ///
+    /// # Errors
+    /// When they are of no format that is known, or there are none.
+    pub fn detect(&self) -> Result<Format, TraceError> {
+        if self.head.is_empty() {
+            return Err(self.error(Place::File, Fault::Empty("byte")));
+        }
+        Format::detect(&self.name, &self.head)
+            .map_err(|complaint| self.error(Place::File, Fault::Unknown(complaint)))
+    }
+
+    /// A count of the bytes read from below, as they are stored.
+    pub(crate) fn taken(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.taken)
+    }
+
+    pub(crate) fn error(&self, place: Place, fault: Fault) -> TraceError {
+        TraceError {
+            name: self.name.clone(),
+            place,
+            fault,
+        }
+    }
+}
+
+impl Read for Source {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let rest = &self.head[self.given..];
+        if rest.is_empty() {
+            return self.inner.read(buffer);
+        }
+        let count = rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&rest[..count]);
+        self.given += count;
+        Ok(count)
+    }
+}
+
+struct Counted<R> {
+    reader: R,
+    taken: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(buffer)?;
+        self.taken.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+}
