@@ -86,7 +86,7 @@ fn kept_captures_are_played_as_they_were() {
 #[test]
 fn further_captures_are_played_as_they_were() {
     let mut compared = 0;
-    for path in shared() {
+    for path in shared("captures::further_captures_are_played_as_they_were") {
         for manner in Manner::ALL {
             let played = play(&path, manner, false);
             check(&path, manner, &played);

@@ -14,6 +14,7 @@ use fairlead::replay::tally::Tally;
 use fairlead::replay::target::{PortMap, Targets};
 use fairlead_datapath::config::Config;
 use fairlead_driver_pcap::CaptureReader;
+use fairlead_netns::trial::skip;
 
 /// A web service, a TLS service and a plain one, for both families.
 const CONFIG: &str = r#"
@@ -264,23 +265,25 @@ pub(crate) fn all_kept() -> Vec<PathBuf> {
     found
 }
 
-/// The further captures, if they are at hand; says so where they are not.
-pub(crate) fn shared() -> Vec<PathBuf> {
+/// The further captures, if they are at hand; where not, `test` is skipped aloud.
+pub(crate) fn shared(test: &str) -> Vec<PathBuf> {
     let folder = match std::env::var_os("FAIRLEAD_SHARED") {
         Some(folder) => PathBuf::from(folder),
         None => root().join("../shared"),
     };
     let found = captures_in(&folder.join("data/captures"));
     if found.is_empty() {
-        eprintln!("no further captures in {}", folder.display());
+        let why = "no further captures are at hand; FAIRLEAD_SHARED=FOLDER says where they are";
+        skip(test, why);
     }
     found
 }
 
-/// A further capture by the beginning of its name.
-pub(crate) fn shared_named(beginning: &str) -> Option<PathBuf> {
-    shared().into_iter().find(|path| {
+/// The one among `captures` with this beginning of a name.
+pub(crate) fn named<'a>(captures: &'a [PathBuf], beginning: &str) -> &'a Path {
+    let found = captures.iter().find(|path| {
         path.file_name()
             .is_some_and(|name| name.to_string_lossy().starts_with(beginning))
-    })
+    });
+    found.unwrap_or_else(|| panic!("{beginning} is not among the further captures"))
 }
