@@ -95,6 +95,8 @@ const ROOMS: &[Room] = &[
         ],
         &[],
     ),
+    // The Python package; it computes nothing itself.
+    edge("lab-python", &["base", "trace", "workload", "lab"], &[]),
     edge("bench", EVERYTHING_BUT_TESTKIT, &[]),
     edge("e2e", EVERYTHING_BUT_TESTKIT, &[]),
     // Never shipped: the twins of `testkit` are its oracles.

@@ -1,0 +1,93 @@
+"""Whatever has numbers, as the numpy arrays that the core takes: lists, numpy, pandas, polars, Arrow."""
+
+from __future__ import annotations
+
+from typing import Any, Dict
+
+import numpy as np
+
+from .errors import ArgumentError
+
+__all__ = ["columns_of", "numbers", "times_us"]
+
+
+def _array(values: Any, name: str) -> np.ndarray:
+    """A one-dimensional numpy array, without a copy where that is possible."""
+    if isinstance(values, np.ndarray):
+        array = values
+    elif hasattr(values, "__arrow_c_stream__") or hasattr(values, "__arrow_c_array__"):
+        import pyarrow
+
+        if isinstance(values, (pyarrow.Array, pyarrow.ChunkedArray)):
+            column = values
+        elif hasattr(values, "__arrow_c_stream__"):
+            column = pyarrow.chunked_array(values)
+        else:
+            column = pyarrow.array(values)
+        if column.null_count:
+            raise ArgumentError(f"{name}: {column.null_count} values are missing; fill or drop them")
+        array = column.to_numpy() if isinstance(column, pyarrow.ChunkedArray) else (
+            column.to_numpy(zero_copy_only=False)
+        )
+    elif hasattr(values, "to_numpy"):
+        array = values.to_numpy()
+    else:
+        array = np.asarray(values)
+    if array.ndim != 1:
+        raise ArgumentError(f"{name}: one column is needed, not {array.ndim} dimensions")
+    return array
+
+
+def numbers(values: Any, kind: str, name: str) -> np.ndarray:
+    """``values`` as contiguous integers of numpy's ``kind``.
+
+    A value that does not fit is an error: a wrong number in silence would be worse.
+    """
+    array = _array(values, name)
+    wanted = np.dtype(kind)
+    if array.dtype == wanted:
+        return np.ascontiguousarray(array)
+    if array.size == 0:
+        return np.empty(0, wanted)
+    if array.dtype.kind not in "iufb":
+        raise ArgumentError(f"{name}: whole numbers are needed, not {array.dtype}")
+    if array.dtype.kind == "f" and not (np.isfinite(array).all() and (array % 1 == 0).all()):
+        raise ArgumentError(f"{name}: whole numbers are needed; some are missing or have a fraction")
+    limits = np.iinfo(wanted)
+    least, most = array.min().item(), array.max().item()
+    if least < limits.min or most > limits.max:
+        raise ArgumentError(
+            f"{name}: values from {least} to {most} do not fit {wanted} ({limits.min} to {limits.max})"
+        )
+    return np.ascontiguousarray(array.astype(wanted))
+
+
+def times_us(values: Any, name: str = "time_us") -> np.ndarray:
+    """Times as whole microseconds: numbers are taken as such, ``datetime64`` is converted."""
+    array = _array(values, name)
+    if array.dtype.kind == "M":
+        if np.isnat(array).any():
+            raise ArgumentError(f"{name}: some times are missing; fill or drop them")
+        array = array.astype("datetime64[us]").view("int64")
+    return numbers(array, "int64", name)
+
+
+def columns_of(frame: Any) -> Dict[str, Any]:
+    """The columns of a table of any kind, by name."""
+    if isinstance(frame, dict):
+        return dict(frame)
+    if hasattr(frame, "to_dict") and type(frame).__name__ == "Frame":
+        return frame.to_dict()
+    names = getattr(frame, "column_names", None)
+    if names is None:
+        names = getattr(frame, "columns", None)
+    if names is None and hasattr(frame, "__arrow_c_stream__"):
+        import pyarrow
+
+        frame = pyarrow.table(frame)
+        names = frame.column_names
+    if names is None:
+        raise ArgumentError(
+            f"a table is needed (pandas, polars, Arrow or a dict of columns), not {type(frame)}"
+        )
+    return {str(name): frame[name] for name in names}

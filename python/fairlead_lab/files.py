@@ -1,0 +1,60 @@
+"""Files that are there whole or not at all, whatever kills the process that writes them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, Callable
+
+__all__ = ["write_csv", "write_parquet", "write_text"]
+
+
+def write_whole(path: Path, write: Callable[[str], None]) -> None:
+    """Writes beside ``path``, then puts the file in its place in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A name that no reader takes for a finished file.
+    handle, beside = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    os.close(handle)
+    try:
+        write(beside)
+        # Made readable as any other new file would be; mkstemp is stricter.
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(beside, 0o666 & ~mask)
+        os.replace(beside, path)
+    except BaseException:
+        if os.path.exists(beside):
+            os.unlink(beside)
+        raise
+
+
+def write_parquet(table: Any, path: Path) -> None:
+    """A ``pyarrow.Table`` as Parquet."""
+    import pyarrow.parquet
+
+    write_whole(path, lambda to: pyarrow.parquet.write_table(table, to))
+
+
+def write_csv(table: Any, path: Path) -> None:
+    """A ``pyarrow.Table`` as CSV; what is nested becomes JSON."""
+    import json
+
+    import pyarrow
+    import pyarrow.csv
+
+    for at, field in enumerate(table.schema):
+        if pyarrow.types.is_nested(field.type):
+            texts = [json.dumps(value) for value in table.column(at).to_pylist()]
+            table = table.set_column(at, field.name, pyarrow.array(texts, pyarrow.string()))
+    write_whole(path, lambda to: pyarrow.csv.write_csv(table, to))
+
+
+def write_text(text: str, path: Path) -> None:
+    """Text, in UTF-8."""
+
+    def write(to: str) -> None:
+        with open(to, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    write_whole(path, write)

@@ -1,0 +1,333 @@
+"""What goes in: requests of a log, and the accesses that a cache of connection state sees."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from typing import Any, Callable, Dict, Optional, Tuple, Union
+
+import numpy as np
+
+from . import _core
+from .arrays import columns_of, numbers, times_us
+from .errors import ArgumentError
+from .frame import Frame
+from .terminal import Progress
+
+__all__ = ["Accesses", "Requests", "read_accesses", "read_requests"]
+
+Path = Union[str, "os.PathLike[str]"]
+Tell = Optional[Callable[[int, int], None]]
+
+#: In ``Requests.bytes``: the log does not say.
+BYTES_UNKNOWN = 2**64 - 1
+
+
+class Requests:
+    """Requests of a log, in its order; columns are read-only numpy arrays without a copy.
+
+    ``time_us`` (since 1970, or since the log's own beginning), ``client`` (a number), ``port`` (0
+    where the log has none), ``bytes`` (2⁶⁴ − 1 where unknown), ``object`` (a hash of its name),
+    ``status``. ``client_address`` has a row of 16 bytes for each client.
+    """
+
+    def __init__(self, core: _core.Requests) -> None:
+        self._core = core
+
+    @classmethod
+    def from_columns(
+        cls,
+        time_us: Any,
+        ip: Any,
+        port: Any = None,
+        bytes: Any = None,
+        object: Any = None,
+        status: Any = None,
+    ) -> Requests:
+        """From columns of any kind: ``ip`` are addresses as text or as IPv4 numbers."""
+        times = times_us(time_us)
+        client, addresses = _addresses(ip)
+        _same_length(time_us=times, ip=client)
+
+        def column(values: Any, kind: str, name: str, default: int) -> np.ndarray:
+            if values is None:
+                return np.full(len(times), default, kind)
+            return numbers(values, kind, name)
+
+        return cls(
+            _core.Requests.from_columns(
+                times,
+                client,
+                addresses.reshape(-1),
+                column(port, "uint16", "port", 0),
+                column(bytes, "uint64", "bytes", BYTES_UNKNOWN),
+                column(object, "uint64", "object", 0),
+                column(status, "uint16", "status", 0),
+            )
+        )
+
+    @classmethod
+    def from_table(cls, table: Any) -> Requests:
+        """From a table (pandas, polars, Arrow, a dict) with columns ``time_us`` and ``ip``, and if
+        it has them ``port bytes object status``."""
+        columns = columns_of(table)
+        _needed(columns, "time_us", "ip")
+        known = {"time_us", "ip", "port", "bytes", "object", "status"}
+        return cls.from_columns(**{name: columns[name] for name in columns if name in known})
+
+    def __len__(self) -> int:
+        return len(self._core)
+
+    @property
+    def time_us(self) -> np.ndarray:
+        """Microseconds."""
+        return np.asarray(self._core.column("time_us"))
+
+    @property
+    def client(self) -> np.ndarray:
+        """Number of the client."""
+        return np.asarray(self._core.column("client"))
+
+    @property
+    def port(self) -> np.ndarray:
+        """The client's port; 0 where the log has none."""
+        return np.asarray(self._core.column("port"))
+
+    @property
+    def bytes(self) -> np.ndarray:
+        """Bytes of the response; 2⁶⁴ − 1 where the log does not say."""
+        return np.asarray(self._core.column("bytes"))
+
+    @property
+    def object(self) -> np.ndarray:
+        """A stable hash of what was asked for."""
+        return np.asarray(self._core.column("object"))
+
+    @property
+    def status(self) -> np.ndarray:
+        """Status of the response; 0 where unknown."""
+        return np.asarray(self._core.column("status"))
+
+    @property
+    def client_address(self) -> np.ndarray:
+        """Addresses by client number, 16 bytes each; IPv4 as ``::ffff:a.b.c.d``."""
+        return np.asarray(self._core.column("client_address")).reshape(-1, 16)
+
+    @property
+    def client_named(self) -> np.ndarray:
+        """By client number: true where the log has a name, and the address is a hash of it."""
+        return np.asarray(self._core.column("client_named")).view(bool)
+
+    @property
+    def report(self) -> Optional[Dict[str, Any]]:
+        """What reading came to: rows, and how many could not be read and why."""
+        return self._core.report
+
+    def to_frame(self) -> Frame:
+        """The columns as a table; ``client`` as a number."""
+        names = ["time_us", "client", "port", "bytes", "object", "status"]
+        return Frame({name: getattr(self, name) for name in names})
+
+    def to_arrow(self) -> Any:
+        """As a ``pyarrow.Table``, without a copy."""
+        return self.to_frame().to_arrow()
+
+    def to_pandas(self) -> Any:
+        """As a ``pandas.DataFrame``."""
+        return self.to_frame().to_pandas()
+
+    def to_polars(self) -> Any:
+        """As a ``polars.DataFrame``."""
+        return self.to_frame().to_polars()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.to_frame().__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        return f"Requests({len(self):,} rows, {len(self.client_named):,} clients)"
+
+
+class Accesses:
+    """Accesses by time: when, which session, and what was seen of the connection's life.
+
+    ``time_us`` counts from the first access; ``id`` is the number of the session; ``hint`` is empty
+    or 1 where the connection closes and 2 where it opens.
+    """
+
+    def __init__(self, core: _core.Accesses) -> None:
+        self._core = core
+
+    @classmethod
+    def from_columns(cls, time_us: Any, ip: Any, port: Any, hint: Any = None) -> Accesses:
+        """From columns of any kind, in any order of time: ``ip`` are addresses as text or as IPv4
+        numbers. Address and port together are the session."""
+        times = times_us(time_us)
+        client, addresses = _addresses(ip)
+        ports = numbers(port, "uint16", "port")
+        hints = np.empty(0, "uint8") if hint is None else numbers(hint, "uint8", "hint")
+        if hints.size and hints.max() > 2:
+            raise ArgumentError("hint: 0 is none, 1 closing, 2 opening; there is nothing above 2")
+        _same_length(time_us=times, ip=client, port=ports)
+        both = client.astype("uint64") << 16 | ports
+        keys, ids = np.unique(both, return_inverse=True)
+        if len(keys) > 2**32 - 2:
+            raise ArgumentError("more than 2^32 - 2 sessions; take a part of them")
+        return cls(
+            _core.Accesses.from_columns(
+                times,
+                np.ascontiguousarray(ids.reshape(-1).astype("uint32")),
+                np.ascontiguousarray(addresses[(keys >> 16).astype("int64")]).reshape(-1),
+                (keys & 0xFFFF).astype("uint16"),
+                hints,
+            )
+        )
+
+    @classmethod
+    def from_table(cls, table: Any) -> Accesses:
+        """From a table (pandas, polars, Arrow, a dict) with columns ``time_us``, ``ip`` and
+        ``port``, and ``hint`` if it has one."""
+        columns = columns_of(table)
+        _needed(columns, "time_us", "ip", "port")
+        known = {"time_us", "ip", "port", "hint"}
+        return cls.from_columns(**{name: columns[name] for name in columns if name in known})
+
+    def __len__(self) -> int:
+        return len(self._core)
+
+    @property
+    def time_us(self) -> np.ndarray:
+        """Microseconds since the first access; never steps back."""
+        return np.asarray(self._core.column("time_us"))
+
+    @property
+    def id(self) -> np.ndarray:
+        """Number of the session."""
+        return np.asarray(self._core.column("id"))
+
+    @property
+    def hint(self) -> np.ndarray:
+        """Empty, or 1 where the connection closes and 2 where it opens."""
+        return np.asarray(self._core.column("hint"))
+
+    @property
+    def sessions(self) -> int:
+        """Distinct sessions."""
+        return self._core.sessions
+
+    @property
+    def key_address(self) -> np.ndarray:
+        """Addresses by session number, 16 bytes each; IPv4 as ``::ffff:a.b.c.d``."""
+        return np.asarray(self._core.column("key_address")).reshape(-1, 16)
+
+    @property
+    def key_port(self) -> np.ndarray:
+        """Ports by session number."""
+        return np.asarray(self._core.column("key_port"))
+
+    @property
+    def report(self) -> Optional[Dict[str, Any]]:
+        """What reading came to: rows, and how many could not be read and why."""
+        return self._core.report
+
+    def write(self, path: Path, format: str = "lab") -> None:
+        """Writes a file: ``lab`` (compact, times in full) or libCacheSim's ``oracleGeneral``."""
+        self._core.write(os.fspath(path), format)
+
+    def to_frame(self) -> Frame:
+        """The columns as a table."""
+        columns = {"time_us": self.time_us, "id": self.id}
+        if len(self.hint):
+            columns["hint"] = self.hint
+        return Frame(columns)
+
+    def to_arrow(self) -> Any:
+        """As a ``pyarrow.Table``, without a copy."""
+        return self.to_frame().to_arrow()
+
+    def to_pandas(self) -> Any:
+        """As a ``pandas.DataFrame``."""
+        return self.to_frame().to_pandas()
+
+    def to_polars(self) -> Any:
+        """As a ``polars.DataFrame``."""
+        return self.to_frame().to_polars()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.to_frame().__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        return f"Accesses({len(self):,} rows, {self.sessions:,} sessions)"
+
+
+def read_requests(
+    path: Path, format: Optional[str] = None, max_bad: float = 0.01, progress: Tell = None
+) -> Requests:
+    """Reads a log (``.gz`` and ``.zst`` directly); the format is told by its content.
+
+    Rows that cannot be read are counted by reason (:attr:`Requests.report`); where they are more
+    than ``max_bad`` of all, a :class:`TraceError` names file, line and reason.
+    """
+    name = os.fspath(path)
+    with Progress(f"read {os.path.basename(name)}") as shown:
+        return Requests(_core.Requests.read(name, format, max_bad, progress or shown))
+
+
+def read_accesses(
+    path: Path, format: Optional[str] = None, max_bad: float = 0.01, progress: Tell = None
+) -> Accesses:
+    """Reads what has ports already: captures, ``time_us,ip,port`` tables, oracleGeneral, the lab's
+    own files. Otherwise as :func:`read_requests`."""
+    name = os.fspath(path)
+    with Progress(f"read {os.path.basename(name)}") as shown:
+        return Accesses(_core.Accesses.read(name, format, max_bad, progress or shown))
+
+
+def _needed(columns: Dict[str, Any], *names: str) -> None:
+    missing = [name for name in names if name not in columns]
+    if missing:
+        raise ArgumentError(
+            f"the table has no column {' nor '.join(missing)}; it has {', '.join(columns) or 'none'}"
+        )
+
+
+def _same_length(**columns: np.ndarray) -> None:
+    lengths = {name: len(values) for name, values in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise ArgumentError(f"columns of different lengths: {lengths}")
+
+
+def _addresses(values: Any) -> Tuple[np.ndarray, np.ndarray]:
+    """Addresses as numbers, and 16 bytes for each number."""
+    kind = getattr(getattr(values, "dtype", None), "kind", None)
+    if kind is None and len(values) and isinstance(values[0], int) or kind in ("i", "u"):
+        whole, index = np.unique(numbers(values, "uint32", "ip"), return_inverse=True)
+        octets = np.zeros((len(whole), 16), "uint8")
+        octets[:, 10:12] = 0xFF
+        octets[:, 12:] = whole.astype(">u4").view("uint8").reshape(-1, 4)
+        return index.reshape(-1).astype("uint32"), octets
+    import pyarrow
+
+    if isinstance(values, np.ndarray):
+        values = values.tolist()
+    column = values if hasattr(values, "__arrow_c_stream__") else pyarrow.array(values)
+    texts = pyarrow.chunked_array(column if hasattr(column, "__arrow_c_stream__") else [column])
+    if texts.null_count:
+        raise ArgumentError(f"ip: {texts.null_count} addresses are missing; fill or drop them")
+    coded = texts.combine_chunks().dictionary_encode()
+    if isinstance(coded, pyarrow.ChunkedArray):
+        coded = coded.combine_chunks()
+    # One address can be written in several ways.
+    known: Dict[bytes, int] = {}
+    index = [known.setdefault(_octets(text), len(known)) for text in coded.dictionary.to_pylist()]
+    octets = np.frombuffer(b"".join(known), "uint8").reshape(-1, 16)
+    return np.asarray(index, "uint32")[coded.indices.to_numpy()], octets
+
+
+def _octets(text: Any) -> bytes:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        raise ArgumentError(f"ip: {text!r} is no address; write 192.0.2.1 or 2001:db8::1") from None
+    if address.version == 4:
+        return b"\0" * 10 + b"\xff\xff" + address.packed
+    return address.packed

@@ -1,0 +1,65 @@
+"""Progress on a terminal: one line on stderr, and nothing at all where stderr is not one."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Optional, TextIO, Type
+
+__all__ = ["Progress"]
+
+#: Redrawing more often than this helps nobody.
+REDRAW_S = 0.1
+
+
+class Progress:
+    """A line such as ``sweep  [#####.....]  42 %  12 s``, drawn over itself.
+
+    Call it with ``(done, total)``. It is silent when ``stream`` is not a terminal, so that logs and
+    pipes stay clean.
+    """
+
+    def __init__(self, what: str, stream: Optional[TextIO] = None) -> None:
+        self.what = what
+        self.stream = sys.stderr if stream is None else stream
+        self.shown = bool(getattr(self.stream, "isatty", lambda: False)())
+        self.begun = time.monotonic()
+        self.drawn = 0.0
+        self.width = 0
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if not self.shown or now - self.drawn < REDRAW_S:
+            return
+        self.drawn = now
+        share = min(done / total, 1.0) if total else 0.0
+        bar = "#" * int(share * 24)
+        line = f"{self.what}  [{bar:.<24}] {share:4.0%}  {now - self.begun:.0f} s"
+        self.stream.write("\r" + line.ljust(self.width))
+        self.stream.flush()
+        self.width = len(line)
+
+    def say(self, text: str) -> None:
+        """A line of its own above the bar; shown on a terminal only."""
+        if self.shown:
+            self.clear()
+            self.stream.write(text + "\n")
+
+    def clear(self) -> None:
+        """Takes the bar away."""
+        if self.shown and self.width:
+            self.stream.write("\r" + " " * self.width + "\r")
+            self.stream.flush()
+            self.width = 0
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.clear()

@@ -1,0 +1,119 @@
+"""Tables, files and pages."""
+
+from __future__ import annotations
+
+import io
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+from fairlead_lab import ArgumentError, Frame, plots
+from fairlead_lab.files import write_whole
+from fairlead_lab.page import Page
+from fairlead_lab.terminal import Progress
+
+
+def test_a_frame_is_taken_by_others_and_shown():
+    frame = Frame.of_rows([{"a": 1, "b": "x"}, {"a": 2, "c": 0.25}])
+    assert frame.columns == ["a", "b", "c"] and len(frame) == 2
+    assert frame.to_pandas()["c"].tolist()[1] == 0.25
+    assert frame.to_polars()["a"].to_list() == [1, 2]
+    assert "<td>0.25</td>" in frame._repr_html_() and "0.25" in repr(frame)
+    assert "<b>" not in Frame({"<b>": [1]})._repr_html_()
+    with pytest.raises(KeyError, match="no column 'd'; there are a, b, c"):
+        frame["d"]
+    with pytest.raises(ArgumentError, match="different lengths"):
+        Frame({"a": [1], "b": []})
+    assert "1,000 rows" in repr(Frame({"n": np.arange(1000)}))
+
+
+def test_files_are_whole_or_not_there(tmp_path):
+    frame = Frame({"a": [1, 2], "nested": [{"x": 1}, {"x": 2}]})
+    frame.to_parquet(tmp_path / "deep" / "a.parquet")
+    frame.to_csv(tmp_path / "a.csv")
+    assert pyarrow.parquet.read_table(tmp_path / "deep" / "a.parquet")["a"].to_pylist() == [1, 2]
+    assert '{""x"": 1}' in (tmp_path / "a.csv").read_text()
+
+    def fail(to):
+        Path(to).write_text("half")
+        raise OSError("no space")
+
+    with pytest.raises(OSError, match="no space"):
+        write_whole(tmp_path / "a.csv", fail)
+    assert '{""x"": 1}' in (tmp_path / "a.csv").read_text()
+    assert not list(tmp_path.glob(".*.part"))
+
+
+def test_progress_shows_nothing_where_there_is_no_terminal():
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    quiet, loud = io.StringIO(), Terminal()
+    for stream in (quiet, loud):
+        with Progress("sweep", stream) as progress:
+            progress.drawn = -1e9
+            progress(5, 10)
+    assert quiet.getvalue() == ""
+    assert "50%" in loud.getvalue() and loud.getvalue().endswith("\r")
+
+
+class Checker(HTMLParser):
+    """Finds elements that are not closed, and everything that would be fetched."""
+
+    VOID = {"meta", "br", "link", "img", "path", "use"}
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.ids, self.fetched = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        names = dict(attributes)
+        self.ids += [names["id"]] if "id" in names else []
+        self.fetched += [
+            v for n, v in attributes if n in ("src", "href", "xlink:href") and not v.startswith("#")
+        ]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+def checked(text: str) -> Checker:
+    checker = Checker()
+    checker.feed(text)
+    assert not checker.open and not checker.fetched
+    assert len(checker.ids) == len(set(checker.ids)), "ids are unique"
+    return checker
+
+
+def test_a_page_stands_alone_and_escapes_what_it_is_given():
+    page = Page("A & B", "lead <script>")
+    page.section("One")
+    page.table(["t<", "n"], [["x<y", "1.5 %"], ["z", None]], marks={(0, 1): "good"}, folded="more")
+    page.section("Two")
+    page.figure(plots.bars(["a", "b c d e f g h i j k"], {"p": [0.1, None], "q": [1, 2]}, "y", "B"))
+    page.figure(plots.lines({"a": ([1, 2, 4], [3, 2, 1])}, "x", "y", "L", logx=True, mark=(2, 2, "!")))
+    page.figure(plots.heat(["1"], ["a", "b"], [[0.1, None]], "x", "y", "H"))
+    page.section("Three")
+    page.call("Do this", "because")
+    text = page.html(footer="made by hand")
+    checked(text)
+    assert "<script>" not in text and "x&lt;y" in text and 'class="good"' in text
+    assert len(re.findall("<svg", text)) == 3 and "http-equiv" not in text
+
+
+def test_plots_are_the_same_each_time():
+    one, two = (plots.bars(["a"], {"p": [0.1]}, "y", "same") for _ in range(2))
+    assert one == two

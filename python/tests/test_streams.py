@@ -1,0 +1,109 @@
+"""Columns in and out: lists, numpy, pandas, polars, Arrow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas
+import polars
+import pyarrow
+import pytest
+
+from fairlead_lab import Accesses, ArgumentError, LabError, Requests, TraceError, read_accesses
+
+ROWS = {
+    "time_us": [20, 10, 30, 10],
+    "ip": ["192.0.2.1", "2001:db8::1", "::ffff:192.0.2.1", "192.0.2.1"],
+    "port": [5, 6, 5, 7],
+}
+
+
+@pytest.mark.parametrize("table", [dict, pandas.DataFrame, polars.DataFrame, pyarrow.table])
+def test_tables_of_all_kinds_give_the_same_accesses(table):
+    accesses = Accesses.from_table(table(ROWS))
+    assert len(accesses) == 4 and accesses.sessions == 3
+    assert accesses.time_us.tolist() == [0, 0, 10, 20]
+    keys = [
+        (bytes(accesses.key_address[i])[-4:].hex(), int(accesses.key_port[i])) for i in accesses.id
+    ]
+    assert keys == [("00000001", 6), ("c0000201", 7), ("c0000201", 5), ("c0000201", 5)]
+
+
+def test_addresses_may_be_numbers_and_times_may_be_stamps():
+    stamps = np.array(["2024-01-01T00:00:01", "2024-01-01T00:00:00.25"], "datetime64[ns]")
+    accesses = Accesses.from_columns(stamps, np.array([0xC0000201, 1], "int64"), [1, 1])
+    assert accesses.time_us.tolist() == [0, 750_000]
+    assert bytes(accesses.key_address[accesses.id[1]])[-4:] == bytes([192, 0, 2, 1])
+    series = pandas.Series(stamps)
+    assert Accesses.from_columns(series, [1, 2], [1, 1]).time_us.tolist() == [0, 750_000]
+
+
+def test_out_again_without_a_copy():
+    accesses = Accesses.from_table(ROWS)
+    table = pyarrow.table(accesses)
+    assert table.column_names == ["time_us", "id"]
+    assert table["id"].chunk(0).buffers()[1].address == accesses.id.ctypes.data
+    assert accesses.to_pandas()["time_us"].tolist() == [0, 0, 10, 20]
+    assert polars.DataFrame(accesses)["id"].to_list() == accesses.id.tolist()
+    requests = Requests.from_table(ROWS)
+    assert requests.to_polars()["status"].to_list() == [0] * 4
+    assert "4 rows" in repr(requests) and "3 sessions" in repr(accesses)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"port": [5, 6, 5, 65_536]}, "port.*65536.*do not fit"),
+        ({"port": [5, -1, 5, 7]}, "port.*do not fit"),
+        ({"port": [5, 6.5, 5, 7]}, "fraction"),
+        ({"port": [5, None, 5, 7]}, "port"),
+        ({"port": [5, 6, 5]}, "different lengths"),
+        ({"port": ["a"] * 4}, "whole numbers"),
+        ({"ip": ["192.0.2.256"] * 4}, "'192.0.2.256' is no address"),
+        ({"ip": ["192.0.2.1", None] * 2}, "missing"),
+        ({"time_us": np.array([1, np.nan, 2, 3])}, "fraction|missing"),
+        ({"hint": [0, 1, 2, 3]}, "nothing above 2"),
+    ],
+)
+def test_values_that_cannot_be_meant_are_refused(change, said):
+    with pytest.raises(ArgumentError, match=said):
+        Accesses.from_table({**ROWS, **change})
+
+
+def test_a_missing_column_is_named():
+    with pytest.raises(ArgumentError, match="no column port; it has time_us, ip"):
+        Accesses.from_table({"time_us": [1], "ip": ["1.1.1.1"]})
+    with pytest.raises(ArgumentError, match="a table is needed"):
+        Accesses.from_table(7)
+
+
+@pytest.mark.parametrize("format", ["lab", "oracleGeneral"])
+def test_written_accesses_are_read_back(tmp_path, format):
+    accesses = Accesses.from_columns(
+        np.arange(1000) * 1_000_000, np.arange(1000) % 37, np.arange(1000) % 3
+    )
+    path = tmp_path / f"x.{format}"
+    accesses.write(path, format)
+    again = read_accesses(path)
+    assert again.report["format"] == format and again.report["rows"] == 1000
+    assert again.time_us.tolist() == accesses.time_us.tolist()
+    before = [(bytes(accesses.key_address[i]), accesses.key_port[i]) for i in accesses.id]
+    after = [(bytes(again.key_address[i]), again.key_port[i]) for i in again.id]
+    assert before == after
+
+
+def test_files_that_cannot_be_read_name_themselves(tmp_path):
+    with pytest.raises(TraceError, match="nowhere.csv"):
+        read_accesses(tmp_path / "nowhere.csv")
+    empty = tmp_path / "empty.csv"
+    empty.write_bytes(b"")
+    with pytest.raises(TraceError, match="empty.csv"):
+        read_accesses(empty)
+    cut = tmp_path / "cut.csv"
+    cut.write_text("time_us,ip,port\n1,10.0.0.1,7\nwhat,is,this\n")
+    with pytest.raises(LabError, match=r"cut.csv: line 3: .*1 of the first 2"):
+        read_accesses(cut)
+    assert len(read_accesses(cut, max_bad=0.5)) == 1
+    with pytest.raises(ArgumentError, match="max_bad"):
+        read_accesses(cut, max_bad=2)
+    with pytest.raises(ArgumentError, match="format"):
+        read_accesses(cut, format="excel")
