@@ -125,6 +125,18 @@ impl<T: Tag, P: Policy<B, W>, const B: usize, const W: usize> Cache<T, P, B, W> 
         self.statistics = Statistics::default();
     }
 
+    /// Lines in use, by set, bank after bank.
+    pub fn occupancy(&self) -> Vec<u32> {
+        let sets = 0..self.geometry.banks() * self.geometry.sets();
+        sets.map(|set| self.lines.occupied(set)).collect()
+    }
+
+    /// ON lines, by set, bank after bank, at the tick of the last access.
+    pub fn on_lines(&self) -> Vec<u32> {
+        let sets = 0..self.geometry.banks() * self.geometry.sets();
+        sets.map(|set| self.lines.on_count(set)).collect()
+    }
+
     /// The tag of a line; `None` when it is empty or there is no such line.
     pub fn tag(&self, line: u32) -> Option<T> {
         let tag = *self.tags.as_flattened().get(line as usize)?;

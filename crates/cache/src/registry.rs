@@ -118,6 +118,14 @@ macro_rules! policies {
 policies! {
     "lru", policy::Lru, 2, false, "least recent of all lines in both banks (exact)";
     "enru", policy::Enru, 1, false, "not recently used: one bit a line, drawn among those without";
+    "rr", policy::RoundRobin, 2, false, "banks in turn, the least recent line there";
+    "timestamp", policy::Timestamp, 16, false, "least recent by a stamp of stamp_bits bits";
+    "access", policy::AccessCount, 2, false, "bank whose set had fewer accesses";
     "no-migrate", policy::NoMigrate, 5, false, "bank with fewer ON lines, its least recent line";
     "spec", policy::Spec, 5, true, "no-migrate; a full ON set moves one of its lines elsewhere";
+    "random", policy::Random, 0, false, "any candidate line";
+    "clock", policy::SecondChance, 3, false, "first in, first out, with a second chance";
+    "sieve", policy::Sieve, 3, false, "SIEVE among the candidate lines";
+    "s3-fifo", policy::S3Fifo, 5, false, "small and main queue among the candidate lines, ghosts";
+    "drrip", policy::Drrip, 2, false, "2-bit re-reference prediction, two ways of entry in a duel";
 }

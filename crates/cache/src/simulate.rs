@@ -209,15 +209,11 @@ impl<P: Policy<B, W>, const B: usize, const W: usize> Simulate for Simulation<P,
     }
 
     fn occupancy(&self) -> Vec<u32> {
-        let geometry = self.cache.geometry();
-        let sets = 0..geometry.banks() * geometry.sets();
-        sets.map(|set| self.cache.lines().occupied(set)).collect()
+        self.cache.occupancy()
     }
 
     fn on_lines(&self) -> Vec<u32> {
-        let geometry = self.cache.geometry();
-        let sets = 0..geometry.banks() * geometry.sets();
-        sets.map(|set| self.cache.lines().on_count(set)).collect()
+        self.cache.on_lines()
     }
 
     fn contents(&self) -> Vec<Option<u32>> {

@@ -2,8 +2,7 @@
 
 use fairlead_base::Rng;
 
-use super::{Choice, Policy, Setup};
-use crate::lifetime::STAMP_FIRST;
+use super::{Choice, Policy, Setup, empty};
 use crate::lines::{Access, Lines, Spot};
 
 /// One bit a line, set at every access. The newcomer takes an empty line, else one of the lines
@@ -33,9 +32,8 @@ impl<const B: usize, const W: usize> Policy<B, W> for Enru {
     }
 
     fn choose(&mut self, lines: &mut Lines<B, W>, access: &Access<B>) -> Choice {
-        let oldest = lines.oldest_of(&access.first);
-        if lines.stamp(oldest) < STAMP_FIRST {
-            return Choice::Replace(oldest);
+        if let Some(spot) = empty(lines, access) {
+            return Choice::Replace(spot);
         }
         let mut unmarked = lines
             .spots(&access.first)
@@ -52,6 +50,6 @@ impl<const B: usize, const W: usize> Policy<B, W> for Enru {
             .spots(&access.first)
             .filter(|spot| lines.byte(*spot) == 0)
             .nth(drawn);
-        Choice::Replace(spot.unwrap_or(oldest))
+        Choice::Replace(spot.unwrap_or(lines.oldest_of(&access.first)))
     }
 }

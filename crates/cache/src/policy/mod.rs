@@ -4,13 +4,31 @@
 //! ([`Lines::set_byte`]), anything about the whole cache in itself, move one line into another of
 //! its sets, or refuse the newcomer.
 
+mod access;
+mod clock;
+mod drrip;
 mod enru;
 mod lru;
+mod order;
+mod random;
+mod round_robin;
+mod s3_fifo;
+mod sieve;
 mod spec;
+mod timestamp;
 
+pub use access::AccessCount;
+pub use clock::SecondChance;
+pub use drrip::Drrip;
 pub use enru::Enru;
 pub use lru::Lru;
+pub(crate) use order::Order;
+pub use random::Random;
+pub use round_robin::RoundRobin;
+pub use s3_fifo::S3Fifo;
+pub use sieve::Sieve;
 pub use spec::{NoMigrate, Spec};
+pub use timestamp::Timestamp;
 
 use crate::cache::Cache;
 use crate::geometry::Geometry;
@@ -117,4 +135,11 @@ pub trait Policy<const B: usize, const W: usize>: Send + Sized + 'static {
     fn run(cache: &mut Cache<u32, Self, B, W>, block: &Block<'_, B>) {
         cache.run_plainly(block);
     }
+}
+
+/// The first empty line of a newcomer's sets.
+#[inline]
+fn empty<const B: usize, const W: usize>(lines: &Lines<B, W>, access: &Access<B>) -> Option<Spot> {
+    let oldest = lines.oldest_of(&access.first);
+    lines.is_empty(oldest).then_some(oldest)
 }

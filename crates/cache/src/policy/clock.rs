@@ -1,0 +1,48 @@
+//! `clock`: first in, first out, with a second chance for what was touched.
+
+use super::{Choice, Order, Policy, Setup, empty};
+use crate::lines::{Access, Lines, Spot};
+
+/// CLOCK in its queue form, within the candidates of each newcomer: the oldest by entry goes,
+/// unless it was touched since; then its bit is taken and it enters anew. Adapted: the queue is
+/// that of the `B × W` lines that the newcomer may have, not of the whole cache.
+#[derive(Clone, Debug)]
+pub struct SecondChance {
+    order: Order,
+}
+
+impl<const B: usize, const W: usize> Policy<B, W> for SecondChance {
+    fn new(setup: &Setup) -> Self {
+        Self {
+            order: Order::new(&setup.geometry),
+        }
+    }
+
+    #[inline]
+    fn on_hit(&mut self, lines: &mut Lines<B, W>, spot: Spot, _: &Access<B>) {
+        lines.set_byte(spot, 1);
+    }
+
+    #[inline]
+    fn on_fill(&mut self, lines: &mut Lines<B, W>, spot: Spot, _: &Access<B>) {
+        self.order.enter(lines.number(spot));
+    }
+
+    #[inline]
+    fn choose(&mut self, lines: &mut Lines<B, W>, access: &Access<B>) -> Choice {
+        if let Some(spot) = empty(lines, access) {
+            return Choice::Replace(spot);
+        }
+        let mut oldest = self.order.oldest(lines, access, |_| true);
+        // Each turn takes one bit, so the last of them finds none.
+        for _ in 0..B * W {
+            if lines.byte(oldest) == 0 {
+                break;
+            }
+            lines.set_byte(oldest, 0);
+            self.order.enter(lines.number(oldest));
+            oldest = self.order.oldest(lines, access, |_| true);
+        }
+        Choice::Replace(oldest)
+    }
+}

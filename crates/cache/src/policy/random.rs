@@ -1,0 +1,32 @@
+//! `random`: any line that the newcomer may have.
+
+use fairlead_base::Rng;
+
+use super::{Choice, Policy, Setup, empty};
+use crate::lines::{Access, Lines, Spot};
+
+/// An empty line, else one of the `B × W` candidates drawn from the seed.
+#[derive(Clone, Debug)]
+pub struct Random {
+    rng: Rng,
+}
+
+impl<const B: usize, const W: usize> Policy<B, W> for Random {
+    fn new(setup: &Setup) -> Self {
+        Self {
+            rng: Rng::new(setup.seed),
+        }
+    }
+
+    #[inline]
+    fn choose(&mut self, lines: &mut Lines<B, W>, access: &Access<B>) -> Choice {
+        if let Some(spot) = empty(lines, access) {
+            return Choice::Replace(spot);
+        }
+        let drawn = self.rng.below((B * W) as u32);
+        Choice::Replace(Spot {
+            set: access.first[drawn as usize / W],
+            way: drawn % W as u32,
+        })
+    }
+}

@@ -1,0 +1,116 @@
+//! `s3-fifo`: a small queue for newcomers, a main queue, ghosts (after Yang et al., SOSP 2023).
+
+use super::{Choice, Order, Policy, Setup, empty};
+use crate::lines::{Access, Lines, Spot};
+
+/// The line is in the main queue.
+const MAIN: u8 = 0b100;
+/// Touches since entry, up to 3.
+const COUNT: u8 = 0b011;
+
+/// S3-FIFO within the candidates of each newcomer. Adapted: the queues are marks on the `B × W`
+/// lines that the newcomer may have, a tenth of them (at least one) meant for the small queue; what
+/// was touched twice or more while there goes to the main queue, the rest leaves and is remembered
+/// among the ghosts of its set, `W` of them; whoever is found there enters the main queue at once.
+#[derive(Clone, Debug)]
+pub struct S3Fifo {
+    order: Order,
+    /// By set and place in the ring: the finger and one, 0 for none.
+    ghosts: Vec<u64>,
+    /// By set: the ring's next place.
+    next: Vec<u8>,
+    enters_main: bool,
+}
+
+fn count(byte: u8) -> u8 {
+    byte & COUNT
+}
+
+impl S3Fifo {
+    fn forget<const W: usize>(&mut self, set: u32, finger: u32) -> bool {
+        let ring = &mut self.ghosts[set as usize * W..][..W];
+        let found = ring
+            .iter_mut()
+            .find(|ghost| **ghost == u64::from(finger) + 1);
+        found.map(|ghost| *ghost = 0).is_some()
+    }
+
+    /// The oldest of one queue, the touched ones of it served on the way.
+    fn leaving<const B: usize, const W: usize>(
+        &mut self,
+        lines: &mut Lines<B, W>,
+        access: &Access<B>,
+    ) -> Spot {
+        // Every turn lowers a count or ends a stay in the small queue.
+        for _ in 0..5 * B * W {
+            let small = lines
+                .spots(&access.first)
+                .filter(|spot| lines.byte(*spot) & MAIN == 0)
+                .count();
+            let queue = if small * 10 >= B * W { 0 } else { MAIN };
+            let number_of = |spot: Spot| lines.byte(spot) & MAIN == queue;
+            let spot = self.order.oldest(lines, access, number_of);
+            let byte = lines.byte(spot);
+            if queue == 0 {
+                if count(byte) < 2 {
+                    return spot;
+                }
+                lines.set_byte(spot, MAIN);
+            } else {
+                if count(byte) == 0 {
+                    return spot;
+                }
+                lines.set_byte(spot, byte - 1);
+            }
+            self.order.enter(lines.number(spot));
+        }
+        lines.oldest_of(&access.first)
+    }
+}
+
+impl<const B: usize, const W: usize> Policy<B, W> for S3Fifo {
+    fn new(setup: &Setup) -> Self {
+        let geometry = setup.geometry;
+        let sets = (geometry.banks() * geometry.sets()) as usize;
+        Self {
+            order: Order::new(&geometry),
+            ghosts: vec![0; sets * W],
+            next: vec![0; sets],
+            enters_main: false,
+        }
+    }
+
+    #[inline]
+    fn on_hit(&mut self, lines: &mut Lines<B, W>, spot: Spot, _: &Access<B>) {
+        let byte = lines.byte(spot);
+        let counted = (count(byte) + 1).min(COUNT);
+        lines.set_byte(spot, byte & MAIN | counted);
+    }
+
+    fn choose(&mut self, lines: &mut Lines<B, W>, access: &Access<B>) -> Choice {
+        self.enters_main = false;
+        for set in &access.first {
+            self.enters_main |= self.forget::<W>(*set, access.finger);
+        }
+        if let Some(spot) = empty(lines, access) {
+            return Choice::Replace(spot);
+        }
+        Choice::Replace(self.leaving(lines, access))
+    }
+
+    #[inline]
+    fn on_evict(&mut self, lines: &mut Lines<B, W>, spot: Spot, finger: u32) {
+        if lines.byte(spot) & MAIN == 0 {
+            let set = spot.set as usize;
+            let next = usize::from(self.next[set]) % W;
+            self.ghosts[set * W + next] = u64::from(finger) + 1;
+            self.next[set] = ((next + 1) % W) as u8;
+        }
+    }
+
+    #[inline]
+    fn on_fill(&mut self, lines: &mut Lines<B, W>, spot: Spot, _: &Access<B>) {
+        lines.set_byte(spot, if self.enters_main { MAIN } else { 0 });
+        self.order.enter(lines.number(spot));
+    }
+}

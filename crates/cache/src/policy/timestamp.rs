@@ -1,0 +1,68 @@
+//! `timestamp`: recency by a stamp of few bits (paper, sections 3.4 and 4.4, "TCB (16)").
+
+use super::{Choice, Policy, Setup};
+use crate::lines::{Access, Lines, Spot};
+
+/// Each access writes the low bits of the count of accesses into its line. The newcomer takes the
+/// line whose stamp lies furthest back, modulo 2ⁿ, among its sets in all banks; a line that was not
+/// touched for 2ⁿ accesses looks young again, which is what few bits cost.
+#[derive(Clone, Debug)]
+pub struct Timestamp {
+    stamps: Vec<u32>,
+    count: u32,
+    mask: u32,
+}
+
+impl Timestamp {
+    #[inline]
+    fn stamp(&mut self, number: u32) {
+        self.count = self.count.wrapping_add(1);
+        self.stamps[number as usize] = self.count;
+    }
+}
+
+impl<const B: usize, const W: usize> Policy<B, W> for Timestamp {
+    fn new(setup: &Setup) -> Self {
+        let bits = setup.parameters.stamp_bits.clamp(1, 31);
+        Self {
+            stamps: vec![0; setup.geometry.lines() as usize],
+            count: 0,
+            mask: (1 << bits) - 1,
+        }
+    }
+
+    #[inline]
+    fn on_hit(&mut self, lines: &mut Lines<B, W>, spot: Spot, _: &Access<B>) {
+        self.stamp(lines.number(spot));
+    }
+
+    #[inline]
+    fn on_fill(&mut self, lines: &mut Lines<B, W>, spot: Spot, _: &Access<B>) {
+        self.stamp(lines.number(spot));
+    }
+
+    #[inline]
+    fn on_move(&mut self, lines: &mut Lines<B, W>, from: Spot, to: Spot) {
+        self.stamps[lines.number(to) as usize] = self.stamps[lines.number(from) as usize];
+    }
+
+    #[inline]
+    fn choose(&mut self, lines: &mut Lines<B, W>, access: &Access<B>) -> Choice {
+        let mut found = Spot {
+            set: access.first[0],
+            way: 0,
+        };
+        let mut oldest = None;
+        for spot in lines.spots(&access.first) {
+            if lines.is_empty(spot) {
+                return Choice::Replace(spot);
+            }
+            let stamp = self.stamps[lines.number(spot) as usize];
+            let age = self.count.wrapping_sub(stamp) & self.mask;
+            if oldest.is_none_or(|oldest| age > oldest) {
+                (found, oldest) = (spot, Some(age));
+            }
+        }
+        Choice::Replace(found)
+    }
+}
