@@ -33,6 +33,7 @@ const EVERYTHING_BUT_TESTKIT: &[&str] = &[
     "os-memory",
     "sim",
     "trace",
+    "workload",
     "fairlead",
 ];
 
@@ -73,6 +74,8 @@ const ROOMS: &[Room] = &[
             "zstd",
         ],
     ),
+    // Derives.
+    core("workload", &["base", "trace"], &["serde", "thiserror"]),
     edge("driver-tun", &["base", "netio"], &["netns"]),
     edge("driver-pcap", &["base", "netio"], &[]),
     edge("netns", &["base"], &[]),

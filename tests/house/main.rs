@@ -34,8 +34,9 @@ mod walls;
 mod words;
 
 /// The crates of the core: sans-IO, without `unsafe`, the same in simulation and in service.
-const CORE: [&str; 10] = [
+const CORE: [&str; 11] = [
     "base", "wire", "cache", "tcp", "splice", "datapath", "netio", "sim", "testkit", "trace",
+    "workload",
 ];
 
 /// True when files may be brought up to date.

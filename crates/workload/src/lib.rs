@@ -1,0 +1,28 @@
+//! From requests to accesses.
+//!
+//! A log has clients and seconds; a cache of connection state sees packets and ports. [`expand`]
+//! makes the second of the first, by a model whose every parameter is named, has a default with a
+//! reason, and can be set ([`Expansion`]). [`standard`] and [`zipf`] make accesses of nothing but
+//! a seed. [`statistics`] describes what a log or a stream of accesses is like.
+//!
+//! **Concurrency.** A session is open from its first access to its last, both included; a session
+//! of a single access is open for that instant. Concurrency at an instant is the number of open
+//! sessions, and over a stretch of time it is the mean over that time. Nothing lingers: TIME_WAIT
+//! and idle timeouts would be a property of a server, not of its load.
+#![forbid(unsafe_code)]
+
+mod draw;
+mod expand;
+mod expansion;
+mod overlay;
+mod ports;
+mod sessions;
+mod standard;
+pub mod statistics;
+mod zipf;
+
+pub use expand::{Expanded, Prepared, WorkloadError, expand};
+pub use expansion::{Expansion, PacketModel, SubSecond};
+pub use ports::PortModel;
+pub use standard::{Standard, standard};
+pub use zipf::zipf;

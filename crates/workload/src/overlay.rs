@@ -1,0 +1,136 @@
+//! Load: many sessions at once, the timing inside each untouched.
+//!
+//! The sessions of a log are open for a total time; divided by the wanted concurrency it is the
+//! *period*. Each session begins at an instant drawn evenly from the period, and everything
+//! repeats from period to period with other clients. That process is stationary: at every instant
+//! as many sessions are open, in the mean, as were asked for. What is measured are whole periods of
+//! it, so that each access of the log is measured equally often; what lies before is warm-up.
+
+use fairlead_base::{Address, Endpoint, Rng};
+use fairlead_trace::{EndpointTable, address_of_name, hash64};
+
+use crate::draw::below;
+use crate::sessions::Sessions;
+use crate::statistics::{Open, circle};
+
+/// One access of the result.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    pub(crate) time_us: i64,
+    pub(crate) id: u32,
+    pub(crate) hint: u8,
+}
+
+/// Accesses, not sorted. Those of negative time are warm-up.
+#[derive(Debug, Default)]
+pub(crate) struct Overlaid {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) table: EndpointTable,
+    /// Sessions in it, repetitions counted.
+    pub(crate) sessions: u64,
+    pub(crate) period_us: u64,
+    pub(crate) open: Open,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) concurrent: f64,
+    pub(crate) warm_up_us: i64,
+    pub(crate) periods: u32,
+    pub(crate) rows_max: u64,
+}
+
+/// Why it cannot be had.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Refusal {
+    /// All sessions are open for an instant only.
+    NeverOpen,
+    /// The accesses would be more than so many.
+    Rows(u64),
+}
+
+const UNSEEN: u32 = u32::MAX;
+
+pub(crate) fn overlay(sessions: &Sessions, load: Load, seed: u64) -> Result<Overlaid, Refusal> {
+    let open_us: u128 = (0..sessions.len())
+        .map(|at| u128::from(sessions.open_us(at)))
+        .sum();
+    let period = open_us as f64 / load.concurrent;
+    if open_us == 0 {
+        return Err(Refusal::NeverOpen);
+    }
+    if period < 1.0 {
+        return Err(Refusal::Rows(load.rows_max));
+    }
+    let period = period.min(9e15) as i64;
+    let end = period.saturating_mul(i64::from(load.periods));
+    let stretch = (end as f64 + load.warm_up_us as f64) / period as f64;
+    let expected = stretch * sessions.since_us.len() as f64;
+    if expected > load.rows_max as f64 {
+        return Err(Refusal::Rows(load.rows_max));
+    }
+    let mut rng = Rng::new(seed);
+    let mut overlaid = Overlaid {
+        rows: Vec::with_capacity(expected as usize + expected as usize / 16),
+        period_us: period as u64,
+        ..Overlaid::default()
+    };
+    let mut ids = Vec::new();
+    let mut stretches = Vec::with_capacity(sessions.len());
+    for session in 0..sessions.len() {
+        let phase = below(&mut rng, period as u64) as i64;
+        let open = sessions.open_us(session) as i64;
+        stretches.push((phase as u64, open as u64));
+        // The repetitions of which anything can lie in the stretch.
+        let lowest = (-load.warm_up_us - phase - open).div_euclid(period);
+        let highest = (end - phase).div_euclid(period);
+        ids.clear();
+        ids.resize((highest - lowest + 1).max(0) as usize, UNSEEN);
+        for row in sessions.rows(session) {
+            let at = phase + sessions.since_us[row] as i64;
+            // The first repetition whose access is not before the warm-up.
+            let first = -(load.warm_up_us + at).div_euclid(period);
+            let mut time = at + first * period;
+            let mut copy = first;
+            while time < end {
+                let id = &mut ids[(copy - lowest) as usize];
+                if *id == UNSEEN {
+                    let key = repeated(sessions.key[session], copy);
+                    overlaid.sessions += 1;
+                    // Fewer than rows, which are fewer than numbers.
+                    *id = overlaid.table.number(key, UNSEEN - 1).unwrap_or(0);
+                }
+                let (id, hint) = (*id, sessions.hint[row]);
+                overlaid.rows.push(Row {
+                    time_us: time,
+                    id,
+                    hint,
+                });
+                time += period;
+                copy += 1;
+            }
+        }
+    }
+    overlaid.open = circle(&stretches, period as u64);
+    Ok(overlaid)
+}
+
+/// The identifier of a session's repetition; number 0 is the client of the log, all others are
+/// other clients with the same port.
+fn repeated(key: Endpoint, copy: i64) -> Endpoint {
+    if copy == 0 {
+        return key;
+    }
+    let mut name = [0u8; 24];
+    name[..16].copy_from_slice(&key.addr.0);
+    name[16..].copy_from_slice(&copy.to_le_bytes());
+    let addr = if key.addr.is_v4() {
+        address_of_name(&name)
+    } else {
+        let mut octets = key.addr.0;
+        octets[8..].copy_from_slice(&hash64(&name).to_be_bytes());
+        Address::v6(octets)
+    };
+    Endpoint { addr, ..key }
+}

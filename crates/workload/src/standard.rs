@@ -1,0 +1,243 @@
+//! The standard workload: so many sessions, all of them open all the time, each going through ON
+//! bursts and OFF pauses. What schemes are compared on where no log is at hand; always to be called
+//! synthetic.
+
+use fairlead_base::{Address, Endpoint, Rng};
+use fairlead_trace::{Accesses, EndpointTable, address_of_name};
+use serde::{Deserialize, Serialize};
+
+use crate::draw::{below, exponential, log_normal, micros, uniform};
+use crate::expand::WorkloadError;
+use crate::ports::PortModel;
+
+/// The most sessions: their identifiers take 42 bytes each.
+const SESSIONS_MAX: u32 = 1 << 28;
+
+/// Parameters of the standard workload. What is not written has its default.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Standard {
+    /// Sessions.
+    pub sessions: u32,
+    /// Accesses of an ON burst, mean of a geometric distribution; 1 or more.
+    pub burst_mean: f64,
+    /// Pause between two accesses of a burst, mean of an exponential distribution, seconds.
+    pub gap_mean_s: f64,
+    /// What every OFF pause has at least, seconds.
+    pub off_floor_s: f64,
+    /// What it has besides: the median of a log-normal distribution, seconds.
+    pub off_median_s: f64,
+    /// That distribution's σ.
+    pub off_sigma: f64,
+    /// How long, seconds.
+    pub seconds: f64,
+    /// How long it has gone on before, seconds; not in the result. Long enough for most pauses, so
+    /// that the beginning is like the rest.
+    pub before_s: f64,
+    /// Ports of clients.
+    pub ports: PortModel,
+    /// Sessions of one client, at most: each client has a number of them drawn evenly from 1 to
+    /// this.
+    pub sessions_per_client_max: u32,
+    /// The most accesses.
+    pub rows_max: u64,
+}
+
+impl Default for Standard {
+    fn default() -> Self {
+        Self {
+            sessions: 4_000,
+            burst_mean: 6.0,
+            gap_mean_s: 0.3,
+            off_floor_s: 1.0,
+            off_median_s: 10.0,
+            off_sigma: 1.0,
+            seconds: 60.0,
+            before_s: 60.0,
+            ports: PortModel::SEQUENTIAL,
+            sessions_per_client_max: 1,
+            rows_max: 1 << 28,
+        }
+    }
+}
+
+impl Standard {
+    fn complaint(&self) -> Option<String> {
+        let finite = |value: f64| value >= 0.0 && value.is_finite();
+        for (name, value) in [
+            ("gap_mean_s", self.gap_mean_s),
+            ("off_floor_s", self.off_floor_s),
+            ("off_median_s", self.off_median_s),
+            ("off_sigma", self.off_sigma),
+            ("seconds", self.seconds),
+            ("before_s", self.before_s),
+        ] {
+            if !finite(value) {
+                return Some(format!("{name} must be 0 or more"));
+            }
+        }
+        if !(self.burst_mean >= 1.0 && self.burst_mean.is_finite()) {
+            return Some("burst_mean must be 1 or more".to_owned());
+        }
+        if !(1..=SESSIONS_MAX).contains(&self.sessions) || self.sessions_per_client_max == 0 {
+            let said = format!("sessions must be 1 to {SESSIONS_MAX}, of a client 1 or more");
+            return Some(said);
+        }
+        // A pause must not be shorter than a clock's step for ever.
+        if self.off_floor_s + self.off_median_s < 1e-3 {
+            return Some("off_floor_s + off_median_s must be a millisecond or more".to_owned());
+        }
+        self.ports.complaint()
+    }
+
+    /// Seconds from the beginning of a burst to that of the next, mean.
+    fn cycle_s(&self) -> f64 {
+        let off = self.off_median_s * (self.off_sigma * self.off_sigma / 2.0).exp();
+        (self.burst_mean - 1.0) * self.gap_mean_s + self.off_floor_s + off
+    }
+}
+
+/// Session identifiers, all different.
+fn identifiers(standard: &Standard, rng: &mut Rng) -> Vec<Endpoint> {
+    let mut table = EndpointTable::default();
+    let sessions = standard.sessions;
+    while table.len() < sessions as usize {
+        let addr: Address = address_of_name(&rng.next_u64().to_le_bytes());
+        let first = standard.ports.first(rng);
+        let count = rng.below(standard.sessions_per_client_max) + 1;
+        for number in 0..count.min(sessions - table.len() as u32) {
+            let port = standard.ports.port(first, number, rng);
+            table.number(Endpoint { addr, port }, u32::MAX - 1);
+        }
+    }
+    table.into_keys()
+}
+
+/// The standard workload; the same for the same seed.
+///
+/// # Errors
+/// When a parameter cannot be used, or there would be too many accesses.
+pub fn standard(standard: &Standard, seed: u64) -> Result<Accesses, WorkloadError> {
+    if let Some(complaint) = standard.complaint() {
+        return Err(WorkloadError::Parameter(complaint));
+    }
+    let mut rng = Rng::new(seed);
+    let keys = identifiers(standard, &mut rng);
+    let begin = micros(standard.before_s);
+    let end = begin.saturating_add(micros(standard.seconds));
+    let ends = 1.0 / standard.burst_mean;
+    let mut rows: Vec<(u64, u32)> = Vec::new();
+    for id in 0..standard.sessions {
+        let mut time = below(&mut rng, micros(standard.cycle_s()).max(1));
+        while time < end {
+            if time >= begin {
+                rows.push((time - begin, id));
+            }
+            let pause = if uniform(&mut rng) < ends {
+                let more = log_normal(&mut rng, standard.off_median_s, standard.off_sigma);
+                standard.off_floor_s + more
+            } else {
+                exponential(&mut rng, standard.gap_mean_s)
+            };
+            // No two accesses of a session at one instant: time goes on whatever is drawn.
+            time = time.saturating_add(micros(pause).max(1));
+        }
+        if rows.len() as u64 > standard.rows_max {
+            return Err(WorkloadError::TooManyRows(standard.rows_max));
+        }
+    }
+    rows.sort_unstable();
+    if rows.is_empty() {
+        return Err(WorkloadError::Empty);
+    }
+    let first = rows[0].0;
+    Ok(Accesses {
+        time_us: rows.iter().map(|(time, _)| time - first).collect(),
+        id: rows.iter().map(|(_, id)| *id).collect(),
+        keys,
+        hint: Vec::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statistics::gaps;
+
+    #[test]
+    fn bursts_and_pauses_are_as_asked_for() {
+        let parameters = Standard {
+            sessions: 2_000,
+            seconds: 600.0,
+            ..Standard::default()
+        };
+        let accesses = standard(&parameters, 1).unwrap();
+        assert!(accesses.time_us.is_sorted());
+        // 600 s, a cycle of 19 s, six accesses each.
+        let expected = 2_000.0 * 600.0 / parameters.cycle_s() * 6.0;
+        let count = accesses.len() as f64;
+        assert!(
+            (count / expected - 1.0).abs() < 0.06,
+            "{count}, not {expected}"
+        );
+        // Pauses of a burst are short and those between are longer than a second, but for the few
+        // of a burst that are above it: e^(-1/0.3) of them.
+        let found = gaps(&accesses, 1.0);
+        let long = (-1.0f64 / 0.3).exp();
+        let bursts = 1.0 / 6.0 + 5.0 / 6.0 * long;
+        assert!(
+            (found.burst_mean - 1.0 / bursts).abs() < 0.25,
+            "{}",
+            found.burst_mean
+        );
+        assert!(found.on.mean_s > 0.22 && found.on.mean_s < 0.3);
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_and_another_does_not() {
+        let few = Standard {
+            sessions: 50,
+            ..Standard::default()
+        };
+        assert_eq!(standard(&few, 7), standard(&few, 7));
+        assert_ne!(standard(&few, 7), standard(&few, 8));
+        assert_eq!(standard(&few, 7).unwrap().keys.len(), 50);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for (parameters, word) in [
+            (
+                Standard {
+                    sessions: 0,
+                    ..Standard::default()
+                },
+                "sessions",
+            ),
+            (
+                Standard {
+                    burst_mean: 0.5,
+                    ..Standard::default()
+                },
+                "burst_mean",
+            ),
+            (
+                Standard {
+                    seconds: f64::NAN,
+                    ..Standard::default()
+                },
+                "seconds",
+            ),
+            (
+                Standard {
+                    rows_max: 10,
+                    ..Standard::default()
+                },
+                "10 accesses",
+            ),
+        ] {
+            let said = standard(&parameters, 1).unwrap_err().to_string();
+            assert!(said.contains(word), "{said}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Sessions open at once: from the first access to the last, both included.
+
+use fairlead_trace::Accesses;
+use serde::{Deserialize, Serialize};
+
+/// Open sessions over a stretch of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Open {
+    /// Mean over the time.
+    pub mean: f64,
+    /// The most at any instant.
+    pub peak: u64,
+}
+
+/// Open sessions of a stream of accesses, from its first to its last.
+pub fn concurrency(accesses: &Accesses) -> Open {
+    const NONE: u64 = u64::MAX;
+    let mut stretches = vec![(NONE, 0); accesses.keys.len()];
+    for (time, id) in accesses.time_us.iter().zip(&accesses.id) {
+        if let Some((first, last)) = stretches.get_mut(*id as usize) {
+            *first = (*first).min(*time);
+            *last = *time;
+        }
+    }
+    stretches.retain(|(first, _)| *first != NONE);
+    line(&mut stretches)
+}
+
+/// Of stretches `(begin, end)`, over the time from the first beginning to the last end.
+pub(crate) fn line(stretches: &mut [(u64, u64)]) -> Open {
+    stretches.sort_unstable();
+    let mut ends: Vec<u64> = stretches.iter().map(|(_, end)| *end).collect();
+    ends.sort_unstable();
+    let (Some((first, _)), Some(last)) = (stretches.first(), ends.last()) else {
+        return Open::default();
+    };
+    let open: u128 = stretches
+        .iter()
+        .map(|(begin, end)| u128::from(end - begin))
+        .sum();
+    let mut peak = 0;
+    let mut closed = 0;
+    for (opened, (begin, _)) in stretches.iter().enumerate() {
+        // What ends at this instant is still open in it.
+        while ends[closed] < *begin {
+            closed += 1;
+        }
+        peak = peak.max(opened + 1 - closed);
+    }
+    Open {
+        mean: open as f64 / (last - first).max(1) as f64,
+        peak: peak as u64,
+    }
+}
+
+/// Of stretches `(begin, length)` that repeat every `period`; beginnings are below it.
+pub(crate) fn circle(stretches: &[(u64, u64)], period: u64) -> Open {
+    let mut events = Vec::with_capacity(stretches.len() * 2);
+    let mut open = 0u64;
+    let mut total = 0u128;
+    for (begin, len) in stretches {
+        total += u128::from(*len);
+        open += len / period;
+        let end = begin + len % period;
+        if end >= period {
+            // Open at the beginning of the period already.
+            open += 1;
+        }
+        // Beginnings come before ends of the same instant.
+        events.push((*begin, false));
+        events.push((end % period, true));
+    }
+    events.sort_unstable();
+    let mut peak = open;
+    for (_, is_end) in events {
+        if is_end {
+            open -= 1;
+        } else {
+            open += 1;
+            peak = peak.max(open);
+        }
+    }
+    Open {
+        mean: total as f64 / period.max(1) as f64,
+        peak,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlead_base::{Endpoint, Rng};
+
+    use super::*;
+
+    #[test]
+    fn a_session_is_open_from_its_first_access_to_its_last() {
+        let accesses = Accesses {
+            time_us: vec![0, 10, 10, 20, 40],
+            id: vec![0, 1, 0, 2, 1],
+            keys: vec![Endpoint::default(); 3],
+            hint: Vec::new(),
+        };
+        // 0 to 10, 10 to 40, and the instant 20.
+        let open = concurrency(&accesses);
+        assert_eq!(open.peak, 2);
+        assert!((open.mean - 1.0).abs() < 1e-9);
+        assert_eq!(concurrency(&Accesses::default()), Open::default());
+    }
+
+    #[test]
+    fn a_circle_is_a_line_that_repeats() {
+        let mut rng = Rng::new(9);
+        const PERIOD: u64 = 500;
+        let stretches: Vec<(u64, u64)> = (0..40)
+            .map(|_| (u64::from(rng.below(500)), u64::from(rng.below(1_700))))
+            .collect();
+        let open = circle(&stretches, PERIOD);
+        // The same, instant by instant, far from the beginning.
+        let at = |instant: u64| {
+            let covers = |(begin, len): &&(u64, u64)| {
+                (0..10)
+                    .map(|copy| begin + copy * PERIOD)
+                    .filter(|from| (*from..=from + len).contains(&instant))
+                    .count()
+            };
+            stretches
+                .iter()
+                .map(|stretch| covers(&stretch))
+                .sum::<usize>()
+        };
+        let counts: Vec<usize> = (4 * PERIOD..5 * PERIOD).map(at).collect();
+        assert_eq!(open.peak, *counts.iter().max().unwrap() as u64);
+        let total: u64 = stretches.iter().map(|(_, len)| len).sum();
+        assert!((open.mean - total as f64 / PERIOD as f64).abs() < 1e-9);
+    }
+}

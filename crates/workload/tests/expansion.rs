@@ -1,0 +1,315 @@
+//! The expansion model against what it promises.
+
+use std::collections::BTreeMap;
+
+use fairlead_base::{Address, Rng};
+use fairlead_trace::{Client, HINT_CLOSING, HINT_OPENING, Requests};
+use fairlead_workload::statistics::{bit_averages, concurrency, gaps, totals};
+use fairlead_workload::{Expansion, PacketModel, PortModel, Prepared, WorkloadError, expand};
+
+const SECOND: i64 = 1_000_000;
+
+/// A log of whole seconds: clients that come, ask for pages with what is in them, and read.
+fn log(clients: u32, pages: u32, seed: u64) -> Requests {
+    let mut rng = Rng::new(seed);
+    let mut requests = Requests::default();
+    for client in 0..clients {
+        let address = Address::v4((0x1000_0000 + client * 77).to_be_bytes());
+        requests.clients.push(Client {
+            address,
+            named: false,
+        });
+        let mut second = i64::from(rng.below(86_400));
+        for _ in 0..=rng.below(pages) {
+            for _ in 0..=rng.below(6) {
+                requests.time_us.push(second * SECOND);
+                requests.client.push(client);
+                requests.port.push(0);
+                requests.bytes.push(u64::from(rng.below(20_000)));
+                requests.object.push(1);
+                requests.status.push(200);
+                second += i64::from(rng.below(3) / 2);
+            }
+            second += 5 + i64::from(rng.below(120));
+        }
+    }
+    requests
+}
+
+#[test]
+fn at_its_own_pace_every_request_is_an_access_within_its_second() {
+    let requests = log(300, 8, 1);
+    let expanded = expand(&requests, &Expansion::default(), 1).unwrap();
+    let accesses = &expanded.accesses;
+    assert_eq!((accesses.len(), expanded.warm_up_rows), (requests.len(), 0));
+    assert!(accesses.time_us.is_sorted() && accesses.hint.is_empty());
+    // By client: seconds as logged, up to the origin's own fraction of a second.
+    let mut logged = BTreeMap::<Address, Vec<i64>>::new();
+    for row in 0..requests.len() {
+        let address = requests.clients[requests.client[row] as usize].address;
+        logged
+            .entry(address)
+            .or_default()
+            .push(requests.time_us[row]);
+    }
+    let first = requests.time_us.iter().min().unwrap();
+    let mut found = BTreeMap::<Address, Vec<i64>>::new();
+    for (time, id) in accesses.time_us.iter().zip(&accesses.id) {
+        let address = accesses.keys[*id as usize].addr;
+        found.entry(address).or_default().push(*time as i64);
+    }
+    for (address, times) in &mut logged {
+        times.sort_unstable();
+        for (logged, at) in times.iter().zip(&found[address]) {
+            let off = at - (logged - first);
+            assert!((-SECOND..SECOND).contains(&off), "{address}: {off}");
+        }
+    }
+}
+
+#[test]
+fn gaps_within_a_page_keep_the_mean_of_the_log() {
+    let requests = log(3_000, 10, 2);
+    let expanded = expand(&requests, &Expansion::default(), 2).unwrap();
+    let found = gaps(&expanded.accesses, 2.0);
+    let expected = expanded.on_gap_mean_us / 1e6;
+    assert!(
+        (found.on.mean_s - expected).abs() < 0.15 * expected,
+        "{} {expected}",
+        found.on.mean_s
+    );
+}
+
+#[test]
+fn sessions_end_after_the_timeout_and_take_the_next_port() {
+    let mut requests = log(1, 1, 3);
+    requests.time_us = [0, 10, 1_810, 3_611, 3_612].map(|at| at * SECOND).to_vec();
+    for column in [&mut requests.bytes, &mut requests.object] {
+        column.resize(5, 1);
+    }
+    (requests.client, requests.port) = (vec![0; 5], vec![0; 5]);
+    requests.status.resize(5, 200);
+    let expanded = expand(&requests, &Expansion::default(), 1).unwrap();
+    // 1,800 s is no longer pause than the timeout, 1,801 s is.
+    assert_eq!(
+        (expanded.log_sessions, expanded.accesses.keys.len()),
+        (2, 2)
+    );
+    let ports: Vec<u16> = expanded.accesses.keys.iter().map(|key| key.port).collect();
+    assert_eq!((ports[1] - 1_024) % 256, (ports[0] - 1_024 + 1) % 256);
+    assert_eq!(totals(&requests, 1_800.0).sessions, 2);
+}
+
+#[test]
+fn as_many_sessions_are_open_as_were_asked_for() {
+    let requests = log(800, 12, 4);
+    for (wanted, seed) in [(20.0, 1), (300.0, 2), (3_000.0, 3)] {
+        let expansion = Expansion {
+            concurrent_sessions: Some(wanted),
+            warm_up_s: 100.0,
+            ..Expansion::default()
+        };
+        let expanded = expand(&requests, &expansion, seed).unwrap();
+        assert!((expanded.concurrency_mean / wanted - 1.0).abs() < 1e-3);
+        assert!(expanded.concurrency_peak as f64 >= wanted.floor());
+        // Each access of the log is measured once.
+        assert_eq!(expanded.rows, requests.len());
+        let from = expanded.accesses.time_us[expanded.warm_up_rows];
+        assert!(from >= expanded.measured_from_us);
+        let last = expanded.accesses.time_us.last().unwrap();
+        assert!(*last < expanded.measured_from_us + expanded.measured_us);
+        if expanded.warm_up_rows > 0 {
+            let before = expanded.accesses.time_us[expanded.warm_up_rows - 1];
+            assert!(before < expanded.measured_from_us);
+        }
+        // Seen from the accesses alone, those that go on beyond the end close early.
+        assert!(concurrency(&expanded.accesses).mean <= wanted * 1.001);
+    }
+}
+
+#[test]
+fn the_timing_inside_a_session_is_not_touched() {
+    let requests = log(200, 6, 5);
+    let own = expand(&requests, &Expansion::default(), 9).unwrap();
+    let expansion = Expansion {
+        concurrent_sessions: Some(10.0),
+        warm_up_s: 0.0,
+        periods: 3,
+        ..Expansion::default()
+    };
+    let dense = expand(&requests, &expansion, 9).unwrap();
+    assert_eq!(dense.rows, 3 * requests.len());
+    let gaps_of = |accesses: &fairlead_trace::Accesses| {
+        let mut times = BTreeMap::<_, Vec<u64>>::new();
+        for (time, id) in accesses.time_us.iter().zip(&accesses.id) {
+            times
+                .entry(accesses.keys[*id as usize])
+                .or_default()
+                .push(*time);
+        }
+        let gaps = |times: Vec<u64>| times.windows(2).map(|two| two[1] - two[0]).collect();
+        times
+            .into_iter()
+            .map(|(key, times)| (key, gaps(times)))
+            .collect::<BTreeMap<_, Vec<u64>>>()
+    };
+    let (own, dense) = (gaps_of(&own.accesses), gaps_of(&dense.accesses));
+    let mut compared = 0;
+    for (key, gaps) in &dense {
+        // Repetitions have other addresses; of those that lie across an edge a part is there.
+        if let Some(whole) = own.get(key) {
+            let part = gaps.is_empty() || whole.windows(gaps.len()).any(|part| part == gaps);
+            assert!(part, "{key}: {gaps:?} in {whole:?}");
+            compared += gaps.len();
+        }
+    }
+    assert!(compared > 300, "{compared}");
+}
+
+#[test]
+fn packets_open_acknowledge_and_close() {
+    let mut requests = log(1, 1, 6);
+    requests.time_us = vec![1_000 * SECOND, 1_001 * SECOND];
+    requests.bytes = vec![10 * 1_460, u64::MAX];
+    requests.object = vec![1, 1];
+    (requests.client, requests.port, requests.status) = (vec![0; 2], vec![0; 2], vec![200; 2]);
+    let expansion = Expansion {
+        packets: PacketModel::Packets,
+        ..Expansion::default()
+    };
+    let expanded = expand(&requests, &expansion, 1).unwrap();
+    let hints = &expanded.accesses.hint;
+    // SYN, two requests, five and one acknowledgements, FIN.
+    assert_eq!(hints.len(), 1 + 2 + 5 + 1 + 1);
+    assert_eq!(
+        (hints[0], hints[hints.len() - 1]),
+        (HINT_OPENING, HINT_CLOSING)
+    );
+    assert!(hints[1..hints.len() - 1].iter().all(|hint| *hint == 0));
+    assert_eq!(expanded.responses_cut, 0);
+    let cut = Expansion {
+        acks_max: 2,
+        ..expansion
+    };
+    let expanded = expand(&requests, &cut, 1).unwrap();
+    assert_eq!(
+        (expanded.accesses.len(), expanded.responses_cut),
+        (1 + 2 + 2 + 1 + 1, 1)
+    );
+}
+
+#[test]
+fn ports_of_the_log_are_kept() {
+    let mut requests = log(2, 1, 7);
+    requests.client = vec![0, 0, 1, 0];
+    requests.port = vec![50_000, 50_001, 50_000, 50_000];
+    requests.time_us = vec![5, 6, 7, 8];
+    (requests.bytes, requests.object, requests.status) = (vec![1; 4], vec![1; 4], vec![200; 4]);
+    let expanded = expand(&requests, &Expansion::default(), 1).unwrap();
+    let accesses = &expanded.accesses;
+    // Stamps are finer than seconds: taken as they are.
+    assert_eq!(accesses.time_us, [0, 1, 2, 3]);
+    let ports: Vec<u16> = accesses
+        .id
+        .iter()
+        .map(|id| accesses.keys[*id as usize].port)
+        .collect();
+    assert_eq!(ports, [50_000, 50_001, 50_000, 50_000]);
+    assert_eq!(accesses.id[0], accesses.id[3]);
+    assert_eq!(accesses.keys.len(), 3);
+}
+
+#[test]
+fn ports_have_the_bits_of_the_paper() {
+    // Fig. 7b: of 16 bits only the lower eight differ between sessions.
+    let expanded = expand(&log(4_000, 3, 8), &Expansion::default(), 1).unwrap();
+    let averages = bit_averages(&expanded.accesses.keys);
+    assert_eq!(averages.port[..8], [0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0]);
+    assert!(
+        averages.port[10..]
+            .iter()
+            .all(|bit| (0.3..0.6).contains(bit)),
+        "{averages:?}"
+    );
+    let random = Expansion {
+        ports: PortModel::RANDOM,
+        ..Expansion::default()
+    };
+    let expanded = expand(&log(4_000, 3, 8), &random, 1).unwrap();
+    let averages = bit_averages(&expanded.accesses.keys);
+    assert!(
+        averages.port[4..]
+            .iter()
+            .all(|bit| (0.4..0.6).contains(bit)),
+        "{averages:?}"
+    );
+}
+
+#[test]
+fn the_seed_is_the_only_chance() {
+    let requests = log(100, 5, 9);
+    let expansion = Expansion {
+        concurrent_sessions: Some(50.0),
+        ..Expansion::default()
+    };
+    let one = expand(&requests, &expansion, 1).unwrap();
+    assert_eq!(one, expand(&requests, &expansion, 1).unwrap());
+    assert_ne!(
+        one.accesses,
+        expand(&requests, &expansion, 2).unwrap().accesses
+    );
+    let prepared = Prepared::new(&requests, &expansion, 1).unwrap();
+    assert_eq!(one, prepared.load(Some(50.0)).unwrap());
+}
+
+#[test]
+fn what_cannot_be_had_is_said() {
+    let requests = log(3, 1, 10);
+    let refused = |expansion: Expansion| expand(&requests, &expansion, 1).unwrap_err();
+    let zero = Expansion {
+        session_timeout_s: 0.0,
+        ..Expansion::default()
+    };
+    assert!(matches!(refused(zero), WorkloadError::Parameter(said) if said.contains("timeout")));
+    let few = Expansion {
+        rows_max: 2,
+        ..Expansion::default()
+    };
+    assert_eq!(refused(few), WorkloadError::TooManyRows(2));
+    let dense = Expansion {
+        concurrent_sessions: Some(1e6),
+        warm_up_s: 1e9,
+        ..Expansion::default()
+    };
+    assert!(matches!(refused(dense), WorkloadError::TooManyRows(_)));
+    let empty = expand(&Requests::default(), &Expansion::default(), 1);
+    assert_eq!(empty.unwrap_err(), WorkloadError::Empty);
+    let mut single = log(1, 1, 11);
+    single.time_us.truncate(1);
+    let alone = Expansion {
+        concurrent_sessions: Some(2.0),
+        ..Expansion::default()
+    };
+    single.client.truncate(1);
+    single.port.truncate(1);
+    single.bytes.truncate(1);
+    let said = expand(&single, &alone, 1).unwrap_err();
+    assert_eq!(said, WorkloadError::NeverOpen(2.0));
+}
+
+#[test]
+fn parameters_are_written_and_read_by_name() {
+    let text = "session_timeout_s = 60\nconcurrent_sessions = 500\n\
+                [ports]\nmodel = \"random\"\nlow = 1\nhigh = 2\n";
+    let expansion: Expansion = toml::from_str(text).unwrap();
+    assert_eq!(expansion.ports, PortModel::Random { low: 1, high: 2 });
+    assert_eq!(expansion.on_gap_max_s, Expansion::default().on_gap_max_s);
+    let back: Expansion = toml::from_str(&toml::to_string(&expansion).unwrap()).unwrap();
+    assert_eq!(back, expansion);
+    assert!(toml::from_str::<Expansion>("timeout = 1").is_err());
+    let json = serde_json::to_string(&Expansion::default()).unwrap();
+    assert_eq!(
+        serde_json::from_str::<Expansion>(&json).unwrap(),
+        Expansion::default()
+    );
+}
