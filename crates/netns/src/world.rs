@@ -130,9 +130,12 @@ impl World {
         a.ip(&format!("link set {} up\n", link.a))?;
         b.ip(&format!("link set {} up\n", link.b))?;
         for (host, device, addresses) in [(a, &link.a, a_addresses), (b, &link.b, b_addresses)] {
-            let lines = addresses
-                .iter()
-                .map(|address| format!("addr add {address} dev {device}\n"));
+            let lines = addresses.iter().map(|address| {
+                // Else an IPv6 address is of no use until a work queue of the kernel has seen to
+                // it, which a busy machine puts off.
+                let at_once = if address.contains(':') { " nodad" } else { "" };
+                format!("addr add {address} dev {device}{at_once}\n")
+            });
             host.ip(&lines.collect::<String>())?;
         }
         Ok(link)
