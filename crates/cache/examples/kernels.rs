@@ -1,5 +1,5 @@
-//! Accesses a second (of processor time) of every scheme, on one thread: `cargo run --release -p fairlead-cache
-//! --example kernels [-- accesses [scheme…]]`.
+//! Accesses a second (of processor time) of every scheme, on one thread:
+//! `cargo run --release -p fairlead-cache --example kernels [-- accesses [scheme…]]`.
 //!
 //! The stream is Zipf 1.0 over a million sessions; the caches have 512 lines, in as many banks as
 //! the scheme has, of 4 ways. Ticks come every 25 accesses, so that about half the lines are ON.

@@ -11,6 +11,7 @@
 //! access.
 #![forbid(unsafe_code)]
 
+pub mod bounds;
 mod cache;
 mod geometry;
 pub mod index;

@@ -1,0 +1,28 @@
+//! The fully associative cache that gives up what was touched longest ago.
+
+use super::{Queue, Stream, Table};
+
+/// Misses of `lines` lines under LRU, fully associative.
+pub fn lru(stream: &Stream<'_>, lines: u32) -> u64 {
+    let mut table = Table::new(stream.sessions(), lines);
+    let mut queue = Queue::new(table.lines());
+    stream.misses(|id| {
+        if let Some(line) = table.line(id) {
+            if queue.head != line {
+                queue.remove(line);
+                queue.push(line);
+            }
+            return false;
+        }
+        if let Some(line) = table.fresh() {
+            table.give(line, id);
+            queue.push(line);
+        } else if table.lines() > 0 {
+            let line = queue.tail;
+            queue.remove(line);
+            table.give(line, id);
+            queue.push(line);
+        }
+        true
+    })
+}

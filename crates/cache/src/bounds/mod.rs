@@ -1,0 +1,235 @@
+//! What a result is held against: bounds, and the fully associative caches that others simulate.
+//!
+//! All take a [`Stream`] of dense session numbers and give misses from [`Stream::counted_from`] on;
+//! the accesses before that are warm-up. What is remembered follows from the number of sessions
+//! and, for the bounds that look ahead, four bytes an access.
+
+mod clock;
+mod fifo;
+mod greedy;
+mod lru;
+mod min;
+mod min_per_set;
+mod s3_fifo;
+mod sieve;
+
+pub use clock::clock;
+pub use fifo::fifo;
+pub use greedy::greedy_furthest;
+pub use lru::lru;
+pub use min::{min, min_or_bypass};
+pub use min_per_set::min_per_set;
+pub use s3_fifo::s3_fifo;
+pub use sieve::sieve;
+
+use thiserror::Error;
+
+/// No line, no session, no next use.
+const NONE: u32 = u32::MAX;
+
+/// Accesses, checked: every number is below the number of sessions.
+#[derive(Clone, Copy, Debug)]
+pub struct Stream<'a> {
+    ids: &'a [u32],
+    sessions: usize,
+    counted_from: usize,
+}
+
+/// A stream that bounds cannot be computed for.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum StreamError {
+    /// A number that is no session.
+    #[error("session number {id} at access {at}, but there are {sessions} sessions")]
+    NoSession {
+        /// The number.
+        id: u32,
+        /// Which access.
+        at: usize,
+        /// Sessions.
+        sessions: usize,
+    },
+    /// More than fits 32 bits.
+    #[error("{accesses} accesses to {sessions} sessions; at most 2³² − 2 of each, cut the stream")]
+    TooLong {
+        /// Accesses.
+        accesses: usize,
+        /// Sessions.
+        sessions: usize,
+    },
+}
+
+impl<'a> Stream<'a> {
+    /// Accesses to `sessions` sessions, of which those from `counted_from` on are counted.
+    ///
+    /// # Errors
+    /// When a number is no session, or there are 2³² − 1 accesses or sessions or more.
+    pub fn new(ids: &'a [u32], sessions: usize, counted_from: usize) -> Result<Self, StreamError> {
+        if ids.len() >= NONE as usize || sessions >= NONE as usize {
+            return Err(StreamError::TooLong {
+                accesses: ids.len(),
+                sessions,
+            });
+        }
+        if let Some(at) = ids.iter().position(|id| *id as usize >= sessions) {
+            return Err(StreamError::NoSession {
+                id: ids[at],
+                at,
+                sessions,
+            });
+        }
+        Ok(Self {
+            ids,
+            sessions,
+            counted_from,
+        })
+    }
+
+    /// The accesses.
+    pub fn ids(&self) -> &'a [u32] {
+        self.ids
+    }
+
+    /// How many sessions there may be.
+    pub fn sessions(&self) -> usize {
+        self.sessions
+    }
+
+    /// The first access that is counted.
+    pub fn counted_from(&self) -> usize {
+        self.counted_from
+    }
+
+    /// Misses of a cache that says of each access whether it misses.
+    fn misses(&self, mut misses: impl FnMut(u32) -> bool) -> u64 {
+        let (warm, counted) = self.ids.split_at(self.counted_from.min(self.ids.len()));
+        for id in warm {
+            misses(*id);
+        }
+        counted.iter().map(|id| u64::from(misses(*id))).sum()
+    }
+
+    /// As `misses`, for caches that know when each session comes next: the number of that access.
+    fn misses_ahead(&self, mut misses: impl FnMut(u32, u32) -> bool) -> u64 {
+        let next = self.next_uses();
+        let mut uses = next.iter();
+        self.misses(|id| misses(id, uses.next().copied().unwrap_or(NONE)))
+    }
+
+    /// For each access, the next one to the same session; `NONE` where there is none.
+    fn next_uses(&self) -> Vec<u32> {
+        let mut next = vec![NONE; self.ids.len()];
+        let mut coming = vec![NONE; self.sessions];
+        for (at, id) in self.ids.iter().enumerate().rev() {
+            next[at] = core::mem::replace(&mut coming[*id as usize], at as u32);
+        }
+        next
+    }
+}
+
+/// Misses of a cache that never gives anything up: first accesses.
+pub fn compulsory(stream: &Stream<'_>) -> u64 {
+    let mut seen = vec![false; stream.sessions];
+    stream.misses(|id| !core::mem::replace(&mut seen[id as usize], true))
+}
+
+/// A queue of lines as a doubly linked list; the head is where newcomers enter.
+struct Queue {
+    /// By line: towards the head, towards the tail.
+    links: Vec<[u32; 2]>,
+    head: u32,
+    tail: u32,
+    len: usize,
+}
+
+const AHEAD: usize = 0;
+const BEHIND: usize = 1;
+
+impl Queue {
+    fn new(lines: usize) -> Self {
+        Self {
+            links: vec![[NONE; 2]; lines],
+            head: NONE,
+            tail: NONE,
+            len: 0,
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, line: u32) {
+        self.links[line as usize] = [NONE, self.head];
+        match self.head {
+            NONE => self.tail = line,
+            head => self.links[head as usize][AHEAD] = line,
+        }
+        self.head = line;
+        self.len += 1;
+    }
+
+    #[inline]
+    fn remove(&mut self, line: u32) {
+        let [ahead, behind] = self.links[line as usize];
+        match ahead {
+            NONE => self.head = behind,
+            ahead => self.links[ahead as usize][BEHIND] = behind,
+        }
+        match behind {
+            NONE => self.tail = ahead,
+            behind => self.links[behind as usize][AHEAD] = ahead,
+        }
+        self.len -= 1;
+    }
+
+    /// The next line towards the head.
+    #[inline]
+    fn ahead(&self, line: u32) -> u32 {
+        self.links[line as usize][AHEAD]
+    }
+}
+
+/// The lines of a fully associative cache: which session each holds, and the other way round.
+struct Table {
+    line_of: Vec<u32>,
+    session_of: Vec<u32>,
+    used: usize,
+}
+
+impl Table {
+    fn new(sessions: usize, lines: u32) -> Self {
+        // More lines than sessions are never used.
+        let lines = (lines as usize).min(sessions);
+        Self {
+            line_of: vec![NONE; sessions],
+            session_of: vec![NONE; lines],
+            used: 0,
+        }
+    }
+
+    fn lines(&self) -> usize {
+        self.session_of.len()
+    }
+
+    #[inline]
+    fn line(&self, session: u32) -> Option<u32> {
+        let line = self.line_of[session as usize];
+        (line != NONE).then_some(line)
+    }
+
+    /// A line that was never used.
+    #[inline]
+    fn fresh(&mut self) -> Option<u32> {
+        (self.used < self.lines()).then(|| {
+            self.used += 1;
+            self.used as u32 - 1
+        })
+    }
+
+    /// Gives the line to a session, whoever had it.
+    #[inline]
+    fn give(&mut self, line: u32, session: u32) {
+        let before = core::mem::replace(&mut self.session_of[line as usize], session);
+        if before != NONE {
+            self.line_of[before as usize] = NONE;
+        }
+        self.line_of[session as usize] = line;
+    }
+}

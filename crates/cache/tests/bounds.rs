@@ -1,0 +1,123 @@
+//! Bounds against slow twins.
+
+use fairlead_base::Rng;
+use fairlead_cache::bounds::{self, Stream};
+
+fn stream(seed: u64, count: usize, sessions: u32) -> Vec<u32> {
+    let mut rng = Rng::new(seed);
+    (0..count)
+        .map(|_| {
+            let bound = rng.below(sessions) + 1;
+            rng.below(bound)
+        })
+        .collect()
+}
+
+/// Misses of a list that is kept in order: front first to go; `touch` and `victim` make the policy.
+fn slow(
+    ids: &[u32],
+    lines: usize,
+    mut on_hit: impl FnMut(&mut Vec<(u32, bool)>, usize),
+    mut victim: impl FnMut(&mut Vec<(u32, bool)>, usize) -> usize,
+) -> u64 {
+    let mut held: Vec<(u32, bool)> = Vec::new();
+    let mut misses = 0;
+    for (now, id) in ids.iter().enumerate() {
+        if let Some(at) = held.iter().position(|(other, _)| other == id) {
+            on_hit(&mut held, at);
+            continue;
+        }
+        misses += 1;
+        if held.len() == lines {
+            let at = victim(&mut held, now);
+            held.remove(at);
+        }
+        held.push((*id, false));
+    }
+    misses
+}
+
+#[test]
+fn fully_associative_caches_equal_their_slow_twins() {
+    for (seed, lines) in [(1, 1), (2, 2), (3, 7), (4, 32), (5, 300)] {
+        let ids = stream(seed, 6_000, 200);
+        let fast = Stream::new(&ids, 200, 0).unwrap();
+        let mark = |held: &mut Vec<(u32, bool)>, at: usize| held[at].1 = true;
+        let first = |_: &mut Vec<(u32, bool)>, _: usize| 0;
+        let to_back = |held: &mut Vec<(u32, bool)>, at: usize| {
+            let entry = held.remove(at);
+            held.push(entry);
+        };
+        let cap = lines as usize;
+        assert_eq!(bounds::lru(&fast, lines), slow(&ids, cap, to_back, first));
+        assert_eq!(
+            bounds::fifo(&fast, lines),
+            slow(&ids, cap, |_, _| {}, first)
+        );
+        let second_chance = |held: &mut Vec<(u32, bool)>, _: usize| {
+            while held[0].1 {
+                let (id, _) = held.remove(0);
+                held.push((id, false));
+            }
+            0
+        };
+        let slow_clock = slow(&ids, cap, mark, second_chance);
+        assert_eq!(bounds::clock(&fast, lines), slow_clock);
+        // The hand stays with the entry after the one that left.
+        let mut hand = 0;
+        let pass = |held: &mut Vec<(u32, bool)>, _: usize| {
+            let mut at = if hand < held.len() { hand } else { 0 };
+            while held[at].1 {
+                held[at].1 = false;
+                at = (at + 1) % held.len();
+            }
+            // At the newest entry the hand begins anew, for the newcomer comes behind it.
+            hand = if at + 1 == held.len() { usize::MAX } else { at };
+            at
+        };
+        assert_eq!(bounds::sieve(&fast, lines), slow(&ids, cap, mark, pass));
+        let furthest = |held: &mut Vec<(u32, bool)>, now: usize| {
+            let next = |id: u32| ids[now..].iter().position(|other| *other == id);
+            let uses = held.iter().map(|(id, _)| next(*id).unwrap_or(usize::MAX));
+            let (at, _) = uses.enumerate().max_by_key(|(_, next)| *next).unwrap();
+            at
+        };
+        assert_eq!(
+            bounds::min(&fast, lines),
+            slow(&ids, cap, |_, _| {}, furthest)
+        );
+    }
+}
+
+#[test]
+fn bounds_are_in_their_order() {
+    for seed in 0..8 {
+        let ids = stream(seed, 8_000, 400);
+        let stream = Stream::new(&ids, 400, 1_000).unwrap();
+        let compulsory = bounds::compulsory(&stream);
+        let mut last = u64::MAX;
+        for lines in [1, 4, 16, 64, 256, 400, 4_000] {
+            let bypassing = bounds::min_or_bypass(&stream, lines);
+            let least = bounds::min(&stream, lines);
+            assert!(compulsory <= bypassing && bypassing <= least && least <= last);
+            for misses in [
+                bounds::lru(&stream, lines),
+                bounds::fifo(&stream, lines),
+                bounds::clock(&stream, lines),
+                bounds::sieve(&stream, lines),
+                bounds::s3_fifo(&stream, lines),
+            ] {
+                assert!(least <= misses && misses <= 7_000);
+                assert!(lines < 400 || misses == compulsory);
+            }
+            last = least;
+        }
+        assert_eq!(bounds::min(&stream, 0), 7_000);
+    }
+}
+
+#[test]
+fn a_stream_that_does_not_fit_is_refused() {
+    let error = Stream::new(&[0, 5], 5, 0).unwrap_err().to_string();
+    assert!(error.contains("number 5 at access 1"), "{error}");
+}
