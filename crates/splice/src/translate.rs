@@ -98,7 +98,8 @@ pub fn forward(
 
 /// How far a packet may lie beyond everything seen before and still not be looked at: more than a
 /// super-packet, so that losses before the switch do not matter. Farther ones are rare and often
-/// damaged, which only their checksum can tell; they must not lead the tracked numbers astray.
+/// damaged, which only their checksum can tell, or a stranger's; they must not lead the tracked
+/// numbers astray.
 const JUMP_MAX: i32 = 1 << 20;
 
 /// How many bytes before the client's first the switch may have sent to the server: a PROXY protocol
@@ -112,16 +113,71 @@ pub(crate) fn is_near_start(record: &Record, header: &TcpPacket) -> bool {
     record.client_isn.wrapping_sub(header.ack.0) < PREAMBLE_BYTES_MAX
 }
 
+/// The largest window of any TCP (RFC 7323, section 2.3): nobody's acknowledgement is farther
+/// behind what was sent to it.
+pub(crate) const WINDOW_MAX: u32 = 1 << 30;
+
+/// Where an acknowledgement points: the number that it names, in its receiver's own numbering, and
+/// the number behind the last one seen from that receiver.
+#[inline]
+pub(crate) fn acknowledged(
+    record: &Record,
+    side: Side,
+    header: &TcpPacket,
+) -> (SeqNumber, SeqNumber) {
+    match side {
+        Side::Client => (header.ack - record.seq_delta, SeqNumber(record.server_nxt)),
+        Side::Server => (header.ack, SeqNumber(record.client_nxt)),
+    }
+}
+
+/// True when both numbers of a packet are such as its sender may use, by what was seen so far: it
+/// is not far ahead, and acknowledges nothing that was not sent to it. A stranger who knows neither
+/// number hits that once in 2¹⁴ times (RFC 5961, section 5 asks for the same of data).
+#[inline]
+fn is_in_step(record: &Record, side: Side, header: &TcpPacket) -> bool {
+    let (ack, sent) = acknowledged(record, side, header);
+    header.seq.since(record.nxt(side)) <= JUMP_MAX && sent.0.wrapping_sub(ack.0) <= WINDOW_MAX
+}
+
+/// True when a packet may move the number tracked for its sender. A long jump, behind much that
+/// was lost before the switch, takes an acknowledgement that is closer.
+pub(crate) fn may_advance(record: &Record, side: Side, header: &TcpPacket) -> bool {
+    is_in_step(record, side, header)
+        || (is_near(header.seq, record.nxt(side)) && acks_nearby(record, side, header))
+}
+
+/// Numbers that are not farther apart than this are *near*: wide enough for a window that is still
+/// on its way, narrow enough that a blind guess rarely hits (once in 2⁷ times).
+const NEAR: i32 = 1 << 24;
+
+/// True for two numbers that are near each other.
+pub(crate) fn is_near(a: SeqNumber, b: SeqNumber) -> bool {
+    (-NEAR..=NEAR).contains(&a.since(b))
+}
+
+/// True when the acknowledgement in a packet is one that its sender may have sent lately: a
+/// stranger has to guess it too (RFC 5961, section 5.2).
+pub(crate) fn acks_nearby(record: &Record, side: Side, header: &TcpPacket) -> bool {
+    let (ack, sent) = acknowledged(record, side, header);
+    header.flags.contains(TcpFlags::ACK) && is_near(ack, sent)
+}
+
+/// True when the acknowledgement in a packet is of something that its sender was sent lately.
+pub(crate) fn acks_lately(record: &Record, side: Side, header: &TcpPacket) -> bool {
+    let (ack, sent) = acknowledged(record, side, header);
+    (0..=NEAR).contains(&sent.since(ack))
+}
+
 /// True when a packet needs nothing but translation: its connection is spliced and quiet, it carries
-/// none of SYN, FIN and RST, which change the connection's state, its number is not far out, and it
-/// does not acknowledge what was said before the client's first byte.
+/// none of SYN, FIN and RST, which change the connection's state, its numbers may be its sender's,
+/// and it does not acknowledge what was said before the client's first byte.
 #[inline]
 pub fn is_fast(record: &Record, side: Side, header: &TcpPacket) -> bool {
-    let ahead = header.seq.since(record.nxt(side));
     record.state == fairlead_tcp::State::Spliced
         && record.flags & !flag::FAST == 0
         && header.flags.0 & (TcpFlags::SYN.0 | TcpFlags::FIN.0 | TcpFlags::RST.0) == 0
-        && ahead <= JUMP_MAX
+        && is_in_step(record, side, header)
         && !is_near_start(record, header)
 }
 

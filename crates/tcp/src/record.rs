@@ -34,7 +34,7 @@ pub enum State {
     FinRelayed2 = 6,
     /// Both FINs are acknowledged; the tuple rests for 2 MSL.
     TimeWait = 7,
-    /// A RST was passed on; the record waits for proof that it was not accepted (RFC 5961).
+    /// A RST with the number expected was passed on; the record rests for what is on its way.
     Reset = 8,
     /// The switch itself answers the client (an error response); there is no server.
     Answering = 9,
@@ -173,15 +173,19 @@ fn advance(nxt: &mut u32, wraps: &mut u16, end: SeqNumber) {
     }
 }
 
-/// Moves a tracked number to `end`, forwards or back, and keeps the count of wraps right.
-fn settle(nxt: &mut u32, wraps: &mut u16, end: SeqNumber) {
-    let forward = end.since(SeqNumber(*nxt)) > 0;
-    if forward {
+/// Moves a tracked number to `end`, forwards or back, and keeps the count of wraps right. Refused
+/// for an end before the stream's first byte.
+fn settle(nxt: &mut u32, wraps: &mut u16, isn: u32, end: SeqNumber) -> bool {
+    let ahead = end.since(SeqNumber(*nxt));
+    if ahead > 0 {
         *wraps = wraps.wrapping_add(u16::from(end.0 < *nxt));
-    } else {
+    } else if u64::from(ahead.unsigned_abs()) < stream_bytes(*nxt, isn, *wraps, false) {
         *wraps = wraps.wrapping_sub(u16::from(end.0 > *nxt));
+    } else {
+        return false;
     }
     *nxt = end.0;
+    true
 }
 
 impl Record {
@@ -254,12 +258,22 @@ impl Record {
         }
     }
 
-    /// Notes where a side's stream ends, whatever was seen before.
-    pub fn settle(&mut self, side: Side, end: SeqNumber) {
-        match side {
-            Side::Client => settle(&mut self.client_nxt, &mut self.client_wraps, end),
-            Side::Server => settle(&mut self.server_nxt, &mut self.server_wraps, end),
-        }
+    /// Notes where a side's stream ends, its FIN included, whatever was seen before. False, and
+    /// nothing is noted, when that is before its first byte: no stream ends there.
+    pub fn settle(&mut self, side: Side, end: SeqNumber) -> bool {
+        let (nxt, wraps, isn) = match side {
+            Side::Client => (
+                &mut self.client_nxt,
+                &mut self.client_wraps,
+                self.client_isn,
+            ),
+            Side::Server => (
+                &mut self.server_nxt,
+                &mut self.server_wraps,
+                self.server_isn,
+            ),
+        };
+        settle(nxt, wraps, isn, end)
     }
 
     /// Stream bytes seen from the client, its FIN not counted.
@@ -327,6 +341,35 @@ mod tests {
         record.settle(Side::Server, SeqNumber(u32::MAX));
         assert_eq!(record.bytes_out(), 9);
         assert_eq!(record.nxt(Side::Server), SeqNumber(u32::MAX));
+    }
+
+    #[test]
+    fn no_stream_ends_before_it_begins() {
+        for isn in [0, 100, u32::MAX - 10, u32::MAX] {
+            for sent in [0, 1, 20] {
+                let fresh = Record {
+                    client_isn: isn,
+                    client_nxt: isn.wrapping_add(1),
+                    ..Record::default()
+                };
+                let mut before = fresh;
+                before.advance_client(SeqNumber(fresh.client_nxt) + sent);
+                for back in [0, 1, 10, 1 << 24] {
+                    let (mut record, end) = (before, SeqNumber(fresh.client_nxt) - back);
+                    assert!(!record.settle(Side::Client, end), "{isn} {sent} {back}");
+                    assert_eq!(record.nxt(Side::Client), before.nxt(Side::Client));
+                    assert_eq!(record.bytes_in(), u64::from(sent));
+                }
+                // A FIN right at the first byte: nothing was sent.
+                let mut record = before;
+                assert!(record.settle(Side::Client, SeqNumber(isn) + 2) || sent == 0);
+                if sent == 0 {
+                    record.advance_client(SeqNumber(isn) + 2);
+                }
+                record.flags = flag::CLIENT_FIN;
+                assert_eq!(record.bytes_in(), 0);
+            }
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use fairlead_base::{DropReason, SeqNumber};
 use fairlead_datapath::{End, Event, Side, State};
 use fairlead_wire::TcpFlags;
 
-use crate::rig::{Joined, REQUEST, linux};
+use crate::rig::{Joined, REQUEST, Sent, linux};
 
 const SIDES: [Side; 2] = [Side::Client, Side::Server];
 const FIN: TcpFlags = TcpFlags(TcpFlags::FIN.0 | TcpFlags::ACK.0);
@@ -265,33 +265,108 @@ fn spliced_end_by_rst_is_dated_at_the_rst() {
     assert_eq!((opened.as_millis(), duration.as_millis()), (1_000, 7_000));
 }
 
-/// RFC 5961, section 3.2: what is not exact is for the receiver to judge.
+/// RFC 5961, section 3.2: what is not exact is for the receiver to judge, and the switch asks it.
 #[test]
-fn spliced_rst_inexact_passes_and_the_challenge_revives_the_connection() {
+fn spliced_rst_inexact_passes_and_changes_nothing_while_its_receiver_lives() {
+    for side in SIDES {
+        for off in [1_000, 1 << 23, u32::MAX << 24, u32::MAX] {
+            let mut joined = Joined::usual();
+            joined
+                .rig
+                .put_one(&joined.by(side.other()).payload(b"hello"));
+            joined.advance(side.other(), 5);
+            let (inexact, asked) = inexact_reset(&mut joined, side, off);
+            assert_eq!(inexact.header.flags, TcpFlags::RST);
+            assert_eq!(joined.state(), State::Spliced);
+            // What is asked is old: one before the first byte, and an acknowledgement of our SYN.
+            let (seq, ack) = asked;
+            match side {
+                Side::Client => assert_eq!((seq, ack), (1_000, 0xffff_ff01)),
+                Side::Server => {
+                    let dseq = joined.seen_nxt.wrapping_sub(1);
+                    assert_eq!((seq, ack), (dseq, 1_001));
+                }
+            }
+            // The receiver lives, and says so.
+            joined.acknowledge(side.other());
+            assert_eq!(joined.state(), State::Spliced);
+            joined.rig.wait(Duration::from_secs(600));
+            assert_eq!(joined.rig.ends(), []);
+            let data = joined.by(side).payload(b"alive");
+            assert_eq!(joined.rig.put_one(&data).payload(), b"alive");
+            joined.advance(side, 5);
+            // It was in earnest after all: the exact number answers the challenge.
+            joined.rig.put_one(&joined.by(side).flags(TcpFlags::RST));
+            joined.rig.wait(Duration::from_secs(5));
+            joined.rig.assert_empty();
+        }
+    }
+}
+
+/// Sends a RST that is off by so much; the RST as it passed, and by which numbers its receiver is
+/// asked whether it accepted it.
+#[track_caller]
+fn inexact_reset(joined: &mut Joined, side: Side, off: u32) -> (Sent, (u32, u32)) {
+    let nxt = match side {
+        Side::Client => joined.client_nxt,
+        Side::Server => joined.server_nxt,
+    };
+    let reset = joined.by(side).flags(TcpFlags::RST);
+    let mut sent = joined.rig.put(&reset.seq(nxt.wrapping_add(off)));
+    assert_eq!(sent.len(), 2, "{sent:?}");
+    let (asked, passed) = (sent.remove(1), sent.remove(0));
+    assert_eq!(asked.header.key, passed.header.key, "to the receiver");
+    assert_eq!(asked.header.flags, TcpFlags::ACK);
+    assert!(asked.payload().is_empty() && asked.options().is_empty());
+    (passed, (asked.header.seq.0, asked.header.ack.0))
+}
+
+/// A RST whose receiver lacks the last that was sent: exact for it, but not for the switch.
+#[test]
+fn spliced_rst_inexact_ends_the_connection_when_its_receiver_is_gone() {
     for side in SIDES {
         let mut joined = Joined::usual();
-        let nxt = match side {
-            Side::Client => joined.client_nxt,
-            Side::Server => joined.server_nxt,
-        };
-        let inexact = joined
-            .by(side)
-            .flags(TcpFlags::RST)
-            .seq(nxt.wrapping_add(1_000));
-        let sent = joined.rig.put_one(&inexact);
-        assert!(sent.header.flags.contains(TcpFlags::RST));
-        assert_eq!(joined.state(), State::Reset);
-        // The challenge reaches the one who is said to have sent the RST.
-        joined.acknowledge(side.other());
+        for side in SIDES {
+            joined.rig.put_one(&joined.by(side).payload([1; 700]));
+            joined.advance(side, 700);
+        }
+        let (_, (_, ack)) = inexact_reset(&mut joined, side, 300u32.wrapping_neg());
         assert_eq!(joined.state(), State::Spliced);
-        joined.rig.wait(Duration::from_secs(600));
-        assert_eq!(joined.rig.ends(), []);
-        let data = joined.by(side).payload(b"alive");
-        assert_eq!(joined.rig.put_one(&data).payload(), b"alive");
-        // It was in earnest after all: the exact number answers the challenge.
-        joined.rig.put_one(&joined.by(side).flags(TcpFlags::RST));
+        let gone = joined.by(side.other()).flags(TcpFlags::RST).seq(ack);
+        joined.rig.put_one(&gone);
+        assert_eq!(joined.state(), State::Reset);
         joined.rig.wait(Duration::from_secs(5));
+        let end = match side {
+            Side::Client => End::ResetByClient,
+            Side::Server => End::ResetByServer,
+        };
+        assert_eq!(joined.rig.ends(), [end], "whoever sent the first");
         joined.rig.assert_empty();
+    }
+}
+
+/// A TCP that has closed resets data that was sent before its FIN arrived with the number that the
+/// data acknowledges: its FIN's.
+#[test]
+fn fin_relayed1_rst_at_the_fin_is_believed_until_the_fin_is_acknowledged() {
+    for side in SIDES {
+        for acknowledged in [false, true] {
+            let mut joined = Joined::usual();
+            joined.rig.put_one(&joined.by(side).payload(b"bye"));
+            joined.advance(side, 3);
+            let at_fin = joined.by(side).flags(TcpFlags::RST);
+            joined.close(side);
+            if acknowledged {
+                joined.acknowledge(side.other());
+            }
+            joined.rig.put(&at_fin);
+            let state = if acknowledged {
+                State::AckRelayed1
+            } else {
+                State::Reset
+            };
+            assert_eq!(joined.state(), state, "{side:?}");
+        }
     }
 }
 
@@ -320,18 +395,46 @@ fn reset_packets_still_pass_both_ways() {
     joined.rig.assert_empty();
 }
 
-/// An acknowledgement that crossed the RST looks like a challenge; the RST that it meets puts it
-/// right.
+/// An acknowledgement that crossed the RST looks like a challenge, and is none.
 #[test]
 fn reset_acknowledgement_on_its_way_does_not_keep_the_dead_alive() {
     let mut joined = Joined::usual();
     joined.rig.put_one(&joined.by_client().flags(TcpFlags::RST));
     joined.acknowledge(Side::Server);
-    assert_eq!(joined.state(), State::Spliced);
-    joined.rig.put_one(&joined.by_client().flags(TcpFlags::RST));
     assert_eq!(joined.state(), State::Reset);
     joined.rig.wait(Duration::from_secs(5));
     assert_eq!(joined.rig.ends(), [End::ResetByClient]);
+    joined.rig.assert_empty();
+}
+
+/// A FIN with a number from before the stream: noise that once made its count of bytes wrap.
+#[test]
+fn spliced_fin_from_before_the_first_byte_is_passed_on_and_not_believed() {
+    for side in SIDES {
+        for back in [1, 2, 100, 1 << 20, 1 << 24] {
+            let mut joined = Joined::usual();
+            let first = match side {
+                Side::Client => 1_001,
+                Side::Server => 0xffff_ff01u32,
+            };
+            joined.rig.events();
+            let fin = joined.by(side).flags(FIN).seq(first.wrapping_sub(back));
+            joined.rig.put_one(&fin);
+            assert_eq!(joined.state(), State::Spliced, "{side:?} {back}");
+            joined.rig.put_one(&joined.by(side).flags(TcpFlags::RST));
+            joined.rig.wait(Duration::from_secs(5));
+            let events = joined.rig.events();
+            let bytes = events.iter().find_map(|event| match event {
+                Event::Closed {
+                    bytes_in,
+                    bytes_out,
+                    ..
+                } => Some((*bytes_in, *bytes_out)),
+                _ => None,
+            });
+            assert_eq!(bytes, Some((REQUEST.len() as u64, 0)));
+        }
+    }
 }
 
 #[test]

@@ -430,20 +430,78 @@ fn held_rst_of_either_side_goes_through_with_a_number_its_receiver_believes() {
     }
 }
 
+/// The server lacks some of what was sent before the RST, so that the number is not what it
+/// expects: it challenges, and is answered in the place of the client, who knows of no such numbers.
 #[test]
-fn held_bytes_survive_a_rst_that_is_not_accepted() {
+fn held_rst_that_the_server_challenges_is_repeated_with_the_number_that_it_expects() {
     let mut holding = Holding::with(proxied(ProxyVersion::V1), 60_000, REQUEST);
     let reset = holding.opened.at(REQUEST.len() as u32).flags(TcpFlags::RST);
-    holding.rig.put_one(&reset);
+    let passed = holding.rig.put_one(&reset);
+    assert_eq!(passed.header.seq, SeqNumber(holding.end()));
     assert_eq!(holding.rig.state(), Some(State::Reset));
-    // Data of the server, then its challenge.
-    holding.rig.put_none(&holding.server(5));
-    holding.rig.put_one(&holding.server(5).payload(b"alive"));
-    let end = holding.bytes.len() as u32;
-    let challenge = holding.server(end);
-    holding.rig.put_one(&challenge);
-    assert_eq!(holding.rig.state(), Some(State::Spliced));
-    assert_eq!(holding.rig.datapath.snapshot().buffered_bytes, 0);
+    let challenge = holding.server(5);
+    let repeated = holding.rig.put_one(&challenge);
+    assert_eq!(repeated.header.flags, TcpFlags::RST);
+    assert_eq!(repeated.header.seq, SeqNumber(holding.start()) + 5);
+    assert_eq!(repeated.header.key, passed.header.key);
+    holding.rig.wait_ms(5_000);
+    assert_eq!(holding.rig.ends(), [End::ResetByClient]);
+    holding.rig.assert_empty();
+}
+
+/// A client that is gone resets by the number that was acknowledged to it.
+#[test]
+fn held_rst_of_the_client_counts_where_it_was_acknowledged_and_a_near_one_is_challenged() {
+    let mut holding = Holding::with(proxied(ProxyVersion::V1), 60_000, REQUEST);
+    for off in [5, u32::MAX, u32::MAX << 22] {
+        let near = holding.opened.at(off).flags(TcpFlags::RST);
+        let challenge = holding.rig.put_one(&near);
+        assert_eq!(challenge.header.key.dst, holding.rig.client);
+        assert_eq!(challenge.header.flags, TcpFlags::ACK);
+        assert_eq!(challenge.header.ack, SeqNumber(1_001));
+        assert_eq!(holding.rig.state(), Some(State::Spliced));
+    }
+    let far = holding.opened.at(u32::MAX << 28).flags(TcpFlags::RST);
+    holding.rig.put_none(&far);
+    holding.rig.assert_dropped(DropReason::BadSequence);
+    let exact = holding.opened.at(0).flags(TcpFlags::RST);
+    let passed = holding.rig.put_one(&exact);
+    assert_eq!(passed.header.seq, SeqNumber(holding.end()));
+    assert_eq!(holding.rig.state(), Some(State::Reset));
+}
+
+/// A stranger's acknowledgement does not end the holding, and his clock is nobody's.
+#[test]
+fn held_bytes_and_clocks_are_safe_from_strangers() {
+    let mut holding = Holding::with(proxied(ProxyVersion::V1), 60_000, REQUEST);
+    let whole = holding.bytes.len() as u32;
+    let wild = [
+        // They acknowledge more than anybody sent, or come from far away.
+        holding.server(whole + 1),
+        holding.server(whole + (1 << 25)),
+        holding.server(whole).seq(SSEQ.wrapping_add(1 << 25)),
+        holding.server(whole).seq(SSEQ.wrapping_add(1 << 31)),
+    ];
+    for stranger in wild {
+        holding.rig.put_none(&stranger.timestamps(0x7000_0000, 0));
+        holding.rig.assert_dropped(DropReason::BadSequence);
+    }
+    let by_client = holding.opened.at(0);
+    holding.rig.put(
+        &by_client
+            .ack(0x1234_5678)
+            .window(1)
+            .timestamps(0x7000_0000, 0),
+    );
+    let again = holding.rig.wait_ms(250);
+    assert_eq!(payload(&again), holding.bytes, "held, and sent again");
+    let stamps = again[0].timestamps().unwrap();
+    assert!(
+        stamps.value < 6_000 && stamps.echo < 1_000_000,
+        "{stamps:?}"
+    );
+    assert_ne!(again[0].header.window, 1);
+    holding.finish();
 }
 
 #[test]

@@ -14,4 +14,5 @@ mod options;
 mod probe;
 mod renewal;
 mod rig;
+mod strangers;
 mod translate;

@@ -9,7 +9,7 @@ use fairlead_datapath::{End, Side, State, Verdict};
 use fairlead_testkit::segment;
 use fairlead_wire::TcpFlags;
 
-use crate::rig::{Ends, Joined, REQUEST, http_config, linux, payload, simple_config, syn_ack};
+use crate::rig::{Ends, Joined, REQUEST, Rig, http_config, linux, payload, simple_config, syn_ack};
 
 fn rested(first: Side) -> Joined {
     let mut joined = Joined::usual();
@@ -95,7 +95,8 @@ fn spliced_syn_is_answered_and_does_not_disturb_the_connection() {
     let guess = stranger
         .data(0, REQUEST)
         .ack(stranger.dseq.wrapping_add(0x0100_0001));
-    joined.rig.put_one(&guess);
+    joined.rig.put_none(&guess);
+    joined.rig.assert_dropped(DropReason::CookieInvalid);
     assert_eq!(joined.state(), State::Spliced);
     // When no cookie of that SYN can be good any more it is forgotten, and the fast path is back.
     joined.rig.wait(Duration::from_secs(130));
@@ -116,6 +117,40 @@ fn spliced_syn_whose_answer_the_client_denies_is_forgotten() {
     let before = joined.rig.datapath.snapshot().fast_packets;
     joined.rig.put_one(&joined.by_client().payload(b"x"));
     assert_eq!(joined.rig.datapath.snapshot().fast_packets, before + 1);
+}
+
+/// Only the latest SYN's number is remembered, and it may be a stranger's.
+#[test]
+fn time_wait_new_connection_is_known_by_its_first_segment_whoever_sent_a_syn_since() {
+    let mut joined = rested(Side::Client);
+    let anew = joined.rig.open(500_000, &linux(70_000));
+    joined.rig.open(7_000_000, &linux(1));
+    // Behind the first segment nothing tells whose it is: it waits, and does not pass as old.
+    joined.rig.put_none(&anew.data(10, &REQUEST[10..]));
+    joined.rig.assert_dropped(DropReason::CookieInvalid);
+    assert_eq!(joined.state(), State::TimeWait);
+    joined.rig.put_none(&anew.data(0, &REQUEST[..10]));
+    assert_eq!(joined.state(), State::Established);
+    let syn = joined.rig.put_one(&anew.data(10, &REQUEST[10..]));
+    assert_eq!(syn.header.seq, SeqNumber(500_000));
+}
+
+/// A connection that is being set up has a cookie too; its own packets are not those of another.
+#[test]
+fn established_syn_of_a_stranger_does_not_disturb_the_head() {
+    let mut rig = Rig::probed(http_config(), &linux(1));
+    let opened = rig.open(1_000, &linux(5_000));
+    rig.put_none(&opened.data(0, &REQUEST[..10]));
+    rig.open(7_000_000, &linux(1));
+    rig.put_none(&opened.data(0, &REQUEST[..10]));
+    // The client's challenge for our answer to the stranger.
+    rig.put(&opened.at(10));
+    assert_eq!(rig.state(), Some(State::Established));
+    let syn = rig.put_one(&opened.data(10, &REQUEST[10..]));
+    assert_eq!(syn.header.seq, SeqNumber(1_000));
+    rig.put(&opened.at(REQUEST.len() as u32));
+    assert_eq!(rig.state(), Some(State::SynSent));
+    assert_eq!(payload(&rig.put(&syn_ack(&syn, 33, &linux(1)))), REQUEST);
 }
 
 #[test]

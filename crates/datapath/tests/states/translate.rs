@@ -177,13 +177,37 @@ fn spliced_damaged_number_far_out_does_not_lead_the_tracked_numbers_astray() {
 #[test]
 fn spliced_data_behind_a_great_loss_passes_and_is_believed() {
     let mut joined = Joined::usual();
-    joined.advance(Side::Server, 50 << 20);
+    joined.advance(Side::Server, 12 << 20);
     let sent = joined.rig.put_one(&joined.by_server().payload(b"far"));
     assert_eq!(sent.header.seq, SeqNumber(joined.seen_nxt));
     joined.advance(Side::Server, 3);
     let fast = joined.rig.datapath.snapshot().fast_packets;
     joined.rig.put_one(&joined.by_server().payload(b"near"));
     assert_eq!(joined.rig.datapath.snapshot().fast_packets, fast + 1);
+}
+
+/// What was lost is sent again, and leads the tracked number to where the stream is.
+#[test]
+fn spliced_data_behind_an_incredible_loss_passes_and_is_believed_once_the_gap_is_filled() {
+    let mut joined = Joined::usual();
+    let gap = 50 << 20;
+    let far = joined.by_server().seq(joined.server_nxt.wrapping_add(gap));
+    let far = far.payload(b"far");
+    assert_eq!(joined.rig.put_one(&far).payload(), b"far");
+    let fast = joined.rig.datapath.snapshot().fast_packets;
+    joined.rig.put_one(&far);
+    assert_eq!(
+        joined.rig.datapath.snapshot().fast_packets,
+        fast,
+        "still far"
+    );
+    for _ in 0..50 {
+        joined.advance(Side::Server, (1 << 20) - 4);
+        joined.rig.put_one(&joined.by_server().payload(b"fill"));
+        joined.advance(Side::Server, 4);
+    }
+    joined.rig.put_one(&far);
+    assert_eq!(joined.rig.datapath.snapshot().fast_packets, fast + 51);
 }
 
 #[test]

@@ -123,6 +123,16 @@ impl Segment {
         (self.end - self.payload_at) as u32 + u32::from(self.has(SYN)) + u32::from(self.has(FIN))
     }
 
+    /// True for the segment by which the switch asks a host whether it still has a connection,
+    /// after a reset of which that is doubtful. It has numbers from before the first byte and, as the
+    /// switch knows none, no timestamps; it acknowledges nothing but `isn_out`, the host's SYN.
+    pub(crate) fn asks_who_is_there(&self, isn_out: SeqNumber) -> bool {
+        self.flags == ACK
+            && self.payload_at == self.end
+            && self.timestamps.is_none()
+            && self.ack == isn_out + 1
+    }
+
     /// The stream bytes it carries.
     pub(crate) fn payload<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         &bytes[self.payload_at..self.end]

@@ -38,6 +38,8 @@ pub(crate) struct Flow {
     fin_in: Option<u32>,
     /// A reset arrived that was not damaged on the way.
     pub(crate) reset_in: bool,
+    /// The switch has passed a reset on, perhaps a stranger's.
+    resets_emitted: bool,
     /// The tuple had another connection before, of which packets may still be on their way.
     reused: bool,
     /// Payload that arrived before it was known whose it is.
@@ -148,8 +150,11 @@ impl Taps {
         let Ok(segment) = Segment::read(bytes) else {
             return;
         };
-        if let Some(flow) = self.flows.get_mut(&(segment.dst, segment.src))
-            && let Some(isn) = flow.isn_out
+        let Some(flow) = self.flows.get_mut(&(segment.dst, segment.src)) else {
+            return;
+        };
+        flow.resets_emitted |= segment.has(RST);
+        if let Some(isn) = flow.isn_out
             && segment.has(ACK)
             && !segment.has(RST)
             && flow.sent(segment.ack - 1)
@@ -177,6 +182,9 @@ impl Taps {
         };
         if segment.has(RST) {
             flow.reset_in |= !flow.is_forged(&segment, isn_in);
+            return Ok(());
+        }
+        if flow.resets_emitted && segment.asks_who_is_there(isn_out) {
             return Ok(());
         }
         if flow.reused || flow.is_forged(&segment, isn_in) {
@@ -333,7 +341,9 @@ impl Flow {
             segment.timestamps,
             self.timestamps_out && self.timestamps_in,
         ) {
-            (Some(_), false) => return Err("timestamps that were not agreed"),
+            // A host that leaves them out of the segment by which the switch first hears of the
+            // connection has given them up for it (RFC 7323, section 3.2), and sends them still.
+            (Some(_), false) if !bare => return Err("timestamps that were not agreed"),
             (None, true) if !bare => return Err("agreed timestamps are missing"),
             (Some((_, echo)), true) if !self.ts_sent.contains(&echo) => {
                 return Err("an echo of no timestamp sent");

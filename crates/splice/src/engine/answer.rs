@@ -44,6 +44,11 @@ impl Setup {
     pub(super) fn answered_until(&self) -> Option<SeqNumber> {
         self.answer.as_ref().map(|answer| answer.client_end)
     }
+
+    /// How much of our sequence space the client was sent behind our SYN.
+    pub(super) fn sent_to_client(&self) -> u32 {
+        self.answer.as_ref().map_or(0, Answer::len)
+    }
 }
 
 impl Switch {

@@ -2,23 +2,44 @@
 
 use fairlead_base::{DropReason, Instant, Packet, SeqNumber};
 use fairlead_tcp::record::flag;
-use fairlead_tcp::{Line, Side, State};
+use fairlead_tcp::{Line, Record, Side, State};
 use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps, options};
 
 use super::held::Passage;
 use super::{Switch, output};
 use crate::Verdict;
 use crate::event::End;
-use crate::translate::{self, AckEdit, Edits};
-
-/// A FIN or RST this far from the number expected is passed on but changes nothing here: its
-/// receiver will judge it (RFC 5961, section 3.2). Wide enough for a window that is still on its
-/// way, narrow enough that a blind guess rarely hits.
-const BELIEVED_WINDOW: i32 = 1 << 24;
+use crate::translate::{self, AckEdit, Edits, WINDOW_MAX};
 
 /// The window in an acknowledgement that stands in for one of the client's, whose window is not
 /// known: small, and corrected by the client's next packet.
 const STAND_IN_WINDOW: u16 = 1_024;
+
+/// A number of a side's stream so old that its acknowledgement is no news and a segment there lies
+/// before every window: the first byte's, or one behind which the largest window (RFC 7323,
+/// section 2.3) has been filled since.
+fn old_number(record: &Record, side: Side) -> SeqNumber {
+    let (isn, bytes) = match side {
+        Side::Client => (record.client_isn, record.bytes_in()),
+        Side::Server => (record.server_isn, record.bytes_out()),
+    };
+    if bytes < u64::from(WINDOW_MAX) {
+        SeqNumber(isn) + 1
+    } else {
+        record.nxt(side) - WINDOW_MAX
+    }
+}
+
+/// What a RST that passes means to the switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reset {
+    /// Its number is the one expected: the connection is over.
+    Believed,
+    /// Its number is near: its receiver may accept it, or know better.
+    Doubtful,
+    /// Its number is far from all that was seen.
+    Unlikely,
+}
 
 /// Where a joined connection is by which FINs were passed on and acknowledged.
 pub(super) fn state_of(flags: u8) -> State {
@@ -103,18 +124,23 @@ impl Switch {
             Side::Client => flag::CLIENT_FIN,
             Side::Server => flag::SERVER_FIN,
         };
-        if header.payload_len() > 0 && record.flags & fin == 0 {
+        if header.payload_len() > 0
+            && record.flags & fin == 0
+            && translate::may_advance(record, side, header)
+        {
             record.advance(side, header.seq + header.payload_len() as u32);
         }
-        if record.state != State::TimeWait {
+        if !matches!(record.state, State::TimeWait | State::Reset) {
             record.last_active = Self::now_ms(now);
         }
         if header.flags.contains(TcpFlags::RST) {
-            self.note_reset(now, line, side, header.seq);
+            if self.note_reset(now, line, side, header.seq) == Reset::Doubtful {
+                self.ask(line, side.other());
+            }
             return;
         }
-        self.revive_if_challenged(now, line, side, header);
-        if header.flags.contains(TcpFlags::FIN) && self.acks_plausibly(line, side, header) {
+        let near = translate::acks_nearby(self.table.record(line), side, header);
+        if header.flags.contains(TcpFlags::FIN) && near {
             let end = header.seq + header.payload_len() as u32 + 1;
             self.note_fin(now, line, side, end);
         }
@@ -158,19 +184,6 @@ impl Switch {
         Verdict::Transmit
     }
 
-    /// True when the acknowledgement in a packet is one that its sender may have sent lately: a
-    /// stranger has to guess it too (RFC 5961, section 5.2).
-    fn acks_plausibly(&self, line: Line, side: Side, header: &TcpPacket) -> bool {
-        let record = self.table.record(line);
-        let (ack, seen) = match side {
-            Side::Client => (header.ack - record.seq_delta, record.server_nxt),
-            Side::Server => (header.ack, record.client_nxt),
-        };
-        let ahead = ack.since(SeqNumber(seen));
-        header.flags.contains(TcpFlags::ACK)
-            && (-BELIEVED_WINDOW..=BELIEVED_WINDOW).contains(&ahead)
-    }
-
     /// Removes a record in TIME_WAIT or after a RST.
     pub(super) fn remove_resting(&mut self, now: Instant, line: Line) {
         let record = *self.table.record(line);
@@ -201,12 +214,11 @@ impl Switch {
             Side::Client => (flag::CLIENT_FIN, flag::CLIENT_FIN_ACKED),
             Side::Server => (flag::SERVER_FIN, flag::SERVER_FIN_ACKED),
         };
-        let ahead = end.since(record.nxt(side));
-        let settled = record.flags & acked != 0 || record.state == State::TimeWait;
-        if settled || !(-BELIEVED_WINDOW..=BELIEVED_WINDOW).contains(&ahead) {
+        let resting = matches!(record.state, State::TimeWait | State::Reset);
+        let settled = record.flags & acked != 0 || resting;
+        if settled || !translate::is_near(end, record.nxt(side)) || !record.settle(side, end) {
             return;
         }
-        record.settle(side, end);
         record.flags |= fin;
         self.follow_flags(now, line);
     }
@@ -246,49 +258,65 @@ impl Switch {
         }
     }
 
-    /// A RST passes. True when it may be in earnest.
+    /// A RST passes. Its receiver accepts it if its number is exactly the next one that it expects
+    /// (RFC 5961, section 3.2). As far as the switch can tell that is the number behind all that it
+    /// has seen; or, while a FIN is not acknowledged, that of the FIN, where a TCP that has closed
+    /// resets what was sent before the FIN arrived; or the answer to [`Self::ask`].
     pub(super) fn note_reset(
         &mut self,
         now: Instant,
         line: Line,
         side: Side,
         seq: SeqNumber,
-    ) -> bool {
+    ) -> Reset {
         let record = self.record(line);
-        let ahead = seq.since(record.nxt(side));
-        if !(-BELIEVED_WINDOW..=BELIEVED_WINDOW).contains(&ahead) {
-            return false;
+        let (fin, acked) = match side {
+            Side::Client => (flag::CLIENT_FIN, flag::CLIENT_FIN_ACKED),
+            Side::Server => (flag::SERVER_FIN, flag::SERVER_FIN_ACKED),
+        };
+        let nxt = record.nxt(side);
+        let at_fin = record.flags & (fin | acked) == fin && seq == nxt - 1;
+        let answer = seq != nxt && seq == old_number(record, side);
+        if seq != nxt && !at_fin && !answer {
+            return if record.state.is_live() && translate::is_near(seq, nxt) {
+                Reset::Doubtful
+            } else {
+                Reset::Unlikely
+            };
         }
-        if !record.state.is_live() {
-            return true;
+        if record.state.is_live() {
+            let resetter = if answer { side.other() } else { side };
+            record.flags &= !flag::RESET_BY_CLIENT;
+            if resetter == Side::Client {
+                record.flags |= flag::RESET_BY_CLIENT;
+            }
+            record.state = State::Reset;
         }
-        record.flags &= !flag::RESET_BY_CLIENT;
-        if side == Side::Client {
-            record.flags |= flag::RESET_BY_CLIENT;
+        if record.state == State::Reset {
+            record.last_active = Self::now_ms(now);
         }
-        record.state = State::Reset;
-        record.last_active = Self::now_ms(now);
-        true
+        Reset::Believed
     }
 
-    /// After a RST, an acknowledgement without data from the side that should be dead says that it
-    /// did not accept the RST (a challenge, RFC 5961, section 3.2): the connection lives on. If it
-    /// was merely on its way already, it meets a closed port at the other end, whose RST
-    /// (RFC 9293, section 3.10.7.1) ends the connection here again.
-    fn revive_if_challenged(&mut self, now: Instant, line: Line, side: Side, header: &TcpPacket) {
-        let record = self.record(line);
-        if record.state != State::Reset || header.payload_len() > 0 {
-            return;
-        }
-        let resetter = if record.flags & flag::RESET_BY_CLIENT != 0 {
-            Side::Client
-        } else {
-            Side::Server
+    /// Asks one end whether it still has the connection, by a segment with numbers so old that no
+    /// TCP takes it for news: who has the connection answers by an acknowledgement, if at all
+    /// (RFC 9293, section 3.10.7.4), which harms nobody; who has not, by a RST with the number that
+    /// was acknowledged. It carries no timestamps, as none is known here; a TCP that insists on
+    /// them, or a firewall before it, may leave it without an answer, and the connection to its
+    /// idle time.
+    fn ask(&mut self, line: Line, side: Side) {
+        let record = *self.table.record(line);
+        let endpoints = self.table.endpoints();
+        let (seq, ack) = (
+            old_number(&record, side.other()) - 1,
+            old_number(&record, side),
+        );
+        let (key, seq, ack) = match side {
+            Side::Client => (record.client_key(endpoints), seq + record.seq_delta, ack),
+            Side::Server => (record.server_key(endpoints), seq, ack),
         };
-        if side != resetter && header.flags.contains(TcpFlags::ACK) {
-            record.state = State::Spliced;
-            record.flags &= !flag::RESET_BY_CLIENT;
-            self.follow_flags(now, line);
-        }
+        let (key, flags) = (key.reversed(), TcpFlags::ACK);
+        self.output
+            .send(key, seq, ack, flags, STAND_IN_WINDOW, &[], &[]);
     }
 }

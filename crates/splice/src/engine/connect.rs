@@ -244,6 +244,11 @@ impl Switch {
             self.server_failed(now, line, index, Failure::Refused);
             return Verdict::Consumed;
         }
+        if !flags.contains(TcpFlags::ACK) {
+            // It answers nothing of ours. To be refused it would take a RST with number 0, which a
+            // server that has just answered our SYN may find in its window.
+            return self.drop(DropReason::BadSequence);
+        }
         if !acceptable {
             // Perhaps left over from an older connection on this tuple: RFC 9293, section 3.5.2.
             return self.refuse(packet, header, DropReason::BadSequence);

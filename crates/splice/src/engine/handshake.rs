@@ -329,15 +329,17 @@ impl Switch {
         if !header.flags.contains(TcpFlags::ACK) {
             return self.drop(DropReason::BadTcpFlags);
         }
+        // Who was sent the cookie knows where our numbers are; strangers do not.
+        let acked = header.ack.since(setup.dseq + 1);
+        if !u32::try_from(acked).is_ok_and(|acked| acked <= setup.sent_to_client()) {
+            return self.drop(DropReason::BadSequence);
+        }
         if let Some(stamps) = options::timestamps(header.options(&packet.bytes)) {
             setup.note_client_stamps(stamps);
         }
         setup.client_window = header.window;
         if record.state == State::Answering {
             return self.client_of_answer(now, header, line, index);
-        }
-        if header.ack != setup.dseq + 1 {
-            return self.drop(DropReason::BadSequence);
         }
         self.collect(now, packet, header, line, index)
     }

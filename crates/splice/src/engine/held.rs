@@ -14,6 +14,7 @@ use fairlead_tcp::{Backoff, Line, Reassembly, Side, State, window};
 use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps, options, proxy_protocol};
 
 use super::Switch;
+use super::close::Reset;
 use super::setup::{Decision, Setup, follow_clock};
 use crate::config::ProxyVersion;
 use crate::event::End;
@@ -356,35 +357,31 @@ impl Switch {
         let Some(setup) = self.setups.entry(index) else {
             return Passage::Stop(DropReason::NoConnection);
         };
-        if let Some(stamps) = options::timestamps(header.options(&packet.bytes)) {
-            setup.note_client_stamps(stamps);
-        }
+        let floor = SeqNumber(record.client_isn) + 1 + setup.acked;
         let Some(held) = &mut setup.held else {
             return Passage::unchanged(header);
         };
-        let (end, next) = (held.end, held.next());
+        let end = held.end;
         // Where the client's number means nothing to the server yet, ours stands in.
         let unknown = held.ever_sent < held.bytes.len() || header.seq.before(end);
         if header.flags.contains(TcpFlags::RST) {
             if !unknown {
                 return Passage::unchanged(header);
             }
-            let ack = held.client_ack;
-            if self.note_reset(now, line, Side::Client, header.seq) {
-                let key = record.server_key(self.table.endpoints()).reversed();
-                let flags = TcpFlags::RST | TcpFlags::ACK;
-                self.output.send(key, next, ack, flags, 0, &[], &[]);
-            }
-            return Passage::Heard;
+            return self.reset_held_by_client(now, header.seq, line, index);
         }
         let mut news = false;
-        if header.flags.contains(TcpFlags::ACK) {
-            let ack = header.ack - record.seq_delta;
-            news = ack.after(held.client_ack) && !ack.after(SeqNumber(record.server_nxt));
+        let (ack, sent) = (header.ack - record.seq_delta, SeqNumber(record.server_nxt));
+        let old = ack.before(SeqNumber(record.server_isn) + 1);
+        if header.flags.contains(TcpFlags::ACK) && !old && !ack.after(sent) {
+            news = ack.after(held.client_ack);
             if news {
                 held.client_ack = ack;
             }
             setup.client_window = header.window;
+            if let Some(stamps) = options::timestamps(header.options(&packet.bytes)) {
+                setup.note_client_stamps(stamps);
+            }
         }
         let fin = header.flags.contains(TcpFlags::FIN);
         if header.payload_len() == 0 && !fin && unknown && !header.seq.before(end) {
@@ -400,7 +397,6 @@ impl Switch {
             return Passage::Stop(DropReason::BadSequence);
         }
         if header.payload_len() <= count && !fin {
-            let floor = SeqNumber(record.client_isn) + 1 + setup.acked;
             if header.seq.before(floor) {
                 // It was acknowledged; that may have been lost, or this is a keep-alive probe.
                 self.acknowledge_held(line, index);
@@ -414,6 +410,48 @@ impl Switch {
         match translate::trim_front(packet, header, count) {
             Some(header) => Passage::unchanged(&header),
             None => Passage::Stop(DropReason::Truncated),
+        }
+    }
+
+    /// A RST from the client, with a number that means nothing to the server. It counts where the
+    /// client is expected to go on, by what it has sent or by what was acknowledged to it; the
+    /// server gets one with the number that it expects. A near one is answered by what we expect.
+    fn reset_held_by_client(
+        &mut self,
+        now: Instant,
+        seq: SeqNumber,
+        line: Line,
+        index: u32,
+    ) -> Passage {
+        let record = *self.table.record(line);
+        let Some(setup) = self.setups.peek(index) else {
+            return Passage::Stop(DropReason::NoConnection);
+        };
+        let floor = SeqNumber(record.client_isn) + 1 + setup.acked;
+        let Some((next, ack)) = setup
+            .held
+            .as_ref()
+            .map(|held| (held.next(), held.client_ack))
+        else {
+            return Passage::Stop(DropReason::NoConnection);
+        };
+        let seq = if seq == floor {
+            record.nxt(Side::Client)
+        } else {
+            seq
+        };
+        match self.note_reset(now, line, Side::Client, seq) {
+            Reset::Believed => {
+                let key = record.server_key(self.table.endpoints()).reversed();
+                let flags = TcpFlags::RST | TcpFlags::ACK;
+                self.output.send(key, next, ack, flags, 0, &[], &[]);
+                Passage::Heard
+            }
+            Reset::Doubtful => {
+                self.acknowledge_held(line, index);
+                Passage::Stop(DropReason::BadSequence)
+            }
+            Reset::Unlikely => Passage::Stop(DropReason::BadSequence),
         }
     }
 
@@ -453,24 +491,15 @@ impl Switch {
         line: Line,
         index: u32,
     ) -> Passage {
-        let floor = SeqNumber(self.table.record(line).client_isn) + 1;
+        let record = *self.table.record(line);
         let Some(setup) = self.setups.entry(index) else {
             return Passage::Stop(DropReason::NoConnection);
         };
-        let floor = floor + setup.acked;
+        let floor = SeqNumber(record.client_isn) + 1 + setup.acked;
         let Some(held) = &mut setup.held else {
             return Passage::unchanged(header);
         };
         if !header.flags.contains(TcpFlags::ACK) {
-            return Passage::unchanged(header);
-        }
-        if !header.ack.before(held.end) {
-            if held.ever_sent < held.bytes.len() {
-                // It acknowledges what it cannot have (RFC 9293, section 3.10.7.4).
-                return Passage::Stop(DropReason::BadSequence);
-            }
-            self.record(line).flags &= !flag::HELD;
-            self.forget_setup(line, index);
             return Passage::unchanged(header);
         }
         let hidden = Passage::Pass {
@@ -480,35 +509,70 @@ impl Switch {
         if header.flags.contains(TcpFlags::RST) {
             return hidden;
         }
-        if let Some(stamps) = options::timestamps(header.options(&packet.bytes)) {
-            follow_clock(&mut held.server_ts, stamps.value);
+        let (known, next) = (held.start + held.acked as u32, held.next());
+        let whole = held.ever_sent == held.bytes.len();
+        // Behind our bytes come the client's own.
+        let sent = if whole {
+            SeqNumber(record.client_nxt)
+        } else {
+            next
+        };
+        let near = translate::is_near(header.seq, SeqNumber(record.server_nxt));
+        if !near || header.ack.after(sent) {
+            // It acknowledges what it cannot have (RFC 9293, section 3.10.7.4), or is a stranger's.
+            return Passage::Stop(DropReason::BadSequence);
         }
-        let known = held.start + held.acked as u32;
-        if !header.ack.before(known) && !header.ack.after(held.next()) {
-            let acked = header.ack.since(held.start) as usize;
-            let window_bytes = usize::from(header.window) << held.server_scale.min(14);
-            let opens = held.window_bytes == 0 && window_bytes > 0;
-            let progress = acked > held.acked;
-            held.acked = acked;
-            // What was sent into a closed window was not taken.
-            held.sent = if opens { acked } else { held.sent.max(acked) };
-            held.window_bytes = window_bytes;
-            held.probing = false;
-            if progress || opens {
-                setup.backoff = Some(Backoff::start(now, RESEND_WAIT, RESENDS));
-            } else if held.window_bytes == 0
-                && let Some(backoff) = &mut setup.backoff
-            {
-                backoff.heard(RESENDS);
+        let by_client = record.flags & flag::RESET_BY_CLIENT != 0;
+        if record.state == State::Reset && by_client && header.ack.before(held.end) {
+            // It did not accept the RST that we sent behind all that we had sent, because some of
+            // that was lost: now it gets one with the number that it expects.
+            let key = header.key.reversed();
+            let (seq, ack) = (header.ack, header.seq + header.segment_len());
+            self.output.send(key, seq, ack, TcpFlags::RST, 0, &[], &[]);
+        }
+        if !header.ack.before(held.end) {
+            self.record(line).flags &= !flag::HELD;
+            self.forget_setup(line, index);
+            return Passage::unchanged(header);
+        }
+        if !header.ack.before(known) {
+            if let Some(stamps) = options::timestamps(header.options(&packet.bytes)) {
+                follow_clock(&mut held.server_ts, stamps.value);
             }
-            if held.sendable() > 0 {
-                self.send_held(now, line, index);
-            }
-            self.schedule(index);
+            self.note_held_acked(now, header, line, index);
         }
         if header.payload_len() == 0 && !header.flags.contains(TcpFlags::FIN) {
             return Passage::Heard;
         }
         hidden
+    }
+
+    /// The server has acknowledged held bytes, or told its window again.
+    fn note_held_acked(&mut self, now: Instant, header: &TcpPacket, line: Line, index: u32) {
+        let Some(setup) = self.setups.entry(index) else {
+            return;
+        };
+        let Some(held) = &mut setup.held else { return };
+        let acked = header.ack.since(held.start) as usize;
+        let window_bytes = usize::from(header.window) << held.server_scale.min(14);
+        let opens = held.window_bytes == 0 && window_bytes > 0;
+        let progress = acked > held.acked;
+        held.acked = acked;
+        // What was sent into a closed window was not taken.
+        held.sent = if opens { acked } else { held.sent.max(acked) };
+        held.window_bytes = window_bytes;
+        held.probing = false;
+        if progress || opens {
+            setup.backoff = Some(Backoff::start(now, RESEND_WAIT, RESENDS));
+        } else if held.window_bytes == 0
+            && let Some(backoff) = &mut setup.backoff
+        {
+            backoff.heard(RESENDS);
+        }
+        let resting = self.table.record(line).state == State::Reset;
+        if held.sendable() > 0 && !resting {
+            self.send_held(now, line, index);
+        }
+        self.schedule(index);
     }
 }

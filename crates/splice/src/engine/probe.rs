@@ -297,7 +297,10 @@ impl Switch {
             return self.drop(DropReason::NoConnection);
         };
         let flags = header.flags;
-        if !flags.contains(TcpFlags::ACK) || header.ack != probe.isn + 1 {
+        if !flags.contains(TcpFlags::ACK) {
+            return self.drop(DropReason::BadSequence);
+        }
+        if header.ack != probe.isn + 1 {
             return self.refuse(packet, header, DropReason::BadSequence);
         }
         if flags.contains(TcpFlags::RST) {

@@ -9,13 +9,14 @@ use std::collections::BTreeMap;
 
 use fairlead_base::{DropReason, Instant, Packet, SeqNumber};
 use fairlead_tcp::record::flag;
-use fairlead_tcp::{Line, State, cookie};
+use fairlead_tcp::{Line, Side, State, cookie};
 use fairlead_wire::{TcpFlags, TcpPacket};
 
 use super::Switch;
 use crate::Verdict;
 use crate::config::Protocol;
 use crate::event::End;
+use crate::translate;
 
 /// New handshakes on used tuples that can be under way at once.
 const RENEWALS_MAX: usize = 65_536;
@@ -102,18 +103,42 @@ impl Switch {
         if !header.flags.contains(TcpFlags::ACK) {
             return None;
         }
+        let cookie = header.ack - 1;
+        if cookie == self.own_cookie(line) {
+            return None;
+        }
         // Whatever acknowledges the cookie is of the new connection, also if it is not its first
-        // segment: under the old one's delta it must not pass.
-        let promise = self
-            .cookies
-            .check(&header.key, client_isn, now, header.ack - 1)?;
-        let listen = self.table.record(line).listen;
+        // segment: under the old one's delta it must not pass. The number that is remembered may be
+        // a stranger's, who sent another SYN since; the first segment tells its own.
+        let proven = [client_isn, header.seq - 1].into_iter().find_map(|isn| {
+            let promise = self.cookies.check(&header.key, isn, now, cookie)?;
+            Some((isn, promise))
+        });
+        let record = self.table.record(line);
+        let Some((client_isn, promise)) = proven else {
+            let of_old = self.table.setup(line).is_some()
+                || translate::acks_lately(record, Side::Client, header);
+            if !of_old && self.cookies.is_of_tuple(&header.key, now, cookie) {
+                return Some(self.drop(DropReason::CookieInvalid));
+            }
+            return None;
+        };
+        let listen = record.listen;
         let protocol = self.service_of(listen).protocol;
         if header.payload_len() == 0 && protocol != Protocol::Tcp {
             return Some(Verdict::Consumed);
         }
         self.end_for_new(now, line);
         Some(self.admit(now, packet, header, listen, client_isn, promise))
+    }
+
+    /// The cookie by which the connection on this line began.
+    fn own_cookie(&self, line: Line) -> SeqNumber {
+        let setup = self.table.setup(line).and_then(|at| self.setups.peek(at));
+        let record = self.table.record(line);
+        setup.map_or(SeqNumber(record.server_isn) + record.seq_delta, |setup| {
+            setup.dseq
+        })
     }
 
     /// Ends whatever is on this line, because its client has begun anew.
