@@ -431,7 +431,8 @@ fn held_rst_of_either_side_goes_through_with_a_number_its_receiver_believes() {
 }
 
 /// The server lacks some of what was sent before the RST, so that the number is not what it
-/// expects: it challenges, and is answered in the place of the client, who knows of no such numbers.
+/// expects: it challenges, and is answered in the place of the client, who knows of no such
+/// numbers.
 #[test]
 fn held_rst_that_the_server_challenges_is_repeated_with_the_number_that_it_expects() {
     let mut holding = Holding::with(proxied(ProxyVersion::V1), 60_000, REQUEST);

@@ -124,8 +124,8 @@ impl Segment {
     }
 
     /// True for the segment by which the switch asks a host whether it still has a connection,
-    /// after a reset of which that is doubtful. It has numbers from before the first byte and, as the
-    /// switch knows none, no timestamps; it acknowledges nothing but `isn_out`, the host's SYN.
+    /// after a reset of which that is doubtful. It has numbers from before the first byte and, as
+    /// the switch knows none, no timestamps; it acknowledges nothing but `isn_out`, the host's SYN.
     pub(crate) fn asks_who_is_there(&self, isn_out: SeqNumber) -> bool {
         self.flags == ACK
             && self.payload_at == self.end
