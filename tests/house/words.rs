@@ -4,7 +4,7 @@ use crate::report;
 use crate::tree::files;
 
 /// Binary files that are meant to be there: where, how they end, and what they are.
-const BINARY: [(&str, &str, &str); 4] = [
+const BINARY: [(&str, &str, &str); 5] = [
     (
         "crates/wire/tests/fixtures/",
         ".bin",
@@ -12,6 +12,7 @@ const BINARY: [(&str, &str, &str); 4] = [
     ),
     ("fuzz/corpus/", "", "inputs of the fuzz targets"),
     ("tests/captures/", "", "captures"),
+    ("tests/traces/", ".bin", "records of a binary log"),
     ("docs/", ".png", "pictures"),
 ];
 

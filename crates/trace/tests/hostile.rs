@@ -1,0 +1,372 @@
+//! What strangers' files get: typed errors, never a panic, and bounded memory.
+
+use std::io::Cursor;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use fairlead_base::{Address, Endpoint, Rng};
+use fairlead_trace::format::{lab, oracle_general};
+use fairlead_trace::{
+    Accesses, Column, ColumnMap, Fault, Format, Limits, ReadOptions, Reason, TraceError, open,
+    read_accesses, read_requests,
+};
+use proptest::prelude::*;
+
+fn formats() -> Vec<Format> {
+    let names = "clf epa sdsc worldcup worldcup-csv elb zeek edgar youtube vscsi pcap \
+                 oracleGeneral lab accesses csv:time=1,client=2,port=3,bytes=4 \
+                 csv:time=t,client=c,unit=iso,separator=tab";
+    names
+        .split_whitespace()
+        .map(|name| name.parse().expect(name))
+        .collect()
+}
+
+fn options(format: Option<Format>) -> ReadOptions<'static> {
+    ReadOptions {
+        format,
+        max_bad: 1.0,
+        ..ReadOptions::default()
+    }
+}
+
+/// Reads bytes in every way; what comes of it is columns that agree, or an error with words.
+fn try_all(bytes: &[u8]) {
+    let mut ways = vec![None];
+    ways.extend(formats().into_iter().map(Some));
+    for format in ways {
+        let source = || open("x", Cursor::new(bytes.to_vec()));
+        let Ok(opened) = source() else { continue };
+        match read_requests(opened, options(format.clone())) {
+            Ok((columns, report)) => {
+                assert_eq!(columns.len() as u64, report.rows);
+                assert_eq!(columns.status.len(), columns.len());
+                let clients = columns.clients.len();
+                assert!(
+                    columns
+                        .client
+                        .iter()
+                        .all(|client| (*client as usize) < clients)
+                );
+            }
+            Err(error) => assert!(error.to_string().starts_with("x: ")),
+        }
+        match read_accesses(source().unwrap(), options(format)) {
+            Ok((accesses, report)) => {
+                assert_eq!(accesses.len() as u64, report.rows);
+                assert!(accesses.time_us.is_sorted());
+                let keys = accesses.keys.len();
+                assert!(accesses.id.iter().all(|id| (*id as usize) < keys));
+                assert!(accesses.hint.is_empty() || accesses.hint.len() == accesses.len());
+            }
+            Err(error) => assert!(error.to_string().starts_with("x: ")),
+        }
+    }
+}
+
+fn excerpts() -> Vec<Vec<u8>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut found = Vec::new();
+    for folder in ["tests/traces", "tests/captures"] {
+        let mut paths: Vec<_> = std::fs::read_dir(root.join(folder)).unwrap().collect();
+        paths.sort_by_key(|entry| entry.as_ref().unwrap().path());
+        for entry in paths {
+            let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+            found.push(bytes[..bytes.len().min(3_000)].to_vec());
+        }
+    }
+    let accesses = made_up(60, 9, true);
+    let mut bytes = Vec::new();
+    lab::write(&accesses, &mut bytes).unwrap();
+    found.push(std::mem::take(&mut bytes));
+    oracle_general::write(&accesses, 5, &mut bytes).unwrap();
+    found.push(bytes);
+    found.push(b"time_us,ip,port\n0,10.0.0.1,1\n5,\"10.0.0.2\",2\n".to_vec());
+    found
+}
+
+fn made_up(rows: usize, keys: u32, hints: bool) -> Accesses {
+    let mut rng = Rng::new(u64::from(keys) + rows as u64);
+    let mut accesses = Accesses::default();
+    for key in 0..keys {
+        let addr = match key % 5 {
+            4 => Address::v6([key as u8; 16]),
+            _ => Address::v4(key.to_be_bytes()),
+        };
+        accesses.keys.push(Endpoint {
+            addr,
+            port: key as u16,
+        });
+    }
+    let mut time = 0;
+    for _ in 0..rows {
+        accesses.time_us.push(time);
+        time += u64::from(rng.below(3)) << rng.below(40);
+        accesses.id.push(rng.below(keys));
+        if hints {
+            accesses.hint.push(rng.below(3) as u8);
+        }
+    }
+    accesses
+}
+
+#[test]
+fn changed_excerpts_never_panic() {
+    let mut rng = Rng::new(11);
+    for original in excerpts() {
+        for _ in 0..5 {
+            let mut bytes = original.clone();
+            for _ in 0..=rng.below(6) {
+                let at = rng.below(bytes.len() as u32) as usize;
+                match rng.below(6) {
+                    0 => bytes[at] = rng.next_u64() as u8,
+                    1 => bytes[at] ^= 1 << rng.below(8),
+                    2 => bytes.truncate(at + 1),
+                    3 => bytes.insert(at, b"\n\"[],: \t\0\xff"[rng.below(10) as usize]),
+                    4 => drop(bytes.remove(at)),
+                    _ => {
+                        let piece = bytes[at..bytes.len().min(at + 40)].to_vec();
+                        let to = rng.below(bytes.len() as u32) as usize;
+                        bytes.splice(to..to, piece);
+                    }
+                }
+                if bytes.is_empty() {
+                    bytes.push(b'x');
+                }
+            }
+            try_all(&bytes);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+        try_all(&bytes);
+    }
+
+    #[test]
+    fn arbitrary_text_never_panics(text in "([0-9a-zA-Z.:/\"\\[\\], +-]{0,80}\n){0,8}") {
+        try_all(text.as_bytes());
+    }
+
+    #[test]
+    fn the_laboratorys_file_comes_back_as_it_was(
+        rows in 1usize..3_000,
+        keys in 1u32..200,
+        hints: bool,
+        wide: bool,
+    ) {
+        let mut accesses = made_up(rows, keys.min(rows as u32), hints);
+        if wide {
+            let last = accesses.time_us.len() - 1;
+            accesses.time_us[last] = u64::MAX / 2;
+        }
+        let mut bytes = Vec::new();
+        lab::write(&accesses, &mut bytes).unwrap();
+        let source = open("x", Cursor::new(bytes.clone())).unwrap();
+        let (back, report) = read_accesses(source, ReadOptions::default()).unwrap();
+        prop_assert_eq!(report.format, Format::Lab);
+        prop_assert_eq!(&back, &accesses);
+        // Any one changed byte is noticed.
+        let mut rng = Rng::new(rows as u64);
+        let at = rng.below(bytes.len() as u32) as usize;
+        bytes[at] ^= 1 << rng.below(8);
+        let source = open("x", Cursor::new(bytes)).unwrap();
+        let changed = read_accesses(source, options(Some(Format::Lab)));
+        prop_assert!(changed.is_err(), "byte {}", at);
+    }
+
+    #[test]
+    fn oracle_general_comes_back_as_it_was(rows in 1usize..2_000, keys in 1u32..300) {
+        let mut accesses = made_up(rows, keys, false);
+        // Identifiers that can be told from their number: of IPv4, or made of one.
+        for (number, key) in accesses.keys.iter_mut().enumerate() {
+            if !key.addr.is_v4() {
+                *key = oracle_general::endpoint_of(1 << 60 | number as u64);
+            }
+        }
+        for time in &mut accesses.time_us {
+            *time = *time % 4_000_000_000 * 1_000_000;
+        }
+        accesses.time_us.sort_unstable();
+        accesses.time_us[0] = 0;
+        let mut bytes = Vec::new();
+        oracle_general::write(&accesses, 7, &mut bytes).unwrap();
+        let source = open("x", Cursor::new(bytes)).unwrap();
+        let options = options(Some(Format::OracleGeneral));
+        let (back, report) = read_accesses(source, options).unwrap();
+        prop_assert_eq!(&back.time_us, &accesses.time_us);
+        prop_assert_eq!(report.span_us.0, 7_000_000);
+        let keys_of = |accesses: &Accesses| -> Vec<Endpoint> {
+            accesses.id.iter().map(|id| accesses.keys[*id as usize]).collect()
+        };
+        prop_assert_eq!(keys_of(&back), keys_of(&accesses));
+    }
+}
+
+fn failed(bytes: &[u8], options: ReadOptions<'_>) -> TraceError {
+    let source = open("some.log", Cursor::new(bytes.to_vec())).unwrap();
+    read_requests(source, options).unwrap_err()
+}
+
+#[test]
+fn next_accesses_are_those_of_the_trace() {
+    let accesses = Accesses {
+        time_us: vec![0, 1, 2, 3],
+        id: vec![0, 1, 0, 0],
+        keys: (0..2).map(oracle_general::endpoint_of).collect(),
+        hint: Vec::new(),
+    };
+    let mut bytes = Vec::new();
+    oracle_general::write(&accesses, 0, &mut bytes).unwrap();
+    let next: Vec<i64> = bytes
+        .chunks(24)
+        .map(|record| i64::from_le_bytes(record[16..].try_into().unwrap()))
+        .collect();
+    assert_eq!(next, [2, -1, 3, -1]);
+}
+
+#[test]
+fn wrong_files_are_told_what_they_are() {
+    let none = ReadOptions::default;
+    assert!(matches!(failed(b"", none()).fault, Fault::Empty(_)));
+    assert!(matches!(failed(b"\n\n", none()).fault, Fault::Unknown(_)));
+    let binary = failed(&[0x7f, b'E', b'L', b'F', 0, 0, 0, 1, 2, 3], none());
+    let said = binary.to_string();
+    assert!(
+        said.contains("some.log") && said.contains("7f 45 4c 46"),
+        "{said}"
+    );
+    let prose = failed(b"once upon a time\nthere was a log\n", none()).to_string();
+    assert!(
+        prose.contains("once upon") && prose.contains("csv:"),
+        "{prose}"
+    );
+    // Said to be a log: it is believed until too much cannot be read.
+    let as_clf = failed(&[0u8; 3_000_000], options(Some(Format::Clf)));
+    assert!(matches!(as_clf.fault, Fault::Empty(_)), "{as_clf}");
+    let cut = failed(&[0x35; 30], options(Some(Format::WorldCupBinary)));
+    assert!(matches!(cut.fault, Fault::Cut(_)), "{cut}");
+    assert!(cut.to_string().contains("byte 20"), "{cut}");
+    let packets = failed(b"x", options(Some(Format::Pcap)));
+    assert!(matches!(packets.fault, Fault::NoRequests(_)), "{packets}");
+    let line = b"h - - [09/Jul/1995:00:00:00 -0400] \"GET / HTTP/1.0\" 200 1\n";
+    let source = open("x", Cursor::new(line.to_vec())).unwrap();
+    let no_ports = read_accesses(source, ReadOptions::default()).unwrap_err();
+    assert!(
+        matches!(no_ports.fault, Fault::NoPorts("clf")),
+        "{no_ports}"
+    );
+}
+
+#[test]
+fn limits_are_kept_and_named() {
+    let line =
+        |host: u32| format!("h{host} - - [09/Jul/1995:00:00:00 -0400] \"GET / HTTP/1.0\" 200 1\n");
+    let log: String = (0..50).map(line).collect();
+    let with = |limits| ReadOptions {
+        limits,
+        ..ReadOptions::default()
+    };
+    let few_clients = Limits {
+        clients_max: 7,
+        ..Limits::default()
+    };
+    let error = failed(log.as_bytes(), with(few_clients));
+    assert!(matches!(error.fault, Fault::TooManyClients(7)), "{error}");
+    assert!(error.to_string().contains("line 8"), "{error}");
+    let few_rows = Limits {
+        rows_max: 20,
+        ..Limits::default()
+    };
+    let error = failed(log.as_bytes(), with(few_rows));
+    assert!(matches!(error.fault, Fault::TooManyRows(20)), "{error}");
+    let mut table = "time_us,ip,port\n".to_owned();
+    for port in 1..20 {
+        table += &format!("{port},10.0.0.1,{port}\n");
+    }
+    let few_sessions = Limits {
+        sessions_max: 5,
+        ..Limits::default()
+    };
+    let source = open("x", Cursor::new(table.into_bytes())).unwrap();
+    let error = read_accesses(source, with(few_sessions)).unwrap_err();
+    assert!(matches!(error.fault, Fault::TooManySessions(5)), "{error}");
+}
+
+#[test]
+fn a_line_without_end_does_not_fill_memory() {
+    let mut bytes = b"h - - [09/Jul/1995:00:00:00 -0400] \"GET / HTTP/1.0\" 200 1\n".repeat(200);
+    let good = bytes.len();
+    bytes.extend(vec![b'x'; 5 << 20]);
+    bytes.push(b'\n');
+    bytes.extend_from_within(..good);
+    let source = open("x", Cursor::new(bytes)).unwrap();
+    let (columns, report) = read_requests(source, ReadOptions::default()).unwrap();
+    assert_eq!(columns.len(), 400);
+    assert_eq!(report.first_bad, Some((201, Reason::LineLength)));
+    assert_eq!(report.bad_rows(), 1);
+}
+
+#[test]
+fn the_caller_can_stop_it_and_sees_how_far_it_is() {
+    let line = b"h - - [09/Jul/1995:00:00:00 -0400] \"GET / HTTP/1.0\" 200 1\n";
+    let bytes = line.repeat(100_000);
+    let mut seen = Vec::new();
+    let mut progress = |bytes| {
+        seen.push(bytes);
+        if seen.len() == 3 {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    };
+    let options = ReadOptions {
+        progress: Some(&mut progress),
+        ..ReadOptions::default()
+    };
+    let error = failed(&bytes, options);
+    assert!(matches!(error.fault, Fault::Stopped));
+    assert!(seen.len() == 3 && seen.is_sorted() && seen[0] > 0);
+}
+
+#[test]
+fn tables_are_read_by_number_and_by_name() {
+    let table = b"when\twho\tsize\n2015-07-22T09:00:28Z\thost\t5\n2015-07-22 09:00:29\t::1\t-\n";
+    let format: Format = "csv:time=when,client=who,bytes=3,unit=iso,separator=tab"
+        .parse()
+        .unwrap();
+    assert_eq!(format.to_string().parse::<Format>().unwrap(), format);
+    let source = open("x", Cursor::new(table.to_vec())).unwrap();
+    let (columns, _) = read_requests(source, options(Some(format))).unwrap();
+    assert_eq!(
+        columns.time_us,
+        [1_437_555_628_000_000, 1_437_555_629_000_000]
+    );
+    assert_eq!(columns.bytes, [5, u64::MAX]);
+    assert!(columns.clients[0].named && !columns.clients[1].named);
+    let mut map = ColumnMap::new(Column::Number(2));
+    map.client = Some(Column::Number(1));
+    map.object = Some(Column::Number(3));
+    let table = b"1.2.3.4,-1.5,\"a \"\"quoted\"\", one\"\n1.2.3.4,2,\"open\n";
+    let source = open("x", Cursor::new(table.to_vec())).unwrap();
+    let (columns, report) = read_requests(source, options(Some(Format::Csv(map)))).unwrap();
+    assert_eq!(columns.time_us, [-1_500_000]);
+    assert_eq!(
+        columns.object,
+        [fairlead_trace::hash64(b"a \"quoted\", one")]
+    );
+    assert_eq!(report.first_bad, Some((2, Reason::Quote)));
+    for wrong in [
+        "csv:client=1",
+        "csv:time=0",
+        "csv:time=1,unit=h",
+        "csv:time",
+        "xml",
+    ] {
+        assert!(wrong.parse::<Format>().is_err(), "{wrong}");
+    }
+}
