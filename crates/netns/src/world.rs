@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::net::Ipv6Addr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::command::program;
 use crate::process::Running;
@@ -131,13 +133,14 @@ impl World {
         b.ip(&format!("link set {} up\n", link.b))?;
         for (host, device, addresses) in [(a, &link.a, a_addresses), (b, &link.b, b_addresses)] {
             let lines = addresses.iter().map(|address| {
-                // Else an IPv6 address is of no use until a work queue of the kernel has seen to
-                // it, which a busy machine puts off.
+                // Usable before the kernel has looked for duplicates, which there are none of.
                 let at_once = if address.contains(':') { " nodad" } else { "" };
                 format!("addr add {address} dev {device}{at_once}\n")
             });
             host.ip(&lines.collect::<String>())?;
         }
+        a.await_ipv6(&link.a, a_addresses)?;
+        b.await_ipv6(&link.b, b_addresses)?;
         Ok(link)
     }
 }
@@ -241,6 +244,26 @@ impl Host {
         })
     }
 
+    /// Waits for the routes of the IPv6 addresses of `device`: a work queue of the kernel makes
+    /// them, which a busy machine puts off. Goes on after [`IPV6_PATIENCE`] in any case.
+    fn await_ipv6(&self, device: &str, addresses: &[&str]) -> Result<(), Error> {
+        let addresses = addresses.iter().filter_map(|one| one.split('/').next());
+        let own: Vec<Ipv6Addr> = addresses.filter_map(|one| one.parse().ok()).collect();
+        if own.is_empty() {
+            return Ok(());
+        }
+        let until = Instant::now() + IPV6_PATIENCE;
+        self.enter(|| {
+            while Instant::now() < until {
+                let table = std::fs::read_to_string("/proc/thread-self/net/ipv6_route");
+                if has_host_routes(&table.unwrap_or_default(), device, &own) {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        })
+    }
+
     /// Adds a route: `destination` (`10.2.0.0/24`, `::/0`) through the neighbour `via`.
     ///
     /// # Errors
@@ -269,6 +292,24 @@ impl Host {
         })?
         .map_err(failed)
     }
+}
+
+/// How long an IPv6 address may take to get its route.
+const IPV6_PATIENCE: Duration = Duration::from_secs(1);
+
+/// True when `table` (of the form of `/proc/net/ipv6_route`) has a host route for each of these
+/// addresses of `device`, and one for the link-local address that the kernel gives it.
+fn has_host_routes(table: &str, device: &str, own: &[Ipv6Addr]) -> bool {
+    let hosts: Vec<Ipv6Addr> = table
+        .lines()
+        .map(|line| line.split_ascii_whitespace().collect::<Vec<_>>())
+        .filter(|words| words.get(1) == Some(&"80") && words.last() == Some(&device))
+        .filter_map(|words| u128::from_str_radix(words[0], 16).ok())
+        .map(Ipv6Addr::from)
+        .collect();
+    // The network's own address (all zeros behind the prefix) is a host route too.
+    let is_link_local = |one: &Ipv6Addr| one.is_unicast_link_local() && one.segments()[7] != 0;
+    own.iter().all(|one| hosts.contains(one)) && hosts.iter().any(is_link_local)
 }
 
 /// Makes a network namespace with the calling thread in it, and returns a descriptor of it. For a

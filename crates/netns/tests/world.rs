@@ -50,6 +50,21 @@ fn two_hosts_reach_each_other_by_both_families() {
 }
 
 #[test]
+fn addresses_have_their_routes_when_a_link_is_made() {
+    in_a_world("addresses_have_their_routes_when_a_link_is_made", |world| {
+        let (left, right) = pair(world, &["fd00::1/64"], &["10.0.0.2/24", "fd00::2/64"]);
+        for (host, address) in [(left, "fd00::1"), (right, "fd00::2")] {
+            let mut command = host.command("ip");
+            command.args(["-6", "route", "show", "table", "local"]);
+            let routes = String::from_utf8(command.output().unwrap().stdout).unwrap();
+            for local in [format!("local {address} "), "local fe80::".to_owned()] {
+                assert!(routes.contains(&local), "no {local:?}: {routes}");
+            }
+        }
+    });
+}
+
+#[test]
 fn a_host_in_the_middle_forwards_once_it_is_told_to() {
     in_a_world(
         "a_host_in_the_middle_forwards_once_it_is_told_to",
