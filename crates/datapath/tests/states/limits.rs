@@ -2,13 +2,13 @@
 
 use core::time::Duration;
 
-use fairlead_base::{DropReason, Rng};
-use fairlead_datapath::State;
-use fairlead_datapath::config::{Config, Limits, Protocol, ProxyVersion, Treatment};
-use fairlead_testkit::segment;
+use fairlead_base::{DropReason, Instant, Rng};
+use fairlead_datapath::config::{Config, Limits, Protocol, ProxyVersion, Source, Treatment};
+use fairlead_datapath::{ConfigError, Datapath, State};
+use fairlead_testkit::{endpoint, segment};
 use fairlead_wire::TcpFlags;
 
-use crate::rig::{REQUEST, Rig, http_config, linux, refusal, simple_config, syn_ack};
+use crate::rig::{REQUEST, Rig, http_config, linux, refusal, server, simple_config, syn_ack};
 
 fn limited(change: impl Fn(&mut Limits)) -> Rig {
     let mut config = http_config();
@@ -245,5 +245,31 @@ fn nothing_leaks_whatever_happens() {
             rig.wait(Duration::from_secs(4_000));
             rig.assert_empty();
         }
+    }
+}
+
+/// The client's own address cannot be sent to a server of the other family.
+#[test]
+fn transparent_service_whose_pool_is_of_the_other_family_is_refused() {
+    let mut config = http_config();
+    config.services[0].source = Source::Transparent;
+    let now = Instant::from_millis(1);
+    assert!(Datapath::new(config.clone(), 1, now).is_ok());
+    let mut other = config.clone();
+    other.pools[1].servers = vec![server("[2001:db8:2::2]:8082")];
+    let expected = ConfigError::OtherFamily {
+        service: "web".into(),
+        pool: "pages".into(),
+    };
+    assert_eq!(Datapath::new(other, 1, now).unwrap_err(), expected);
+    // One server of the other family is passed over, for probes and for clients.
+    config.pools[1].servers.push(server("[2001:db8:2::2]:8082"));
+    let mut rig = Rig::new(config);
+    let probes = rig.wait(Duration::ZERO);
+    assert_eq!(probes.len(), 2);
+    for port in 0..3 {
+        rig.client.port = 50_000 + port;
+        let (_, sent) = rig.request(1_000, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(sent[0].header.key.dst, endpoint("10.2.0.2:8082"));
     }
 }

@@ -188,7 +188,10 @@ fn probe_is_repeated_before_its_server_counts_as_down() {
     assert_eq!(known(&rig)[0].0, ServerState::Down);
     assert_eq!(known(&rig)[1].0, ServerState::Up);
     let next = rig.wait(Duration::from_secs(9));
-    assert_eq!(servers_of(&next)[..2], servers_of(&first)[..]);
+    // The one that is down comes first, out of turn; in the next round both are asked.
+    let asked = servers_of(&next);
+    assert_eq!(asked[0], "10.2.0.1:8081");
+    assert!(asked.contains(&servers_of(&first)[1]), "{asked:?}");
     assert_ne!(next[0].header.seq, first[0].header.seq);
 }
 
@@ -306,4 +309,38 @@ fn probe_answer_after_the_splice_of_others_disturbs_nobody() {
     joined.rig.put_one(&syn_ack(&probes[0], 1, &linux(1)));
     let data = joined.by_server().payload(b"on");
     assert_eq!(payload(&joined.rig.put(&data)), b"on");
+}
+
+/// A server that was away for a moment need not wait for the next round.
+#[test]
+fn probe_that_failed_is_repeated_after_pauses_that_double_up_to_the_interval() {
+    let mut config = probing();
+    config.probe_interval = Duration::from_secs(32);
+    config.pools.truncate(1);
+    config.services[0].routes.truncate(1);
+    config.services[0].routes[0].matchers.clear();
+    let mut rig = Rig::new(config);
+    let probes = rig.wait(Duration::ZERO);
+    assert_eq!(probes.len(), 1);
+    rig.put_none(&refusal(&probes[0]));
+    // A sixteenth of the interval, and twice as long each time; then the next round.
+    for pause in [2_000, 4_000, 8_000, 16_000] {
+        assert!(rig.wait_ms(pause - 1).is_empty(), "before {pause}");
+        let again = rig.wait_ms(1);
+        assert_eq!(servers_of(&again), ["10.2.0.1:8081"], "after {pause}");
+        rig.put_none(&refusal(&again[0]));
+    }
+    let round = rig.wait_ms(2_000);
+    assert_eq!(round.len(), 1);
+    rig.put_one(&syn_ack(&round[0], 9, &linux(1)));
+    assert_eq!(known(&rig)[0].0, ServerState::Up);
+    assert!(
+        rig.wait_ms(31_999).is_empty(),
+        "up: not before the next round"
+    );
+    // The next time it is away, the pauses are short again.
+    let round = rig.wait_ms(1);
+    rig.put_none(&refusal(&round[0]));
+    assert!(rig.wait_ms(1_999).is_empty());
+    assert_eq!(rig.wait_ms(1).len(), 1);
 }

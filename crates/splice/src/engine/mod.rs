@@ -46,7 +46,7 @@ use self::setup::Setups;
 use self::timer::{Sweep, Timers};
 use crate::Verdict;
 use crate::backends::{Backends, BackendsError, ServerId};
-use crate::config::{Config, Service};
+use crate::config::{Config, Pool, Server, Service, Source};
 use crate::event::{End, Event};
 use crate::snapshot::{RouteSnapshot, ServiceSnapshot, Snapshot};
 use crate::snat::Snat;
@@ -76,6 +76,14 @@ pub enum ConfigError {
     UnknownPool {
         /// The service's name.
         service: String,
+    },
+    /// A transparent service leads to a pool of which its clients can use no server.
+    #[error("transparent service {service} and the servers of pool {pool} share no IP version")]
+    OtherFamily {
+        /// The service's name.
+        service: String,
+        /// The pool's name.
+        pool: String,
     },
     /// The servers cannot be held.
     #[error(transparent)]
@@ -119,6 +127,12 @@ impl Listens {
                     service: service.name.clone(),
                 });
             }
+            if let Some(pool) = stranded(config, service) {
+                return Err(ConfigError::OtherFamily {
+                    service: service.name.clone(),
+                    pool: pool.name.clone(),
+                });
+            }
         }
         let too_many = |what, count: usize| ConfigError::TooMany {
             what,
@@ -133,6 +147,25 @@ impl Listens {
             return Err(too_many("source addresses", config.snat.len()));
         }
         Ok(listens)
+    }
+}
+
+/// A pool that a transparent service could never use: servers are sent the client's own address, so
+/// one of them must have the family of some listening address. Single servers of the other family
+/// are passed over, for a pool may serve services of both.
+fn stranded<'a>(config: &'a Config, service: &Service) -> Option<&'a Pool> {
+    let reached = |server: &Server| {
+        let v4 = server.endpoint.addr.is_v4();
+        let mut listens = service.listen.iter();
+        listens.any(|listen| listen.addr.is_v4() == v4)
+    };
+    let routes = service.routes.iter();
+    let mut pools = routes.filter_map(|route| config.pools.get(usize::from(route.pool.0)));
+    match service.source {
+        Source::Transparent => {
+            pools.find(|pool| !pool.servers.is_empty() && !pool.servers.iter().any(reached))
+        }
+        Source::Snat => None,
     }
 }
 

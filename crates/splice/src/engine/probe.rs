@@ -23,6 +23,13 @@ const PROBE_WAIT: Duration = Duration::from_millis(400);
 /// SYNs of one probe: one that is lost says nothing about its server.
 const PROBE_SYNS: u8 = 3;
 
+/// A server that did not answer is asked again sooner than all are: after the interval divided by
+/// this …
+const RETRY_FRACTION: u32 = 16;
+
+/// … but at least this long, and then twice as long each time, until its turn comes anyway.
+const RETRY_MIN: Duration = Duration::from_secs(1);
+
 /// Ports that probes use where they share an address with a listening endpoint.
 const PROBE_PORTS: u32 = 16_384;
 
@@ -141,6 +148,11 @@ pub(super) struct Probes {
     /// When to look at which; one that was answered meanwhile is passed over. In order, as all wait
     /// equally long.
     due: VecDeque<(Instant, FlowKey)>,
+    /// Servers that are asked again out of turn, and when.
+    again: BTreeSet<(Instant, ServerId)>,
+    /// Each server that does not answer: how long was last waited before it was asked again, and
+    /// whether it stands in `again`.
+    pauses: BTreeMap<ServerId, (Duration, bool)>,
 }
 
 /// A SYN that has not been answered.
@@ -158,7 +170,44 @@ impl Probes {
             next_round: now,
             waiting: BTreeMap::new(),
             due: VecDeque::new(),
+            again: BTreeSet::new(),
+            pauses: BTreeMap::new(),
         }
+    }
+
+    /// A server did not answer: it is asked again, after longer and longer pauses.
+    fn ask_again(&mut self, id: ServerId, now: Instant, interval: Duration) {
+        let first = (interval / RETRY_FRACTION).max(RETRY_MIN);
+        let pause = match self.pauses.get(&id) {
+            Some((_, true)) => return,
+            Some((last, false)) => *last * 2,
+            None => first,
+        };
+        if pause < interval {
+            self.pauses.insert(id, (pause, true));
+            self.again.insert((now + pause, id));
+        }
+    }
+
+    /// A server answered: the next time the pauses begin anew.
+    fn heard(&mut self, id: ServerId, interval: Duration) {
+        match self.pauses.get_mut(&id) {
+            Some((last, true)) => *last = (interval / RETRY_FRACTION).max(RETRY_MIN) / 2,
+            _ => drop(self.pauses.remove(&id)),
+        }
+    }
+
+    /// Takes a server that is asked out of turn now.
+    fn take_again(&mut self, now: Instant) -> Option<ServerId> {
+        let &(due, id) = self.again.first()?;
+        if due > now {
+            return None;
+        }
+        self.again.pop_first();
+        if let Some((_, waiting)) = self.pauses.get_mut(&id) {
+            *waiting = false;
+        }
+        Some(id)
     }
 
     /// True when a packet with this key answers a probe.
@@ -168,6 +217,8 @@ impl Probes {
 
     pub(super) fn due(&self) -> Instant {
         let due = self.due.front().map(|(due, _)| *due);
+        let again = self.again.first().map(|(due, _)| *due);
+        let due = due.into_iter().chain(again).min();
         due.map_or(self.next_round, |due| due.min(self.next_round))
     }
 }
@@ -190,6 +241,12 @@ impl Switch {
             } else {
                 self.probes.waiting.remove(&key);
                 self.probe_failed(now, probe.id);
+            }
+        }
+        while let Some(id) = self.probes.take_again(now) {
+            if self.backends.state(id) != ServerState::Up {
+                let (_, server) = self.backends.server(id);
+                self.begin_probe(now, id, server.endpoint);
             }
         }
         if self.probes.next_round > now {
@@ -315,6 +372,7 @@ impl Switch {
             return self.refuse(packet, header, DropReason::BadSequence);
         }
         self.probes.waiting.remove(&header.key);
+        self.probes.heard(probe.id, self.config.probe_interval);
         let offers = Offers {
             mss: options.mss.unwrap_or(mss_unsaid(header.v4)).max(MSS_MIN),
             window_scale: options.window_scale,
@@ -331,6 +389,7 @@ impl Switch {
     }
 
     fn probe_failed(&mut self, now: Instant, id: ServerId) {
+        self.probes.ask_again(id, now, self.config.probe_interval);
         if self.backends.failed(id, now) {
             self.announce(id);
             self.refresh_offers(now);
