@@ -403,7 +403,11 @@ mod tests {
             steps.insert(next - last);
             last = next;
         }
-        assert!(steps.len() > 950, "{} different steps of 1,000", steps.len());
+        assert!(
+            steps.len() > 950,
+            "{} different steps of 1,000",
+            steps.len()
+        );
     }
 
     #[test]
