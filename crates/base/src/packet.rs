@@ -3,6 +3,11 @@
 /// The longest packet that any driver carries: an IPv4 super-packet's 64 KiB limit.
 pub const PACKET_BYTES_MAX: usize = 65_535;
 
+/// Bytes by which a buffer is longer than the longest packet: buffers that an allocator lays one
+/// after the other then start 17 cache lines further on than a multiple of 64 KiB. Headers that lie
+/// a power of two apart fight for the same few lines of the cache.
+const BUFFER_STAGGER_BYTES: usize = 1 + 17 * 64 - 16;
+
 /// What is known of the TCP checksum of a packet that came in, and what is left to do on one that
 /// goes out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -25,7 +30,8 @@ pub struct Gso {
 }
 
 /// An IP packet (no link header) and what a virtual device says about it. The buffer is reused:
-/// drivers keep `bytes` at a capacity of [`PACKET_BYTES_MAX`].
+/// drivers keep `bytes` at a capacity of at
+/// least [`PACKET_BYTES_MAX`].
 #[derive(Clone, Debug, Default)]
 pub struct Packet {
     /// The packet, first byte of the IP header first.
@@ -40,7 +46,7 @@ impl Packet {
     /// An empty packet with room for the longest one.
     pub fn with_capacity() -> Self {
         Self {
-            bytes: Vec::with_capacity(PACKET_BYTES_MAX),
+            bytes: Vec::with_capacity(PACKET_BYTES_MAX + BUFFER_STAGGER_BYTES),
             ..Self::default()
         }
     }

@@ -71,8 +71,8 @@ pub(crate) fn tun_set_offload(file: &File, offload: u32) -> io::Result<()> {
 }
 
 /// Reads one packet: its first bytes into `header`, the rest into `bytes` from its start, as far
-/// as its capacity goes. Returns how many bytes of the header came, and leaves `bytes` as long as
-/// the packet.
+/// as its capacity goes, but never more than the longest packet. Returns how many bytes of the
+/// header came, and leaves `bytes` as long as the packet.
 pub(crate) fn read_packet(
     file: &File,
     header: &mut [u8],
@@ -87,7 +87,7 @@ pub(crate) fn read_packet(
         },
         libc::iovec {
             iov_base: room.as_mut_ptr().cast(),
-            iov_len: room.len(),
+            iov_len: room.len().min(fairlead_base::PACKET_BYTES_MAX),
         },
     ];
     let read = loop {
