@@ -58,6 +58,15 @@ impl NumberTable {
         (next, true)
     }
 
+    /// Looks where these keys lie, so that what follows finds those lines in the processor's
+    /// cache: a large table is slow because one miss waits for the other.
+    #[inline]
+    pub(crate) fn touch(&self, keys: impl Iterator<Item = u64>) {
+        let mask = self.lines.len() - 1;
+        let sum = keys.fold(0, |sum, key| sum ^ self.lines[spread(key) & mask].1);
+        std::hint::black_box(sum);
+    }
+
     /// Keys in the table.
     pub fn len(&self) -> usize {
         self.len

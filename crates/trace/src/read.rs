@@ -307,6 +307,11 @@ impl AccessBuilder {
     }
 
     #[inline]
+    pub(crate) fn touch_v4(&self, keys: impl Iterator<Item = u64>) {
+        self.table.touch_v4(keys);
+    }
+
+    #[inline]
     pub(crate) fn number(&mut self, key: Endpoint) -> Result<u32, Reason> {
         let number = self.table.number(key, self.sessions_max);
         number.ok_or(Reason::Sessions)

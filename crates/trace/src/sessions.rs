@@ -38,6 +38,12 @@ impl EndpointTable {
         Some(number)
     }
 
+    /// As [`NumberTable::touch`], for IPv4 identifiers as keys of 48 bits.
+    #[inline]
+    pub(crate) fn touch_v4(&self, keys: impl Iterator<Item = u64>) {
+        self.v4.touch(keys);
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.keys.len()

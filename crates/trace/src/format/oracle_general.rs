@@ -18,6 +18,8 @@ use crate::records::{self, eight, four};
 use crate::source::Source;
 
 const LEN: usize = 24;
+/// Records whose sessions are looked for together.
+const AHEAD: usize = 32;
 /// No row with the same object follows.
 const NEVER: i64 = -1;
 /// In the upper half of an IPv6 address: the lower half is an object's number.
@@ -85,6 +87,10 @@ pub(crate) fn accesses(
 ) -> Result<(), TraceError> {
     records::read::<LEN>(source, watch, |watch, records| {
         for (at, record) in records.iter().enumerate() {
+            if at % AHEAD == 0 {
+                let ahead = &records[at..records.len().min(at + AHEAD)];
+                out.touch_v4(ahead.iter().map(object));
+            }
             let access = Access {
                 time_us: time_us(record),
                 key: endpoint_of(object(record)),
