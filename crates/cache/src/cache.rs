@@ -143,6 +143,16 @@ impl<T: Tag, P: Policy<B, W>, const B: usize, const W: usize> Cache<T, P, B, W> 
         (tag != T::EMPTY).then_some(tag)
     }
 
+    /// Sees that there are stamps for a block of accesses.
+    #[inline]
+    pub(crate) fn make_room(&mut self) {
+        if self.lines.clock.is_full() {
+            let policy = &mut self.policy;
+            self.lines
+                .compress(|renumbered| policy.on_compress(renumbered));
+        }
+    }
+
     fn access_of(&self, tag: T, place: &Place, hint: u8) -> Access<B> {
         let sets = self.geometry.sets();
         let through = |of: &[u32]| -> Sets<B> {
@@ -159,7 +169,7 @@ impl<T: Tag, P: Policy<B, W>, const B: usize, const W: usize> Cache<T, P, B, W> 
     /// Looks a tag up at tick `now`. A hit touches its line.
     pub fn lookup(&mut self, tag: T, place: &Place, now: u32, hint: u8) -> Option<Found> {
         let access = self.access_of(tag, place, hint);
-        self.lines.make_room();
+        self.make_room();
         self.lines.clock.advance(now);
         self.statistics.accesses += 1;
         let found = self.hit(tag, &access);
@@ -173,7 +183,7 @@ impl<T: Tag, P: Policy<B, W>, const B: usize, const W: usize> Cache<T, P, B, W> 
     /// Gives a tag a line, after a look-up that did not find it; a tag that has one keeps it.
     pub fn fill(&mut self, tag: T, place: &Place, now: u32, hint: u8) -> Filled<T> {
         let access = self.access_of(tag, place, hint);
-        self.lines.make_room();
+        self.make_room();
         self.lines.clock.advance(now);
         if tag == T::EMPTY {
             self.statistics.bypasses += 1;

@@ -25,6 +25,7 @@ pub mod registry;
 mod scheme;
 mod simulate;
 mod statistics;
+mod vector;
 
 pub use cache::{Cache, Filled, Found, Outcome, Tag};
 pub use geometry::{BANKS_MAX, Geometry, GeometryError, LINES_MAX, WAYS_MAX};

@@ -223,16 +223,10 @@ impl<const B: usize, const W: usize> Lines<B, W> {
         self.set_byte(spot, 0);
     }
 
-    /// Before stamps run out, those in use are replaced by 65, 66, … in their order.
-    #[inline]
-    pub(crate) fn make_room(&mut self) {
-        if self.clock.is_full() {
-            self.compress();
-        }
-    }
-
+    /// Before stamps run out, those in use are replaced by 65, 66, … in their order; `on_compress`
+    /// is given what does so.
     #[cold]
-    fn compress(&mut self) {
+    pub(crate) fn compress(&mut self, on_compress: impl FnOnce(&dyn Fn(i32) -> i32)) {
         let all = self.stamps.iter().flatten().copied();
         let mut used: Vec<i32> = all.filter(|stamp| *stamp >= STAMP_FIRST).collect();
         used.sort_unstable();
@@ -244,6 +238,7 @@ impl<const B: usize, const W: usize> Lines<B, W> {
             }
         }
         let last = STAMP_FIRST + used.len() as i32 - 1;
+        on_compress(&renumbered);
         self.clock.compress(last, renumbered);
     }
 }
@@ -260,11 +255,12 @@ mod tests {
         for (way, tick) in [(0, 0), (1, 1), (2, 9), (3, 10)] {
             lines.clock.advance(tick);
             if way == 2 {
-                lines.clock.leap(i32::MAX - 2);
+                lines.clock.set_stamp(i32::MAX - 2);
             }
             lines.touch(spot(way));
         }
-        lines.make_room();
+        assert!(lines.clock.is_full());
+        lines.compress(|_| {});
         let stamps: Vec<_> = (0..4).map(|way| lines.stamp(spot(way))).collect();
         assert_eq!(stamps, [65, 66, 67, 68]);
         assert_eq!((lines.on_count(1), lines.clock.stamp()), (2, 68));

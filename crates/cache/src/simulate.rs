@@ -179,7 +179,7 @@ impl<P: Policy<B, W>, const B: usize, const W: usize> Simulate for Simulation<P,
             for id in ids {
                 self.seen[*id as usize] = 1;
             }
-            self.cache.lines.make_room();
+            self.cache.make_room();
             let block = Block {
                 ids,
                 ticks: &ticks[part.clone()],

@@ -29,6 +29,15 @@ impl Statistics {
         self.accesses - self.misses
     }
 
+    /// Adds a block of accesses in which every miss was given a line.
+    pub(crate) fn add_block(&mut self, accesses: u64, misses: u64, evictions: u64, on: u64) {
+        self.accesses += accesses;
+        self.misses += misses;
+        self.fills += misses;
+        self.evictions += evictions;
+        self.evicted_on += on;
+    }
+
     /// Misses a look-up; 0 when there were none.
     pub fn miss_ratio(&self) -> f64 {
         if self.accesses == 0 {

@@ -129,6 +129,11 @@ pub trait Policy<const B: usize, const W: usize>: Send + Sized + 'static {
     #[inline]
     fn on_remove(&mut self, _lines: &mut Lines<B, W>, _spot: Spot) {}
 
+    /// Stamps were replaced by `renumbered(stamp)`, which keeps their order: for policies that
+    /// remember stamps.
+    #[inline]
+    fn on_compress(&mut self, _renumbered: &dyn Fn(i32) -> i32) {}
+
     /// A block of accesses. A policy that has a faster way than one after the other puts it here;
     /// the results must be the same.
     #[inline]
