@@ -165,6 +165,44 @@ const NAMED: &[Named] = &[
         "spec",
         "ON lines balanced and moved: the paper's TCB(spec)",
     ),
+    (
+        "rr",
+        "h3",
+        2,
+        "rr",
+        "universal hash, banks in turn: the paper's TCB(RR)",
+    ),
+    (
+        "timestamp16",
+        "h3",
+        2,
+        "timestamp",
+        "LRU by 16-bit stamps: the paper's TCB(16)",
+    ),
+    (
+        "access",
+        "h3",
+        2,
+        "access",
+        "set with fewer accesses: the paper's TCB(Access)",
+    ),
+    (
+        "random",
+        "h3",
+        2,
+        "random",
+        "challenger: any candidate line",
+    ),
+    ("clock", "h3", 2, "clock", "challenger: CLOCK"),
+    ("sieve", "h3", 2, "sieve", "challenger: SIEVE"),
+    ("s3-fifo", "h3", 2, "s3-fifo", "challenger: S3-FIFO"),
+    (
+        "drrip",
+        "h3",
+        2,
+        "drrip",
+        "challenger: DRRIP with set dueling",
+    ),
 ];
 
 impl Scheme {
