@@ -99,9 +99,12 @@ const ROOMS: &[Room] = &[
             "netns",
             "os-memory",
             "sim",
+            "lab",
         ],
         &[],
     ),
+    // Threads for sweeps, files for traces and results; no unsafe code (its lib.rs forbids it).
+    edge("lab", &["base", "cache", "trace", "workload"], &[]),
     // The Python package; it computes nothing itself.
     edge("lab-python", &["base", "trace", "workload", "lab"], &[]),
     edge("bench", EVERYTHING_BUT_TESTKIT, &[]),

@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::check::{self, CheckArgs};
 use crate::demo::{self, DemoArgs};
+use crate::lab;
 use crate::replay::{self, ReplayArgs};
 use crate::serve::{self, ServeArgs};
 use crate::status::{self, StatusArgs};
@@ -40,6 +41,8 @@ pub enum Command {
     Replay(ReplayArgs),
     /// Show what a running switch is doing
     Status(StatusArgs),
+    /// Simulate caches of connection state on traces
+    Lab(fairlead_lab::cli::LabArgs),
 }
 
 /// Does what the command line says.
@@ -51,6 +54,7 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Status(args) => status::run(args),
+        Command::Lab(args) => lab::run(args),
     }
 }
 

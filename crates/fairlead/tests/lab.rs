@@ -1,0 +1,354 @@
+//! `fairlead lab`, the program: what it writes, what bad input gets, and that a sweep goes on where
+//! it was.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn lab(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_fairlead"))
+        .arg("lab")
+        .args(args)
+        .current_dir(root())
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn json(args: &[&str]) -> Value {
+    let output = lab(args);
+    assert!(
+        output.status.success(),
+        "{args:?}: {}",
+        text(&output.stderr)
+    );
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// A folder that is gone when its owner is.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = format!("fairlead-lab-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(folder);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
+        let path = self.0.join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path.display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The command fails with this code, names what is wrong and does not panic.
+#[track_caller]
+fn refused(args: &[&str], code: i32, words: &[&str]) {
+    let output = lab(args);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+    assert!(!said.contains("panicked"), "{said}");
+    for word in words {
+        assert!(said.contains(word), "{args:?}: no {word:?} in: {said}");
+    }
+    assert!(
+        output.stdout.is_empty(),
+        "{args:?}: {}",
+        text(&output.stdout)
+    );
+}
+
+const NASA: &str = "tests/traces/nasa.log";
+
+#[test]
+fn tcb_has_the_promised_keys() {
+    let result = json(&[
+        "tcb",
+        NASA,
+        "--scheme",
+        "spec",
+        "--capacity",
+        "1K",
+        "--ways",
+        "4",
+        "--concurrency",
+        "40",
+        "--seed",
+        "1",
+        "--json",
+    ]);
+    for key in [
+        "accesses",
+        "misses",
+        "miss_ratio",
+        "cold_misses",
+        "migrations",
+        "second_lookup_hits",
+    ] {
+        assert!(result[key].is_number(), "{key} in {result}");
+    }
+    let bounds = &result["bounds"];
+    let misses = result["misses"].as_u64().unwrap();
+    assert!(bounds["min"].as_u64().unwrap() <= misses);
+    assert!(bounds["min"].as_u64().unwrap() <= bounds["lru"].as_u64().unwrap());
+    assert!(bounds["compulsory"].as_u64().unwrap() <= bounds["min"].as_u64().unwrap());
+    let made = &result["stream"]["made"]["expansion"];
+    assert_eq!(made["concurrent_sessions"], 40.0);
+    assert_eq!(made["session_timeout_s"], 1800.0);
+    assert!(result["stream"]["expanded"]["concurrency_mean"].is_number());
+}
+
+#[test]
+fn rows_of_accesses_are_taken_as_they_are() {
+    let folder = Folder::new("accesses");
+    let rows = "time_us,ip,port\n0,10.0.0.1,1024\n10,10.0.0.2,1024\n20,10.0.0.1,1024\n\
+                30,2001:db8::1,80\n40,10.0.0.1,1025\n";
+    let path = folder.write("rows.csv", rows);
+    let result = json(&[
+        "tcb", &path, "--as", "accesses", "--scheme", "mod", "--json",
+    ]);
+    assert_eq!(
+        (&result["accesses"], &result["misses"]),
+        (&5.into(), &4.into())
+    );
+    assert_eq!(result["bounds"]["compulsory"], 4);
+    // And written and read again in the laboratory's own file and as a table.
+    for name in ["rows.lab", "again.csv"] {
+        let out = folder.0.join(name).display().to_string();
+        assert!(lab(&["convert", &path, &out]).status.success());
+        let again = json(&["tcb", &out, "--as", "accesses", "--scheme", "mod", "--json"]);
+        assert_eq!(
+            again["stream"]["stream"], result["stream"]["stream"],
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn bad_traces_are_refused_by_name() {
+    let folder = Folder::new("traces");
+    let tcb = |path: &str, more: &[&str], words: &[&str]| {
+        let args = [&["tcb", path, "--scheme", "mod"], more].concat();
+        refused(&args, 1, words);
+    };
+    let log = std::fs::read(root().join(NASA)).unwrap();
+    let mut packed = flate2_gzip(&log);
+    packed.truncate(packed.len() / 2);
+    let cut = folder.write("cut.log.gz", &packed);
+    tcb(&cut, &[], &["cut.log.gz", "cut"]);
+    let noise: Vec<u8> = (0..4_096u32)
+        .map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
+    let binary = folder.write("noise.log", &noise);
+    tcb(&binary, &[], &["noise.log"]);
+    tcb(&binary, &["--format", "clf"], &["noise.log"]);
+    let empty = folder.write("empty.log", "");
+    tcb(&empty, &[], &["empty.log"]);
+    tcb("no/such/file.log", &[], &["no/such/file.log"]);
+    tcb("tests", &[], &["folder"]);
+    let mut lines = String::from_utf8(log).unwrap();
+    lines.push_str(&"this is not a request\n".repeat(60));
+    let broken = folder.write("broken.log", lines);
+    tcb(&broken, &[], &["broken.log", "line 121", "max_bad"]);
+}
+
+/// Stored blocks only: enough of gzip for a test.
+fn flate2_gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut out = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
+    let length = u16::try_from(bytes.len()).unwrap();
+    out.push(1);
+    out.extend(length.to_le_bytes());
+    out.extend((!length).to_le_bytes());
+    out.extend(bytes);
+    out
+}
+
+#[test]
+fn bad_options_are_refused_with_what_to_write() {
+    let tcb = |more: &[&str], words: &[&str]| refused(&[&["tcb", NASA], more].concat(), 2, words);
+    tcb(&["--capacity", "33K"], &["33792", "power of two", "32768"]);
+    tcb(&["--capacity", "64"], &["one set"]);
+    tcb(&["--ways", "3"], &["power of two", "2 or 4"]);
+    tcb(&["--ways", "0"], &["power of two"]);
+    tcb(&["--line", "0"], &["power of two"]);
+    tcb(&["--capacity", "lots"], &["--capacity", "32K"]);
+    tcb(&["--scheme", "speck"], &["speck", "2-universal"]);
+    tcb(&["--index-bits", "50"], &["index bits 50", "all48"]);
+    tcb(&["--threshold", "9"], &["threshold 9", "0 (always ON)"]);
+    tcb(&["--tick-ms", "0"], &["--tick-ms 0"]);
+    tcb(&["--max-bad", "2"], &["--max-bad 2"]);
+    tcb(&["--concurrency", "0"], &["--concurrency 0"]);
+    tcb(
+        &["--expand", "session_timeout_s=-1"],
+        &["session_timeout_s"],
+    );
+    tcb(&["--expand", "no_such=1"], &["no_such"]);
+    tcb(&["--ports", "odd"], &["--ports odd", "sequential"]);
+    tcb(&["--format", "clv"], &["--format clv", "clf"]);
+    refused(&["tcb", "standard:sessions=0"], 2, &["sessions"]);
+    refused(&["tcb", "zipf:ids=0"], 2, &["ids"]);
+    refused(&["tcb", "zipf:ids=4294967296"], 2, &["zipf"]);
+    refused(
+        &["calibrate", NASA, "--target", "1.5"],
+        2,
+        &["--target 1.5"],
+    );
+    refused(
+        &["generate", "zipf", "--out", "x.dat"],
+        2,
+        &["x.dat", ".oracleGeneral"],
+    );
+}
+
+#[test]
+fn a_sweep_goes_on_where_it_was() {
+    let folder = Folder::new("sweep");
+    let trace = root().join(NASA).canonicalize().unwrap();
+    let plan = format!(
+        "seeds = 2\nbounds = true\n[[trace]]\npath = {trace:?}\n[[trace]]\n\
+         standard = {{ sessions = [50, 100], seconds = 5 }}\n[[run]]\n\
+         scheme = [\"mod\", \"spec\"]\ncapacity = [\"1K\", \"2K\"]\nways = 2\n"
+    );
+    let plan = folder.write("plan.toml", plan);
+    for name in ["out.jsonl", "out.csv"] {
+        let out = folder.0.join(name).display().to_string();
+        let sweep = || text(&lab(&["sweep", &plan, "--out", &out]).stdout);
+        assert!(sweep().contains("24 of 24 runs finished now, 0 were there"));
+        let whole = std::fs::read_to_string(&out).unwrap();
+        assert!(sweep().contains("0 of 24 runs finished now, 24 were there"));
+        // A kill in the middle of a line.
+        std::fs::write(&out, &whole[..whole.len() * 2 / 3]).unwrap();
+        let said = sweep();
+        assert!(
+            !said.contains(" 0 were there") && !said.contains("24 were there"),
+            "{said}"
+        );
+        let sorted = |text: &str| {
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(
+            sorted(&std::fs::read_to_string(&out).unwrap()),
+            sorted(&whole)
+        );
+    }
+    let other = folder.write("other.jsonl", "{\"not\": \"ours\"}\n");
+    refused(
+        &["sweep", &plan, "--out", &other],
+        2,
+        &["other.jsonl: line 1"],
+    );
+    let wrong = folder.write(
+        "wrong.toml",
+        "[[trace]]\npath = \"x\"\n[[run]]\nschema = \"mod\"\n",
+    );
+    refused(
+        &["sweep", &wrong],
+        2,
+        &["wrong.toml", "[[run]] number 1", "schema"],
+    );
+    let torn = folder.write("torn.toml", "[[trace]]\npath = \n");
+    refused(&["sweep", &torn], 2, &["torn.toml: line 2"]);
+}
+
+#[test]
+fn every_command_says_what_it_found() {
+    for (args, words) in [
+        (vec!["schemes"], vec!["2-universal", "timestamp", "pdisp"]),
+        (
+            vec!["stat", NASA],
+            vec!["clients", "figure 3", "figure 7", "figure 5"],
+        ),
+        (
+            vec!["advise", NASA, "--capacities", "1K,4K"],
+            vec!["Take ", "gates", "conventional"],
+        ),
+        (vec!["cost"], vec!["TOE", "gate delays", "published"]),
+        (
+            vec![
+                "map",
+                "--loads",
+                "1,2",
+                "--bursts",
+                "6",
+                "--seconds",
+                "2",
+                "--capacity",
+                "4K",
+            ],
+            vec!["Synthetic", "spec saves of 2-universal"],
+        ),
+        (
+            vec![
+                "calibrate",
+                "standard:seconds=5",
+                "--target",
+                "0.5",
+                "--capacity",
+                "4K",
+            ],
+            vec!["fitted", "predicted", "bound"],
+        ),
+    ] {
+        let output = lab(&args);
+        assert!(
+            output.status.success(),
+            "{args:?}: {}",
+            text(&output.stderr)
+        );
+        for word in words {
+            let said = text(&output.stdout);
+            assert!(said.contains(word), "{args:?}: no {word:?} in {said}");
+        }
+    }
+}
+
+#[test]
+fn the_paper_names_what_is_not_at_hand() {
+    let folder = Folder::new("paper");
+    let out = folder.0.join("out").display().to_string();
+    let output = lab(&[
+        "paper",
+        "--trace",
+        "tests/traces/epa.log",
+        "--quick",
+        "--no-synthetic",
+        "--concurrency",
+        "600",
+        "--hash-draws",
+        "3",
+        "--out",
+        &out,
+    ]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    for name in ["BU", "NASA", "Saskatchewan", "ClarkNet"] {
+        assert!(said.contains(&format!("{name} is not at hand")), "{said}");
+    }
+    let report = std::fs::read_to_string(folder.0.join("out/paper.json")).unwrap();
+    let report: Value = serde_json::from_str(&report).unwrap();
+    let figures = report["figures"].as_array().unwrap();
+    assert_eq!(figures.len(), 14);
+    for figure in figures {
+        let id = figure["id"].as_str().unwrap();
+        let table = std::fs::read_to_string(folder.0.join(format!("out/{id}.csv"))).unwrap();
+        assert!(table.lines().count() > 1, "{id}");
+    }
+}

@@ -1,0 +1,239 @@
+//! What someone with a trace came for: how small may the cache be, which policy, what does it
+//! cost, what would more memory buy?
+
+use serde::Serialize;
+
+use crate::bounds::Wanted;
+use crate::control::Control;
+use crate::cost::Constants;
+use crate::cost::hardware::{Hardware, hardware};
+use crate::cost::toe::{self, ToeTime};
+use crate::error::LabError;
+use crate::load::{Provenance, Stream};
+use crate::run::{Configuration, run_many};
+use crate::size::Size;
+use crate::spec::RunSpec;
+use crate::stat::open::{self, Concurrency};
+
+/// What is tried.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AdviseSpec {
+    /// Schemes, the simplest first: of equals the first is named.
+    pub schemes: Vec<String>,
+    /// Ways of a set.
+    pub ways: Vec<u32>,
+    /// Capacities, rising; made from the trace when empty.
+    pub capacities: Vec<Size>,
+    /// Bytes of a line.
+    pub line: Size,
+    /// How much worse than the best the advised one may be, as a share of the best.
+    pub tolerance: f64,
+    /// What index functions are drawn from.
+    pub seed: u64,
+}
+
+impl Default for AdviseSpec {
+    fn default() -> Self {
+        Self {
+            schemes: crate::schemes::ADVISED
+                .iter()
+                .map(|name| (*name).to_owned())
+                .collect(),
+            ways: vec![2, 4, 8],
+            capacities: Vec::new(),
+            line: Size(crate::paper::published::LINE_BYTES),
+            tolerance: 0.01,
+            seed: 1,
+        }
+    }
+}
+
+/// The smallest capacity that is tried.
+const CAPACITY_MIN: u64 = 4 << 10;
+/// The largest that is tried without being asked for.
+const CAPACITY_MAX: u64 = 64 << 20;
+
+/// One geometry and policy, and what it came to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Choice {
+    /// The configuration.
+    pub run: RunSpec,
+    /// Misses of each access.
+    pub miss_ratio: f64,
+    /// What it costs to build.
+    pub hardware: Hardware,
+    /// Average time of a packet in an offload engine.
+    pub toe: ToeTime,
+}
+
+/// The best at one capacity.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Step {
+    /// Bytes of all lines.
+    pub capacity: Size,
+    /// The best configuration of this capacity.
+    pub best: Choice,
+    /// Miss ratio of the conventional cache (modulo, LRU, one bank of 4 ways) of this capacity.
+    pub conventional_miss_ratio: Option<f64>,
+    /// Fully associative LRU of this capacity.
+    pub lru_miss_ratio: f64,
+    /// No policy of this capacity misses less.
+    pub min_miss_ratio: f64,
+}
+
+/// Advice for a trace.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Advice {
+    /// The trace.
+    pub stream: Provenance,
+    /// How many sessions there are at a time; nothing when the stream has no times.
+    pub concurrency: Option<Concurrency>,
+    /// What was tried.
+    pub asked: AdviseSpec,
+    /// First accesses: no cache avoids them.
+    pub compulsory_miss_ratio: f64,
+    /// The best of everything that was tried.
+    pub best: Choice,
+    /// The smallest that is within the tolerance of the best.
+    pub advised: Choice,
+    /// The best at each capacity, rising.
+    pub steps: Vec<Step>,
+}
+
+/// Powers of two from 4 KiB to where every session has a line.
+fn capacities(spec: &AdviseSpec, stream: &Stream) -> Vec<Size> {
+    if !spec.capacities.is_empty() {
+        return spec.capacities.clone();
+    }
+    let all = (stream.keys.len() as u64).saturating_mul(spec.line.0);
+    let top = all.clamp(CAPACITY_MIN, CAPACITY_MAX).next_power_of_two();
+    std::iter::successors(Some(CAPACITY_MIN), |size| Some(size * 2))
+        .take_while(|size| *size <= top)
+        .map(Size)
+        .collect()
+}
+
+/// Tries everything and says what to take.
+///
+/// # Errors
+/// A scheme or a geometry that is not sound; a stop.
+pub fn advise(
+    stream: &Stream,
+    spec: &AdviseSpec,
+    constants: &Constants,
+    threads: usize,
+    control: &dyn Control,
+) -> Result<Advice, LabError> {
+    let mut runs = Vec::new();
+    for capacity in capacities(spec, stream) {
+        let mut add = |scheme: &str, ways: u32| {
+            let run = RunSpec {
+                scheme: scheme.to_owned(),
+                capacity,
+                line: spec.line,
+                ways,
+                seed: spec.seed,
+                ..RunSpec::paper(scheme)
+            };
+            // Small capacities do not hold a set of many ways: that geometry is not tried.
+            if Configuration::new(&run).is_ok() {
+                runs.push(run);
+            }
+        };
+        add(CONVENTIONAL, CONVENTIONAL_WAYS);
+        for &ways in &spec.ways {
+            for scheme in &spec.schemes {
+                add(scheme, ways);
+            }
+        }
+    }
+    for scheme in &spec.schemes {
+        crate::run::check(&RunSpec::paper(scheme.clone()))?;
+    }
+    let results = run_many(stream, &runs, Wanted::Associative, threads, control)?;
+    let accesses = results.first().map_or(0, |result| result.accesses);
+    if accesses == 0 {
+        return Err(LabError::Trace(format!(
+            "{}: there is nothing to advise on: no access is left beside the warm-up, or no \
+             geometry of --capacities, --ways and --line can be built",
+            stream.note.trace
+        )));
+    }
+    let mut steps: Vec<Step> = Vec::new();
+    let mut all = Vec::new();
+    for (run, result) in runs.iter().zip(&results) {
+        let choice = choice(run, result.miss_ratio, constants)?;
+        if steps
+            .last()
+            .is_none_or(|step| step.capacity != run.capacity)
+        {
+            let bounds = result.bounds.clone().unwrap_or_default();
+            steps.push(Step {
+                capacity: run.capacity,
+                conventional_miss_ratio: None,
+                lru_miss_ratio: bounds.lru_miss_ratio,
+                min_miss_ratio: bounds.min_miss_ratio,
+                best: choice.clone(),
+            });
+        }
+        if let Some(step) = steps.last_mut() {
+            if run.scheme == CONVENTIONAL && run.ways == CONVENTIONAL_WAYS {
+                step.conventional_miss_ratio = Some(result.miss_ratio);
+            }
+            if choice.miss_ratio < step.best.miss_ratio {
+                step.best = choice.clone();
+            }
+        }
+        all.push(choice);
+    }
+    let lowest = all
+        .iter()
+        .map(|choice| choice.miss_ratio)
+        .fold(f64::INFINITY, f64::min);
+    let within = |choice: &&Choice, share: f64| choice.miss_ratio <= lowest * (1.0 + share);
+    // The cheapest in bits: capacity first, then what the policy adds.
+    let cheapest = |share: f64| {
+        all.iter()
+            .filter(|choice| within(choice, share))
+            .min_by_key(|choice| choice.hardware.bits)
+            .cloned()
+    };
+    let (Some(best), Some(advised)) = (cheapest(0.0), cheapest(spec.tolerance)) else {
+        return Err(LabError::Trace(format!(
+            "{}: nothing was tried",
+            stream.note.trace
+        )));
+    };
+    let compulsory = results.first().and_then(|result| result.bounds.as_ref());
+    let times = &stream.time_us;
+    let concurrency =
+        (!times.is_empty()).then(|| open::measure(&stream.ids, times, stream.keys.len(), ON_US));
+    Ok(Advice {
+        stream: stream.note.clone(),
+        concurrency,
+        asked: spec.clone(),
+        compulsory_miss_ratio: crate::stat::share(
+            compulsory.map_or(0, |bounds| bounds.compulsory),
+            accesses,
+        ),
+        best,
+        advised,
+        steps,
+    })
+}
+
+/// A session is ON for a second after an access (section 3.3).
+const ON_US: u64 = 1_000_000;
+
+/// What a TOE has without all this (section 2.1.1).
+const CONVENTIONAL: &str = "mod";
+const CONVENTIONAL_WAYS: u32 = 4;
+
+fn choice(run: &RunSpec, miss_ratio: f64, constants: &Constants) -> Result<Choice, LabError> {
+    Ok(Choice {
+        run: run.clone(),
+        miss_ratio,
+        hardware: hardware(constants, &Configuration::new(run)?),
+        toe: toe::receive(&constants.toe, miss_ratio),
+    })
+}

@@ -1,0 +1,200 @@
+//! `lab advise`: how large, which policy, at what cost.
+
+use clap::Args;
+
+use super::arguments::{CostArgs, StreamArgs, ThreadArgs};
+use super::{Context, output, tcb};
+use crate::advise::{Advice, AdviseSpec, Choice, advise};
+use crate::error::LabError;
+use crate::load::Loader;
+use crate::size::Size;
+use crate::table::{Table, grouped, percent};
+
+/// What `lab advise` takes.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  lab advise nasa.log.zst --concurrency 4000
+  lab advise capture.pcap --capacities 16K,32K,64K --ways 4,8 --json
+The advised cache is the one with the fewest bits whose miss ratio is within --tolerance of the
+best of all that were tried.")]
+pub struct AdviseArgs {
+    #[command(flatten)]
+    stream: StreamArgs,
+    /// Capacities to try; from 4K to a line for every session when left out
+    #[arg(long, value_name = "SIZES", value_delimiter = ',')]
+    capacities: Vec<Size>,
+    /// Ways to try
+    #[arg(
+        long,
+        value_name = "NUMBERS",
+        value_delimiter = ',',
+        default_value = "2,4,8"
+    )]
+    ways: Vec<u32>,
+    /// Schemes to try, the simplest first
+    #[arg(long, value_name = "SCHEMES")]
+    schemes: Vec<String>,
+    /// Bytes of a line
+    #[arg(long, value_name = "SIZE", default_value = "64")]
+    line: Size,
+    /// How much worse than the best is as good, as a share of it
+    #[arg(long, value_name = "SHARE", default_value_t = 0.01)]
+    tolerance: f64,
+    #[command(flatten)]
+    cost: CostArgs,
+    #[command(flatten)]
+    threads: ThreadArgs,
+    /// Write JSON to standard output instead
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &AdviseArgs, context: &Context<'_>) -> Result<(), LabError> {
+    if !(args.tolerance >= 0.0 && args.tolerance.is_finite()) {
+        let problem = "write a share of 0 or more, 0.01 for 1 %";
+        return Err(LabError::option(
+            "--tolerance",
+            args.tolerance.to_string(),
+            problem,
+        ));
+    }
+    let constants = args.cost.constants()?;
+    let made = args.stream.spec()?;
+    let mut spec = AdviseSpec {
+        capacities: args.capacities.clone(),
+        ways: args.ways.clone(),
+        line: args.line,
+        tolerance: args.tolerance,
+        seed: made.seed,
+        ..AdviseSpec::default()
+    };
+    spec.capacities.sort();
+    if !args.schemes.is_empty() {
+        spec.schemes = tcb::schemes(&args.schemes);
+    }
+    for scheme in &spec.schemes {
+        crate::run::check(&crate::RunSpec::paper(scheme.clone()))?;
+    }
+    let stream = Loader::with_times().stream(&made, context.control)?;
+    for text in &stream.note.notes {
+        context.note(&format!("note: {}: {text}", stream.note.trace));
+    }
+    let advice = advise(
+        &stream,
+        &spec,
+        &constants,
+        args.threads.threads,
+        context.control,
+    )?;
+    if args.json {
+        return output::print_json(&advice);
+    }
+    output::print(&text(&advice));
+    Ok(())
+}
+
+fn configuration(choice: &Choice) -> String {
+    let run = &choice.run;
+    format!("{}, {} ways, {}", run.capacity, run.ways, run.scheme)
+}
+
+fn text(advice: &Advice) -> String {
+    let mut out = tcb::heading(&advice.stream);
+    let peak_on = advice
+        .concurrency
+        .map_or(0, |concurrency| concurrency.peak_on);
+    // Where the load was asked for, the stream begins and ends in the middle of sessions: the
+    // expansion knows how many were open.
+    let peak_open = match (&advice.stream.expanded, advice.concurrency) {
+        (Some(expanded), _) => expanded.concurrency_peak,
+        (None, Some(concurrency)) => concurrency.peak_open,
+        (None, None) => 0,
+    };
+    out += &format!(
+        "At most {} sessions are open at one time; at most {} were accessed within one second.\n",
+        grouped(peak_open),
+        grouped(peak_on)
+    );
+    let advised = &advice.advised;
+    out += &format!(
+        "\nTake {}: {} of packets miss.\n",
+        configuration(advised),
+        percent(advised.miss_ratio)
+    );
+    out += &format!(
+        "That is within {} of the best that was tried ({}: {}); {} of packets are the first of \
+         their session and miss in any cache.\n",
+        percent(advice.asked.tolerance),
+        configuration(&advice.best),
+        percent(advice.best.miss_ratio),
+        percent(advice.compulsory_miss_ratio)
+    );
+    out += &cost_text(advised);
+    out += "\nWhat more memory buys, and what less would cost:\n";
+    let mut table = Table::new([
+        "capacity",
+        "best policy",
+        "ways",
+        "miss ratio",
+        "conventional",
+        "LRU, any place",
+        "cannot be below",
+        "receive ns",
+        "",
+    ]);
+    for step in &advice.steps {
+        let best = &step.best;
+        let mark = if best.run.capacity == advised.run.capacity {
+            "<- advised size"
+        } else {
+            ""
+        };
+        table.row([
+            step.capacity.to_string(),
+            best.run.scheme.clone(),
+            best.run.ways.to_string(),
+            percent(best.miss_ratio),
+            step.conventional_miss_ratio
+                .map(percent)
+                .unwrap_or_default(),
+            percent(step.lru_miss_ratio),
+            percent(step.min_miss_ratio),
+            format!("{:.1}", best.toe.receive_ns),
+            mark.to_owned(),
+        ]);
+    }
+    out += &table.text(2);
+    out += "\"Conventional\" is modulo indexing with LRU, one bank of 4 ways. \"LRU, any place\" \
+            is a fully associative cache with\nLRU, \"cannot be below\" Belady's MIN. \"Receive \
+            ns\" is the model of an offload engine (`lab cost`).\n";
+    if advice.stream.synthetic {
+        out += "The trace is synthetic: nobody ever made these requests.\n";
+    }
+    out
+}
+
+fn cost_text(choice: &Choice) -> String {
+    let hardware = &choice.hardware;
+    let mut out = format!(
+        "It costs {} bits: {} lines of {} payload bits, {} for tag and pointer, {} for the \
+         policy.\n",
+        grouped(hardware.bits),
+        grouped(hardware.lines),
+        hardware.payload_bits / hardware.lines.max(1),
+        hardware.tag_bits_a_line,
+        hardware.policy_bits_a_line,
+    );
+    if let Some(hash) = &hardware.hash {
+        out += &format!(
+            "Its {} hash functions of {} bits take {} gates and {} gate delays ({} ps); with \
+             --schemes {},bits=16 they take a third.\n",
+            hash.functions,
+            hash.input_bits,
+            grouped(hash.gates),
+            hash.gate_delays,
+            hash.delay_ps,
+            choice.run.scheme,
+        );
+    }
+    out
+}

@@ -1,0 +1,330 @@
+//! Options that several commands share.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use fairlead_workload::{Expansion, PortModel};
+use serde::Deserialize;
+use toml::{Table, Value};
+
+use crate::cost::Constants;
+use crate::error::LabError;
+use crate::load::{As, StreamSpec, TICK_MS};
+use crate::size::Size;
+use crate::spec::RunSpec;
+
+/// Which stream.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct StreamArgs {
+    /// A trace (log, capture, CSV `time_us,ip,port`; packed or not), or a synthetic workload:
+    /// `standard:4000`, `standard:sessions=4000,seconds=20`, `zipf:ids=1000,accesses=100000`
+    #[arg(value_name = "TRACE")]
+    pub(crate) trace: String,
+    #[command(flatten)]
+    pub(crate) made: MadeArgs,
+}
+
+const EXPANSION: &str = "Expansion of requests to accesses";
+
+/// How a stream is made of a trace.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct MadeArgs {
+    /// The trace's format; told by its content when left out. `--format csv:time=1,client=2` for
+    /// other tables
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) format: Option<String>,
+    /// As what rows are taken
+    #[arg(long = "as", value_name = "WHAT", value_enum, default_value = "auto")]
+    pub(crate) rows: As,
+    /// The share of rows that may be unreadable
+    #[arg(long, value_name = "SHARE", default_value_t = 0.01)]
+    pub(crate) max_bad: f64,
+    /// What chance is drawn from: expansion, index functions, policies
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Length of a tick of the lifetime counters
+    #[arg(long, value_name = "MS", default_value_t = TICK_MS)]
+    pub(crate) tick_ms: u32,
+    /// Sessions open at the same time, by starting them densely enough; the log's own pace when
+    /// left out
+    #[arg(long, value_name = "SESSIONS", help_heading = EXPANSION)]
+    pub(crate) concurrency: Option<u32>,
+    /// How clients choose ports where the trace has none: sequential (1995), random (today)
+    #[arg(long, value_name = "MODEL", help_heading = EXPANSION)]
+    pub(crate) ports: Option<String>,
+    /// Silence after which a client's next request begins another session (1800)
+    #[arg(long, value_name = "SECONDS", help_heading = EXPANSION)]
+    pub(crate) session_timeout: Option<f64>,
+    /// How whole seconds become instants: auto, logged, drawn
+    #[arg(long, value_name = "HOW", help_heading = EXPANSION)]
+    pub(crate) sub_second: Option<String>,
+    /// Which packets of a request are accesses: request (one), packets (SYN, request,
+    /// acknowledgements, FIN)
+    #[arg(long, value_name = "WHICH", help_heading = EXPANSION)]
+    pub(crate) packets: Option<String>,
+    /// With --concurrency: steady state before what is counted (300)
+    #[arg(long, value_name = "SECONDS", help_heading = EXPANSION)]
+    pub(crate) warm_up: Option<f64>,
+    /// With --concurrency: how many times over the log's accesses are counted (1)
+    #[arg(long, value_name = "NUMBER", help_heading = EXPANSION)]
+    pub(crate) periods: Option<u32>,
+    /// Any parameter of the expansion, as in a plan: `--expand ports.skew=1`,
+    /// `--expand on_gap_max_s=2`
+    #[arg(
+        long = "expand",
+        value_name = "KEY=VALUE",
+        help_heading = EXPANSION
+    )]
+    pub(crate) expand: Vec<String>,
+}
+
+/// Beginnings of synthetic traces' names.
+const STANDARD: &str = "standard";
+const ZIPF: &str = "zipf";
+
+impl StreamArgs {
+    /// The recipe that was asked for.
+    pub(crate) fn spec(&self) -> Result<StreamSpec, LabError> {
+        let mut spec = self.made.spec()?;
+        let (name, settings) = self.trace.split_once(':').unwrap_or((&self.trace, ""));
+        match name {
+            STANDARD => spec.standard = Some(settings_of(STANDARD, settings, "sessions")?),
+            ZIPF => spec.zipf = Some(settings_of(ZIPF, settings, "ids")?),
+            _ => spec.path = Some(PathBuf::from(&self.trace)),
+        }
+        if let (Some(standard), Some(sessions)) = (&mut spec.standard, self.made.concurrency) {
+            standard.sessions = sessions;
+        }
+        Ok(spec)
+    }
+}
+
+impl MadeArgs {
+    fn spec(&self) -> Result<StreamSpec, LabError> {
+        if self.tick_ms == 0 {
+            return Err(LabError::option(
+                "--tick-ms",
+                "0",
+                "write 1 or more (the paper's: 250)",
+            ));
+        }
+        if !(0.0..=1.0).contains(&self.max_bad) {
+            let problem = "write a share from 0 to 1";
+            return Err(LabError::option(
+                "--max-bad",
+                self.max_bad.to_string(),
+                problem,
+            ));
+        }
+        if self.concurrency == Some(0) {
+            return Err(LabError::option("--concurrency", "0", "write 1 or more"));
+        }
+        let expansion = self.expansion()?;
+        let mut spec = StreamSpec {
+            format: self.format.clone(),
+            rows: self.rows,
+            max_bad: self.max_bad,
+            seed: self.seed,
+            tick_ms: self.tick_ms,
+            expansion,
+            ..StreamSpec::default()
+        };
+        if self.concurrency.is_some() {
+            spec.expansion.concurrent_sessions = self.concurrency.map(f64::from);
+        }
+        if let Some(problem) = spec.expansion.complaint() {
+            return Err(LabError::option("expansion", "", problem));
+        }
+        Ok(spec)
+    }
+
+    /// What the options say, over the defaults.
+    fn expansion(&self) -> Result<Expansion, LabError> {
+        let mut table = Table::new();
+        if let Some(name) = &self.ports {
+            let model = Value::try_from(port_model(name)?)
+                .map_err(|error| LabError::option("--ports", name, error.to_string()))?;
+            table.insert("ports".to_owned(), model);
+        }
+        let number = |value: Option<f64>| value.map(Value::Float);
+        let word = |value: &Option<String>| value.clone().map(Value::String);
+        let given = [
+            ("session_timeout_s", number(self.session_timeout)),
+            ("sub_second", word(&self.sub_second)),
+            ("packets", word(&self.packets)),
+            ("warm_up_s", number(self.warm_up)),
+            (
+                "periods",
+                self.periods.map(|periods| Value::Integer(periods.into())),
+            ),
+        ];
+        for (key, value) in given {
+            if let Some(value) = value {
+                table.insert(key.to_owned(), value);
+            }
+        }
+        for setting in &self.expand {
+            if setting.starts_with("ports.") && !table.contains_key("ports") {
+                let usual = Value::try_from(PortModel::SEQUENTIAL).ok();
+                table.extend(usual.map(|model| ("ports".to_owned(), model)));
+            }
+            insert(&mut table, setting)
+                .map_err(|problem| LabError::option("--expand", setting, problem))?;
+        }
+        deserialize(table).map_err(|problem| LabError::option("expansion", "", problem))
+    }
+}
+
+/// `a=1,b=2` as what it describes; a lone value is that of `key`.
+fn settings_of<T: for<'de> Deserialize<'de>>(
+    what: &str,
+    text: &str,
+    key: &str,
+) -> Result<T, LabError> {
+    let mut table = Table::new();
+    for setting in text.split(',').filter(|setting| !setting.is_empty()) {
+        let setting = if setting.contains('=') {
+            setting.to_owned()
+        } else {
+            format!("{key}={setting}")
+        };
+        insert(&mut table, &setting).map_err(|problem| LabError::option(what, text, problem))?;
+    }
+    deserialize(table).map_err(|problem| LabError::option(what, text, problem))
+}
+
+/// Adds `key=value` or `key.inner=value`, the value as in TOML; a word needs no quotes.
+fn insert(table: &mut Table, setting: &str) -> Result<(), String> {
+    let (path, value) = setting
+        .split_once('=')
+        .ok_or_else(|| format!("{setting}: write KEY=VALUE"))?;
+    let value = format!("value = {value}")
+        .parse::<Table>()
+        .ok()
+        .and_then(|mut parsed| parsed.remove("value"))
+        .unwrap_or_else(|| Value::String(value.to_owned()));
+    let mut table = table;
+    let mut keys: Vec<&str> = path.trim().split('.').collect();
+    let last = keys.pop().unwrap_or_default();
+    for key in keys {
+        let inner = table
+            .entry(key.to_owned())
+            .or_insert_with(|| Value::Table(Table::new()));
+        table = inner
+            .as_table_mut()
+            .ok_or_else(|| format!("{setting}: {key} has a value already"))?;
+    }
+    table.insert(last.to_owned(), value);
+    Ok(())
+}
+
+fn deserialize<T: for<'de> Deserialize<'de>>(table: Table) -> Result<T, String> {
+    T::deserialize(Value::Table(table)).map_err(|error| error.message().to_owned())
+}
+
+/// Which geometry, and what can be set about schemes.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct GeometryArgs {
+    /// Bytes of all lines
+    #[arg(long, value_name = "SIZE", default_value = "32K")]
+    pub(crate) capacity: Size,
+    /// Bytes of a line
+    #[arg(long, value_name = "SIZE", default_value = "64")]
+    pub(crate) line: Size,
+    /// Ways of a set, in each bank
+    #[arg(long, value_name = "NUMBER", default_value_t = 4)]
+    pub(crate) ways: u32,
+    /// Bits of the session identifier that choose the set: `all48`, `16` (the paper's choice), a
+    /// number of low bits, or masks of address and port, `000000ff:00ff`
+    #[arg(long, value_name = "BITS")]
+    pub(crate) index_bits: Option<String>,
+    /// The 3-bit counter from which a line is ON: 4 in the paper, 0 always, 8 never
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) threshold: Option<u8>,
+}
+
+impl GeometryArgs {
+    /// A configuration of this geometry.
+    pub(crate) fn run(&self, scheme: &str, seed: u64) -> RunSpec {
+        RunSpec {
+            scheme: scheme.to_owned(),
+            capacity: self.capacity,
+            line: self.line,
+            ways: self.ways,
+            index_bits: self.index_bits.clone(),
+            threshold: self.threshold,
+            seed,
+        }
+    }
+}
+
+/// Constants of the cost models.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CostArgs {
+    /// Constants of the cost models, as TOML; those left out stay as they are
+    #[arg(long, value_name = "FILE")]
+    pub(crate) constants: Option<PathBuf>,
+    /// One constant: `--constant toe.memory_ns=80`
+    #[arg(long = "constant", value_name = "KEY=VALUE")]
+    pub(crate) constant: Vec<String>,
+}
+
+impl CostArgs {
+    /// The constants that were asked for.
+    pub(crate) fn constants(&self) -> Result<Constants, LabError> {
+        let mut table = Table::new();
+        let mut place = "--constant".to_owned();
+        if let Some(path) = &self.constants {
+            let text =
+                std::fs::read_to_string(path).map_err(|error| LabError::file(path, error))?;
+            table = text
+                .parse()
+                .map_err(|error: toml::de::Error| LabError::Plan {
+                    place: path.display().to_string(),
+                    problem: error.message().to_owned(),
+                })?;
+            place = path.display().to_string();
+        }
+        for setting in &self.constant {
+            insert(&mut table, &number(setting))
+                .map_err(|problem| LabError::option("--constant", setting, problem))?;
+        }
+        deserialize(table).map_err(|problem| LabError::Plan { place, problem })
+    }
+}
+
+/// Whole numbers are right where others are meant.
+fn number(setting: &str) -> String {
+    match setting.split_once('=') {
+        Some((key, value)) if !key.starts_with("storage.") && value.parse::<u64>().is_ok() => {
+            format!("{key}={value}.0")
+        }
+        _ => setting.to_owned(),
+    }
+}
+
+/// How many threads.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ThreadArgs {
+    /// Threads; as many as there are cores when left out
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 0,
+        hide_default_value = true
+    )]
+    pub(crate) threads: usize,
+}
+
+/// A port model by its name.
+pub(crate) fn port_model(name: &str) -> Result<PortModel, LabError> {
+    match name {
+        "sequential" => Ok(PortModel::SEQUENTIAL),
+        "random" => Ok(PortModel::RANDOM),
+        _ => Err(LabError::option(
+            "--ports",
+            name,
+            "write sequential (1995) or random (today)",
+        )),
+    }
+}

@@ -1,0 +1,131 @@
+//! `lab generate`: a synthetic trace.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use fairlead_workload::Standard;
+
+use super::convert::{Target, write};
+use super::{Context, output};
+use crate::error::LabError;
+use crate::load::{Loader, StreamSpec, Zipf};
+use crate::table::grouped;
+
+/// What `lab generate` takes.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  lab generate standard --sessions 4000 --seconds 60 --out standard.lab
+  lab generate zipf --ids 1M --accesses 20M --out zipf.oracleGeneral")]
+pub struct GenerateArgs {
+    /// What kind.
+    #[command(subcommand)]
+    kind: Kind,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Kind {
+    /// ON/OFF sessions: bursts of geometric length, log-normal pauses
+    Standard(StandardArgs),
+    /// Independent accesses by Zipf's law
+    Zipf(ZipfArgs),
+}
+
+#[derive(Clone, Debug, Args)]
+struct OutArgs {
+    /// What it is drawn from
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    /// The file to write; its end says the format (.lab, .oracleGeneral, .csv)
+    #[arg(long, short, value_name = "FILE")]
+    out: PathBuf,
+    /// Its format, where the name does not say it
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    to: Option<Target>,
+}
+
+#[derive(Clone, Debug, Args)]
+struct StandardArgs {
+    /// Open sessions
+    #[arg(long, value_name = "NUMBER")]
+    sessions: Option<u32>,
+    /// Mean accesses of an ON burst
+    #[arg(long, value_name = "NUMBER")]
+    burst_mean: Option<f64>,
+    /// Seconds of traffic
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<f64>,
+    #[command(flatten)]
+    out: OutArgs,
+}
+
+#[derive(Clone, Debug, Args)]
+struct ZipfArgs {
+    /// Sessions
+    #[arg(long, value_name = "NUMBER", value_parser = count, default_value = "1M")]
+    ids: u64,
+    /// The exponent
+    #[arg(long, value_name = "NUMBER", default_value_t = 1.0)]
+    alpha: f64,
+    /// Accesses
+    #[arg(long, value_name = "NUMBER", value_parser = count, default_value = "20M")]
+    accesses: u64,
+    #[command(flatten)]
+    out: OutArgs,
+}
+
+/// A count, where K and M are thousands and millions.
+fn count(text: &str) -> Result<u64, String> {
+    let (digits, times) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 1_000),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 1_000_000),
+        _ => (text, 1),
+    };
+    digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(times))
+        .ok_or_else(|| "write a whole number, with K for thousands or M for millions".to_owned())
+}
+
+pub(super) fn run(args: &GenerateArgs, context: &Context<'_>) -> Result<(), LabError> {
+    let (out, made) = match &args.kind {
+        Kind::Standard(args) => {
+            let mut standard = Standard::default();
+            standard.sessions = args.sessions.unwrap_or(standard.sessions);
+            standard.burst_mean = args.burst_mean.unwrap_or(standard.burst_mean);
+            standard.seconds = args.seconds.unwrap_or(standard.seconds);
+            (&args.out, StreamSpec::standard(standard, args.out.seed))
+        }
+        Kind::Zipf(args) => {
+            let ids = u32::try_from(args.ids).map_err(|_| {
+                LabError::option(
+                    "--ids",
+                    args.ids.to_string(),
+                    "write fewer than 2^32 sessions",
+                )
+            })?;
+            let zipf = Zipf {
+                ids,
+                alpha: args.alpha,
+                accesses: args.accesses,
+            };
+            let made = StreamSpec {
+                zipf: Some(zipf),
+                seed: args.out.seed,
+                ..StreamSpec::default()
+            };
+            (&args.out, made)
+        }
+    };
+    let target = Target::of(out.to, &out.out)?;
+    let stream = Loader::with_times().stream(&made, context.control)?;
+    let text = format!(
+        "{}: {} accesses of {} sessions, synthetic\n",
+        out.out.display(),
+        grouped(stream.ids.len() as u64),
+        grouped(stream.keys.len() as u64)
+    );
+    write(stream, target, &out.out)?;
+    output::print(&text);
+    Ok(())
+}

@@ -1,0 +1,211 @@
+//! `lab paper`: the paper's figures and tables, as JSON and CSV.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::arguments::{CostArgs, ThreadArgs};
+use super::{Context, output};
+use crate::error::LabError;
+use crate::paper::{self, CONCURRENCY, Figure, Given, PaperSpec, Report, published, traces};
+use crate::table::{Table, grouped, percent};
+
+/// What `lab paper` takes.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  lab paper --traces ~/traces --out paper-results
+  lab paper --trace nasa-1995-07-09.log.zst --quick --out paper-results
+The number of open sessions is fitted to TCB(Mod) alone; the other columns of figure 12 are
+predictions. The paper's traces that are not at hand are named; the synthetic workload that is fitted
+in their stead is called synthetic everywhere. `fairlead-lab paper` (Python) makes one HTML page
+with plots of the same.")]
+pub struct PaperArgs {
+    /// A folder; files in it are known by the names that archives give them
+    #[arg(long, value_name = "FOLDER")]
+    traces: Option<PathBuf>,
+    /// A file; may be given more than once
+    #[arg(long, value_name = "FILE")]
+    trace: Vec<PathBuf>,
+    /// Where tables go: `paper.json` and a CSV for each figure
+    #[arg(long, short, value_name = "FOLDER", default_value = "paper-results")]
+    out: PathBuf,
+    /// Seeds to average over
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
+    seeds: Vec<u64>,
+    /// Open sessions for traces that have no published column to be fitted to
+    #[arg(long, value_name = "NUMBER", default_value_t = CONCURRENCY)]
+    concurrency: u32,
+    /// Universal functions to draw for section 4.1
+    #[arg(long, value_name = "NUMBER")]
+    hash_draws: Option<u32>,
+    /// Fewer seeds and draws, a shorter synthetic workload, the paper's own traces only
+    #[arg(long)]
+    quick: bool,
+    /// No synthetic workload in the stead of traces that are not at hand
+    #[arg(long)]
+    no_synthetic: bool,
+    #[command(flatten)]
+    cost: CostArgs,
+    #[command(flatten)]
+    threads: ThreadArgs,
+    /// Write everything as JSON to standard output, no files
+    #[arg(long)]
+    json: bool,
+}
+
+/// Seconds of the synthetic workload, and when in a hurry.
+const SECONDS: f64 = 60.0;
+const SECONDS_QUICK: f64 = 10.0;
+const DRAWS_QUICK: u32 = 50;
+
+impl PaperArgs {
+    fn spec(&self) -> Result<PaperSpec, LabError> {
+        let mut seeds = self.seeds.clone();
+        if seeds.is_empty() {
+            seeds = if self.quick { vec![1] } else { vec![1, 2, 3] };
+        }
+        let first = seeds[0];
+        let mut given: Vec<Given> = Vec::new();
+        if let Some(folder) = &self.traces {
+            given.extend(traces::in_folder(folder, first)?);
+            if self.quick {
+                given.retain(|one| one.paper_trace.is_some());
+            }
+        }
+        for path in &self.trace {
+            let known = traces::recognise(path, first);
+            given.push(known.unwrap_or_else(|| traces::unknown(path, first)));
+        }
+        if !self.no_synthetic {
+            let seconds = if self.quick { SECONDS_QUICK } else { SECONDS };
+            for trace in published::TRACES {
+                if given.iter().all(|one| one.paper_trace != Some(trace.name)) {
+                    given.push(traces::stand_in(trace.name, seconds, first));
+                }
+            }
+        }
+        if given.is_empty() {
+            let problem = "nothing to run: write --traces FOLDER or --trace FILE";
+            return Err(LabError::option("--traces", "", problem));
+        }
+        let draws = if self.quick {
+            DRAWS_QUICK
+        } else {
+            published::HASH_DRAWS
+        };
+        Ok(PaperSpec {
+            traces: given,
+            seeds,
+            concurrency: self.concurrency.max(1),
+            hash_draws: self.hash_draws.unwrap_or(draws).min(published::HASH_DRAWS),
+            constants: self.cost.constants()?,
+        })
+    }
+}
+
+pub(super) fn run(args: &PaperArgs, context: &Context<'_>) -> Result<(), LabError> {
+    let asked = args.spec()?;
+    if !args.json {
+        std::fs::create_dir_all(&args.out).map_err(|error| LabError::file(&args.out, error))?;
+    }
+    let report = paper::paper(asked, args.threads.threads, context.control)?;
+    if args.json {
+        output::print_json(&report)?;
+    } else {
+        output::write_file(&args.out.join("paper.json"), &output::json(&report)?)?;
+        for figure in &report.figures {
+            let name = format!("{}.csv", figure.id);
+            output::write_file(&args.out.join(name), &figure.table().csv())?;
+        }
+        output::write_file(&args.out.join("claims.csv"), &claims(&report).csv())?;
+        output::print(&text(&report));
+        output::print(&format!("\nAll tables: {}\n", args.out.display()));
+    }
+    if report.stopped {
+        return Err(LabError::Stopped);
+    }
+    Ok(())
+}
+
+fn claims(report: &Report) -> Table {
+    let mut table = Table::new(["figure", "trace", "the paper says", "holds", "ours"]);
+    for figure in &report.figures {
+        for claim in &figure.claims {
+            table.row([
+                figure.id.clone(),
+                claim.trace.clone(),
+                claim.says.clone(),
+                if claim.holds { "yes" } else { "no" }.to_owned(),
+                claim.ours.clone(),
+            ]);
+        }
+    }
+    table
+}
+
+fn text(report: &Report) -> String {
+    let mut out = String::from("Traces\n");
+    for note in &report.traces {
+        let given = &note.given;
+        let fit = match given.fitted_to {
+            Some(target) => format!("fitted to {} of TCB(Mod)", percent(target)),
+            None => "as asked".to_owned(),
+        };
+        out += &format!(
+            "  {}: {}\n    {} accesses, {} open sessions ({fit}, {} there)\n",
+            given.name,
+            given.what,
+            grouped(note.stream.accesses),
+            grouped(u64::from(note.sessions)),
+            percent(note.mod_miss_ratio),
+        );
+    }
+    for line in &report.absent {
+        out += &format!("  {line}\n");
+    }
+    for figure in report
+        .figures
+        .iter()
+        .filter(|figure| figure.id == "figure-12")
+    {
+        out += &figure_12(figure);
+    }
+    out += "\nWhat the paper says, and ours\n";
+    for figure in &report.figures {
+        for claim in &figure.claims {
+            let verdict = if claim.holds {
+                "holds"
+            } else {
+                "DOES NOT HOLD"
+            };
+            out += &format!(
+                "  {}, {}: {} — {verdict}: {}\n",
+                figure.id, claim.trace, claim.says, claim.ours
+            );
+        }
+    }
+    out
+}
+
+fn figure_12(figure: &Figure) -> String {
+    let mut table = Table::new(["trace", "scheme", "ours", "±", "published", "error", ""]);
+    let cell = |value: Option<f64>| value.map(percent).unwrap_or_default();
+    for row in &figure.rows {
+        table.row([
+            row.trace.clone(),
+            row.x.clone(),
+            percent(row.ours),
+            cell(row.spread),
+            cell(row.published),
+            row.error
+                .map(|error| format!("{:+.1}", error * 100.0))
+                .unwrap_or_default(),
+            if row.fitted { "fitted" } else { "" }.to_owned(),
+        ]);
+    }
+    format!(
+        "\nFigure 12: {} (errors in points)\n{}",
+        figure.title,
+        table.text(2)
+    )
+}

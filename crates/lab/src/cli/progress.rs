@@ -1,0 +1,68 @@
+//! A progress bar on standard error, only where that is a terminal.
+
+use std::cell::RefCell;
+use std::io::IsTerminal;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::control::Control;
+
+/// Shows what it is told, and asks another [`Control`] whether to stop.
+pub(crate) struct Shown<'a> {
+    outer: &'a dyn Control,
+    wanted: bool,
+    bar: RefCell<Option<ProgressBar>>,
+}
+
+impl<'a> Shown<'a> {
+    /// Shows a bar if standard error is a terminal and `quiet` is not asked for.
+    pub(crate) fn new(outer: &'a dyn Control, quiet: bool) -> Self {
+        Self {
+            outer,
+            wanted: !quiet && std::io::stderr().is_terminal(),
+            bar: RefCell::new(None),
+        }
+    }
+}
+
+const TEMPLATE: &str = "{msg:24!} {wide_bar} {percent:>3} % {eta:>5}";
+
+impl Control for Shown<'_> {
+    fn stopped(&self) -> bool {
+        self.outer.stopped()
+    }
+
+    fn begin(&self, what: &str, steps: u64) {
+        self.outer.begin(what, steps);
+        if !self.wanted {
+            return;
+        }
+        let bar = ProgressBar::new(steps).with_message(what.to_owned());
+        if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
+            bar.set_style(style);
+        }
+        *self.bar.borrow_mut() = Some(bar);
+    }
+
+    fn reached(&self, step: u64) {
+        self.outer.reached(step);
+        if let Some(bar) = &*self.bar.borrow() {
+            bar.set_position(step);
+        }
+    }
+
+    fn end(&self) {
+        self.outer.end();
+        if let Some(bar) = self.bar.borrow_mut().take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Drop for Shown<'_> {
+    fn drop(&mut self) {
+        if let Some(bar) = self.bar.borrow_mut().take() {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! `lab sweep`: a plan, resumable.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::arguments::ThreadArgs;
+use super::{Context, output};
+use crate::error::LabError;
+use crate::plan::Plan;
+use crate::sweep::{Results, sweep};
+
+/// What `lab sweep` takes.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "A plan:
+  seeds = [1, 2, 3]
+  bounds = true
+  [[trace]]
+  path = \"nasa.log.zst\"
+  expansion = { concurrent_sessions = [2000, 4000] }
+  [[trace]]
+  standard = { sessions = { from = 1000, to = 8000, times = 2 } }
+  [[run]]
+  scheme = [\"mod\", \"2-universal\", \"spec\"]
+  capacity = [\"16K\", \"32K\", \"64K\"]
+  ways = [4, 8]
+
+Lists stand for one run with each of their values. Results are appended as they finish; what is
+there already is not run again, so a sweep that was stopped or killed goes on where it was.")]
+pub struct SweepArgs {
+    /// The plan
+    #[arg(value_name = "PLAN.toml")]
+    plan: PathBuf,
+    /// Where results go: `.jsonl` (an object a line) or `.csv`; the plan's name with `.jsonl` when
+    /// left out
+    #[arg(long, short, value_name = "FILE")]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    threads: ThreadArgs,
+    /// Only say how many runs there are
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(super) fn run(args: &SweepArgs, context: &Context<'_>) -> Result<(), LabError> {
+    let plan = Plan::read(&args.plan)?;
+    if args.dry_run {
+        output::print(&format!(
+            "{}: {} streams × {} configurations = {} runs\n",
+            plan.name,
+            plan.streams.len(),
+            plan.runs.len(),
+            plan.tasks()
+        ));
+        return Ok(());
+    }
+    let path = args
+        .out
+        .clone()
+        .unwrap_or_else(|| args.plan.with_extension("jsonl"));
+    let mut results = Results::open(&path)?;
+    let outcome = sweep(&plan, &mut results, args.threads.threads, context.control)?;
+    let left = outcome.tasks - outcome.there - outcome.finished;
+    let mut text = format!(
+        "{}: {} of {} runs finished now, {} were there",
+        path.display(),
+        outcome.finished,
+        outcome.tasks,
+        outcome.there,
+    );
+    if outcome.stopped {
+        text += &format!(", {left} are left; the same command goes on with them");
+    }
+    output::print(&(text + "\n"));
+    if outcome.stopped {
+        return Err(LabError::Stopped);
+    }
+    Ok(())
+}

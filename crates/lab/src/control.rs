@@ -1,0 +1,30 @@
+//! The caller's hand on a long run: how far it is, and whether it should stop.
+
+/// Shown progress and a way to stop. Every method is called on the thread that called the
+/// laboratory, at least every 100 ms while it simulates, so an implementation may look at what
+/// belongs to that thread (an interpreter's signals, a progress bar).
+pub trait Control {
+    /// True when the run should end; what is finished is kept.
+    fn stopped(&self) -> bool {
+        false
+    }
+
+    /// A new part of the work begins: what it is, and how many steps it has (0 = not known).
+    fn begin(&self, what: &str, steps: u64) {
+        let _ = (what, steps);
+    }
+
+    /// Steps of the current part that are done by now.
+    fn reached(&self, step: u64) {
+        let _ = step;
+    }
+
+    /// The current part is over.
+    fn end(&self) {}
+}
+
+/// Shows nothing and never stops.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl Control for Silent {}

@@ -1,0 +1,77 @@
+//! What can be wrong with what the laboratory is given.
+
+use std::path::{Path, PathBuf};
+
+/// Why something could not be done. The text names the option, file or line, and says what to
+/// write instead.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// An option, or a key of a plan, with a value that cannot be used.
+    #[error("{}: {problem}", [option.as_str(), value.as_str()].join(" ").trim())]
+    Option {
+        /// As it is written: `--capacity`, `capacity`.
+        option: String,
+        /// As it was given.
+        value: String,
+        /// What is wrong and what to write.
+        problem: String,
+    },
+    /// A geometry or a scheme that cannot be built.
+    #[error("{0}")]
+    Geometry(String),
+    /// A plan that cannot be read.
+    #[error("{place}: {problem}")]
+    Plan {
+        /// File and line.
+        place: String,
+        /// What is wrong and what to write.
+        problem: String,
+    },
+    /// A trace that cannot be read or used; the text begins with its name.
+    #[error("{0}")]
+    Trace(String),
+    /// A file that cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The caller's [`Control`](crate::Control) said stop.
+    #[error("stopped")]
+    Stopped,
+}
+
+impl LabError {
+    /// A value of an option that cannot be used.
+    pub fn option(
+        option: impl Into<String>,
+        value: impl Into<String>,
+        problem: impl Into<String>,
+    ) -> Self {
+        Self::Option {
+            option: option.into(),
+            value: value.into(),
+            problem: problem.into(),
+        }
+    }
+
+    /// A file that cannot be read or written.
+    pub fn file(path: &Path, source: std::io::Error) -> Self {
+        Self::File {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    /// What a command that ends like this gives back to the shell: 2 for what was asked, 1 for
+    /// what was found, 130 for what was stopped.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Option { .. } | Self::Geometry(_) | Self::Plan { .. } => 2,
+            Self::Trace(_) | Self::File { .. } => 1,
+            Self::Stopped => 130,
+        }
+    }
+}

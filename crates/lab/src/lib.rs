@@ -1,0 +1,32 @@
+//! The laboratory.
+#![forbid(unsafe_code)]
+
+pub mod advise;
+mod bounds;
+pub mod calibrate;
+pub mod cli;
+mod control;
+pub mod cost;
+mod error;
+mod fingerprint;
+pub mod load;
+pub mod map;
+pub mod paper;
+pub mod plan;
+mod pool;
+pub mod run;
+pub mod schemes;
+mod size;
+mod spec;
+pub mod stat;
+pub mod sweep;
+pub mod table;
+
+pub use bounds::Wanted;
+pub use control::{Control, Silent};
+pub use error::LabError;
+pub use fingerprint::{Fingerprint, Printer};
+pub use load::{Loader, Stream, StreamSpec};
+pub use run::{run_each, run_many};
+pub use size::Size;
+pub use spec::{Bounds, RunResult, RunSpec};

@@ -1,0 +1,643 @@
+//! From a trace, or from a generator, to a stream of accesses.
+
+use std::fs::File;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use fairlead_base::Endpoint;
+use fairlead_trace::{Accesses, Fault, Format, ReadOptions, Report, Requests};
+use fairlead_workload::{Expanded, Expansion, PortModel, Prepared, Standard, WorkloadError};
+use serde::{Deserialize, Serialize};
+
+use crate::control::Control;
+use crate::error::LabError;
+use crate::fingerprint::{Fingerprint, Printer};
+
+/// Independent accesses to `ids` sessions, the k-th most frequent with weight 1/k^alpha.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Zipf {
+    /// Sessions.
+    pub ids: u32,
+    /// The exponent.
+    pub alpha: f64,
+    /// Accesses.
+    pub accesses: u64,
+}
+
+impl Default for Zipf {
+    /// As in the comparison with libCacheSim: 20 M accesses to 1 M sessions, exponent 1.
+    fn default() -> Self {
+        Self {
+            ids: 1_000_000,
+            alpha: 1.0,
+            accesses: 20_000_000,
+        }
+    }
+}
+
+/// As what the rows of a file are taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum As {
+    /// As accesses where the format has them (captures, `time_us,ip,port`), else as requests
+    #[default]
+    Auto,
+    /// Rows are accesses of sessions, as they are
+    Accesses,
+    /// Rows are requests, of which the expansion model makes accesses
+    Requests,
+}
+
+/// A stream's recipe: the same recipe over the same file gives the same stream. One of `path`,
+/// `standard` and `zipf` is there.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StreamSpec {
+    /// A trace in a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// The standard workload: ON/OFF sessions of one kind. Synthetic.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub standard: Option<Standard>,
+    /// Independent accesses by Zipf's law. Synthetic.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zipf: Option<Zipf>,
+    /// The file's format; told by its content when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
+    /// As what rows are taken.
+    #[serde(rename = "as")]
+    pub rows: As,
+    /// The share of rows that may be unreadable.
+    pub max_bad: f64,
+    /// How requests become accesses; without meaning for accesses.
+    pub expansion: Expansion,
+    /// Length of a tick of the lifetime counters, ms.
+    pub tick_ms: u32,
+    /// What generators and the expansion are drawn from.
+    pub seed: u64,
+}
+
+/// The paper's quarter of a second (section 3.3).
+pub const TICK_MS: u32 = 250;
+
+impl Default for StreamSpec {
+    fn default() -> Self {
+        Self {
+            path: None,
+            standard: None,
+            zipf: None,
+            format: None,
+            rows: As::Auto,
+            max_bad: 0.01,
+            expansion: Expansion::default(),
+            tick_ms: TICK_MS,
+            seed: 1,
+        }
+    }
+}
+
+impl StreamSpec {
+    /// Of a file, everything else as usual.
+    pub fn file(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: Some(path.into()),
+            ..Self::default()
+        }
+    }
+
+    /// Of the standard workload.
+    pub fn standard(standard: Standard, seed: u64) -> Self {
+        Self {
+            standard: Some(standard),
+            seed,
+            ..Self::default()
+        }
+    }
+
+    /// Makes a relative path one from `folder`.
+    pub fn resolve(&mut self, folder: &Path) {
+        if let Some(path) = &mut self.path
+            && path.is_relative()
+        {
+            *path = folder.join(&*path);
+        }
+    }
+
+    /// True when nobody ever made these requests.
+    pub fn is_synthetic(&self) -> bool {
+        self.path.is_none()
+    }
+
+    /// What the stream is called in tables: the file's name, or what the generator was given.
+    pub fn name(&self) -> String {
+        if let Some(path) = &self.path {
+            let name = path.file_name().unwrap_or(path.as_os_str());
+            return name.to_string_lossy().into_owned();
+        }
+        if let Some(zipf) = &self.zipf {
+            return format!("synthetic: zipf {} of {} sessions", zipf.alpha, zipf.ids);
+        }
+        let sessions = self
+            .standard
+            .as_ref()
+            .map_or(0, |standard| standard.sessions);
+        format!("synthetic: standard, {sessions} sessions")
+    }
+
+    /// Is the recipe sound?
+    ///
+    /// # Errors
+    /// What is not; `place` is put before it.
+    pub fn check(&self, place: &str) -> Result<(), LabError> {
+        let complain = |problem: String| LabError::Plan {
+            place: place.to_owned(),
+            problem,
+        };
+        let origins = [
+            self.path.is_some(),
+            self.standard.is_some(),
+            self.zipf.is_some(),
+        ];
+        if origins.iter().filter(|there| **there).count() != 1 {
+            let problem = "write one of path, standard and zipf".to_owned();
+            return Err(complain(problem));
+        }
+        if self.tick_ms == 0 {
+            return Err(complain(
+                "tick_ms is 0: write 1 or more (the paper's: 250)".to_owned(),
+            ));
+        }
+        if !(0.0..=1.0).contains(&self.max_bad) {
+            let problem = format!("max_bad is {}: write a share from 0 to 1", self.max_bad);
+            return Err(complain(problem));
+        }
+        Ok(())
+    }
+}
+
+/// Where a stream comes from and what it is.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Provenance {
+    /// What it is called.
+    pub trace: String,
+    /// True when nobody ever made these requests.
+    pub synthetic: bool,
+    /// Fingerprint of the columns.
+    pub stream: Fingerprint,
+    /// Accesses, warm-up included.
+    pub accesses: u64,
+    /// Accesses of the warm-up, which count for nothing.
+    pub warm_up: u64,
+    /// Distinct session identifiers.
+    pub sessions: u64,
+    /// From the first access to the last, s.
+    pub span_s: f64,
+    /// The recipe.
+    pub made: StreamSpec,
+    /// What reading the file came to; nothing for synthetic streams.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read: Option<ReadNote>,
+    /// What the expansion did; nothing where rows are accesses as they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expanded: Option<Expanded>,
+    /// Things to know before believing the numbers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// What reading a file came to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ReadNote {
+    /// As what it was read.
+    pub format: String,
+    /// Rows that could be read.
+    pub rows: u64,
+    /// Rows that could not.
+    pub bad: u64,
+    /// Why not, and how often.
+    pub bad_by_reason: Vec<(String, u64)>,
+    /// The line (or record) of the first of them.
+    pub first_bad: Option<u64>,
+    /// How often time stepped back; rows are then sorted by time.
+    pub stepped_back: u64,
+}
+
+impl ReadNote {
+    /// From the reader's report.
+    pub fn new(report: &Report) -> Self {
+        let bad_by_reason = report
+            .bad
+            .iter()
+            .map(|(reason, count)| (reason.to_string(), *count))
+            .collect();
+        Self {
+            format: report.format.to_string(),
+            rows: report.rows,
+            bad: report.bad_rows(),
+            bad_by_reason,
+            first_bad: report.first_bad.map(|(line, _)| line),
+            stepped_back: report.stepped_back,
+        }
+    }
+}
+
+/// A stream of accesses, ready to simulate.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    /// Session of each access.
+    pub ids: Vec<u32>,
+    /// Tick of each access.
+    pub ticks: Vec<u32>,
+    /// Time of each access, µs; empty unless it was asked for ([`Loader::with_times`]).
+    pub time_us: Vec<u64>,
+    /// Hint of each access; empty when there are none.
+    pub hints: Vec<u8>,
+    /// Session identifiers by number.
+    pub keys: Vec<Endpoint>,
+    /// The first access that counts.
+    pub counted_from: usize,
+    /// Where it comes from.
+    pub note: Provenance,
+}
+
+impl Stream {
+    /// Accesses that count.
+    pub fn counted(&self) -> u64 {
+        (self.ids.len() - self.counted_from) as u64
+    }
+}
+
+/// A log that was read, to be expanded any number of times.
+#[derive(Clone, Debug)]
+pub struct Log {
+    /// Its rows.
+    pub requests: Requests,
+    /// What reading came to.
+    pub report: Report,
+}
+
+/// Loads streams. Keeps the last log, and the last log cut into sessions, so that many loads of
+/// one trace read it once.
+#[derive(Debug, Default)]
+pub struct Loader {
+    log: Option<(PathBuf, Option<String>, Rc<Log>)>,
+    prepared: Option<(StreamSpec, Prepared)>,
+    keep_times: bool,
+}
+
+/// Accesses, and what is known of how they came about.
+#[derive(Default)]
+struct Loaded {
+    accesses: Accesses,
+    warm_up: usize,
+    read: Option<ReadNote>,
+    expanded: Option<Expanded>,
+    notes: Vec<String>,
+}
+
+impl Loader {
+    /// One whose streams have their times (8 bytes an access more).
+    pub fn with_times() -> Self {
+        Self {
+            keep_times: true,
+            ..Self::default()
+        }
+    }
+
+    /// Makes the stream of a recipe.
+    ///
+    /// # Errors
+    /// A file that cannot be read or has nothing in it; a recipe that cannot be followed; a stop.
+    pub fn stream(&mut self, made: &StreamSpec, control: &dyn Control) -> Result<Stream, LabError> {
+        made.check(&made.name())?;
+        let failed = |error: WorkloadError| workload_error(made, &error);
+        let loaded = match (&made.path, &made.standard, &made.zipf) {
+            (Some(path), _, _) => self.of_file(path, made, control)?,
+            (_, Some(standard), _) => Loaded {
+                accesses: fairlead_workload::standard(standard, made.seed).map_err(failed)?,
+                ..Loaded::default()
+            },
+            (_, _, Some(zipf)) => Loaded {
+                accesses: generate_zipf(zipf, made.seed).map_err(failed)?,
+                ..Loaded::default()
+            },
+            (None, None, None) => return Err(LabError::Trace("there is no trace".to_owned())),
+        };
+        if control.stopped() {
+            return Err(LabError::Stopped);
+        }
+        Ok(self.finish(loaded, made))
+    }
+}
+
+impl Loader {
+    fn of_file(
+        &mut self,
+        path: &Path,
+        made: &StreamSpec,
+        control: &dyn Control,
+    ) -> Result<Loaded, LabError> {
+        let format = made.chosen_format()?;
+        let holds_accesses = match made.rows {
+            As::Accesses => true,
+            As::Requests => false,
+            As::Auto => detect(path, format.as_ref())?.holds_accesses(),
+        };
+        if holds_accesses {
+            let (accesses, report) = read_accesses(path, format, made.max_bad, control)?;
+            let mut notes = reading_notes(&report);
+            if made.expansion != Expansion::default() {
+                notes.push(
+                    "rows are accesses as they are: --concurrency and other settings of the \
+                     expansion have no meaning and are not used"
+                        .to_owned(),
+                );
+            }
+            return Ok(Loaded {
+                accesses,
+                read: Some(ReadNote::new(&report)),
+                notes,
+                ..Loaded::default()
+            });
+        }
+        let log = self.log(path, made, control)?;
+        let mut expanded = self.expand(&log.requests, made)?;
+        let mut notes = reading_notes(&log.report);
+        notes.extend(expansion_notes(&expanded));
+        Ok(Loaded {
+            accesses: std::mem::take(&mut expanded.accesses),
+            warm_up: expanded.warm_up_rows,
+            read: Some(ReadNote::new(&log.report)),
+            expanded: Some(expanded),
+            notes,
+        })
+    }
+
+    fn expand(&mut self, requests: &Requests, made: &StreamSpec) -> Result<Expanded, LabError> {
+        let concurrent = made.expansion.concurrent_sessions;
+        let failed = |error: WorkloadError| workload_error(made, &error);
+        let mut plain = made.clone();
+        plain.expansion.concurrent_sessions = None;
+        let known = self.prepared.take().filter(|(recipe, _)| *recipe == plain);
+        let (recipe, prepared) = match known {
+            Some(known) => known,
+            None => {
+                let prepared = Prepared::new(requests, &plain.expansion, made.seed);
+                (plain, prepared.map_err(failed)?)
+            }
+        };
+        let expanded = prepared.load(concurrent).map_err(failed);
+        self.prepared = Some((recipe, prepared));
+        expanded
+    }
+
+    /// The log of a recipe, read unless it is the last that was read.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn log(
+        &mut self,
+        path: &Path,
+        made: &StreamSpec,
+        control: &dyn Control,
+    ) -> Result<Rc<Log>, LabError> {
+        if let Some((known, format, log)) = &self.log
+            && known == path
+            && *format == made.format
+        {
+            return Ok(Rc::clone(log));
+        }
+        self.log = None;
+        let (requests, report) = read_requests(path, made.chosen_format()?, made.max_bad, control)?;
+        let log = Rc::new(Log { requests, report });
+        self.log = Some((path.to_owned(), made.format.clone(), Rc::clone(&log)));
+        Ok(log)
+    }
+
+    fn finish(&self, loaded: Loaded, made: &StreamSpec) -> Stream {
+        let Loaded {
+            accesses,
+            warm_up,
+            read,
+            expanded,
+            notes,
+        } = loaded;
+        let ticks = accesses.ticks(u64::from(made.tick_ms) * 1_000);
+        let Accesses {
+            time_us,
+            id,
+            keys,
+            hint,
+        } = accesses;
+        let span_s = time_us.last().copied().unwrap_or(0) as f64 / 1e6;
+        let note = Provenance {
+            trace: made.name(),
+            synthetic: made.is_synthetic(),
+            stream: print(&id, &ticks, &hint, &keys, warm_up),
+            accesses: id.len() as u64,
+            warm_up: warm_up as u64,
+            sessions: keys.len() as u64,
+            span_s,
+            made: made.clone(),
+            read,
+            expanded,
+            notes,
+        };
+        Stream {
+            ids: id,
+            ticks,
+            time_us: if self.keep_times { time_us } else { Vec::new() },
+            hints: hint,
+            keys,
+            counted_from: warm_up,
+            note,
+        }
+    }
+}
+
+fn workload_error(made: &StreamSpec, error: &WorkloadError) -> LabError {
+    match error {
+        WorkloadError::Empty => LabError::Trace(format!("{}: {error}", made.name())),
+        _ => LabError::option(made.name(), "", error.to_string()),
+    }
+}
+
+fn expansion_notes(expanded: &Expanded) -> Vec<String> {
+    let mut notes = Vec::new();
+    if expanded.rows == 0 {
+        notes.push("no access is left beside the warm-up".to_owned());
+    }
+    if expanded.responses_cut > 0 {
+        notes.push(format!(
+            "{} responses were acknowledged in part only (acks_max)",
+            expanded.responses_cut
+        ));
+    }
+    notes
+}
+
+fn print(
+    ids: &[u32],
+    ticks: &[u32],
+    hints: &[u8],
+    keys: &[Endpoint],
+    warm_up: usize,
+) -> Fingerprint {
+    let mut printer = Printer::default();
+    printer.words(ids).words(ticks).bytes(hints);
+    let mut bytes = Vec::with_capacity(18 * keys.len());
+    for key in keys {
+        bytes.extend(key.addr.0);
+        bytes.extend(key.port.to_be_bytes());
+    }
+    printer.bytes(&bytes).json(&warm_up).finish()
+}
+
+fn reading_notes(report: &Report) -> Vec<String> {
+    let mut notes = Vec::new();
+    let bad = report.bad_rows();
+    if let Some((line, reason)) = report.first_bad {
+        notes.push(format!(
+            "{bad} of {} rows could not be read and are left out; the first is line {line}: \
+             {reason}",
+            report.seen()
+        ));
+    }
+    if report.stepped_back > 0 {
+        notes.push(format!(
+            "time steps back {} times in the file; rows were sorted by time",
+            report.stepped_back
+        ));
+    }
+    notes
+}
+
+impl StreamSpec {
+    /// The format that was asked for.
+    pub(crate) fn chosen_format(&self) -> Result<Option<Format>, LabError> {
+        let Some(text) = &self.format else {
+            return Ok(None);
+        };
+        text.parse()
+            .map(Some)
+            .map_err(|problem: String| LabError::option("--format", text, problem))
+    }
+}
+
+fn open(path: &Path) -> Result<(fairlead_trace::Source, u64), LabError> {
+    let failed = |error| LabError::file(path, error);
+    let file = File::open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if metadata.is_dir() {
+        return Err(LabError::Trace(format!(
+            "{}: is a folder; name a file in it",
+            path.display()
+        )));
+    }
+    let source = fairlead_trace::open(path.display().to_string(), file).map_err(trace_error)?;
+    Ok((source, metadata.len()))
+}
+
+fn trace_error(error: fairlead_trace::TraceError) -> LabError {
+    match error.fault {
+        Fault::Stopped => LabError::Stopped,
+        _ => LabError::Trace(error.to_string()),
+    }
+}
+
+/// The format of a file, by its first bytes unless it is given.
+///
+/// # Errors
+/// When it cannot be read or told.
+pub fn detect(path: &Path, given: Option<&Format>) -> Result<Format, LabError> {
+    match given {
+        Some(format) => Ok(format.clone()),
+        None => open(path)?.0.detect().map_err(trace_error),
+    }
+}
+
+/// Reads a file as requests.
+///
+/// # Errors
+/// When it cannot be read, has nothing in it or too much that cannot be read; a stop.
+pub fn read_requests(
+    path: &Path,
+    format: Option<Format>,
+    max_bad: f64,
+    control: &dyn Control,
+) -> Result<(Requests, Report), LabError> {
+    let (source, stored) = open(path)?;
+    reading(path, stored, format, max_bad, control, |options| {
+        fairlead_trace::read_requests(source, options)
+    })
+}
+
+/// Reads a file as accesses.
+///
+/// # Errors
+/// As [`read_requests`].
+pub fn read_accesses(
+    path: &Path,
+    format: Option<Format>,
+    max_bad: f64,
+    control: &dyn Control,
+) -> Result<(Accesses, Report), LabError> {
+    let (source, stored) = open(path)?;
+    reading(path, stored, format, max_bad, control, |options| {
+        fairlead_trace::read_accesses(source, options)
+    })
+}
+
+fn reading<T>(
+    path: &Path,
+    stored: u64,
+    format: Option<Format>,
+    max_bad: f64,
+    control: &dyn Control,
+    read: impl FnOnce(ReadOptions<'_>) -> Result<T, fairlead_trace::TraceError>,
+) -> Result<T, LabError> {
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    control.begin(&format!("reading {}", name.to_string_lossy()), stored);
+    let mut watch = |bytes: u64| {
+        control.reached(bytes);
+        if control.stopped() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    };
+    let options = ReadOptions {
+        format,
+        max_bad,
+        progress: Some(&mut watch),
+        ..ReadOptions::default()
+    };
+    let result = read(options).map_err(trace_error);
+    control.end();
+    result
+}
+
+fn generate_zipf(zipf: &Zipf, seed: u64) -> Result<Accesses, WorkloadError> {
+    let rows = usize::try_from(zipf.accesses).unwrap_or(usize::MAX);
+    if rows > ZIPF_ROWS_MAX {
+        return Err(WorkloadError::TooManyRows(ZIPF_ROWS_MAX as u64));
+    }
+    fairlead_workload::zipf(zipf.ids, zipf.alpha, rows, seed)
+}
+
+/// As many as every other generator makes at most: 3 GiB of columns.
+const ZIPF_ROWS_MAX: usize = 1 << 28;
+
+/// What a port model is called in tables.
+pub fn port_model_name(ports: &PortModel) -> String {
+    match *ports {
+        PortModel::Sequential { base, range, .. } => {
+            let end = u32::from(base) + u32::from(range).saturating_sub(1);
+            format!("sequential {base}-{end}")
+        }
+        PortModel::Random { low, high } => format!("random {low}-{high}"),
+    }
+}

@@ -1,0 +1,227 @@
+//! Runs over one trace: fit the concurrency, then run every figure's plan at it.
+
+use super::{Given, PaperSpec, TraceNote, published};
+use crate::bounds::Wanted;
+use crate::calibrate::{CalibrateSpec, at, calibrate};
+use crate::control::Control;
+use crate::error::LabError;
+use crate::load::Loader;
+use crate::plan::runs_of;
+use crate::run::run_many;
+use crate::spec::RunSpec;
+use crate::stat::{self, StatSpec, StreamStat};
+
+/// A figure's plan and the name it has in tables.
+pub(super) struct FigurePlan {
+    /// `figure-12`.
+    pub(super) id: &'static str,
+    /// Its text.
+    pub(super) text: &'static str,
+}
+
+/// Plans that are run over every trace and seed.
+pub(super) const PLANS: [FigurePlan; 6] = [
+    FigurePlan {
+        id: "figure-4",
+        text: include_str!("plans/figure-04.toml"),
+    },
+    FigurePlan {
+        id: "figure-12",
+        text: include_str!("plans/figure-12.toml"),
+    },
+    FigurePlan {
+        id: "figure-13",
+        text: include_str!("plans/figure-13.toml"),
+    },
+    FigurePlan {
+        id: "figure-14",
+        text: include_str!("plans/figure-14.toml"),
+    },
+    FigurePlan {
+        id: "figure-15",
+        text: include_str!("plans/figure-15.toml"),
+    },
+    FigurePlan {
+        id: "figure-16",
+        text: include_str!("plans/figure-16.toml"),
+    },
+];
+
+/// Section 4.1's thousand functions.
+pub(super) const HASH_DRAWS: &str = include_str!("plans/hash-draws.toml");
+
+/// The most sessions that fitting tries.
+const SESSIONS_MAX: u32 = 1 << 17;
+
+/// Miss ratios of one configuration, one for each seed.
+#[derive(Clone, Debug)]
+pub(super) struct Ratios {
+    pub(super) run: RunSpec,
+    pub(super) by_seed: Vec<f64>,
+}
+
+impl Ratios {
+    pub(super) fn mean(&self) -> f64 {
+        self.by_seed.iter().sum::<f64>() / self.by_seed.len().max(1) as f64
+    }
+
+    /// Half of largest less smallest.
+    pub(super) fn spread(&self) -> f64 {
+        let largest = self
+            .by_seed
+            .iter()
+            .copied()
+            .fold(f64::NEG_INFINITY, f64::max);
+        let smallest = self.by_seed.iter().copied().fold(f64::INFINITY, f64::min);
+        if self.by_seed.is_empty() {
+            0.0
+        } else {
+            (largest - smallest) / 2.0
+        }
+    }
+}
+
+/// Everything that was measured on a trace.
+#[derive(Clone, Debug)]
+pub(super) struct Measured {
+    pub(super) note: TraceNote,
+    /// By plan, in the order of [`PLANS`].
+    pub(super) plans: Vec<Vec<Ratios>>,
+    /// Our own scheme, where there is one, fully associative LRU, MIN: figure 12's neighbours.
+    pub(super) beside: Vec<(String, Vec<f64>)>,
+    /// Miss ratios under many universal functions.
+    pub(super) draws: Vec<f64>,
+    /// What the stream is like.
+    pub(super) stat: StreamStat,
+    /// ON and OFF times of the log itself, where there is a log.
+    pub(super) gaps: stat::gaps::Gaps,
+}
+
+fn runs(text: &str) -> Result<Vec<RunSpec>, LabError> {
+    runs_of(text, "built-in plan")
+}
+
+pub(super) fn measure(
+    given: &Given,
+    asked: &PaperSpec,
+    loader: &mut Loader,
+    threads: usize,
+    control: &dyn Control,
+) -> Result<Measured, LabError> {
+    let first = asked.seeds[0];
+    let mut made = given.made.clone();
+    made.seed = first;
+    let sessions = match given.fitted_to {
+        None => asked.concurrency,
+        Some(target) => {
+            let fit = CalibrateSpec {
+                made: made.clone(),
+                fitted: RunSpec {
+                    seed: first,
+                    ..RunSpec::paper(published::FIGURE_12_SCHEMES[0])
+                },
+                target,
+                predicted: Vec::new(),
+                sessions_max: SESSIONS_MAX,
+            };
+            calibrate(&fit, loader, threads, control)?.sessions
+        }
+    };
+    let made = at(&made, sessions);
+    let mut all: Vec<RunSpec> = Vec::new();
+    let mut lengths = Vec::new();
+    for plan in &PLANS {
+        let runs = runs(plan.text)?;
+        lengths.push(runs.len());
+        all.extend(runs);
+    }
+    let own = crate::schemes::own();
+    all.extend(own.map(RunSpec::paper));
+    let mut by_seed: Vec<Vec<f64>> = vec![Vec::new(); all.len()];
+    let (mut lru, mut min) = (Vec::new(), Vec::new());
+    let mut kept = None;
+    for &seed in &asked.seeds {
+        let made = crate::load::StreamSpec {
+            seed,
+            ..made.clone()
+        };
+        let mut stream = loader.stream(&made, control)?;
+        stream.note.trace.clone_from(&given.name);
+        let seeded: Vec<RunSpec> = all
+            .iter()
+            .map(|run| RunSpec {
+                seed,
+                ..run.clone()
+            })
+            .collect();
+        // Bounds of one capacity suffice: the conventional cache's run alone asks for them.
+        let bounded = RunSpec {
+            seed,
+            ..RunSpec::paper(published::FIGURE_12_SCHEMES[0])
+        };
+        let bounds = run_many(&stream, &[bounded], Wanted::Associative, threads, control)?;
+        let bounds = bounds[0].bounds.clone().unwrap_or_default();
+        lru.push(bounds.lru_miss_ratio);
+        min.push(bounds.min_miss_ratio);
+        let results = run_many(&stream, &seeded, Wanted::Nothing, threads, control)?;
+        for (ratios, result) in by_seed.iter_mut().zip(&results) {
+            ratios.push(result.miss_ratio);
+        }
+        kept.get_or_insert(stream);
+    }
+    let Some(stream) = kept else {
+        return Err(LabError::Stopped);
+    };
+    let draws = draws(asked, &stream, threads, control)?;
+    let spec = StatSpec::default();
+    let stat = stat::accesses(&stream, &spec)?;
+    let gaps = match &given.made.path {
+        Some(path) if stream.note.expanded.is_some() => {
+            stat::log(&*loader.log(path, &given.made, control)?, &spec).gaps
+        }
+        _ => stat.gaps.clone(),
+    };
+    let mut all = all
+        .into_iter()
+        .zip(by_seed)
+        .map(|(run, by_seed)| Ratios { run, by_seed });
+    let plans: Vec<Vec<Ratios>> = lengths
+        .iter()
+        .map(|length| all.by_ref().take(*length).collect())
+        .collect();
+    let mut beside: Vec<(String, Vec<f64>)> = all
+        .map(|ratios| (ratios.run.scheme.clone(), ratios.by_seed))
+        .collect();
+    beside.push(("LRU, fully associative".to_owned(), lru));
+    beside.push(("MIN, fully associative".to_owned(), min));
+    let mod_miss_ratio = plans[1]
+        .first()
+        .and_then(|mod_| mod_.by_seed.first().copied());
+    Ok(Measured {
+        note: TraceNote {
+            given: given.clone(),
+            sessions,
+            mod_miss_ratio: mod_miss_ratio.unwrap_or(0.0),
+            stream: stream.note,
+        },
+        plans,
+        beside,
+        draws,
+        stat,
+        gaps,
+    })
+}
+
+fn draws(
+    asked: &PaperSpec,
+    stream: &crate::load::Stream,
+    threads: usize,
+    control: &dyn Control,
+) -> Result<Vec<f64>, LabError> {
+    let runs: Vec<RunSpec> = runs(HASH_DRAWS)?
+        .into_iter()
+        .take(asked.hash_draws as usize)
+        .collect();
+    let results = run_many(stream, &runs, Wanted::Nothing, threads, control)?;
+    Ok(results.iter().map(|result| result.miss_ratio).collect())
+}

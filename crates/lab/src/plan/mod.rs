@@ -1,0 +1,222 @@
+//! Plans: what a sweep runs, as TOML.
+//!
+//! ```toml
+//! name = "how large, how many ways"
+//! seeds = [1, 2, 3]          # of the expansion and of the index functions
+//! bounds = true              # fully associative LRU and MIN beside each result
+//!
+//! [[trace]]
+//! path = "nasa.log.zst"      # relative to the plan
+//! expansion = { concurrent_sessions = [2000, 4000] }
+//!
+//! [[trace]]
+//! standard = { sessions = 4000, seconds = 60 }
+//!
+//! [[run]]
+//! scheme = ["mod", "2-universal", "spec"]
+//! capacity = ["16K", "32K", "64K"]
+//! ways = [4, 8]
+//! ```
+//!
+//! A list stands for a run with each of its values, in `[[trace]]` as in `[[run]]`; so do
+//! `{ from = 1, to = 8, step = 1 }` and `{ from = 1, to = 8, times = 2 }`.
+
+pub mod ranges;
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use toml::{Table, Value};
+
+use crate::error::LabError;
+use crate::load::StreamSpec;
+use crate::spec::RunSpec;
+
+/// A plan, its ranges resolved.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What it is called.
+    pub name: String,
+    /// Streams, each with its seed.
+    pub streams: Vec<StreamSpec>,
+    /// Configurations; the stream's seed replaces theirs unless the plan gives one.
+    pub runs: Vec<RunSpec>,
+    /// Whether `runs` have seeds of their own.
+    pub own_seeds: bool,
+    /// Whether bounds stand beside each result.
+    pub bounds: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    name: Option<String>,
+    #[serde(default)]
+    seeds: Option<Value>,
+    #[serde(default)]
+    bounds: bool,
+    trace: Vec<Table>,
+    run: Vec<Table>,
+}
+
+impl Plan {
+    /// Reads a plan. `place` is its name in messages; paths in it are relative to `folder`.
+    ///
+    /// # Errors
+    /// What cannot be read, with line or table, and what to write.
+    pub fn parse(text: &str, place: &str, folder: &Path) -> Result<Self, LabError> {
+        let complain = |problem: String| LabError::Plan {
+            place: place.to_owned(),
+            problem,
+        };
+        let written: Written =
+            toml::from_str(text).map_err(|error| complain(one_line(text, &error)))?;
+        let seeds = match &written.seeds {
+            None => vec![1],
+            Some(value) => seeds(value).map_err(complain)?,
+        };
+        let mut streams = Vec::new();
+        for (at, table) in written.trace.iter().enumerate() {
+            let place = format!("{place}: [[trace]] number {}", at + 1);
+            for mut spec in resolve::<StreamSpec>(table, &place)? {
+                spec.resolve(folder);
+                spec.check(&place)?;
+                let own = table.contains_key("seed");
+                let seeds = if own { vec![spec.seed] } else { seeds.clone() };
+                for seed in seeds {
+                    streams.push(StreamSpec {
+                        seed,
+                        ..spec.clone()
+                    });
+                }
+            }
+        }
+        let own_seeds = written.run.iter().any(|table| table.contains_key("seed"));
+        let runs = runs(&written.run, place)?;
+        if streams.is_empty() || runs.is_empty() {
+            let problem = "a plan has at least one [[trace]] and one [[run]]".to_owned();
+            return Err(complain(problem));
+        }
+        Ok(Self {
+            name: written.name.unwrap_or_else(|| place.to_owned()),
+            streams,
+            runs,
+            own_seeds,
+            bounds: written.bounds,
+        })
+    }
+
+    /// Reads a plan from a file.
+    ///
+    /// # Errors
+    /// As [`Plan::parse`], or when the file cannot be read.
+    pub fn read(path: &Path) -> Result<Self, LabError> {
+        let text = std::fs::read_to_string(path).map_err(|error| LabError::file(path, error))?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        Self::parse(&text, &path.display().to_string(), folder)
+    }
+
+    /// The configurations to run over a stream.
+    pub fn runs_for(&self, stream: &StreamSpec) -> Vec<RunSpec> {
+        let seed = |run: &RunSpec| {
+            if self.own_seeds {
+                run.seed
+            } else {
+                stream.seed
+            }
+        };
+        self.runs
+            .iter()
+            .map(|run| RunSpec {
+                seed: seed(run),
+                ..run.clone()
+            })
+            .collect()
+    }
+
+    /// How many tasks there are.
+    pub fn tasks(&self) -> usize {
+        self.streams.len() * self.runs.len()
+    }
+}
+
+/// The configurations of a text that has nothing but `[[run]]`.
+///
+/// # Errors
+/// As [`Plan::parse`].
+pub fn runs_of(text: &str, place: &str) -> Result<Vec<RunSpec>, LabError> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Runs {
+        run: Vec<Table>,
+    }
+    let written: Runs = toml::from_str(text).map_err(|error| LabError::Plan {
+        place: place.to_owned(),
+        problem: one_line(text, &error),
+    })?;
+    runs(&written.run, place)
+}
+
+fn runs(tables: &[Table], place: &str) -> Result<Vec<RunSpec>, LabError> {
+    let mut runs = Vec::new();
+    for (at, table) in tables.iter().enumerate() {
+        let place = format!("{place}: [[run]] number {}", at + 1);
+        let specs = resolve::<RunSpec>(table, &place)?;
+        for spec in &specs {
+            crate::run::check(spec).map_err(|error| LabError::Plan {
+                place: place.clone(),
+                problem: error.to_string(),
+            })?;
+        }
+        runs.extend(specs);
+    }
+    Ok(runs)
+}
+
+/// All values that a table with ranges stands for.
+fn resolve<T: DeserializeOwned>(table: &Table, place: &str) -> Result<Vec<T>, LabError> {
+    let complain = |problem: String| LabError::Plan {
+        place: place.to_owned(),
+        problem,
+    };
+    ranges::combinations(table, LISTS)
+        .map_err(complain)?
+        .into_iter()
+        .map(|table| {
+            T::deserialize(Value::Table(table))
+                .map_err(|error| complain(error.message().to_owned()))
+        })
+        .collect()
+}
+
+/// Keys whose value is a list by itself.
+const LISTS: &[&str] = &[];
+
+/// `5` stands for the seeds 1 to 5, a list for itself.
+fn seeds(value: &Value) -> Result<Vec<u64>, String> {
+    let problem = || "seeds: write a number of seeds (5), or the seeds: [1, 2, 3]".to_owned();
+    let seed = |value: &Value| {
+        value
+            .as_integer()
+            .and_then(|seed| u64::try_from(seed).ok())
+            .ok_or_else(problem)
+    };
+    match value {
+        Value::Integer(count @ 1..=100_000) => Ok((1..=*count as u64).collect()),
+        Value::Array(values) if !values.is_empty() => values.iter().map(seed).collect(),
+        _ => Err(problem()),
+    }
+}
+
+/// An error of TOML with its line.
+fn one_line(text: &str, error: &toml::de::Error) -> String {
+    let message = error.message();
+    match error.span() {
+        Some(span) => {
+            let line = text[..span.start.min(text.len())].matches('\n').count() + 1;
+            format!("line {line}: {message}")
+        }
+        None => message.to_owned(),
+    }
+}

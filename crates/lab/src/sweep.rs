@@ -1,0 +1,363 @@
+//! Runs a plan: every configuration over every stream, results written as they finish, what is
+//! there already left out.
+
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::bounds::Wanted;
+use crate::control::Control;
+use crate::error::LabError;
+use crate::fingerprint::{Fingerprint, Printer};
+use crate::load::{Loader, Stream, StreamSpec};
+use crate::plan::Plan;
+use crate::run::{Finished, run_each};
+use crate::spec::{RunResult, RunSpec};
+
+/// The version of everything that decides a result. A task of another version is another task.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+1");
+
+/// One finished task: what was run over what, and what came out.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// Fingerprint of stream, configuration and version.
+    pub key: Fingerprint,
+    /// Of the program.
+    pub version: String,
+    /// The trace's name.
+    pub trace: String,
+    /// True when nobody ever made these requests.
+    pub synthetic: bool,
+    /// Fingerprint of the stream's columns.
+    pub stream: Fingerprint,
+    /// How the stream was made: file, expansion, seed.
+    pub made: StreamSpec,
+    /// The configuration.
+    #[serde(flatten)]
+    pub run: RunSpec,
+    /// What it counted.
+    #[serde(flatten)]
+    pub result: RunResult,
+}
+
+/// The key of a task.
+pub fn task_key(stream: Fingerprint, run: &RunSpec, bounds: bool) -> Fingerprint {
+    let mut printer = Printer::default();
+    printer.json(&stream).json(run).json(&bounds);
+    printer.bytes(VERSION.as_bytes()).finish()
+}
+
+/// How a sweep ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Tasks that were there already.
+    pub there: usize,
+    /// Tasks finished now.
+    pub finished: usize,
+    /// All tasks of the plan.
+    pub tasks: usize,
+    /// True when it was stopped before the end.
+    pub stopped: bool,
+}
+
+/// How results are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// A JSON object a line.
+    Lines,
+    /// Comma-separated values under a heading.
+    Csv,
+}
+
+impl Layout {
+    /// By the end of the file's name: CSV for `.csv`, else JSON lines.
+    pub fn of(path: &Path) -> Self {
+        let is_csv = path
+            .extension()
+            .is_some_and(|end| end.eq_ignore_ascii_case("csv"));
+        if is_csv { Self::Csv } else { Self::Lines }
+    }
+}
+
+/// A file of results that grows by whole lines.
+#[derive(Debug)]
+pub struct Results {
+    path: PathBuf,
+    file: File,
+    layout: Layout,
+    keys: BTreeSet<Fingerprint>,
+    empty: bool,
+}
+
+impl Results {
+    /// Opens a file of results, new or begun. A last line without an end is what a kill left: it
+    /// is cut off.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or holds something else.
+    pub fn open(path: &Path) -> Result<Self, LabError> {
+        let failed = |error| LabError::file(path, error);
+        let layout = Layout::of(path);
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(failed)?;
+        let mut keys = BTreeSet::new();
+        let mut whole = 0u64;
+        let mut line = String::new();
+        let mut number = 0;
+        let mut reader = BufReader::new(&file);
+        loop {
+            line.clear();
+            let count = reader.read_line(&mut line).map_err(failed)?;
+            if count == 0 || !line.ends_with('\n') {
+                break;
+            }
+            number += 1;
+            whole += count as u64;
+            if layout == Layout::Csv && number == 1 && line == csv_head() {
+                continue;
+            }
+            let key = key_of(&line, layout).ok_or_else(|| LabError::Plan {
+                place: format!("{}: line {number}", path.display()),
+                problem: "is not a result of a sweep; write --out with a new name".to_owned(),
+            })?;
+            keys.insert(key);
+        }
+        file.set_len(whole).map_err(failed)?;
+        file.seek(SeekFrom::End(0)).map_err(failed)?;
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            layout,
+            keys,
+            empty: whole == 0,
+        })
+    }
+
+    /// True when the task is there.
+    pub fn has(&self, key: Fingerprint) -> bool {
+        self.keys.contains(&key)
+    }
+
+    /// Appends a result and hands it to the system.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn append(&mut self, row: &Row) -> Result<(), LabError> {
+        let mut text = String::new();
+        match self.layout {
+            Layout::Lines => {
+                text = serde_json::to_string(row).map_err(|error| LabError::Plan {
+                    place: self.path.display().to_string(),
+                    problem: error.to_string(),
+                })?;
+                text.push('\n');
+            }
+            Layout::Csv => {
+                if self.empty {
+                    text = csv_head();
+                }
+                text += &csv_row(row);
+            }
+        }
+        self.empty = false;
+        self.file
+            .write_all(text.as_bytes())
+            .and_then(|()| self.file.flush())
+            .map_err(|error| LabError::file(&self.path, error))?;
+        self.keys.insert(row.key);
+        Ok(())
+    }
+}
+
+fn key_of(line: &str, layout: Layout) -> Option<Fingerprint> {
+    #[derive(Deserialize)]
+    struct Keyed {
+        key: Fingerprint,
+    }
+    match layout {
+        Layout::Lines => serde_json::from_str::<Keyed>(line).ok().map(|row| row.key),
+        Layout::Csv => {
+            let first = line.split(',').next()?;
+            u128::from_str_radix(first, 16).ok().map(Fingerprint)
+        }
+    }
+}
+
+const CSV_COLUMNS: [&str; 29] = [
+    "key",
+    "version",
+    "trace",
+    "synthetic",
+    "stream",
+    "made",
+    "stream_seed",
+    "scheme",
+    "capacity_bytes",
+    "line_bytes",
+    "ways",
+    "index_bits",
+    "threshold",
+    "seed",
+    "accesses",
+    "misses",
+    "miss_ratio",
+    "cold_misses",
+    "migrations",
+    "second_lookup_hits",
+    "bypasses",
+    "evicted_on",
+    "bound_compulsory",
+    "bound_lru",
+    "bound_min",
+    "bound_set_min",
+    "bound_greedy",
+    "bound_lru_miss_ratio",
+    "bound_min_miss_ratio",
+];
+
+fn csv_head() -> String {
+    CSV_COLUMNS.join(",") + "\n"
+}
+
+fn csv_row(row: &Row) -> String {
+    let Row { run, result, .. } = row;
+    let bounds = result.bounds.as_ref();
+    let bound = |value: Option<u64>| value.map(|count| count.to_string()).unwrap_or_default();
+    let ratio = |value: Option<f64>| value.map(|share| share.to_string()).unwrap_or_default();
+    let cells = [
+        row.key.to_string(),
+        row.version.clone(),
+        row.trace.clone(),
+        row.synthetic.to_string(),
+        row.stream.to_string(),
+        serde_json::to_string(&row.made).unwrap_or_default(),
+        row.made.seed.to_string(),
+        run.scheme.clone(),
+        run.capacity.0.to_string(),
+        run.line.0.to_string(),
+        run.ways.to_string(),
+        run.index_bits.clone().unwrap_or_default(),
+        run.threshold.map(|at| at.to_string()).unwrap_or_default(),
+        run.seed.to_string(),
+        result.accesses.to_string(),
+        result.misses.to_string(),
+        result.miss_ratio.to_string(),
+        result.cold_misses.to_string(),
+        result.migrations.to_string(),
+        result.second_lookup_hits.to_string(),
+        result.bypasses.to_string(),
+        result.evicted_on.to_string(),
+        bound(bounds.map(|bounds| bounds.compulsory)),
+        bound(bounds.map(|bounds| bounds.lru)),
+        bound(bounds.map(|bounds| bounds.min)),
+        bound(bounds.and_then(|bounds| bounds.set_min)),
+        bound(bounds.and_then(|bounds| bounds.greedy)),
+        ratio(bounds.map(|bounds| bounds.lru_miss_ratio)),
+        ratio(bounds.map(|bounds| bounds.min_miss_ratio)),
+    ];
+    crate::table::csv_line(&cells)
+}
+
+/// Runs what of the plan is not among the results yet. A stop keeps what is finished.
+///
+/// # Errors
+/// A trace that cannot be read, results that cannot be written.
+pub fn sweep(
+    plan: &Plan,
+    results: &mut Results,
+    threads: usize,
+    control: &dyn Control,
+) -> Result<Outcome, LabError> {
+    let mut outcome = Outcome {
+        tasks: plan.tasks(),
+        ..Outcome::default()
+    };
+    let mut loader = Loader::default();
+    for (number, made) in plan.streams.iter().enumerate() {
+        let stream = match loader.stream(made, control) {
+            Err(LabError::Stopped) => {
+                outcome.stopped = true;
+                return Ok(outcome);
+            }
+            other => other?,
+        };
+        let mut keys = Vec::new();
+        let mut runs = Vec::new();
+        for run in plan.runs_for(made) {
+            let key = task_key(stream.note.stream, &run, plan.bounds);
+            if results.has(key) {
+                outcome.there += 1;
+            } else {
+                keys.push(key);
+                runs.push(run);
+            }
+        }
+        if runs.is_empty() {
+            continue;
+        }
+        let what = format!(
+            "{} ({}/{})",
+            stream.note.trace,
+            number + 1,
+            plan.streams.len()
+        );
+        let mut write_error = None;
+        let ended = run_each(
+            &stream,
+            &runs,
+            if plan.bounds {
+                Wanted::All
+            } else {
+                Wanted::Nothing
+            },
+            threads,
+            &what,
+            control,
+            &mut |Finished { index, result }| {
+                let row = row(keys[index], &stream, made, &runs[index], result);
+                match results.append(&row) {
+                    Ok(()) => outcome.finished += 1,
+                    Err(error) => write_error = Some(error),
+                }
+            },
+        );
+        if let Some(error) = write_error {
+            return Err(error);
+        }
+        match ended {
+            Err(LabError::Stopped) => {
+                outcome.stopped = true;
+                return Ok(outcome);
+            }
+            other => other?,
+        }
+    }
+    Ok(outcome)
+}
+
+fn row(
+    key: Fingerprint,
+    stream: &Stream,
+    made: &StreamSpec,
+    run: &RunSpec,
+    result: RunResult,
+) -> Row {
+    Row {
+        key,
+        version: VERSION.to_owned(),
+        trace: stream.note.trace.clone(),
+        synthetic: stream.note.synthetic,
+        stream: stream.note.stream,
+        made: made.clone(),
+        run: run.clone(),
+        result,
+    }
+}
