@@ -42,7 +42,7 @@ pub enum Command {
     /// Show what a running switch is doing
     Status(StatusArgs),
     /// Simulate caches of connection state on traces
-    Lab(fairlead_lab::cli::LabArgs),
+    Lab(Box<fairlead_lab::cli::LabArgs>),
 }
 
 /// Does what the command line says.

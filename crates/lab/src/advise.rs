@@ -12,7 +12,7 @@ use crate::error::LabError;
 use crate::load::{Provenance, Stream};
 use crate::run::{Configuration, run_many};
 use crate::size::Size;
-use crate::spec::RunSpec;
+use crate::spec::{RunResult, RunSpec};
 use crate::stat::open::{self, Concurrency};
 
 /// What is tried.
@@ -124,32 +124,10 @@ pub fn advise(
     threads: usize,
     control: &dyn Control,
 ) -> Result<Advice, LabError> {
-    let mut runs = Vec::new();
-    for capacity in capacities(spec, stream) {
-        let mut add = |scheme: &str, ways: u32| {
-            let run = RunSpec {
-                scheme: scheme.to_owned(),
-                capacity,
-                line: spec.line,
-                ways,
-                seed: spec.seed,
-                ..RunSpec::paper(scheme)
-            };
-            // Small capacities do not hold a set of many ways: that geometry is not tried.
-            if Configuration::new(&run).is_ok() {
-                runs.push(run);
-            }
-        };
-        add(CONVENTIONAL, CONVENTIONAL_WAYS);
-        for &ways in &spec.ways {
-            for scheme in &spec.schemes {
-                add(scheme, ways);
-            }
-        }
-    }
     for scheme in &spec.schemes {
         crate::run::check(&RunSpec::paper(scheme.clone()))?;
     }
+    let runs = tried(stream, spec);
     let results = run_many(stream, &runs, Wanted::Associative, threads, control)?;
     let accesses = results.first().map_or(0, |result| result.accesses);
     if accesses == 0 {
@@ -159,33 +137,12 @@ pub fn advise(
             stream.note.trace
         )));
     }
-    let mut steps: Vec<Step> = Vec::new();
-    let mut all = Vec::new();
-    for (run, result) in runs.iter().zip(&results) {
-        let choice = choice(run, result.miss_ratio, constants)?;
-        if steps
-            .last()
-            .is_none_or(|step| step.capacity != run.capacity)
-        {
-            let bounds = result.bounds.clone().unwrap_or_default();
-            steps.push(Step {
-                capacity: run.capacity,
-                conventional_miss_ratio: None,
-                lru_miss_ratio: bounds.lru_miss_ratio,
-                min_miss_ratio: bounds.min_miss_ratio,
-                best: choice.clone(),
-            });
-        }
-        if let Some(step) = steps.last_mut() {
-            if run.scheme == CONVENTIONAL && run.ways == CONVENTIONAL_WAYS {
-                step.conventional_miss_ratio = Some(result.miss_ratio);
-            }
-            if choice.miss_ratio < step.best.miss_ratio {
-                step.best = choice.clone();
-            }
-        }
-        all.push(choice);
-    }
+    let all = runs
+        .iter()
+        .zip(&results)
+        .map(|(run, result)| choice(run, result.miss_ratio, constants))
+        .collect::<Result<Vec<_>, _>>()?;
+    let steps = steps(&all, &results);
     let lowest = all
         .iter()
         .map(|choice| choice.miss_ratio)
@@ -220,6 +177,64 @@ pub fn advise(
         advised,
         steps,
     })
+}
+
+/// Every configuration to try, by rising capacity.
+fn tried(stream: &Stream, spec: &AdviseSpec) -> Vec<RunSpec> {
+    let mut runs = Vec::new();
+    for capacity in capacities(spec, stream) {
+        let mut add = |scheme: &str, ways: u32| {
+            let run = RunSpec {
+                scheme: scheme.to_owned(),
+                capacity,
+                line: spec.line,
+                ways,
+                seed: spec.seed,
+                ..RunSpec::paper(scheme)
+            };
+            // Small capacities do not hold a set of many ways: that geometry is not tried.
+            if Configuration::new(&run).is_ok() {
+                runs.push(run);
+            }
+        };
+        add(CONVENTIONAL, CONVENTIONAL_WAYS);
+        for &ways in &spec.ways {
+            for scheme in &spec.schemes {
+                add(scheme, ways);
+            }
+        }
+    }
+    runs
+}
+
+/// The best at each capacity.
+fn steps(all: &[Choice], results: &[RunResult]) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    for (choice, result) in all.iter().zip(results) {
+        let run = &choice.run;
+        if steps
+            .last()
+            .is_none_or(|step| step.capacity != run.capacity)
+        {
+            let bounds = result.bounds.clone().unwrap_or_default();
+            steps.push(Step {
+                capacity: run.capacity,
+                conventional_miss_ratio: None,
+                lru_miss_ratio: bounds.lru_miss_ratio,
+                min_miss_ratio: bounds.min_miss_ratio,
+                best: choice.clone(),
+            });
+        }
+        if let Some(step) = steps.last_mut() {
+            if run.scheme == CONVENTIONAL && run.ways == CONVENTIONAL_WAYS {
+                step.conventional_miss_ratio = Some(result.miss_ratio);
+            }
+            if choice.miss_ratio < step.best.miss_ratio {
+                step.best = choice.clone();
+            }
+        }
+    }
+    steps
 }
 
 /// A session is ON for a second after an access (section 3.3).

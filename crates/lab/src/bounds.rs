@@ -67,21 +67,7 @@ pub(crate) fn work_out(
         |error: bounds::StreamError| LabError::Trace(format!("{}: {error}", stream.note.trace));
     let counted =
         Counted::new(&stream.ids, stream.keys.len(), stream.counted_from).map_err(failed)?;
-    let mut lines: Vec<u32> = Vec::new();
-    let mut in_sets: BTreeMap<InSetsKey, usize> = BTreeMap::new();
-    for (index, configuration) in configurations.iter().enumerate() {
-        lines.push(configuration.geometry.lines());
-        if wanted == Wanted::All {
-            let key = (configuration.place_key(), configuration.geometry.ways());
-            in_sets.entry(key).or_insert(index);
-        }
-    }
-    lines.sort_unstable();
-    lines.dedup();
-    let mut jobs: Vec<Job> = lines.iter().map(|lines| Job::Min(*lines)).collect();
-    jobs.extend(in_sets.values().map(|index| Job::InSets(*index)));
-    jobs.extend(lines.iter().map(|lines| Job::Lru(*lines)));
-    jobs.push(Job::Compulsory);
+    let (jobs, in_sets) = jobs(configurations, wanted);
     let rows = stream.ids.len() as u64;
     control.begin(
         &format!("{}: bounds", stream.note.trace),
@@ -112,31 +98,54 @@ pub(crate) fn work_out(
         let at = jobs.iter().position(wanted);
         at.map_or(0, |at| misses[at])
     };
-    let compulsory = find(&|job| matches!(job, Job::Compulsory));
     let accesses = stream.counted();
-    let by_configuration = configurations
-        .iter()
-        .map(|configuration| {
-            let own = configuration.geometry.lines();
-            let lru = find(&|job| matches!(job, Job::Lru(lines) if *lines == own));
-            let min = find(&|job| matches!(job, Job::Min(lines) if *lines == own));
-            let key = (configuration.place_key(), configuration.geometry.ways());
-            let within = in_sets
-                .get(&key)
-                .map(|at| find(&|job| matches!(job, Job::InSets(index) if index == at)));
-            let single = configuration.geometry.banks() == 1;
-            Bounds {
-                compulsory,
-                lru,
-                min,
-                set_min: within.filter(|_| single),
-                greedy: within.filter(|_| !single),
-                lru_miss_ratio: crate::stat::share(lru, accesses),
-                min_miss_ratio: crate::stat::share(min, accesses),
-            }
-        })
-        .collect();
-    Ok(Known { by_configuration })
+    let of = |configuration: &Configuration| {
+        let own = configuration.geometry.lines();
+        let lru = find(&|job| matches!(job, Job::Lru(lines) if *lines == own));
+        let min = find(&|job| matches!(job, Job::Min(lines) if *lines == own));
+        let within = in_sets
+            .get(&in_sets_key(configuration))
+            .map(|at| find(&|job| matches!(job, Job::InSets(index) if index == at)));
+        let single = configuration.geometry.banks() == 1;
+        Bounds {
+            compulsory: find(&|job| matches!(job, Job::Compulsory)),
+            lru,
+            min,
+            set_min: within.filter(|_| single),
+            greedy: within.filter(|_| !single),
+            lru_miss_ratio: crate::stat::share(lru, accesses),
+            min_miss_ratio: crate::stat::share(min, accesses),
+        }
+    };
+    Ok(Known {
+        by_configuration: configurations.iter().map(of).collect(),
+    })
+}
+
+fn in_sets_key(configuration: &Configuration) -> InSetsKey {
+    (configuration.place_key(), configuration.geometry.ways())
+}
+
+/// Every bound once, the slow ones first; and which configuration's sets stand for which key.
+fn jobs(
+    configurations: &[Configuration],
+    wanted: Wanted,
+) -> (Vec<Job>, BTreeMap<InSetsKey, usize>) {
+    let mut lines: Vec<u32> = Vec::new();
+    let mut in_sets: BTreeMap<InSetsKey, usize> = BTreeMap::new();
+    for (index, configuration) in configurations.iter().enumerate() {
+        lines.push(configuration.geometry.lines());
+        if wanted == Wanted::All {
+            in_sets.entry(in_sets_key(configuration)).or_insert(index);
+        }
+    }
+    lines.sort_unstable();
+    lines.dedup();
+    let mut jobs: Vec<Job> = lines.iter().map(|lines| Job::Min(*lines)).collect();
+    jobs.extend(in_sets.values().map(|index| Job::InSets(*index)));
+    jobs.extend(lines.iter().map(|lines| Job::Lru(*lines)));
+    jobs.push(Job::Compulsory);
+    (jobs, in_sets)
 }
 
 fn one(

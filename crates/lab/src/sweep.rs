@@ -289,17 +289,8 @@ pub fn sweep(
             }
             other => other?,
         };
-        let mut keys = Vec::new();
-        let mut runs = Vec::new();
-        for run in plan.runs_for(made) {
-            let key = task_key(stream.note.stream, &run, plan.bounds);
-            if results.has(key) {
-                outcome.there += 1;
-            } else {
-                keys.push(key);
-                runs.push(run);
-            }
-        }
+        let (keys, runs) = missing(plan, &stream, made, results);
+        outcome.there += plan.runs.len() - runs.len();
         if runs.is_empty() {
             continue;
         }
@@ -341,6 +332,20 @@ pub fn sweep(
         }
     }
     Ok(outcome)
+}
+
+/// The configurations that have no result yet, with their keys.
+fn missing(
+    plan: &Plan,
+    stream: &Stream,
+    made: &StreamSpec,
+    results: &Results,
+) -> (Vec<Fingerprint>, Vec<RunSpec>) {
+    plan.runs_for(made)
+        .into_iter()
+        .map(|run| (task_key(stream.note.stream, &run, plan.bounds), run))
+        .filter(|(key, _)| !results.has(*key))
+        .unzip()
 }
 
 fn row(

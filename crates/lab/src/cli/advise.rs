@@ -130,7 +130,16 @@ fn text(advice: &Advice) -> String {
         percent(advice.compulsory_miss_ratio)
     );
     out += &cost_text(advised);
-    out += "\nWhat more memory buys, and what less would cost:\n";
+    out += &steps_text(advice);
+    if advice.stream.synthetic {
+        out += "The trace is synthetic: nobody ever made these requests.\n";
+    }
+    out
+}
+
+fn steps_text(advice: &Advice) -> String {
+    let advised = &advice.advised;
+    let mut out = "\nWhat more memory buys, and what less would cost:\n".to_owned();
     let mut table = Table::new([
         "capacity",
         "best policy",
@@ -167,9 +176,6 @@ fn text(advice: &Advice) -> String {
     out += "\"Conventional\" is modulo indexing with LRU, one bank of 4 ways. \"LRU, any place\" \
             is a fully associative cache with\nLRU, \"cannot be below\" Belady's MIN. \"Receive \
             ns\" is the model of an offload engine (`lab cost`).\n";
-    if advice.stream.synthetic {
-        out += "The trace is synthetic: nobody ever made these requests.\n";
-    }
     out
 }
 

@@ -27,7 +27,7 @@ pub struct CostCommandArgs {
     #[arg(long, value_name = "SHARES", value_delimiter = ',')]
     miss_ratio: Vec<f64>,
     /// Schemes to build
-    #[arg(long, value_name = "SCHEME", default_values_t = ["spec".to_owned(), "spec,bits=16".to_owned()])]
+    #[arg(long, value_name = "SCHEME", default_value = "spec,spec,bits=16")]
     scheme: Vec<String>,
     #[command(flatten)]
     geometry: GeometryArgs,
@@ -109,28 +109,7 @@ pub(super) fn run(args: &CostCommandArgs, _context: &Context<'_>) -> Result<(), 
     Ok(())
 }
 
-fn text(document: &Document) -> String {
-    let constants = &document.constants;
-    let mut times = Table::new([
-        "miss ratio",
-        "TOE ns",
-        "of that TCB",
-        "TOE saved",
-        "CPU cycles for the TCB",
-        "without TCB cache",
-        "saved",
-    ]);
-    for time in &document.times {
-        times.row([
-            percent(time.miss_ratio),
-            format!("{:.1}", time.toe.receive_ns),
-            format!("{:.1}", time.toe.tcb_ns),
-            signed_percent(time.toe_saved_share),
-            format!("{:.0}", time.cpu.tcb_cache_cycles),
-            format!("{:.0}", time.cpu.original_cycles),
-            format!("{:.0}", time.cpu.saved_cycles),
-        ]);
-    }
+fn hardware_table(document: &Document) -> Table {
     let mut hardware = Table::new([
         "scheme",
         "lines",
@@ -155,6 +134,31 @@ fn text(document: &Document) -> String {
             cell(hash.map(|hash| hash.gate_delays.to_string())),
         ]);
     }
+    hardware
+}
+
+fn text(document: &Document) -> String {
+    let constants = &document.constants;
+    let mut times = Table::new([
+        "miss ratio",
+        "TOE ns",
+        "of that TCB",
+        "TOE saved",
+        "CPU cycles for the TCB",
+        "without TCB cache",
+        "saved",
+    ]);
+    for time in &document.times {
+        times.row([
+            percent(time.miss_ratio),
+            format!("{:.1}", time.toe.receive_ns),
+            format!("{:.1}", time.toe.tcb_ns),
+            signed_percent(time.toe_saved_share),
+            format!("{:.0}", time.cpu.tcb_cache_cycles),
+            format!("{:.0}", time.cpu.original_cycles),
+            format!("{:.0}", time.cpu.saved_cycles),
+        ]);
+    }
     let mut out = format!(
         "Time of a packet: an offload engine ({} ns of protocol, {} ns for a hit, {} × {} ns for \
          a miss), a processor\n{}\n{}",
@@ -163,7 +167,7 @@ fn text(document: &Document) -> String {
         constants.toe.memory_accesses,
         constants.toe.memory_ns,
         times.text(2),
-        hardware.text(2),
+        hardware_table(document).text(2),
     );
     let [first, .., last] = document.times.as_slice() else {
         return out;

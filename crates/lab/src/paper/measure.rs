@@ -5,7 +5,7 @@ use crate::bounds::Wanted;
 use crate::calibrate::{CalibrateSpec, at, calibrate};
 use crate::control::Control;
 use crate::error::LabError;
-use crate::load::Loader;
+use crate::load::{Loader, Stream, StreamSpec};
 use crate::plan::runs_of;
 use crate::run::run_many;
 use crate::spec::RunSpec;
@@ -108,6 +108,52 @@ pub(super) fn measure(
     threads: usize,
     control: &dyn Control,
 ) -> Result<Measured, LabError> {
+    let (made, sessions) = fitted(given, asked, loader, threads, control)?;
+    let (stream, lengths, all, bounds) = seeded(given, &made, asked, loader, threads, control)?;
+    let draws = draws(asked, &stream, threads, control)?;
+    let spec = StatSpec::default();
+    let stat = stat::accesses(&stream, &spec)?;
+    let gaps = match &given.made.path {
+        Some(path) if stream.note.expanded.is_some() => {
+            stat::log(&*loader.log(path, &given.made, control)?, &spec).gaps
+        }
+        _ => stat.gaps.clone(),
+    };
+    let mut all = all.into_iter();
+    let plans: Vec<Vec<Ratios>> = lengths
+        .iter()
+        .map(|length| all.by_ref().take(*length).collect())
+        .collect();
+    let mut beside: Vec<(String, Vec<f64>)> = all
+        .map(|ratios| (ratios.run.scheme.clone(), ratios.by_seed))
+        .collect();
+    beside.extend(bounds);
+    let mod_miss_ratio = plans[1]
+        .first()
+        .and_then(|mod_| mod_.by_seed.first().copied());
+    Ok(Measured {
+        note: TraceNote {
+            given: given.clone(),
+            sessions,
+            mod_miss_ratio: mod_miss_ratio.unwrap_or(0.0),
+            stream: stream.note,
+        },
+        plans,
+        beside,
+        draws,
+        stat,
+        gaps,
+    })
+}
+
+/// The recipe at the concurrency that is fitted or asked for.
+fn fitted(
+    given: &Given,
+    asked: &PaperSpec,
+    loader: &mut Loader,
+    threads: usize,
+    control: &dyn Control,
+) -> Result<(StreamSpec, u32), LabError> {
     let first = asked.seeds[0];
     let mut made = given.made.clone();
     made.seed = first;
@@ -127,7 +173,22 @@ pub(super) fn measure(
             calibrate(&fit, loader, threads, control)?.sessions
         }
     };
-    let made = at(&made, sessions);
+    Ok((at(&made, sessions), sessions))
+}
+
+/// The first seed's stream; how many configurations each plan has; their ratios, our own scheme's
+/// behind them; the bounds.
+type Seeded = (Stream, Vec<usize>, Vec<Ratios>, [(String, Vec<f64>); 2]);
+
+/// Every plan under every seed.
+fn seeded(
+    given: &Given,
+    made: &StreamSpec,
+    asked: &PaperSpec,
+    loader: &mut Loader,
+    threads: usize,
+    control: &dyn Control,
+) -> Result<Seeded, LabError> {
     let mut all: Vec<RunSpec> = Vec::new();
     let mut lengths = Vec::new();
     for plan in &PLANS {
@@ -141,7 +202,7 @@ pub(super) fn measure(
     let (mut lru, mut min) = (Vec::new(), Vec::new());
     let mut kept = None;
     for &seed in &asked.seeds {
-        let made = crate::load::StreamSpec {
+        let made = StreamSpec {
             seed,
             ..made.clone()
         };
@@ -169,52 +230,24 @@ pub(super) fn measure(
         }
         kept.get_or_insert(stream);
     }
-    let Some(stream) = kept else {
-        return Err(LabError::Stopped);
-    };
-    let draws = draws(asked, &stream, threads, control)?;
-    let spec = StatSpec::default();
-    let stat = stat::accesses(&stream, &spec)?;
-    let gaps = match &given.made.path {
-        Some(path) if stream.note.expanded.is_some() => {
-            stat::log(&*loader.log(path, &given.made, control)?, &spec).gaps
-        }
-        _ => stat.gaps.clone(),
-    };
-    let mut all = all
+    let all = all
         .into_iter()
         .zip(by_seed)
-        .map(|(run, by_seed)| Ratios { run, by_seed });
-    let plans: Vec<Vec<Ratios>> = lengths
-        .iter()
-        .map(|length| all.by_ref().take(*length).collect())
+        .map(|(run, by_seed)| Ratios { run, by_seed })
         .collect();
-    let mut beside: Vec<(String, Vec<f64>)> = all
-        .map(|ratios| (ratios.run.scheme.clone(), ratios.by_seed))
-        .collect();
-    beside.push(("LRU, fully associative".to_owned(), lru));
-    beside.push(("MIN, fully associative".to_owned(), min));
-    let mod_miss_ratio = plans[1]
-        .first()
-        .and_then(|mod_| mod_.by_seed.first().copied());
-    Ok(Measured {
-        note: TraceNote {
-            given: given.clone(),
-            sessions,
-            mod_miss_ratio: mod_miss_ratio.unwrap_or(0.0),
-            stream: stream.note,
-        },
-        plans,
-        beside,
-        draws,
-        stat,
-        gaps,
-    })
+    let bounds = [
+        ("LRU, fully associative".to_owned(), lru),
+        ("MIN, fully associative".to_owned(), min),
+    ];
+    match kept {
+        Some(stream) => Ok((stream, lengths, all, bounds)),
+        None => Err(LabError::Stopped),
+    }
 }
 
 fn draws(
     asked: &PaperSpec,
-    stream: &crate::load::Stream,
+    stream: &Stream,
     threads: usize,
     control: &dyn Control,
 ) -> Result<Vec<f64>, LabError> {

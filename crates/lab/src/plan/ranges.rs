@@ -6,8 +6,8 @@ use toml::{Table, Value};
 pub const COMBINATIONS_MAX: usize = 100_000;
 
 /// All tables that `table` stands for: one for each combination of the values of its lists, keys
-/// late in the alphabet changing fastest. Tables inside are looked through as well. A list of which no
-/// range is meant is named in `lists`.
+/// late in the alphabet changing fastest. Tables inside are looked through as well. A list of
+/// which no range is meant is named in `lists`.
 ///
 /// # Errors
 /// An empty list; more combinations than [`COMBINATIONS_MAX`].
