@@ -177,6 +177,12 @@ impl<const B: usize, const W: usize> Lines<B, W> {
         self.bytes[spot.set as usize][spot.way as usize]
     }
 
+    /// The policy's own bytes of the lines of a set.
+    #[inline]
+    pub fn bytes(&self, set: u32) -> &[u8; W] {
+        &self.bytes[set as usize]
+    }
+
     /// Sets the policy's own byte of a line.
     #[inline]
     pub fn set_byte(&mut self, spot: Spot, byte: u8) {

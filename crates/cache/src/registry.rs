@@ -123,6 +123,7 @@ policies! {
     "access", policy::AccessCount, 2, false, "bank whose set had fewer accesses";
     "no-migrate", policy::NoMigrate, 5, false, "bank with fewer ON lines, its least recent line";
     "spec", policy::Spec, 5, true, "no-migrate; a full ON set moves one of its lines elsewhere";
+    "tide", policy::Tide, 8, true, "least worth by what it has learned of ages, wherever it stands";
     "random", policy::Random, 0, false, "any candidate line";
     "clock", policy::SecondChance, 3, false, "first in, first out, with a second chance";
     "sieve", policy::Sieve, 3, false, "SIEVE among the candidate lines";

@@ -203,6 +203,13 @@ const NAMED: &[Named] = &[
         "drrip",
         "challenger: DRRIP with set dueling",
     ),
+    (
+        "tide",
+        "h3",
+        2,
+        "tide",
+        "our own: the order of leaving learned by age, lines moved",
+    ),
 ];
 
 impl Scheme {

@@ -15,6 +15,7 @@ mod round_robin;
 mod s3_fifo;
 mod sieve;
 mod spec;
+mod tide;
 mod timestamp;
 
 pub use access::AccessCount;
@@ -28,6 +29,7 @@ pub use round_robin::RoundRobin;
 pub use s3_fifo::S3Fifo;
 pub use sieve::Sieve;
 pub use spec::{NoMigrate, Spec};
+pub use tide::Tide;
 pub use timestamp::Timestamp;
 
 use crate::cache::Cache;

@@ -1,0 +1,259 @@
+//! What a cache has learned: how likely a line of each age is to be asked for again, and the order
+//! in which lines should go.
+
+use super::age::{ByAge, STATES, state};
+
+/// Age classes of lines not seen twice, then those of reused ones.
+pub(super) const CLASSES: usize = 2 * EACH;
+/// The first class of reused lines.
+pub(super) const REUSED_FROM: usize = EACH;
+const EACH: usize = 41;
+
+/// Where age classes begin, in fine steps (eighths of the lines): each of the first 16 steps, then
+/// parts of an octave. The last number is where the last class ends.
+const EDGES: [u32; EACH + 1] = [
+    0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80,
+    96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 768, 1024, 1536, 2048, 2560,
+];
+
+/// A class's rate is taken for the pooled one where it differs by less than this factor ...
+const MARGIN: f64 = 1.1;
+/// ... and this many standard errors; where it differs by more, by so much less.
+const ERRORS: f64 = 1.0;
+/// Hits that a class is credited with at the pooled rate.
+const PRIOR_HITS: f64 = 0.5;
+/// A younger line goes before an older one only where the older one is worth more than this factor
+/// more.
+const LIFT: f64 = 1.1;
+/// What was touched within the present step is worth this factor more.
+const ADMISSION: f64 = 1.1;
+/// Where counters of a class are halved.
+const HITS_MAX: u32 = 1 << 12;
+const EXPOSURE_MAX: u32 = 1 << 20;
+
+/// The class of an age in fine steps, of lines not seen twice.
+pub(super) fn class_of(age: u32) -> usize {
+    EDGES[1..EACH].partition_point(|edge| *edge <= age)
+}
+
+fn width(class: usize) -> f64 {
+    f64::from(EDGES[class + 1] - EDGES[class])
+}
+
+/// Counters by class, and one more for lines whose age is not told.
+#[derive(Clone, Debug)]
+pub(super) struct Chart {
+    hits: [u32; CLASSES + 1],
+    /// Lines times fine steps.
+    exposure: [u32; CLASSES + 1],
+}
+
+impl Chart {
+    pub(super) fn new() -> Self {
+        Self {
+            hits: [0; CLASSES + 1],
+            exposure: [0; CLASSES + 1],
+        }
+    }
+
+    /// Someone of this class was asked for.
+    #[inline]
+    pub(super) fn hit(&mut self, class: u8) {
+        self.hits[usize::from(class)] += 1;
+    }
+
+    /// One of this class was there at the begin of a step, for all of `steps` steps.
+    #[inline]
+    pub(super) fn see(&mut self, class: u8, steps: u32) {
+        let class = usize::from(class);
+        self.exposure[class] += steps;
+        // Nobody is in the first class at the begin of a step. Those in the second one were in the
+        // first for half a step, on average.
+        if class == 1 || class == REUSED_FROM + 1 {
+            self.exposure[class - 1] += steps.div_ceil(2);
+        }
+    }
+
+    /// Forgets half of what is known about classes of which much is known.
+    pub(super) fn fade(&mut self) {
+        for (hits, exposure) in self.hits.iter_mut().zip(&mut self.exposure) {
+            if *hits >= HITS_MAX || *exposure >= EXPOSURE_MAX {
+                *hits /= 2;
+                *exposure /= 2;
+            }
+        }
+    }
+
+    /// Hits a step at each age, whether seen twice or not, as they would be if they never rose with
+    /// age: neighbours that rise are pooled.
+    fn pooled(&self) -> [f64; EACH] {
+        let mut blocks = [(0.0, 0.0, 0usize); EACH];
+        let mut count = 0;
+        for class in 0..EACH {
+            let of = |counts: &[u32]| f64::from(counts[class] + counts[class + REUSED_FROM]);
+            let mut block = (of(&self.hits) + 1e-3, of(&self.exposure) + 1e-2, 1);
+            while count > 0 {
+                let last: (f64, f64, usize) = blocks[count - 1];
+                if last.0 * block.1 > block.0 * last.1 {
+                    break;
+                }
+                block = (block.0 + last.0, block.1 + last.1, block.2 + last.2);
+                count -= 1;
+            }
+            blocks[count] = block;
+            count += 1;
+        }
+        let mut rates = [0.0; EACH];
+        let mut class = 0;
+        for (hits, exposure, classes) in &blocks[..count] {
+            rates[class..class + classes].fill(hits / exposure);
+            class += classes;
+        }
+        rates
+    }
+
+    /// Hits a step in one class: the pooled rate, unless there is reason to think otherwise.
+    fn rate(&self, class: usize, pooled: f64) -> f64 {
+        let hits = f64::from(self.hits[class]);
+        let exposure = f64::from(self.exposure[class]);
+        let raw = (hits + PRIOR_HITS) / (exposure + PRIOR_HITS / pooled);
+        let doubt = MARGIN + ERRORS / (hits.max(pooled * exposure) + 1.0).sqrt();
+        if raw > pooled * doubt {
+            raw / doubt
+        } else if raw * doubt < pooled {
+            raw * doubt
+        } else {
+            pooled
+        }
+    }
+
+    /// What a line of each class is worth: hits a step if it is kept from now until the best moment
+    /// to give it up (the index of Gittins).
+    pub(super) fn worths(&self) -> [f64; CLASSES] {
+        let pooled = self.pooled();
+        let mut worths = [0.0; CLASSES];
+        for from in [0, REUSED_FROM] {
+            // Hits, steps until the end or a hit, and survival of stretches, the nearest on top.
+            let mut stretches = [(0.0, 0.0, 0.0); EACH];
+            let mut count = 0;
+            for class in (0..EACH).rev() {
+                let rate = self.rate(from + class, pooled[class]);
+                let survival = 1.0 / (1.0 + rate * width(class));
+                let mut stretch = (1.0 - survival, (1.0 - survival) / rate, survival);
+                while count > 0 {
+                    let next: (f64, f64, f64) = stretches[count - 1];
+                    if next.0 * stretch.1 <= stretch.0 * next.1 {
+                        break;
+                    }
+                    stretch.0 += stretch.2 * next.0;
+                    stretch.1 += stretch.2 * next.1;
+                    stretch.2 *= next.2;
+                    count -= 1;
+                }
+                worths[from + class] = stretch.0 / stretch.1;
+                stretches[count] = stretch;
+                count += 1;
+            }
+            for class in (from..from + EACH - 1).rev() {
+                let (own, older) = (worths[class], worths[class + 1]);
+                if older > own {
+                    worths[class] = older.min(own * LIFT);
+                }
+            }
+            worths[from] *= ADMISSION;
+        }
+        worths
+    }
+
+    /// Ranks by state: those with the least worth first, among equals the oldest. 0 is left to
+    /// those whose age is not told.
+    pub(super) fn rank(&self, ranks: &mut ByAge) {
+        let worths = self.worths();
+        sort(ranks, |class| worths[class]);
+    }
+}
+
+/// Ranks by age alone, before anything is known.
+pub(super) fn rank_by_age(ranks: &mut ByAge) {
+    sort(ranks, |_| 0.0);
+}
+
+fn sort(ranks: &mut ByAge, worth: impl Fn(usize) -> f64) {
+    let mut keys: [u64; STATES] = core::array::from_fn(|number| {
+        let (age, class) = state(number);
+        // Positive numbers are ordered as their bits are; below the 22nd of these comes the rest.
+        let bits = worth(class).to_bits() >> 20 << 20;
+        bits | u64::from(2047 - age) << 8 | number as u64
+    });
+    keys.sort_unstable();
+    for (rank, key) in keys.iter().enumerate() {
+        ranks.set((key & 0xFF) as usize, rank as u8 + 1);
+    }
+}
+
+/// Classes by state.
+pub(super) fn classes() -> ByAge {
+    let mut classes = ByAge::new(CLASSES as u8);
+    for number in 0..STATES {
+        classes.set(number, state(number).1 as u8);
+    }
+    classes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_known_is_recency() {
+        let mut known = ByAge::new(0);
+        let mut unknown = known.clone();
+        rank_by_age(&mut known);
+        let mut chart = Chart::new();
+        // Rates that fall with age.
+        for class in 0..CLASSES {
+            let rate = 4000 / (class % EACH + 1) as u32;
+            chart.hits[class] = rate;
+            chart.exposure[class] = 8000;
+        }
+        chart.rank(&mut unknown);
+        let ages = super::super::age::Hours::new();
+        known.turn(&ages, true);
+        unknown.turn(&ages, true);
+        for older in 0..=255u8 {
+            for younger in 0..=255u8 {
+                let (a, b) = (known.of(older), known.of(younger));
+                // Both tables order any two lines of different age and equal reuse alike.
+                if older >> 7 == younger >> 7 && a < b {
+                    assert!(unknown.of(older) <= unknown.of(younger));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_before_its_hour_is_worth_what_that_hour_is() {
+        let mut chart = Chart::new();
+        // A stream that comes back after 24 to 28 steps and at no other time.
+        for class in 0..EACH {
+            chart.exposure[class] = 10_000;
+        }
+        let hour = class_of(24);
+        chart.hits[hour] = 4000;
+        let worths = chart.worths();
+        assert!(worths[hour - 1] < worths[hour] && worths[0] < worths[hour - 1]);
+        assert!(worths[hour + 1] < worths[0]);
+    }
+
+    #[test]
+    fn counters_stay_below_their_limits() {
+        let mut chart = Chart::new();
+        for _ in 0..20_000 {
+            chart.hit(3);
+            chart.see(1, 1 << 12);
+            chart.fade();
+        }
+        assert!(chart.hits[3] <= HITS_MAX && chart.exposure[1] <= EXPOSURE_MAX);
+        assert!(chart.exposure[0] <= EXPOSURE_MAX && chart.exposure[0] > 0);
+    }
+}
