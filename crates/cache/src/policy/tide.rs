@@ -5,9 +5,9 @@
 //! does not know the future can have; where it has a hollow (bursts that end, pauses that end) or
 //! rises (rounds, polls), or differs for those that came back before, another order is better. So
 //! `tide` counts, for each age class, hits ([`chart::Chart::hit`]) and how long lines were of that
-//! age ([`chart::Chart::see`]), also for a few sessions that are not in the cache ([`log::LogBook`]),
-//! and ranks lines by hits per time they would yet take up. Until the counts say otherwise beyond
-//! doubt, the order is recency.
+//! age ([`chart::Chart::see`]), also for a few sessions that are not in the cache
+//! ([`log::LogBook`]), and ranks lines by hits per time they would yet take up.
+//! Until the counts say otherwise beyond doubt, the order is recency.
 //!
 //! * Room is looked for in all sets of the newcomer and then, line after line, in those to which
 //!   one of their lines could move, until one is found that is among the last of the whole cache;
@@ -15,9 +15,9 @@
 //! * A newcomer that is worth less than all of them is not let in.
 //! * A closing connection's line is free; no age is told of it.
 //!
-//! In hardware: 8 bits a line (6 and 1 for the age, 1 for reuse); for the cache 83 pairs of
-//! counters of 13 and 21 bits, a table of 256 × 8 bits for ranks and one for classes, and a log-book
-//! of one entry of 24 bits to 16 lines. The order is made anew every 4 × lines accesses, at leisure.
+//! In hardware: 8 bits a line (6 and 1 for the age, 1 for reuse); for the cache 82 pairs of
+//! counters of 13 and 21 bits, a table of 256 × 8 bits for ranks and one for classes, and a
+//! log-book of one entry of 24 bits to 16 lines. The order is made anew every 4 × lines accesses.
 //! How it does, and what was tried before it, is in `docs/policy-study.md`.
 
 mod age;

@@ -3,8 +3,8 @@
 //!
 //! Ages are counted in accesses to the whole cache, so that they mean the same at any load: in
 //! steps of an eighth of the lines ("fine", 64 of them) and, once a line is older than
-//! [`FINE_STEPS`] of these, in steps of twice the lines ("coarse", 63 of them). A line that is older
-//! than that is [`EBBED`], like an empty one.
+//! [`FINE_STEPS`] of these, in steps of twice the lines ("coarse", 63 of them). A line that is
+//! older than that is [`EBBED`], like an empty one.
 
 use super::chart::{CLASSES, REUSED_FROM, class_of};
 
