@@ -1,13 +1,20 @@
 # Two commands do everything on a fresh Debian machine, with or without root:
 #   make run     sets up, builds, and shows the switch at work on real traffic
 #   make test    sets up and passes all tests
+# The laboratory has one of its own:
+#   make run-lab sets up its Python environment and reproduces the paper on the traces at hand
 SHELL := /bin/bash
 CARGO ?= cargo
 # Programs that scripts/setup unpacked for an ordinary user.
 export PATH := $(PATH):$(CURDIR)/.deps/usr/sbin:$(CURDIR)/.deps/usr/bin:/usr/sbin:/sbin
 export LD_LIBRARY_PATH := $(LD_LIBRARY_PATH):$(CURDIR)/.deps/usr/lib/x86_64-linux-gnu
 
-.PHONY: help run test test-long bench bench-core lint setup-run setup-test setup-bench doc clean
+# Traces for the laboratory: those beside the checkout, or the excerpts that lie in it.
+LAB_TRACES ?= $(firstword $(wildcard ../shared/data) tests/traces)
+LAB_REPORT ?= lab-report
+
+.PHONY: help run run-lab test test-python test-long bench bench-core bench-lab lint \
+	setup-run setup-test setup-bench setup-lab doc clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -18,10 +25,16 @@ setup-test:
 	@scripts/setup test
 setup-bench:
 	@scripts/setup bench
+setup-lab:
+	@scripts/setup lab
 
 run: setup-run ## build and show the switch at work (DEMO_ARGS="--once" ends by itself)
 	$(CARGO) build --release --locked -p fairlead
 	./target/release/fairlead demo $(DEMO_ARGS)
+
+run-lab: setup-lab ## install the laboratory into .venv-lab and reproduce the paper on the traces at hand
+	@scripts/lab-venv run
+	.venv-lab/bin/fairlead-lab paper --out $(LAB_REPORT) $(LAB_TRACES)
 
 lint: ## formatting and clippy, warnings denied
 	$(CARGO) fmt --all --check
@@ -30,7 +43,15 @@ lint: ## formatting and clippy, warnings denied
 test: setup-test lint ## every test; what needs rights that are missing is skipped aloud
 	@scripts/skipped forget
 	$(CARGO) build --workspace --locked
-	$(CARGO) test --workspace --locked --no-fail-fast; status=$$?; scripts/skipped; exit $$status
+	$(CARGO) test --workspace --locked --no-fail-fast; status=$$?; \
+		$(MAKE) --no-print-directory test-python || status=1; scripts/skipped; exit $$status
+
+test-python: setup-lab ## the Python package alone: build, install, pytest
+	@mkdir -p target; scripts/lab-venv test; code=$$?; \
+	if [ $$code = 0 ]; then .venv-lab-test/bin/python -m pytest python; \
+	elif [ $$code = 3 ]; then \
+		echo "the tests of the Python package: no virtual environment" | tee -a target/skipped-tests; \
+	else exit $$code; fi
 
 test-long: setup-test lint ## the long forms: more seeds, a minute of fuzzing a target, larger transfers
 	@scripts/skipped forget
@@ -47,9 +68,13 @@ bench: setup-bench bench-core ## the core, then the TUN path against HAProxy
 	$(CARGO) build --release --locked -p fairlead -p fairlead-bench
 	./target/release/fairlead-bench peers --record bench/records
 
+bench-lab: setup-lab ## the laboratory against libCacheSim's Python package
+	@scripts/lab-venv bench
+	.venv-lab/bin/python bench/lab.py --record bench/records
+
 doc: ## API documentation, warnings denied
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
 clean: ## what was built and unpacked
 	$(CARGO) clean
-	rm -rf .deps
+	rm -rf .deps .venv-lab .venv-lab-test

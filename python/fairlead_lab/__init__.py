@@ -18,8 +18,12 @@ from .errors import (
     PlanError,
     TraceError,
 )
+from .advice import advice_page
 from .frame import Frame
+from .paper import paper, paper_page, write_paper
+from .runs import advise, expand, expand_file, fully_associative, schemes, simulate, standard, stat, zipf
 from .streams import Accesses, Requests, read_accesses, read_requests
+from .sweep import sweep
 
 __all__ = [
     "Accesses",
@@ -32,8 +36,22 @@ __all__ = [
     "PlanError",
     "Requests",
     "TraceError",
+    "advice_page",
+    "advise",
+    "expand",
+    "expand_file",
+    "fully_associative",
+    "paper",
+    "paper_page",
     "read_accesses",
     "read_requests",
+    "schemes",
+    "simulate",
+    "standard",
+    "stat",
+    "sweep",
+    "write_paper",
+    "zipf",
 ]
 
 __version__ = _core.version()

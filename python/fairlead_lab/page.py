@@ -38,7 +38,8 @@ th, td { padding: .32rem .8rem .32rem 0; text-align: right; white-space: nowrap;
   border-bottom: 1px solid var(--line); vertical-align: top; }
 th { font-weight: 600; border-bottom: 2px solid var(--line); vertical-align: bottom; }
 th.word, td.word { text-align: left; }
-td.wide { white-space: normal; min-width: 16rem; max-width: 34rem; }
+td.word { white-space: normal; max-width: 17rem; }
+td.wide { min-width: 13rem; }
 td.good { color: var(--good); } td.bad { color: var(--bad); }
 details { margin: 1rem 0; } summary { cursor: pointer; color: var(--accent); }
 code { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: .92em; }
@@ -165,7 +166,7 @@ class Page:
 
 
 def _numeric(text: str) -> bool:
-    return all(letter in "0123456789.,+-−–—%×± ()ex" for letter in text)
+    return all(letter in "0123456789.,+-−–—%×± \u00a0()ex" for letter in text)
 
 
 def _classes(*names: str) -> str:

@@ -7,7 +7,7 @@ import io
 import re
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-__all__ = ["bars", "heat", "lines", "steps"]
+__all__ = ["bars", "heat", "lines"]
 
 #: Told apart by people who see colours differently, and in print (after Okabe and Ito).
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b6775", "#1d2733"]
@@ -65,12 +65,18 @@ def _attribute(text: str) -> str:
     return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
 
 
-def _legend(axes: Any, entries: int) -> None:
-    if entries > 1:
+#: Letters that a line of the legend holds.
+LEGEND_LETTERS = 84
+
+
+def _legend(axes: Any, names: Sequence[str]) -> None:
+    """Above the plot, in as many lines as it needs."""
+    if len(names) > 1:
+        widest = max(len(name) for name in names) + 6
         axes.legend(
             loc="lower left",
             bbox_to_anchor=(0.0, 1.0),
-            ncols=min(entries, 5),
+            ncols=max(1, min(len(names), LEGEND_LETTERS // widest)),
             borderaxespad=0.2,
             handlelength=1.4,
             columnspacing=1.4,
@@ -112,7 +118,7 @@ def bars(
             axes.axhline(base, color="#1d2733", linewidth=0.8)
         if percent:
             axes.yaxis.set_major_formatter("{x:.0%}")
-        _legend(axes, len(series))
+        _legend(axes, list(series))
 
     return _draw(draw, (max(6.4, min(11.0, 1.6 + 0.9 * len(groups) * 1.2)), 3.5), label)
 
@@ -130,20 +136,25 @@ def lines(
     dashed: Sequence[str] = (),
     mark: Optional[Tuple[float, float, str]] = None,
     zero: bool = True,
+    near_zero: bool = False,
 ) -> str:
-    """Curves: name → (x, y). ``mark`` is a point with a word beside it."""
+    """Curves: name → (x, y). ``mark`` is a point with a word beside it; ``near_zero`` spreads what is
+    near the beginning of the x axis."""
 
     def draw(_figure: Any, axes: Any) -> None:
         for at, (name, (xs, ys)) in enumerate(series.items()):
             axes.plot(
                 xs, ys, label=name, color=COLOURS[at % len(COLOURS)],
-                linestyle="--" if name in dashed else "-",
+                linestyle="--" if name in dashed or at >= len(COLOURS) else "-",
                 marker="o" if markers and name not in dashed else None, markersize=4,
             )
         axes.set_xlabel(xlabel)
         axes.set_ylabel(ylabel)
         if logx:
             axes.set_xscale("log", base=2)
+        if near_zero:
+            axes.set_xscale("symlog", base=2, linthresh=8)
+            axes.xaxis.set_major_formatter("{x:.0f}")
         if logy:
             axes.set_yscale("log")
         elif zero:
@@ -159,20 +170,9 @@ def lines(
                       markeredgecolor="#1d2733", markeredgewidth=1.6)
             axes.annotate(word, (x, y), xytext=(10, 14), textcoords="offset points",
                           color="#1d2733", fontweight="bold")
-        _legend(axes, len(series))
+        _legend(axes, list(series))
 
     return _draw(draw, (7.6, 3.7), label)
-
-
-def steps(
-    series: Mapping[str, Tuple[Sequence[float], Sequence[float]]],
-    xlabel: str,
-    ylabel: str,
-    label: str,
-    logx: bool = False,
-) -> str:
-    """Distributions: name → (edges, shares)."""
-    return lines(series, xlabel, ylabel, label, logx=logx, markers=False, percent=True)
 
 
 def heat(

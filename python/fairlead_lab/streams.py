@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
 from typing import Any, Callable, Dict, Optional, Tuple, Union
 
@@ -208,6 +209,21 @@ class Accesses:
     def hint(self) -> np.ndarray:
         """Empty, or 1 where the connection closes and 2 where it opens."""
         return np.asarray(self._core.column("hint"))
+
+    @property
+    def tick(self) -> np.ndarray:
+        """Ticks of the lifetime counters, counted from the first access."""
+        return np.asarray(self._core.column("tick"))
+
+    @property
+    def warm_up(self) -> int:
+        """Accesses at the beginning that warm the cache and count for nothing."""
+        return self._core.warm_up
+
+    @property
+    def provenance(self) -> Dict[str, Any]:
+        """Where the stream comes from: trace, parameters, seed, what reading it came to."""
+        return json.loads(self._core.provenance())
 
     @property
     def sessions(self) -> int:

@@ -1,32 +1,90 @@
-//! What a cache of connection state sees, for Python.
+//! What a cache of connection state sees, for Python: a stream that is ready to simulate.
 
 use std::fs::File;
 use std::sync::Arc;
 
 use fairlead_base::{Address, Endpoint};
+use fairlead_lab::load::{Provenance, ReadNote};
+use fairlead_lab::{LabError, Loader, Printer, Stream, StreamSpec};
 use fairlead_trace::{Accesses, Report};
+use fairlead_workload::{Expanded, Expansion};
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::attend::attend;
 use crate::column::Column;
+use crate::control::{finish, parsed, written};
 use crate::errors::Class;
-use crate::requests::{Reading, addresses, report_dict};
+use crate::requests::{PyRequests, Reading, addresses, report_dict};
 
 /// Accesses by time, column by column.
 #[pyclass(frozen, name = "Accesses")]
 #[derive(Debug)]
 pub(crate) struct PyAccesses {
-    pub(crate) inner: Arc<Accesses>,
+    pub(crate) stream: Arc<Stream>,
     report: Option<Report>,
 }
 
-impl From<Accesses> for PyAccesses {
-    fn from(accesses: Accesses) -> Self {
+/// What is known of accesses beside themselves.
+#[derive(Default)]
+struct Known {
+    name: String,
+    warm_up: usize,
+    report: Option<Report>,
+    expanded: Option<Expanded>,
+    made: StreamSpec,
+}
+
+impl PyAccesses {
+    fn new(accesses: Accesses, known: Known) -> Self {
+        let ticks = accesses.ticks(u64::from(known.made.tick_ms) * 1_000);
+        let Accesses {
+            time_us,
+            id,
+            keys,
+            hint,
+        } = accesses;
+        let mut print = Printer::default();
+        print.words(&id).words(&ticks).bytes(&hint);
+        for key in &keys {
+            print.bytes(&key.addr.0).bytes(&key.port.to_be_bytes());
+        }
+        let note = Provenance {
+            trace: known.name,
+            synthetic: false,
+            stream: print.json(&known.warm_up).finish(),
+            accesses: id.len() as u64,
+            warm_up: known.warm_up as u64,
+            sessions: keys.len() as u64,
+            span_s: time_us.last().map_or(0.0, |last| *last as f64 / 1e6),
+            made: known.made,
+            read: known.report.as_ref().map(ReadNote::new),
+            expanded: known.expanded,
+            notes: Vec::new(),
+        };
+        let stream = Stream {
+            ids: id,
+            ticks,
+            time_us,
+            hints: hint,
+            keys,
+            counted_from: known.warm_up,
+            note,
+        };
         Self {
-            inner: Arc::new(accesses),
-            report: None,
+            stream: Arc::new(stream),
+            report: known.report,
+        }
+    }
+
+    /// As the writers of files take them.
+    fn accesses(&self) -> Accesses {
+        Accesses {
+            time_us: self.stream.time_us.clone(),
+            id: self.stream.ids.clone(),
+            keys: self.stream.keys.clone(),
+            hint: self.stream.hints.clone(),
         }
     }
 }
@@ -43,17 +101,79 @@ impl PyAccesses {
         max_bad: f64,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
+        let made = StreamSpec {
+            format: format.map(str::to_owned),
+            max_bad,
+            ..StreamSpec::file(&path)
+        };
         let reading = Reading::new(py, path, format, max_bad)?;
-        let (accesses, report) = reading.read(py, progress, fairlead_trace::read_accesses)?;
+        reading.read(py, progress, move |source, options| {
+            let (accesses, report) = fairlead_trace::read_accesses(source, options)?;
+            let known = Known {
+                name: made.name(),
+                report: Some(report),
+                made,
+                ..Known::default()
+            };
+            Ok(Self::new(accesses, known))
+        })
+    }
+
+    /// Makes the stream of a recipe (JSON, as `[[trace]]` of a plan): a file expanded, the standard
+    /// workload, Zipf's law.
+    #[staticmethod]
+    #[pyo3(signature = (recipe, progress=None))]
+    fn of_recipe(py: Python<'_>, recipe: &str, progress: Option<Py<PyAny>>) -> PyResult<Self> {
+        let made: StreamSpec = parsed(py, "recipe", recipe)?;
+        let stream = finish(py, progress, move |control| {
+            Loader::with_times().stream(&made, control)
+        })?;
         Ok(Self {
-            inner: Arc::new(accesses),
-            report: Some(report),
+            stream: Arc::new(stream),
+            report: None,
+        })
+    }
+
+    /// Accesses out of requests; `expansion` is JSON.
+    #[staticmethod]
+    fn expand(
+        py: Python<'_>,
+        requests: &PyRequests,
+        expansion: &str,
+        seed: u64,
+        tick_ms: u32,
+    ) -> PyResult<Self> {
+        let expansion: Expansion = parsed(py, "expansion", expansion)?;
+        if tick_ms == 0 {
+            return Err(Class::Argument.error(py, "tick_ms 0: write 1 or more (the paper's: 250)"));
+        }
+        let source = Arc::clone(&requests.inner);
+        let report = requests.report.clone();
+        finish(py, None, move |_| {
+            let mut expanded = fairlead_workload::expand(&source, &expansion, seed)
+                .map_err(|error| LabError::option("expand", "", error.to_string()))?;
+            let accesses = std::mem::take(&mut expanded.accesses);
+            let made = StreamSpec {
+                expansion,
+                seed,
+                tick_ms,
+                ..StreamSpec::default()
+            };
+            let known = Known {
+                name: report
+                    .as_ref()
+                    .map_or_else(String::new, |report| report.name.clone()),
+                warm_up: expanded.warm_up_rows,
+                report,
+                expanded: Some(expanded),
+                made,
+            };
+            Ok(Self::new(accesses, known))
         })
     }
 
     /// From columns, sorted by time here; `key_address` has 16 bytes a session.
     #[staticmethod]
-    #[pyo3(signature = (time_us, id, key_address, key_port, hint))]
     fn from_columns(
         py: Python<'_>,
         time_us: PyReadonlyArray1<'_, i64>,
@@ -84,22 +204,23 @@ impl PyAccesses {
             return Err(Class::Argument.error(py, "id: a number without a session identifier"));
         }
         accesses.set_times(times);
-        Ok(accesses.into())
+        Ok(Self::new(accesses, Known::default()))
     }
 
     /// A column by its name.
     fn column(&self, py: Python<'_>, name: &str) -> PyResult<Column> {
-        let inner = &self.inner;
+        let stream = &self.stream;
         let address = |key: &Endpoint| -> [u8; 16] {
             let Address(octets) = key.addr;
             octets
         };
         Ok(match name {
-            "time_us" => Column::part(inner, |accesses| &accesses.time_us),
-            "id" => Column::part(inner, |accesses| &accesses.id),
-            "hint" => Column::part(inner, |accesses| &accesses.hint),
-            "key_address" => Column::of(inner.keys.iter().flat_map(address).collect::<Vec<u8>>()),
-            "key_port" => Column::of(inner.keys.iter().map(|key| key.port).collect()),
+            "time_us" => Column::part(stream, |stream| &stream.time_us),
+            "tick" => Column::part(stream, |stream| &stream.ticks),
+            "id" => Column::part(stream, |stream| &stream.ids),
+            "hint" => Column::part(stream, |stream| &stream.hints),
+            "key_address" => Column::of(stream.keys.iter().flat_map(address).collect::<Vec<u8>>()),
+            "key_port" => Column::of(stream.keys.iter().map(|key| key.port).collect()),
             _ => return Err(Class::Argument.error(py, format!("no column {name}"))),
         })
     }
@@ -116,12 +237,14 @@ impl PyAccesses {
                 return Err(Class::Argument.error(py, message));
             }
         };
-        let inner = &self.inner;
-        let written = attend(py, None, |_| {
-            File::create(&path).and_then(|out| write(inner, out))
+        let accesses = self.accesses();
+        let written = attend(py, None, move |_| {
+            let written = File::create(&path).and_then(|out| write(&accesses, out));
+            written.map_err(|error| format!("{path}: {error}"))
         })?;
-        let fault = |error| Class::Trace.error(py, format!("{path}: {error}"));
-        written.finished()?.map_err(fault)
+        written
+            .finished(py)?
+            .map_err(|error| Class::Trace.error(py, error))
     }
 
     /// What reading came to; `None` for accesses that were not read.
@@ -133,13 +256,24 @@ impl PyAccesses {
             .transpose()
     }
 
+    /// Where the stream comes from and what it is, as JSON.
+    fn provenance(&self, py: Python<'_>) -> PyResult<String> {
+        written(py, &self.stream.note)
+    }
+
     /// Distinct sessions.
     #[getter]
     fn sessions(&self) -> usize {
-        self.inner.keys.len()
+        self.stream.keys.len()
+    }
+
+    /// Accesses at the beginning that warm the cache and count for nothing.
+    #[getter]
+    fn warm_up(&self) -> usize {
+        self.stream.counted_from
     }
 
     fn __len__(&self) -> usize {
-        self.inner.len()
+        self.stream.ids.len()
     }
 }

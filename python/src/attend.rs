@@ -3,15 +3,18 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
-use crate::errors;
+use crate::errors::{self, Class};
 
 /// How often Ctrl-C is looked for and progress told.
 const INTERVAL: Duration = Duration::from_millis(50);
+/// How long work that is told to stop is waited for: Ctrl-C shall end it within a second.
+const PATIENCE: Duration = Duration::from_millis(700);
 
 /// What the worker is watched by: it says how far it is, and asks whether to stop.
 #[derive(Debug, Default)]
@@ -19,6 +22,8 @@ pub(crate) struct Watch {
     stop: AtomicBool,
     done: AtomicU64,
     total: AtomicU64,
+    /// What is being done, until it was told.
+    name: Mutex<Option<String>>,
 }
 
 impl Watch {
@@ -33,6 +38,17 @@ impl Watch {
         self.total.store(total, Ordering::Relaxed);
     }
 
+    /// Another part of the work begins.
+    pub(crate) fn name(&self, name: &str) {
+        if let Ok(mut place) = self.name.lock() {
+            *place = Some(name.to_owned());
+        }
+    }
+
+    fn take_name(&self) -> Option<String> {
+        self.name.lock().ok().and_then(|mut name| name.take())
+    }
+
     fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -41,18 +57,20 @@ impl Watch {
 /// What work came to.
 #[derive(Debug)]
 pub(crate) struct Attended<T> {
-    /// What it returned; when it was stopped, what it had by then.
-    pub(crate) value: T,
+    /// What it returned; when it was stopped, what it had by then. Nothing when it did not stop in
+    /// time and was left behind.
+    pub(crate) value: Option<T>,
     /// Why it was stopped: Ctrl-C, or what the progress function raised.
     pub(crate) stopped: Option<PyErr>,
 }
 
 impl<T> Attended<T> {
     /// The value of work of which a part is worth nothing.
-    pub(crate) fn finished(self) -> PyResult<T> {
-        match self.stopped {
-            Some(error) => Err(error),
-            None => Ok(self.value),
+    pub(crate) fn finished(self, py: Python<'_>) -> PyResult<T> {
+        match (self.stopped, self.value) {
+            (Some(error), _) => Err(error),
+            (None, Some(value)) => Ok(value),
+            (None, None) => Err(Class::Internal.error(py, "work ended without a result")),
         }
     }
 }
@@ -60,38 +78,49 @@ impl<T> Attended<T> {
 /// Runs `work` on a thread of its own, without Python's lock, while this one attends to signals and
 /// calls `progress(done, total)`.
 ///
+/// Work that does not look at its [`Watch`] within [`PATIENCE`] of being told to stop is left
+/// behind: it owns what it works on, ends when it is done, and its result is dropped.
+///
 /// # Errors
 /// `InternalError` when the work panics. That it was stopped is told in the result.
-pub(crate) fn attend<T: Send>(
+pub(crate) fn attend<T: Send + 'static>(
     py: Python<'_>,
     progress: Option<Py<PyAny>>,
-    work: impl FnOnce(&Watch) -> T + Send,
+    work: impl FnOnce(&Watch) -> T + Send + 'static,
 ) -> PyResult<Attended<T>> {
-    let watch = Watch::default();
+    let watch = Arc::new(Watch::default());
     let (outcome, stopped) = py.detach(|| {
         let attendant = thread::current();
-        thread::scope(|scope| {
-            let worker = scope.spawn(|| {
-                let outcome = catch_unwind(AssertUnwindSafe(|| work(&watch)));
-                attendant.unpark();
-                outcome
-            });
-            let mut stopped = None;
-            while !worker.is_finished() {
-                thread::park_timeout(INTERVAL);
-                if let Err(error) = look_up(&watch, progress.as_ref()) {
-                    watch.stop();
-                    // The first reason counts: impatience does not replace it.
-                    stopped.get_or_insert(error);
-                }
+        let watched = Arc::clone(&watch);
+        let worker = thread::spawn(move || {
+            let outcome = catch_unwind(AssertUnwindSafe(|| work(&watched)));
+            attendant.unpark();
+            outcome
+        });
+        let mut stopped: Option<PyErr> = None;
+        let mut told_at = None;
+        while !worker.is_finished() {
+            thread::park_timeout(INTERVAL);
+            if let Err(error) = look_up(&watch, progress.as_ref()) {
+                watch.stop();
+                // The first reason counts: impatience does not replace it.
+                stopped.get_or_insert(error);
+                told_at.get_or_insert_with(Instant::now);
             }
-            (worker.join(), stopped)
-        })
+            if told_at.is_some_and(|at| at.elapsed() > PATIENCE) && !worker.is_finished() {
+                return (None, stopped);
+            }
+        }
+        (Some(worker.join()), stopped)
     });
-    match outcome {
-        Ok(Ok(value)) => Ok(Attended { value, stopped }),
-        Ok(Err(payload)) | Err(payload) => Err(errors::of_panic(py, payload.as_ref())),
-    }
+    let value = match outcome {
+        None => None,
+        Some(Ok(Ok(value))) => Some(value),
+        Some(Ok(Err(payload)) | Err(payload)) => {
+            return Err(errors::of_panic(py, payload.as_ref()));
+        }
+    };
+    Ok(Attended { value, stopped })
 }
 
 /// Lets Python handle its signals, and tells how far the work is.
@@ -100,6 +129,12 @@ fn look_up(watch: &Watch, progress: Option<&Py<PyAny>>) -> PyResult<()> {
         py.check_signals()?;
         let total = watch.total.load(Ordering::Relaxed);
         if let Some(progress) = progress.filter(|_| total > 0 && !watch.stopped()) {
+            // A progress bar of ours says what is being done; a function has no place for it.
+            if let Some(name) = watch.take_name()
+                && progress.bind(py).hasattr("what")?
+            {
+                progress.setattr(py, "what", name)?;
+            }
             progress.call1(py, (watch.done.load(Ordering::Relaxed), total))?;
         }
         Ok(())

@@ -3,7 +3,7 @@
 
 use std::any::Any;
 
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
@@ -12,6 +12,10 @@ use pyo3::types::PyType;
 pub(crate) enum Class {
     /// A trace that cannot be read.
     Trace,
+    /// A cache that cannot be built.
+    Geometry,
+    /// A plan that cannot be carried out.
+    Plan,
     /// An argument that means nothing.
     Argument,
     /// A fault of ours.
@@ -22,6 +26,8 @@ impl Class {
     const fn name(self) -> &'static str {
         match self {
             Self::Trace => "TraceError",
+            Self::Geometry => "GeometryError",
+            Self::Plan => "PlanError",
             Self::Argument => "ArgumentError",
             Self::Internal => "InternalError",
         }
@@ -38,6 +44,26 @@ impl Class {
             // Only when the package was taken apart: the message still arrives.
             Err(_) => PyRuntimeError::new_err(message.to_string()),
         }
+    }
+}
+
+/// Ctrl-C, or what a progress function raised. With Ctrl-C what is finished goes along, as
+/// `Interrupted.finished`.
+pub(crate) fn stopped<'py>(
+    py: Python<'py>,
+    reason: PyErr,
+    finished: impl IntoPyObject<'py>,
+) -> PyErr {
+    if !reason.is_instance_of::<PyKeyboardInterrupt>(py) {
+        return reason;
+    }
+    let made = py
+        .import("fairlead_lab.errors")
+        .and_then(|module| module.getattr("Interrupted"))
+        .and_then(|class| class.call1((finished,)));
+    match made {
+        Ok(interrupted) => PyErr::from_value(interrupted),
+        Err(error) => error,
     }
 }
 

@@ -7,8 +7,12 @@
 mod accesses;
 mod attend;
 mod column;
+mod control;
 mod errors;
+mod reports;
 mod requests;
+mod simulate;
+mod tasks;
 
 use pyo3::prelude::*;
 
@@ -16,7 +20,16 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _core {
     #[pymodule_export]
-    use super::{accesses::PyAccesses, column::Column, requests::PyRequests};
+    use super::{accesses::PyAccesses, column::Column, requests::PyRequests, tasks::PyTaskStream};
+
+    #[pymodule_export]
+    use super::reports::{advice, cli, own_scheme, paper_report, registered, statistics};
+
+    #[pymodule_export]
+    use super::simulate::{fully_associative, simulate};
+
+    #[pymodule_export]
+    use super::tasks::{plan_tasks, stream_of_task};
 
     #[pymodule_export]
     use super::{panic_for_tests, version, wait_for_tests};
@@ -32,21 +45,27 @@ fn version() -> &'static str {
 #[pyfunction]
 #[pyo3(name = "_panic_for_tests")]
 fn panic_for_tests(py: Python<'_>) -> PyResult<()> {
-    attend::attend(py, None, |_| panic!("asked to"))?.finished()
+    attend::attend(py, None, |_| panic!("asked to"))?.finished(py)
 }
 
-/// Works for so many milliseconds, or until it is told to stop; returns how long it did.
+/// Works for so many milliseconds, or until it is told to stop unless it is deaf; returns how long
+/// it did.
 #[pyfunction]
-#[pyo3(name = "_wait_for_tests", signature = (milliseconds, progress=None))]
-fn wait_for_tests(py: Python<'_>, milliseconds: u64, progress: Option<Py<PyAny>>) -> PyResult<u64> {
-    let attended = attend::attend(py, progress, |watch| {
+#[pyo3(name = "_wait_for_tests", signature = (milliseconds, progress=None, deaf=false))]
+fn wait_for_tests(
+    py: Python<'_>,
+    milliseconds: u64,
+    progress: Option<Py<PyAny>>,
+    deaf: bool,
+) -> PyResult<u64> {
+    let attended = attend::attend(py, progress, move |watch| {
         let mut waited = 0;
-        while waited < milliseconds && !watch.stopped() {
+        while waited < milliseconds && (deaf || !watch.stopped()) {
             std::thread::sleep(std::time::Duration::from_millis(10));
             waited += 10;
             watch.at(waited, milliseconds);
         }
         waited
     })?;
-    attended.finished()
+    attended.finished(py)
 }

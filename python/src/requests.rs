@@ -20,7 +20,7 @@ use crate::errors::Class;
 #[derive(Debug)]
 pub(crate) struct PyRequests {
     pub(crate) inner: Arc<Requests>,
-    report: Option<Report>,
+    pub(crate) report: Option<Report>,
 }
 
 /// What reading is asked to do.
@@ -53,20 +53,15 @@ impl Reading {
     }
 
     /// Opens and reads; progress is in bytes of the file, and Ctrl-C ends it.
-    pub(crate) fn read<T: Send>(
-        &self,
+    pub(crate) fn read<T: Send + 'static>(
+        self,
         py: Python<'_>,
         progress: Option<Py<PyAny>>,
-        read: impl FnOnce(Source, ReadOptions<'_>) -> Result<T, TraceError> + Send,
+        read: impl FnOnce(Source, ReadOptions<'_>) -> Result<T, TraceError> + Send + 'static,
     ) -> PyResult<T> {
-        let attended = attend(py, progress, |watch| self.open(watch, read))?;
-        // Told to stop, reading ends with an error of its own: Ctrl-C is what it was.
-        if let Some(stopped) = attended.stopped {
-            return Err(stopped);
-        }
-        attended
-            .value
-            .map_err(|message| Class::Trace.error(py, message))
+        // Told to stop, reading ends with an error of its own, but Ctrl-C is what is raised.
+        let read = attend(py, progress, move |watch| self.open(watch, read))?.finished(py)?;
+        read.map_err(|message| Class::Trace.error(py, message))
     }
 
     fn open<T>(

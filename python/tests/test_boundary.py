@@ -55,8 +55,12 @@ def test_progress_is_told_and_what_it_raises_stops_the_work():
     assert time.monotonic() - begun < 2
 
 
-def test_ctrl_c_ends_long_work_within_a_second():
-    code = "from fairlead_lab import _core; print('on', flush=True); _core._wait_for_tests(30_000)"
+@pytest.mark.parametrize("deaf", [False, True])
+def test_ctrl_c_ends_long_work_within_a_second(deaf):
+    code = (
+        "from fairlead_lab import _core; print('on', flush=True);"
+        f"_core._wait_for_tests(30_000, deaf={deaf})"
+    )
     child = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

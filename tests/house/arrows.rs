@@ -106,7 +106,11 @@ const ROOMS: &[Room] = &[
     // Threads for sweeps, files for traces and results; no unsafe code (its lib.rs forbids it).
     edge("lab", &["base", "cache", "trace", "workload"], &[]),
     // The Python package; it computes nothing itself.
-    edge("lab-python", &["base", "trace", "workload", "lab"], &[]),
+    edge(
+        "lab-python",
+        &["base", "cache", "trace", "workload", "lab"],
+        &[],
+    ),
     edge("bench", EVERYTHING_BUT_TESTKIT, &[]),
     edge("e2e", EVERYTHING_BUT_TESTKIT, &[]),
     // Never shipped: the twins of `testkit` are its oracles.

@@ -1,0 +1,137 @@
+"""The command ``fairlead-lab``: what the core does, and what only Python can: sweeps over many
+machines, the report, and advice as a page."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Callable, Dict, List, Optional, Sequence
+
+from . import _core
+from .errors import Interrupted, LabError, PlanError
+from .terminal import Progress
+
+__all__ = ["main"]
+
+#: What a shell expects after Ctrl-C.
+INTERRUPTED = 130
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Does what the words say and gives the code to exit with."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    own = OWN.get(words[0]) if words else None
+    if words[:1] == ["advise"] and not any(word.split("=")[0] == "--html" for word in words):
+        own = None
+    try:
+        if own:
+            return own(words[1:])
+        if not words or words[0] in ("-h", "--help", "help") and len(words) == 1:
+            code = _core.cli(["fairlead-lab", "--help"])
+            print(MORE)
+            return code
+        return _core.cli(["fairlead-lab", *words])
+    except (Interrupted, KeyboardInterrupt):
+        print("interrupted; what is finished is kept", file=sys.stderr)
+        return INTERRUPTED
+    except LabError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ValueError) else 1
+    except BrokenPipeError:
+        # Whoever read the output has enough of it.
+        sys.stderr.close()
+        return 0
+
+
+MORE = """
+From Python:
+  sweep     As above, into Parquet; with --scheduler tcp://… on many machines (Dask)
+  paper     Every figure and table of the paper on the traces at hand, as one page of HTML
+  advise    With --html FILE: the advice as a page that a manager can read"""
+
+
+def _parser(command: str, about: str) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(prog=f"fairlead-lab {command}", description=about)
+
+
+def _sweep(words: List[str]) -> int:
+    from .sweep import sweep, tasks_of
+
+    parser = _parser("sweep", "Runs a plan. What is there already is not computed again.")
+    parser.add_argument("plan", metavar="PLAN.toml", type=Path)
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER",
+        help="where results go, as Parquet and CSV (default: the plan's name with -results)",
+    )
+    parser.add_argument(
+        "--scheduler", metavar="tcp://…", help="a Dask scheduler; without one, the cores here"
+    )
+    parser.add_argument("--threads", type=int, default=0, help="threads here; 0: as many as cores")
+    parser.add_argument("--dry-run", action="store_true", help="only say how many runs there are")
+    given = parser.parse_args(words)
+    if given.dry_run:
+        tasks = tasks_of(given.plan)
+        streams = len({task.stream for task in tasks})
+        print(f"{given.plan}: {len(tasks)} runs over {streams} streams")
+        return 0
+    out = given.out or given.plan.with_name(given.plan.stem + "-results")
+    with Progress("sweep") as progress:
+        outcome = sweep(given.plan, out, given.scheduler, given.threads, progress)
+    for problem in outcome.failed:
+        print(f"error: {problem}", file=sys.stderr)
+    print(f"{out / 'results.parquet'}: {outcome}")
+    if outcome.interrupted:
+        left = outcome.planned - outcome.found - outcome.computed
+        print(f"interrupted; {left} runs are left, the same command goes on with them", file=sys.stderr)
+        return INTERRUPTED
+    return 1 if outcome.failed else 0
+
+
+def _paper(words: List[str]) -> int:
+    from .paper import write_paper
+
+    parser = _parser("paper", "Every figure and table of the paper on the traces at hand.")
+    parser.add_argument(
+        "traces", nargs="*", type=Path, metavar="TRACE",
+        help="log files, or folders in which files are known by the names that archives give them",
+    )
+    parser.add_argument("--out", type=Path, default=Path("lab-report"), metavar="FOLDER")
+    parser.add_argument("--threads", type=int, default=0, help="threads; 0: as many as cores")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--quick", action="store_true", help="fewer seeds and points: a first look")
+    given = parser.parse_args(words)
+    with Progress("paper") as progress:
+        report = write_paper(
+            given.traces, given.out, seed=given.seed, threads=given.threads,
+            quick=given.quick, progress=progress,
+        )
+    print(f"the report: {report.resolve()}")
+    print(f"its tables, as Parquet and CSV: {(given.out / 'tables').resolve()}")
+    return 0
+
+
+def _advise(words: List[str]) -> int:
+    from .advice import advice_page
+    from .files import write_text
+
+    parser = argparse.ArgumentParser(prog="fairlead-lab advise", add_help=False)
+    parser.add_argument("--html", type=Path, required=True)
+    given, rest = parser.parse_known_args(words)
+    if "--json" in rest:
+        raise PlanError("--html and --json are two outputs; ask for one of them")
+    # A process of its own: its output is what is wanted, its progress goes to the terminal.
+    command = [sys.executable, "-m", "fairlead_lab", "advise", "--json", *rest]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        return done.returncode
+    advice = json.loads(done.stdout)
+    advice["version"] = _core.version()
+    write_text(advice_page(advice), given.html)
+    print(f"the advice: {given.html.resolve()}")
+    return 0
+
+
+OWN: Dict[str, Callable[[List[str]], int]] = {"sweep": _sweep, "paper": _paper, "advise": _advise}

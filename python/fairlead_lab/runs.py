@@ -1,0 +1,187 @@
+"""What comes out: simulations, generated streams, what a stream is like, what to build for it."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
+
+from . import _core
+from .errors import ArgumentError, Interrupted
+from .frame import Frame
+from .streams import Accesses, Requests
+from .terminal import Progress
+
+__all__ = ["advise", "expand", "expand_file", "fully_associative", "schemes", "simulate", "standard", "stat", "zipf"]
+
+Tell = Optional[Callable[[int, int], None]]
+#: A configuration: ``scheme``, and what is not as in the paper of ``capacity line ways index_bits
+#: threshold seed``.
+Configuration = Union[str, Mapping[str, Any]]
+
+
+def expand(requests: Requests, seed: int = 1, tick_ms: int = 250, **parameters: Any) -> Accesses:
+    """Makes accesses of requests, by a model whose every parameter can be set: how many sessions
+    are open at once (``concurrent_sessions``), ``session_timeout_s``, ``ports``, ``packets``, …;
+    docs/workload.md tells them all."""
+    text = _json(parameters, "expansion")
+    return Accesses(_core.Accesses.expand(requests._core, text, seed, tick_ms))
+
+
+def expand_file(
+    path: Union[str, "os.PathLike[str]"],
+    seed: int = 1,
+    format: Optional[str] = None,
+    progress: Tell = None,
+    **parameters: Any,
+) -> Accesses:
+    """Reads a trace and makes accesses of it, in one step and without keeping its requests."""
+    recipe: Dict[str, Any] = {"path": os.fspath(path), "seed": seed, "expansion": parameters}
+    if format:
+        recipe["format"] = format
+    with Progress(f"read {os.path.basename(recipe['path'])}") as shown:
+        return Accesses(_core.Accesses.of_recipe(_json(recipe, "recipe"), progress or shown))
+
+
+def standard(sessions: int = 4000, seed: int = 1, **parameters: Any) -> Accesses:
+    """The standard workload: ``sessions`` that are open all the time, in ON bursts and OFF pauses.
+    Synthetic. Parameters: ``seconds burst_mean gap_mean_s off_median_s ports`` and others."""
+    recipe = {"standard": {"sessions": sessions, **parameters}, "seed": seed}
+    return Accesses(_core.Accesses.of_recipe(_json(recipe, "standard"), None))
+
+
+def zipf(
+    ids: int = 1_000_000, alpha: float = 1.0, accesses: int = 20_000_000, seed: int = 1
+) -> Accesses:
+    """Independent accesses, the k-th most frequent session with weight 1/k^alpha. Synthetic."""
+    recipe = {"zipf": {"ids": ids, "alpha": alpha, "accesses": accesses}, "seed": seed}
+    return Accesses(_core.Accesses.of_recipe(_json(recipe, "zipf"), None))
+
+
+def simulate(
+    accesses: Accesses,
+    configurations: Union[Configuration, Sequence[Configuration]],
+    bounds: Union[bool, str] = False,
+    threads: int = 0,
+    progress: Tell = None,
+) -> Frame:
+    """Runs every configuration over the accesses; a row for each, in their order.
+
+    A configuration is a scheme's name or a dictionary: ``{"scheme": "spec", "capacity": "32K",
+    "ways": 4}``. All are run together: the stream is decoded and hashed once for many. ``threads``
+    of 0 takes all cores. With ``bounds``, fully associative LRU and Belady's MIN stand beside; with
+    ``bounds="all"`` also what knowing the future is worth under each index.
+
+    Ctrl-C raises :class:`Interrupted` within a second; its ``finished`` is a frame of the
+    configurations that were done.
+    """
+    if isinstance(configurations, (str, Mapping)):
+        configurations = [configurations]
+    asked = [{"scheme": one} if isinstance(one, str) else dict(one) for one in configurations]
+    texts = [_json(one, f"configuration {at + 1}") for at, one in enumerate(asked)]
+    with Progress("simulate") as shown:
+        try:
+            done = _core.simulate(
+                accesses._core, texts, _bounds(bounds), _whole(threads, "threads"), progress or shown
+            )
+        except Interrupted as stop:
+            stop.finished = _results(asked, stop.finished or [])
+            raise
+    return _results(asked, done)
+
+
+def _results(asked: Sequence[Mapping[str, Any]], done: Sequence[Any]) -> Frame:
+    rows = []
+    for index, text in done:
+        result = json.loads(text)
+        bounds = result.pop("bounds", None) or {}
+        rows.append(
+            {**asked[index], **result, **{f"bound_{name}": value for name, value in bounds.items()}}
+        )
+    return Frame.of_rows(rows)
+
+
+def fully_associative(
+    accesses: Accesses, lines: int, policies: Sequence[str] = ()
+) -> Dict[str, int]:
+    """Misses of fully associative caches of so many lines, by policy: ``lru fifo clock sieve
+    s3-fifo``, and Belady's ``min``."""
+    return dict(_core.fully_associative(accesses._core, lines, list(policies)))
+
+
+def stat(accesses: Accesses) -> Dict[str, Any]:
+    """What a stream is like: ON and OFF times, averages of the identifiers' bits, sessions by set,
+    how many are open at once."""
+    return json.loads(_core.stat(accesses._core))
+
+
+class Advice(Dict[str, Any]):
+    """What to build, as a dictionary; a notebook shows it as the page that a manager reads."""
+
+    def _repr_html_(self) -> str:
+        import html
+
+        from .advice import advice_page
+
+        page = html.escape(advice_page(self), quote=True)
+        return f'<iframe srcdoc="{page}" style="width:100%;height:40rem;border:0"></iframe>'
+
+
+def advise(
+    accesses: Accesses,
+    schemes: Sequence[str] = (),
+    ways: Sequence[int] = (),
+    capacities: Sequence[int] = (),
+    tolerance: float = 0.01,
+    threads: int = 0,
+    progress: Tell = None,
+) -> Advice:
+    """The smallest cache within ``tolerance`` of the best miss ratio, which policy, what it costs,
+    and what more memory would buy. What is left empty has its usual values; capacities in bytes."""
+    if not 0 <= tolerance < 1:
+        raise ArgumentError(f"tolerance {tolerance}: write a share from 0 to 1, as 0.01")
+    with Progress("advise") as shown:
+        text = _core.advise(
+            accesses._core, list(schemes), list(ways), list(capacities), tolerance,
+            _whole(threads, "threads"), progress or shown,
+        )
+    return Advice({**json.loads(text), "version": _core.version()})
+
+
+def schemes() -> Frame:
+    """Every scheme, index and policy by name, with a line of help; ``own`` marks the project's."""
+    own = _core.own_scheme()
+    return Frame.of_rows(
+        [
+            {"kind": kind, "name": name, "own": name == own, "bits_a_line": bits, "help": text}
+            for kind, name, bits, text in _core.registered()
+        ]
+    )
+
+
+def _json(value: Any, what: str) -> str:
+    try:
+        return json.dumps(value, allow_nan=False, default=_plain)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"{what}: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    """numpy's numbers, and paths."""
+    if hasattr(value, "item"):
+        return value.item()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise TypeError(f"{value!r} is neither number nor text")
+
+
+def _bounds(asked: Union[bool, str]) -> int:
+    if asked not in (False, True, "all"):
+        raise ArgumentError(f'bounds {asked!r}: write False, True or "all"')
+    return 2 if asked == "all" else int(asked)
+
+
+def _whole(value: int, what: str) -> int:
+    if not isinstance(value, int) or not 0 <= value <= 1024:
+        raise ArgumentError(f"{what} {value!r}: write a whole number from 0 to 1024")
+    return value

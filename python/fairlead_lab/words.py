@@ -1,0 +1,38 @@
+"""Numbers as people write them."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+__all__ = ["bits", "number", "percent", "points", "size"]
+
+
+def size(capacity_bytes: int) -> str:
+    """``32768`` as ``32 KiB``."""
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if capacity_bytes >= unit and capacity_bytes % unit == 0:
+            return f"{capacity_bytes // unit:,}\u00a0{name}"
+    return f"{capacity_bytes:,} bytes"
+
+
+def bits(count: int) -> str:
+    """Bits, as bytes in the unit that suits them."""
+    kibibytes = count / 8192
+    return f"{kibibytes:,.1f}\u00a0KiB" if kibibytes < 10_000 else f"{kibibytes / 1024:,.1f}\u00a0MiB"
+
+
+def percent(share: Optional[float], places: int = 1) -> str:
+    """``0.2604`` as ``26.0 %``, which is not broken; nothing as a dash."""
+    return "–" if share is None else f"{share * 100:.{places}f}\u00a0%"
+
+
+def points(difference: Optional[float]) -> str:
+    """A difference of shares in percentage points, with its sign."""
+    return "–" if difference is None else f"{difference * 100:+.1f}"
+
+
+def number(value: Any) -> str:
+    """Thousands apart; nothing as a dash."""
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"

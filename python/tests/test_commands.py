@@ -1,0 +1,113 @@
+"""The command, as a user types it; the report, end to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pyarrow.parquet
+import pytest
+from conftest import ROOT
+from test_output import checked
+
+import fairlead_lab as lab
+from fairlead_lab import _core
+
+
+def test_one_run_as_json(command):
+    words = ["standard:sessions=500,seconds=10", "--scheme", "spec", "--capacity", "16K"]
+    said = json.loads(command("tcb", *words, "--json").stdout)
+    wanted = {"accesses", "misses", "miss_ratio", "cold_misses", "migrations", "second_lookup_hits"}
+    assert wanted <= set(said) and {"lru", "min"} <= set(said["bounds"])
+    stream = lab.standard(sessions=500, seconds=10)
+    assert lab.simulate(stream, {"scheme": "spec", "capacity": "16K"})["misses"] == [said["misses"]]
+
+
+def test_help_tells_all_commands(command):
+    text = command().stdout
+    for name in ("stat", "tcb", "sweep", "map", "advise", "schemes", "convert", "generate", "paper"):
+        assert f"\n  {name}" in text
+    assert "--scheduler" in command("sweep", "--help").stdout
+    assert lab.__version__ in command("--version").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["tcb", "nowhere.log"], 1, "nowhere.log"),
+        (["tcb", "standard:10", "--scheme", "best"], 2, "best"),
+        (["tcb", "standard:10", "--capacity", "1000"], 2, "1000"),
+        (["sweep", "nowhere.toml"], 1, "nowhere.toml"),
+        (["paper", "nowhere"], 1, "nowhere"),
+        (["advise", "standard:10", "--html", "a.html", "--json"], 2, "--html and --json"),
+        (["advise", "nowhere.log", "--html", "a.html"], 1, "nowhere.log"),
+        (["nonsense"], 2, "nonsense"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line(command, words, code, said):
+    done = command(*words, ok=False)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr and "Traceback" not in done.stderr and "panicked" not in done.stderr
+    assert "\r" not in done.stderr, "no progress where there is no terminal"
+
+
+def test_a_sweep_from_the_command_line(command, tmp_path):
+    plan = tmp_path / "plan.toml"
+    plan.write_text("[[trace]]\nstandard = { sessions = 100, seconds = 2 }\n[[run]]\nscheme = 'mod'\n")
+    assert "1 runs over 1 streams" in command("sweep", plan, "--dry-run").stdout
+    assert "1 computed" in command("sweep", plan).stdout
+    assert "1 found, 0 computed" in command("sweep", plan).stdout
+    assert pyarrow.parquet.read_table(tmp_path / "plan-results" / "results.parquet").num_rows == 1
+
+
+def test_advice_is_a_page(command, tmp_path):
+    command("advise", "standard:sessions=600,seconds=10", "--html", "advice.html")
+    text = (tmp_path / "advice.html").read_text()
+    checked(text)
+    assert text.count("<svg") == 1 and "Take " in text and "What more memory would buy" in text
+
+
+def test_the_paper_on_the_bundled_excerpts(command, tmp_path):
+    command("paper", ROOT / "tests" / "traces", "--quick", "--out", "report")
+    text = (tmp_path / "report" / "paper.html").read_text()
+    checked(text)
+    for figure in ("figure-3a", "figure-4", "figure-5", "figure-7", "figure-12", "figure-17"):
+        assert f'id="{figure}"' in text
+        table = pyarrow.parquet.read_table(tmp_path / "report" / "tables" / f"{figure}.parquet")
+        lines = (tmp_path / "report" / "tables" / f"{figure}.csv").read_text().splitlines()
+        assert table.num_rows == len(lines) - 1 > 0
+    assert text.count("<svg") >= 12
+    # Traces that are not at hand are named, and what stands in for them is called synthetic.
+    assert "Saskatchewan is not at hand" in text
+    report = json.loads((tmp_path / "report" / "paper.json").read_text())
+    figure = next(figure for figure in report["figures"] if figure["id"] == "figure-12")
+    for row in figure["rows"]:
+        if row.get("published") is not None:
+            assert row["error"] == pytest.approx(row["ours"] - row["published"])
+    assert {row["synthetic"] for row in figure["rows"]} == {True, False}
+    nasa = [row for row in figure["rows"] if row["trace"] == "nasa.log" and row["x"] == "spec"]
+    assert nasa[0]["published"] == 0.26 and not nasa[0]["fitted"]
+
+
+def test_ctrl_c_ends_a_command_of_the_core_within_a_second(tmp_path):
+    child = subprocess.Popen(
+        [sys.executable, "-m", "fairlead_lab", "map", "--seeds", "1,2,3,4,5,6,7,8,9"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )
+    time.sleep(3)
+    assert child.poll() is None, child.communicate()
+    begun = time.monotonic()
+    os.kill(child.pid, signal.SIGINT)
+    _, said = child.communicate(timeout=20)
+    assert time.monotonic() - begun < 1
+    assert child.returncode == 130 and "Traceback" not in said
+
+
+def test_the_stub_names_what_the_core_has():
+    stub = (ROOT / "python" / "fairlead_lab" / "_core.pyi").read_text()
+    names = {name for name in dir(_core) if not name.startswith("__")}
+    assert names and all(f"def {name}(" in stub or f"class {name}:" in stub for name in names)

@@ -1,0 +1,157 @@
+"""Simulations: results, errors, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import fairlead_lab as lab
+from fairlead_lab import errors
+
+
+def plain_lru(accesses, lines):
+    """Fully associative LRU, slow and obviously right."""
+    held, misses = {}, 0
+    for session in accesses.id.tolist():
+        if session in held:
+            del held[session]
+        else:
+            misses += 1
+            if len(held) == lines:
+                del held[next(iter(held))]
+        held[session] = None
+    return misses
+
+
+def test_a_cache_of_one_set_is_fully_associative(burst_columns):
+    stream = lab.Accesses.from_table(burst_columns)
+    run = {"scheme": "mod", "capacity": 16 * 64, "ways": 16}
+    results = lab.simulate(stream, [run, {**run, "capacity": "32K", "ways": 4}])
+    assert results["misses"][0] == plain_lru(stream, 16)
+    assert results["accesses"] == [len(stream)] * 2
+    assert results["misses"][1] < results["misses"][0]
+    assert results["cold_misses"][1] == stream.sessions
+
+
+def test_bounds_stand_beside_and_bound():
+    stream = lab.standard(sessions=1500, seconds=20)
+    results = lab.simulate(stream, ["mod", "2-universal", "spec"], bounds=True)
+    assert len(set(results["bound_lru"])) == 1
+    assert results["bound_lru"][0] == plain_lru(stream, 512)
+    for row in results.rows():
+        assert row["bound_compulsory"] <= row["bound_min"] <= row["misses"]
+        assert row["misses"] / row["accesses"] == pytest.approx(row["miss_ratio"])
+    assert results.to_pandas()["scheme"].tolist() == ["mod", "2-universal", "spec"]
+
+
+def test_results_do_not_depend_on_threads_or_neighbours():
+    stream = lab.standard(sessions=1000, seconds=10)
+    schemes = [row["name"] for row in lab.schemes().rows() if row["kind"] == "scheme"]
+    together = lab.simulate(stream, schemes, threads=2)["misses"]
+    assert together == [lab.simulate(stream, name, threads=1)["misses"][0] for name in schemes]
+
+
+def test_generators_are_seeded():
+    one, two, other = (lab.standard(sessions=300, seconds=5, seed=seed) for seed in (1, 1, 2))
+    assert one.id.tolist() == two.id.tolist() != other.id.tolist()
+    drawn = lab.zipf(ids=1000, alpha=1.0, accesses=20_000)
+    counts = np.sort(np.bincount(drawn.id))[::-1]
+    assert len(drawn) == 20_000 and counts[0] > 5 * counts[20]
+    assert drawn.provenance["synthetic"] is True
+
+
+def test_requests_are_expanded_by_a_model_with_parameters():
+    rng = np.random.default_rng(3)
+    client = rng.integers(1, 200, 4000)
+    requests = lab.Requests.from_columns(np.sort(rng.integers(0, 86_400, 4000)) * 1_000_000, client)
+    own_pace = lab.expand(requests)
+    dense = lab.expand(requests, concurrent_sessions=300, warm_up_s=30.0)
+    assert own_pace.warm_up == 0 and dense.warm_up > 0
+    assert dense.provenance["expanded"]["concurrency_mean"] == pytest.approx(300, rel=0.2)
+    counted = lab.simulate(dense, "mod")["accesses"][0]
+    assert counted == len(dense) - dense.warm_up
+    with pytest.raises(errors.ArgumentError, match="unknown field `sesions`.*expected"):
+        lab.expand(requests, sesions=1)
+    with pytest.raises(errors.ArgumentError, match="periods must be 1 or more"):
+        lab.expand(requests, periods=0)
+
+
+@pytest.mark.parametrize(
+    ("run", "kind", "said"),
+    [
+        ({"scheme": "best"}, errors.ArgumentError, "no scheme `best`; there are: mod"),
+        ({"scheme": "mod", "capacity": 1000}, errors.GeometryError, "1000"),
+        ({"scheme": "mod", "capacity": 64}, errors.GeometryError, "64"),
+        ({"scheme": "mod", "ways": 3}, errors.GeometryError, "3"),
+        ({"scheme": "mod", "capacity": "32Q"}, errors.ArgumentError, "configuration 1.*K, M, G"),
+        ({"scheme": "mod", "wais": 4}, errors.ArgumentError, "unknown field `wais`"),
+        ({"capacity": "32K"}, errors.ArgumentError, "missing field `scheme`"),
+        ({"scheme": "mod", "ways": float("nan")}, errors.ArgumentError, "configuration 1"),
+    ],
+)
+def test_configurations_that_cannot_be_built_are_refused(run, kind, said):
+    stream = lab.zipf(ids=10, accesses=100)
+    with pytest.raises(kind, match=said):
+        lab.simulate(stream, [run])
+    assert issubclass(kind, ValueError)
+
+
+def test_numpy_numbers_are_numbers():
+    stream = lab.zipf(ids=10, accesses=100)
+    sizes = np.array([4096, 8192])
+    results = lab.simulate(stream, [{"scheme": "mod", "capacity": size} for size in sizes])
+    assert results["misses"] == [10, 10]
+
+
+CTRL_C = """
+import json
+import fairlead_lab as lab
+stream = lab.zipf(ids=100_000, accesses=2_000_000)
+runs = [{"scheme": "spec", "seed": seed} for seed in range(5_000)]
+print("on", flush=True)
+try:
+    lab.simulate(stream, runs, threads=1)
+except KeyboardInterrupt as stop:
+    print(json.dumps([type(stop).__name__, len(stop.finished), stop.finished["seed"][:3]]))
+"""
+
+
+def test_ctrl_c_ends_a_simulation_within_a_second_and_keeps_what_is_finished():
+    child = subprocess.Popen(
+        [sys.executable, "-c", CTRL_C], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert child.stdout.readline() == "on\n"
+    time.sleep(3)
+    begun = time.monotonic()
+    os.kill(child.pid, signal.SIGINT)
+    said, errors_said = child.communicate(timeout=20)
+    took = time.monotonic() - begun
+    kind, finished, seeds = json.loads(said)
+    assert took < 1, took
+    assert kind == "Interrupted" and 0 < finished < 5_000 and seeds == [0, 1, 2]
+    assert errors_said == ""
+
+
+def test_advice_is_the_smallest_within_the_tolerance():
+    stream = lab.standard(sessions=800, seconds=15)
+    advice = lab.advise(stream)
+    steps = {step["capacity"]: step["best"]["miss_ratio"] for step in advice["steps"]}
+    best = min(steps.values())
+    assert advice["advised"]["miss_ratio"] <= best * 1.01
+    below = [size for size in steps if size < advice["advised"]["run"]["capacity"]]
+    assert all(steps[size] > best * 1.01 for size in below)
+    assert "srcdoc" in advice._repr_html_()
+    with pytest.raises(errors.ArgumentError, match="tolerance"):
+        lab.advise(stream, tolerance=2)
+
+
+def test_a_stream_is_described():
+    facts = lab.stat(lab.standard(sessions=500, seconds=10))
+    assert facts["accesses"] > 1000 and len(facts["bits"]["port"]) == 16

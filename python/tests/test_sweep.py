@@ -1,0 +1,176 @@
+"""Sweeps: resumed after a kill, the same on workers elsewhere."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pyarrow.parquet
+import pytest
+
+import fairlead_lab as lab
+from fairlead_lab import errors
+from fairlead_lab.store import Store
+from fairlead_lab.sweep import perform, sweep, tasks_of
+
+PLAN = """
+seeds = 2
+bounds = true
+[[trace]]
+path = "trace.csv"
+[[trace]]
+standard = {{ sessions = [200, 400], seconds = 5 }}
+[[run]]
+scheme = ["mod", "spec"]
+capacity = {capacities}
+"""
+
+
+@pytest.fixture
+def plan(tmp_path, burst_columns):
+    """6 streams × 4 configurations over a trace in a file and generated ones."""
+    columns = [burst_columns[name] for name in ("time_us", "ip", "port")]
+    lines = ["time_us,ip,port", *(f"{t},{a},{p}" for t, a, p in zip(*columns))]
+    (tmp_path / "trace.csv").write_text("\n".join(lines) + "\n")
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN.format(capacities='["4K", "8K"]'))
+    return path
+
+
+def test_a_plan_is_run_once(plan, tmp_path):
+    out = tmp_path / "out"
+    first = sweep(plan, out)
+    assert (first.planned, first.found, first.computed, first.failed) == (24, 0, 24, [])
+    table = pyarrow.parquet.read_table(out / "results.parquet")
+    assert table.num_rows == 24 and len(set(table["key"].to_pylist())) == 24
+    assert {"scheme", "capacity", "misses", "bound_lru", "version"} <= set(table.column_names)
+    written = sorted(path.stat().st_mtime_ns for path in (out / "runs").iterdir())
+    again = sweep(plan, out)
+    assert (again.found, again.computed) == (24, 0)
+    assert written == sorted(path.stat().st_mtime_ns for path in (out / "runs").iterdir())
+    # More of the same plan: only what is new is computed.
+    plan.write_text(PLAN.format(capacities='["4K", "8K", "16K"]'))
+    more = sweep(plan, out)
+    assert (more.planned, more.found, more.computed) == (36, 24, 12)
+
+
+def test_results_are_those_of_a_single_run(plan, tmp_path):
+    results = sweep(plan, tmp_path / "out").results
+    stream = lab.read_accesses(plan.with_name("trace.csv"))
+    row = next(r for r in results.rows() if r["trace"] == "trace.csv" and r["scheme"] == "spec")
+    run = {name: row[name] for name in ("scheme", "capacity", "ways", "seed")}
+    assert lab.simulate(stream, run)["misses"][0] == row["misses"]
+
+
+def test_keys_stand_for_content_configuration_and_version(plan):
+    before = {task.key for task in tasks_of(plan)}
+    assert len(before) == 24
+    moved = plan.parent / "elsewhere"
+    moved.mkdir()
+    for name in ("plan.toml", "trace.csv"):
+        (moved / name).write_bytes((plan.parent / name).read_bytes())
+    assert {task.key for task in tasks_of(moved / "plan.toml")} == before
+    with open(moved / "trace.csv", "a") as out:
+        out.write("99999999,10.9.9.9,9\n")
+    changed = {task.key for task in tasks_of(moved / "plan.toml")}
+    assert len(changed & before) == 16, "the generated streams have not changed"
+
+
+def test_a_worker_refuses_another_file_and_another_version(plan):
+    task = tasks_of(plan)[0]
+    with pytest.raises(errors.PlanError, match="install the same"):
+        perform([task.text], "0.0.0")
+    with open(plan.with_name("trace.csv"), "a") as out:
+        out.write("99999999,10.9.9.9,9\n")
+    with pytest.raises(errors.TraceError, match="not the file that the sweep was planned with"):
+        perform([task.text], lab.__version__)
+
+
+def test_one_bad_trace_does_not_stop_the_others(plan, tmp_path):
+    plan.with_name("trace.csv").write_text("time_us,ip,port\nno,no,no\n")
+    outcome = sweep(plan, tmp_path / "out")
+    assert outcome.computed == 16 and len(outcome.failed) == 2
+    assert all("trace.csv" in problem for problem in outcome.failed)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[run]]\nscheme = 'mod'\n", "trace"),
+        ("[[trace]]\nstandard = {}\n[[run]]\nscheme = 'best'\n", "best"),
+        ("[[trace]]\nstandard = {}\n[[run]]\nscheme = 'mod'\nways = []\n", "ways"),
+        ("this is no plan", "line 1"),
+    ],
+)
+def test_plans_that_cannot_be_read_say_where(tmp_path, text, said):
+    path = tmp_path / "bad.toml"
+    path.write_text(text)
+    with pytest.raises(errors.PlanError, match=f"bad.toml.*{said}"):
+        tasks_of(path)
+    with pytest.raises(errors.LabError, match="nowhere.toml"):
+        tasks_of(tmp_path / "nowhere.toml")
+
+
+LONG = """
+[[trace]]
+standard = { sessions = 4000, seconds = 1200 }
+[[run]]
+scheme = "spec"
+seed = { from = 1, to = 3000, step = 1 }
+"""
+
+
+def run_until_something_is_written(folder, how):
+    """Starts a long sweep, ends it by a signal after its first file; gives its exit code, how
+    long it took to end and how many runs it left on disk."""
+    (folder / "long.toml").write_text(LONG)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "fairlead_lab", "sweep", "long.toml", "--out", "long"],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )
+    store = Store(folder / "long")
+    deadline = time.monotonic() + 60
+    while not store.finished():
+        assert time.monotonic() < deadline and child.poll() is None
+        time.sleep(0.05)
+    begun = time.monotonic()
+    os.kill(child.pid, how)
+    _, said = child.communicate(timeout=30)
+    return child.returncode, time.monotonic() - begun, len(store.finished()), said
+
+
+def test_a_sweep_that_is_killed_goes_on_where_it_was(tmp_path):
+    code, _, kept, _ = run_until_something_is_written(tmp_path, signal.SIGKILL)
+    assert code == -signal.SIGKILL and 0 < kept < 3000
+    (tmp_path / "long.toml").write_text(LONG.replace("to = 3000", f"to = {kept + 5}"))
+    outcome = sweep(tmp_path / "long.toml", tmp_path / "long")
+    assert (outcome.found, outcome.computed) == (kept, 5)
+    assert len(outcome.results) == kept + 5
+
+
+def test_ctrl_c_ends_a_sweep_within_a_second_and_keeps_what_is_finished(tmp_path):
+    code, took, kept, said = run_until_something_is_written(tmp_path, signal.SIGINT)
+    assert code == 130 and took < 1.5, (code, took)
+    assert "the same command goes on" in said
+    results = pyarrow.parquet.read_table(tmp_path / "long" / "results.parquet")
+    assert results.num_rows == kept > 0
+
+
+def test_workers_of_dask_do_the_same(plan, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    ) as cluster:
+        there = sweep(plan, tmp_path / "there", scheduler=cluster.scheduler_address)
+        again = sweep(plan, tmp_path / "there", scheduler=cluster.scheduler_address)
+    here = sweep(plan, tmp_path / "here")
+    assert (there.computed, there.failed, again.computed) == (24, [], 0)
+    assert list(there.results.rows()) == list(here.results.rows())
+
+
+def test_a_scheduler_that_is_not_there_is_named(plan, tmp_path):
+    with pytest.raises(errors.PlanError, match="tcp://127.0.0.1:9.*is it running"):
+        sweep(plan, tmp_path / "out", scheduler="tcp://127.0.0.1:9")
