@@ -37,7 +37,9 @@ impl Default for AdviseSpec {
         Self {
             schemes: crate::schemes::ADVISED
                 .iter()
-                .map(|name| (*name).to_owned())
+                .copied()
+                .chain(crate::schemes::own())
+                .map(str::to_owned)
                 .collect(),
             ways: vec![2, 4, 8],
             capacities: Vec::new(),

@@ -6,7 +6,7 @@ use fairlead_cache::Scheme;
 pub const ADVISED: &[&str] = &["universal", "2-universal", "2-lru", "no-migrate", "spec"];
 
 /// Names of the project's own policy; those that are registered are tried as well.
-const OWN: &[&str] = &[];
+const OWN: &[&str] = &["tide"];
 
 /// The project's own scheme, where the cache knows it.
 pub fn own() -> Option<&'static str> {

@@ -19,8 +19,7 @@ pub(super) fn figures(measured: &[Measured], asked: &PaperSpec) -> Vec<Figure> {
             ratios.run.index_bits.clone().unwrap_or_default()
         }),
         relative(measured, 3, "Replacement policies", "spec", |ratios| {
-            let scheme = &ratios.run.scheme;
-            scheme.rsplit("policy=").next().unwrap_or(scheme).to_owned()
+            ratios.run.scheme.clone()
         }),
         relative(measured, 4, "Capacity", "32 KiB", |ratios| {
             ratios.run.capacity.to_string()
