@@ -72,6 +72,9 @@ pub struct StreamSpec {
     pub rows: As,
     /// The share of rows that may be unreadable.
     pub max_bad: f64,
+    /// Whether rows of accesses may be out of order, to be sorted by time. Logs and captures
+    /// always may.
+    pub sort: bool,
     /// How requests become accesses; without meaning for accesses.
     pub expansion: Expansion,
     /// Length of a tick of the lifetime counters, ms.
@@ -92,6 +95,7 @@ impl Default for StreamSpec {
             format: None,
             rows: As::Auto,
             max_bad: 0.01,
+            sort: false,
             expansion: Expansion::default(),
             tick_ms: TICK_MS,
             seed: 1,
@@ -348,6 +352,7 @@ impl Loader {
         };
         if holds_accesses {
             let (accesses, report) = read_accesses(path, format, made.max_bad, control)?;
+            in_order(made, &report)?;
             let mut notes = reading_notes(&report);
             if made.expansion != Expansion::default() {
                 notes.push(
@@ -494,6 +499,19 @@ fn print(
         bytes.extend(key.port.to_be_bytes());
     }
     printer.bytes(&bytes).json(&warm_up).finish()
+}
+
+/// Rows that are taken as they are must be in order, or it must be said that they need not be.
+/// Captures are not asked: several are often joined in one file.
+fn in_order(made: &StreamSpec, report: &Report) -> Result<(), LabError> {
+    if report.stepped_back == 0 || made.sort || report.format == Format::Pcap {
+        return Ok(());
+    }
+    Err(LabError::Trace(format!(
+        "{}: time steps back {} times; rows of accesses are taken as they are and must be in the \
+         order of time: sort the file, or write --sort (in a plan: sort = true)",
+        report.name, report.stepped_back
+    )))
 }
 
 fn reading_notes(report: &Report) -> Vec<String> {

@@ -39,6 +39,9 @@ pub(crate) struct MadeArgs {
     /// The share of rows that may be unreadable
     #[arg(long, value_name = "SHARE", default_value_t = 0.01)]
     pub(crate) max_bad: f64,
+    /// Sort rows of accesses by time where they are out of order; logs always are sorted
+    #[arg(long)]
+    pub(crate) sort: bool,
     /// What chance is drawn from: expansion, index functions, policies
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(crate) seed: u64,
@@ -124,6 +127,7 @@ impl MadeArgs {
             format: self.format.clone(),
             rows: self.rows,
             max_bad: self.max_bad,
+            sort: self.sort,
             seed: self.seed,
             tick_ms: self.tick_ms,
             expansion,

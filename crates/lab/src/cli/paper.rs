@@ -98,6 +98,7 @@ impl PaperArgs {
             seeds,
             concurrency: self.concurrency.max(1),
             hash_draws: self.hash_draws.unwrap_or(draws).min(published::HASH_DRAWS),
+            variants: !self.quick,
             constants: self.cost.constants()?,
         })
     }
@@ -166,7 +167,7 @@ fn text(report: &Report) -> String {
     for figure in report
         .figures
         .iter()
-        .filter(|figure| figure.id == "figure-12")
+        .filter(|figure| figure.id.starts_with("figure-12"))
     {
         out += &figure_12(figure);
     }
@@ -188,11 +189,21 @@ fn text(report: &Report) -> String {
 }
 
 fn figure_12(figure: &Figure) -> String {
-    let mut table = Table::new(["trace", "scheme", "ours", "±", "published", "error", ""]);
+    let mut table = Table::new([
+        "trace",
+        "model",
+        "scheme",
+        "ours",
+        "±",
+        "published",
+        "error",
+        "",
+    ]);
     let cell = |value: Option<f64>| value.map(percent).unwrap_or_default();
     for row in &figure.rows {
         table.row([
             row.trace.clone(),
+            row.series.clone(),
             row.x.clone(),
             percent(row.ours),
             cell(row.spread),
@@ -203,9 +214,5 @@ fn figure_12(figure: &Figure) -> String {
             if row.fitted { "fitted" } else { "" }.to_owned(),
         ]);
     }
-    format!(
-        "\nFigure 12: {} (errors in points)\n{}",
-        figure.title,
-        table.text(2)
-    )
+    format!("\n{} (errors in points)\n{}", figure.title, table.text(2))
 }

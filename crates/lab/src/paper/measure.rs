@@ -1,5 +1,6 @@
 //! Runs over one trace: fit the concurrency, then run every figure's plan at it.
 
+use super::variants::{self, Variant};
 use super::{Given, PaperSpec, TraceNote, published};
 use crate::bounds::Wanted;
 use crate::calibrate::{CalibrateSpec, at, calibrate};
@@ -89,6 +90,8 @@ pub(super) struct Measured {
     pub(super) plans: Vec<Vec<Ratios>>,
     /// Our own scheme, where there is one, fully associative LRU, MIN: figure 12's neighbours.
     pub(super) beside: Vec<(String, Vec<f64>)>,
+    /// Figure 12 under other assumptions.
+    pub(super) variants: Vec<Variant>,
     /// Miss ratios under many universal functions.
     pub(super) draws: Vec<f64>,
     /// What the stream is like.
@@ -110,6 +113,14 @@ pub(super) fn measure(
 ) -> Result<Measured, LabError> {
     let (made, sessions) = fitted(given, asked, loader, threads, control)?;
     let (stream, lengths, all, bounds) = seeded(given, &made, asked, loader, threads, control)?;
+    let variants = match given.fitted_to.filter(|_| asked.variants) {
+        Some(target) => {
+            let seed = asked.seeds[0];
+            let most = SESSIONS_MAX;
+            variants::measure(given, target, seed, most, loader, threads, control)?
+        }
+        None => Vec::new(),
+    };
     let draws = draws(asked, &stream, threads, control)?;
     let spec = StatSpec::default();
     let stat = stat::accesses(&stream, &spec)?;
@@ -140,6 +151,7 @@ pub(super) fn measure(
         },
         plans,
         beside,
+        variants,
         draws,
         stat,
         gaps,
