@@ -208,5 +208,32 @@ fn text(map: &Map) -> String {
             map.cells.len(),
         );
     }
+    out += &best_of_text(map);
     out
+}
+
+/// How our own scheme stands to the best of its rivals, cell by cell.
+fn best_of_text(map: &Map) -> String {
+    let Some(own) = crate::schemes::own() else {
+        return String::new();
+    };
+    let gains = map.cells.iter().filter_map(|cell| {
+        let rivals = [TWO_HASH, SPEC, FULL_LRU];
+        let ratios = rivals.iter().filter_map(|name| value(map, cell, name));
+        let best = ratios.fold(f64::INFINITY, f64::min);
+        Some((Cell::gain(value(map, cell, own)?, best), cell))
+    });
+    let Some((worst, at)) = gains.clone().min_by(|a, b| a.0.total_cmp(&b.0)) else {
+        return String::new();
+    };
+    let within = gains.filter(|(gain, _)| *gain >= -0.01).count();
+    format!(
+        "{own} against the best of {TWO_HASH}, {SPEC} and {FULL_LRU}: within 1 % or better in \
+         {within} of {} cells; at worst {} (load {}, burst {}, {})\n",
+        map.cells.len(),
+        signed_percent(worst),
+        at.load,
+        at.burst_mean,
+        port_model_name(&at.ports),
+    )
 }
