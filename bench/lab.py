@@ -23,13 +23,8 @@ import fairlead_lab as lab
 
 #: Sizes at which both are measured: the paper's cache, and one that a processor's caches still hold.
 LINES = (512, 8192)
-#: Our exact 2 × 4 configurations.
-SCHEMES = ("2-lru", "2-universal", "spec")
-
-
-def own_scheme() -> List[str]:
-    """The project's own policy, where the core has one."""
-    return [row["name"] for row in lab.schemes().rows() if row.get("own")]
+#: Our exact 2 × 4 configurations: LRU, ENRU, the paper's policy, our own.
+SCHEMES = ("2-lru", "2-universal", "spec", "tide")
 
 
 def timed(work: Callable[[], Any]) -> float:
@@ -101,7 +96,7 @@ def one_configuration(stream: Any, peer: Peer, rounds: int) -> Dict[str, Any]:
     for lines in LINES:
         print(f"one configuration of {lines} lines, one core")
         cases: Dict[str, Callable[[], Any]] = {"libcachesim LRU": lambda n=lines: peer.misses("LRU", n)}
-        for scheme in [*SCHEMES, *own_scheme()]:
+        for scheme in SCHEMES:
             run = {"scheme": scheme, "capacity": lines * 64}
             cases[scheme] = lambda run=run: lab.simulate(stream, [run], threads=1)
         seconds = alternate(cases, rounds)
@@ -120,7 +115,7 @@ def many_configurations(stream: Any, peer: Peer, rounds: int) -> Dict[str, Any]:
     mixed = [
         {"scheme": scheme, "capacity": size}
         for size in sizes
-        for scheme in ["mod", "universal", "2-universal", "no-migrate", "spec", *own_scheme()]
+        for scheme in ["mod", "universal", "2-universal", "no-migrate", "spec", "tide"]
     ]
     cores = os.cpu_count() or 1
     cases: Dict[str, Callable[[], Any]] = {

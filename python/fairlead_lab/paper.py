@@ -12,7 +12,7 @@ from .errors import Interrupted, LabError
 from .files import write_text
 from .frame import Frame
 from .page import Page
-from .words import number, percent
+from .words import number, percent, points
 
 __all__ = ["paper", "paper_page", "write_paper"]
 
@@ -147,7 +147,8 @@ def _summary(page: Page, report: Mapping[str, Any]) -> None:
         worst = max(predicted, key=lambda row: abs(row["error"]))
         texts.append(
             f"{len(predicted)} published values could be predicted on real traces; the largest error is "
-            f"{_value(worst['error'], worst['unit'], signed=True)} ({worst['x']} on {worst['trace']}, "
+            f"{_difference(worst['error'], worst['unit'])}"
+            f"{' percentage points' if _is_share(worst['unit']) else ''} ({worst['x']} on {worst['trace']}, "
             f"{worst['id']})."
         )
     if report["stopped"]:
@@ -236,7 +237,8 @@ def _values(page: Page, figure: Mapping[str, Any]) -> None:
     spread = any(row.get("spread") is not None for row in figure["rows"])
     heads = ["trace", "series", figure["x"] or "at", "ours"]
     heads += ["±"] if spread else []
-    heads += ["published", "error", ""] if published else []
+    in_points = " (points)" if _is_share(unit) else ""
+    heads += ["published", "error" + in_points, ""] if published else []
     rows = []
     for row in figure["rows"]:
         cells = [row["trace"], row["series"], row["x"], _value(row["ours"], unit)]
@@ -244,7 +246,7 @@ def _values(page: Page, figure: Mapping[str, Any]) -> None:
         if published:
             cells += [
                 _value(row.get("published"), unit),
-                _value(row.get("error"), unit, signed=True),
+                _difference(row.get("error"), unit),
                 "fitted" if row["fitted"] else "",
             ]
         rows.append(cells)
@@ -252,13 +254,25 @@ def _values(page: Page, figure: Mapping[str, Any]) -> None:
     page.table(heads, rows, folded=None if few else f"All {len(rows)} values")
 
 
-def _value(value: Optional[float], unit: str, signed: bool = False) -> str:
+def _is_share(unit: str) -> bool:
+    return unit in ("miss ratio", "share of gaps", "share of sets")
+
+
+def _value(value: Optional[float], unit: str) -> str:
     if value is None:
         return "–"
-    sign = "+" if signed else ""
-    if unit in ("miss ratio", "share of gaps", "share of sets"):
-        return f"{value * 100:{sign}.1f}\u00a0%"
-    return f"{value:{sign},.3f}" if abs(value) < 100 else f"{value:{sign},.0f}"
+    if _is_share(unit):
+        return percent(value)
+    return f"{value:,.3f}" if abs(value) < 100 else f"{value:,.0f}"
+
+
+def _difference(value: Optional[float], unit: str) -> str:
+    """A difference of shares is in points, as nobody can take it for a share then."""
+    if value is None:
+        return "–"
+    if _is_share(unit):
+        return points(value)
+    return f"{value:+,.3f}" if abs(value) < 100 else f"{value:+,.0f}"
 
 
 #: Series that stand in the table only, because another one says the same in the figure.
@@ -298,10 +312,6 @@ def pictures(figure: Mapping[str, Any]) -> List[Tuple[str, str]]:
     return found
 
 
-def _share(figure: Mapping[str, Any]) -> bool:
-    return figure["unit"] in ("miss ratio", "share of gaps", "share of sets")
-
-
 def _curves(
     figure: Mapping[str, Any],
     rows: Sequence[Mapping[str, Any]],
@@ -319,7 +329,7 @@ def _curves(
         figure["x"],
         figure["unit"],
         f"{figure['id']} {figure['title']} {rows[0]['trace']}",
-        percent=_share(figure),
+        percent=_is_share(figure["unit"]),
         markers=len(numbers) <= 40 * len(curves),
         logx=_wide(numbers),
         zero=figure["id"] != "section-4.1",
@@ -347,7 +357,7 @@ def _bars(figure: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
     # A value of one is what ratios are held against.
     base = 1.0 if "/" in figure["unit"] else None
     title = f"{figure['id']} {figure['title']} {rows[0]['series']}"
-    return plots.bars(groups, series, figure["unit"], title, percent=_share(figure), base=base)
+    return plots.bars(groups, series, figure["unit"], title, percent=_is_share(figure["unit"]), base=base)
 
 
 def _beside_published(figure: Mapping[str, Any]) -> List[Tuple[str, str]]:
@@ -366,7 +376,7 @@ def _beside_published(figure: Mapping[str, Any]) -> List[Tuple[str, str]]:
             "ours": [row["ours"] for row in rows],
         }
         svg = plots.bars(
-            groups, values, figure["unit"], f"{figure['id']} {trace}", percent=_share(figure),
+            groups, values, figure["unit"], f"{figure['id']} {trace}", percent=_is_share(figure["unit"]),
             published=["published"],
         )
         fitted = [row["x"] for row in rows if row["fitted"]]
