@@ -72,6 +72,7 @@ fn paper_spec(paths: &[String], seed: u64, quick: bool) -> Result<PaperSpec, Lab
         } else {
             published::HASH_DRAWS
         },
+        variants: !quick,
         constants: Constants::default(),
     })
 }
