@@ -369,6 +369,15 @@ def _beside_published(figure: Mapping[str, Any]) -> List[Tuple[str, str]]:
         if all(row.get("published") is None for row in rows):
             rest += rows
             continue
+        by_series = _side_by_side(rows)
+        if by_series:
+            places = list(dict.fromkeys(row["x"] for row in rows))
+            svg = plots.bars(
+                places, by_series, figure["unit"], f"{figure['id']} {trace}",
+                percent=_is_share(figure["unit"]), published=["published"],
+            )
+            found.append((svg, f"{trace}."))
+            continue
         several = len({row["series"] for row in rows if row.get("published") is not None}) > 1
         groups = [f"{row['series']}, {row['x']}" if several else row["x"] for row in rows]
         values = {
@@ -387,6 +396,24 @@ def _beside_published(figure: Mapping[str, Any]) -> List[Tuple[str, str]]:
     if rest:
         found.append((_bars(figure, rest), "Traces that are not the paper’s." if found else ""))
     return found
+
+
+def _side_by_side(rows: Sequence[Mapping[str, Any]]) -> Dict[str, List[Optional[float]]]:
+    """Several series over the same places and against the same published values, as bars beside
+    them; nothing when the rows are not of that kind."""
+    places = list(dict.fromkeys(row["x"] for row in rows))
+    published: Dict[str, Optional[float]] = {}
+    values: Dict[str, Dict[str, float]] = {}
+    for row in rows:
+        if published.setdefault(row["x"], row.get("published")) != row.get("published"):
+            return {}
+        values.setdefault(row["series"], {})[row["x"]] = row["ours"]
+    if len(values) < 2 or any(len(ours) != len(places) for ours in values.values()):
+        return {}
+    series: Dict[str, List[Optional[float]]] = {"published": [published[x] for x in places]}
+    for name, ours in values.items():
+        series[name] = [ours[x] for x in places]
+    return series
 
 
 def _number(text: str) -> Optional[float]:

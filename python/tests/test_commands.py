@@ -15,6 +15,7 @@ from conftest import ROOT
 from test_output import checked
 
 import fairlead_lab as lab
+import fairlead_lab.commands
 from fairlead_lab import _core
 
 
@@ -25,6 +26,18 @@ def test_one_run_as_json(command):
     assert wanted <= set(said) and {"lru", "min"} <= set(said["bounds"])
     stream = lab.standard(sessions=500, seconds=10)
     assert lab.simulate(stream, {"scheme": "spec", "capacity": "16K"})["misses"] == [said["misses"]]
+
+
+def test_the_package_brings_its_command():
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        found = distribution("fairlead-lab")
+    except PackageNotFoundError:
+        pytest.skip("run from the checkout, not installed")
+    assert found.version == lab.__version__
+    commands = [one for one in found.entry_points if one.name == "fairlead-lab"]
+    assert commands[0].load() is fairlead_lab.commands.main
 
 
 def test_help_tells_all_commands(command):
