@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* The fast path at tc ingress: for interfaces that carry super-packets (veth, virtio). */
+#define FL_TC
+#include "lib/switch.h"
+
+SEC("tc")
+int fairlead_tc(struct __sk_buff *ctx)
+{
+	return fl_process(ctx);
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * One source, two contexts. The entry file defines FL_TC or FL_XDP before it includes this; the rest
+ * of the program only uses the names below.
+ *
+ * FL_PASS  the packet goes on as if we were not here: to the stack, and by its routes to the engine
+ * FL_DROP  it ends here, and was counted
+ */
+#ifndef FAIRLEAD_CTX_H
+#define FAIRLEAD_CTX_H
+
+#include <linux/bpf.h>
+#include <linux/pkt_cls.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_endian.h>
+
+/* Keeps the compiler from merging the checks of a length into arithmetic that the verifier cannot
+ * follow. */
+#define FL_OPAQUE(number) asm volatile("" : "+r"(number))
+
+#if defined(FL_TC)
+
+typedef struct __sk_buff fl_ctx;
+#define FL_PASS TC_ACT_OK
+#define FL_DROP TC_ACT_SHOT
+
+/* Headers that are not in the first buffer are brought there. */
+static __always_inline int fl_ctx_pull(fl_ctx *ctx, __u32 bytes)
+{
+	if ((void *)(long)ctx->data + bytes <= (void *)(long)ctx->data_end)
+		return 0;
+	if (bytes > ctx->len)
+		bytes = ctx->len;
+	return bpf_skb_pull_data(ctx, bytes);
+}
+
+static __always_inline __u32 fl_ctx_len(fl_ctx *ctx)
+{
+	return ctx->len;
+}
+
+/* Updates the TCP checksum by the change of the pseudo-header and by that of everything else: a
+ * checksum that a device has yet to complete takes only the first. Packet pointers are stale
+ * afterwards. */
+static __always_inline int fl_ctx_tcp_checksum(fl_ctx *ctx, __u32 at, __u32 pseudo, __u32 rest)
+{
+	if (bpf_l4_csum_replace(ctx, at, 0, pseudo, BPF_F_PSEUDO_HDR))
+		return -1;
+	return rest ? bpf_l4_csum_replace(ctx, at, 0, rest, 0) : 0;
+}
+
+static __always_inline int fl_ctx_load(fl_ctx *ctx, __u32 at, void *to, __u32 bytes)
+{
+	return bpf_skb_load_bytes(ctx, at, to, bytes);
+}
+
+static __always_inline int fl_ctx_store(fl_ctx *ctx, __u32 at, const void *from, __u32 bytes)
+{
+	return bpf_skb_store_bytes(ctx, at, from, bytes, 0);
+}
+
+static __always_inline int fl_ctx_resize(fl_ctx *ctx, __u32 bytes)
+{
+	return bpf_skb_change_tail(ctx, bytes, 0);
+}
+
+static __always_inline int fl_ctx_redirect(__u32 ifindex)
+{
+	return bpf_redirect(ifindex, 0);
+}
+
+static __always_inline __u32 fl_ctx_ifindex(fl_ctx *ctx)
+{
+	return ctx->ifindex;
+}
+
+#elif defined(FL_XDP)
+
+typedef struct xdp_md fl_ctx;
+#define FL_PASS XDP_PASS
+#define FL_DROP XDP_DROP
+
+static __always_inline int fl_ctx_pull(fl_ctx *ctx, __u32 bytes)
+{
+	return (void *)(long)ctx->data + bytes <= (void *)(long)ctx->data_end ? 0 : -1;
+}
+
+static __always_inline __u32 fl_ctx_len(fl_ctx *ctx)
+{
+	return bpf_xdp_get_buff_len(ctx);
+}
+
+static __always_inline __u32 fl_fold32(__u64 sum)
+{
+	sum = (sum >> 32) + (sum & 0xffffffff);
+	sum = (sum >> 32) + (sum & 0xffffffff);
+	return (__u32)sum;
+}
+
+static __always_inline int fl_ctx_load(fl_ctx *ctx, __u32 at, void *to, __u32 bytes)
+{
+	return bpf_xdp_load_bytes(ctx, at, to, bytes);
+}
+
+static __always_inline int fl_ctx_store(fl_ctx *ctx, __u32 at, const void *from, __u32 bytes)
+{
+	return bpf_xdp_store_bytes(ctx, at, (void *)from, bytes);
+}
+
+/* Under XDP every checksum is complete: RFC 1624, equation 3. */
+static __always_inline int fl_ctx_tcp_checksum(fl_ctx *ctx, __u32 at, __u32 pseudo, __u32 rest)
+{
+	__u16 field;
+	__u64 sum;
+
+	if (fl_ctx_load(ctx, at, &field, sizeof(field)))
+		return -1;
+	sum = (__u64)(__u16)~field + pseudo + rest;
+	sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	field = ~(__u16)sum;
+	return fl_ctx_store(ctx, at, &field, sizeof(field));
+}
+
+static __always_inline int fl_ctx_resize(fl_ctx *ctx, __u32 bytes)
+{
+	return bpf_xdp_adjust_tail(ctx, (int)bytes - (int)fl_ctx_len(ctx));
+}
+
+static __always_inline int fl_ctx_redirect(__u32 ifindex)
+{
+	return bpf_redirect(ifindex, 0);
+}
+
+static __always_inline __u32 fl_ctx_ifindex(fl_ctx *ctx)
+{
+	return ctx->ingress_ifindex;
+}
+
+#else
+#error "define FL_TC or FL_XDP"
+#endif
+
+#endif

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * What the kernel program and user space share in maps. The sizes and offsets are asserted here and
+ * in crates/bpf-loader/src/layout.rs; LAYOUT_VERSION goes up with every change, and a program never
+ * touches maps of another version.
+ */
+#ifndef FAIRLEAD_LAYOUT_H
+#define FAIRLEAD_LAYOUT_H
+
+#include <linux/types.h>
+
+#define LAYOUT_VERSION 1
+
+/* An address as everywhere in Fairlead: 16 bytes, IPv4 as ::ffff:a.b.c.d. */
+struct fl_address {
+	__u8 bytes[16];
+};
+
+/* Which packets: from whom to whom. Ports in network byte order. */
+struct fl_flow_key {
+	struct fl_address src;
+	struct fl_address dst;
+	__be16 src_port;
+	__be16 dst_port;
+};
+
+/* What a flow key leads to: the record's line, and the leg in the lowest bit (1: the server's). */
+typedef __u32 fl_flow;
+
+/* An address and a port (network byte order). */
+struct fl_endpoint {
+	struct fl_address addr;
+	__be16 port;
+	__u16 pad;
+};
+
+/* One spliced connection: fairlead_tcp::Record. */
+struct fl_record {
+	struct fl_address client_addr;
+	__u16 client_port; /* host byte order, as all numbers below */
+	__u16 listen;
+	__u16 server;
+	__u16 nat_addr;
+	__u16 nat_port;
+	__u16 route;
+	__u32 seq_delta;
+	__u32 ts_delta;
+	__u32 client_isn;
+	__u32 server_isn;
+	__u32 client_nxt;
+	__u32 server_nxt;
+	__u16 client_wraps;
+	__u16 server_wraps;
+	__u32 last_active;
+	__u8 state;
+	__u8 flags;
+	__s8 client_shift;
+	__s8 server_shift;
+};
+
+#define FL_STATE_SPLICED 3
+#define FL_FLAG_TIMESTAMPS 1
+#define FL_NAT_TRANSPARENT 0xffff
+
+/* What is offered to clients of one listening endpoint. */
+struct fl_listen {
+	__u16 index;         /* of the endpoint, as records name it */
+	__u16 mss;           /* told to clients */
+	__u16 window;        /* of SYN-ACKs */
+	__u8 window_scale;   /* FL_NO_SCALE: none is offered */
+	__u8 flags;          /* FL_OFFER_* */
+};
+
+#define FL_NO_SCALE 0xff
+#define FL_OFFER_SACK 1
+#define FL_OFFER_TIMESTAMPS 2
+#define FL_OFFER_SCALE_PARITY 4
+/* SYNs are answered here; without it they go to the engine. */
+#define FL_OFFER_ANSWER 8
+/* A handshake's last ACK without data is swallowed here: the server speaks second. */
+#define FL_OFFER_AWAIT_CLIENT 16
+
+/* One entry: what the program has to know. */
+struct fl_settings {
+	__u64 cookie_k0;
+	__u64 cookie_k1;
+	__u64 origin_ns; /* the core's origin on the monotonic clock */
+	__u32 version;   /* LAYOUT_VERSION */
+	__u32 records;   /* lines in the record array */
+};
+
+/* Counters, one 64-bit number each and CPU. */
+enum fl_counter {
+	FL_C_FAST_PACKETS,
+	FL_C_FAST_BYTES,
+	FL_C_SYNS,
+	FL_C_SYN_ACKS,
+	FL_C_ACKS_SWALLOWED,
+	FL_C_TO_ENGINE,       /* packets of ours left to the engine */
+	FL_C_NO_NEIGHBOUR,    /* of them: no route or no known neighbour for the fast way */
+	FL_C_NOT_OURS,        /* packets passed on untouched */
+	FL_C_REDIRECT_FAILED,
+	/* Drops follow, by fairlead_base::DropReason. */
+	FL_C_DROPS = 64,
+	FL_C_COUNT = 128,
+};
+
+_Static_assert(sizeof(struct fl_flow_key) == 36, "layout");
+_Static_assert(sizeof(struct fl_endpoint) == 20, "layout");
+_Static_assert(sizeof(struct fl_record) == 64, "layout");
+_Static_assert(__builtin_offsetof(struct fl_record, seq_delta) == 28, "layout");
+_Static_assert(__builtin_offsetof(struct fl_record, last_active) == 56, "layout");
+_Static_assert(sizeof(struct fl_listen) == 8, "layout");
+_Static_assert(sizeof(struct fl_settings) == 32, "layout");
+
+#endif

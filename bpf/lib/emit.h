@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* Where a translated packet leaves, and the writing of it. */
+#ifndef FAIRLEAD_EMIT_H
+#define FAIRLEAD_EMIT_H
+
+#include <fairlead/ctx.h>
+#include "checksum.h"
+#include "parse.h"
+#include "translate.h"
+
+#define FL_AF_INET 2
+#define FL_AF_INET6 10
+
+/* Asks the routing table for the way to `edits->dst`. 0: `fib` has interface and link addresses. */
+static __always_inline int fl_route(fl_ctx *ctx, const struct fl_packet *packet,
+				    const struct fl_edits *edits, struct bpf_fib_lookup *fib)
+{
+	__builtin_memset(fib, 0, sizeof(*fib));
+	fib->ifindex = fl_ctx_ifindex(ctx);
+	fib->l4_protocol = FL_PROTOCOL_TCP;
+	fib->sport = edits->src.port;
+	fib->dport = edits->dst.port;
+	if (packet->v4) {
+		fib->family = FL_AF_INET;
+		fib->tos = packet->tos;
+		fib->ipv4_src = *(__be32 *)(edits->src.addr.bytes + 12);
+		fib->ipv4_dst = *(__be32 *)(edits->dst.addr.bytes + 12);
+	} else {
+		fib->family = FL_AF_INET6;
+		__builtin_memcpy(fib->ipv6_src, edits->src.addr.bytes, 16);
+		__builtin_memcpy(fib->ipv6_dst, edits->dst.addr.bytes, 16);
+	}
+#if defined(FL_XDP)
+	fib->tot_len = fl_ctx_len(ctx) - FL_V4_AT;
+#endif
+	return bpf_fib_lookup(ctx, fib, sizeof(*fib), 0) == BPF_FIB_LKUP_RET_SUCCESS ? 0 : -1;
+}
+
+static __always_inline int fl_write_v4(fl_ctx *ctx, const struct fl_edits *edits,
+				       const struct bpf_fib_lookup *fib)
+{
+	void *start = (void *)(long)ctx->data;
+	struct ethhdr *link = start;
+	struct iphdr *ip = start + FL_V4_AT;
+	__be32 src = *(__be32 *)(edits->src.addr.bytes + 12);
+	__be32 dst = *(__be32 *)(edits->dst.addr.bytes + 12);
+	struct fl_delta delta = {};
+
+	if ((void *)(ip + 1) > (void *)(long)ctx->data_end)
+		return -1;
+	fl_delta_u32(&delta, ip->saddr, src);
+	fl_delta_u32(&delta, ip->daddr, dst);
+	fl_delta_u16(&delta, ip->ttl, (__u8)(ip->ttl - 1));
+	ip->check = fl_delta_apply(delta, ip->check);
+	ip->ttl -= 1;
+	ip->saddr = src;
+	ip->daddr = dst;
+	__builtin_memcpy(link->h_dest, fib->dmac, ETH_ALEN);
+	__builtin_memcpy(link->h_source, fib->smac, ETH_ALEN);
+	return 0;
+}
+
+static __always_inline int fl_write_v6(fl_ctx *ctx, const struct fl_edits *edits,
+				       const struct bpf_fib_lookup *fib)
+{
+	void *start = (void *)(long)ctx->data;
+	struct ethhdr *link = start;
+	struct ipv6hdr *ip = start + FL_V4_AT;
+
+	if ((void *)(ip + 1) > (void *)(long)ctx->data_end)
+		return -1;
+	ip->hop_limit -= 1;
+	__builtin_memcpy(&ip->saddr, edits->src.addr.bytes, 16);
+	__builtin_memcpy(&ip->daddr, edits->dst.addr.bytes, 16);
+	__builtin_memcpy(link->h_dest, fib->dmac, ETH_ALEN);
+	__builtin_memcpy(link->h_source, fib->smac, ETH_ALEN);
+	return 0;
+}
+
+/* The fixed part of the TCP header as it will be, and what changes in the checksum. */
+static __always_inline void fl_edit_tcp(const struct fl_packet *packet,
+					const struct fl_edits *edits, struct fl_tcp_view *tcp,
+					struct fl_delta *delta)
+{
+	__be32 seq = fl_add_be32(tcp->seq, edits->seq_add);
+	__be16 window = bpf_htons(fl_rescale(packet->window, edits->window_shift));
+
+	fl_delta_u16(delta, tcp->src_port, edits->src.port);
+	fl_delta_u16(delta, tcp->dst_port, edits->dst.port);
+	fl_delta_u32(delta, tcp->seq, seq);
+	tcp->src_port = edits->src.port;
+	tcp->dst_port = edits->dst.port;
+	tcp->seq = seq;
+	if (packet->flags & FL_TCP_ACK) {
+		__be32 ack = fl_add_be32(tcp->ack, edits->ack_add);
+
+		fl_delta_u32(delta, tcp->ack, ack);
+		tcp->ack = ack;
+	}
+	fl_delta_u16(delta, tcp->window, window);
+	tcp->window = window;
+}
+
+/* Rewrites the TCP header and its options. Not 0: nothing was changed. */
+static __always_inline int fl_translate(fl_ctx *ctx, struct fl_packet *packet, struct fl_edits *edits)
+{
+	__u32 at = fl_tcp_at(packet);
+	__u32 bytes = packet->tcp_bytes - sizeof(struct fl_tcp_view);
+	struct fl_delta pseudo = {}, rest = {};
+	struct fl_options list = {};
+	struct fl_tcp_view tcp;
+
+	if (fl_ctx_load(ctx, at, &tcp, sizeof(tcp)))
+		return -1;
+	if (bytes) {
+		FL_OPAQUE(bytes);
+		if (bytes < 4 || bytes > sizeof(list) || fl_ctx_load(ctx, at + sizeof(tcp), &list, bytes))
+			return -1;
+		if (fl_edit_options(&list, bytes, edits, &rest))
+			return -1;
+	}
+	fl_delta_address(&pseudo, packet->key.src.bytes, edits->src.addr.bytes);
+	fl_delta_address(&pseudo, packet->key.dst.bytes, edits->dst.addr.bytes);
+	fl_edit_tcp(packet, edits, &tcp, &rest);
+	if (fl_ctx_tcp_checksum(ctx, at + 16, fl_checksum_fold(pseudo.sum), fl_checksum_fold(rest.sum)))
+		return -1;
+	if (fl_ctx_load(ctx, at + 16, &tcp.checksum, sizeof(tcp.checksum)) ||
+	    fl_ctx_store(ctx, at, &tcp, sizeof(tcp)))
+		return -1;
+	FL_OPAQUE(bytes);
+	if (bytes >= 4 && bytes <= sizeof(list))
+		return fl_ctx_store(ctx, at + sizeof(tcp), &list, bytes);
+	return 0;
+}
+
+/* Rewrites IP and link headers and sends the packet on its way: the program's verdict. */
+static __always_inline int fl_emit(fl_ctx *ctx, struct fl_packet *packet, struct fl_edits *edits,
+				   struct bpf_fib_lookup *fib)
+{
+	if (packet->v4 ? fl_write_v4(ctx, edits, fib) : fl_write_v6(ctx, edits, fib))
+		return FL_DROP;
+	return fl_ctx_redirect(fib->ifindex);
+}
+
+#endif

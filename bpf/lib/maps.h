@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* The maps. Sizes marked 1 are set by the loader. */
+#ifndef FAIRLEAD_MAPS_H
+#define FAIRLEAD_MAPS_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <fairlead/ctx.h>
+#include <fairlead/layout.h>
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct fl_record);
+} fl_records SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct fl_flow_key);
+	__type(value, fl_flow);
+} fl_flows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct fl_endpoint);
+	__type(value, struct fl_listen);
+} fl_listens SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct fl_endpoint);
+} fl_listen_at SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct fl_endpoint);
+} fl_server_at SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct fl_address);
+} fl_nat_at SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct fl_settings);
+} fl_settings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, FL_C_COUNT);
+	__type(key, __u32);
+	__type(value, __u64);
+} fl_counters SEC(".maps");
+
+static __always_inline void fl_count(__u32 which, __u64 by)
+{
+	__u64 *counter = bpf_map_lookup_elem(&fl_counters, &which);
+
+	if (counter)
+		*counter += by;
+}
+
+/* A packet of ours that user space has to see: it takes the way it would take without us. */
+static __always_inline int fl_to_engine(void)
+{
+	fl_count(FL_C_TO_ENGINE, 1);
+	return FL_PASS;
+}
+
+#endif

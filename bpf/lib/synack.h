@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Handshakes without memory, as crates/splice/src/engine/handshake.rs answers them: a SYN gets its
+ * SYN-ACK with a cookie, on the way it came; the last ACK of a handshake ends here.
+ */
+#ifndef FAIRLEAD_SYNACK_H
+#define FAIRLEAD_SYNACK_H
+
+#include <fairlead/ctx.h>
+#include "checksum.h"
+#include "cookie.h"
+#include "maps.h"
+#include "parse.h"
+#include "translate.h"
+
+#define FL_KIND_MSS 2
+#define FL_KIND_WINDOW_SCALE 3
+#define FL_KIND_SACK_PERMITTED 4
+#define FL_WINDOW_SCALE_MAX 14
+#define FL_OWN_TTL 64
+#define FL_SYN_OPTIONS_MAX 20
+
+#define FL_SYN_BYTES 60
+
+/* What a SYN asked for. */
+struct fl_asked {
+	__u32 ts_value;
+	__u16 mss;
+	__u8 scale; /* FL_NO_SCALE: none */
+	__u8 sack;
+	__u8 timestamps;
+};
+
+#define FL_WORD(a, b, c, d) ((__u32)(a) << 24 | (b) << 16 | (c) << 8 | (d))
+
+/* 0 when the list is made of the groups of four bytes that stacks in use send; the engine reads all
+ * others. */
+static __always_inline int fl_read_syn_options(const struct fl_options *options, __u32 words,
+					       struct fl_asked *asked)
+{
+	__u32 skip = 0;
+
+	asked->scale = FL_NO_SCALE;
+#pragma clang loop unroll(disable)
+	for (__u32 at = 0; at < FL_OPTIONS_MAX / 4; at++) {
+		__u32 word;
+
+		if (at >= words)
+			break;
+		if (skip) {
+			skip -= 1;
+			continue;
+		}
+		word = bpf_ntohl(options->words[at]);
+		if (word == FL_WORD(FL_KIND_SACK_PERMITTED, 2, FL_KIND_TIMESTAMPS, 10) ||
+		    word == FL_WORD(FL_KIND_NOP, FL_KIND_NOP, FL_KIND_TIMESTAMPS, 10)) {
+			if (at + 2 >= words || at + 2 >= FL_OPTIONS_MAX / 4)
+				return -1;
+			asked->sack |= word >> 24 == FL_KIND_SACK_PERMITTED;
+			asked->timestamps = 1;
+			asked->ts_value = bpf_ntohl(options->words[at + 1]);
+			skip = 2;
+		} else if (word == FL_WORD(FL_KIND_NOP, FL_KIND_NOP, FL_KIND_SACK_PERMITTED, 2)) {
+			asked->sack = 1;
+		} else if (word == FL_WORD(FL_KIND_SACK_PERMITTED, 2, FL_KIND_END, FL_KIND_END)) {
+			asked->sack = 1;
+			break;
+		} else if (word >> 16 == (FL_KIND_MSS << 8 | 4)) {
+			asked->mss = word;
+		} else if (word >> 8 == (FL_KIND_NOP << 16 | FL_KIND_WINDOW_SCALE << 8 | 3)) {
+			asked->scale = word;
+		} else {
+			return -1;
+		}
+	}
+	if (asked->scale != FL_NO_SCALE && asked->scale > FL_WINDOW_SCALE_MAX)
+		asked->scale = FL_WINDOW_SCALE_MAX;
+	return skip ? -1 : 0;
+}
+
+/* The class of an MSS that a cookie remembers: fairlead_tcp::MSS_CLASSES. */
+static __always_inline __u32 fl_mss_class(__u16 mss)
+{
+	if (mss >= 8960)
+		return 7;
+	if (mss >= 1460)
+		return 6;
+	if (mss >= 1440)
+		return 5;
+	if (mss >= 1420)
+		return 4;
+	if (mss >= 1400)
+		return 3;
+	if (mss >= 1340)
+		return 2;
+	return mss >= 1220 ? 1 : 0;
+}
+
+/* A TCP header with room for the options of a SYN. */
+struct fl_syn {
+	struct fl_tcp_view tcp;
+	struct fl_options options;
+};
+
+/* The options of the answer; how many bytes they take. */
+static __always_inline __u32 fl_syn_ack_options(__u8 *out, const struct fl_asked *asked,
+						const struct fl_listen *listen, __u32 now_ms)
+{
+	int sack = asked->sack && (listen->flags & FL_OFFER_SACK);
+	int scale = asked->scale != FL_NO_SCALE && listen->window_scale != FL_NO_SCALE;
+	__u8 *next = out + 4;
+
+	out[0] = FL_KIND_MSS;
+	out[1] = 4;
+	out[2] = listen->mss >> 8;
+	out[3] = listen->mss;
+	if (asked->timestamps && (listen->flags & FL_OFFER_TIMESTAMPS)) {
+		/* The permission fits where the padding of the timestamps would be. */
+		out[4] = sack ? FL_KIND_SACK_PERMITTED : FL_KIND_NOP;
+		out[5] = sack ? 2 : FL_KIND_NOP;
+		out[6] = FL_KIND_TIMESTAMPS;
+		out[7] = 10;
+		*(__be32 *)(out + 8) = bpf_htonl(now_ms);
+		*(__be32 *)(out + 12) = bpf_htonl(asked->ts_value);
+		next = out + 16;
+	} else if (sack) {
+		out[4] = FL_KIND_NOP;
+		out[5] = FL_KIND_NOP;
+		out[6] = FL_KIND_SACK_PERMITTED;
+		out[7] = 2;
+		next = out + 8;
+	}
+	if (scale) {
+		next[0] = FL_KIND_NOP;
+		next[1] = FL_KIND_WINDOW_SCALE;
+		next[2] = 3;
+		next[3] = listen->window_scale;
+		next += 4;
+	}
+	return next - out;
+}
+
+/* What the cookie has to remember: fairlead_tcp::Promise. */
+static __always_inline __u32 fl_promise(const struct fl_asked *asked, const struct fl_listen *listen)
+{
+	int scale = asked->scale != FL_NO_SCALE && listen->window_scale != FL_NO_SCALE;
+	__u32 bits = (scale ? asked->scale : FL_COOKIE_NO_SCALE) << 1;
+
+	bits |= fl_mss_class(asked->mss) << 5;
+	if (asked->sack && (listen->flags & FL_OFFER_SACK))
+		bits |= 1;
+	if (listen->flags & FL_OFFER_SCALE_PARITY)
+		bits |= 1 << 9;
+	return bits;
+}
+
+/* The IP header of an answer of `tcp_bytes`: IPv4 with DF and identification 0. */
+static __always_inline int fl_answer_ip(fl_ctx *ctx, const struct fl_packet *packet, __u32 tcp_bytes)
+{
+	void *start = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+
+	if (packet->v4) {
+		struct iphdr *ip = start + FL_V4_AT;
+		__be32 src = *(__be32 *)(packet->key.dst.bytes + 12);
+		__be32 dst = *(__be32 *)(packet->key.src.bytes + 12);
+		__u32 total = sizeof(*ip) + tcp_bytes;
+		__u64 sum;
+
+		if ((void *)(ip + 1) > end)
+			return -1;
+		__builtin_memset(ip, 0, sizeof(*ip));
+		ip->version = 4;
+		ip->ihl = 5;
+		ip->tot_len = bpf_htons(total);
+		ip->frag_off = bpf_htons(0x4000);
+		ip->ttl = FL_OWN_TTL;
+		ip->protocol = FL_PROTOCOL_TCP;
+		ip->saddr = src;
+		ip->daddr = dst;
+		sum = bpf_htons(0x4500) + ip->tot_len + ip->frag_off;
+		sum += bpf_htons(FL_OWN_TTL << 8 | FL_PROTOCOL_TCP);
+		sum += (__u64)src + dst;
+		ip->check = ~fl_checksum_fold(sum);
+	} else {
+		struct ipv6hdr *ip = start + FL_V4_AT;
+
+		if ((void *)(ip + 1) > end)
+			return -1;
+		*(__be32 *)ip = bpf_htonl(0x60000000);
+		ip->payload_len = bpf_htons(tcp_bytes);
+		ip->nexthdr = FL_PROTOCOL_TCP;
+		ip->hop_limit = FL_OWN_TTL;
+		__builtin_memcpy(&ip->saddr, packet->key.dst.bytes, 16);
+		__builtin_memcpy(&ip->daddr, packet->key.src.bytes, 16);
+	}
+	return 0;
+}
+
+static __always_inline int fl_answer_link(fl_ctx *ctx)
+{
+	struct ethhdr *link = (void *)(long)ctx->data;
+	__u8 mac[ETH_ALEN];
+
+	if ((void *)(link + 1) > (void *)(long)ctx->data_end)
+		return -1;
+	__builtin_memcpy(mac, link->h_dest, ETH_ALEN);
+	__builtin_memcpy(link->h_dest, link->h_source, ETH_ALEN);
+	__builtin_memcpy(link->h_source, mac, ETH_ALEN);
+	return 0;
+}
+
+/* Answers a SYN in its own packet and sends it back where it came from. Not 0: nothing was changed,
+ * the engine is to do it. `verdict` is the program's otherwise. */
+static __noinline int fl_answer_syn(fl_ctx *ctx, struct fl_packet *packet, struct fl_listen *listen,
+				    struct fl_settings *settings, int *verdict)
+{
+	struct fl_syn syn = {}, answer = {};
+	struct fl_asked asked = {};
+	__u64 now_ns;
+	__u32 at, asked_bytes, bytes, bits, options;
+	__s64 changed;
+	struct fl_delta pseudo = {};
+
+	if (!packet || !listen || !settings || !verdict)
+		return -1;
+	now_ns = bpf_ktime_get_ns() - settings->origin_ns;
+	at = fl_tcp_at(packet);
+	asked_bytes = packet->tcp_bytes;
+	if (packet->payload_bytes)
+		return -1;
+	FL_OPAQUE(asked_bytes);
+	if (asked_bytes < sizeof(syn.tcp) || asked_bytes > FL_SYN_BYTES)
+		return -1;
+	if (fl_ctx_load(ctx, at, &syn, asked_bytes))
+		return -1;
+	if (fl_read_syn_options(&syn.options, (asked_bytes - sizeof(syn.tcp)) / 4, &asked))
+		return -1;
+	options = fl_syn_ack_options((__u8 *)&answer.options, &asked, listen, now_ns / 1000000);
+	bits = fl_promise(&asked, listen);
+	bytes = sizeof(answer.tcp) + options;
+	answer.tcp.src_port = packet->key.dst_port;
+	answer.tcp.dst_port = packet->key.src_port;
+	answer.tcp.seq = bpf_htonl(fl_cookie_make(settings, &packet->key, packet->seq, now_ns, bits));
+	answer.tcp.ack = bpf_htonl(packet->seq + 1);
+	answer.tcp.offset = bytes / 4 << 4;
+	answer.tcp.flags = FL_TCP_SYN | FL_TCP_ACK;
+	answer.tcp.window = bpf_htons(listen->window);
+	syn.tcp.checksum = 0;
+	changed = bpf_csum_diff((__be32 *)&syn, FL_SYN_BYTES, (__be32 *)&answer, FL_SYN_BYTES, 0);
+	if (changed < 0)
+		return -1;
+	fl_delta_u16(&pseudo, bpf_htons(asked_bytes), bpf_htons(bytes));
+	*verdict = FL_DROP;
+	if (fl_ctx_resize(ctx, at + bytes))
+		return 0;
+	if (fl_ctx_tcp_checksum(ctx, at + 16, fl_checksum_fold(pseudo.sum), fl_checksum_fold(changed)))
+		return 0;
+	if (fl_ctx_load(ctx, at + 16, &answer.tcp.checksum, sizeof(answer.tcp.checksum)))
+		return 0;
+	FL_OPAQUE(bytes);
+	if (bytes > sizeof(answer.tcp) + FL_SYN_OPTIONS_MAX || bytes < sizeof(answer.tcp))
+		return 0;
+	if (fl_ctx_store(ctx, at, &answer, bytes))
+		return 0;
+	if (fl_answer_ip(ctx, packet, bytes) || fl_answer_link(ctx))
+		return 0;
+	fl_count(FL_C_SYNS, 1);
+	fl_count(FL_C_SYN_ACKS, 1);
+	*verdict = fl_ctx_redirect(fl_ctx_ifindex(ctx));
+	return 0;
+}
+
+#endif
