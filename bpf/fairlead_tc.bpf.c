@@ -3,7 +3,7 @@
 #define FL_TC
 #include "lib/switch.h"
 
-SEC("tc")
+SEC("classifier")
 int fairlead_tc(struct __sk_buff *ctx)
 {
 	return fl_process(ctx);

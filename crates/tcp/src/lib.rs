@@ -7,6 +7,7 @@
 pub mod backoff;
 pub mod cookie;
 pub mod endpoints;
+pub mod fast_path;
 pub mod reassembly;
 pub mod record;
 pub mod table;
@@ -15,6 +16,7 @@ pub mod window;
 pub use backoff::Backoff;
 pub use cookie::{CookieKey, Promise};
 pub use endpoints::Endpoints;
+pub use fast_path::{FastPath, Tracking};
 pub use reassembly::Reassembly;
 pub use record::{Record, Side, State};
 pub use table::{Found, Line, Table};

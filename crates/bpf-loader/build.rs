@@ -1,0 +1,53 @@
+//! Compiles the kernel program. Where there is no clang (or no header of libbpf) the loader is built
+//! without it, says so, and Fairlead runs on its engine alone.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const OBJECTS: [&str; 2] = ["fairlead_tc", "fairlead_xdp"];
+
+fn main() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
+    println!("cargo:rerun-if-changed={}", source.display());
+    println!("cargo:rerun-if-env-changed=FAIRLEAD_CLANG");
+    let clang = env::var("FAIRLEAD_CLANG").unwrap_or_else(|_| "clang".to_owned());
+    for object in OBJECTS {
+        let to = out.join(format!("{object}.o"));
+        if let Err(why) = compile(&clang, &source, object, &to) {
+            println!("cargo:warning=no kernel fast path in this build: {why}");
+            std::fs::write(&to, []).expect("the build directory can be written");
+        }
+    }
+}
+
+fn compile(clang: &str, source: &Path, object: &str, to: &Path) -> Result<(), String> {
+    let output = Command::new(clang)
+        .args([
+            "-O2",
+            "-g",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-Wno-unused-parameter",
+        ])
+        .args(["-target", "bpf", "-mcpu=v3"])
+        .arg(format!("-I{}", source.join("include").display()))
+        .arg(format!("-I/usr/include/{}-linux-gnu", env::consts::ARCH))
+        .arg("-c")
+        .arg(source.join(format!("{object}.bpf.c")))
+        .arg("-o")
+        .arg(to)
+        .output()
+        .map_err(|error| format!("{clang} does not run ({error}); install clang and libbpf-dev"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("bpf/bpf_helpers.h' file not found") {
+        return Err("the headers of libbpf are missing; install libbpf-dev".to_owned());
+    }
+    // A fault in our own source must not pass as a missing compiler.
+    panic!("{object}.bpf.c does not compile:\n{said}");
+}

@@ -1,0 +1,28 @@
+//! The kernel fast path from user space: loads the program of `bpf/`, attaches it to interfaces,
+//! feeds its maps, and reads what it counted.
+//!
+//! | file | concern |
+//! |---|---|
+//! | `layout.rs` | what both sides of a map agree on |
+//! | `memory.rs` | the record array, shared with the kernel |
+//! | `kernel.rs` | loading, the maps, the port [`fairlead_tcp::FastPath`] |
+//! | `attach.rs` | interfaces: tc and XDP |
+//! | `counters.rs` | what was counted, summed over CPUs |
+//! | `trial.rs` | single packets through the program, for tests and measurements |
+
+mod attach;
+mod counters;
+mod kernel;
+mod layout;
+mod memory;
+mod trial;
+
+pub use attach::{AttachError, Attachment, Mode};
+pub use counters::Counters;
+pub use kernel::{Kernel, LoadError, Offer, Sizes};
+pub use trial::{Fate, Trial};
+
+/// True when this build has the kernel program in it (there was a compiler for it).
+pub fn is_built_in() -> bool {
+    !kernel::object(Mode::Tc).is_empty()
+}

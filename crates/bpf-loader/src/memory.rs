@@ -1,0 +1,110 @@
+//! The record array, mapped into this process: no system call to give or take a connection.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::{NonNull, read_volatile, write_volatile};
+use std::sync::atomic::{Ordering, fence};
+
+use fairlead_tcp::{Line, Record, State, Tracking};
+
+/// Records shared with the kernel program. The program may read and move a record's tracking fields
+/// at any moment while its state says so; every access here is therefore volatile, field by field.
+#[derive(Debug)]
+pub(crate) struct RecordMemory {
+    start: NonNull<Record>,
+    count: usize,
+    bytes: usize,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread, and nothing in it is tied to one.
+unsafe impl Send for RecordMemory {}
+
+impl RecordMemory {
+    /// Maps the array behind `map`, which has `count` entries.
+    ///
+    /// # Errors
+    /// What `mmap` says.
+    pub(crate) fn map(map: BorrowedFd<'_>, count: usize) -> io::Result<Self> {
+        use std::os::fd::AsRawFd;
+        // SAFETY: asks for a value, touches no memory of ours.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+        let bytes = (count * size_of::<Record>()).next_multiple_of(page);
+        // SAFETY: a new shared mapping of a descriptor that is open; the kernel picks the address.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                map.as_raw_fd(),
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or_else(io::Error::last_os_error)?;
+        Ok(Self {
+            start,
+            count,
+            bytes,
+        })
+    }
+
+    fn at(&self, line: Line) -> Option<*mut Record> {
+        let index = line.0 as usize;
+        // SAFETY: `index` is below `count`, so that the result stays inside the mapping.
+        (index < self.count).then(|| unsafe { self.start.as_ptr().add(index) })
+    }
+
+    /// Writes a record; its state last, which is what lets the program use it. False: no such line.
+    pub(crate) fn give(&mut self, line: Line, record: &Record) -> bool {
+        let Some(at) = self.at(line) else {
+            return false;
+        };
+        let mut closed = *record;
+        closed.state = State::Free;
+        // SAFETY: `at` is inside the mapping and aligned, for records lie at multiples of their
+        // size. The program does not touch a record whose state is not SPLICED.
+        unsafe {
+            write_volatile(&raw mut (*at).state, State::Free);
+            fence(Ordering::SeqCst);
+            write_volatile(at, closed);
+            fence(Ordering::SeqCst);
+            write_volatile(&raw mut (*at).state, record.state);
+        }
+        true
+    }
+
+    /// Ends the program's use of a record and reads what it has seen.
+    pub(crate) fn take(&mut self, line: Line) -> Option<Tracking> {
+        let at = self.at(line)?;
+        // SAFETY: as in `give`; one byte is written.
+        unsafe { write_volatile(&raw mut (*at).state, State::Free) };
+        fence(Ordering::SeqCst);
+        self.peek(line)
+    }
+
+    /// Reads what the program has seen.
+    pub(crate) fn peek(&self, line: Line) -> Option<Tracking> {
+        let at = self.at(line)?;
+        // SAFETY: inside the mapping and aligned; plain numbers, valid whatever the program wrote.
+        // A number that moves while its neighbour is read is one packet newer, no more.
+        unsafe {
+            Some(Tracking {
+                client_nxt: read_volatile(&raw const (*at).client_nxt),
+                server_nxt: read_volatile(&raw const (*at).server_nxt),
+                client_wraps: read_volatile(&raw const (*at).client_wraps),
+                server_wraps: read_volatile(&raw const (*at).server_wraps),
+                last_active: read_volatile(&raw const (*at).last_active),
+            })
+        }
+    }
+}
+
+impl Drop for RecordMemory {
+    fn drop(&mut self) {
+        // SAFETY: exactly what `map` mapped, and nothing refers to it any more.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}

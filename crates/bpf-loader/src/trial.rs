@@ -1,0 +1,103 @@
+//! One packet through the loaded program without an interface (BPF_PROG_TEST_RUN): what tests of
+//! the translation and measurements of its cost are made with.
+
+use std::time::Duration;
+
+use aya::programs::{ProgramError, TestRun as _, TestRunOptions};
+
+use crate::attach::Mode;
+use crate::kernel::{Kernel, LoadError};
+
+/// What became of a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trial {
+    /// What the program wants done.
+    pub fate: Fate,
+    /// The frame as it then is.
+    pub frame: Vec<u8>,
+    /// Time per run, as the kernel measured it.
+    pub each: Duration,
+}
+
+/// A verdict of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// To the stack.
+    Pass,
+    /// Nowhere.
+    Drop,
+    /// Out of an interface.
+    Redirect,
+    /// Another number.
+    Other(u32),
+}
+
+/// Offset of `ifindex` in `struct __sk_buff` and the structure's part that is given.
+const SK_BUFF: (usize, usize) = (40, 192);
+/// Offsets of `data_end` and `ingress_ifindex` in `struct xdp_md`, and its size.
+const XDP_MD: (usize, usize, usize) = (4, 12, 24);
+/// Room for what comes out.
+const FRAME_BYTES_MAX: usize = 2_048;
+
+impl Kernel {
+    /// Runs the program `repeat` times on an Ethernet frame that came in on the interface with
+    /// index `interface`, of this network namespace. Only the first run sees `frame` as it is.
+    ///
+    /// # Errors
+    /// When the kernel refuses the run.
+    pub fn try_frame(
+        &mut self,
+        frame: &[u8],
+        interface: u32,
+        repeat: u32,
+    ) -> Result<Trial, LoadError> {
+        let mut out = vec![0; FRAME_BYTES_MAX];
+        let mode = self.mode;
+        let context = match mode {
+            Mode::Tc => {
+                let mut context = vec![0; SK_BUFF.1];
+                context[SK_BUFF.0..SK_BUFF.0 + 4].copy_from_slice(&interface.to_ne_bytes());
+                context
+            }
+            Mode::XdpNative | Mode::XdpGeneric => {
+                let mut context = vec![0; XDP_MD.2];
+                let length = frame.len() as u32;
+                context[XDP_MD.0..XDP_MD.0 + 4].copy_from_slice(&length.to_ne_bytes());
+                context[XDP_MD.1..XDP_MD.1 + 4].copy_from_slice(&interface.to_ne_bytes());
+                context
+            }
+        };
+        let options = TestRunOptions {
+            data_in: Some(frame),
+            data_out: Some(&mut out),
+            ctx_in: Some(&context),
+            repeat,
+            ..TestRunOptions::new()
+        };
+        let result = match mode {
+            Mode::Tc => self.classifier()?.test_run(options),
+            Mode::XdpNative | Mode::XdpGeneric => self.xdp()?.test_run(options),
+        };
+        let result = result.map_err(|error: ProgramError| LoadError::Program(error))?;
+        out.truncate(result.data_size_out as usize);
+        Ok(Trial {
+            fate: fate(mode, result.return_value),
+            frame: out,
+            each: result.duration,
+        })
+    }
+}
+
+fn fate(mode: Mode, value: u32) -> Fate {
+    // TC_ACT_OK, TC_ACT_SHOT, TC_ACT_REDIRECT; XDP_PASS, XDP_DROP, XDP_REDIRECT.
+    let (pass, drop, redirect) = match mode {
+        Mode::Tc => (0, 2, 7),
+        Mode::XdpNative | Mode::XdpGeneric => (2, 1, 4),
+    };
+    match value {
+        value if value == pass => Fate::Pass,
+        value if value == drop => Fate::Drop,
+        value if value == redirect => Fate::Redirect,
+        value => Fate::Other(value),
+    }
+}

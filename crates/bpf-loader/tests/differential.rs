@@ -1,0 +1,386 @@
+//! The kernel program against the Rust datapath: the same packets, the same bytes.
+
+use fairlead_base::{Address, Endpoint, FlowKey, Packet, Rng};
+use fairlead_bpf_loader::{Fate, Kernel, Mode, Offer, Sizes, is_built_in};
+use fairlead_netns::trial::{Needs, in_namespaces, skip};
+use fairlead_netns::{Host, World};
+use fairlead_splice::translate;
+use fairlead_tcp::record::{TRANSPARENT, flag};
+use fairlead_tcp::{CookieKey, Endpoints, FastPath, Line, Record, Side, State, Tracking};
+use fairlead_testkit::{endpoint, segment, tcp};
+use fairlead_wire::{Classified, SynOptions, TcpFlags, Timestamps, classify};
+
+const COOKIE: (u64, u64) = (0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210);
+const ETHERNET: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+
+/// A forwarding host between clients (eth `c`) and servers (eth `s`), whose neighbours are known.
+fn switch_host(world: &mut World) -> (Host, u32) {
+    let host = world.host("switch").unwrap();
+    host.sysctl("net.ipv4.ip_forward", "1").unwrap();
+    host.sysctl("net.ipv6.conf.all.forwarding", "1").unwrap();
+    host.ip(
+        "link add c type veth peer name cx\nlink add s type veth peer name sx\n\
+         link set c up\nlink set cx up\nlink set s up\nlink set sx up\n\
+         addr add 10.1.0.1/24 dev c\naddr add 10.2.0.254/24 dev s\n\
+         addr add fd01::1/64 dev c nodad\naddr add fd02::fe/64 dev s nodad\n\
+         neigh add 10.1.0.9 lladdr 02:00:00:00:00:09 dev c\n\
+         neigh add 10.2.0.1 lladdr 02:00:00:00:00:11 dev s\n\
+         neigh add fd01::9 lladdr 02:00:00:00:00:09 dev c\n\
+         neigh add fd02::1 lladdr 02:00:00:00:00:11 dev s\n",
+    )
+    .unwrap();
+    let index = host.enter(|| interface_index(c"c"));
+    (host, index.unwrap())
+}
+
+/// The index of an interface of this thread's namespace.
+fn interface_index(name: &std::ffi::CStr) -> u32 {
+    // SAFETY: a string that ends in a zero byte, only read.
+    unsafe { libc::if_nametoindex(name.as_ptr()) }
+}
+
+fn endpoints() -> Endpoints {
+    Endpoints {
+        listens: vec![endpoint("10.1.0.3:80"), endpoint("[fd01::3]:80")],
+        servers: vec![endpoint("10.2.0.1:8081"), endpoint("[fd02::1]:8081")],
+        nats: vec![Address::v4([100, 64, 0, 1])],
+    }
+}
+
+fn kernel(mode: Mode, origin_ns: u64) -> Kernel {
+    Kernel::load(mode, Sizes { records: 64 }, &endpoints(), COOKIE, origin_ns).unwrap()
+}
+
+fn frame_of(packet: &Packet) -> Vec<u8> {
+    let kind: [u8; 2] = if packet.bytes[0] >> 4 == 4 {
+        [0x08, 0x00]
+    } else {
+        [0x86, 0xdd]
+    };
+    [&ETHERNET[..], &kind, &packet.bytes].concat()
+}
+
+/// A record of a splice of either family, and its two keys.
+fn record(rng: &mut Rng, v6: bool, transparent: bool) -> (Record, FlowKey, FlowKey) {
+    let client = if v6 {
+        endpoint("[fd01::9]:40000")
+    } else {
+        endpoint("10.1.0.9:40000")
+    };
+    let record = Record {
+        client_addr: client.addr,
+        client_port: client.port,
+        listen: u16::from(v6),
+        server: u16::from(v6),
+        nat_addr: if transparent || v6 { TRANSPARENT } else { 0 },
+        nat_port: 20_000,
+        seq_delta: rng.next_u64() as u32,
+        ts_delta: if rng.chance(800_000) {
+            rng.next_u64() as u32
+        } else {
+            0
+        },
+        client_isn: 1_000,
+        server_isn: 7,
+        client_nxt: 5_000,
+        server_nxt: 9_000,
+        state: State::Spliced,
+        flags: flag::TIMESTAMPS,
+        client_shift: (rng.below(9) as i8) - 4,
+        server_shift: (rng.below(9) as i8) - 4,
+        ..Record::default()
+    };
+    let keys = (
+        record.client_key(&endpoints()),
+        record.server_key(&endpoints()),
+    );
+    (record, keys.0, keys.1)
+}
+
+fn some_packet(rng: &mut Rng, key: FlowKey, nxt: u32) -> Packet {
+    let mut built = segment(key.src, key.dst)
+        .seq(nxt.wrapping_add(rng.below(4_000)).wrapping_sub(2_000))
+        .ack(100_000u32.wrapping_add(rng.next_u64() as u32 >> 4))
+        .flags(if rng.chance(300_000) {
+            TcpFlags::ACK | TcpFlags::PSH
+        } else {
+            TcpFlags::ACK
+        })
+        .window(rng.next_u64() as u16)
+        .ttl(2 + rng.below(200) as u8);
+    let shape = rng.below(4);
+    if shape & 1 == 1 {
+        built = built.timestamps(rng.next_u64() as u32, rng.next_u64() as u32);
+    }
+    if shape & 2 == 2 {
+        let blocks: Vec<(u32, u32)> = (0..1 + rng.below(3))
+            .map(|_| (rng.next_u64() as u32, rng.next_u64() as u32))
+            .collect();
+        built = built.sack(&blocks);
+    }
+    let payload = vec![rng.below(256) as u8; rng.below(1_200) as usize];
+    let mut packet = built.payload(payload).packet();
+    if rng.chance(100_000) {
+        // A checksum that was wrong before stays wrong by the same amount.
+        let at = usize::from(tcp(&packet).tcp_at) + 16;
+        packet.bytes[at] ^= 0x5a;
+    }
+    packet
+}
+
+fn translations_agree(mode: Mode) {
+    let mut world = World::new().unwrap();
+    let (host, interface) = switch_host(&mut world);
+    host.enter(|| {
+        let mut rng = Rng::new(7);
+        let mut kernel = kernel(mode, 0);
+        let mut by_fate = [0u32; 2];
+        for round in 0..600u32 {
+            let (record, client, server) = record(&mut rng, round % 3 == 0, round % 2 == 0);
+            let line = Line(round % 64);
+            assert!(kernel.give(line, &record, &client, &server));
+            for side in [Side::Client, Side::Server] {
+                let key = if side == Side::Client { client } else { server };
+                let nxt = record.nxt(side).0;
+                let packet = some_packet(&mut rng, key, nxt);
+                one_translation(
+                    &mut kernel,
+                    &record,
+                    line,
+                    side,
+                    &packet,
+                    interface,
+                    &mut by_fate,
+                );
+            }
+            kernel.forget(line, &client, &server);
+        }
+        assert!(by_fate[1] > 800, "most packets are translated: {by_fate:?}");
+    })
+    .unwrap();
+}
+
+/// Timestamps, SACK blocks, or both in this order, each behind two NOPs, and nothing else.
+fn is_usual(options: &[u8]) -> bool {
+    let rest = match options {
+        [1, 1, 8, 10, rest @ ..] if rest.len() >= 8 => &rest[8..],
+        other => other,
+    };
+    let is_sack = |length: usize| length == rest.len() - 2 && length >= 10 && length % 8 == 2;
+    rest.is_empty() || matches!(rest, [1, 1, 5, length, ..] if is_sack(usize::from(*length)))
+}
+
+fn one_translation(
+    kernel: &mut Kernel,
+    record: &Record,
+    line: Line,
+    side: Side,
+    packet: &Packet,
+    interface: u32,
+    by_fate: &mut [u32; 2],
+) {
+    let Ok(Classified::Tcp(header)) = classify(&packet.bytes) else {
+        panic!("a TCP packet");
+    };
+    let mut ours = *record;
+    let before = kernel.peek(line);
+    before.apply_to(&mut ours);
+    let trial = kernel.try_frame(&frame_of(packet), interface, 1).unwrap();
+    if !translate::is_fast(&ours, side, &header) {
+        assert_eq!(trial.fate, Fate::Pass);
+        assert_eq!(trial.frame, frame_of(packet), "left as it was");
+        by_fate[0] += 1;
+        return;
+    }
+    // Lists of options of an unusual shape are the engine's.
+    let unusual = !is_usual(header.options(&packet.bytes));
+    if unusual {
+        assert_eq!(trial.fate, Fate::Pass);
+        assert_eq!(trial.frame, frame_of(packet), "left as it was");
+        by_fate[0] += 1;
+        return;
+    }
+    assert_eq!(trial.fate, Fate::Redirect, "{header:?}");
+    let mut expected = packet.clone();
+    translate::forward(&mut ours, &endpoints(), side, &mut expected, &header, 0).unwrap();
+    assert_eq!(trial.frame[14..], expected.bytes, "{header:?}");
+    let seen = kernel.peek(line);
+    ours.last_active = seen.last_active;
+    assert_eq!(seen, Tracking::of(&ours));
+    by_fate[1] += 1;
+}
+
+fn run(name: &str, test: impl FnOnce()) {
+    if !is_built_in() {
+        return skip(
+            name,
+            "built without the kernel program: install clang and libbpf-dev",
+        );
+    }
+    in_namespaces(
+        name,
+        Needs::default(),
+        |_| {},
+        || match may_use_bpf() {
+            Ok(()) => test(),
+            Err(why) => skip(name, &why),
+        },
+    );
+}
+
+/// Whether this process may load the program.
+fn may_use_bpf() -> Result<(), String> {
+    use std::error::Error as _;
+    let sizes = Sizes { records: 1 };
+    let loaded = Kernel::load(Mode::Tc, sizes, &Endpoints::default(), (0, 0), 0);
+    let Err(error) = loaded else {
+        return Ok(());
+    };
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(one) = cause {
+        text = format!("{text}: {one}");
+        cause = one.source();
+    }
+    assert!(text.contains("not permitted"), "root, and yet: {text}");
+    Err("no right to use BPF (CAP_BPF and CAP_NET_ADMIN, as root)".to_owned())
+}
+
+#[test]
+fn tc_translates_as_the_engine_does() {
+    run("tc_translates_as_the_engine_does", || {
+        translations_agree(Mode::Tc)
+    });
+}
+
+#[test]
+fn xdp_translates_as_the_engine_does() {
+    run("xdp_translates_as_the_engine_does", || {
+        translations_agree(Mode::XdpNative)
+    });
+}
+
+const OFFER: Offer = Offer {
+    mss: 1_460,
+    window: 16_384,
+    window_scale: Some(7),
+    scale_parity: true,
+    sack: true,
+    timestamps: true,
+    answer: true,
+    await_client: true,
+};
+
+fn some_syn(rng: &mut Rng, client: Endpoint, listen: Endpoint) -> Packet {
+    let options = SynOptions {
+        mss: rng.chance(900_000).then(|| 500 + rng.below(9_000) as u16),
+        window_scale: rng.chance(700_000).then(|| rng.below(15) as u8),
+        sack_permitted: rng.chance(700_000),
+        timestamps: rng.chance(700_000).then(|| Timestamps {
+            value: rng.next_u64() as u32,
+            echo: 0,
+        }),
+    };
+    segment(client, listen)
+        .seq(rng.next_u64() as u32)
+        .flags(TcpFlags::SYN)
+        .window(64_240)
+        .syn_options(&options)
+        .packet()
+}
+
+fn handshakes_agree(mode: Mode) {
+    let mut world = World::new().unwrap();
+    let (host, interface) = switch_host(&mut world);
+    host.enter(|| {
+        let mut rng = Rng::new(11);
+        let mut kernel = kernel(mode, 0);
+        for (index, listen) in (0..).zip(endpoints().listens) {
+            kernel.set_offer(listen, index, &OFFER).unwrap();
+        }
+        let cookies = CookieKey::new(COOKIE.0, COOKIE.1);
+        for round in 0..300u32 {
+            let (client, listen) = if round % 3 == 0 {
+                (endpoint("[fd01::9]:41000"), endpoints().listens[1])
+            } else {
+                (endpoint("10.1.0.9:41000"), endpoints().listens[0])
+            };
+            let packet = some_syn(&mut rng, client, listen);
+            let header = tcp(&packet);
+            let trial = kernel.try_frame(&frame_of(&packet), interface, 1).unwrap();
+            assert_eq!(trial.fate, Fate::Redirect, "{header:?}");
+            let answer = Packet::from_bytes(&trial.frame[14..]);
+            let told = tcp(&answer);
+            assert!(told.checksum_valid(&answer.bytes), "{told:?}");
+            assert_eq!(told.key, header.key.reversed());
+            assert_eq!(told.flags, TcpFlags::SYN | TcpFlags::ACK);
+            assert_eq!(told.ack, header.seq + 1);
+            assert_eq!(
+                trial.frame[..6],
+                ETHERNET[6..],
+                "back to where it came from"
+            );
+            let asked = SynOptions::parse(header.options(&packet.bytes)).unwrap();
+            let given = SynOptions::parse(told.options(&answer.bytes)).unwrap();
+            assert_eq!(given.mss, Some(1_460));
+            assert_eq!(given.window_scale, asked.window_scale.map(|_| 7));
+            assert_eq!(given.sack_permitted, asked.sack_permitted);
+            assert_eq!(
+                given.timestamps.map(|one| one.echo),
+                asked.timestamps.map(|one| one.value)
+            );
+            // The engine knows the cookie for its own, and what it promised.
+            let now = monotonic_now();
+            let promise = cookies.check(&header.key, header.seq, now, told.seq);
+            let promise = promise.expect("a cookie of ours");
+            assert_eq!(promise.window_scale, asked.window_scale);
+            assert_eq!(promise.sack, asked.sack_permitted);
+            assert!(promise.scale_parity);
+            assert_eq!(promise.mss, fairlead_tcp::Promise::mss_class(asked.mss));
+            // The last ACK of this handshake ends in the kernel, one with another number does not.
+            let last = segment(client, listen)
+                .seq(header.seq.0.wrapping_add(1))
+                .flags(TcpFlags::ACK);
+            let good = last.clone().ack(told.seq.0.wrapping_add(1)).packet();
+            let other = last.ack(told.seq.0.wrapping_add(1) ^ 0x0400_0000).packet();
+            let fate = |kernel: &mut Kernel, packet: &Packet| {
+                kernel
+                    .try_frame(&frame_of(packet), interface, 1)
+                    .unwrap()
+                    .fate
+            };
+            assert_eq!(fate(&mut kernel, &good), Fate::Drop);
+            assert_eq!(fate(&mut kernel, &other), Fate::Pass);
+        }
+        let counted = kernel.counters().unwrap();
+        assert_eq!(
+            (counted.syns, counted.syn_acks, counted.acks_swallowed),
+            (300, 300, 300)
+        );
+    })
+    .unwrap();
+}
+
+fn monotonic_now() -> fairlead_base::Instant {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: fills in a structure of ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    fairlead_base::Instant::from_millis(now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000)
+}
+
+#[test]
+fn tc_answers_handshakes_as_the_engine_does() {
+    run("tc_answers_handshakes_as_the_engine_does", || {
+        handshakes_agree(Mode::Tc)
+    });
+}
+
+#[test]
+fn xdp_answers_handshakes_as_the_engine_does() {
+    run("xdp_answers_handshakes_as_the_engine_does", || {
+        handshakes_agree(Mode::XdpNative)
+    });
+}
