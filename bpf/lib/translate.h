@@ -19,6 +19,7 @@
 #define FL_JUMP_MAX (1 << 20)
 #define FL_PREAMBLE_BYTES_MAX 512
 #define FL_ADVANCE_MAX (1u << 30)
+#define FL_WINDOW_MAX (1u << 30)
 
 #define FL_OPTIONS_MAX 40
 #define FL_KIND_END 0
@@ -36,15 +37,31 @@ struct fl_edits {
 	int window_shift;
 };
 
+/* True when both numbers of a packet are such as its sender may use: it is not far ahead, and
+ * acknowledges nothing that was not sent to it. */
+static __always_inline int fl_is_in_step(const struct fl_record *record, int side,
+					 const struct fl_packet *packet)
+{
+	__u32 nxt, sent, ack = packet->ack;
+
+	if (side == FL_SIDE_CLIENT) {
+		nxt = record->client_nxt;
+		sent = record->server_nxt;
+		ack -= record->seq_delta;
+	} else {
+		nxt = record->server_nxt;
+		sent = record->client_nxt;
+	}
+	return (__s32)(packet->seq - nxt) <= FL_JUMP_MAX && sent - ack <= FL_WINDOW_MAX;
+}
+
 /* True when a packet needs nothing but translation. */
 static __always_inline int fl_is_fast(const struct fl_record *record, int side,
 				      const struct fl_packet *packet)
 {
-	__u32 nxt = side == FL_SIDE_CLIENT ? record->client_nxt : record->server_nxt;
-
 	return record->state == FL_STATE_SPLICED && !(record->flags & ~FL_FLAG_TIMESTAMPS) &&
 	       !(packet->flags & (FL_TCP_SYN | FL_TCP_FIN | FL_TCP_RST)) &&
-	       (packet->flags & 0x3f) && (__s32)(packet->seq - nxt) <= FL_JUMP_MAX &&
+	       (packet->flags & 0x3f) && fl_is_in_step(record, side, packet) &&
 	       record->client_isn - packet->ack >= FL_PREAMBLE_BYTES_MAX;
 }
 

@@ -82,8 +82,12 @@ fn record(rng: &mut Rng, v6: bool, transparent: bool) -> (Record, FlowKey, FlowK
         },
         client_isn: 1_000,
         server_isn: 7,
-        client_nxt: 5_000,
-        server_nxt: 9_000,
+        client_nxt: 5_000_000,
+        server_nxt: if rng.chance(500_000) {
+            100
+        } else {
+            u32::MAX - 100
+        },
         state: State::Spliced,
         flags: flag::TIMESTAMPS,
         client_shift: (rng.below(9) as i8) - 4,
@@ -97,10 +101,18 @@ fn record(rng: &mut Rng, v6: bool, transparent: bool) -> (Record, FlowKey, FlowK
     (record, keys.0, keys.1)
 }
 
-fn some_packet(rng: &mut Rng, key: FlowKey, nxt: u32) -> Packet {
+/// A packet of a sender who has sent up to `nxt`, to a receiver who has sent up to `sent`; now and
+/// then one with numbers of a stranger.
+fn some_packet(rng: &mut Rng, key: FlowKey, nxt: u32, sent: u32) -> Packet {
+    let stranger = rng.chance(50_000);
+    let ack = if stranger {
+        rng.next_u64() as u32
+    } else {
+        sent.wrapping_sub(rng.below(70_000))
+    };
     let mut built = segment(key.src, key.dst)
         .seq(nxt.wrapping_add(rng.below(4_000)).wrapping_sub(2_000))
-        .ack(100_000u32.wrapping_add(rng.next_u64() as u32 >> 4))
+        .ack(ack)
         .flags(if rng.chance(300_000) {
             TcpFlags::ACK | TcpFlags::PSH
         } else {
@@ -142,7 +154,11 @@ fn translations_agree(mode: Mode) {
             for side in [Side::Client, Side::Server] {
                 let key = if side == Side::Client { client } else { server };
                 let nxt = record.nxt(side).0;
-                let packet = some_packet(&mut rng, key, nxt);
+                let sent = match side {
+                    Side::Client => record.server_nxt.wrapping_add(record.seq_delta),
+                    Side::Server => record.client_nxt,
+                };
+                let packet = some_packet(&mut rng, key, nxt, sent);
                 one_translation(
                     &mut kernel,
                     &record,
