@@ -6,7 +6,7 @@ use aya::maps::{Array, HashMap, IterableMap as _, MapData, MapError, PerCpuArray
 use aya::programs::ProgramError;
 use aya::{Ebpf, EbpfError, EbpfLoader, include_bytes_aligned};
 use fairlead_base::{Endpoint, FlowKey};
-use fairlead_tcp::{Endpoints, FastPath, Line, Record, Tracking};
+use fairlead_tcp::{Endpoints, FastPath, Line, ListenOffer, Record, Tracking};
 
 use crate::Counters;
 use crate::attach::Mode;
@@ -57,27 +57,6 @@ pub struct Sizes {
     pub records: u32,
 }
 
-/// What SYNs to a listening endpoint are answered with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offer {
-    /// Maximum segment size that clients are told.
-    pub mss: u16,
-    /// Window of SYN-ACKs.
-    pub window: u16,
-    /// Window scale offered to those who scale.
-    pub window_scale: Option<u8>,
-    /// Which of the last two scales that is: cookies remember the parity.
-    pub scale_parity: bool,
-    /// Selective acknowledgements are offered.
-    pub sack: bool,
-    /// Timestamps are offered.
-    pub timestamps: bool,
-    /// The kernel answers; otherwise SYNs go to the engine.
-    pub answer: bool,
-    /// The last ACK of a handshake ends in the kernel: the client speaks first.
-    pub await_client: bool,
-}
-
 /// The loaded program.
 pub struct Kernel {
     pub(crate) ebpf: Ebpf,
@@ -87,7 +66,7 @@ pub struct Kernel {
     listens: HashMap<MapData, RawEndpoint, RawListen>,
     counters: PerCpuArray<MapData, u64>,
     /// Lines whose keys the kernel knows.
-    known: Vec<bool>,
+    known: Vec<Known>,
 }
 
 impl core::fmt::Debug for Kernel {
@@ -168,42 +147,10 @@ impl Kernel {
             flows,
             listens,
             counters,
-            known: vec![false; records as usize],
+            known: vec![Known::Nothing; records as usize],
         };
         kernel.load_program()?;
         Ok(kernel)
-    }
-
-    /// Says what SYNs to an endpoint are answered with from now on.
-    ///
-    /// # Errors
-    /// When the kernel refuses the entry.
-    pub fn set_offer(
-        &mut self,
-        listen: Endpoint,
-        index: u16,
-        terms: &Offer,
-    ) -> Result<(), MapError> {
-        let mut flags = 0;
-        for (set, bit) in [
-            (terms.sack, offer::SACK),
-            (terms.timestamps, offer::TIMESTAMPS),
-            (terms.scale_parity, offer::SCALE_PARITY),
-            (terms.answer, offer::ANSWER),
-            (terms.await_client, offer::AWAIT_CLIENT),
-        ] {
-            if set {
-                flags |= bit;
-            }
-        }
-        let entry = RawListen {
-            index,
-            mss: terms.mss,
-            window: terms.window,
-            window_scale: terms.window_scale.unwrap_or(NO_SCALE),
-            flags,
-        };
-        self.listens.insert(RawEndpoint::from(listen), entry, 0)
     }
 
     /// What it counted.
@@ -223,25 +170,70 @@ pub(crate) struct RawRecord([u8; 64]);
 // SAFETY: plain bytes.
 unsafe impl aya::Pod for RawRecord {}
 
+/// What the kernel knows of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    Nothing,
+    Client,
+    Both,
+}
+
 impl FastPath for Kernel {
+    fn set_offer(&mut self, listen: Endpoint, terms: &ListenOffer) {
+        let mut flags = 0;
+        for (set, bit) in [
+            (terms.sack, offer::SACK),
+            (terms.timestamps, offer::TIMESTAMPS),
+            (terms.scale_parity, offer::SCALE_PARITY),
+            (terms.answer, offer::ANSWER),
+            (terms.await_client, offer::AWAIT_CLIENT),
+        ] {
+            if set {
+                flags |= bit;
+            }
+        }
+        let entry = RawListen {
+            index: terms.listen,
+            mss: terms.mss,
+            window: terms.window,
+            window_scale: terms.window_scale.unwrap_or(NO_SCALE),
+            flags,
+        };
+        if let Err(error) = self.listens.insert(RawEndpoint::from(listen), entry, 0) {
+            tracing::error!(%error, %listen, "the kernel does not take what is offered");
+        }
+    }
+
+    fn introduce(&mut self, line: Line, client: &FlowKey) {
+        let Some(known) = self.known.get_mut(line.0 as usize) else {
+            return;
+        };
+        let inserted = self.flows.insert(RawFlowKey::from(client), line.0 << 1, 0);
+        *known = match inserted {
+            Ok(()) => Known::Client,
+            Err(error) => {
+                tracing::debug!(%error, "the kernel has no room for a connection");
+                Known::Nothing
+            }
+        };
+    }
+
     fn give(&mut self, line: Line, record: &Record, client: &FlowKey, server: &FlowKey) -> bool {
         let Some(known) = self.known.get(line.0 as usize).copied() else {
             return false;
         };
-        if !known {
-            let flow = line.0 << 1;
-            let inserted = self
-                .flows
-                .insert(RawFlowKey::from(client), flow, 0)
-                .and_then(|()| self.flows.insert(RawFlowKey::from(server), flow | 1, 0));
-            if let Err(error) = inserted {
+        if known == Known::Nothing {
+            self.introduce(line, client);
+        }
+        if self.known[line.0 as usize] == Known::Client {
+            let key = RawFlowKey::from(server);
+            if let Err(error) = self.flows.insert(key, line.0 << 1 | 1, 0) {
                 tracing::debug!(%error, "the kernel has no room for a connection");
-                let _ = self.flows.remove(&RawFlowKey::from(client));
                 return false;
             }
-            self.known[line.0 as usize] = true;
+            self.known[line.0 as usize] = Known::Both;
         }
-        self.memory.give(line, record)
+        self.known[line.0 as usize] == Known::Both && self.memory.give(line, record)
     }
 
     fn take(&mut self, line: Line) -> Tracking {
@@ -254,10 +246,14 @@ impl FastPath for Kernel {
 
     fn forget(&mut self, line: Line, client: &FlowKey, server: &FlowKey) {
         self.memory.take(line);
-        if let Some(known) = self.known.get_mut(line.0 as usize)
-            && std::mem::take(known)
-        {
+        let Some(known) = self.known.get_mut(line.0 as usize) else {
+            return;
+        };
+        let known = std::mem::replace(known, Known::Nothing);
+        if known != Known::Nothing {
             let _ = self.flows.remove(&RawFlowKey::from(client));
+        }
+        if known == Known::Both {
             let _ = self.flows.remove(&RawFlowKey::from(server));
         }
     }

@@ -19,7 +19,7 @@ mod trial;
 
 pub use attach::{AttachError, Attachment, Mode};
 pub use counters::Counters;
-pub use kernel::{Kernel, LoadError, Offer, Sizes};
+pub use kernel::{Kernel, LoadError, Sizes};
 pub use trial::{Fate, Trial};
 
 /// True when this build has the kernel program in it (there was a compiler for it).

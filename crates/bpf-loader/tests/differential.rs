@@ -1,12 +1,14 @@
 //! The kernel program against the Rust datapath: the same packets, the same bytes.
 
 use fairlead_base::{Address, Endpoint, FlowKey, Packet, Rng};
-use fairlead_bpf_loader::{Fate, Kernel, Mode, Offer, Sizes, is_built_in};
+use fairlead_bpf_loader::{Fate, Kernel, Mode, Sizes, is_built_in};
 use fairlead_netns::trial::{Needs, in_namespaces, skip};
 use fairlead_netns::{Host, World};
 use fairlead_splice::translate;
 use fairlead_tcp::record::{TRANSPARENT, flag};
-use fairlead_tcp::{CookieKey, Endpoints, FastPath, Line, Record, Side, State, Tracking};
+use fairlead_tcp::{
+    CookieKey, Endpoints, FastPath, Line, ListenOffer, Record, Side, State, Tracking,
+};
 use fairlead_testkit::{endpoint, segment, tcp};
 use fairlead_wire::{Classified, SynOptions, TcpFlags, Timestamps, classify};
 
@@ -276,7 +278,8 @@ fn xdp_translates_as_the_engine_does() {
     });
 }
 
-const OFFER: Offer = Offer {
+const OFFER: ListenOffer = ListenOffer {
+    listen: 0,
     mss: 1_460,
     window: 16_384,
     window_scale: Some(7),
@@ -312,7 +315,13 @@ fn handshakes_agree(mode: Mode) {
         let mut rng = Rng::new(11);
         let mut kernel = kernel(mode, 0);
         for (index, listen) in (0..).zip(endpoints().listens) {
-            kernel.set_offer(listen, index, &OFFER).unwrap();
+            kernel.set_offer(
+                listen,
+                &ListenOffer {
+                    listen: index,
+                    ..OFFER
+                },
+            );
         }
         let cookies = CookieKey::new(COOKIE.0, COOKIE.1);
         for round in 0..300u32 {

@@ -15,7 +15,8 @@ pub use fairlead_splice::event::{End, Event, Offers, ServerState};
 pub use fairlead_splice::snapshot::Snapshot;
 pub use fairlead_splice::{ConfigError, Verdict};
 use fairlead_splice::{Switch, translate};
-pub use fairlead_tcp::{Side, State};
+use fairlead_tcp::Found;
+pub use fairlead_tcp::{Endpoints, FastPath, ListenOffer, Side, State, Tracking};
 use fairlead_wire::{Classified, TcpPacket, classify};
 
 /// Packets whose memory is fetched together. Look-ups of one portion do not wait for each other:
@@ -147,6 +148,9 @@ impl Datapath {
     ) -> Verdict {
         let found = self.switch.table().find_hashed(&header.key, hash);
         if let Some(found) = found {
+            if self.switch.has_fast_path() {
+                return self.handle_given(now, packet, header, found);
+            }
             let (record, endpoints) = self.switch.table_mut().record_and_endpoints(found.line);
             if translate::is_fast(record, found.side, header) {
                 let now_ms = now.as_millis() as u32;
@@ -162,6 +166,43 @@ impl Datapath {
             }
         }
         self.switch.handle_packet(now, packet, header, found)
+    }
+
+    /// A packet of a connection on record that a fast path outside left to us.
+    fn handle_given(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet,
+        header: &TcpPacket,
+        found: Found,
+    ) -> Verdict {
+        self.switch.take_back(found.line);
+        let (record, endpoints) = self.switch.table_mut().record_and_endpoints(found.line);
+        if !translate::is_fast(record, found.side, header) {
+            return self.switch.handle_packet(now, packet, header, Some(found));
+        }
+        let now_ms = now.as_millis() as u32;
+        let moved = translate::forward(record, endpoints, found.side, packet, header, now_ms);
+        self.switch.give_out(found.line);
+        match moved {
+            Ok(()) => Verdict::Transmit,
+            Err(reason) => self.drop(reason),
+        }
+    }
+
+    /// Lets `fast_path` forward packets and answer SYNs by itself from now on.
+    pub fn set_fast_path(&mut self, now: Instant, fast_path: Box<dyn FastPath>) {
+        self.switch.set_fast_path(now, fast_path);
+    }
+
+    /// The two secret words behind SYN cookies, for a fast path that makes them itself.
+    pub fn cookie_words(&self) -> (u64, u64) {
+        self.switch.cookie_words()
+    }
+
+    /// The addresses that records name by index, for a fast path.
+    pub fn endpoints(&self) -> &Endpoints {
+        self.switch.table().endpoints()
     }
 
     fn drop(&mut self, reason: DropReason) -> Verdict {

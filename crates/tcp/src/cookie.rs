@@ -101,6 +101,11 @@ impl CookieKey {
         Self { k0, k1 }
     }
 
+    /// The two words it was made from, for a fast path that makes cookies itself.
+    pub fn words(&self) -> (u64, u64) {
+        (self.k0, self.k1)
+    }
+
     /// The hash over everything, with the client's number or without it, in the high bits.
     fn mac(&self, flow: &FlowKey, number: Option<SeqNumber>, interval: u64, bits: u32) -> u32 {
         let mut message = [0u8; 48];

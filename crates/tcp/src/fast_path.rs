@@ -5,7 +5,7 @@
 //! the numbers in [`Tracking`]; the engine takes it back before it looks at a packet of that
 //! connection, and gives it again when nothing but translation is left to do.
 
-use fairlead_base::FlowKey;
+use fairlead_base::{Endpoint, FlowKey};
 
 use crate::record::Record;
 use crate::table::Line;
@@ -48,8 +48,38 @@ impl Tracking {
     }
 }
 
-/// Something that forwards packets of spliced connections by itself.
+/// What SYNs to a listening endpoint are answered with, by whoever answers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListenOffer {
+    /// Index of the listening endpoint.
+    pub listen: u16,
+    /// Maximum segment size that clients are told, bytes.
+    pub mss: u16,
+    /// Window of SYN-ACKs, bytes.
+    pub window: u16,
+    /// Window scale offered to those who scale.
+    pub window_scale: Option<u8>,
+    /// Which of the last two scales that is ([`crate::Promise::scale_parity`]).
+    pub scale_parity: bool,
+    /// Selective acknowledgements are offered.
+    pub sack: bool,
+    /// Timestamps are offered.
+    pub timestamps: bool,
+    /// The fast path answers; otherwise SYNs go to the engine.
+    pub answer: bool,
+    /// Clients speak first: the last ACK of a handshake, if its cookie is good, needs no answer.
+    pub await_client: bool,
+}
+
+/// Something that forwards packets of spliced connections, and answers SYNs, by itself.
 pub trait FastPath: core::fmt::Debug + Send {
+    /// Says what SYNs to an endpoint are answered with from now on.
+    fn set_offer(&mut self, listen: Endpoint, offer: &ListenOffer);
+
+    /// A connection was put on record under this key of its client's: packets of that key are the
+    /// engine's from now on, SYNs too.
+    fn introduce(&mut self, line: Line, client: &FlowKey);
+
     /// Gives it a connection, found by these two keys. False when it has no room or failed: the
     /// engine goes on with the connection, and tries again at a later packet.
     fn give(&mut self, line: Line, record: &Record, client: &FlowKey, server: &FlowKey) -> bool;
@@ -61,6 +91,6 @@ pub trait FastPath: core::fmt::Debug + Send {
     /// What it has seen so far of a connection that it has.
     fn peek(&self, line: Line) -> Tracking;
 
-    /// Forgets a connection that was given once, in whichever hand it is.
+    /// Forgets a connection that was introduced or given, in whichever hand it is.
     fn forget(&mut self, line: Line, client: &FlowKey, server: &FlowKey);
 }

@@ -16,7 +16,7 @@ pub mod window;
 pub use backoff::Backoff;
 pub use cookie::{CookieKey, Promise};
 pub use endpoints::Endpoints;
-pub use fast_path::{FastPath, Tracking};
+pub use fast_path::{FastPath, ListenOffer, Tracking};
 pub use reassembly::Reassembly;
 pub use record::{Record, Side, State};
 pub use table::{Found, Line, Table};

@@ -201,6 +201,7 @@ impl Switch {
         let Ok(line) = self.table.insert(record, Self::now_ms(now)) else {
             return self.refuse_newcomer(packet, header, listen, DropReason::TableFull);
         };
+        self.introduce(line);
         self.begin_setup(
             now,
             line,

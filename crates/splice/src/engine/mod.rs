@@ -14,12 +14,14 @@
 //! | `icmp.rs` | errors that quote translated packets |
 //! | `probe.rs` | learning what servers honour; what is offered to clients |
 //! | `timer.rs` | timers of set-ups, and the sweep over all records |
+//! | `given.rs` | connections that a fast path outside has |
 //! | `setup.rs`, `output.rs`, `counts.rs` | stores |
 
 mod answer;
 mod close;
 mod connect;
 mod counts;
+mod given;
 mod handshake;
 mod head;
 mod held;
@@ -39,6 +41,7 @@ use fairlead_tcp::{CookieKey, Endpoints, Found, Line, Record, Side, State, Table
 use fairlead_wire::{TcpFlags, TcpPacket};
 
 use self::counts::Counts;
+use self::given::Given;
 use self::output::Output;
 use self::probe::{Offer, Probes};
 use self::renewal::Renewals;
@@ -193,6 +196,7 @@ pub struct Switch {
     syn_options: Vec<u8>,
     counts: Counts,
     rng: Rng,
+    given: Given,
     draining: bool,
     aborting: bool,
 }
@@ -243,6 +247,7 @@ impl Switch {
             syn_options: Vec::new(),
             counts: Counts::new(&config),
             rng,
+            given: Given::default(),
             draining: false,
             aborting: false,
             config,
@@ -295,6 +300,21 @@ impl Switch {
         let Some(Found { line, side }) = found else {
             return self.handle_stranger(now, packet, header);
         };
+        self.take_back(line);
+        let verdict = self.handle_found(now, packet, header, line, side);
+        self.give_out(line);
+        verdict
+    }
+
+    /// A packet of a connection on record.
+    fn handle_found(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet,
+        header: &TcpPacket,
+        line: Line,
+        side: Side,
+    ) -> Verdict {
         match (self.table.record(line).state, side) {
             (State::Established | State::SynSent | State::Answering, Side::Client) => {
                 self.client_in_setup(now, packet, header, line)
@@ -370,11 +390,13 @@ impl Switch {
     /// Takes no new connections from now on.
     pub fn drain(&mut self) {
         self.draining = true;
+        self.publish_offers();
     }
 
     /// Ends every connection by a RST to both ends, in portions by [`Self::handle_timeout`].
     pub fn abort_all(&mut self) {
         self.draining = true;
+        self.publish_offers();
         self.aborting = true;
         self.sweep.restart();
     }
@@ -506,6 +528,7 @@ impl Switch {
         if self.table.record(line).flags & flag::SYN_SEEN != 0 {
             self.forget_renewal(line);
         }
+        self.forget_given(line);
         self.table.remove(line);
     }
 }

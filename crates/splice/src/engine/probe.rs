@@ -399,6 +399,12 @@ impl Switch {
     /// Brings every service's offer up to what its servers are known to honour. A server that has
     /// not answered yet may honour nothing; only one that is down does not count until it has.
     pub(super) fn refresh_offers(&mut self, now: Instant) {
+        if self.has_fast_path() {
+            // It may have made a cookie with the present scale a moment ago.
+            self.offers
+                .iter_mut()
+                .for_each(|offer| offer.note_scale_used(now));
+        }
         for (service, offer) in self.config.services.iter().zip(&mut self.offers) {
             let ids = service
                 .routes
@@ -421,6 +427,7 @@ impl Switch {
                 _ => offer.terms = None,
             }
         }
+        self.publish_offers();
     }
 }
 

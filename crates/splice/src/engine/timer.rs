@@ -213,6 +213,7 @@ impl Switch {
     }
 
     fn sweep_line(&mut self, now: Instant, line: Line) {
+        self.catch_up(line);
         let record = self.table.record(line);
         if record.flags & flag::SYN_SEEN != 0 {
             self.expire_renewal(now, line);
@@ -257,6 +258,7 @@ impl Switch {
     }
 
     fn abort_line(&mut self, now: Instant, line: Line) {
+        self.take_back(line);
         let record = *self.table.record(line);
         match record.state {
             State::Free => return,

@@ -1,0 +1,139 @@
+//! Connections that a fast path outside has: when they are given to it, taken back and forgotten.
+//!
+//! The rule is simple. Whoever handles a packet of a connection takes it back before and gives it
+//! out after, if nothing but translation is left to do then. Timers only catch up with what the
+//! fast path has seen.
+
+use fairlead_base::Instant;
+use fairlead_tcp::record::flag;
+use fairlead_tcp::{FastPath, Line, ListenOffer, State};
+
+use super::Switch;
+use crate::config::Protocol;
+
+/// A fast path, and which connections it has.
+#[derive(Debug, Default)]
+pub(super) struct Given {
+    fast_path: Option<Box<dyn FastPath>>,
+    /// By line.
+    has: Vec<bool>,
+}
+
+impl Switch {
+    /// Lets `fast_path` forward packets from now on. Connections on record go on with the engine
+    /// until their next packet.
+    pub fn set_fast_path(&mut self, now: Instant, fast_path: Box<dyn FastPath>) {
+        self.given.fast_path = Some(fast_path);
+        self.given.has = vec![false; self.table.capacity() as usize];
+        self.refresh_offers(now);
+    }
+
+    /// True while a fast path outside forwards packets.
+    #[inline]
+    pub fn has_fast_path(&self) -> bool {
+        self.given.fast_path.is_some()
+    }
+
+    /// The two secret words behind SYN cookies, for a fast path that makes them itself.
+    pub fn cookie_words(&self) -> (u64, u64) {
+        self.cookies.words()
+    }
+
+    /// Takes a connection back into the engine's hand, if it was given.
+    #[inline]
+    pub fn take_back(&mut self, line: Line) {
+        if self.has_fast_path() {
+            self.catch_up_or_take(line, true);
+        }
+    }
+
+    /// Gives a connection to the fast path, if there is one and nothing but translation is left.
+    #[inline]
+    pub fn give_out(&mut self, line: Line) {
+        if self.has_fast_path() {
+            self.give(line);
+        }
+    }
+
+    /// Brings a record up to what the fast path has seen.
+    pub(super) fn catch_up(&mut self, line: Line) {
+        if self.has_fast_path() {
+            self.catch_up_or_take(line, false);
+        }
+    }
+
+    fn catch_up_or_take(&mut self, line: Line, take: bool) {
+        let index = line.0 as usize;
+        let (Some(fast_path), Some(true)) = (&mut self.given.fast_path, self.given.has.get(index))
+        else {
+            return;
+        };
+        let tracking = if take {
+            self.given.has[index] = false;
+            fast_path.take(line)
+        } else {
+            fast_path.peek(line)
+        };
+        tracking.apply_to(self.table.record_mut(line));
+    }
+
+    fn give(&mut self, line: Line) {
+        let record = self.table.record(line);
+        if record.state != State::Spliced || record.flags & !flag::FAST != 0 {
+            return;
+        }
+        let endpoints = self.table.endpoints();
+        let (client, server) = (record.client_key(endpoints), record.server_key(endpoints));
+        if let Some(fast_path) = &mut self.given.fast_path
+            && let Some(has) = self.given.has.get_mut(line.0 as usize)
+        {
+            *has = fast_path.give(line, record, &client, &server);
+        }
+    }
+
+    /// Tells the fast path of a new record.
+    pub(super) fn introduce(&mut self, line: Line) {
+        if let Some(fast_path) = &mut self.given.fast_path {
+            let client = self.table.record(line).client_key(self.table.endpoints());
+            fast_path.introduce(line, &client);
+        }
+    }
+
+    /// Tells the fast path that a record goes.
+    pub(super) fn forget_given(&mut self, line: Line) {
+        if let Some(fast_path) = &mut self.given.fast_path {
+            let record = self.table.record(line);
+            let endpoints = self.table.endpoints();
+            let (client, server) = (record.client_key(endpoints), record.server_key(endpoints));
+            fast_path.forget(line, &client, &server);
+            if let Some(has) = self.given.has.get_mut(line.0 as usize) {
+                *has = false;
+            }
+        }
+    }
+
+    /// Tells the fast path what every service offers.
+    pub(super) fn publish_offers(&mut self) {
+        let Some(fast_path) = &mut self.given.fast_path else {
+            return;
+        };
+        let listens = self.table.endpoints().listens.iter();
+        for ((listen, &endpoint), &service) in (0..).zip(listens).zip(&self.listen_services) {
+            let settings = &self.config.services[usize::from(service)];
+            let offer = &self.offers[usize::from(service)];
+            let terms = offer.terms();
+            let published = ListenOffer {
+                listen,
+                mss: offer.mss(endpoint.addr.is_v4()),
+                window: settings.head_bytes_max.min(u32::from(u16::MAX)) as u16,
+                window_scale: terms.window_scale,
+                scale_parity: offer.parity(),
+                sack: terms.sack,
+                timestamps: terms.timestamps,
+                answer: !self.draining,
+                await_client: settings.protocol != Protocol::Tcp,
+            };
+            fast_path.set_offer(endpoint, &published);
+        }
+    }
+}
