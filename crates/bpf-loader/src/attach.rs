@@ -1,7 +1,7 @@
 //! Interfaces: where the program is attached, and how.
 
 use aya::programs::tc::{NlOptions, TcAttachOptions, TcAttachType, qdisc_add_clsact};
-use aya::programs::{ProgramError, SchedClassifier, Xdp, XdpMode};
+use aya::programs::{LinkOrder, ProgramError, SchedClassifier, Xdp, XdpMode};
 
 use crate::kernel::{Kernel, LoadError};
 
@@ -96,15 +96,24 @@ impl Kernel {
         })
     }
 
+    /// By a link of its own where the kernel has them (6.6): it goes when this process does, however
+    /// that ends. Elsewhere as a filter of the `clsact` queueing discipline.
     fn attach_tc(&mut self, interface: &str) -> Result<(), ProgramError> {
+        let program = self.classifier().map_err(|_| ProgramError::NotLoaded)?;
+        let link = TcAttachOptions::TcxOrder(LinkOrder::default());
+        if program
+            .attach_with_options(interface, TcAttachType::Ingress, link)
+            .is_ok()
+        {
+            return Ok(());
+        }
         // It may be there already, ours of an earlier run or another's: then it serves as it is.
         let _ = qdisc_add_clsact(interface);
-        let options = TcAttachOptions::Netlink(NlOptions {
+        let filter = TcAttachOptions::Netlink(NlOptions {
             priority: PRIORITY,
             ..NlOptions::default()
         });
-        let program = self.classifier().map_err(|_| ProgramError::NotLoaded)?;
-        program.attach_with_options(interface, TcAttachType::Ingress, options)?;
+        program.attach_with_options(interface, TcAttachType::Ingress, filter)?;
         Ok(())
     }
 

@@ -57,23 +57,34 @@ pub struct Sizes {
     pub records: u32,
 }
 
-/// The loaded program.
+/// The loaded program. Its connections are in [`FlowTable`].
 pub struct Kernel {
     pub(crate) ebpf: Ebpf,
     pub(crate) mode: Mode,
+    counters: PerCpuArray<MapData, u64>,
+}
+
+/// The connections that the kernel knows: the port through which the switch gives and takes them.
+pub struct FlowTable {
     memory: RecordMemory,
     flows: HashMap<MapData, RawFlowKey, u32>,
     listens: HashMap<MapData, RawEndpoint, RawListen>,
-    counters: PerCpuArray<MapData, u64>,
-    /// Lines whose keys the kernel knows.
+    /// By line.
     known: Vec<Known>,
+}
+
+impl core::fmt::Debug for FlowTable {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("FlowTable")
+            .field("memory", &self.memory)
+            .finish_non_exhaustive()
+    }
 }
 
 impl core::fmt::Debug for Kernel {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Kernel")
             .field("mode", &self.mode)
-            .field("memory", &self.memory)
             .finish_non_exhaustive()
     }
 }
@@ -100,7 +111,7 @@ impl Kernel {
         endpoints: &Endpoints,
         cookie: (u64, u64),
         origin_ns: u64,
-    ) -> Result<Self, LoadError> {
+    ) -> Result<(Self, FlowTable), LoadError> {
         let object = object(mode);
         if object.is_empty() {
             return Err(LoadError::NotBuiltIn);
@@ -143,14 +154,16 @@ impl Kernel {
         let mut kernel = Self {
             ebpf,
             mode,
+            counters,
+        };
+        kernel.load_program()?;
+        let table = FlowTable {
             memory,
             flows,
             listens,
-            counters,
             known: vec![Known::Nothing; records as usize],
         };
-        kernel.load_program()?;
-        Ok(kernel)
+        Ok((kernel, table))
     }
 
     /// What it counted.
@@ -178,7 +191,7 @@ enum Known {
     Both,
 }
 
-impl FastPath for Kernel {
+impl FastPath for FlowTable {
     fn set_offer(&mut self, listen: Endpoint, terms: &ListenOffer) {
         let mut flags = 0;
         for (set, bit) in [

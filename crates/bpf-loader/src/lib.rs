@@ -7,11 +7,13 @@
 //! | `memory.rs` | the record array, shared with the kernel |
 //! | `kernel.rs` | loading, the maps, the port [`fairlead_tcp::FastPath`] |
 //! | `attach.rs` | interfaces: tc and XDP |
+//! | `interfaces.rs` | which interfaces there are |
 //! | `counters.rs` | what was counted, summed over CPUs |
 //! | `trial.rs` | single packets through the program, for tests and measurements |
 
 mod attach;
 mod counters;
+mod interfaces;
 mod kernel;
 mod layout;
 mod memory;
@@ -19,10 +21,22 @@ mod trial;
 
 pub use attach::{AttachError, Attachment, Mode};
 pub use counters::Counters;
-pub use kernel::{Kernel, LoadError, Sizes};
+pub use interfaces::ethernet_interfaces;
+pub use kernel::{FlowTable, Kernel, LoadError, Sizes};
 pub use trial::{Fate, Trial};
 
 /// True when this build has the kernel program in it (there was a compiler for it).
 pub fn is_built_in() -> bool {
     !kernel::object(Mode::Tc).is_empty()
+}
+
+/// The monotonic clock as the kernel program reads it, nanoseconds.
+pub fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: fills in a structure of ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

@@ -1,7 +1,7 @@
 //! The kernel program against the Rust datapath: the same packets, the same bytes.
 
 use fairlead_base::{Address, Endpoint, FlowKey, Packet, Rng};
-use fairlead_bpf_loader::{Fate, Kernel, Mode, Sizes, is_built_in};
+use fairlead_bpf_loader::{Fate, FlowTable, Kernel, Mode, Sizes, is_built_in};
 use fairlead_netns::trial::{Needs, in_namespaces, skip};
 use fairlead_netns::{Host, World};
 use fairlead_splice::translate;
@@ -49,7 +49,7 @@ fn endpoints() -> Endpoints {
     }
 }
 
-fn kernel(mode: Mode, origin_ns: u64) -> Kernel {
+fn kernel(mode: Mode, origin_ns: u64) -> (Kernel, FlowTable) {
     Kernel::load(mode, Sizes { records: 64 }, &endpoints(), COOKIE, origin_ns).unwrap()
 }
 
@@ -147,12 +147,12 @@ fn translations_agree(mode: Mode) {
     let (host, interface) = switch_host(&mut world);
     host.enter(|| {
         let mut rng = Rng::new(7);
-        let mut kernel = kernel(mode, 0);
-        let mut by_fate = [0u32; 2];
+        let (mut kernel, mut table) = kernel(mode, 0);
+        let mut translated = 0;
         for round in 0..600u32 {
             let (record, client, server) = record(&mut rng, round % 3 == 0, round % 2 == 0);
             let line = Line(round % 64);
-            assert!(kernel.give(line, &record, &client, &server));
+            assert!(table.give(line, &record, &client, &server));
             for side in [Side::Client, Side::Server] {
                 let key = if side == Side::Client { client } else { server };
                 let nxt = record.nxt(side).0;
@@ -161,19 +161,16 @@ fn translations_agree(mode: Mode) {
                     Side::Server => record.client_nxt,
                 };
                 let packet = some_packet(&mut rng, key, nxt, sent);
-                one_translation(
-                    &mut kernel,
-                    &record,
-                    line,
-                    side,
-                    &packet,
-                    interface,
-                    &mut by_fate,
-                );
+                let done =
+                    one_translation(&mut kernel, &table, &record, line, side, &packet, interface);
+                translated += u32::from(done);
             }
-            kernel.forget(line, &client, &server);
+            table.forget(line, &client, &server);
         }
-        assert!(by_fate[1] > 800, "most packets are translated: {by_fate:?}");
+        assert!(
+            translated > 800,
+            "most packets are translated: {translated}"
+        );
     })
     .unwrap();
 }
@@ -188,44 +185,43 @@ fn is_usual(options: &[u8]) -> bool {
     rest.is_empty() || matches!(rest, [1, 1, 5, length, ..] if is_sack(usize::from(*length)))
 }
 
+/// Tries one packet; true when it was translated, and then as the engine would.
 fn one_translation(
     kernel: &mut Kernel,
+    table: &FlowTable,
     record: &Record,
     line: Line,
     side: Side,
     packet: &Packet,
     interface: u32,
-    by_fate: &mut [u32; 2],
-) {
+) -> bool {
     let Ok(Classified::Tcp(header)) = classify(&packet.bytes) else {
         panic!("a TCP packet");
     };
     let mut ours = *record;
-    let before = kernel.peek(line);
+    let before = table.peek(line);
     before.apply_to(&mut ours);
     let trial = kernel.try_frame(&frame_of(packet), interface, 1).unwrap();
     if !translate::is_fast(&ours, side, &header) {
         assert_eq!(trial.fate, Fate::Pass);
         assert_eq!(trial.frame, frame_of(packet), "left as it was");
-        by_fate[0] += 1;
-        return;
+        return false;
     }
     // Lists of options of an unusual shape are the engine's.
     let unusual = !is_usual(header.options(&packet.bytes));
     if unusual {
         assert_eq!(trial.fate, Fate::Pass);
         assert_eq!(trial.frame, frame_of(packet), "left as it was");
-        by_fate[0] += 1;
-        return;
+        return false;
     }
     assert_eq!(trial.fate, Fate::Redirect, "{header:?}");
     let mut expected = packet.clone();
     translate::forward(&mut ours, &endpoints(), side, &mut expected, &header, 0).unwrap();
     assert_eq!(trial.frame[14..], expected.bytes, "{header:?}");
-    let seen = kernel.peek(line);
+    let seen = table.peek(line);
     ours.last_active = seen.last_active;
     assert_eq!(seen, Tracking::of(&ours));
-    by_fate[1] += 1;
+    true
 }
 
 fn run(name: &str, test: impl FnOnce()) {
@@ -313,9 +309,9 @@ fn handshakes_agree(mode: Mode) {
     let (host, interface) = switch_host(&mut world);
     host.enter(|| {
         let mut rng = Rng::new(11);
-        let mut kernel = kernel(mode, 0);
+        let (mut kernel, mut table) = kernel(mode, 0);
         for (index, listen) in (0..).zip(endpoints().listens) {
-            kernel.set_offer(
+            table.set_offer(
                 listen,
                 &ListenOffer {
                     listen: index,
@@ -387,13 +383,7 @@ fn handshakes_agree(mode: Mode) {
 }
 
 fn monotonic_now() -> fairlead_base::Instant {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: fills in a structure of ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    fairlead_base::Instant::from_millis(now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000)
+    fairlead_base::Instant::from_millis(fairlead_bpf_loader::monotonic_ns() / 1_000_000)
 }
 
 #[test]

@@ -107,6 +107,7 @@ pub(super) fn fastpath(
         device: "fairlead0".to_owned(),
         snat: Vec::new(),
         mtu: 1_500,
+        interfaces: Vec::new(),
     };
     let Some(section) = section else {
         return (
@@ -117,7 +118,14 @@ pub(super) fn fastpath(
             },
         );
     };
-    mode(section, problems);
+    if let Some(mode) = mode(section, problems) {
+        fastpath.mode = mode;
+    }
+    if let Some(node) = section.node("interfaces") {
+        for text in strings(node, "interfaces", "[\"eth0\"]", problems) {
+            fastpath.interfaces.extend(names::device(&text, problems));
+        }
+    }
     if let Some(device) = section
         .node("device")
         .and_then(|node| string(node, "device", "\"fairlead0\"", problems))
@@ -171,34 +179,10 @@ pub(super) fn fastpath(
     (fastpath, SnatDraft { prefixes, whole })
 }
 
-/// `engine` is the one mode of this version; the others are known, so that the answer is clear.
-fn mode(section: Section<'_>, problems: &mut Problems) {
-    let words = [
-        ("engine", true),
-        ("auto", false),
-        ("xdp", false),
-        ("xdp-generic", false),
-        ("tc", false),
-    ];
-    let Some(node) = section.node("mode") else {
-        return;
-    };
-    // The words of later versions are no slips of the pen; offer only what works.
-    let later = node
-        .get_ref()
-        .as_str()
-        .filter(|text| words.iter().any(|(word, here)| word == text && !here));
-    if let Some(later) = later {
-        problems.push(
-            Diagnostic::error(
-                &node.span(),
-                format!("mode \"{later}\" is not in this version"),
-            )
-            .help("write mode = \"engine\""),
-        );
-    } else {
-        word(node, "mode", &words[..1], problems);
-    }
+fn mode(section: Section<'_>, problems: &mut Problems) -> Option<Mode> {
+    let words = Mode::ALL.map(|mode| (mode.name(), mode));
+    let node = section.node("mode")?;
+    Some(word(node, "mode", &words, problems)?.value)
 }
 
 /// Reads `[limits]`.

@@ -72,6 +72,8 @@ pub struct Fastpath {
     pub snat: Vec<Prefix>,
     /// MTU of the device, bytes.
     pub mtu: u16,
+    /// The interfaces of the kernel fast path; all Ethernet interfaces that are up if empty.
+    pub interfaces: Vec<String>,
 }
 
 /// Where spliced packets are translated.
@@ -80,13 +82,34 @@ pub struct Fastpath {
 pub enum Mode {
     /// In user space, on packets from a TUN device.
     Engine,
+    /// In the kernel, the best way that this machine allows.
+    Auto,
+    /// In the kernel, in the drivers of the interfaces.
+    Xdp,
+    /// In the kernel, by XDP before the stack.
+    XdpGeneric,
+    /// In the kernel, at tc ingress.
+    Tc,
 }
 
 impl Mode {
+    /// All of them, as offered to who writes the file.
+    pub const ALL: [Self; 5] = [
+        Self::Auto,
+        Self::Xdp,
+        Self::XdpGeneric,
+        Self::Tc,
+        Self::Engine,
+    ];
+
     /// The word for it in the file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Engine => "engine",
+            Self::Auto => "auto",
+            Self::Xdp => "xdp",
+            Self::XdpGeneric => "xdp-generic",
+            Self::Tc => "tc",
         }
     }
 }

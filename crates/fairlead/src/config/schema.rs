@@ -30,7 +30,7 @@ pub const INSTANCE: Table = Table {
 /// `[fastpath]`
 pub const FASTPATH: Table = Table {
     title: "[fastpath]",
-    keys: &["mode", "device", "snat", "mtu"],
+    keys: &["mode", "device", "snat", "mtu", "interfaces"],
 };
 
 /// `[limits]`

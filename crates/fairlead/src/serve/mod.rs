@@ -5,6 +5,7 @@
 //! way out connections, rules, device.
 
 mod engine;
+mod fastpath;
 mod lifecycle;
 mod plan;
 
@@ -24,6 +25,7 @@ use crate::config::{self, Settings};
 use crate::log::{self, Log, LogArgs};
 
 use engine::Engine;
+use fastpath::Fastpath;
 use lifecycle::{Lifecycle, Step};
 
 /// What `fairlead serve` takes.
@@ -93,9 +95,10 @@ fn serve(args: &ServeArgs, watch: &mut dyn FnMut()) -> Result<(), Ending> {
     let settings = load(args)?;
     let plan = plan::network_plan(&settings);
     let clock = Clock::start();
-    let datapath = start_datapath(&settings, clock.now())?;
+    let mut datapath = start_datapath(&settings, clock.now())?;
     let (device, network) = prepare_host(&plan)?;
     announce_host(&settings, &network);
+    let fastpath = start_fastpath(&settings, &mut datapath, &clock)?;
     let shared = Arc::new(Shared::new(Identity::of(&settings)));
     // Kept until the end; its pages say "starting" until something is published.
     let _pages = start_pages(&settings, &shared)?;
@@ -104,6 +107,7 @@ fn serve(args: &ServeArgs, watch: &mut dyn FnMut()) -> Result<(), Ending> {
     let mut board = Board {
         shared: &shared,
         log: &log,
+        fastpath: &fastpath,
         watch,
     };
     let worked = catch_unwind(AssertUnwindSafe(|| {
@@ -175,6 +179,29 @@ fn prepare_host(plan: &NetworkPlan) -> Result<(TunDevice, Network), Ending> {
     }
     let network = net::apply(plan).map_err(|error| refuse(&error))?;
     Ok((device, network))
+}
+
+/// Brings the kernel fast path up, if it is wanted and there is one; says which, and why not a
+/// better one.
+fn start_fastpath(
+    settings: &Settings,
+    datapath: &mut Datapath,
+    clock: &Clock,
+) -> Result<Fastpath, Ending> {
+    match Fastpath::start(settings, datapath, clock.origin_ns) {
+        Ok((fastpath, table)) => {
+            if let Some(table) = table {
+                datapath.set_fast_path(clock.now(), Box::new(table));
+            }
+            tracing::info!("fast path: {}", fastpath.state);
+            Ok(fastpath)
+        }
+        Err(fastpath::Unavailable(why)) => {
+            let mode = settings.fastpath.mode.name();
+            tracing::error!("no fast path with mode = \"{mode}\": {why}");
+            Err(Ending::Host)
+        }
+    }
 }
 
 fn start_pages(settings: &Settings, shared: &Arc<Shared>) -> Result<Option<AdminServer>, Ending> {
@@ -324,13 +351,20 @@ fn servers_known(snapshot: &Snapshot) -> bool {
 struct Board<'a> {
     shared: &'a Shared,
     log: &'a Log,
+    fastpath: &'a Fastpath,
     watch: &'a mut dyn FnMut(),
 }
 
 impl Board<'_> {
     fn publish(&mut self, engine: &Engine<TunDevice>) {
+        let mut switch = engine.snapshot();
+        let kernel = self.fastpath.counters();
+        switch.fast_packets += kernel.fast_packets;
+        switch.fast_bytes += kernel.fast_bytes;
+        switch.syns += kernel.syns;
+        switch.syn_acks += kernel.syn_acks;
         self.shared.publish(Counters {
-            switch: engine.snapshot(),
+            switch,
             device: *engine.queue().counters(),
             log_lines_lost: self.log.lost_lines(),
         });
@@ -362,12 +396,16 @@ fn summarise(counters: &DeviceCounters, log_lines_lost: u64) {
 /// The monotonic clock, counted from the start.
 struct Clock {
     origin: std::time::Instant,
+    /// The start as the kernel counts, nanoseconds. A moment later than `origin`, so that the
+    /// kernel's time never runs ahead of ours.
+    origin_ns: u64,
 }
 
 impl Clock {
     fn start() -> Self {
         Self {
             origin: std::time::Instant::now(),
+            origin_ns: fairlead_bpf_loader::monotonic_ns(),
         }
     }
 
