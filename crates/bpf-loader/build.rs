@@ -1,5 +1,5 @@
-//! Compiles the kernel program. Where there is no clang (or no header of libbpf) the loader is built
-//! without it, says so, and Fairlead runs on its engine alone.
+//! Compiles the kernel program. Where there is no clang (or no header of libbpf) the loader is
+//! built without it, says so, and Fairlead runs on its engine alone.
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -84,6 +84,12 @@ const ROOMS: &[Room] = &[
     edge("driver-pcap", &["base", "netio"], &[]),
     edge("netns", &["base"], &[]),
     edge("os-memory", &[], &[]),
+    // Its tests hold the kernel program to the engine's own translation.
+    edge(
+        "bpf-loader",
+        &["base", "tcp"],
+        &["netns", "splice", "testkit", "wire"],
+    ),
     // The simulation is what the demonstration falls back to where it may not use the network.
     edge(
         "fairlead",
@@ -94,6 +100,7 @@ const ROOMS: &[Room] = &[
             "splice",
             "datapath",
             "netio",
+            "bpf-loader",
             "driver-tun",
             "driver-pcap",
             "netns",

@@ -5,7 +5,8 @@ use crate::rust::{Kind, Token};
 use crate::source::{Source, sources};
 
 /// Where `unsafe` may be: where the kernel or the allocator is spoken to.
-const ROOMS: [&str; 5] = [
+const ROOMS: [&str; 6] = [
+    "crates/bpf-loader/",
     "crates/driver-tun/",
     "crates/driver-xdp/",
     "crates/netns/",

@@ -96,8 +96,8 @@ impl Kernel {
         })
     }
 
-    /// By a link of its own where the kernel has them (6.6): it goes when this process does, however
-    /// that ends. Elsewhere as a filter of the `clsact` queueing discipline.
+    /// By a link of its own where the kernel has them (6.6): it goes when this process does,
+    /// however that ends. Elsewhere as a filter of the `clsact` queueing discipline.
     fn attach_tc(&mut self, interface: &str) -> Result<(), ProgramError> {
         let program = self.classifier().map_err(|_| ProgramError::NotLoaded)?;
         let link = TcAttachOptions::TcxOrder(LinkOrder::default());

@@ -1,5 +1,5 @@
-//! What user space and the kernel program agree on: the Rust side of `bpf/include/fairlead/layout.h`.
-//! Sizes and offsets are asserted in both.
+//! What user space and the kernel program agree on: the Rust side of
+//! `bpf/include/fairlead/layout.h`. Sizes and offsets are asserted in both.
 
 use aya::Pod;
 use fairlead_base::{Address, Endpoint, FlowKey};

@@ -32,6 +32,14 @@ device = "fairlead0"
 snat = ["100.64.0.0/24", "fd64::/120"]
 "#;
 
+/// The configuration with the mode of the fast path that `FAIRLEAD_E2E_MODE` asks for.
+fn in_mode(configuration: &str) -> String {
+    match std::env::var("FAIRLEAD_E2E_MODE") {
+        Ok(mode) => configuration.replace("mode = \"engine\"", &format!("mode = \"{mode}\"")),
+        Err(_) => configuration.to_owned(),
+    }
+}
+
 /// A service called `web` at port 80 of the virtual addresses, with a pool of these servers for
 /// each family that has any. `extra` goes into the service, `pool` into the pools.
 pub(crate) fn web_service(
@@ -145,7 +153,7 @@ impl Switch {
 
     /// Starts it and does not wait.
     pub(crate) fn launch(lab: &Lab, configuration: &str) -> Self {
-        let path = lab.file("fairlead.toml", configuration);
+        let path = lab.file("fairlead.toml", &in_mode(configuration));
         let mut command = lab.switch.command(&binary().to_string_lossy());
         let log = "info,fairlead::connection=debug";
         command

@@ -118,27 +118,7 @@ pub(super) fn fastpath(
             },
         );
     };
-    if let Some(mode) = mode(section, problems) {
-        fastpath.mode = mode;
-    }
-    if let Some(node) = section.node("interfaces") {
-        for text in strings(node, "interfaces", "[\"eth0\"]", problems) {
-            fastpath.interfaces.extend(names::device(&text, problems));
-        }
-    }
-    if let Some(device) = section
-        .node("device")
-        .and_then(|node| string(node, "device", "\"fairlead0\"", problems))
-        .and_then(|text| names::device(&text, problems))
-    {
-        fastpath.device = device;
-    }
-    if let Some(mtu) = section
-        .node("mtu")
-        .and_then(|node| integer(node, "mtu", MTU_MIN..=MTU_MAX, problems))
-    {
-        fastpath.mtu = mtu as u16;
-    }
+    place(section, &mut fastpath, problems);
     let node = section.node("snat");
     let texts = node
         .map(|node| strings(node, "snat", "\"100.64.0.0/24\"", problems))
@@ -177,6 +157,31 @@ pub(super) fn fastpath(
     }
     fastpath.snat = prefixes.iter().map(|prefix| prefix.value).collect();
     (fastpath, SnatDraft { prefixes, whole })
+}
+
+/// Where packets come in and are translated.
+fn place(section: Section<'_>, fastpath: &mut Fastpath, problems: &mut Problems) {
+    if let Some(mode) = mode(section, problems) {
+        fastpath.mode = mode;
+    }
+    if let Some(node) = section.node("interfaces") {
+        for text in strings(node, "interfaces", "[\"eth0\"]", problems) {
+            fastpath.interfaces.extend(names::device(&text, problems));
+        }
+    }
+    if let Some(device) = section
+        .node("device")
+        .and_then(|node| string(node, "device", "\"fairlead0\"", problems))
+        .and_then(|text| names::device(&text, problems))
+    {
+        fastpath.device = device;
+    }
+    if let Some(mtu) = section
+        .node("mtu")
+        .and_then(|node| integer(node, "mtu", MTU_MIN..=MTU_MAX, problems))
+    {
+        fastpath.mtu = mtu as u16;
+    }
 }
 
 fn mode(section: Section<'_>, problems: &mut Problems) -> Option<Mode> {
