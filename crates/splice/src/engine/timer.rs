@@ -77,6 +77,12 @@ impl Sweep {
     }
 }
 
+/// How long nothing came. A fast path outside may have seen a packet after `now` was read.
+fn quiet_ms(now_ms: u32, last_active: u32) -> u32 {
+    let quiet = now_ms.wrapping_sub(last_active);
+    if quiet > i32::MAX as u32 { 0 } else { quiet }
+}
+
 impl Switch {
     /// When [`Self::handle_timeout`] wants to be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
@@ -219,7 +225,7 @@ impl Switch {
             self.expire_renewal(now, line);
         }
         let record = self.table.record(line);
-        let quiet_ms = Self::now_ms(now).wrapping_sub(record.last_active);
+        let quiet_ms = quiet_ms(Self::now_ms(now), record.last_active);
         let (state, held) = (record.state, record.flags & flag::HELD != 0);
         let after = |timeout: Duration| u128::from(quiet_ms) >= timeout.as_millis();
         match state {
@@ -277,5 +283,17 @@ impl Switch {
             }
         }
         self.free(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quiet_ms;
+
+    #[test]
+    fn a_packet_from_a_moment_later_is_no_long_silence() {
+        assert_eq!(quiet_ms(5_000, 4_000), 1_000);
+        assert_eq!(quiet_ms(5_000, 5_001), 0);
+        assert_eq!(quiet_ms(10, u32::MAX - 9), 20);
     }
 }
