@@ -74,7 +74,7 @@ fn syn_sent_syn_ack_twice_is_acknowledged_twice_and_the_head_sent_once() {
     let stamps = again.timestamps().unwrap();
     assert_eq!(stamps.echo, 900_000);
     assert_eq!(rig.state(), Some(State::Spliced));
-    rig.put_none(&syn_ack(&syn, 70_001, &linux(900_000)));
+    rig.put_none(&syn_ack(&syn, 70_001, &linux(900_000)).ack(1_002));
     rig.assert_dropped(DropReason::BadSequence);
 }
 
@@ -430,4 +430,28 @@ fn syn_sent_weights_and_routes_are_those_of_the_configuration() {
         assert_eq!(sent[0].header.key.dst, endpoint(SERVERS[0]));
     }
     assert_eq!(rig.datapath.snapshot().services[0].routes[0].decisions, 5);
+}
+
+/// A server whose queue overflows answers one SYN by a cookie of its own and the next from its queue.
+#[test]
+fn spliced_syn_ack_with_another_number_before_any_word_of_the_server_counts() {
+    let mut rig = Rig::probed(http_config(), &linux(1));
+    let opened = rig.open(1_000, &linux(5_000));
+    let syn = rig.put_one(&opened.data(0, REQUEST));
+    assert_eq!(payload(&rig.put(&syn_ack(&syn, 33, &linux(1)))), REQUEST);
+    let again = rig.put_one(&syn_ack(&syn, 7_000, &linux(1)));
+    assert_eq!(again.header.flags, TcpFlags::ACK);
+    assert_eq!(again.header.ack, SeqNumber(7_001));
+    // The client's request, sent again, now acknowledges what this server has said.
+    let request = rig.put_one(&opened.data(0, REQUEST));
+    assert_eq!(request.header.ack, SeqNumber(7_001));
+    let answer = segment(syn.header.key.dst, syn.header.key.src)
+        .seq(7_001)
+        .ack(1_001 + REQUEST.len() as u32)
+        .payload("late");
+    let seen = rig.put_one(&answer);
+    assert_eq!(seen.header.seq, SeqNumber(opened.dseq) + 1);
+    // Once it has spoken, another number is a stranger's.
+    rig.put_none(&syn_ack(&syn, 9_000, &linux(1)));
+    rig.assert_dropped(DropReason::BadSequence);
 }

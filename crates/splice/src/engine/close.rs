@@ -161,9 +161,11 @@ impl Switch {
 
     /// A SYN from the server's side.
     fn syn_from_server(&mut self, packet: &mut Packet, header: &TcpPacket, line: Line) -> Verdict {
-        let record = *self.table.record(line);
         let ack = header.flags.contains(TcpFlags::ACK);
-        if !ack || header.seq.0 != record.server_isn {
+        if ack && header.seq.0 != self.table.record(line).server_isn {
+            self.begin_anew(header, line);
+        }
+        if !ack || header.seq.0 != self.table.record(line).server_isn {
             return self.drop(DropReason::BadSequence);
         }
         // Our acknowledgement of its SYN-ACK was lost. If the client has sent data it will send it
@@ -182,6 +184,25 @@ impl Switch {
         let (seq, known) = (header.ack, header.seq + 1);
         output::reply(packet, key, seq, known, flags, STAND_IN_WINDOW, &list);
         Verdict::Transmit
+    }
+
+    /// A server whose queue was full answers a SYN by a cookie that it does not keep (RFC 4987),
+    /// and the same SYN, sent again, from its queue: with another number. Then the first one is
+    /// void. While nothing of the server's has passed, the client knows neither.
+    fn begin_anew(&mut self, header: &TcpPacket, line: Line) {
+        let record = self.record(line);
+        let of_our_syn = header.ack.0 == record.client_isn.wrapping_add(1);
+        let silent = record.server_nxt == record.server_isn.wrapping_add(1);
+        if record.state == State::Spliced
+            && record.flags & flag::HELD == 0
+            && of_our_syn
+            && silent
+        {
+            let moved = record.server_isn.wrapping_sub(header.seq.0);
+            record.seq_delta = record.seq_delta.wrapping_add(moved);
+            record.server_isn = header.seq.0;
+            record.server_nxt = header.seq.0.wrapping_add(1);
+        }
     }
 
     /// Removes a record in TIME_WAIT or after a RST.
