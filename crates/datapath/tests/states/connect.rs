@@ -432,7 +432,7 @@ fn syn_sent_weights_and_routes_are_those_of_the_configuration() {
     assert_eq!(rig.datapath.snapshot().services[0].routes[0].decisions, 5);
 }
 
-/// A server whose queue overflows answers one SYN by a cookie of its own and the next from its queue.
+/// A server whose queue overflows answers one SYN by a cookie and the next from its queue.
 #[test]
 fn spliced_syn_ack_with_another_number_before_any_word_of_the_server_counts() {
     let mut rig = Rig::probed(http_config(), &linux(1));

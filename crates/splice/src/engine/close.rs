@@ -193,10 +193,7 @@ impl Switch {
         let record = self.record(line);
         let of_our_syn = header.ack.0 == record.client_isn.wrapping_add(1);
         let silent = record.server_nxt == record.server_isn.wrapping_add(1);
-        if record.state == State::Spliced
-            && record.flags & flag::HELD == 0
-            && of_our_syn
-            && silent
+        if record.state == State::Spliced && record.flags & flag::HELD == 0 && of_our_syn && silent
         {
             let moved = record.server_isn.wrapping_sub(header.seq.0);
             record.seq_delta = record.seq_delta.wrapping_add(moved);
