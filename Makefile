@@ -44,7 +44,11 @@ test: setup-test lint ## every test; what needs rights that are missing is skipp
 	@scripts/skipped forget
 	$(CARGO) build --workspace --locked
 	$(CARGO) test --workspace --locked --no-fail-fast; status=$$?; \
+		$(MAKE) --no-print-directory test-fastpath || status=1; \
 		$(MAKE) --no-print-directory test-python || status=1; scripts/skipped; exit $$status
+
+test-fastpath: ## the end-to-end tests once more, on the best fast path that this machine allows
+	FAIRLEAD_E2E_MODE=auto $(CARGO) test -p fairlead-e2e --locked --no-fail-fast
 
 test-python: setup-lab ## the Python package alone: build, install, pytest
 	@mkdir -p target; scripts/lab-venv test; code=$$?; \

@@ -153,7 +153,7 @@ impl Switch {
 
     /// Starts it and does not wait.
     pub(crate) fn launch(lab: &Lab, configuration: &str) -> Self {
-        let path = lab.file("fairlead.toml", &in_mode(configuration));
+        let path = lab.file("fairlead.toml", in_mode(configuration));
         let mut command = lab.switch.command(&binary().to_string_lossy());
         let log = "info,fairlead::connection=debug";
         command
