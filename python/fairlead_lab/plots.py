@@ -66,7 +66,7 @@ def _attribute(text: str) -> str:
 
 
 #: Letters that a line of the legend holds.
-LEGEND_LETTERS = 84
+LEGEND_LETTERS = 76
 
 
 def _legend(axes: Any, names: Sequence[str]) -> None:
@@ -120,7 +120,7 @@ def bars(
             axes.yaxis.set_major_formatter("{x:.0%}")
         _legend(axes, list(series))
 
-    return _draw(draw, (max(6.4, min(11.0, 1.6 + 0.9 * len(groups) * 1.2)), 3.5), label)
+    return _draw(draw, (max(7.6, min(11.0, 1.6 + 0.9 * len(groups) * 1.2)), 3.5), label)
 
 
 def lines(
