@@ -28,7 +28,7 @@ struct Arguments {
 enum What {
     /// The core in memory, one thread: spliced packets, handshakes, bytes per connection.
     Core(Core),
-    /// The TUN path against HAProxy, in network namespaces of its own.
+    /// Fairlead against HAProxy and plain forwarding, in network namespaces of its own.
     Peers(Peers),
 }
 
@@ -56,6 +56,9 @@ struct Peers {
     /// The fairlead binary; beside this one unless given.
     #[arg(long)]
     fairlead: Option<PathBuf>,
+    /// Where packets are forwarded: engine (user space, behind a TUN device), tc, auto.
+    #[arg(long, default_value = "engine")]
+    mode: String,
     /// Alternations; the median counts.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -118,12 +121,17 @@ fn peers(arguments: &Peers) -> Result<()> {
         .clone()
         .unwrap_or_else(|| own.with_file_name("fairlead"));
     let effort = peers::Effort {
+        mode: arguments.mode.clone(),
         rounds: arguments.rounds,
         seconds: arguments.seconds,
         connections: arguments.connections,
     };
-    let result = peers::run(&fairlead, effort)?;
-    keep("peers", result, arguments.record.as_deref())
+    let result = peers::run(&fairlead, &effort)?;
+    let name = match effort.mode.as_str() {
+        "engine" => "peers".to_owned(),
+        mode => format!("peers-{mode}"),
+    };
+    keep(&name, result, arguments.record.as_deref())
 }
 
 /// Writes a result with what it was measured on.

@@ -1,4 +1,4 @@
-//! The TUN path against HAProxy: same client, same server, same machine, in turn.
+//! Fairlead against HAProxy: same client, same server, same machine, in turn.
 //!
 //! Three hosts (namespaces): `wrk` on the client, nginx on the server, and between them the
 //! switch's host with Fairlead, HAProxy as shipped, and HAProxy with large buffers and pooled
@@ -24,9 +24,11 @@ const TARGETS: [(&str, &str); 4] = [
 
 const SIZES: [(&str, usize); 3] = [("1KiB", 1 << 10), ("64KiB", 64 << 10), ("1MiB", 1 << 20)];
 
-/// How much is measured.
-#[derive(Clone, Copy, Debug)]
+/// How much is measured, and of which way to forward packets.
+#[derive(Clone, Debug)]
 pub(crate) struct Effort {
+    /// The word for `[fastpath] mode`.
+    pub(crate) mode: String,
     /// Alternations; the median counts.
     pub(crate) rounds: usize,
     /// Seconds of each measurement.
@@ -105,7 +107,7 @@ server = [{ address = "10.2.0.1:8081" }]
 "#;
 
 impl Testbed {
-    fn new(fairlead: &Path) -> Result<Self> {
+    fn new(fairlead: &Path, mode: &str) -> Result<Self> {
         for program in ["nginx", "haproxy", "wrk", "curl"] {
             ensure!(
                 fairlead_netns::program(program).is_some(),
@@ -145,7 +147,9 @@ impl Testbed {
             Ok(path)
         };
         let nginx = write("nginx.conf", &nginx_configuration(&folder))?;
-        let fair = write("fairlead.toml", FAIRLEAD_CONFIGURATION)?;
+        let mode = format!("mode = \"{mode}\"");
+        let fair = FAIRLEAD_CONFIGURATION.replace("mode = \"engine\"", &mode);
+        let fair = write("fairlead.toml", &fair)?;
         let log =
             |name: &str| -> Result<Stdio> { Ok(Stdio::from(fs::File::create(folder.join(name))?)) };
         let mut command = servers.command("nginx");
@@ -203,7 +207,7 @@ impl Testbed {
     }
 
     /// One measurement: requests a second, p99 latency in ms, errors.
-    fn measure(&self, address: &str, size: &str, close: bool, effort: Effort) -> Result<Sample> {
+    fn measure(&self, address: &str, size: &str, close: bool, effort: &Effort) -> Result<Sample> {
         let mut wrk = self.client.command("wrk");
         wrk.args(["-t", "1", "--latency", "--timeout", "5s"]);
         wrk.arg("-c").arg(effort.connections.to_string());
@@ -270,11 +274,18 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// Measures every cell; prints a table as it grows.
-pub(crate) fn run(fairlead: &Path, effort: Effort) -> Result<Value> {
-    let testbed = Testbed::new(fairlead)?;
+pub(crate) fn run(fairlead: &Path, effort: &Effort) -> Result<Value> {
+    let testbed = Testbed::new(fairlead, &effort.mode)?;
     println!(
-        "{:<28} {:>10} {:>10} {:>10} {:>10} {:>9} {:>9}",
-        "requests/s (p99 ms)", "fairlead", "haproxy", "tuned", "direct", "/haproxy", "/tuned"
+        "{:<28} {:>14} {:>14} {:>14} {:>14} {:>9} {:>9} {:>9}",
+        format!("requests/s (p99 ms), {}", effort.mode),
+        "fairlead",
+        "haproxy",
+        "tuned",
+        "direct",
+        "/haproxy",
+        "/tuned",
+        "/direct"
     );
     let mut cells = Vec::new();
     for close in [true, false] {
@@ -294,6 +305,7 @@ pub(crate) fn run(fairlead: &Path, effort: Effort) -> Result<Value> {
         }
     }
     Ok(json!({
+        "mode": effort.mode,
         "rounds": effort.rounds,
         "seconds": effort.seconds,
         "client_connections": effort.connections,
@@ -323,7 +335,7 @@ fn cell(kind: &str, size: &str, samples: &[Vec<Sample>]) -> Value {
         .map(|(rate, p99)| format!("{rate:.0} ({p99:.1})"))
         .collect();
     println!(
-        "{:<28} {:>10} {:>10} {:>10} {:>10} {:>9.2} {:>9.2}",
+        "{:<28} {:>14} {:>14} {:>14} {:>14} {:>9.2} {:>9.2} {:>9.2}",
         format!("{kind}, {size}"),
         text[0],
         text[1],
@@ -331,6 +343,7 @@ fn cell(kind: &str, size: &str, samples: &[Vec<Sample>]) -> Value {
         text[3],
         ratio(1),
         ratio(2),
+        ratio(3),
     );
     let targets: serde_json::Map<String, Value> = TARGETS
         .iter()
