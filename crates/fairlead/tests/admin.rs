@@ -18,6 +18,7 @@ fn identity() -> Identity {
         instance: "edge".into(),
         version: "1.2.3".into(),
         mode: "engine".into(),
+        fast_path: "engine".into(),
         device: "fairlead0".into(),
     }
 }

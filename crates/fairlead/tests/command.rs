@@ -170,7 +170,7 @@ fn the_log_follows_the_variable_unless_the_option_is_given() {
 
 fn pages(draining: bool) -> (AdminServer, Arc<Shared>) {
     let settings = load(&root().join("examples/edge.toml")).unwrap().settings;
-    let shared = Arc::new(Shared::new(Identity::of(&settings)));
+    let shared = Arc::new(Shared::new(Identity::of(&settings, "engine")));
     let switch = Snapshot {
         live: 41,
         rx_packets: 1_234_567,

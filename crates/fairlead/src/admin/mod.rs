@@ -34,17 +34,20 @@ pub struct Identity {
     pub version: String,
     /// Where spliced packets are translated.
     pub mode: String,
+    /// What translates them now, and on which interfaces; or why nothing better does.
+    pub fast_path: String,
     /// The device.
     pub device: String,
 }
 
 impl Identity {
-    /// Who runs with these settings.
-    pub fn of(settings: &Settings) -> Self {
+    /// Who runs with these settings; `fast_path` is what was chosen.
+    pub fn of(settings: &Settings, fast_path: &str) -> Self {
         Self {
             instance: settings.instance.name.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             mode: settings.fastpath.mode.name().to_owned(),
+            fast_path: fast_path.to_owned(),
             device: settings.fastpath.device.clone(),
         }
     }
@@ -161,6 +164,7 @@ pub(crate) mod tests {
             instance: "edge".into(),
             version: "0.1.0".into(),
             mode: "engine".into(),
+            fast_path: "engine".into(),
             device: "fairlead0".into(),
         }
     }

@@ -24,6 +24,7 @@ pub struct Status {
     pub instance: String,
     pub version: String,
     pub mode: String,
+    pub fast_path: String,
     pub device: String,
     /// What `/healthz` says.
     pub health: String,
@@ -230,6 +231,7 @@ impl Status {
             instance: identity.instance,
             version: identity.version,
             mode: identity.mode,
+            fast_path: identity.fast_path,
             device: identity.device,
             health: shared.health().name().to_owned(),
             uptime_s: shared.uptime().as_secs(),

@@ -182,7 +182,7 @@ impl Stage for Simulated {
 
     fn status(&mut self) -> Result<Value> {
         // The status page's own words, made the way the page makes them.
-        let shared = Shared::new(Identity::of(&self.settings));
+        let shared = Shared::new(Identity::of(&self.settings, "engine (simulated)"));
         shared.publish(Counters {
             switch: self.demo.snapshot(),
             ..Counters::default() // there is no device

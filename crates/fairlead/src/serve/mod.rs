@@ -99,7 +99,7 @@ fn serve(args: &ServeArgs, watch: &mut dyn FnMut()) -> Result<(), Ending> {
     let (device, network) = prepare_host(&plan)?;
     announce_host(&settings, &network);
     let fastpath = start_fastpath(&settings, &mut datapath, &clock)?;
-    let shared = Arc::new(Shared::new(Identity::of(&settings)));
+    let shared = Arc::new(Shared::new(Identity::of(&settings, &fastpath.state)));
     // Kept until the end; its pages say "starting" until something is published.
     let _pages = start_pages(&settings, &shared)?;
 

@@ -29,6 +29,9 @@ pub(super) fn render(status: &Status, paint: Paint) -> String {
         plain(&status.device),
         elapsed(status.uptime_s),
     );
+    if !status.fast_path.is_empty() {
+        out += &format!("fast path: {}\n", plain(&status.fast_path));
+    }
     if status.age_ms > 2_000 {
         let age = format!("these counters are {} old", elapsed(status.age_ms / 1_000));
         out += &format!("{}\n", paint.text(YELLOW, &age));
