@@ -82,6 +82,10 @@ fn haproxy_configuration(tuned: bool) -> String {
     )
 }
 
+fn fairlead_configuration(mode: &str) -> String {
+    FAIRLEAD_CONFIGURATION.replace("mode = \"engine\"", &format!("mode = \"{mode}\""))
+}
+
 const FAIRLEAD_CONFIGURATION: &str = r#"
 [instance]
 name = "bench"
@@ -147,9 +151,7 @@ impl Testbed {
             Ok(path)
         };
         let nginx = write("nginx.conf", &nginx_configuration(&folder))?;
-        let mode = format!("mode = \"{mode}\"");
-        let fair = FAIRLEAD_CONFIGURATION.replace("mode = \"engine\"", &mode);
-        let fair = write("fairlead.toml", &fair)?;
+        let fair = write("fairlead.toml", &fairlead_configuration(mode))?;
         let log =
             |name: &str| -> Result<Stdio> { Ok(Stdio::from(fs::File::create(folder.join(name))?)) };
         let mut command = servers.command("nginx");
