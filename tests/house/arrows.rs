@@ -42,8 +42,8 @@ const ROOMS: &[Room] = &[
     core("base", &[], &[]),
     // A tokeniser: bytes in, slices out.
     core("wire", &["base"], &["httparse"]),
-    // A derive for errors; vectors of four lanes.
-    core("cache", &["base"], &["thiserror", "wide"]),
+    // A derive for errors; vectors, and the choice between instruction sets when it runs.
+    core("cache", &["base"], &["thiserror", "fearless_simd"]),
     // A keyed hash.
     core("tcp", &["base", "wire"], &["siphasher"]),
     // Expressions of linear time; a keyed hash; a derive for errors.

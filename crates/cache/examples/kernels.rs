@@ -1,22 +1,25 @@
 //! Accesses a second (of processor time) of every scheme, on one thread:
 //! `cargo run --release -p fairlead-cache --example kernels [-- accesses [scheme…]]`.
 //!
-//! The stream is Zipf 1.0 over a million sessions; the caches have 512 lines, in as many banks as
-//! the scheme has, of 4 ways. Ticks come every 25 accesses, so that about half the lines are ON.
+//! The stream is Zipf 1.0 over a million sessions, numbered as they are first seen, as whatever
+//! reads a trace numbers them (with `spread` as the first argument: by chance); the caches have 512
+//! lines, in as many banks as the scheme has, of 4 ways. Ticks come every 100 accesses, so that about
+//! half the lines are ON.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use std::time::Instant;
 
 use fairlead_base::{Address, Endpoint, Rng};
-use fairlead_cache::{Member, Scheme, Simulate, build, run_all};
+use fairlead_cache::{LruFamily, Member, Places, Scheme, Simulate, build, run_all};
 
 const SESSIONS: u32 = 1_000_000;
 const SEED: u64 = 7;
-const ACCESSES_A_TICK: usize = 25;
+const ACCESSES_A_TICK: usize = 100;
 const REPEATS: usize = 3;
 
-/// Zipf with exponent 1, by the inverse of its distribution.
-fn zipf(count: usize) -> Vec<u32> {
+/// Zipf with exponent 1, by the inverse of its distribution. Ranks are spread over the numbers, or
+/// numbers are given in the order of first accesses.
+fn zipf(count: usize, spread: bool) -> Vec<u32> {
     let mut rng = Rng::new(SEED);
     let mut sum = 0.0;
     let shares: Vec<f64> = (1..=SESSIONS)
@@ -25,16 +28,22 @@ fn zipf(count: usize) -> Vec<u32> {
             sum
         })
         .collect();
-    // Ranks are spread over the numbers, or the hottest would be neighbours.
     let mut numbers: Vec<u32> = (0..SESSIONS).collect();
     for at in (1..numbers.len()).rev() {
         numbers.swap(at, rng.below(at as u32 + 1) as usize);
     }
+    let (mut given, mut next) = (vec![u32::MAX; SESSIONS as usize], 0);
     (0..count)
         .map(|_| {
             let drawn = (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64 * sum;
             let rank = shares.partition_point(|share| *share < drawn);
-            numbers[rank.min(numbers.len() - 1)]
+            let number = numbers[rank.min(numbers.len() - 1)];
+            let given = &mut given[number as usize];
+            if *given == u32::MAX {
+                *given = next;
+                next += 1;
+            }
+            if spread { number } else { *given }
         })
         .collect()
 }
@@ -75,50 +84,137 @@ fn rate(count: usize, mut run: impl FnMut()) -> f64 {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = std::env::args().skip(1).peekable();
+    let spread = arguments.next_if(|word| word == "spread").is_some();
     let count: usize = arguments.next().unwrap_or("20000000".into()).parse()?;
     let asked: Vec<String> = arguments.collect();
-    let (ids, keys) = (zipf(count), keys());
+    let (ids, keys) = (zipf(count, spread), keys());
     let ticks: Vec<u32> = (0..count).map(|at| (at / ACCESSES_A_TICK) as u32).collect();
     println!("{count} accesses, {SESSIONS} sessions, Zipf 1.0, 512 lines");
+    let all = asked.is_empty();
     let names = Scheme::all().map(|(name, _)| name.to_owned());
-    for name in if asked.is_empty() {
-        names.collect()
-    } else {
-        asked
-    } {
-        let scheme = Scheme::parse(&name)?;
-        let geometry = scheme.geometry(32 << 10, 64, 4)?;
-        let places = scheme.indexer(&geometry, SEED)?.places(&keys);
-        let mut last = None;
-        let rate = rate(count, || {
-            let mut cache = build(&scheme, &geometry, SEED).expect("checked");
-            cache.run(&ids, &ticks, &[], &places).expect("checked");
-            last = Some(cache.statistics());
-        });
-        let counts = last.unwrap_or_default();
-        let (ratio, moved) = (counts.miss_ratio(), counts.migrations);
-        println!("{name:14} {rate:6.1} M/s   miss ratio {ratio:.4}   migrations {moved}");
+    for name in if all { names.collect() } else { asked } {
+        one(&name, &ids, &ticks, &keys)?;
     }
-    batch(&ids, &ticks, &keys)?;
+    if all {
+        batch("8 x 2-lru", &["2-lru"; 8], &ids, &ticks, &keys)?;
+        batch("paper's 17", &PAPER, &ids, &ticks, &keys)?;
+        family(&ids, &keys)?;
+    }
     Ok(())
 }
 
-/// Eight configurations of the LRU family that share their places.
-fn batch(ids: &[u32], ticks: &[u32], keys: &[Endpoint]) -> Result<(), Box<dyn std::error::Error>> {
-    let scheme = Scheme::parse("2-lru")?;
+/// The schemes of the paper's figures.
+const PAPER: [&str; 17] = [
+    "mod",
+    "xor",
+    "pmod",
+    "pdisp",
+    "crc",
+    "universal",
+    "2-xor",
+    "2-pdisp",
+    "2-universal",
+    "4-xor",
+    "4-pdisp",
+    "4-universal",
+    "rr",
+    "timestamp16",
+    "access",
+    "no-migrate",
+    "spec",
+];
+
+/// A scheme alone.
+fn one(
+    name: &str,
+    ids: &[u32],
+    ticks: &[u32],
+    keys: &[Endpoint],
+) -> Result<(), Box<dyn std::error::Error>> {
+    let scheme = Scheme::parse(name)?;
     let geometry = scheme.geometry(32 << 10, 64, 4)?;
     let places = scheme.indexer(&geometry, SEED)?.places(keys);
-    let rate = rate(8 * ids.len(), || {
-        let mut caches: Vec<Box<dyn Simulate>> = (0..8)
-            .map(|_| build(&scheme, &geometry, SEED).expect("checked"))
+    let mut last = None;
+    let rate = rate(ids.len(), || {
+        let mut cache = build(&scheme, &geometry, SEED).expect("checked");
+        cache.run(ids, ticks, &[], &places).expect("checked");
+        last = Some(cache.statistics());
+    });
+    let counts = last.unwrap_or_default();
+    let (ratio, moved) = (counts.miss_ratio(), counts.migrations);
+    println!("{name:14} {rate:6.1} M/s   miss ratio {ratio:.4}   migrations {moved}");
+    Ok(())
+}
+
+/// Configurations that share what they can.
+fn batch(
+    title: &str,
+    names: &[&str],
+    ids: &[u32],
+    ticks: &[u32],
+    keys: &[Endpoint],
+) -> Result<(), Box<dyn std::error::Error>> {
+    let mut plan = Vec::new();
+    let mut tables: Vec<(String, Places)> = Vec::new();
+    for name in names {
+        let scheme = Scheme::parse(name)?;
+        let geometry = scheme.geometry(32 << 10, 64, 4)?;
+        let index = format!("{} {}", scheme.index, scheme.banks);
+        let known = tables.iter().position(|(other, _)| *other == index);
+        let at = known.unwrap_or(tables.len());
+        if known.is_none() {
+            let places = scheme.indexer(&geometry, SEED)?.places(keys);
+            tables.push((index, places));
+        }
+        plan.push((scheme, geometry, at));
+    }
+    let work = || {
+        let mut caches: Vec<Box<dyn Simulate>> = plan
+            .iter()
+            .map(|(scheme, geometry, _)| build(scheme, geometry, SEED).expect("checked"))
             .collect();
         let mut members: Vec<Member<'_>> = caches
             .iter_mut()
-            .map(|cache| (cache.as_mut() as &mut dyn Simulate, &places))
+            .zip(&plan)
+            .map(|(cache, (_, _, at))| {
+                let cache = cache.as_mut() as &mut dyn Simulate;
+                (cache, &tables[*at].1)
+            })
             .collect();
         run_all(&mut members, ids, ticks, &[]).expect("checked");
+    };
+    let rate = rate(names.len() * ids.len(), work);
+    println!("{title:14} {rate:6.1} M configuration-accesses/s in one batch");
+    let clock = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(work);
+        scope.spawn(work);
     });
-    println!("8 × 2-lru      {rate:6.1} M configuration-accesses/s in one batch");
+    let both = (2 * names.len() * ids.len()) as f64 / clock.elapsed().as_secs_f64() / 1e6;
+    println!("{:14} {both:6.1} M/s of the clock on two threads", "");
+    Ok(())
+}
+
+/// All ways from 1 to 16 in one pass.
+fn family(ids: &[u32], keys: &[Endpoint]) -> Result<(), Box<dyn std::error::Error>> {
+    let scheme = Scheme::parse("universal")?;
+    for sets in [64, 512] {
+        let geometry = scheme.geometry(sets * 16 * 64, 64, 16)?;
+        let places = scheme.indexer(&geometry, SEED)?.places(keys);
+        let mut misses = Vec::new();
+        let rate = rate(ids.len(), || {
+            let mut family = LruFamily::new(geometry.sets()).expect("small");
+            family.run(ids, &places).expect("checked");
+            misses = family.misses().to_vec();
+        });
+        let all = rate * LruFamily::WAYS as f64;
+        let ratio = |ways: usize| misses[ways - 1] as f64 / ids.len() as f64;
+        let ratios = (ratio(1), ratio(4), ratio(8), ratio(16));
+        println!(
+            "LRU, 1-16 ways of {sets} sets at once: {rate:.1} M/s, {all:.0} M configuration-accesses/s"
+        );
+        println!("    miss ratios of 1, 4, 8, 16 ways {ratios:.4?}");
+    }
     Ok(())
 }

@@ -1,12 +1,14 @@
 //! The mechanism: look-up, fill, removal, over the lines of a policy.
 
 use fairlead_base::Endpoint;
+use fearless_simd::Simd;
 
 use crate::geometry::Geometry;
 use crate::lines::{Access, Lines, Spot};
 use crate::place::{Place, Sets};
 use crate::policy::{Block, Choice, Policy, Setup};
 use crate::statistics::Statistics;
+use crate::vector::{Kernel, Lanes};
 
 /// What identifies a line: the whole session identifier, or its dense number.
 pub trait Tag: Copy + Eq + Send + 'static {
@@ -79,12 +81,13 @@ pub enum Outcome<T> {
     Miss(Filled<T>),
 }
 
-/// A cache of `B` banks of `W` ways under a policy. Payloads belong to the caller, who keeps them
+/// A cache of `B` banks of `W` ways under a policy, or with `W` = 0 of as many ways as the geometry
+/// says. Payloads belong to the caller, who keeps them
 /// by line number and follows [`Filled::moved`].
 #[derive(Clone, Debug)]
 pub struct Cache<T, P, const B: usize, const W: usize> {
     geometry: Geometry,
-    pub(crate) tags: Vec<[T; W]>,
+    pub(crate) tags: Vec<T>,
     pub(crate) lines: Lines<B, W>,
     pub(crate) policy: P,
     pub(crate) statistics: Statistics,
@@ -95,10 +98,9 @@ impl<T: Tag, P: Policy<B, W>, const B: usize, const W: usize> Cache<T, P, B, W> 
     /// (`registry::with_policy` sees to that).
     pub fn new(setup: &Setup) -> Self {
         let geometry = setup.geometry;
-        let rows = B * geometry.sets() as usize;
         Self {
             geometry,
-            tags: vec![[T::EMPTY; W]; rows],
+            tags: vec![T::EMPTY; geometry.lines() as usize],
             lines: Lines::new(&geometry, setup.parameters.lifetime, P::MOVES),
             policy: P::new(setup),
             statistics: Statistics::default(),
@@ -139,7 +141,7 @@ impl<T: Tag, P: Policy<B, W>, const B: usize, const W: usize> Cache<T, P, B, W> 
 
     /// The tag of a line; `None` when it is empty or there is no such line.
     pub fn tag(&self, line: u32) -> Option<T> {
-        let tag = *self.tags.as_flattened().get(line as usize)?;
+        let tag = *self.tags.get(line as usize)?;
         (tag != T::EMPTY).then_some(tag)
     }
 
@@ -216,7 +218,7 @@ impl<T: Tag, P: Policy<B, W>, const B: usize, const W: usize> Cache<T, P, B, W> 
         let access = self.access_of(tag, place, 0);
         let (spot, _) = self.find(tag, &access)?;
         self.policy.on_remove(&mut self.lines, spot);
-        self.tags[spot.set as usize][spot.way as usize] = T::EMPTY;
+        self.tags[self.lines.number(spot) as usize] = T::EMPTY;
         self.lines.clear(spot);
         Some(self.lines.number(spot))
     }
@@ -224,7 +226,8 @@ impl<T: Tag, P: Policy<B, W>, const B: usize, const W: usize> Cache<T, P, B, W> 
     #[inline]
     fn find_in(&self, tag: T, sets: &Sets<B>) -> Option<Spot> {
         for set in sets {
-            let tags = &self.tags[*set as usize];
+            let ways = self.lines.ways();
+            let tags = &self.tags[*set as usize * ways..][..ways];
             let mut found = 0u32;
             for (way, other) in tags.iter().enumerate() {
                 found |= u32::from(*other == tag) << way;
@@ -266,7 +269,7 @@ impl<T: Tag, P: Policy<B, W>, const B: usize, const W: usize> Cache<T, P, B, W> 
         if self.lines.is_empty(spot) {
             return None;
         }
-        let tag = self.tags[spot.set as usize][spot.way as usize];
+        let tag = self.tags[self.lines.number(spot) as usize];
         self.statistics.evictions += 1;
         self.statistics.evicted_on += u64::from(self.lines.is_on(spot));
         self.policy.on_evict(&mut self.lines, spot, tag.finger());
@@ -281,12 +284,11 @@ impl<T: Tag, P: Policy<B, W>, const B: usize, const W: usize> Cache<T, P, B, W> 
             Choice::Replace(spot) => (spot, None, self.evict(spot)),
             Choice::Relocate { from, to } if from != to => {
                 let evicted = self.evict(to);
-                self.tags[to.set as usize][to.way as usize] =
-                    self.tags[from.set as usize][from.way as usize];
+                let numbers = (self.lines.number(from), self.lines.number(to));
+                self.tags[numbers.1 as usize] = self.tags[numbers.0 as usize];
                 self.lines.relocate(from, to);
                 self.policy.on_move(&mut self.lines, from, to);
                 self.statistics.migrations += 1;
-                let numbers = (self.lines.number(from), self.lines.number(to));
                 (from, Some(numbers), evicted)
             }
             Choice::Relocate { from, .. } => (from, None, self.evict(from)),
@@ -300,7 +302,7 @@ impl<T: Tag, P: Policy<B, W>, const B: usize, const W: usize> Cache<T, P, B, W> 
             }
         };
         self.statistics.fills += 1;
-        self.tags[spot.set as usize][spot.way as usize] = tag;
+        self.tags[self.lines.number(spot) as usize] = tag;
         self.lines.occupy(spot, access);
         self.policy.on_fill(&mut self.lines, spot, access);
         Filled {
@@ -317,18 +319,57 @@ impl<P: Policy<B, W>, const B: usize, const W: usize> Cache<u32, P, B, W> {
     #[inline]
     pub(crate) fn run_plainly(&mut self, block: &Block<'_, B>) {
         for (at, id) in block.ids.iter().enumerate() {
-            let access = Access {
-                first: block.first[at],
-                second: block.second.get(at).copied().unwrap_or([0; B]),
-                hint: block.hints.get(at).copied().unwrap_or(0),
-                finger: *id,
-            };
             self.lines.clock.advance(block.ticks[at]);
-            if self.hit(*id, &access).is_none() {
-                self.statistics.misses += 1;
-                self.put(*id, &access);
-            }
+            self.access_plainly(*id, &block.access(at));
         }
         self.statistics.accesses += block.ids.len() as u64;
+    }
+
+    /// One access at the present tick; not counted among the accesses.
+    #[inline]
+    pub(crate) fn access_plainly(&mut self, id: u32, access: &Access<B>) {
+        if self.hit(id, access).is_none() {
+            self.statistics.misses += 1;
+            self.put(id, access);
+        }
+    }
+}
+
+/// A block under any policy: hits are found and stamped in vectors, the rest is plain.
+pub(crate) struct HitsByVectors<'a, P, const B: usize, const W: usize> {
+    /// The cache.
+    pub(crate) cache: &'a mut Cache<u32, P, B, W>,
+    /// The accesses.
+    pub(crate) block: &'a Block<'a, B>,
+}
+
+impl<P: Policy<B, W>, const B: usize, const W: usize> Kernel for HitsByVectors<'_, P, B, W> {
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { cache, block } = self;
+        for (at, id) in block.ids.iter().enumerate() {
+            cache.lines.clock.advance(block.ticks[at]);
+            let sets = &block.first[at];
+            let wanted = Lanes::<S, B, W>::splat(simd, *id as i32);
+            let found = Lanes::tags(simd, &cache.tags, sets).equals(&wanted);
+            let bits = found.bits();
+            if bits == 0 {
+                cache.access_plainly(*id, &block.access(at));
+                continue;
+            }
+            let newest = Lanes::splat(simd, cache.lines.clock.take());
+            let stamps = Lanes::stamps(simd, &cache.lines.stamps, sets);
+            let stamps = found.pick(&newest, &stamps);
+            stamps.store_stamps(&mut cache.lines.stamps, sets);
+            let lane = bits.trailing_zeros() as usize;
+            let spot = Spot {
+                set: sets[lane / W % B],
+                way: (lane % W) as u32,
+            };
+            cache
+                .policy
+                .on_hit(&mut cache.lines, spot, &block.access(at));
+        }
+        cache.statistics.accesses += block.ids.len() as u64;
     }
 }

@@ -13,6 +13,7 @@
 
 pub mod bounds;
 mod cache;
+mod family;
 mod geometry;
 pub mod index;
 mod key;
@@ -28,6 +29,7 @@ mod statistics;
 mod vector;
 
 pub use cache::{Cache, Filled, Found, Outcome, Tag};
+pub use family::LruFamily;
 pub use geometry::{BANKS_MAX, Geometry, GeometryError, LINES_MAX, WAYS_MAX};
 pub use index::Indexer;
 pub use key::{Bits, Mask, MaskError};
@@ -36,5 +38,5 @@ pub use lines::{Access, Homes, Lines, Spot};
 pub use lookup::{Lookup, build_lookup};
 pub use place::{Place, Places};
 pub use scheme::{Scheme, SchemeError};
-pub use simulate::{BATCH, Member, RunError, Simulate, build, run_all};
+pub use simulate::{BATCH, Member, RunError, Simulate, Simulation, build, run_all};
 pub use statistics::Statistics;

@@ -37,33 +37,36 @@ pub struct Homes<const B: usize> {
     pub second: Sets<B>,
 }
 
-/// All lines of `B` banks of `W` ways.
+/// All lines of `B` banks of `W` ways. Where `W` is 0 the number of ways is known only when it runs:
+/// shapes that are seldom asked for share their code. So ask [`Lines::ways`], not `W`.
 #[derive(Clone, Debug)]
 pub struct Lines<const B: usize, const W: usize> {
     sets: u32,
-    pub(crate) stamps: Vec<[i32; W]>,
-    bytes: Vec<[u8; W]>,
-    homes: Vec<[Homes<B>; W]>,
+    ways: u32,
+    pub(crate) stamps: Vec<i32>,
+    bytes: Vec<u8>,
+    pub(crate) homes: Vec<Homes<B>>,
     pub(crate) clock: Clock,
 }
 
 impl<const B: usize, const W: usize> Lines<B, W> {
     /// All empty. `homes` are kept only for policies that move lines.
     pub(crate) fn new(geometry: &Geometry, lifetime: Lifetime, homes: bool) -> Self {
-        let rows = B * geometry.sets() as usize;
+        let count = geometry.lines() as usize;
         let nowhere = Homes {
             first: [0; B],
             second: [0; B],
         };
         let mut lines = Self {
             sets: geometry.sets(),
-            stamps: vec![[0; W]; rows],
-            bytes: vec![[0; W]; rows],
-            homes: vec![[nowhere; W]; if homes { rows } else { 0 }],
+            ways: geometry.ways(),
+            stamps: vec![0; count],
+            bytes: vec![0; count],
+            homes: vec![nowhere; if homes { count } else { 0 }],
             clock: Clock::new(lifetime),
         };
-        for set in 0..rows as u32 {
-            for way in 0..W as u32 {
+        for set in 0..geometry.banks() * geometry.sets() {
+            for way in 0..geometry.ways() {
                 lines.clear(Spot { set, way });
             }
         }
@@ -75,16 +78,40 @@ impl<const B: usize, const W: usize> Lines<B, W> {
         self.sets
     }
 
+    /// Ways of a set.
+    #[inline(always)]
+    pub fn ways(&self) -> usize {
+        if W == 0 { self.ways as usize } else { W }
+    }
+
+    /// Lines that a newcomer may have by its first sets.
+    #[inline(always)]
+    pub fn candidates(&self) -> usize {
+        B * self.ways()
+    }
+
+    /// The lines of a set.
+    #[inline(always)]
+    fn of(&self, set: u32) -> core::ops::Range<usize> {
+        let from = set as usize * self.ways();
+        from..from + self.ways()
+    }
+
+    #[inline(always)]
+    fn at(&self, spot: Spot) -> usize {
+        spot.set as usize * self.ways() + spot.way as usize
+    }
+
     /// The bank of a set.
     #[inline]
     pub fn bank(&self, set: u32) -> u32 {
         set / self.sets
     }
 
-    /// The number of a line among all: `set × W + way`.
+    /// The number of a line among all: `set × ways + way`.
     #[inline]
     pub fn number(&self, spot: Spot) -> u32 {
-        spot.set * W as u32 + spot.way
+        self.at(spot) as u32
     }
 
     /// The clock.
@@ -95,14 +122,14 @@ impl<const B: usize, const W: usize> Lines<B, W> {
     /// The last accesses of the lines of a set. Those of empty lines are smaller than all others
     /// and differ among the lines of one [`Access`], so a minimum is always one line.
     #[inline]
-    pub fn stamps(&self, set: u32) -> &[i32; W] {
-        &self.stamps[set as usize]
+    pub fn stamps(&self, set: u32) -> &[i32] {
+        &self.stamps[self.of(set)]
     }
 
     /// The last access of a line.
     #[inline]
     pub fn stamp(&self, spot: Spot) -> i32 {
-        self.stamps[spot.set as usize][spot.way as usize]
+        self.stamps[self.at(spot)]
     }
 
     /// True when the line holds nothing.
@@ -167,45 +194,49 @@ impl<const B: usize, const W: usize> Lines<B, W> {
 
     /// The lines of several sets, set after set, way after way.
     pub fn spots<'a>(&self, sets: &'a [u32]) -> impl Iterator<Item = Spot> + use<'a, B, W> {
+        let ways = self.ways() as u32;
         sets.iter()
-            .flat_map(|set| (0..W as u32).map(|way| Spot { set: *set, way }))
+            .flat_map(move |set| (0..ways).map(move |way| Spot { set: *set, way }))
     }
 
     /// The policy's own byte of a line; 0 when it is filled, and it moves with the line.
     #[inline]
     pub fn byte(&self, spot: Spot) -> u8 {
-        self.bytes[spot.set as usize][spot.way as usize]
+        self.bytes[self.at(spot)]
     }
 
     /// The policy's own bytes of the lines of a set.
     #[inline]
-    pub fn bytes(&self, set: u32) -> &[u8; W] {
-        &self.bytes[set as usize]
+    pub fn bytes(&self, set: u32) -> &[u8] {
+        &self.bytes[self.of(set)]
     }
 
     /// Sets the policy's own byte of a line.
     #[inline]
     pub fn set_byte(&mut self, spot: Spot, byte: u8) {
-        self.bytes[spot.set as usize][spot.way as usize] = byte;
+        let at = self.at(spot);
+        self.bytes[at] = byte;
     }
 
     /// Where the tag of a line may stand; only with `Policy::MOVES`.
     #[inline]
     pub fn homes(&self, spot: Spot) -> &Homes<B> {
-        &self.homes[spot.set as usize][spot.way as usize]
+        &self.homes[self.at(spot)]
     }
 
     #[inline]
     pub(crate) fn touch(&mut self, spot: Spot) {
-        self.stamps[spot.set as usize][spot.way as usize] = self.clock.take();
+        let at = self.at(spot);
+        self.stamps[at] = self.clock.take();
     }
 
     #[inline]
     pub(crate) fn occupy(&mut self, spot: Spot, access: &Access<B>) {
         self.touch(spot);
         self.set_byte(spot, 0);
-        if let Some(homes) = self.homes.get_mut(spot.set as usize) {
-            homes[spot.way as usize] = Homes {
+        let at = self.at(spot);
+        if let Some(homes) = self.homes.get_mut(at) {
+            *homes = Homes {
                 first: access.first,
                 second: access.second,
             };
@@ -214,18 +245,20 @@ impl<const B: usize, const W: usize> Lines<B, W> {
 
     #[inline]
     pub(crate) fn relocate(&mut self, from: Spot, to: Spot) {
-        self.stamps[to.set as usize][to.way as usize] = self.stamp(from);
+        let (source, target) = (self.at(from), self.at(to));
+        self.stamps[target] = self.stamps[source];
         self.set_byte(to, self.byte(from));
         if !self.homes.is_empty() {
-            self.homes[to.set as usize][to.way as usize] = *self.homes(from);
+            self.homes[target] = self.homes[source];
         }
         self.clear(from);
     }
 
     /// Makes a line empty. Its stamp then is its number among the lines of one set in every bank.
     pub(crate) fn clear(&mut self, spot: Spot) {
-        let lane = self.bank(spot.set) * W as u32 + spot.way + 1;
-        self.stamps[spot.set as usize][spot.way as usize] = lane as i32;
+        let lane = self.bank(spot.set) * self.ways() as u32 + spot.way + 1;
+        let at = self.at(spot);
+        self.stamps[at] = lane as i32;
         self.set_byte(spot, 0);
     }
 
@@ -233,12 +266,12 @@ impl<const B: usize, const W: usize> Lines<B, W> {
     /// is given what does so.
     #[cold]
     pub(crate) fn compress(&mut self, on_compress: impl FnOnce(&dyn Fn(i32) -> i32)) {
-        let all = self.stamps.iter().flatten().copied();
+        let all = self.stamps.iter().copied();
         let mut used: Vec<i32> = all.filter(|stamp| *stamp >= STAMP_FIRST).collect();
         used.sort_unstable();
         let renumbered =
             |stamp: i32| STAMP_FIRST + used.partition_point(|other| *other < stamp) as i32;
-        for stamp in self.stamps.iter_mut().flatten() {
+        for stamp in &mut self.stamps {
             if *stamp >= STAMP_FIRST {
                 *stamp = renumbered(*stamp);
             }

@@ -113,33 +113,40 @@ impl Places {
         Some(place)
     }
 
-    /// Writes the first sets of `ids`, numbered through all banks. Ids must be below `len`.
-    #[inline]
-    pub(crate) fn gather_first<const B: usize>(&self, ids: &[u32], out: &mut [Sets<B>]) {
+    /// Writes the first sets of `ids`, those of all banks after each other, numbered through all
+    /// banks. Ids must be below `len`.
+    pub(crate) fn gather_first(&self, ids: &[u32], out: &mut [u32]) {
         match &self.rows {
-            Rows::Narrow { first, .. } => gather(first, self.sets, ids, out),
-            Rows::Wide { first, .. } => gather(first, self.sets, ids, out),
+            Rows::Narrow { first, .. } => self.gather(first, ids, out),
+            Rows::Wide { first, .. } => self.gather(first, ids, out),
         }
     }
 
     /// As `gather_first`, the second sets.
-    #[inline]
-    pub(crate) fn gather_second<const B: usize>(&self, ids: &[u32], out: &mut [Sets<B>]) {
+    pub(crate) fn gather_second(&self, ids: &[u32], out: &mut [u32]) {
         match &self.rows {
-            Rows::Narrow { second, .. } => gather(second, self.sets, ids, out),
-            Rows::Wide { second, .. } => gather(second, self.sets, ids, out),
+            Rows::Narrow { second, .. } => self.gather(second, ids, out),
+            Rows::Wide { second, .. } => self.gather(second, ids, out),
+        }
+    }
+
+    fn gather<N: Copy + Into<u32>>(&self, cells: &[N], ids: &[u32], out: &mut [u32]) {
+        match self.banks {
+            1 => gather::<N, 1>(cells, self.sets, ids, out),
+            2 => gather::<N, 2>(cells, self.sets, ids, out),
+            _ => gather::<N, 4>(cells, self.sets, ids, out),
         }
     }
 }
 
-#[inline]
 fn gather<N: Copy + Into<u32>, const B: usize>(
     cells: &[N],
     sets: u32,
     ids: &[u32],
-    out: &mut [Sets<B>],
+    out: &mut [u32],
 ) {
     let (rows, _) = cells.as_chunks::<B>();
+    let (out, _) = out.as_chunks_mut::<B>();
     for (id, out) in ids.iter().zip(out) {
         let row = rows[*id as usize];
         for bank in 0..B {
@@ -164,11 +171,11 @@ mod tests {
             places.push(&place);
             assert_eq!(places.at(1), Some(place));
             assert_eq!(places.at(2), None);
-            let mut out = [[0; 2]; 2];
+            let mut out = [0; 4];
             places.gather_first(&[1, 0], &mut out);
-            assert_eq!(out, [[3, sets + 5], [0, sets]]);
+            assert_eq!(out, [3, sets + 5, 0, sets]);
             places.gather_second(&[1, 0], &mut out);
-            assert_eq!(out, [[7, sets + 1], [0, sets]]);
+            assert_eq!(out, [7, sets + 1, 0, sets]);
         }
     }
 }

@@ -52,34 +52,37 @@ pub trait Visit {
     ) -> Self::Output;
 }
 
-/// All shapes of a geometry, as constants.
-fn shaped<V, P>(setup: &Setup, visit: V) -> V::Output
-where
-    V: Visit,
-    P: Shapes,
-{
-    P::visit(setup, visit)
-}
-
 /// A policy for every shape that a [`crate::Geometry`] can have.
 trait Shapes {
     fn visit<V: Visit>(setup: &Setup, visit: V) -> V::Output;
 }
 
-macro_rules! ways {
-    ($policy:ty, $banks:literal, $setup:ident, $visit:ident) => {
-        match $setup.geometry.ways() {
-            1 => $visit.visit(Cache::<_, $policy, $banks, 1>::new($setup)),
-            2 => $visit.visit(Cache::<_, $policy, $banks, 2>::new($setup)),
-            4 => $visit.visit(Cache::<_, $policy, $banks, 4>::new($setup)),
-            8 => $visit.visit(Cache::<_, $policy, $banks, 8>::new($setup)),
-            _ => $visit.visit(Cache::<_, $policy, $banks, 16>::new($setup)),
+/// Each shape that is written out is compiled by itself, for every policy: those that are asked for
+/// most. All others run the code for a number of ways that is known only then, with the same
+/// results.
+macro_rules! shapes {
+    ($policy:ty, $setup:ident, $visit:ident, $($banks:literal x $ways:literal),*) => {
+        match ($setup.geometry.banks(), $setup.geometry.ways()) {
+            $(($banks, $ways) => $visit.visit(Cache::<_, $policy, $banks, $ways>::new($setup)),)*
+            (1, _) => $visit.visit(Cache::<_, $policy, 1, 0>::new($setup)),
+            (2, _) => $visit.visit(Cache::<_, $policy, 2, 0>::new($setup)),
+            _ => $visit.visit(Cache::<_, $policy, 4, 0>::new($setup)),
         }
     };
 }
 
+/// The shapes of the paper's tables, or that of its cache alone.
+macro_rules! written_out {
+    (many, $policy:ty, $setup:ident, $visit:ident) => {
+        shapes!($policy, $setup, $visit, 1 x 4, 1 x 8, 2 x 4, 2 x 8, 4 x 4)
+    };
+    (one, $policy:ty, $setup:ident, $visit:ident) => {
+        shapes!($policy, $setup, $visit, 2 x 4)
+    };
+}
+
 macro_rules! policies {
-    ($($name:literal, $policy:ty, $line_bits:literal, $moves:literal, $help:literal;)*) => {
+    ($($name:literal, $policy:ty, $shapes:ident, $line_bits:literal, $moves:literal, $help:literal;)*) => {
         /// Every policy.
         pub const POLICIES: &[PolicyEntry] = &[$(PolicyEntry {
             name: $name,
@@ -90,11 +93,7 @@ macro_rules! policies {
 
         $(impl Shapes for $policy {
             fn visit<V: Visit>(setup: &Setup, visit: V) -> V::Output {
-                match setup.geometry.banks() {
-                    1 => ways!($policy, 1, setup, visit),
-                    2 => ways!($policy, 2, setup, visit),
-                    _ => ways!($policy, 4, setup, visit),
-                }
+                written_out!($shapes, $policy, setup, visit)
             }
         })*
 
@@ -108,7 +107,7 @@ macro_rules! policies {
             visit: V,
         ) -> Result<V::Output, UnknownPolicy> {
             match name {
-                $($name => Ok(shaped::<V, $policy>(setup, visit)),)*
+                $($name => Ok(<$policy as Shapes>::visit(setup, visit)),)*
                 _ => Err(UnknownPolicy { name: name.to_owned() }),
             }
         }
@@ -116,17 +115,17 @@ macro_rules! policies {
 }
 
 policies! {
-    "lru", policy::Lru, 2, false, "least recent of all lines in both banks (exact)";
-    "enru", policy::Enru, 1, false, "not recently used: one bit a line, drawn among those without";
-    "rr", policy::RoundRobin, 2, false, "banks in turn, the least recent line there";
-    "timestamp", policy::Timestamp, 16, false, "least recent by a stamp of stamp_bits bits";
-    "access", policy::AccessCount, 2, false, "bank whose set had fewer accesses";
-    "no-migrate", policy::NoMigrate, 5, false, "bank with fewer ON lines, its least recent line";
-    "spec", policy::Spec, 5, true, "no-migrate; a full ON set moves one of its lines elsewhere";
-    "tide", policy::Tide, 8, true, "least worth by what it has learned of ages, wherever it stands";
-    "random", policy::Random, 0, false, "any candidate line";
-    "clock", policy::SecondChance, 3, false, "first in, first out, with a second chance";
-    "sieve", policy::Sieve, 3, false, "SIEVE among the candidate lines";
-    "s3-fifo", policy::S3Fifo, 5, false, "small and main queue among the candidate lines, ghosts";
-    "drrip", policy::Drrip, 2, false, "2-bit re-reference prediction, two ways of entry in a duel";
+    "lru", policy::Lru, many, 2, false, "least recent of all lines in both banks (exact)";
+    "enru", policy::Enru, many, 1, false, "not recently used: one bit a line, drawn among those without";
+    "rr", policy::RoundRobin, one, 2, false, "banks in turn, the least recent line there";
+    "timestamp", policy::Timestamp, one, 16, false, "least recent by a stamp of stamp_bits bits";
+    "access", policy::AccessCount, one, 2, false, "bank whose set had fewer accesses";
+    "no-migrate", policy::NoMigrate, many, 5, false, "bank with fewer ON lines, its least recent line";
+    "spec", policy::Spec, many, 5, true, "no-migrate; a full ON set moves one of its lines elsewhere";
+    "tide", policy::Tide, one, 8, true, "least worth by what it has learned of ages, wherever it stands";
+    "random", policy::Random, one, 0, false, "any candidate line";
+    "clock", policy::SecondChance, one, 3, false, "first in, first out, with a second chance";
+    "sieve", policy::Sieve, one, 3, false, "SIEVE among the candidate lines";
+    "s3-fifo", policy::S3Fifo, one, 5, false, "small and main queue among the candidate lines, ghosts";
+    "drrip", policy::Drrip, one, 2, false, "2-bit re-reference prediction, two ways of entry in a duel";
 }

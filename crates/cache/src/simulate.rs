@@ -1,17 +1,19 @@
 //! Simulation: a stream of dense session numbers through a cache, in blocks.
 
+use std::sync::Arc;
+
 use thiserror::Error;
 
 use crate::cache::Cache;
 use crate::geometry::Geometry;
-use crate::place::{Places, Sets};
+use crate::place::Places;
 use crate::policy::{Block, Policy, Setup};
 use crate::registry::{Visit, with_policy};
 use crate::scheme::{Scheme, SchemeError};
 use crate::statistics::Statistics;
 
 /// Accesses whose places are read together.
-const BLOCK: usize = 1024;
+pub(crate) const BLOCK: usize = 1024;
 
 /// A stream that does not fit together.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -53,10 +55,36 @@ pub enum RunError {
     },
 }
 
+impl RunError {
+    /// Whether the places are for the geometry and every number has one.
+    pub(crate) fn check(geometry: &Geometry, ids: &[u32], places: &Places) -> Result<(), Self> {
+        if (places.banks(), places.sets()) != (geometry.banks(), geometry.sets()) {
+            return Err(Self::OtherGeometry {
+                given_banks: places.banks(),
+                given_sets: places.sets(),
+                banks: geometry.banks(),
+                sets: geometry.sets(),
+            });
+        }
+        // The largest number stands for an empty line and never is a session.
+        let end = places.len().min(u32::MAX as usize);
+        let largest = ids.iter().copied().max();
+        if largest.is_some_and(|id| id as usize >= end)
+            && let Some(at) = ids.iter().position(|id| *id as usize >= end)
+        {
+            return Err(Self::NoPlace {
+                id: ids[at],
+                at,
+                places: places.len(),
+            });
+        }
+        Ok(())
+    }
+}
+
 /// A simulated cache.
 ///
-/// Many configurations over one stream: call `run` of each in turn on the same few thousand
-/// accesses; these and their places then stay in the processor's first caches. [`run_all`] does so.
+/// Many configurations over one stream: see [`run_all`].
 pub trait Simulate: Send {
     /// Accesses one after the other: session numbers, the tick of each, the hint of each (or an
     /// empty slice), and the places by session number. Can be called again with what follows.
@@ -90,41 +118,105 @@ pub trait Simulate: Send {
 
     /// The session number in each line, by line number.
     fn contents(&self) -> Vec<Option<u32>>;
+
+    /// For [`run_all`].
+    #[doc(hidden)]
+    fn simulation(&mut self) -> &mut Simulation;
 }
 
-struct Simulation<P, const B: usize, const W: usize> {
-    cache: Cache<u32, P, B, W>,
-    /// One byte a session: 1 when it was seen. Bytes, because a store of a byte waits for nothing.
-    seen: Vec<u8>,
-    seen_before: u64,
-    first: Box<[Sets<B>; BLOCK]>,
-    second: Box<[Sets<B>]>,
+/// A cache of any policy and shape, as simulations drive it.
+trait Machine: Send {
+    fn block(&mut self, block: &Gathered<'_>);
+    fn statistics(&self) -> Statistics;
+    fn reset_statistics(&mut self);
+    fn occupancy(&self) -> Vec<u32>;
+    fn on_lines(&self) -> Vec<u32>;
+    fn contents(&self) -> Vec<Option<u32>>;
 }
 
-impl<P: Policy<B, W>, const B: usize, const W: usize> Simulation<P, B, W> {
-    fn new(cache: Cache<u32, P, B, W>) -> Self {
-        let second = if P::MOVES { BLOCK } else { 0 };
-        Self {
-            cache,
-            seen: Vec::new(),
-            seen_before: 0,
-            first: Box::new([[0; B]; BLOCK]),
-            second: vec![[0; B]; second].into(),
+/// At most [`BLOCK`] accesses, checked, with their places read.
+struct Gathered<'a> {
+    ids: &'a [u32],
+    ticks: &'a [u32],
+    hints: &'a [u8],
+    /// First sets, those of all banks after each other.
+    first: &'a [u32],
+    /// Second sets; empty when the policy asks for none.
+    second: &'a [u32],
+}
+
+impl<P: Policy<B, W>, const B: usize, const W: usize> Machine for Cache<u32, P, B, W> {
+    fn block(&mut self, block: &Gathered<'_>) {
+        self.make_room();
+        let block = Block {
+            ids: block.ids,
+            ticks: block.ticks,
+            hints: block.hints,
+            first: block.first.as_chunks::<B>().0,
+            second: block.second.as_chunks::<B>().0,
+        };
+        P::run(self, &block);
+    }
+
+    fn statistics(&self) -> Statistics {
+        Self::statistics(self)
+    }
+
+    fn reset_statistics(&mut self) {
+        Self::reset_statistics(self);
+    }
+
+    fn occupancy(&self) -> Vec<u32> {
+        Self::occupancy(self)
+    }
+
+    fn on_lines(&self) -> Vec<u32> {
+        Self::on_lines(self)
+    }
+
+    fn contents(&self) -> Vec<Option<u32>> {
+        let lines = 0..self.geometry().lines();
+        lines.map(|line| self.tag(line)).collect()
+    }
+}
+
+/// Places of a block, read; room for [`BLOCK`] accesses.
+#[derive(Default)]
+struct Scratch {
+    first: Vec<u32>,
+    second: Vec<u32>,
+}
+
+impl Scratch {
+    fn gather<'a>(&'a mut self, block: &Slices<'a>, places: &Places, moves: bool) -> Gathered<'a> {
+        let cells = block.ids.len() * places.banks() as usize;
+        self.first.resize(cells.max(self.first.len()), 0);
+        places.gather_first(block.ids, &mut self.first[..cells]);
+        let seconds = if moves { cells } else { 0 };
+        self.second.resize(seconds.max(self.second.len()), 0);
+        if moves {
+            places.gather_second(block.ids, &mut self.second[..cells]);
+        }
+        Gathered {
+            ids: block.ids,
+            ticks: block.ticks,
+            hints: block.hints,
+            first: &self.first[..cells],
+            second: &self.second[..seconds],
         }
     }
+}
 
-    fn seen_count(&self) -> u64 {
-        self.seen.iter().map(|seen| u64::from(*seen)).sum()
-    }
+/// Accesses as they come.
+struct Slices<'a> {
+    ids: &'a [u32],
+    ticks: &'a [u32],
+    hints: &'a [u8],
+}
 
-    fn check(
-        &self,
-        ids: &[u32],
-        ticks: &[u32],
-        hints: &[u8],
-        places: &Places,
-    ) -> Result<(), RunError> {
-        let geometry = self.cache.geometry();
+impl<'a> Slices<'a> {
+    /// Checked, all but the numbers.
+    fn new(ids: &'a [u32], ticks: &'a [u32], hints: &'a [u8]) -> Result<Self, RunError> {
         if ticks.len() != ids.len() || !hints.is_empty() && hints.len() != ids.len() {
             return Err(RunError::Lengths {
                 ids: ids.len(),
@@ -132,31 +224,64 @@ impl<P: Policy<B, W>, const B: usize, const W: usize> Simulation<P, B, W> {
                 hints: hints.len(),
             });
         }
-        if (places.banks(), places.sets()) != (geometry.banks(), geometry.sets()) {
-            return Err(RunError::OtherGeometry {
-                given_banks: places.banks(),
-                given_sets: places.sets(),
-                banks: geometry.banks(),
-                sets: geometry.sets(),
-            });
-        }
-        // The largest number stands for an empty line and never is a session.
-        let end = places.len().min(u32::MAX as usize);
-        let largest = ids.iter().copied().max().unwrap_or(0);
-        if largest as usize >= end
-            && let Some(at) = ids.iter().position(|id| *id as usize >= end)
-        {
-            return Err(RunError::NoPlace {
-                id: ids[at],
-                at,
-                places: places.len(),
-            });
-        }
-        Ok(())
+        Ok(Self { ids, ticks, hints })
+    }
+
+    fn blocks(&self) -> impl Iterator<Item = Self> {
+        (0..self.ids.len()).step_by(BLOCK).map(|from| {
+            let part = from..(from + BLOCK).min(self.ids.len());
+            Self {
+                ids: &self.ids[part.clone()],
+                ticks: &self.ticks[part.clone()],
+                hints: self.hints.get(part).unwrap_or(&[]),
+            }
+        })
     }
 }
 
-impl<P: Policy<B, W>, const B: usize, const W: usize> Simulate for Simulation<P, B, W> {
+/// Which sessions were seen, a bit each: it is read and written at random, so it had better be
+/// small.
+#[derive(Clone, Default)]
+struct Seen(Vec<u64>);
+
+impl Seen {
+    fn make_room(&mut self, sessions: usize) {
+        let words = sessions.div_ceil(64);
+        if self.0.len() < words {
+            self.0.resize(words, 0);
+        }
+    }
+
+    #[inline]
+    fn mark(&mut self, ids: &[u32]) {
+        for id in ids {
+            self.0[*id as usize / 64] |= 1 << (id % 64);
+        }
+    }
+
+    fn count(&self) -> u64 {
+        self.0.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+}
+
+/// What [`build`] makes.
+pub struct Simulation {
+    machine: Box<dyn Machine>,
+    geometry: Geometry,
+    moves: bool,
+    /// Shared by simulations that were run together ever since they were made.
+    seen: Arc<Seen>,
+    seen_before: u64,
+    scratch: Scratch,
+}
+
+impl core::fmt::Debug for Simulation {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Simulation({:?})", self.geometry)
+    }
+}
+
+impl Simulate for Simulation {
     fn run(
         &mut self,
         ids: &[u32],
@@ -164,61 +289,48 @@ impl<P: Policy<B, W>, const B: usize, const W: usize> Simulate for Simulation<P,
         hints: &[u8],
         places: &Places,
     ) -> Result<(), RunError> {
-        self.check(ids, ticks, hints, places)?;
-        if self.seen.len() < places.len() {
-            self.seen.resize(places.len(), 0);
-        }
-        let mut from = 0;
-        for ids in ids.chunks(BLOCK) {
-            let part = from..from + ids.len();
-            from = part.end;
-            places.gather_first(ids, &mut self.first[..ids.len()]);
-            if P::MOVES {
-                places.gather_second(ids, &mut self.second[..ids.len()]);
-            }
-            for id in ids {
-                self.seen[*id as usize] = 1;
-            }
-            self.cache.make_room();
-            let block = Block {
-                ids,
-                ticks: &ticks[part.clone()],
-                hints: hints.get(part).unwrap_or(&[]),
-                first: &self.first[..ids.len()],
-                second: &self.second[..ids.len().min(self.second.len())],
-            };
-            P::run(&mut self.cache, &block);
+        let accesses = Slices::new(ids, ticks, hints)?;
+        RunError::check(&self.geometry, ids, places)?;
+        let seen = Arc::make_mut(&mut self.seen);
+        seen.make_room(places.len());
+        for block in accesses.blocks() {
+            seen.mark(block.ids);
+            let block = self.scratch.gather(&block, places, self.moves);
+            self.machine.block(&block);
         }
         Ok(())
     }
 
     fn statistics(&self) -> Statistics {
         Statistics {
-            cold_misses: self.seen_count() - self.seen_before,
-            ..self.cache.statistics()
+            cold_misses: self.seen.count() - self.seen_before,
+            ..self.machine.statistics()
         }
     }
 
     fn reset_statistics(&mut self) {
-        self.cache.reset_statistics();
-        self.seen_before = self.seen_count();
+        self.machine.reset_statistics();
+        self.seen_before = self.seen.count();
     }
 
     fn geometry(&self) -> Geometry {
-        self.cache.geometry()
+        self.geometry
     }
 
     fn occupancy(&self) -> Vec<u32> {
-        self.cache.occupancy()
+        self.machine.occupancy()
     }
 
     fn on_lines(&self) -> Vec<u32> {
-        self.cache.on_lines()
+        self.machine.on_lines()
     }
 
     fn contents(&self) -> Vec<Option<u32>> {
-        let lines = 0..self.cache.geometry().lines();
-        lines.map(|line| self.cache.tag(line)).collect()
+        self.machine.contents()
+    }
+
+    fn simulation(&mut self) -> &mut Self {
+        self
     }
 }
 
@@ -226,13 +338,20 @@ struct Build;
 
 impl Visit for Build {
     type Tag = u32;
-    type Output = Box<dyn Simulate>;
+    type Output = Simulation;
 
     fn visit<P: Policy<B, W>, const B: usize, const W: usize>(
         self,
         cache: Cache<u32, P, B, W>,
     ) -> Self::Output {
-        Box::new(Simulation::new(cache))
+        Simulation {
+            geometry: cache.geometry(),
+            moves: P::MOVES,
+            machine: Box::new(cache),
+            seen: Arc::default(),
+            seen_before: 0,
+            scratch: Scratch::default(),
+        }
     }
 }
 
@@ -252,39 +371,113 @@ pub fn build(
         parameters: scheme.parameters,
         seed,
     };
-    Ok(with_policy(&scheme.policy, &setup, Build)?)
+    Ok(Box::new(with_policy(&scheme.policy, &setup, Build)?))
 }
 
 /// One configuration of a batch: a cache and the places that its index functions give.
 pub type Member<'a> = (&'a mut dyn Simulate, &'a Places);
 
-/// Accesses that all members of a batch see before the next ones are touched: with their ticks and
-/// places some 100 KiB, which a processor's second cache holds.
-pub const BATCH: usize = 8 * BLOCK;
+/// How many accesses are worth handing to [`run_all`] at once, at least: below that, what it sets up
+/// begins to count.
+pub const BATCH: usize = 64 * BLOCK;
 
-/// Runs many configurations over one stream, block by block.
+/// Members with something in common.
+struct Group<T> {
+    of: T,
+    members: Vec<usize>,
+}
+
+/// Runs many configurations over one stream, block by block. The places of a block are read once
+/// for all members that are given the same [`Places`], and which sessions were seen is noted once
+/// for all that have seen the same: so share `Places`, and run together what began together.
 ///
 /// # Errors
-/// As [`Simulate::run`]; members before the wrong one have then seen the block already.
+/// As [`Simulate::run`]; nothing was simulated then.
 pub fn run_all(
     members: &mut [Member<'_>],
     ids: &[u32],
     ticks: &[u32],
     hints: &[u8],
 ) -> Result<(), RunError> {
-    if ticks.len() != ids.len() || !hints.is_empty() && hints.len() != ids.len() {
-        return Err(RunError::Lengths {
-            ids: ids.len(),
-            ticks: ticks.len(),
-            hints: hints.len(),
-        });
+    let accesses = Slices::new(ids, ticks, hints)?;
+    let mut by_places = group_by_places(members, ids)?;
+    let mut by_seen = group_by_seen(members);
+    let sessions = ids.iter().max().map_or(0, |id| *id as usize + 1);
+    for group in &mut by_seen {
+        Arc::make_mut(&mut group.of).make_room(sessions);
     }
-    for from in (0..ids.len()).step_by(BATCH) {
-        let part = from..(from + BATCH).min(ids.len());
-        let hints = hints.get(part.clone()).unwrap_or(&[]);
-        for (cache, places) in members.iter_mut() {
-            cache.run(&ids[part.clone()], &ticks[part.clone()], hints, places)?;
+    for block in accesses.blocks() {
+        for group in &mut by_seen {
+            Arc::make_mut(&mut group.of).mark(block.ids);
+        }
+        for Group { of, members: part } in &mut by_places {
+            let block = of.scratch.gather(&block, of.places, of.moves);
+            for at in part {
+                members[*at].0.simulation().machine.block(&block);
+            }
+        }
+    }
+    for group in by_seen {
+        for at in group.members {
+            members[at].0.simulation().seen = Arc::clone(&group.of);
         }
     }
     Ok(())
+}
+
+/// Places that members share.
+struct Shared<'a> {
+    places: &'a Places,
+    /// One of them wants second sets.
+    moves: bool,
+    scratch: Scratch,
+}
+
+/// Checks all members on the way.
+fn group_by_places<'a>(
+    members: &mut [Member<'a>],
+    ids: &[u32],
+) -> Result<Vec<Group<Shared<'a>>>, RunError> {
+    let mut groups: Vec<Group<Shared<'a>>> = Vec::new();
+    for (at, (cache, places)) in members.iter_mut().enumerate() {
+        let cache = cache.simulation();
+        RunError::check(&cache.geometry, &[], places)?;
+        let known = groups
+            .iter_mut()
+            .find(|group| core::ptr::eq(group.of.places, *places));
+        if let Some(group) = known {
+            group.of.moves |= cache.moves;
+            group.members.push(at);
+            continue;
+        }
+        RunError::check(&cache.geometry, ids, places)?;
+        groups.push(Group {
+            of: Shared {
+                places,
+                moves: cache.moves,
+                scratch: Scratch::default(),
+            },
+            members: vec![at],
+        });
+    }
+    Ok(groups)
+}
+
+/// Takes from the members what they have seen.
+fn group_by_seen(members: &mut [Member<'_>]) -> Vec<Group<Arc<Seen>>> {
+    let mut groups: Vec<Group<Arc<Seen>>> = Vec::new();
+    for (at, (cache, _)) in members.iter_mut().enumerate() {
+        let seen = core::mem::take(&mut cache.simulation().seen);
+        let known = groups.iter_mut().find(|group| {
+            Arc::ptr_eq(&group.of, &seen) || group.of.0.is_empty() && seen.0.is_empty()
+        });
+        match known {
+            Some(group) => group.members.push(at),
+            None => groups.push(Group {
+                of: seen,
+                members: vec![at],
+            }),
+        }
+    }
+    groups
 }

@@ -1,140 +1,220 @@
-//! Four lanes at once, for scans of sets without branches.
+//! All candidate lines of an access in vectors of eight lanes, without branches.
 //!
-//! A set is read and written whole: a store of one lane followed by a load of four would have to
-//! wait for the store to reach the cache.
+//! The kernels are written once, over [`Simd`]; [`on_vectors`] compiles them for AVX2 and for what
+//! every processor of the architecture has, and picks when it runs. Sets are read and written
+//! whole: a store of one lane followed by a load of four would have to wait for the store to reach
+//! the cache.
 
-use wide::i32x4;
+use fearless_simd::prelude::*;
+use fearless_simd::{Level, Simd, i32x4, i32x8, mask32x8, u32x4};
 
-/// Lanes of a vector.
-pub(crate) const LANES: usize = 4;
-/// Vectors of the widest set.
-const PARTS_MAX: usize = crate::geometry::WAYS_MAX / LANES;
+use crate::place::Sets;
 
-/// One set of up to 16 ways; only the first `W / 4` vectors are used.
+/// Lanes of half a vector: what a set is read in.
+const QUAD: usize = 4;
+/// Vectors of the largest number of candidates that kernels are for.
+const PARTS: usize = 2;
+const LANES: usize = 2 * QUAD;
+
+/// Something to do with vectors.
+pub(crate) trait Kernel {
+    /// Must be `#[inline(always)]`, with all that it calls: only then is it compiled for `simd`.
+    fn run<S: Simd>(self, simd: S);
+}
+
+/// Runs a kernel with the best vectors of this processor that it is compiled for. AVX-512 brings
+/// these kernels nothing over AVX2.
+pub(crate) fn on_vectors(kernel: impl Kernel) {
+    let level = Level::new();
+    #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+    if let Some(simd) = level.as_avx2() {
+        return simd.vectorize(
+            #[inline(always)]
+            || kernel.run(simd),
+        );
+    }
+    #[cfg(target_arch = "x86_64")]
+    if let Some(simd) = level.as_sse2() {
+        return kernel.run(simd);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    fearless_simd::dispatch!(level, simd => kernel.run(simd))
+}
+
+/// Whether kernels are for this shape: whole quads, and few enough of them, and known (not 0).
+pub(crate) const fn fits(banks: usize, ways: usize) -> bool {
+    ways > 0 && ways.is_multiple_of(QUAD) && banks * ways <= PARTS * LANES
+}
+
+/// Ones for so many lanes.
+pub(crate) const fn lane_bits(lanes: usize) -> u32 {
+    (1 << lanes) - 1
+}
+
+/// One value for each candidate line, bank after bank; lanes past the last hold padding.
 #[derive(Clone, Copy)]
-pub(crate) struct Row([i32x4; PARTS_MAX]);
+pub(crate) struct Lanes<S: Simd, const B: usize, const W: usize>([i32x8<S>; PARTS]);
 
-impl Row {
-    /// All lanes of all ways the same.
+/// One bit for each candidate line.
+#[derive(Clone, Copy)]
+pub(crate) struct Marks<S: Simd, const B: usize, const W: usize>([mask32x8<S>; PARTS]);
+
+impl<S: Simd, const B: usize, const W: usize> Lanes<S, B, W> {
+    const USED: usize = (B * W).div_ceil(LANES);
+
+    /// All lanes the same.
     #[inline(always)]
-    pub(crate) fn splat(value: i32) -> Self {
-        Self([i32x4::splat(value); PARTS_MAX])
+    pub(crate) fn splat(simd: S, value: i32) -> Self {
+        Self([i32x8::splat(simd, value); PARTS])
     }
 
-    /// The ways of a set; `W` is 4, 8 or 16.
+    /// Lanes of quads, by the number of the quad; those past the last are filled with `padding`.
     #[inline(always)]
-    pub(crate) fn load<const W: usize>(row: &[i32; W]) -> Self {
-        let mut parts = [i32x4::splat(0); PARTS_MAX];
-        let (chunks, _) = row.as_chunks::<LANES>();
-        for (part, chunk) in parts.iter_mut().zip(chunks) {
-            *part = i32x4::new(*chunk);
+    fn of_quads(simd: S, padding: i32, quad: impl Fn(usize) -> i32x4<S>) -> Self {
+        let mut parts = [i32x8::splat(simd, padding); PARTS];
+        for (at, part) in parts.iter_mut().enumerate().take(Self::USED) {
+            let high = if (2 * at + 1) * QUAD < B * W {
+                quad(2 * at + 1)
+            } else {
+                i32x4::splat(simd, padding)
+            };
+            *part = quad(2 * at).combine(high);
         }
         Self(parts)
     }
 
-    /// As `load`, of tags.
+    /// The number of each lane.
     #[inline(always)]
-    pub(crate) fn load_tags<const W: usize>(row: &[u32; W]) -> Self {
-        Self::load(&row.map(|tag| tag as i32))
+    pub(crate) fn numbers(simd: S) -> Self {
+        Self::of_quads(simd, 0, |quad| {
+            i32x4::simd_from(simd, core::array::from_fn(|at| (quad * QUAD + at) as i32))
+        })
     }
 
-    /// Writes the ways of a set.
+    /// The number of each lane's bank; padding is in none.
     #[inline(always)]
-    pub(crate) fn store<const W: usize>(&self, row: &mut [i32; W]) {
-        let (chunks, _) = row.as_chunks_mut::<LANES>();
-        for (part, chunk) in self.0.iter().zip(chunks) {
-            *chunk = part.to_array();
+    pub(crate) fn by_bank(simd: S) -> Self {
+        Self::of_quads(simd, -1, |quad| {
+            i32x4::splat(simd, (quad * QUAD / W) as i32)
+        })
+    }
+
+    /// Of each lane, the word of its set.
+    #[inline(always)]
+    pub(crate) fn by_set(simd: S, words: &[i32], sets: &Sets<B>) -> Self {
+        Self::of_quads(simd, 0, |quad| {
+            i32x4::splat(simd, words[sets[quad * QUAD / W] as usize])
+        })
+    }
+
+    /// The stamps of sets; padding is later than all.
+    #[inline(always)]
+    pub(crate) fn stamps(simd: S, lines: &[i32], sets: &Sets<B>) -> Self {
+        Self::of_quads(simd, i32::MAX, |quad| {
+            let row = &lines[sets[quad * QUAD / W] as usize * W..][..W];
+            i32x4::from_slice(simd, &row[quad * QUAD % W..][..QUAD])
+        })
+    }
+
+    /// The tags of sets; padding is nobody's.
+    #[inline(always)]
+    pub(crate) fn tags(simd: S, lines: &[u32], sets: &Sets<B>) -> Self {
+        Self::of_quads(simd, -1, |quad| {
+            let row = &lines[sets[quad * QUAD / W] as usize * W..][..W];
+            u32x4::from_slice(simd, &row[quad * QUAD % W..][..QUAD]).bitcast()
+        })
+    }
+
+    #[inline(always)]
+    fn quad(&self, quad: usize) -> i32x4<S> {
+        let (low, high) = self.0[quad / 2].split();
+        if quad.is_multiple_of(2) { low } else { high }
+    }
+
+    /// Writes the stamps of sets.
+    #[inline(always)]
+    pub(crate) fn store_stamps(&self, lines: &mut [i32], sets: &Sets<B>) {
+        for quad in 0..B * W / QUAD {
+            let row = &mut lines[sets[quad * QUAD / W] as usize * W..][..W];
+            let into = &mut row[quad * QUAD % W..][..QUAD];
+            self.quad(quad).store_slice(into);
         }
     }
 
-    /// As `store`, of tags.
+    /// Writes the tags of sets.
     #[inline(always)]
-    pub(crate) fn store_tags<const W: usize>(&self, row: &mut [u32; W]) {
-        let mut words = [0; W];
-        self.store(&mut words);
-        *row = words.map(|word| word as u32);
+    pub(crate) fn store_tags(&self, lines: &mut [u32], sets: &Sets<B>) {
+        for quad in 0..B * W / QUAD {
+            let row = &mut lines[sets[quad * QUAD / W] as usize * W..][..W];
+            let into = &mut row[quad * QUAD % W..][..QUAD];
+            self.quad(quad).bitcast::<u32x4<S>>().store_slice(into);
+        }
     }
 
     #[inline(always)]
-    fn each<const W: usize>(mut self, other: &Self, of: impl Fn(i32x4, i32x4) -> i32x4) -> Self {
-        for (part, other) in self.0.iter_mut().zip(&other.0).take(W / LANES) {
-            *part = of(*part, *other);
+    fn marks(
+        &self,
+        other: &Self,
+        of: impl Fn(i32x8<S>, i32x8<S>) -> mask32x8<S>,
+    ) -> Marks<S, B, W> {
+        let mut marks = [of(self.0[0], other.0[0]); PARTS];
+        for at in 1..Self::USED {
+            marks[at] = of(self.0[at], other.0[at]);
+        }
+        Marks(marks)
+    }
+
+    /// Where both are equal.
+    #[inline(always)]
+    pub(crate) fn equals(&self, other: &Self) -> Marks<S, B, W> {
+        self.marks(other, |a, b| a.simd_eq(b))
+    }
+
+    /// Where this one is less.
+    #[inline(always)]
+    pub(crate) fn less(&self, other: &Self) -> Marks<S, B, W> {
+        self.marks(other, |a, b| a.simd_lt(b))
+    }
+
+    /// Each lane changed.
+    #[inline(always)]
+    pub(crate) fn map(mut self, of: impl Fn(i32x8<S>) -> i32x8<S>) -> Self {
+        for part in self.0.iter_mut().take(Self::USED) {
+            *part = of(*part);
         }
         self
     }
 
-    /// All ones where both are equal.
-    #[inline(always)]
-    pub(crate) fn equals<const W: usize>(self, other: &Self) -> Self {
-        self.each::<W>(other, |a, b| a.simd_eq(b))
-    }
-
-    /// All ones where this one is less.
-    #[inline(always)]
-    pub(crate) fn less<const W: usize>(self, other: &Self) -> Self {
-        self.each::<W>(other, |a, b| a.simd_lt(b))
-    }
-
-    /// This one where the mask has zeros, zero where it has ones.
-    #[inline(always)]
-    pub(crate) fn without<const W: usize>(self, mask: &Self) -> Self {
-        self.each::<W>(mask, |a, mask| a & !mask)
-    }
-
-    /// This one where the mask has ones, zero where it has zeros.
-    #[inline(always)]
-    pub(crate) fn only<const W: usize>(self, mask: &Self) -> Self {
-        self.each::<W>(mask, |a, mask| a & mask)
-    }
-
-    /// Bits of both.
-    #[inline(always)]
-    pub(crate) fn or<const W: usize>(self, other: &Self) -> Self {
-        self.each::<W>(other, |a, b| a | b)
-    }
-
-    /// The sum.
-    #[inline(always)]
-    pub(crate) fn plus<const W: usize>(self, other: &Self) -> Self {
-        self.each::<W>(other, |a, b| a + b)
-    }
-
-    /// The lesser of both.
-    #[inline(always)]
-    pub(crate) fn least<const W: usize>(self, other: &Self) -> Self {
-        self.each::<W>(other, |a, b| {
-            let less = a.simd_lt(b);
-            (a & less) | (b & !less)
-        })
-    }
-
-    /// `with` where the mask has ones, this one where it has zeros.
-    #[inline(always)]
-    pub(crate) fn replaced<const W: usize>(self, mask: &Self, with: &Self) -> Self {
-        self.without::<W>(mask).or::<W>(&with.only::<W>(mask))
-    }
-
     /// The least of all lanes.
     #[inline(always)]
-    pub(crate) fn minimum<const W: usize>(&self) -> i32 {
-        let mut parts = self.0;
-        for at in 1..W / LANES {
-            let less = parts[at].simd_lt(parts[0]);
-            parts[0] = (parts[at] & less) | (parts[0] & !less);
+    pub(crate) fn least(&self) -> i32 {
+        let mut least = self.0[0];
+        for part in &self.0[1..Self::USED] {
+            least = least.min(*part);
         }
-        let [a, b, c, d] = parts[0].to_array();
-        a.min(b).min(c.min(d))
+        least.reduce_min()
+    }
+}
+
+impl<S: Simd, const B: usize, const W: usize> Marks<S, B, W> {
+    /// One lane of `yes` where there is a mark, of `no` where there is none.
+    #[inline(always)]
+    pub(crate) fn pick(&self, yes: &Lanes<S, B, W>, no: &Lanes<S, B, W>) -> Lanes<S, B, W> {
+        let mut out = *no;
+        for at in 0..Lanes::<S, B, W>::USED {
+            out.0[at] = self.0[at].select(yes.0[at], no.0[at]);
+        }
+        out
     }
 
-    /// All lanes ORed: of a row with one lane that is not zero, that lane.
+    /// The marks as bits, the first lane's lowest; of padding too.
     #[inline(always)]
-    pub(crate) fn joined<const W: usize>(&self) -> i32 {
-        let mut part = self.0[0];
-        for other in &self.0[1..W / LANES] {
-            part |= *other;
+    pub(crate) fn bits(&self) -> u32 {
+        let mut bits = 0;
+        for (at, part) in self.0.iter().enumerate().take(Lanes::<S, B, W>::USED) {
+            bits |= (part.to_bitmask() as u32) << (at * LANES);
         }
-        let [a, b, c, d] = part.to_array();
-        a | b | c | d
+        bits
     }
 }
 
@@ -142,34 +222,60 @@ impl Row {
 mod tests {
     use super::*;
 
+    struct Lane;
+
+    impl Kernel for Lane {
+        #[inline(always)]
+        fn run<S: Simd>(self, simd: S) {
+            check::<S, 2, 4>(simd);
+            check::<S, 1, 4>(simd);
+            check::<S, 1, 8>(simd);
+            check::<S, 4, 4>(simd);
+            check::<S, 2, 8>(simd);
+            check::<S, 1, 16>(simd);
+        }
+    }
+
+    #[inline(always)]
+    fn check<S: Simd, const B: usize, const W: usize>(simd: S) {
+        assert!(fits(B, W));
+        let lanes = B * W;
+        let mut stamps: Vec<i32> = (0..2 * B as i32)
+            .flat_map(|set| (0..W as i32).map(move |way| 100 * set + way + 3))
+            .collect();
+        let mut tags = vec![u32::MAX; 2 * B * W];
+        let sets: Sets<B> = core::array::from_fn(|bank| 2 * bank as u32 + 1);
+        tags[2 * W - 1] = 7;
+        let read = Lanes::<S, B, W>::stamps(simd, &stamps, &sets);
+        assert_eq!(read.least(), 103);
+        let wanted = Lanes::splat(simd, 7);
+        let found = Lanes::tags(simd, &tags, &sets).equals(&wanted);
+        assert_eq!(found.bits(), 1 << (W - 1));
+        found.pick(&wanted, &read).store_stamps(&mut stamps, &sets);
+        assert_eq!((stamps[2 * W - 1], stamps[W], stamps[0]), (7, 103, 3));
+        let read = Lanes::<S, B, W>::stamps(simd, &stamps, &sets);
+        assert_eq!(read.least(), 7);
+        let older = read.less(&Lanes::splat(simd, 104)).bits();
+        assert_eq!(older, 1 | 1 << (W - 1));
+        let numbers = Lanes::<S, B, W>::numbers(simd);
+        for lane in 0..lanes {
+            let at = numbers.equals(&Lanes::splat(simd, lane as i32)).bits();
+            assert_eq!(at & lane_bits(lanes), 1 << lane);
+        }
+        let words: Vec<i32> = (0..2 * B as i32).collect();
+        let by_set = Lanes::<S, B, W>::by_set(simd, &words, &sets);
+        let last = by_set.equals(&Lanes::splat(simd, 2 * B as i32 - 1)).bits();
+        assert_eq!(last, ((1 << W) - 1) << (lanes - W));
+        let doubled = numbers.map(|lane| lane + lane);
+        doubled.store_tags(&mut tags, &sets);
+        assert_eq!(tags[W], 0);
+        assert_eq!(tags[2 * B * W - 1] as usize, 2 * (lanes - 1));
+    }
+
     #[test]
     fn lanes_are_what_they_are_one_by_one() {
-        let a: [i32; 8] = [3, -1, i32::MAX, i32::MIN, 7, 0, 2, 5];
-        let b: [i32; 8] = [3, 4, 0, 1, -7, 0, 9, 6];
-        let (left, right) = (Row::load(&a), Row::load(&b));
-        let lanes = |row: Row| {
-            let mut out = [0; 8];
-            row.store(&mut out);
-            out
-        };
-        let one_by_one =
-            |of: fn(i32, i32) -> i32| -> [i32; 8] { core::array::from_fn(|at| of(a[at], b[at])) };
-        assert_eq!(lanes(left.least::<8>(&right)), one_by_one(i32::min));
-        let less = left.less::<8>(&right);
-        assert_eq!(lanes(less), one_by_one(|a, b| -i32::from(a < b)));
-        let equal = left.equals::<8>(&right);
-        assert_eq!(lanes(equal), one_by_one(|a, b| -i32::from(a == b)));
-        let picked = left.replaced::<8>(&equal, &Row::splat(9));
-        assert_eq!(lanes(picked), one_by_one(|a, b| if a == b { 9 } else { a }));
-        assert_eq!(left.minimum::<8>(), i32::MIN);
-        assert_eq!(right.minimum::<8>(), -7);
-        assert_eq!(left.only::<8>(&equal).joined::<8>(), 3);
-        assert_eq!(
-            lanes(right.plus::<8>(&Row::splat(1))),
-            b.map(|lane| lane + 1)
-        );
-        let mut tags = [0u32; 8];
-        Row::load_tags(&[u32::MAX; 8]).store_tags(&mut tags);
-        assert_eq!(tags, [u32::MAX; 8]);
+        on_vectors(Lane);
+        #[cfg(target_arch = "x86_64")]
+        Lane.run(Level::baseline().as_sse2().unwrap());
     }
 }

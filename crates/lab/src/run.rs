@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fairlead_base::Endpoint;
 use fairlead_cache::{
-    BATCH, Geometry, Indexer, Lifetime, Places, Scheme, Simulate, Statistics, build,
+    BATCH, Geometry, Indexer, Lifetime, Member, Places, Scheme, Simulate, Statistics, build,
+    run_all,
 };
 
 use crate::bounds::{self, Known, Wanted};
@@ -325,19 +326,16 @@ fn run_job(
             }
         }
         let hints = stream.hints.get(from..to).unwrap_or(&[]);
-        for cache in &mut caches {
-            let ran = cache.run(
-                &stream.ids[from..to],
-                &stream.ticks[from..to],
-                hints,
-                &places,
-            );
-            if let Err(error) = ran {
-                return Some(Err(LabError::Trace(format!(
-                    "{}: {error}",
-                    stream.note.trace
-                ))));
-            }
+        let mut members: Vec<Member<'_>> = caches
+            .iter_mut()
+            .map(|cache| (cache.as_mut() as &mut dyn Simulate, &*places))
+            .collect();
+        let (ids, ticks) = (&stream.ids[from..to], &stream.ticks[from..to]);
+        if let Err(error) = run_all(&mut members, ids, ticks, hints) {
+            return Some(Err(LabError::Trace(format!(
+                "{}: {error}",
+                stream.note.trace
+            ))));
         }
         if !meter.step(((to - from) * caches.len()) as u64) {
             return None;

@@ -35,7 +35,7 @@ impl<const B: usize, const W: usize> Policy<B, W> for SecondChance {
         }
         let mut oldest = self.order.oldest(lines, access, |_| true);
         // Each turn takes one bit, so the last of them finds none.
-        for _ in 0..B * W {
+        for _ in 0..lines.candidates() {
             if lines.byte(oldest) == 0 {
                 break;
             }

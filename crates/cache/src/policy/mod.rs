@@ -32,11 +32,12 @@ pub use spec::{NoMigrate, Spec};
 pub use tide::Tide;
 pub use timestamp::Timestamp;
 
-use crate::cache::Cache;
+use crate::cache::{Cache, HitsByVectors};
 use crate::geometry::Geometry;
 use crate::lifetime::Lifetime;
 use crate::lines::{Access, Lines, Spot};
 use crate::place::Sets;
+use crate::vector::{fits, on_vectors};
 
 /// What can be set about policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +100,20 @@ pub struct Block<'a, const B: usize> {
     pub second: &'a [Sets<B>],
 }
 
-/// A replacement policy for `B` banks of `W` ways.
+impl<const B: usize> Block<'_, B> {
+    /// One access, as policies see it.
+    #[inline(always)]
+    pub(crate) fn access(&self, at: usize) -> Access<B> {
+        Access {
+            first: self.first[at],
+            second: self.second.get(at).copied().unwrap_or([0; B]),
+            hint: self.hints.get(at).copied().unwrap_or(0),
+            finger: self.ids[at],
+        }
+    }
+}
+
+/// A replacement policy for `B` banks of `W` ways; where `W` is 0, of [`Lines::ways`].
 pub trait Policy<const B: usize, const W: usize>: Send + Sized + 'static {
     /// Lines may be moved: look-ups also see the second sets, and [`Lines::homes`] are kept.
     const MOVES: bool = false;
@@ -140,7 +154,11 @@ pub trait Policy<const B: usize, const W: usize>: Send + Sized + 'static {
     /// the results must be the same.
     #[inline]
     fn run(cache: &mut Cache<u32, Self, B, W>, block: &Block<'_, B>) {
-        cache.run_plainly(block);
+        if fits(B, W) {
+            on_vectors(HitsByVectors { cache, block });
+        } else {
+            cache.run_plainly(block);
+        }
     }
 }
 

@@ -23,10 +23,11 @@ impl<const B: usize, const W: usize> Policy<B, W> for Random {
         if let Some(spot) = empty(lines, access) {
             return Choice::Replace(spot);
         }
-        let drawn = self.rng.below((B * W) as u32);
+        let ways = lines.ways() as u32;
+        let drawn = self.rng.below(lines.candidates() as u32);
         Choice::Replace(Spot {
-            set: access.first[drawn as usize / W],
-            way: drawn % W as u32,
+            set: access.first[(drawn / ways) as usize],
+            way: drawn % ways,
         })
     }
 }

@@ -20,6 +20,7 @@ pub struct S3Fifo {
     /// By set: the ring's next place.
     next: Vec<u8>,
     enters_main: bool,
+    ways: usize,
 }
 
 fn count(byte: u8) -> u8 {
@@ -27,8 +28,8 @@ fn count(byte: u8) -> u8 {
 }
 
 impl S3Fifo {
-    fn forget<const W: usize>(&mut self, set: u32, finger: u32) -> bool {
-        let ring = &mut self.ghosts[set as usize * W..][..W];
+    fn forget(&mut self, set: u32, finger: u32) -> bool {
+        let ring = &mut self.ghosts[set as usize * self.ways..][..self.ways];
         let found = ring
             .iter_mut()
             .find(|ghost| **ghost == u64::from(finger) + 1);
@@ -42,12 +43,16 @@ impl S3Fifo {
         access: &Access<B>,
     ) -> Spot {
         // Every turn lowers a count or ends a stay in the small queue.
-        for _ in 0..5 * B * W {
+        for _ in 0..5 * lines.candidates() {
             let small = lines
                 .spots(&access.first)
                 .filter(|spot| lines.byte(*spot) & MAIN == 0)
                 .count();
-            let queue = if small * 10 >= B * W { 0 } else { MAIN };
+            let queue = if small * 10 >= lines.candidates() {
+                0
+            } else {
+                MAIN
+            };
             let number_of = |spot: Spot| lines.byte(spot) & MAIN == queue;
             let spot = self.order.oldest(lines, access, number_of);
             let byte = lines.byte(spot);
@@ -74,9 +79,10 @@ impl<const B: usize, const W: usize> Policy<B, W> for S3Fifo {
         let sets = (geometry.banks() * geometry.sets()) as usize;
         Self {
             order: Order::new(&geometry),
-            ghosts: vec![0; sets * W],
+            ghosts: vec![0; geometry.lines() as usize],
             next: vec![0; sets],
             enters_main: false,
+            ways: geometry.ways() as usize,
         }
     }
 
@@ -90,7 +96,7 @@ impl<const B: usize, const W: usize> Policy<B, W> for S3Fifo {
     fn choose(&mut self, lines: &mut Lines<B, W>, access: &Access<B>) -> Choice {
         self.enters_main = false;
         for set in &access.first {
-            self.enters_main |= self.forget::<W>(*set, access.finger);
+            self.enters_main |= self.forget(*set, access.finger);
         }
         if let Some(spot) = empty(lines, access) {
             return Choice::Replace(spot);
@@ -102,9 +108,9 @@ impl<const B: usize, const W: usize> Policy<B, W> for S3Fifo {
     fn on_evict(&mut self, lines: &mut Lines<B, W>, spot: Spot, finger: u32) {
         if lines.byte(spot) & MAIN == 0 {
             let set = spot.set as usize;
-            let next = usize::from(self.next[set]) % W;
-            self.ghosts[set * W + next] = u64::from(finger) + 1;
-            self.next[set] = ((next + 1) % W) as u8;
+            let next = usize::from(self.next[set]) % self.ways;
+            self.ghosts[set * self.ways + next] = u64::from(finger) + 1;
+            self.next[set] = ((next + 1) % self.ways) as u8;
         }
     }
 

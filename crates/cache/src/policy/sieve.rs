@@ -39,7 +39,7 @@ impl<const B: usize, const W: usize> Policy<B, W> for Sieve {
             return Choice::Replace(spot);
         }
         // Once around takes every bit, so at the latest the second time around finds one.
-        for _ in 0..2 * B * W + 1 {
+        for _ in 0..2 * lines.candidates() + 1 {
             let ahead = lines
                 .spots(&access.first)
                 .filter(|spot| self.order.of(lines, *spot) > self.hands[spot.set as usize])

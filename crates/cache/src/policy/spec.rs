@@ -1,9 +1,14 @@
 //! `no-migrate` and `spec`: replacement by ON and OFF (paper, section 3.4).
 
 use fairlead_base::Rng;
+use fearless_simd::Simd;
 
-use super::{Choice, Policy, Setup};
-use crate::lines::{Access, Lines, Spot};
+use super::{Block, Choice, Policy, Setup};
+use crate::cache::Cache;
+use crate::geometry::WAYS_MAX;
+use crate::lifetime::STAMP_FIRST;
+use crate::lines::{Access, Homes, Lines, Spot};
+use crate::vector::{Kernel, Lanes, fits, lane_bits, on_vectors};
 
 /// The set with fewer ON lines, the left one on a tie.
 #[inline]
@@ -32,6 +37,15 @@ impl<const B: usize, const W: usize> Policy<B, W> for NoMigrate {
     fn choose(&mut self, lines: &mut Lines<B, W>, access: &Access<B>) -> Choice {
         Choice::Replace(lines.oldest(calmest(lines, access)))
     }
+
+    #[inline]
+    fn run(cache: &mut Cache<u32, Self, B, W>, block: &Block<'_, B>) {
+        if fits(B, W) {
+            on_vectors(ByVectors { cache, block });
+        } else {
+            cache.run_plainly(block);
+        }
+    }
 }
 
 /// `spec`: as `no-migrate`; but where all lines of the set are ON, one that has an OFF or empty
@@ -57,9 +71,9 @@ impl<const B: usize, const W: usize> Policy<B, W> for Spec {
             return Choice::Replace(oldest);
         }
         let set = oldest.set;
-        let mut targets = [None; W];
+        let mut targets = [None; WAYS_MAX];
         let mut count = 0;
-        for way in 0..W as u32 {
+        for way in 0..lines.ways() as u32 {
             let homes = lines.homes(Spot { set, way });
             let target = lines.oldest_of(&homes.second);
             if !lines.is_on(target) {
@@ -77,5 +91,96 @@ impl<const B: usize, const W: usize> Policy<B, W> for Spec {
             },
             None => Choice::Replace(oldest),
         }
+    }
+
+    #[inline]
+    fn run(cache: &mut Cache<u32, Self, B, W>, block: &Block<'_, B>) {
+        if fits(B, W) {
+            on_vectors(ByVectors { cache, block });
+        } else {
+            cache.run_plainly(block);
+        }
+    }
+}
+
+struct ByVectors<'a, P, const B: usize, const W: usize> {
+    cache: &'a mut Cache<u32, P, B, W>,
+    block: &'a Block<'a, B>,
+}
+
+/// The bank with the fewest bits, the left one on a tie, and how many it has.
+#[inline(always)]
+fn fewest<const B: usize, const W: usize>(bits: u32) -> (u32, u32) {
+    let count = |bank: u32| (bits >> (bank * W as u32) & lane_bits(W)).count_ones();
+    let (mut least, mut fewest) = (0, count(0));
+    for bank in 1..B as u32 {
+        let on = count(bank);
+        least = if on < fewest { bank } else { least };
+        fewest = fewest.min(on);
+    }
+    (least, fewest)
+}
+
+impl<P: Policy<B, W>, const B: usize, const W: usize> Kernel for ByVectors<'_, P, B, W> {
+    /// As in `lru.rs`, but that all lanes outside the calmest set score worse than all within. What
+    /// takes more, a hit in a second set and a full set of ON lines, goes the plain way.
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { cache, block } = self;
+        let (mut misses, mut evictions, mut evicted_on) = (0u64, 0u64, 0u64);
+        let clock = &mut cache.lines.clock;
+        let (mut stamp, mut tick, mut on_since) = (clock.stamp(), clock.tick(), clock.on_since());
+        let all = |value| Lanes::<S, B, W>::splat(simd, value);
+        let banks = Lanes::<S, B, W>::by_bank(simd);
+        for (at, id) in block.ids.iter().enumerate() {
+            let (now, sets) = (block.ticks[at], &block.first[at]);
+            if now != tick {
+                let clock = &mut cache.lines.clock;
+                clock.set_stamp(stamp);
+                clock.advance(now);
+                (tick, on_since) = (clock.tick(), clock.on_since());
+            }
+            let wanted = all(*id as i32);
+            let tags = Lanes::tags(simd, &cache.tags, sets);
+            let stamps = Lanes::stamps(simd, &cache.lines.stamps, sets);
+            let found = tags.equals(&wanted);
+            let on = !stamps.less(&all(on_since)).bits() & lane_bits(B * W);
+            let (calmest, count) = fewest::<B, W>(on);
+            if P::MOVES && found.bits() == 0 {
+                let second = Lanes::<S, B, W>::tags(simd, &cache.tags, &block.second[at]);
+                if second.equals(&wanted).bits() != 0 || count == W as u32 {
+                    cache.lines.clock.set_stamp(stamp);
+                    cache.access_plainly(*id, &block.access(at));
+                    stamp = cache.lines.clock.stamp();
+                    continue;
+                }
+            }
+            stamp += 1;
+            let within = banks.equals(&all(calmest as i32));
+            let scores = within.pick(&stamps, &all(i32::MAX));
+            let scores = found.pick(&all(0), &scores);
+            let least = scores.least();
+            let chosen = scores.equals(&all(least));
+            chosen
+                .pick(&wanted, &tags)
+                .store_tags(&mut cache.tags, sets);
+            let stamps = chosen.pick(&all(stamp), &stamps);
+            stamps.store_stamps(&mut cache.lines.stamps, sets);
+            if P::MOVES {
+                // Where it may stand is the same at every access.
+                let lane = (chosen.bits() & lane_bits(B * W)).trailing_zeros() as usize;
+                let set = sets[lane / W % B] as usize;
+                cache.lines.homes[set * W + lane % W] = Homes {
+                    first: *sets,
+                    second: block.second[at],
+                };
+            }
+            misses += u64::from(least != 0);
+            evictions += u64::from(least >= STAMP_FIRST);
+            evicted_on += u64::from(least >= on_since);
+        }
+        cache.lines.clock.set_stamp(stamp);
+        let statistics = &mut cache.statistics;
+        statistics.add_block(block.ids.len() as u64, misses, evictions, evicted_on);
     }
 }

@@ -93,7 +93,7 @@ impl Tide {
         self.classes.turn(&self.hours, false);
         let (chart, classes, hours) = (&mut self.chart, &self.classes, &self.hours);
         for _ in 0..self.hand_sets {
-            for way in 0..W as u32 {
+            for way in 0..lines.ways() as u32 {
                 let spot = Spot {
                     set: self.hand,
                     way,
@@ -195,12 +195,13 @@ impl Tide {
         };
         let mut looked = 0;
         for set in access.first.iter().chain(&access.second) {
-            looked += u32::from(self.look(lines, *set, &mut best, Choice::Replace)) * W as u32;
+            looked +=
+                u32::from(self.look(lines, *set, &mut best, Choice::Replace)) * lines.ways() as u32;
         }
         if best.rank > enough {
             let limit = self.looks.max(looked);
             'found: for set in access.first.iter().chain(&access.second) {
-                for way in 0..W as u32 {
+                for way in 0..lines.ways() as u32 {
                     if looked >= limit {
                         break 'found;
                     }
@@ -208,7 +209,8 @@ impl Tide {
                     let homes = *lines.homes(from);
                     for set in homes.first.iter().chain(&homes.second) {
                         let to = |to| Choice::Relocate { from, to };
-                        looked += u32::from(self.look(lines, *set, &mut best, to)) * W as u32;
+                        looked +=
+                            u32::from(self.look(lines, *set, &mut best, to)) * lines.ways() as u32;
                     }
                     if best.rank <= enough {
                         break 'found;
