@@ -101,25 +101,27 @@ impl Kernel for Depths<'_> {
             ids,
             sets,
         } = self;
-        let all = |value| Lanes::<S, 1, WAYS_MAX>::splat(simd, value);
         // Two counts by turns, so that an access need not wait for the one before it.
         let mut counts = [[0u64; 32]; 2];
         let mut stamp = cache.lines.clock.stamp();
         for (at, (id, set)) in ids.iter().zip(sets).enumerate() {
             stamp += 1;
-            let (wanted, set) = (all(*id as i32), &[*set]);
+            let (wanted, set) = (Lanes::<S, 1, WAYS_MAX>::splat(simd, *id as i32), &[*set]);
             let tags = Lanes::tags(simd, &cache.tags, set);
             let stamps = Lanes::stamps(simd, &cache.lines.stamps, set);
             let found = tags.equals(&wanted);
-            let least = found.pick(&all(0), &stamps).least();
-            let scores = found.pick(&all(0), &stamps);
-            let chosen = scores.equals(&all(least));
-            let old = all(chosen.pick(&stamps, &all(i32::MAX)).least());
+            let least = found.pick(&Lanes::splat(simd, 0), &stamps).least();
+            let scores = found.pick(&Lanes::splat(simd, 0), &stamps);
+            let chosen = scores.equals(&Lanes::splat(simd, least));
+            let old = Lanes::splat(
+                simd,
+                chosen.pick(&stamps, &Lanes::splat(simd, i32::MAX)).least(),
+            );
             let later = old.less(&stamps).bits().count_ones();
             let depth = if least == 0 { later as usize } else { WAYS_MAX };
             counts[at % 2][depth % 32] += 1;
             chosen.pick(&wanted, &tags).store_tags(&mut cache.tags, set);
-            let stamps = chosen.pick(&all(stamp), &stamps);
+            let stamps = chosen.pick(&Lanes::splat(simd, stamp), &stamps);
             stamps.store_stamps(&mut cache.lines.stamps, set);
         }
         cache.lines.clock.set_stamp(stamp);

@@ -191,11 +191,13 @@ impl Scratch {
     fn gather<'a>(&'a mut self, block: &Slices<'a>, places: &Places, moves: bool) -> Gathered<'a> {
         let cells = block.ids.len() * places.banks() as usize;
         self.first.resize(cells.max(self.first.len()), 0);
-        places.gather_first(block.ids, &mut self.first[..cells]);
         let seconds = if moves { cells } else { 0 };
         self.second.resize(seconds.max(self.second.len()), 0);
+        let first = &mut self.first[..cells];
         if moves {
-            places.gather_second(block.ids, &mut self.second[..cells]);
+            places.gather_both(block.ids, first, &mut self.second[..cells]);
+        } else {
+            places.gather_first(block.ids, first);
         }
         Gathered {
             ids: block.ids,

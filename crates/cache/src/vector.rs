@@ -15,6 +15,8 @@ const QUAD: usize = 4;
 /// Vectors of the largest number of candidates that kernels are for.
 const PARTS: usize = 2;
 const LANES: usize = 2 * QUAD;
+/// The largest number of candidate lines that kernels are for.
+pub(crate) const CANDIDATES_MAX: usize = PARTS * LANES;
 
 /// Something to do with vectors.
 pub(crate) trait Kernel {
@@ -34,16 +36,14 @@ pub(crate) fn on_vectors(kernel: impl Kernel) {
         );
     }
     #[cfg(target_arch = "x86_64")]
-    if let Some(simd) = level.as_sse2() {
-        return kernel.run(simd);
-    }
+    kernel.run(level.as_sse2().expect("it belongs to the architecture"));
     #[cfg(not(target_arch = "x86_64"))]
     fearless_simd::dispatch!(level, simd => kernel.run(simd))
 }
 
 /// Whether kernels are for this shape: whole quads, and few enough of them, and known (not 0).
 pub(crate) const fn fits(banks: usize, ways: usize) -> bool {
-    ways > 0 && ways.is_multiple_of(QUAD) && banks * ways <= PARTS * LANES
+    ways > 0 && ways.is_multiple_of(QUAD) && banks * ways <= CANDIDATES_MAX
 }
 
 /// Ones for so many lanes.
@@ -60,7 +60,8 @@ pub(crate) struct Lanes<S: Simd, const B: usize, const W: usize>([i32x8<S>; PART
 pub(crate) struct Marks<S: Simd, const B: usize, const W: usize>([mask32x8<S>; PARTS]);
 
 impl<S: Simd, const B: usize, const W: usize> Lanes<S, B, W> {
-    const USED: usize = (B * W).div_ceil(LANES);
+    /// Whether there is anything in the second vector.
+    const TWO: bool = B * W > LANES;
 
     /// All lanes the same.
     #[inline(always)]
@@ -71,58 +72,78 @@ impl<S: Simd, const B: usize, const W: usize> Lanes<S, B, W> {
     /// Lanes of quads, by the number of the quad; those past the last are filled with `padding`.
     #[inline(always)]
     fn of_quads(simd: S, padding: i32, quad: impl Fn(usize) -> i32x4<S>) -> Self {
-        let mut parts = [i32x8::splat(simd, padding); PARTS];
-        for (at, part) in parts.iter_mut().enumerate().take(Self::USED) {
-            let high = if (2 * at + 1) * QUAD < B * W {
-                quad(2 * at + 1)
-            } else {
-                i32x4::splat(simd, padding)
-            };
-            *part = quad(2 * at).combine(high);
+        let padding = i32x4::splat(simd, padding);
+        let whole = padding.combine(padding);
+        if B * W == QUAD {
+            return Self([quad(0).combine(padding), whole]);
         }
-        Self(parts)
+        let low = quad(0).combine(quad(1));
+        if Self::TWO {
+            Self([low, quad(2).combine(quad(3))])
+        } else {
+            Self([low, whole])
+        }
     }
 
     /// The number of each lane.
     #[inline(always)]
     pub(crate) fn numbers(simd: S) -> Self {
-        Self::of_quads(simd, 0, |quad| {
-            i32x4::simd_from(simd, core::array::from_fn(|at| (quad * QUAD + at) as i32))
-        })
+        Self::of_quads(
+            simd,
+            0,
+            #[inline(always)]
+            |quad| i32x4::simd_from(simd, core::array::from_fn(|at| (quad * QUAD + at) as i32)),
+        )
     }
 
     /// The number of each lane's bank; padding is in none.
     #[inline(always)]
     pub(crate) fn by_bank(simd: S) -> Self {
-        Self::of_quads(simd, -1, |quad| {
-            i32x4::splat(simd, (quad * QUAD / W) as i32)
-        })
+        Self::of_quads(
+            simd,
+            -1,
+            #[inline(always)]
+            |quad| i32x4::splat(simd, (quad * QUAD / W) as i32),
+        )
     }
 
     /// Of each lane, the word of its set.
     #[inline(always)]
     pub(crate) fn by_set(simd: S, words: &[i32], sets: &Sets<B>) -> Self {
-        Self::of_quads(simd, 0, |quad| {
-            i32x4::splat(simd, words[sets[quad * QUAD / W] as usize])
-        })
+        Self::of_quads(
+            simd,
+            0,
+            #[inline(always)]
+            |quad| i32x4::splat(simd, words[sets[quad * QUAD / W] as usize]),
+        )
     }
 
     /// The stamps of sets; padding is later than all.
     #[inline(always)]
     pub(crate) fn stamps(simd: S, lines: &[i32], sets: &Sets<B>) -> Self {
-        Self::of_quads(simd, i32::MAX, |quad| {
-            let row = &lines[sets[quad * QUAD / W] as usize * W..][..W];
-            i32x4::from_slice(simd, &row[quad * QUAD % W..][..QUAD])
-        })
+        Self::of_quads(
+            simd,
+            i32::MAX,
+            #[inline(always)]
+            |quad| {
+                let row = &lines[sets[quad * QUAD / W] as usize * W..][..W];
+                i32x4::from_slice(simd, &row[quad * QUAD % W..][..QUAD])
+            },
+        )
     }
 
     /// The tags of sets; padding is nobody's.
     #[inline(always)]
     pub(crate) fn tags(simd: S, lines: &[u32], sets: &Sets<B>) -> Self {
-        Self::of_quads(simd, -1, |quad| {
-            let row = &lines[sets[quad * QUAD / W] as usize * W..][..W];
-            u32x4::from_slice(simd, &row[quad * QUAD % W..][..QUAD]).bitcast()
-        })
+        Self::of_quads(
+            simd,
+            -1,
+            #[inline(always)]
+            |quad| {
+                let row = &lines[sets[quad * QUAD / W] as usize * W..][..W];
+                u32x4::from_slice(simd, &row[quad * QUAD % W..][..QUAD]).bitcast()
+            },
+        )
     }
 
     #[inline(always)]
@@ -157,41 +178,50 @@ impl<S: Simd, const B: usize, const W: usize> Lanes<S, B, W> {
         other: &Self,
         of: impl Fn(i32x8<S>, i32x8<S>) -> mask32x8<S>,
     ) -> Marks<S, B, W> {
-        let mut marks = [of(self.0[0], other.0[0]); PARTS];
-        for at in 1..Self::USED {
-            marks[at] = of(self.0[at], other.0[at]);
-        }
-        Marks(marks)
+        let low = of(self.0[0], other.0[0]);
+        let high = if Self::TWO {
+            of(self.0[1], other.0[1])
+        } else {
+            low
+        };
+        Marks([low, high])
     }
 
     /// Where both are equal.
     #[inline(always)]
     pub(crate) fn equals(&self, other: &Self) -> Marks<S, B, W> {
-        self.marks(other, |a, b| a.simd_eq(b))
+        self.marks(
+            other,
+            #[inline(always)]
+            |a, b| a.simd_eq(b),
+        )
     }
 
     /// Where this one is less.
     #[inline(always)]
     pub(crate) fn less(&self, other: &Self) -> Marks<S, B, W> {
-        self.marks(other, |a, b| a.simd_lt(b))
+        self.marks(
+            other,
+            #[inline(always)]
+            |a, b| a.simd_lt(b),
+        )
     }
 
     /// Each lane changed.
     #[inline(always)]
-    pub(crate) fn map(mut self, of: impl Fn(i32x8<S>) -> i32x8<S>) -> Self {
-        for part in self.0.iter_mut().take(Self::USED) {
-            *part = of(*part);
-        }
-        self
+    pub(crate) fn map(self, of: impl Fn(i32x8<S>) -> i32x8<S>) -> Self {
+        let low = of(self.0[0]);
+        Self([low, if Self::TWO { of(self.0[1]) } else { low }])
     }
 
     /// The least of all lanes.
     #[inline(always)]
     pub(crate) fn least(&self) -> i32 {
-        let mut least = self.0[0];
-        for part in &self.0[1..Self::USED] {
-            least = least.min(*part);
-        }
+        let least = if Self::TWO {
+            self.0[0].min(self.0[1])
+        } else {
+            self.0[0]
+        };
         least.reduce_min()
     }
 }
@@ -200,21 +230,31 @@ impl<S: Simd, const B: usize, const W: usize> Marks<S, B, W> {
     /// One lane of `yes` where there is a mark, of `no` where there is none.
     #[inline(always)]
     pub(crate) fn pick(&self, yes: &Lanes<S, B, W>, no: &Lanes<S, B, W>) -> Lanes<S, B, W> {
-        let mut out = *no;
-        for at in 0..Lanes::<S, B, W>::USED {
-            out.0[at] = self.0[at].select(yes.0[at], no.0[at]);
-        }
-        out
+        let low = self.0[0].select(yes.0[0], no.0[0]);
+        let high = if Lanes::<S, B, W>::TWO {
+            self.0[1].select(yes.0[1], no.0[1])
+        } else {
+            low
+        };
+        Lanes([low, high])
+    }
+
+    /// Marks that are not among the others.
+    #[inline(always)]
+    pub(crate) fn without(self, others: &Self) -> Self {
+        let [a, b] = self.0;
+        Self([a & !others.0[0], b & !others.0[1]])
     }
 
     /// The marks as bits, the first lane's lowest; of padding too.
     #[inline(always)]
     pub(crate) fn bits(&self) -> u32 {
-        let mut bits = 0;
-        for (at, part) in self.0.iter().enumerate().take(Lanes::<S, B, W>::USED) {
-            bits |= (part.to_bitmask() as u32) << (at * LANES);
+        let low = self.0[0].to_bitmask() as u32;
+        if Lanes::<S, B, W>::TWO {
+            low | (self.0[1].to_bitmask() as u32) << LANES
+        } else {
+            low
         }
-        bits
     }
 }
 

@@ -6,7 +6,7 @@ use super::{Block, Choice, Policy, Setup, empty};
 use crate::cache::Cache;
 use crate::lifetime::STAMP_FIRST;
 use crate::lines::{Access, Lines};
-use crate::vector::{Kernel, Lanes, fits, lane_bits, on_vectors};
+use crate::vector::{CANDIDATES_MAX, Kernel, Lanes, fits, lane_bits, on_vectors};
 
 /// One bit a line, set at every access. The newcomer takes an empty line, else the first line
 /// without the bit, counted from a place drawn from the seed; when all have it, it is taken from
@@ -96,8 +96,17 @@ impl<const B: usize, const W: usize> Kernel for ByVectors<'_, B, W> {
         let (mut misses, mut evictions, mut evicted_on) = (0u64, 0u64, 0u64);
         let clock = &mut cache.lines.clock;
         let (mut stamp, mut tick, mut on_since) = (clock.stamp(), clock.tick(), clock.on_since());
-        let all = |value| Lanes::<S, B, W>::splat(simd, value);
-        let lanes = Lanes::<S, B, W>::numbers(simd);
+        // By turn, the scores of lines that have their bit.
+        let mut turns = [Lanes::<S, B, W>::splat(simd, 0); CANDIDATES_MAX];
+        let mut turn = 0;
+        while turn < B * W {
+            let lanes = Lanes::<S, B, W>::numbers(simd);
+            turns[turn] = lanes.map(
+                #[inline(always)]
+                |lane| ((lane - turn as i32) & (B * W - 1) as i32) | MARKED,
+            );
+            turn += 1;
+        }
         for ((id, now), sets) in block.ids.iter().zip(block.ticks).zip(block.first) {
             if *now != tick {
                 let clock = &mut cache.lines.clock;
@@ -106,24 +115,28 @@ impl<const B: usize, const W: usize> Kernel for ByVectors<'_, B, W> {
                 (tick, on_since) = (clock.tick(), clock.on_since());
             }
             stamp += 1;
-            let wanted = all(*id as i32);
+            let wanted = Lanes::<S, B, W>::splat(simd, *id as i32);
             let tags = Lanes::tags(simd, &cache.tags, sets);
             let stamps = Lanes::stamps(simd, &cache.lines.stamps, sets);
             let taken = Lanes::by_set(simd, &cache.policy.taken, sets);
-            let turn = cache.policy.turn(stamp);
-            let order = lanes.map(|lane| (lane - turn) & (B * W - 1) as i32);
-            let unmarked = order.map(|order| order | UNMARKED);
-            let marked = order.map(|order| order | MARKED);
+            let turn = cache.policy.turn(stamp) as usize % (B * W);
+            let marked = turns[turn % CANDIDATES_MAX];
+            let unmarked = marked.map(
+                #[inline(always)]
+                |score| score - (MARKED - UNMARKED),
+            );
             let used = stamps.less(&taken).pick(&unmarked, &marked);
-            let scores = stamps.less(&all(STAMP_FIRST)).pick(&stamps, &used);
-            let scores = tags.equals(&wanted).pick(&all(0), &scores);
+            let scores = stamps
+                .less(&Lanes::splat(simd, STAMP_FIRST))
+                .pick(&stamps, &used);
+            let scores = tags.equals(&wanted).pick(&Lanes::splat(simd, 0), &scores);
             let least = scores.least();
-            let chosen = scores.equals(&all(least));
-            let off = stamps.less(&all(on_since));
+            let chosen = scores.equals(&Lanes::splat(simd, least));
+            let off = stamps.less(&Lanes::splat(simd, on_since));
             chosen
                 .pick(&wanted, &tags)
                 .store_tags(&mut cache.tags, sets);
-            let stamps = chosen.pick(&all(stamp), &stamps);
+            let stamps = chosen.pick(&Lanes::splat(simd, stamp), &stamps);
             stamps.store_stamps(&mut cache.lines.stamps, sets);
             if least >= MARKED {
                 for set in sets {
@@ -133,7 +146,7 @@ impl<const B: usize, const W: usize> Kernel for ByVectors<'_, B, W> {
             let missed = least != 0;
             misses += u64::from(missed);
             evictions += u64::from(least >= UNMARKED);
-            let on = chosen.bits() & !off.bits() & lane_bits(B * W);
+            let on = chosen.without(&off).bits() & lane_bits(B * W);
             evicted_on += u64::from(missed & (on != 0));
         }
         cache.lines.clock.set_stamp(stamp);

@@ -108,13 +108,17 @@ struct ByVectors<'a, P, const B: usize, const W: usize> {
     block: &'a Block<'a, B>,
 }
 
+#[inline(always)]
+fn count<const W: usize>(bits: u32, bank: u32) -> u32 {
+    (bits >> (bank * W as u32) & lane_bits(W)).count_ones()
+}
+
 /// The bank with the fewest bits, the left one on a tie, and how many it has.
 #[inline(always)]
 fn fewest<const B: usize, const W: usize>(bits: u32) -> (u32, u32) {
-    let count = |bank: u32| (bits >> (bank * W as u32) & lane_bits(W)).count_ones();
-    let (mut least, mut fewest) = (0, count(0));
+    let (mut least, mut fewest) = (0, count::<W>(bits, 0));
     for bank in 1..B as u32 {
-        let on = count(bank);
+        let on = count::<W>(bits, bank);
         least = if on < fewest { bank } else { least };
         fewest = fewest.min(on);
     }
@@ -130,7 +134,6 @@ impl<P: Policy<B, W>, const B: usize, const W: usize> Kernel for ByVectors<'_, P
         let (mut misses, mut evictions, mut evicted_on) = (0u64, 0u64, 0u64);
         let clock = &mut cache.lines.clock;
         let (mut stamp, mut tick, mut on_since) = (clock.stamp(), clock.tick(), clock.on_since());
-        let all = |value| Lanes::<S, B, W>::splat(simd, value);
         let banks = Lanes::<S, B, W>::by_bank(simd);
         for (at, id) in block.ids.iter().enumerate() {
             let (now, sets) = (block.ticks[at], &block.first[at]);
@@ -140,15 +143,17 @@ impl<P: Policy<B, W>, const B: usize, const W: usize> Kernel for ByVectors<'_, P
                 clock.advance(now);
                 (tick, on_since) = (clock.tick(), clock.on_since());
             }
-            let wanted = all(*id as i32);
+            let wanted = Lanes::<S, B, W>::splat(simd, *id as i32);
             let tags = Lanes::tags(simd, &cache.tags, sets);
             let stamps = Lanes::stamps(simd, &cache.lines.stamps, sets);
             let found = tags.equals(&wanted);
-            let on = !stamps.less(&all(on_since)).bits() & lane_bits(B * W);
+            let on = !stamps.less(&Lanes::splat(simd, on_since)).bits() & lane_bits(B * W);
             let (calmest, count) = fewest::<B, W>(on);
-            if P::MOVES && found.bits() == 0 {
+            if P::MOVES {
+                // All is looked at before the one branch, which is seldom taken.
                 let second = Lanes::<S, B, W>::tags(simd, &cache.tags, &block.second[at]);
-                if second.equals(&wanted).bits() != 0 || count == W as u32 {
+                let beyond = (second.equals(&wanted).bits() != 0) | (count == W as u32);
+                if beyond & (found.bits() == 0) {
                     cache.lines.clock.set_stamp(stamp);
                     cache.access_plainly(*id, &block.access(at));
                     stamp = cache.lines.clock.stamp();
@@ -156,15 +161,15 @@ impl<P: Policy<B, W>, const B: usize, const W: usize> Kernel for ByVectors<'_, P
                 }
             }
             stamp += 1;
-            let within = banks.equals(&all(calmest as i32));
-            let scores = within.pick(&stamps, &all(i32::MAX));
-            let scores = found.pick(&all(0), &scores);
+            let within = banks.equals(&Lanes::splat(simd, calmest as i32));
+            let scores = within.pick(&stamps, &Lanes::splat(simd, i32::MAX));
+            let scores = found.pick(&Lanes::splat(simd, 0), &scores);
             let least = scores.least();
-            let chosen = scores.equals(&all(least));
+            let chosen = scores.equals(&Lanes::splat(simd, least));
             chosen
                 .pick(&wanted, &tags)
                 .store_tags(&mut cache.tags, sets);
-            let stamps = chosen.pick(&all(stamp), &stamps);
+            let stamps = chosen.pick(&Lanes::splat(simd, stamp), &stamps);
             stamps.store_stamps(&mut cache.lines.stamps, sets);
             if P::MOVES {
                 // Where it may stand is the same at every access.
