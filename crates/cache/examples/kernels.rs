@@ -3,8 +3,8 @@
 //!
 //! The stream is Zipf 1.0 over a million sessions, numbered as they are first seen, as whatever
 //! reads a trace numbers them (with `spread` as the first argument: by chance); the caches have 512
-//! lines, in as many banks as the scheme has, of 4 ways. Ticks come every 100 accesses, so that about
-//! half the lines are ON.
+//! lines, in as many banks as the scheme has, of 4 ways. Ticks come every 100 accesses, so that
+//! about half the lines are ON.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use std::time::Instant;
@@ -212,7 +212,7 @@ fn family(ids: &[u32], keys: &[Endpoint]) -> Result<(), Box<dyn std::error::Erro
         let ratio = |ways: usize| misses[ways - 1] as f64 / ids.len() as f64;
         let ratios = (ratio(1), ratio(4), ratio(8), ratio(16));
         println!(
-            "LRU, 1-16 ways of {sets} sets at once: {rate:.1} M/s, {all:.0} M configuration-accesses/s"
+            "LRU, 1-16 ways of {sets} sets: {rate:.1} M/s, {all:.0} M configuration-accesses/s"
         );
         println!("    miss ratios of 1, 4, 8, 16 ways {ratios:.4?}");
     }

@@ -37,8 +37,8 @@ pub struct Homes<const B: usize> {
     pub second: Sets<B>,
 }
 
-/// All lines of `B` banks of `W` ways. Where `W` is 0 the number of ways is known only when it runs:
-/// shapes that are seldom asked for share their code. So ask [`Lines::ways`], not `W`.
+/// All lines of `B` banks of `W` ways. Where `W` is 0 the number of ways is known only when it
+/// runs: shapes that are seldom asked for share their code. So ask [`Lines::ways`], not `W`.
 #[derive(Clone, Debug)]
 pub struct Lines<const B: usize, const W: usize> {
     sets: u32,

@@ -82,7 +82,10 @@ macro_rules! written_out {
 }
 
 macro_rules! policies {
-    ($($name:literal, $policy:ty, $shapes:ident, $line_bits:literal, $moves:literal, $help:literal;)*) => {
+    ($(
+        $name:literal, $policy:ty, $shapes:ident, $line_bits:literal, $moves:literal,
+        $help:literal;
+    )*) => {
         /// Every policy.
         pub const POLICIES: &[PolicyEntry] = &[$(PolicyEntry {
             name: $name,
@@ -116,16 +119,22 @@ macro_rules! policies {
 
 policies! {
     "lru", policy::Lru, many, 2, false, "least recent of all lines in both banks (exact)";
-    "enru", policy::Enru, many, 1, false, "not recently used: one bit a line, drawn among those without";
+    "enru", policy::Enru, many, 1, false,
+        "not recently used: one bit a line, drawn among those without";
     "rr", policy::RoundRobin, one, 2, false, "banks in turn, the least recent line there";
     "timestamp", policy::Timestamp, one, 16, false, "least recent by a stamp of stamp_bits bits";
     "access", policy::AccessCount, one, 2, false, "bank whose set had fewer accesses";
-    "no-migrate", policy::NoMigrate, many, 5, false, "bank with fewer ON lines, its least recent line";
-    "spec", policy::Spec, many, 5, true, "no-migrate; a full ON set moves one of its lines elsewhere";
-    "tide", policy::Tide, one, 8, true, "least worth by what it has learned of ages, wherever it stands";
+    "no-migrate", policy::NoMigrate, many, 5, false,
+        "bank with fewer ON lines, its least recent line";
+    "spec", policy::Spec, many, 5, true,
+        "no-migrate; a full ON set moves one of its lines elsewhere";
+    "tide", policy::Tide, one, 8, true,
+        "least worth by what it has learned of ages, wherever it stands";
     "random", policy::Random, one, 0, false, "any candidate line";
     "clock", policy::SecondChance, one, 3, false, "first in, first out, with a second chance";
     "sieve", policy::Sieve, one, 3, false, "SIEVE among the candidate lines";
-    "s3-fifo", policy::S3Fifo, one, 5, false, "small and main queue among the candidate lines, ghosts";
-    "drrip", policy::Drrip, one, 2, false, "2-bit re-reference prediction, two ways of entry in a duel";
+    "s3-fifo", policy::S3Fifo, one, 5, false,
+        "small and main queue among the candidate lines, ghosts";
+    "drrip", policy::Drrip, one, 2, false,
+        "2-bit re-reference prediction, two ways of entry in a duel";
 }

@@ -379,8 +379,8 @@ pub fn build(
 /// One configuration of a batch: a cache and the places that its index functions give.
 pub type Member<'a> = (&'a mut dyn Simulate, &'a Places);
 
-/// How many accesses are worth handing to [`run_all`] at once, at least: below that, what it sets up
-/// begins to count.
+/// How many accesses are worth handing to [`run_all`] at once, at least: below that, what it sets
+/// up begins to count.
 pub const BATCH: usize = 64 * BLOCK;
 
 /// Members with something in common.
