@@ -194,12 +194,27 @@ impl Status {
     /// From what was published last.
     pub fn of(shared: &Shared, latest: &Published) -> Self {
         let identity = shared.identity().clone();
+        Self {
+            instance: identity.instance,
+            version: identity.version,
+            mode: identity.mode,
+            fast_path: identity.fast_path,
+            device: identity.device,
+            health: shared.health().name().to_owned(),
+            uptime_s: shared.uptime().as_secs(),
+            age_ms: u64::try_from(latest.at.elapsed().as_millis()).unwrap_or(u64::MAX),
+            ..Self::counted(&latest.counters)
+        }
+    }
+
+    /// The counters alone.
+    fn counted(counters: &Counters) -> Self {
         // Every field is named: one that is added to the counters must find its place here.
         let Counters {
             switch,
             device,
             log_lines_lost,
-        } = latest.counters.clone();
+        } = counters.clone();
         let Snapshot {
             drops,
             rx_packets,
@@ -228,14 +243,6 @@ impl Status {
             pools,
         } = switch;
         Self {
-            instance: identity.instance,
-            version: identity.version,
-            mode: identity.mode,
-            fast_path: identity.fast_path,
-            device: identity.device,
-            health: shared.health().name().to_owned(),
-            uptime_s: shared.uptime().as_secs(),
-            age_ms: u64::try_from(latest.at.elapsed().as_millis()).unwrap_or(u64::MAX),
             draining,
             rx_packets,
             rx_bytes,
@@ -266,6 +273,7 @@ impl Status {
             pools: pools.into_iter().map(PoolStatus::from).collect(),
             device_use: device.into(),
             log_lines_lost,
+            ..Self::default()
         }
     }
 }
