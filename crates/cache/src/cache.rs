@@ -8,7 +8,7 @@ use crate::lines::{Access, Lines, Spot};
 use crate::place::{Place, Sets};
 use crate::policy::{Block, Choice, Policy, Setup};
 use crate::statistics::Statistics;
-use crate::vector::{Kernel, Lanes};
+use crate::vector::{Kernel, Lanes, quads, quads_mut};
 
 /// What identifies a line: the whole session identifier, or its dense number.
 pub trait Tag: Copy + Eq + Send + 'static {
@@ -351,16 +351,16 @@ impl<P: Policy<B, W>, const B: usize, const W: usize> Kernel for HitsByVectors<'
             cache.lines.clock.advance(block.ticks[at]);
             let sets = &block.first[at];
             let wanted = Lanes::<S, B, W>::splat(simd, *id as i32);
-            let found = Lanes::tags(simd, &cache.tags, sets).equals(&wanted);
+            let found = Lanes::tags(simd, quads(&cache.tags), sets).equals(&wanted);
             let bits = found.bits();
             if bits == 0 {
                 cache.access_plainly(*id, &block.access(at));
                 continue;
             }
             let newest = Lanes::splat(simd, cache.lines.clock.take());
-            let stamps = Lanes::stamps(simd, &cache.lines.stamps, sets);
+            let stamps = Lanes::stamps(simd, quads(&cache.lines.stamps), sets);
             let stamps = found.pick(&newest, &stamps);
-            stamps.store_stamps(&mut cache.lines.stamps, sets);
+            stamps.store_stamps(quads_mut(&mut cache.lines.stamps), sets);
             let lane = bits.trailing_zeros() as usize;
             let spot = Spot {
                 set: sets[lane / W % B],

@@ -5,10 +5,11 @@ use fearless_simd::Simd;
 
 use crate::cache::Cache;
 use crate::geometry::{Geometry, GeometryError, WAYS_MAX};
+use crate::lines::Lines;
 use crate::place::Places;
 use crate::policy::{Lru, Parameters, Setup};
 use crate::simulate::{BLOCK, RunError};
-use crate::vector::{Kernel, Lanes, on_vectors};
+use crate::vector::{Kernel, Lanes, on_vectors, quads_mut};
 
 /// Caches of one bank and as many sets, of 1, 2, … 16 ways, under LRU. One pass over the accesses
 /// tells the misses of each: an access misses where it comes deeper in the order of its set than
@@ -103,12 +104,14 @@ impl Kernel for Depths<'_> {
         } = self;
         // Two counts by turns, so that an access need not wait for the one before it.
         let mut counts = [[0u64; 32]; 2];
-        let mut stamp = cache.lines.clock.stamp();
+        let Lines { stamps, clock, .. } = &mut cache.lines;
+        let (tags_of, stamps_of) = (quads_mut(&mut cache.tags), quads_mut(stamps));
+        let mut stamp = clock.stamp();
         for (at, (id, set)) in ids.iter().zip(sets).enumerate() {
             stamp += 1;
             let (wanted, set) = (Lanes::<S, 1, WAYS_MAX>::splat(simd, *id as i32), &[*set]);
-            let tags = Lanes::tags(simd, &cache.tags, set);
-            let stamps = Lanes::stamps(simd, &cache.lines.stamps, set);
+            let tags = Lanes::tags(simd, tags_of, set);
+            let stamps = Lanes::stamps(simd, stamps_of, set);
             let found = tags.equals(&wanted);
             let least = found.pick(&Lanes::splat(simd, 0), &stamps).least();
             let scores = found.pick(&Lanes::splat(simd, 0), &stamps);
@@ -120,11 +123,11 @@ impl Kernel for Depths<'_> {
             let later = old.less(&stamps).bits().count_ones();
             let depth = if least == 0 { later as usize } else { WAYS_MAX };
             counts[at % 2][depth % 32] += 1;
-            chosen.pick(&wanted, &tags).store_tags(&mut cache.tags, set);
+            chosen.pick(&wanted, &tags).store_tags(tags_of, set);
             let stamps = chosen.pick(&Lanes::splat(simd, stamp), &stamps);
-            stamps.store_stamps(&mut cache.lines.stamps, set);
+            stamps.store_stamps(stamps_of, set);
         }
-        cache.lines.clock.set_stamp(stamp);
+        clock.set_stamp(stamp);
         for (depth, count) in depths.iter_mut().enumerate() {
             *count += counts[0][depth] + counts[1][depth];
         }

@@ -26,16 +26,9 @@ pub struct Places {
 /// First sets of all banks, then the second ones, row after row.
 #[derive(Clone, Debug)]
 enum Rows {
-    /// Up to 256 sets: all sets of a number beside each other.
-    Bytes(Vec<u8>),
-    Narrow {
-        first: Vec<u16>,
-        second: Vec<u16>,
-    },
-    Wide {
-        first: Vec<u32>,
-        second: Vec<u32>,
-    },
+    Bytes { first: Vec<u8>, second: Vec<u8> },
+    Narrow { first: Vec<u16>, second: Vec<u16> },
+    Wide { first: Vec<u32>, second: Vec<u32> },
 }
 
 /// The sets of one access in all banks of a cache, numbered through all banks.
@@ -46,7 +39,10 @@ impl Places {
     pub fn new(banks: u32, sets: u32, capacity: usize) -> Self {
         let cells = capacity.saturating_mul(banks as usize);
         let rows = if sets <= 1 << 8 {
-            Rows::Bytes(Vec::with_capacity(cells.saturating_mul(2)))
+            Rows::Bytes {
+                first: Vec::with_capacity(cells),
+                second: Vec::with_capacity(cells),
+            }
         } else if sets <= 1 << 16 {
             Rows::Narrow {
                 first: Vec::with_capacity(cells),
@@ -70,14 +66,13 @@ impl Places {
     pub fn push(&mut self, place: &Place) {
         let banks = self.banks as usize;
         let sets = self.sets.max(1);
-        if let Rows::Bytes(rows) = &mut self.rows {
-            let all = place.first[..banks].iter().chain(&place.second[..banks]);
-            rows.extend(all.map(|set| (set % sets) as u8));
-        }
         for (by_first, by_second) in place.first.iter().zip(&place.second).take(banks) {
             let (a, b) = (by_first % sets, by_second % sets);
             match &mut self.rows {
-                Rows::Bytes(_) => {}
+                Rows::Bytes { first, second } => {
+                    first.push(a as u8);
+                    second.push(b as u8);
+                }
                 Rows::Narrow { first, second } => {
                     first.push(a as u16);
                     second.push(b as u16);
@@ -121,10 +116,7 @@ impl Places {
         for bank in 0..banks {
             let cell = number * banks + bank;
             (place.first[bank], place.second[bank]) = match &self.rows {
-                Rows::Bytes(rows) => {
-                    let row = &rows[number * 2 * banks..];
-                    (row[bank].into(), row[banks + bank].into())
-                }
+                Rows::Bytes { first, second } => (first[cell].into(), second[cell].into()),
                 Rows::Narrow { first, second } => (first[cell].into(), second[cell].into()),
                 Rows::Wide { first, second } => (first[cell], second[cell]),
             };
@@ -136,32 +128,18 @@ impl Places {
     /// banks. Ids must be below `len`.
     pub(crate) fn gather_first(&self, ids: &[u32], out: &mut [u32]) {
         match &self.rows {
-            Rows::Bytes(rows) => match self.banks {
-                1 => gather_bytes::<2, 1>(rows, self.sets, ids, out, &mut []),
-                2 => gather_bytes::<4, 2>(rows, self.sets, ids, out, &mut []),
-                _ => gather_bytes::<8, 4>(rows, self.sets, ids, out, &mut []),
-            },
+            Rows::Bytes { first, .. } => self.gather(first, ids, out),
             Rows::Narrow { first, .. } => self.gather(first, ids, out),
             Rows::Wide { first, .. } => self.gather(first, ids, out),
         }
     }
 
-    /// As `gather_first`, and the second sets likewise.
-    pub(crate) fn gather_both(&self, ids: &[u32], firsts: &mut [u32], seconds: &mut [u32]) {
+    /// As `gather_first`, the second sets.
+    pub(crate) fn gather_second(&self, ids: &[u32], out: &mut [u32]) {
         match &self.rows {
-            Rows::Bytes(rows) => match self.banks {
-                1 => gather_bytes::<2, 1>(rows, self.sets, ids, firsts, seconds),
-                2 => gather_bytes::<4, 2>(rows, self.sets, ids, firsts, seconds),
-                _ => gather_bytes::<8, 4>(rows, self.sets, ids, firsts, seconds),
-            },
-            Rows::Narrow { first, second } => {
-                self.gather(first, ids, firsts);
-                self.gather(second, ids, seconds);
-            }
-            Rows::Wide { first, second } => {
-                self.gather(first, ids, firsts);
-                self.gather(second, ids, seconds);
-            }
+            Rows::Bytes { second, .. } => self.gather(second, ids, out),
+            Rows::Narrow { second, .. } => self.gather(second, ids, out),
+            Rows::Wide { second, .. } => self.gather(second, ids, out),
         }
     }
 
@@ -190,32 +168,6 @@ fn gather<N: Copy + Into<u32>, const B: usize>(
     }
 }
 
-/// As `gather`, from rows of `R = 2 B` bytes; second sets where there is room for them.
-fn gather_bytes<const R: usize, const B: usize>(
-    cells: &[u8],
-    sets: u32,
-    ids: &[u32],
-    first: &mut [u32],
-    second: &mut [u32],
-) {
-    let (rows, _) = cells.as_chunks::<R>();
-    let (first, _) = first.as_chunks_mut::<B>();
-    let (second, _) = second.as_chunks_mut::<B>();
-    let set = |row: &[u8; R], at: usize| (at % B) as u32 * sets + u32::from(row[at]);
-    if second.is_empty() {
-        for (id, first) in ids.iter().zip(first) {
-            let row = rows[*id as usize];
-            *first = core::array::from_fn(|bank| set(&row, bank));
-        }
-        return;
-    }
-    for ((id, first), second) in ids.iter().zip(first).zip(second) {
-        let row = rows[*id as usize];
-        *first = core::array::from_fn(|bank| set(&row, bank));
-        *second = core::array::from_fn(|bank| set(&row, B + bank));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,9 +187,7 @@ mod tests {
             let mut out = [0; 4];
             places.gather_first(&[1, 0], &mut out);
             assert_eq!(out, [3, sets + 5, 0, sets]);
-            let mut again = [0; 4];
-            places.gather_both(&[1, 0], &mut again, &mut out);
-            assert_eq!(again, [3, sets + 5, 0, sets]);
+            places.gather_second(&[1, 0], &mut out);
             assert_eq!(out, [7, sets + 1, 0, sets]);
         }
     }

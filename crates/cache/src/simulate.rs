@@ -193,11 +193,9 @@ impl Scratch {
         self.first.resize(cells.max(self.first.len()), 0);
         let seconds = if moves { cells } else { 0 };
         self.second.resize(seconds.max(self.second.len()), 0);
-        let first = &mut self.first[..cells];
+        places.gather_first(block.ids, &mut self.first[..cells]);
         if moves {
-            places.gather_both(block.ids, first, &mut self.second[..cells]);
-        } else {
-            places.gather_first(block.ids, first);
+            places.gather_second(block.ids, &mut self.second[..cells]);
         }
         Gathered {
             ids: block.ids,

@@ -11,7 +11,7 @@ use fearless_simd::{Level, Simd, i32x4, i32x8, mask32x8, u32x4};
 use crate::place::Sets;
 
 /// Lanes of half a vector: what a set is read in.
-const QUAD: usize = 4;
+pub(crate) const QUAD: usize = 4;
 /// Vectors of the largest number of candidates that kernels are for.
 const PARTS: usize = 2;
 const LANES: usize = 2 * QUAD;
@@ -58,6 +58,24 @@ pub(crate) struct Lanes<S: Simd, const B: usize, const W: usize>([i32x8<S>; PART
 /// One bit for each candidate line.
 #[derive(Clone, Copy)]
 pub(crate) struct Marks<S: Simd, const B: usize, const W: usize>([mask32x8<S>; PARTS]);
+
+/// Where a candidate quad stands among those of all lines.
+#[inline(always)]
+fn place<const W: usize>(sets: &[u32], quad: usize) -> usize {
+    sets[quad * QUAD / W] as usize * (W / QUAD) + quad % (W / QUAD)
+}
+
+/// Lines in quads.
+#[inline(always)]
+pub(crate) fn quads<T>(lines: &[T]) -> &[[T; QUAD]] {
+    lines.as_chunks().0
+}
+
+/// As `quads`, to write to.
+#[inline(always)]
+pub(crate) fn quads_mut<T>(lines: &mut [T]) -> &mut [[T; QUAD]] {
+    lines.as_chunks_mut().0
+}
 
 impl<S: Simd, const B: usize, const W: usize> Lanes<S, B, W> {
     /// Whether there is anything in the second vector.
@@ -120,29 +138,23 @@ impl<S: Simd, const B: usize, const W: usize> Lanes<S, B, W> {
 
     /// The stamps of sets; padding is later than all.
     #[inline(always)]
-    pub(crate) fn stamps(simd: S, lines: &[i32], sets: &Sets<B>) -> Self {
+    pub(crate) fn stamps(simd: S, quads: &[[i32; QUAD]], sets: &Sets<B>) -> Self {
         Self::of_quads(
             simd,
             i32::MAX,
             #[inline(always)]
-            |quad| {
-                let row = &lines[sets[quad * QUAD / W] as usize * W..][..W];
-                i32x4::from_slice(simd, &row[quad * QUAD % W..][..QUAD])
-            },
+            |quad| i32x4::simd_from(simd, quads[place::<W>(sets, quad)]),
         )
     }
 
     /// The tags of sets; padding is nobody's.
     #[inline(always)]
-    pub(crate) fn tags(simd: S, lines: &[u32], sets: &Sets<B>) -> Self {
+    pub(crate) fn tags(simd: S, quads: &[[u32; QUAD]], sets: &Sets<B>) -> Self {
         Self::of_quads(
             simd,
             -1,
             #[inline(always)]
-            |quad| {
-                let row = &lines[sets[quad * QUAD / W] as usize * W..][..W];
-                u32x4::from_slice(simd, &row[quad * QUAD % W..][..QUAD]).bitcast()
-            },
+            |quad| u32x4::simd_from(simd, quads[place::<W>(sets, quad)]).bitcast(),
         )
     }
 
@@ -154,21 +166,17 @@ impl<S: Simd, const B: usize, const W: usize> Lanes<S, B, W> {
 
     /// Writes the stamps of sets.
     #[inline(always)]
-    pub(crate) fn store_stamps(&self, lines: &mut [i32], sets: &Sets<B>) {
+    pub(crate) fn store_stamps(&self, quads: &mut [[i32; QUAD]], sets: &Sets<B>) {
         for quad in 0..B * W / QUAD {
-            let row = &mut lines[sets[quad * QUAD / W] as usize * W..][..W];
-            let into = &mut row[quad * QUAD % W..][..QUAD];
-            self.quad(quad).store_slice(into);
+            quads[place::<W>(sets, quad)] = self.quad(quad).into();
         }
     }
 
     /// Writes the tags of sets.
     #[inline(always)]
-    pub(crate) fn store_tags(&self, lines: &mut [u32], sets: &Sets<B>) {
+    pub(crate) fn store_tags(&self, quads: &mut [[u32; QUAD]], sets: &Sets<B>) {
         for quad in 0..B * W / QUAD {
-            let row = &mut lines[sets[quad * QUAD / W] as usize * W..][..W];
-            let into = &mut row[quad * QUAD % W..][..QUAD];
-            self.quad(quad).bitcast::<u32x4<S>>().store_slice(into);
+            quads[place::<W>(sets, quad)] = self.quad(quad).bitcast::<u32x4<S>>().into();
         }
     }
 
@@ -286,14 +294,16 @@ mod tests {
         let mut tags = vec![u32::MAX; 2 * B * W];
         let sets: Sets<B> = core::array::from_fn(|bank| 2 * bank as u32 + 1);
         tags[2 * W - 1] = 7;
-        let read = Lanes::<S, B, W>::stamps(simd, &stamps, &sets);
+        let read = Lanes::<S, B, W>::stamps(simd, quads(&stamps), &sets);
         assert_eq!(read.least(), 103);
         let wanted = Lanes::splat(simd, 7);
-        let found = Lanes::tags(simd, &tags, &sets).equals(&wanted);
+        let found = Lanes::tags(simd, quads(&tags), &sets).equals(&wanted);
         assert_eq!(found.bits(), 1 << (W - 1));
-        found.pick(&wanted, &read).store_stamps(&mut stamps, &sets);
+        found
+            .pick(&wanted, &read)
+            .store_stamps(quads_mut(&mut stamps), &sets);
         assert_eq!((stamps[2 * W - 1], stamps[W], stamps[0]), (7, 103, 3));
-        let read = Lanes::<S, B, W>::stamps(simd, &stamps, &sets);
+        let read = Lanes::<S, B, W>::stamps(simd, quads(&stamps), &sets);
         assert_eq!(read.least(), 7);
         let older = read.less(&Lanes::splat(simd, 104)).bits();
         assert_eq!(older, 1 | 1 << (W - 1));
@@ -307,7 +317,7 @@ mod tests {
         let last = by_set.equals(&Lanes::splat(simd, 2 * B as i32 - 1)).bits();
         assert_eq!(last, ((1 << W) - 1) << (lanes - W));
         let doubled = numbers.map(|lane| lane + lane);
-        doubled.store_tags(&mut tags, &sets);
+        doubled.store_tags(quads_mut(&mut tags), &sets);
         assert_eq!(tags[W], 0);
         assert_eq!(tags[2 * B * W - 1] as usize, 2 * (lanes - 1));
     }

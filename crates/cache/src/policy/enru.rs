@@ -6,7 +6,7 @@ use super::{Block, Choice, Policy, Setup, empty};
 use crate::cache::Cache;
 use crate::lifetime::STAMP_FIRST;
 use crate::lines::{Access, Lines};
-use crate::vector::{CANDIDATES_MAX, Kernel, Lanes, fits, lane_bits, on_vectors};
+use crate::vector::{CANDIDATES_MAX, Kernel, Lanes, fits, lane_bits, on_vectors, quads_mut};
 
 /// One bit a line, set at every access. The newcomer takes an empty line, else the first line
 /// without the bit, counted from a place drawn from the seed; when all have it, it is taken from
@@ -94,7 +94,8 @@ impl<const B: usize, const W: usize> Kernel for ByVectors<'_, B, W> {
     fn run<S: Simd>(self, simd: S) {
         let Self { cache, block } = self;
         let (mut misses, mut evictions, mut evicted_on) = (0u64, 0u64, 0u64);
-        let clock = &mut cache.lines.clock;
+        let Lines { stamps, clock, .. } = &mut cache.lines;
+        let (tags_of, stamps_of) = (quads_mut(&mut cache.tags), quads_mut(stamps));
         let (mut stamp, mut tick, mut on_since) = (clock.stamp(), clock.tick(), clock.on_since());
         // By turn, the scores of lines that have their bit.
         let mut turns = [Lanes::<S, B, W>::splat(simd, 0); CANDIDATES_MAX];
@@ -109,15 +110,14 @@ impl<const B: usize, const W: usize> Kernel for ByVectors<'_, B, W> {
         }
         for ((id, now), sets) in block.ids.iter().zip(block.ticks).zip(block.first) {
             if *now != tick {
-                let clock = &mut cache.lines.clock;
                 clock.set_stamp(stamp);
                 clock.advance(*now);
                 (tick, on_since) = (clock.tick(), clock.on_since());
             }
             stamp += 1;
             let wanted = Lanes::<S, B, W>::splat(simd, *id as i32);
-            let tags = Lanes::tags(simd, &cache.tags, sets);
-            let stamps = Lanes::stamps(simd, &cache.lines.stamps, sets);
+            let tags = Lanes::tags(simd, tags_of, sets);
+            let stamps = Lanes::stamps(simd, stamps_of, sets);
             let taken = Lanes::by_set(simd, &cache.policy.taken, sets);
             let turn = cache.policy.turn(stamp) as usize % (B * W);
             let marked = turns[turn % CANDIDATES_MAX];
@@ -133,11 +133,9 @@ impl<const B: usize, const W: usize> Kernel for ByVectors<'_, B, W> {
             let least = scores.least();
             let chosen = scores.equals(&Lanes::splat(simd, least));
             let off = stamps.less(&Lanes::splat(simd, on_since));
-            chosen
-                .pick(&wanted, &tags)
-                .store_tags(&mut cache.tags, sets);
+            chosen.pick(&wanted, &tags).store_tags(tags_of, sets);
             let stamps = chosen.pick(&Lanes::splat(simd, stamp), &stamps);
-            stamps.store_stamps(&mut cache.lines.stamps, sets);
+            stamps.store_stamps(stamps_of, sets);
             if least >= MARKED {
                 for set in sets {
                     cache.policy.taken[*set as usize] = stamp;
@@ -149,7 +147,7 @@ impl<const B: usize, const W: usize> Kernel for ByVectors<'_, B, W> {
             let on = chosen.without(&off).bits() & lane_bits(B * W);
             evicted_on += u64::from(missed & (on != 0));
         }
-        cache.lines.clock.set_stamp(stamp);
+        clock.set_stamp(stamp);
         let statistics = &mut cache.statistics;
         statistics.add_block(block.ids.len() as u64, misses, evictions, evicted_on);
     }

@@ -6,7 +6,7 @@ use super::{Block, Choice, Policy, Setup};
 use crate::cache::Cache;
 use crate::lifetime::STAMP_FIRST;
 use crate::lines::{Access, Lines};
-use crate::vector::{Kernel, Lanes, fits, on_vectors};
+use crate::vector::{Kernel, Lanes, fits, on_vectors, quads_mut};
 
 /// Exact recency over `B × W` lines.
 #[derive(Clone, Copy, Debug)]
@@ -45,31 +45,31 @@ impl<const B: usize, const W: usize> Kernel for ByVectors<'_, B, W> {
     fn run<S: Simd>(self, simd: S) {
         let Self { cache, block } = self;
         let (mut misses, mut evictions, mut evicted_on) = (0u64, 0u64, 0u64);
-        let clock = &mut cache.lines.clock;
+        let Lines { stamps, clock, .. } = &mut cache.lines;
+        let (tags_of, stamps_of) = (quads_mut(&mut cache.tags), quads_mut(stamps));
         let (mut stamp, mut tick, mut on_since) = (clock.stamp(), clock.tick(), clock.on_since());
         for ((id, now), sets) in block.ids.iter().zip(block.ticks).zip(block.first) {
             if *now != tick {
-                let clock = &mut cache.lines.clock;
                 clock.set_stamp(stamp);
                 clock.advance(*now);
                 (tick, on_since) = (clock.tick(), clock.on_since());
             }
             stamp += 1;
             let wanted = Lanes::<S, B, W>::splat(simd, *id as i32);
-            let tags = Lanes::tags(simd, &cache.tags, sets);
-            let stamps = Lanes::stamps(simd, &cache.lines.stamps, sets);
+            let tags = Lanes::tags(simd, tags_of, sets);
+            let stamps = Lanes::stamps(simd, stamps_of, sets);
             let scores = tags.equals(&wanted).pick(&Lanes::splat(simd, 0), &stamps);
             let least = scores.least();
             let chosen = scores.equals(&Lanes::splat(simd, least));
             let tags = chosen.pick(&wanted, &tags);
-            tags.store_tags(&mut cache.tags, sets);
+            tags.store_tags(tags_of, sets);
             let stamps = chosen.pick(&Lanes::splat(simd, stamp), &stamps);
-            stamps.store_stamps(&mut cache.lines.stamps, sets);
+            stamps.store_stamps(stamps_of, sets);
             misses += u64::from(least != 0);
             evictions += u64::from(least >= STAMP_FIRST);
             evicted_on += u64::from(least >= on_since);
         }
-        cache.lines.clock.set_stamp(stamp);
+        clock.set_stamp(stamp);
         let statistics = &mut cache.statistics;
         statistics.add_block(block.ids.len() as u64, misses, evictions, evicted_on);
     }

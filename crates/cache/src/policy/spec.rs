@@ -8,7 +8,7 @@ use crate::cache::Cache;
 use crate::geometry::WAYS_MAX;
 use crate::lifetime::STAMP_FIRST;
 use crate::lines::{Access, Homes, Lines, Spot};
-use crate::vector::{Kernel, Lanes, fits, lane_bits, on_vectors};
+use crate::vector::{Kernel, Lanes, fits, lane_bits, on_vectors, quads, quads_mut};
 
 /// The set with fewer ON lines, the left one on a tie.
 #[inline]
@@ -135,25 +135,28 @@ impl<P: Policy<B, W>, const B: usize, const W: usize> Kernel for ByVectors<'_, P
         let clock = &mut cache.lines.clock;
         let (mut stamp, mut tick, mut on_since) = (clock.stamp(), clock.tick(), clock.on_since());
         let banks = Lanes::<S, B, W>::by_bank(simd);
-        for (at, id) in block.ids.iter().enumerate() {
-            let (now, sets) = (block.ticks[at], &block.first[at]);
-            if now != tick {
+        let accesses = block.ids.iter().zip(block.ticks).zip(block.first);
+        for (at, ((id, now), sets)) in accesses.enumerate() {
+            if *now != tick {
                 let clock = &mut cache.lines.clock;
                 clock.set_stamp(stamp);
-                clock.advance(now);
+                clock.advance(*now);
                 (tick, on_since) = (clock.tick(), clock.on_since());
             }
             let wanted = Lanes::<S, B, W>::splat(simd, *id as i32);
-            let tags = Lanes::tags(simd, &cache.tags, sets);
-            let stamps = Lanes::stamps(simd, &cache.lines.stamps, sets);
+            let tags = Lanes::tags(simd, quads(&cache.tags), sets);
+            let stamps = Lanes::stamps(simd, quads(&cache.lines.stamps), sets);
             let found = tags.equals(&wanted);
             let on = !stamps.less(&Lanes::splat(simd, on_since)).bits() & lane_bits(B * W);
             let (calmest, count) = fewest::<B, W>(on);
             if P::MOVES {
                 // All is looked at before the one branch, which is seldom taken.
-                let second = Lanes::<S, B, W>::tags(simd, &cache.tags, &block.second[at]);
-                let beyond = (second.equals(&wanted).bits() != 0) | (count == W as u32);
-                if beyond & (found.bits() == 0) {
+                let second = Lanes::<S, B, W>::tags(simd, quads(&cache.tags), &block.second[at]);
+                let beyond = second.equals(&wanted).bits() | u32::from(count == W as u32) << 31;
+                // All ones where nothing was found. Comparisons joined by `and` would be made two
+                // branches, one of them hard to foretell.
+                let missed = (found.bits().wrapping_sub(1) as i32 >> 31) as u32;
+                if beyond & missed != 0 {
                     cache.lines.clock.set_stamp(stamp);
                     cache.access_plainly(*id, &block.access(at));
                     stamp = cache.lines.clock.stamp();
@@ -168,9 +171,9 @@ impl<P: Policy<B, W>, const B: usize, const W: usize> Kernel for ByVectors<'_, P
             let chosen = scores.equals(&Lanes::splat(simd, least));
             chosen
                 .pick(&wanted, &tags)
-                .store_tags(&mut cache.tags, sets);
+                .store_tags(quads_mut(&mut cache.tags), sets);
             let stamps = chosen.pick(&Lanes::splat(simd, stamp), &stamps);
-            stamps.store_stamps(&mut cache.lines.stamps, sets);
+            stamps.store_stamps(quads_mut(&mut cache.lines.stamps), sets);
             if P::MOVES {
                 // Where it may stand is the same at every access.
                 let lane = (chosen.bits() & lane_bits(B * W)).trailing_zeros() as usize;
