@@ -1,6 +1,6 @@
 //! The core in memory, one thread: spliced packets, handshakes, memory.
 
-use std::time::Instant as Clock;
+use std::time::{Duration, Instant as Clock};
 
 use anyhow::{Result, ensure};
 use fairlead_base::{Endpoint, FlowKey, Packet, Rng, SeqNumber};
@@ -12,7 +12,7 @@ use crate::alloc;
 use crate::world::{self, World};
 
 /// Packets handled in one call.
-const BATCH: usize = 64;
+pub(crate) const BATCH: usize = 64;
 
 /// Resident bytes of this process.
 pub(crate) fn resident_bytes() -> u64 {
@@ -25,7 +25,7 @@ pub(crate) fn resident_bytes() -> u64 {
     pages * 4_096
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
@@ -45,15 +45,46 @@ fn receive_buffers() -> Vec<Packet> {
 
 /// Headers of packets to come, ready to be copied into receive buffers: random connections, both
 /// directions, ACKs of the client and full segments of the server in turn.
-struct Source {
+pub(crate) struct Source {
     headers: Vec<u8>,
     each_bytes: usize,
     next: usize,
 }
 
-impl Source {
-    fn new(world: &World, packets: usize, payload: &[u8], timestamps: bool) -> Self {
+/// Which connections packets belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Traffic {
+    /// Any, each packet anew.
+    Random,
+    /// One of a hundred that are busy; each is busy for six packets in the mean.
+    Bursts,
+}
+
+impl Traffic {
+    /// The connection of each of `packets` packets, of `all` that there are.
+    fn connections(self, all: usize, packets: usize) -> Vec<usize> {
         let mut rng = Rng::new(5);
+        let mut any = |all: usize| rng.below(all as u32) as usize;
+        let mut busy: Vec<usize> = (0..100).map(|_| any(all)).collect();
+        (0..packets)
+            .map(|_| match self {
+                Self::Random => any(all),
+                Self::Bursts => {
+                    let one = any(busy.len());
+                    if any(6) == 0 {
+                        busy[one] = any(all);
+                    }
+                    busy[one]
+                }
+            })
+            .collect()
+    }
+}
+
+impl Source {
+    pub(crate) fn new(world: &World, traffic: Traffic, payload: &[u8], timestamps: bool) -> Self {
+        let packets = (world.flows.len() * 2).clamp(1 << 14, 1 << 20);
+        let connections = traffic.connections(world.flows.len(), packets);
         let mut packet = Packet::default();
         let options: &[u8] = if timestamps {
             &[1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, 9]
@@ -62,8 +93,8 @@ impl Source {
         };
         let mut headers = Vec::new();
         let mut each_bytes = 0;
-        for at in 0..packets {
-            let flow = world.flows[rng.below(world.flows.len() as u32) as usize];
+        for (at, connection) in connections.into_iter().enumerate() {
+            let flow = world.flows[connection];
             let (key, seq, ack) = if at % 2 == 0 {
                 (flow.from_client, flow.client_nxt, flow.seen_nxt)
             } else {
@@ -94,6 +125,51 @@ impl Source {
     }
 }
 
+/// What came of a round.
+pub(crate) struct Round {
+    pub(crate) packets_per_second: f64,
+    pub(crate) allocations: u64,
+}
+
+/// One round: packets per second through `handle_batch`. Between batches, `step` passes. Filling
+/// the receive buffers is not timed. Allocations are an error.
+pub(crate) fn round(
+    world: &mut World,
+    source: &mut Source,
+    packets: u64,
+    step: Duration,
+) -> Result<Round> {
+    let mut batch: Vec<Packet> = receive_buffers();
+    for packet in &mut batch {
+        packet.checksum = fairlead_base::Checksum::Verified;
+    }
+    let mut verdicts = Vec::with_capacity(BATCH);
+    let (mut busy, mut allocations) = (Duration::ZERO, 0);
+    for _ in 0..packets / BATCH as u64 {
+        source.fill(&mut batch);
+        let allocated = alloc::allocations();
+        let start = Clock::now();
+        world
+            .datapath
+            .handle_batch(world.now, &mut batch, &mut verdicts);
+        busy += start.elapsed();
+        allocations += alloc::allocations() - allocated;
+        ensure!(
+            verdicts.iter().all(|verdict| *verdict == Verdict::Transmit),
+            "every packet is spliced"
+        );
+        world.now = world.now + step;
+    }
+    ensure!(
+        allocations == 0,
+        "{allocations} allocations in {packets} packets"
+    );
+    Ok(Round {
+        packets_per_second: packets as f64 / busy.as_secs_f64(),
+        allocations,
+    })
+}
+
 /// Spliced packets per second through `handle_batch`. Filling the receive buffers is not timed:
 /// that is a driver's work. Gives the medians of `rounds` rounds.
 pub(crate) fn splice_rate(
@@ -104,37 +180,13 @@ pub(crate) fn splice_rate(
     timestamps: bool,
 ) -> Result<Value> {
     let payload = vec![0u8; payload_bytes];
-    let distinct = (world.flows.len() * 2).clamp(1 << 14, 1 << 20);
-    let mut source = Source::new(world, distinct, &payload, timestamps);
-    let mut batch: Vec<Packet> = receive_buffers();
-    for packet in &mut batch {
-        packet.checksum = fairlead_base::Checksum::Verified;
-    }
-    let mut verdicts = Vec::with_capacity(BATCH);
+    let mut source = Source::new(world, Traffic::Random, &payload, timestamps);
     let (mut rates, mut allocations) = (Vec::new(), 0);
     for _ in 0..rounds {
-        let mut busy = std::time::Duration::ZERO;
-        for _ in 0..packets / BATCH as u64 {
-            source.fill(&mut batch);
-            let allocated = alloc::allocations();
-            let start = Clock::now();
-            world
-                .datapath
-                .handle_batch(world.now, &mut batch, &mut verdicts);
-            busy += start.elapsed();
-            allocations += alloc::allocations() - allocated;
-            ensure!(
-                verdicts.iter().all(|verdict| *verdict == Verdict::Transmit),
-                "every packet is spliced"
-            );
-        }
-        rates.push(packets as f64 / busy.as_secs_f64());
+        let round = round(world, &mut source, packets, Duration::ZERO)?;
+        rates.push(round.packets_per_second);
+        allocations += round.allocations;
     }
-    let packets_all = packets * rounds as u64;
-    ensure!(
-        allocations == 0,
-        "{allocations} allocations in {packets_all} packets"
-    );
     let spread = (
         rates.iter().copied().fold(f64::MAX, f64::min),
         rates.iter().copied().fold(0.0, f64::max),
@@ -167,7 +219,7 @@ pub(crate) fn handshakes(syns: u64) -> Result<Value> {
     let mut rng = Rng::new(3);
     let mut batch: Vec<Packet> = receive_buffers();
     let mut verdicts = Vec::with_capacity(BATCH);
-    let mut busy = std::time::Duration::ZERO;
+    let mut busy = Duration::ZERO;
     let mut flood = |world: &mut World, syns: u64| -> Result<()> {
         for _ in 0..syns / BATCH as u64 {
             for packet in &mut batch {

@@ -2,6 +2,7 @@
 //! results in `bench/records`.
 
 mod alloc;
+mod cache_bench;
 mod core_bench;
 mod peers;
 mod world;
@@ -93,13 +94,20 @@ fn core(arguments: &Core) -> Result<()> {
     }
     show("memory", &memory);
     let mut splice = splice_cases(&mut large, arguments)?;
+    let mut tcb_cache = cache_cases(&mut large, arguments)?;
     drop(large);
     let mut small = world::World::new(1_000)?;
     small.splice(1_000, |_| {})?;
     splice.extend(splice_cases(&mut small, arguments)?);
+    tcb_cache.extend(cache_cases(&mut small, arguments)?);
     let handshakes = core_bench::handshakes(arguments.syns)?;
     show("handshakes", &handshakes);
-    let result = json!({ "memory": memory, "splice": splice, "handshakes": handshakes });
+    let result = json!({
+        "memory": memory,
+        "splice": splice,
+        "tcb_cache": tcb_cache,
+        "handshakes": handshakes,
+    });
     keep("core", result, arguments.record.as_deref())
 }
 
@@ -111,6 +119,12 @@ fn splice_cases(world: &mut world::World, arguments: &Core) -> Result<Vec<Value>
         show("splice", &case);
         cases.push(case);
     }
+    Ok(cases)
+}
+
+fn cache_cases(world: &mut world::World, arguments: &Core) -> Result<Vec<Value>> {
+    let cases = cache_bench::run(world, arguments.packets / 4, arguments.rounds)?;
+    cases.iter().for_each(|case| show("tcb cache", case));
     Ok(cases)
 }
 

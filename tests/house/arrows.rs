@@ -1,6 +1,7 @@
 //! Who may import whom.
 //!
 //! `base → wire → tcp → splice → datapath → { sim } and { fairlead }`;
+//! `base → cache → tcbcache → datapath`, `tcp → tcbcache`.
 //! `base → netio → driver-* → fairlead`. Organs never import each other; they meet in `datapath`.
 //! `base → trace → workload → lab`.
 
@@ -19,7 +20,7 @@ struct Room {
     others: Option<&'static [&'static str]>,
 }
 
-const ORGANS_AND_BELOW: &[&str] = &["base", "wire", "tcp", "splice"];
+const ORGANS_AND_TCB_CACHE: &[&str] = &["base", "wire", "tcp", "tcbcache", "splice"];
 const EVERYTHING_BUT_TESTKIT: &[&str] = &[
     "base",
     "wire",
@@ -52,7 +53,12 @@ const ROOMS: &[Room] = &[
         &["base", "wire", "tcp"],
         &["regex", "siphasher", "thiserror"],
     ),
-    core("datapath", ORGANS_AND_BELOW, &[]),
+    core("tcbcache", &["base", "wire", "cache", "tcp"], &[]),
+    Room {
+        // Its tests compare with the lab's simulation.
+        for_tests: &["cache"],
+        ..core("datapath", ORGANS_AND_TCB_CACHE, &[])
+    },
     core("netio", &["base"], &[]),
     // A sans-IO TCP stack for simulated hosts.
     core(

@@ -34,9 +34,9 @@ mod walls;
 mod words;
 
 /// The crates of the core: sans-IO, without `unsafe`, the same in simulation and in service.
-const CORE: [&str; 11] = [
+const CORE: [&str; 12] = [
     "base", "wire", "cache", "tcp", "splice", "datapath", "netio", "sim", "testkit", "trace",
-    "workload",
+    "workload", "tcbcache",
 ];
 
 /// True when files may be brought up to date.

@@ -182,6 +182,12 @@ impl<T: Tag, P: Policy<B, W>, const B: usize, const W: usize> Cache<T, P, B, W> 
         })
     }
 
+    /// The line that a look-up would find, untouched and not counted.
+    pub fn peek(&self, tag: T, place: &Place) -> Option<u32> {
+        let (spot, _) = self.find(tag, &self.access_of(tag, place, 0))?;
+        Some(self.lines.number(spot))
+    }
+
     /// Gives a tag a line, after a look-up that did not find it; a tag that has one keeps it.
     pub fn fill(&mut self, tag: T, place: &Place, now: u32, hint: u8) -> Filled<T> {
         let access = self.access_of(tag, place, hint);

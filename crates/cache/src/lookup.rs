@@ -13,6 +13,9 @@ pub trait Lookup<T: Tag>: Send {
     /// Looks a tag up at tick `now`; a hit touches its line.
     fn lookup(&mut self, tag: T, place: &Place, now: u32, hint: u8) -> Option<Found>;
 
+    /// The line that a look-up would find, untouched and not counted.
+    fn peek(&self, tag: T, place: &Place) -> Option<u32>;
+
     /// Gives a tag a line; one that has a line keeps it.
     fn fill(&mut self, tag: T, place: &Place, now: u32, hint: u8) -> Filled<T>;
 
@@ -32,12 +35,16 @@ pub trait Lookup<T: Tag>: Send {
     fn occupancy(&self) -> Vec<u32>;
 
     /// Lines that are ON at tick `now`, by set, bank after bank.
-    fn on_lines(&mut self, now: u32) -> Vec<u32>;
+    fn on_lines(&self, now: u32) -> Vec<u32>;
 }
 
 impl<T: Tag, P: Policy<B, W>, const B: usize, const W: usize> Lookup<T> for Cache<T, P, B, W> {
     fn lookup(&mut self, tag: T, place: &Place, now: u32, hint: u8) -> Option<Found> {
         Self::lookup(self, tag, place, now, hint)
+    }
+
+    fn peek(&self, tag: T, place: &Place) -> Option<u32> {
+        Self::peek(self, tag, place)
     }
 
     fn fill(&mut self, tag: T, place: &Place, now: u32, hint: u8) -> Filled<T> {
@@ -64,9 +71,16 @@ impl<T: Tag, P: Policy<B, W>, const B: usize, const W: usize> Lookup<T> for Cach
         Self::occupancy(self)
     }
 
-    fn on_lines(&mut self, now: u32) -> Vec<u32> {
-        self.lines.clock.advance(now);
-        Self::on_lines(self)
+    fn on_lines(&self, now: u32) -> Vec<u32> {
+        let mut clock = self.lines.clock.clone();
+        clock.advance(now);
+        let since = clock.on_since();
+        let on = |set| {
+            let stamps = self.lines.stamps(set).iter();
+            stamps.map(|stamp| u32::from(*stamp >= since)).sum()
+        };
+        let geometry = Self::geometry(self);
+        (0..geometry.banks() * geometry.sets()).map(on).collect()
     }
 }
 

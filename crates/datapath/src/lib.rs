@@ -8,6 +8,8 @@
 //! Absent by design: sockets, clocks, threads, files, random sources.
 #![forbid(unsafe_code)]
 
+pub mod tcb_cache;
+
 use fairlead_base::{DropReason, Endpoint, FlowKey, Instant, Packet};
 pub use fairlead_splice::config;
 pub use fairlead_splice::config::Config;
@@ -40,6 +42,7 @@ pub struct Datapath {
     switch: Switch,
     traffic: Traffic,
     drops: fairlead_base::ReasonCounts,
+    tcb_cache: Option<Box<tcb_cache::TcbCache>>,
 }
 
 impl Datapath {
@@ -53,6 +56,7 @@ impl Datapath {
             switch,
             traffic: Traffic::default(),
             drops: Default::default(),
+            tcb_cache: None,
         })
     }
 
@@ -66,7 +70,11 @@ impl Datapath {
         verdicts.clear();
         verdicts.reserve(packets.len());
         for portion in packets.chunks_mut(PORTION) {
-            self.handle_portion(now, portion, verdicts);
+            if self.tcb_cache.is_some() {
+                self.handle_portion_cached(now, portion, verdicts);
+            } else {
+                self.handle_portion(now, portion, verdicts);
+            }
         }
     }
 
@@ -94,15 +102,23 @@ impl Datapath {
             .fold(0, |all, &hash| all ^ table.touch_record(hash));
         std::hint::black_box((entries, records));
         for (at, packet) in packets.iter_mut().enumerate() {
-            self.traffic.rx_packets += 1;
-            self.traffic.rx_bytes += packet.bytes.len() as u64;
+            self.note_arrival(packet);
             let verdict = match &headers[at] {
-                Some(header) => self.handle_tcp(now, packet, header, hashes[at]),
+                Some(header) => self.handle_tcp(now, packet, header, |this| {
+                    let table = this.switch.table();
+                    table.find_hashed(&header.key, hashes[at])
+                }),
                 None => self.handle_other(now, packet),
             };
             self.note_verdict(packet, verdict);
             verdicts.push(verdict);
         }
+    }
+
+    #[inline]
+    fn note_arrival(&mut self, packet: &Packet) {
+        self.traffic.rx_packets += 1;
+        self.traffic.rx_bytes += packet.bytes.len() as u64;
     }
 
     #[inline]
@@ -125,12 +141,13 @@ impl Datapath {
 
     /// Handles one packet in place.
     pub fn handle_packet(&mut self, now: Instant, packet: &mut Packet) -> Verdict {
-        self.traffic.rx_packets += 1;
-        self.traffic.rx_bytes += packet.bytes.len() as u64;
+        self.note_arrival(packet);
         let verdict = match classify(&packet.bytes) {
             Ok(Classified::Tcp(header)) => {
-                let hash = self.switch.table().hash(&header.key);
-                self.handle_tcp(now, packet, &header, hash)
+                let asked = self.tcb_cache.as_ref().map(|cache| cache.ask(&header));
+                let asked = asked.unwrap_or_default();
+                let find = |this: &mut Self| this.find_cached(now, &header, &asked);
+                self.handle_tcp(now, packet, &header, find)
             }
             _ => self.handle_other(now, packet),
         };
@@ -144,9 +161,9 @@ impl Datapath {
         now: Instant,
         packet: &mut Packet,
         header: &TcpPacket,
-        hash: u32,
+        find: impl FnOnce(&mut Self) -> Option<Found>,
     ) -> Verdict {
-        let found = self.switch.table().find_hashed(&header.key, hash);
+        let found = find(self);
         if let Some(found) = found {
             if self.switch.has_fast_path() {
                 return self.handle_given(now, packet, header, found);
@@ -212,6 +229,9 @@ impl Datapath {
 
     /// Does what has become due.
     pub fn handle_timeout(&mut self, now: Instant) {
+        if let Some(cache) = &mut self.tcb_cache {
+            cache.advance(now);
+        }
         self.switch.handle_timeout(now);
     }
 
@@ -275,6 +295,7 @@ impl Datapath {
         snapshot.fast_packets = traffic.fast_packets;
         snapshot.fast_bytes = traffic.fast_bytes;
         snapshot.drops.merge(&self.drops);
+        snapshot.tcb_cache = self.tcb_cache_snapshot();
         snapshot
     }
 

@@ -3,12 +3,15 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use fairlead_datapath::tcb_cache;
 use fairlead_splice::config::{
     Balance, Config, HashOn, Matcher, NamePattern, Pool, Protocol, ProxyVersion, Route, Service,
     Source, Treatment, Unmatched, ValuePattern,
 };
 
-use crate::config::{LoadError, Loaded, Settings, load, protocol_name, show_duration, show_size};
+use crate::config::{
+    Fastpath, LoadError, Loaded, Settings, load, protocol_name, show_duration, show_size,
+};
 use crate::log::treatment_name;
 use crate::screen::{BOLD, DIM, Paint, Side, columns, grouped, plural, print, print_error};
 
@@ -82,6 +85,7 @@ fn summary(name: &str, loaded: &Loaded, paint: Paint) -> String {
         instance,
         fastpath,
         switch,
+        tcb_cache,
     } = &loaded.settings;
     let routes: usize = switch
         .services
@@ -111,16 +115,7 @@ fn summary(name: &str, loaded: &Loaded, paint: Paint) -> String {
     for pool in &switch.pools {
         out += &show_pool(pool, paint);
     }
-    let snat: Vec<_> = fastpath.snat.iter().map(ToString::to_string).collect();
-    let sources = if snat.is_empty() {
-        "no source addresses".to_owned()
-    } else {
-        format!(
-            "source addresses {} ({})",
-            snat.join(", "),
-            grouped(switch.snat.len() as u64)
-        )
-    };
+    let sources = show_sources(fastpath, switch);
     let limits = &switch.limits;
     let rows = [
         ("instance", instance.name.clone()),
@@ -159,8 +154,36 @@ fn summary(name: &str, loaded: &Loaded, paint: Paint) -> String {
             format!("up to {}", show_duration(instance.drain_timeout)),
         ),
     ];
-    let rows = rows.map(|(name, value)| vec![name.to_owned(), value]);
+    let cache = tcb_cache
+        .as_ref()
+        .map(|one| ("tcb cache", show_tcb_cache(one)));
+    let rows = rows.into_iter().chain(cache);
+    let rows: Vec<_> = rows
+        .map(|(name, value)| vec![name.to_owned(), value])
+        .collect();
     out + "\n" + &columns(0, &[Side::Left, Side::Left], &rows)
+}
+
+fn show_sources(fastpath: &Fastpath, switch: &Config) -> String {
+    let snat: Vec<_> = fastpath.snat.iter().map(ToString::to_string).collect();
+    if snat.is_empty() {
+        return "no source addresses".to_owned();
+    }
+    format!(
+        "source addresses {} ({})",
+        snat.join(", "),
+        grouped(switch.snat.len() as u64)
+    )
+}
+
+fn show_tcb_cache(settings: &tcb_cache::Settings) -> String {
+    let tcb_cache::Settings { scheme, geometry } = settings;
+    format!(
+        "{scheme}, {} in {} sets of {}",
+        show_size(geometry.capacity_bytes()),
+        grouped(u64::from(geometry.banks() * geometry.sets())),
+        plural(geometry.ways() as usize, "line"),
+    )
 }
 
 fn show_service(service: &Service, switch: &Config, paint: Paint) -> String {
@@ -354,6 +377,11 @@ drain     up to 30s
 ";
         assert_eq!(shown, expected);
         assert!(summary("edge.toml", &loaded, Paint(true)).contains("\x1b[1mweb\x1b[0m"));
+        let text = format!("{text}\n[tcb_cache]\nenabled = true\nindex_bits = 16\n");
+        let loaded = parse(&text, "edge.toml").unwrap();
+        let shown = summary("edge.toml", &loaded, Paint(false));
+        let row = "\ntcb cache  spec,bits=16, 32KiB in 128 sets of 4 lines\n";
+        assert!(shown.contains(row), "{shown}");
     }
 
     #[test]

@@ -10,7 +10,9 @@ use fairlead::admin::{AdminServer, Counters, Identity, Shared, Status, start};
 use fairlead_base::{DropReason, Endpoint};
 use fairlead_datapath::{End, Offers, ServerState, Snapshot};
 use fairlead_driver_tun::{DeviceCounters, SizeCounts};
-use fairlead_splice::snapshot::{PoolSnapshot, RouteSnapshot, ServerSnapshot, ServiceSnapshot};
+use fairlead_splice::snapshot::{
+    PoolSnapshot, RouteSnapshot, ServerSnapshot, ServiceSnapshot, TcbCacheSnapshot,
+};
 use serde_json::Value;
 
 fn identity() -> Identity {
@@ -477,4 +479,44 @@ fn a_taken_address_is_an_error_at_once() {
     let (server, shared) = serve();
     let error = start(server.address(), shared).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+}
+
+#[test]
+fn the_tcb_cache_is_on_both_pages_where_there_is_one() {
+    let (server, shared) = serve();
+    shared.publish(counters());
+    assert!(!get(&server, "/metrics").2.contains("tcb_cache"));
+    let mut counters = counters();
+    counters.switch.tcb_cache = Some(TcbCacheSnapshot {
+        scheme: "spec,bits=16".into(),
+        accesses: 31_000,
+        hits: 21_000,
+        hit_ratio: 0.6875,
+        migrations: 31_001,
+        on_lines: 31_002,
+        occupancy_mean: 1.5,
+        sets_by_occupancy: vec![3, 2, 31_003],
+        ..TcbCacheSnapshot::default()
+    });
+    shared.publish(counters);
+    let document: Value = serde_json::from_str(&get(&server, "/status").2).unwrap();
+    let cache = &document["tcb_cache"];
+    assert_eq!(cache["hits"], 21_000);
+    assert_eq!(cache["hit_ratio"], 0.6875);
+    assert_eq!(cache["sets_by_occupancy"][2], 31_003);
+    let metrics = Metrics::read(&get(&server, "/metrics").2);
+    for (series, value) in [
+        ("info{scheme=\"spec,bits=16\"}", 1.0),
+        ("accesses_total", 31_000.0),
+        ("hits_total", 21_000.0),
+        ("hit_ratio", 0.6875),
+        ("migrations_total", 31_001.0),
+        ("on_lines", 31_002.0),
+        ("set_occupancy_mean", 1.5),
+        ("sets{occupied=\"0\"}", 3.0),
+        ("sets{occupied=\"2\"}", 31_003.0),
+    ] {
+        let series = format!("fairlead_tcb_cache_{series}");
+        assert_eq!(metrics.value(&series), value, "{series}");
+    }
 }

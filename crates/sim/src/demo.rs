@@ -134,6 +134,7 @@ impl Demo {
         let world = World::new(WorldPlan {
             seed,
             config,
+            tcb_cache: None,
             hosts,
             middle: Middle::Switch,
             offload: false,

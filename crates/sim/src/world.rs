@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairlead_base::{Address, Checksum, DropReason, Endpoint, Instant, Packet};
-use fairlead_datapath::{Datapath, Event, Snapshot, Verdict};
+use fairlead_datapath::{Datapath, Event, Snapshot, Verdict, tcb_cache};
 use fairlead_splice::config::Config;
 
 use crate::app::{ClientApp, ClientEnd, ClientPlan, sooner};
@@ -25,6 +25,8 @@ pub struct WorldPlan {
     pub seed: u64,
     /// What the switch is told.
     pub config: Config,
+    /// The TCB cache in front of its connection table.
+    pub tcb_cache: Option<tcb_cache::Settings>,
     /// The hosts.
     pub hosts: Vec<HostPlan>,
     /// What stands between the hosts.
@@ -160,6 +162,21 @@ pub struct World {
     failure: Option<String>,
 }
 
+/// The switch of a world.
+fn switch(
+    config: Config,
+    cache: Option<&tcb_cache::Settings>,
+    seed: u64,
+    now: Instant,
+) -> Result<Datapath, String> {
+    let mut datapath = Datapath::new(config, Dice::new(seed, "switch").word(), now)
+        .map_err(|error| format!("the switch refuses its configuration: {error}"))?;
+    datapath
+        .set_tcb_cache(cache, Dice::new(seed, "cache").word())
+        .map_err(|error| format!("there is no such TCB cache: {error}"))?;
+    Ok(datapath)
+}
+
 impl World {
     /// Builds a world. Its clock starts at one second.
     pub fn new(plan: WorldPlan) -> Result<Self, Failure> {
@@ -187,8 +204,7 @@ impl World {
             .iter()
             .flat_map(|one| one.listen.iter().copied())
             .collect();
-        let datapath = Datapath::new(plan.config, Dice::new(seed, "switch").word(), now)
-            .map_err(|error| refuse(format!("the switch refuses its configuration: {error}")))?;
+        let datapath = switch(plan.config, plan.tcb_cache.as_ref(), seed, now).map_err(refuse)?;
         let mut homes = BTreeMap::new();
         let (mut up, mut down, mut hosts) = (Vec::new(), Vec::new(), Vec::new());
         for (number, host) in plan.hosts.into_iter().enumerate() {

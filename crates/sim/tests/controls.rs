@@ -141,6 +141,7 @@ fn wire_world(seed: u64, per_million: u32) -> World {
     let mut world = World::new(WorldPlan {
         seed,
         config,
+        tcb_cache: None,
         hosts: vec![
             host("client", CLIENT, per_million, Vec::new()),
             host("server", SERVER, per_million, servers),

@@ -3,6 +3,9 @@
 //! `FAIRLEAD_SIM_SEEDS=N` sweeps N seeds instead of 256, from `FAIRLEAD_SIM_FROM` on (0).
 //! `FAIRLEAD_SIM_SEED=X` replays one seed and prints every packet.
 //!
+//! `the_tcb_cache_changes_nothing` runs CACHED_SEEDS of either kind, or `FAIRLEAD_SIM_SEEDS`, with
+//! and without a cache.
+//!
 //! With `FAIRLEAD_SIM_HOSTILE=1` the scenarios of these seeds have strangers in them;
 //! `strangers_do_no_harm` sweeps HOSTILE_SEEDS of those in any case, or a quarter of
 //! `FAIRLEAD_SIM_SEEDS` if that is more.
@@ -13,12 +16,14 @@
 use std::env;
 use std::panic::catch_unwind;
 
+use fairlead_datapath::tcb_cache::{Scheme, Settings};
 use fairlead_sim::{Outcome, Scenario, run_scenario, run_seed};
 
 type Draw = fn(u64) -> Scenario;
 
 const SEEDS: u64 = 256;
 const HOSTILE_SEEDS: u64 = 96;
+const CACHED_SEEDS: u64 = 24;
 
 fn number(name: &str) -> Option<u64> {
     let text = env::var(name).ok()?;
@@ -143,6 +148,35 @@ fn strangers_do_no_harm() {
     let served: usize = outcomes.iter().map(|one| one.served).sum();
     let clients: usize = outcomes.iter().map(|one| one.clients).sum();
     assert!(served * 2 > clients, "{served} of {clients} clients served");
+}
+
+/// A scenario with a TCB cache of few lines, of another scheme each seed.
+fn cached(draw: Draw, seed: u64) -> Scenario {
+    let mut scenario = draw(seed);
+    let name = ["spec", "2-universal", "mod", "tide"][(seed % 4) as usize];
+    let scheme = Scheme::parse(name).unwrap();
+    let geometry = scheme.geometry(1 << (10 + seed % 3), 64, 4).unwrap();
+    scenario.world.tcb_cache = Some(Settings { scheme, geometry });
+    scenario
+}
+
+/// Not one bit of one packet differs.
+#[test]
+fn the_tcb_cache_changes_nothing() {
+    if number("FAIRLEAD_SIM_SEED").is_some() {
+        return;
+    }
+    let asked = number("FAIRLEAD_SIM_SEEDS").unwrap_or(0);
+    let draws: [(Draw, Draw); 2] = [
+        (Scenario::draw, |seed| cached(Scenario::draw, seed)),
+        (Scenario::draw_hostile, |seed| {
+            cached(Scenario::draw_hostile, seed)
+        }),
+    ];
+    for (plain, cached) in draws {
+        let seeds = 0..CACHED_SEEDS.max(asked);
+        assert_eq!(sweep(cached, seeds.clone()), sweep(plain, seeds));
+    }
 }
 
 #[test]

@@ -53,10 +53,61 @@ pub struct Snapshot {
     pub ended: Vec<(End, u64)>,
     /// True once no new connections are taken.
     pub draining: bool,
+    /// The TCB cache, where there is one.
+    pub tcb_cache: Option<TcbCacheSnapshot>,
     /// The services.
     pub services: Vec<ServiceSnapshot>,
     /// The pools.
     pub pools: Vec<PoolSnapshot>,
+}
+
+/// Counters of the TCB cache, and what it holds now.
+#[derive(Clone, Debug, Default)]
+pub struct TcbCacheSnapshot {
+    /// Its scheme: name, and what differs from what the name stands for.
+    pub scheme: String,
+    /// Bytes of its lines, 64 each.
+    pub capacity_bytes: u64,
+    /// Its lines.
+    pub lines: u64,
+    /// Its sets, in all banks.
+    pub sets: u64,
+    /// Lines of each set.
+    pub ways: u64,
+    /// Look-ups for connections on record.
+    pub accesses: u64,
+    /// Session identifiers that were there.
+    pub hits: u64,
+    /// Hits of all accesses, 0 to 1; 0 before the first.
+    pub hit_ratio: f64,
+    /// Session identifiers that were not there.
+    pub misses: u64,
+    /// Look-ups for connections that are not on record; not among the accesses.
+    pub strangers: u64,
+    /// Hits that led to another connection of the same client, so that the table was asked.
+    pub mismatches: u64,
+    /// Lines moved into another of their sets.
+    pub migrations: u64,
+    /// Hits in a set of a second function.
+    pub second_lookup_hits: u64,
+    /// Newcomers that were not given a line.
+    pub bypasses: u64,
+    /// Lines given up for others.
+    pub evictions: u64,
+    /// Of these, lines that were ON.
+    pub evicted_on: u64,
+    /// Now: ON lines.
+    pub on_lines: u64,
+    /// Now: lines in use.
+    pub occupied: u64,
+    /// Now: lines in use in the emptiest set.
+    pub occupancy_min: u64,
+    /// Now: lines in use in the mean of all sets.
+    pub occupancy_mean: f64,
+    /// Now: lines in use in the fullest set.
+    pub occupancy_max: u64,
+    /// Now: how many sets have none, one, … all of their lines in use.
+    pub sets_by_occupancy: Vec<u64>,
 }
 
 /// Counters of one service.

@@ -16,3 +16,6 @@ mod renewal;
 mod rig;
 mod strangers;
 mod translate;
+
+/// Scheme of the TCB cache of every switch here; `states_cached` has one.
+const TCB_CACHE: Option<&str> = None;

@@ -7,6 +7,7 @@ use fairlead_datapath::config::{
     Balance, Config, Limits, Matcher, Pool, PoolId, Protocol, Route, Server, Service, Source,
     Timeouts, Treatment, Unmatched,
 };
+use fairlead_datapath::tcb_cache::{Scheme, Settings};
 use fairlead_datapath::{Datapath, End, Event, Side, State, Verdict};
 use fairlead_testkit::{Segment, endpoint, segment, tcp};
 use fairlead_wire::options::timestamps;
@@ -134,6 +135,13 @@ pub(crate) fn simple_config(protocol: Protocol, servers: &[&str]) -> Config {
     config
 }
 
+/// A TCB cache of so many bytes.
+pub(crate) fn tcb_cache(scheme: &str, capacity_bytes: u64, ways: u32) -> Settings {
+    let scheme = Scheme::parse(scheme).unwrap();
+    let geometry = scheme.geometry(capacity_bytes, 64, ways).unwrap();
+    Settings { scheme, geometry }
+}
+
 /// The switch, its client and its servers.
 pub(crate) struct Rig {
     pub(crate) datapath: Datapath,
@@ -153,8 +161,13 @@ impl Rig {
             "[2001:db8::7]:40000"
         };
         let now = Instant::from_millis(1_000);
+        let mut datapath = Datapath::new(config, 42, now).unwrap();
+        if let Some(scheme) = crate::TCB_CACHE {
+            let cache = tcb_cache(scheme, 512, 2);
+            datapath.set_tcb_cache(Some(&cache), 42).unwrap();
+        }
         Self {
-            datapath: Datapath::new(config, 42, now).unwrap(),
+            datapath,
             now,
             client: endpoint(client),
             vip,

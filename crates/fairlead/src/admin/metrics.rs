@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 
 use fairlead_driver_tun::SizeCounts;
 
-use super::status::{DirectionStatus, ServerStatus, Status};
+use super::status::{DirectionStatus, ServerStatus, Status, TcbCacheStatus};
 
 /// The media type of [`metrics`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -56,6 +56,11 @@ impl Page<'_> {
         ConstGauge::new(value).encode(metric)
     }
 
+    fn ratio(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
+        let metric = self.family(name, help, MetricType::Gauge)?;
+        ConstGauge::new(value).encode(metric)
+    }
+
     fn counters(&mut self, name: &str, help: &str, rows: Rows<'_>) -> fmt::Result {
         let mut family = self.family(name, help, MetricType::Counter)?;
         for (labels, value) in rows {
@@ -83,6 +88,7 @@ impl Collector for Everything {
         packets(status, &mut page)?;
         device(status, &mut page)?;
         connections(status, &mut page)?;
+        tcb_cache(status.tcb_cache.as_ref(), &mut page)?;
         services(status, &mut page)?;
         servers(status, &mut page)
     }
@@ -253,6 +259,99 @@ fn connections(status: &Status, page: &mut Page<'_>) -> fmt::Result {
         "records_max",
         "Connection records that fit",
         status.records_max,
+    )
+}
+
+/// Nothing when there is no TCB cache.
+fn tcb_cache(cache: Option<&TcbCacheStatus>, page: &mut Page<'_>) -> fmt::Result {
+    let Some(cache) = cache else { return Ok(()) };
+    let scheme = [("scheme", cache.scheme.as_str())];
+    page.family("tcb_cache", "How connections are cached", MetricType::Info)?
+        .encode_info(&scheme)?;
+    for (name, help, value) in [
+        (
+            "accesses",
+            "Look-ups for connections on record",
+            cache.accesses,
+        ),
+        ("hits", "Look-ups that found their client", cache.hits),
+        ("misses", "Look-ups that did not", cache.misses),
+        (
+            "strangers",
+            "Look-ups for connections not on record",
+            cache.strangers,
+        ),
+        (
+            "mismatches",
+            "Hits on another connection of the client",
+            cache.mismatches,
+        ),
+        (
+            "migrations",
+            "Lines moved into another of their sets",
+            cache.migrations,
+        ),
+        (
+            "second_lookup_hits",
+            "Hits by a second function",
+            cache.second_lookup_hits,
+        ),
+        (
+            "bypasses",
+            "Newcomers that were given no line",
+            cache.bypasses,
+        ),
+        ("evictions", "Lines given up for others", cache.evictions),
+        (
+            "evicted_on",
+            "Lines given up that were ON",
+            cache.evicted_on,
+        ),
+    ] {
+        page.counter(&format!("tcb_cache_{name}"), help, value)?;
+    }
+    page.ratio(
+        "tcb_cache_hit_ratio",
+        "Hits of all accesses",
+        cache.hit_ratio,
+    )?;
+    tcb_cache_lines(cache, page)
+}
+
+/// What the TCB cache holds now.
+fn tcb_cache_lines(cache: &TcbCacheStatus, page: &mut Page<'_>) -> fmt::Result {
+    for (name, help, value) in [
+        ("capacity_bytes", "Bytes of its lines", cache.capacity_bytes),
+        ("lines", "Its lines", cache.lines),
+        ("occupied_lines", "Lines in use now", cache.occupied),
+        ("on_lines", "ON lines now", cache.on_lines),
+        (
+            "set_occupancy_min",
+            "Lines in use in the emptiest set now",
+            cache.occupancy_min,
+        ),
+        (
+            "set_occupancy_max",
+            "Lines in use in the fullest set now",
+            cache.occupancy_max,
+        ),
+    ] {
+        page.gauge(&format!("tcb_cache_{name}"), help, value)?;
+    }
+    page.ratio(
+        "tcb_cache_set_occupancy_mean",
+        "Lines in use in the mean of all sets now",
+        cache.occupancy_mean,
+    )?;
+    let counts: Vec<String> = (0..cache.sets_by_occupancy.len())
+        .map(|lines| lines.to_string())
+        .collect();
+    let sets = counts.iter().zip(&cache.sets_by_occupancy);
+    page.gauges(
+        "tcb_cache_sets",
+        "Sets by how many of their lines are in use now",
+        sets.map(|(lines, sets)| (vec![("occupied", lines.as_str())], *sets))
+            .collect(),
     )
 }
 

@@ -19,7 +19,7 @@ pub use metrics::{CONTENT_TYPE as METRICS_CONTENT_TYPE, metrics};
 pub use server::{AdminServer, start};
 pub use status::{
     DeviceStatus, DirectionStatus, Offers, PoolStatus, RouteStatus, ServerStatus, ServiceStatus,
-    Status, StatusError,
+    Status, StatusError, TcbCacheStatus,
 };
 
 /// How old the last published counters may be before the switch counts as stalled.

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use fairlead_base::ReasonCounts;
 use fairlead_driver_tun::{DeviceCounters, SizeCounts};
 use fairlead_splice::event::{End, Offers as OffersSeen};
 use fairlead_splice::snapshot::{
-    PoolSnapshot, RouteSnapshot, ServerSnapshot, ServiceSnapshot, Snapshot,
+    PoolSnapshot, RouteSnapshot, ServerSnapshot, ServiceSnapshot, Snapshot, TcbCacheSnapshot,
 };
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +58,8 @@ pub struct Status {
     pub ended: BTreeMap<String, u64>,
     /// Drops and refusals by reason, the zeros too.
     pub drops: BTreeMap<String, u64>,
+    /// The TCB cache, where there is one.
+    pub tcb_cache: Option<TcbCacheStatus>,
     pub services: Vec<ServiceStatus>,
     pub pools: Vec<PoolStatus>,
     /// What the device itself counts.
@@ -110,6 +113,35 @@ mirror! {
         super_packets: u64,
         longest_bytes: u64,
         by_size: Vec<u64>,
+    }
+}
+
+mirror! {
+    /// The TCB cache. The entries of `sets_by_occupancy` are sets with no line in use, with one,
+    /// and so on to all of them.
+    TcbCacheStatus of TcbCacheSnapshot {
+        scheme: String,
+        capacity_bytes: u64,
+        lines: u64,
+        sets: u64,
+        ways: u64,
+        accesses: u64,
+        hits: u64,
+        hit_ratio: f64,
+        misses: u64,
+        strangers: u64,
+        mismatches: u64,
+        migrations: u64,
+        second_lookup_hits: u64,
+        bypasses: u64,
+        evictions: u64,
+        evicted_on: u64,
+        on_lines: u64,
+        occupied: u64,
+        occupancy_min: u64,
+        occupancy_mean: f64,
+        occupancy_max: u64,
+        sets_by_occupancy: Vec<u64>,
     }
 }
 
@@ -239,6 +271,7 @@ impl Status {
             records_max,
             ended,
             draining,
+            tcb_cache,
             services,
             pools,
         } = switch;
@@ -265,10 +298,8 @@ impl Status {
             records,
             records_max,
             ended: by_end(&ended),
-            drops: drops
-                .iter()
-                .map(|(reason, count)| (reason.name().to_owned(), count))
-                .collect(),
+            drops: by_reason(&drops),
+            tcb_cache: tcb_cache.map(TcbCacheStatus::from),
             services: services.into_iter().map(ServiceStatus::from).collect(),
             pools: pools.into_iter().map(PoolStatus::from).collect(),
             device_use: device.into(),
@@ -276,6 +307,14 @@ impl Status {
             ..Self::default()
         }
     }
+}
+
+/// Drops and refusals by name.
+fn by_reason(drops: &ReasonCounts) -> BTreeMap<String, u64> {
+    drops
+        .iter()
+        .map(|(reason, count)| (reason.name().to_owned(), count))
+        .collect()
 }
 
 /// Ends by name, those that never happened too.

@@ -21,6 +21,7 @@ pub(super) struct Draft {
     pub(super) snat: SnatDraft,
     pub(super) services: Vec<ServiceDraft>,
     pub(super) pools: Vec<PoolDraft>,
+    pub(super) tcb_cache: Option<fairlead_datapath::tcb_cache::Settings>,
 }
 
 /// The first use of every name, and a complaint about the second.

@@ -25,6 +25,7 @@ pub mod schema;
 mod section;
 mod service;
 mod source;
+mod tcb_cache;
 
 pub use diagnostic::{Diagnostic, FINDINGS_MAX, Finding, Report, Severity};
 pub use prefix::Prefix;
@@ -46,6 +47,8 @@ pub struct Settings {
     pub fastpath: Fastpath,
     /// The switch itself.
     pub switch: Config,
+    /// The TCB cache in front of its connection table; none when it is not enabled.
+    pub tcb_cache: Option<fairlead_datapath::tcb_cache::Settings>,
 }
 
 /// `[instance]`
@@ -247,10 +250,12 @@ fn settings(text: &str, problems: &mut Problems) -> Option<Settings> {
     let instance_section = open("instance", &schema::INSTANCE);
     let fastpath_section = open("fastpath", &schema::FASTPATH);
     let limits_section = open("limits", &schema::LIMITS);
+    let tcb_cache_section = open("tcb_cache", &schema::TCB_CACHE);
 
     let instance = instance::instance(instance_section, problems);
     let (fastpath, snat) = instance::fastpath(fastpath_section, problems);
     let limits = instance::limits(limits_section, problems);
+    let tcb_cache = tcb_cache::tcb_cache(tcb_cache_section, problems);
     let services = file
         .tables("service", &schema::SERVICE, SERVICES_MAX, problems)
         .into_iter()
@@ -285,13 +290,33 @@ fn settings(text: &str, problems: &mut Problems) -> Option<Settings> {
         .max()
         .unwrap_or(0);
     instance::room_for_a_head(limits_section, &limits, longest_head, problems);
-    if let Some(section) = fastpath_section
-        && fastpath.mtu < IPV6_MTU_MIN
-        && services
-            .iter()
-            .flat_map(|one| &one.listen)
-            .any(|listen| !listen.value.addr.is_v4())
-    {
+    if let Some(section) = fastpath_section {
+        room_for_ipv6(section, &fastpath, &services, problems);
+    }
+    let draft = Draft {
+        instance,
+        fastpath,
+        snat,
+        services,
+        pools,
+        tcb_cache,
+    };
+    cross::check(&draft, problems);
+    if problems.any_error() {
+        return None;
+    }
+    build(draft, limits)
+}
+
+/// Says so when a service listens at an IPv6 address, and the MTU is too small for that.
+fn room_for_ipv6(
+    section: Section<'_>,
+    fastpath: &Fastpath,
+    services: &[service::ServiceDraft],
+    problems: &mut Problems,
+) {
+    let mut listens = services.iter().flat_map(|one| &one.listen);
+    if fastpath.mtu < IPV6_MTU_MIN && listens.any(|listen| !listen.value.addr.is_v4()) {
         problems.push(
             Diagnostic::error(
                 &section.key_span("mtu"),
@@ -300,18 +325,15 @@ fn settings(text: &str, problems: &mut Problems) -> Option<Settings> {
             .help(format!("write mtu = {IPV6_MTU_MIN} or more")),
         );
     }
-    let draft = Draft {
-        instance,
-        fastpath,
-        snat,
-        services,
-        pools,
-    };
-    cross::check(&draft, problems);
-    if problems.any_error() {
-        return None;
-    }
-    build(draft, limits)
+}
+
+/// The addresses of all prefixes.
+fn sources(fastpath: &Fastpath) -> Vec<fairlead_base::Address> {
+    let prefixes = fastpath.snat.iter();
+    prefixes
+        .filter_map(|prefix| prefix.hosts().ok())
+        .flatten()
+        .collect()
 }
 
 /// From what was read to what the switch is told. `None` only for what was reported as an error.
@@ -364,13 +386,7 @@ fn build(draft: Draft, limits: fairlead_splice::config::Limits) -> Option<Settin
     let switch = Config {
         services,
         pools,
-        snat: draft
-            .fastpath
-            .snat
-            .iter()
-            .filter_map(|prefix| prefix.hosts().ok())
-            .flatten()
-            .collect(),
+        snat: sources(&draft.fastpath),
         limits,
         probe_interval,
         device_mss: draft.fastpath.mtu - IPV4_TCP_HEADERS,
@@ -385,5 +401,6 @@ fn build(draft: Draft, limits: fairlead_splice::config::Limits) -> Option<Settin
         instance,
         fastpath: draft.fastpath,
         switch,
+        tcb_cache: draft.tcb_cache,
     })
 }

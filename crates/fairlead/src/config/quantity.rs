@@ -57,9 +57,17 @@ fn parse_duration(text: &str) -> Option<Duration> {
     amount(text, &TIME_UNITS, TIME_UNITS.len()).map(Duration::from_nanos)
 }
 
+/// Short units, as caches' sizes are written in the lab.
+const SHORT_UNITS: [(&str, u64); 3] = [("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30)];
+
 /// A size written like `256MiB` or `512 B`.
 fn parse_size(text: &str) -> Option<u64> {
     amount(text, &SIZE_UNITS, 1)
+}
+
+/// A size written like `32K`, or as any other.
+fn parse_capacity(text: &str) -> Option<u64> {
+    amount(text, &SHORT_UNITS, 1).or_else(|| parse_size(text))
 }
 
 /// A duration as it would be written in the file.
@@ -122,11 +130,31 @@ pub(super) fn duration(
 pub(super) fn size(
     node: Node<'_>,
     key: &str,
+    bounds: (u64, u64),
+    problems: &mut Problems,
+) -> Option<At<u64>> {
+    size_by(parse_size, node, key, bounds, problems)
+}
+
+/// As [`size`]; `"32K"` and `"4M"` will do too.
+pub(super) fn capacity(
+    node: Node<'_>,
+    key: &str,
+    bounds: (u64, u64),
+    problems: &mut Problems,
+) -> Option<At<u64>> {
+    size_by(parse_capacity, node, key, bounds, problems)
+}
+
+fn size_by(
+    parse: fn(&str) -> Option<u64>,
+    node: Node<'_>,
+    key: &str,
     (low, high): (u64, u64),
     problems: &mut Problems,
 ) -> Option<At<u64>> {
     let (text, value) = match node.get_ref() {
-        DeValue::String(text) => (quoted(text), parse_size(text)),
+        DeValue::String(text) => (quoted(text), parse(text)),
         DeValue::Integer(number) => {
             let value = u64::from_str_radix(number.as_str(), number.radix()).ok();
             (number.to_string(), value)
@@ -311,5 +339,9 @@ mod tests {
         ] {
             assert_eq!(parse_size(text), None, "{text}");
         }
+        for (text, bytes) in [("32K", 32 << 10), ("4 M", 4 << 20), ("32KiB", 32 << 10)] {
+            assert_eq!(parse_capacity(text), Some(bytes), "{text}");
+        }
+        assert_eq!(parse_capacity("32k"), None);
     }
 }

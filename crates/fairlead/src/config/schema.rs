@@ -12,7 +12,14 @@ pub struct Table {
 /// The file itself.
 pub const FILE: Table = Table {
     title: "the file",
-    keys: &["instance", "fastpath", "limits", "service", "pool"],
+    keys: &[
+        "instance",
+        "fastpath",
+        "limits",
+        "tcb_cache",
+        "service",
+        "pool",
+    ],
 };
 
 /// `[instance]`
@@ -42,6 +49,19 @@ pub const LIMITS: Table = Table {
         "half_read_heads",
         "half_read_heads_per_client",
         "buffered_bytes",
+    ],
+};
+
+/// `[tcb_cache]`
+pub const TCB_CACHE: Table = Table {
+    title: "[tcb_cache]",
+    keys: &[
+        "enabled",
+        "scheme",
+        "capacity",
+        "ways",
+        "on_time",
+        "index_bits",
     ],
 };
 
@@ -112,8 +132,8 @@ pub const PATTERN: Table = Table {
 };
 
 /// Every kind of table.
-pub const TABLES: [&Table; 9] = [
-    &FILE, &INSTANCE, &FASTPATH, &LIMITS, &SERVICE, &ROUTE, &POOL, &SERVER, &PATTERN,
+pub const TABLES: [&Table; 10] = [
+    &FILE, &INSTANCE, &FASTPATH, &LIMITS, &TCB_CACHE, &SERVICE, &ROUTE, &POOL, &SERVER, &PATTERN,
 ];
 
 /// Where a key that was written elsewhere belongs.

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead_base::Instant;
+use fairlead_base::{Instant, Rng};
 use fairlead_datapath::{Datapath, ServerState, Snapshot};
 use fairlead_driver_tun::net::{self, Network, NetworkPlan, Obstacle};
 use fairlead_driver_tun::{DeviceCounters, EndSignals, TunDevice};
@@ -145,10 +145,18 @@ fn start_datapath(settings: &Settings, now: Instant) -> Result<Datapath, Ending>
         tracing::error!("the kernel gives no random numbers: {error}");
         Ending::Host
     })?;
-    Datapath::new(settings.switch.clone(), seed, now).map_err(|error| {
+    let refuse = |error: &dyn std::fmt::Display| {
         tracing::error!("{error}");
         Ending::Configuration
-    })
+    };
+    let mut datapath =
+        Datapath::new(settings.switch.clone(), seed, now).map_err(|error| refuse(&error))?;
+    // Not the numbers that cookies are made of.
+    let cache_seed = Rng::new(!seed).next_u64();
+    datapath
+        .set_tcb_cache(settings.tcb_cache.as_ref(), cache_seed)
+        .map_err(|error| refuse(&error))?;
+    Ok(datapath)
 }
 
 /// Removes leftovers, looks for obstacles, and makes the device and everything around it; or says

@@ -2,7 +2,7 @@
 
 use fairlead_base::DropReason;
 
-use crate::admin::{DeviceStatus, PoolStatus, ServerStatus, ServiceStatus, Status};
+use crate::admin::{DeviceStatus, PoolStatus, ServerStatus, ServiceStatus, Status, TcbCacheStatus};
 use crate::screen::{
     BOLD, DIM, GREEN, Paint, RED, Side, YELLOW, bytes, columns, elapsed, grouped, plural,
 };
@@ -60,10 +60,6 @@ fn totals(status: &Status, paint: Paint) -> String {
         max => format!(" ({:.1} %)", 100.0 * status.records as f64 / max as f64),
     };
     let both = |rx: String, tx: String| format!("{rx} in, {tx} out");
-    let of_all = |part: u64, all: u64| match all {
-        0 => String::new(),
-        all => format!(" ({:.1} %)", 100.0 * part as f64 / all as f64),
-    };
     let rows = [
         (
             "now",
@@ -113,24 +109,66 @@ fn totals(status: &Status, paint: Paint) -> String {
             "bytes",
             both(bytes(status.rx_bytes), bytes(status.tx_bytes)),
         ),
-        (
-            "fast path",
-            format!(
-                "{} packets{}, {}; the engine looked at {}",
-                grouped(status.fast_packets),
-                of_all(status.fast_packets, status.rx_packets),
-                bytes(status.fast_bytes),
-                grouped(status.engine_packets),
-            ),
-        ),
+        ("fast path", fast_path(status)),
         ("device", device(&status.device_use)),
         ("probes", grouped(status.probes_sent)),
     ];
-    let rows = rows.map(|(name, value)| vec![name.to_owned(), value]);
+    let cache = status.tcb_cache.as_ref();
+    let rows = rows
+        .into_iter()
+        .chain(cache.map(tcb_cache).into_iter().flatten());
+    let rows: Vec<_> = rows
+        .map(|(name, value)| vec![name.to_owned(), value])
+        .collect();
     format!(
         "\n{}",
         dimmed_first(&columns(0, &[Side::Left; 2], &rows), paint)
     )
+}
+
+/// What needed no engine.
+fn fast_path(status: &Status) -> String {
+    let share = match status.rx_packets {
+        0 => String::new(),
+        all => format!(
+            " ({:.1} %)",
+            100.0 * status.fast_packets as f64 / all as f64
+        ),
+    };
+    format!(
+        "{} packets{share}, {}; the engine looked at {}",
+        grouped(status.fast_packets),
+        bytes(status.fast_bytes),
+        grouped(status.engine_packets),
+    )
+}
+
+/// The TCB cache: what it did, and what it holds.
+fn tcb_cache(cache: &TcbCacheStatus) -> [(&'static str, String); 2] {
+    let mut did = format!(
+        "{}, {}: {} of {} accesses hit ({:.1} %), {} migrations, {} hits by second look-up",
+        plain(&cache.scheme),
+        bytes(cache.capacity_bytes),
+        grouped(cache.hits),
+        grouped(cache.accesses),
+        100.0 * cache.hit_ratio,
+        grouped(cache.migrations),
+        grouped(cache.second_lookup_hits),
+    );
+    if cache.mismatches > 0 {
+        did += &format!("; {} another's line", grouped(cache.mismatches));
+    }
+    let holds = format!(
+        "{} of {} lines in use, {} ON; {} to {} of {} a set, {:.1} in the mean",
+        grouped(cache.occupied),
+        grouped(cache.lines),
+        grouped(cache.on_lines),
+        cache.occupancy_min,
+        cache.occupancy_max,
+        cache.ways,
+        cache.occupancy_mean,
+    );
+    [("tcb cache", did), ("", holds)]
 }
 
 /// Spliced connections that are over, by how.
@@ -408,6 +446,35 @@ dropped or refused
       1  from_the_future
 ";
         assert_eq!(render(&status(), Paint(false)), expected);
+    }
+
+    #[test]
+    fn the_tcb_cache_is_shown_where_there_is_one() {
+        let cached = Status {
+            tcb_cache: Some(TcbCacheStatus {
+                scheme: "spec".into(),
+                capacity_bytes: 32 << 10,
+                lines: 512,
+                ways: 4,
+                accesses: 10_000,
+                hits: 7_500,
+                hit_ratio: 0.75,
+                migrations: 12,
+                occupied: 300,
+                on_lines: 44,
+                occupancy_max: 4,
+                occupancy_mean: 2.34,
+                ..TcbCacheStatus::default()
+            }),
+            ..status()
+        };
+        let expected = "
+tcb cache    spec, 32.0 KiB: 7,500 of 10,000 accesses hit (75.0 %), 12 migrations, 0 hits by \
+                        second look-up
+             300 of 512 lines in use, 44 ON; 0 to 4 of 4 a set, 2.3 in the mean
+";
+        let text = render(&cached, Paint(false));
+        assert!(text.contains(expected), "{text}");
     }
 
     #[test]

@@ -50,15 +50,13 @@ impl Scenario {
         let mut config = draw_services(&mut Dice::new(seed, "services"), &mut ground);
         let mut clients = draw_clients(&mut Dice::new(seed, "clients"), &ground);
         let mut dice = Dice::new(seed, "extras");
-        let mut orders = Vec::new();
         let order = dice.weighted(&[
             (94, None),
             (3, Some(Order::Drain)),
             (3, Some(Order::AbortAll)),
         ]);
-        if let Some(order) = order {
-            orders.push((Instant::ZERO + dice.millis(1_500, 9_000), order));
-        }
+        let at = order.map(|_| Instant::ZERO + dice.millis(1_500, 9_000));
+        let orders = at.zip(order).into_iter().collect();
         let tight = dice.percent(6);
         if tight {
             tighten(&mut config, &mut dice);
@@ -71,6 +69,7 @@ impl Scenario {
         let world = WorldPlan {
             seed,
             config,
+            tcb_cache: None,
             hosts: ground.hosts,
             middle: Middle::Switch,
             offload: dice.percent(40),
