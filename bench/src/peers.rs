@@ -163,14 +163,11 @@ impl Testbed {
             .stderr(log("nginx.err")?);
         testbed._processes.push(servers.start(&mut command)?);
         for tuned in [false, true] {
-            let path = write(
-                if tuned {
-                    "haproxy-tuned.cfg"
-                } else {
-                    "haproxy.cfg"
-                },
-                &haproxy_configuration(tuned),
-            )?;
+            let name = match tuned {
+                true => "haproxy-tuned.cfg",
+                false => "haproxy.cfg",
+            };
+            let path = write(name, &haproxy_configuration(tuned))?;
             let mut command = switch.command("haproxy");
             command
                 .arg("-db")
