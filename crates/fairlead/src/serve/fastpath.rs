@@ -25,15 +25,11 @@ impl Fastpath {
         datapath: &Datapath,
         origin_ns: u64,
     ) -> Result<(Self, Option<FlowTable>), Unavailable> {
-        let ways: &[Way] = match settings.fastpath.mode {
-            Mode::Engine => return Ok((Self::engine("mode = \"engine\"".into()), None)),
-            // Interfaces that carry super-packets lose them under XDP.
-            Mode::Auto | Mode::Tc => &[Way::Tc],
-            Mode::Xdp => &[Way::XdpNative],
-            Mode::XdpGeneric => &[Way::XdpGeneric],
-        };
+        if settings.fastpath.mode == Mode::Engine {
+            return Ok((Self::engine("mode = \"engine\"".into()), None));
+        }
         let mut refusals = Vec::new();
-        for &way in ways {
+        for &way in ways(settings.fastpath.mode) {
             match attach(settings, datapath, origin_ns, way) {
                 Ok((kernel, table, interfaces)) => {
                     let state = format!("{} on {}", way.name(), interfaces.join(", "));
@@ -64,6 +60,32 @@ impl Fastpath {
     }
 }
 
+/// The ways that a mode permits, best first: what [`Fastpath::start`] tries and what
+/// `fairlead doctor` foretells.
+pub(crate) fn ways(mode: Mode) -> &'static [Way] {
+    match mode {
+        Mode::Engine => &[],
+        // Interfaces that carry super-packets lose them under XDP.
+        Mode::Auto | Mode::Tc => &[Way::Tc],
+        Mode::Xdp => &[Way::XdpNative],
+        Mode::XdpGeneric => &[Way::XdpGeneric],
+    }
+}
+
+/// The interfaces that the program is attached to: those that the configuration names, or all
+/// Ethernet interfaces that are up.
+pub(crate) fn interfaces(settings: &Settings) -> Result<Vec<String>, String> {
+    let mut interfaces = settings.fastpath.interfaces.clone();
+    if interfaces.is_empty() {
+        interfaces = fairlead_bpf_loader::ethernet_interfaces()
+            .map_err(|error| format!("interfaces cannot be listed: {error}"))?;
+    }
+    if interfaces.is_empty() {
+        return Err("no Ethernet interface is up".into());
+    }
+    Ok(interfaces)
+}
+
 fn attach(
     settings: &Settings,
     datapath: &Datapath,
@@ -76,14 +98,7 @@ fn attach(
     let cookie = datapath.cookie_words();
     let loaded = Kernel::load(way, sizes, datapath.endpoints(), cookie, origin_ns);
     let (mut kernel, table) = loaded.map_err(|error| in_full(&error))?;
-    let mut interfaces = settings.fastpath.interfaces.clone();
-    if interfaces.is_empty() {
-        interfaces = fairlead_bpf_loader::ethernet_interfaces()
-            .map_err(|error| format!("interfaces cannot be listed: {error}"))?;
-    }
-    if interfaces.is_empty() {
-        return Err("no Ethernet interface is up".into());
-    }
+    let interfaces = interfaces(settings)?;
     for interface in &interfaces {
         kernel.attach(interface).map_err(|error| in_full(&error))?;
     }
@@ -91,7 +106,7 @@ fn attach(
 }
 
 /// An error with its causes, each said once.
-fn in_full(error: &dyn std::error::Error) -> String {
+pub(crate) fn in_full(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(one) = cause {

@@ -5,9 +5,9 @@
 //! way out connections, rules, device.
 
 mod engine;
-mod fastpath;
+pub(crate) mod fastpath;
 mod lifecycle;
-mod plan;
+pub(crate) mod plan;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;

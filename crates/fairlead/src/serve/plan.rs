@@ -8,7 +8,7 @@ use fairlead_splice::config::{Config, Service, Source};
 use crate::config::Settings;
 
 /// The plan for these settings.
-pub(super) fn network_plan(settings: &Settings) -> NetworkPlan {
+pub(crate) fn network_plan(settings: &Settings) -> NetworkPlan {
     let switch = &settings.switch;
     let listen = switch.services.iter().flat_map(listen_addresses).collect();
     let sources = settings.fastpath.snat.iter().map(|prefix| Prefix {
