@@ -203,7 +203,7 @@ impl PyAccesses {
         if ports.len() != known || accesses.id.iter().any(|id| *id as usize >= known) {
             return Err(Class::Argument.error(py, "id: a number without a session identifier"));
         }
-        accesses.set_times(times);
+        accesses.set_times(times.to_vec());
         Ok(Self::new(accesses, Known::default()))
     }
 

@@ -42,23 +42,28 @@ impl Accesses {
     }
 
     /// Sorts rows by `times`, which become `time_us` counted from the earliest; rows of equal time
-    /// keep their order. `times` has as many values as there are rows. Gives the earliest time.
-    pub fn set_times(&mut self, times: &[i64]) -> i64 {
+    /// keep their order. `times` has as many values as there are rows. Gives the earliest and the
+    /// latest time.
+    pub fn set_times(&mut self, times: Vec<i64>) -> (i64, i64) {
         debug_assert_eq!(times.len(), self.id.len());
-        let first = times.iter().copied().min().unwrap_or(0);
-        let since = |at: i64| at.wrapping_sub(first) as u64;
+        let since = |first: i64, at: i64| at.wrapping_sub(first) as u64;
         if times.is_sorted() {
-            self.time_us = times.iter().map(|at| since(*at)).collect();
-            return first;
+            let (first, last) = (times.first().copied(), times.last().copied());
+            let first = first.unwrap_or(0);
+            // In place: a column of a hundred million rows is not there twice.
+            self.time_us = times.into_iter().map(|at| since(first, at)).collect();
+            return (first, last.unwrap_or(0));
         }
         let mut order: Vec<usize> = (0..times.len()).collect();
         order.sort_by_key(|row| times[*row]);
-        self.time_us = order.iter().map(|row| since(times[*row])).collect();
+        let end = |row: Option<&usize>| row.map_or(0, |row| times[*row]);
+        let (first, last) = (end(order.first()), end(order.last()));
+        self.time_us = order.iter().map(|row| since(first, times[*row])).collect();
         self.id = order.iter().map(|row| self.id[*row]).collect();
         if !self.hint.is_empty() {
             self.hint = order.iter().map(|row| self.hint[*row]).collect();
         }
-        first
+        (first, last)
     }
 }
 
@@ -73,7 +78,7 @@ mod tests {
             hint: vec![2, 0, 1, 0],
             ..Accesses::default()
         };
-        assert_eq!(accesses.set_times(&[-5, 10, -5, -6]), -6);
+        assert_eq!(accesses.set_times(vec![-5, 10, -5, -6]), (-6, 10));
         assert_eq!(accesses.time_us, [0, 1, 1, 16]);
         assert_eq!(accesses.id, [3, 0, 2, 1]);
         assert_eq!(accesses.hint, [0, 2, 1, 0]);

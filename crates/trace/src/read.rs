@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fairlead_base::Endpoint;
 
-use crate::accesses::Accesses;
+use crate::accesses::{Accesses, HINT_NONE};
 use crate::builder::{Access, Builder};
 use crate::error::{Fault, Place, TraceError};
 use crate::format::capture::{self, Packets};
@@ -278,7 +278,6 @@ pub(crate) struct AccessBuilder {
     table: EndpointTable,
     times: Vec<i64>,
     accesses: Accesses,
-    any_hint: bool,
     sessions_max: u32,
     stepped_back: u64,
 }
@@ -289,7 +288,6 @@ impl AccessBuilder {
             table: EndpointTable::default(),
             times: Vec::new(),
             accesses: Accesses::default(),
-            any_hint: false,
             sessions_max: limits.sessions_max,
             stepped_back: 0,
         }
@@ -306,9 +304,26 @@ impl AccessBuilder {
         Ok(Step::Row)
     }
 
+    /// Many accesses of IPv4 identifiers, as keys of 48 bits, without hints. Gives how many of them
+    /// were taken: fewer than there are when the sessions are too many.
     #[inline]
-    pub(crate) fn touch_v4(&self, keys: impl Iterator<Item = u64>) {
-        self.table.touch_v4(keys);
+    pub(crate) fn push_v4<'a>(
+        &mut self,
+        times: impl Iterator<Item = i64> + Clone + 'a,
+        packed: &[u64],
+    ) -> usize {
+        let from = self.accesses.id.len();
+        self.accesses.id.resize(from + packed.len(), 0);
+        let numbers = &mut self.accesses.id[from..];
+        let taken = self.table.numbers_v4(packed, numbers, self.sessions_max);
+        self.accesses.id.truncate(from + taken);
+        let last = self.times.last().copied();
+        self.times.extend(times.take(taken));
+        let fresh = &self.times[from..];
+        let back = fresh.windows(2).filter(|pair| pair[0] > pair[1]).count();
+        let first_back = last.is_some_and(|last| fresh.first().is_some_and(|first| last > *first));
+        self.stepped_back += back as u64 + u64::from(first_back);
+        taken
     }
 
     #[inline]
@@ -324,19 +339,27 @@ impl AccessBuilder {
         }
         self.times.push(time_us);
         self.accesses.id.push(id);
-        self.accesses.hint.push(hint);
-        self.any_hint |= hint != 0;
+        if hint != 0 {
+            self.push_hint(hint);
+        }
+    }
+
+    /// Hints are few: what is behind the last one is none.
+    #[inline]
+    fn push_hint(&mut self, hint: u8) {
+        let hints = &mut self.accesses.hint;
+        hints.resize(self.times.len() - 1, HINT_NONE);
+        hints.push(hint);
     }
 
     fn finish(self) -> (Accesses, (i64, i64), u64) {
         let mut accesses = self.accesses;
-        if !self.any_hint {
-            accesses.hint = Vec::new();
+        if !accesses.hint.is_empty() {
+            accesses.hint.resize(self.times.len(), HINT_NONE);
         }
         accesses.keys = self.table.into_keys();
-        let last = self.times.iter().copied().max().unwrap_or(0);
-        let first = accesses.set_times(&self.times);
-        (accesses, (first, last), self.stepped_back)
+        let span = accesses.set_times(self.times);
+        (accesses, span, self.stepped_back)
     }
 }
 

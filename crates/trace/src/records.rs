@@ -2,7 +2,10 @@
 
 use crate::error::{Fault, Place, TraceError};
 use crate::read::Watch;
-use crate::source::{BLOCK_BYTES, Source, fill};
+use crate::source::{Source, fill};
+
+/// Read at a time, bytes: with what is made of it, less than a processor's second cache holds.
+const RECORDS_BYTES: usize = 256 << 10;
 
 /// Gives all records of `LEN` bytes to `take`, many at a time; it says how many rows there are now.
 pub(crate) fn read<const LEN: usize>(
@@ -10,7 +13,7 @@ pub(crate) fn read<const LEN: usize>(
     watch: &mut Watch<'_>,
     mut take: impl FnMut(&mut Watch<'_>, &[[u8; LEN]]) -> Result<u64, TraceError>,
 ) -> Result<(), TraceError> {
-    let mut buffer = vec![0u8; BLOCK_BYTES / LEN * LEN];
+    let mut buffer = vec![0u8; RECORDS_BYTES / LEN * LEN];
     loop {
         let count = match fill(source, &mut buffer) {
             Ok(count) => count,

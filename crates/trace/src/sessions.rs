@@ -1,6 +1,6 @@
 //! Dense numbers for session identifiers.
 
-use fairlead_base::Endpoint;
+use fairlead_base::{Address, Endpoint};
 
 use crate::intern::{NameTable, NumberTable};
 
@@ -38,10 +38,23 @@ impl EndpointTable {
         Some(number)
     }
 
-    /// As [`NumberTable::touch`], for IPv4 identifiers as keys of 48 bits.
+    /// The numbers of many IPv4 identifiers, each as a key of 48 bits: address, then port. Gives
+    /// how many got one; fewer than there are when a new one comes and there are `sessions_max`.
     #[inline]
-    pub(crate) fn touch_v4(&self, keys: impl Iterator<Item = u64>) {
-        self.v4.touch(keys);
+    pub(crate) fn numbers_v4(
+        &mut self,
+        packed: &[u64],
+        numbers: &mut [u32],
+        sessions_max: u32,
+    ) -> usize {
+        let Self { v4, keys, .. } = self;
+        v4.numbers(packed, numbers, |key| {
+            let next = keys.len() as u32;
+            (next < sessions_max.min(u32::MAX - 1)).then(|| {
+                keys.push(unpacked_v4(key));
+                next
+            })
+        })
     }
 
     /// How many there are.
@@ -60,10 +73,17 @@ impl EndpointTable {
     }
 }
 
+/// The identifier of an IPv4 client behind its key of 48 bits.
+#[inline]
+pub(crate) fn unpacked_v4(packed: u64) -> Endpoint {
+    Endpoint {
+        addr: Address::v4(((packed >> 16) as u32).to_be_bytes()),
+        port: packed as u16,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use fairlead_base::Address;
-
     use super::*;
 
     #[test]

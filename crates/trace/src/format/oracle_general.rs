@@ -14,12 +14,14 @@ use crate::builder::{Access, Builder, Row};
 use crate::error::{Place, TraceError};
 use crate::hash::{fold, hash64};
 use crate::read::{AccessBuilder, Watch};
+use crate::reason::Reason;
 use crate::records::{self, eight, four};
+use crate::sessions::unpacked_v4;
 use crate::source::Source;
 
 const LEN: usize = 24;
-/// Records whose sessions are looked for together.
-const AHEAD: usize = 32;
+/// Objects below are identifiers of IPv4.
+const V4_END: u64 = 1 << 48;
 /// No row with the same object follows.
 const NEVER: i64 = -1;
 /// In the upper half of an IPv6 address: the lower half is an object's number.
@@ -49,11 +51,8 @@ pub(crate) fn plausible(head: &[u8]) -> bool {
 /// The session identifier that stands for an object.
 #[inline]
 pub fn endpoint_of(object: u64) -> Endpoint {
-    if object < 1 << 48 {
-        return Endpoint {
-            addr: Address::v4(((object >> 16) as u32).to_be_bytes()),
-            port: object as u16,
-        };
+    if object < V4_END {
+        return unpacked_v4(object);
     }
     let mut octets = [0u8; 16];
     octets[..8].copy_from_slice(&PREFIX);
@@ -85,24 +84,34 @@ pub(crate) fn accesses(
     out: &mut AccessBuilder,
     watch: &mut Watch<'_>,
 ) -> Result<(), TraceError> {
+    let mut packed = Vec::new();
     records::read::<LEN>(source, watch, |watch, records| {
-        for (at, record) in records.iter().enumerate() {
-            if at % AHEAD == 0 {
-                let ahead = &records[at..records.len().min(at + AHEAD)];
-                out.touch_v4(ahead.iter().map(object));
-            }
-            let access = Access {
-                time_us: time_us(record),
-                key: endpoint_of(object(record)),
-                hint: 0,
-            };
-            if let Err(reason) = out.push(access) {
-                let place = Place::Byte(watch.bytes() + (at * LEN) as u64);
-                watch.other(place, Err(reason), out.rows())?;
-            }
+        packed.clear();
+        packed.extend(records.iter().map(object));
+        let taken = if packed.iter().all(|object| *object < V4_END) {
+            out.push_v4(records.iter().map(time_us), &packed)
+        } else {
+            one_by_one(records, out)
+        };
+        if taken < records.len() {
+            let place = Place::Byte(watch.bytes() + (taken * LEN) as u64);
+            watch.other(place, Err(Reason::Sessions), out.rows())?;
         }
         Ok(out.rows())
     })
+}
+
+/// Records with large objects among them. Gives how many were taken.
+fn one_by_one(records: &[[u8; LEN]], out: &mut AccessBuilder) -> usize {
+    let push = |record: &[u8; LEN]| {
+        out.push(Access {
+            time_us: time_us(record),
+            key: endpoint_of(object(record)),
+            hint: 0,
+        })
+    };
+    let full = records.iter().map(push).position(|pushed| pushed.is_err());
+    full.unwrap_or(records.len())
 }
 
 /// As requests: there are no clients, all rows are of one.
