@@ -2,8 +2,8 @@
 //!
 //! Open addressing with linear probing and one multiplication: the inner loop of every reader. A
 //! line has eight bytes, a number and half of a hash, so that the table of a million keys is small
-//! enough for a processor's cache; that the key is the one is looked up by number. A fixed seed, so that a
-//! trace has the same numbers in every run.
+//! enough for a processor's cache; that the key is the one is looked up by number. A fixed seed, so
+//! that a trace has the same numbers in every run.
 
 use crate::hash::{fold, hash64};
 
@@ -77,8 +77,8 @@ impl NumberTable {
     }
 
     /// The numbers of many keys. `fresh` is told of each new one and gives its number, or nothing
-    /// to end here. Gives how many there are in `numbers`. A large table is slow because one miss of
-    /// the processor's cache waits for the other: here `AHEAD` of them come together.
+    /// to end here. Gives how many there are in `numbers`. A large table is slow because one miss
+    /// of the processor's cache waits for the other: here `AHEAD` of them come together.
     #[inline]
     pub(crate) fn numbers(
         &mut self,
