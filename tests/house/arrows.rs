@@ -32,6 +32,7 @@ const EVERYTHING_BUT_TESTKIT: &[&str] = &[
     "driver-pcap",
     "netns",
     "os-memory",
+    "survey",
     "sim",
     "trace",
     "workload",
@@ -90,6 +91,7 @@ const ROOMS: &[Room] = &[
     edge("driver-pcap", &["base", "netio"], &[]),
     edge("netns", &["base"], &[]),
     edge("os-memory", &[], &[]),
+    edge("survey", &[], &["netns"]),
     // Its tests hold the kernel program to the engine's own translation.
     edge(
         "bpf-loader",
@@ -111,6 +113,7 @@ const ROOMS: &[Room] = &[
             "driver-pcap",
             "netns",
             "os-memory",
+            "survey",
             "sim",
             "lab",
         ],

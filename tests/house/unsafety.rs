@@ -5,12 +5,13 @@ use crate::rust::{Kind, Token};
 use crate::source::{Source, sources};
 
 /// Where `unsafe` may be: where the kernel or the allocator is spoken to.
-const ROOMS: [&str; 6] = [
+const ROOMS: [&str; 7] = [
     "crates/bpf-loader/",
     "crates/driver-tun/",
     "crates/driver-xdp/",
     "crates/netns/",
     "crates/os-memory/",
+    "crates/survey/",
     // The counting allocator.
     "bench/",
 ];

@@ -9,6 +9,7 @@
 //! | `attach.rs` | interfaces: tc and XDP |
 //! | `interfaces.rs` | which interfaces there are |
 //! | `counters.rs` | what was counted, summed over CPUs |
+//! | `rehearsal.rs` | whether this kernel takes the program |
 //! | `trial.rs` | single packets through the program, for tests and measurements |
 
 mod attach;
@@ -17,12 +18,14 @@ mod interfaces;
 mod kernel;
 mod layout;
 mod memory;
+mod rehearsal;
 mod trial;
 
 pub use attach::{AttachError, Attachment, Mode};
 pub use counters::Counters;
 pub use interfaces::ethernet_interfaces;
 pub use kernel::{FlowTable, Kernel, LoadError, Sizes};
+pub use rehearsal::rehearse;
 pub use trial::{Fate, Trial};
 
 /// True when this build has the kernel program in it (there was a compiler for it).

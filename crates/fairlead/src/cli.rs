@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::check::{self, CheckArgs};
 use crate::demo::{self, DemoArgs};
+use crate::doctor::{self, DoctorArgs};
 use crate::lab;
 use crate::replay::{self, ReplayArgs};
 use crate::serve::{self, ServeArgs};
@@ -41,6 +42,8 @@ pub enum Command {
     Replay(ReplayArgs),
     /// Show what a running switch is doing
     Status(StatusArgs),
+    /// Tell what this machine allows, and what to do about the rest
+    Doctor(DoctorArgs),
     /// Simulate caches of connection state on traces
     Lab(Box<fairlead_lab::cli::LabArgs>),
 }
@@ -54,6 +57,7 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Status(args) => status::run(args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Lab(args) => lab::run(args),
     }
 }

@@ -6,6 +6,7 @@ pub mod check;
 pub mod cli;
 pub mod config;
 pub mod demo;
+pub mod doctor;
 pub mod lab;
 pub mod log;
 pub mod replay;

@@ -27,6 +27,13 @@ pub struct StatusArgs {
     pub config: Option<PathBuf>,
 }
 
+/// One line of text from elsewhere, without what could drive the terminal.
+pub(crate) fn plain_line(text: &str) -> String {
+    text.chars()
+        .map(|one| if one.is_control() { '\u{fffd}' } else { one })
+        .collect()
+}
+
 const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9_090);
 /// How long the whole answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,0 +1,182 @@
+//! Rules of others that may drop the switch's packets.
+
+use std::io::{self, ErrorKind};
+
+use fairlead_survey::Chain;
+
+use super::{Check, Facts, read};
+
+const ABOUT: &str = "network";
+
+/// Looks at everything of this file.
+pub(super) fn look(facts: &Facts, checks: &mut Vec<Check>) {
+    let device = facts
+        .settings
+        .as_ref()
+        .map_or("fairlead0", |settings| settings.fastpath.device.as_str());
+    chains(&facts.chains, device, checks);
+    checks.extend(legacy(read("/proc/net/ip_tables_names")));
+    checks.push(tracked(
+        read("/proc/sys/net/netfilter/nf_conntrack_count").ok(),
+        read("/proc/sys/net/netfilter/nf_conntrack_max").ok(),
+    ));
+}
+
+fn chains(found: &io::Result<Vec<Chain>>, device: &str, checks: &mut Vec<Check>) {
+    const NAME: &str = "firewall";
+    let chains = match found {
+        Ok(chains) => chains,
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            let what = "the rules of nftables are not shown without CAP_NET_ADMIN";
+            checks.push(Check::unseen(ABOUT, NAME, what).advise("run the doctor as root"));
+            return;
+        }
+        Err(_) => {
+            checks.push(Check::ok(ABOUT, NAME, "this kernel has no nftables"));
+            return;
+        }
+    };
+    // The way of the switch's packets: through the stack to its device and from it.
+    let of_ours = |chain: &&Chain| {
+        ["prerouting", "forward", "postrouting", "ingress", "egress"].contains(&chain.hook)
+    };
+    let before = checks.len();
+    for chain in chains.iter().filter(of_ours) {
+        let Chain {
+            family,
+            table,
+            name,
+            hook,
+            rules,
+            ..
+        } = chain;
+        let place = format!("{family} {table} {name}");
+        if chain.drops_by_default {
+            let what =
+                format!("chain `{place}` ({hook}, {rules} rules) drops what it has no rule for");
+            checks.push(Check::warning(ABOUT, NAME, what).advise(format!(
+                "`nft insert rule {place} iifname {device} accept` and the same with oifname"
+            )));
+        } else if *rules > 0 && *hook != "egress" {
+            let what = format!("chain `{place}` ({hook}) has {rules} rules; it accepts the rest");
+            checks.push(Check::ok(ABOUT, NAME, what));
+        }
+    }
+    if let Some(chain) = chains.iter().find(|chain| chain.table_tracks) {
+        let Chain { family, table, .. } = chain;
+        let what = format!(
+            "table `{family} {table}` looks at connections (ct): packets of the kernel fast path \
+             pass it by, and what is left looks invalid"
+        );
+        checks.push(Check::warning(ABOUT, NAME, what).advise(
+            "let no rule drop `ct state invalid` for the services' addresses, or give them a rule \
+             with `notrack` at prerouting, priority raw",
+        ));
+    }
+    if checks.len() == before {
+        checks.push(Check::ok(
+            ABOUT,
+            NAME,
+            "no chain of nftables sees forwarded packets",
+        ));
+    }
+}
+
+/// Tables of the older iptables, whose rules only its own program shows.
+fn legacy(tables: io::Result<String>) -> Option<Check> {
+    const NAME: &str = "iptables";
+    let tables = match tables {
+        Ok(tables) => tables,
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            let what = "tables of iptables-legacy are not shown to this user";
+            return Some(Check::unseen(ABOUT, NAME, what).advise("run the doctor as root"));
+        }
+        Err(_) => return None,
+    };
+    if tables.is_empty() {
+        return None;
+    }
+    let names = tables.replace('\n', ", ");
+    let what = format!("iptables-legacy has tables ({names}), whose rules are not shown here");
+    Some(
+        Check::unseen(ABOUT, NAME, what)
+            .advise("`iptables-legacy -S FORWARD`: nothing there may drop the services' packets"),
+    )
+}
+
+/// How full the table of tracked connections is.
+fn tracked(count: Option<String>, max: Option<String>) -> Check {
+    const NAME: &str = "conntrack";
+    let number = |text: Option<String>| text.and_then(|text| text.parse::<u64>().ok());
+    let (Some(count), Some(max)) = (number(count), number(max)) else {
+        return Check::ok(ABOUT, NAME, "connections are not tracked");
+    };
+    let what = format!("{count} of {max} tracked connections");
+    if max > 0 && count.saturating_mul(5) >= max.saturating_mul(4) {
+        return Check::warning(
+            ABOUT,
+            NAME,
+            format!("{what}: new ones are dropped when it is full"),
+        )
+        .advise("`notrack` for the services' addresses, or raise net.netfilter.nf_conntrack_max");
+    }
+    Check::ok(ABOUT, NAME, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::State;
+    use super::*;
+
+    fn chain(hook: &'static str, drops_by_default: bool, rules: u64, table_tracks: bool) -> Chain {
+        Chain {
+            family: "inet",
+            table: "filter".into(),
+            name: hook.into(),
+            hook,
+            priority: 0,
+            drops_by_default,
+            rules,
+            table_tracks,
+        }
+    }
+
+    fn judged(chains_found: io::Result<Vec<Chain>>) -> Vec<State> {
+        let mut checks = Vec::new();
+        chains(&chains_found, "fl0", &mut checks);
+        checks.iter().map(|check| check.state).collect()
+    }
+
+    #[test]
+    fn chains_on_the_way_are_judged() {
+        use State::{Ok as Well, Unseen, Warning};
+        assert_eq!(judged(Ok(vec![])), [Well]);
+        assert_eq!(judged(Ok(vec![chain("input", true, 9, false)])), [Well]);
+        assert_eq!(
+            judged(Ok(vec![chain("forward", true, 0, false)])),
+            [Warning]
+        );
+        assert_eq!(
+            judged(Ok(vec![chain("forward", false, 3, true)])),
+            [Well, Warning]
+        );
+        assert_eq!(judged(Err(ErrorKind::PermissionDenied.into())), [Unseen]);
+        assert_eq!(judged(Err(ErrorKind::InvalidInput.into())), [Well]);
+    }
+
+    #[test]
+    fn a_table_that_fills_is_told_early() {
+        let state = |count: &str, max: &str| tracked(Some(count.into()), Some(max.into())).state;
+        assert_eq!(state("10", "1000"), State::Ok);
+        assert_eq!(state("800", "1000"), State::Warning);
+        assert_eq!(tracked(None, None).state, State::Ok);
+    }
+
+    #[test]
+    fn older_tables_are_mentioned() {
+        assert_eq!(legacy(Ok(String::new())), None);
+        assert_eq!(legacy(Err(ErrorKind::NotFound.into())), None);
+        let found = legacy(Ok("filter\nnat".into())).unwrap();
+        assert!(found.what.contains("filter, nat"));
+    }
+}

@@ -1,0 +1,204 @@
+//! What is in the way of packets: everything that `serve` looks for before it starts, and the ways
+//! to servers.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use fairlead_driver_tun::net::{self, Obstacle};
+use fairlead_survey::{Link, Neighbour, Way, way_to};
+
+use super::{Check, Facts, read};
+use crate::config::Settings;
+use crate::serve::plan::network_plan;
+
+const ABOUT: &str = "network";
+/// Servers whose ways are told, at most.
+const SERVERS_MAX: usize = 256;
+
+/// Looks at everything of this file.
+pub(super) fn look(facts: &Facts, checks: &mut Vec<Check>) {
+    let Some(settings) = &facts.settings else {
+        checks.push(forwarding("net.ipv4.ip_forward"));
+        checks.push(forwarding("net.ipv6.conf.all.forwarding"));
+        return;
+    };
+    if facts.is_running {
+        let what = format!(
+            "a switch with device {} is running: its own routes are not counted against it",
+            settings.fastpath.device
+        );
+        checks.push(Check::ok(ABOUT, "running", what));
+    }
+    obstacles(settings, facts.is_running, checks);
+    listening(settings, checks);
+    servers(settings, facts, checks);
+}
+
+/// True when the admin pages of this configuration are those of a switch with its device.
+pub(super) fn is_running(settings: &Settings) -> bool {
+    let Some(admin) = settings.instance.admin else {
+        return false;
+    };
+    let Ok(page) = crate::status::fetch(admin) else {
+        return false;
+    };
+    let status: Result<crate::admin::Status, _> = serde_json::from_str(&page);
+    status.is_ok_and(|status| status.device == settings.fastpath.device)
+}
+
+fn forwarding(sysctl: &'static str) -> Check {
+    const NAME: &str = "forwarding";
+    let path = format!("/proc/sys/{}", sysctl.replace('.', "/"));
+    match read(&path).as_deref() {
+        Ok("0") => {
+            let text = Obstacle::ForwardingOff { sysctl }.to_string();
+            let (what, advice) = text.split_once("; ").unwrap_or((&text, ""));
+            Check::warning(ABOUT, NAME, what).advise(advice)
+        }
+        Ok(_) => Check::ok(ABOUT, NAME, format!("{sysctl} is on")),
+        Err(_) => Check::unseen(ABOUT, NAME, format!("{sysctl} is not there")),
+    }
+}
+
+/// What `serve` refuses to start for, by the same look.
+fn obstacles(settings: &Settings, is_running: bool, checks: &mut Vec<Check>) {
+    const NAME: &str = "obstacles";
+    let device = &settings.fastpath.device;
+    let found = match net::check(&network_plan(settings)) {
+        Ok(found) => found,
+        Err(error) => {
+            checks.push(Check::unseen(ABOUT, NAME, error.to_string()));
+            return;
+        }
+    };
+    let ours = |obstacle: &Obstacle| match obstacle {
+        Obstacle::NameTaken(_) | Obstacle::ServerTaken(_) => is_running,
+        Obstacle::RouteExists { route, .. } => {
+            is_running && route.split(' ').any(|word| word == device)
+        }
+        _ => false,
+    };
+    let foreign: Vec<_> = found.iter().filter(|one| !ours(one)).collect();
+    if foreign.is_empty() {
+        let what = "forwarding is on; names, addresses and routes are free for the switch";
+        checks.push(Check::ok(ABOUT, NAME, what));
+    }
+    for obstacle in foreign {
+        let text = obstacle.to_string();
+        let (what, advice) = text
+            .split_once("; ")
+            .unwrap_or((&text, "change one of the two"));
+        checks.push(Check::problem(ABOUT, NAME, what).advise(advice));
+    }
+}
+
+fn listening(settings: &Settings, checks: &mut Vec<Check>) {
+    for service in &settings.switch.services {
+        let at: Vec<String> = service.listen.iter().map(ToString::to_string).collect();
+        let what = format!(
+            "service {} at {}: clients need a route for it to this machine",
+            service.name,
+            at.join(", ")
+        );
+        checks.push(Check::ok(ABOUT, "listening", what));
+    }
+}
+
+/// The way to each server, told once an address.
+fn servers(settings: &Settings, facts: &Facts, checks: &mut Vec<Check>) {
+    let mut names: BTreeMap<IpAddr, Vec<&str>> = BTreeMap::new();
+    for pool in &settings.switch.pools {
+        for server in &pool.servers {
+            let pools = names.entry(server.endpoint.addr.to_ip()).or_default();
+            if !pools.contains(&pool.name.as_str()) {
+                pools.push(&pool.name);
+            }
+        }
+    }
+    let links: &[Link] = facts.links.as_deref().unwrap_or_default();
+    let count = names.len();
+    for (address, pools) in names.into_iter().take(SERVERS_MAX) {
+        let server = format!("server {address} ({})", pools.join(", "));
+        checks.push(match way_to(address) {
+            Ok(way) => server_check(&server, address, way, links),
+            Err(error) => Check::unseen(ABOUT, "server", format!("{server}: {error}")),
+        });
+    }
+    if count > SERVERS_MAX {
+        let what = format!("{} more servers were not looked at", count - SERVERS_MAX);
+        checks.push(Check::unseen(ABOUT, "server", what));
+    }
+}
+
+fn server_check(server: &str, address: IpAddr, way: Option<Way>, links: &[Link]) -> Check {
+    const NAME: &str = "server";
+    let Some(way) = way else {
+        return Check::warning(ABOUT, NAME, format!("{server}: no route leads there"))
+            .advise(format!("`ip route add {address} via ROUTER`"));
+    };
+    let link = links.iter().find(|link| link.index == way.interface);
+    let name = link.map_or("?", |link| link.name.as_str());
+    if way.is_local {
+        return Check::warning(ABOUT, NAME, format!("{server} is this machine itself")).advise(
+            "the switch forwards packets between machines: put the server on another, or \
+                     into a network namespace of its own",
+        );
+    }
+    let next = way.gateway.unwrap_or(address);
+    let by = match way.gateway {
+        Some(router) => format!("{server} by {name} through {router}"),
+        None => format!("{server} by {name}"),
+    };
+    match way.neighbour {
+        Neighbour::Known => Check::ok(ABOUT, NAME, format!("{by}, its link address is known")),
+        Neighbour::NotAsked => {
+            let what = format!("{by}; its link address will be asked for by the first packet");
+            Check::ok(ABOUT, NAME, what)
+        }
+        Neighbour::Asking | Neighbour::Silent => {
+            let what = format!("{by}: {next} does not answer for its link address");
+            Check::warning(ABOUT, NAME, what).advise(format!(
+                "is it switched on? `ping -c1 {next}`, `ip neigh show {next}`"
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::State;
+    use super::*;
+
+    #[test]
+    fn ways_to_servers_are_judged() {
+        let address: IpAddr = "10.2.0.1".parse().unwrap();
+        let link = Link {
+            index: 4,
+            name: "eth1".into(),
+            ..Link::default()
+        };
+        let links = [link];
+        let way = |is_local, neighbour| Way {
+            interface: 4,
+            is_local,
+            gateway: Some("10.9.0.1".parse().unwrap()),
+            neighbour,
+        };
+        let judged = |way| server_check("server 10.2.0.1 (pages)", address, way, &links);
+        assert_eq!(judged(None).state, State::Warning);
+        assert_eq!(
+            judged(Some(way(true, Neighbour::Known))).state,
+            State::Warning
+        );
+        let known = judged(Some(way(false, Neighbour::Known)));
+        assert_eq!(known.state, State::Ok);
+        assert!(
+            known.what.contains("by eth1 through 10.9.0.1"),
+            "{}",
+            known.what
+        );
+        let silent = judged(Some(way(false, Neighbour::Silent)));
+        assert_eq!(silent.state, State::Warning);
+        assert!(silent.advice.unwrap().contains("ping -c1 10.9.0.1"));
+    }
+}

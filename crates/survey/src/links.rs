@@ -1,0 +1,156 @@
+//! Network interfaces and the XDP programs on them.
+
+use std::io;
+
+use crate::netlink::{ask, attribute, attributes, text, u16_at, u32_at};
+
+const RTM_GETLINK: u16 = 18;
+/// Octets of `struct ifinfomsg`.
+const HEADER_BYTES: usize = 16;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_MASTER: u16 = 10;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_NUM_TX_QUEUES: u16 = 31;
+const IFLA_NUM_RX_QUEUES: u16 = 32;
+const IFLA_XDP: u16 = 43;
+const IFLA_XDP_ATTACHED: u16 = 2;
+const IFLA_XDP_PROG_ID: u16 = 4;
+const IFLA_XDP_DRV_PROG_ID: u16 = 5;
+const IFLA_XDP_SKB_PROG_ID: u16 = 6;
+const IFLA_XDP_HW_PROG_ID: u16 = 7;
+
+/// An interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    /// Its index.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// The longest packet, bytes.
+    pub mtu: u32,
+    /// Switched on.
+    pub is_up: bool,
+    /// The loopback.
+    pub is_loopback: bool,
+    /// Carries Ethernet frames.
+    pub is_ethernet: bool,
+    /// For virtual ones: `veth`, `bridge`, `vlan`, …
+    pub kind: Option<String>,
+    /// Index of the bridge or bond that it is a part of.
+    pub controller: Option<u32>,
+    /// Receive queues that its driver set up.
+    pub rx_queues: u32,
+    /// Transmit queues.
+    pub tx_queues: u32,
+    /// XDP programs on it.
+    pub xdp: Vec<XdpProgram>,
+}
+
+/// An XDP program on an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct XdpProgram {
+    /// The kernel's number for it.
+    pub id: u32,
+    /// Where it runs: `native`, `generic` or `hardware`.
+    pub way: &'static str,
+}
+
+/// All interfaces, in the kernel's order.
+///
+/// # Errors
+/// When the kernel does not list them.
+pub fn links() -> io::Result<Vec<Link>> {
+    let messages = ask(libc::NETLINK_ROUTE, RTM_GETLINK, true, &[0; HEADER_BYTES])?;
+    let read = messages.iter().filter_map(|message| link(&message.body));
+    Ok(read.collect())
+}
+
+fn link(body: &[u8]) -> Option<Link> {
+    let rest = body.get(HEADER_BYTES..)?;
+    let flags = u32_at(body, 8) as i32;
+    let mut link = Link {
+        index: u32_at(body, 4),
+        is_up: flags & libc::IFF_UP != 0,
+        is_loopback: flags & libc::IFF_LOOPBACK != 0,
+        is_ethernet: u16_at(body, 2) == libc::ARPHRD_ETHER,
+        ..Link::default()
+    };
+    for (kind, value) in attributes(rest) {
+        match kind {
+            IFLA_IFNAME => link.name = text(value),
+            IFLA_MTU => link.mtu = u32_at(value, 0),
+            IFLA_MASTER => link.controller = Some(u32_at(value, 0)),
+            IFLA_LINKINFO => link.kind = attribute(value, IFLA_INFO_KIND).map(text),
+            IFLA_NUM_TX_QUEUES => link.tx_queues = u32_at(value, 0),
+            IFLA_NUM_RX_QUEUES => link.rx_queues = u32_at(value, 0),
+            IFLA_XDP => link.xdp = xdp(value),
+            _ => {}
+        }
+    }
+    (!link.name.is_empty()).then_some(link)
+}
+
+fn xdp(value: &[u8]) -> Vec<XdpProgram> {
+    let id = |kind| attribute(value, kind).map(|id| u32_at(id, 0));
+    let each = [
+        (IFLA_XDP_DRV_PROG_ID, "native"),
+        (IFLA_XDP_SKB_PROG_ID, "generic"),
+        (IFLA_XDP_HW_PROG_ID, "hardware"),
+    ];
+    let mut found: Vec<XdpProgram> = each
+        .into_iter()
+        .filter_map(|(kind, way)| id(kind).map(|id| XdpProgram { id, way }))
+        .collect();
+    // One program is told by its way and its number alone by older kernels.
+    let way = match attribute(value, IFLA_XDP_ATTACHED).and_then(<[u8]>::first) {
+        Some(1) => "native",
+        Some(2) => "generic",
+        Some(3) => "hardware",
+        _ => return found,
+    };
+    if found.is_empty() {
+        found.extend(id(IFLA_XDP_PROG_ID).map(|id| XdpProgram { id, way }));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::push;
+
+    #[test]
+    fn every_machine_has_a_loopback() {
+        let links = links().unwrap();
+        let loopback = links.iter().find(|link| link.is_loopback).unwrap();
+        assert_eq!(loopback.name, "lo");
+        assert!(!loopback.is_ethernet && loopback.mtu > 0 && loopback.index > 0);
+    }
+
+    #[test]
+    fn a_message_is_read() {
+        let mut body = vec![0; HEADER_BYTES];
+        body[2..4].copy_from_slice(&1u16.to_ne_bytes());
+        body[4..8].copy_from_slice(&7u32.to_ne_bytes());
+        body[8..12].copy_from_slice(&1u32.to_ne_bytes());
+        push(&mut body, IFLA_IFNAME, b"veth1\0");
+        let mut kind = Vec::new();
+        push(&mut kind, IFLA_INFO_KIND, b"veth");
+        push(&mut body, IFLA_LINKINFO, &kind);
+        let mut attached = Vec::new();
+        push(&mut attached, IFLA_XDP_ATTACHED, &[2]);
+        push(&mut attached, IFLA_XDP_PROG_ID, &41u32.to_ne_bytes());
+        push(&mut body, IFLA_XDP, &attached);
+        let read = link(&body).unwrap();
+        assert_eq!((read.index, read.is_up, read.is_ethernet), (7, true, true));
+        assert_eq!(read.kind.as_deref(), Some("veth"));
+        let program = XdpProgram {
+            id: 41,
+            way: "generic",
+        };
+        assert_eq!(read.xdp, [program]);
+        assert_eq!(link(&[0; 4]), None);
+    }
+}
