@@ -10,12 +10,13 @@
 use std::time::Instant;
 
 use fairlead_base::{Address, Endpoint, Rng};
-use fairlead_cache::{LruFamily, Member, Places, Scheme, Simulate, build, run_all};
+use fairlead_cache::{Lifetime, LruFamily, Member, Places, Scheme, Simulate, build, run_all};
 
 const SESSIONS: u32 = 1_000_000;
 const SEED: u64 = 7;
 const ACCESSES_A_TICK: usize = 100;
 const REPEATS: usize = 3;
+const GUIDE_BITS: u32 = 16;
 
 /// Zipf with exponent 1, by the inverse of its distribution. Ranks are spread over the numbers, or
 /// numbers are given in the order of first accesses.
@@ -33,10 +34,21 @@ fn zipf(count: usize, spread: bool) -> Vec<u32> {
         numbers.swap(at, rng.below(at as u32 + 1) as usize);
     }
     let (mut given, mut next) = (vec![u32::MAX; SESSIONS as usize], 0);
+    // Where to look, by the first bits of what is drawn.
+    let guide: Vec<usize> = (0..=1 << GUIDE_BITS)
+        .map(|bits| {
+            let drawn = f64::from(bits) / f64::from(1 << GUIDE_BITS) * sum;
+            shares.partition_point(|share| *share < drawn)
+        })
+        .collect();
     (0..count)
         .map(|_| {
-            let drawn = (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64 * sum;
-            let rank = shares.partition_point(|share| *share < drawn);
+            let bits = rng.next_u64() >> 11;
+            let drawn = bits as f64 / (1u64 << 53) as f64 * sum;
+            let near = (bits >> (53 - GUIDE_BITS)) as usize;
+            let from = guide[near].saturating_sub(1);
+            let to = (guide[near + 1] + 1).min(shares.len());
+            let rank = from + shares[from..to].partition_point(|share| *share < drawn);
             let number = numbers[rank.min(numbers.len() - 1)];
             let given = &mut given[number as usize];
             if *given == u32::MAX {
@@ -99,7 +111,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if all {
         batch("8 x 2-lru", &["2-lru"; 8], &ids, &ticks, &keys)?;
         batch("paper's 17", &PAPER, &ids, &ticks, &keys)?;
-        family(&ids, &keys)?;
+        family(&ids, &ticks, &keys)?;
     }
     Ok(())
 }
@@ -197,15 +209,15 @@ fn batch(
 }
 
 /// All ways from 1 to 16 in one pass.
-fn family(ids: &[u32], keys: &[Endpoint]) -> Result<(), Box<dyn std::error::Error>> {
+fn family(ids: &[u32], ticks: &[u32], keys: &[Endpoint]) -> Result<(), Box<dyn std::error::Error>> {
     let scheme = Scheme::parse("universal")?;
     for sets in [64, 512] {
         let geometry = scheme.geometry(sets * 16 * 64, 64, 16)?;
         let places = scheme.indexer(&geometry, SEED)?.places(keys);
         let mut misses = Vec::new();
         let rate = rate(ids.len(), || {
-            let mut family = LruFamily::new(geometry.sets()).expect("small");
-            family.run(ids, &places).expect("checked");
+            let mut family = LruFamily::new(geometry.sets(), Lifetime::default()).expect("small");
+            family.run(ids, ticks, &places).expect("checked");
             misses = family.misses().to_vec();
         });
         let all = rate * LruFamily::WAYS as f64;

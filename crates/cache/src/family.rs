@@ -1,47 +1,59 @@
 //! LRU with one index function, all numbers of ways at once (Mattson and others, 1970: what a cache
 //! holds, a larger one of as many sets holds too).
 
-use fearless_simd::Simd;
+use fearless_simd::prelude::*;
+use fearless_simd::{Simd, i32x16, mask32x16, u32x16};
 
 use crate::cache::Cache;
 use crate::geometry::{Geometry, GeometryError, WAYS_MAX};
+use crate::lifetime::Lifetime;
 use crate::lines::Lines;
 use crate::place::Places;
 use crate::policy::{Lru, Parameters, Setup};
 use crate::simulate::{BLOCK, RunError};
-use crate::vector::{Kernel, Lanes, on_vectors, quads_mut};
+use crate::statistics::Statistics;
+use crate::vector::{Kernel, on_widest_vectors};
 
 /// Caches of one bank and as many sets, of 1, 2, … 16 ways, under LRU. One pass over the accesses
-/// tells the misses of each: an access misses where it comes deeper in the order of its set than
-/// there are ways.
+/// tells what each counts: an access misses where it comes deeper in the order of its set than
+/// there are ways, and then gives up the line that is as deep as there are ways.
 #[derive(Clone, Debug)]
 pub struct LruFamily {
     cache: Cache<u32, Lru, 1, WAYS_MAX>,
     /// Accesses that came at each depth; at the end those that came deeper.
     depths: [u64; WAYS_MAX + 1],
+    /// Accesses by how many of the lines before theirs were ON.
+    on: [u64; WAYS_MAX + 1],
     sets: Vec<u32>,
+    /// Lines in use by number of ways, when counting began.
+    held_before: [u64; WAYS_MAX],
 }
 
 impl LruFamily {
     /// How many caches it stands for.
     pub const WAYS: usize = WAYS_MAX;
 
-    /// Empty caches of so many sets.
+    /// Empty caches of so many sets, whose lines stay ON for so long.
     ///
     /// # Errors
     /// When that is no power of two, or 16 ways of so many sets are more lines than are built.
-    pub fn new(sets: u32) -> Result<Self, GeometryError> {
+    pub fn new(sets: u32, lifetime: Lifetime) -> Result<Self, GeometryError> {
         let ways = WAYS_MAX as u32;
         let geometry = Geometry::new(u64::from(sets) * u64::from(ways), 1, 1, ways)?;
         let setup = Setup {
             geometry,
-            parameters: Parameters::default(),
+            parameters: Parameters {
+                lifetime,
+                ..Parameters::default()
+            },
             seed: 0,
         };
         Ok(Self {
             cache: Cache::new(&setup),
             depths: [0; WAYS_MAX + 1],
+            on: [0; WAYS_MAX + 1],
             sets: vec![0; BLOCK],
+            held_before: [0; WAYS_MAX],
         })
     }
 
@@ -49,16 +61,25 @@ impl LruFamily {
     /// the family's sets.
     ///
     /// # Errors
-    /// Places of another geometry, numbers without a place. Nothing was simulated then.
-    pub fn run(&mut self, ids: &[u32], places: &Places) -> Result<(), RunError> {
+    /// As there.
+    pub fn run(&mut self, ids: &[u32], ticks: &[u32], places: &Places) -> Result<(), RunError> {
+        if ids.len() != ticks.len() {
+            return Err(RunError::Lengths {
+                ids: ids.len(),
+                ticks: ticks.len(),
+                hints: 0,
+            });
+        }
         RunError::check(&self.cache.geometry(), ids, places)?;
-        for ids in ids.chunks(BLOCK) {
+        for (ids, ticks) in ids.chunks(BLOCK).zip(ticks.chunks(BLOCK)) {
             places.gather_first(ids, &mut self.sets[..ids.len()]);
             self.cache.make_room();
-            on_vectors(Depths {
+            on_widest_vectors(Depths {
                 cache: &mut self.cache,
                 depths: &mut self.depths,
+                on: &mut self.on,
                 ids,
+                ticks,
                 sets: &self.sets,
             });
         }
@@ -67,11 +88,21 @@ impl LruFamily {
 
     /// Misses so far with 1, 2, … 16 ways.
     pub fn misses(&self) -> [u64; WAYS_MAX] {
-        let mut deeper: u64 = self.depths.iter().sum();
-        core::array::from_fn(|depth| {
-            deeper -= self.depths[depth];
-            deeper
-        })
+        from_each(&self.depths)
+    }
+
+    /// What the cache of so many ways, 1 to 16, has counted; it does not know of cold misses.
+    pub fn statistics(&self, ways: usize) -> Statistics {
+        let at = ways.clamp(1, WAYS_MAX) - 1;
+        let misses = self.misses()[at];
+        Statistics {
+            accesses: self.accesses(),
+            misses,
+            fills: misses,
+            evictions: misses + self.held_before[at] - self.held()[at],
+            evicted_on: from_each(&self.on)[at],
+            ..Statistics::default()
+        }
     }
 
     /// Accesses so far.
@@ -82,54 +113,82 @@ impl LruFamily {
     /// Counts from zero again and keeps the contents: the end of a warm-up.
     pub fn reset_statistics(&mut self) {
         self.depths = [0; WAYS_MAX + 1];
+        self.on = [0; WAYS_MAX + 1];
+        self.held_before = self.held();
     }
+
+    /// Lines in use with 1, 2, … 16 ways.
+    fn held(&self) -> [u64; WAYS_MAX] {
+        let occupied = self.cache.occupancy();
+        let held = |ways: u32| -> u64 {
+            occupied
+                .iter()
+                .map(|lines| u64::from(*lines.min(&ways)))
+                .sum()
+        };
+        core::array::from_fn(|at| held(at as u32 + 1))
+    }
+}
+
+/// How many were counted at 1 or more, at 2 or more, and so on.
+fn from_each(counts: &[u64; WAYS_MAX + 1]) -> [u64; WAYS_MAX] {
+    let mut rest: u64 = counts.iter().sum();
+    core::array::from_fn(|at| {
+        rest -= counts[at];
+        rest
+    })
 }
 
 struct Depths<'a> {
     cache: &'a mut Cache<u32, Lru, 1, WAYS_MAX>,
     depths: &'a mut [u64; WAYS_MAX + 1],
+    on: &'a mut [u64; WAYS_MAX + 1],
     ids: &'a [u32],
+    ticks: &'a [u32],
     sets: &'a [u32],
 }
 
 impl Kernel for Depths<'_> {
-    /// As LRU of 16 ways; the depth of a line is how many in its set were touched later.
+    /// As LRU of 16 ways, but that the lines of a set stand in the order of recency, the latest
+    /// first: what is found tells its depth, and goes before all that stood before it.
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self {
-            cache,
-            depths,
-            ids,
-            sets,
-        } = self;
         // Two counts by turns, so that an access need not wait for the one before it.
-        let mut counts = [[0u64; 32]; 2];
-        let Lines { stamps, clock, .. } = &mut cache.lines;
-        let (tags_of, stamps_of) = (quads_mut(&mut cache.tags), quads_mut(stamps));
-        let mut stamp = clock.stamp();
-        for (at, (id, set)) in ids.iter().zip(sets).enumerate() {
+        let mut depths = [[0u32; 32]; 2];
+        let mut on = [[0u32; 32]; 2];
+        let Lines { stamps, clock, .. } = &mut self.cache.lines;
+        let tags_of = self.cache.tags.as_chunks_mut::<WAYS_MAX>().0;
+        let stamps_of = stamps.as_chunks_mut::<WAYS_MAX>().0;
+        let (mut stamp, mut tick, mut on_since) = (clock.stamp(), clock.tick(), clock.on_since());
+        let accesses = self.ids.iter().zip(self.ticks).zip(self.sets);
+        for (at, ((id, now), set)) in accesses.enumerate() {
+            if *now != tick {
+                clock.set_stamp(stamp);
+                clock.advance(*now);
+                (tick, on_since) = (clock.tick(), clock.on_since());
+            }
             stamp += 1;
-            let (wanted, set) = (Lanes::<S, 1, WAYS_MAX>::splat(simd, *id as i32), &[*set]);
-            let tags = Lanes::tags(simd, tags_of, set);
-            let stamps = Lanes::stamps(simd, stamps_of, set);
-            let found = tags.equals(&wanted);
-            let least = found.pick(&Lanes::splat(simd, 0), &stamps).least();
-            let scores = found.pick(&Lanes::splat(simd, 0), &stamps);
-            let chosen = scores.equals(&Lanes::splat(simd, least));
-            let old = Lanes::splat(
-                simd,
-                chosen.pick(&stamps, &Lanes::splat(simd, i32::MAX)).least(),
-            );
-            let later = old.less(&stamps).bits().count_ones();
-            let depth = if least == 0 { later as usize } else { WAYS_MAX };
-            counts[at % 2][depth % 32] += 1;
-            chosen.pick(&wanted, &tags).store_tags(tags_of, set);
-            let stamps = chosen.pick(&Lanes::splat(simd, stamp), &stamps);
-            stamps.store_stamps(stamps_of, set);
+            let (tags_at, stamps_at) = (&mut tags_of[*set as usize], &mut stamps_of[*set as usize]);
+            let tags = u32x16::simd_from(simd, *tags_at);
+            let stamps = i32x16::simd_from(simd, *stamps_at);
+            let wanted = u32x16::splat(simd, *id);
+            let found = tags.simd_eq(wanted).to_bitmask() as u32 | 1 << WAYS_MAX;
+            let depth = found.trailing_zeros();
+            let late = stamps.simd_ge(i32x16::splat(simd, on_since)).to_bitmask();
+            depths[at % 2][depth as usize % 32] += 1;
+            on[at % 2][late.count_ones().min(depth) as usize % 32] += 1;
+            let moved = mask32x16::from_bitmask(simd, u64::from(found ^ (found - 1)));
+            let tags = moved.select(wanted.slide::<15>(tags), tags);
+            let newest = i32x16::splat(simd, stamp);
+            let stamps = moved.select(newest.slide::<15>(stamps), stamps);
+            *tags_at = tags.into();
+            *stamps_at = stamps.into();
         }
         clock.set_stamp(stamp);
-        for (depth, count) in depths.iter_mut().enumerate() {
-            *count += counts[0][depth] + counts[1][depth];
+        for (sums, counts) in [(self.depths, &depths), (self.on, &on)] {
+            for (depth, sum) in sums.iter_mut().enumerate() {
+                *sum += u64::from(counts[0][depth]) + u64::from(counts[1][depth]);
+            }
         }
     }
 }
@@ -156,14 +215,16 @@ mod tests {
                 rng.below(bound)
             })
             .collect();
-        let ticks = vec![0; ids.len()];
+        let ticks: Vec<u32> = (0..ids.len() as u32).map(|at| at / 50).collect();
         for sets in [1u32, 16, 64] {
-            let mut family = LruFamily::new(sets).unwrap();
+            let mut family = LruFamily::new(sets, Lifetime::default()).unwrap();
             let scheme = Scheme::parse("universal").unwrap();
-            for (part, cut) in [(&ids[..10_001], 10_001), (&ids[10_001..], 0)] {
+            for (part, cut) in [(0..10_001, 10_001), (10_001..ids.len(), 0)] {
                 let geometry = scheme.geometry(u64::from(sets) * 16, 1, 16).unwrap();
                 let places = scheme.indexer(&geometry, 7).unwrap().places(&keys);
-                family.run(part, &places).unwrap();
+                family
+                    .run(&ids[part.clone()], &ticks[part], &places)
+                    .unwrap();
                 if cut > 0 {
                     assert_eq!(family.accesses(), cut);
                     family.reset_statistics();
@@ -181,12 +242,14 @@ mod tests {
                 cache
                     .run(&ids[10_001..], &ticks[10_001..], &[], &places)
                     .unwrap();
-                let misses = family.misses()[ways as usize - 1];
-                assert_eq!(
-                    misses,
-                    cache.statistics().misses,
-                    "{ways} ways of {sets} sets"
-                );
+                let alone = Statistics {
+                    cold_misses: 0,
+                    ..cache.statistics()
+                };
+                let counted = family.statistics(ways as usize);
+                assert_eq!(counted, alone, "{ways} ways of {sets} sets");
+                assert_eq!(counted.misses, family.misses()[ways as usize - 1]);
+                assert!(counted.evicted_on > 0 || ways * sets > 64);
             }
             let misses = family.misses();
             assert!(misses.is_sorted_by(|fewer, more| fewer >= more));
@@ -195,12 +258,13 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused() {
-        assert!(LruFamily::new(3).is_err() && LruFamily::new(0).is_err());
-        assert!(LruFamily::new(1 << 31).is_err());
-        let mut family = LruFamily::new(16).unwrap();
-        let other = family.run(&[0], &Places::new(2, 16, 0)).unwrap_err();
+        let family = |sets| LruFamily::new(sets, Lifetime::default());
+        assert!(family(3).is_err() && family(0).is_err());
+        assert!(family(1 << 31).is_err());
+        let mut family = family(16).unwrap();
+        let other = family.run(&[0], &[0], &Places::new(2, 16, 0)).unwrap_err();
         assert!(other.to_string().contains("1 of 16"), "{other}");
-        let none = family.run(&[0], &Places::new(1, 16, 0)).unwrap_err();
+        let none = family.run(&[0], &[0], &Places::new(1, 16, 0)).unwrap_err();
         assert!(none.to_string().contains("session number 0"), "{none}");
     }
 }

@@ -86,6 +86,48 @@ impl Places {
         self.count += 1;
     }
 
+    /// The same places for fewer banks, the first ones, and fewer sets, by the low bits; `None` for
+    /// more of either than there are. Right where the index nests ([`crate::Indexer::nests`]).
+    pub fn narrowed(&self, banks: u32, sets: u32) -> Option<Self> {
+        if banks > self.banks || sets > self.sets {
+            return None;
+        }
+        let (from, banks, mask) = (self.banks as usize, banks as usize, sets.saturating_sub(1));
+        let (first, second) = match &self.rows {
+            Rows::Bytes { first, second } => (
+                narrowed(first, from, banks, mask),
+                narrowed(second, from, banks, mask),
+            ),
+            Rows::Narrow { first, second } => (
+                narrowed(first, from, banks, mask),
+                narrowed(second, from, banks, mask),
+            ),
+            Rows::Wide { first, second } => (
+                narrowed(first, from, banks, mask),
+                narrowed(second, from, banks, mask),
+            ),
+        };
+        let bytes = |cells: Vec<u32>| cells.iter().map(|cell| *cell as u8).collect();
+        let narrow = |cells: Vec<u32>| cells.iter().map(|cell| *cell as u16).collect();
+        let rows = match Self::new(0, sets, 0).rows {
+            Rows::Bytes { .. } => Rows::Bytes {
+                first: bytes(first),
+                second: bytes(second),
+            },
+            Rows::Narrow { .. } => Rows::Narrow {
+                first: narrow(first),
+                second: narrow(second),
+            },
+            Rows::Wide { .. } => Rows::Wide { first, second },
+        };
+        Some(Self {
+            banks: banks as u32,
+            sets,
+            rows,
+            count: self.count,
+        })
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.count
@@ -166,6 +208,13 @@ fn gather<N: Copy + Into<u32>, const B: usize>(
             out[bank] = bank as u32 * sets + row[bank].into();
         }
     }
+}
+
+/// The first `banks` cells of each row of `from`, their low bits.
+fn narrowed<N: Copy + Into<u32>>(cells: &[N], from: usize, banks: usize, mask: u32) -> Vec<u32> {
+    let rows = cells.chunks_exact(from.max(1));
+    let kept = rows.flat_map(|row| &row[..banks]);
+    kept.map(|cell| (*cell).into() & mask).collect()
 }
 
 #[cfg(test)]

@@ -107,6 +107,11 @@ pub trait Simulate: Send {
     /// stay seen.
     fn reset_statistics(&mut self);
 
+    /// From now on first accesses are not told apart: [`Statistics::cold_misses`] stays 0. For
+    /// whoever runs many configurations over one stream, which has as many for all of them
+    /// ([`crate::bounds::compulsory`]).
+    fn forget_seen(&mut self);
+
     /// The shape.
     fn geometry(&self) -> Geometry;
 
@@ -270,7 +275,7 @@ pub struct Simulation {
     geometry: Geometry,
     moves: bool,
     /// Shared by simulations that were run together ever since they were made.
-    seen: Arc<Seen>,
+    seen: Option<Arc<Seen>>,
     seen_before: u64,
     scratch: Scratch,
 }
@@ -278,6 +283,12 @@ pub struct Simulation {
 impl core::fmt::Debug for Simulation {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "Simulation({:?})", self.geometry)
+    }
+}
+
+impl Simulation {
+    fn seen_count(&self) -> u64 {
+        self.seen.as_ref().map_or(0, |seen| seen.count())
     }
 }
 
@@ -291,10 +302,14 @@ impl Simulate for Simulation {
     ) -> Result<(), RunError> {
         let accesses = Slices::new(ids, ticks, hints)?;
         RunError::check(&self.geometry, ids, places)?;
-        let seen = Arc::make_mut(&mut self.seen);
-        seen.make_room(places.len());
+        let mut seen = self.seen.as_mut().map(Arc::make_mut);
+        if let Some(seen) = &mut seen {
+            seen.make_room(places.len());
+        }
         for block in accesses.blocks() {
-            seen.mark(block.ids);
+            if let Some(seen) = &mut seen {
+                seen.mark(block.ids);
+            }
             let block = self.scratch.gather(&block, places, self.moves);
             self.machine.block(&block);
         }
@@ -303,14 +318,18 @@ impl Simulate for Simulation {
 
     fn statistics(&self) -> Statistics {
         Statistics {
-            cold_misses: self.seen.count() - self.seen_before,
+            cold_misses: self.seen_count() - self.seen_before,
             ..self.machine.statistics()
         }
     }
 
     fn reset_statistics(&mut self) {
         self.machine.reset_statistics();
-        self.seen_before = self.seen.count();
+        self.seen_before = self.seen_count();
+    }
+
+    fn forget_seen(&mut self) {
+        (self.seen, self.seen_before) = (None, 0);
     }
 
     fn geometry(&self) -> Geometry {
@@ -348,7 +367,7 @@ impl Visit for Build {
             geometry: cache.geometry(),
             moves: P::MOVES,
             machine: Box::new(cache),
-            seen: Arc::default(),
+            seen: Some(Arc::default()),
             seen_before: 0,
             scratch: Scratch::default(),
         }
@@ -419,7 +438,7 @@ pub fn run_all(
     }
     for group in by_seen {
         for at in group.members {
-            members[at].0.simulation().seen = Arc::clone(&group.of);
+            members[at].0.simulation().seen = Some(Arc::clone(&group.of));
         }
     }
     Ok(())
@@ -467,7 +486,9 @@ fn group_by_places<'a>(
 fn group_by_seen(members: &mut [Member<'_>]) -> Vec<Group<Arc<Seen>>> {
     let mut groups: Vec<Group<Arc<Seen>>> = Vec::new();
     for (at, (cache, _)) in members.iter_mut().enumerate() {
-        let seen = core::mem::take(&mut cache.simulation().seen);
+        let Some(seen) = cache.simulation().seen.take() else {
+            continue;
+        };
         let known = groups.iter_mut().find(|group| {
             Arc::ptr_eq(&group.of, &seen) || group.of.0.is_empty() && seen.0.is_empty()
         });

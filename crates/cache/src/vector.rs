@@ -41,6 +41,18 @@ pub(crate) fn on_vectors(kernel: impl Kernel) {
     fearless_simd::dispatch!(level, simd => kernel.run(simd))
 }
 
+/// As `on_vectors`, for kernels to which AVX-512 brings something.
+pub(crate) fn on_widest_vectors(kernel: impl Kernel) {
+    #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+    if let Some(simd) = Level::new().as_avx512() {
+        return simd.vectorize(
+            #[inline(always)]
+            || kernel.run(simd),
+        );
+    }
+    on_vectors(kernel);
+}
+
 /// Whether kernels are for this shape: whole quads, and few enough of them, and known (not 0).
 pub(crate) const fn fits(banks: usize, ways: usize) -> bool {
     ways > 0 && ways.is_multiple_of(QUAD) && banks * ways <= CANDIDATES_MAX

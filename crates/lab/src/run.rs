@@ -1,11 +1,13 @@
 //! Many configurations over one stream, spread over threads.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fairlead_base::Endpoint;
+use fairlead_cache::bounds::{Stream as Counted, compulsory};
 use fairlead_cache::{
-    BATCH, Geometry, Indexer, Lifetime, Member, Places, Scheme, Simulate, Statistics, build,
-    run_all,
+    BATCH, Geometry, Indexer, LINES_MAX, Lifetime, LruFamily, Member, Places, RunError, Scheme,
+    Simulate, Statistics, build, run_all,
 };
 
 use crate::bounds::{self, Known, Wanted};
@@ -18,6 +20,8 @@ use crate::spec::{RunResult, RunSpec};
 /// Configurations that share one pass over the stream at most: their caches stay in a processor's
 /// second cache together.
 const MEMBERS_MAX: usize = 8;
+/// LRU caches that differ in their ways alone, from which one pass for all ways is the faster.
+const FAMILY_MIN: usize = 2;
 
 /// A configuration that is done.
 #[derive(Clone, Debug)]
@@ -136,31 +140,67 @@ pub fn check(spec: &RunSpec) -> Result<(), LabError> {
     Configuration::new(spec).map(|_| ())
 }
 
-/// Places that several jobs share, made by the first that needs them and dropped by the last.
+/// Places that several share, made by the first that needs them and dropped by the last.
 struct Shared {
     configuration: Configuration,
-    jobs: usize,
+    users: usize,
     places: Option<Arc<Places>>,
+    /// Which of the widest places these are a part of.
+    widest: Option<usize>,
 }
 
 impl Shared {
-    fn take(&mut self, keys: &[Endpoint]) -> Option<Arc<Places>> {
-        if self.places.is_none() {
-            let indexer = self.configuration.indexer().ok()?;
-            self.places = Some(Arc::new(indexer.places(keys)));
-        }
-        self.jobs -= 1;
-        if self.jobs == 0 {
-            return self.places.take();
-        }
-        self.places.clone()
+    fn new(configuration: Configuration, users: usize, widest: Option<usize>) -> Mutex<Self> {
+        Mutex::new(Self {
+            configuration,
+            users,
+            places: None,
+            widest,
+        })
     }
+
+    fn take(&mut self, keys: &[Endpoint], widest: &[Mutex<Self>]) -> Result<Arc<Places>, LabError> {
+        let places = match self.places.take() {
+            Some(places) => places,
+            None => Arc::new(self.make(keys, widest)?),
+        };
+        self.users -= 1;
+        if self.users > 0 {
+            self.places = Some(Arc::clone(&places));
+        }
+        Ok(places)
+    }
+
+    fn make(&self, keys: &[Endpoint], widest: &[Mutex<Self>]) -> Result<Places, LabError> {
+        if let Some(at) = self.widest {
+            let whole = lock(&widest[at]).take(keys, &[])?;
+            let geometry = &self.configuration.geometry;
+            if let Some(places) = whole.narrowed(geometry.banks(), geometry.sets()) {
+                return Ok(places);
+            }
+        }
+        Ok(self.configuration.indexer()?.places(keys))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Configurations that run together: the same places for all.
 struct Job {
     shared: usize,
     members: Vec<usize>,
+    /// LRU of one bank for all ways at once.
+    family: bool,
+}
+
+/// Configurations, cut into jobs.
+struct Batches {
+    jobs: Vec<Job>,
+    shared: Vec<Mutex<Shared>>,
+    /// Hashed once for all sizes of caches, where the index allows it.
+    widest: Vec<Mutex<Shared>>,
 }
 
 /// Runs every configuration; results in the order of `specs`.
@@ -210,22 +250,26 @@ pub fn run_each(
             control,
         )?),
     };
-    let (jobs, shared) = batches(&configurations, threads);
+    let batches = Batches::new(&configurations, threads)?;
+    let cold_misses = cold_misses(stream)?;
     let rows = stream.ids.len() as u64;
     control.begin(what, rows.saturating_mul(specs.len() as u64));
-    let work = |job: &Job, meter: &Meter| run_job(stream, &configurations, &shared, job, meter);
+    let work = |job: &Job, meter: &Meter| run_job(stream, &configurations, &batches, job, meter);
     let mut first_error = None;
     let mut take = |job: usize, counted: Result<Vec<Statistics>, LabError>| match counted {
         Ok(counted) => {
-            for (&index, counted) in jobs[job].members.iter().zip(&counted) {
+            for (&index, counted) in batches.jobs[job].members.iter().zip(&counted) {
                 let bounds = known.as_ref().map(|known: &Known| known.of(index));
-                let result = result(counted, bounds);
+                let result = RunResult {
+                    cold_misses,
+                    ..result(counted, bounds)
+                };
                 finished(Finished { index, result });
             }
         }
         Err(error) => first_error = Some(error),
     };
-    let ended = spread(&jobs, threads, control, &work, &mut take);
+    let ended = spread(&batches.jobs, threads, control, &work, &mut take);
     control.end();
     match first_error {
         Some(error) => Err(error),
@@ -247,55 +291,141 @@ fn result(counted: &Statistics, bounds: Option<crate::spec::Bounds>) -> RunResul
     }
 }
 
-/// Groups configurations with the same places and cuts the groups, so that every thread has
-/// something to do.
-fn batches(configurations: &[Configuration], threads: usize) -> (Vec<Job>, Vec<Mutex<Shared>>) {
-    let mut groups: Vec<(_, Vec<usize>)> = Vec::new();
-    let mut by_key = std::collections::BTreeMap::new();
-    for (index, configuration) in configurations.iter().enumerate() {
-        let key = configuration.place_key();
-        let group = *by_key.entry(key).or_insert_with(|| {
-            groups.push((configuration.clone(), Vec::new()));
-            groups.len() - 1
-        });
-        groups[group].1.push(index);
+/// First accesses among those that count: the same for every configuration.
+fn cold_misses(stream: &Stream) -> Result<u64, LabError> {
+    let counted = Counted::new(&stream.ids, stream.keys.len(), stream.counted_from);
+    match counted {
+        Ok(counted) => Ok(compulsory(&counted)),
+        Err(error) => Err(LabError::Trace(format!("{}: {error}", stream.note.trace))),
     }
-    let members_max = configurations
-        .len()
-        .div_ceil(threads.max(1))
-        .clamp(1, MEMBERS_MAX);
-    let mut jobs = Vec::new();
-    let mut shared = Vec::new();
-    for (configuration, members) in groups {
-        let parts = members.chunks(members_max);
-        let count = parts.len();
-        jobs.extend(parts.map(|part| Job {
-            shared: shared.len(),
-            members: part.to_vec(),
-        }));
-        shared.push(Mutex::new(Shared {
-            configuration,
-            jobs: count,
-            places: None,
-        }));
+}
+
+/// Whether LRU of all ways at once counts what this one counts.
+fn in_family(configuration: &Configuration) -> bool {
+    let geometry = &configuration.geometry;
+    let whole = u64::from(geometry.sets()) * LruFamily::WAYS as u64;
+    configuration.scheme.policy == "lru" && geometry.banks() == 1 && whole <= LINES_MAX
+}
+
+impl Batches {
+    /// Groups configurations with the same places and cuts the groups, so that every thread has
+    /// something to do.
+    fn new(configurations: &[Configuration], threads: usize) -> Result<Self, LabError> {
+        let mut groups: Vec<(&Configuration, Vec<usize>)> = Vec::new();
+        let mut by_key = BTreeMap::new();
+        for (index, configuration) in configurations.iter().enumerate() {
+            let group = *by_key.entry(configuration.place_key()).or_insert_with(|| {
+                groups.push((configuration, Vec::new()));
+                groups.len() - 1
+            });
+            groups[group].1.push(index);
+        }
+        let members_max = configurations
+            .len()
+            .div_ceil(threads.max(1))
+            .clamp(1, MEMBERS_MAX);
+        let firsts: Vec<&Configuration> = groups.iter().map(|(first, _)| *first).collect();
+        let (widest, parts_of) = widest(&firsts)?;
+        let (mut jobs, mut shared) = (Vec::new(), Vec::new());
+        for ((configuration, members), part_of) in groups.into_iter().zip(parts_of) {
+            let mut parts = Vec::new();
+            let rest = families(configurations, members, &mut parts);
+            let chunks = rest.chunks(members_max);
+            parts.extend(chunks.map(|part| (part.to_vec(), false)));
+            let users = parts.len();
+            jobs.extend(parts.into_iter().map(|(members, family)| Job {
+                shared: shared.len(),
+                members,
+                family,
+            }));
+            shared.push(Shared::new(configuration.clone(), users, part_of));
+        }
+        // The longest first, so that the last to end is short.
+        jobs.sort_by_key(|job| std::cmp::Reverse(job.members.len()));
+        Ok(Self {
+            jobs,
+            shared,
+            widest,
+        })
     }
-    // The longest first, so that the last to end is short.
-    jobs.sort_by_key(|job| std::cmp::Reverse(job.members.len()));
-    (jobs, shared)
+}
+
+/// Takes from `members` those that LRU of all ways at once stands for, where there are several;
+/// gives the others.
+fn families(
+    configurations: &[Configuration],
+    members: Vec<usize>,
+    parts: &mut Vec<(Vec<usize>, bool)>,
+) -> Vec<usize> {
+    let (mut family, mut rest): (Vec<usize>, Vec<usize>) = members
+        .into_iter()
+        .partition(|index| in_family(&configurations[*index]));
+    while let Some(first) = family.first() {
+        let lifetime = |index: usize| configurations[index].scheme.parameters.lifetime;
+        let of = lifetime(*first);
+        let (alike, others): (Vec<usize>, Vec<usize>) =
+            family.into_iter().partition(|index| lifetime(*index) == of);
+        family = others;
+        if alike.len() >= FAMILY_MIN {
+            parts.push((alike, true));
+        } else {
+            rest.extend(alike);
+        }
+    }
+    rest.sort_unstable();
+    rest
+}
+
+/// Places, and for each group which of them it is a part of.
+type Widest = (Vec<Mutex<Shared>>, Vec<Option<usize>>);
+
+/// Places to hash once for several of these: for the most banks and sets, by index, mask and seed;
+/// and which of them each is a part of.
+fn widest(firsts: &[&Configuration]) -> Result<Widest, LabError> {
+    let mut by_key: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+    for (at, configuration) in firsts.iter().enumerate() {
+        if configuration.indexer()?.nests() {
+            let (index, mask, _, _, seed) = configuration.place_key();
+            by_key.entry((index, mask, seed)).or_default().push(at);
+        }
+    }
+    let (mut widest, mut parts_of) = (Vec::new(), vec![None; firsts.len()]);
+    for parts in by_key.into_values().filter(|parts| parts.len() > 1) {
+        let geometries = || parts.iter().map(|at| &firsts[*at].geometry);
+        let banks = geometries().map(|geometry| geometry.banks()).max();
+        let sets = geometries().map(|geometry| geometry.sets()).max();
+        let (banks, sets) = (banks.unwrap_or(1), sets.unwrap_or(1));
+        let lines = u64::from(banks) * u64::from(sets);
+        let Ok(geometry) = Geometry::new(lines, 1, banks, 1) else {
+            // More than one cache may have; each is hashed by itself.
+            continue;
+        };
+        for at in &parts {
+            parts_of[*at] = Some(widest.len());
+        }
+        let mut configuration = firsts[parts[0]].clone();
+        configuration.geometry = geometry;
+        configuration.scheme.banks = banks;
+        widest.push(Shared::new(configuration, parts.len(), None));
+    }
+    Ok((widest, parts_of))
 }
 
 fn run_job(
     stream: &Stream,
     configurations: &[Configuration],
-    shared: &[Mutex<Shared>],
+    batches: &Batches,
     job: &Job,
     meter: &Meter,
 ) -> Option<Result<Vec<Statistics>, LabError>> {
-    let places = {
-        let lock = shared[job.shared].lock();
-        lock.unwrap_or_else(PoisonError::into_inner)
-            .take(&stream.keys)?
+    let places = lock(&batches.shared[job.shared]).take(&stream.keys, &batches.widest);
+    let places = match places {
+        Ok(places) => places,
+        Err(error) => return Some(Err(error)),
     };
+    if job.family {
+        return run_family(stream, configurations, &places, job, meter);
+    }
     let caches: Result<Vec<_>, _> = job
         .members
         .iter()
@@ -312,40 +442,96 @@ fn run_job(
         Ok(caches) => caches,
         Err(error) => return Some(Err(LabError::Geometry(error.to_string()))),
     };
+    for cache in &mut caches {
+        cache.forget_seen();
+    }
+    let ended = in_batches(stream, caches.len(), meter, &mut |step| match step {
+        Step::Counts => {
+            for cache in &mut caches {
+                cache.reset_statistics();
+            }
+            Ok(())
+        }
+        Step::Accesses(part) => {
+            let hints = stream.hints.get(part.clone()).unwrap_or(&[]);
+            let mut members: Vec<Member<'_>> = caches
+                .iter_mut()
+                .map(|cache| (cache.as_mut() as &mut dyn Simulate, &*places))
+                .collect();
+            let (ids, ticks) = (&stream.ids[part.clone()], &stream.ticks[part]);
+            run_all(&mut members, ids, ticks, hints)
+        }
+    })?;
+    Some(ended.map(|()| caches.iter().map(|cache| cache.statistics()).collect()))
+}
+
+/// LRU of one bank: one pass for all ways.
+fn run_family(
+    stream: &Stream,
+    configurations: &[Configuration],
+    places: &Places,
+    job: &Job,
+    meter: &Meter,
+) -> Option<Result<Vec<Statistics>, LabError>> {
+    let first = &configurations[job.members[0]];
+    let lifetime = first.scheme.parameters.lifetime;
+    let mut family = match LruFamily::new(first.geometry.sets(), lifetime) {
+        Ok(family) => family,
+        Err(error) => return Some(Err(LabError::Geometry(error.to_string()))),
+    };
+    let ended = in_batches(stream, job.members.len(), meter, &mut |step| match step {
+        Step::Counts => {
+            family.reset_statistics();
+            Ok(())
+        }
+        Step::Accesses(part) => family.run(&stream.ids[part.clone()], &stream.ticks[part], places),
+    })?;
+    let ways = |index: &usize| configurations[*index].geometry.ways() as usize;
+    let counted = job
+        .members
+        .iter()
+        .map(|index| family.statistics(ways(index)));
+    Some(ended.map(|()| counted.collect()))
+}
+
+/// What is next in a stream.
+enum Step {
+    /// Some accesses.
+    Accesses(std::ops::Range<usize>),
+    /// The warm-up is over.
+    Counts,
+}
+
+/// Takes a stream in batches of accesses, of which one ends where the warm-up does; nothing when
+/// the meter says stop.
+fn in_batches(
+    stream: &Stream,
+    configurations: usize,
+    meter: &Meter,
+    take: &mut dyn FnMut(Step) -> Result<(), RunError>,
+) -> Option<Result<(), LabError>> {
     let rows = stream.ids.len();
+    let mut take = |step| {
+        take(step).map_err(|error| LabError::Trace(format!("{}: {error}", stream.note.trace)))
+    };
     let mut from = 0;
     while from < rows {
-        // A batch ends where the warm-up does.
         let mut to = (from + BATCH).min(rows);
         if from < stream.counted_from {
             to = to.min(stream.counted_from);
         }
-        if from == stream.counted_from && from > 0 {
-            for cache in &mut caches {
-                cache.reset_statistics();
-            }
+        if let Err(error) = take(Step::Accesses(from..to)) {
+            return Some(Err(error));
         }
-        let hints = stream.hints.get(from..to).unwrap_or(&[]);
-        let mut members: Vec<Member<'_>> = caches
-            .iter_mut()
-            .map(|cache| (cache.as_mut() as &mut dyn Simulate, &*places))
-            .collect();
-        let (ids, ticks) = (&stream.ids[from..to], &stream.ticks[from..to]);
-        if let Err(error) = run_all(&mut members, ids, ticks, hints) {
-            return Some(Err(LabError::Trace(format!(
-                "{}: {error}",
-                stream.note.trace
-            ))));
+        if to == stream.counted_from
+            && let Err(error) = take(Step::Counts)
+        {
+            return Some(Err(error));
         }
-        if !meter.step(((to - from) * caches.len()) as u64) {
+        if !meter.step(((to - from) * configurations) as u64) {
             return None;
         }
         from = to;
     }
-    if rows == stream.counted_from {
-        for cache in &mut caches {
-            cache.reset_statistics();
-        }
-    }
-    Some(Ok(caches.iter().map(|cache| cache.statistics()).collect()))
+    Some(Ok(()))
 }

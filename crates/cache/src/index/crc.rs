@@ -49,6 +49,10 @@ impl Index for Crc {
         let crc = crc32c((0..octets).rev().map(|at| bits.chunk(at * 8, 8) as u8));
         core::array::from_fn(|function| crc.rotate_right(4 * function as u32) & self.mask)
     }
+
+    fn nests(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

@@ -28,6 +28,12 @@ pub trait Index: Send + Sync {
     /// The sets of a key, each below the number of sets of a bank: by the first functions of banks
     /// 0 to 3, then by the second ones.
     fn sets(&self, bits: &Bits) -> [u32; FUNCTIONS];
+
+    /// True when fewer sets are the low bits of more: then places for many serve for few
+    /// ([`Places::narrowed`]).
+    fn nests(&self) -> bool {
+        false
+    }
 }
 
 /// One line of the registry.
@@ -119,6 +125,12 @@ impl Indexer {
         place
     }
 
+    /// True when its places, narrowed, are those that the same family has for fewer banks and
+    /// sets.
+    pub fn nests(&self) -> bool {
+        self.family.nests()
+    }
+
     /// The places of all session identifiers, by their dense numbers.
     pub fn places(&self, keys: &[Endpoint]) -> Places {
         let mut places = Places::new(self.banks, self.sets, keys.len());
@@ -126,5 +138,48 @@ impl Indexer {
             places.push(&self.place(key));
         }
         places
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlead_base::{Address, Rng};
+
+    use super::*;
+
+    #[test]
+    fn places_of_those_that_nest_serve_for_smaller_caches() {
+        let mut rng = Rng::new(5);
+        let keys: Vec<Endpoint> = (0..300)
+            .map(|_| Endpoint {
+                addr: Address::v4((rng.next_u64() as u32).to_be_bytes()),
+                port: rng.next_u64() as u16,
+            })
+            .collect();
+        let geometry = |banks, sets: u32| {
+            Geometry::new(u64::from(banks) * u64::from(sets), 1, banks, 1).unwrap()
+        };
+        let mut nesting = Vec::new();
+        for entry in INDEXES {
+            let places = |banks, sets| {
+                let geometry = geometry(banks, sets);
+                Indexer::new(entry, Mask::ALL, &geometry, 9).places(&keys)
+            };
+            let wide = places(4, 1 << 17);
+            if !Indexer::new(entry, Mask::ALL, &geometry(1, 1), 9).nests() {
+                continue;
+            }
+            nesting.push(entry.name);
+            for (banks, sets) in [(1, 1), (1, 64), (2, 256), (2, 1 << 12), (4, 1 << 17)] {
+                let narrowed = wide.narrowed(banks, sets).unwrap();
+                let own = places(banks, sets);
+                assert_eq!((narrowed.banks(), narrowed.sets()), (banks, sets));
+                assert_eq!(narrowed.len(), own.len());
+                for number in 0..keys.len() {
+                    assert_eq!(narrowed.at(number), own.at(number), "{}", entry.name);
+                }
+            }
+        }
+        assert_eq!(nesting, ["mod", "crc", "h3"]);
     }
 }

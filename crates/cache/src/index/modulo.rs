@@ -23,4 +23,8 @@ impl Index for Modulo {
     fn sets(&self, bits: &Bits) -> [u32; FUNCTIONS] {
         [bits.limbs[0] as u32 & self.mask; FUNCTIONS]
     }
+
+    fn nests(&self) -> bool {
+        true
+    }
 }

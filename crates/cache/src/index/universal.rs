@@ -68,6 +68,10 @@ impl Index for Universal {
         }
         sets.map(|set| set & self.mask)
     }
+
+    fn nests(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]
