@@ -4,6 +4,7 @@
 #define FAIRLEAD_CHECKSUM_H
 
 #include <linux/types.h>
+#include <fairlead/layout.h>
 
 struct fl_delta {
 	__u64 sum;
@@ -36,6 +37,13 @@ static __always_inline __u16 fl_checksum_fold(__u64 sum)
 	sum = (sum >> 16) + (sum & 0xffff);
 	sum = (sum >> 16) + (sum & 0xffff);
 	return (__u16)sum;
+}
+
+static __always_inline __u64 fl_address_sum(const struct fl_address *address)
+{
+	const __u32 *words = (const __u32 *)address->bytes;
+
+	return (__u64)words[0] + words[1] + words[2] + words[3];
 }
 
 static __always_inline __u16 fl_delta_apply(struct fl_delta delta, __u16 field)

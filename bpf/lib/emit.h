@@ -101,36 +101,56 @@ static __always_inline void fl_edit_tcp(const struct fl_packet *packet,
 	tcp->window = window;
 }
 
-/* Rewrites the TCP header and its options. Not 0: nothing was changed. */
-static __always_inline int fl_translate(fl_ctx *ctx, struct fl_packet *packet, struct fl_edits *edits)
+/* A TCP header as it will be, on the stack. */
+struct fl_rewrite {
+	struct fl_tcp_view tcp;
+	struct fl_options options;
+	__u16 pseudo; /* change of the pseudo-header, and of the rest */
+	__u16 rest;
+};
+
+/* Reads and edits the TCP header and its options. Not 0: this is the engine's. The packet is as it
+ * was either way. */
+static __always_inline int fl_prepare(fl_ctx *ctx, const struct fl_packet *packet,
+				      const struct fl_edits *edits, struct fl_rewrite *rewrite)
 {
 	__u32 at = fl_tcp_at(packet);
-	__u32 bytes = packet->tcp_bytes - sizeof(struct fl_tcp_view);
+	__u32 bytes = packet->tcp_bytes - sizeof(rewrite->tcp);
 	struct fl_delta pseudo = {}, rest = {};
-	struct fl_options list = {};
-	struct fl_tcp_view tcp;
 
-	if (fl_ctx_load(ctx, at, &tcp, sizeof(tcp)))
+	if (fl_ctx_load(ctx, at, &rewrite->tcp, sizeof(rewrite->tcp)))
 		return -1;
 	if (bytes) {
 		FL_OPAQUE(bytes);
-		if (bytes < 4 || bytes > sizeof(list) || fl_ctx_load(ctx, at + sizeof(tcp), &list, bytes))
+		if (bytes < 4 || bytes > sizeof(rewrite->options) ||
+		    fl_ctx_load(ctx, at + sizeof(rewrite->tcp), &rewrite->options, bytes))
 			return -1;
-		if (fl_edit_options(&list, bytes, edits, &rest))
+		if (fl_edit_options(&rewrite->options, bytes, edits, &rest))
 			return -1;
 	}
 	fl_delta_address(&pseudo, packet->key.src.bytes, edits->src.addr.bytes);
 	fl_delta_address(&pseudo, packet->key.dst.bytes, edits->dst.addr.bytes);
-	fl_edit_tcp(packet, edits, &tcp, &rest);
-	if (fl_ctx_tcp_checksum(ctx, at + 16, fl_checksum_fold(pseudo.sum), fl_checksum_fold(rest.sum)))
+	fl_edit_tcp(packet, edits, &rewrite->tcp, &rest);
+	rewrite->pseudo = fl_checksum_fold(pseudo.sum);
+	rewrite->rest = fl_checksum_fold(rest.sum);
+	return 0;
+}
+
+/* Writes what was prepared. Not 0: the packet is spoilt. */
+static __always_inline int fl_write_tcp(fl_ctx *ctx, const struct fl_packet *packet,
+					struct fl_rewrite *rewrite)
+{
+	__u32 at = fl_tcp_at(packet);
+	__u32 bytes = packet->tcp_bytes;
+
+	if (fl_ctx_tcp_checksum(ctx, at + 16, rewrite->pseudo, rewrite->rest))
 		return -1;
-	if (fl_ctx_load(ctx, at + 16, &tcp.checksum, sizeof(tcp.checksum)) ||
-	    fl_ctx_store(ctx, at, &tcp, sizeof(tcp)))
+	if (fl_ctx_load(ctx, at + 16, &rewrite->tcp.checksum, sizeof(rewrite->tcp.checksum)))
 		return -1;
 	FL_OPAQUE(bytes);
-	if (bytes >= 4 && bytes <= sizeof(list))
-		return fl_ctx_store(ctx, at + sizeof(tcp), &list, bytes);
-	return 0;
+	if (bytes < sizeof(rewrite->tcp) || bytes > sizeof(rewrite->tcp) + sizeof(rewrite->options))
+		return -1;
+	return fl_ctx_store(ctx, at, rewrite, bytes);
 }
 
 /* Rewrites IP and link headers and sends the packet on its way: the program's verdict. */
@@ -138,7 +158,7 @@ static __always_inline int fl_emit(fl_ctx *ctx, struct fl_packet *packet, struct
 				   struct bpf_fib_lookup *fib)
 {
 	if (packet->v4 ? fl_write_v4(ctx, edits, fib) : fl_write_v6(ctx, edits, fib))
-		return FL_DROP;
+		return fl_drop(FL_REASON_TRUNCATED);
 	return fl_ctx_redirect(fib->ifindex);
 }
 

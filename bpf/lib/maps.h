@@ -73,6 +73,13 @@ static __always_inline void fl_count(__u32 which, __u64 by)
 		*counter += by;
 }
 
+/* A packet ends here, for a reason. */
+static __always_inline int fl_drop(__u32 reason)
+{
+	fl_count(FL_C_DROPS + reason, 1);
+	return FL_DROP;
+}
+
 /* A packet of ours that user space has to see: it takes the way it would take without us. */
 static __always_inline int fl_to_engine(void)
 {

@@ -5,6 +5,7 @@
 
 #include <fairlead/ctx.h>
 #include <fairlead/layout.h>
+#include "closing.h"
 #include "emit.h"
 #include "maps.h"
 #include "parse.h"
@@ -19,38 +20,13 @@ static __always_inline struct fl_settings *fl_settings_now(void)
 	return settings && settings->version == LAYOUT_VERSION ? settings : 0;
 }
 
-static __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow flow,
-				     struct fl_settings *settings)
-{
-	__u32 line = flow >> 1;
-	int side = flow & 1;
-	struct fl_record *record = bpf_map_lookup_elem(&fl_records, &line);
-	struct bpf_fib_lookup fib;
-	struct fl_edits edits = {};
-
-	if (!record || packet->ttl <= 1 || !fl_is_fast(record, side, packet))
-		return fl_to_engine();
-	if (fl_edits_of(record, side, &edits))
-		return fl_to_engine();
-	if (fl_route(ctx, packet, &edits, &fib)) {
-		fl_count(FL_C_NO_NEIGHBOUR, 1);
-		return fl_to_engine();
-	}
-	if (fl_translate(ctx, packet, &edits))
-		return fl_to_engine();
-	fl_track(record, side, packet, (bpf_ktime_get_ns() - settings->origin_ns) / 1000000);
-	fl_count(FL_C_FAST_PACKETS, 1);
-	fl_count(FL_C_FAST_BYTES, fl_ctx_len(ctx) - FL_V4_AT);
-	return fl_emit(ctx, packet, &edits, &fib);
-}
-
 /* A packet to a listening endpoint from a tuple that has no spliced connection. */
-static __always_inline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet,
-				       struct fl_listen *listen, struct fl_settings *settings)
+static __noinline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet, struct fl_listen *listen,
+				  struct fl_settings *settings)
 {
 	int verdict = FL_DROP;
 
-	if (!(listen->flags & FL_OFFER_ANSWER))
+	if (!packet || !listen || !settings || !(listen->flags & FL_OFFER_ANSWER))
 		return fl_to_engine();
 	if ((packet->flags & 0x3f) == FL_TCP_SYN)
 		return fl_answer_syn(ctx, packet, listen, settings, &verdict) ? fl_to_engine() :
@@ -68,10 +44,80 @@ static __always_inline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet,
 	return fl_to_engine();
 }
 
+static __always_inline struct fl_listen *fl_listen_of(const struct fl_packet *packet)
+{
+	struct fl_endpoint to = {};
+
+	to.addr = packet->key.dst;
+	to.port = packet->key.dst_port;
+	return bpf_map_lookup_elem(&fl_listens, &to);
+}
+
+/* No verdict of either context: the packet is to be handled as a stranger's. */
+#define FL_STRANGER (-2)
+
+/* A packet of a connection on record that cannot be followed. A client whose connection is at rest
+ * may begin anew: it is answered like any other (a late copy of the old SYN is not), and its first
+ * data tells the engine. */
+static __always_inline int fl_not_followed(const struct fl_packet *packet,
+					   const struct fl_record *record, union fl_phase phase,
+					   int side)
+{
+	if (phase.state != FL_STATE_TIME_WAIT || side != FL_SIDE_CLIENT ||
+	    phase.flags & ~FL_FLAGS_OURS ||
+	    (packet->flags & FL_TCP_SYN && packet->seq == record->client_isn))
+		return fl_to_engine();
+	return FL_STRANGER;
+}
+
+/* A packet of a connection on record: the program's verdict, or FL_STRANGER. */
+static __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow flow,
+				struct fl_settings *settings)
+{
+	__u32 line = flow >> 1, now_ms;
+	int side = flow & 1, plain;
+	struct fl_record *record = bpf_map_lookup_elem(&fl_records, &line);
+	union fl_phase phase;
+	struct bpf_fib_lookup fib;
+	struct fl_edits edits = {};
+	struct fl_rewrite rewrite = {};
+
+	if (!record || packet->ttl <= 1)
+		return fl_to_engine();
+	phase.word = *(volatile __u32 *)&record->phase.word;
+	plain = fl_is_fast(record, phase, side, packet);
+	if (!plain && !fl_may_follow(record, phase, side, packet))
+		return fl_not_followed(packet, record, phase, side);
+	if (!plain && fl_moves_state(record, phase, side, packet) &&
+	    !fl_checksum_is_good(ctx, packet))
+		return fl_to_engine();
+	if (fl_edits_of(record, side, &edits))
+		return fl_to_engine();
+	if (fl_route(ctx, packet, &edits, &fib)) {
+		fl_count(FL_C_NO_NEIGHBOUR, 1);
+		return fl_to_engine();
+	}
+	if (fl_prepare(ctx, packet, &edits, &rewrite))
+		return fl_to_engine();
+	now_ms = (bpf_ktime_get_ns() - settings->origin_ns) / 1000000;
+	if (plain)
+		fl_track(record, side, packet, now_ms);
+	else if (fl_follow(record, phase, side, packet, now_ms))
+		return fl_to_engine();
+	if (fl_write_tcp(ctx, packet, &rewrite))
+		return fl_drop(FL_REASON_TRUNCATED);
+	fl_count(FL_C_FAST_PACKETS, 1);
+	fl_count(FL_C_FAST_BYTES, fl_ctx_len(ctx) - FL_V4_AT);
+	if (packet->flags & FL_TCP_RST)
+		fl_count(FL_C_RESETS, 1);
+	else if (packet->flags & FL_TCP_FIN)
+		fl_count(FL_C_FINS, 1);
+	return fl_emit(ctx, packet, &edits, &fib);
+}
+
 static __always_inline int fl_process(fl_ctx *ctx)
 {
 	struct fl_packet packet = {};
-	struct fl_endpoint to = {};
 	struct fl_settings *settings;
 	struct fl_listen *listen;
 	fl_flow *flow;
@@ -82,11 +128,13 @@ static __always_inline int fl_process(fl_ctx *ctx)
 	if (!settings)
 		return FL_PASS;
 	flow = bpf_map_lookup_elem(&fl_flows, &packet.key);
-	if (flow)
-		return fl_splice(ctx, &packet, *flow, settings);
-	to.addr = packet.key.dst;
-	to.port = packet.key.dst_port;
-	listen = bpf_map_lookup_elem(&fl_listens, &to);
+	if (flow) {
+		int verdict = fl_splice(ctx, &packet, *flow, settings);
+
+		if (verdict != FL_STRANGER)
+			return verdict;
+	}
+	listen = fl_listen_of(&packet);
 	if (listen)
 		return fl_newcomer(ctx, &packet, listen, settings);
 	fl_count(FL_C_NOT_OURS, 1);

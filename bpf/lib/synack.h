@@ -209,6 +209,31 @@ static __always_inline int fl_answer_link(fl_ctx *ctx)
 	return 0;
 }
 
+/* Makes the packet of a SYN of `asked_bytes` into the answer of `bytes`, by which the checksum
+ * changes by `changed`. */
+static __always_inline int fl_answer_write(fl_ctx *ctx, const struct fl_packet *packet,
+					   struct fl_syn *answer, __u32 asked_bytes, __u32 bytes,
+					   __s64 changed)
+{
+	__u32 at = fl_tcp_at(packet);
+	struct fl_delta pseudo = {};
+
+	fl_delta_u16(&pseudo, bpf_htons(asked_bytes), bpf_htons(bytes));
+	if (fl_ctx_resize(ctx, at + bytes))
+		return -1;
+	if (fl_ctx_tcp_checksum(ctx, at + 16, fl_checksum_fold(pseudo.sum),
+				fl_checksum_fold(changed)))
+		return -1;
+	if (fl_ctx_load(ctx, at + 16, &answer->tcp.checksum, sizeof(answer->tcp.checksum)))
+		return -1;
+	FL_OPAQUE(bytes);
+	if (bytes > sizeof(answer->tcp) + FL_SYN_OPTIONS_MAX || bytes < sizeof(answer->tcp))
+		return -1;
+	if (fl_ctx_store(ctx, at, answer, bytes))
+		return -1;
+	return fl_answer_ip(ctx, packet, bytes) || fl_answer_link(ctx) ? -1 : 0;
+}
+
 /* Answers a SYN in its own packet and sends it back where it came from. Not 0: nothing was changed,
  * the engine is to do it. `verdict` is the program's otherwise. */
 static __noinline int fl_answer_syn(fl_ctx *ctx, struct fl_packet *packet, struct fl_listen *listen,
@@ -219,7 +244,6 @@ static __noinline int fl_answer_syn(fl_ctx *ctx, struct fl_packet *packet, struc
 	__u64 now_ns;
 	__u32 at, asked_bytes, bytes, bits, options;
 	__s64 changed;
-	struct fl_delta pseudo = {};
 
 	if (!packet || !listen || !settings || !verdict)
 		return -1;
@@ -249,21 +273,12 @@ static __noinline int fl_answer_syn(fl_ctx *ctx, struct fl_packet *packet, struc
 	changed = bpf_csum_diff((__be32 *)&syn, FL_SYN_BYTES, (__be32 *)&answer, FL_SYN_BYTES, 0);
 	if (changed < 0)
 		return -1;
-	fl_delta_u16(&pseudo, bpf_htons(asked_bytes), bpf_htons(bytes));
+	/* From here on the packet is not what it was: what fails is lost, and counted. */
 	*verdict = FL_DROP;
-	if (fl_ctx_resize(ctx, at + bytes))
+	if (fl_answer_write(ctx, packet, &answer, asked_bytes, bytes, changed)) {
+		fl_drop(FL_REASON_TRANSMIT_FAILED);
 		return 0;
-	if (fl_ctx_tcp_checksum(ctx, at + 16, fl_checksum_fold(pseudo.sum), fl_checksum_fold(changed)))
-		return 0;
-	if (fl_ctx_load(ctx, at + 16, &answer.tcp.checksum, sizeof(answer.tcp.checksum)))
-		return 0;
-	FL_OPAQUE(bytes);
-	if (bytes > sizeof(answer.tcp) + FL_SYN_OPTIONS_MAX || bytes < sizeof(answer.tcp))
-		return 0;
-	if (fl_ctx_store(ctx, at, &answer, bytes))
-		return 0;
-	if (fl_answer_ip(ctx, packet, bytes) || fl_answer_link(ctx))
-		return 0;
+	}
 	fl_count(FL_C_SYNS, 1);
 	fl_count(FL_C_SYN_ACKS, 1);
 	*verdict = fl_ctx_redirect(fl_ctx_ifindex(ctx));

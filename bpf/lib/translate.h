@@ -55,14 +55,21 @@ static __always_inline int fl_is_in_step(const struct fl_record *record, int sid
 	return (__s32)(packet->seq - nxt) <= FL_JUMP_MAX && sent - ack <= FL_WINDOW_MAX;
 }
 
+/* True when the acknowledgement lies where the preamble of a young connection did. */
+static __always_inline int fl_is_near_start(const struct fl_record *record,
+					    const struct fl_packet *packet)
+{
+	return record->client_isn - packet->ack < FL_PREAMBLE_BYTES_MAX;
+}
+
 /* True when a packet needs nothing but translation. */
-static __always_inline int fl_is_fast(const struct fl_record *record, int side,
+static __always_inline int fl_is_fast(const struct fl_record *record, union fl_phase phase, int side,
 				      const struct fl_packet *packet)
 {
-	return record->state == FL_STATE_SPLICED && !(record->flags & ~FL_FLAG_TIMESTAMPS) &&
+	return phase.state == FL_STATE_SPLICED && !(phase.flags & ~FL_FLAG_TIMESTAMPS) &&
 	       !(packet->flags & (FL_TCP_SYN | FL_TCP_FIN | FL_TCP_RST)) &&
 	       (packet->flags & 0x3f) && fl_is_in_step(record, side, packet) &&
-	       record->client_isn - packet->ack >= FL_PREAMBLE_BYTES_MAX;
+	       !fl_is_near_start(record, packet);
 }
 
 static __always_inline void fl_advance(__u32 *nxt, __u16 *wraps, __u32 end)
@@ -119,7 +126,7 @@ static __always_inline int fl_edits_of(const struct fl_record *record, int side,
 		}
 		edits->seq_add = 0;
 		edits->ack_add = -record->seq_delta;
-		edits->window_shift = record->client_shift;
+		edits->window_shift = record->phase.client_shift;
 		edits->ts_value_add = 0;
 		edits->ts_echo_add = -record->ts_delta;
 	} else {
@@ -131,7 +138,7 @@ static __always_inline int fl_edits_of(const struct fl_record *record, int side,
 		client_leg->port = bpf_htons(record->client_port);
 		edits->seq_add = record->seq_delta;
 		edits->ack_add = 0;
-		edits->window_shift = record->server_shift;
+		edits->window_shift = record->phase.server_shift;
 		edits->ts_value_add = record->ts_delta;
 		edits->ts_echo_add = 0;
 	}

@@ -59,6 +59,12 @@ static __always_inline int fl_ctx_store(fl_ctx *ctx, __u32 at, const void *from,
 	return bpf_skb_store_bytes(ctx, at, from, bytes, 0);
 }
 
+/* True for a checksum field that a device has yet to complete: it has the pseudo-header's sum. */
+static __always_inline int fl_ctx_sum_is_open(fl_ctx *ctx, __u16 field, __u16 pseudo)
+{
+	return field == pseudo;
+}
+
 static __always_inline int fl_ctx_resize(fl_ctx *ctx, __u32 bytes)
 {
 	return bpf_skb_change_tail(ctx, bytes, 0);
@@ -90,13 +96,6 @@ static __always_inline __u32 fl_ctx_len(fl_ctx *ctx)
 	return bpf_xdp_get_buff_len(ctx);
 }
 
-static __always_inline __u32 fl_fold32(__u64 sum)
-{
-	sum = (sum >> 32) + (sum & 0xffffffff);
-	sum = (sum >> 32) + (sum & 0xffffffff);
-	return (__u32)sum;
-}
-
 static __always_inline int fl_ctx_load(fl_ctx *ctx, __u32 at, void *to, __u32 bytes)
 {
 	return bpf_xdp_load_bytes(ctx, at, to, bytes);
@@ -121,6 +120,11 @@ static __always_inline int fl_ctx_tcp_checksum(fl_ctx *ctx, __u32 at, __u32 pseu
 	sum = (sum & 0xffff) + (sum >> 16);
 	field = ~(__u16)sum;
 	return fl_ctx_store(ctx, at, &field, sizeof(field));
+}
+
+static __always_inline int fl_ctx_sum_is_open(fl_ctx *ctx, __u16 field, __u16 pseudo)
+{
+	return 0;
 }
 
 static __always_inline int fl_ctx_resize(fl_ctx *ctx, __u32 bytes)

@@ -9,7 +9,7 @@
 
 #include <linux/types.h>
 
-#define LAYOUT_VERSION 1
+#define LAYOUT_VERSION 2
 
 /* An address as everywhere in Fairlead: 16 bytes, IPv4 as ::ffff:a.b.c.d. */
 struct fl_address {
@@ -34,7 +34,28 @@ struct fl_endpoint {
 	__u16 pad;
 };
 
-/* One spliced connection: fairlead_tcp::Record. */
+/*
+ * Where a connection is: one word, so that packets of both directions, on two CPUs at once, and the
+ * engine, which takes the connection back, all move it by compare and swap.
+ */
+union fl_phase {
+	struct {
+		__u8 state;
+		__u8 flags;
+		__s8 client_shift;
+		__s8 server_shift;
+	};
+	__u32 word;
+};
+
+/*
+ * One spliced connection: fairlead_tcp::Record. Who writes what, while the engine has given the
+ * record away: packets from the client write client_nxt and client_wraps, packets from the server
+ * server_nxt and server_wraps; both write last_active, where the loser's value is a moment old, and
+ * before all the phase, last and as a whole. Nothing else is written here. Packets of one direction
+ * come in order on one CPU; where steering moves a flow to another CPU in midstream, the worst is
+ * a number that is set back by what one packet carried, until the next packet.
+ */
 struct fl_record {
 	struct fl_address client_addr;
 	__u16 client_port; /* host byte order, as all numbers below */
@@ -52,14 +73,27 @@ struct fl_record {
 	__u16 client_wraps;
 	__u16 server_wraps;
 	__u32 last_active;
-	__u8 state;
-	__u8 flags;
-	__s8 client_shift;
-	__s8 server_shift;
+	union fl_phase phase;
 };
 
+/* fairlead_tcp::State */
 #define FL_STATE_SPLICED 3
+#define FL_STATE_FIN_RELAYED1 4
+#define FL_STATE_ACK_RELAYED1 5
+#define FL_STATE_FIN_RELAYED2 6
+#define FL_STATE_TIME_WAIT 7
+#define FL_STATE_RESET 8
+
+/* fairlead_tcp::record::flag */
 #define FL_FLAG_TIMESTAMPS 1
+#define FL_FLAG_CLIENT_FIN 4
+#define FL_FLAG_SERVER_FIN 8
+#define FL_FLAG_CLIENT_FIN_ACKED 16
+#define FL_FLAG_SERVER_FIN_ACKED 32
+#define FL_FLAG_RESET_BY_CLIENT 128
+/* Under others every packet is the engine's. */
+#define FL_FLAGS_OURS 0x3d
+
 #define FL_NAT_TRANSPARENT 0xffff
 
 /* What is offered to clients of one listening endpoint. */
@@ -99,10 +133,17 @@ enum fl_counter {
 	FL_C_TO_ENGINE,       /* packets of ours left to the engine */
 	FL_C_NO_NEIGHBOUR,    /* of them: no route or no known neighbour for the fast way */
 	FL_C_NOT_OURS,        /* packets passed on untouched */
-	FL_C_REDIRECT_FAILED,
+	FL_C_FINS,            /* of the fast packets: with a FIN */
+	FL_C_RESETS,          /* of the fast packets: with a RST that ended its connection */
 	/* Drops follow, by fairlead_base::DropReason. */
 	FL_C_DROPS = 64,
 	FL_C_COUNT = 128,
+};
+
+/* fairlead_base::DropReason, as far as the program drops; held together by a test of the loader. */
+enum fl_reason {
+	FL_REASON_TRUNCATED = 1,
+	FL_REASON_TRANSMIT_FAILED = 60,
 };
 
 _Static_assert(sizeof(struct fl_flow_key) == 36, "layout");
@@ -110,6 +151,7 @@ _Static_assert(sizeof(struct fl_endpoint) == 20, "layout");
 _Static_assert(sizeof(struct fl_record) == 64, "layout");
 _Static_assert(__builtin_offsetof(struct fl_record, seq_delta) == 28, "layout");
 _Static_assert(__builtin_offsetof(struct fl_record, last_active) == 56, "layout");
+_Static_assert(__builtin_offsetof(struct fl_record, phase) == 60, "layout");
 _Static_assert(sizeof(struct fl_listen) == 8, "layout");
 _Static_assert(sizeof(struct fl_settings) == 32, "layout");
 

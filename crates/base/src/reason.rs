@@ -147,6 +147,11 @@ impl ReasonCounts {
         self.0[reason as usize % REASON_NUMBERS] += 1;
     }
 
+    /// Counts `count` at once, counted elsewhere.
+    pub fn add_many(&mut self, reason: DropReason, count: u64) {
+        self.0[reason as usize % REASON_NUMBERS] += count;
+    }
+
     /// The count of one reason.
     pub fn of(&self, reason: DropReason) -> u64 {
         self.0[reason as usize % REASON_NUMBERS]

@@ -1,9 +1,12 @@
 //! What the kernel program counted, summed over CPUs.
 
 use aya::maps::{MapData, MapError, PerCpuArray};
+use fairlead_base::{DropReason, ReasonCounts};
+
+use crate::layout::counter;
 
 /// Counters of the kernel program since it was loaded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Counters {
     /// Packets translated and sent on without user space.
     pub fast_packets: u64,
@@ -21,20 +24,33 @@ pub struct Counters {
     pub no_neighbour: u64,
     /// Packets of others, passed on untouched.
     pub not_ours: u64,
+    /// Of the fast packets: with a FIN.
+    pub fins: u64,
+    /// Of the fast packets: with a RST that ended its connection.
+    pub resets: u64,
+    /// Packets that ended in the kernel, by reason.
+    pub drops: ReasonCounts,
 }
 
 impl Counters {
     pub(crate) fn read(map: &PerCpuArray<MapData, u64>) -> Result<Self, MapError> {
         let sum = |index: u32| -> Result<u64, MapError> { Ok(map.get(&index, 0)?.iter().sum()) };
+        let mut drops = ReasonCounts::default();
+        for &reason in DropReason::ALL {
+            drops.add_many(reason, sum(counter::DROPS + reason as u32)?);
+        }
         Ok(Self {
-            fast_packets: sum(0)?,
-            fast_bytes: sum(1)?,
-            syns: sum(2)?,
-            syn_acks: sum(3)?,
-            acks_swallowed: sum(4)?,
-            to_engine: sum(5)?,
-            no_neighbour: sum(6)?,
-            not_ours: sum(7)?,
+            fast_packets: sum(counter::FAST_PACKETS)?,
+            fast_bytes: sum(counter::FAST_BYTES)?,
+            syns: sum(counter::SYNS)?,
+            syn_acks: sum(counter::SYN_ACKS)?,
+            acks_swallowed: sum(counter::ACKS_SWALLOWED)?,
+            to_engine: sum(counter::TO_ENGINE)?,
+            no_neighbour: sum(counter::NO_NEIGHBOUR)?,
+            not_ours: sum(counter::NOT_OURS)?,
+            fins: sum(counter::FINS)?,
+            resets: sum(counter::RESETS)?,
+            drops,
         })
     }
 }

@@ -50,13 +50,6 @@ pub enum LoadError {
     Missing(&'static str),
 }
 
-/// How large the maps are.
-#[derive(Clone, Copy, Debug)]
-pub struct Sizes {
-    /// Connections: lines of the table.
-    pub records: u32,
-}
-
 /// The loaded program. Its connections are in [`FlowTable`].
 pub struct Kernel {
     pub(crate) ebpf: Ebpf,
@@ -100,14 +93,14 @@ fn take<T: TryFrom<aya::maps::Map, Error = MapError>>(
 impl Kernel {
     /// Loads the program for `mode` and fills its maps. It does nothing until it is attached.
     ///
-    /// `cookie` is the secret behind SYN cookies, `origin_ns` the core's origin on the monotonic
+    /// `records` are as many as the table has lines; `cookie` is the secret behind SYN cookies, `origin_ns` the core's origin on the monotonic
     /// clock: both must be the engine's.
     ///
     /// # Errors
     /// See [`LoadError`]; without CAP_BPF and CAP_NET_ADMIN it is [`LoadError::Refused`].
     pub fn load(
         mode: Mode,
-        sizes: Sizes,
+        records: u32,
         endpoints: &Endpoints,
         cookie: (u64, u64),
         origin_ns: u64,
@@ -117,7 +110,7 @@ impl Kernel {
             return Err(LoadError::NotBuiltIn);
         }
         let at_least_one = |count: usize| u32::try_from(count).unwrap_or(u32::MAX).max(1);
-        let records = sizes.records.max(1);
+        let records = records.max(1);
         let mut ebpf = EbpfLoader::new()
             .map_max_entries("fl_records", records)
             .map_max_entries("fl_flows", records.saturating_mul(2))

@@ -6,10 +6,26 @@ use fairlead_base::{Address, Endpoint, FlowKey};
 use fairlead_tcp::Record;
 
 /// Goes up with every change of a map's content: a program never touches maps of another version.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// No window scale is offered.
 pub(crate) const NO_SCALE: u8 = 0xff;
+
+/// Places of counters, `enum fl_counter`.
+pub(crate) mod counter {
+    pub(crate) const FAST_PACKETS: u32 = 0;
+    pub(crate) const FAST_BYTES: u32 = 1;
+    pub(crate) const SYNS: u32 = 2;
+    pub(crate) const SYN_ACKS: u32 = 3;
+    pub(crate) const ACKS_SWALLOWED: u32 = 4;
+    pub(crate) const TO_ENGINE: u32 = 5;
+    pub(crate) const NO_NEIGHBOUR: u32 = 6;
+    pub(crate) const NOT_OURS: u32 = 7;
+    pub(crate) const FINS: u32 = 8;
+    pub(crate) const RESETS: u32 = 9;
+    /// Drops follow, by number of their reason.
+    pub(crate) const DROPS: u32 = 64;
+}
 
 /// Bits of [`RawListen::flags`].
 pub(crate) mod offer {
@@ -101,6 +117,8 @@ const _: () = assert!(size_of::<Record>() == 64);
 const _: () = assert!(core::mem::offset_of!(Record, seq_delta) == 28);
 const _: () = assert!(core::mem::offset_of!(Record, last_active) == 56);
 const _: () = assert!(core::mem::offset_of!(Record, state) == 60);
+const _: () = assert!(core::mem::offset_of!(Record, flags) == 61);
+const _: () = assert!(core::mem::offset_of!(Record, server_shift) == 63);
 
 // SAFETY: plain old bytes without padding, for which every bit pattern is a value.
 unsafe impl Pod for RawFlowKey {}

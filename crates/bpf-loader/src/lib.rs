@@ -24,7 +24,7 @@ mod trial;
 pub use attach::{AttachError, Attachment, Mode};
 pub use counters::Counters;
 pub use interfaces::ethernet_interfaces;
-pub use kernel::{FlowTable, Kernel, LoadError, Sizes};
+pub use kernel::{FlowTable, Kernel, LoadError};
 pub use rehearsal::rehearse;
 pub use trial::{Fate, Trial};
 

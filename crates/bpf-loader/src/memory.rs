@@ -3,12 +3,13 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, read_volatile, write_volatile};
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use fairlead_tcp::{Line, Record, State, Tracking};
 
 /// Records shared with the kernel program. The program may read and move a record's tracking fields
-/// at any moment while its state says so; every access here is therefore volatile, field by field.
+/// at any moment while its state says so; every access here is therefore volatile, field by field,
+/// and state and flags are one atomic word, which the program moves by compare and swap.
 #[derive(Debug)]
 pub(crate) struct RecordMemory {
     start: NonNull<Record>,
@@ -57,37 +58,46 @@ impl RecordMemory {
         (index < self.count).then(|| unsafe { self.start.as_ptr().add(index) })
     }
 
+    /// The word of state, flags and shifts.
+    fn phase(&self, line: Line) -> Option<&AtomicU32> {
+        let at = self.at(line)?;
+        // SAFETY: inside the mapping for as long as `self`, and aligned: records lie at multiples of
+        // their size, the word at a multiple of 4 in them. Nobody writes it but by atomic steps.
+        Some(unsafe { AtomicU32::from_ptr((&raw mut (*at).state).cast()) })
+    }
+
     /// Writes a record; its state last, which is what lets the program use it. False: no such line.
     pub(crate) fn give(&mut self, line: Line, record: &Record) -> bool {
-        let Some(at) = self.at(line) else {
+        let (Some(at), Some(phase)) = (self.at(line), self.phase(line)) else {
             return false;
         };
         let mut closed = *record;
         closed.state = State::Free;
-        // SAFETY: `at` is inside the mapping and aligned, for records lie at multiples of their
-        // size. The program does not touch a record whose state is not SPLICED.
-        unsafe {
-            write_volatile(&raw mut (*at).state, State::Free);
-            fence(Ordering::SeqCst);
-            write_volatile(at, closed);
-            fence(Ordering::SeqCst);
-            write_volatile(&raw mut (*at).state, record.state);
-        }
+        phase.store(word_of(&closed), Ordering::SeqCst);
+        // SAFETY: `at` is inside the mapping and aligned. The program does not touch a record whose
+        // state is free.
+        unsafe { write_volatile(at, closed) };
+        fence(Ordering::SeqCst);
+        phase.store(word_of(record), Ordering::SeqCst);
         true
     }
 
     /// Ends the program's use of a record and reads what it has seen.
     pub(crate) fn take(&mut self, line: Line) -> Option<Tracking> {
-        let at = self.at(line)?;
-        // SAFETY: as in `give`; one byte is written.
-        unsafe { write_volatile(&raw mut (*at).state, State::Free) };
-        fence(Ordering::SeqCst);
-        self.peek(line)
+        let was = self.phase(line)?.swap(FREE, Ordering::SeqCst);
+        self.read(line, was)
     }
 
     /// Reads what the program has seen.
     pub(crate) fn peek(&self, line: Line) -> Option<Tracking> {
+        let is = self.phase(line)?.load(Ordering::SeqCst);
+        self.read(line, is)
+    }
+
+    /// The numbers of a record whose phase was read before them.
+    fn read(&self, line: Line, phase: u32) -> Option<Tracking> {
         let at = self.at(line)?;
+        let [state, flags, ..] = phase.to_ne_bytes();
         // SAFETY: inside the mapping and aligned; plain numbers, valid whatever the program wrote.
         // A number that moves while its neighbour is read is one packet newer, no more.
         unsafe {
@@ -97,9 +107,19 @@ impl RecordMemory {
                 client_wraps: read_volatile(&raw const (*at).client_wraps),
                 server_wraps: read_volatile(&raw const (*at).server_wraps),
                 last_active: read_volatile(&raw const (*at).last_active),
+                state: State::from_number(state).unwrap_or_default(),
+                flags,
             })
         }
     }
+}
+
+/// The phase of a record that the program leaves alone.
+const FREE: u32 = 0;
+
+fn word_of(record: &Record) -> u32 {
+    let shifts = [record.client_shift, record.server_shift].map(i8::to_ne_bytes);
+    u32::from_ne_bytes([record.state as u8, record.flags, shifts[0][0], shifts[1][0]])
 }
 
 impl Drop for RecordMemory {

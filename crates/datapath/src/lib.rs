@@ -193,7 +193,7 @@ impl Datapath {
         header: &TcpPacket,
         found: Found,
     ) -> Verdict {
-        self.switch.take_back(found.line);
+        self.switch.take_back(now, found.line);
         let (record, endpoints) = self.switch.table_mut().record_and_endpoints(found.line);
         if !translate::is_fast(record, found.side, header) {
             return self.switch.handle_packet(now, packet, header, Some(found));

@@ -2,12 +2,13 @@
 //!
 //! A client's handshake is answered without memory (`engine/handshake.rs`), its first bytes are
 //! read (`engine/head.rs`), a [route](routes) and a [server](backends) are chosen, and from the
-//! server's answer on packets are only [translated](translate).
+//! server's answer on packets are only [translated](translate), until both have [closed](closing).
 //!
 //! Absent by design: sockets, clocks, threads, files, random sources.
 #![forbid(unsafe_code)]
 
 pub mod backends;
+pub mod closing;
 pub mod config;
 pub mod engine;
 pub mod event;

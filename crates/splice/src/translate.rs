@@ -135,7 +135,7 @@ pub(crate) fn acknowledged(
 /// is not far ahead, and acknowledges nothing that was not sent to it. A stranger who knows neither
 /// number hits that once in 2¹⁴ times (RFC 5961, section 5 asks for the same of data).
 #[inline]
-fn is_in_step(record: &Record, side: Side, header: &TcpPacket) -> bool {
+pub(crate) fn is_in_step(record: &Record, side: Side, header: &TcpPacket) -> bool {
     let (ack, sent) = acknowledged(record, side, header);
     header.seq.since(record.nxt(side)) <= JUMP_MAX && sent.0.wrapping_sub(ack.0) <= WINDOW_MAX
 }

@@ -3,11 +3,12 @@
 //!
 //! At any moment a connection is in one hand. While the fast path has it, the fast path alone moves
 //! the numbers in [`Tracking`]; the engine takes it back before it looks at a packet of that
-//! connection, and gives it again when nothing but translation is left to do.
+//! connection, and gives it again when nothing but translation is left to do, or following it to its
+//! end.
 
 use fairlead_base::{Endpoint, FlowKey};
 
-use crate::record::Record;
+use crate::record::{Record, State};
 use crate::table::Line;
 
 /// What a fast path has seen of a connection while it had it: the fields of [`Record`] that
@@ -24,6 +25,10 @@ pub struct Tracking {
     pub server_wraps: u16,
     /// [`Record::last_active`].
     pub last_active: u32,
+    /// [`Record::state`]: a fast path may follow FINs and RSTs.
+    pub state: State,
+    /// [`Record::flags`].
+    pub flags: u8,
 }
 
 impl Tracking {
@@ -35,6 +40,8 @@ impl Tracking {
             client_wraps: record.client_wraps,
             server_wraps: record.server_wraps,
             last_active: record.last_active,
+            state: record.state,
+            flags: record.flags,
         }
     }
 
@@ -45,6 +52,8 @@ impl Tracking {
         record.client_wraps = self.client_wraps;
         record.server_wraps = self.server_wraps;
         record.last_active = self.last_active;
+        record.state = self.state;
+        record.flags = self.flags;
     }
 }
 

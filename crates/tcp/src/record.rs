@@ -57,6 +57,23 @@ impl State {
         }
     }
 
+    /// The state with this number.
+    pub fn from_number(number: u8) -> Option<Self> {
+        const ALL: [State; 10] = [
+            State::Free,
+            State::Established,
+            State::SynSent,
+            State::Spliced,
+            State::FinRelayed1,
+            State::AckRelayed1,
+            State::FinRelayed2,
+            State::TimeWait,
+            State::Reset,
+            State::Answering,
+        ];
+        ALL.get(usize::from(number)).copied()
+    }
+
     /// True from the splice to the last FIN's acknowledgement.
     pub fn is_live(self) -> bool {
         matches!(
@@ -107,10 +124,12 @@ impl Side {
     }
 }
 
-/// One spliced connection. Which fields the fast path may write: the `client_*` tracking fields
+/// One spliced connection. Which fields a fast path may write: the `client_*` tracking fields
 /// when it handles a packet from the client, the `server_*` ones for a packet from the server, and
-/// `last_active` in both (a race between two cores loses at most one tick). All others are the
-/// engine's.
+/// `last_active` in both (a race between two cores loses at most one tick). `state` and `flags` it
+/// may move in both, too: together with the shifts they are one aligned word, written by compare
+/// and swap and after all else, so that whoever sees a state sees the numbers that led to it. All
+/// others are the engine's.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Record {
@@ -159,6 +178,7 @@ pub struct Record {
 
 const _: () = assert!(size_of::<Record>() == 64, "the record is one cache line");
 const _: () = assert!(align_of::<Record>() == 4);
+const _: () = assert!(core::mem::offset_of!(Record, state) == 60);
 
 /// The farthest that one packet may move a tracked sequence number: the largest scaled window
 /// (RFC 7323, section 2.3). Anything farther is noise and does not move it.

@@ -1,6 +1,6 @@
 //! The kernel fast path of a running switch: which way, on which interfaces, or why none.
 
-use fairlead_bpf_loader::{Counters, FlowTable, Kernel, Mode as Way, Sizes};
+use fairlead_bpf_loader::{Counters, FlowTable, Kernel, Mode as Way};
 use fairlead_datapath::Datapath;
 
 use crate::config::{Mode, Settings};
@@ -92,11 +92,9 @@ fn attach(
     origin_ns: u64,
     way: Way,
 ) -> Result<(Kernel, FlowTable, Vec<String>), String> {
-    let sizes = Sizes {
-        records: settings.switch.limits.connections,
-    };
+    let records = settings.switch.limits.connections;
     let cookie = datapath.cookie_words();
-    let loaded = Kernel::load(way, sizes, datapath.endpoints(), cookie, origin_ns);
+    let loaded = Kernel::load(way, records, datapath.endpoints(), cookie, origin_ns);
     let (mut kernel, table) = loaded.map_err(|error| in_full(&error))?;
     let interfaces = interfaces(settings)?;
     for interface in &interfaces {

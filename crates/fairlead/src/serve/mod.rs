@@ -371,6 +371,7 @@ impl Board<'_> {
         switch.fast_bytes += kernel.fast_bytes;
         switch.syns += kernel.syns;
         switch.syn_acks += kernel.syn_acks;
+        switch.drops.merge(&kernel.drops);
         self.shared.publish(Counters {
             switch,
             device: *engine.queue().counters(),

@@ -2,57 +2,19 @@
 
 use fairlead_base::{DropReason, Instant, Packet, SeqNumber};
 use fairlead_tcp::record::flag;
-use fairlead_tcp::{Line, Record, Side, State};
+use fairlead_tcp::{Line, Side, State};
 use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps, options};
 
 use super::held::Passage;
 use super::{Switch, output};
 use crate::Verdict;
+use crate::closing::{self, Reset, old_number};
 use crate::event::End;
-use crate::translate::{self, AckEdit, Edits, WINDOW_MAX};
+use crate::translate::{self, AckEdit, Edits};
 
 /// The window in an acknowledgement that stands in for one of the client's, whose window is not
 /// known: small, and corrected by the client's next packet.
 const STAND_IN_WINDOW: u16 = 1_024;
-
-/// A number of a side's stream so old that its acknowledgement is no news and a segment there lies
-/// before every window: the first byte's, or one behind which the largest window (RFC 7323,
-/// section 2.3) has been filled since.
-fn old_number(record: &Record, side: Side) -> SeqNumber {
-    let (isn, bytes) = match side {
-        Side::Client => (record.client_isn, record.bytes_in()),
-        Side::Server => (record.server_isn, record.bytes_out()),
-    };
-    if bytes < u64::from(WINDOW_MAX) {
-        SeqNumber(isn) + 1
-    } else {
-        record.nxt(side) - WINDOW_MAX
-    }
-}
-
-/// What a RST that passes means to the switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reset {
-    /// Its number is the one expected: the connection is over.
-    Believed,
-    /// Its number is near: its receiver may accept it, or know better.
-    Doubtful,
-    /// Its number is far from all that was seen.
-    Unlikely,
-}
-
-/// Where a joined connection is by which FINs were passed on and acknowledged.
-pub(super) fn state_of(flags: u8) -> State {
-    let fins = flags & (flag::CLIENT_FIN | flag::SERVER_FIN);
-    let acked = flags & (flag::CLIENT_FIN_ACKED | flag::SERVER_FIN_ACKED);
-    match (fins.count_ones(), acked.count_ones()) {
-        (0, _) => State::Spliced,
-        (1, 0) => State::FinRelayed1,
-        (1, _) => State::AckRelayed1,
-        (_, 2) => State::TimeWait,
-        _ => State::FinRelayed2,
-    }
-}
 
 impl Switch {
     /// A packet of a joined connection that the fast path does not handle alone.
@@ -71,7 +33,7 @@ impl Switch {
             };
         }
         if side == Side::Client
-            && self.table.record(line).flags & flag::SYN_SEEN != 0
+            && self.may_be_new(header, line)
             && let Some(verdict) = self.replace_if_new(now, packet, header, line)
         {
             return verdict;
@@ -120,32 +82,19 @@ impl Switch {
         ack_hidden: bool,
     ) {
         let record = self.record(line);
-        let fin = match side {
-            Side::Client => flag::CLIENT_FIN,
-            Side::Server => flag::SERVER_FIN,
-        };
-        if header.payload_len() > 0
-            && record.flags & fin == 0
-            && translate::may_advance(record, side, header)
-        {
-            record.advance(side, header.seq + header.payload_len() as u32);
+        let before = record.state;
+        let reset = closing::follow_packet(record, side, header, Self::now_ms(now), ack_hidden);
+        if reset == Some(Reset::Doubtful) {
+            self.ask(line, side.other());
         }
-        if !matches!(record.state, State::TimeWait | State::Reset) {
-            record.last_active = Self::now_ms(now);
-        }
-        if header.flags.contains(TcpFlags::RST) {
-            if self.note_reset(now, line, side, header.seq) == Reset::Doubtful {
-                self.ask(line, side.other());
-            }
-            return;
-        }
-        let near = translate::acks_nearby(self.table.record(line), side, header);
-        if header.flags.contains(TcpFlags::FIN) && near {
-            let end = header.seq + header.payload_len() as u32 + 1;
-            self.note_fin(now, line, side, end);
-        }
-        if header.flags.contains(TcpFlags::ACK) && !ack_hidden {
-            self.note_ack(now, line, side, header.ack);
+        self.note_move(now, line, before);
+    }
+
+    /// A joined connection was in state `before`: has it ended since?
+    pub(super) fn note_move(&mut self, now: Instant, line: Line, before: State) {
+        if before.is_live() && self.table.record(line).state == State::TimeWait {
+            self.note_end(now, line, End::Finished);
+            self.counts.resting += 1;
         }
     }
 
@@ -224,62 +173,15 @@ impl Switch {
         self.free(line);
     }
 
-    /// A side's FIN passes. It is where the stream ends, whatever was seen before; of two that
-    /// differ, the newer is believed until one is acknowledged.
+    /// The switch itself has passed a side's FIN on.
     pub(super) fn note_fin(&mut self, now: Instant, line: Line, side: Side, end: SeqNumber) {
         let record = self.record(line);
-        let (fin, acked) = match side {
-            Side::Client => (flag::CLIENT_FIN, flag::CLIENT_FIN_ACKED),
-            Side::Server => (flag::SERVER_FIN, flag::SERVER_FIN_ACKED),
-        };
-        let resting = matches!(record.state, State::TimeWait | State::Reset);
-        let settled = record.flags & acked != 0 || resting;
-        if settled || !translate::is_near(end, record.nxt(side)) || !record.settle(side, end) {
-            return;
-        }
-        record.flags |= fin;
-        self.follow_flags(now, line);
+        let before = record.state;
+        closing::note_fin(record, side, end, Self::now_ms(now));
+        self.note_move(now, line, before);
     }
 
-    /// An acknowledgement passes: does it cover the other side's FIN?
-    fn note_ack(&mut self, now: Instant, line: Line, side: Side, ack: SeqNumber) {
-        let record = self.record(line);
-        let (fin, acked, covers) = match side {
-            Side::Client => (
-                flag::SERVER_FIN,
-                flag::SERVER_FIN_ACKED,
-                ack - record.seq_delta == SeqNumber(record.server_nxt),
-            ),
-            Side::Server => (
-                flag::CLIENT_FIN,
-                flag::CLIENT_FIN_ACKED,
-                ack == SeqNumber(record.client_nxt),
-            ),
-        };
-        if covers && record.flags & fin != 0 && record.flags & acked == 0 {
-            record.flags |= acked;
-            self.follow_flags(now, line);
-        }
-    }
-
-    /// Moves a joined connection to the state that its flags speak of.
-    fn follow_flags(&mut self, now: Instant, line: Line) {
-        let record = self.record(line);
-        if !record.state.is_live() {
-            return;
-        }
-        record.state = state_of(record.flags);
-        if record.state == State::TimeWait {
-            record.last_active = Self::now_ms(now);
-            self.note_end(now, line, End::Finished);
-            self.counts.resting += 1;
-        }
-    }
-
-    /// A RST passes. Its receiver accepts it if its number is exactly the next one that it expects
-    /// (RFC 5961, section 3.2). As far as the switch can tell that is the number behind all that it
-    /// has seen; or, while a FIN is not acknowledged, that of the FIN, where a TCP that has closed
-    /// resets what was sent before the FIN arrived; or the answer to [`Self::ask`].
+    /// A RST of a side passes.
     pub(super) fn note_reset(
         &mut self,
         now: Instant,
@@ -287,33 +189,7 @@ impl Switch {
         side: Side,
         seq: SeqNumber,
     ) -> Reset {
-        let record = self.record(line);
-        let (fin, acked) = match side {
-            Side::Client => (flag::CLIENT_FIN, flag::CLIENT_FIN_ACKED),
-            Side::Server => (flag::SERVER_FIN, flag::SERVER_FIN_ACKED),
-        };
-        let nxt = record.nxt(side);
-        let at_fin = record.flags & (fin | acked) == fin && seq == nxt - 1;
-        let answer = seq != nxt && seq == old_number(record, side);
-        if seq != nxt && !at_fin && !answer {
-            return if record.state.is_live() && translate::is_near(seq, nxt) {
-                Reset::Doubtful
-            } else {
-                Reset::Unlikely
-            };
-        }
-        if record.state.is_live() {
-            let resetter = if answer { side.other() } else { side };
-            record.flags &= !flag::RESET_BY_CLIENT;
-            if resetter == Side::Client {
-                record.flags |= flag::RESET_BY_CLIENT;
-            }
-            record.state = State::Reset;
-        }
-        if record.state == State::Reset {
-            record.last_active = Self::now_ms(now);
-        }
-        Reset::Believed
+        closing::note_reset(self.record(line), side, seq, Self::now_ms(now))
     }
 
     /// Asks one end whether it still has the connection, by a segment with numbers so old that no

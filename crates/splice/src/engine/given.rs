@@ -1,14 +1,14 @@
 //! Connections that a fast path outside has: when they are given to it, taken back and forgotten.
 //!
 //! The rule is simple. Whoever handles a packet of a connection takes it back before and gives it
-//! out after, if nothing but translation is left to do then. Timers only catch up with what the
-//! fast path has seen.
+//! out after, if nothing but translation is left to do then, or following it to its end. Timers only
+//! catch up with what the fast path has seen: that is how ends become known.
 
 use fairlead_base::Instant;
-use fairlead_tcp::record::flag;
 use fairlead_tcp::{FastPath, Line, ListenOffer, State};
 
 use super::Switch;
+use crate::closing;
 use crate::config::Protocol;
 
 /// A fast path, and which connections it has.
@@ -41,9 +41,9 @@ impl Switch {
 
     /// Takes a connection back into the engine's hand, if it was given.
     #[inline]
-    pub fn take_back(&mut self, line: Line) {
+    pub fn take_back(&mut self, now: Instant, line: Line) {
         if self.has_fast_path() {
-            self.catch_up_or_take(line, true);
+            self.catch_up_or_take(now, line, true);
         }
     }
 
@@ -56,13 +56,13 @@ impl Switch {
     }
 
     /// Brings a record up to what the fast path has seen.
-    pub(super) fn catch_up(&mut self, line: Line) {
+    pub(super) fn catch_up(&mut self, now: Instant, line: Line) {
         if self.has_fast_path() {
-            self.catch_up_or_take(line, false);
+            self.catch_up_or_take(now, line, false);
         }
     }
 
-    fn catch_up_or_take(&mut self, line: Line, take: bool) {
+    fn catch_up_or_take(&mut self, now: Instant, line: Line, take: bool) {
         let index = line.0 as usize;
         let (Some(fast_path), Some(true)) = (&mut self.given.fast_path, self.given.has.get(index))
         else {
@@ -74,12 +74,16 @@ impl Switch {
         } else {
             fast_path.peek(line)
         };
-        tracking.apply_to(self.table.record_mut(line));
+        let record = self.table.record_mut(line);
+        let before = record.state;
+        tracking.apply_to(record);
+        self.note_move(now, line, before);
     }
 
     fn give(&mut self, line: Line) {
         let record = self.table.record(line);
-        if record.state != State::Spliced || record.flags & !flag::FAST != 0 {
+        let joined = record.state.is_live() || record.state == State::TimeWait;
+        if !joined || record.flags & !closing::FLAGS != 0 {
             return;
         }
         let endpoints = self.table.endpoints();

@@ -14,8 +14,8 @@ use fairlead_tcp::{Backoff, Line, Reassembly, Side, State, window};
 use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps, options, proxy_protocol};
 
 use super::Switch;
-use super::close::Reset;
 use super::setup::{Decision, Setup, follow_clock};
+use crate::closing::Reset;
 use crate::config::ProxyVersion;
 use crate::event::End;
 use crate::translate;

@@ -41,7 +41,7 @@ impl Switch {
         if message.dst != quote.key.src.addr {
             return self.drop(DropReason::BadIcmp);
         }
-        self.catch_up(line);
+        self.catch_up(now, line);
         match (self.table.record(line).state, side) {
             (State::SynSent, Side::Server) => self.server_unreachable(now, message, quote, line),
             (State::Established | State::SynSent | State::Answering | State::Free, _) => {

@@ -300,7 +300,7 @@ impl Switch {
         let Some(Found { line, side }) = found else {
             return self.handle_stranger(now, packet, header);
         };
-        self.take_back(line);
+        self.take_back(now, line);
         let verdict = self.handle_found(now, packet, header, line, side);
         self.give_out(line);
         verdict
@@ -489,10 +489,11 @@ impl Switch {
             return;
         };
         let endpoints = self.table.endpoints();
-        // What was reset ended with its RST, though it is only now that nobody objects.
+        // What was reset ended with its RST, though it is only now that nobody objects; and of what
+        // a fast path outside saw closing one hears later.
         let now_ms = Self::now_ms(now);
         let since_ms = match record.state {
-            State::Reset => now_ms.wrapping_sub(record.last_active),
+            State::Reset | State::TimeWait => timer::quiet_ms(now_ms, record.last_active),
             _ => 0,
         };
         let opened_ms = self.table.opened_ms(line);

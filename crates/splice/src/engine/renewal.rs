@@ -76,7 +76,15 @@ impl Switch {
         self.answer_syn(now, packet, header, record.listen)
     }
 
-    /// A client's packet on a tuple on which a SYN was seen. `None` when it belongs to the old
+    /// True for a client's packet that may be of a new connection. On a tuple at rest nobody need
+    /// have remembered a SYN: a fast path outside answers it, and the first data proves all.
+    pub(super) fn may_be_new(&self, header: &TcpPacket, line: Line) -> bool {
+        let record = self.table.record(line);
+        record.flags & flag::SYN_SEEN != 0
+            || (record.state == State::TimeWait && !header.flags.contains(TcpFlags::RST))
+    }
+
+    /// A client's packet on a tuple on which a SYN may have been seen. `None` when it belongs to the old
     /// connection; else it has been dealt with.
     pub(super) fn replace_if_new(
         &mut self,
@@ -85,11 +93,13 @@ impl Switch {
         header: &TcpPacket,
         line: Line,
     ) -> Option<Verdict> {
-        let Some(&renewal) = self.renewals.begun.get(&line) else {
-            self.record(line).flags &= !flag::SYN_SEEN;
-            return None;
+        let client_isn = match self.renewals.begun.get(&line) {
+            Some(renewal) => renewal.client_isn,
+            None => {
+                self.record(line).flags &= !flag::SYN_SEEN;
+                header.seq - 1
+            }
         };
-        let client_isn = renewal.client_isn;
         if header.flags.contains(TcpFlags::RST) {
             // The client denies the SYN: a RST for our SYN-ACK has the number that it acknowledged
             // (RFC 9293, section 3.10.7.3), and so has one by which it gives up. The old

@@ -78,7 +78,7 @@ impl Sweep {
 }
 
 /// How long nothing came. A fast path outside may have seen a packet after `now` was read.
-fn quiet_ms(now_ms: u32, last_active: u32) -> u32 {
+pub(super) fn quiet_ms(now_ms: u32, last_active: u32) -> u32 {
     let quiet = now_ms.wrapping_sub(last_active);
     if quiet > i32::MAX as u32 { 0 } else { quiet }
 }
@@ -219,7 +219,7 @@ impl Switch {
     }
 
     fn sweep_line(&mut self, now: Instant, line: Line) {
-        self.catch_up(line);
+        self.catch_up(now, line);
         let record = self.table.record(line);
         if record.flags & flag::SYN_SEEN != 0 {
             self.expire_renewal(now, line);
@@ -264,7 +264,7 @@ impl Switch {
     }
 
     fn abort_line(&mut self, now: Instant, line: Line) {
-        self.take_back(line);
+        self.take_back(now, line);
         let record = *self.table.record(line);
         match record.state {
             State::Free => return,

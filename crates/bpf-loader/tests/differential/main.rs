@@ -1,7 +1,9 @@
 //! The kernel program against the Rust datapath: the same packets, the same bytes.
 
+mod closing;
+
 use fairlead_base::{Address, Endpoint, FlowKey, Packet, Rng};
-use fairlead_bpf_loader::{Fate, FlowTable, Kernel, Mode, Sizes, is_built_in};
+use fairlead_bpf_loader::{Fate, FlowTable, Kernel, Mode, is_built_in};
 use fairlead_netns::trial::{Needs, in_namespaces, skip};
 use fairlead_netns::{Host, World};
 use fairlead_splice::translate;
@@ -21,7 +23,7 @@ fn switch_host(world: &mut World) -> (Host, u32) {
     host.sysctl("net.ipv4.ip_forward", "1").unwrap();
     host.sysctl("net.ipv6.conf.all.forwarding", "1").unwrap();
     host.ip(
-        "link add c type veth peer name cx\nlink add s type veth peer name sx\n\
+        "link add c mtu 4000 type veth peer name cx\nlink add s mtu 4000 type veth peer name sx\n\
          link set c up\nlink set cx up\nlink set s up\nlink set sx up\n\
          addr add 10.1.0.1/24 dev c\naddr add 10.2.0.254/24 dev s\n\
          addr add fd01::1/64 dev c nodad\naddr add fd02::fe/64 dev s nodad\n\
@@ -50,7 +52,7 @@ fn endpoints() -> Endpoints {
 }
 
 fn kernel(mode: Mode, origin_ns: u64) -> (Kernel, FlowTable) {
-    Kernel::load(mode, Sizes { records: 64 }, &endpoints(), COOKIE, origin_ns).unwrap()
+    Kernel::load(mode, 64, &endpoints(), COOKIE, origin_ns).unwrap()
 }
 
 fn frame_of(packet: &Packet) -> Vec<u8> {
@@ -245,8 +247,7 @@ fn run(name: &str, test: impl FnOnce()) {
 /// Whether this process may load the program.
 fn may_use_bpf() -> Result<(), String> {
     use std::error::Error as _;
-    let sizes = Sizes { records: 1 };
-    let loaded = Kernel::load(Mode::Tc, sizes, &Endpoints::default(), (0, 0), 0);
+    let loaded = Kernel::load(Mode::Tc, 1, &Endpoints::default(), (0, 0), 0);
     let Err(error) = loaded else {
         return Ok(());
     };

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * FINs and RSTs on the record of a joined connection: the same as crates/splice/src/closing.rs.
+ * Differential tests hold the two together, packets and records.
+ */
+#ifndef FAIRLEAD_CLOSING_H
+#define FAIRLEAD_CLOSING_H
+
+#include <fairlead/ctx.h>
+#include <fairlead/layout.h>
+#include "checksum.h"
+#include "parse.h"
+#include "translate.h"
+
+/* Numbers that are not farther apart than this are near each other. */
+#define FL_NEAR (1 << 24)
+
+/* Others can move a phase so often while one packet is handled: two FINs, their acknowledgements, a
+ * RST, and the engine that takes the record. */
+#define FL_PHASE_TRIES 8
+
+/* A segment up to here is summed; longer ones whose sum nobody vouches for are the engine's. */
+#define FL_SUM_PIECE 32
+#define FL_SUM_PIECES 50
+
+static __always_inline int fl_is_live(__u8 state)
+{
+	return state >= FL_STATE_SPLICED && state <= FL_STATE_FIN_RELAYED2;
+}
+
+static __always_inline int fl_is_near(__u32 a, __u32 b)
+{
+	return a - b + FL_NEAR <= 2 * FL_NEAR;
+}
+
+static __always_inline __u32 fl_nxt(const struct fl_record *record, int side)
+{
+	return side == FL_SIDE_CLIENT ? record->client_nxt : record->server_nxt;
+}
+
+/* What the packet acknowledges less what its sender was sent, in the receiver's own numbering. */
+static __always_inline __u32 fl_ack_ahead(const struct fl_record *record, int side,
+					  const struct fl_packet *packet)
+{
+	return side == FL_SIDE_CLIENT ? packet->ack - record->seq_delta - record->server_nxt :
+					packet->ack - record->client_nxt;
+}
+
+static __always_inline __u32 fl_segment_end(const struct fl_packet *packet)
+{
+	return packet->seq + packet->payload_bytes + (packet->flags & FL_TCP_FIN ? 1 : 0);
+}
+
+/* True when a packet that is not plainly translated needs no more than to be followed besides. */
+static __always_inline int fl_may_follow(const struct fl_record *record, union fl_phase phase,
+					 int side, const struct fl_packet *packet)
+{
+	if (phase.flags & ~FL_FLAGS_OURS || packet->flags & FL_TCP_SYN)
+		return 0;
+	if (packet->flags & FL_TCP_RST)
+		return fl_is_live(phase.state) && packet->seq == fl_nxt(record, side) &&
+		       !packet->payload_bytes;
+	if (!(packet->flags & FL_TCP_ACK) || !fl_is_in_step(record, side, packet) ||
+	    fl_is_near_start(record, packet))
+		return 0;
+	if (phase.state == FL_STATE_TIME_WAIT)
+		return side == FL_SIDE_SERVER ||
+		       (!fl_ack_ahead(record, side, packet) &&
+			fl_segment_end(packet) == record->client_nxt);
+	return fl_is_live(phase.state);
+}
+
+/* The bit to set when the packet acknowledges the other side's FIN for the first time. */
+static __always_inline __u8 fl_acks_fin(const struct fl_record *record, union fl_phase phase,
+					int side, const struct fl_packet *packet)
+{
+	__u8 fin = side == FL_SIDE_CLIENT ? FL_FLAG_SERVER_FIN : FL_FLAG_CLIENT_FIN;
+	__u8 acked = side == FL_SIDE_CLIENT ? FL_FLAG_SERVER_FIN_ACKED : FL_FLAG_CLIENT_FIN_ACKED;
+
+	if (fl_ack_ahead(record, side, packet) || (phase.flags & (fin | acked)) != fin)
+		return 0;
+	return acked;
+}
+
+static __always_inline int fl_moves_state(const struct fl_record *record, union fl_phase phase,
+					  int side, const struct fl_packet *packet)
+{
+	return packet->flags & (FL_TCP_FIN | FL_TCP_RST) ||
+	       fl_acks_fin(record, phase, side, packet);
+}
+
+/* Moves a tracked number to `end`, forwards or back. Not 0: that is before the first byte. */
+static __always_inline int fl_settle(__u32 *nxt, __u16 *wraps, __u32 isn, __u32 end)
+{
+	__s32 ahead = end - *nxt;
+
+	if (ahead > 0) {
+		if (end < *nxt)
+			*wraps += 1;
+	} else {
+		__u64 all = ((__u64)*wraps << 32) + *nxt, first = (__u32)(isn + 1);
+		__u64 bytes = all > first ? all - first : 0;
+
+		if ((__u64)-(__s64)ahead >= bytes)
+			return -1;
+		if (end > *nxt)
+			*wraps -= 1;
+	}
+	*nxt = end;
+	return 0;
+}
+
+/* The state that flags speak of. */
+static __always_inline __u8 fl_state_of(__u8 flags)
+{
+	int fins = !!(flags & FL_FLAG_CLIENT_FIN) + !!(flags & FL_FLAG_SERVER_FIN);
+	int acked = !!(flags & FL_FLAG_CLIENT_FIN_ACKED) + !!(flags & FL_FLAG_SERVER_FIN_ACKED);
+
+	if (!fins)
+		return FL_STATE_SPLICED;
+	if (fins == 1)
+		return acked ? FL_STATE_ACK_RELAYED1 : FL_STATE_FIN_RELAYED1;
+	return acked == 2 ? FL_STATE_TIME_WAIT : FL_STATE_FIN_RELAYED2;
+}
+
+/* Where the packet leads from `phase`. Its sender's number is written on the way. */
+static __always_inline union fl_phase fl_next_phase(struct fl_record *record, union fl_phase phase,
+						    int side, const struct fl_packet *packet)
+{
+	__u8 fin = side == FL_SIDE_CLIENT ? FL_FLAG_CLIENT_FIN : FL_FLAG_SERVER_FIN;
+	__u8 acked = side == FL_SIDE_CLIENT ? FL_FLAG_CLIENT_FIN_ACKED : FL_FLAG_SERVER_FIN_ACKED;
+	__u32 end = fl_segment_end(packet);
+
+	if (packet->flags & FL_TCP_RST) {
+		phase.state = FL_STATE_RESET;
+		if (side == FL_SIDE_CLIENT)
+			phase.flags |= FL_FLAG_RESET_BY_CLIENT;
+		return phase;
+	}
+	if (packet->flags & FL_TCP_FIN && phase.state != FL_STATE_TIME_WAIT &&
+	    !(phase.flags & acked) && fl_is_near(fl_ack_ahead(record, side, packet), 0) &&
+	    fl_is_near(end, fl_nxt(record, side))) {
+		int refused = side == FL_SIDE_CLIENT ?
+				      fl_settle(&record->client_nxt, &record->client_wraps,
+						record->client_isn, end) :
+				      fl_settle(&record->server_nxt, &record->server_wraps,
+						record->server_isn, end);
+
+		if (!refused)
+			phase.flags |= fin;
+	}
+	phase.flags |= fl_acks_fin(record, phase, side, packet);
+	if (fl_is_live(phase.state))
+		phase.state = fl_state_of(phase.flags);
+	return phase;
+}
+
+/* Follows a connection by a packet that may be followed. Not 0: the engine has taken it. */
+static __always_inline int fl_follow(struct fl_record *record, union fl_phase phase, int side,
+				     const struct fl_packet *packet, __u32 now_ms)
+{
+	__u8 fin = side == FL_SIDE_CLIENT ? FL_FLAG_CLIENT_FIN : FL_FLAG_SERVER_FIN;
+
+	if (packet->payload_bytes && !(phase.flags & fin)) {
+		__u32 end = packet->seq + packet->payload_bytes;
+
+		if (side == FL_SIDE_CLIENT)
+			fl_advance(&record->client_nxt, &record->client_wraps, end);
+		else
+			fl_advance(&record->server_nxt, &record->server_wraps, end);
+	}
+	if (phase.state != FL_STATE_TIME_WAIT)
+		record->last_active = now_ms;
+#pragma clang loop unroll(disable)
+	for (int tries = 0; tries < FL_PHASE_TRIES; tries++) {
+		union fl_phase next = fl_next_phase(record, phase, side, packet), seen;
+
+		if (next.word == phase.word)
+			return 0;
+		seen.word = __sync_val_compare_and_swap(&record->phase.word, phase.word, next.word);
+		if (seen.word == phase.word)
+			return 0;
+		phase = seen;
+		if (!fl_may_follow(record, phase, side, packet))
+			return -1;
+	}
+	return -1;
+}
+
+/* True when the TCP checksum is right, or is yet to be made by a device: then it is the sum of the
+ * pseudo-header. */
+static __noinline int fl_checksum_is_good(fl_ctx *ctx, struct fl_packet *packet)
+{
+	__u32 at, left;
+	__u64 pseudo;
+	__s64 sum;
+	__be16 field;
+	__u8 piece[FL_SUM_PIECE];
+
+	if (!packet)
+		return 0;
+	at = fl_tcp_at(packet);
+	left = (__u32)packet->tcp_bytes + packet->payload_bytes;
+	if (fl_ctx_load(ctx, at + 16, &field, sizeof(field)))
+		return 0;
+	pseudo = fl_address_sum(&packet->key.src) + fl_address_sum(&packet->key.dst);
+	pseudo += bpf_htons(FL_PROTOCOL_TCP);
+	pseudo += bpf_htons(left);
+	if (fl_ctx_sum_is_open(ctx, field, fl_checksum_fold(pseudo)))
+		return 1;
+	sum = fl_checksum_fold(pseudo);
+#pragma clang loop unroll(disable)
+	for (int number = 0; number < FL_SUM_PIECES; number++) {
+		__u32 bytes = left < FL_SUM_PIECE ? left : FL_SUM_PIECE;
+
+		if (!bytes)
+			break;
+		__builtin_memset(piece, 0, sizeof(piece));
+		FL_OPAQUE(bytes);
+		if (bytes < 1 || bytes > FL_SUM_PIECE || fl_ctx_load(ctx, at, piece, bytes))
+			return 0;
+		sum = bpf_csum_diff(0, 0, (__be32 *)piece, FL_SUM_PIECE, (__u32)sum);
+		if (sum < 0)
+			return 0;
+		at += bytes;
+		left -= bytes;
+	}
+	return !left && fl_checksum_fold((__u32)sum) == 0xffff;
+}
+
+#endif
