@@ -8,6 +8,7 @@
 
 mod harness;
 
+mod fastpath;
 mod http;
 mod lifecycle;
 mod load;

@@ -93,8 +93,8 @@ fn take<T: TryFrom<aya::maps::Map, Error = MapError>>(
 impl Kernel {
     /// Loads the program for `mode` and fills its maps. It does nothing until it is attached.
     ///
-    /// `records` are as many as the table has lines; `cookie` is the secret behind SYN cookies, `origin_ns` the core's origin on the monotonic
-    /// clock: both must be the engine's.
+    /// `records` are as many as the table has lines; `cookie` is the secret behind SYN cookies,
+    /// `origin_ns` the core's origin on the monotonic clock: both must be the engine's.
     ///
     /// # Errors
     /// See [`LoadError`]; without CAP_BPF and CAP_NET_ADMIN it is [`LoadError::Refused`].

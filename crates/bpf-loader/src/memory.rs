@@ -61,8 +61,8 @@ impl RecordMemory {
     /// The word of state, flags and shifts.
     fn phase(&self, line: Line) -> Option<&AtomicU32> {
         let at = self.at(line)?;
-        // SAFETY: inside the mapping for as long as `self`, and aligned: records lie at multiples of
-        // their size, the word at a multiple of 4 in them. Nobody writes it but by atomic steps.
+        // SAFETY: inside the mapping for as long as `self`, and aligned: records lie at multiples
+        // of their size, the word at one of 4 in them. Nobody writes it but by atomic steps.
         Some(unsafe { AtomicU32::from_ptr((&raw mut (*at).state).cast()) })
     }
 

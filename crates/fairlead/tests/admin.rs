@@ -125,6 +125,11 @@ fn counters() -> Counters {
     Counters {
         switch: snapshot(),
         device,
+        kernel: Some(fairlead_bpf_loader::Counters {
+            to_engine: 41,
+            fins: 43,
+            ..Default::default()
+        }),
         log_lines_lost: count(),
     }
 }
@@ -324,6 +329,8 @@ fn metrics_are_openmetrics_and_name_every_reason() {
         20_031.0
     );
     assert_eq!(metrics.value("fairlead_log_lines_lost_total"), 20_035.0);
+    assert_eq!(metrics.value("fairlead_kernel_to_engine_total"), 41.0);
+    assert_eq!(metrics.value("fairlead_kernel_fins_total"), 43.0);
     assert_eq!(
         metrics.value(
             "fairlead_instance_info{name=\"edge\",version=\"1.2.3\",mode=\"engine\",\

@@ -1,10 +1,9 @@
 //! The port to a fast path: something outside the engine that forwards packets of spliced
 //! connections by itself, from the same [`Record`].
 //!
-//! At any moment a connection is in one hand. While the fast path has it, the fast path alone moves
-//! the numbers in [`Tracking`]; the engine takes it back before it looks at a packet of that
-//! connection, and gives it again when nothing but translation is left to do, or following it to its
-//! end.
+//! At any moment a connection is in one hand. While the fast path has it, it alone moves what is in
+//! [`Tracking`]; the engine takes it back before it looks at a packet of it, and gives it
+//! again when nothing is left to do but to translate, and to follow it to its end.
 
 use fairlead_base::{Endpoint, FlowKey};
 

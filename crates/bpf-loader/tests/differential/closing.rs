@@ -19,7 +19,8 @@ const SIDES: [Side; 2] = [Side::Client, Side::Server];
 
 /// A record somewhere between the splice and its end.
 fn closing_record(rng: &mut Rng, round: u32) -> (Record, [fairlead_base::FlowKey; 2]) {
-    let (mut record, client, server) = record(rng, round % 3 == 0, round % 2 == 0);
+    let (mut record, client, server) =
+        record(rng, round.is_multiple_of(3), round.is_multiple_of(2));
     record.server_isn = record.server_nxt.wrapping_sub(1 + rng.below(3) * 50_000);
     for (fin, acked) in [
         (flag::CLIENT_FIN, flag::CLIENT_FIN_ACKED),
@@ -313,7 +314,7 @@ fn begins_anew(
             .seq(seq)
             .ack(ack)
             .flags(flags);
-        let packet = built.payload(payload.to_vec()).packet();
+        let packet = built.payload(payload).packet();
         kernel.try_frame(&frame_of(&packet), interface, 1).unwrap()
     };
     assert_eq!(

@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 
 use fairlead_driver_tun::SizeCounts;
 
-use super::status::{DirectionStatus, ServerStatus, Status, TcbCacheStatus};
+use super::status::{DirectionStatus, KernelStatus, ServerStatus, Status, TcbCacheStatus};
 
 /// The media type of [`metrics`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -88,6 +88,7 @@ impl Collector for Everything {
         packets(status, &mut page)?;
         device(status, &mut page)?;
         connections(status, &mut page)?;
+        kernel(status.kernel.as_ref(), &mut page)?;
         tcb_cache(status.tcb_cache.as_ref(), &mut page)?;
         services(status, &mut page)?;
         servers(status, &mut page)
@@ -263,6 +264,44 @@ fn connections(status: &Status, page: &mut Page<'_>) -> fmt::Result {
 }
 
 /// Nothing when there is no TCB cache.
+/// What the kernel program did; its packets and drops are in the switch's families, too.
+fn kernel(kernel: Option<&KernelStatus>, page: &mut Page<'_>) -> fmt::Result {
+    let Some(kernel) = kernel else {
+        return Ok(());
+    };
+    for (name, help, value) in [
+        (
+            "packets",
+            "Packets translated in the kernel",
+            kernel.fast_packets,
+        ),
+        ("bytes", "Bytes translated in the kernel", kernel.fast_bytes),
+        ("syns", "SYNs answered in the kernel", kernel.syns),
+        (
+            "acks_swallowed",
+            "Last ACKs of handshakes that ended in the kernel",
+            kernel.acks_swallowed,
+        ),
+        ("fins", "FINs followed in the kernel", kernel.fins),
+        ("resets", "RSTs followed in the kernel", kernel.resets),
+        (
+            "to_engine",
+            "Packets of connections and services left to the engine",
+            kernel.to_engine,
+        ),
+        (
+            "no_neighbour",
+            "Packets left to the engine for want of a route or a neighbour",
+            kernel.no_neighbour,
+        ),
+        ("not_ours", "Packets passed on untouched", kernel.not_ours),
+        ("dropped", "Packets dropped in the kernel", kernel.dropped),
+    ] {
+        page.counter(&format!("kernel_{name}"), help, value)?;
+    }
+    Ok(())
+}
+
 fn tcb_cache(cache: Option<&TcbCacheStatus>, page: &mut Page<'_>) -> fmt::Result {
     let Some(cache) = cache else { return Ok(()) };
     let scheme = [("scheme", cache.scheme.as_str())];

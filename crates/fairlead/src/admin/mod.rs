@@ -18,8 +18,8 @@ use crate::config::Settings;
 pub use metrics::{CONTENT_TYPE as METRICS_CONTENT_TYPE, metrics};
 pub use server::{AdminServer, start};
 pub use status::{
-    DeviceStatus, DirectionStatus, Offers, PoolStatus, RouteStatus, ServerStatus, ServiceStatus,
-    Status, StatusError, TcbCacheStatus,
+    DeviceStatus, DirectionStatus, KernelStatus, Offers, PoolStatus, RouteStatus, ServerStatus,
+    ServiceStatus, Status, StatusError, TcbCacheStatus,
 };
 
 /// How old the last published counters may be before the switch counts as stalled.
@@ -60,6 +60,8 @@ pub struct Counters {
     pub switch: Snapshot,
     /// By its device.
     pub device: DeviceCounters,
+    /// By the kernel program, where there is one; its packets and drops are among the switch's.
+    pub kernel: Option<fairlead_bpf_loader::Counters>,
     /// Log lines that were lost because nobody read them in time.
     pub log_lines_lost: u64,
 }

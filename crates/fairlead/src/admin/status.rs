@@ -62,6 +62,8 @@ pub struct Status {
     pub tcb_cache: Option<TcbCacheStatus>,
     pub services: Vec<ServiceStatus>,
     pub pools: Vec<PoolStatus>,
+    /// What the kernel program counts, where there is one.
+    pub kernel: Option<KernelStatus>,
     /// What the device itself counts.
     pub device_use: DeviceStatus,
     /// Log lines that nobody read in time.
@@ -87,6 +89,45 @@ macro_rules! mirror {
             }
         }
     };
+}
+
+/// The kernel program's share. What it drops is among all drops.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(
+    missing_docs,
+    reason = "the fields are documented where they are counted"
+)]
+pub struct KernelStatus {
+    pub fast_packets: u64,
+    pub fast_bytes: u64,
+    pub syns: u64,
+    pub syn_acks: u64,
+    pub acks_swallowed: u64,
+    pub fins: u64,
+    pub resets: u64,
+    pub to_engine: u64,
+    pub no_neighbour: u64,
+    pub not_ours: u64,
+    pub dropped: u64,
+}
+
+impl From<fairlead_bpf_loader::Counters> for KernelStatus {
+    fn from(source: fairlead_bpf_loader::Counters) -> Self {
+        Self {
+            fast_packets: source.fast_packets,
+            fast_bytes: source.fast_bytes,
+            syns: source.syns,
+            syn_acks: source.syn_acks,
+            acks_swallowed: source.acks_swallowed,
+            fins: source.fins,
+            resets: source.resets,
+            to_engine: source.to_engine,
+            no_neighbour: source.no_neighbour,
+            not_ours: source.not_ours,
+            dropped: source.drops.total(),
+        }
+    }
 }
 
 mirror! {
@@ -245,6 +286,7 @@ impl Status {
         let Counters {
             switch,
             device,
+            kernel,
             log_lines_lost,
         } = counters.clone();
         let Snapshot {
@@ -302,6 +344,7 @@ impl Status {
             tcb_cache: tcb_cache.map(TcbCacheStatus::from),
             services: services.into_iter().map(ServiceStatus::from).collect(),
             pools: pools.into_iter().map(PoolStatus::from).collect(),
+            kernel: kernel.map(KernelStatus::from),
             device_use: device.into(),
             log_lines_lost,
             ..Self::default()

@@ -53,10 +53,9 @@ impl Fastpath {
         }
     }
 
-    /// What the kernel counted; nothing without it.
-    pub(super) fn counters(&self) -> Counters {
-        let counters = self.kernel.as_ref().and_then(|one| one.counters().ok());
-        counters.unwrap_or_default()
+    /// What the kernel counted, where there is one.
+    pub(super) fn counters(&self) -> Option<Counters> {
+        self.kernel.as_ref().and_then(|one| one.counters().ok())
     }
 }
 

@@ -367,14 +367,22 @@ impl Board<'_> {
     fn publish(&mut self, engine: &Engine<TunDevice>) {
         let mut switch = engine.snapshot();
         let kernel = self.fastpath.counters();
-        switch.fast_packets += kernel.fast_packets;
-        switch.fast_bytes += kernel.fast_bytes;
-        switch.syns += kernel.syns;
-        switch.syn_acks += kernel.syn_acks;
-        switch.drops.merge(&kernel.drops);
+        if let Some(kernel) = &kernel {
+            let ended_here = kernel.syns + kernel.acks_swallowed + kernel.drops.total();
+            switch.rx_packets += kernel.fast_packets + ended_here;
+            switch.rx_bytes += kernel.fast_bytes;
+            switch.tx_packets += kernel.fast_packets + kernel.syn_acks;
+            switch.tx_bytes += kernel.fast_bytes;
+            switch.fast_packets += kernel.fast_packets;
+            switch.fast_bytes += kernel.fast_bytes;
+            switch.syns += kernel.syns;
+            switch.syn_acks += kernel.syn_acks;
+            switch.drops.merge(&kernel.drops);
+        }
         self.shared.publish(Counters {
             switch,
             device: *engine.queue().counters(),
+            kernel,
             log_lines_lost: self.log.lost_lines(),
         });
         (self.watch)();

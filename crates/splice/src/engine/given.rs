@@ -1,8 +1,8 @@
 //! Connections that a fast path outside has: when they are given to it, taken back and forgotten.
 //!
 //! The rule is simple. Whoever handles a packet of a connection takes it back before and gives it
-//! out after, if nothing but translation is left to do then, or following it to its end. Timers only
-//! catch up with what the fast path has seen: that is how ends become known.
+//! out after, if nothing is left to do then but to translate, and to follow it to its end. Timers
+//! only catch up with what the fast path has seen: that is how ends become known.
 
 use fairlead_base::Instant;
 use fairlead_tcp::{FastPath, Line, ListenOffer, State};

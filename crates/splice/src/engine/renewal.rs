@@ -84,8 +84,8 @@ impl Switch {
             || (record.state == State::TimeWait && !header.flags.contains(TcpFlags::RST))
     }
 
-    /// A client's packet on a tuple on which a SYN may have been seen. `None` when it belongs to the old
-    /// connection; else it has been dealt with.
+    /// A client's packet on a tuple on which a SYN may have been seen. `None` when it belongs to
+    /// the old connection; else it has been dealt with.
     pub(super) fn replace_if_new(
         &mut self,
         now: Instant,
