@@ -3,13 +3,12 @@
 use fairlead_tcp::Endpoints;
 
 use crate::attach::Mode;
-use crate::kernel::{Kernel, LoadError, Sizes};
+use crate::kernel::{Kernel, LoadError};
 
 /// Loads the program for `mode` with maps of one line and drops it again. It is never attached.
 ///
 /// # Errors
 /// What [`Kernel::load`] would say.
 pub fn rehearse(mode: Mode) -> Result<(), LoadError> {
-    let sizes = Sizes { records: 1 };
-    Kernel::load(mode, sizes, &Endpoints::default(), (0, 0), 0).map(drop)
+    Kernel::load(mode, 1, &Endpoints::default(), (0, 0), 0).map(drop)
 }
