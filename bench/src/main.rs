@@ -4,7 +4,13 @@
 mod alloc;
 mod cache_bench;
 mod core_bench;
+mod cost;
+mod flood;
+mod held;
+mod open;
 mod peers;
+mod table;
+mod testbed;
 mod world;
 
 use std::io::IsTerminal;
@@ -14,10 +20,12 @@ use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use serde_json::{Value, json};
 
+use testbed::{Layout, Testbed};
+
 #[global_allocator]
 static ALLOCATOR: alloc::Counting = alloc::Counting;
 
-/// Measures Fairlead: its core in memory, and its TUN path against HAProxy.
+/// Measures Fairlead: its core in memory, and all of it beside proxies and plain forwarding.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
@@ -29,8 +37,17 @@ struct Arguments {
 enum What {
     /// The core in memory, one thread: spliced packets, handshakes, bytes per connection.
     Core(Core),
-    /// Fairlead against HAProxy and plain forwarding, in network namespaces of its own.
-    Peers(Peers),
+    /// Requests/s beside HAProxy, nginx and plain forwarding, in network namespaces of its own.
+    Peers(Bed),
+    /// What the switch's own core is busy with for each request, beside the same peers.
+    Cost(Bed),
+    /// Thousands of open connections of which one in 20 is active, beside the same peers.
+    Open(Open),
+    /// Holds connections open for one of the others, until its standard input ends.
+    #[command(hide = true)]
+    Hold(held::Hold),
+    /// A SYN flood, bounded in rate and time: what it does to open and to new connections.
+    Flood(Flood),
 }
 
 #[derive(Debug, Args)]
@@ -53,18 +70,21 @@ struct Core {
 }
 
 #[derive(Debug, Args)]
-struct Peers {
+struct Bed {
     /// The fairlead binary; beside this one unless given.
     #[arg(long)]
     fairlead: Option<PathBuf>,
-    /// Where packets are forwarded: engine (user space, behind a TUN device), tc, auto.
-    #[arg(long, default_value = "engine")]
+    /// Where packets are forwarded: engine (user space, behind a TUN device), tc, xdp, auto.
+    #[arg(long, default_value = "auto")]
     mode: String,
+    /// The links' offloads: on as shipped, or off as on a wire.
+    #[arg(long, value_enum, default_value_t = Offloads::On)]
+    offloads: Offloads,
     /// Alternations; the median counts.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Seconds of each measurement.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 2)]
     seconds: u32,
     /// Connections of the client.
     #[arg(long, default_value_t = 64)]
@@ -74,10 +94,55 @@ struct Peers {
     record: Option<PathBuf>,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Offloads {
+    On,
+    Off,
+}
+
+#[derive(Debug, Args)]
+struct Open {
+    #[command(flatten)]
+    bed: Bed,
+    /// Open connections, one row each.
+    #[arg(long, value_delimiter = ',', default_values_t = [1_000, 10_000, 100_000])]
+    open: Vec<u32>,
+}
+
+#[derive(Debug, Args)]
+struct Flood {
+    #[command(flatten)]
+    bed: Bed,
+    /// Legitimate new connections a second.
+    #[arg(long, default_value_t = 1_000)]
+    legitimate: u32,
+    /// SYNs of the flood for each of them.
+    #[arg(long, default_value_t = 100)]
+    times: u32,
+    /// Connections that are open all the time.
+    #[arg(long, default_value_t = 1_000)]
+    held: u32,
+}
+
 fn main() -> Result<()> {
     match Arguments::parse().what {
         What::Core(arguments) => core(&arguments),
-        What::Peers(arguments) => peers(&arguments),
+        What::Peers(bed) => {
+            let testbed = Testbed::new(&bed.layout(false, 1_000)?)?;
+            bed.keep("peers", &testbed, peers::run(&testbed, bed.effort())?)
+        }
+        What::Cost(bed) => {
+            let testbed = Testbed::new(&bed.layout(true, 1_000)?)?;
+            bed.keep("cost", &testbed, cost::run(&testbed, bed.effort())?)
+        }
+        What::Open(Open { bed, open }) => {
+            let most = open.iter().copied().max().unwrap_or(0);
+            let testbed = Testbed::new(&bed.layout(false, most)?)?;
+            let result = open::run(&testbed, bed.effort(), &open)?;
+            bed.keep("open", &testbed, result)
+        }
+        What::Hold(hold) => held::hold(&hold),
+        What::Flood(arguments) => flood(&arguments),
     }
 }
 
@@ -128,24 +193,63 @@ fn cache_cases(world: &mut world::World, arguments: &Core) -> Result<Vec<Value>>
     Ok(cases)
 }
 
-fn peers(arguments: &Peers) -> Result<()> {
-    let own = std::env::current_exe()?;
-    let fairlead = arguments
-        .fairlead
-        .clone()
-        .unwrap_or_else(|| own.with_file_name("fairlead"));
-    let effort = peers::Effort {
-        mode: arguments.mode.clone(),
-        rounds: arguments.rounds,
-        seconds: arguments.seconds,
-        connections: arguments.connections,
+fn flood(arguments: &Flood) -> Result<()> {
+    let bed = &arguments.bed;
+    let mut testbed = Testbed::new(&bed.layout(false, 1_000)?)?;
+    let storm = flood::Storm {
+        rounds: bed.rounds,
+        seconds: bed.seconds,
+        legitimate: arguments.legitimate,
+        times: arguments.times,
+        held: arguments.held,
     };
-    let result = peers::run(&fairlead, &effort)?;
-    let name = match effort.mode.as_str() {
-        "engine" => "peers".to_owned(),
-        mode => format!("peers-{mode}"),
-    };
-    keep(&name, result, arguments.record.as_deref())
+    let result = flood::run(&mut testbed, storm)?;
+    bed.keep("flood", &testbed, result)
+}
+
+impl Bed {
+    fn layout(&self, apart: bool, open: u32) -> Result<Layout> {
+        let own = std::env::current_exe()?;
+        let beside = || own.with_file_name("fairlead");
+        Ok(Layout {
+            fairlead: self.fairlead.clone().unwrap_or_else(beside),
+            mode: self.mode.clone(),
+            offloads: self.offloads == Offloads::On,
+            apart,
+            client_addresses: 8,
+            open,
+        })
+    }
+
+    fn effort(&self) -> peers::Effort {
+        peers::Effort {
+            rounds: self.rounds.max(1),
+            seconds: self.seconds.max(1),
+            connections: self.connections,
+        }
+    }
+
+    /// Keeps a result under the name of what was measured, and how.
+    fn keep(&self, name: &str, testbed: &Testbed, mut result: Value) -> Result<()> {
+        let offloads = match self.offloads {
+            Offloads::On => "",
+            Offloads::Off => "-offloads-off",
+        };
+        result["mode"] = json!(self.mode);
+        result["fast_path"] = json!(testbed.fast_path());
+        result["offloads"] = json!(self.offloads == Offloads::On);
+        result["haproxy"] = json!(version("haproxy", "-v"));
+        result["nginx"] = json!(version("nginx", "-v"));
+        let name = format!("{name}-{}{offloads}", self.mode);
+        keep(&name, result, self.record.as_deref())
+    }
+}
+
+fn version(program: &str, flag: &str) -> Option<String> {
+    let path = fairlead_netns::program(program)?;
+    let output = std::process::Command::new(path).arg(flag).output().ok()?;
+    let text = [output.stdout, output.stderr].concat();
+    Some(String::from_utf8_lossy(&text).lines().next()?.to_owned())
 }
 
 /// Writes a result with what it was measured on.

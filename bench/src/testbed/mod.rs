@@ -1,0 +1,288 @@
+//! The testbed: three hosts (network namespaces), `wrk` on the client, nginx on the server, and
+//! between them the switch's host with Fairlead and its peers, all running all the time.
+//!
+//! ```text
+//! client 10.1.0.2 ── 10.1.0.1 switch 10.2.0.254 ── 10.2.0.1 servers
+//! ```
+
+pub(crate) mod targets;
+pub(crate) mod wrk;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use fairlead_netns::{Host, Link, Running, World};
+
+use targets::Target;
+
+/// The files that are asked for, and their sizes in bytes.
+pub(crate) const FILES: [(&str, usize); 3] =
+    [("1KiB", 1 << 10), ("64KiB", 64 << 10), ("1MiB", 1 << 20)];
+
+/// What a testbed is like.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    /// The fairlead binary.
+    pub(crate) fairlead: PathBuf,
+    /// The word for `[fastpath] mode`.
+    pub(crate) mode: String,
+    /// The links' offloads (segmentation, receive, checksums) as shipped, or all off as on a wire.
+    pub(crate) offloads: bool,
+    /// Client and server on core 0 and everything of the switch on core 1, packets too.
+    pub(crate) apart: bool,
+    /// Addresses of the client.
+    pub(crate) client_addresses: u8,
+    /// Connections that are open at once.
+    pub(crate) open: u32,
+}
+
+/// A running testbed. Dropping it ends and removes everything.
+pub(crate) struct Testbed {
+    /// Where `wrk` runs.
+    pub(crate) client: Host,
+    /// Where Fairlead and its peers run.
+    pub(crate) switch: Host,
+    /// Fairlead's process, 0 before it runs.
+    pub(crate) fairlead_pid: u32,
+    world: World,
+    processes: Vec<Running>,
+    folder: PathBuf,
+    apart: bool,
+    /// How many files a process may open here.
+    files: u32,
+}
+
+impl Drop for Testbed {
+    fn drop(&mut self) {
+        self.processes.clear();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Runs a program on one core.
+const CORES: [[&str; 3]; 2] = [["taskset", "-c", "0"], ["taskset", "-c", "1"]];
+
+impl Testbed {
+    /// Builds everything and waits until everybody answers.
+    pub(crate) fn new(layout: &Layout) -> Result<Self> {
+        for (program, package) in [
+            ("nginx", "nginx-light"),
+            ("haproxy", "haproxy"),
+            ("wrk", "wrk"),
+            ("curl", "curl"),
+            ("ethtool", "ethtool"),
+        ] {
+            ensure!(
+                fairlead_netns::program(program).is_some(),
+                "{program} is missing: sudo apt-get install {package}"
+            );
+        }
+        let files = fairlead_netns::raise_open_files(1 << 20)?;
+        let folder = std::env::temp_dir().join(format!("fairlead-bench-{}", std::process::id()));
+        fs::create_dir_all(folder.join("files"))?;
+        for (name, bytes) in FILES {
+            fs::write(folder.join("files").join(name), vec![b'x'; bytes])?;
+        }
+        let mut world = World::new()?;
+        let client = world.host("client")?;
+        let switch = world.host("switch")?;
+        let servers = world.host("servers")?;
+        let addresses: Vec<String> = (0..layout.client_addresses)
+            .map(|number| format!("10.1.0.{}/24", u32::from(number) + 10))
+            .collect();
+        let mut of_client = vec!["10.1.0.2/24"];
+        of_client.extend(addresses.iter().map(String::as_str));
+        let front = world.link((&client, &of_client), (&switch, &["10.1.0.1/24"]))?;
+        let back = world.link((&switch, &["10.2.0.254/24"]), (&servers, &["10.2.0.1/24"]))?;
+        client.route("10.1.0.3/32", "10.1.0.1")?;
+        client.route("10.2.0.0/24", "10.1.0.1")?;
+        servers.route("default", "10.2.0.254")?;
+        switch.sysctl("net.ipv4.ip_forward", "1")?;
+        // Many short connections from few client addresses.
+        for host in [&client, &switch] {
+            host.sysctl("net.ipv4.ip_local_port_range", "1024 65535")?;
+            host.sysctl("net.ipv4.tcp_tw_reuse", "1")?;
+        }
+        for host in [&switch, &servers] {
+            host.sysctl("net.core.somaxconn", "16384")?;
+        }
+        let mut testbed = Self {
+            client,
+            switch,
+            fairlead_pid: 0,
+            world,
+            processes: Vec::new(),
+            folder,
+            apart: layout.apart,
+            files: u32::try_from(files).unwrap_or(u32::MAX),
+        };
+        testbed.settle_links(layout, &servers, &front, &back)?;
+        testbed.start(layout, &servers)?;
+        for target in Target::ALL {
+            testbed.wait_for(target)?;
+        }
+        Ok(testbed)
+    }
+
+    /// Another host behind the switch's own interface 10.3.0.254, with this address.
+    pub(crate) fn stranger(&mut self, address: &str) -> Result<Host> {
+        let stranger = self.world.host("stranger")?;
+        self.world
+            .link((&self.switch, &["10.3.0.254/24"]), (&stranger, &[address]))?;
+        stranger.route("default", "10.3.0.254")?;
+        Ok(stranger)
+    }
+
+    /// Offloads, and which core takes packets.
+    fn settle_links(
+        &self,
+        layout: &Layout,
+        servers: &Host,
+        front: &Link,
+        back: &Link,
+    ) -> Result<()> {
+        let ends = [
+            (&self.client, &front.a, 1),
+            (&self.switch, &front.b, 2),
+            (&self.switch, &back.a, 2),
+            (servers, &back.b, 1),
+        ];
+        for (host, device, cores) in ends {
+            if !layout.offloads {
+                run(host
+                    .command("ethtool")
+                    .args(["-K", device])
+                    .args(["tso", "off", "gso", "off", "gro", "off"])
+                    .args(["tx", "off", "rx", "off"]))?;
+            }
+            if layout.apart {
+                // The system's own view of devices is of another namespace: a fresh one is needed.
+                let steer = format!(
+                    "mount -t sysfs none /sys && \
+                     echo {cores} > /sys/class/net/{device}/queues/rx-0/rps_cpus"
+                );
+                run(host
+                    .command("unshare")
+                    .args(["--mount", "sh", "-c", &steer]))
+                .context("steering received packets to a core")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, layout: &Layout, servers: &Host) -> Result<()> {
+        let folder = self.folder.clone();
+        let write = |name: &str, text: &str| -> Result<String> {
+            let path = folder.join(name);
+            fs::write(&path, text)?;
+            Ok(path.display().to_string())
+        };
+        let prefix = folder.display().to_string();
+        // A process holds as many connections as it may open files; shares are never quite even.
+        let needed = 1 + layout.open / (self.files * 3 / 4);
+        for number in 0..needed {
+            let name = format!("server{number}");
+            let file = format!("{name}.conf");
+            let path = write(&file, &targets::server(&folder, &name))?;
+            self.spawn(servers, 0, &["nginx", "-p", &prefix, "-c", &path])?;
+        }
+        // As many processes as HAProxy has threads.
+        let processes = if layout.apart { 1 } else { 2 };
+        for number in 0..needed.max(processes) {
+            let name = format!("peer{number}");
+            let file = format!("{name}.conf");
+            let path = write(&file, &targets::nginx_peer(&folder, &name))?;
+            let switch = self.switch.clone();
+            self.spawn(&switch, 1, &["nginx", "-p", &prefix, "-c", &path])?;
+        }
+        let switch = self.switch.clone();
+        for (name, tuned) in [("haproxy.cfg", false), ("haproxy-tuned.cfg", true)] {
+            let path = write(name, &targets::haproxy(tuned))?;
+            self.spawn(&switch, 1, &["haproxy", "-db", "-f", &path])?;
+        }
+        let text = targets::fairlead(&layout.mode);
+        let path = write("fairlead.toml", &text)?;
+        let program = layout.fairlead.display().to_string();
+        self.spawn(&switch, 1, &[&program, "serve", "--config", &path])?;
+        // taskset becomes the program that it starts, so this is Fairlead's own number.
+        self.fairlead_pid = self.processes.last().map_or(0, Running::id);
+        Ok(())
+    }
+
+    fn spawn(&mut self, host: &Host, core: usize, words: &[&str]) -> Result<()> {
+        let words = [self.on_core(core), words].concat();
+        let mut command = host.command(words[0]);
+        command.args(&words[1..]).stdout(Stdio::null());
+        let name = Path::new(words[words.len() - 1]).with_extension("err");
+        command.stderr(Stdio::from(fs::File::create(name)?));
+        self.processes.push(host.start(&mut command)?);
+        Ok(())
+    }
+
+    /// What to write before a program so that it runs where it belongs.
+    fn on_core(&self, core: usize) -> &'static [&'static str] {
+        match self.apart {
+            true => &CORES[core],
+            false => &[],
+        }
+    }
+
+    fn wait_for(&self, target: Target) -> Result<()> {
+        let until = Instant::now() + Duration::from_secs(15);
+        while Instant::now() < until {
+            let mut curl = self.client.command("curl");
+            curl.args(["-s", "-m", "2", "-o", "/dev/null", "-w", "%{http_code}"]);
+            let url = format!("http://{}/1KiB", target.address());
+            if curl.arg(url).output()?.stdout == b"200" {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        let said = |name: &str| fs::read_to_string(self.folder.join(name)).unwrap_or_default();
+        bail!(
+            "{} at {} does not answer; the logs:\n{}{}{}",
+            target.name(),
+            target.address(),
+            said("fairlead.err"),
+            said("peer0.err"),
+            said("haproxy.err")
+        )
+    }
+
+    /// How many connections one process can hold here, with some files to spare.
+    pub(crate) fn connections_per_process(&self) -> u32 {
+        self.files.saturating_sub(1_000)
+    }
+
+    /// True where a peer can have as many clients: HAProxy is one process.
+    pub(crate) fn can_hold(&self, target: Target, count: u32) -> bool {
+        let is_haproxy = matches!(target, Target::Haproxy | Target::HaproxyTuned);
+        !is_haproxy || count <= self.connections_per_process() - 1_000
+    }
+
+    /// One measurement.
+    pub(crate) fn measure(&self, load: &wrk::Load<'_>) -> Result<wrk::Sample> {
+        wrk::run(&self.client, self.on_core(0), load)
+    }
+
+    /// Which fast path Fairlead says it has.
+    pub(crate) fn fast_path(&self) -> String {
+        let log = fs::read_to_string(self.folder.join("fairlead.err")).unwrap_or_default();
+        let mut lines = log.lines().filter(|line| line.contains("fast path"));
+        lines.next_back().unwrap_or_default().to_owned()
+    }
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let output = command.output()?;
+    ensure!(
+        output.status.success(),
+        "{:?}: {}",
+        command.get_program(),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
+}
