@@ -28,6 +28,9 @@ static __noinline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet, struct 
 
 	if (!packet || !listen || !settings || !(listen->flags & FL_OFFER_ANSWER))
 		return fl_to_engine();
+	if ((packet->flags & 0x3f) == FL_TCP_SYN && settings->refuse &&
+	    bpf_get_prandom_u32() < settings->refuse)
+		return fl_drop(FL_REASON_OVERLOADED);
 	if ((packet->flags & 0x3f) == FL_TCP_SYN)
 		return fl_answer_syn(ctx, packet, listen, settings, &verdict) ? fl_to_engine() :
 										verdict;

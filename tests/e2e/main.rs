@@ -14,6 +14,7 @@ mod lifecycle;
 mod load;
 mod loss;
 mod refusals;
+mod restart;
 mod servers;
 mod streams;
 mod tls;

@@ -9,7 +9,7 @@
 
 #include <linux/types.h>
 
-#define LAYOUT_VERSION 2
+#define LAYOUT_VERSION 3
 
 /* An address as everywhere in Fairlead: 16 bytes, IPv4 as ::ffff:a.b.c.d. */
 struct fl_address {
@@ -83,6 +83,8 @@ struct fl_record {
 #define FL_STATE_FIN_RELAYED2 6
 #define FL_STATE_TIME_WAIT 7
 #define FL_STATE_RESET 8
+/* Set beside the state while the engine has the connection: the record is kept for a later start. */
+#define FL_STATE_ENGINE_HAS 0x80
 
 /* fairlead_tcp::record::flag */
 #define FL_FLAG_TIMESTAMPS 1
@@ -121,6 +123,9 @@ struct fl_settings {
 	__u64 origin_ns; /* the core's origin on the monotonic clock */
 	__u32 version;   /* LAYOUT_VERSION */
 	__u32 records;   /* lines in the record array */
+	__u64 netns;     /* inode of the network namespace whose interfaces this serves */
+	__u32 refuse;    /* of 2^32 SYNs, so many are dropped: the engine is overloaded */
+	__u32 pad;
 };
 
 /* Counters, one 64-bit number each and CPU. */
@@ -144,6 +149,7 @@ enum fl_counter {
 enum fl_reason {
 	FL_REASON_TRUNCATED = 1,
 	FL_REASON_TRANSMIT_FAILED = 60,
+	FL_REASON_OVERLOADED = 62,
 };
 
 _Static_assert(sizeof(struct fl_flow_key) == 36, "layout");
@@ -153,6 +159,6 @@ _Static_assert(__builtin_offsetof(struct fl_record, seq_delta) == 28, "layout");
 _Static_assert(__builtin_offsetof(struct fl_record, last_active) == 56, "layout");
 _Static_assert(__builtin_offsetof(struct fl_record, phase) == 60, "layout");
 _Static_assert(sizeof(struct fl_listen) == 8, "layout");
-_Static_assert(sizeof(struct fl_settings) == 32, "layout");
+_Static_assert(sizeof(struct fl_settings) == 48, "layout");
 
 #endif

@@ -1,8 +1,17 @@
 //! Interfaces: where the program is attached, and how.
 
-use aya::programs::tc::{NlOptions, TcAttachOptions, TcAttachType, qdisc_add_clsact};
+use std::path::{Path, PathBuf};
+
+use aya::pin::PinError;
+use aya::programs::links::{FdLink, PinnedLink};
+use aya::programs::tc::{
+    NlOptions, SchedClassifierLink, TcAttachOptions, TcAttachType, TcError, qdisc_add_clsact,
+    qdisc_detach_program,
+};
+use aya::programs::xdp::XdpLink;
 use aya::programs::{LinkOrder, ProgramError, SchedClassifier, Xdp, XdpMode};
 
+use crate::interfaces::interface_index;
 use crate::kernel::{Kernel, LoadError};
 
 /// A way of attaching.
@@ -39,7 +48,8 @@ pub struct AttachError {
     pub cause: ProgramError,
 }
 
-/// An interface that the program is attached to. It is detached when [`Kernel`] goes.
+/// An interface that the program is attached to. It is detached when [`Kernel`] goes, unless its
+/// link is pinned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachment {
     /// The interface's name.
@@ -61,10 +71,8 @@ impl Kernel {
     }
 
     pub(crate) fn classifier(&mut self) -> Result<&mut SchedClassifier, LoadError> {
-        let program = self.ebpf.program_mut("fairlead_tc");
-        Ok(program
-            .ok_or(LoadError::Missing("fairlead_tc"))?
-            .try_into()?)
+        let program = self.ebpf.program_mut(TC_PROGRAM);
+        Ok(program.ok_or(LoadError::Missing(TC_PROGRAM))?.try_into()?)
     }
 
     pub(crate) fn xdp(&mut self) -> Result<&mut Xdp, LoadError> {
@@ -96,19 +104,27 @@ impl Kernel {
         })
     }
 
-    /// By a link of its own where the kernel has them (6.6): it goes when this process does,
-    /// however that ends. Elsewhere as a filter of the `clsact` queueing discipline.
+    /// By a link of its own where the kernel has them (6.6). Elsewhere as a filter of the `clsact`
+    /// queueing discipline, in the place of the one that an earlier run left: for the moment
+    /// between them packets take the way to the engine.
     fn attach_tc(&mut self, interface: &str) -> Result<(), ProgramError> {
+        let pin = self.pin_of(interface);
         let program = self.classifier().map_err(|_| ProgramError::NotLoaded)?;
-        let link = TcAttachOptions::TcxOrder(LinkOrder::default());
-        if program
-            .attach_with_options(interface, TcAttachType::Ingress, link)
-            .is_ok()
+        if let Some(link) = pin.as_deref().and_then(pinned::<SchedClassifierLink>)
+            && program.attach_to_link(link).is_ok()
         {
             return Ok(());
         }
+        let options = TcAttachOptions::TcxOrder(LinkOrder::default());
+        if let Ok(link) = program.attach_with_options(interface, TcAttachType::Ingress, options) {
+            return match pin {
+                Some(pin) => hold(program.take_link(link)?, &pin),
+                None => Ok(()),
+            };
+        }
         // It may be there already, ours of an earlier run or another's: then it serves as it is.
         let _ = qdisc_add_clsact(interface);
+        let _ = qdisc_detach_program(interface, TcAttachType::Ingress, TC_PROGRAM);
         let filter = TcAttachOptions::Netlink(NlOptions {
             priority: PRIORITY,
             ..NlOptions::default()
@@ -118,8 +134,92 @@ impl Kernel {
     }
 
     fn attach_xdp(&mut self, interface: &str, mode: XdpMode) -> Result<(), ProgramError> {
+        let pin = self.pin_of(interface);
+        let other = self.pin_of_other_xdp(interface);
         let program = self.xdp().map_err(|_| ProgramError::NotLoaded)?;
-        program.attach(interface, mode)?;
-        Ok(())
+        if let Some(link) = pin.as_deref().and_then(pinned::<XdpLink>)
+            && program.attach_to_link(link).is_ok()
+        {
+            return Ok(());
+        }
+        // An interface has room for one program only.
+        if let Some(other) = other {
+            let _ = std::fs::remove_file(other);
+        }
+        let link = program.attach(interface, mode)?;
+        match pin {
+            Some(pin) => hold(program.take_link(link)?, &pin),
+            None => Ok(()),
+        }
+    }
+
+    /// Where the link to an interface is pinned, if links are.
+    fn pin_of(&self, interface: &str) -> Option<PathBuf> {
+        let index = interface_index(interface)?;
+        Some(self.pins.as_ref()?.link(self.mode, index))
+    }
+
+    fn pin_of_other_xdp(&self, interface: &str) -> Option<PathBuf> {
+        let other = match self.mode {
+            Mode::Tc => return None,
+            Mode::XdpNative => Mode::XdpGeneric,
+            Mode::XdpGeneric => Mode::XdpNative,
+        };
+        let index = interface_index(interface)?;
+        Some(self.pins.as_ref()?.link(other, index))
+    }
+
+    /// Ends the program's work at interfaces and by ways that are not this run's: what an earlier
+    /// run left and this one has not taken over. Says which.
+    pub fn detach_others(&mut self, attached: &[Attachment]) -> Vec<String> {
+        let Some(pins) = &self.pins else {
+            return Vec::new();
+        };
+        let ours = attached.iter().filter_map(|one| {
+            let index = interface_index(&one.interface)?;
+            Some(pins.link(one.mode, index))
+        });
+        let ours: Vec<PathBuf> = ours.collect();
+        let others = pins.links().into_iter().filter(|one| !ours.contains(one));
+        let removed = others.filter(|other| std::fs::remove_file(other).is_ok());
+        removed.map(|other| other.display().to_string()).collect()
     }
 }
+
+/// Takes the program off an interface to which it is attached without a link (before Linux 6.6).
+/// True when it was there.
+pub fn detach_filter(interface: &str) -> bool {
+    !has_links() && qdisc_detach_program(interface, TcAttachType::Ingress, TC_PROGRAM).is_ok()
+}
+
+/// A link that an earlier run pinned.
+fn pinned<L: TryFrom<FdLink>>(pin: &Path) -> Option<L> {
+    let link = PinnedLink::from_pin(pin).ok()?;
+    L::try_from(FdLink::from(link)).ok()
+}
+
+/// Lets a link outlive this process.
+fn hold<L>(link: L, pin: &Path) -> Result<(), ProgramError>
+where
+    FdLink: TryFrom<L>,
+{
+    // Before links, XDP programs stay without being pinned.
+    let Ok(link) = FdLink::try_from(link) else {
+        return Ok(());
+    };
+    // One of an interface that is gone, whose index has been given to another.
+    let _ = std::fs::remove_file(pin);
+    let failed = |error: PinError| TcError::IoError(std::io::Error::other(error.to_string()));
+    link.pin(pin).map_err(failed)?;
+    Ok(())
+}
+
+/// True when this kernel attaches programs to tc by links (Linux 6.6).
+pub(crate) fn has_links() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>());
+    let version = (numbers.next(), numbers.next());
+    matches!(version, (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= (6, 6))
+}
+
+const TC_PROGRAM: &str = "fairlead_tc";

@@ -53,4 +53,30 @@ impl Counters {
             drops,
         })
     }
+
+    /// What was counted since `earlier`.
+    #[must_use]
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        let less = |now: u64, then: u64| now.saturating_sub(then);
+        let mut drops = ReasonCounts::default();
+        for &reason in DropReason::ALL {
+            drops.add_many(
+                reason,
+                less(self.drops.of(reason), earlier.drops.of(reason)),
+            );
+        }
+        Self {
+            fast_packets: less(self.fast_packets, earlier.fast_packets),
+            fast_bytes: less(self.fast_bytes, earlier.fast_bytes),
+            syns: less(self.syns, earlier.syns),
+            syn_acks: less(self.syn_acks, earlier.syn_acks),
+            acks_swallowed: less(self.acks_swallowed, earlier.acks_swallowed),
+            to_engine: less(self.to_engine, earlier.to_engine),
+            no_neighbour: less(self.no_neighbour, earlier.no_neighbour),
+            not_ours: less(self.not_ours, earlier.not_ours),
+            fins: less(self.fins, earlier.fins),
+            resets: less(self.resets, earlier.resets),
+            drops,
+        }
+    }
 }

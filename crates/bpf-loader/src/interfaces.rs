@@ -24,6 +24,14 @@ pub fn ethernet_interfaces() -> io::Result<Vec<String>> {
     Ok(usable.collect())
 }
 
+/// The index of an interface of the calling thread's network namespace.
+pub(crate) fn interface_index(name: &str) -> Option<u32> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: a string that ends in zero.
+    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+    (index != 0).then_some(index)
+}
+
 fn any_socket() -> io::Result<OwnedFd> {
     // SAFETY: makes a descriptor, touches no memory of ours.
     let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };

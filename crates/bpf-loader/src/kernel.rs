@@ -1,6 +1,7 @@
 //! The program and its maps.
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use aya::maps::{Array, HashMap, IterableMap as _, MapData, MapError, PerCpuArray};
 use aya::programs::ProgramError;
@@ -14,6 +15,8 @@ use crate::layout::{
     NO_SCALE, RawAddress, RawEndpoint, RawFlowKey, RawListen, RawSettings, VERSION, offer,
 };
 use crate::memory::RecordMemory;
+use crate::pins::{Pins, network_namespace};
+use crate::remains::Shapes;
 
 static TC: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fairlead_tc.o"));
 static XDP: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fairlead_xdp.o"));
@@ -45,6 +48,21 @@ pub enum LoadError {
     /// The record array could not be mapped.
     #[error("the record array cannot be mapped: {0}")]
     Memory(#[from] std::io::Error),
+    /// An earlier run of this instance left maps that this build or configuration cannot use.
+    #[error(
+        "an earlier run of this instance left a fast path that cannot be taken over: {0}; \
+         `fairlead down` removes it, and ends the connections that it still forwards"
+    )]
+    OtherLayout(String),
+    /// What an earlier run left is in use in another network namespace.
+    #[error(
+        "an instance of this name has left a fast path in another network namespace: start it \
+         there, give this one another `name` in [instance], or remove that one with `fairlead down`"
+    )]
+    OtherNamespace,
+    /// The pinned files cannot be changed.
+    #[error("the pinned maps: {0}")]
+    Pins(String),
     /// The object lacks something it should have: a fault of the build.
     #[error("the kernel program has no {0}")]
     Missing(&'static str),
@@ -54,7 +72,10 @@ pub enum LoadError {
 pub struct Kernel {
     pub(crate) ebpf: Ebpf,
     pub(crate) mode: Mode,
+    pub(crate) pins: Option<Arc<Pins>>,
     counters: PerCpuArray<MapData, u64>,
+    /// What was counted before this run.
+    before: Counters,
 }
 
 /// The connections that the kernel knows: the port through which the switch gives and takes them.
@@ -62,6 +83,8 @@ pub struct FlowTable {
     memory: RecordMemory,
     flows: HashMap<MapData, RawFlowKey, u32>,
     listens: HashMap<MapData, RawEndpoint, RawListen>,
+    settings: Array<MapData, RawSettings>,
+    settled: RawSettings,
     /// By line.
     known: Vec<Known>,
 }
@@ -105,67 +128,131 @@ impl Kernel {
         cookie: (u64, u64),
         origin_ns: u64,
     ) -> Result<(Self, FlowTable), LoadError> {
+        Self::load_pinned(mode, records, endpoints, cookie, origin_ns, None)
+    }
+
+    /// As [`Self::load`], with maps that outlive this process: those that lie in `pins` already
+    /// (see [`crate::survey`], which has checked them) or new ones. Of old maps, what is not said
+    /// anew stays as it is; the program that uses them goes on.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_pinned(
+        mode: Mode,
+        records: u32,
+        endpoints: &Endpoints,
+        cookie: (u64, u64),
+        origin_ns: u64,
+        pins: Option<Arc<Pins>>,
+    ) -> Result<(Self, FlowTable), LoadError> {
         let object = object(mode);
         if object.is_empty() {
             return Err(LoadError::NotBuiltIn);
         }
-        let at_least_one = |count: usize| u32::try_from(count).unwrap_or(u32::MAX).max(1);
         let records = records.max(1);
-        let mut ebpf = EbpfLoader::new()
+        let mut loader = EbpfLoader::new();
+        loader
             .map_max_entries("fl_records", records)
             .map_max_entries("fl_flows", records.saturating_mul(2))
-            .map_max_entries("fl_listen_at", at_least_one(endpoints.listens.len()))
-            .map_max_entries("fl_server_at", at_least_one(endpoints.servers.len()))
-            .map_max_entries("fl_nat_at", at_least_one(endpoints.nats.len()))
-            .load(object)?;
+            .map_max_entries("fl_listens", room(endpoints.listens.len()).max(1_024))
+            .map_max_entries("fl_listen_at", room(endpoints.listens.len()))
+            .map_max_entries("fl_server_at", room(endpoints.servers.len()))
+            .map_max_entries("fl_nat_at", room(endpoints.nats.len()));
+        let shapes = match &pins {
+            Some(_) => Shapes::of_this_build(mode)?,
+            None => Shapes::default(),
+        };
+        if let Some(pins) = &pins {
+            for name in shapes.names() {
+                loader.map_pin_path(name, pins.map(name));
+            }
+        }
+        let mut ebpf = loader.load(object)?;
         let record_map: Array<MapData, RawRecord> = take(&mut ebpf, "fl_records")?;
         let memory = RecordMemory::map(record_map.map().fd().as_fd(), records as usize)?;
-        let mut listen_at: Array<MapData, RawEndpoint> = take(&mut ebpf, "fl_listen_at")?;
-        for (index, endpoint) in (0..).zip(&endpoints.listens) {
-            listen_at.set(index, RawEndpoint::from(*endpoint), 0)?;
-        }
-        let mut server_at: Array<MapData, RawEndpoint> = take(&mut ebpf, "fl_server_at")?;
-        for (index, endpoint) in (0..).zip(&endpoints.servers) {
-            server_at.set(index, RawEndpoint::from(*endpoint), 0)?;
-        }
-        let mut nat_at: Array<MapData, RawAddress> = take(&mut ebpf, "fl_nat_at")?;
-        for (index, address) in (0..).zip(&endpoints.nats) {
-            nat_at.set(index, RawAddress::from(*address), 0)?;
-        }
-        let settings = RawSettings {
+        fill_addresses(&mut ebpf, endpoints)?;
+        let settled = RawSettings {
             cookie_k0: cookie.0,
             cookie_k1: cookie.1,
             origin_ns,
             version: VERSION,
             records,
+            netns: network_namespace(),
+            refuse: 0,
+            pad: 0,
         };
-        let mut settings_map: Array<MapData, RawSettings> = take(&mut ebpf, "fl_settings")?;
-        settings_map.set(0, settings, 0)?;
+        // Last of all: an instance that ends before has left nothing that could be used.
+        let mut settings: Array<MapData, RawSettings> = take(&mut ebpf, "fl_settings")?;
+        settings.set(0, settled, 0)?;
         let flows = take(&mut ebpf, "fl_flows")?;
         let listens = take(&mut ebpf, "fl_listens")?;
         let counters = take(&mut ebpf, "fl_counters")?;
+        let before = Counters::read(&counters)?;
         let mut kernel = Self {
             ebpf,
             mode,
+            pins,
             counters,
+            before,
         };
         kernel.load_program()?;
         let table = FlowTable {
             memory,
             flows,
             listens,
+            settings,
+            settled,
             known: vec![Known::Nothing; records as usize],
         };
         Ok((kernel, table))
     }
 
-    /// What it counted.
+    /// What it counted since this run began.
     ///
     /// # Errors
     /// When the kernel does not give the counters.
     pub fn counters(&self) -> Result<Counters, MapError> {
-        Counters::read(&self.counters)
+        Ok(Counters::read(&self.counters)?.since(&self.before))
     }
+}
+
+/// Entries for `count` things, and as many again for a later configuration.
+fn room(count: usize) -> u32 {
+    let wanted = (count * 2).next_power_of_two().clamp(64, 1 << 16);
+    wanted.max(count) as u32
+}
+
+/// Writes what records name by index.
+fn fill_addresses(ebpf: &mut Ebpf, endpoints: &Endpoints) -> Result<(), LoadError> {
+    let raw = |endpoint: &Endpoint| RawEndpoint::from(*endpoint);
+    fill(ebpf, "fl_listen_at", endpoints.listens.iter().map(raw))?;
+    fill(ebpf, "fl_server_at", endpoints.servers.iter().map(raw))?;
+    let nats = endpoints.nats.iter().map(|nat| RawAddress::from(*nat));
+    fill(ebpf, "fl_nat_at", nats)
+}
+
+/// Writes an array from its start. What is in it and stays the same is not written.
+fn fill<R: aya::Pod + PartialEq>(
+    ebpf: &mut Ebpf,
+    name: &'static str,
+    entries: impl ExactSizeIterator<Item = R>,
+) -> Result<(), LoadError> {
+    // Not taken out: the program is loaded later, and needs it.
+    let map = ebpf.map_mut(name).ok_or(LoadError::Missing(name))?;
+    let mut map: Array<&mut MapData, R> = map.try_into()?;
+    if entries.len() > map.len() as usize {
+        return Err(LoadError::OtherLayout(format!(
+            "{name} has room for {} addresses, {} are needed",
+            map.len(),
+            entries.len()
+        )));
+    }
+    for (index, entry) in (0..).zip(entries) {
+        if map.get(&index, 0)? != entry {
+            map.set(index, entry, 0)?;
+        }
+    }
+    Ok(())
 }
 
 /// `struct fl_record` as bytes: only its size matters to the map.
@@ -182,6 +269,62 @@ enum Known {
     Nothing,
     Client,
     Both,
+}
+
+impl Known {
+    fn of(client: bool, server: bool) -> Self {
+        match (client, server) {
+            (true, true) => Self::Both,
+            (true, false) => Self::Client,
+            _ => Self::Nothing,
+        }
+    }
+
+    /// Whether the client's key leads to the line, and the server's.
+    fn sides(self) -> [bool; 2] {
+        [self != Self::Nothing, self == Self::Both]
+    }
+}
+
+impl FlowTable {
+    fn point(&mut self, key: &FlowKey, flow: u32) -> bool {
+        self.flows.insert(RawFlowKey::from(key), flow, 0).is_ok()
+    }
+
+    /// Frees the lines of connections that do not go on. `adopted` is in the order of lines.
+    fn free_all_but(&mut self, adopted: &[(Line, FlowKey, FlowKey)]) {
+        let mut adopted = adopted.iter().map(|(line, ..)| *line).peekable();
+        for line in (0..self.memory.lines()).map(Line) {
+            if adopted.next_if_eq(&line).is_none() {
+                self.memory.free(line);
+            }
+        }
+    }
+
+    /// Removes the keys of connections that do not go on, and notes those of the others.
+    fn check_keys(&mut self, adopted: &[(Line, FlowKey, FlowKey)]) {
+        // The map has at most twice as many entries as there are lines; nobody else adds any.
+        let limit = self.known.len() * 2;
+        let entries = self.flows.iter().take(limit).flatten();
+        let entries: Vec<(RawFlowKey, u32)> = entries.collect();
+        for (key, flow) in entries {
+            let (line, side) = (Line(flow >> 1), (flow & 1) as usize);
+            let found = adopted.binary_search_by_key(&line, |(line, ..)| *line);
+            let expected = found.ok().map(|at| {
+                let (_, client, server) = &adopted[at];
+                RawFlowKey::from([client, server][side])
+            });
+            if expected != Some(key) {
+                let _ = self.flows.remove(&key);
+                continue;
+            }
+            let known = &mut self.known[line.0 as usize];
+            let mut sides = known.sides();
+            sides[side] = true;
+            // A server's key alone is found again when the client's is pointed to its line.
+            *known = Known::of(sides[0], sides[1]);
+        }
+    }
 }
 
 impl FastPath for FlowTable {
@@ -207,6 +350,33 @@ impl FastPath for FlowTable {
         };
         if let Err(error) = self.listens.insert(RawEndpoint::from(listen), entry, 0) {
             tracing::error!(%error, %listen, "the kernel does not take what is offered");
+        }
+    }
+
+    fn withdraw_offer(&mut self, listen: Endpoint) {
+        let _ = self.listens.remove(&RawEndpoint::from(listen));
+    }
+
+    fn refuse_syns(&mut self, share: u32) {
+        self.settled.refuse = share;
+        if let Err(error) = self.settings.set(0, self.settled, 0) {
+            tracing::error!(%error, "the kernel does not take its settings");
+        }
+    }
+
+    fn keep(&mut self, line: Line, record: &Record) {
+        self.memory.keep(line, record);
+    }
+
+    fn reconcile(&mut self, adopted: &[(Line, FlowKey, FlowKey)]) {
+        self.free_all_but(adopted);
+        self.check_keys(adopted);
+        for (line, client, server) in adopted {
+            let known = self.known[line.0 as usize];
+            let [has_client, has_server] = known.sides();
+            let client = has_client || self.point(client, line.0 << 1);
+            let server = has_server || self.point(server, line.0 << 1 | 1);
+            self.known[line.0 as usize] = Known::of(client, server);
         }
     }
 
@@ -251,7 +421,7 @@ impl FastPath for FlowTable {
     }
 
     fn forget(&mut self, line: Line, client: &FlowKey, server: &FlowKey) {
-        self.memory.take(line);
+        self.memory.free(line);
         let Some(known) = self.known.get_mut(line.0 as usize) else {
             return;
         };

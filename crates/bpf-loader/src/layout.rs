@@ -6,7 +6,7 @@ use fairlead_base::{Address, Endpoint, FlowKey};
 use fairlead_tcp::Record;
 
 /// Goes up with every change of a map's content: a program never touches maps of another version.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// No window scale is offered.
 pub(crate) const NO_SCALE: u8 = 0xff;
@@ -76,6 +76,15 @@ impl From<Endpoint> for RawEndpoint {
     }
 }
 
+impl From<RawEndpoint> for Endpoint {
+    fn from(raw: RawEndpoint) -> Self {
+        Self {
+            addr: Address(raw.address),
+            port: u16::from_be_bytes(raw.port),
+        }
+    }
+}
+
 /// `struct fl_address`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -107,12 +116,15 @@ pub(crate) struct RawSettings {
     pub(crate) origin_ns: u64,
     pub(crate) version: u32,
     pub(crate) records: u32,
+    pub(crate) netns: u64,
+    pub(crate) refuse: u32,
+    pub(crate) pad: u32,
 }
 
 const _: () = assert!(size_of::<RawFlowKey>() == 36);
 const _: () = assert!(size_of::<RawEndpoint>() == 20);
 const _: () = assert!(size_of::<RawListen>() == 8);
-const _: () = assert!(size_of::<RawSettings>() == 32);
+const _: () = assert!(size_of::<RawSettings>() == 48);
 const _: () = assert!(size_of::<Record>() == 64);
 const _: () = assert!(core::mem::offset_of!(Record, seq_delta) == 28);
 const _: () = assert!(core::mem::offset_of!(Record, last_active) == 56);

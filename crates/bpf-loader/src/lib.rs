@@ -10,6 +10,9 @@
 //! | `interfaces.rs` | which interfaces there are |
 //! | `counters.rs` | what was counted, summed over CPUs |
 //! | `rehearsal.rs` | whether this kernel takes the program |
+//! | `pins.rs` | the folder in which maps and links outlive the process |
+//! | `remains.rs` | what an earlier run left there, checked |
+//! | `sys.rs` | system calls |
 //! | `trial.rs` | single packets through the program, for tests and measurements |
 
 mod attach;
@@ -18,14 +21,19 @@ mod interfaces;
 mod kernel;
 mod layout;
 mod memory;
+mod pins;
 mod rehearsal;
+mod remains;
+mod sys;
 mod trial;
 
-pub use attach::{AttachError, Attachment, Mode};
+pub use attach::{AttachError, Attachment, Mode, detach_filter};
 pub use counters::Counters;
 pub use interfaces::ethernet_interfaces;
 pub use kernel::{FlowTable, Kernel, LoadError};
+pub use pins::{Pins, PinsError, Removed};
 pub use rehearsal::rehearse;
+pub use remains::{Remains, survey};
 pub use trial::{Fate, Trial};
 
 /// True when this build has the kernel program in it (there was a compiler for it).

@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, read_volatile, write_volatile};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
+use fairlead_tcp::adoption::ENGINE_HAS;
 use fairlead_tcp::{Line, Record, State, Tracking};
 
 /// Records shared with the kernel program. The program may read and move a record's tracking fields
@@ -68,6 +69,15 @@ impl RecordMemory {
 
     /// Writes a record; its state last, which is what lets the program use it. False: no such line.
     pub(crate) fn give(&mut self, line: Line, record: &Record) -> bool {
+        self.write(line, record, 0)
+    }
+
+    /// Writes a record that the program is not to use, for a later start.
+    pub(crate) fn keep(&mut self, line: Line, record: &Record) {
+        self.write(line, record, HELD);
+    }
+
+    fn write(&mut self, line: Line, record: &Record, hold: u32) -> bool {
         let (Some(at), Some(phase)) = (self.at(line), self.phase(line)) else {
             return false;
         };
@@ -78,14 +88,36 @@ impl RecordMemory {
         // state is free.
         unsafe { write_volatile(at, closed) };
         fence(Ordering::SeqCst);
-        phase.store(word_of(record), Ordering::SeqCst);
+        phase.store(word_of(record) | hold, Ordering::SeqCst);
         true
     }
 
-    /// Ends the program's use of a record and reads what it has seen.
+    /// Ends the program's use of a record, keeps it for a later start, and reads what the program
+    /// has seen.
     pub(crate) fn take(&mut self, line: Line) -> Option<Tracking> {
-        let was = self.phase(line)?.swap(FREE, Ordering::SeqCst);
+        let was = self.phase(line)?.fetch_or(HELD, Ordering::SeqCst);
         self.read(line, was)
+    }
+
+    /// Ends all use of a record.
+    pub(crate) fn free(&mut self, line: Line) {
+        if let Some(phase) = self.phase(line) {
+            phase.store(FREE, Ordering::SeqCst);
+        }
+    }
+
+    /// A line as it is, whatever is in it; zeros for one that there is not.
+    pub(crate) fn bytes(&self, line: Line) -> [u8; 64] {
+        let Some(at) = self.at(line) else {
+            return [0; 64];
+        };
+        // SAFETY: inside the mapping and aligned; bytes of any value.
+        unsafe { read_volatile(at.cast::<[u8; 64]>()) }
+    }
+
+    /// How many lines there are.
+    pub(crate) fn lines(&self) -> u32 {
+        self.count as u32
     }
 
     /// Reads what the program has seen.
@@ -107,7 +139,7 @@ impl RecordMemory {
                 client_wraps: read_volatile(&raw const (*at).client_wraps),
                 server_wraps: read_volatile(&raw const (*at).server_wraps),
                 last_active: read_volatile(&raw const (*at).last_active),
-                state: State::from_number(state).unwrap_or_default(),
+                state: State::from_number(state & !ENGINE_HAS).unwrap_or_default(),
                 flags,
             })
         }
@@ -116,6 +148,8 @@ impl RecordMemory {
 
 /// The phase of a record that the program leaves alone.
 const FREE: u32 = 0;
+/// Beside the state in a phase: the engine has the connection.
+const HELD: u32 = u32::from_ne_bytes([ENGINE_HAS, 0, 0, 0]);
 
 fn word_of(record: &Record) -> u32 {
     let shifts = [record.client_shift, record.server_shift].map(i8::to_ne_bytes);

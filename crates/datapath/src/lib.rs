@@ -15,7 +15,7 @@ pub use fairlead_splice::config;
 pub use fairlead_splice::config::Config;
 pub use fairlead_splice::event::{End, Event, Offers, ServerState};
 pub use fairlead_splice::snapshot::Snapshot;
-pub use fairlead_splice::{ConfigError, Verdict};
+pub use fairlead_splice::{Adopted, ConfigError, Estate, Verdict};
 use fairlead_splice::{Switch, translate};
 use fairlead_tcp::Found;
 pub use fairlead_tcp::{Endpoints, FastPath, ListenOffer, Side, State, Tracking};
@@ -51,13 +51,36 @@ impl Datapath {
     /// # Errors
     /// A [`ConfigError`] for what the types of [`Config`] cannot rule out.
     pub fn new(config: Config, seed: u64, now: Instant) -> Result<Self, ConfigError> {
-        let switch = Switch::new(config, seed, now)?;
-        Ok(Self {
+        Ok(Self::around(Switch::new(config, seed, now)?))
+    }
+
+    /// As [`Self::new`], after another that left `estate`: its indices and cookies stay good. Its
+    /// connections come by [`Self::adopt`].
+    ///
+    /// # Errors
+    /// As [`Self::new`], also when there are more old and new addresses than indices.
+    pub fn resume(
+        config: Config,
+        seed: u64,
+        now: Instant,
+        estate: &Estate,
+    ) -> Result<Self, ConfigError> {
+        Ok(Self::around(Switch::resume(config, seed, now, estate)?))
+    }
+
+    fn around(switch: Switch) -> Self {
+        Self {
             switch,
             traffic: Traffic::default(),
             drops: Default::default(),
             tcb_cache: None,
-        })
+        }
+    }
+
+    /// Takes over the connections of an earlier run, whose [`Estate`] this was made with. To be
+    /// called once, before any packet, and after [`Self::set_fast_path`].
+    pub fn adopt(&mut self, now: Instant, estate: &Estate) -> Adopted {
+        self.switch.adopt(now, estate)
     }
 
     /// Handles packets in place: `verdicts[i]` tells what to do with `packets[i]`.
@@ -210,6 +233,12 @@ impl Datapath {
     /// Lets `fast_path` forward packets and answer SYNs by itself from now on.
     pub fn set_fast_path(&mut self, now: Instant, fast_path: Box<dyn FastPath>) {
         self.switch.set_fast_path(now, fast_path);
+    }
+
+    /// Lets the fast path outside drop this share of SYNs, of 2³², because the engine does not keep
+    /// up.
+    pub fn refuse_syns(&mut self, share: u32) {
+        self.switch.refuse_syns(share);
     }
 
     /// The two secret words behind SYN cookies, for a fast path that makes them itself.

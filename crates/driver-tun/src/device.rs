@@ -126,6 +126,28 @@ impl TunDevice {
     ///
     /// The device is down and without routes: see [`crate::net`].
     pub fn open(name: &str) -> Result<Self, TunError> {
+        Self::attach(name, libc::IFF_TUN_EXCL)
+    }
+
+    /// Takes up a device that an earlier run left ([`Self::set_persistent`]), with its routes, and
+    /// what waits in it; [`crate::net::owned_by`] tells whether there is one.
+    ///
+    /// # Errors
+    /// [`TunError::NameTaken`] when a process has it.
+    pub fn resume(name: &str) -> Result<Self, TunError> {
+        Self::attach(name, 0)
+    }
+
+    /// Whether the device stays when this process ends, however it ends. While nobody reads it,
+    /// packets for it are dropped: they do not go astray.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn set_persistent(&self, persistent: bool) -> io::Result<()> {
+        sys::tun_set_persistent(&self.file, persistent)
+    }
+
+    fn attach(name: &str, exclusive: libc::c_int) -> Result<Self, TunError> {
         if !is_valid_name(name) {
             return Err(TunError::BadName(name.to_owned()));
         }
@@ -145,7 +167,7 @@ impl TunDevice {
                     source: error,
                 },
             })?;
-        let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR | libc::IFF_TUN_EXCL;
+        let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR | exclusive;
         let name = sys::tun_create(&file, name, flags).map_err(|source| {
             let step = "making a TUN device";
             match source.raw_os_error() {

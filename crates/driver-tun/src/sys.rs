@@ -70,6 +70,18 @@ pub(crate) fn tun_set_offload(file: &File, offload: u32) -> io::Result<()> {
     }
 }
 
+/// `TUNSETPERSIST`: whether the interface outlives its last open file.
+pub(crate) fn tun_set_persistent(file: &File, persistent: bool) -> io::Result<()> {
+    let value = libc::c_ulong::from(persistent);
+    // SAFETY: the descriptor is open; TUNSETPERSIST takes its argument by value.
+    let answer = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETPERSIST, value) };
+    if answer < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
 /// Reads one packet: its first bytes into `header`, the rest into `bytes` from its start, as far
 /// as its capacity goes, but never more than the longest packet. Returns how many bytes of the
 /// header came, and leaves `bytes` as long as the packet.

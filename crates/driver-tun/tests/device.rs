@@ -32,6 +32,8 @@ fn plan(address: &str) -> NetworkPlan {
         listen: vec![address.parse().unwrap()],
         sources: Vec::new(),
         transparent: Vec::new(),
+        owner: "test".into(),
+        resumed: false,
     }
 }
 

@@ -27,6 +27,8 @@ fn plan() -> NetworkPlan {
             "10.2.0.1:8081".parse().unwrap(),
             "[fd02::1]:8081".parse().unwrap(),
         ],
+        owner: "test".into(),
+        resumed: false,
     }
 }
 

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::check::{self, CheckArgs};
 use crate::demo::{self, DemoArgs};
 use crate::doctor::{self, DoctorArgs};
+use crate::down::{self, DownArgs};
 use crate::lab;
 use crate::replay::{self, ReplayArgs};
 use crate::serve::{self, ServeArgs};
@@ -34,6 +35,8 @@ pub struct Cli {
 pub enum Command {
     /// Run the switch until it is told to end
     Serve(ServeArgs),
+    /// Remove what an instance that does not run any more has left in the kernel
+    Down(DownArgs),
     /// Check a configuration and show what it means
     Check(CheckArgs),
     /// Show the switch at work, with real servers and a real client
@@ -53,6 +56,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     match &cli.command {
         Command::Serve(args) => serve::run(args),
+        Command::Down(args) => down::run(args),
         Command::Check(args) => check::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Replay(args) => replay::run(args),

@@ -7,6 +7,7 @@ pub mod cli;
 pub mod config;
 pub mod demo;
 pub mod doctor;
+pub mod down;
 pub mod lab;
 pub mod log;
 pub mod replay;

@@ -44,6 +44,7 @@ fn snapshot() -> Snapshot {
         syn_acks: count(),
         accepted: count(),
         spliced: count(),
+        adopted: count(),
         retries: count(),
         probes_sent: count(),
         live: count(),

@@ -465,6 +465,7 @@ fn a_device_that_vanishes_ends_it_with_a_code_of_its_own() {
 fn serves_until_it_panics() {
     let config = std::env::var_os(FAULTY).expect("run by another test");
     let args = ServeArgs {
+        keep: false,
         config: config.into(),
         log: LogArgs::default(),
     };

@@ -94,6 +94,7 @@ impl World {
         let host = Host {
             name: name.into(),
             namespace: Arc::new(namespace),
+            mounts: None,
             ip: self.ip.clone(),
         };
         host.ip("link set lo up\n")?;
@@ -159,6 +160,7 @@ pub struct Link {
 pub struct Host {
     name: String,
     namespace: Arc<OwnedFd>,
+    mounts: Option<Arc<OwnedFd>>,
     ip: PathBuf,
 }
 
@@ -182,9 +184,30 @@ impl Host {
     pub fn command(&self, name: &str) -> Command {
         let mut command = Command::new(program(name).unwrap_or_else(|| name.into()));
         let namespace = Arc::clone(&self.namespace);
-        // SAFETY: setns is a system call on a descriptor that the closure keeps open.
-        unsafe { command.pre_exec(move || set_namespace(&namespace)) };
+        let mounts = self.mounts.clone();
+        let enter = move || {
+            set_namespace(&namespace)?;
+            mounts.as_deref().map_or(Ok(()), set_mounts)
+        };
+        // SAFETY: setns is a system call on descriptors that the closure keeps open.
+        unsafe { command.pre_exec(enter) };
         command
+    }
+
+    /// The same host, with a BPF file system of its own at `/sys/fs/bpf` where the kernel permits
+    /// one: what its programs pin there nobody else sees, and it vanishes with the host. Programs
+    /// start in the root folder.
+    ///
+    /// # Errors
+    /// When the kernel refuses a mount namespace.
+    pub fn with_own_bpffs(mut self) -> Result<Self, Error> {
+        let made = std::thread::scope(|scope| {
+            let thread = scope.spawn(new_mounts);
+            thread.join().expect("making a namespace does not panic")
+        });
+        let mounts = made.map_err(|error| Error::System("making a mount namespace", error))?;
+        self.mounts = Some(Arc::new(mounts));
+        Ok(self)
     }
 
     /// Starts a program here that ends with its owner. `command` comes from [`Self::command`].
@@ -317,6 +340,43 @@ fn has_host_routes(table: &str, device: &str, own: &[Ipv6Addr]) -> bool {
 fn new_namespace() -> io::Result<OwnedFd> {
     unshare(libc::CLONE_NEWNET)?;
     Ok(std::fs::File::open("/proc/thread-self/ns/net")?.into())
+}
+
+/// Makes a mount namespace with the calling thread in it. For a thread that ends right after.
+fn new_mounts() -> io::Result<OwnedFd> {
+    unshare(libc::CLONE_NEWNS)?;
+    let (none, root) = (c"none", c"/");
+    let private = libc::MS_REC | libc::MS_PRIVATE;
+    // SAFETY: strings that end in zero, and none where none is wanted.
+    let made = unsafe {
+        let nothing = std::ptr::null();
+        libc::mount(
+            none.as_ptr(),
+            root.as_ptr(),
+            nothing,
+            private,
+            nothing.cast(),
+        )
+    };
+    if made != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let (bpf, at) = (c"bpf", c"/sys/fs/bpf");
+    // Whoever needs it says so when it is not there.
+    // SAFETY: as above.
+    let _ = unsafe {
+        let nothing = std::ptr::null();
+        libc::mount(bpf.as_ptr(), at.as_ptr(), bpf.as_ptr(), 0, nothing)
+    };
+    Ok(std::fs::File::open("/proc/thread-self/ns/mnt")?.into())
+}
+
+fn set_mounts(mounts: &OwnedFd) -> io::Result<()> {
+    // SAFETY: setns takes a descriptor, which is open, and a number.
+    match unsafe { libc::setns(mounts.as_raw_fd(), libc::CLONE_NEWNS) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 fn set_namespace(namespace: &OwnedFd) -> io::Result<()> {

@@ -31,6 +31,8 @@ pub struct Snapshot {
     pub accepted: u64,
     /// Connections spliced.
     pub spliced: u64,
+    /// Spliced connections taken over from an earlier run.
+    pub adopted: u64,
     /// Further servers tried after a refusal or silence.
     pub retries: u64,
     /// Probes sent to servers.

@@ -44,9 +44,18 @@ impl Snat {
     /// Over these addresses, both families in one list. An address that stands there twice counts
     /// once; of more than 65,536 addresses the rest is never used (an index has 16 bits).
     pub fn new(addresses: &[Address], seed: u64) -> Self {
+        let all: Vec<u16> = (0..=u16::MAX).take(addresses.len()).collect();
+        Self::among(addresses, &all, seed)
+    }
+
+    /// As [`Self::new`], but only the addresses with these indices are used.
+    pub fn among(addresses: &[Address], usable: &[u16], seed: u64) -> Self {
         let mut seen = BTreeSet::new();
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
-        for (index, address) in (0..=u16::MAX).zip(addresses) {
+        for &index in usable {
+            let Some(address) = addresses.get(usize::from(index)) else {
+                continue;
+            };
             if seen.insert(*address) {
                 if address.is_v4() {
                     v4.push(index)

@@ -84,6 +84,13 @@ pub trait FastPath: core::fmt::Debug + Send {
     /// Says what SYNs to an endpoint are answered with from now on.
     fn set_offer(&mut self, listen: Endpoint, offer: &ListenOffer);
 
+    /// Answers nothing to this endpoint any more: an earlier run listened there, this one does not.
+    fn withdraw_offer(&mut self, _listen: Endpoint) {}
+
+    /// Drops this share of SYNs, of 2³², from now on, because the engine does not keep up. Only who
+    /// answers SYNs can.
+    fn refuse_syns(&mut self, _share: u32) {}
+
     /// A connection was put on record under this key of its client's: packets of that key are the
     /// engine's from now on, SYNs too.
     fn introduce(&mut self, line: Line, client: &FlowKey);
@@ -96,8 +103,15 @@ pub trait FastPath: core::fmt::Debug + Send {
     /// the fast path at this moment may still be forwarded.
     fn take(&mut self, line: Line) -> Tracking;
 
+    /// Keeps what the engine knows of a connection that the engine has, for a run after this one.
+    fn keep(&mut self, _line: Line, _record: &Record) {}
+
     /// What it has seen so far of a connection that it has.
     fn peek(&self, line: Line) -> Tracking;
+
+    /// Says which connections of an earlier run go on, with their clients' and their servers' keys:
+    /// everything else that it has of that run is to be forgotten.
+    fn reconcile(&mut self, _adopted: &[(Line, FlowKey, FlowKey)]) {}
 
     /// Forgets a connection that was introduced or given, in whichever hand it is.
     fn forget(&mut self, line: Line, client: &FlowKey, server: &FlowKey);

@@ -4,6 +4,7 @@
 //! Absent by design: sockets, clocks, threads, files, random sources.
 #![forbid(unsafe_code)]
 
+pub mod adoption;
 pub mod backoff;
 pub mod cookie;
 pub mod endpoints;
@@ -13,6 +14,7 @@ pub mod record;
 pub mod table;
 pub mod window;
 
+pub use adoption::{Kept, Misfit};
 pub use backoff::Backoff;
 pub use cookie::{CookieKey, Promise};
 pub use endpoints::Endpoints;

@@ -7,6 +7,7 @@
 
 use fairlead_base::{FlowKey, HashKey};
 
+use crate::adoption::Misfit;
 use crate::endpoints::Endpoints;
 use crate::record::{Record, Side, State};
 
@@ -231,6 +232,39 @@ impl Table {
         Ok(line)
     }
 
+    /// Takes a joined connection of an earlier run over, on the line that it had then. To be called
+    /// in the order of lines, before anything is inserted.
+    ///
+    /// # Errors
+    /// [`Misfit::Line`] for a line that there is not, or not any more; [`Misfit::KeyInUse`].
+    pub fn adopt(&mut self, line: Line, record: Record, opened_ms: u32) -> Result<(), Misfit> {
+        if line.0 >= self.capacity || line.0 < self.high_water() {
+            return Err(Misfit::Line);
+        }
+        let client = record.client_key(&self.endpoints);
+        let server = record.server_key(&self.endpoints);
+        if client == server || self.find(&client).is_some() || self.find(&server).is_some() {
+            return Err(Misfit::KeyInUse);
+        }
+        while self.high_water() < line.0 {
+            self.records.push(FREE_RECORD);
+            self.beside.push(Beside {
+                opened_ms: 0,
+                link: self.free,
+            });
+            self.free = self.high_water();
+        }
+        self.records.push(record);
+        self.beside.push(Beside {
+            opened_ms,
+            link: NONE,
+        });
+        self.used += 1;
+        self.index_insert(self.hash(&client), line, Side::Client);
+        self.index_insert(self.hash(&server), line, Side::Server);
+        Ok(())
+    }
+
     /// Indexes a record under its server's key too, once server and source are chosen.
     ///
     /// # Errors
@@ -421,6 +455,37 @@ mod tests {
         table.remove(first);
         assert_eq!(table.insert(record(3), 0), Ok(first));
         assert_eq!(table.used(), 2);
+    }
+
+    #[test]
+    fn adopted_records_keep_their_lines_and_leave_the_others_free() {
+        let mut table = Table::new(4, endpoints(), 1);
+        assert_eq!(table.adopt(Line(1), record(1), 5), Ok(()));
+        assert_eq!(table.adopt(Line(0), record(2), 5), Err(Misfit::Line));
+        assert_eq!(table.adopt(Line(4), record(2), 5), Err(Misfit::Line));
+        assert_eq!(table.adopt(Line(2), record(1), 5), Err(Misfit::KeyInUse));
+        let twin = Record {
+            nat_port: 1,
+            ..record(2)
+        };
+        assert_eq!(table.adopt(Line(3), twin, 5), Err(Misfit::KeyInUse));
+        assert_eq!(table.adopt(Line(3), record(3), 5), Ok(()));
+        let found = table.find(&record(3).server_key(table.endpoints()));
+        let side = Side::Server;
+        assert_eq!(
+            found,
+            Some(Found {
+                line: Line(3),
+                side
+            })
+        );
+        assert_eq!((table.used(), table.opened_ms(Line(3))), (2, 5));
+        let free: Vec<_> = (4..7).map(|port| table.insert(record(port), 0)).collect();
+        assert_eq!(free, [Ok(Line(2)), Ok(Line(0)), Err(Full)]);
+        for line in (0..4).map(Line) {
+            table.remove(line);
+        }
+        assert!(table.index.iter().all(|&entry| entry == 0));
     }
 
     #[test]

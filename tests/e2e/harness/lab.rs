@@ -74,7 +74,8 @@ impl Lab {
     pub(crate) fn new() -> Result<Self, Error> {
         let mut world = World::new()?;
         let client = world.host("client")?;
-        let switch = world.host("switch")?;
+        // What a switch pins must not meet that of another test's.
+        let switch = world.host("switch")?.with_own_bpffs()?;
         let servers = world.host("servers")?;
         let front = world.link(
             (&client, &["10.1.0.10/24", "fd01::10/64"]),

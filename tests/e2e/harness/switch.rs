@@ -139,7 +139,12 @@ impl Switch {
 
     /// Starts it with this whole configuration, and waits until it is ready.
     pub(crate) fn start_with(lab: &Lab, configuration: &str) -> Self {
-        let mut switch = Self::launch(lab, configuration);
+        Self::launch(lab, configuration).ready()
+    }
+
+    /// Waits until it is ready.
+    pub(crate) fn ready(self) -> Self {
+        let mut switch = self;
         let until = Instant::now() + READY_PATIENCE;
         while switch.page("/healthz").is_err() {
             if !switch.process.is_alive() || Instant::now() > until {
@@ -153,11 +158,22 @@ impl Switch {
 
     /// Starts it and does not wait.
     pub(crate) fn launch(lab: &Lab, configuration: &str) -> Self {
+        Self::launch_as(lab, configuration, binary(), &[])
+    }
+
+    /// Starts this binary with these options and does not wait.
+    pub(crate) fn launch_as(
+        lab: &Lab,
+        configuration: &str,
+        binary: &Path,
+        options: &[&str],
+    ) -> Self {
         let path = lab.file("fairlead.toml", in_mode(configuration));
-        let mut command = lab.switch.command(&binary().to_string_lossy());
+        let mut command = lab.switch.command(&binary.to_string_lossy());
         let log = "info,fairlead::connection=debug";
+        command.arg("serve").args(options);
         command
-            .args(["serve", "--log-format", "json", "--log", log, "--config"])
+            .args(["--log-format", "json", "--log", log, "--config"])
             .arg(path);
         command
             .stdin(Stdio::null())

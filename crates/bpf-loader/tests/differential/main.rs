@@ -177,6 +177,52 @@ fn translations_agree(mode: Mode) {
     .unwrap();
 }
 
+#[test]
+fn an_overloaded_engine_has_syns_dropped_and_counted() {
+    run("an_overloaded_engine_has_syns_dropped_and_counted", || {
+        let mut world = World::new().unwrap();
+        let (host, interface) = switch_host(&mut world);
+        host.enter(|| {
+            let (mut kernel, mut table) = kernel(Mode::Tc, 0);
+            let offer = ListenOffer {
+                listen: 0,
+                mss: 1_460,
+                window: 16_384,
+                window_scale: Some(7),
+                scale_parity: false,
+                sack: true,
+                timestamps: true,
+                answer: true,
+                await_client: true,
+            };
+            table.set_offer(endpoint("10.1.0.3:80"), &offer);
+            let mut dropped = |share, table: &mut FlowTable, kernel: &mut Kernel| {
+                table.refuse_syns(share);
+                let syn = |port| {
+                    let from = endpoint(&format!("10.1.0.9:{port}"));
+                    let packet = segment(from, endpoint("10.1.0.3:80"));
+                    frame_of(&packet.flags(TcpFlags::SYN).packet())
+                };
+                let fates = (0..400).map(|port| {
+                    let frame = syn(2_000 + port);
+                    kernel.try_frame(&frame, interface, 1).unwrap().fate
+                });
+                fates.filter(|fate| *fate == Fate::Drop).count()
+            };
+            assert_eq!(dropped(0, &mut table, &mut kernel), 0);
+            let half = dropped(1 << 31, &mut table, &mut kernel);
+            assert!((120..280).contains(&half), "{half} of 400");
+            assert!(dropped(u32::MAX, &mut table, &mut kernel) >= 399);
+            assert_eq!(dropped(0, &mut table, &mut kernel), 0);
+            let counters = kernel.counters().unwrap();
+            let refused = counters.drops.of(fairlead_base::DropReason::Overloaded);
+            assert!(refused >= 399 + half as u64);
+            assert!(counters.syn_acks >= 800);
+        })
+        .unwrap();
+    });
+}
+
 /// Timestamps, SACK blocks, or both in this order, each behind two NOPs, and nothing else.
 fn is_usual(options: &[u8]) -> bool {
     let rest = match options {

@@ -4,6 +4,7 @@ use core::net::IpAddr;
 use std::io;
 
 use super::kernel::{self, Interface, Kernel, Route, Rule, name_of, with_kernel};
+use super::leftover::rules_to;
 use super::{NetError, NetworkPlan, Prefix, TABLES};
 
 /// The main routing table's number.
@@ -26,6 +27,12 @@ impl Network {
     /// Removes the rules. Drop the device afterwards: its routes go with it.
     pub fn remove(mut self) -> Result<(), NetError> {
         self.undo()
+    }
+
+    /// Leaves the rules where they are, for the next run: the device stays, too
+    /// ([`crate::TunDevice::set_persistent`]).
+    pub fn leave(mut self) {
+        self.rules.clear();
     }
 
     fn undo(&mut self) -> Result<(), NetError> {
@@ -70,17 +77,22 @@ pub fn apply(plan: &NetworkPlan) -> Result<Network, NetError> {
                 NetError::Refused(plan.device.clone(), "there is no such device".to_owned())
             })?;
         adjust_device(plan)?;
-        kernel.bring_up(device, plan.mtu).await?;
+        kernel.bring_up(device, plan.mtu, &plan.owner).await?;
         network
             .made
             .push(format!("device {}, MTU {}", plan.device, plan.mtu));
         for destination in plan.destinations() {
-            kernel.add_route(destination, device, MAIN).await?;
+            kernel
+                .add_route(destination, device, MAIN, plan.resumed)
+                .await?;
             network
                 .made
                 .push(format!("route {destination} dev {}", plan.device));
         }
         bring_answers(kernel, plan, device, &mut network).await?;
+        if plan.resumed {
+            remove_outdated(kernel, plan, device, &mut network).await?;
+        }
         confirm(kernel, plan, device, &interfaces).await
     })?;
     Ok(network)
@@ -144,21 +156,62 @@ async fn bring_answers(
     if servers.is_empty() {
         return Ok(());
     }
-    let table = free_table(kernel).await?;
+    let mut there: Vec<Rule> = Vec::new();
+    if plan.resumed {
+        for v4 in [true, false] {
+            there.extend(rules_to(kernel, v4, device).await?);
+        }
+    }
+    let table = match there.first() {
+        Some(rule) => rule.table,
+        None => free_table(kernel).await?,
+    };
     for v4 in [true, false] {
         if servers.iter().any(|server| server.is_ipv4() == v4) {
-            kernel.add_route(everything(v4), device, table).await?;
+            let all = everything(v4);
+            kernel.add_route(all, device, table, plan.resumed).await?;
             let made = format!("route {} dev {} table {table}", everything(v4), plan.device);
             network.made.push(made);
         }
     }
     for server in servers {
-        network.rules.push(kernel.add_rule(server, table).await?);
+        match there.iter().find(|rule| rule.server == server) {
+            Some(rule) => network.rules.push(rule.clone()),
+            None => network.rules.push(kernel.add_rule(server, table).await?),
+        }
         network.made.push(format!(
             "rule from {} ipproto tcp sport {} lookup {table}",
             server.ip(),
             server.port()
         ));
+    }
+    Ok(())
+}
+
+/// Removes what an earlier run led to the device and this one does not.
+async fn remove_outdated(
+    kernel: &Kernel,
+    plan: &NetworkPlan,
+    device: u32,
+    network: &mut Network,
+) -> Result<(), NetError> {
+    let (wanted, servers) = (plan.destinations(), plan.returns());
+    for v4 in [true, false] {
+        for rule in rules_to(kernel, v4, device).await? {
+            if !servers.contains(&rule.server) {
+                kernel.remove_rule(&rule).await?;
+                network.made.push(format!("no more: {}", rule.describe()));
+            }
+        }
+        for route in kernel.routes(v4).await? {
+            let outdated = route.is_ours && route.interface == Some(device) && route.is_in_main();
+            if outdated && !wanted.contains(&route.destination) {
+                kernel.remove_route(&route).await?;
+                network
+                    .made
+                    .push(format!("no more: route {}", route.destination));
+            }
+        }
     }
     Ok(())
 }

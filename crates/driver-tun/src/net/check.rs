@@ -4,6 +4,7 @@ use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 
 use super::kernel::{self, Interface, Route, name_of, with_kernel};
+use super::leftover::rules_to;
 use super::{IPV6_MTU_MIN, NetError, NetworkPlan, Prefix};
 
 /// A reason not to start. The text says what to do about it.
@@ -105,10 +106,9 @@ pub fn check(plan: &NetworkPlan) -> Result<Vec<Obstacle>, NetError> {
     with_kernel(async |kernel| {
         let mut obstacles = forwarding(plan);
         let interfaces = kernel.interfaces().await?;
-        if interfaces
-            .iter()
-            .any(|interface| interface.name == plan.device)
-        {
+        let device = interfaces.iter().find(|one| one.name == plan.device);
+        let resumed = device.filter(|_| plan.resumed).map(|one| one.index);
+        if device.is_some() && !plan.resumed {
             obstacles.push(Obstacle::NameTaken(plan.device.clone()));
         }
         let destinations = plan.destinations();
@@ -122,9 +122,17 @@ pub fn check(plan: &NetworkPlan) -> Result<Vec<Obstacle>, NetError> {
                 .filter(|prefix| prefix.address.is_ipv4() == v4);
             if plan.has_family(v4) {
                 let routes = kernel.routes(v4).await?;
-                obstacles.extend(wanted.flat_map(|one| conflicts(one, &routes, &interfaces)));
+                let others: Vec<Route> = routes
+                    .into_iter()
+                    .filter(|route| resumed.is_none() || route.interface != resumed)
+                    .collect();
+                obstacles.extend(wanted.flat_map(|one| conflicts(one, &others, &interfaces)));
             }
-            let rules = kernel.our_rules(v4).await?;
+            let mut rules = kernel.our_rules(v4).await?;
+            if let Some(device) = resumed {
+                let own = rules_to(kernel, v4, device).await?;
+                rules.retain(|rule| own.iter().all(|one| one.server != rule.server));
+            }
             let taken = plan
                 .returns()
                 .into_iter()

@@ -9,7 +9,7 @@ use futures_util::TryStreamExt;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::IpProtocol;
 use rtnetlink::packet_route::address::AddressAttribute;
-use rtnetlink::packet_route::link::LinkAttribute;
+use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags};
 use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
@@ -64,6 +64,9 @@ pub(super) struct Kernel {
 pub(super) struct Interface {
     pub(super) index: u32,
     pub(super) name: String,
+    pub(super) alias: Option<String>,
+    /// It has a carrier: of a TUN device, a process.
+    pub(super) running: bool,
 }
 
 /// A route as far as it matters here.
@@ -74,6 +77,9 @@ pub(super) struct Route {
     pub(super) interface: Option<u32>,
     pub(super) is_local: bool,
     pub(super) gateway: Option<IpAddr>,
+    /// Made by this program.
+    pub(super) is_ours: bool,
+    message: RouteMessage,
 }
 
 /// A rule of ours.
@@ -95,16 +101,19 @@ impl Kernel {
             .await
             .map_err(|error| refused("listing the network interfaces", &error))?;
         let named = links.into_iter().filter_map(|link| {
-            let name = link
-                .attributes
-                .into_iter()
-                .find_map(|attribute| match attribute {
-                    LinkAttribute::IfName(name) => Some(name),
-                    _ => None,
-                })?;
+            let (mut name, mut alias) = (None, None);
+            for attribute in link.attributes {
+                match attribute {
+                    LinkAttribute::IfName(text) => name = Some(text),
+                    LinkAttribute::IfAlias(text) => alias = Some(text),
+                    _ => {}
+                }
+            }
             Some(Interface {
                 index: link.header.index,
-                name,
+                name: name?,
+                alias,
+                running: link.header.flags.contains(LinkFlags::LowerUp),
             })
         });
         Ok(named.collect())
@@ -243,6 +252,7 @@ impl Kernel {
         destination: Prefix,
         device: u32,
         table: u32,
+        resumed: bool,
     ) -> Result<(), NetError> {
         let builder = RouteMessageBuilder::<IpAddr>::new();
         let builder = builder
@@ -262,21 +272,51 @@ impl Kernel {
         if destination.address.is_ipv4() {
             message.header.scope = RouteScope::Link;
         }
-        self.handle
+        match self.handle.route().add(message).execute().await {
+            // Only a device that an earlier run left has routes before.
+            Err(error) if resumed && is_errno(&error, libc::EEXIST) => Ok(()),
+            outcome => outcome
+                .map_err(|error| refused(&format!("adding the route to {destination}"), &error)),
+        }
+    }
+
+    /// Removes a route to the device that an earlier run made.
+    pub(super) async fn remove_route(&self, route: &Route) -> Result<(), NetError> {
+        match self
+            .handle
             .route()
-            .add(message)
+            .del(route.message.clone())
             .execute()
             .await
-            .map_err(|error| refused(&format!("adding the route to {destination}"), &error))
+        {
+            Err(error) if !is_errno(&error, libc::ESRCH) => Err(refused(
+                &format!("removing the route to {}", route.destination),
+                &error,
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes an interface.
+    pub(super) async fn remove_link(&self, index: u32) -> Result<(), NetError> {
+        let removed = self.handle.link().del(index).execute().await;
+        removed.map_err(|error| refused("removing the device", &error))
     }
 
     /// Sets the device up: MTU, queue, no multicast, then up.
-    pub(super) async fn bring_up(&self, device: u32, mtu: u32) -> Result<(), NetError> {
-        let settings = LinkUnspec::new_with_index(device)
+    pub(super) async fn bring_up(
+        &self,
+        device: u32,
+        mtu: u32,
+        owner: &str,
+    ) -> Result<(), NetError> {
+        let mut settings = LinkUnspec::new_with_index(device)
             .mtu(mtu)
             .txqueuelen(QUEUE_PACKETS)
             .multicast(false)
             .build();
+        let alias = LinkAttribute::IfAlias(owner.to_owned());
+        settings.attributes.push(alias);
         self.handle
             .link()
             .set(settings)
@@ -303,6 +343,8 @@ impl Route {
             interface: None,
             is_local: message.header.kind == RouteType::Local,
             gateway: None,
+            is_ours: u8::from(message.header.protocol) == PROTOCOL,
+            message: message.clone(),
         };
         for attribute in &message.attributes {
             match attribute {
@@ -341,6 +383,12 @@ impl Route {
 }
 
 impl Rule {
+    pub(super) fn describe(&self) -> String {
+        let (server, table) = (self.server, self.table);
+        let (ip, port) = (server.ip(), server.port());
+        format!("rule from {ip} tcp port {port} to table {table}")
+    }
+
     fn new(server: SocketAddr, table: u32) -> Self {
         let mut message = RuleMessage::default();
         message.header.family = family(server.is_ipv4());

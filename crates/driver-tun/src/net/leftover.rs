@@ -1,7 +1,7 @@
-//! Rules that a crashed instance left behind.
+//! What an instance that is gone left behind: rules, and a device that was told to stay.
 
 use super::NetError;
-use super::kernel::with_kernel;
+use super::kernel::{Kernel, Rule, with_kernel};
 
 /// Removes the rules of instances that are gone, and says which. Rules of instances that live are
 /// left alone.
@@ -19,15 +19,79 @@ pub fn remove_leftovers() -> Result<Vec<String>, NetError> {
             for rule in rules {
                 if routes.iter().all(|route| route.table != rule.table) {
                     kernel.remove_rule(&rule).await?;
-                    removed.push(format!(
-                        "rule from {} tcp port {} to table {}",
-                        rule.server.ip(),
-                        rule.server.port(),
-                        rule.table
-                    ));
+                    removed.push(rule.describe());
                 }
             }
         }
         Ok(removed)
     })
+}
+
+/// A device with an owner's name beside its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owned {
+    /// Its name.
+    pub device: String,
+    /// A process has it open; without one it was left by a process that is gone.
+    pub in_use: bool,
+}
+
+/// The devices that have this owner ([`super::NetworkPlan::owner`]).
+///
+/// # Errors
+/// When the kernel does not answer.
+pub fn owned_by(owner: &str) -> Result<Vec<Owned>, NetError> {
+    with_kernel(async |kernel| {
+        let all = kernel.interfaces().await?.into_iter();
+        let owned = all.filter(|one| one.alias.as_deref() == Some(owner));
+        let owned = owned.map(|one| Owned {
+            device: one.name,
+            in_use: one.running,
+        });
+        Ok(owned.collect())
+    })
+}
+
+/// Removes a device that `owner` left, with its routes, and the rules that lead to it. Says what
+/// was removed; nothing when there is no such device, or a process has it.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn remove_device(device: &str, owner: &str) -> Result<Vec<String>, NetError> {
+    with_kernel(async |kernel| {
+        let mut interfaces = kernel.interfaces().await?.into_iter();
+        let ours = |alias: &Option<String>| alias.as_deref() == Some(owner);
+        let found = interfaces.find(|one| one.name == device && ours(&one.alias) && !one.running);
+        let Some(found) = found else {
+            return Ok(Vec::new());
+        };
+        let mut removed = Vec::new();
+        for v4 in [true, false] {
+            for rule in rules_to(kernel, v4, found.index).await? {
+                kernel.remove_rule(&rule).await?;
+                removed.push(rule.describe());
+            }
+        }
+        kernel.remove_link(found.index).await?;
+        removed.push(format!("device {device}, with its routes"));
+        Ok(removed)
+    })
+}
+
+/// Rules of ours whose table leads to this device.
+pub(super) async fn rules_to(
+    kernel: &Kernel,
+    v4: bool,
+    device: u32,
+) -> Result<Vec<Rule>, NetError> {
+    let rules = kernel.our_rules(v4).await?;
+    if rules.is_empty() {
+        return Ok(rules);
+    }
+    let routes = kernel.routes(v4).await?;
+    let leads = |rule: &Rule| {
+        let mut of_table = routes.iter().filter(|route| route.table == rule.table);
+        of_table.any(|route| route.interface == Some(device))
+    };
+    Ok(rules.into_iter().filter(leads).collect())
 }

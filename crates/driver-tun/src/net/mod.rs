@@ -8,9 +8,11 @@
 //!   wherever they are bound: `from SERVER ipproto tcp sport PORT lookup TABLE`, with a table of
 //!   our own that leads to the device.
 //!
-//! The device vanishes with the process, and its routes with it, whatever happens. Rules stay
-//! after a crash; a rule of ours whose table is empty is such a leftover, because a living
-//! instance fills its table before it makes a rule and removes its rules first.
+//! The device vanishes with the process, and its routes with it, whatever happens, unless it was
+//! told to stay ([`crate::TunDevice::set_persistent`]); then the next start of the same owner takes
+//! it up, and routes and rules with it. Rules stay after a crash; a rule of ours whose table is
+//! empty is such a leftover, because a living instance fills its table before it makes a rule and
+//! removes its rules first.
 
 mod apply;
 mod check;
@@ -22,7 +24,7 @@ use core::net::{IpAddr, SocketAddr};
 
 pub use apply::{Network, apply};
 pub use check::{Obstacle, check};
-pub use leftover::remove_leftovers;
+pub use leftover::{Owned, owned_by, remove_device, remove_leftovers};
 
 /// Marks routes and rules as made by this program (`ip rule show protocol 246`). No routing
 /// daemon known to iproute2 uses it.
@@ -97,6 +99,10 @@ pub struct NetworkPlan {
     pub sources: Vec<Prefix>,
     /// Servers that see the clients' own addresses.
     pub transparent: Vec<SocketAddr>,
+    /// Whose device it is: written beside the device's name, for [`owned_by`].
+    pub owner: String,
+    /// The device is one that this owner's earlier run left: what is there and wanted stays.
+    pub resumed: bool,
 }
 
 impl NetworkPlan {
@@ -210,6 +216,8 @@ mod tests {
             transparent: ["10.2.0.1:80", "10.2.0.1:80", "10.2.0.1:81"]
                 .map(|s| s.parse().unwrap())
                 .to_vec(),
+            owner: "x".into(),
+            resumed: false,
         };
         let names: Vec<String> = plan.destinations().iter().map(Prefix::to_string).collect();
         assert_eq!(names, ["10.0.0.1/32", "100.64.0.0/24", "fd00::1/128"]);

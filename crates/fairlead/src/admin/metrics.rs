@@ -240,6 +240,11 @@ fn connections(status: &Status, page: &mut Page<'_>) -> fmt::Result {
             .map(|(name, &n)| (vec![("end", name.as_str())], n))
             .collect(),
     )?;
+    page.counter(
+        "adopted",
+        "Spliced connections taken over from an earlier run",
+        status.adopted,
+    )?;
     page.counter("retries", "Further servers tried", status.retries)?;
     page.counter("probes", "Probes sent to servers", status.probes_sent)?;
     page.gauge(

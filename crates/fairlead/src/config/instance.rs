@@ -10,7 +10,7 @@ use super::names;
 use super::prefix::{Prefix, SNAT_ADDRESSES_MAX, prefix};
 use super::quantity::{duration, show_size, size, socket};
 use super::section::{Section, boolean, integer, string, strings, word};
-use super::{Fastpath, Mode};
+use super::{Fastpath, Mode, OnStop};
 
 /// `[instance]` as far as it could be read.
 #[derive(Debug)]
@@ -19,6 +19,7 @@ pub(super) struct InstanceDraft {
     pub(super) admin: Option<At<SocketAddr>>,
     pub(super) log_connections: bool,
     pub(super) drain_timeout: Duration,
+    pub(super) on_stop: OnStop,
     pub(super) probe_interval: Duration,
 }
 
@@ -41,6 +42,7 @@ pub(super) fn instance(section: Option<Section<'_>>, problems: &mut Problems) ->
         admin: None,
         log_connections: false,
         drain_timeout: DRAIN_TIMEOUT,
+        on_stop: OnStop::default(),
         probe_interval: PROBE_INTERVAL,
     };
     let Some(section) = section else { return draft };
@@ -73,6 +75,13 @@ pub(super) fn instance(section: Option<Section<'_>>, problems: &mut Problems) ->
         .and_then(|node| boolean(node, "log_connections", problems))
     {
         draft.log_connections = asked;
+    }
+    let words = OnStop::ALL.map(|one| (one.name(), one));
+    if let Some(word) = section
+        .node("on_stop")
+        .and_then(|node| word(node, "on_stop", &words, problems))
+    {
+        draft.on_stop = word.value;
     }
     let mut span = |key: &str, low: u64, high: u64, target: &mut Duration| {
         let bounds = (Duration::from_millis(low), Duration::from_millis(high));

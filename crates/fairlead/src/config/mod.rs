@@ -62,6 +62,31 @@ pub struct Instance {
     pub log_connections: bool,
     /// How long live connections are given after the switch was told to stop.
     pub drain_timeout: Duration,
+    /// What becomes of them then.
+    pub on_stop: OnStop,
+}
+
+/// What becomes of live connections when the switch is told to stop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnStop {
+    /// They are waited for, then reset.
+    #[default]
+    Drain,
+    /// Spliced ones stay with the kernel fast path, for the next start.
+    Keep,
+}
+
+impl OnStop {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Drain, Self::Keep];
+
+    /// The word in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Drain => "drain",
+            Self::Keep => "keep",
+        }
+    }
 }
 
 /// `[fastpath]`
@@ -381,6 +406,7 @@ fn build(draft: Draft, limits: fairlead_splice::config::Limits) -> Option<Settin
         admin,
         log_connections,
         drain_timeout,
+        on_stop,
         probe_interval,
     } = draft.instance;
     let switch = Config {
@@ -396,6 +422,7 @@ fn build(draft: Draft, limits: fairlead_splice::config::Limits) -> Option<Settin
         admin: admin.map(|admin| admin.value),
         log_connections,
         drain_timeout,
+        on_stop,
     };
     Some(Settings {
         instance,

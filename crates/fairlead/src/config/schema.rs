@@ -30,6 +30,7 @@ pub const INSTANCE: Table = Table {
         "admin",
         "log_connections",
         "drain_timeout",
+        "on_stop",
         "probe_interval",
     ],
 };

@@ -6,7 +6,7 @@ use fairlead_netio::{Batch, RxQueue, TxQueue};
 
 /// Packets read before they are handled, at most: enough for the datapath to fetch the records of
 /// one portion together.
-const BATCH_PACKETS: usize = 32;
+pub(super) const BATCH_PACKETS: usize = 32;
 /// Bytes read before they are handled, about: what is written a moment later is then still in the
 /// processor's second-level cache.
 const BATCH_BYTES: usize = 256 << 10;
@@ -83,6 +83,11 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
         if self.queue.flush(now).is_err() {
             self.failures.add(DropReason::TransmitFailed);
         }
+    }
+
+    /// Lets the fast path drop this share of SYNs, of 2³².
+    pub(super) fn refuse_syns(&mut self, share: u32) {
+        self.datapath.refuse_syns(share);
     }
 
     /// Takes no new connections from now on.

@@ -1,6 +1,8 @@
 //! The kernel fast path of a running switch: which way, on which interfaces, or why none.
 
-use fairlead_bpf_loader::{Counters, FlowTable, Kernel, Mode as Way};
+use std::sync::Arc;
+
+use fairlead_bpf_loader::{Counters, FlowTable, Kernel, Mode as Way, Pins};
 use fairlead_datapath::Datapath;
 
 use crate::config::{Mode, Settings};
@@ -9,6 +11,8 @@ use crate::config::{Mode, Settings};
 #[derive(Debug)]
 pub(super) struct Fastpath {
     kernel: Option<Kernel>,
+    /// It goes on without this process.
+    outlives: bool,
     /// In words: what forwards packets, and on which interfaces.
     pub(super) state: String,
 }
@@ -24,17 +28,22 @@ impl Fastpath {
         settings: &Settings,
         datapath: &Datapath,
         origin_ns: u64,
+        pins: Option<&Arc<Pins>>,
     ) -> Result<(Self, Option<FlowTable>), Unavailable> {
         if settings.fastpath.mode == Mode::Engine {
             return Ok((Self::engine("mode = \"engine\"".into()), None));
         }
         let mut refusals = Vec::new();
         for &way in ways(settings.fastpath.mode) {
-            match attach(settings, datapath, origin_ns, way) {
+            match attach(settings, datapath, origin_ns, way, pins) {
                 Ok((kernel, table, interfaces)) => {
                     let state = format!("{} on {}", way.name(), interfaces.join(", "));
-                    let kernel = Some(kernel);
-                    return Ok((Self { kernel, state }, Some(table)));
+                    let this = Self {
+                        kernel: Some(kernel),
+                        outlives: pins.is_some(),
+                        state,
+                    };
+                    return Ok((this, Some(table)));
                 }
                 Err(why) => refusals.push(format!("{}: {why}", way.name())),
             }
@@ -49,8 +58,19 @@ impl Fastpath {
     fn engine(why: String) -> Self {
         Self {
             kernel: None,
+            outlives: false,
             state: format!("engine ({why})"),
         }
+    }
+
+    /// True while the kernel forwards.
+    pub(super) fn is_in_kernel(&self) -> bool {
+        self.kernel.is_some()
+    }
+
+    /// True when it goes on without this process.
+    pub(super) fn outlives(&self) -> bool {
+        self.outlives
     }
 
     /// What the kernel counted, where there is one.
@@ -90,14 +110,20 @@ fn attach(
     datapath: &Datapath,
     origin_ns: u64,
     way: Way,
+    pins: Option<&Arc<Pins>>,
 ) -> Result<(Kernel, FlowTable, Vec<String>), String> {
     let records = settings.switch.limits.connections;
     let cookie = datapath.cookie_words();
-    let loaded = Kernel::load(way, records, datapath.endpoints(), cookie, origin_ns);
+    let endpoints = datapath.endpoints();
+    let loaded = Kernel::load_pinned(way, records, endpoints, cookie, origin_ns, pins.cloned());
     let (mut kernel, table) = loaded.map_err(|error| in_full(&error))?;
     let interfaces = interfaces(settings)?;
+    let mut attached = Vec::new();
     for interface in &interfaces {
-        kernel.attach(interface).map_err(|error| in_full(&error))?;
+        attached.push(kernel.attach(interface).map_err(|error| in_full(&error))?);
+    }
+    for other in kernel.detach_others(&attached) {
+        tracing::info!("removed {other}, which an earlier run used");
     }
     Ok((kernel, table, interfaces))
 }

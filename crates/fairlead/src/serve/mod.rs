@@ -6,8 +6,10 @@
 
 mod engine;
 pub(crate) mod fastpath;
+pub(crate) mod inherit;
 mod lifecycle;
 pub(crate) mod plan;
+mod pressure;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -16,17 +18,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_base::{Instant, Rng};
-use fairlead_datapath::{Datapath, ServerState, Snapshot};
+use fairlead_bpf_loader::Pins;
+use fairlead_datapath::{Datapath, Estate, ServerState, Snapshot};
 use fairlead_driver_tun::net::{self, Network, NetworkPlan, Obstacle};
 use fairlead_driver_tun::{DeviceCounters, EndSignals, TunDevice};
 
 use crate::admin::{self, AdminServer, Counters, Identity, Shared};
-use crate::config::{self, Settings};
+use crate::config::{self, OnStop, Settings};
 use crate::log::{self, Log, LogArgs};
 
 use engine::Engine;
 use fastpath::Fastpath;
+use inherit::Inheritance;
 use lifecycle::{Lifecycle, Step};
+use pressure::Pressure;
 
 /// What `fairlead serve` takes.
 #[derive(Clone, Debug, clap::Args)]
@@ -34,6 +39,10 @@ pub struct ServeArgs {
     /// The configuration file
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
+    /// When told to stop, leave spliced connections to the kernel fast path, for the next start
+    /// (as `on_stop = "keep"`)
+    #[arg(long)]
+    pub keep: bool,
     /// What to log, and how.
     #[command(flatten)]
     pub log: LogArgs,
@@ -92,16 +101,30 @@ fn serve(args: &ServeArgs, watch: &mut dyn FnMut()) -> Result<(), Ending> {
         tracing::error!("signals cannot be received: {error}");
         Ending::Host
     })?;
-    let settings = load(args)?;
-    let plan = plan::network_plan(&settings);
-    let clock = Clock::start();
-    let mut datapath = start_datapath(&settings, clock.now())?;
-    let (device, network) = prepare_host(&plan)?;
+    let mut settings = load(args)?;
+    if args.keep {
+        settings.instance.on_stop = OnStop::Keep;
+    }
+    let host = |error: String| {
+        tracing::error!("{error}");
+        Ending::Host
+    };
+    let mut inherited = Inheritance::find(&settings).map_err(host)?;
+    let fresh = Fresh(match inherited.origin_ns {
+        Some(_) => None,
+        None => inherited.pins.clone(),
+    });
+    let clock = Clock::start(inherited.origin_ns);
+    let mut datapath = start_datapath(&settings, clock.now(), &inherited.estate)?;
+    let (device, network) = prepare_host(&plan::network_plan(&settings), &inherited)?;
     announce_host(&settings, &network);
-    let fastpath = start_fastpath(&settings, &mut datapath, &clock)?;
+    let fastpath = start_fastpath(&settings, &mut datapath, &clock, &mut inherited)?;
+    let persistent = device.set_persistent(inherited.pins.is_some());
+    persistent.map_err(|error| host(format!("device {}: {error}", device.name())))?;
     let shared = Arc::new(Shared::new(Identity::of(&settings, &fastpath.state)));
     // Kept until the end; its pages say "starting" until something is published.
     let _pages = start_pages(&settings, &shared)?;
+    fresh.keep();
 
     let mut engine = Engine::new(datapath, device);
     let mut board = Board {
@@ -114,15 +137,57 @@ fn serve(args: &ServeArgs, watch: &mut dyn FnMut()) -> Result<(), Ending> {
         run_loop(&mut engine, &settings, &clock, &signals, &mut board)
     }));
     let counters = *engine.queue().counters();
+    let clean = matches!(worked, Ok(Ok(Parting::Clean)));
+    part(clean, inherited.pins.as_deref(), engine.queue(), network);
+    drop(engine); // and the device and its routes with it, unless they stay
+    summarise(&counters, log.lost_lines());
+    let ending = worked.unwrap_or_else(|_| {
+        tracing::error!("this is an error in fairlead itself; please report the lines above");
+        Err(Ending::Bug)
+    });
+    ending.map(|_| ())
+}
+
+/// Removes what was made, or leaves it for the next start: when that is wanted, and after an error,
+/// for the kernel goes on with what is spliced.
+fn part(clean: bool, pins: Option<&Pins>, device: &TunDevice, network: Network) {
+    if !clean && pins.is_some() {
+        return network.leave();
+    }
+    // The kernel stops first: packets that it leaves alone need the device.
+    if let Some(error) = pins.and_then(|pins| pins.clear().err()) {
+        tracing::error!("{error}; `fairlead down` removes what is left");
+    }
+    let _ = device.set_persistent(false);
     if let Err(error) = network.remove() {
         tracing::error!("{error}; the next start removes what is left");
     }
-    drop(engine); // and the device and its routes with it
-    summarise(&counters, log.lost_lines());
-    worked.unwrap_or_else(|_| {
-        tracing::error!("this is an error in fairlead itself; please report the lines above");
-        Err(Ending::Bug)
-    })
+}
+
+/// What becomes of spliced connections when the switch ends in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Parting {
+    /// None is left.
+    Clean,
+    /// They stay with the kernel.
+    Keep,
+}
+
+/// Pins of a run that has not begun: with a failed start they go again.
+struct Fresh(Option<Arc<Pins>>);
+
+impl Fresh {
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        if let Some(pins) = &self.0 {
+            let _ = pins.clear();
+        }
+    }
 }
 
 fn load(args: &ServeArgs) -> Result<Settings, Ending> {
@@ -140,7 +205,7 @@ fn load(args: &ServeArgs) -> Result<Settings, Ending> {
     }
 }
 
-fn start_datapath(settings: &Settings, now: Instant) -> Result<Datapath, Ending> {
+fn start_datapath(settings: &Settings, now: Instant, estate: &Estate) -> Result<Datapath, Ending> {
     let seed = getrandom::u64().map_err(|error| {
         tracing::error!("the kernel gives no random numbers: {error}");
         Ending::Host
@@ -149,8 +214,8 @@ fn start_datapath(settings: &Settings, now: Instant) -> Result<Datapath, Ending>
         tracing::error!("{error}");
         Ending::Configuration
     };
-    let mut datapath =
-        Datapath::new(settings.switch.clone(), seed, now).map_err(|error| refuse(&error))?;
+    let mut datapath = Datapath::resume(settings.switch.clone(), seed, now, estate)
+        .map_err(|error| refuse(&error))?;
     // Not the numbers that cookies are made of.
     let cache_seed = Rng::new(!seed).next_u64();
     datapath
@@ -161,7 +226,10 @@ fn start_datapath(settings: &Settings, now: Instant) -> Result<Datapath, Ending>
 
 /// Removes leftovers, looks for obstacles, and makes the device and everything around it; or says
 /// everything that is in the way.
-fn prepare_host(plan: &NetworkPlan) -> Result<(TunDevice, Network), Ending> {
+fn prepare_host(
+    plan: &NetworkPlan,
+    inherited: &Inheritance,
+) -> Result<(TunDevice, Network), Ending> {
     let refuse = |error: &dyn std::fmt::Display| {
         tracing::error!("{error}");
         Ending::Host
@@ -169,7 +237,9 @@ fn prepare_host(plan: &NetworkPlan) -> Result<(TunDevice, Network), Ending> {
     for leftover in net::remove_leftovers().map_err(|error| refuse(&error))? {
         tracing::warn!("removed what an earlier run left behind: {leftover}");
     }
-    let obstacles = net::check(plan).map_err(|error| refuse(&error))?;
+    let mut plan = plan.clone();
+    inherit::find_device(&mut plan).map_err(|error| refuse(&error))?;
+    let (plan, obstacles) = obstacles_of(plan, inherited).map_err(|error| refuse(&error))?;
     for obstacle in &obstacles {
         refuse(obstacle);
     }
@@ -181,12 +251,36 @@ fn prepare_host(plan: &NetworkPlan) -> Result<(TunDevice, Network), Ending> {
     {
         return Err(Ending::Host);
     }
-    let device = TunDevice::open(&plan.device).map_err(|error| refuse(&error))?;
+    let device = match plan.resumed {
+        true => TunDevice::resume(&plan.device),
+        false => TunDevice::open(&plan.device),
+    };
+    let device = device.map_err(|error| refuse(&error))?;
     if !obstacles.is_empty() {
         return Err(Ending::Host);
     }
-    let network = net::apply(plan).map_err(|error| refuse(&error))?;
+    let network = net::apply(&plan).map_err(|error| refuse(&error))?;
     Ok((device, network))
+}
+
+/// The plan with what an earlier run's connections need, and what is in its way; without that when
+/// that alone is in the way.
+fn obstacles_of(
+    plan: NetworkPlan,
+    inherited: &Inheritance,
+) -> Result<(NetworkPlan, Vec<Obstacle>), net::NetError> {
+    let extended = inherited.extend(&plan);
+    let obstacles = net::check(&extended)?;
+    if obstacles.is_empty() {
+        return Ok((extended, obstacles));
+    }
+    let own = net::check(&plan)?;
+    if own.is_empty() {
+        for obstacle in &obstacles {
+            tracing::warn!("connections of an earlier run may end: {obstacle}");
+        }
+    }
+    Ok((plan, own))
 }
 
 /// Brings the kernel fast path up, if it is wanted and there is one; says which, and why not a
@@ -195,21 +289,26 @@ fn start_fastpath(
     settings: &Settings,
     datapath: &mut Datapath,
     clock: &Clock,
+    inherited: &mut Inheritance,
 ) -> Result<Fastpath, Ending> {
-    match Fastpath::start(settings, datapath, clock.origin_ns) {
-        Ok((fastpath, table)) => {
-            if let Some(table) = table {
-                datapath.set_fast_path(clock.now(), Box::new(table));
-            }
-            tracing::info!("fast path: {}", fastpath.state);
-            Ok(fastpath)
-        }
-        Err(fastpath::Unavailable(why)) => {
-            let mode = settings.fastpath.mode.name();
-            tracing::error!("no fast path with mode = \"{mode}\": {why}");
-            Err(Ending::Host)
-        }
+    let started = Fastpath::start(settings, datapath, clock.origin_ns, inherited.pins.as_ref());
+    let (fastpath, table) = started.map_err(|fastpath::Unavailable(why)| {
+        let mode = settings.fastpath.mode.name();
+        tracing::error!("no fast path with mode = \"{mode}\": {why}");
+        Ending::Host
+    })?;
+    if let Some(table) = table {
+        datapath.set_fast_path(clock.now(), Box::new(table));
     }
+    if !fastpath.is_in_kernel() {
+        inherited.without_kernel();
+    }
+    tracing::info!("fast path: {}", fastpath.state);
+    if inherited.origin_ns.is_some() {
+        inherit::tell(&datapath.adopt(clock.now(), &inherited.estate));
+        inherited.estate = Estate::default();
+    }
+    Ok(fastpath)
 }
 
 fn start_pages(settings: &Settings, shared: &Arc<Shared>) -> Result<Option<AdminServer>, Ending> {
@@ -264,7 +363,7 @@ fn run_loop(
     clock: &Clock,
     signals: &EndSignals,
     board: &mut Board<'_>,
-) -> Result<(), Ending> {
+) -> Result<Parting, Ending> {
     let device_failed = |error: std::io::Error| {
         tracing::error!("device {} failed: {error}", settings.fastpath.device);
         Ending::DeviceFailed
@@ -277,9 +376,13 @@ fn run_loop(
     };
     let mut life = Lifecycle::new(clock.now(), settings.instance.drain_timeout);
     let mut publish_at = clock.now();
+    let mut pressure = Pressure::default();
     loop {
         let now = clock.now();
         let received = engine.round(now, &mut on_event).map_err(device_failed)?;
+        if let Some(share) = pressure.handle_round(now, received) {
+            engine.refuse_syns(share);
+        }
         let known = || servers_known(&engine.snapshot());
         let step = life.handle_round(now, engine.live_connections(), known);
         if act(step, engine, now, board) {
@@ -291,26 +394,24 @@ fn run_loop(
         let publishing = now >= publish_at;
         if publishing {
             publish_at = now + PUBLISH_INTERVAL;
-            if !life.is_starting() {
-                board.publish(engine);
-            }
+            board.publish_unless(life.is_starting(), engine);
         }
         let signalled = if received == 0 {
             let due = [engine.poll_timeout(), life.poll_timeout(), Some(publish_at)];
-            let timeout = due
-                .into_iter()
-                .flatten()
-                .min()
-                .map(|due| due.since(clock.now()));
-            signals
-                .wait_with(engine.queue(), timeout)
-                .map_err(device_failed)?
-                .1
+            let timeout = due.into_iter().flatten().min();
+            let timeout = timeout.map(|due| due.since(clock.now()));
+            let ready = signals.wait_with(engine.queue(), timeout);
+            ready.map_err(device_failed)?.1
         } else {
             publishing // while packets keep coming nobody waits, so that signals are asked for here
         };
         if signalled && let Some(signal) = signals.poll_signal().map_err(device_failed)? {
             let live = engine.live_connections();
+            if board.keeps(settings) {
+                tracing::info!("{}: {live} connections stay with the kernel", signal.name());
+                board.publish(engine);
+                return Ok(Parting::Keep);
+            }
             let step = life.handle_signal(now, live);
             tracing::info!("{}: {}", signal.name(), describe(step, live, settings));
             if act(step, engine, now, board) {
@@ -323,7 +424,7 @@ fn run_loop(
         0 => tracing::info!("ended"),
         cut_off => tracing::warn!("ended; {cut_off} live connections were reset"),
     }
-    Ok(())
+    Ok(Parting::Clean)
 }
 
 /// Does what the life's course asks for; true when the loop is to be left.
@@ -364,6 +465,17 @@ struct Board<'a> {
 }
 
 impl Board<'_> {
+    /// True when what is spliced is to outlive this process, and does.
+    fn keeps(&self, settings: &Settings) -> bool {
+        settings.instance.on_stop == OnStop::Keep && self.fastpath.outlives()
+    }
+
+    fn publish_unless(&mut self, starting: bool, engine: &Engine<TunDevice>) {
+        if !starting {
+            self.publish(engine);
+        }
+    }
+
     fn publish(&mut self, engine: &Engine<TunDevice>) {
         let mut switch = engine.snapshot();
         let kernel = self.fastpath.counters();
@@ -410,23 +522,20 @@ fn summarise(counters: &DeviceCounters, log_lines_lost: u64) {
     }
 }
 
-/// The monotonic clock, counted from the start.
+/// The monotonic clock, counted from the start, or from that of the run whose connections go on.
 struct Clock {
-    origin: std::time::Instant,
-    /// The start as the kernel counts, nanoseconds. A moment later than `origin`, so that the
-    /// kernel's time never runs ahead of ours.
+    /// As the kernel counts, nanoseconds.
     origin_ns: u64,
 }
 
 impl Clock {
-    fn start() -> Self {
-        Self {
-            origin: std::time::Instant::now(),
-            origin_ns: fairlead_bpf_loader::monotonic_ns(),
-        }
+    fn start(earlier: Option<u64>) -> Self {
+        let origin_ns = earlier.unwrap_or_else(fairlead_bpf_loader::monotonic_ns);
+        Self { origin_ns }
     }
 
     fn now(&self) -> Instant {
-        Instant::ZERO + self.origin.elapsed()
+        let now_ns = fairlead_bpf_loader::monotonic_ns();
+        Instant::ZERO + Duration::from_nanos(now_ns.saturating_sub(self.origin_ns))
     }
 }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use fairlead_driver_tun::net::{NetworkPlan, Prefix};
 use fairlead_splice::config::{Config, Service, Source};
 
+use super::inherit::owner;
 use crate::config::Settings;
 
 /// The plan for these settings.
@@ -21,6 +22,8 @@ pub(crate) fn network_plan(settings: &Settings) -> NetworkPlan {
         listen,
         sources: sources.collect(),
         transparent: transparent_servers(switch),
+        owner: owner(&settings.instance.name),
+        resumed: false,
     }
 }
 

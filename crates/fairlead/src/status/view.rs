@@ -389,6 +389,7 @@ mod tests {
             records_max: 1_048_576,
             accepted: 1_000,
             spliced: 998,
+            adopted: 0,
             retries: 1,
             ended: [("finished".to_owned(), 980), ("aborted".to_owned(), 0)].into(),
             drops: [

@@ -207,7 +207,15 @@ impl Backends {
         }
     }
 
-    /// The counterpart of every [`Backends::opened`]: the connection is over, or was never made.
+    /// Counts a connection to `id` that an earlier run opened.
+    pub fn adopted(&mut self, id: ServerId) {
+        if let Some(member) = self.member_mut(id) {
+            member.active = member.active.saturating_add(1);
+        }
+    }
+
+    /// The counterpart of every [`Backends::opened`] and [`Backends::adopted`]: the
+    /// connection is over, or was never made.
     pub fn closed(&mut self, id: ServerId) {
         if let Some(member) = self.member_mut(id) {
             debug_assert!(member.active > 0, "closed without opened");

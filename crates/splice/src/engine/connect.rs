@@ -68,7 +68,7 @@ impl Switch {
             };
             setup.tried.push(server);
             // A splice does not change the family of addresses.
-            if self.table.endpoints().server(server.0).addr.is_v4() != v4 {
+            if self.backends.server(server).1.endpoint.addr.is_v4() != v4 {
                 continue;
             }
             if self.bind_source(now, line, server) {
@@ -105,8 +105,8 @@ impl Switch {
     /// Finds an address and port from which this server can be reached, and binds them.
     fn bind_source(&mut self, now: Instant, line: Line, server: ServerId) -> bool {
         let record = *self.table.record(line);
-        let endpoint = self.table.endpoints().server(server.0);
-        self.record(line).server = server.0;
+        let endpoint = self.backends.server(server).1.endpoint;
+        self.record(line).server = self.places.of_server(server);
         if self.service_of(record.listen).source == Source::Transparent {
             self.record(line).nat_addr = TRANSPARENT;
             return self.bind_or_replace(now, line);
@@ -149,7 +149,7 @@ impl Switch {
         let (listen, route, client) = (record.listen, record.route, record.client());
         let endpoints = self.table.endpoints();
         let listen_endpoint = endpoints.listen(listen);
-        let server_endpoint = endpoints.server(server.0);
+        let server_endpoint = self.backends.server(server).1.endpoint;
         let service = self.listen_services[usize::from(listen)];
         self.record(line).state = State::SynSent;
         let Some(setup) = self.setups.entry(index) else {
@@ -283,7 +283,10 @@ impl Switch {
         promised_timestamps: bool,
     ) {
         let record = self.table.record(line);
-        let (id, v4) = (ServerId(record.server), record.client_addr.is_v4());
+        let v4 = record.client_addr.is_v4();
+        let Some(id) = self.places.server(record.server) else {
+            return;
+        };
         let mut offers = self.backends.offers(id).unwrap_or(Offers {
             mss: options.mss.unwrap_or(probe::mss_unsaid(v4)),
             window_scale: options.window_scale,
@@ -368,12 +371,13 @@ impl Switch {
 
     /// A server did not take the connection: the next one is tried.
     pub(super) fn server_failed(&mut self, now: Instant, line: Line, index: u32, failure: Failure) {
-        let id = ServerId(self.table.record(line).server);
         self.counts.drops.add(failure.reason());
-        self.backends.closed(id);
-        if failure != Failure::Mismatch && self.backends.failed(id, now) {
-            self.announce(id);
-            self.refresh_offers(now);
+        if let Some(id) = self.places.server(self.table.record(line).server) {
+            self.backends.closed(id);
+            if failure != Failure::Mismatch && self.backends.failed(id, now) {
+                self.announce(id);
+                self.refresh_offers(now);
+            }
         }
         self.table.unbind_server(line);
         self.connect(now, line, index);
@@ -381,7 +385,7 @@ impl Switch {
 
     /// Tells everybody that a server's state changed.
     pub(super) fn announce(&mut self, id: ServerId) {
-        let server = self.table.endpoints().server(id.0);
+        let server = self.backends.server(id).1.endpoint;
         let (state, offers) = (self.backends.state(id), self.backends.offers(id));
         self.emit_event(Event::Server {
             server,
@@ -399,8 +403,9 @@ impl Switch {
     /// The same for good: the server gets no connection from this client.
     pub(super) fn reset_server_in_setup(&mut self, line: Line, index: u32) {
         self.reset_silent_server(line, index);
-        let id = ServerId(self.table.record(line).server);
-        self.backends.closed(id);
+        if let Some(id) = self.places.server(self.table.record(line).server) {
+            self.backends.closed(id);
+        }
     }
 
     fn reset_server_in_setup_at(&mut self, line: Line, next: SeqNumber) {

@@ -13,6 +13,8 @@ pub(super) struct Counts {
     pub(super) syns: u64,
     pub(super) syn_acks: u64,
     pub(super) spliced: u64,
+    /// Connections taken over from an earlier run.
+    pub(super) adopted: u64,
     pub(super) retries: u64,
     pub(super) probes_sent: u64,
     /// Spliced connections whose end has not been noted.
@@ -44,6 +46,7 @@ impl Counts {
             syns: 0,
             syn_acks: 0,
             spliced: 0,
+            adopted: 0,
             retries: 0,
             probes_sent: 0,
             live: 0,

@@ -4,10 +4,10 @@
 //! out after, if nothing is left to do then but to translate, and to follow it to its end. Timers
 //! only catch up with what the fast path has seen: that is how ends become known.
 
-use fairlead_base::Instant;
+use fairlead_base::{FlowKey, Instant};
 use fairlead_tcp::{FastPath, Line, ListenOffer, State};
 
-use super::Switch;
+use super::{Estate, Switch};
 use crate::closing;
 use crate::config::Protocol;
 
@@ -26,6 +26,13 @@ impl Switch {
         self.given.fast_path = Some(fast_path);
         self.given.has = vec![false; self.table.capacity() as usize];
         self.refresh_offers(now);
+    }
+
+    /// Lets the fast path drop this share of SYNs, of 2³².
+    pub fn refuse_syns(&mut self, share: u32) {
+        if let Some(fast_path) = &mut self.given.fast_path {
+            fast_path.refuse_syns(share);
+        }
     }
 
     /// True while a fast path outside forwards packets.
@@ -84,6 +91,11 @@ impl Switch {
         let record = self.table.record(line);
         let joined = record.state.is_live() || record.state == State::TimeWait;
         if !joined || record.flags & !closing::FLAGS != 0 {
+            if let Some(fast_path) = &mut self.given.fast_path
+                && is_joined(record.state)
+            {
+                fast_path.keep(line, record);
+            }
             return;
         }
         let endpoints = self.table.endpoints();
@@ -93,6 +105,29 @@ impl Switch {
         {
             *has = fast_path.give(line, record, &client, &server);
         }
+    }
+
+    /// Notes in whose hand a connection of an earlier run is.
+    pub(super) fn note_given(&mut self, line: Line, given: bool) {
+        if let Some(has) = self.given.has.get_mut(line.0 as usize) {
+            *has = given;
+        }
+    }
+
+    /// Tells the fast path which of an earlier run's connections go on, and what is offered no
+    /// more.
+    pub(super) fn reconcile_fast_path(
+        &mut self,
+        lines: &[(Line, FlowKey, FlowKey)],
+        estate: &Estate,
+    ) {
+        let Some(fast_path) = &mut self.given.fast_path else {
+            return;
+        };
+        fast_path.reconcile(lines);
+        let gone = estate.offers.iter().map(|(listen, _)| *listen);
+        gone.filter(|listen| !self.listens.contains_key(listen))
+            .for_each(|listen| fast_path.withdraw_offer(listen));
     }
 
     /// Tells the fast path of a new record.
@@ -123,6 +158,9 @@ impl Switch {
         };
         let listens = self.table.endpoints().listens.iter();
         for ((listen, &endpoint), &service) in (0..).zip(listens).zip(&self.listen_services) {
+            if self.listens.get(&endpoint) != Some(&listen) {
+                continue; // of an earlier run only
+            }
             let settings = &self.config.services[usize::from(service)];
             let offer = &self.offers[usize::from(service)];
             let terms = offer.terms();
@@ -140,4 +178,9 @@ impl Switch {
             fast_path.set_offer(endpoint, &published);
         }
     }
+}
+
+/// Both connections are, or were, joined: all that is known of them is in the record.
+fn is_joined(state: State) -> bool {
+    state.is_live() || matches!(state, State::TimeWait | State::Reset)
 }

@@ -15,6 +15,7 @@
 //! | `probe.rs` | learning what servers honour; what is offered to clients |
 //! | `timer.rs` | timers of set-ups, and the sweep over all records |
 //! | `given.rs` | connections that a fast path outside has |
+//! | `inherit.rs` | connections of an earlier run, and indices that keep their meaning |
 //! | `setup.rs`, `output.rs`, `counts.rs` | stores |
 
 mod answer;
@@ -26,6 +27,7 @@ mod handshake;
 mod head;
 mod held;
 mod icmp;
+mod inherit;
 mod output;
 mod probe;
 mod renewal;
@@ -37,18 +39,20 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use fairlead_base::{Address, Checksum, DropReason, Endpoint, Instant, Packet, Rng, SeqNumber};
 use fairlead_tcp::record::flag;
-use fairlead_tcp::{CookieKey, Endpoints, Found, Line, Record, Side, State, Table};
+use fairlead_tcp::{CookieKey, Found, Line, Record, Side, State, Table};
 use fairlead_wire::{TcpFlags, TcpPacket};
 
 use self::counts::Counts;
 use self::given::Given;
+use self::inherit::Places;
+pub use self::inherit::{Adopted, Estate};
 use self::output::Output;
 use self::probe::{Offer, Probes};
 use self::renewal::Renewals;
 use self::setup::Setups;
 use self::timer::{Sweep, Timers};
 use crate::Verdict;
-use crate::backends::{Backends, BackendsError, ServerId};
+use crate::backends::{Backends, BackendsError};
 use crate::config::{Config, Pool, Server, Service, Source};
 use crate::event::{End, Event};
 use crate::snapshot::{RouteSnapshot, ServiceSnapshot, Snapshot};
@@ -95,7 +99,6 @@ pub enum ConfigError {
 
 /// Where clients connect.
 struct Listens {
-    by_endpoint: BTreeMap<Endpoint, u16>,
     endpoints: Vec<Endpoint>,
     /// Index of the service of each.
     services: Vec<u16>,
@@ -106,15 +109,14 @@ impl Listens {
     /// to pools that exist.
     fn of(config: &Config) -> Result<Self, ConfigError> {
         const INDICES: usize = u16::MAX as usize;
+        let mut seen = BTreeSet::new();
         let mut listens = Self {
-            by_endpoint: BTreeMap::new(),
             endpoints: Vec::new(),
             services: Vec::new(),
         };
         for (index, service) in config.services.iter().enumerate() {
             for &listen in &service.listen {
-                let next = listens.endpoints.len() as u16;
-                if listens.by_endpoint.insert(listen, next).is_some() {
+                if !seen.insert(listen) {
                     return Err(ConfigError::ListenTwice(listen));
                 }
                 listens.endpoints.push(listen);
@@ -180,6 +182,7 @@ pub struct Switch {
     listens: BTreeMap<Endpoint, u16>,
     listen_addresses: BTreeSet<Address>,
     listen_services: Vec<u16>,
+    places: Places,
     servers: BTreeSet<Endpoint>,
     nats: BTreeSet<Address>,
     backends: Backends,
@@ -207,33 +210,48 @@ impl Switch {
     /// # Errors
     /// A [`ConfigError`] for what the types of [`Config`] cannot rule out.
     pub fn new(config: Config, seed: u64, now: Instant) -> Result<Self, ConfigError> {
+        Self::build(config, seed, now, &Estate::default())
+    }
+
+    /// As [`Self::new`], after another that left `estate`: what its records call a listening
+    /// endpoint, a server or a source keeps its index, and its cookies are good. The connections
+    /// themselves come by [`Self::adopt`].
+    ///
+    /// # Errors
+    /// As [`Self::new`], and [`ConfigError::TooMany`] when old and new indices do not fit together.
+    pub fn resume(
+        config: Config,
+        seed: u64,
+        now: Instant,
+        estate: &Estate,
+    ) -> Result<Self, ConfigError> {
+        Self::build(config, seed, now, estate)
+    }
+
+    fn build(
+        mut config: Config,
+        seed: u64,
+        now: Instant,
+        estate: &Estate,
+    ) -> Result<Self, ConfigError> {
         let mut rng = Rng::new(seed);
-        let Listens {
-            by_endpoint: listens,
-            endpoints: listen_endpoints,
-            services: listen_services,
-        } = Listens::of(&config)?;
+        let listens = Listens::of(&config)?;
         let backends = Backends::new(&config, rng.next_u64())?;
-        let endpoints = Endpoints {
-            listens: listen_endpoints,
-            servers: backends
-                .servers()
-                .map(|(_, _, server)| server.endpoint)
-                .collect(),
-            nats: config.snat.clone(),
-        };
-        let listen_addresses = listens.keys().map(|listen| listen.addr).collect();
-        let servers = endpoints.servers.iter().copied().collect();
-        let nats = config.snat.iter().copied().collect();
+        let servers: Vec<Endpoint> = backends.servers().map(|(_, _, one)| one.endpoint).collect();
+        let (endpoints, places) =
+            inherit::places(estate, &listens.endpoints, &servers, &config.snat)?;
+        let listen_services = inherit::services(&mut config, &endpoints, &listens);
         let services = config.services.len();
+        let (table_seed, snat_seed) = (rng.next_u64(), rng.next_u64());
         let mut switch = Self {
-            table: Table::new(config.limits.connections, endpoints, rng.next_u64()),
-            listens,
-            listen_addresses,
+            listens: places.listens(&listens.endpoints),
+            listen_addresses: endpoints.listens.iter().map(|listen| listen.addr).collect(),
             listen_services,
-            servers,
-            nats,
-            snat: Snat::new(&config.snat, rng.next_u64()),
+            servers: endpoints.servers.iter().copied().collect(),
+            nats: endpoints.nats.iter().copied().collect(),
+            snat: Snat::among(&endpoints.nats, &places.nats, snat_seed),
+            table: Table::new(config.limits.connections, endpoints, table_seed),
+            places,
             backends,
             cookies: CookieKey::new(rng.next_u64(), rng.next_u64()),
             offers: vec![Offer::unknown(&config); services],
@@ -252,6 +270,7 @@ impl Switch {
             aborting: false,
             config,
         };
+        switch.take_over(now, estate);
         switch.refresh_offers(now);
         Ok(switch)
     }
@@ -421,6 +440,7 @@ impl Switch {
                 .map(|service| service.accepted)
                 .sum(),
             spliced: self.counts.spliced,
+            adopted: self.counts.adopted,
             retries: self.counts.retries,
             probes_sent: self.counts.probes_sent,
             live: self.counts.live,
@@ -484,7 +504,9 @@ impl Switch {
             .map(|route| (route.pool, route.treatment));
         self.counts.ended[end as usize] += 1;
         self.counts.live -= 1;
-        self.backends.closed(ServerId(record.server));
+        if let Some(server) = self.places.server(record.server) {
+            self.backends.closed(server);
+        }
         let Some((pool, treatment)) = route_config else {
             return;
         };

@@ -62,6 +62,8 @@ pub(super) struct Offer {
     device_mss: u16,
     scales: [OfferedScale; 2],
     parity: bool,
+    /// The terms are an earlier run's, which knew the servers.
+    inherited: bool,
 }
 
 /// A window scale, and when a SYN-ACK last offered it.
@@ -85,7 +87,17 @@ impl Offer {
             device_mss: config.device_mss,
             scales: [OfferedScale::default(); 2],
             parity: false,
+            inherited: false,
         }
+    }
+
+    /// Goes on with what an earlier run offered, until the servers have answered this one.
+    pub(super) fn inherit(&mut self, now: Instant, terms: Offers, parity: bool) {
+        self.parity = parity;
+        self.scales[usize::from(parity)].shift = terms.window_scale.unwrap_or_default();
+        self.note_scale_used(now);
+        self.terms = Some(terms);
+        self.inherited = true;
     }
 
     /// What is offered now; of the MSS, see [`Self::mss`].
@@ -136,6 +148,7 @@ impl Offer {
             }
         }
         self.terms = Some(terms);
+        self.inherited = false;
     }
 }
 
@@ -424,6 +437,7 @@ impl Switch {
             }
             match common {
                 Some(terms) if all_known => offer.change(now, terms),
+                _ if offer.inherited => {}
                 _ => offer.terms = None,
             }
         }

@@ -1,0 +1,190 @@
+//! The folder of the BPF file system in which an instance's maps and links outlive it.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use crate::attach::Mode;
+use crate::sys;
+
+/// Where the BPF file system is.
+const ROOT: &str = "/sys/fs/bpf";
+
+/// Why nothing can be pinned.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PinsError {
+    /// There is no BPF file system, and none can be mounted.
+    #[error(
+        "there is no BPF file system at {ROOT} and none can be mounted ({0}); mount it with \
+         `mount -t bpf bpf {ROOT}` on the host, and give a container that folder"
+    )]
+    NoFileSystem(io::Error),
+    /// The instance's folder cannot be made or read.
+    #[error("{path}: {cause}")]
+    Folder {
+        /// Which folder.
+        path: PathBuf,
+        /// What the kernel said.
+        cause: io::Error,
+    },
+    /// Another process has it.
+    #[error(
+        "another process serves the instance \"{0}\"; give this one another `name` in [instance]"
+    )]
+    InUse(String),
+}
+
+/// An instance's folder, locked for as long as this lives.
+#[derive(Debug)]
+pub struct Pins {
+    folder: PathBuf,
+    /// True when this process had to mount the file system.
+    mounted: bool,
+    _lock: File,
+}
+
+/// What was removed by [`Pins::clear`], in words, a line each.
+pub type Removed = Vec<String>;
+
+impl Pins {
+    /// The folder of `instance`, made where it is missing, as is the file system.
+    ///
+    /// # Errors
+    /// See [`PinsError`].
+    pub fn open(instance: &str) -> Result<Self, PinsError> {
+        let root = Path::new(ROOT);
+        let mounted = match sys::is_bpffs(root) {
+            Ok(true) => false,
+            Ok(false) => {
+                sys::mount_bpffs(root).map_err(PinsError::NoFileSystem)?;
+                true
+            }
+            Err(error) => return Err(PinsError::NoFileSystem(error)),
+        };
+        let folder = folder_of(instance);
+        let failed = |cause| PinsError::Folder {
+            path: folder.clone(),
+            cause,
+        };
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        builder.create(&folder).map_err(failed)?;
+        Self::lock(instance, folder, mounted)
+    }
+
+    /// The folder of `instance` if it has left one; nothing is made.
+    ///
+    /// # Errors
+    /// See [`PinsError`].
+    pub fn existing(instance: &str) -> Result<Option<Self>, PinsError> {
+        let folder = folder_of(instance);
+        if !sys::is_bpffs(Path::new(ROOT)).unwrap_or(false) || !folder.is_dir() {
+            return Ok(None);
+        }
+        Self::lock(instance, folder, false).map(Some)
+    }
+
+    fn lock(instance: &str, folder: PathBuf, mounted: bool) -> Result<Self, PinsError> {
+        let failed = |cause| PinsError::Folder {
+            path: folder.clone(),
+            cause,
+        };
+        let lock = File::open(&folder).map_err(failed)?;
+        if !sys::try_lock(&lock).map_err(failed)? {
+            return Err(PinsError::InUse(instance.to_owned()));
+        }
+        Ok(Self {
+            folder,
+            mounted,
+            _lock: lock,
+        })
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// True when what is pinned ends with a mount namespace that is not the machine's first: this
+    /// process has mounted the file system, and there.
+    pub fn is_private(&self) -> bool {
+        let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt"));
+        self.mounted && namespace("self").ok() != namespace("1").ok()
+    }
+
+    pub(crate) fn map(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Where the link to an interface lies.
+    pub(crate) fn link(&self, mode: Mode, interface: u32) -> PathBuf {
+        self.folder
+            .join(format!("{LINK}{}-{interface}", mode.name()))
+    }
+
+    /// All links that are pinned.
+    pub(crate) fn links(&self) -> Vec<PathBuf> {
+        let is_link = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|name| name.starts_with(LINK))
+        };
+        self.files().into_iter().filter(is_link).collect()
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        files.sort();
+        files
+    }
+
+    /// True when a link leads to an interface that there still is.
+    pub(crate) fn is_attached(&self) -> bool {
+        let mut links = self.links().into_iter();
+        links.any(|link| sys::link_at(&link).is_ok_and(|(_, interface)| interface != 0))
+    }
+
+    /// Removes what is pinned, links first: with the last of them the program leaves its
+    /// interface.
+    pub(crate) fn forget(&self) -> io::Result<Removed> {
+        let mut removed = Removed::new();
+        let links = self.links();
+        let maps = self.files().into_iter().filter(|one| !links.contains(one));
+        for path in links.iter().cloned().chain(maps) {
+            fs::remove_file(&path)?;
+            removed.push(path.display().to_string());
+        }
+        Ok(removed)
+    }
+
+    /// Removes what is pinned, and the folder; the one around it, too, when no other instance has
+    /// anything there.
+    ///
+    /// # Errors
+    /// When something stays.
+    pub fn clear(&self) -> io::Result<Removed> {
+        let mut removed = self.forget()?;
+        fs::remove_dir(&self.folder)?;
+        removed.push(self.folder.display().to_string());
+        if let Some(all) = self.folder.parent() {
+            let _ = fs::remove_dir(all); // stays while other instances have something there
+        }
+        Ok(removed)
+    }
+}
+
+const LINK: &str = "link-";
+
+/// The names of files there have no dots.
+fn folder_of(instance: &str) -> PathBuf {
+    Path::new(ROOT)
+        .join("fairlead")
+        .join(instance.replace('.', ":"))
+}
+
+/// The network namespace of the calling thread, by the inode of its file; 0 when it is not known.
+pub(crate) fn network_namespace() -> u64 {
+    fs::metadata("/proc/thread-self/ns/net").map_or(0, |file| file.ino())
+}

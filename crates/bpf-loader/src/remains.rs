@@ -1,0 +1,240 @@
+//! What an earlier run left in pinned maps: checked before it is used, as all input is.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+
+use aya::maps::{Array, HashMap, IterableMap as _, Map, MapData, MapError, MapInfo};
+use aya::{Ebpf, EbpfLoader, Pod};
+use fairlead_base::{Address, Endpoint};
+use fairlead_tcp::{Endpoints, Kept, Line, ListenOffer, Misfit, adoption};
+
+use crate::attach::{Mode, has_links};
+use crate::kernel::{LoadError, object};
+use crate::layout::{NO_SCALE, RawAddress, RawEndpoint, RawListen, RawSettings, VERSION, offer};
+use crate::memory::RecordMemory;
+use crate::monotonic_ns;
+use crate::pins::{Pins, network_namespace};
+
+/// What an earlier run left.
+#[derive(Debug)]
+pub struct Remains {
+    /// Its origin on the monotonic clock, nanoseconds.
+    pub origin_ns: u64,
+    /// The words behind its cookies.
+    pub cookie: (u64, u64),
+    /// What its records name by index.
+    pub endpoints: Endpoints,
+    /// What it offered, by listening endpoint.
+    pub offers: Vec<(Endpoint, ListenOffer)>,
+    /// Its joined connections, by line.
+    pub records: Vec<(Line, Kept)>,
+    /// Lines whose content is impossible, by what is wrong with them.
+    pub misfits: BTreeMap<Misfit, u64>,
+}
+
+/// Maps that an instance shares with the program, by name: shapes as this build has them.
+#[derive(Debug, Default)]
+pub(crate) struct Shapes(Vec<(String, Shape)>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shape {
+    kind: u32,
+    key_bytes: u32,
+    value_bytes: u32,
+    flags: u32,
+}
+
+impl Shape {
+    fn of(one: &MapInfo) -> Result<Self, MapError> {
+        Ok(Self {
+            kind: one.map_type()? as u32,
+            key_bytes: one.key_size(),
+            value_bytes: one.value_size(),
+            flags: one.map_flags(),
+        })
+    }
+}
+
+impl Shapes {
+    /// Of the program in this build: from maps of one entry each, made for the purpose.
+    pub(crate) fn of_this_build(mode: Mode) -> Result<Self, LoadError> {
+        let object = object(mode);
+        if object.is_empty() {
+            return Err(LoadError::NotBuiltIn);
+        }
+        let ebpf: Ebpf = EbpfLoader::new().load(object)?;
+        let ours = ebpf.maps().filter(|(name, _)| name.starts_with("fl_"));
+        let shapes = ours.map(|(name, map)| {
+            let shape = map_fd(map).ok_or(LoadError::Missing("map of a known kind"))?;
+            Ok((name.to_owned(), Shape::of(&shape.info()?)?))
+        });
+        shapes.collect::<Result<_, LoadError>>().map(Self)
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// Compares what is pinned with it.
+    fn check(&self, pins: &Pins) -> Result<(), LoadError> {
+        for (name, shape) in &self.0 {
+            let pinned = MapInfo::from_pin(pins.map(name)).ok();
+            let pinned = pinned.and_then(|one| Shape::of(&one).ok());
+            if pinned.as_ref() != Some(shape) {
+                let what = match pinned {
+                    Some(other) => format!(
+                        "{name} has keys and values of {} and {} bytes there, {} and {} here",
+                        other.key_bytes, other.value_bytes, shape.key_bytes, shape.value_bytes
+                    ),
+                    None => format!("it has no {name}"),
+                };
+                return Err(LoadError::OtherLayout(what));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn map_fd(map: &Map) -> Option<&MapData> {
+    match map {
+        Map::Array(one)
+        | Map::HashMap(one)
+        | Map::LruHashMap(one)
+        | Map::PerCpuArray(one)
+        | Map::PerCpuHashMap(one)
+        | Map::RingBuf(one)
+        | Map::PerfEventArray(one) => Some(one),
+        _ => None,
+    }
+}
+
+/// Opens a pinned map.
+pub(crate) fn pinned(pins: &Pins, name: &str) -> Result<MapData, MapError> {
+    MapData::from_pin(pins.map(name))
+}
+
+/// Reads what an earlier run of this instance left in `pins`. `None`: nothing, or nothing that was
+/// ever in use; that is removed.
+///
+/// # Errors
+/// [`LoadError::OtherLayout`] for maps of another layout or size than `records` lines,
+/// [`LoadError::OtherNamespace`], and what the kernel refuses.
+pub fn survey(pins: &Pins, records: u32) -> Result<Option<Remains>, LoadError> {
+    let records = records.max(1);
+    let shapes = Shapes::of_this_build(Mode::Tc)?;
+    let any = shapes.names().any(|name| pins.map(name).exists());
+    let forget = || {
+        let forgotten = pins.forget();
+        forgotten.map_err(|error| LoadError::Pins(error.to_string()))?;
+        Ok(None)
+    };
+    if !any && pins.links().is_empty() {
+        return Ok(None);
+    }
+    if !pins.is_attached() {
+        // It ended before it had begun, or its interfaces are gone, unless the program is attached
+        // without a link (before Linux 6.6).
+        let filter = |there: RawSettings| {
+            there.version != 0 && there.netns == network_namespace() && !has_links()
+        };
+        if !settings(pins).is_ok_and(filter) {
+            return forget();
+        }
+    }
+    shapes.check(pins)?;
+    let there = settings(pins)?;
+    if there.version != VERSION {
+        let said = format!(
+            "its layout is number {}, this build's is {VERSION}",
+            there.version
+        );
+        return Err(LoadError::OtherLayout(said));
+    }
+    if there.netns != network_namespace() {
+        return Err(LoadError::OtherNamespace);
+    }
+    let lines = pinned(pins, "fl_records")?;
+    let count = lines.info()?.max_entries();
+    let flows = pinned(pins, "fl_flows")?.info()?.max_entries();
+    if count != records || there.records != records || flows < records.saturating_mul(2) {
+        return Err(LoadError::OtherLayout(format!(
+            "its table has {count} lines, `connections` in [limits] asks for {records}"
+        )));
+    }
+    if there.origin_ns > monotonic_ns() {
+        return Err(LoadError::OtherLayout(
+            "its clock is ahead of this machine's".into(),
+        ));
+    }
+    let endpoints = Endpoints {
+        listens: entries(pins, "fl_listen_at", |raw: RawEndpoint| Endpoint::from(raw))?,
+        servers: entries(pins, "fl_server_at", |raw: RawEndpoint| Endpoint::from(raw))?,
+        nats: entries(pins, "fl_nat_at", |raw: RawAddress| Address(raw.0))?,
+    };
+    let memory = RecordMemory::map(lines.fd().as_fd(), records as usize)?;
+    let mut remains = Remains {
+        origin_ns: there.origin_ns,
+        cookie: (there.cookie_k0, there.cookie_k1),
+        offers: offers(pins)?,
+        records: Vec::new(),
+        misfits: BTreeMap::new(),
+        endpoints,
+    };
+    for line in (0..records).map(Line) {
+        match adoption::read(&memory.bytes(line), &remains.endpoints) {
+            Ok(None) => {}
+            Ok(Some(kept)) => remains.records.push((line, kept)),
+            Err(misfit) => *remains.misfits.entry(misfit).or_default() += 1,
+        }
+    }
+    Ok(Some(remains))
+}
+
+fn settings(pins: &Pins) -> Result<RawSettings, LoadError> {
+    let map = Map::from_map_data(pinned(pins, "fl_settings")?)?;
+    let map: Array<MapData, RawSettings> = map.try_into()?;
+    Ok(map.get(&0, 0)?)
+}
+
+/// The entries of a small array, unused ones at its end left out.
+fn entries<R: Pod, T: Default + PartialEq>(
+    pins: &Pins,
+    name: &str,
+    read: impl Fn(R) -> T,
+) -> Result<Vec<T>, LoadError> {
+    let map: Array<MapData, R> = Map::from_map_data(pinned(pins, name)?)?.try_into()?;
+    let mut all = Vec::new();
+    for index in 0..map.len().min(u32::from(u16::MAX)) {
+        all.push(read(map.get(&index, 0)?));
+    }
+    while all.last() == Some(&T::default()) {
+        all.pop();
+    }
+    Ok(all)
+}
+
+fn offers(pins: &Pins) -> Result<Vec<(Endpoint, ListenOffer)>, LoadError> {
+    let map = Map::from_map_data(pinned(pins, "fl_listens")?)?;
+    let map: HashMap<MapData, RawEndpoint, RawListen> = map.try_into()?;
+    let limit = map.map().info()?.max_entries() as usize;
+    let mut all = Vec::new();
+    for entry in map.iter().take(limit) {
+        let (listen, raw) = entry?;
+        let has = |bit: u8| raw.flags & bit != 0;
+        let terms = ListenOffer {
+            listen: raw.index,
+            mss: raw.mss,
+            window: raw.window,
+            // TCP has none above 14; what is not possible is not offered.
+            window_scale: (raw.window_scale != NO_SCALE && raw.window_scale <= 14)
+                .then_some(raw.window_scale),
+            scale_parity: has(offer::SCALE_PARITY),
+            sack: has(offer::SACK),
+            timestamps: has(offer::TIMESTAMPS),
+            answer: has(offer::ANSWER),
+            await_client: has(offer::AWAIT_CLIENT),
+        };
+        all.push((Endpoint::from(listen), terms));
+    }
+    Ok(all)
+}

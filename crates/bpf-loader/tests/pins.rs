@@ -1,0 +1,199 @@
+//! What a run leaves pinned, and what the next one makes of it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use aya::maps::{Array, Map, MapData};
+use fairlead_base::{Address, Endpoint};
+use fairlead_bpf_loader::{Kernel, LoadError, Mode, Pins, PinsError, survey};
+use fairlead_tcp::{Endpoints, FastPath, Line, Misfit, Record, State};
+
+/// Runs `test` on a thread with networks and mounts of its own, and a BPF file system among them;
+/// or skips it aloud.
+fn apart(name: &str, test: fn()) {
+    let thread = std::thread::spawn(move || {
+        // SAFETY: system calls on numbers and on strings that end in zero.
+        let apart = unsafe {
+            let nothing = std::ptr::null::<libc::c_char>();
+            libc::unshare(libc::CLONE_NEWNS | libc::CLONE_NEWNET) == 0
+                && libc::mount(
+                    c"none".as_ptr(),
+                    c"/".as_ptr(),
+                    nothing,
+                    libc::MS_REC | libc::MS_PRIVATE,
+                    nothing.cast(),
+                ) == 0
+                && libc::mount(
+                    c"bpf".as_ptr(),
+                    c"/sys/fs/bpf".as_ptr(),
+                    c"bpf".as_ptr(),
+                    0,
+                    nothing.cast(),
+                ) == 0
+        };
+        apart.then(test).is_some()
+    });
+    match thread.join() {
+        Ok(true) => {}
+        Ok(false) => fairlead_netns::trial::skip(name, "a BPF file system of its own needs root"),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+fn endpoints() -> Endpoints {
+    let at = |last, port| Endpoint {
+        addr: Address::v4([10, 0, 0, last]),
+        port,
+    };
+    Endpoints {
+        listens: vec![at(1, 80)],
+        servers: vec![at(2, 81)],
+        nats: vec![Address::v4([100, 64, 0, 1])],
+    }
+}
+
+fn record(port: u16) -> Record {
+    Record {
+        client_addr: Address::v4([10, 9, 9, 9]),
+        client_port: port,
+        nat_port: port,
+        state: State::Spliced,
+        ..Record::default()
+    }
+}
+
+const RECORDS: u32 = 64;
+
+/// A run that gives three connections, keeps a fourth, and ends without a word.
+fn run_and_crash(pins: &Arc<Pins>) {
+    let endpoints = endpoints();
+    let pins = Some(Arc::clone(pins));
+    let (mut kernel, mut table) =
+        Kernel::load_pinned(Mode::Tc, RECORDS, &endpoints, (3, 4), 5, pins).unwrap();
+    kernel.attach("lo").unwrap();
+    for line in [1, 4, 9] {
+        let record = record(1_000 + line as u16);
+        let keys = (record.client_key(&endpoints), record.server_key(&endpoints));
+        assert!(table.give(Line(line), &record, &keys.0, &keys.1));
+    }
+    let closing = Record {
+        state: State::FinRelayed1,
+        ..record(2_000)
+    };
+    table.keep(Line(6), &closing);
+}
+
+fn edit<const N: usize>(pins: &Pins, map: &str, index: u32, change: impl FnOnce(&mut [u8; N])) {
+    #[derive(Clone, Copy)]
+    #[repr(C)]
+    struct Raw<const N: usize>([u8; N]);
+    // SAFETY: plain bytes.
+    unsafe impl<const N: usize> aya::Pod for Raw<N> {}
+    let map = MapData::from_pin(pins.folder().join(map)).unwrap();
+    let mut map: Array<MapData, Raw<N>> = Map::from_map_data(map).unwrap().try_into().unwrap();
+    let mut value = map.get(&index, 0).unwrap();
+    change(&mut value.0);
+    map.set(index, value, 0).unwrap();
+}
+
+#[test]
+fn a_later_run_finds_what_is_whole_and_drops_what_is_not() {
+    apart(
+        "a_later_run_finds_what_is_whole_and_drops_what_is_not",
+        || {
+            let pins = Arc::new(Pins::open("one.of-two").unwrap());
+            assert!(survey(&pins, 64).unwrap().is_none());
+            run_and_crash(&pins);
+            edit::<64>(&pins, "fl_records", 4, |line| line[20] = 9);
+            edit::<64>(&pins, "fl_records", 12, |line| line.fill(0x55));
+            let remains = survey(&pins, 64).unwrap().expect("it was in use");
+            let found: Vec<(u32, bool, State)> = remains
+                .records
+                .iter()
+                .map(|(line, kept)| (line.0, kept.given, kept.record.state))
+                .collect();
+            let spliced = State::Spliced;
+            assert_eq!(
+                found,
+                [
+                    (1, true, spliced),
+                    (6, false, State::FinRelayed1),
+                    (9, true, spliced)
+                ]
+            );
+            assert_eq!(remains.misfits[&Misfit::Index], 1);
+            assert_eq!(remains.misfits[&Misfit::State], 1);
+            assert_eq!((remains.cookie, remains.origin_ns), ((3, 4), 5));
+            assert_eq!(remains.endpoints.listens, endpoints().listens);
+            assert_eq!(remains.endpoints.servers, endpoints().servers);
+            assert_eq!(remains.endpoints.nats, endpoints().nats);
+        },
+    );
+}
+
+#[test]
+fn other_layouts_and_sizes_are_refused_with_what_to_do() {
+    apart(
+        "other_layouts_and_sizes_are_refused_with_what_to_do",
+        || {
+            let pins = Arc::new(Pins::open("layouts").unwrap());
+            run_and_crash(&pins);
+            let refused = |records| match survey(&pins, records) {
+                Err(error @ LoadError::OtherLayout(_)) => error.to_string(),
+                other => panic!("{other:?}"),
+            };
+            assert!(refused(65).contains("64 lines"), "{}", refused(65));
+            assert!(refused(65).contains("`fairlead down`"));
+            // The version is behind two words and the clock's origin.
+            edit::<48>(&pins, "fl_settings", 0, |settings| settings[24] ^= 0x40);
+            assert!(refused(64).contains("layout is number"), "{}", refused(64));
+            edit::<48>(&pins, "fl_settings", 0, |settings| settings[24] ^= 0x40);
+            edit::<48>(&pins, "fl_settings", 0, |settings| settings[32] ^= 1);
+            assert!(matches!(survey(&pins, 64), Err(LoadError::OtherNamespace)));
+            edit::<48>(&pins, "fl_settings", 0, |settings| settings[32] ^= 1);
+            edit::<48>(&pins, "fl_settings", 0, |settings| settings[23] = 0x7f);
+            assert!(refused(64).contains("clock"), "{}", refused(64));
+            // A map that is not there, and one of another shape in its place.
+            std::fs::remove_file(pins.folder().join("fl_nat_at")).unwrap();
+            assert!(refused(64).contains("fl_nat_at"));
+            let other = MapData::from_pin(pins.folder().join("fl_server_at")).unwrap();
+            other.pin(pins.folder().join("fl_nat_at")).unwrap();
+            assert!(refused(64).contains("fl_nat_at"));
+        },
+    );
+}
+
+#[test]
+fn a_folder_has_one_owner_and_leaves_nothing() {
+    apart("a_folder_has_one_owner_and_leaves_nothing", || {
+        let pins = Arc::new(Pins::open("alone").unwrap());
+        assert!(matches!(Pins::open("alone"), Err(PinsError::InUse(_))));
+        let other = Pins::open("other").unwrap();
+        run_and_crash(&pins);
+        assert!(!pins.clear().unwrap().is_empty());
+        assert!(!Path::new("/sys/fs/bpf/fairlead/alone").exists());
+        assert!(Pins::existing("alone").unwrap().is_none());
+        drop(pins);
+        assert!(Path::new("/sys/fs/bpf/fairlead/other").exists());
+        other.clear().unwrap();
+        assert!(!Path::new("/sys/fs/bpf/fairlead").exists());
+    });
+}
+
+#[test]
+fn what_was_never_in_use_is_forgotten() {
+    apart("what_was_never_in_use_is_forgotten", || {
+        let pins = Arc::new(Pins::open("halfway").unwrap());
+        let loaded = Kernel::load_pinned(
+            Mode::Tc,
+            RECORDS,
+            &endpoints(),
+            (1, 2),
+            3,
+            Some(Arc::clone(&pins)),
+        );
+        drop(loaded.unwrap());
+        assert!(survey(&pins, 1_000).unwrap().is_none());
+        assert_eq!(std::fs::read_dir(pins.folder()).unwrap().count(), 0);
+    });
+}

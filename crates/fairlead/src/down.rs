@@ -1,0 +1,97 @@
+//! `fairlead down`: removes everything that an instance left in the kernel, and nothing else.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use fairlead_bpf_loader::Pins;
+use fairlead_driver_tun::net;
+
+use crate::config;
+use crate::serve::inherit::owner;
+
+/// What `fairlead down` takes.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DownArgs {
+    /// The configuration file of the instance
+    #[arg(long, value_name = "FILE", conflicts_with = "instance")]
+    pub config: Option<PathBuf>,
+    /// The instance's name, instead of its configuration
+    #[arg(long, value_name = "NAME")]
+    pub instance: Option<String>,
+}
+
+/// The name of an instance that has none.
+const INSTANCE: &str = "fairlead";
+
+/// Removes pinned maps, what is attached by pinned links, device, routes and rules of an instance
+/// that does not run, and says what it removed. Connections that only the kernel still forwards
+/// end.
+///
+/// Exit codes: 0 nothing is left; 2 the configuration or the name is wrong; 3 something is left,
+/// or the instance runs.
+pub fn run(args: &DownArgs) -> ExitCode {
+    let instance = match instance(args) {
+        Ok(instance) => instance,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::from(2);
+        }
+    };
+    match down(&instance) {
+        Ok(removed) => {
+            for line in &removed {
+                println!("removed {line}");
+            }
+            if removed.is_empty() {
+                println!("instance \"{instance}\" has left nothing");
+            }
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("fairlead: {error}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+fn instance(args: &DownArgs) -> Result<String, String> {
+    let name = match (&args.config, &args.instance) {
+        (Some(path), _) => {
+            let loaded = config::load(path).map_err(|error| error.to_string())?;
+            loaded.settings.instance.name
+        }
+        (None, Some(name)) => name.clone(),
+        (None, None) => INSTANCE.to_owned(),
+    };
+    let fits = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
+    if name.is_empty() || name.len() > 64 || !name.chars().all(fits) {
+        return Err(format!("fairlead: {name:?} is no instance's name"));
+    }
+    Ok(name)
+}
+
+fn down(instance: &str) -> Result<Vec<String>, String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let mut removed = Vec::new();
+    // The kernel's forwarding ends before what its packets need goes.
+    if let Some(pins) = Pins::existing(instance).map_err(|error| text(&error))? {
+        for interface in fairlead_bpf_loader::ethernet_interfaces().unwrap_or_default() {
+            if fairlead_bpf_loader::detach_filter(&interface) {
+                removed.push(format!("the program at tc of {interface}"));
+            }
+        }
+        removed.extend(pins.clear().map_err(|error| text(&error))?);
+    }
+    let owner = owner(instance);
+    for left in net::owned_by(&owner).map_err(|error| text(&error))? {
+        if left.in_use {
+            let device = left.device;
+            return Err(format!(
+                "instance \"{instance}\" runs: a process has its device {device}; end it first"
+            ));
+        }
+        removed.extend(net::remove_device(&left.device, &owner).map_err(|error| text(&error))?);
+    }
+    removed.extend(net::remove_leftovers().map_err(|error| text(&error))?);
+    Ok(removed)
+}

@@ -1,0 +1,159 @@
+//! What an earlier run of this instance left, and what this one leaves.
+
+use std::sync::Arc;
+
+use fairlead_bpf_loader::{LoadError, Pins, survey};
+use fairlead_datapath::{Adopted, Estate};
+use fairlead_driver_tun::net::{self, NetworkPlan, Prefix};
+
+use super::fastpath::in_full;
+use crate::config::{Mode, Settings};
+
+/// What was found, and where this run leaves its own.
+#[derive(Debug, Default)]
+pub(super) struct Inheritance {
+    /// Where maps and links outlive this process; `None` when they do not.
+    pub(super) pins: Option<Arc<Pins>>,
+    /// What the earlier run left.
+    pub(super) estate: Estate,
+    /// The origin of the earlier run's clock, nanoseconds.
+    pub(super) origin_ns: Option<u64>,
+}
+
+/// Whose the TUN device is.
+pub(crate) fn owner(instance: &str) -> String {
+    format!("fairlead:{instance}")
+}
+
+impl Inheritance {
+    /// Looks for it. What was left and cannot be used is an error, for the kernel still works by
+    /// it; that nothing can be left is none.
+    pub(super) fn find(settings: &Settings) -> Result<Self, String> {
+        let instance = &settings.instance.name;
+        let engine = settings.fastpath.mode == Mode::Engine;
+        let opened = match engine {
+            true => Pins::existing(instance),
+            false => Pins::open(instance).map(Some),
+        };
+        let pins = match opened {
+            Ok(Some(pins)) => pins,
+            Ok(None) => return Ok(Self::default()),
+            Err(error) => {
+                tracing::warn!("spliced connections end with this process: {error}");
+                return Ok(Self::default());
+            }
+        };
+        if pins.is_private() {
+            tracing::warn!(
+                "{} ends with this mount namespace: spliced connections outlive this process only \
+                 as long as that does; mount the BPF file system on the host to change it",
+                pins.folder().display()
+            );
+        }
+        let remains = match survey(&pins, settings.switch.limits.connections) {
+            Ok(remains) => remains,
+            Err(error @ (LoadError::OtherLayout(_) | LoadError::OtherNamespace)) => {
+                return Err(error.to_string());
+            }
+            Err(error) => {
+                tracing::warn!(
+                    "spliced connections end with this process: {}",
+                    in_full(&error)
+                );
+                return Ok(Self::default());
+            }
+        };
+        let mut found = Self {
+            pins: Some(Arc::new(pins)),
+            ..Self::default()
+        };
+        let Some(remains) = remains else {
+            return Ok(found);
+        };
+        for (misfit, count) in &remains.misfits {
+            let what = misfit.name();
+            tracing::warn!("{count} records of an earlier run are dropped: {what}");
+        }
+        found.origin_ns = Some(remains.origin_ns);
+        found.estate = Estate {
+            endpoints: remains.endpoints,
+            cookie: Some(remains.cookie),
+            offers: remains.offers,
+            records: remains.records,
+        };
+        if engine {
+            found.take_from_kernel();
+        }
+        Ok(found)
+    }
+
+    /// The kernel is not to forward any more: the engine goes on with all connections.
+    fn take_from_kernel(&mut self) {
+        if let Some(pins) = self.pins.take()
+            && let Err(error) = pins.clear()
+        {
+            tracing::error!("what an earlier run pinned stays: {error}");
+        }
+        for (_, kept) in &mut self.estate.records {
+            kept.given = false;
+        }
+    }
+
+    /// The kernel forwards for nobody any more, and none of its ways works for this run.
+    pub(super) fn without_kernel(&mut self) {
+        self.take_from_kernel();
+    }
+
+    /// The plan with what connections of services need that are no longer configured.
+    pub(super) fn extend(&self, plan: &NetworkPlan) -> NetworkPlan {
+        let mut extended = plan.clone();
+        let needed = self.estate.in_use();
+        let listens = needed.listens.iter().map(|one| one.addr.to_ip());
+        extended.listen.extend(listens);
+        extended.listen.sort_unstable();
+        extended.listen.dedup();
+        let servers = needed.servers.iter().map(|one| one.to_socket());
+        extended.transparent.extend(servers);
+        extended.transparent.sort_unstable();
+        extended.transparent.dedup();
+        for nat in needed.nats {
+            let source = Prefix::host(nat.to_ip());
+            if !extended.sources.iter().any(|one| one.covers(&source)) {
+                extended.sources.push(source);
+            }
+        }
+        extended
+    }
+}
+
+/// Finds the device that an earlier run of this instance left: it is taken up when it is the one
+/// that is wanted, and removed when it has another name.
+pub(super) fn find_device(plan: &mut NetworkPlan) -> Result<(), net::NetError> {
+    for left in net::owned_by(&plan.owner)? {
+        if left.in_use {
+            continue; // then it is nobody's leftover
+        }
+        if left.device == plan.device {
+            plan.resumed = true;
+        } else {
+            for removed in net::remove_device(&left.device, &plan.owner)? {
+                tracing::warn!("removed what an earlier run left behind: {removed}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Says what became of an earlier run's connections.
+pub(super) fn tell(adopted: &Adopted) {
+    for (misfit, count) in &adopted.misfits {
+        let what = misfit.name();
+        tracing::warn!("{count} records of an earlier run are dropped: {what}");
+    }
+    tracing::info!(
+        connections = adopted.connections,
+        of_retired_services = adopted.of_retired_services,
+        to_retired_servers = adopted.to_retired_servers,
+        "took over the connections of an earlier run"
+    );
+}

@@ -1,0 +1,344 @@
+//! What an earlier run left: connections that go on, and the indices by which their records name
+//! listening endpoints, servers and sources.
+//!
+//! An index keeps its meaning as long as a record names it, however the configuration has changed:
+//! what is configured still is found under its old index, what is new takes an index that no
+//! record names, and what is no longer configured stays under its own until the next start.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fairlead_base::{Endpoint, FlowKey, Instant};
+use fairlead_tcp::record::TRANSPARENT;
+use fairlead_tcp::{Endpoints, Kept, Line, ListenOffer, Misfit, Record, State};
+
+use super::{ConfigError, Listens, Switch};
+use crate::backends::ServerId;
+use crate::config::{Config, Protocol, Service, Source, Timeouts, Unmatched};
+use crate::event::Offers;
+
+/// What an earlier run left.
+#[derive(Clone, Debug, Default)]
+pub struct Estate {
+    /// What its records name by index.
+    pub endpoints: Endpoints,
+    /// The words behind its cookies, of which some may be on their way.
+    pub cookie: Option<(u64, u64)>,
+    /// What it offered last, by listening endpoint.
+    pub offers: Vec<(Endpoint, ListenOffer)>,
+    /// Its joined connections, in the order of their lines.
+    pub records: Vec<(Line, Kept)>,
+}
+
+impl Estate {
+    /// What its connections need of the host's network: the listening endpoints that they came to,
+    /// the servers that see clients' own addresses, and the source addresses that others see.
+    pub fn in_use(&self) -> Endpoints {
+        let (mut listens, mut nats) = (BTreeSet::new(), BTreeSet::new());
+        let mut transparent = BTreeSet::new();
+        for (_, kept) in &self.records {
+            listens.insert(kept.record.listen);
+            if kept.record.nat_addr == TRANSPARENT {
+                transparent.insert(kept.record.server);
+            } else {
+                nats.insert(kept.record.nat_addr);
+            }
+        }
+        let all = &self.endpoints;
+        Endpoints {
+            listens: listens.into_iter().map(|one| all.listen(one)).collect(),
+            servers: transparent.into_iter().map(|one| all.server(one)).collect(),
+            nats: nats.into_iter().map(|one| all.nat(one)).collect(),
+        }
+    }
+}
+
+/// What became of an earlier run's connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Adopted {
+    /// Connections that go on.
+    pub connections: u64,
+    /// Of them, connections of services that are no longer configured.
+    pub of_retired_services: u64,
+    /// Of them, connections to servers that are no longer configured.
+    pub to_retired_servers: u64,
+    /// Lines that were not taken over, by what is wrong with them.
+    pub misfits: BTreeMap<Misfit, u64>,
+}
+
+/// The service that connections belong to whose own is no longer configured.
+const RETIRED: &str = "(no longer configured)";
+
+/// Which index stands for what is configured.
+#[derive(Debug)]
+pub(super) struct Places {
+    /// Of each listening endpoint, in the order of the configuration.
+    listens: Vec<u16>,
+    /// Of each server, by [`ServerId`].
+    servers: Vec<u16>,
+    /// The other way round.
+    ids: Vec<Option<ServerId>>,
+    /// Of each source address, in the order of the configuration.
+    pub(super) nats: Vec<u16>,
+}
+
+impl Places {
+    /// The index under which records name a server.
+    pub(super) fn of_server(&self, id: ServerId) -> u16 {
+        self.servers[usize::from(id.0)]
+    }
+
+    /// The server that records name by an index; none for one that is no longer configured.
+    pub(super) fn server(&self, index: u16) -> Option<ServerId> {
+        self.ids.get(usize::from(index)).copied().flatten()
+    }
+
+    pub(super) fn listens(&self, configured: &[Endpoint]) -> BTreeMap<Endpoint, u16> {
+        let places = self.listens.iter().copied();
+        configured.iter().copied().zip(places).collect()
+    }
+}
+
+/// One array of [`Endpoints`] for an earlier run's records and for this configuration: what is
+/// configured at the same place as before, what is new where nothing is in use. Returns the array
+/// and the index of everything that is wanted.
+fn merge<T: Copy + Ord + Default>(
+    old: &[T],
+    wanted: &[T],
+    in_use: &BTreeSet<u16>,
+    what: &'static str,
+) -> Result<(Vec<T>, Vec<u16>), ConfigError> {
+    let mut merged = old.to_vec();
+    let mut places: BTreeMap<T, Vec<usize>> = BTreeMap::new();
+    for (place, one) in old.iter().enumerate().rev() {
+        places.entry(*one).or_default().push(place);
+    }
+    // What stands there twice keeps its order.
+    let found: Vec<Option<usize>> = wanted
+        .iter()
+        .map(|one| places.get_mut(one).and_then(Vec::pop))
+        .collect();
+    let kept: BTreeSet<usize> = found.iter().flatten().copied().collect();
+    let is_free = |place: &usize| {
+        let used = u16::try_from(*place).is_ok_and(|place| in_use.contains(&place));
+        !used && !kept.contains(place)
+    };
+    let mut free = (0..old.len())
+        .filter(is_free)
+        .collect::<Vec<_>>()
+        .into_iter();
+    let mut all = Vec::with_capacity(wanted.len());
+    for (one, place) in wanted.iter().zip(found) {
+        let place = place.or_else(|| free.next()).unwrap_or(merged.len());
+        match merged.get_mut(place) {
+            Some(there) => *there = *one,
+            None => merged.push(*one),
+        }
+        // The last index of sources has a meaning of its own.
+        let index = u16::try_from(place)
+            .ok()
+            .filter(|index| *index != TRANSPARENT);
+        all.push(index.ok_or(ConfigError::TooMany {
+            what,
+            count: merged.len(),
+            max: usize::from(TRANSPARENT),
+        })?);
+    }
+    free.for_each(|place| merged[place] = T::default());
+    let nothing = T::default();
+    while merged.last() == Some(&nothing) {
+        merged.pop();
+    }
+    Ok((merged, all))
+}
+
+/// The arrays that records of both runs index, and where this configuration's parts are in them.
+pub(super) fn places(
+    estate: &Estate,
+    listens: &[Endpoint],
+    servers: &[Endpoint],
+    nats: &[fairlead_base::Address],
+) -> Result<(Endpoints, Places), ConfigError> {
+    let named = |index: fn(&Record) -> u16| -> BTreeSet<u16> {
+        let records = estate.records.iter();
+        records.map(|(_, kept)| index(&kept.record)).collect()
+    };
+    let old = &estate.endpoints;
+    let (listens, listen_places) = merge(
+        &old.listens,
+        listens,
+        &named(|record| record.listen),
+        "listening endpoints, those of live connections included",
+    )?;
+    let (servers, server_places) = merge(
+        &old.servers,
+        servers,
+        &named(|record| record.server),
+        "servers, those of live connections included",
+    )?;
+    let (nats, nat_places) = merge(
+        &old.nats,
+        nats,
+        &named(|record| record.nat_addr),
+        "source addresses, those of live connections included",
+    )?;
+    let mut ids = vec![None; servers.len()];
+    for (id, &place) in (0..).zip(&server_places) {
+        ids[usize::from(place)] = Some(ServerId(id));
+    }
+    let places = Places {
+        listens: listen_places,
+        servers: server_places,
+        ids,
+        nats: nat_places,
+    };
+    let endpoints = Endpoints {
+        listens,
+        servers,
+        nats,
+    };
+    Ok((endpoints, places))
+}
+
+/// The service of every listening endpoint. Those that are no longer configured get one of their
+/// own, with the timeouts that are the default.
+pub(super) fn services(
+    config: &mut Config,
+    endpoints: &Endpoints,
+    configured: &Listens,
+) -> Vec<u16> {
+    let of = configured.endpoints.iter().zip(&configured.services);
+    let of: BTreeMap<Endpoint, u16> = of.map(|(listen, service)| (*listen, *service)).collect();
+    let retired = config.services.len() as u16;
+    let listens = endpoints.listens.iter();
+    let services: Vec<u16> = listens
+        .map(|listen| of.get(listen).copied().unwrap_or(retired))
+        .collect();
+    if services.contains(&retired) {
+        config.services.push(Service {
+            name: RETIRED.to_owned(),
+            listen: Vec::new(),
+            protocol: Protocol::Tcp,
+            source: Source::Snat,
+            routes: Vec::new(),
+            unmatched: Unmatched::NotFound,
+            timeouts: Timeouts::default(),
+            head_bytes_max: 0,
+        });
+    }
+    services
+}
+
+impl Switch {
+    /// Cookies that are on their way stay good, and clients are offered what they were until the
+    /// servers have answered.
+    pub(super) fn take_over(&mut self, now: Instant, estate: &Estate) {
+        if let Some((k0, k1)) = estate.cookie {
+            self.cookies = fairlead_tcp::CookieKey::new(k0, k1);
+        }
+        for (endpoint, terms) in &estate.offers {
+            let Some(&listen) = self.listens.get(endpoint) else {
+                continue;
+            };
+            let service = usize::from(self.listen_services[usize::from(listen)]);
+            let offers = Offers {
+                mss: terms
+                    .mss
+                    .saturating_add(if endpoint.addr.is_v4() { 0 } else { 20 }),
+                window_scale: terms.window_scale,
+                sack: terms.sack,
+                timestamps: terms.timestamps,
+            };
+            self.offers[service].inherit(now, offers, terms.scale_parity);
+        }
+    }
+
+    /// Takes over the connections of an earlier run, whose [`Estate`] this switch was made with.
+    /// To be called once, before any packet; where there is a fast path, after
+    /// [`Self::set_fast_path`].
+    pub fn adopt(&mut self, now: Instant, estate: &Estate) -> Adopted {
+        let mut adopted = Adopted::default();
+        let mut lines: Vec<(Line, FlowKey, FlowKey)> = Vec::new();
+        for &(line, kept) in &estate.records {
+            let record = self.with_route(kept.record);
+            if let Err(misfit) = self.table.adopt(line, record, Self::now_ms(now)) {
+                *adopted.misfits.entry(misfit).or_default() += 1;
+                continue;
+            }
+            adopted.connections += 1;
+            let endpoints = self.table.endpoints();
+            lines.push((
+                line,
+                record.client_key(endpoints),
+                record.server_key(endpoints),
+            ));
+            let listen = endpoints.listen(record.listen);
+            adopted.of_retired_services += u64::from(!self.listens.contains_key(&listen));
+            let server = self.places.server(record.server);
+            adopted.to_retired_servers += u64::from(server.is_none());
+            if record.state == State::TimeWait {
+                self.counts.resting += 1;
+            } else {
+                self.counts.live += 1;
+                server.inspect(|id| self.backends.adopted(*id));
+            }
+            self.note_given(line, kept.given);
+        }
+        self.counts.adopted += adopted.connections;
+        self.reconcile_fast_path(&lines, estate);
+        adopted
+    }
+
+    /// A record whose route is the one that it had: known only when that still leads to the pool
+    /// of its server. Otherwise it has none.
+    fn with_route(&self, record: Record) -> Record {
+        let service = self.service_of(record.listen);
+        let route = service.routes.get(usize::from(record.route));
+        let server = self.places.server(record.server);
+        let pool = server.map(|id| self.backends.server(id).0);
+        let same = route.is_some_and(|route| Some(route.pool) == pool);
+        Record {
+            route: if same { record.route } else { u16::MAX },
+            ..record
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn merged(old: &[u32], wanted: &[u32], in_use: &[u16]) -> (Vec<u32>, Vec<u16>) {
+        merge(old, wanted, &in_use.iter().copied().collect(), "").unwrap()
+    }
+
+    #[test]
+    fn indices_keep_their_meaning_in_any_order() {
+        assert_eq!(merged(&[], &[7, 8], &[]), (vec![7, 8], vec![0, 1]));
+        assert_eq!(merged(&[7, 8], &[8, 7], &[0, 1]), (vec![7, 8], vec![1, 0]));
+        // What is new comes behind, or where nothing is named any more.
+        assert_eq!(
+            merged(&[7, 8], &[9, 8], &[0, 1]),
+            (vec![7, 8, 9], vec![2, 1])
+        );
+        assert_eq!(merged(&[7, 8], &[9, 8], &[1]), (vec![9, 8], vec![0, 1]));
+        assert_eq!(merged(&[7, 8], &[7], &[]), (vec![7], vec![0]));
+        assert_eq!(merged(&[7, 8], &[8], &[]), (vec![0, 8], vec![1]));
+    }
+
+    #[test]
+    fn what_stands_there_twice_stays_two() {
+        assert_eq!(
+            merged(&[7, 8, 7], &[7, 7, 8], &[0, 1, 2]),
+            (vec![7, 8, 7], vec![0, 2, 1])
+        );
+        assert_eq!(merged(&[7], &[7, 7], &[0]), (vec![7, 7], vec![0, 1]));
+    }
+
+    #[test]
+    fn an_index_too_many_is_refused() {
+        let old: Vec<u32> = (1..=65_535).collect();
+        let all = (0..=u16::MAX).collect();
+        assert!(merge(&old, &[70_000], &all, "things").is_err());
+        assert!(merge(&old, &[3], &all, "things").is_ok());
+    }
+}
