@@ -196,7 +196,7 @@ fn an_overloaded_engine_has_syns_dropped_and_counted() {
                 await_client: true,
             };
             table.set_offer(endpoint("10.1.0.3:80"), &offer);
-            let mut dropped = |share, table: &mut FlowTable, kernel: &mut Kernel| {
+            let dropped = |share, table: &mut FlowTable, kernel: &mut Kernel| {
                 table.refuse_syns(share);
                 let syn = |port| {
                     let from = endpoint(&format!("10.1.0.9:{port}"));

@@ -282,9 +282,9 @@ impl Status {
         }
     }
 
-    /// The counters alone.
+    /// The counters alone. Every field is named: one that is added to the counters must find its
+    /// place here.
     fn counted(counters: &Counters) -> Self {
-        // Every field is named: one that is added to the counters must find its place here.
         let Counters {
             switch,
             device,

@@ -131,7 +131,10 @@ impl Expected {
                 Check::ok(ABOUT, "mode", what)
             }
             Mode::Auto => Check::warning(ABOUT, "mode", format!("mode = \"auto\": engine ({why})"))
-                .advise("`serve` runs all the same, with more work a packet: see above for what is missing"),
+                .advise(
+                    "`serve` runs all the same, with more work a packet: see above for what is \
+                     missing",
+                ),
             _ => Check::problem(
                 ABOUT,
                 "mode",
