@@ -44,7 +44,7 @@ pub struct Lines<const B: usize, const W: usize> {
     sets: u32,
     ways: u32,
     pub(crate) stamps: Vec<i32>,
-    bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
     pub(crate) homes: Vec<Homes<B>>,
     pub(crate) clock: Clock,
 }

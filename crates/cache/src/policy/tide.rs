@@ -22,14 +22,17 @@
 
 mod age;
 mod chart;
+mod kernel;
 mod log;
 
 use age::{ByAge, CLOSED, Hours, REUSED};
 use chart::Chart;
 use log::LogBook;
 
-use super::{Choice, Policy, Setup};
+use super::{Block, Choice, Policy, Setup};
+use crate::cache::{Cache, HitsByVectors};
 use crate::lines::{Access, Lines, Spot};
+use crate::vector::{fits, on_vectors, on_widest_vectors};
 
 /// Fine steps of age for as many accesses as there are lines.
 const STEPS: u32 = 8;
@@ -91,21 +94,14 @@ impl Tide {
         self.hours.step();
         self.ranks.turn(&self.hours, false);
         self.classes.turn(&self.hours, false);
+        let ways = lines.ways();
+        let from = self.hand as usize * ways;
+        let passed = &mut lines.bytes[from..][..self.hand_sets as usize * ways];
         let (chart, classes, hours) = (&mut self.chart, &self.classes, &self.hours);
-        for _ in 0..self.hand_sets {
-            for way in 0..lines.ways() as u32 {
-                let spot = Spot {
-                    set: self.hand,
-                    way,
-                };
-                let byte = lines.byte(spot);
-                chart.see(classes.of(byte), self.hand_steps);
-                lines.set_byte(spot, hours.aged(byte));
-            }
-            self.hand += 1;
-            if self.hand == B as u32 * lines.sets() {
-                self.hand = 0;
-            }
+        chart.see_all(classes, hours, passed, self.hand_steps);
+        self.hand += self.hand_sets;
+        if self.hand == B as u32 * lines.sets() {
+            self.hand = 0;
         }
         self.log.pass(|byte| {
             chart.see(classes.of(byte), 8);
@@ -137,11 +133,38 @@ impl Tide {
     }
 
     /// The byte of a line that is asked for now, and what the log-book knew of it.
-    #[inline]
-    fn note<const B: usize>(&mut self, access: &Access<B>, byte: u8) {
-        if let Some(watched) = self.log.note(&access.first, &access.second, byte) {
+    #[inline(always)]
+    fn note(&mut self, first: u32, mark: u16, byte: u8) {
+        if let Some(watched) = self.log.note(first, mark, byte) {
             self.chart.hit(self.classes.of(watched));
         }
+    }
+
+    /// The rank at which a line is good enough to be given up.
+    #[inline(always)]
+    fn enough_now(&self) -> u8 {
+        if self.held < self.lines {
+            0
+        } else {
+            self.enough
+        }
+    }
+
+    /// No set has been looked at.
+    #[inline(always)]
+    fn look_anew(&mut self) {
+        self.seen_now = self.seen_now.wrapping_add(1);
+        if self.seen_now == 0 {
+            self.seen.fill(0);
+            self.seen_now = 1;
+        }
+    }
+
+    /// Notes that a set is looked at: 1 for the first time, 0 later.
+    #[inline(always)]
+    fn first_look(&mut self, set: u32) -> u32 {
+        let seen = core::mem::replace(&mut self.seen[set as usize], self.seen_now);
+        u32::from(seen != self.seen_now)
     }
 
     /// Looks at a set for a line that ranks below `best`.
@@ -153,11 +176,9 @@ impl Tide {
         best: &mut Best,
         choice: impl Fn(Spot) -> Choice,
     ) -> bool {
-        let seen = &mut self.seen[set as usize];
-        if *seen == self.seen_now {
+        if self.first_look(set) == 0 {
             return false;
         }
-        *seen = self.seen_now;
         for (way, byte) in lines.bytes(set).iter().enumerate() {
             let rank = self.ranks.of(*byte);
             if rank < best.rank {
@@ -179,16 +200,8 @@ impl Tide {
         lines: &Lines<B, W>,
         access: &Access<B>,
     ) -> Choice {
-        let enough = if self.held < self.lines {
-            0
-        } else {
-            self.enough
-        };
-        self.seen_now = self.seen_now.wrapping_add(1);
-        if self.seen_now == 0 {
-            self.seen.fill(0);
-            self.seen_now = 1;
-        }
+        let enough = self.enough_now();
+        self.look_anew();
         let mut best = Best {
             rank: self.ranks.of(self.hours.fresh()),
             choice: Choice::Bypass,
@@ -264,14 +277,16 @@ impl<const B: usize, const W: usize> Policy<B, W> for Tide {
         self.chart.hit(self.classes.of(byte));
         let closed = access.hint == 1 || byte == CLOSED && access.hint != 2;
         let fresh = self.hours.fresh() | REUSED;
-        self.note(access, fresh);
+        let mark = log::mark(&access.first, &access.second);
+        self.note(access.first[0], mark, fresh);
         lines.set_byte(spot, if closed { CLOSED } else { fresh });
     }
 
     #[inline]
     fn choose(&mut self, lines: &mut Lines<B, W>, access: &Access<B>) -> Choice {
         self.advance(lines);
-        self.note(access, self.hours.fresh());
+        let mark = log::mark(&access.first, &access.second);
+        self.note(access.first[0], mark, self.hours.fresh());
         self.search(lines, access)
     }
 
@@ -297,5 +312,16 @@ impl<const B: usize, const W: usize> Policy<B, W> for Tide {
     #[inline]
     fn on_remove(&mut self, _: &mut Lines<B, W>, _: Spot) {
         self.held -= 1;
+    }
+
+    #[inline]
+    fn run(cache: &mut Cache<u32, Self, B, W>, block: &Block<'_, B>) {
+        if kernel::fits(B, W) {
+            on_widest_vectors(kernel::ByVectors { cache, block });
+        } else if fits(B, W) {
+            on_vectors(HitsByVectors { cache, block });
+        } else {
+            cache.run_plainly(block);
+        }
     }
 }

@@ -27,20 +27,27 @@ const FINE_CYCLE: u32 = 64;
 const COARSE_CYCLE: u32 = 63;
 
 /// The time of a cache, in fine and coarse steps.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Hours {
     fine: u32,
     coarse: u32,
     since_coarse: u32,
+    /// By byte, the one that a line should have instead in this hour.
+    aged: [u8; 256],
 }
 
 impl Hours {
     pub(super) fn new() -> Self {
-        Self {
+        let mut hours = Self {
             fine: 0,
             coarse: 0,
             since_coarse: 0,
+            aged: [0; 256],
+        };
+        for byte in 0..=255 {
+            hours.aged[usize::from(byte)] = hours.aged_by_definition(byte);
         }
+        hours
     }
 
     /// One fine step further.
@@ -50,7 +57,31 @@ impl Hours {
         if self.since_coarse == COARSE {
             self.since_coarse = 0;
             self.coarse = (self.coarse + 1) % COARSE_CYCLE;
+            for age in COARSE_STEPS - 1..=COARSE_CYCLE {
+                let stamp = (self.coarse + COARSE_CYCLE - age % COARSE_CYCLE) % COARSE_CYCLE + 1;
+                self.find_aged(stamp as u8);
+            }
         }
+        for age in FINE_STEPS..=FINE_CYCLE {
+            let stamp = (self.fine + FINE_CYCLE - age) % FINE_CYCLE;
+            self.find_aged(FINE | stamp as u8);
+        }
+    }
+
+    fn find_aged(&mut self, byte: u8) {
+        let aged = self.aged_by_definition(byte);
+        self.aged[usize::from(byte)] = aged;
+        self.aged[usize::from(byte | REUSED)] = match aged {
+            EBBED => EBBED,
+            aged => aged | REUSED,
+        };
+    }
+
+    /// The byte that a line should have instead, now that it is looked at: a coarse stamp for an
+    /// old fine one, none for one that is past telling.
+    #[inline(always)]
+    pub(super) fn aged(&self, byte: u8) -> u8 {
+        self.aged[usize::from(byte)]
     }
 
     /// The byte of a line that is touched now, for the first time.
@@ -59,9 +90,7 @@ impl Hours {
         FINE | self.fine as u8
     }
 
-    /// The byte that a line should have instead, now that it is looked at: a coarse stamp for an
-    /// old fine one, none for one that is past telling.
-    pub(super) fn aged(&self, byte: u8) -> u8 {
+    fn aged_by_definition(&self, byte: u8) -> u8 {
         if is_untold(byte) {
             return byte;
         }
@@ -106,7 +135,7 @@ impl ByAge {
         }
     }
 
-    /// Sets the value of the state with this number ([`states`]).
+    /// Sets the value of the state with this number ([`state`]).
     pub(super) fn set(&mut self, state: usize, value: u8) {
         let (reuse, at) = (state / STATES_EACH, state % STATES_EACH);
         let (row, cycle, age) = if at < FINE_CYCLE as usize {
@@ -133,6 +162,12 @@ impl ByAge {
                     .copy_from_slice(&self.coarse[reuse][from..from + coarse]);
             }
         }
+    }
+
+    /// The values of all bytes of this hour.
+    #[inline(always)]
+    pub(super) fn table(&self) -> &[u8; 256] {
+        &self.now
     }
 
     /// The value of a byte of this hour.
@@ -176,7 +211,7 @@ mod tests {
             let mut hours = Hours::new();
             (0..start).for_each(|_| hours.step());
             for reused in [0, REUSED] {
-                let (mut byte, mut hours) = (hours.fresh() | reused, hours);
+                let (mut byte, mut hours) = (hours.fresh() | reused, hours.clone());
                 for age in 0..900u32 {
                     ages.turn(&hours, true);
                     let told = u32::from(ages.of(byte));
@@ -214,6 +249,9 @@ mod tests {
             ages.turn(&hours, false);
             whole.turn(&hours, true);
             assert_eq!(ages.now, whole.now);
+            for byte in 0..=255 {
+                assert_eq!(hours.aged(byte), hours.aged_by_definition(byte));
+            }
         }
     }
 }

@@ -45,15 +45,15 @@ impl LogBook {
         }
     }
 
-    /// The session with these sets is asked for, and its line's byte becomes `byte`. If it was
-    /// watched, the byte it was written down with; its entry is then free.
-    #[inline]
-    pub(super) fn note(&mut self, first: &[u32], second: &[u32], byte: u8) -> Option<u8> {
+    /// The session with this first set and this [`mark`] is asked for, and its line's byte becomes
+    /// `byte`. If it was watched, the byte it was written down with; its entry is then free.
+    #[inline(always)]
+    pub(super) fn note(&mut self, first: u32, mark: u16, byte: u8) -> Option<u8> {
         self.turn = self.turn.wrapping_add(1);
-        let at = first[0] as usize & (self.entries.len() - 1);
+        let at = first as usize & (self.entries.len() - 1);
         let entry = &mut self.entries[at];
         if !is_untold(entry.byte) {
-            if entry.mark != mark(first, second) {
+            if entry.mark != mark {
                 return None;
             }
             let watched = entry.byte;
@@ -61,10 +61,7 @@ impl LogBook {
             return Some(watched);
         }
         if self.turn.is_multiple_of(ONE_OF) {
-            *entry = Entry {
-                mark: mark(first, second),
-                byte,
-            };
+            *entry = Entry { mark, byte };
         }
         None
     }
@@ -81,10 +78,13 @@ impl LogBook {
 }
 
 /// 16 bits of the sets that do not choose the entry alone.
-#[inline]
-fn mark(first: &[u32], second: &[u32]) -> u16 {
+#[inline(always)]
+pub(super) fn mark<const N: usize, const M: usize>(first: &[u32; N], second: &[u32; M]) -> u16 {
     let mut mark = 0u32;
-    for set in first.iter().chain(second) {
+    for set in first {
+        mark = mark.rotate_left(7) ^ set.wrapping_mul(0x9E37_79B1);
+    }
+    for set in second {
         mark = mark.rotate_left(7) ^ set.wrapping_mul(0x9E37_79B1);
     }
     (mark >> 16) as u16 ^ mark as u16
@@ -94,16 +94,20 @@ fn mark(first: &[u32], second: &[u32]) -> u16 {
 mod tests {
     use super::*;
 
+    fn note(log: &mut LogBook, first: &[u32; 2], second: &[u32; 2], byte: u8) -> Option<u8> {
+        log.note(first[0], mark(first, second), byte)
+    }
+
     #[test]
     fn a_watched_session_is_told_once() {
         let mut log = LogBook::new(512);
         for _ in 0..ONE_OF {
-            assert_eq!(log.note(&[3, 70], &[9, 80], 0x41), None);
+            assert_eq!(note(&mut log, &[3, 70], &[9, 80], 0x41), None);
         }
         // Another one of the same entry does not disturb it.
-        assert_eq!(log.note(&[3, 71], &[9, 80], 0x42), None);
-        assert_eq!(log.note(&[3, 70], &[9, 80], 0x43), Some(0x41));
-        assert_eq!(log.note(&[3, 70], &[9, 80], 0x44), None);
+        assert_eq!(note(&mut log, &[3, 71], &[9, 80], 0x42), None);
+        assert_eq!(note(&mut log, &[3, 70], &[9, 80], 0x43), Some(0x41));
+        assert_eq!(note(&mut log, &[3, 70], &[9, 80], 0x44), None);
     }
 
     #[test]
@@ -111,7 +115,7 @@ mod tests {
         let mut log = LogBook::new(512);
         for set in 0..32 {
             for _ in 0..ONE_OF {
-                log.note(&[set], &[0], 0x40);
+                note(&mut log, &[set, 0], &[0, 0], 0x40);
             }
         }
         let mut seen = 0;
@@ -122,6 +126,6 @@ mod tests {
             });
         }
         assert_eq!(seen, 32);
-        assert_eq!(log.note(&[5], &[0], 0x41), None);
+        assert_eq!(note(&mut log, &[5, 0], &[0, 0], 0x41), None);
     }
 }
