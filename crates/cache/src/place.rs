@@ -166,6 +166,13 @@ impl Places {
         Some(place)
     }
 
+    /// The second sets of one number, numbered through all banks; the first of each bank past the
+    /// end.
+    pub(crate) fn second_of<const B: usize>(&self, number: u32) -> Sets<B> {
+        let place = self.at(number as usize).unwrap_or_default();
+        core::array::from_fn(|bank| bank as u32 * self.sets + place.second[bank])
+    }
+
     /// Writes the first sets of `ids`, those of all banks after each other, numbered through all
     /// banks. Ids must be below `len`.
     pub(crate) fn gather_first(&self, ids: &[u32], out: &mut [u32]) {

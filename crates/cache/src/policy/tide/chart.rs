@@ -46,6 +46,7 @@ pub(super) struct Chart {
     hits: [u32; CLASSES + 1],
     /// Lines times fine steps.
     exposure: [u32; CLASSES + 1],
+    by_age: Vec<(u8, u8)>,
 }
 
 impl Chart {
@@ -53,6 +54,7 @@ impl Chart {
         Self {
             hits: [0; CLASSES + 1],
             exposure: [0; CLASSES + 1],
+            by_age: by_age(),
         }
     }
 
@@ -187,25 +189,52 @@ impl Chart {
     /// those whose age is not told.
     pub(super) fn rank(&self, ranks: &mut ByAge) {
         let worths = self.worths();
-        sort(ranks, |class| worths[class]);
+        sort(ranks, &self.by_age, |class| worths[class]);
     }
 }
 
 /// Ranks by age alone, before anything is known.
 pub(super) fn rank_by_age(ranks: &mut ByAge) {
-    sort(ranks, |_| 0.0);
+    sort(ranks, &by_age(), |_| 0.0);
 }
 
-fn sort(ranks: &mut ByAge, worth: impl Fn(usize) -> f64) {
-    let mut keys: [u64; STATES] = core::array::from_fn(|number| {
-        let (age, class) = state(number);
-        // Positive numbers are ordered as their bits are; below the 22nd of these comes the rest.
-        let bits = worth(class).to_bits() >> 20 << 20;
-        bits | u64::from(2047 - age) << 8 | number as u64
-    });
+/// All states with their classes, the oldest first, among equals by number.
+fn by_age() -> Vec<(u8, u8)> {
+    let mut states: Vec<(u32, usize, usize)> = (0..STATES)
+        .map(|number| {
+            let (age, class) = state(number);
+            (age, number, class)
+        })
+        .collect();
+    states.sort_unstable_by_key(|(age, number, _)| (core::cmp::Reverse(*age), *number));
+    let narrow = |(_, number, class): &(u32, usize, usize)| (*number as u8, *class as u8);
+    states.iter().map(narrow).collect()
+}
+
+/// Ranks states by the worth of their classes, among those of equal worth the oldest first.
+fn sort(ranks: &mut ByAge, by_age: &[(u8, u8)], worth: impl Fn(usize) -> f64) {
+    // Positive numbers are ordered as their bits are.
+    let mut keys: [(u64, u8); CLASSES] =
+        core::array::from_fn(|class| (worth(class).to_bits() >> 20, class as u8));
     keys.sort_unstable();
-    for (rank, key) in keys.iter().enumerate() {
-        ranks.set((key & 0xFF) as usize, rank as u8 + 1);
+    // Classes of equal worth are one group.
+    let mut group_of = [0u8; CLASSES + 1];
+    let mut groups = 0;
+    for (at, (worth, class)) in keys.iter().enumerate() {
+        groups += u8::from(at > 0 && keys[at - 1].0 != *worth);
+        group_of[usize::from(*class)] = groups;
+    }
+    let mut next = [0u32; CLASSES + 1];
+    for (_, class) in by_age {
+        next[usize::from(group_of[usize::from(*class)]) + 1] += 1;
+    }
+    for group in 1..=CLASSES {
+        next[group] += next[group - 1];
+    }
+    for (number, class) in by_age {
+        let next = &mut next[usize::from(group_of[usize::from(*class)])];
+        *next += 1;
+        ranks.set(usize::from(*number), *next as u8);
     }
 }
 
