@@ -230,7 +230,7 @@ impl<T: Tag, P: Policy<B, W>, const B: usize, const W: usize> Cache<T, P, B, W> 
     }
 
     #[inline]
-    fn find_in(&self, tag: T, sets: &Sets<B>) -> Option<Spot> {
+    pub(crate) fn find_in(&self, tag: T, sets: &Sets<B>) -> Option<Spot> {
         for set in sets {
             let ways = self.lines.ways();
             let tags = &self.tags[*set as usize * ways..][..ways];

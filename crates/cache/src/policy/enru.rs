@@ -1,5 +1,7 @@
 //! `enru`: enhanced not-recently-used, for several banks (paper, sections 2.3 and 4.1).
 
+use core::hint::select_unpredictable;
+
 use fearless_simd::Simd;
 
 use super::{Block, Choice, Policy, Setup, empty};
@@ -136,10 +138,9 @@ impl<const B: usize, const W: usize> Kernel for ByVectors<'_, B, W> {
             chosen.pick(&wanted, &tags).store_tags(tags_of, sets);
             let stamps = chosen.pick(&Lanes::splat(simd, stamp), &stamps);
             stamps.store_stamps(stamps_of, sets);
-            if least >= MARKED {
-                for set in sets {
-                    cache.policy.taken[*set as usize] = stamp;
-                }
+            for set in sets {
+                let taken = &mut cache.policy.taken[*set as usize];
+                *taken = select_unpredictable(least >= MARKED, stamp, *taken);
             }
             let missed = least != 0;
             misses += u64::from(missed);

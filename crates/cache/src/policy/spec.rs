@@ -149,29 +149,37 @@ struct ByVectors<'a, P, const B: usize, const W: usize> {
     block: &'a Block<'a, B>,
 }
 
-/// One access the plain way: a session that may stand in a second set, or for which a line has to
-/// move.
+/// One access the plain way, if it is not in its first sets: a session that may stand in a second
+/// set, or for which a line has to move. False, and nothing done, if it is.
 #[cold]
 #[inline(never)]
 fn plainly<P: Moves<B, W>, const B: usize, const W: usize>(
     cache: &mut Cache<u32, P, B, W>,
     block: &Block<'_, B>,
     at: usize,
-) {
+) -> bool {
     let id = block.ids[at];
+    if cache.find_in(id, &block.first[at]).is_some() {
+        return false;
+    }
     let second = block.places.second_of(id);
     let access = Access {
         second,
         ..block.access(at)
     };
     if cache.hit(id, &access).is_some() {
-        return;
+        return true;
     }
-    // Blocks do not keep homes; those that may be asked for are looked up.
-    let ways = cache.lines.ways();
-    for set in &access.first {
-        for line in *set as usize * ways..(*set as usize + 1) * ways {
-            cache.lines.homes[line].second = block.places.second_of(cache.tags[line]);
+    // Blocks do not keep homes; those that will be asked for are looked up.
+    let oldest = cache.lines.oldest(calmest(&cache.lines, &access));
+    if cache.lines.is_on(oldest) {
+        let ways = cache.lines.ways();
+        let of = oldest.set as usize * ways..(oldest.set as usize + 1) * ways;
+        for (homes, tag) in cache.lines.homes[of.clone()]
+            .iter_mut()
+            .zip(&cache.tags[of])
+        {
+            homes.second = block.places.second_of(*tag);
         }
     }
     cache.statistics.misses += 1;
@@ -181,6 +189,7 @@ fn plainly<P: Moves<B, W>, const B: usize, const W: usize>(
         let moved = cache.tags[to as usize];
         cache.policy.note_elsewhere(moved, true);
     }
+    true
 }
 
 #[inline(always)]
@@ -226,17 +235,15 @@ impl<P: Moves<B, W>, const B: usize, const W: usize> Kernel for ByVectors<'_, P,
             let on = !stamps.less(&Lanes::splat(simd, on_since)).bits() & lane_bits(B * W);
             let (calmest, count) = fewest::<B, W>(on);
             if P::MOVES {
-                // All is looked at before the one branch, which is seldom taken.
+                // Nearly never so; whether it was found, which is hard to foretell, is asked
+                // after that and out of line.
                 let elsewhere = cache.policy.may_be_elsewhere(*id);
-                let beyond = elsewhere | u32::from(count == W as u32);
-                // All ones where nothing was found. Comparisons joined by `and` would be made two
-                // branches, one of them hard to foretell.
-                let missed = (found.bits().wrapping_sub(1) as i32 >> 31) as u32;
-                if beyond & missed != 0 {
+                if elsewhere | u32::from(count == W as u32) != 0 {
                     cache.lines.clock.set_stamp(stamp);
-                    plainly(cache, block, at);
-                    stamp = cache.lines.clock.stamp();
-                    continue;
+                    if plainly(cache, block, at) {
+                        stamp = cache.lines.clock.stamp();
+                        continue;
+                    }
                 }
             }
             stamp += 1;
