@@ -23,7 +23,7 @@ Configuration = Union[str, Mapping[str, Any]]
 def expand(requests: Requests, seed: int = 1, tick_ms: int = 250, **parameters: Any) -> Accesses:
     """Makes accesses of requests, by a model whose every parameter can be set: how many sessions
     are open at once (``concurrent_sessions``), ``session_timeout_s``, ``ports``, ``packets``, …;
-    docs/workload.md tells them all."""
+    docs/lab.md tells them all."""
     text = _json(parameters, "expansion")
     return Accesses(_core.Accesses.expand(requests._core, text, seed, tick_ms))
 

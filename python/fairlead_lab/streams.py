@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
-from typing import Any, Callable, Dict, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 import numpy as np
 
@@ -24,7 +24,63 @@ Tell = Optional[Callable[[int, int], None]]
 BYTES_UNKNOWN = 2**64 - 1
 
 
-class Requests:
+class _Columns:
+    """Columns of the core as read-only numpy arrays, and the tables that are made of them."""
+
+    _core: Any
+
+    def __len__(self) -> int:
+        return len(self._core)
+
+    def to_frame(self) -> Frame:
+        """The columns as a table; clients and sessions as numbers."""
+        return Frame({name: getattr(self, name) for name in self._shown()})
+
+    def _shown(self) -> List[str]:
+        raise NotImplementedError
+
+    @property
+    def report(self) -> Optional[Dict[str, Any]]:
+        """What reading came to: rows, and how many could not be read and why."""
+        return self._core.report
+
+    def to_arrow(self) -> Any:
+        """As a ``pyarrow.Table``, without a copy."""
+        return self.to_frame().to_arrow()
+
+    def to_pandas(self) -> Any:
+        """As a ``pandas.DataFrame``."""
+        return self.to_frame().to_pandas()
+
+    def to_polars(self) -> Any:
+        """As a ``polars.DataFrame``."""
+        return self.to_frame().to_polars()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.to_frame().__arrow_c_stream__(requested_schema)
+
+
+class _Column:
+    """A column of the core by its name, read-only; ``wide`` values a row."""
+
+    def __init__(self, name: str, said: str, wide: int = 1) -> None:
+        self.name, self.wide, self.__doc__ = name, wide, said
+
+    def __get__(self, stream: Any, owner: Any = None) -> np.ndarray:
+        if stream is None:
+            return self  # type: ignore[return-value]
+        column = np.asarray(stream._core.column(self.name))
+        return column if self.wide == 1 else column.reshape(-1, self.wide)
+
+    def __set__(self, stream: Any, value: Any) -> None:
+        raise AttributeError(f"{self.name} is what the core has; it cannot be set")
+
+
+#: What columns of addresses are.
+_OCTETS = "Addresses by number, 16 bytes each; IPv4 as ``::ffff:a.b.c.d``."
+
+
+class Requests(_Columns):
     """Requests of a log, in its order; columns are read-only numpy arrays without a copy.
 
     ``time_us`` (since 1970, or since the log's own beginning), ``client`` (a number), ``port`` (0
@@ -76,79 +132,27 @@ class Requests:
         known = {"time_us", "ip", "port", "bytes", "object", "status"}
         return cls.from_columns(**{name: columns[name] for name in columns if name in known})
 
-    def __len__(self) -> int:
-        return len(self._core)
-
-    @property
-    def time_us(self) -> np.ndarray:
-        """Microseconds."""
-        return np.asarray(self._core.column("time_us"))
-
-    @property
-    def client(self) -> np.ndarray:
-        """Number of the client."""
-        return np.asarray(self._core.column("client"))
-
-    @property
-    def port(self) -> np.ndarray:
-        """The client's port; 0 where the log has none."""
-        return np.asarray(self._core.column("port"))
-
-    @property
-    def bytes(self) -> np.ndarray:
-        """Bytes of the response; 2⁶⁴ − 1 where the log does not say."""
-        return np.asarray(self._core.column("bytes"))
-
-    @property
-    def object(self) -> np.ndarray:
-        """A stable hash of what was asked for."""
-        return np.asarray(self._core.column("object"))
-
-    @property
-    def status(self) -> np.ndarray:
-        """Status of the response; 0 where unknown."""
-        return np.asarray(self._core.column("status"))
-
-    @property
-    def client_address(self) -> np.ndarray:
-        """Addresses by client number, 16 bytes each; IPv4 as ``::ffff:a.b.c.d``."""
-        return np.asarray(self._core.column("client_address")).reshape(-1, 16)
+    time_us = _Column("time_us", "Microseconds.")
+    client = _Column("client", "Number of the client.")
+    port = _Column("port", "The client's port; 0 where the log has none.")
+    bytes = _Column("bytes", "Bytes of the response; 2⁶⁴ − 1 where the log does not say.")
+    object = _Column("object", "A stable hash of what was asked for.")
+    status = _Column("status", "Status of the response; 0 where unknown.")
+    client_address = _Column("client_address", _OCTETS, wide=16)
 
     @property
     def client_named(self) -> np.ndarray:
         """By client number: true where the log has a name, and the address is a hash of it."""
         return np.asarray(self._core.column("client_named")).view(bool)
 
-    @property
-    def report(self) -> Optional[Dict[str, Any]]:
-        """What reading came to: rows, and how many could not be read and why."""
-        return self._core.report
-
-    def to_frame(self) -> Frame:
-        """The columns as a table; ``client`` as a number."""
-        names = ["time_us", "client", "port", "bytes", "object", "status"]
-        return Frame({name: getattr(self, name) for name in names})
-
-    def to_arrow(self) -> Any:
-        """As a ``pyarrow.Table``, without a copy."""
-        return self.to_frame().to_arrow()
-
-    def to_pandas(self) -> Any:
-        """As a ``pandas.DataFrame``."""
-        return self.to_frame().to_pandas()
-
-    def to_polars(self) -> Any:
-        """As a ``polars.DataFrame``."""
-        return self.to_frame().to_polars()
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        return self.to_frame().__arrow_c_stream__(requested_schema)
+    def _shown(self) -> List[str]:
+        return ["time_us", "client", "port", "bytes", "object", "status"]
 
     def __repr__(self) -> str:
         return f"Requests({len(self):,} rows, {len(self.client_named):,} clients)"
 
 
-class Accesses:
+class Accesses(_Columns):
     """Accesses by time: when, which session, and what was seen of the connection's life.
 
     ``time_us`` counts from the first access; ``id`` is the number of the session; ``hint`` is empty
@@ -192,28 +196,12 @@ class Accesses:
         known = {"time_us", "ip", "port", "hint"}
         return cls.from_columns(**{name: columns[name] for name in columns if name in known})
 
-    def __len__(self) -> int:
-        return len(self._core)
-
-    @property
-    def time_us(self) -> np.ndarray:
-        """Microseconds since the first access; never steps back."""
-        return np.asarray(self._core.column("time_us"))
-
-    @property
-    def id(self) -> np.ndarray:
-        """Number of the session."""
-        return np.asarray(self._core.column("id"))
-
-    @property
-    def hint(self) -> np.ndarray:
-        """Empty, or 1 where the connection closes and 2 where it opens."""
-        return np.asarray(self._core.column("hint"))
-
-    @property
-    def tick(self) -> np.ndarray:
-        """Ticks of the lifetime counters, counted from the first access."""
-        return np.asarray(self._core.column("tick"))
+    time_us = _Column("time_us", "Microseconds since the first access; never steps back.")
+    id = _Column("id", "Number of the session.")
+    hint = _Column("hint", "Empty, or 1 where the connection closes and 2 where it opens.")
+    tick = _Column("tick", "Ticks of the lifetime counters, counted from the first access.")
+    key_address = _Column("key_address", _OCTETS, wide=16)
+    key_port = _Column("key_port", "Ports by session number.")
 
     @property
     def warm_up(self) -> int:
@@ -230,46 +218,12 @@ class Accesses:
         """Distinct sessions."""
         return self._core.sessions
 
-    @property
-    def key_address(self) -> np.ndarray:
-        """Addresses by session number, 16 bytes each; IPv4 as ``::ffff:a.b.c.d``."""
-        return np.asarray(self._core.column("key_address")).reshape(-1, 16)
-
-    @property
-    def key_port(self) -> np.ndarray:
-        """Ports by session number."""
-        return np.asarray(self._core.column("key_port"))
-
-    @property
-    def report(self) -> Optional[Dict[str, Any]]:
-        """What reading came to: rows, and how many could not be read and why."""
-        return self._core.report
-
     def write(self, path: Path, format: str = "lab") -> None:
         """Writes a file: ``lab`` (compact, times in full) or libCacheSim's ``oracleGeneral``."""
         self._core.write(os.fspath(path), format)
 
-    def to_frame(self) -> Frame:
-        """The columns as a table."""
-        columns = {"time_us": self.time_us, "id": self.id}
-        if len(self.hint):
-            columns["hint"] = self.hint
-        return Frame(columns)
-
-    def to_arrow(self) -> Any:
-        """As a ``pyarrow.Table``, without a copy."""
-        return self.to_frame().to_arrow()
-
-    def to_pandas(self) -> Any:
-        """As a ``pandas.DataFrame``."""
-        return self.to_frame().to_pandas()
-
-    def to_polars(self) -> Any:
-        """As a ``polars.DataFrame``."""
-        return self.to_frame().to_polars()
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        return self.to_frame().__arrow_c_stream__(requested_schema)
+    def _shown(self) -> List[str]:
+        return ["time_us", "id", "hint"] if len(self.hint) else ["time_us", "id"]
 
     def __repr__(self) -> str:
         return f"Accesses({len(self):,} rows, {self.sessions:,} sessions)"

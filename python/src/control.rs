@@ -1,6 +1,6 @@
 //! The laboratory's [`Control`], answered by whoever attends to Python.
 
-use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fairlead_lab::{Control, LabError};
 use pyo3::prelude::*;
@@ -12,14 +12,14 @@ use crate::errors::Class;
 #[derive(Debug)]
 pub(crate) struct Passed<'a> {
     watch: &'a Watch,
-    steps: Cell<u64>,
+    steps: AtomicU64,
 }
 
 impl<'a> Passed<'a> {
     pub(crate) fn new(watch: &'a Watch) -> Self {
         Self {
             watch,
-            steps: Cell::new(0),
+            steps: AtomicU64::new(0),
         }
     }
 }
@@ -30,13 +30,13 @@ impl Control for Passed<'_> {
     }
 
     fn begin(&self, what: &str, steps: u64) {
-        self.steps.set(steps);
+        self.steps.store(steps, Ordering::Relaxed);
         self.watch.name(what);
         self.watch.at(0, steps);
     }
 
     fn reached(&self, step: u64) {
-        self.watch.at(step, self.steps.get());
+        self.watch.at(step, self.steps.load(Ordering::Relaxed));
     }
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn parsed<T: serde::de::DeserializeOwned>(
         // Where in a JSON text nobody wrote is of no help.
         let said = error.to_string();
         let said = said.split(" at line ").next().unwrap_or_default();
-        Class::Argument.error(py, format!("{what}: {said}"))
+        Class::Argument.error(py, format!("{what}: {}", fairlead_lab::in_words(said)))
     })
 }
 

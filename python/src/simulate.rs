@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fairlead_cache::bounds;
 use fairlead_lab::run::Finished;
-use fairlead_lab::{LabError, RunResult, RunSpec, Stream, Wanted, run_each};
+use fairlead_lab::{Control, LabError, RunResult, RunSpec, Stream, Wanted, run_each};
 use pyo3::prelude::*;
 
 use crate::accesses::PyAccesses;
@@ -112,10 +112,11 @@ pub(crate) fn fully_associative(
     policies: Vec<String>,
 ) -> PyResult<Vec<(&'static str, u64)>> {
     let stream = Arc::clone(&accesses.stream);
-    finish(py, None, move |_| {
+    finish(py, None, move |control| {
         let failed = |error: bounds::StreamError| LabError::Trace(error.to_string());
         let counted = bounds::Stream::new(&stream.ids, stream.keys.len(), stream.counted_from);
-        let counted = counted.map_err(failed)?;
+        let goes_on = |_| !control.stopped();
+        let counted = counted.map_err(failed)?.watched(&goes_on);
         if let Some(unknown) = policies
             .iter()
             .find(|name| ASSOCIATIVE.iter().all(|(known, _)| known != name))

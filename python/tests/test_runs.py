@@ -139,6 +139,44 @@ def test_ctrl_c_ends_a_simulation_within_a_second_and_keeps_what_is_finished():
     assert errors_said == ""
 
 
+BOUNDS = """
+import os
+import fairlead_lab as lab
+stream = lab.zipf(ids=100_000, accesses=1_500_000)
+def threads():
+    return len(os.listdir("/proc/self/task"))
+{work}
+before = threads()
+print("on", flush=True)
+try:
+    while True:
+        {work}
+except KeyboardInterrupt:
+    print(threads() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
+@pytest.mark.parametrize(
+    "work",
+    [
+        "lab.fully_associative(stream, 4096, ['min'])",
+        "lab.simulate(stream, [{'scheme': 'mod', 'capacity': '64K'}], bounds='all')",
+    ],
+)
+def test_ctrl_c_ends_bounds_too_and_leaves_no_work_behind(work):
+    child = subprocess.Popen(
+        [sys.executable, "-c", BOUNDS.format(work=work)], stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout.readline() == "on\n"
+    time.sleep(1)
+    begun = time.monotonic()
+    os.kill(child.pid, signal.SIGINT)
+    said, _ = child.communicate(timeout=20)
+    assert time.monotonic() - begun < 1
+    assert int(said) <= 0, "the thread that worked has ended"
+
+
 def test_advice_is_the_smallest_within_the_tolerance():
     stream = lab.standard(sessions=800, seconds=15)
     advice = lab.advise(stream)

@@ -121,3 +121,37 @@ fn a_stream_that_does_not_fit_is_refused() {
     let error = Stream::new(&[0, 5], 5, 0).unwrap_err().to_string();
     assert!(error.contains("number 5 at access 1"), "{error}");
 }
+
+#[test]
+fn whoever_watches_is_told_of_all_and_can_end_it() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    type Bound = fn(&Stream<'_>, u32) -> u64;
+    let ids = stream(1, 400_000, 300);
+    let plain = Stream::new(&ids, 300, 100_000).unwrap();
+    let all: [Bound; 8] = [
+        |stream, _| bounds::compulsory(stream),
+        bounds::lru,
+        bounds::fifo,
+        bounds::clock,
+        bounds::sieve,
+        bounds::s3_fifo,
+        bounds::min,
+        bounds::min_or_bypass,
+    ];
+    for bound in all {
+        let done = AtomicUsize::new(0);
+        let count = |more| {
+            done.fetch_add(more, Ordering::Relaxed);
+            true
+        };
+        assert_eq!(bound(&plain.watched(&count), 64), bound(&plain, 64));
+        assert_eq!(done.load(Ordering::Relaxed), ids.len());
+        let asked = AtomicUsize::new(0);
+        let stop = |_| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            false
+        };
+        bound(&plain.watched(&stop), 64);
+        assert_eq!(asked.load(Ordering::Relaxed), 1, "asked once, it ends");
+    }
+}

@@ -2,7 +2,8 @@
 //! it was.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -151,15 +152,37 @@ fn bad_traces_are_refused_by_name() {
     let mut packed = flate2_gzip(&log);
     packed.truncate(packed.len() / 2);
     let cut = folder.write("cut.log.gz", &packed);
-    tcb(&cut, &[], &["cut.log.gz", "cut"]);
+    tcb(&cut, &[], &["cut.log.gz", "fetch it again, it was cut"]);
+    let mut packed = std::fs::read(root().join("tests/traces/nasa.log"))
+        .map(|log| zstd_stored(&log))
+        .unwrap();
+    packed.truncate(packed.len() / 2);
+    let cut = folder.write("cut.log.zst", &packed);
+    tcb(&cut, &[], &["cut.log.zst", "fetch it again, it was cut"]);
     let noise: Vec<u8> = (0..4_096u32)
         .map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8)
         .collect();
     let binary = folder.write("noise.log", &noise);
-    tcb(&binary, &[], &["noise.log"]);
-    tcb(&binary, &["--format", "clf"], &["noise.log"]);
+    tcb(
+        &binary,
+        &[],
+        &[
+            "noise.log",
+            "a binary file of no known format",
+            "name the format",
+        ],
+    );
+    tcb(
+        &binary,
+        &["--format", "clf"],
+        &["noise.log", "cannot be read as clf"],
+    );
     let empty = folder.write("empty.log", "");
-    tcb(&empty, &[], &["empty.log"]);
+    tcb(&empty, &[], &["empty.log", "is it the right file"]);
+    let blank = folder.write("blank.log", "\n\n");
+    tcb(&blank, &[], &["blank.log", "nothing but blank lines"]);
+    let rowless = folder.write("rowless.csv", "time_us,ip,port\n");
+    tcb(&rowless, &[], &["rowless.csv", "no row"]);
     tcb("no/such/file.log", &[], &["no/such/file.log"]);
     tcb("tests", &[], &["folder"]);
     let mut lines = String::from_utf8(log).unwrap();
@@ -168,7 +191,18 @@ fn bad_traces_are_refused_by_name() {
     tcb(&back, &[], &["back.csv", "steps back 1 times", "--sort"]);
     assert!(lab(&["tcb", &back, "--sort"]).status.success());
     let broken = folder.write("broken.log", lines);
-    tcb(&broken, &[], &["broken.log", "line 121", "max_bad"]);
+    tcb(&broken, &[], &["broken.log", "line 121", "--max-bad"]);
+}
+
+/// Raw blocks only: enough of Zstandard for a test.
+fn zstd_stored(bytes: &[u8]) -> Vec<u8> {
+    // Magic; one segment, its size in four bytes; one last raw block.
+    let mut out = vec![0x28, 0xb5, 0x2f, 0xfd, 0xa0];
+    let length = u32::try_from(bytes.len()).unwrap();
+    out.extend(length.to_le_bytes());
+    out.extend(&(length << 3 | 1).to_le_bytes()[..3]);
+    out.extend(bytes);
+    out
 }
 
 /// Stored blocks only: enough of gzip for a test.
@@ -186,7 +220,7 @@ fn flate2_gzip(bytes: &[u8]) -> Vec<u8> {
 fn bad_options_are_refused_with_what_to_write() {
     let tcb = |more: &[&str], words: &[&str]| refused(&[&["tcb", NASA], more].concat(), 2, words);
     tcb(&["--capacity", "33K"], &["33792", "power of two", "32768"]);
-    tcb(&["--capacity", "64"], &["one set"]);
+    tcb(&["--capacity", "64"], &["one set", "at least 512"]);
     tcb(&["--ways", "3"], &["power of two", "2 or 4"]);
     tcb(&["--ways", "0"], &["power of two"]);
     tcb(&["--line", "0"], &["power of two"]);
@@ -206,7 +240,45 @@ fn bad_options_are_refused_with_what_to_write() {
     tcb(&["--format", "clv"], &["--format clv", "clf"]);
     refused(&["tcb", "standard:sessions=0"], 2, &["sessions"]);
     refused(&["tcb", "zipf:ids=0"], 2, &["ids"]);
-    refused(&["tcb", "zipf:ids=4294967296"], 2, &["zipf"]);
+    // 2³² sessions, from every side.
+    let too_many = "4294967296";
+    refused(
+        &["tcb", "zipf:ids=4294967296"],
+        2,
+        &["zipf ids=", "write a whole number"],
+    );
+    refused(
+        &["tcb", "standard:4294967296"],
+        2,
+        &["standard", "write a whole number"],
+    );
+    refused(
+        &["tcb", "standard:sessions=4294967295"],
+        2,
+        &["sessions must be 1 to 268435456"],
+    );
+    refused(
+        &[
+            "generate",
+            "standard",
+            "--sessions",
+            too_many,
+            "--out",
+            "x.lab",
+        ],
+        2,
+        &["--sessions", "4294967295"],
+    );
+    refused(
+        &["generate", "zipf", "--ids", too_many, "--out", "x.lab"],
+        2,
+        &["--ids", "fewer than 2^32"],
+    );
+    tcb(
+        &["--concurrency", too_many],
+        &["--concurrency", "4294967295"],
+    );
+    refused(&["map", "--warm-up=-1"], 2, &["--warm-up -1", "0 or more"]);
     refused(
         &["calibrate", NASA, "--target", "1.5"],
         2,
@@ -269,6 +341,70 @@ fn a_sweep_goes_on_where_it_was() {
     );
     let torn = folder.write("torn.toml", "[[trace]]\npath = \n");
     refused(&["sweep", &torn], 2, &["torn.toml: line 2"]);
+}
+
+/// Starts a sweep that takes minutes, waits for its first results and sends it a signal.
+fn interrupted(plan: &str, out: &str, signal: &str) -> (std::process::ExitStatus, Duration) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_fairlead"))
+        .args(["lab", "sweep", plan, "--out", out, "--quiet"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while std::fs::read_to_string(out).map_or(0, |text| text.lines().count()) < 2 {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "no result in a minute"
+        );
+        assert!(child.try_wait().unwrap().is_none(), "it is over already");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let told = Instant::now();
+    let pid = child.id().to_string();
+    let kill = Command::new("kill").args([signal, &pid]).status().unwrap();
+    assert!(kill.success());
+    (child.wait().unwrap(), told.elapsed())
+}
+
+#[test]
+fn a_sweep_that_is_stopped_or_killed_keeps_what_is_finished() {
+    let folder = Folder::new("stopped");
+    let text = |runs: u64| {
+        format!(
+            "[[trace]]\nstandard = {{ sessions = 4000, seconds = 300 }}\n[[run]]\n\
+             scheme = \"spec\"\nseed = {{ from = 1, to = {runs}, step = 1 }}\n"
+        )
+    };
+    for signal in ["-INT", "-KILL"] {
+        let plan = folder.write("long.toml", text(4_000));
+        let out = folder.0.join(format!("out{signal}.jsonl"));
+        let out = out.display().to_string();
+        let (status, took) = interrupted(&plan, &out, signal);
+        if signal == "-INT" {
+            assert_eq!(status.code(), Some(130));
+            assert!(took < Duration::from_secs(1), "{took:?}");
+        }
+        let lines = std::fs::read_to_string(&out).unwrap();
+        let seeds: Vec<u64> = lines
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok()?["seed"].as_u64())
+            .collect();
+        let (kept, last) = (seeds.len() as u64, *seeds.iter().max().unwrap());
+        assert!(
+            kept < 4_000 && lines.lines().count() as u64 <= kept + 1,
+            "one is torn at most"
+        );
+        // A smaller plan: what is left of it is done now, and nothing twice.
+        let plan = folder.write("short.toml", text(last + 2));
+        let said = String::from_utf8(lab(&["sweep", &plan, "--out", &out]).stdout).unwrap();
+        let all = last + 2;
+        let wanted = format!(
+            "{} of {all} runs finished now, {kept} were there",
+            all - kept
+        );
+        assert!(said.contains(&wanted), "{said}: no {wanted}");
+    }
 }
 
 #[test]
@@ -348,7 +484,30 @@ fn the_paper_names_what_is_not_at_hand() {
     let report = std::fs::read_to_string(folder.0.join("out/paper.json")).unwrap();
     let report: Value = serde_json::from_str(&report).unwrap();
     let figures = report["figures"].as_array().unwrap();
-    assert_eq!(figures.len(), 15);
+    let ids: Vec<&str> = figures
+        .iter()
+        .filter_map(|figure| figure["id"].as_str())
+        .collect();
+    let wanted = [
+        "figure-1b",
+        "figure-3a",
+        "figure-3b",
+        "figure-4",
+        "figure-5",
+        "figure-7",
+        "figure-12",
+        "figure-12-models",
+        "figure-13",
+        "figure-14",
+        "figure-15",
+        "figure-16",
+        "table-1",
+        "figure-17",
+        "figure-18-19",
+        "section-4.1",
+        "section-4.3",
+    ];
+    assert_eq!(ids, wanted);
     for figure in figures {
         let id = figure["id"].as_str().unwrap();
         let table = std::fs::read_to_string(folder.0.join(format!("out/{id}.csv"))).unwrap();

@@ -53,9 +53,8 @@ impl Known {
 /// Which configurations share a bound under their index.
 type InSetsKey = (crate::run::PlaceKey, u32);
 
-/// Works out what `configurations` need.
-///
-/// A bound that is begun is finished: a stop waits for it.
+/// Works out what `configurations` need. A bound that is stopped has no result, so that nothing is
+/// kept of a stop.
 pub(crate) fn work_out(
     stream: &Stream,
     configurations: &[Configuration],
@@ -74,8 +73,9 @@ pub(crate) fn work_out(
         rows * jobs.len() as u64,
     );
     let work = |job: &Job, meter: &Meter| {
-        let misses = one(&counted, stream, configurations, job);
-        meter.step(rows).then_some(misses)
+        let watch = |accesses| meter.step(accesses as u64);
+        let misses = one(&counted.watched(&watch), stream, configurations, job);
+        meter.step(0).then_some(misses)
     };
     let mut misses: Vec<u64> = vec![0; jobs.len()];
     let mut first_error = None;

@@ -43,6 +43,22 @@ pub enum LabError {
     Stopped,
 }
 
+/// What a reader of TOML or JSON says of a value, with what to write instead of names of types.
+pub fn in_words(message: &str) -> String {
+    let kinds = [
+        ("expected u8", "write a whole number from 0 to 255"),
+        ("expected u16", "write a whole number from 0 to 65535"),
+        ("expected u32", "write a whole number from 0 to 4294967295"),
+        ("expected u64", "write a whole number from 0 on"),
+        ("expected f64", "write a number"),
+    ];
+    let kind = kinds.iter().find(|(name, _)| message.contains(name));
+    kind.map_or_else(
+        || message.to_owned(),
+        |(name, instead)| message.replace(name, instead),
+    )
+}
+
 impl LabError {
     /// A value of an option that cannot be used.
     pub fn option(
@@ -73,5 +89,19 @@ impl LabError {
             Self::Trace(_) | Self::File { .. } => 1,
             Self::Stopped => 130,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_said_in_words() {
+        let said = in_words("invalid value: integer `4294967296`, expected u32");
+        let wanted =
+            "invalid value: integer `4294967296`, write a whole number from 0 to 4294967295";
+        assert_eq!(said, wanted);
+        assert_eq!(in_words("unknown field `x`"), "unknown field `x`");
     }
 }

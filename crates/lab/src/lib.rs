@@ -24,7 +24,7 @@ pub mod table;
 
 pub use bounds::Wanted;
 pub use control::{Control, Silent};
-pub use error::LabError;
+pub use error::{LabError, in_words};
 pub use fingerprint::{Fingerprint, Printer};
 pub use load::{Loader, Stream, StreamSpec};
 pub use run::{run_each, run_many};

@@ -320,10 +320,15 @@ impl Loader {
         let failed = |error: WorkloadError| workload_error(made, &error);
         let loaded = match (&made.path, &made.standard, &made.zipf) {
             (Some(path), _, _) => self.of_file(path, made, control)?,
-            (_, Some(standard), _) => Loaded {
-                accesses: fairlead_workload::standard(standard, made.seed).map_err(failed)?,
-                ..Loaded::default()
-            },
+            (_, Some(standard), _) => {
+                let accesses = fairlead_workload::standard(standard, made.seed).map_err(failed)?;
+                let warm_up_us = (standard.warm_up_s * 1e6) as u64;
+                Loaded {
+                    warm_up: accesses.time_us.partition_point(|time| *time < warm_up_us),
+                    accesses,
+                    ..Loaded::default()
+                }
+            }
             (_, _, Some(zipf)) => Loaded {
                 accesses: generate_zipf(zipf, made.seed).map_err(failed)?,
                 ..Loaded::default()

@@ -98,8 +98,9 @@ pub struct Bounds {
     pub compulsory: u64,
     /// Misses of least-recently-used, fully associative.
     pub lru: u64,
-    /// Misses of Belady's MIN, fully associative: no policy that gives every newcomer a line has
-    /// fewer.
+    /// Misses of Belady's MIN, fully associative, that gives every newcomer a line: no policy that
+    /// does so has fewer. One that bypasses (`bypasses` above 0) may have: it is another bound's
+    /// (`fairlead_cache::bounds::min_or_bypass`).
     pub min: u64,
     /// Misses of MIN within each set; for schemes with a single index function.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -61,7 +61,8 @@ pub enum Fault {
     /// Too many lines cannot be read.
     #[error(
         "{reason}; {bad} of the first {seen} rows cannot be read as {format}, more than the {} % \
-         that are let pass. Name another format, or let more pass (max_bad)",
+         that are let pass. Name another format, or let more pass (--max-bad, in Python \
+         max_bad)",
         max_bad * 100.0
     )]
     TooManyBad {

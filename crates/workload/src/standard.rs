@@ -3,7 +3,9 @@
 //! synthetic.
 
 use fairlead_base::{Address, Endpoint, Rng};
-use fairlead_trace::{Accesses, EndpointTable, address_of_name};
+use fairlead_trace::{
+    Accesses, EndpointTable, HINT_CLOSING, HINT_NONE, HINT_OPENING, address_of_name,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::draw::{below, exponential, log_normal, micros, uniform};
@@ -34,6 +36,15 @@ pub struct Standard {
     /// How long it has gone on before, seconds; not in the result. Long enough for most pauses, so
     /// that the beginning is like the rest.
     pub before_s: f64,
+    /// How long it goes on before what is counted, seconds: the beginning of the result, which
+    /// warms caches.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub warm_up_s: f64,
+    /// Bursts of a session until its connection closes, mean of a geometric distribution; 0 when it
+    /// never does. After a pause another session takes its place, so that a part of `sessions` is
+    /// always between two; first and last accesses then have hints.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub bursts_per_session: f64,
     /// Ports of clients.
     pub ports: PortModel,
     /// Sessions of one client, at most: each client has a number of them drawn evenly from 1 to
@@ -41,6 +52,11 @@ pub struct Standard {
     pub sessions_per_client_max: u32,
     /// The most accesses.
     pub rows_max: u64,
+}
+
+/// What has no part in a workload is not in its recipe either.
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
 }
 
 impl Default for Standard {
@@ -54,6 +70,8 @@ impl Default for Standard {
             off_sigma: 1.0,
             seconds: 60.0,
             before_s: 60.0,
+            warm_up_s: 0.0,
+            bursts_per_session: 0.0,
             ports: PortModel::SEQUENTIAL,
             sessions_per_client_max: 1,
             rows_max: 1 << 28,
@@ -71,6 +89,7 @@ impl Standard {
             ("off_sigma", self.off_sigma),
             ("seconds", self.seconds),
             ("before_s", self.before_s),
+            ("warm_up_s", self.warm_up_s),
         ] {
             if !finite(value) {
                 return Some(format!("{name} must be 0 or more"));
@@ -78,6 +97,10 @@ impl Standard {
         }
         if !(self.burst_mean >= 1.0 && self.burst_mean.is_finite()) {
             return Some("burst_mean must be 1 or more".to_owned());
+        }
+        let bursts = self.bursts_per_session;
+        if !(bursts == 0.0 || bursts >= 1.0 && bursts.is_finite()) {
+            return Some("bursts_per_session must be 1 or more, or 0 for no end".to_owned());
         }
         if !(1..=SESSIONS_MAX).contains(&self.sessions) || self.sessions_per_client_max == 0 {
             let said = format!("sessions must be 1 to {SESSIONS_MAX}, of a client 1 or more");
@@ -98,7 +121,7 @@ impl Standard {
 }
 
 /// Session identifiers, all different.
-fn identifiers(standard: &Standard, rng: &mut Rng) -> Vec<Endpoint> {
+fn identifiers(standard: &Standard, rng: &mut Rng) -> EndpointTable {
     let mut table = EndpointTable::default();
     let sessions = standard.sessions;
     while table.len() < sessions as usize {
@@ -110,10 +133,76 @@ fn identifiers(standard: &Standard, rng: &mut Rng) -> Vec<Endpoint> {
             table.number(Endpoint { addr, port }, u32::MAX - 1);
         }
     }
-    table.into_keys()
+    table
 }
 
-/// The standard workload; the same for the same seed.
+/// One access: when, whose, and what is seen of the connection.
+type Row = (u64, u32, u8);
+
+/// Walks through the sessions, one place after the other.
+struct Walk<'a> {
+    standard: &'a Standard,
+    rng: Rng,
+    table: EndpointTable,
+    rows: Vec<Row>,
+}
+
+impl Walk<'_> {
+    /// The number of a session that was not there before.
+    fn newcomer(&mut self) -> u32 {
+        loop {
+            let known = self.table.len() as u32;
+            let addr = address_of_name(&self.rng.next_u64().to_le_bytes());
+            let first = self.standard.ports.first(&mut self.rng);
+            let port = self.standard.ports.port(first, 0, &mut self.rng);
+            let number = self.table.number(Endpoint { addr, port }, u32::MAX - 1);
+            if number == Some(known) {
+                return known;
+            }
+        }
+    }
+
+    /// Everything from `begin` to `end` of the session in a place, and of those after it.
+    fn place(&mut self, place: u32, begin: u64, end: u64) {
+        let standard = self.standard;
+        let ends = 1.0 / standard.burst_mean;
+        let mut session = Some(place);
+        let mut hint = HINT_NONE;
+        let mut time = below(&mut self.rng, micros(standard.cycle_s()).max(1));
+        while time < end {
+            let is_last = uniform(&mut self.rng) < ends;
+            let closes = is_last
+                && standard.bursts_per_session > 0.0
+                && uniform(&mut self.rng) * standard.bursts_per_session < 1.0;
+            if closes {
+                hint = HINT_CLOSING;
+            }
+            if time >= begin {
+                // Only sessions that are seen have a number.
+                let number = match session {
+                    Some(number) => number,
+                    None => *session.insert(self.newcomer()),
+                };
+                self.rows.push((time - begin, number, hint));
+            }
+            hint = HINT_NONE;
+            if closes {
+                (session, hint) = (None, HINT_OPENING);
+            }
+            let rng = &mut self.rng;
+            let pause = if is_last {
+                let more = log_normal(rng, standard.off_median_s, standard.off_sigma);
+                standard.off_floor_s + more
+            } else {
+                exponential(rng, standard.gap_mean_s)
+            };
+            // No two accesses of a session at one instant: time goes on whatever is drawn.
+            time = time.saturating_add(micros(pause).max(1));
+        }
+    }
+}
+
+/// The standard workload; the same for the same seed. The warm-up is its beginning.
 ///
 /// # Errors
 /// When a parameter cannot be used, or there would be too many accesses.
@@ -122,47 +211,45 @@ pub fn standard(standard: &Standard, seed: u64) -> Result<Accesses, WorkloadErro
         return Err(WorkloadError::Parameter(complaint));
     }
     let mut rng = Rng::new(seed);
-    let keys = identifiers(standard, &mut rng);
+    let table = identifiers(standard, &mut rng);
     let begin = micros(standard.before_s);
-    let end = begin.saturating_add(micros(standard.seconds));
-    let ends = 1.0 / standard.burst_mean;
-    let mut rows: Vec<(u64, u32)> = Vec::new();
-    for id in 0..standard.sessions {
-        let mut time = below(&mut rng, micros(standard.cycle_s()).max(1));
-        while time < end {
-            if time >= begin {
-                rows.push((time - begin, id));
-            }
-            let pause = if uniform(&mut rng) < ends {
-                let more = log_normal(&mut rng, standard.off_median_s, standard.off_sigma);
-                standard.off_floor_s + more
-            } else {
-                exponential(&mut rng, standard.gap_mean_s)
-            };
-            // No two accesses of a session at one instant: time goes on whatever is drawn.
-            time = time.saturating_add(micros(pause).max(1));
-        }
-        if rows.len() as u64 > standard.rows_max {
+    let lasts = micros(standard.warm_up_s).saturating_add(micros(standard.seconds));
+    let end = begin.saturating_add(lasts);
+    let mut walk = Walk {
+        standard,
+        rng,
+        table,
+        rows: Vec::new(),
+    };
+    for place in 0..standard.sessions {
+        walk.place(place, begin, end);
+        if walk.rows.len() as u64 > standard.rows_max {
             return Err(WorkloadError::TooManyRows(standard.rows_max));
         }
     }
+    let mut rows = walk.rows;
     rows.sort_unstable();
     if rows.is_empty() {
         return Err(WorkloadError::Empty);
     }
     let first = rows[0].0;
+    let hints = rows.iter().map(|(.., hint)| *hint);
     Ok(Accesses {
-        time_us: rows.iter().map(|(time, _)| time - first).collect(),
-        id: rows.iter().map(|(_, id)| *id).collect(),
-        keys,
-        hint: Vec::new(),
+        time_us: rows.iter().map(|(time, ..)| time - first).collect(),
+        id: rows.iter().map(|(_, id, _)| *id).collect(),
+        keys: walk.table.into_keys(),
+        hint: if standard.bursts_per_session > 0.0 {
+            hints.collect()
+        } else {
+            Vec::new()
+        },
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statistics::gaps;
+    use crate::statistics::gaps::measure;
 
     #[test]
     fn bursts_and_pauses_are_as_asked_for() {
@@ -182,15 +269,16 @@ mod tests {
         );
         // Pauses of a burst are short and those between are longer than a second, but for the few
         // of a burst that are above it: e^(-1/0.3) of them.
-        let found = gaps(&accesses, 1.0);
+        let times: Vec<i64> = accesses.time_us.iter().map(|time| *time as i64).collect();
+        let found = measure(&accesses.id, &times, accesses.keys.len(), 1.0, None);
         let long = (-1.0f64 / 0.3).exp();
         let bursts = 1.0 / 6.0 + 5.0 / 6.0 * long;
         assert!(
-            (found.burst_mean - 1.0 / bursts).abs() < 0.25,
+            (found.accesses_per_burst - 1.0 / bursts).abs() < 0.25,
             "{}",
-            found.burst_mean
+            found.accesses_per_burst
         );
-        assert!(found.on.mean_s > 0.22 && found.on.mean_s < 0.3);
+        assert!(found.on.mean > 0.22 && found.on.mean < 0.3);
     }
 
     #[test]
@@ -202,6 +290,49 @@ mod tests {
         assert_eq!(standard(&few, 7), standard(&few, 7));
         assert_ne!(standard(&few, 7), standard(&few, 8));
         assert_eq!(standard(&few, 7).unwrap().keys.len(), 50);
+    }
+
+    #[test]
+    fn a_warm_up_is_more_of_the_same() {
+        let of = |warm_up_s, seconds| {
+            let parameters = Standard {
+                sessions: 200,
+                seconds,
+                warm_up_s,
+                ..Standard::default()
+            };
+            standard(&parameters, 1)
+        };
+        assert_eq!(of(0.0, 50.0), of(20.0, 30.0));
+    }
+
+    #[test]
+    fn sessions_that_close_say_so_and_others_take_their_place() {
+        let parameters = Standard {
+            sessions: 300,
+            bursts_per_session: 3.0,
+            ..Standard::default()
+        };
+        let accesses = standard(&parameters, 1).unwrap();
+        assert_eq!(accesses.hint.len(), accesses.len());
+        let mut over = vec![false; accesses.keys.len()];
+        let (mut opened, mut closed) = (0u32, 0u32);
+        let mut seen = vec![false; over.len()];
+        for (id, hint) in accesses.id.iter().zip(&accesses.hint) {
+            let id = *id as usize;
+            assert!(!over[id], "nothing comes behind a FIN");
+            let first = !std::mem::replace(&mut seen[id], true);
+            // A session that was there before the beginning has opened before it.
+            assert!(*hint != HINT_OPENING || first && id >= 300, "it opens once");
+            opened += u32::from(*hint == HINT_OPENING);
+            over[id] = *hint == HINT_CLOSING;
+            closed += u32::from(over[id]);
+        }
+        // 300 places, a burst in 19 s, one in three the last: 60 s make about 315 ends.
+        assert!((250..380).contains(&closed), "{closed}");
+        assert!(opened.abs_diff(closed) < 100, "{opened}");
+        let keys: std::collections::BTreeSet<_> = accesses.keys.iter().collect();
+        assert_eq!(keys.len(), accesses.keys.len());
     }
 
     #[test]
@@ -234,6 +365,13 @@ mod tests {
                     ..Standard::default()
                 },
                 "10 accesses",
+            ),
+            (
+                Standard {
+                    bursts_per_session: 0.5,
+                    ..Standard::default()
+                },
+                "bursts_per_session",
             ),
         ] {
             let said = standard(&parameters, 1).unwrap_err().to_string();

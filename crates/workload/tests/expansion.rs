@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use fairlead_base::{Address, Rng};
-use fairlead_trace::{Client, HINT_CLOSING, HINT_OPENING, Requests};
-use fairlead_workload::statistics::{bit_averages, concurrency, gaps, totals};
+use fairlead_trace::{Accesses, Client, HINT_CLOSING, HINT_OPENING, Requests};
+use fairlead_workload::statistics::{bit_averages, gaps, open, totals};
 use fairlead_workload::{Expansion, PacketModel, PortModel, Prepared, WorkloadError, expand};
 
 const SECOND: i64 = 1_000_000;
@@ -71,12 +71,14 @@ fn at_its_own_pace_every_request_is_an_access_within_its_second() {
 fn gaps_within_a_page_keep_the_mean_of_the_log() {
     let requests = log(3_000, 10, 2);
     let expanded = expand(&requests, &Expansion::default(), 2).unwrap();
-    let found = gaps(&expanded.accesses, 2.0);
+    let accesses = &expanded.accesses;
+    let times: Vec<i64> = accesses.time_us.iter().map(|time| *time as i64).collect();
+    let found = gaps::measure(&accesses.id, &times, accesses.keys.len(), 2.0, None);
     let expected = expanded.on_gap_mean_us / 1e6;
     assert!(
-        (found.on.mean_s - expected).abs() < 0.15 * expected,
+        (found.on.mean - expected).abs() < 0.15 * expected,
         "{} {expected}",
-        found.on.mean_s
+        found.on.mean
     );
 }
 
@@ -123,7 +125,10 @@ fn as_many_sessions_are_open_as_were_asked_for() {
             assert!(before < expanded.measured_from_us);
         }
         // Seen from the accesses alone, those that go on beyond the end close early.
-        assert!(concurrency(&expanded.accesses).mean <= wanted * 1.001);
+        let Accesses {
+            id, time_us, keys, ..
+        } = &expanded.accesses;
+        assert!(open::measure(id, time_us, keys.len(), 1).mean_open <= wanted * 1.001);
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! All take a [`Stream`] of dense session numbers and give misses from [`Stream::counted_from`] on;
 //! the accesses before that are warm-up. What is remembered follows from the number of sessions
-//! and, for the bounds that look ahead, four bytes an access.
+//! and, for the bounds that look ahead, four bytes an access. [`Stream::watched`] shows progress
+//! and can end them.
 
 mod clock;
 mod fifo;
@@ -10,6 +11,7 @@ mod greedy;
 mod lru;
 mod min;
 mod min_per_set;
+mod placeable;
 mod s3_fifo;
 mod sieve;
 
@@ -19,6 +21,7 @@ pub use greedy::greedy_furthest;
 pub use lru::lru;
 pub use min::{min, min_or_bypass};
 pub use min_per_set::min_per_set;
+pub use placeable::placeable;
 pub use s3_fifo::s3_fifo;
 pub use sieve::sieve;
 
@@ -27,12 +30,29 @@ use thiserror::Error;
 /// No line, no session, no next use.
 const NONE: u32 = u32::MAX;
 
+/// Accesses between two looks at whoever watches.
+const LOOK_EVERY: usize = 1 << 16;
+
+/// Told of accesses that are done; false ends the walk.
+type Watch<'a> = &'a (dyn Fn(usize) -> bool + Sync);
+
 /// Accesses, checked: every number is below the number of sessions.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Stream<'a> {
     ids: &'a [u32],
     sessions: usize,
     counted_from: usize,
+    watch: Option<Watch<'a>>,
+}
+
+impl core::fmt::Debug for Stream<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Stream")
+            .field("accesses", &self.ids.len())
+            .field("sessions", &self.sessions)
+            .field("counted_from", &self.counted_from)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A stream that bounds cannot be computed for.
@@ -81,7 +101,23 @@ impl<'a> Stream<'a> {
             ids,
             sessions,
             counted_from,
+            watch: None,
         })
+    }
+
+    /// Tells `watch`, some ten thousand accesses apart, how many were done since the last time.
+    /// When it says false, the walk ends there, and the misses that come back mean nothing.
+    #[must_use]
+    pub fn watched(self, watch: &'a (dyn Fn(usize) -> bool + Sync)) -> Self {
+        Self {
+            watch: Some(watch),
+            ..self
+        }
+    }
+
+    /// Whether to go on, after so many accesses more.
+    fn goes_on(&self, done: usize) -> bool {
+        self.watch.is_none_or(|watch| watch(done))
     }
 
     /// The accesses.
@@ -102,27 +138,50 @@ impl<'a> Stream<'a> {
     /// Misses of a cache that says of each access whether it misses.
     fn misses(&self, mut misses: impl FnMut(u32) -> bool) -> u64 {
         let (warm, counted) = self.ids.split_at(self.counted_from.min(self.ids.len()));
-        for id in warm {
-            misses(*id);
+        for part in warm.chunks(LOOK_EVERY) {
+            for id in part {
+                misses(*id);
+            }
+            if !self.goes_on(part.len()) {
+                return 0;
+            }
         }
-        counted.iter().map(|id| u64::from(misses(*id))).sum()
+        let mut count = 0;
+        for part in counted.chunks(LOOK_EVERY) {
+            count += part.iter().map(|id| u64::from(misses(*id))).sum::<u64>();
+            if !self.goes_on(part.len()) {
+                break;
+            }
+        }
+        count
     }
 
     /// As `misses`, for caches that know when each session comes next: the number of that access.
     fn misses_ahead(&self, mut misses: impl FnMut(u32, u32) -> bool) -> u64 {
-        let next = self.next_uses();
+        let Some(next) = self.next_uses() else {
+            return 0;
+        };
         let mut uses = next.iter();
         self.misses(|id| misses(id, uses.next().copied().unwrap_or(NONE)))
     }
 
-    /// For each access, the next one to the same session; `NONE` where there is none.
-    fn next_uses(&self) -> Vec<u32> {
+    /// For each access, the next one to the same session, `NONE` where there is none; nothing when
+    /// it was told to stop.
+    fn next_uses(&self) -> Option<Vec<u32>> {
         let mut next = vec![NONE; self.ids.len()];
         let mut coming = vec![NONE; self.sessions];
-        for (at, id) in self.ids.iter().enumerate().rev() {
-            next[at] = core::mem::replace(&mut coming[*id as usize], at as u32);
+        let parts = self.ids.chunks(LOOK_EVERY).zip(next.chunks_mut(LOOK_EVERY));
+        for (part, (ids, next)) in parts.enumerate().rev() {
+            for (at, (id, next)) in ids.iter().zip(next).enumerate().rev() {
+                let at = (part * LOOK_EVERY + at) as u32;
+                *next = core::mem::replace(&mut coming[*id as usize], at);
+            }
+            // Accesses are done when they were walked forwards.
+            if !self.goes_on(0) {
+                return None;
+            }
         }
-        next
+        Some(next)
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use toml::{Table, Value};
 
 use crate::cost::Constants;
-use crate::error::LabError;
+use crate::error::{LabError, in_words};
 use crate::load::{As, StreamSpec, TICK_MS};
 use crate::size::Size;
 use crate::spec::RunSpec;
@@ -223,7 +223,7 @@ fn insert(table: &mut Table, setting: &str) -> Result<(), String> {
 }
 
 fn deserialize<T: for<'de> Deserialize<'de>>(table: Table) -> Result<T, String> {
-    T::deserialize(Value::Table(table)).map_err(|error| error.message().to_owned())
+    T::deserialize(Value::Table(table)).map_err(|error| in_words(error.message()))
 }
 
 /// Which geometry, and what can be set about schemes.

@@ -15,6 +15,7 @@ use crate::table::{Table, signed_percent};
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   lab map
+  lab map --warm-up 20 --seeds 1,2,3                    (as docs/policy-study.md has it)
   lab map --loads 4,8,16 --bursts 6 --schemes 2-universal,spec --seconds 30 --csv > map.csv
 Everything here is synthetic: the standard workload, ON bursts and OFF pauses.")]
 pub struct MapArgs {
@@ -33,6 +34,9 @@ pub struct MapArgs {
     /// Seconds of traffic at each cell
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<f64>,
+    /// Seconds before them that warm the caches and count for nothing
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
+    warm_up: f64,
     /// Schemes
     #[arg(long, value_name = "SCHEMES")]
     schemes: Vec<String>,
@@ -82,6 +86,15 @@ impl MapArgs {
         if let Some(seconds) = self.seconds {
             spec.standard.seconds = seconds;
         }
+        if !(self.warm_up >= 0.0 && self.warm_up.is_finite()) {
+            let problem = "write seconds, 0 or more";
+            return Err(LabError::option(
+                "--warm-up",
+                self.warm_up.to_string(),
+                problem,
+            ));
+        }
+        spec.standard.warm_up_s = self.warm_up;
         Ok(spec)
     }
 }
@@ -173,8 +186,10 @@ fn gains(map: &Map) -> Vec<(String, String, String)> {
 fn text(map: &Map) -> String {
     let asked = &map.asked;
     let mut out = format!(
-        "Synthetic: the standard workload, {} s a cell, {} in lines of {}, {} ways, {} seed(s)\n\n",
+        "Synthetic: the standard workload, {} s a cell after {} s of warm-up, {} in lines of {}, \
+         {} ways, {} seed(s)\n\n",
         asked.standard.seconds,
+        asked.standard.warm_up_s,
         asked.capacity,
         asked.line,
         asked.ways,

@@ -29,7 +29,9 @@ pub struct TcbArgs {
     scheme: Vec<String>,
     #[command(flatten)]
     geometry: GeometryArgs,
-    /// Leave the bounds out (fully associative LRU, MIN): several times faster
+    /// Leave the bounds out: several times faster. They are misses over the same accesses and
+    /// lines: compulsory ones; `lru`, fully associative; `min`, Belady's for caches that give every
+    /// newcomer a line (a policy that bypasses may miss less); `set_min` or `greedy` in the sets
     #[arg(long, overrides_with = "bounds")]
     no_bounds: bool,
     /// Work the bounds out as well (the default)

@@ -2,13 +2,14 @@
 
 use super::claims;
 use super::measure::{HASH_DRAWS, Measured, PLANS, Ratios};
-use super::{Figure, PaperSpec, Row, published};
+use super::{Figure, PaperSpec, Row, printed, published};
 use crate::cost::{cpu, gates, toe};
 use crate::stat::histogram::Histogram;
 
 /// All figures, in the paper's order.
 pub(super) fn figures(measured: &[Measured], asked: &PaperSpec) -> Vec<Figure> {
     vec![
+        printed::figure_1b(&asked.constants),
         figure_3(measured, "a"),
         figure_3(measured, "b"),
         figure_4(measured),
@@ -28,6 +29,7 @@ pub(super) fn figures(measured: &[Measured], asked: &PaperSpec) -> Vec<Figure> {
         relative(measured, 5, "Ways of a bank's sets", "4", |ratios| {
             ratios.run.ways.to_string()
         }),
+        printed::table_1(&asked.constants),
         figure_17(measured, asked),
         figure_18_19(measured, asked),
         hash_draws(measured),

@@ -20,32 +20,24 @@ pub(super) struct FigurePlan {
     pub(super) text: &'static str,
 }
 
+/// A figure's name and the file of its plan.
+macro_rules! plan {
+    ($id:literal, $file:literal) => {
+        FigurePlan {
+            id: $id,
+            text: include_str!(concat!("plans/", $file)),
+        }
+    };
+}
+
 /// Plans that are run over every trace and seed.
 pub(super) const PLANS: [FigurePlan; 6] = [
-    FigurePlan {
-        id: "figure-4",
-        text: include_str!("plans/figure-04.toml"),
-    },
-    FigurePlan {
-        id: "figure-12",
-        text: include_str!("plans/figure-12.toml"),
-    },
-    FigurePlan {
-        id: "figure-13",
-        text: include_str!("plans/figure-13.toml"),
-    },
-    FigurePlan {
-        id: "figure-14",
-        text: include_str!("plans/figure-14.toml"),
-    },
-    FigurePlan {
-        id: "figure-15",
-        text: include_str!("plans/figure-15.toml"),
-    },
-    FigurePlan {
-        id: "figure-16",
-        text: include_str!("plans/figure-16.toml"),
-    },
+    plan!("figure-4", "figure-04.toml"),
+    plan!("figure-12", "figure-12.toml"),
+    plan!("figure-13", "figure-13.toml"),
+    plan!("figure-14", "figure-14.toml"),
+    plan!("figure-15", "figure-15.toml"),
+    plan!("figure-16", "figure-16.toml"),
 ];
 
 /// Section 4.1's thousand functions.

@@ -13,6 +13,7 @@
 mod claims;
 mod figures;
 mod measure;
+mod printed;
 pub mod published;
 pub mod traces;
 mod variants;

@@ -29,7 +29,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use crate::error::LabError;
+use crate::error::{LabError, in_words};
 use crate::load::StreamSpec;
 use crate::spec::RunSpec;
 
@@ -184,8 +184,7 @@ fn resolve<T: DeserializeOwned>(table: &Table, place: &str) -> Result<Vec<T>, La
         .map_err(complain)?
         .into_iter()
         .map(|table| {
-            T::deserialize(Value::Table(table))
-                .map_err(|error| complain(error.message().to_owned()))
+            T::deserialize(Value::Table(table)).map_err(|error| complain(in_words(error.message())))
         })
         .collect()
 }
@@ -211,12 +210,12 @@ fn seeds(value: &Value) -> Result<Vec<u64>, String> {
 
 /// An error of TOML with its line.
 fn one_line(text: &str, error: &toml::de::Error) -> String {
-    let message = error.message();
+    let message = in_words(error.message());
     match error.span() {
         Some(span) => {
             let line = text[..span.start.min(text.len())].matches('\n').count() + 1;
             format!("line {line}: {message}")
         }
-        None => message.to_owned(),
+        None => message,
     }
 }

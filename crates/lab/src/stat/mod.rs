@@ -1,10 +1,9 @@
 //! What a trace is like: clients, sessions, ON and OFF times (figure 3), bits (figure 7), sessions
 //! by set (figure 5), concurrency.
 
-pub mod gaps;
-pub mod histogram;
-pub mod open;
 pub mod sets;
+
+pub use fairlead_workload::statistics::{gaps, histogram, open};
 
 use fairlead_workload::statistics::{BitAverages, Totals, bit_averages, totals};
 use serde::Serialize;

@@ -155,6 +155,9 @@ fn text(head: &[u8]) -> Result<Format, String> {
         (Format::Elb, probe(head, elb::Elb::default())),
         (Format::Youtube, probe(head, youtube::Youtube)),
     ];
+    if head.trim_ascii().is_empty() {
+        return Err("nothing but blank lines".to_owned());
+    }
     let best = found.into_iter().max_by_key(|(_, (rows, _))| *rows);
     match best {
         // More than half of the first lines: a log may begin with some that are broken.

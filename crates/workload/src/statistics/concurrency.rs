@@ -1,29 +1,12 @@
-//! Sessions open at once: from the first access to the last, both included.
-
-use fairlead_trace::Accesses;
-use serde::{Deserialize, Serialize};
+//! Sessions open at once: from the first access to the last, both included, where these are known.
 
 /// Open sessions over a stretch of time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Open {
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Open {
     /// Mean over the time.
-    pub mean: f64,
+    pub(crate) mean: f64,
     /// The most at any instant.
-    pub peak: u64,
-}
-
-/// Open sessions of a stream of accesses, from its first to its last.
-pub fn concurrency(accesses: &Accesses) -> Open {
-    const NONE: u64 = u64::MAX;
-    let mut stretches = vec![(NONE, 0); accesses.keys.len()];
-    for (time, id) in accesses.time_us.iter().zip(&accesses.id) {
-        if let Some((first, last)) = stretches.get_mut(*id as usize) {
-            *first = (*first).min(*time);
-            *last = *time;
-        }
-    }
-    stretches.retain(|(first, _)| *first != NONE);
-    line(&mut stretches)
+    pub(crate) peak: u64,
 }
 
 /// Of stretches `(begin, end)`, over the time from the first beginning to the last end.
@@ -88,24 +71,9 @@ pub(crate) fn circle(stretches: &[(u64, u64)], period: u64) -> Open {
 
 #[cfg(test)]
 mod tests {
-    use fairlead_base::{Endpoint, Rng};
+    use fairlead_base::Rng;
 
     use super::*;
-
-    #[test]
-    fn a_session_is_open_from_its_first_access_to_its_last() {
-        let accesses = Accesses {
-            time_us: vec![0, 10, 10, 20, 40],
-            id: vec![0, 1, 0, 2, 1],
-            keys: vec![Endpoint::default(); 3],
-            hint: Vec::new(),
-        };
-        // 0 to 10, 10 to 40, and the instant 20.
-        let open = concurrency(&accesses);
-        assert_eq!(open.peak, 2);
-        assert!((open.mean - 1.0).abs() < 1e-9);
-        assert_eq!(concurrency(&Accesses::default()), Open::default());
-    }
 
     #[test]
     fn a_circle_is_a_line_that_repeats() {

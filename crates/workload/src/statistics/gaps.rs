@@ -1,125 +1,120 @@
-//! Pauses within ON periods and between them (tcb-cache-2010, Fig. 3).
+//! ON and OFF times: gaps between the accesses of one session (tcb-cache-2010, section 2.2 and
+//! figure 3).
+//!
+//! The paper tells the two kinds by what a page refers to. A log does not say that, so a gap is ON
+//! up to a limit that is part of the result, and OFF from there to the end of a session.
 
-use fairlead_trace::Accesses;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-/// Upper edges of Fig. 3a, seconds, with finer ones below the first.
-pub const ON_EDGES_S: [f64; 8] = [0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0];
-/// Upper edges of Fig. 3b, seconds.
-pub const OFF_EDGES_S: [f64; 11] = [
-    2.0, 4.0, 6.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1_024.0,
+use super::histogram::Histogram;
+
+/// Gaps up to this belong to ON, unless asked otherwise: where the paper's figure 3a ends.
+pub const ON_GAP_MAX_S: f64 = 5.0;
+
+/// Upper ends of the bins of figure 3b, s.
+pub const OFF_BINS_S: [f64; 12] = [
+    0.0, 2.0, 4.0, 6.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0,
 ];
 
-/// How many values are up to each edge and above the one before; the last count is of those above
-/// all edges.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Histogram {
-    /// Upper edges, seconds, each included.
-    pub edges_s: Vec<f64>,
-    /// One more than there are edges.
-    pub counts: Vec<u64>,
-    /// The mean of the values, seconds; 0 without any.
-    pub mean_s: f64,
-    sum_us: u128,
-}
+/// Upper ends of the bins of figure 3a, s.
+pub const ON_BINS_S: [f64; 11] = [0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0];
 
-impl Histogram {
-    fn new(edges_s: &[f64]) -> Self {
-        Self {
-            edges_s: edges_s.to_vec(),
-            counts: vec![0; edges_s.len() + 1],
-            mean_s: 0.0,
-            sum_us: 0,
-        }
-    }
-
-    fn add(&mut self, us: u64) {
-        let seconds = us as f64 / 1e6;
-        let at = self.edges_s.partition_point(|edge| *edge < seconds);
-        self.counts[at] += 1;
-        self.sum_us += u128::from(us);
-        self.mean_s = self.sum_us as f64 / 1e6 / self.values() as f64;
-    }
-
-    /// How many values there are.
-    pub fn values(&self) -> u64 {
-        self.counts.iter().sum()
-    }
-
-    /// The share of each count.
-    pub fn shares(&self) -> Vec<f64> {
-        let values = self.values().max(1) as f64;
-        self.counts
-            .iter()
-            .map(|count| *count as f64 / values)
-            .collect()
-    }
-}
-
-/// Pauses of sessions.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// ON and OFF times of all sessions.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Gaps {
-    /// Up to the longest pause of an ON period.
+    /// Gaps up to this are ON, s.
+    pub on_gap_max_s: f64,
+    /// Gaps between two accesses of an ON burst.
     pub on: Histogram,
-    /// Longer ones.
+    /// Gaps between two bursts.
     pub off: Histogram,
-    /// Accesses of an ON period, mean.
-    pub burst_mean: f64,
+    /// Share of ON gaps of no more than a second.
+    pub on_within_a_second: f64,
+    /// Accesses in a burst, on average.
+    pub accesses_per_burst: f64,
+    /// Bursts.
+    pub bursts: u64,
 }
 
-/// Pauses between accesses of the same session; those up to `on_gap_max_s` are of an ON period.
-pub fn gaps(accesses: &Accesses, on_gap_max_s: f64) -> Gaps {
-    const NONE: u64 = u64::MAX;
-    let on_max_us = (on_gap_max_s * 1e6) as u64;
-    let mut last = vec![NONE; accesses.keys.len()];
-    let (mut on, mut off) = (Histogram::new(&ON_EDGES_S), Histogram::new(&OFF_EDGES_S));
-    let mut sessions = 0u64;
-    for (time, id) in accesses.time_us.iter().zip(&accesses.id) {
-        let Some(last) = last.get_mut(*id as usize) else {
+/// Measures gaps. `keys` tells whose an access is (dense numbers below `distinct`), `times_us` when
+/// it was, in order; gaps over `end_us` end a session and are not counted.
+pub fn measure(
+    keys: &[u32],
+    times_us: &[i64],
+    distinct: usize,
+    on_gap_max_s: f64,
+    end_us: Option<i64>,
+) -> Gaps {
+    let mut last = vec![i64::MIN; distinct];
+    let mut on = Histogram::new(&ON_BINS_S);
+    let mut off = Histogram::new(&OFF_BINS_S);
+    let mut bursts = 0u64;
+    let mut within = 0u64;
+    for (&key, &at) in keys.iter().zip(times_us) {
+        let before = std::mem::replace(&mut last[key as usize], at);
+        if before == i64::MIN {
+            bursts += 1;
             continue;
-        };
-        match std::mem::replace(last, *time) {
-            NONE => sessions += 1,
-            before if time - before <= on_max_us => on.add(time - before),
-            before => off.add(time - before),
+        }
+        let gap_us = at.saturating_sub(before).max(0);
+        if end_us.is_some_and(|end| gap_us > end) {
+            bursts += 1;
+            continue;
+        }
+        let gap_s = gap_us as f64 / 1e6;
+        if gap_s <= on_gap_max_s {
+            within += u64::from(gap_s <= 1.0);
+            on.add(gap_s);
+        } else {
+            bursts += 1;
+            off.add(gap_s);
         }
     }
-    let bursts = sessions + off.values();
     Gaps {
-        burst_mean: accesses.len() as f64 / bursts.max(1) as f64,
+        on_gap_max_s,
+        on_within_a_second: super::share(within, on.count),
+        accesses_per_burst: super::share(keys.len() as u64, bursts),
         on,
         off,
+        bursts,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use fairlead_base::Endpoint;
-
     use super::*;
 
     #[test]
+    fn gaps_are_told_apart_by_the_limit_and_end_with_the_session() {
+        const S: i64 = 1_000_000;
+        // Session 0: 0, 0.5, 10 (OFF 9.5), 5000 (another session); session 1: once.
+        let keys = [0, 0, 1, 0, 0];
+        let times = [0, S / 2, S, 10 * S, 5_000 * S];
+        let gaps = measure(&keys, &times, 2, 5.0, Some(1_800 * S));
+        assert_eq!((gaps.on.count, gaps.off.count), (1, 1));
+        assert_eq!(gaps.bursts, 4);
+        assert_eq!(gaps.on_within_a_second, 1.0);
+        assert_eq!(gaps.accesses_per_burst, 1.25);
+        assert_eq!(gaps.off.mean, 9.5);
+    }
+
+    #[test]
     fn pauses_are_told_apart_by_their_length() {
-        let second = 1_000_000;
-        let accesses = Accesses {
-            time_us: vec![
-                0,
-                second / 2,
-                second,
-                2 * second,
-                12 * second,
-                3_000 * second,
-            ],
-            id: vec![0, 0, 1, 0, 0, 1],
-            keys: vec![Endpoint::default(); 2],
-            hint: Vec::new(),
-        };
+        const S: i64 = 1_000_000;
+        let times = [0, S / 2, S, 2 * S, 12 * S, 3_000 * S];
         // Session 0 pauses .5, 1.5 and 10 s; session 1 pauses 2,999 s.
-        let found = gaps(&accesses, 1.0);
-        assert_eq!(found.on.counts, [0, 0, 1, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(found.off.counts, [1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1]);
-        assert!((found.on.mean_s - 0.5).abs() < 1e-9);
-        assert_eq!(found.burst_mean, 6.0 / 5.0);
+        let found = measure(&[0, 0, 1, 0, 0, 1], &times, 2, 1.0, None);
+        assert_eq!(found.on.counts, [0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(found.off.counts, [0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1]);
+        assert!((found.on.mean - 0.5).abs() < 1e-9);
+        assert_eq!(found.accesses_per_burst, 6.0 / 5.0);
         assert_eq!(found.on.shares()[2], 1.0);
+    }
+
+    #[test]
+    fn a_trace_of_one_access_has_no_gaps() {
+        let gaps = measure(&[0], &[0], 1, 5.0, None);
+        assert_eq!((gaps.on.count, gaps.off.count, gaps.bursts), (0, 0, 1));
+        assert_eq!(gaps.on_within_a_second, 0.0);
     }
 }

@@ -3,17 +3,28 @@
 //! | file | what | figure of tcb-cache-2010 |
 //! | --- | --- | --- |
 //! | `totals.rs` | clients, sessions, bytes, the busiest second | |
-//! | `gaps.rs` | pauses within ON periods, OFF times | 3 |
+//! | `gaps.rs` | gaps within ON bursts and between them | 3 |
+//! | `histogram.rs` | counts in bins | |
 //! | `bits.rs` | average bits of addresses and ports | 7 |
-//! | `concurrency.rs` | sessions open at once | |
+//! | `open.rs` | sessions open and ON at once, of a stream of accesses | |
+//! | `concurrency.rs` | the same of sessions of which begin and end are known | |
 
 mod bits;
 mod concurrency;
-mod gaps;
+pub mod gaps;
+pub mod histogram;
+pub mod open;
 mod totals;
 
 pub use bits::{BitAverages, bit_averages};
-pub use concurrency::{Open, concurrency};
-pub(crate) use concurrency::{circle, line};
-pub use gaps::{Gaps, Histogram, OFF_EDGES_S, ON_EDGES_S, gaps};
+pub(crate) use concurrency::{Open, circle, line};
 pub use totals::{Totals, totals};
+
+/// `part` of `whole`; 0 of nothing.
+pub(crate) fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64
+    }
+}

@@ -81,6 +81,14 @@ mod tests {
     }
 
     #[test]
+    fn a_session_is_open_from_its_first_access_to_its_last() {
+        // 0 to 10, 10 to 40, and the instant 20.
+        let open = measure(&[0, 1, 0, 2, 1], &[0, 10, 10, 20, 40], 3, S);
+        assert_eq!(open.peak_open, 2);
+        assert!((open.mean_open - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
     fn sessions_are_on_while_their_last_access_is_fresh() {
         let ids = [0, 1, 0, 0, 2, 1];
         let times = [0, 0, S / 2, S, S, 3 * S];

@@ -1,0 +1,103 @@
+"""What bad input gets: an error of a class of ours that names the file, the line or the option, and
+says what to do. The same cases as in crates/fairlead/tests/lab.rs."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import pyarrow
+import pytest
+from conftest import ROOT
+
+import fairlead_lab as lab
+from fairlead_lab import errors
+
+NASA = (ROOT / "tests" / "traces" / "nasa.log").read_bytes()
+
+
+def packed(by: str) -> bytes:
+    if by == "gz":
+        return gzip.compress(NASA)
+    return pyarrow.compress(NASA, codec="zstd", asbytes=True)
+
+
+def noise() -> bytes:
+    return bytes((at * 2_654_435_761 >> 24) & 255 for at in range(4096))
+
+
+FILES = [
+    ("cut.log.gz", packed("gz")[:900], "cut.log.gz: byte.*fetch it again, it was cut"),
+    ("cut.log.zst", packed("zst")[:900], "cut.log.zst: byte.*fetch it again, it was cut"),
+    ("noise.log", noise(), "noise.log: a binary file of no known format.*name the format"),
+    (
+        "broken.log",
+        NASA + b"this is not a request\n" * 60,
+        "broken.log: line 121: .*60 of the first 180 rows.*max_bad",
+    ),
+    ("words.log", b"one\ntwo\n", "words.log: text of no known format.*csv:time=1,client=2"),
+    ("empty.log", b"", "empty.log: there is no byte in it; is it the right file"),
+    ("blank.log", b"\n\n", "blank.log: nothing but blank lines"),
+    ("rowless.csv", b"time_us,ip,port\n", "rowless.csv: there is no row in it"),
+]
+
+
+@pytest.mark.parametrize("how", [lab.read_requests, lab.read_accesses, lab.expand_file])
+@pytest.mark.parametrize(("name", "content", "said"), FILES, ids=[name for name, *_ in FILES])
+def test_files(tmp_path: Path, how, name, content, said):
+    path = tmp_path / name
+    path.write_bytes(content)
+    if name == "broken.log" and how is lab.read_accesses:
+        # Whether lines parse is of no matter in a log without ports.
+        said = "broken.log: clf has no client ports; read it as requests"
+    with pytest.raises(errors.TraceError, match=said):
+        how(path)
+
+
+def test_time_that_runs_backwards(tmp_path: Path):
+    path = tmp_path / "back.csv"
+    path.write_text("time_us,ip,port\n9,10.0.0.1,1\n5,10.0.0.2,1\n")
+    # A stream for simulations is refused; whoever reads columns is told, and gets them in order.
+    with pytest.raises(errors.TraceError, match="back.csv: time steps back 1 times.*sort"):
+        lab.expand_file(path)
+    read = lab.read_accesses(path)
+    assert read.report["stepped_back"] == 1
+    assert read.time_us.tolist() == [0, 4] and read.key_address[read.id[0]][-1] == 2
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        ({"capacity": "33K"}, "33792.*power of two.*write 32768 or 65536"),
+        ({"ways": 3}, "ways must be a power of two, not 3: write 2 or 4"),
+        ({"line": 48}, "line must be a power of two, not 48: write 32 or 64"),
+        ({"capacity": 64}, "64 bytes is less than one set.*at least 512"),
+        ({"capacity": 0}, "power of two|one set"),
+    ],
+)
+def test_geometries(run, said):
+    stream = lab.zipf(ids=10, accesses=100)
+    with pytest.raises(errors.GeometryError, match=said) as caught:
+        lab.simulate(stream, {"scheme": "spec", **run})
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: lab.zipf(ids=2**32, accesses=1), "4294967296.*write a whole number"),
+        (lambda: lab.standard(sessions=2**32), "4294967296.*write a whole number"),
+        (lambda: lab.standard(sessions=2**32 - 1), "sessions must be 1 to 268435456"),
+        (lambda: lab.zipf(ids=2**32 - 1, accesses=9), "ids must be 1 to 268435456"),
+    ],
+)
+def test_two_to_the_32_sessions(make, said):
+    with pytest.raises(errors.ArgumentError, match=said):
+        make()
+
+
+def test_nothing_of_it_is_an_internal_error():
+    # A bomb of another kind: a folder, and a file that may not be read.
+    with pytest.raises(errors.TraceError, match="folder|directory"):
+        lab.read_requests(os.fspath(ROOT / "tests"))
