@@ -12,6 +12,7 @@ use crate::lab;
 use crate::replay::{self, ReplayArgs};
 use crate::serve::{self, ServeArgs};
 use crate::status::{self, StatusArgs};
+use crate::top::{self, TopArgs};
 
 /// The whole command line.
 #[derive(Clone, Debug, Parser)]
@@ -45,6 +46,8 @@ pub enum Command {
     Replay(ReplayArgs),
     /// Show what a running switch is doing
     Status(StatusArgs),
+    /// Watch a running switch: rates, services, servers
+    Top(TopArgs),
     /// Tell what this machine allows, and what to do about the rest
     Doctor(DoctorArgs),
     /// Simulate caches of connection state on traces
@@ -61,6 +64,7 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Status(args) => status::run(args),
+        Command::Top(args) => top::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Lab(args) => lab::run(args),
     }

@@ -14,3 +14,4 @@ pub mod replay;
 mod screen;
 pub mod serve;
 pub mod status;
+pub mod top;

@@ -11,7 +11,8 @@ use crate::admin::{Status, StatusError};
 use crate::config::load;
 use crate::screen::{Paint, print, print_error};
 
-use view::{plain, render};
+pub(crate) use view::plain;
+use view::render;
 
 /// What `fairlead status` takes.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -65,7 +66,7 @@ fn shown(args: &StatusArgs) -> Result<String, StatusError> {
 }
 
 /// Whom to ask.
-fn address(args: &StatusArgs) -> Result<SocketAddr, StatusError> {
+pub(crate) fn address(args: &StatusArgs) -> Result<SocketAddr, StatusError> {
     let Some(path) = &args.config else {
         return Ok(args.admin.unwrap_or(DEFAULT_ADMIN));
     };

@@ -8,7 +8,7 @@ use crate::screen::{
 };
 
 /// What a stranger sent, without what could drive the terminal.
-pub(super) fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     text.chars()
         .take(200)
         .map(|one| if one.is_control() { '\u{fffd}' } else { one })

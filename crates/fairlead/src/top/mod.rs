@@ -1,0 +1,108 @@
+//! `fairlead top`: what a running switch is doing, a line a service and a server, refreshed.
+
+mod plain;
+mod rates;
+mod rows;
+mod terminal;
+mod view;
+
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use crate::admin::{Status, StatusError};
+use crate::screen::{print, print_error};
+use crate::status::{StatusArgs, address, fetch};
+
+use rates::Meter;
+use rows::Table;
+
+/// What `fairlead top` takes.
+#[derive(Clone, Debug, clap::Args)]
+pub struct TopArgs {
+    /// Where the switch serves its pages [default: 127.0.0.1:9090]
+    #[arg(long, value_name = "ADDR", conflicts_with = "config")]
+    pub admin: Option<SocketAddr>,
+    /// Take the address from this configuration
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Seconds between looks, 0.1 to 3600
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
+    pub interval: Duration,
+    /// End after this many looks
+    #[arg(short = 'n', long, value_name = "N")]
+    pub count: Option<u64>,
+    /// Write plain tables even to a terminal
+    #[arg(long)]
+    pub plain: bool,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds".to_owned())?;
+    if !(0.1..=3_600.0).contains(&seconds) {
+        return Err("0.1 to 3600 seconds".to_owned());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// Shows until it is told to end: 0 then, 1 when there is no status at all.
+pub fn run(args: &TopArgs) -> ExitCode {
+    match shown(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            print_error(&format!("fairlead top: {error}\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn shown(args: &TopArgs) -> Result<(), StatusError> {
+    let from = StatusArgs {
+        admin: args.admin,
+        config: args.config.clone(),
+        json: false,
+    };
+    let admin = address(&from)?;
+    let first = look(admin)?;
+    if std::io::stdout().is_terminal() && !args.plain {
+        return terminal::show(args, admin, &first)
+            .map_err(|error| StatusError(format!("the terminal: {error}")));
+    }
+    tables(args, admin, &first)
+}
+
+/// One look at a switch.
+fn look(admin: SocketAddr) -> Result<Status, StatusError> {
+    serde_json::from_str(&fetch(admin)?)
+        .map_err(|error| StatusError(format!("the answer is no status of Fairlead: {error}")))
+}
+
+/// One plain table an interval. The first look only sets the counters' start.
+fn tables(args: &TopArgs, admin: SocketAddr, first: &Status) -> Result<(), StatusError> {
+    let mut meter = Meter::default();
+    let _ = meter.note(first, Instant::now());
+    let mut left = args.count;
+    while left != Some(0) {
+        std::thread::sleep(args.interval);
+        let status = look(admin)?;
+        let rates = meter.note(&status, Instant::now());
+        print(&plain::render(&Table::of(&status, rates.as_ref())));
+        left = left.map(|count| count - 1);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_bounded() {
+        assert_eq!(interval("0.5"), Ok(Duration::from_millis(500)));
+        for wrong in ["0", "-1", "1e9", "x", "NaN", "inf"] {
+            assert!(interval(wrong).is_err(), "{wrong}");
+        }
+    }
+}

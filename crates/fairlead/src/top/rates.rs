@@ -1,0 +1,171 @@
+//! From counters to rates.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use crate::admin::Status;
+
+/// What happened a second between two looks.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Rates {
+    pub(super) syns: f64,
+    pub(super) accepted: f64,
+    pub(super) spliced: f64,
+    pub(super) packets: f64,
+    pub(super) bytes: f64,
+    /// Part of the packets that needed no engine; none where there were no packets.
+    pub(super) fast_share: Option<f64>,
+    /// Part of the look-ups that the TCB cache answered, where there is one.
+    pub(super) cache_hits: Option<f64>,
+    /// Drops and refusals by reason, those that happened.
+    pub(super) drops: BTreeMap<String, f64>,
+    /// Connections by service, and refusals.
+    pub(super) services: BTreeMap<String, (f64, f64)>,
+    /// Connections by pool and server, and failures.
+    pub(super) servers: BTreeMap<(String, String), (f64, f64)>,
+}
+
+/// Remembers the look before.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    last: Option<(Status, Instant)>,
+}
+
+impl Meter {
+    /// Takes a look at `at`; the rates since the one before. `None` for the first one, and where
+    /// the switch was started anew in between: its counters began again.
+    pub(super) fn note(&mut self, status: &Status, at: Instant) -> Option<Rates> {
+        let rates = self.last.as_ref().and_then(|(before, then)| {
+            let seconds = at.duration_since(*then).as_secs_f64();
+            let same_run =
+                status.uptime_s >= before.uptime_s && status.rx_packets >= before.rx_packets;
+            (seconds > 0.0 && same_run).then(|| between(before, status, seconds))
+        });
+        self.last = Some((status.clone(), at));
+        rates
+    }
+}
+
+/// A counter that went back counts as one that stood still.
+fn each(before: u64, after: u64, seconds: f64) -> f64 {
+    after.saturating_sub(before) as f64 / seconds
+}
+
+fn share(part: u64, rest: u64) -> Option<f64> {
+    let whole = part.saturating_add(rest);
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+fn between(before: &Status, after: &Status, seconds: f64) -> Rates {
+    let rate = |of: fn(&Status) -> u64| each(of(before), of(after), seconds);
+    let grown = |of: fn(&Status) -> u64| of(after).saturating_sub(of(before));
+    let drops = after.drops.iter().filter_map(|(reason, count)| {
+        let earlier = before.drops.get(reason).copied().unwrap_or(0);
+        (*count > earlier).then(|| (reason.clone(), each(earlier, *count, seconds)))
+    });
+    let cache = before.tcb_cache.as_ref().zip(after.tcb_cache.as_ref());
+    Rates {
+        syns: rate(|one| one.syns),
+        accepted: rate(|one| one.accepted),
+        spliced: rate(|one| one.spliced),
+        packets: rate(|one| one.rx_packets.max(one.fast_packets + one.engine_packets)),
+        bytes: rate(|one| one.rx_bytes.max(one.fast_bytes)),
+        fast_share: share(
+            grown(|one| one.fast_packets),
+            grown(|one| one.engine_packets),
+        ),
+        cache_hits: cache.and_then(|(before, after)| {
+            let hits = after.hits.saturating_sub(before.hits);
+            share(hits, after.misses.saturating_sub(before.misses))
+        }),
+        drops: drops.collect(),
+        services: services(before, after, seconds),
+        servers: servers(before, after, seconds),
+    }
+}
+
+fn services(before: &Status, after: &Status, seconds: f64) -> BTreeMap<String, (f64, f64)> {
+    let earlier = |name: &str| before.services.iter().find(|one| one.name == name);
+    let rates = after.services.iter().filter_map(|one| {
+        let then = earlier(&one.name)?;
+        let accepted = each(then.accepted, one.accepted, seconds);
+        let refused = each(then.refused, one.refused, seconds);
+        Some((one.name.clone(), (accepted, refused)))
+    });
+    rates.collect()
+}
+
+fn servers(
+    before: &Status,
+    after: &Status,
+    seconds: f64,
+) -> BTreeMap<(String, String), (f64, f64)> {
+    let mut rates = BTreeMap::new();
+    for pool in &after.pools {
+        let Some(then) = before.pools.iter().find(|one| one.name == pool.name) else {
+            continue;
+        };
+        for server in &pool.servers {
+            let same = |one: &&crate::admin::ServerStatus| one.endpoint == server.endpoint;
+            let Some(earlier) = then.servers.iter().find(same) else {
+                continue;
+            };
+            let total = each(earlier.total, server.total, seconds);
+            let failures = each(earlier.failures, server.failures, seconds);
+            let key = (pool.name.clone(), server.endpoint.clone());
+            rates.insert(key, (total, failures));
+        }
+    }
+    rates
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::rows::tests::recorded;
+    use super::*;
+
+    #[test]
+    fn rates_are_differences_by_time() {
+        let (before, after) = recorded();
+        let start = Instant::now();
+        let mut meter = Meter::default();
+        assert_eq!(meter.note(&before, start), None);
+        let rates = meter.note(&after, start + Duration::from_secs(2)).unwrap();
+        assert_eq!(
+            (rates.syns, rates.accepted, rates.spliced),
+            (50.0, 45.0, 40.0)
+        );
+        assert_eq!(rates.packets, 5_000.0);
+        assert_eq!(rates.fast_share, Some(0.9));
+        assert_eq!(rates.cache_hits, Some(0.75));
+        assert_eq!(rates.drops.len(), 1);
+        assert_eq!(rates.drops["not-ours"], 3.5);
+        assert_eq!(rates.services["web"], (45.0, 1.0));
+        let key = ("pages".to_owned(), "10.2.0.1:81".to_owned());
+        assert_eq!(rates.servers[&key], (40.0, 0.5));
+    }
+
+    #[test]
+    fn a_switch_that_was_started_anew_has_no_rates_for_one_look() {
+        let (before, after) = recorded();
+        let start = Instant::now();
+        let mut meter = Meter::default();
+        let _ = meter.note(&after, start);
+        let anew = Status {
+            uptime_s: 0,
+            ..before
+        };
+        assert_eq!(meter.note(&anew, start + Duration::from_secs(1)), None);
+        assert!(meter.note(&after, start + Duration::from_secs(3)).is_some());
+        // The same moment twice: no time to divide by.
+        assert_eq!(meter.note(&after, start + Duration::from_secs(3)), None);
+    }
+
+    #[test]
+    fn a_counter_that_went_back_stands_still() {
+        assert_eq!(each(10, 4, 1.0), 0.0);
+        assert_eq!(share(0, 0), None);
+    }
+}
