@@ -38,6 +38,18 @@ impl Statistics {
         self.evicted_on += on;
     }
 
+    /// Adds what was counted since, cold misses apart.
+    pub(crate) fn add(&mut self, since: &Self) {
+        self.accesses += since.accesses;
+        self.misses += since.misses;
+        self.migrations += since.migrations;
+        self.second_lookup_hits += since.second_lookup_hits;
+        self.bypasses += since.bypasses;
+        self.fills += since.fills;
+        self.evictions += since.evictions;
+        self.evicted_on += since.evicted_on;
+    }
+
     /// Misses a look-up; 0 when there were none.
     pub fn miss_ratio(&self) -> f64 {
         if self.accesses == 0 {

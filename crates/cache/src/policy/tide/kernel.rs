@@ -6,12 +6,15 @@ use core::hint::select_unpredictable;
 use fearless_simd::prelude::*;
 use fearless_simd::{Level, Simd, mask8x64, u8x64, u16x16, u32x4};
 
-use super::Tide;
-use super::age::{ByAge, CLOSED, REUSED};
+use super::age::{ByAge, CLOSED, Hours, REUSED};
+use super::{LOOKS, LOOKS_MAX, Tide};
 use crate::cache::Cache;
+use crate::lifetime::{Clock, STAMP_FIRST};
+use crate::lines::{Homes, Lines};
 use crate::policy::Block;
 use crate::simulate::BLOCK;
-use crate::vector::{Kernel, QUAD, quads};
+use crate::statistics::Statistics;
+use crate::vector::{Kernel, QUAD, quads_mut};
 
 /// Lines in four sets.
 const LANES: usize = 4 * QUAD;
@@ -71,29 +74,130 @@ fn with_tag<S: Simd>(simd: S, tags: &[[u32; QUAD]], sets: &Four, tag: u32) -> u3
     row.simd_eq(tag).to_bitmask() as u32
 }
 
+/// A line: a set, and which of its lines.
+#[derive(Clone, Copy)]
+struct At {
+    set: u32,
+    way: u32,
+}
+
+impl At {
+    #[inline(always)]
+    fn of(sets: &Four, lane: usize) -> Self {
+        Self {
+            set: sets[lane / QUAD % 4],
+            way: (lane % QUAD) as u32,
+        }
+    }
+
+    #[inline(always)]
+    fn or(self, other: Self, when: bool) -> Self {
+        Self {
+            set: select_unpredictable(when, other.set, self.set),
+            way: select_unpredictable(when, other.way, self.way),
+        }
+    }
+}
+
 /// Where a newcomer goes.
 #[derive(Clone, Copy)]
 struct Way {
-    /// The rank of the line that is given up.
+    /// The rank of the line that is given up; that of the newcomer where nobody goes.
     rank: u32,
     /// The line that is given up.
-    to: u32,
+    to: At,
     /// The newcomer's line, whose tag moves to `to` when that is another one.
-    into: u32,
+    into: At,
 }
 
-/// Nobody goes.
-const NOWHERE: u32 = u32::MAX;
+/// The cache between two steps, set by set.
+struct Stretch<'a, const B: usize> {
+    tags: &'a mut [[u32; QUAD]],
+    stamps: &'a mut [[i32; QUAD]],
+    bytes: &'a mut [[u8; QUAD]],
+    homes: &'a mut [[Homes<B>; QUAD]],
+    seen: &'a mut [u32],
+    ranks: &'a ByAge,
+    hours: &'a Hours,
+    clock: &'a mut Clock,
+    seen_now: u32,
+    looks: u32,
+    /// Lines that hold nothing.
+    free: u32,
+    enough: u32,
+    fresh: u8,
+    counts: Statistics,
+}
 
-/// What is counted on the way.
-#[derive(Default)]
-struct Counts {
-    misses: u64,
-    second: u64,
-    migrations: u64,
-    bypasses: u64,
-    evictions: u64,
-    evicted_on: u64,
+impl<const B: usize> Stretch<'_, B> {
+    /// Looks at four sets: the lowest rank and where it is. Counts lines not looked at before.
+    #[inline(always)]
+    fn look<S: Simd>(&mut self, simd: S, sets: &Four, looked: &mut u32) -> (u32, At) {
+        for set in sets {
+            let seen = core::mem::replace(&mut self.seen[*set as usize], self.seen_now);
+            *looked += u32::from(seen != self.seen_now) * QUAD as u32;
+        }
+        let (rank, lane) = lowest(simd, self.ranks, self.bytes, sets);
+        (rank, At::of(sets, lane))
+    }
+
+    /// As [`Tide::search`].
+    #[inline(always)]
+    fn search<S: Simd>(&mut self, simd: S, sets: &Four) -> Option<Way> {
+        self.seen_now += 1;
+        let enough = if self.free > 0 { 0 } else { self.enough };
+        let of_fresh = u32::from(self.ranks.of(self.fresh));
+        let mut looked = 0;
+        let (rank, to) = self.look(simd, sets, &mut looked);
+        let rank = rank.min(of_fresh);
+        let mut best = Way { rank, to, into: to };
+        if rank > enough {
+            let limit = self.looks.max(looked);
+            for parent in 0..LANES {
+                if looked >= limit {
+                    break;
+                }
+                let from = At::of(sets, parent);
+                let homes = &self.homes[from.set as usize][parent % QUAD];
+                let sets = four(&homes.first, &homes.second);
+                let (rank, to) = self.look(simd, &sets, &mut looked);
+                let better = rank < best.rank;
+                best = Way {
+                    rank: best.rank.min(rank),
+                    to: best.to.or(to, better),
+                    into: best.into.or(from, better),
+                };
+                if best.rank <= enough {
+                    break;
+                }
+            }
+        }
+        self.looks = self.looks.saturating_sub(looked);
+        (best.rank < of_fresh).then_some(best)
+    }
+
+    /// Gives a newcomer its line. Whether a line moves is not branched on: one that stays is
+    /// copied onto itself.
+    #[inline(always)]
+    fn enter(&mut self, way: Way, (id, byte): (u32, u8), homes: Homes<B>) {
+        let (to, to_way) = (way.to.set as usize, way.to.way as usize % QUAD);
+        let (into, into_way) = (way.into.set as usize, way.into.way as usize % QUAD);
+        let given_up = self.stamps[to][to_way];
+        let evicted = given_up >= STAMP_FIRST;
+        let moves = (to, to_way) != (into, into_way);
+        self.counts.evictions += u64::from(evicted);
+        self.counts.evicted_on += u64::from(given_up >= self.clock.on_since());
+        self.counts.migrations += u64::from(moves);
+        self.free -= u32::from(!evicted);
+        self.tags[to][to_way] = self.tags[into][into_way];
+        self.stamps[to][to_way] = self.stamps[into][into_way];
+        self.bytes[to][to_way] = self.hours.aged(self.bytes[into][into_way]);
+        self.homes[to][to_way] = self.homes[into][into_way];
+        self.tags[into][into_way] = id;
+        self.stamps[into][into_way] = self.clock.take();
+        self.bytes[into][into_way] = byte;
+        self.homes[into][into_way] = homes;
+    }
 }
 
 pub(super) struct ByVectors<'a, const B: usize, const W: usize> {
@@ -105,132 +209,105 @@ impl<const B: usize, const W: usize> Kernel for ByVectors<'_, B, W> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Self { cache, block } = self;
-        let mut counts = Counts::default();
         let mut marks = [0u16; BLOCK];
         let sets = block.first.iter().zip(block.second);
         for (mark, (first, second)) in marks.iter_mut().zip(sets) {
             *mark = super::log::mark(first, second);
         }
-        for (at, id) in block.ids.iter().enumerate() {
-            cache.lines.clock.advance(block.ticks[at]);
-            cache.policy.advance(&mut cache.lines);
-            let sets = four(&block.first[at], &block.second[at]);
-            let found = with_tag(simd, quads(&cache.tags), &sets, *id);
-            let hint = block.hints.get(at).copied().unwrap_or(0);
-            let tide = &mut cache.policy;
-            let fresh = tide.hours.fresh();
-            if found != 0 {
-                let lane = found.trailing_zeros() as usize % LANES;
-                let line = sets[lane / QUAD] as usize * QUAD + lane % QUAD;
-                let byte = cache.lines.bytes[line];
-                tide.chart.hit(tide.classes.of(byte));
-                tide.note(sets[0], marks[at % BLOCK], fresh | REUSED);
-                let closed = hint == 1 || byte == CLOSED && hint != 2;
-                cache.lines.bytes[line] = if closed { CLOSED } else { fresh | REUSED };
-                cache.lines.stamps[line] = cache.lines.clock.take();
-                counts.second += u64::from(lane >= LANES / 2);
-                continue;
+        let (mut at, end) = (0, block.ids.len().min(BLOCK));
+        // A step comes before the access that completes it.
+        let mut until_step = cache.policy.step - 1 - cache.policy.accesses;
+        while at < end {
+            if until_step == 0 {
+                cache.policy.take_step(&mut cache.lines);
+                until_step = cache.policy.step;
             }
-            counts.misses += 1;
-            tide.note(sets[0], marks[at % BLOCK], fresh);
-            let way = search(simd, cache, &sets);
-            if way.to == NOWHERE {
-                counts.bypasses += 1;
-                continue;
-            }
-            let closed = hint == 1;
-            let byte = if closed { CLOSED } else { fresh };
-            enter(cache, &mut counts, way, (*id, byte));
-            let homes = &mut cache.lines.homes[way.into as usize];
-            (homes.first, homes.second) = (block.first[at], block.second[at]);
+            let to = end.min(at + until_step as usize);
+            until_step -= (to - at) as u32;
+            stretch(simd, cache, block, &marks, at..to);
+            at = to;
         }
-        let Counts {
-            misses,
-            second,
-            migrations,
-            bypasses,
-            evictions,
-            evicted_on,
-        } = counts;
-        let statistics = &mut cache.statistics;
-        statistics.add_block(block.ids.len() as u64, misses, evictions, evicted_on);
-        statistics.fills -= bypasses;
-        statistics.bypasses += bypasses;
-        statistics.second_lookup_hits += second;
-        statistics.migrations += migrations;
+        cache.policy.accesses = cache.policy.step - 1 - until_step;
     }
 }
 
-/// As [`Tide::search`].
+/// Accesses between two steps.
 #[inline(always)]
-fn search<S: Simd, const B: usize, const W: usize>(
+fn stretch<S: Simd, const B: usize, const W: usize>(
     simd: S,
     cache: &mut Cache<u32, Tide, B, W>,
-    sets: &Four,
-) -> Way {
-    let (tide, lines) = (&mut cache.policy, &cache.lines);
-    let enough = u32::from(tide.enough_now());
-    tide.look_anew();
-    let bytes = quads(&lines.bytes);
-    let of_fresh = u32::from(tide.ranks.of(tide.hours.fresh()));
-    let mut looked = 0;
-    for set in sets {
-        looked += tide.first_look(*set) * QUAD as u32;
-    }
-    let (rank, lane) = lowest(simd, &tide.ranks, bytes, sets);
-    let line = sets[lane / QUAD] * QUAD as u32 + (lane % QUAD) as u32;
-    let better = rank < of_fresh;
-    let to = select_unpredictable(better, line, NOWHERE);
-    let mut best = Way {
-        rank: rank.min(of_fresh),
-        to,
-        into: to,
-    };
-    let limit = tide.looks.max(looked);
-    let mut parent = 0;
-    while best.rank > enough && looked < limit && parent < LANES {
-        let from = sets[parent / QUAD] * QUAD as u32 + (parent % QUAD) as u32;
-        let homes = &lines.homes[from as usize];
-        let sets = four(&homes.first, &homes.second);
-        for set in &sets {
-            looked += tide.first_look(*set) * QUAD as u32;
-        }
-        let (rank, lane) = lowest(simd, &tide.ranks, bytes, &sets);
-        let line = sets[lane / QUAD] * QUAD as u32 + (lane % QUAD) as u32;
-        let better = rank < best.rank;
-        best = Way {
-            rank: rank.min(best.rank),
-            to: select_unpredictable(better, line, best.to),
-            into: select_unpredictable(better, from, best.into),
-        };
-        parent += 1;
-    }
-    tide.looks = tide.looks.saturating_sub(looked);
-    best
-}
-
-/// Gives a newcomer its line. Whether a line moves is not branched on: one that stays is copied
-/// onto itself.
-#[inline(always)]
-fn enter<const B: usize, const W: usize>(
-    cache: &mut Cache<u32, Tide, B, W>,
-    counts: &mut Counts,
-    way: Way,
-    (id, byte): (u32, u8),
+    block: &Block<'_, B>,
+    marks: &[u16; BLOCK],
+    part: core::ops::Range<usize>,
 ) {
-    let (to, into) = (way.to as usize, way.into as usize);
-    let lines = &mut cache.lines;
-    let given_up = lines.stamps[to];
-    let evicted = given_up >= crate::lifetime::STAMP_FIRST;
-    counts.evictions += u64::from(evicted);
-    counts.evicted_on += u64::from(given_up >= lines.clock.on_since());
-    counts.migrations += u64::from(to != into);
-    cache.policy.held += u32::from(!evicted);
-    cache.tags[to] = cache.tags[into];
-    lines.stamps[to] = lines.stamps[into];
-    lines.bytes[to] = cache.policy.hours.aged(lines.bytes[into]);
-    lines.homes[to] = lines.homes[into];
-    cache.tags[into] = id;
-    lines.stamps[into] = lines.clock.take();
-    lines.bytes[into] = byte;
+    let tide = &mut cache.policy;
+    if tide.seen_now > u32::MAX - BLOCK as u32 {
+        tide.seen.fill(0);
+        tide.seen_now = 0;
+    }
+    let Lines {
+        stamps,
+        bytes,
+        homes,
+        clock,
+        ..
+    } = &mut cache.lines;
+    let sets = tide.seen.len();
+    let mut now = Stretch {
+        tags: &mut quads_mut(&mut cache.tags)[..sets],
+        stamps: &mut quads_mut(stamps)[..sets],
+        bytes: &mut quads_mut(bytes)[..sets],
+        homes: &mut quads_mut(homes)[..sets],
+        seen: &mut tide.seen[..sets],
+        ranks: &tide.ranks,
+        hours: &tide.hours,
+        clock,
+        seen_now: tide.seen_now,
+        looks: tide.looks,
+        free: tide.lines - tide.held,
+        enough: u32::from(tide.enough),
+        fresh: tide.hours.fresh(),
+        counts: Statistics::default(),
+    };
+    now.counts.accesses = part.len() as u64;
+    for at in part {
+        let id = block.ids[at];
+        now.clock.advance(block.ticks[at]);
+        now.looks = (now.looks + LOOKS).min(LOOKS_MAX);
+        let sets = four(&block.first[at], &block.second[at]);
+        let found = with_tag(simd, now.tags, &sets, id);
+        let hint = block.hints.get(at).copied().unwrap_or(0);
+        let byte = if found != 0 {
+            let lane = found.trailing_zeros() as usize % LANES;
+            let At { set, way } = At::of(&sets, lane);
+            let touched = &mut now.bytes[set as usize][way as usize];
+            tide.chart.hit(tide.classes.of(*touched));
+            let fresh = now.fresh | REUSED;
+            let closed = hint == 1 || *touched == CLOSED && hint != 2;
+            *touched = if closed { CLOSED } else { fresh };
+            now.stamps[set as usize][way as usize] = now.clock.take();
+            now.counts.second_lookup_hits += u64::from(lane >= LANES / 2);
+            fresh
+        } else {
+            now.counts.misses += 1;
+            let byte = if hint == 1 { CLOSED } else { now.fresh };
+            let homes = Homes {
+                first: block.first[at],
+                second: block.second[at],
+            };
+            match now.search(simd, &sets) {
+                Some(way) => now.enter(way, (id, byte), homes),
+                None => now.counts.bypasses += 1,
+            }
+            now.fresh
+        };
+        if let Some(watched) = tide.log.note(sets[0], marks[at % BLOCK], byte) {
+            tide.chart.hit(tide.classes.of(watched));
+        }
+    }
+    (tide.seen_now, tide.looks) = (now.seen_now, now.looks);
+    tide.held = tide.lines - now.free;
+    now.counts.fills = now.counts.misses - now.counts.bypasses;
+    let counts = now.counts;
+    cache.statistics.add(&counts);
 }
