@@ -7,8 +7,8 @@ use fairlead_cache::bounds::{self, Stream};
 use fairlead_cache::index::INDEXES;
 use fairlead_cache::registry::POLICIES;
 use fairlead_cache::{
-    Geometry, Lookup, Member, Place, Places, Scheme, Simulate, Statistics, build, build_lookup,
-    run_all,
+    Geometry, Lifetime, Lookup, Member, Place, Places, Scheme, Simulate, Statistics, build,
+    build_lookup, run_all,
 };
 
 const SESSIONS: u32 = 3000;
@@ -326,6 +326,27 @@ fn designs_that_are_the_same_by_other_names_are_the_same() {
             let masked = format!("{name},bits={:x}:ffff", u128::MAX);
             assert_eq!(run(name, 4), run(&masked, 4), "all bits are all bits");
         }
+    }
+}
+
+/// The counter's threshold of 0: every line is ON, and a line that is not there is the only one that
+/// is not.
+#[test]
+fn where_all_is_on_spec_moves_lines_into_empty_ones_only() {
+    let mut scheme = Scheme::parse("spec").unwrap();
+    scheme.parameters.lifetime = Lifetime::from_counter(0);
+    let geometry = scheme.geometry(16 << 10, 64, 4).unwrap();
+    let places = scheme.indexer(&geometry, 7).unwrap().places(&keys());
+    for seed in 0..4 {
+        let (ids, ticks) = stream(seed, 30_000);
+        let mut cache = build(&scheme, &geometry, seed).unwrap();
+        cache.run(&ids, &ticks, &[], &places).unwrap();
+        assert_eq!(cache.occupancy().iter().sum::<u32>(), geometry.lines());
+        assert_eq!(cache.on_lines().iter().sum::<u32>(), geometry.lines());
+        assert!(cache.statistics().migrations > 0, "while it filled");
+        cache.reset_statistics();
+        cache.run(&ids, &ticks, &[], &places).unwrap();
+        assert_eq!(cache.statistics().migrations, 0);
     }
 }
 
