@@ -329,8 +329,7 @@ fn designs_that_are_the_same_by_other_names_are_the_same() {
     }
 }
 
-/// The counter's threshold of 0: every line is ON, and a line that is not there is the only one that
-/// is not.
+/// The counter's threshold of 0: every line is ON that holds anything.
 #[test]
 fn where_all_is_on_spec_moves_lines_into_empty_ones_only() {
     let mut scheme = Scheme::parse("spec").unwrap();
