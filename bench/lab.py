@@ -110,6 +110,11 @@ def many_configurations(stream: Any, peer: Peer, rounds: int) -> Dict[str, Any]:
     print("many configurations at once, 512 to 4,096 lines")
     sizes = [512 * 64, 1024 * 64, 2048 * 64, 4096 * 64]
     family = [
+        {"scheme": "universal", "capacity": size, "ways": ways}
+        for size in sizes
+        for ways in (1, 2, 4, 8, 16)
+    ]
+    two_hashes = [
         {"scheme": scheme, "capacity": size} for size in sizes for scheme in ("2-lru", "2-universal")
     ]
     mixed = [
@@ -121,14 +126,17 @@ def many_configurations(stream: Any, peer: Peer, rounds: int) -> Dict[str, Any]:
     cases: Dict[str, Callable[[], Any]] = {
         "libcachesim LRU": lambda: peer.misses("LRU", 2048),
         "LRU family, one core": lambda: lab.simulate(stream, family, threads=1),
+        "2-lru and 2-universal, one core": lambda: lab.simulate(stream, two_hashes, threads=1),
         "mixed plan, one core": lambda: lab.simulate(stream, mixed, threads=1),
     }
     units = {
         "libcachesim LRU": float(len(stream)),
         "LRU family, one core": float(len(stream) * len(family)),
+        "2-lru and 2-universal, one core": float(len(stream) * len(two_hashes)),
         "mixed plan, one core": float(len(stream) * len(mixed)),
     }
-    result = {"configurations": {"family": len(family), "mixed": len(mixed)}}
+    counts = {"family": len(family), "two hashes": len(two_hashes), "mixed": len(mixed)}
+    result = {"configurations": counts}
     result["one core"] = rates(alternate(cases, rounds), units, "libcachesim LRU")
     pin(range(cores))
     both = {

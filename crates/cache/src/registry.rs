@@ -71,10 +71,17 @@ macro_rules! shapes {
     };
 }
 
-/// The shapes of the paper's tables, or that of its cache alone.
+/// The shapes that the paper's tables and the named schemes have with a policy: one bank or two,
+/// two or four, two, or that of the paper's cache alone.
 macro_rules! written_out {
-    (many, $policy:ty, $setup:ident, $visit:ident) => {
-        shapes!($policy, $setup, $visit, 1 x 4, 1 x 8, 2 x 4, 2 x 8, 4 x 4)
+    (one_or_two, $policy:ty, $setup:ident, $visit:ident) => {
+        shapes!($policy, $setup, $visit, 1 x 4, 1 x 8, 2 x 4, 2 x 8)
+    };
+    (two_or_four, $policy:ty, $setup:ident, $visit:ident) => {
+        shapes!($policy, $setup, $visit, 2 x 4, 2 x 8, 4 x 4)
+    };
+    (two, $policy:ty, $setup:ident, $visit:ident) => {
+        shapes!($policy, $setup, $visit, 2 x 4, 2 x 8)
     };
     (one, $policy:ty, $setup:ident, $visit:ident) => {
         shapes!($policy, $setup, $visit, 2 x 4)
@@ -118,15 +125,15 @@ macro_rules! policies {
 }
 
 policies! {
-    "lru", policy::Lru, many, 2, false, "least recent of all lines in both banks (exact)";
-    "enru", policy::Enru, many, 1, false,
+    "lru", policy::Lru, one_or_two, 2, false, "least recent of all lines in both banks (exact)";
+    "enru", policy::Enru, two_or_four, 1, false,
         "not recently used: one bit a line, drawn among those without";
     "rr", policy::RoundRobin, one, 2, false, "banks in turn, the least recent line there";
     "timestamp", policy::Timestamp, one, 16, false, "least recent by a stamp of stamp_bits bits";
     "access", policy::AccessCount, one, 2, false, "bank whose set had fewer accesses";
-    "no-migrate", policy::NoMigrate, many, 5, false,
+    "no-migrate", policy::NoMigrate, two, 5, false,
         "bank with fewer ON lines, its least recent line";
-    "spec", policy::Spec, many, 5, true,
+    "spec", policy::Spec, two, 5, true,
         "no-migrate; a full ON set moves one of its lines elsewhere";
     "tide", policy::Tide, one, 8, true,
         "least worth by what it has learned of ages, wherever it stands";
