@@ -176,6 +176,32 @@ impl<const B: usize> Stretch<'_, B> {
         (best.rank < of_fresh).then_some(best)
     }
 
+    /// A hit: the byte that the line had.
+    #[inline(always)]
+    fn touch(&mut self, sets: &Four, found: u32, hint: u8) -> u8 {
+        let lane = found.trailing_zeros() as usize % LANES;
+        let At { set, way } = At::of(sets, lane);
+        let (set, way) = (set as usize, way as usize % QUAD);
+        let byte = self.bytes[set][way];
+        let closed = hint == 1 || byte == CLOSED && hint != 2;
+        let fresh = self.fresh | REUSED;
+        self.bytes[set][way] = if closed { CLOSED } else { fresh };
+        self.stamps[set][way] = self.clock.take();
+        self.counts.second_lookup_hits += u64::from(lane >= LANES / 2);
+        byte
+    }
+
+    /// A miss.
+    #[inline(always)]
+    fn admit<S: Simd>(&mut self, simd: S, sets: &Four, (id, hint): (u32, u8), homes: Homes<B>) {
+        self.counts.misses += 1;
+        let byte = if hint == 1 { CLOSED } else { self.fresh };
+        match self.search(simd, sets) {
+            Some(way) => self.enter(way, (id, byte), homes),
+            None => self.counts.bypasses += 1,
+        }
+    }
+
     /// Gives a newcomer its line. Whether a line moves is not branched on: one that stays is
     /// copied onto itself.
     #[inline(always)]
@@ -278,27 +304,15 @@ fn stretch<S: Simd, const B: usize, const W: usize>(
         let found = with_tag(simd, now.tags, &sets, id);
         let hint = block.hints.get(at).copied().unwrap_or(0);
         let byte = if found != 0 {
-            let lane = found.trailing_zeros() as usize % LANES;
-            let At { set, way } = At::of(&sets, lane);
-            let touched = &mut now.bytes[set as usize][way as usize];
-            tide.chart.hit(tide.classes.of(*touched));
-            let fresh = now.fresh | REUSED;
-            let closed = hint == 1 || *touched == CLOSED && hint != 2;
-            *touched = if closed { CLOSED } else { fresh };
-            now.stamps[set as usize][way as usize] = now.clock.take();
-            now.counts.second_lookup_hits += u64::from(lane >= LANES / 2);
-            fresh
+            let byte = now.touch(&sets, found, hint);
+            tide.chart.hit(tide.classes.of(byte));
+            now.fresh | REUSED
         } else {
-            now.counts.misses += 1;
-            let byte = if hint == 1 { CLOSED } else { now.fresh };
             let homes = Homes {
                 first: block.first[at],
                 second: block.second[at],
             };
-            match now.search(simd, &sets) {
-                Some(way) => now.enter(way, (id, byte), homes),
-                None => now.counts.bypasses += 1,
-            }
+            now.admit(simd, &sets, (id, hint), homes);
             now.fresh
         };
         if let Some(watched) = tide.log.note(sets[0], marks[at % BLOCK], byte) {
