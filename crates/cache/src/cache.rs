@@ -230,7 +230,7 @@ impl<T: Tag, P: Policy<B, W>, const B: usize, const W: usize> Cache<T, P, B, W> 
     }
 
     #[inline]
-    pub(crate) fn find_in(&self, tag: T, sets: &Sets<B>) -> Option<Spot> {
+    fn find_in(&self, tag: T, sets: &Sets<B>) -> Option<Spot> {
         for set in sets {
             let ways = self.lines.ways();
             let tags = &self.tags[*set as usize * ways..][..ways];
@@ -261,7 +261,7 @@ impl<T: Tag, P: Policy<B, W>, const B: usize, const W: usize> Cache<T, P, B, W> 
     }
 
     #[inline]
-    pub(crate) fn hit(&mut self, tag: T, access: &Access<B>) -> Option<(Spot, bool)> {
+    fn hit(&mut self, tag: T, access: &Access<B>) -> Option<(Spot, bool)> {
         let (spot, second) = self.find(tag, access)?;
         self.statistics.second_lookup_hits += u64::from(second);
         self.lines.touch(spot);
@@ -284,7 +284,7 @@ impl<T: Tag, P: Policy<B, W>, const B: usize, const W: usize> Cache<T, P, B, W> 
 
     /// Gives a line to a tag that has none.
     #[inline]
-    pub(crate) fn put(&mut self, tag: T, access: &Access<B>) -> Filled<T> {
+    fn put(&mut self, tag: T, access: &Access<B>) -> Filled<T> {
         let choice = self.policy.choose(&mut self.lines, access);
         let (spot, moved, evicted) = match choice {
             Choice::Replace(spot) => (spot, None, self.evict(spot)),

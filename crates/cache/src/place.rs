@@ -166,17 +166,6 @@ impl Places {
         Some(place)
     }
 
-    /// The second sets of one number, numbered through all banks; the first of each bank past the
-    /// end.
-    #[inline]
-    pub(crate) fn second_of<const B: usize>(&self, number: u32) -> Sets<B> {
-        match &self.rows {
-            Rows::Bytes { second, .. } => row(second, self.sets, number),
-            Rows::Narrow { second, .. } => row(second, self.sets, number),
-            Rows::Wide { second, .. } => row(second, self.sets, number),
-        }
-    }
-
     /// Writes the first sets of `ids`, those of all banks after each other, numbered through all
     /// banks. Ids must be below `len`.
     pub(crate) fn gather_first(&self, ids: &[u32], out: &mut [u32]) {
@@ -203,15 +192,6 @@ impl Places {
             _ => gather::<N, 4>(cells, self.sets, ids, out),
         }
     }
-}
-
-#[inline]
-fn row<N: Copy + Into<u32>, const B: usize>(cells: &[N], sets: u32, number: u32) -> Sets<B> {
-    let row = cells.as_chunks::<B>().0.get(number as usize);
-    core::array::from_fn(|bank| {
-        let set = row.map_or(0, |row| row[bank].into());
-        bank as u32 * sets + set
-    })
 }
 
 fn gather<N: Copy + Into<u32>, const B: usize>(

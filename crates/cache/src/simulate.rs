@@ -148,7 +148,6 @@ struct Gathered<'a> {
     first: &'a [u32],
     /// Second sets; empty when the policy asks for none.
     second: &'a [u32],
-    places: &'a Places,
 }
 
 impl<P: Policy<B, W>, const B: usize, const W: usize> Machine for Cache<u32, P, B, W> {
@@ -160,7 +159,6 @@ impl<P: Policy<B, W>, const B: usize, const W: usize> Machine for Cache<u32, P, 
             hints: block.hints,
             first: block.first.as_chunks::<B>().0,
             second: block.second.as_chunks::<B>().0,
-            places: block.places,
         };
         P::run(self, &block);
     }
@@ -195,12 +193,7 @@ struct Scratch {
 }
 
 impl Scratch {
-    fn gather<'a>(
-        &'a mut self,
-        block: &Slices<'a>,
-        places: &'a Places,
-        moves: bool,
-    ) -> Gathered<'a> {
+    fn gather<'a>(&'a mut self, block: &Slices<'a>, places: &Places, moves: bool) -> Gathered<'a> {
         let cells = block.ids.len() * places.banks() as usize;
         self.first.resize(cells.max(self.first.len()), 0);
         let seconds = if moves { cells } else { 0 };
@@ -215,7 +208,6 @@ impl Scratch {
             hints: block.hints,
             first: &self.first[..cells],
             second: &self.second[..seconds],
-            places,
         }
     }
 }
@@ -373,7 +365,7 @@ impl Visit for Build {
     ) -> Self::Output {
         Simulation {
             geometry: cache.geometry(),
-            moves: P::READS_SECOND,
+            moves: P::MOVES,
             machine: Box::new(cache),
             seen: Some(Arc::default()),
             seen_before: 0,

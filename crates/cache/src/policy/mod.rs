@@ -36,7 +36,7 @@ use crate::cache::{Cache, HitsByVectors};
 use crate::geometry::Geometry;
 use crate::lifetime::Lifetime;
 use crate::lines::{Access, Lines, Spot};
-use crate::place::{Places, Sets};
+use crate::place::Sets;
 use crate::vector::{fits, on_vectors};
 
 /// What can be set about policies.
@@ -96,11 +96,8 @@ pub struct Block<'a, const B: usize> {
     pub hints: &'a [u8],
     /// The first sets of each.
     pub first: &'a [Sets<B>],
-    /// The second sets of each; may be empty for policies that do not read them
-    /// ([`Policy::READS_SECOND`]).
+    /// The second sets of each; empty for policies that do not move lines.
     pub second: &'a [Sets<B>],
-    /// Where they were read from.
-    pub places: &'a Places,
 }
 
 impl<const B: usize> Block<'_, B> {
@@ -120,9 +117,6 @@ impl<const B: usize> Block<'_, B> {
 pub trait Policy<const B: usize, const W: usize>: Send + Sized + 'static {
     /// Lines may be moved: look-ups also see the second sets, and [`Lines::homes`] are kept.
     const MOVES: bool = false;
-
-    /// [`Policy::run`] wants the second sets of every access.
-    const READS_SECOND: bool = Self::MOVES;
 
     /// With nothing seen yet.
     fn new(setup: &Setup) -> Self;

@@ -7,7 +7,7 @@ use super::{Block, Choice, Policy, Setup};
 use crate::cache::Cache;
 use crate::geometry::WAYS_MAX;
 use crate::lifetime::STAMP_FIRST;
-use crate::lines::{Access, Lines, Spot};
+use crate::lines::{Access, Homes, Lines, Spot};
 use crate::vector::{Kernel, Lanes, fits, lane_bits, on_vectors, quads, quads_mut};
 
 /// The set with fewer ON lines, the left one on a tie.
@@ -53,19 +53,14 @@ impl<const B: usize, const W: usize> Policy<B, W> for NoMigrate {
 #[derive(Clone, Debug)]
 pub struct Spec {
     rng: Rng,
-    /// In blocks, a bit for each session number whose line may stand in a second set: without it
-    /// one that is not in its first sets is nowhere.
-    moved: Vec<u64>,
 }
 
 impl<const B: usize, const W: usize> Policy<B, W> for Spec {
     const MOVES: bool = true;
-    const READS_SECOND: bool = !fits(B, W);
 
     fn new(setup: &Setup) -> Self {
         Self {
             rng: Rng::new(setup.seed),
-            moved: Vec::new(),
         }
     }
 
@@ -108,88 +103,9 @@ impl<const B: usize, const W: usize> Policy<B, W> for Spec {
     }
 }
 
-/// What lines that move ask of the kernel.
-trait Moves<const B: usize, const W: usize>: Policy<B, W> {
-    /// Before a block of sessions below `sessions`.
-    fn make_room(&mut self, _sessions: usize) {}
-
-    /// 1 where a session may stand in a second set.
-    fn may_be_elsewhere(&self, _id: u32) -> u32 {
-        0
-    }
-
-    /// Notes whether a session may.
-    fn note_elsewhere(&mut self, _id: u32, _may: bool) {}
-}
-
-impl<const B: usize, const W: usize> Moves<B, W> for NoMigrate {}
-
-impl<const B: usize, const W: usize> Moves<B, W> for Spec {
-    fn make_room(&mut self, sessions: usize) {
-        let words = sessions.div_ceil(64);
-        if self.moved.len() < words {
-            self.moved.resize(words, 0);
-        }
-    }
-
-    #[inline(always)]
-    fn may_be_elsewhere(&self, id: u32) -> u32 {
-        (self.moved[id as usize / 64] >> (id % 64)) as u32 & 1
-    }
-
-    #[inline]
-    fn note_elsewhere(&mut self, id: u32, may: bool) {
-        let word = &mut self.moved[id as usize / 64];
-        *word = *word & !(1 << (id % 64)) | u64::from(may) << (id % 64);
-    }
-}
-
 struct ByVectors<'a, P, const B: usize, const W: usize> {
     cache: &'a mut Cache<u32, P, B, W>,
     block: &'a Block<'a, B>,
-}
-
-/// One access the plain way, if it is not in its first sets: a session that may stand in a second
-/// set, or for which a line has to move. False, and nothing done, if it is.
-#[cold]
-#[inline(never)]
-fn plainly<P: Moves<B, W>, const B: usize, const W: usize>(
-    cache: &mut Cache<u32, P, B, W>,
-    block: &Block<'_, B>,
-    at: usize,
-) -> bool {
-    let id = block.ids[at];
-    if cache.find_in(id, &block.first[at]).is_some() {
-        return false;
-    }
-    let second = block.places.second_of(id);
-    let access = Access {
-        second,
-        ..block.access(at)
-    };
-    if cache.hit(id, &access).is_some() {
-        return true;
-    }
-    // Blocks do not keep homes; those that will be asked for are looked up.
-    let oldest = cache.lines.oldest(calmest(&cache.lines, &access));
-    if cache.lines.is_on(oldest) {
-        let ways = cache.lines.ways();
-        let of = oldest.set as usize * ways..(oldest.set as usize + 1) * ways;
-        for (homes, tag) in cache.lines.homes[of.clone()]
-            .iter_mut()
-            .zip(&cache.tags[of])
-        {
-            homes.second = block.places.second_of(*tag);
-        }
-    }
-    cache.statistics.misses += 1;
-    let filled = cache.put(id, &access);
-    cache.policy.note_elsewhere(id, false);
-    if let Some((_, to)) = filled.moved {
-        let moved = cache.tags[to as usize];
-        cache.policy.note_elsewhere(moved, true);
-    }
-    true
 }
 
 #[inline(always)]
@@ -209,14 +125,13 @@ fn fewest<const B: usize, const W: usize>(bits: u32) -> (u32, u32) {
     (least, fewest)
 }
 
-impl<P: Moves<B, W>, const B: usize, const W: usize> Kernel for ByVectors<'_, P, B, W> {
+impl<P: Policy<B, W>, const B: usize, const W: usize> Kernel for ByVectors<'_, P, B, W> {
     /// As in `lru.rs`, but that all lanes outside the calmest set score worse than all within. What
     /// takes more, a hit in a second set and a full set of ON lines, goes the plain way.
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Self { cache, block } = self;
         let (mut misses, mut evictions, mut evicted_on) = (0u64, 0u64, 0u64);
-        cache.policy.make_room(block.places.len());
         let clock = &mut cache.lines.clock;
         let (mut stamp, mut tick, mut on_since) = (clock.stamp(), clock.tick(), clock.on_since());
         let banks = Lanes::<S, B, W>::by_bank(simd);
@@ -235,15 +150,17 @@ impl<P: Moves<B, W>, const B: usize, const W: usize> Kernel for ByVectors<'_, P,
             let on = !stamps.less(&Lanes::splat(simd, on_since)).bits() & lane_bits(B * W);
             let (calmest, count) = fewest::<B, W>(on);
             if P::MOVES {
-                // Nearly never so; whether it was found, which is hard to foretell, is asked
-                // after that and out of line.
-                let elsewhere = cache.policy.may_be_elsewhere(*id);
-                if elsewhere | u32::from(count == W as u32) != 0 {
+                // All is looked at before the one branch, which is seldom taken.
+                let second = Lanes::<S, B, W>::tags(simd, quads(&cache.tags), &block.second[at]);
+                let beyond = second.equals(&wanted).bits() | u32::from(count == W as u32) << 31;
+                // All ones where nothing was found. Comparisons joined by `and` would be made two
+                // branches, one of them hard to foretell.
+                let missed = (found.bits().wrapping_sub(1) as i32 >> 31) as u32;
+                if beyond & missed != 0 {
                     cache.lines.clock.set_stamp(stamp);
-                    if plainly(cache, block, at) {
-                        stamp = cache.lines.clock.stamp();
-                        continue;
-                    }
+                    cache.access_plainly(*id, &block.access(at));
+                    stamp = cache.lines.clock.stamp();
+                    continue;
                 }
             }
             stamp += 1;
@@ -257,6 +174,15 @@ impl<P: Moves<B, W>, const B: usize, const W: usize> Kernel for ByVectors<'_, P,
                 .store_tags(quads_mut(&mut cache.tags), sets);
             let stamps = chosen.pick(&Lanes::splat(simd, stamp), &stamps);
             stamps.store_stamps(quads_mut(&mut cache.lines.stamps), sets);
+            if P::MOVES {
+                // Where it may stand is the same at every access.
+                let lane = (chosen.bits() & lane_bits(B * W)).trailing_zeros() as usize;
+                let set = sets[lane / W % B] as usize;
+                cache.lines.homes[set * W + lane % W] = Homes {
+                    first: *sets,
+                    second: block.second[at],
+                };
+            }
             misses += u64::from(least != 0);
             evictions += u64::from(least >= STAMP_FIRST);
             evicted_on += u64::from(least >= on_since);
