@@ -13,6 +13,7 @@ mod http;
 mod lifecycle;
 mod load;
 mod loss;
+mod modes;
 mod refusals;
 mod restart;
 mod servers;

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-use crate::harness::{Connection, Family, Nginx, Switch, in_a_lab, web_service};
+use crate::harness::{Connection, Family, Nginx, Switch, binary, in_a_lab, web_service};
 
 /// A head, the status it must get, and the reason it must be counted under.
 const BAD: [(&str, u16, &str); 21] = [
@@ -370,10 +370,13 @@ fn a_stray_segment_of_no_connection_is_reset() {
         let mut switch = Switch::start(lab, &one_server(""));
         let mut connection = Connection::to(lab, Family::V4.virtual_at(80));
         assert_eq!(connection.ask("GET", "a.example", "/").unwrap().status, 200);
-        // A switch that was killed knows its connections no more; its successor must not leave the
-        // client hanging.
+        // A switch that was killed, and whose part in the kernel was taken down, knows its
+        // connections no more; its successor must not leave the client hanging.
         switch.signal(fairlead_netns::Signal::Kill);
         assert_eq!(switch.wait_for(Duration::from_secs(10)), None);
+        let mut down = lab.switch.command(&binary().to_string_lossy());
+        let down = down.args(["down", "--instance", "e2e"]).output().unwrap();
+        assert!(down.status.success(), "{down:?}");
         let _next = Switch::start(lab, &one_server(""));
         connection
             .stream

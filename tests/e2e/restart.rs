@@ -9,25 +9,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fairlead_netns::Signal;
-use fairlead_netns::trial::{name_of, skip};
 use fairlead_testkit::stream::{self, Digest};
 
 use crate::harness::{
-    Connection, Family, Lab, Origin, PREFIX, Switch, binary, in_a_lab, raw_service, web,
+    Connection, Family, Lab, Origin, PREFIX, Switch, binary, on_the_fast_path, raw_service, web,
     web_service,
 };
-
-/// A lab with the kernel fast path; without the right to load programs the test is skipped.
-fn on_the_fast_path<F: FnOnce(&Lab)>(test: F) {
-    in_a_lab(|lab| {
-        let maps = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-        let all = maps.split_whitespace().eq(["0", "0", "4294967295"]);
-        if !all {
-            return skip(name_of::<F>(), "programs in the kernel need root itself");
-        }
-        test(lab);
-    });
-}
 
 /// A configuration on the fast path: the one that `FAIRLEAD_E2E_MODE` names, or tc.
 fn on_tc(services: &str) -> String {

@@ -28,6 +28,7 @@ const EVERYTHING_BUT_TESTKIT: &[&str] = &[
     "splice",
     "datapath",
     "netio",
+    "bpf-loader",
     "driver-tun",
     "driver-pcap",
     "netns",

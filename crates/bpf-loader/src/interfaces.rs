@@ -25,7 +25,7 @@ pub fn ethernet_interfaces() -> io::Result<Vec<String>> {
 }
 
 /// The index of an interface of the calling thread's network namespace.
-pub(crate) fn interface_index(name: &str) -> Option<u32> {
+pub fn interface_index(name: &str) -> Option<u32> {
     let name = CString::new(name).ok()?;
     // SAFETY: a string that ends in zero.
     let index = unsafe { libc::if_nametoindex(name.as_ptr()) };

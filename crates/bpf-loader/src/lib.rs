@@ -29,12 +29,12 @@ mod trial;
 
 pub use attach::{AttachError, Attachment, Mode, detach_filter};
 pub use counters::Counters;
-pub use interfaces::ethernet_interfaces;
+pub use interfaces::{ethernet_interfaces, interface_index};
 pub use kernel::{FlowTable, Kernel, LoadError};
 pub use pins::{Pins, PinsError, Removed};
 pub use rehearsal::rehearse;
 pub use remains::{Remains, survey};
-pub use trial::{Fate, Trial};
+pub use trial::{Fate, PassProgram, Trial};
 
 /// True when this build has the kernel program in it (there was a compiler for it).
 pub fn is_built_in() -> bool {

@@ -140,6 +140,20 @@ impl Pins {
         files
     }
 
+    /// The interfaces, by index, at which a program is by a link that is pinned here.
+    pub fn interfaces(&self) -> Vec<u32> {
+        let links = self.links().into_iter();
+        let indices = links.filter_map(|link| Some(sys::link_at(&link).ok()?.1));
+        indices.filter(|index| *index != 0).collect()
+    }
+
+    /// True when this program, by the kernel's number, is at the interface by a link that is pinned
+    /// here.
+    pub fn has_program(&self, interface: u32, program: u32) -> bool {
+        let mut links = self.links().into_iter();
+        links.any(|link| sys::link_at(&link).is_ok_and(|there| there == (program, interface)))
+    }
+
     /// True when a link leads to an interface that there still is.
     pub(crate) fn is_attached(&self) -> bool {
         let mut links = self.links().into_iter();

@@ -101,3 +101,27 @@ fn fate(mode: Mode, value: u32) -> Fate {
         value => Fate::Other(value),
     }
 }
+
+/// An XDP program that passes every packet, at an interface for as long as this lives: what the far
+/// end of a veth needs, and a stranger's program for tests.
+pub struct PassProgram(#[expect(dead_code, reason = "kept for its end")] aya::Ebpf);
+
+impl PassProgram {
+    /// Attaches it, not in the driver, to an interface of this network namespace.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn attach(interface: &str) -> Result<Self, LoadError> {
+        let object = crate::kernel::object(Mode::XdpGeneric);
+        if object.is_empty() {
+            return Err(LoadError::NotBuiltIn);
+        }
+        let mut ebpf = aya::Ebpf::load(object)?;
+        let name = "fairlead_pass";
+        let program = ebpf.program_mut(name).ok_or(LoadError::Missing(name))?;
+        let program: &mut aya::programs::Xdp = program.try_into()?;
+        program.load()?;
+        program.attach(interface, aya::programs::XdpMode::Skb)?;
+        Ok(Self(ebpf))
+    }
+}

@@ -24,6 +24,6 @@ mod xdp_features;
 pub use firewall::{Chain, chains};
 pub use links::{Link, XdpProgram, links};
 pub use offload::{Offload, Offloads, offloads};
-pub use programs::{ProgramName, program_name, tc_programs};
+pub use programs::{ProgramName, loaded_by, program_name, tc_programs};
 pub use ways::{Neighbour, Way, way_to};
 pub use xdp_features::{XdpFeatures, xdp_features};

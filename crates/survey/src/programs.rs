@@ -28,6 +28,14 @@ pub fn program_name(id: u32) -> io::Result<String> {
     Err(io::ErrorKind::NotFound.into())
 }
 
+/// The number of the user who loaded the program with this number; `None` when that is not known.
+pub fn loaded_by(id: u32) -> Option<u32> {
+    let mut programs = loaded_programs().flatten();
+    programs
+        .find(|program| program.id() == id)?
+        .created_by_uid()
+}
+
 /// What the kernel said, without the library's words around it.
 fn in_short(error: ProgramError) -> io::Error {
     let mut cause: &dyn core::error::Error = &error;

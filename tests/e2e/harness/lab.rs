@@ -101,6 +101,10 @@ impl Lab {
         servers.route("::/0", "fd02::fe")?;
         switch.sysctl("net.ipv4.ip_forward", "1")?;
         switch.sysctl("net.ipv6.conf.all.forwarding", "1")?;
+        if xdp_is_asked_for() {
+            as_on_a_wire((&client, &front.a), (&switch, &front.b))?;
+            as_on_a_wire((&servers, &back.b), (&switch, &back.a))?;
+        }
         let number = LABS.fetch_add(1, Ordering::Relaxed);
         let name = format!("fairlead-e2e-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
@@ -126,6 +130,29 @@ impl Lab {
         fs::write(&path, content).expect("writing a file of the test");
         path
     }
+}
+
+/// The tests are to run on XDP, which sees no super-packets and no unfinished checksums.
+fn xdp_is_asked_for() -> bool {
+    std::env::var("FAIRLEAD_E2E_MODE").is_ok_and(|mode| mode.starts_with("xdp"))
+}
+
+/// Switches a link's offloads off. The far end keeps joining received segments: a veth takes what
+/// XDP sends to it only where that, or a program, is on.
+fn as_on_a_wire(far: (&Host, &str), near: (&Host, &str)) -> Result<(), Error> {
+    for ((host, device), gro) in [(far, "on"), (near, "off")] {
+        let mut command = host.command("ethtool");
+        command.args([
+            "-K", device, "tso", "off", "gso", "off", "tx", "off", "sg", "off",
+        ]);
+        let output = command.args(["rx", "off", "gro", gro]).output()?;
+        assert!(
+            output.status.success(),
+            "ethtool: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    Ok(())
 }
 
 impl Drop for Lab {

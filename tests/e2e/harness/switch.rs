@@ -168,8 +168,18 @@ impl Switch {
         binary: &Path,
         options: &[&str],
     ) -> Self {
+        let command = lab.switch.command(&binary.to_string_lossy());
+        Self::run(lab, configuration, command, options)
+    }
+
+    /// Starts it by this command, to which what follows the binary's name is added.
+    pub(crate) fn run(
+        lab: &Lab,
+        configuration: &str,
+        mut command: Command,
+        options: &[&str],
+    ) -> Self {
         let path = lab.file("fairlead.toml", in_mode(configuration));
-        let mut command = lab.switch.command(&binary.to_string_lossy());
         let log = "info,fairlead::connection=debug";
         command.arg("serve").args(options);
         command

@@ -1,6 +1,6 @@
 //! Running a test where it may make a world, and skipping it aloud where it may not.
 
-use fairlead_netns::trial::{Needs, in_namespaces, name_of};
+use fairlead_netns::trial::{Needs, in_namespaces, name_of, skip};
 
 use super::lab::{Lab, PROGRAMS};
 use super::switch::binary;
@@ -19,6 +19,18 @@ pub(crate) fn in_a_lab<F: FnOnce(&Lab)>(test: F) {
         fairlead_netns::raise_open_files(65_536).expect("the limit of open files");
         let lab = Lab::new().unwrap_or_else(|error| panic!("making the world: {error}"));
         test(&lab);
+    });
+}
+
+/// A lab with the kernel fast path; without the right to load programs the test is skipped.
+pub(crate) fn on_the_fast_path<F: FnOnce(&Lab)>(test: F) {
+    in_a_lab(|lab| {
+        let maps = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+        let all = maps.split_whitespace().eq(["0", "0", "4294967295"]);
+        if !all {
+            return skip(name_of::<F>(), "programs in the kernel need root itself");
+        }
+        test(lab);
     });
 }
 

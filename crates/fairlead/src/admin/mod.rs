@@ -103,7 +103,7 @@ impl Health {
 /// Where the switch leaves its counters for the pages.
 #[derive(Debug)]
 pub struct Shared {
-    identity: Identity,
+    identity: RwLock<Identity>,
     started: Instant,
     latest: RwLock<Option<Arc<Published>>>,
 }
@@ -112,7 +112,7 @@ impl Shared {
     /// For a switch that starts now.
     pub fn new(identity: Identity) -> Self {
         Self {
-            identity,
+            identity: RwLock::new(identity),
             started: Instant::now(),
             latest: RwLock::new(None),
         }
@@ -137,8 +137,15 @@ impl Shared {
     }
 
     /// Who is running.
-    pub fn identity(&self) -> &Identity {
-        &self.identity
+    pub fn identity(&self) -> Identity {
+        let identity = self.identity.read();
+        identity.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Says what translates packets from now on.
+    pub fn set_fast_path(&self, state: String) {
+        let identity = self.identity.write();
+        identity.unwrap_or_else(PoisonError::into_inner).fast_path = state;
     }
 
     /// Since the start.

@@ -268,7 +268,7 @@ impl std::error::Error for StatusError {}
 impl Status {
     /// From what was published last.
     pub fn of(shared: &Shared, latest: &Published) -> Self {
-        let identity = shared.identity().clone();
+        let identity = shared.identity();
         Self {
             instance: identity.instance,
             version: identity.version,

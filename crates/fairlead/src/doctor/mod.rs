@@ -19,6 +19,16 @@ use serde::Serialize;
 use crate::config::{self, Settings};
 use crate::screen::{Paint, print};
 
+/// What this process lacks to give the kernel a program, in words; `None` when it may.
+pub(crate) fn rights_for_programs() -> Option<String> {
+    let rights = capability::Capabilities::own();
+    if !rights.of_machine {
+        return Some("a user namespace's rights do not permit programs in the kernel".to_owned());
+    }
+    let missing = rights.missing_for_programs();
+    (!missing.is_empty()).then(|| format!("without {}", missing.join(", ")))
+}
+
 /// What `fairlead doctor` takes.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct DoctorArgs {

@@ -6,7 +6,8 @@ use fairlead_survey::{Link, XdpFeatures, xdp_features};
 
 use super::{Check, Facts};
 use crate::config::Mode;
-use crate::serve::fastpath::{in_full, interfaces, ways};
+use crate::serve::fastpath::{in_full, ways_on};
+use crate::serve::interfaces::interfaces;
 
 /// Names that programs of ours have in the kernel.
 const OURS: [&str; 3] = ["fairlead_xdp", "fairlead_tc", "fairlead_pass"];
@@ -36,8 +37,10 @@ pub(super) fn expect(facts: &Facts) -> Expected {
         None => fairlead_bpf_loader::ethernet_interfaces().map_err(|error| error.to_string()),
     };
     let mut refusals = Vec::new();
-    for &way in ways(asked) {
-        match try_way(way, &found, facts) {
+    let on = found.as_deref().unwrap_or_default();
+    for (way, reason) in ways_on(asked, on) {
+        let tried = reason.map_or_else(|| try_way(way, &found, facts), Err);
+        match tried {
             Ok(()) => {
                 return Expected {
                     name: way.name(),

@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
-use fairlead_bpf_loader::{Counters, FlowTable, Kernel, Mode as Way, Pins};
+use fairlead_bpf_loader::{
+    Attachment, Counters, FlowTable, Kernel, Mode as Way, Pins, interface_index,
+};
 use fairlead_datapath::Datapath;
 
+use super::interfaces::{interfaces, other_program, super_packets};
 use crate::config::{Mode, Settings};
+use crate::doctor::rights_for_programs;
 
 /// What was chosen.
 #[derive(Debug)]
@@ -13,8 +17,19 @@ pub(super) struct Fastpath {
     kernel: Option<Kernel>,
     /// It goes on without this process.
     outlives: bool,
-    /// In words: what forwards packets, and on which interfaces.
-    pub(super) state: String,
+    attached: Vec<Attached>,
+    /// What works, or why nothing does.
+    way: String,
+    /// Why the better ways do not work; empty when there are none.
+    why_not_better: String,
+}
+
+/// An interface that the program is to be attached to.
+#[derive(Debug)]
+struct Attached {
+    name: String,
+    /// Its index while the program is there; `None` while the interface is gone.
+    index: Option<u32>,
 }
 
 /// Why the kernel fast path that the configuration asks for cannot be had.
@@ -30,26 +45,44 @@ impl Fastpath {
         origin_ns: u64,
         pins: Option<&Arc<Pins>>,
     ) -> Result<(Self, Option<FlowTable>), Unavailable> {
-        if settings.fastpath.mode == Mode::Engine {
+        let mode = settings.fastpath.mode;
+        if mode == Mode::Engine {
             return Ok((Self::engine("mode = \"engine\"".into()), None));
         }
+        let found = interfaces(settings).map_err(Unavailable);
+        let found = match (found, mode) {
+            (Err(Unavailable(why)), Mode::Auto) => return Ok((Self::engine(why), None)),
+            (found, _) => found?,
+        };
         let mut refusals = Vec::new();
-        for &way in ways(settings.fastpath.mode) {
-            match attach(settings, datapath, origin_ns, way, pins) {
-                Ok((kernel, table, interfaces)) => {
-                    let state = format!("{} on {}", way.name(), interfaces.join(", "));
+        for (way, reason) in ways_on(mode, &found) {
+            let tried = match reason {
+                Some(reason) => Err(reason),
+                None => attach(settings, datapath, origin_ns, way, pins, &found),
+            };
+            match tried {
+                Ok((kernel, table, attached)) => {
+                    let attached = attached.into_iter().map(|one| Attached {
+                        index: interface_index(&one.interface),
+                        name: one.interface,
+                    });
                     let this = Self {
                         kernel: Some(kernel),
                         outlives: pins.is_some(),
-                        state,
+                        attached: attached.collect(),
+                        way: way.name().to_owned(),
+                        why_not_better: refusals.join("; "),
                     };
                     return Ok((this, Some(table)));
                 }
                 Err(why) => refusals.push(format!("{}: {why}", way.name())),
             }
         }
-        let why = refusals.join("; ");
-        match settings.fastpath.mode {
+        let mut why = refusals.join("; ");
+        if let Some(missing) = rights_for_programs() {
+            why = format!("{missing} ({why})");
+        }
+        match mode {
             Mode::Auto => Ok((Self::engine(why), None)),
             _ => Err(Unavailable(why)),
         }
@@ -59,8 +92,59 @@ impl Fastpath {
         Self {
             kernel: None,
             outlives: false,
-            state: format!("engine ({why})"),
+            attached: Vec::new(),
+            way: "engine".to_owned(),
+            why_not_better: why,
         }
+    }
+
+    /// In words: what forwards packets, on which interfaces, and why nothing better does.
+    pub(super) fn state(&self) -> String {
+        let mut text = self.way.clone();
+        let names = |gone: bool| -> Vec<&str> {
+            let all = self.attached.iter();
+            let all = all.filter(|one| one.index.is_none() == gone);
+            all.map(|one| one.name.as_str()).collect()
+        };
+        let (there, gone) = (names(false), names(true));
+        if !there.is_empty() {
+            text += &format!(" on {}", there.join(", "));
+        }
+        if !gone.is_empty() {
+            text += &format!(", lost: {}", gone.join(", "));
+        }
+        if !self.why_not_better.is_empty() {
+            text += &format!(" ({})", self.why_not_better);
+        }
+        text
+    }
+
+    /// Looks whether interfaces have gone or come back; the program is attached again to those
+    /// that have. True when something has changed.
+    pub(super) fn tend(&mut self) -> bool {
+        let Some(kernel) = &mut self.kernel else {
+            return false;
+        };
+        let mut changed = false;
+        for one in &mut self.attached {
+            let index = interface_index(&one.name);
+            if index == one.index {
+                continue;
+            }
+            let name = &one.name;
+            match index.map(|_| kernel.attach(name)) {
+                None => tracing::warn!("interface {name} is gone; the others go on"),
+                Some(Ok(_)) => tracing::info!("interface {name} is back"),
+                // It is looked at again the next time.
+                Some(Err(error)) => {
+                    tracing::debug!("interface {name} is back: {}", in_full(&error));
+                    continue;
+                }
+            }
+            one.index = index;
+            changed = true;
+        }
+        changed
     }
 
     /// True while the kernel forwards.
@@ -84,25 +168,22 @@ impl Fastpath {
 pub(crate) fn ways(mode: Mode) -> &'static [Way] {
     match mode {
         Mode::Engine => &[],
-        // Interfaces that carry super-packets lose them under XDP.
-        Mode::Auto | Mode::Tc => &[Way::Tc],
+        Mode::Auto => &[Way::XdpNative, Way::Tc, Way::XdpGeneric],
+        Mode::Tc => &[Way::Tc],
         Mode::Xdp => &[Way::XdpNative],
         Mode::XdpGeneric => &[Way::XdpGeneric],
     }
 }
 
-/// The interfaces that the program is attached to: those that the configuration names, or all
-/// Ethernet interfaces that are up.
-pub(crate) fn interfaces(settings: &Settings) -> Result<Vec<String>, String> {
-    let mut interfaces = settings.fastpath.interfaces.clone();
-    if interfaces.is_empty() {
-        interfaces = fairlead_bpf_loader::ethernet_interfaces()
-            .map_err(|error| format!("interfaces cannot be listed: {error}"))?;
-    }
-    if interfaces.is_empty() {
-        return Err("no Ethernet interface is up".into());
-    }
-    Ok(interfaces)
+/// The ways of a mode, each with the reason not to try it on these interfaces. One way serves all
+/// of them: XDP can only send to interfaces that have XDP, too.
+pub(crate) fn ways_on(mode: Mode, interfaces: &[String]) -> Vec<(Way, Option<String>)> {
+    let ways = ways(mode).iter();
+    let reason = |way| match (mode, way) {
+        (Mode::Auto, Way::XdpNative) => interfaces.iter().find_map(|name| super_packets(name)),
+        _ => None,
+    };
+    ways.map(|&way| (way, reason(way))).collect()
 }
 
 fn attach(
@@ -111,21 +192,26 @@ fn attach(
     origin_ns: u64,
     way: Way,
     pins: Option<&Arc<Pins>>,
-) -> Result<(Kernel, FlowTable, Vec<String>), String> {
+    interfaces: &[String],
+) -> Result<(Kernel, FlowTable, Vec<Attachment>), String> {
+    for interface in interfaces {
+        if let Some(other) = other_program(interface, way, pins.map(|pins| &**pins)) {
+            return Err(other);
+        }
+    }
     let records = settings.switch.limits.connections;
     let cookie = datapath.cookie_words();
     let endpoints = datapath.endpoints();
     let loaded = Kernel::load_pinned(way, records, endpoints, cookie, origin_ns, pins.cloned());
     let (mut kernel, table) = loaded.map_err(|error| in_full(&error))?;
-    let interfaces = interfaces(settings)?;
     let mut attached = Vec::new();
-    for interface in &interfaces {
+    for interface in interfaces {
         attached.push(kernel.attach(interface).map_err(|error| in_full(&error))?);
     }
     for other in kernel.detach_others(&attached) {
         tracing::info!("removed {other}, which an earlier run used");
     }
-    Ok((kernel, table, interfaces))
+    Ok((kernel, table, attached))
 }
 
 /// An error with its causes, each said once.

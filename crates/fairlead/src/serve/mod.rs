@@ -7,6 +7,7 @@
 mod engine;
 pub(crate) mod fastpath;
 pub(crate) mod inherit;
+pub(crate) mod interfaces;
 mod lifecycle;
 pub(crate) mod plan;
 mod pressure;
@@ -114,6 +115,8 @@ fn serve(args: &ServeArgs, watch: &mut dyn FnMut()) -> Result<(), Ending> {
         Some(_) => None,
         None => inherited.pins.clone(),
     });
+    let earlier = inherited.pins.as_ref().map(|pins| pins.interfaces());
+    interfaces::settle(&mut settings, &earlier.unwrap_or_default());
     let clock = Clock::start(inherited.origin_ns);
     let mut datapath = start_datapath(&settings, clock.now(), &inherited.estate)?;
     let (device, network) = prepare_host(&plan::network_plan(&settings), &inherited)?;
@@ -121,7 +124,7 @@ fn serve(args: &ServeArgs, watch: &mut dyn FnMut()) -> Result<(), Ending> {
     let fastpath = start_fastpath(&settings, &mut datapath, &clock, &mut inherited)?;
     let persistent = device.set_persistent(inherited.pins.is_some());
     persistent.map_err(|error| host(format!("device {}: {error}", device.name())))?;
-    let shared = Arc::new(Shared::new(Identity::of(&settings, &fastpath.state)));
+    let shared = Arc::new(Shared::new(Identity::of(&settings, &fastpath.state())));
     // Kept until the end; its pages say "starting" until something is published.
     let _pages = start_pages(&settings, &shared)?;
     fresh.keep();
@@ -130,7 +133,7 @@ fn serve(args: &ServeArgs, watch: &mut dyn FnMut()) -> Result<(), Ending> {
     let mut board = Board {
         shared: &shared,
         log: &log,
-        fastpath: &fastpath,
+        fastpath,
         watch,
     };
     let worked = catch_unwind(AssertUnwindSafe(|| {
@@ -303,7 +306,7 @@ fn start_fastpath(
     if !fastpath.is_in_kernel() {
         inherited.without_kernel();
     }
-    tracing::info!("fast path: {}", fastpath.state);
+    tracing::info!("fast path: {}", fastpath.state());
     if inherited.origin_ns.is_some() {
         inherit::tell(&datapath.adopt(clock.now(), &inherited.estate));
         inherited.estate = Estate::default();
@@ -460,7 +463,7 @@ fn servers_known(snapshot: &Snapshot) -> bool {
 struct Board<'a> {
     shared: &'a Shared,
     log: &'a Log,
-    fastpath: &'a Fastpath,
+    fastpath: Fastpath,
     watch: &'a mut dyn FnMut(),
 }
 
@@ -477,6 +480,11 @@ impl Board<'_> {
     }
 
     fn publish(&mut self, engine: &Engine<TunDevice>) {
+        if self.fastpath.tend() {
+            let state = self.fastpath.state();
+            tracing::info!("fast path: {state}");
+            self.shared.set_fast_path(state);
+        }
         let mut switch = engine.snapshot();
         let kernel = self.fastpath.counters();
         if let Some(kernel) = &kernel {

@@ -1,0 +1,140 @@
+//! Interfaces of the kernel fast path: which, and what speaks against XDP on them.
+
+use std::collections::BTreeMap;
+
+use fairlead_bpf_loader::{Mode as Way, Pins};
+use fairlead_survey::{Link, Offload, links, offloads, program_name, way_to};
+
+use crate::config::{Mode, Settings};
+
+/// Drivers whose packets never were on a wire: super-packets, and checksums that are not complete.
+const VIRTUAL: [&str; 6] = [
+    "veth",
+    "virtio_net",
+    "tun",
+    "bridge",
+    "xen_netfront",
+    "hv_netvsc",
+];
+
+/// The interfaces that the program is attached to: those that the configuration names, or those
+/// on the ways to services' addresses and to servers.
+///
+/// # Errors
+/// When there is none, or the kernel does not say.
+pub(crate) fn interfaces(settings: &Settings) -> Result<Vec<String>, String> {
+    let named = &settings.fastpath.interfaces;
+    if !named.is_empty() {
+        return Ok(named.clone());
+    }
+    let all = links().map_err(|error| format!("interfaces cannot be listed: {error}"))?;
+    let derived = derive(settings, &all, &[]);
+    if derived.is_empty() {
+        return Err("no Ethernet interface is up".into());
+    }
+    Ok(derived.into_keys().collect())
+}
+
+/// Settles which interfaces are used where the configuration names none, and says what each is for:
+/// before routes to our own device hide those to services' addresses. `earlier` are the interfaces
+/// of an earlier run, whose routes are still there.
+pub(super) fn settle(settings: &mut Settings, earlier: &[u32]) {
+    let needed = settings.fastpath.mode != Mode::Engine && settings.fastpath.interfaces.is_empty();
+    if needed && let Ok(all) = links() {
+        let derived = derive(settings, &all, earlier);
+        for (name, why) in &derived {
+            tracing::info!("interface {name}: {why}");
+        }
+        settings.fastpath.interfaces = derived.into_keys().collect();
+    }
+}
+
+/// Names of interfaces, each with what lies behind it.
+fn derive(settings: &Settings, all: &[Link], earlier: &[u32]) -> BTreeMap<String, String> {
+    let is_own = |link: &Link| link.name == settings.fastpath.device;
+    let usable =
+        |link: &&Link| link.is_up && link.is_ethernet && !link.is_loopback && !is_own(link);
+    let mut found: BTreeMap<String, String> = BTreeMap::new();
+    let mut unknown = None;
+    let switch = &settings.switch;
+    let servers = switch.pools.iter().flat_map(|pool| &pool.servers);
+    let servers = servers.map(|server| server.endpoint.addr.to_ip());
+    let services = switch.services.iter().flat_map(|service| &service.listen);
+    let services = services.map(|listen| listen.addr.to_ip());
+    for address in servers.chain(services) {
+        let way = way_to(address).ok().flatten().filter(|way| !way.is_local);
+        let through = way.and_then(|way| all.iter().find(|link| link.index == way.interface));
+        match through.filter(usable) {
+            Some(link) => {
+                let towards = || format!("on the way to {address}");
+                found.entry(link.name.clone()).or_insert_with(towards);
+            }
+            None if through.is_some_and(is_own) && !earlier.is_empty() => {
+                for link in all.iter().filter(|link| earlier.contains(&link.index)) {
+                    let why = || "used by an earlier run".to_owned();
+                    found.entry(link.name.clone()).or_insert_with(why);
+                }
+            }
+            None => unknown = unknown.or(Some(address)),
+        }
+    }
+    // Who can tell where its packets come in?
+    if let Some(address) = unknown {
+        for link in all.iter().filter(usable) {
+            let why = || format!("no route tells where packets for {address} come in");
+            found.entry(link.name.clone()).or_insert_with(why);
+        }
+    }
+    found
+}
+
+/// Why XDP would lose packets of this interface, as far as that is known.
+pub(crate) fn super_packets(interface: &str) -> Option<String> {
+    let found = offloads(interface).ok()?;
+    carries_super_packets(&found.driver, found.is_on(Offload::Lro))
+        .map(|why| format!("{interface} {why}"))
+}
+
+fn carries_super_packets(driver: &str, lro: bool) -> Option<String> {
+    if VIRTUAL.contains(&driver) {
+        return Some(format!("is of driver {driver} and carries super-packets"));
+    }
+    lro.then(|| "joins received segments (`ethtool -K … lro off`)".to_owned())
+}
+
+/// Whose XDP program stands where ours would: said, and never replaced.
+pub(crate) fn other_program(interface: &str, way: Way, pins: Option<&Pins>) -> Option<String> {
+    if way == Way::Tc {
+        return None;
+    }
+    let link = links()
+        .ok()?
+        .into_iter()
+        .find(|one| one.name == interface)?;
+    let ours = |id: u32| pins.is_some_and(|pins| pins.has_program(link.index, id));
+    let other = link.xdp.iter().find(|program| !ours(program.id))?;
+    let name = program_name(other.id).unwrap_or_default();
+    let by = match fairlead_survey::loaded_by(other.id) {
+        Some(user) => format!(", loaded by user {user}"),
+        None => String::new(),
+    };
+    Some(format!(
+        "{interface} has another XDP program (number {}, \"{name}\"{by}), which is not replaced; \
+         `ip link set dev {interface} xdp off` removes it",
+        other.id
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn xdp_is_for_packets_that_were_on_a_wire() {
+        assert!(carries_super_packets("veth", false).is_some());
+        assert!(carries_super_packets("virtio_net", false).is_some());
+        assert_eq!(carries_super_packets("ixgbe", false), None);
+        let joined = carries_super_packets("ixgbe", true).unwrap();
+        assert!(joined.contains("lro off"));
+    }
+}
