@@ -5,6 +5,7 @@
 
 #include <fairlead/ctx.h>
 #include <fairlead/layout.h>
+#include "capture.h"
 #include "closing.h"
 #include "emit.h"
 #include "maps.h"
@@ -28,12 +29,17 @@ static __noinline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet, struct 
 
 	if (!packet || !listen || !settings || !(listen->flags & FL_OFFER_ANSWER))
 		return fl_to_engine();
-	if ((packet->flags & 0x3f) == FL_TCP_SYN && settings->refuse &&
-	    bpf_get_prandom_u32() < settings->refuse)
-		return fl_drop(FL_REASON_OVERLOADED);
-	if ((packet->flags & 0x3f) == FL_TCP_SYN)
-		return fl_answer_syn(ctx, packet, listen, settings, &verdict) ? fl_to_engine() :
-										verdict;
+	if ((packet->flags & 0x3f) == FL_TCP_SYN) {
+		/* One that turns out to be the engine's is shown by it once more. */
+		fl_capture_newcomer(ctx, packet, listen, FL_CAPTURE_BEFORE);
+		if (settings->refuse && bpf_get_prandom_u32() < settings->refuse)
+			return fl_drop(FL_REASON_OVERLOADED);
+		if (fl_answer_syn(ctx, packet, listen, settings, &verdict))
+			return fl_to_engine();
+		if (verdict != FL_DROP)
+			fl_capture_newcomer(ctx, packet, listen, FL_CAPTURE_AFTER);
+		return verdict;
+	}
 	if ((packet->flags & 0x3f) == FL_TCP_ACK && !packet->payload_bytes &&
 	    (listen->flags & FL_OFFER_AWAIT_CLIENT)) {
 		__u64 now_ns = bpf_ktime_get_ns() - settings->origin_ns;
@@ -41,6 +47,7 @@ static __noinline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet, struct 
 		if (fl_cookie_check(settings, &packet->key, packet->seq - 1, now_ns,
 				    packet->ack - 1)) {
 			fl_count(FL_C_ACKS_SWALLOWED, 1);
+			fl_capture_newcomer(ctx, packet, listen, FL_CAPTURE_BEFORE);
 			return FL_DROP;
 		}
 	}
@@ -78,7 +85,7 @@ static __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow f
 				struct fl_settings *settings)
 {
 	__u32 line = flow >> 1, now_ms;
-	int side = flow & 1, plain;
+	int side = flow & 1, plain, verdict;
 	struct fl_record *record = bpf_map_lookup_elem(&fl_records, &line);
 	union fl_phase phase;
 	struct bpf_fib_lookup fib;
@@ -107,6 +114,7 @@ static __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow f
 		fl_track(record, side, packet, now_ms);
 	else if (fl_follow(record, phase, side, packet, now_ms))
 		return fl_to_engine();
+	fl_capture_spliced(ctx, record, line, side, FL_CAPTURE_BEFORE, fl_ctx_ifindex(ctx));
 	if (fl_write_tcp(ctx, packet, &rewrite))
 		return fl_drop(FL_REASON_TRUNCATED);
 	fl_count(FL_C_FAST_PACKETS, 1);
@@ -115,7 +123,9 @@ static __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow f
 		fl_count(FL_C_RESETS, 1);
 	else if (packet->flags & FL_TCP_FIN)
 		fl_count(FL_C_FINS, 1);
-	return fl_emit(ctx, packet, &edits, &fib);
+	verdict = fl_emit(ctx, packet, &edits, &fib);
+	fl_capture_spliced(ctx, record, line, !side, FL_CAPTURE_AFTER, fib.ifindex);
+	return verdict;
 }
 
 static __always_inline int fl_process(fl_ctx *ctx)

@@ -8,6 +8,7 @@
 
 mod harness;
 
+mod capture;
 mod fastpath;
 mod http;
 mod lifecycle;

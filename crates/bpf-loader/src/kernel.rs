@@ -105,7 +105,7 @@ impl core::fmt::Debug for Kernel {
     }
 }
 
-fn take<T: TryFrom<aya::maps::Map, Error = MapError>>(
+pub(crate) fn take<T: TryFrom<aya::maps::Map, Error = MapError>>(
     ebpf: &mut Ebpf,
     name: &'static str,
 ) -> Result<T, LoadError> {

@@ -8,6 +8,7 @@
 //! | `kernel.rs` | loading, the maps, the port [`fairlead_tcp::FastPath`] |
 //! | `attach.rs` | interfaces: tc and XDP |
 //! | `interfaces.rs` | which interfaces there are |
+//! | `capture.rs` | packets that the program shows |
 //! | `counters.rs` | what was counted, summed over CPUs |
 //! | `rehearsal.rs` | whether this kernel takes the program |
 //! | `pins.rs` | the folder in which maps and links outlive the process |
@@ -16,6 +17,7 @@
 //! | `trial.rs` | single packets through the program, for tests and measurements |
 
 mod attach;
+mod capture;
 mod counters;
 mod interfaces;
 mod kernel;
@@ -28,6 +30,7 @@ mod sys;
 mod trial;
 
 pub use attach::{AttachError, Attachment, Mode, detach_filter};
+pub use capture::{CaptureFilter, CaptureTap, Captured};
 pub use counters::Counters;
 pub use interfaces::{ethernet_interfaces, interface_index};
 pub use kernel::{FlowTable, Kernel, LoadError};

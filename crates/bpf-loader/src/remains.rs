@@ -63,7 +63,9 @@ impl Shapes {
             return Err(LoadError::NotBuiltIn);
         }
         let ebpf: Ebpf = EbpfLoader::new().load(object)?;
-        let ours = ebpf.maps().filter(|(name, _)| name.starts_with("fl_"));
+        // Captures end with the process that makes them, and so do their maps.
+        let lasting = |name: &str| name.starts_with("fl_") && !name.starts_with("fl_capture");
+        let ours = ebpf.maps().filter(|(name, _)| lasting(name));
         let shapes = ours.map(|(name, map)| {
             let shape = map_fd(map).ok_or(LoadError::Missing("map of a known kind"))?;
             Ok((name.to_owned(), Shape::of(&shape.info()?)?))

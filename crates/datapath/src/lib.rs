@@ -45,6 +45,19 @@ pub struct Datapath {
     tcb_cache: Option<Box<tcb_cache::TcbCache>>,
 }
 
+/// A connection on record, as onlookers know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Whose {
+    /// Line of its record.
+    pub line: u32,
+    /// The packet is of the leg towards the server.
+    pub is_server_leg: bool,
+    /// The client.
+    pub client: Endpoint,
+    /// Index of the listening endpoint among [`Datapath::endpoints`].
+    pub listen: u16,
+}
+
 impl Datapath {
     /// A datapath for this configuration. `seed` feeds every secret and every choice by chance.
     ///
@@ -311,6 +324,22 @@ impl Datapath {
         let table = self.switch.table();
         let found = table.find(&key)?;
         Some(table.record(found.line).state)
+    }
+
+    /// The connection that a packet with this key belongs to; `None` when it is on no record.
+    pub fn whose(&self, key: &FlowKey) -> Option<Whose> {
+        let table = self.switch.table();
+        let found = table.find(key)?;
+        let record = table.record(found.line);
+        Some(Whose {
+            line: found.line.0,
+            is_server_leg: found.side == Side::Server,
+            client: Endpoint {
+                addr: record.client_addr,
+                port: record.client_port,
+            },
+            listen: record.listen,
+        })
     }
 
     /// All counters.

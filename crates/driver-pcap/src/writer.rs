@@ -9,11 +9,15 @@ const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 const INTERFACE: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
 
+const INTERFACE_STATISTICS: u32 = 5;
+
 const OPT_END: u16 = 0;
 const OPT_COMMENT: u16 = 1;
 const IF_NAME: u16 = 2;
 const IF_TSRESOL: u16 = 9;
 const EPB_FLAGS: u16 = 2;
+const ISB_IFRECV: u16 = 4;
+const ISB_IFDROP: u16 = 5;
 const SHB_USERAPPL: u16 = 4;
 
 /// The longest comment, bytes; a longer one is cut.
@@ -110,6 +114,33 @@ impl<W: Write> CaptureWriter<W> {
         self.end()?;
         self.packets += 1;
         Ok(())
+    }
+
+    /// Writes how many packets an interface has had since the beginning, and how many of them are
+    /// missing here because nobody took them in time.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_statistics(
+        &mut self,
+        interface: u32,
+        stamp_ns: u64,
+        received: u64,
+        dropped: u64,
+    ) -> io::Result<()> {
+        self.begin(INTERFACE_STATISTICS);
+        self.u32(interface);
+        self.u32((stamp_ns >> 32) as u32);
+        self.u32(stamp_ns as u32);
+        self.option(ISB_IFRECV, &received.to_le_bytes());
+        self.option(ISB_IFDROP, &dropped.to_le_bytes());
+        self.option(OPT_END, &[]);
+        self.end()
+    }
+
+    /// What is written to.
+    pub fn out_mut(&mut self) -> &mut W {
+        &mut self.out
     }
 
     /// Packets written so far.

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::capture::{self, CaptureArgs};
 use crate::check::{self, CheckArgs};
 use crate::demo::{self, DemoArgs};
 use crate::doctor::{self, DoctorArgs};
@@ -46,6 +47,8 @@ pub enum Command {
     Replay(ReplayArgs),
     /// Show what a running switch is doing
     Status(StatusArgs),
+    /// Write packets of a running switch to a file, as they arrived and as they were sent on
+    Capture(CaptureArgs),
     /// Watch a running switch: rates, services, servers
     Top(TopArgs),
     /// Tell what this machine allows, and what to do about the rest
@@ -64,6 +67,7 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Status(args) => status::run(args),
+        Command::Capture(args) => capture::run(args),
         Command::Top(args) => top::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Lab(args) => lab::run(args),

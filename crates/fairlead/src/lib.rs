@@ -2,6 +2,7 @@
 //! configuration file, the command line, the admin pages, the log.
 
 pub mod admin;
+pub mod capture;
 pub mod check;
 pub mod cli;
 pub mod config;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use fairlead_driver_tun::DeviceCounters;
 use fairlead_splice::snapshot::Snapshot;
 
+use crate::capture::CaptureHub;
 use crate::config::Settings;
 
 pub use metrics::{CONTENT_TYPE as METRICS_CONTENT_TYPE, metrics};
@@ -106,6 +107,7 @@ pub struct Shared {
     identity: RwLock<Identity>,
     started: Instant,
     latest: RwLock<Option<Arc<Published>>>,
+    capture: Arc<CaptureHub>,
 }
 
 impl Shared {
@@ -115,6 +117,7 @@ impl Shared {
             identity: RwLock::new(identity),
             started: Instant::now(),
             latest: RwLock::new(None),
+            capture: Arc::default(),
         }
     }
 
@@ -134,6 +137,11 @@ impl Shared {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    /// Where captures pass.
+    pub fn capture(&self) -> &Arc<CaptureHub> {
+        &self.capture
     }
 
     /// Who is running.

@@ -3,18 +3,21 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::sync::{Semaphore, oneshot};
+
+use crate::capture::{Long, capture_page};
 
 use super::{Health, METRICS_CONTENT_TYPE, Shared, Status, metrics};
 
@@ -24,13 +27,16 @@ const CONNECTIONS_MAX: usize = 64;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long one connection may last; a collector just opens the next one.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a capture may last.
+const CAPTURE_TIMEOUT: Duration = Duration::from_secs(24 * 3_600);
 /// The longest request head, bytes; the pages take no bodies.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
 /// How long to wait after an error of `accept`, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-const INDEX: &str = "Fairlead\n\n/healthz  ok, or why not\n/metrics  OpenMetrics\n/status   JSON\n";
+const INDEX: &str = "Fairlead\n\n/healthz  ok, or why not\n/metrics  OpenMetrics\n/status   JSON\n\
+                     /capture  packets, pcapng\n";
 
 /// The pages while they are served; they end when it is dropped.
 #[derive(Debug)]
@@ -102,7 +108,8 @@ async fn accept(listener: tokio::net::TcpListener, router: Router) {
                 continue;
             }
         };
-        let router = router.clone();
+        let long = Long::default();
+        let router = router.clone().layer(Extension(long.clone()));
         tokio::spawn(async move {
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -111,7 +118,12 @@ async fn accept(listener: tokio::net::TcpListener, router: Router) {
                 .max_buf_size(HEAD_BYTES_MAX)
                 .max_headers(HEADERS_MAX)
                 .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-            match tokio::time::timeout(CONNECTION_TIMEOUT, connection).await {
+            let mut connection = std::pin::pin!(connection);
+            let mut outcome = tokio::time::timeout(CONNECTION_TIMEOUT, &mut connection).await;
+            if outcome.is_err() && long.0.load(Ordering::Relaxed) {
+                outcome = tokio::time::timeout(CAPTURE_TIMEOUT, connection).await;
+            }
+            match outcome {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::debug!(%error, "admin connection failed"),
                 Err(_) => tracing::debug!("admin connection lasted too long"),
@@ -127,6 +139,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/healthz", get(health_page))
         .route("/metrics", get(metrics_page))
         .route("/status", get(status_page))
+        .route("/capture", get(capture_page))
         .fallback(|| async { text(StatusCode::NOT_FOUND, INDEX) })
         .with_state(shared)
 }

@@ -1,8 +1,12 @@
 //! One round of work: read a batch, handle it, send what comes of it.
 
+use std::sync::Arc;
+
 use fairlead_base::{DropReason, Instant, Packet, ReasonCounts};
 use fairlead_datapath::{Datapath, Event, Snapshot, Verdict};
-use fairlead_netio::{Batch, RxQueue, TxQueue};
+use fairlead_netio::{Batch, Direction, RxQueue, TxQueue};
+
+use crate::capture::CaptureHub;
 
 /// Packets read before they are handled, at most: enough for the datapath to fetch the records of
 /// one portion together.
@@ -20,10 +24,11 @@ pub(super) struct Engine<Q> {
     verdicts: Vec<Verdict>,
     out: Packet,
     failures: ReasonCounts,
+    capture: Arc<CaptureHub>,
 }
 
 impl<Q: RxQueue + TxQueue> Engine<Q> {
-    pub(super) fn new(datapath: Datapath, queue: Q) -> Self {
+    pub(super) fn new(datapath: Datapath, queue: Q, capture: Arc<CaptureHub>) -> Self {
         Self {
             datapath,
             queue,
@@ -31,6 +36,7 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
             verdicts: Vec::with_capacity(BATCH_PACKETS),
             out: Packet::with_capacity(),
             failures: ReasonCounts::default(),
+            capture,
         }
     }
 
@@ -52,6 +58,12 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
         self.batch.clear();
         let received = self.queue.receive(now, &mut self.batch)?;
         if received > 0 {
+            if self.capture.is_on() {
+                for packet in self.batch.packets() {
+                    self.capture
+                        .show(now, Direction::Rx, packet, &self.datapath);
+                }
+            }
             self.datapath
                 .handle_batch(now, self.batch.packets_mut(), &mut self.verdicts);
             for (packet, verdict) in self.batch.packets().iter().zip(&self.verdicts) {
@@ -59,6 +71,9 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
                     let sent = self.queue.transmit(now, packet);
                     if sent.is_err() {
                         self.failures.add(DropReason::TransmitFailed);
+                    } else if self.capture.is_on() {
+                        self.capture
+                            .show(now, Direction::Tx, packet, &self.datapath);
                     }
                 }
             }
@@ -78,6 +93,9 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
         while self.datapath.poll_transmit(&mut self.out) {
             if self.queue.transmit(now, &self.out).is_err() {
                 self.failures.add(DropReason::TransmitFailed);
+            } else if self.capture.is_on() {
+                let own = &self.out;
+                self.capture.show(now, Direction::Tx, own, &self.datapath);
             }
         }
         if self.queue.flush(now).is_err() {
@@ -149,7 +167,7 @@ mod tests {
             .unwrap()
             .settings;
         let datapath = Datapath::new(settings.switch, 1, Instant::ZERO).unwrap();
-        Engine::new(datapath, queue)
+        Engine::new(datapath, queue, Arc::default())
     }
 
     /// A client's SYN to `to`; every `number` is another client.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fairlead_bpf_loader::{
-    Attachment, Counters, FlowTable, Kernel, Mode as Way, Pins, interface_index,
+    Attachment, CaptureTap, Counters, FlowTable, Kernel, Mode as Way, Pins, interface_index,
 };
 use fairlead_datapath::Datapath;
 
@@ -155,6 +155,14 @@ impl Fastpath {
     /// True when it goes on without this process.
     pub(super) fn outlives(&self) -> bool {
         self.outlives
+    }
+
+    /// The window for captures, where the kernel forwards.
+    pub(super) fn take_capture(&mut self) -> Option<CaptureTap> {
+        let taken = self.kernel.as_mut()?.take_capture();
+        taken
+            .inspect_err(|error| tracing::warn!("captures show the engine alone: {error}"))
+            .ok()
     }
 
     /// What the kernel counted, where there is one.

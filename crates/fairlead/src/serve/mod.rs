@@ -121,7 +121,7 @@ fn serve(args: &ServeArgs, watch: &mut dyn FnMut()) -> Result<(), Ending> {
     let mut datapath = start_datapath(&settings, clock.now(), &inherited.estate)?;
     let (device, network) = prepare_host(&plan::network_plan(&settings), &inherited)?;
     announce_host(&settings, &network);
-    let fastpath = start_fastpath(&settings, &mut datapath, &clock, &mut inherited)?;
+    let mut fastpath = start_fastpath(&settings, &mut datapath, &clock, &mut inherited)?;
     let persistent = device.set_persistent(inherited.pins.is_some());
     persistent.map_err(|error| host(format!("device {}: {error}", device.name())))?;
     let shared = Arc::new(Shared::new(Identity::of(&settings, &fastpath.state())));
@@ -129,7 +129,10 @@ fn serve(args: &ServeArgs, watch: &mut dyn FnMut()) -> Result<(), Ending> {
     let _pages = start_pages(&settings, &shared)?;
     fresh.keep();
 
-    let mut engine = Engine::new(datapath, device);
+    let tap = fastpath.take_capture();
+    let capture = shared.capture();
+    capture.open(&settings, &datapath, clock.origin_ns, tap);
+    let mut engine = Engine::new(datapath, device, Arc::clone(capture));
     let mut board = Board {
         shared: &shared,
         log: &log,

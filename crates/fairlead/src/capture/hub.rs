@@ -1,0 +1,531 @@
+//! The switch's side of a capture: packets of the engine and of the kernel program come together
+//! here and go to one reader. Nothing here waits: what the reader does not take in time is lost and
+//! counted.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fairlead_base::{Endpoint, FlowKey, Instant, Packet};
+use fairlead_bpf_loader::{CaptureFilter, CaptureTap, Captured, monotonic_ns};
+use fairlead_datapath::{Datapath, Whose};
+use fairlead_driver_pcap::{CaptureWriter, Passage};
+use fairlead_netio::Direction;
+use fairlead_wire::{Classified, classify};
+use tokio::sync::mpsc;
+
+use crate::config::Settings;
+
+/// Packets that wait for the reader, at most.
+const QUEUE_PACKETS: usize = 16_384;
+/// Their bytes, at most.
+const QUEUE_BYTES: usize = 8 << 20;
+/// How long the thread that reads the kernel's ring looks away from the end of the capture.
+const TURN: Duration = Duration::from_millis(100);
+
+/// Where captures begin, pass and end. Off, it costs the packets' loop one test a batch.
+#[derive(Debug, Default)]
+pub struct CaptureHub {
+    on: AtomicBool,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    host: Option<Host>,
+    kernel: Option<CaptureTap>,
+    /// The window is with a thread that reads it.
+    is_kernel_read: bool,
+    session: Option<Arc<Session>>,
+}
+
+/// What the hub has to know of the switch.
+#[derive(Clone, Debug)]
+struct Host {
+    device: String,
+    /// Listening endpoints in the order of their indexes, with their services' names.
+    listens: Vec<(Endpoint, String)>,
+    /// The core's origin since 1970.
+    wall_origin_ns: u64,
+}
+
+/// What a reader asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) service: Option<String>,
+    pub(crate) client: Option<(fairlead_base::Address, u8)>,
+    pub(crate) before: bool,
+    pub(crate) after: bool,
+    pub(crate) snap_bytes: u32,
+}
+
+/// Why there is no capture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The switch has not begun.
+    Starting,
+    /// Another reader has one.
+    Taken,
+    /// There is no such service; those that there are.
+    NoService(Vec<String>),
+    /// The kernel or the system does not do it.
+    Failed(String),
+}
+
+/// One capture.
+#[derive(Debug)]
+pub(crate) struct Session {
+    filter: CaptureFilter,
+    sender: mpsc::Sender<Vec<u8>>,
+    queued_bytes: AtomicUsize,
+    seen: AtomicU64,
+    lost: AtomicU64,
+    over: AtomicBool,
+    writer: Mutex<CaptureWriter<Vec<u8>>>,
+    host: Host,
+    /// Indexes and names of interfaces.
+    interfaces: Vec<(u32, String)>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wall_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    })
+}
+
+impl CaptureHub {
+    /// Tells what the packets' comments need, and gives the kernel's window where there is one.
+    /// `origin_ns` is the core's origin on the monotonic clock.
+    pub(crate) fn open(
+        &self,
+        settings: &Settings,
+        datapath: &Datapath,
+        origin_ns: u64,
+        kernel: Option<CaptureTap>,
+    ) {
+        let name = |endpoint: &Endpoint| {
+            let services = settings.switch.services.iter();
+            let mut found = services.filter(|service| service.listen.contains(endpoint));
+            found
+                .next()
+                .map_or(String::new(), |service| service.name.clone())
+        };
+        let listens = datapath.endpoints().listens.iter();
+        let mut inner = locked(&self.inner);
+        inner.host = Some(Host {
+            device: settings.fastpath.device.clone(),
+            listens: listens.map(|one| (*one, name(one))).collect(),
+            wall_origin_ns: wall_ns().saturating_sub(monotonic_ns().saturating_sub(origin_ns)),
+        });
+        inner.kernel = kernel;
+    }
+
+    /// True while somebody reads.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+
+    /// Shows a packet of the engine's device, if it is wanted.
+    pub(crate) fn show(
+        &self,
+        now: Instant,
+        direction: Direction,
+        packet: &Packet,
+        datapath: &Datapath,
+    ) {
+        let Some(session) = locked(&self.inner).session.clone() else {
+            return;
+        };
+        session.show(now, direction, packet, datapath);
+    }
+
+    /// Begins a capture; it lasts until [`Reading`] is dropped.
+    pub(crate) fn begin(self: &Arc<Self>, wanted: &Wanted) -> Result<Reading, Refusal> {
+        let mut inner = locked(&self.inner);
+        let host = inner.host.clone().ok_or(Refusal::Starting)?;
+        if inner.session.is_some() || inner.is_kernel_read {
+            return Err(Refusal::Taken);
+        }
+        let filter = filter(wanted, &host)?;
+        let failed = |error: &dyn std::fmt::Display| Refusal::Failed(error.to_string());
+        let links = match &inner.kernel {
+            Some(_) => fairlead_survey::links().unwrap_or_default(),
+            None => Vec::new(),
+        };
+        // One interface in the file, and names in comments: libpcap refuses files of raw IP with
+        // several.
+        let names = [host.device.as_str()];
+        let about = format!("fairlead {}", env!("CARGO_PKG_VERSION"));
+        let mut writer =
+            CaptureWriter::new(Vec::new(), &about, &names).map_err(|error| failed(&error))?;
+        let head = std::mem::take(writer.out_mut());
+        let (sender, receiver) = mpsc::channel(QUEUE_PACKETS);
+        let session = Arc::new(Session {
+            filter,
+            sender,
+            queued_bytes: AtomicUsize::new(0),
+            seen: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+            writer: Mutex::new(writer),
+            host,
+            interfaces: links
+                .into_iter()
+                .map(|link| (link.index, link.name))
+                .collect(),
+        });
+        if let Some(mut tap) = inner.kernel.take() {
+            if let Err(error) = tap.start(&session.filter) {
+                inner.kernel = Some(tap);
+                return Err(failed(&error));
+            }
+            let (hub, session) = (Arc::clone(self), Arc::clone(&session));
+            let thread = std::thread::Builder::new().name("fairlead-capture".into());
+            thread
+                .spawn(move || hub.follow_kernel(tap, &session))
+                .map_err(|error| failed(&error))?;
+            inner.is_kernel_read = true;
+        }
+        inner.session = Some(Arc::clone(&session));
+        self.on.store(true, Ordering::Relaxed);
+        Ok(Reading {
+            hub: Arc::clone(self),
+            session,
+            receiver,
+            head: Some(head),
+        })
+    }
+
+    /// Reads the kernel's ring until the capture is over, and gives the window back.
+    fn follow_kernel(&self, mut tap: CaptureTap, session: &Session) {
+        let mut lost = 0;
+        while !session.over.load(Ordering::Relaxed) {
+            tap.wait(TURN);
+            while tap
+                .next_with(|captured| session.show_kernel(&captured))
+                .is_some()
+            {
+                if session.over.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+            let now = tap.lost();
+            session.note_lost(now.saturating_sub(lost));
+            lost = now;
+        }
+        if let Err(error) = tap.stop() {
+            tracing::error!(%error, "the kernel does not end its capture");
+        }
+        let mut inner = locked(&self.inner);
+        inner.kernel = Some(tap);
+        inner.is_kernel_read = false;
+    }
+
+    fn end(&self, session: &Session) {
+        session.over.store(true, Ordering::Relaxed);
+        self.on.store(false, Ordering::Relaxed);
+        locked(&self.inner).session = None;
+    }
+}
+
+fn filter(wanted: &Wanted, host: &Host) -> Result<CaptureFilter, Refusal> {
+    let listens = match &wanted.service {
+        None => None,
+        Some(name) => {
+            let of_it = (0u16..)
+                .zip(&host.listens)
+                .filter(|(_, (_, one))| one == name);
+            let found: Vec<u16> = of_it.map(|(index, _)| index).collect();
+            if found.is_empty() {
+                let mut names: Vec<String> =
+                    host.listens.iter().map(|(_, name)| name.clone()).collect();
+                names.dedup();
+                return Err(Refusal::NoService(names));
+            }
+            Some(found)
+        }
+    };
+    Ok(CaptureFilter {
+        before: wanted.before,
+        after: wanted.after,
+        snap_bytes: wanted.snap_bytes,
+        client: wanted.client,
+        listens,
+    })
+}
+
+impl Session {
+    fn show(&self, now: Instant, direction: Direction, packet: &Packet, datapath: &Datapath) {
+        let is_after = direction == Direction::Tx;
+        if !(if is_after {
+            self.filter.after
+        } else {
+            self.filter.before
+        }) {
+            return;
+        }
+        let Ok(Classified::Tcp(header)) = classify(&packet.bytes) else {
+            return;
+        };
+        let key = if is_after {
+            header.key.reversed()
+        } else {
+            header.key
+        };
+        let Some(whose) = datapath.whose(&key).or_else(|| self.newcomer(&key)) else {
+            return;
+        };
+        if !self.filter.wants(whose.client.addr, whose.listen) {
+            return;
+        }
+        let line = (whose.line != u32::MAX).then_some(whose.line);
+        let comment = self.comment(whose.listen, whose.is_server_leg, line, is_after);
+        let since = now.since(Instant::ZERO).as_nanos();
+        let at_ns = self.host.wall_origin_ns + u64::try_from(since).unwrap_or(0);
+        let comment = format!("{comment} client={}", whose.client);
+        self.put(is_after, at_ns, &packet.bytes, 0, &comment);
+    }
+
+    /// A client that is on no record yet (or no more).
+    fn newcomer(&self, key: &FlowKey) -> Option<Whose> {
+        let at = self
+            .host
+            .listens
+            .iter()
+            .position(|(one, _)| *one == key.dst)?;
+        Some(Whose {
+            line: u32::MAX,
+            is_server_leg: false,
+            client: key.src,
+            listen: u16::try_from(at).ok()?,
+        })
+    }
+
+    fn show_kernel(&self, captured: &Captured<'_>) {
+        let comment = self.comment(
+            captured.listen,
+            captured.is_server_leg,
+            captured.line,
+            captured.is_after,
+        );
+        let on = self
+            .interfaces
+            .iter()
+            .find(|(index, _)| *index == captured.interface)
+            .map_or("?", |(_, name)| name.as_str());
+        let offset = wall_ns().saturating_sub(monotonic_ns());
+        let missing = (captured.whole_bytes as usize).saturating_sub(captured.bytes.len());
+        self.put(
+            captured.is_after,
+            captured.at_ns + offset,
+            captured.bytes,
+            missing,
+            &format!("{comment} kernel on={on}"),
+        );
+    }
+
+    fn comment(&self, listen: u16, is_server_leg: bool, line: Option<u32>, after: bool) -> String {
+        let service = self.host.listens.get(usize::from(listen));
+        let service = service.map_or("?", |(_, name)| name.as_str());
+        let side = if is_server_leg { "server" } else { "client" };
+        let when = if after { "after" } else { "before" };
+        let line = line.map_or("-".to_owned(), |line| line.to_string());
+        format!("service={service} side={side} line={line} {when}")
+    }
+
+    fn put(&self, is_after: bool, at_ns: u64, bytes: &[u8], missing: usize, comment: &str) {
+        self.seen.fetch_add(1, Ordering::Relaxed);
+        let shown = &bytes[..bytes.len().min(self.filter.snap_bytes as usize)];
+        let missing = missing + bytes.len() - shown.len();
+        if self.queued_bytes.load(Ordering::Relaxed) + shown.len() > QUEUE_BYTES {
+            return self.note_lost(1);
+        }
+        let block = {
+            let mut writer = locked(&self.writer);
+            let passage = if is_after { Passage::Out } else { Passage::In };
+            // Written to memory, which does not fail.
+            let _ = writer.write(0, passage, at_ns, shown, missing, comment);
+            std::mem::take(writer.out_mut())
+        };
+        let length = block.len();
+        self.queued_bytes.fetch_add(length, Ordering::Relaxed);
+        if self.sender.try_send(block).is_err() {
+            self.queued_bytes.fetch_sub(length, Ordering::Relaxed);
+            self.note_lost(1);
+        }
+    }
+
+    fn note_lost(&self, count: u64) {
+        self.lost.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// How many packets there were and how many of them were lost, as a block of the file.
+    fn statistics(&self) -> Vec<u8> {
+        let (seen, lost) = (
+            self.seen.load(Ordering::Relaxed),
+            self.lost.load(Ordering::Relaxed),
+        );
+        let mut writer = locked(&self.writer);
+        let _ = writer.write_statistics(0, wall_ns(), seen, lost);
+        std::mem::take(writer.out_mut())
+    }
+}
+
+/// The reader's end of a capture, which ends with it.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    hub: Arc<CaptureHub>,
+    session: Arc<Session>,
+    receiver: mpsc::Receiver<Vec<u8>>,
+    head: Option<Vec<u8>>,
+}
+
+impl Reading {
+    /// The next bytes of the file: its head, packets, and every second the statistics, by which
+    /// both ends notice that the other is there.
+    pub(crate) async fn next(&mut self) -> Vec<u8> {
+        if let Some(mut head) = self.head.take() {
+            head.extend(self.session.statistics());
+            return head;
+        }
+        match tokio::time::timeout(Duration::from_secs(1), self.receiver.recv()).await {
+            Ok(Some(block)) => {
+                let queued = &self.session.queued_bytes;
+                queued.fetch_sub(block.len(), Ordering::Relaxed);
+                let mut blocks = block;
+                // Few large writes where there are many packets.
+                while blocks.len() < 64 << 10 {
+                    let Ok(more) = self.receiver.try_recv() else {
+                        break;
+                    };
+                    queued.fetch_sub(more.len(), Ordering::Relaxed);
+                    blocks.extend(more);
+                }
+                if blocks.len() >= 64 << 10 {
+                    blocks.extend(self.session.statistics());
+                }
+                blocks
+            }
+            _ => self.session.statistics(),
+        }
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.hub.end(&self.session);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlead_testkit::{endpoint, segment};
+    use fairlead_wire::TcpFlags;
+
+    use super::*;
+
+    fn hub() -> (Arc<CaptureHub>, Datapath) {
+        let text = r#"
+            [fastpath]
+            snat = "100.64.0.0/24"
+            [[service]]
+            name = "web"
+            listen = "10.1.0.3:80"
+            protocol = "http"
+            source = "snat"
+            [[service.route]]
+            pool = "pages"
+            [[pool]]
+            name = "pages"
+            server = [{ address = "10.2.0.1:8081" }]
+        "#;
+        let settings = crate::config::parse(text, "test.toml").unwrap().settings;
+        let datapath = Datapath::new(settings.switch.clone(), 1, Instant::ZERO).unwrap();
+        let hub = Arc::new(CaptureHub::default());
+        hub.open(&settings, &datapath, monotonic_ns(), None);
+        (hub, datapath)
+    }
+
+    fn all() -> Wanted {
+        Wanted {
+            service: None,
+            client: None,
+            before: true,
+            after: true,
+            snap_bytes: 65_535,
+        }
+    }
+
+    fn syn(from: &str, to: &str) -> Packet {
+        let segment = segment(endpoint(from), endpoint(to));
+        segment.flags(TcpFlags::SYN).packet()
+    }
+
+    #[test]
+    fn one_reader_at_a_time_and_only_known_services() {
+        let (hub, _) = hub();
+        let unknown = Wanted {
+            service: Some("wev".into()),
+            ..all()
+        };
+        assert_eq!(
+            hub.begin(&unknown).unwrap_err(),
+            Refusal::NoService(vec!["web".into()])
+        );
+        let reading = hub.begin(&all()).unwrap();
+        assert!(hub.is_on());
+        assert_eq!(hub.begin(&all()).unwrap_err(), Refusal::Taken);
+        drop(reading);
+        assert!(!hub.is_on());
+        assert!(hub.begin(&all()).is_ok());
+        let starting = Arc::new(CaptureHub::default());
+        assert_eq!(starting.begin(&all()).unwrap_err(), Refusal::Starting);
+    }
+
+    #[test]
+    fn packets_are_filtered_and_a_reader_that_stalls_loses_them() {
+        let (hub, datapath) = hub();
+        let wanted = Wanted {
+            client: Some((endpoint("10.1.0.0:1").addr, 96 + 24)),
+            ..all()
+        };
+        let mut reading = hub.begin(&wanted).unwrap();
+        let now = Instant::from_millis(5);
+        let show = |from: &str, to: &str| {
+            hub.show(now, Direction::Rx, &syn(from, to), &datapath);
+        };
+        show("10.1.0.10:4000", "10.1.0.3:80");
+        show("10.9.0.10:4000", "10.1.0.3:80"); // another client
+        show("10.1.0.10:4000", "10.1.0.99:80"); // nobody's
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        let head = runtime.block_on(reading.next());
+        let block = runtime.block_on(reading.next());
+        let file = [head, block].concat();
+        let mut reader = fairlead_driver_pcap::CaptureReader::from_source(
+            "test",
+            std::io::Cursor::new(file.clone()),
+        )
+        .unwrap();
+        let packet = reader.next_packet().unwrap().unwrap();
+        assert_eq!(packet.bytes[12..16], [10, 1, 0, 10]);
+        assert!(reader.next_packet().unwrap().is_none());
+        let text = String::from_utf8_lossy(&file).into_owned();
+        assert!(text.contains("service=web side=client line=- before client=10.1.0.10:4000"));
+
+        for _ in 0..QUEUE_PACKETS + 100 {
+            show("10.1.0.10:4000", "10.1.0.3:80");
+        }
+        let session = hub.inner.lock().unwrap().session.clone().unwrap();
+        assert_eq!(session.lost.load(Ordering::Relaxed), 100);
+        assert!(session.queued_bytes.load(Ordering::Relaxed) <= QUEUE_BYTES);
+    }
+}

@@ -1,0 +1,322 @@
+//! `fairlead capture`: packets of a running switch as they arrived and as they were sent on, both
+//! legs, as a capture file.
+
+mod hub;
+mod page;
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use fairlead_base::Address;
+use fairlead_driver_tun::EndSignals;
+
+use crate::admin::StatusError;
+use crate::screen::{bytes, grouped, plural, print_error};
+use crate::status::{StatusArgs, address, plain};
+
+pub use hub::CaptureHub;
+pub(crate) use page::{Long, capture_page};
+
+/// The longest part of a packet, bytes.
+const SNAP_BYTES_MAX: u32 = 65_535;
+/// The longest block that is believed.
+const BLOCK_BYTES_MAX: u32 = 1 << 20;
+const ENHANCED_PACKET: u32 = 6;
+const INTERFACE_STATISTICS: u32 = 5;
+/// Where the number of lost packets stands in the blocks of statistics that a switch writes.
+const LOST_AT: usize = 36;
+
+/// What `fairlead capture` takes.
+#[derive(Clone, Debug, clap::Args)]
+pub struct CaptureArgs {
+    /// Only connections of this service
+    #[arg(long, value_name = "NAME")]
+    pub service: Option<String>,
+    /// Only connections of clients within this prefix
+    #[arg(long, value_name = "IP[/LEN]", value_parser = checked_prefix)]
+    pub client: Option<String>,
+    /// Only packets as they arrived
+    #[arg(long, conflicts_with = "after")]
+    pub before: bool,
+    /// Only packets as they were sent on
+    #[arg(long)]
+    pub after: bool,
+    /// End after this many packets
+    #[arg(short = 'n', long, value_name = "N")]
+    pub count: Option<u64>,
+    /// End after this many seconds
+    #[arg(long, value_name = "S")]
+    pub seconds: Option<u64>,
+    /// End before the file is longer than this, MiB
+    #[arg(long, value_name = "MIB", default_value_t = 1_024)]
+    pub max_mib: u64,
+    /// Bytes of each packet, at most
+    #[arg(long, value_name = "BYTES", default_value_t = SNAP_BYTES_MAX,
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(SNAP_BYTES_MAX)))]
+    pub snaplen: u32,
+    /// Write to this file; - is standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub write: PathBuf,
+    /// Where the switch serves its pages [default: 127.0.0.1:9090]
+    #[arg(long, value_name = "ADDR", conflicts_with = "config")]
+    pub admin: Option<SocketAddr>,
+    /// Take the address from this configuration
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+fn checked_prefix(text: &str) -> Result<String, String> {
+    prefix(text).map(|_| text.to_owned())
+}
+
+/// An address, or a prefix in bits of the 128 of [`Address`].
+fn prefix(text: &str) -> Result<(Address, u8), String> {
+    let (address, len) = match text.split_once('/') {
+        Some((address, len)) => (address, Some(len)),
+        None => (text, None),
+    };
+    let wrong = || {
+        format!(
+            "{} is no address or prefix such as 10.1.0.0/16",
+            plain(text)
+        )
+    };
+    let address: IpAddr = address.parse().map_err(|_| wrong())?;
+    let (most, before) = if address.is_ipv4() {
+        (32, 96)
+    } else {
+        (128, 0)
+    };
+    let len: u8 = len.map_or(Ok(most), |len| len.parse().map_err(|_| wrong()))?;
+    if len > most {
+        return Err(wrong());
+    }
+    Ok((address.into(), len + before))
+}
+
+/// Captures until it is told to end: 0 then, 1 when there is no capture.
+pub fn run(args: &CaptureArgs) -> ExitCode {
+    match captured(args) {
+        Ok(told) => {
+            print_error(&told);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            print_error(&format!("fairlead capture: {error}\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What a finished capture came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tally {
+    packets: u64,
+    bytes: u64,
+    lost: u64,
+}
+
+fn captured(args: &CaptureArgs) -> Result<String, StatusError> {
+    let failed = |what: &str, error: io::Error| StatusError(format!("{what}: {error}"));
+    let signals = EndSignals::take_over().map_err(|error| failed("signals", error))?;
+    let is_pipe = args.write.as_os_str() == "-";
+    if is_pipe && io::stdout().is_terminal() {
+        let why = "a capture is no text: -w FILE, or a pipe behind -w -";
+        return Err(StatusError(why.to_owned()));
+    }
+    let admin = address(&StatusArgs {
+        admin: args.admin,
+        config: args.config.clone(),
+        json: false,
+    })?;
+    let mut source = open(admin, args)?;
+    let name = args.write.display().to_string();
+    let mut out: Box<dyn Write> = match is_pipe {
+        true => Box::new(io::stdout().lock()),
+        false => Box::new(File::create(&args.write).map_err(|error| failed(&name, error))?),
+    };
+    let begun = Instant::now();
+    let over = |tally: &Tally| {
+        args.count.is_some_and(|count| tally.packets >= count)
+            || args
+                .seconds
+                .is_some_and(|most| begun.elapsed() >= Duration::from_secs(most))
+            || !matches!(signals.poll_signal(), Ok(None))
+    };
+    let (tally, end) = copy(&mut source, &mut out, args.max_mib << 20, over);
+    let why = match end {
+        Ok(()) => String::new(),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => String::new(),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            "; the switch has ended".to_owned()
+        }
+        Err(error) => return Err(failed(&name, error)),
+    };
+    Ok(told(&tally, &name, &why))
+}
+
+fn told(tally: &Tally, name: &str, why: &str) -> String {
+    let packets = match tally.packets {
+        1 => plural(1, "packet"),
+        many => format!("{} packets", grouped(many)),
+    };
+    let lost = match tally.lost {
+        0 => "none lost".to_owned(),
+        lost => format!(
+            "{} lost: they came faster than they were read",
+            grouped(lost)
+        ),
+    };
+    format!("{packets}, {} to {name}, {lost}{why}\n", bytes(tally.bytes))
+}
+
+/// Asks the switch for a capture; what comes is the file.
+fn open(admin: SocketAddr, args: &CaptureArgs) -> Result<impl Read + use<>, StatusError> {
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .timeout_connect(Some(Duration::from_secs(5)))
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .proxy(None)
+        .build()
+        .into();
+    let mut query = format!("snaplen={}", args.snaplen);
+    for (key, value) in [("service", &args.service), ("client", &args.client)] {
+        if let Some(value) = value {
+            query += &format!("&{key}={value}");
+        }
+    }
+    for (asked, word) in [(args.before, "before"), (args.after, "after")] {
+        if asked {
+            query += &format!("&when={word}");
+        }
+    }
+    let answer = agent.get(format!("http://{admin}/capture?{query}")).call();
+    let mut answer = answer.map_err(|error| {
+        StatusError(format!(
+            "no answer from {admin}: {error}; is the switch running? --admin ADDR or --config \
+             FILE say where"
+        ))
+    })?;
+    let status = answer.status();
+    if !status.is_success() {
+        let body = answer
+            .body_mut()
+            .with_config()
+            .limit(4_096)
+            .read_to_string();
+        let told = plain(body.unwrap_or_default().lines().next().unwrap_or_default());
+        return Err(StatusError(format!("{admin} answers {status}: {told}")));
+    }
+    Ok(answer.into_body().into_reader())
+}
+
+/// Copies whole blocks until `over`, the end, or the file would be longer than `bytes_max`. A
+/// switch sends one each second at least, so that this looks up as often.
+fn copy(
+    source: &mut impl Read,
+    out: &mut impl Write,
+    bytes_max: u64,
+    over: impl Fn(&Tally) -> bool,
+) -> (Tally, io::Result<()>) {
+    let mut tally = Tally::default();
+    let mut block = Vec::new();
+    let end = loop {
+        if over(&tally) {
+            break Ok(());
+        }
+        if let Err(error) = read_block(source, &mut block) {
+            break Err(error);
+        }
+        let word = |at: usize| {
+            let four = block.get(at..).and_then(|rest| rest.first_chunk::<4>());
+            four.map_or(0, |four| u32::from_le_bytes(*four))
+        };
+        let kind = word(0);
+        if kind == INTERFACE_STATISTICS {
+            tally.lost = u64::from(word(LOST_AT)) | u64::from(word(LOST_AT + 4)) << 32;
+        }
+        if tally.bytes + block.len() as u64 > bytes_max {
+            break Ok(());
+        }
+        if let Err(error) = out.write_all(&block) {
+            break Err(error);
+        }
+        tally.bytes += block.len() as u64;
+        tally.packets += u64::from(kind == ENHANCED_PACKET);
+    };
+    (tally, end.and_then(|()| out.flush()))
+}
+
+fn read_block(source: &mut impl Read, block: &mut Vec<u8>) -> io::Result<()> {
+    let mut head = [0; 8];
+    source.read_exact(&mut head)?;
+    let length = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
+    if !(12..=BLOCK_BYTES_MAX).contains(&length) || !length.is_multiple_of(4) {
+        return Err(io::Error::other("the answer is no capture of Fairlead"));
+    }
+    block.clear();
+    block.extend(head);
+    block.resize(length as usize, 0);
+    source.read_exact(&mut block[8..])
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlead_driver_pcap::{CaptureWriter, Passage};
+
+    use super::*;
+
+    fn file() -> Vec<u8> {
+        let mut writer = CaptureWriter::new(Vec::new(), "test", &["fl0"]).unwrap();
+        for number in 0..5 {
+            let packet = [0x45, number, 3];
+            writer.write(0, Passage::In, 7, &packet, 0, "x").unwrap();
+        }
+        writer.write_statistics(0, 9, 17, 12).unwrap();
+        writer.into_inner().unwrap()
+    }
+
+    #[test]
+    fn blocks_are_copied_and_counted_until_it_is_over() {
+        let whole = file();
+        let mut out = Vec::new();
+        let (tally, end) = copy(&mut &whole[..], &mut out, u64::MAX, |_| false);
+        assert_eq!(end.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!((tally.packets, tally.lost), (5, 12));
+        assert_eq!(out, whole);
+
+        let mut out = Vec::new();
+        let (tally, end) = copy(&mut &whole[..], &mut out, u64::MAX, |tally| {
+            tally.packets >= 2
+        });
+        assert!(end.is_ok());
+        assert_eq!(tally.packets, 2);
+        let mut out = Vec::new();
+        let most = whole.len() as u64 / 2;
+        let (tally, end) = copy(&mut &whole[..], &mut out, most, |_| false);
+        assert!(end.is_ok() && out.len() as u64 <= most);
+        assert_eq!(tally.bytes, out.len() as u64);
+    }
+
+    #[test]
+    fn what_is_no_capture_is_refused() {
+        for wrong in [&[1u8, 2, 3][..], &[0; 64], &[0xff; 64]] {
+            let (tally, end) = copy(&mut &wrong[..], &mut Vec::new(), u64::MAX, |_| false);
+            assert!(end.is_err() && tally.packets == 0);
+        }
+    }
+
+    #[test]
+    fn prefixes_of_both_families() {
+        assert_eq!(prefix("10.1.0.10").unwrap().1, 128);
+        assert_eq!(prefix("10.1.0.0/16").unwrap().1, 112);
+        assert_eq!(prefix("fd00::/8").unwrap().1, 8);
+        for wrong in ["", "10.1.0.0/33", "x", "::/129", "1.2.3.4/x"] {
+            assert!(prefix(wrong).is_err(), "{wrong}");
+        }
+    }
+}

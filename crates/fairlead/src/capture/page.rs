@@ -1,0 +1,129 @@
+//! `/capture` of the admin pages: a capture as it is made, until the reader goes.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{RawQuery, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use super::hub::{Refusal, Wanted};
+use super::prefix;
+use crate::admin::Shared;
+
+/// Set by a page that lasts longer than others.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Long(pub(crate) Arc<AtomicBool>);
+
+/// How often, and after which pause, a capture is tried while another one ends.
+const TRIES: usize = 10;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The page.
+pub(crate) async fn capture_page(
+    State(shared): State<Arc<Shared>>,
+    Extension(long): Extension<Long>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let wanted = match wanted(query.as_deref().unwrap_or_default()) {
+        Ok(wanted) => wanted,
+        Err(why) => return (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
+    };
+    // A reader that has just gone is noticed a moment later.
+    let mut begun = shared.capture().begin(&wanted);
+    for _ in 0..TRIES {
+        if !matches!(begun, Err(Refusal::Taken)) {
+            break;
+        }
+        tokio::time::sleep(PAUSE).await;
+        begun = shared.capture().begin(&wanted);
+    }
+    let reading = match begun.map_err(refused) {
+        Ok(reading) => reading,
+        Err((status, why)) => return (status, format!("{why}\n")).into_response(),
+    };
+    long.0.store(true, Ordering::Relaxed);
+    let blocks = futures_util::stream::unfold(reading, |mut reading| async move {
+        let block = reading.next().await;
+        Some((Ok::<_, Infallible>(block), reading))
+    });
+    let kind = [(header::CONTENT_TYPE, "application/x-pcapng")];
+    (kind, Body::from_stream(blocks)).into_response()
+}
+
+fn refused(refusal: Refusal) -> (StatusCode, String) {
+    match refusal {
+        Refusal::Starting => (StatusCode::SERVICE_UNAVAILABLE, "starting".to_owned()),
+        Refusal::Taken => (
+            StatusCode::CONFLICT,
+            "another capture is running: there is one at a time".to_owned(),
+        ),
+        Refusal::NoService(names) => (
+            StatusCode::NOT_FOUND,
+            format!("there is no such service; there are: {}", names.join(", ")),
+        ),
+        Refusal::Failed(why) => (StatusCode::INTERNAL_SERVER_ERROR, why),
+    }
+}
+
+/// Reads `service=…&client=…&side=…&snaplen=…`, each at most once.
+fn wanted(query: &str) -> Result<Wanted, String> {
+    let mut wanted = Wanted {
+        service: None,
+        client: None,
+        before: true,
+        after: true,
+        snap_bytes: super::SNAP_BYTES_MAX,
+    };
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        match key {
+            "service" => wanted.service = Some(value.to_owned()),
+            "client" => wanted.client = Some(prefix(value)?),
+            "when" => match value {
+                "before" => wanted.after = false,
+                "after" => wanted.before = false,
+                _ => return Err("when=before or when=after".to_owned()),
+            },
+            "snaplen" => {
+                let number = value.parse().ok();
+                let fits = number.filter(|one| (1..=super::SNAP_BYTES_MAX).contains(one));
+                wanted.snap_bytes = fits.ok_or("snaplen is a number of bytes up to 65535")?;
+            }
+            _ => return Err("service, client, when and snaplen may be said".to_owned()),
+        }
+    }
+    Ok(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_are_read_and_strange_ones_refused() {
+        let all = wanted("").unwrap();
+        assert!(all.before && all.after && all.service.is_none());
+        let some = wanted("service=web&client=10.0.0.0/8&when=after&snaplen=96").unwrap();
+        assert!(!some.before && some.after);
+        assert_eq!(
+            (some.service.as_deref(), some.snap_bytes),
+            (Some("web"), 96)
+        );
+        assert_eq!(some.client.unwrap().1, 96 + 8);
+        for wrong in [
+            "client=x",
+            "client=1.2.3.4/33",
+            "when=now",
+            "snaplen=0",
+            "snap",
+            "a=b",
+        ] {
+            assert!(wanted(wrong).is_err(), "{wrong}");
+        }
+    }
+}
