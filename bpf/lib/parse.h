@@ -149,7 +149,7 @@ static __always_inline int fl_parse(fl_ctx *ctx, struct fl_packet *packet)
 {
 	struct ethhdr *link;
 
-	if (fl_ctx_pull(ctx, FL_V4_TCP_AT + sizeof(struct fl_tcp_view)))
+	if (fl_ctx_is_tagged(ctx) || fl_ctx_pull(ctx, FL_V4_TCP_AT + sizeof(struct fl_tcp_view)))
 		return -1;
 	link = (void *)(long)ctx->data;
 	if ((void *)(link + 1) > (void *)(long)ctx->data_end)

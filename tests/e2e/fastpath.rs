@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Connection, Family, Lab, Nginx, Switch, in_a_lab, web_service};
+use crate::harness::{Connection, Family, Lab, Nginx, Origin, Switch, in_a_lab, web, web_service};
 
 /// A number of the kernel program's, or nothing where the engine works alone.
 fn kernel(switch: &Switch, name: &str) -> Option<u64> {
@@ -118,4 +118,88 @@ fn ends_in_the_kernel_are_told_as_they_were() {
             }
         }
     });
+}
+
+/// Whether this kernel has VLAN interfaces.
+fn has_vlans(lab: &Lab) -> bool {
+    let below = &lab.front.a;
+    let made = lab.client.ip(&format!(
+        "link add link {below} name probe type vlan id 9\n"
+    ));
+    made.is_ok() && lab.client.ip("link del probe\n").is_ok()
+}
+
+/// Puts the client and the servers behind VLANs: one tag, or two.
+fn tag(lab: &Lab, tags: usize) {
+    let ends = [
+        (&lab.client, &lab.front.a, "10"),
+        (&lab.switch, &lab.front.b, "1"),
+        (&lab.switch, &lab.back.a, "254"),
+        (&lab.servers, &lab.back.b, "1"),
+    ];
+    for (at, (host, device, number)) in ends.into_iter().enumerate() {
+        let (side, mut below) = (7 + at / 2, device.clone());
+        for depth in 1..=tags {
+            let name = format!("tag{side}-{depth}");
+            host.ip(&format!(
+                "link add link {below} name {name} type vlan id {}\nlink set {name} up\n",
+                100 * depth + side
+            ))
+            .unwrap();
+            below = name;
+        }
+        host.ip(&format!(
+            "addr add 10.{side}.0.{number}/24 dev {below}\n\
+             addr add fd{side:02}::{number}/64 dev {below} nodad\n"
+        ))
+        .unwrap();
+    }
+    let routes = [
+        (
+            &lab.client,
+            "10.1.0.3/32 via 10.7.0.1\nroute replace fd01:3::/64 via fd07::1",
+        ),
+        (
+            &lab.switch,
+            "10.2.0.1/32 via 10.8.0.1\nroute replace fd02::1/128 via fd08::1",
+        ),
+        (
+            &lab.servers,
+            "default via 10.8.0.254\nroute replace default via fd08::254",
+        ),
+    ];
+    for (host, route) in routes {
+        host.ip(&format!("route replace {route}\n")).unwrap();
+    }
+}
+
+#[test]
+fn connections_over_tagged_links_are_spliced_with_the_right_tags() {
+    for tags in [1, 2] {
+        in_a_lab(|lab| {
+            if !has_vlans(lab) {
+                eprintln!("SKIPPED: this kernel has no VLAN interfaces (8021q)");
+                return;
+            }
+            tag(lab, tags);
+            let _origins = Family::BOTH.map(|family| {
+                let server = family.server_at(1, 8080);
+                Origin::start(lab, server, web("origin", false, Default::default()))
+            });
+            let services = web_service("snat", "", "", |family| vec![family.server_at(1, 8080)]);
+            let switch = Switch::start(lab, &services);
+            for family in Family::BOTH {
+                for _ in 0..3 {
+                    let mut connection = Connection::to(lab, family.virtual_at(80));
+                    let response = connection.ask("GET", "a.example", "/bytes/500000").unwrap();
+                    assert_eq!((response.status, response.body.len()), (200, 500_000));
+                }
+            }
+            if kernel(&switch, "fast_packets").is_some() {
+                settled(&switch);
+                let by_kernel = kernel(&switch, "fast_packets").unwrap();
+                assert!(by_kernel > 100, "{}", switch.status());
+            }
+        });
+    }
 }

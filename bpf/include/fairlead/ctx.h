@@ -39,6 +39,13 @@ static __always_inline __u32 fl_ctx_len(fl_ctx *ctx)
 	return ctx->len;
 }
 
+/* True for a tagged frame, whose outer tag is beside the packet. It belongs to a VLAN interface on
+ * this one: there it comes by again, one tag less, with the interface that routes and answers mean. */
+static __always_inline int fl_ctx_is_tagged(fl_ctx *ctx)
+{
+	return ctx->vlan_present;
+}
+
 /* Updates the TCP checksum by the change of the pseudo-header and by that of everything else: a
  * checksum that a device has yet to complete takes only the first. Packet pointers are stale
  * afterwards. */
@@ -94,6 +101,12 @@ static __always_inline int fl_ctx_pull(fl_ctx *ctx, __u32 bytes)
 static __always_inline __u32 fl_ctx_len(fl_ctx *ctx)
 {
 	return bpf_xdp_get_buff_len(ctx);
+}
+
+/* Here tags are in the packet, which is none of IP then. */
+static __always_inline int fl_ctx_is_tagged(fl_ctx *ctx)
+{
+	return 0;
 }
 
 static __always_inline int fl_ctx_load(fl_ctx *ctx, __u32 at, void *to, __u32 bytes)

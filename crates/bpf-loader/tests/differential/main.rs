@@ -2,7 +2,7 @@
 
 mod closing;
 
-use fairlead_base::{Address, Endpoint, FlowKey, Packet, Rng};
+use fairlead_base::{Address, DropReason, Endpoint, FlowKey, Packet, Rng};
 use fairlead_bpf_loader::{Fate, FlowTable, Kernel, Mode, is_built_in};
 use fairlead_netns::trial::{Needs, in_namespaces, skip};
 use fairlead_netns::{Host, World};
@@ -445,4 +445,56 @@ fn xdp_answers_handshakes_as_the_engine_does() {
     run("xdp_answers_handshakes_as_the_engine_does", || {
         handshakes_agree(Mode::XdpNative)
     });
+}
+
+/// Tagged frames are not looked into: the VLAN's own interface sees them without the tag.
+fn tags_are_left_alone(mode: Mode) {
+    let mut world = World::new().unwrap();
+    let (host, interface) = switch_host(&mut world);
+    host.enter(|| {
+        let mut rng = Rng::new(12);
+        let (mut kernel, mut table) = kernel(mode, 0);
+        let (record, client, server) = record(&mut rng, false, true);
+        assert!(table.give(Line(0), &record, &client, &server));
+        let sent = record.server_nxt.wrapping_add(record.seq_delta);
+        let built = segment(client.src, client.dst).seq(record.client_nxt);
+        let plain = frame_of(&built.ack(sent).flags(TcpFlags::ACK).packet());
+        for tags in [&[0x81, 0, 0, 7][..], &[0x88, 0xa8, 0, 9, 0x81, 0, 0, 7]] {
+            let tagged = [&plain[..12], tags, &plain[12..]].concat();
+            let trial = kernel.try_frame(&tagged, interface, 1).unwrap();
+            assert_eq!((trial.fate, trial.frame), (Fate::Pass, tagged));
+        }
+        let trial = kernel.try_frame(&plain, interface, 1).unwrap();
+        assert_eq!(trial.fate, Fate::Redirect);
+    })
+    .unwrap();
+}
+
+#[test]
+fn tc_leaves_tags_alone() {
+    run("tc_leaves_tags_alone", || tags_are_left_alone(Mode::Tc));
+}
+
+#[test]
+fn xdp_leaves_tags_alone() {
+    run("xdp_leaves_tags_alone", || {
+        tags_are_left_alone(Mode::XdpNative)
+    });
+}
+
+/// The program's reasons to drop are those of the whole house, by name and number.
+#[test]
+fn reasons_have_one_numbering() {
+    let layout = include_str!("../../../../bpf/include/fairlead/layout.h");
+    let lines = layout.lines().map(str::trim);
+    let named = lines.filter_map(|line| line.strip_prefix("FL_REASON_"));
+    let mut found = 0;
+    for line in named {
+        let (name, number) = line.trim_end_matches(',').split_once(" = ").unwrap();
+        let mut all = DropReason::ALL.iter();
+        let reason = all.find(|reason| reason.name() == name.to_lowercase());
+        assert_eq!(reason.map(|one| *one as u8), number.parse().ok(), "{line}");
+        found += 1;
+    }
+    assert!(found > 0);
 }
