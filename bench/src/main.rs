@@ -5,6 +5,7 @@ mod alloc;
 mod cache_bench;
 mod core_bench;
 mod cost;
+mod fastpath_bench;
 mod flood;
 mod held;
 mod open;
@@ -39,6 +40,8 @@ enum What {
     Core(Core),
     /// Requests/s beside HAProxy, nginx and plain forwarding, in network namespaces of its own.
     Peers(Bed),
+    /// Nanoseconds a packet in the kernel program, by step and by flow table (BPF_PROG_TEST_RUN).
+    Fastpath(Fastpath),
     /// What the switch's own core is busy with for each request, beside the same peers.
     Cost(Bed),
     /// Thousands of open connections of which one in 20 is active, beside the same peers.
@@ -64,6 +67,22 @@ struct Core {
     /// SYNs of the flood.
     #[arg(long, default_value_t = 10_000_000)]
     syns: u64,
+    /// Folder in which the result is kept as JSON.
+    #[arg(long)]
+    record: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Fastpath {
+    /// Connections on record, one row each.
+    #[arg(long, value_delimiter = ',', default_values_t = [1_000, 100_000, 1_000_000])]
+    connections: Vec<u32>,
+    /// Packets in each round.
+    #[arg(long, default_value_t = 4_000)]
+    packets: u32,
+    /// Alternations; the median counts.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
     /// Folder in which the result is kept as JSON.
     #[arg(long)]
     record: Option<PathBuf>,
@@ -127,6 +146,15 @@ struct Flood {
 fn main() -> Result<()> {
     match Arguments::parse().what {
         What::Core(arguments) => core(&arguments),
+        What::Fastpath(Fastpath {
+            connections,
+            packets,
+            rounds,
+            record,
+        }) => {
+            let result = fastpath_bench::run(&connections, packets.max(1), rounds.max(1))?;
+            keep("fastpath", result, record.as_deref())
+        }
         What::Peers(bed) => {
             let testbed = Testbed::new(&bed.layout(false, 1_000)?)?;
             bed.keep("peers", &testbed, peers::run(&testbed, bed.effort())?)

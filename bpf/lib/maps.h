@@ -16,8 +16,13 @@ struct {
 	__type(value, struct fl_record);
 } fl_records SEC(".maps");
 
+/* FL_FLOWS_LRU: the other candidate, for measurements beside it (docs/decisions/0010). */
 struct {
+#if defined(FL_FLOWS_LRU)
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+#else
 	__uint(type, BPF_MAP_TYPE_HASH);
+#endif
 	__uint(max_entries, 1);
 	__type(key, struct fl_flow_key);
 	__type(value, fl_flow);

@@ -73,8 +73,10 @@ static __always_inline int fl_not_followed(const struct fl_packet *packet,
 					   const struct fl_record *record, union fl_phase phase,
 					   int side)
 {
-	if (phase.state != FL_STATE_TIME_WAIT || side != FL_SIDE_CLIENT ||
-	    phase.flags & ~FL_FLAGS_OURS ||
+	int rests = phase.state == FL_STATE_TIME_WAIT || phase.state == FL_STATE_RESET;
+
+	if (!rests || side != FL_SIDE_CLIENT ||
+	    phase.flags & ~(FL_FLAGS_OURS | FL_FLAG_RESET_BY_CLIENT) ||
 	    (packet->flags & FL_TCP_SYN && packet->seq == record->client_isn))
 		return fl_to_engine();
 	return FL_STRANGER;

@@ -5,7 +5,12 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const OBJECTS: [&str; 2] = ["fairlead_tc", "fairlead_xdp"];
+/// Objects, their sources, and what is defined for them.
+const OBJECTS: [(&str, &str, &[&str]); 3] = [
+    ("fairlead_tc", "fairlead_tc", &[]),
+    ("fairlead_xdp", "fairlead_xdp", &[]),
+    ("fairlead_tc_lru", "fairlead_tc", &["-DFL_FLOWS_LRU"]),
+];
 
 fn main() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
@@ -13,16 +18,22 @@ fn main() {
     println!("cargo:rerun-if-changed={}", source.display());
     println!("cargo:rerun-if-env-changed=FAIRLEAD_CLANG");
     let clang = env::var("FAIRLEAD_CLANG").unwrap_or_else(|_| "clang".to_owned());
-    for object in OBJECTS {
+    for (object, from, defined) in OBJECTS {
         let to = out.join(format!("{object}.o"));
-        if let Err(why) = compile(&clang, &source, object, &to) {
+        if let Err(why) = compile(&clang, &source, from, defined, &to) {
             println!("cargo:warning=no kernel fast path in this build: {why}");
             std::fs::write(&to, []).expect("the build directory can be written");
         }
     }
 }
 
-fn compile(clang: &str, source: &Path, object: &str, to: &Path) -> Result<(), String> {
+fn compile(
+    clang: &str,
+    source: &Path,
+    object: &str,
+    defined: &[&str],
+    to: &Path,
+) -> Result<(), String> {
     let output = Command::new(clang)
         .args([
             "-O2",
@@ -33,6 +44,7 @@ fn compile(clang: &str, source: &Path, object: &str, to: &Path) -> Result<(), St
             "-Wno-unused-parameter",
         ])
         .args(["-target", "bpf", "-mcpu=v3"])
+        .args(defined)
         .arg(format!("-I{}", source.join("include").display()))
         .arg(format!("-I/usr/include/{}-linux-gnu", env::consts::ARCH))
         .arg("-c")

@@ -21,6 +21,9 @@ use crate::remains::Shapes;
 static TC: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fairlead_tc.o"));
 static XDP: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fairlead_xdp.o"));
 
+/// As [`TC`], with the kernel's LRU hash map as flow table.
+static TC_LRU: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fairlead_tc_lru.o"));
+
 /// The program for a way of attaching; empty in a build without a compiler for it.
 pub(crate) fn object(mode: Mode) -> &'static [u8] {
     match mode {
@@ -131,6 +134,18 @@ impl Kernel {
         Self::load_pinned(mode, records, endpoints, cookie, origin_ns, None)
     }
 
+    /// As [`Self::load`] for [`Mode::Tc`], with the kernel's LRU hash map as flow table: to be
+    /// measured, not to be used, for it evicts connections without a word.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_lru_candidate(
+        records: u32,
+        endpoints: &Endpoints,
+    ) -> Result<(Self, FlowTable), LoadError> {
+        Self::load_object(TC_LRU, Mode::Tc, records, endpoints, (0, 0), 0, None)
+    }
+
     /// As [`Self::load`], with maps that outlive this process: those that lie in `pins` already
     /// (see [`crate::survey`], which has checked them) or new ones. Of old maps, what is not said
     /// anew stays as it is; the program that uses them goes on.
@@ -145,7 +160,26 @@ impl Kernel {
         origin_ns: u64,
         pins: Option<Arc<Pins>>,
     ) -> Result<(Self, FlowTable), LoadError> {
-        let object = object(mode);
+        Self::load_object(
+            object(mode),
+            mode,
+            records,
+            endpoints,
+            cookie,
+            origin_ns,
+            pins,
+        )
+    }
+
+    fn load_object(
+        object: &'static [u8],
+        mode: Mode,
+        records: u32,
+        endpoints: &Endpoints,
+        cookie: (u64, u64),
+        origin_ns: u64,
+        pins: Option<Arc<Pins>>,
+    ) -> Result<(Self, FlowTable), LoadError> {
         if object.is_empty() {
             return Err(LoadError::NotBuiltIn);
         }

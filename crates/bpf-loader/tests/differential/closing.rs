@@ -294,6 +294,11 @@ fn a_whole_close(mode: Mode) {
             assert_eq!(table.peek(line).state, state);
         }
         begins_anew(&mut kernel, &table, line, &record, client, interface);
+        // The same after a RST.
+        record.state = State::Reset;
+        record.flags = flag::TIMESTAMPS | flag::RESET_BY_CLIENT;
+        assert!(table.give(line, &record, &client, &server));
+        begins_anew(&mut kernel, &table, line, &record, client, interface);
     })
     .unwrap();
 }

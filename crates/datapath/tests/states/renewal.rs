@@ -52,6 +52,31 @@ fn time_wait_syn_with_its_cookie_begins_a_new_connection_under_a_new_delta() {
     }
 }
 
+/// A connection after the server's RST.
+fn reset() -> Joined {
+    let mut joined = Joined::usual();
+    let rst = joined.by_server().flags(TcpFlags::RST);
+    joined.rig.put_one(&rst);
+    assert_eq!(joined.state(), State::Reset);
+    joined
+}
+
+#[test]
+fn at_rest_a_syn_that_a_fast_path_answered_need_not_be_remembered() {
+    for make in [|| rested(Side::Client), || rested(Side::Server), reset] {
+        let mut joined = make();
+        // Another switch of the same secrets stands in for the fast path.
+        let anew = make().rig.open(500_000, &linux(70_000));
+        joined.rig.put_none(&anew.at(0));
+        assert_eq!(joined.rig.last, Some(Verdict::Consumed));
+        joined.rig.put_none(&anew.data(10, &REQUEST[10..]));
+        joined.rig.assert_dropped(DropReason::CookieInvalid);
+        let syn = joined.rig.put_one(&anew.data(0, REQUEST));
+        assert_eq!(syn.header.seq, SeqNumber(500_000));
+        assert_eq!(joined.state(), State::SynSent);
+    }
+}
+
 #[test]
 fn time_wait_second_segment_of_the_new_connection_never_passes_under_the_old_delta() {
     let mut joined = rested(Side::Client);

@@ -80,8 +80,8 @@ impl Switch {
     /// have remembered a SYN: a fast path outside answers it, and the first data proves all.
     pub(super) fn may_be_new(&self, header: &TcpPacket, line: Line) -> bool {
         let record = self.table.record(line);
-        record.flags & flag::SYN_SEEN != 0
-            || (record.state == State::TimeWait && !header.flags.contains(TcpFlags::RST))
+        let rests = matches!(record.state, State::TimeWait | State::Reset);
+        record.flags & flag::SYN_SEEN != 0 || (rests && !header.flags.contains(TcpFlags::RST))
     }
 
     /// A client's packet on a tuple on which a SYN may have been seen. `None` when it belongs to

@@ -1,0 +1,359 @@
+//! What a packet costs in the kernel program, without an interface: by step, and by flow table.
+//!
+//! The kernel runs the program on one packet again and again. A packet that is translated is another
+//! one in the next run; so that it is still of its connection, the server's address is the virtual
+//! one, the client keeps its own, and numbers move by one a run. What changes a packet for good (a
+//! SYN becomes its answer) is run once a call, with caches as a system call leaves them.
+
+use anyhow::{Context, Result, ensure};
+use fairlead_base::{Address, Endpoint, FlowKey, Rng, SeqNumber};
+use fairlead_bpf_loader::{Fate, FlowTable, Kernel, Mode, interface_index};
+use fairlead_netns::{Host, World};
+use fairlead_tcp::record::{TRANSPARENT, flag};
+use fairlead_tcp::{Endpoints, FastPath, Line, ListenOffer, Record, State};
+use fairlead_wire::{TcpFlags, TcpRepr};
+use serde_json::{Value, json};
+
+use crate::table::{median, row};
+
+/// Runs a call for what stays its connection's: the hop limit lasts for no more.
+const REPEAT: u32 = 200;
+const CLIENT_NXT: u32 = 5_000_000;
+const SERVER_NXT: u32 = 9_000_000;
+/// The options that stacks in use put before SACK blocks, and one block.
+const TIMESTAMPS: [u8; 12] = [1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, 9];
+const TIMESTAMPS_AND_SACK: [u8; 24] = [
+    1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, 9, 1, 1, 5, 10, 0, 137, 84, 64, 0, 137, 89, 184,
+];
+const SYN_OPTIONS: [u8; 20] = [
+    2, 4, 5, 180, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7,
+];
+
+fn server(v6: bool) -> Endpoint {
+    let addr = if v6 {
+        let mut bytes = [0; 16];
+        (bytes[0], bytes[1], bytes[15]) = (0xfd, 2, 1);
+        Address(bytes)
+    } else {
+        Address::v4([10, 2, 0, 1])
+    };
+    Endpoint { addr, port: 8081 }
+}
+
+/// Client `number`, behind one next hop with all others.
+fn client(number: u32, v6: bool) -> Endpoint {
+    let (net, port) = (number / 50_000, 10_000 + (number % 50_000) as u16);
+    let addr = if v6 {
+        let mut bytes = [0; 16];
+        (bytes[0], bytes[1], bytes[14], bytes[15]) = (0xfd, 1, 1, net as u8);
+        Address(bytes)
+    } else {
+        Address::v4([10, 64, 0, net as u8])
+    };
+    Endpoint { addr, port }
+}
+
+fn endpoints() -> Endpoints {
+    Endpoints {
+        listens: vec![server(false), server(true)],
+        servers: vec![server(false), server(true)],
+        nats: Vec::new(),
+    }
+}
+
+fn record(number: u32, v6: bool) -> Record {
+    let client = client(number, v6);
+    Record {
+        client_addr: client.addr,
+        client_port: client.port,
+        listen: u16::from(v6),
+        server: u16::from(v6),
+        nat_addr: TRANSPARENT,
+        seq_delta: 1,
+        ts_delta: 1,
+        client_isn: 1_000,
+        server_isn: 1_000,
+        client_nxt: CLIENT_NXT,
+        server_nxt: SERVER_NXT,
+        state: State::Spliced,
+        flags: flag::TIMESTAMPS,
+        ..Record::default()
+    }
+}
+
+/// A packet of client `number`.
+struct Shape<'a> {
+    v6: bool,
+    flags: TcpFlags,
+    ack: u32,
+    options: &'a [u8],
+    payload: &'a [u8],
+}
+
+fn frame(number: u32, to: Endpoint, shape: &Shape<'_>) -> Vec<u8> {
+    let mut packet = Vec::new();
+    TcpRepr {
+        key: FlowKey {
+            src: client(number, shape.v6),
+            dst: to,
+        },
+        seq: SeqNumber(CLIENT_NXT),
+        ack: SeqNumber(shape.ack),
+        flags: shape.flags,
+        window: 500,
+        options: shape.options,
+        payload: shape.payload,
+        ttl: 250,
+    }
+    .emit(&mut packet);
+    let kind: [u8; 2] = if shape.v6 { [0x86, 0xdd] } else { [0x08, 0x00] };
+    [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2][..], &kind, &packet].concat()
+}
+
+fn host(world: &mut World) -> Result<Host> {
+    let host = world.host("bench")?;
+    host.sysctl("net.ipv4.ip_forward", "1")?;
+    host.sysctl("net.ipv6.conf.all.forwarding", "1")?;
+    host.ip(
+        "link add c type veth peer name cx\nlink add s type veth peer name sx\n\
+         link set c up\nlink set cx up\nlink set s up\nlink set sx up\n\
+         addr add 10.1.0.1/24 dev c\naddr add 10.2.0.254/24 dev s\n\
+         addr add fd01::1/64 dev c nodad\naddr add fd02::fe/64 dev s nodad\n\
+         neigh add 10.1.0.9 lladdr 02:00:00:00:00:09 dev c\n\
+         neigh add 10.2.0.1 lladdr 02:00:00:00:00:11 dev s\n\
+         neigh add fd01::9 lladdr 02:00:00:00:00:09 dev c\n\
+         neigh add fd02::1 lladdr 02:00:00:00:00:11 dev s\n\
+         route add 10.64.0.0/16 via 10.1.0.9\n",
+    )?;
+    Ok(host)
+}
+
+fn give(table: &mut FlowTable, number: u32, line: u32, v6: bool) -> bool {
+    let record = record(number, v6);
+    let (client, server) = (
+        record.client_key(&endpoints()),
+        record.server_key(&endpoints()),
+    );
+    // With one address for both legs the two keys are a packet's and its answer's.
+    table.give(Line(line), &record, &client, &server)
+}
+
+fn offer() -> ListenOffer {
+    ListenOffer {
+        listen: 0,
+        mss: 1_460,
+        window: 16_384,
+        window_scale: Some(7),
+        scale_parity: false,
+        sack: true,
+        timestamps: true,
+        answer: true,
+        await_client: true,
+    }
+}
+
+/// Median nanoseconds of a run, `calls` times `repeat` runs.
+fn time(
+    kernel: &mut Kernel,
+    frame: &[u8],
+    interface: u32,
+    (calls, repeat): (u32, u32),
+    fate: Fate,
+) -> Result<f64> {
+    let mut each = Vec::new();
+    for _ in 0..calls {
+        let trial = kernel.try_frame(frame, interface, repeat)?;
+        ensure!(trial.fate == fate, "{:?} instead of {fate:?}", trial.fate);
+        each.push(trial.each.as_nanos() as f64);
+    }
+    Ok(median(each))
+}
+
+/// The steps, each on a table of one connection of each family.
+fn steps(interface: u32, rounds: usize) -> Result<Vec<Value>> {
+    let (mut kernel, mut table) = Kernel::load(Mode::Tc, 4, &endpoints(), (1, 2), 0)?;
+    for v6 in [false, true] {
+        let known = give(&mut table, 0, u32::from(v6), v6);
+        ensure!(known, "the kernel took no connection");
+    }
+    table.set_offer(server(false), &offer());
+    let spliced = SERVER_NXT + 1;
+    let plain = |v6, options: &'static [u8]| Shape {
+        v6,
+        flags: TcpFlags::ACK,
+        ack: spliced,
+        options,
+        payload: &[7; 1_000],
+    };
+    let bare = |flags, ack, options: &'static [u8]| Shape {
+        v6: false,
+        flags,
+        ack,
+        options,
+        payload: &[],
+    };
+    let to = server(false);
+    let stranger = Endpoint { port: 9, ..to };
+    let syn = frame(1, to, &bare(TcpFlags::SYN, 0, &SYN_OPTIONS));
+    let answer = kernel.try_frame(&syn, interface, 1)?.frame;
+    let cookie = answer.get(38..42).context("the answer to a SYN")?;
+    let cookie = u32::from_be_bytes([cookie[0], cookie[1], cookie[2], cookie[3]]);
+    let mut ack = frame(1, to, &bare(TcpFlags::ACK, cookie.wrapping_add(1), &[]));
+    // Its number is the one behind the SYN's.
+    ack[38..42].copy_from_slice(&(CLIENT_NXT + 1).to_be_bytes());
+    let fin = TcpFlags::FIN | TcpFlags::ACK;
+    let once = (2_000, 1);
+    let many = (20, REPEAT);
+    let cases = [
+        (
+            "not ours",
+            frame(0, stranger, &plain(false, &[])),
+            many,
+            Fate::Pass,
+        ),
+        ("SYN to SYN-ACK (once a call)", syn, once, Fate::Redirect),
+        ("last ACK swallowed", ack, many, Fate::Drop),
+        (
+            "translate IPv4",
+            frame(0, to, &plain(false, &TIMESTAMPS)),
+            many,
+            Fate::Redirect,
+        ),
+        (
+            "translate IPv4, SACK",
+            frame(0, to, &plain(false, &TIMESTAMPS_AND_SACK)),
+            many,
+            Fate::Redirect,
+        ),
+        (
+            "translate IPv6",
+            frame(0, server(true), &plain(true, &TIMESTAMPS)),
+            many,
+            Fate::Redirect,
+        ),
+        (
+            "translate IPv4 (once a call)",
+            frame(0, to, &plain(false, &TIMESTAMPS)),
+            once,
+            Fate::Redirect,
+        ),
+        (
+            "FIN followed",
+            frame(0, to, &bare(fin, spliced, &TIMESTAMPS)),
+            many,
+            Fate::Redirect,
+        ),
+    ];
+    let mut results = Vec::new();
+    for (name, frame, effort, fate) in cases {
+        let mut all = Vec::new();
+        for _ in 0..rounds {
+            all.push(time(&mut kernel, &frame, interface, effort, fate).with_context(|| name)?);
+        }
+        let ns = median(all);
+        row(name, [format!("{ns:.0} ns")]);
+        results.push(json!({ "step": name, "ns": ns }));
+    }
+    Ok(results)
+}
+
+/// Packets of connections drawn from the active ones, each run once.
+fn drawn(
+    kernel: &mut Kernel,
+    rng: &mut Rng,
+    interface: u32,
+    (connections, active): (u32, u32),
+    packets: u32,
+) -> Result<f64> {
+    let shape = Shape {
+        v6: false,
+        flags: TcpFlags::ACK,
+        ack: SERVER_NXT + 1,
+        options: &TIMESTAMPS,
+        payload: &[7; 100],
+    };
+    let mut each = Vec::new();
+    for _ in 0..packets {
+        // Active ones lie everywhere among the others.
+        let number = rng.below(active) * (connections / active);
+        let frame = frame(number, server(false), &shape);
+        let trial = kernel.try_frame(&frame, interface, 1)?;
+        // What was evicted is the engine's until it is given again, and not timed.
+        if trial.fate == Fate::Redirect {
+            each.push(trial.each.as_nanos() as f64);
+        }
+    }
+    Ok(median(each))
+}
+
+fn tables(interface: u32, connections: u32, packets: u32, rounds: usize) -> Result<Vec<Value>> {
+    let mut candidates = [
+        (
+            "hash",
+            Kernel::load(Mode::Tc, connections, &endpoints(), (0, 0), 0)?,
+        ),
+        (
+            "lru-hash",
+            Kernel::load_lru_candidate(connections, &endpoints())?,
+        ),
+    ];
+    let mut lost = [0_u32; 2];
+    for (at, (_, (kernel, table))) in candidates.iter_mut().enumerate() {
+        for number in 0..connections {
+            ensure!(give(table, number, number, false), "no room for {number}");
+        }
+        // Of the first ones, which only a map that evicts has lost.
+        for number in 0..connections.min(1_000) {
+            let shape = Shape {
+                v6: false,
+                flags: TcpFlags::ACK,
+                ack: SERVER_NXT + 1,
+                options: &[],
+                payload: &[],
+            };
+            let frame = frame(number, server(false), &shape);
+            let found = kernel.try_frame(&frame, interface, 1)?.fate == Fate::Redirect;
+            lost[at] += u32::from(!found);
+        }
+    }
+    let mut results = Vec::new();
+    for share in [5, 100] {
+        let active = (connections * share / 100).max(1);
+        let mut rng = Rng::new(3);
+        let mut all = [Vec::new(), Vec::new()];
+        for _ in 0..rounds {
+            for (at, (_, (kernel, _))) in candidates.iter_mut().enumerate() {
+                let among = (connections, active);
+                all[at].push(drawn(kernel, &mut rng, interface, among, packets)?);
+            }
+        }
+        for (at, (name, _)) in candidates.iter().enumerate() {
+            let ns = median(all[at].clone());
+            let title = format!("{name}, {connections}, {share} %");
+            row(
+                &title,
+                [format!("{ns:.0} ns"), format!("{} of 1000 lost", lost[at])],
+            );
+            results.push(json!({
+                "flow_table": name, "connections": connections, "active_percent": share,
+                "ns": ns, "lost_of_the_first_1000": lost[at],
+            }));
+        }
+    }
+    Ok(results)
+}
+
+/// Both tables of results, printed and returned.
+pub(crate) fn run(connections: &[u32], packets: u32, rounds: usize) -> Result<Value> {
+    let mut world = World::new()?;
+    let host = host(&mut world)?;
+    host.enter(|| {
+        let interface = interface_index("c").context("the interface just made")?;
+        let steps = steps(interface, rounds)?;
+        let mut flow_tables = Vec::new();
+        for &count in connections {
+            flow_tables.extend(tables(interface, count, packets, rounds)?);
+        }
+        Ok(json!({ "steps": steps, "flow_tables": flow_tables, "mode": "tc" }))
+    })?
+}
