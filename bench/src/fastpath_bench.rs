@@ -1,9 +1,9 @@
 //! What a packet costs in the kernel program, without an interface: by step, and by flow table.
 //!
-//! The kernel runs the program on one packet again and again. A packet that is translated is another
-//! one in the next run; so that it is still of its connection, the server's address is the virtual
-//! one, the client keeps its own, and numbers move by one a run. What changes a packet for good (a
-//! SYN becomes its answer) is run once a call, with caches as a system call leaves them.
+//! The kernel runs the program on one packet again and again. A packet that is translated is
+//! another one in the next run; so that it is still of its connection, the server's address is the
+//! virtual one, the client keeps its own, and numbers move by one a run. What changes a packet for
+//! good (a SYN becomes its answer) is run once a call, with caches as a system call leaves them.
 
 use anyhow::{Context, Result, ensure};
 use fairlead_base::{Address, Endpoint, FlowKey, Rng, SeqNumber};
@@ -169,14 +169,10 @@ fn time(
     Ok(median(each))
 }
 
-/// The steps, each on a table of one connection of each family.
-fn steps(interface: u32, rounds: usize) -> Result<Vec<Value>> {
-    let (mut kernel, mut table) = Kernel::load(Mode::Tc, 4, &endpoints(), (1, 2), 0)?;
-    for v6 in [false, true] {
-        let known = give(&mut table, 0, u32::from(v6), v6);
-        ensure!(known, "the kernel took no connection");
-    }
-    table.set_offer(server(false), &offer());
+/// A step: its name, a packet, calls and runs a call, and what becomes of it.
+type Case = (&'static str, Vec<u8>, (u32, u32), Fate);
+
+fn cases(kernel: &mut Kernel, interface: u32) -> Result<Vec<Case>> {
     let spliced = SERVER_NXT + 1;
     let plain = |v6, options: &'static [u8]| Shape {
         v6,
@@ -204,7 +200,7 @@ fn steps(interface: u32, rounds: usize) -> Result<Vec<Value>> {
     let fin = TcpFlags::FIN | TcpFlags::ACK;
     let once = (2_000, 1);
     let many = (20, REPEAT);
-    let cases = [
+    Ok(vec![
         (
             "not ours",
             frame(0, stranger, &plain(false, &[])),
@@ -243,7 +239,18 @@ fn steps(interface: u32, rounds: usize) -> Result<Vec<Value>> {
             many,
             Fate::Redirect,
         ),
-    ];
+    ])
+}
+
+/// The steps, each on a table of one connection of each family.
+fn steps(interface: u32, rounds: usize) -> Result<Vec<Value>> {
+    let (mut kernel, mut table) = Kernel::load(Mode::Tc, 4, &endpoints(), (1, 2), 0)?;
+    for v6 in [false, true] {
+        let known = give(&mut table, 0, u32::from(v6), v6);
+        ensure!(known, "the kernel took no connection");
+    }
+    table.set_offer(server(false), &offer());
+    let cases = cases(&mut kernel, interface)?;
     let mut results = Vec::new();
     for (name, frame, effort, fate) in cases {
         let mut all = Vec::new();
