@@ -40,7 +40,7 @@ fn packets(path: &Path) -> Vec<Seen> {
         let Ok(Classified::Tcp(header)) = classify(ip.bytes) else {
             panic!("no TCP packet: {:?}", ip.bytes);
         };
-        let payload = ip.bytes[ip.bytes.len() - usize::from(header.payload_len())..].to_vec();
+        let payload = ip.bytes[ip.bytes.len() - header.payload_len()..].to_vec();
         seen.push(Seen { header, payload });
     }
     seen

@@ -343,7 +343,7 @@ fn toml_that_is_none() {
 #[test]
 fn all_findings_come_together_in_the_order_of_the_file() {
     let text = EDGE
-        .replace("mode = \"engine\"", "mode = \"tcp\"")
+        .replace("mode = \"auto\"", "mode = \"tcp\"")
         .replace("protocol = \"http\"", "protocol = \"htp\"")
         .replace("pool = \"api\"", "pool = \"apis\"")
         .replace("balance = \"maglev\"", "balance = \"magle\"");

@@ -28,7 +28,7 @@ fn the_instance_and_the_fast_path_are_as_written() {
     );
     assert!(!settings.instance.log_connections);
     assert_eq!(settings.instance.drain_timeout, Duration::from_secs(30));
-    assert_eq!(settings.fastpath.mode, Mode::Engine);
+    assert_eq!(settings.fastpath.mode, Mode::Auto);
     assert_eq!(settings.fastpath.device, "fairlead0");
     assert_eq!(settings.fastpath.snat[0].to_string(), "100.64.0.0/24");
     assert_eq!(settings.fastpath.mtu, 1500);

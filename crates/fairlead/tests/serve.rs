@@ -24,6 +24,7 @@ name = "trial"
 admin = "127.0.0.1:9090"
 drain_timeout = "30s"
 [fastpath]
+mode = "engine"
 device = "fl0"
 snat = ["100.64.0.0/24"]
 [[service]]

@@ -112,7 +112,7 @@ pub(super) fn fastpath(
     problems: &mut Problems,
 ) -> (Fastpath, SnatDraft) {
     let mut fastpath = Fastpath {
-        mode: Mode::Engine,
+        mode: Mode::Auto,
         device: "fairlead0".to_owned(),
         snat: Vec::new(),
         mtu: 1_500,

@@ -26,7 +26,7 @@ admin = "127.0.0.1:9090"          # /healthz, /metrics (OpenMetrics), /status (J
 log_connections = true
 
 [fastpath]
-mode = "engine"
+mode = "auto"
 device = "fairlead0"
 snat = "100.64.0.0/24"
 
