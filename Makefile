@@ -48,10 +48,10 @@ test: setup-test lint ## every test; what needs rights that are missing is skipp
 		$(MAKE) --no-print-directory test-python || status=1; scripts/skipped; exit $$status
 
 test-fastpath: ## the end-to-end tests once more, on the best fast path that this machine allows
-	FAIRLEAD_E2E_MODE=auto $(CARGO) test -p fairlead-e2e --locked --no-fail-fast
+	FAIRLEAD_E2E_MODE=auto $(CARGO) test --workspace --test e2e --locked --no-fail-fast
 	@# Of XDP a part: requests, restarts, comings and goings.
-	FAIRLEAD_E2E_MODE=xdp $(CARGO) test -p fairlead-e2e --locked --no-fail-fast -- http:: restart:: lifecycle::
-	FAIRLEAD_E2E_MODE=xdp-generic $(CARGO) test -p fairlead-e2e --locked --no-fail-fast -- http:: restart::
+	FAIRLEAD_E2E_MODE=xdp $(CARGO) test --workspace --test e2e --locked --no-fail-fast -- http:: restart:: lifecycle::
+	FAIRLEAD_E2E_MODE=xdp-generic $(CARGO) test --workspace --test e2e --locked --no-fail-fast -- http:: restart::
 
 test-python: setup-lab ## the Python package alone: build, install, pytest
 	@mkdir -p target; scripts/lab-venv test; code=$$?; \

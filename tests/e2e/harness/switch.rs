@@ -379,14 +379,9 @@ pub(crate) fn binary() -> &'static Path {
             .expect("a folder of the profile");
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut build = Command::new(cargo);
-        build.args([
-            "build",
-            "--quiet",
-            "--package",
-            "fairlead",
-            "--bin",
-            "fairlead",
-        ]);
+        // As part of the workspace: with the features that its other builds have, so that nothing
+        // is compiled again.
+        build.args(["build", "--quiet", "--workspace", "--bin", "fairlead"]);
         build.current_dir(env!("CARGO_MANIFEST_DIR"));
         if profile.ends_with("release") {
             build.arg("--release");
