@@ -13,8 +13,13 @@ export LD_LIBRARY_PATH := $(LD_LIBRARY_PATH):$(CURDIR)/.deps/usr/lib/x86_64-linu
 LAB_TRACES ?= $(firstword $(wildcard ../shared/data) tests/traces)
 LAB_REPORT ?= lab-report
 
-.PHONY: help run run-lab test test-python test-long bench bench-core bench-lab lint \
-	setup-run setup-test setup-bench setup-lab doc clean
+# End-to-end tests with each kind of flow table: a part for every day, and the long form.
+FLOW_TABLE_TESTS := http::requests_of http::files_of restart::connections_from \
+	refusals::connections_beyond
+FLOW_TABLE_ALL := flow_tables:: http:: restart:: refusals:: servers::
+
+.PHONY: help run run-lab test test-fastpath test-flow-tables test-python test-long bench \
+	bench-core bench-lab lint setup-run setup-test setup-bench setup-lab doc clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -49,9 +54,20 @@ test: setup-test lint ## every test; what needs rights that are missing is skipp
 
 test-fastpath: ## the end-to-end tests once more, on the best fast path that this machine allows
 	FAIRLEAD_E2E_MODE=auto $(CARGO) test --workspace --test e2e --locked --no-fail-fast
-	@# Of XDP a part: requests, restarts, comings and goings.
-	FAIRLEAD_E2E_MODE=xdp $(CARGO) test --workspace --test e2e --locked --no-fail-fast -- http:: restart:: lifecycle::
+	@# Of XDP a part (all of it: test-long): requests, restarts, comings and goings, captures, floods.
+	FAIRLEAD_E2E_MODE=xdp $(CARGO) test --workspace --test e2e --locked --no-fail-fast -- \
+		http:: restart:: lifecycle:: capture::both flood::
 	FAIRLEAD_E2E_MODE=xdp-generic $(CARGO) test --workspace --test e2e --locked --no-fail-fast -- http:: restart::
+	@# The other kinds of flow table, a part; all of it is in test-long.
+	for kind in lru-hash tcb-cache; do \
+		FAIRLEAD_E2E_MODE=tc FAIRLEAD_E2E_FLOW_TABLE=$$kind $(CARGO) test --workspace --test e2e \
+		--locked --no-fail-fast -- $(FLOW_TABLE_TESTS) || exit 1; done
+
+test-flow-tables: ## end-to-end tests at length with each of the other kinds of flow table
+	status=0; for kind in lru-hash tcb-cache; do for mode in tc xdp-generic; do \
+		FAIRLEAD_E2E_MODE=$$mode FAIRLEAD_E2E_FLOW_TABLE=$$kind $(CARGO) test --release \
+		--workspace --test e2e --locked --no-fail-fast -- $(FLOW_TABLE_ALL) || status=1; \
+		done; done; exit $$status
 
 test-python: setup-lab ## the Python package alone: build, install, pytest
 	@mkdir -p target; scripts/lab-venv test; code=$$?; \
@@ -60,12 +76,15 @@ test-python: setup-lab ## the Python package alone: build, install, pytest
 		echo "the tests of the Python package: no virtual environment" | tee -a target/skipped-tests; \
 	else exit $$code; fi
 
-test-long: setup-test lint ## the long forms: more seeds, a minute of fuzzing a target, larger transfers
+test-long: setup-test lint ## the long forms: more seeds, a minute of fuzzing a target, larger transfers, all of XDP
 	@scripts/skipped forget
 	$(CARGO) build --release --workspace --locked
 	FAIRLEAD_SIM_SEEDS=$${FAIRLEAD_SIM_SEEDS:-4096} FAIRLEAD_LONG=1 \
-		$(CARGO) test --release --workspace --locked --no-fail-fast; \
-		status=$$?; scripts/skipped; exit $$status
+		$(CARGO) test --release --workspace --locked --no-fail-fast; status=$$?; \
+		for mode in auto xdp xdp-generic; do FAIRLEAD_E2E_MODE=$$mode \
+			$(CARGO) test --release --workspace --test e2e --locked --no-fail-fast || status=1; \
+		done; $(MAKE) --no-print-directory test-flow-tables || status=1; \
+		scripts/skipped; exit $$status
 	$(CARGO) run --locked -p fairlead-fuzz -- --all --seconds $${FAIRLEAD_FUZZ_SECONDS:-60} # with debug assertions
 
 bench-core: ## speed and memory of the core alone

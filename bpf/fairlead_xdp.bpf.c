@@ -3,7 +3,8 @@
 #define FL_XDP
 #include "lib/switch.h"
 
-SEC("xdp")
+/* Packets may be longer than a page. */
+SEC("xdp.frags")
 int fairlead_xdp(struct xdp_md *ctx)
 {
 	return fl_process(ctx);

@@ -7,7 +7,9 @@
 
 use anyhow::{Context, Result, ensure};
 use fairlead_base::{Address, Endpoint, FlowKey, Rng, SeqNumber};
-use fairlead_bpf_loader::{Fate, FlowTable, Kernel, Mode, interface_index};
+use fairlead_bpf_loader::{
+    Fate, FlowTable, FlowTableKind, Kernel, Mode, TcbGeometry, interface_index,
+};
 use fairlead_netns::{Host, World};
 use fairlead_tcp::record::{TRANSPARENT, flag};
 use fairlead_tcp::{Endpoints, FastPath, Line, ListenOffer, Record, State};
@@ -89,6 +91,15 @@ struct Shape<'a> {
     options: &'a [u8],
     payload: &'a [u8],
 }
+
+/// A segment like any other.
+const DATA: Shape<'static> = Shape {
+    v6: false,
+    flags: TcpFlags::ACK,
+    ack: SERVER_NXT + 1,
+    options: &TIMESTAMPS,
+    payload: &[7; 100],
+};
 
 fn frame(number: u32, to: Endpoint, shape: &Shape<'_>) -> Vec<u8> {
     let mut packet = Vec::new();
@@ -264,90 +275,169 @@ fn steps(interface: u32, rounds: usize) -> Result<Vec<Value>> {
     Ok(results)
 }
 
-/// Packets of connections drawn from the active ones, each run once.
+/// Packets of connections drawn from the active ones, each run once: median nanoseconds of those
+/// that were sent on, and how many were not.
 fn drawn(
     kernel: &mut Kernel,
     rng: &mut Rng,
     interface: u32,
     (connections, active): (u32, u32),
     packets: u32,
-) -> Result<f64> {
-    let shape = Shape {
-        v6: false,
-        flags: TcpFlags::ACK,
-        ack: SERVER_NXT + 1,
-        options: &TIMESTAMPS,
-        payload: &[7; 100],
-    };
+) -> Result<(f64, u32)> {
     let mut each = Vec::new();
     for _ in 0..packets {
         // Active ones lie everywhere among the others.
         let number = rng.below(active) * (connections / active);
-        let frame = frame(number, server(false), &shape);
+        let frame = frame(number, server(false), &DATA);
         let trial = kernel.try_frame(&frame, interface, 1)?;
         // What was evicted is the engine's until it is given again, and not timed.
         if trial.fate == Fate::Redirect {
             each.push(trial.each.as_nanos() as f64);
         }
     }
-    Ok(median(each))
+    let lost = packets - each.len() as u32;
+    Ok((
+        if each.is_empty() {
+            f64::NAN
+        } else {
+            median(each)
+        },
+        lost,
+    ))
+}
+
+/// A kind of flow table with all connections in it.
+struct Candidate {
+    name: String,
+    kernel: Kernel,
+    bytes: u64,
+    all: Vec<f64>,
+    lost: u32,
+    tried: u32,
+}
+
+impl Candidate {
+    fn new(name: &str, kind: FlowTableKind, connections: u32) -> Result<Self> {
+        let (kernel, mut table) =
+            Kernel::load_pinned(Mode::Tc, kind, connections, &endpoints(), (5, 6), 0, None)?;
+        for number in 0..connections {
+            ensure!(
+                give(&mut table, number, number, false),
+                "no room for {number}"
+            );
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            bytes: table.memory_bytes() + kernel.cache_bytes(),
+            kernel,
+            all: Vec::new(),
+            lost: 0,
+            tried: 0,
+        })
+    }
+
+    /// Look-ups so far: those answered, and those that only the map behind a cache answered.
+    fn lookups(&self) -> Result<(u64, u64)> {
+        let counted = self.kernel.counters()?.lookups;
+        let sum = |field: fn(&fairlead_bpf_loader::FlowLookups) -> u64| {
+            counted.iter().map(field).sum::<u64>()
+        };
+        Ok((sum(|one| one.hits), sum(|one| one.misses)))
+    }
+}
+
+/// The kinds; of those that may be too small, one that has room and one that has not.
+fn candidates(connections: u32) -> Result<Vec<Candidate>> {
+    let cache = |lines| FlowTableKind::TcbCache(TcbGeometry::of_lines(lines));
+    // A connection has two keys: of these keys there is room for one connection in ten.
+    let keys = (connections / 5).max(256);
+    let tenth = (connections / 10).next_power_of_two().max(8);
+    let mut sizes = vec![tenth, TcbGeometry::LINES, connections.next_power_of_two()];
+    sizes.sort_unstable();
+    sizes.dedup();
+    let mut all = vec![
+        ("hash".to_owned(), FlowTableKind::Hash),
+        ("lru-hash".to_owned(), FlowTableKind::LruHash { keys: 0 }),
+        (
+            format!("lru-hash, {keys} keys"),
+            FlowTableKind::LruHash { keys },
+        ),
+    ];
+    let caches = sizes.into_iter();
+    all.extend(caches.map(|lines| (format!("tcb-cache, {lines} lines"), cache(lines))));
+    let all = all.into_iter();
+    all.map(|(name, kind)| Candidate::new(&name, kind, connections))
+        .collect()
 }
 
 fn tables(interface: u32, connections: u32, packets: u32, rounds: usize) -> Result<Vec<Value>> {
-    let mut candidates = [
-        (
-            "hash",
-            Kernel::load(Mode::Tc, connections, &endpoints(), (0, 0), 0)?,
-        ),
-        (
-            "lru-hash",
-            Kernel::load_lru_candidate(connections, &endpoints())?,
-        ),
-    ];
-    let mut lost = [0_u32; 2];
-    for (at, (_, (kernel, table))) in candidates.iter_mut().enumerate() {
-        for number in 0..connections {
-            ensure!(give(table, number, number, false), "no room for {number}");
-        }
-        // Of the first ones, which only a map that evicts has lost.
-        for number in 0..connections.min(1_000) {
-            let shape = Shape {
-                v6: false,
-                flags: TcpFlags::ACK,
-                ack: SERVER_NXT + 1,
-                options: &[],
-                payload: &[],
-            };
-            let frame = frame(number, server(false), &shape);
-            let found = kernel.try_frame(&frame, interface, 1)?.fate == Fate::Redirect;
-            lost[at] += u32::from(!found);
-        }
-    }
+    let mut candidates = candidates(connections)?;
     let mut results = Vec::new();
     for share in [5, 100] {
         let active = (connections * share / 100).max(1);
+        let among = (connections, active);
         let mut rng = Rng::new(3);
-        let mut all = [Vec::new(), Vec::new()];
+        let mut before = Vec::new();
+        for one in &mut candidates {
+            (one.all, one.lost, one.tried) = (Vec::new(), 0, 0);
+            // A cache is filled by packets; what is evicted stays so, for there is no engine here.
+            let warm_up = match one.kernel.flow_table() {
+                FlowTableKind::TcbCache(_) => (active * 3).clamp(packets, 1_000_000),
+                _ => packets,
+            };
+            drawn(&mut one.kernel, &mut rng, interface, among, warm_up)?;
+            before.push(one.lookups()?);
+        }
         for _ in 0..rounds {
-            for (at, (_, (kernel, _))) in candidates.iter_mut().enumerate() {
-                let among = (connections, active);
-                all[at].push(drawn(kernel, &mut rng, interface, among, packets)?);
+            for one in &mut candidates {
+                let (ns, lost) = drawn(&mut one.kernel, &mut rng, interface, among, packets)?;
+                one.all.push(ns);
+                one.lost += lost;
+                one.tried += packets;
             }
         }
-        for (at, (name, _)) in candidates.iter().enumerate() {
-            let ns = median(all[at].clone());
-            let title = format!("{name}, {connections}, {share} %");
-            row(
-                &title,
-                [format!("{ns:.0} ns"), format!("{} of 1000 lost", lost[at])],
-            );
-            results.push(json!({
-                "flow_table": name, "connections": connections, "active_percent": share,
-                "ns": ns, "lost_of_the_first_1000": lost[at],
-            }));
+        for (one, before) in candidates.iter_mut().zip(before) {
+            results.push(told(one, before, interface, (connections, share))?);
         }
     }
     Ok(results)
+}
+
+/// Nanoseconds of one packet's run again and again, all of it in the processor's caches.
+fn warm(kernel: &mut Kernel, interface: u32, number: u32) -> Result<f64> {
+    let frame = frame(number, server(false), &DATA);
+    time(kernel, &frame, interface, (20, REPEAT), Fate::Redirect)
+}
+
+/// A line of the table, printed.
+fn told(
+    one: &mut Candidate,
+    before: (u64, u64),
+    interface: u32,
+    (connections, share): (u32, u32),
+) -> Result<Value> {
+    let now = one.lookups()?;
+    let (hits, misses) = (now.0 - before.0, now.1 - before.1);
+    let hit_percent = 100.0 * hits as f64 / (hits + misses).max(1) as f64;
+    let lost_percent = 100.0 * f64::from(one.lost) / f64::from(one.tried.max(1));
+    let ns = median(one.all.clone());
+    // The last one is there in every kind.
+    let warm_ns = warm(&mut one.kernel, interface, connections - 1)?;
+    row(
+        &format!("{connections}, {share} %: {}", one.name),
+        [
+            format!("{ns:.0} ns"),
+            format!("warm {warm_ns:.0} ns"),
+            format!("{:.1} MB", one.bytes as f64 / 1e6),
+            format!("{hit_percent:.1} % hit"),
+            format!("{lost_percent:.1} % to the engine"),
+        ],
+    );
+    Ok(json!({
+        "flow_table": one.name, "connections": connections, "active_percent": share,
+        "ns": ns, "warm_ns": warm_ns, "bytes": one.bytes, "hit_percent": hit_percent,
+        "to_the_engine_percent": lost_percent,
+    }))
 }
 
 /// Both tables of results, printed and returned.

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, SocketAddrV4};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use fairlead_base::{Address, Endpoint, FlowKey, Packet, Rng, SeqNumber};
 use fairlead_netns::Host;
 use fairlead_wire::{SynOptions, TcpFlags, Timestamps};
@@ -184,9 +184,10 @@ fn measure(
 }
 
 /// Measures without a flood, with one that leads nowhere, and with one at the listening address.
-pub(crate) fn run(testbed: &mut Testbed, storm: Storm) -> Result<Value> {
+pub(crate) fn run(testbed: &Testbed, storm: Storm) -> Result<Value> {
     ensure!(storm.legitimate > 0 && storm.seconds > 0 && storm.rounds > 0);
-    let stranger = testbed.stranger("10.3.0.1/24")?;
+    let stranger = testbed.stranger.clone();
+    let stranger = stranger.context("a testbed without a stranger")?;
     testbed.switch.ip(&format!(
         "route add 172.16.0.0/12 via 10.3.0.1\nroute add blackhole {}/32\n",
         std::net::Ipv4Addr::from(NOWHERE)

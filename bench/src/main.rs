@@ -17,7 +17,7 @@ mod world;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
 use serde_json::{Value, json};
 
@@ -108,6 +108,9 @@ struct Bed {
     /// Connections of the client.
     #[arg(long, default_value_t = 64)]
     connections: u32,
+    /// Of peers and cost: only rows whose title contains this, as `keep-alive, 1KiB`.
+    #[arg(long, default_value = "")]
+    only: String,
     /// Folder in which the result is kept as JSON.
     #[arg(long)]
     record: Option<PathBuf>,
@@ -157,11 +160,13 @@ fn main() -> Result<()> {
         }
         What::Peers(bed) => {
             let testbed = Testbed::new(&bed.layout(false, 1_000)?)?;
-            bed.keep("peers", &testbed, peers::run(&testbed, bed.effort())?)
+            let result = peers::run(&testbed, bed.effort(), &bed.cases()?)?;
+            bed.keep("peers", &testbed, result)
         }
         What::Cost(bed) => {
             let testbed = Testbed::new(&bed.layout(true, 1_000)?)?;
-            bed.keep("cost", &testbed, cost::run(&testbed, bed.effort())?)
+            let result = cost::run(&testbed, bed.effort(), &bed.cases()?)?;
+            bed.keep("cost", &testbed, result)
         }
         What::Open(Open { bed, open }) => {
             let most = open.iter().copied().max().unwrap_or(0);
@@ -223,7 +228,11 @@ fn cache_cases(world: &mut world::World, arguments: &Core) -> Result<Vec<Value>>
 
 fn flood(arguments: &Flood) -> Result<()> {
     let bed = &arguments.bed;
-    let mut testbed = Testbed::new(&bed.layout(false, 1_000)?)?;
+    let layout = bed.layout(false, 1_000)?;
+    let testbed = Testbed::new(&Layout {
+        stranger: true,
+        ..layout
+    })?;
     let storm = flood::Storm {
         rounds: bed.rounds,
         seconds: bed.seconds,
@@ -231,7 +240,7 @@ fn flood(arguments: &Flood) -> Result<()> {
         times: arguments.times,
         held: arguments.held,
     };
-    let result = flood::run(&mut testbed, storm)?;
+    let result = flood::run(&testbed, storm)?;
     bed.keep("flood", &testbed, result)
 }
 
@@ -246,6 +255,7 @@ impl Bed {
             apart,
             client_addresses: 8,
             open,
+            stranger: false,
         })
     }
 
@@ -255,6 +265,14 @@ impl Bed {
             seconds: self.seconds.max(1),
             connections: self.connections,
         }
+    }
+
+    /// The rows that are asked for.
+    fn cases(&self) -> Result<Vec<peers::Case>> {
+        let cases = peers::Case::all().filter(|case| case.title().contains(&self.only));
+        let cases: Vec<peers::Case> = cases.collect();
+        ensure!(!cases.is_empty(), "no row's title contains {:?}", self.only);
+        Ok(cases)
     }
 
     /// Keeps a result under the name of what was measured, and how.

@@ -61,15 +61,15 @@ impl Case {
     }
 }
 
-/// Measures every cell; prints a table as it grows.
-pub(crate) fn run(testbed: &Testbed, effort: Effort) -> Result<Value> {
+/// Measures these rows; prints a table as it grows.
+pub(crate) fn run(testbed: &Testbed, effort: Effort, cases: &[Case]) -> Result<Value> {
     let names = Target::ALL.iter().map(|target| target.name());
     row(
         "requests/s (p99 ms)",
         names.chain(["/best peer", "/direct", "p99 ms/peer's"]),
     );
     let mut cells = Vec::new();
-    for case in Case::all() {
+    for &case in cases {
         let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); Target::ALL.len()];
         for _ in 0..effort.rounds {
             for (all, target) in samples.iter_mut().zip(Target::ALL) {

@@ -188,8 +188,8 @@ static __always_inline int fl_follow(struct fl_record *record, union fl_phase ph
 }
 
 /* True when the TCP checksum is right, or is yet to be made by a device: then it is the sum of the
- * pseudo-header. */
-static __noinline int fl_checksum_is_good(fl_ctx *ctx, struct fl_packet *packet)
+ * pseudo-header. Global, so that it is verified once. */
+__noinline int fl_checksum_is_good(fl_ctx *ctx, struct fl_packet *packet)
 {
 	__u32 at, left;
 	__u64 pseudo;
@@ -203,9 +203,7 @@ static __noinline int fl_checksum_is_good(fl_ctx *ctx, struct fl_packet *packet)
 	left = (__u32)packet->tcp_bytes + packet->payload_bytes;
 	if (fl_ctx_load(ctx, at + 16, &field, sizeof(field)))
 		return 0;
-	pseudo = fl_address_sum(&packet->key.src) + fl_address_sum(&packet->key.dst);
-	pseudo += bpf_htons(FL_PROTOCOL_TCP);
-	pseudo += bpf_htons(left);
+	pseudo = fl_pseudo_sum(packet);
 	if (fl_ctx_sum_is_open(ctx, field, fl_checksum_fold(pseudo)))
 		return 1;
 	sum = fl_checksum_fold(pseudo);

@@ -5,16 +5,20 @@
 
 #include <fairlead/ctx.h>
 #include "checksum.h"
+#include "exits.h"
 #include "parse.h"
 #include "translate.h"
 
 #define FL_AF_INET 2
 #define FL_AF_INET6 10
 
-/* Asks the routing table for the way to `edits->dst`. 0: `fib` has interface and link addresses. */
-static __always_inline int fl_route(fl_ctx *ctx, const struct fl_packet *packet,
+/* Asks the routing table for the way to `edits->dst`. 0: `fib` has interface and link addresses, and
+ * the packet fits through, or its segments do. */
+static __noinline int fl_route(fl_ctx *ctx, const struct fl_packet *packet,
 				    const struct fl_edits *edits, struct bpf_fib_lookup *fib)
 {
+	__u32 headers = fl_tcp_at(packet) - FL_V4_AT + packet->tcp_bytes;
+
 	__builtin_memset(fib, 0, sizeof(*fib));
 	fib->ifindex = fl_ctx_ifindex(ctx);
 	fib->l4_protocol = FL_PROTOCOL_TCP;
@@ -30,10 +34,10 @@ static __always_inline int fl_route(fl_ctx *ctx, const struct fl_packet *packet,
 		__builtin_memcpy(fib->ipv6_src, edits->src.addr.bytes, 16);
 		__builtin_memcpy(fib->ipv6_dst, edits->dst.addr.bytes, 16);
 	}
-#if defined(FL_XDP)
-	fib->tot_len = fl_ctx_len(ctx) - FL_V4_AT;
-#endif
-	return bpf_fib_lookup(ctx, fib, sizeof(*fib), 0) == BPF_FIB_LKUP_RET_SUCCESS ? 0 : -1;
+	fib->tot_len = fl_ctx_wire_bytes(ctx, FL_V4_AT, headers);
+	if (bpf_fib_lookup(ctx, fib, sizeof(*fib), 0) != BPF_FIB_LKUP_RET_SUCCESS)
+		return -1;
+	return fl_may_leave(ctx, fib->ifindex) ? 0 : -1;
 }
 
 static __always_inline int fl_write_v4(fl_ctx *ctx, const struct fl_edits *edits,
@@ -119,6 +123,8 @@ static __always_inline int fl_prepare(fl_ctx *ctx, const struct fl_packet *packe
 	struct fl_delta pseudo = {}, rest = {};
 
 	if (fl_ctx_load(ctx, at, &rewrite->tcp, sizeof(rewrite->tcp)))
+		return -1;
+	if (fl_ctx_sum_is_lost(rewrite->tcp.checksum, fl_checksum_fold(fl_pseudo_sum(packet))))
 		return -1;
 	if (bytes) {
 		FL_OPAQUE(bytes);

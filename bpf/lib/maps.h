@@ -16,7 +16,9 @@ struct {
 	__type(value, struct fl_record);
 } fl_records SEC(".maps");
 
-/* FL_FLOWS_LRU: the other candidate, for measurements beside it (docs/decisions/0010). */
+/* The flow table in three kinds (docs/decisions/0010): the index of keys, and a hash map for those
+ * that find no room there; FL_FLOWS_LRU, a map of which the kernel may evict a key; FL_FLOWS_TCB,
+ * the TCB cache before the first kind. */
 struct {
 #if defined(FL_FLOWS_LRU)
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -27,6 +29,44 @@ struct {
 	__type(key, struct fl_flow_key);
 	__type(value, fl_flow);
 } fl_flows SEC(".maps");
+
+#if !defined(FL_FLOWS_LRU)
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct fl_bucket);
+} fl_index SEC(".maps");
+#endif
+
+#if defined(FL_FLOWS_TCB)
+/* Of a process, not pinned: a cache may begin empty. Bank after bank. Mapped, so that a set begins
+ * where one of the processor's cache lines does. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 2); /* 1 */
+	__type(key, __u32);
+	__type(value, struct fl_tcb_set);
+} fl_tcb_sets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct fl_tcb);
+} fl_tcb SEC(".maps");
+#endif
+
+/* Of a process, not pinned: who is not joined when the engine ends is no connection. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct fl_join);
+} fl_joins SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -85,11 +125,12 @@ static __always_inline int fl_drop(__u32 reason)
 	return FL_DROP;
 }
 
-/* A packet of ours that user space has to see: it takes the way it would take without us. */
-static __always_inline int fl_to_engine(void)
+/* A packet of ours that user space has to see: it takes the way it would take without us, or, where
+ * it can, straight to where that way ends. */
+static __always_inline int fl_to_engine(fl_ctx *ctx, const struct fl_settings *settings)
 {
 	fl_count(FL_C_TO_ENGINE, 1);
-	return FL_PASS;
+	return fl_ctx_hand_over(ctx, settings->engine);
 }
 
 #endif

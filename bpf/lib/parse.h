@@ -13,6 +13,7 @@
 #include <linux/tcp.h>
 #include <fairlead/ctx.h>
 #include <fairlead/layout.h>
+#include "checksum.h"
 
 #define FL_PROTOCOL_TCP 6
 
@@ -63,6 +64,14 @@ static __always_inline void fl_map_v4(struct fl_address *to, __be32 v4)
 static __always_inline __u32 fl_tcp_at(const struct fl_packet *packet)
 {
 	return packet->v4 ? FL_V4_TCP_AT : FL_V6_TCP_AT;
+}
+
+/* The sum of the pseudo-header, not folded. */
+static __always_inline __u64 fl_pseudo_sum(const struct fl_packet *packet)
+{
+	return fl_address_sum(&packet->key.src) + fl_address_sum(&packet->key.dst) +
+	       bpf_htons(FL_PROTOCOL_TCP) +
+	       bpf_htons((__u32)packet->tcp_bytes + packet->payload_bytes);
 }
 
 /* Fills in what TCP says; `tcp` is inside the packet. */

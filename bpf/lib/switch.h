@@ -8,9 +8,12 @@
 #include "capture.h"
 #include "closing.h"
 #include "emit.h"
+#include "flows.h"
+#include "join.h"
 #include "maps.h"
 #include "parse.h"
 #include "synack.h"
+#include "tcb.h"
 #include "translate.h"
 
 static __always_inline struct fl_settings *fl_settings_now(void)
@@ -27,15 +30,17 @@ static __noinline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet, struct 
 {
 	int verdict = FL_DROP;
 
-	if (!packet || !listen || !settings || !(listen->flags & FL_OFFER_ANSWER))
-		return fl_to_engine();
+	if (!packet || !listen || !settings)
+		return FL_PASS;
+	if (!(listen->flags & FL_OFFER_ANSWER))
+		return fl_to_engine(ctx, settings);
 	if ((packet->flags & 0x3f) == FL_TCP_SYN) {
 		/* One that turns out to be the engine's is shown by it once more. */
 		fl_capture_newcomer(ctx, packet, listen, FL_CAPTURE_BEFORE);
 		if (settings->refuse && bpf_get_prandom_u32() < settings->refuse)
 			return fl_drop(FL_REASON_OVERLOADED);
 		if (fl_answer_syn(ctx, packet, listen, settings, &verdict))
-			return fl_to_engine();
+			return fl_to_engine(ctx, settings);
 		if (verdict != FL_DROP)
 			fl_capture_newcomer(ctx, packet, listen, FL_CAPTURE_AFTER);
 		return verdict;
@@ -51,7 +56,7 @@ static __noinline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet, struct 
 			return FL_DROP;
 		}
 	}
-	return fl_to_engine();
+	return fl_to_engine(ctx, settings);
 }
 
 static __always_inline struct fl_listen *fl_listen_of(const struct fl_packet *packet)
@@ -63,8 +68,11 @@ static __always_inline struct fl_listen *fl_listen_of(const struct fl_packet *pa
 	return bpf_map_lookup_elem(&fl_listens, &to);
 }
 
-/* No verdict of either context: the packet is to be handled as a stranger's. */
+/* No verdicts of either context: the packet is to be handled as a stranger's, or is the engine's,
+ * or may be one that joins its connection. */
 #define FL_STRANGER (-2)
+#define FL_LEFT (-3)
+#define FL_ARMED (-4)
 
 /* A packet of a connection on record that cannot be followed. A client whose connection is at rest
  * may begin anew: it is answered like any other (a late copy of the old SYN is not), and its first
@@ -78,13 +86,12 @@ static __always_inline int fl_not_followed(const struct fl_packet *packet,
 	if (!rests || side != FL_SIDE_CLIENT ||
 	    phase.flags & ~(FL_FLAGS_OURS | FL_FLAG_RESET_BY_CLIENT) ||
 	    (packet->flags & FL_TCP_SYN && packet->seq == record->client_isn))
-		return fl_to_engine();
+		return FL_LEFT;
 	return FL_STRANGER;
 }
 
-/* A packet of a connection on record: the program's verdict, or FL_STRANGER. */
-static __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow flow,
-				struct fl_settings *settings)
+/* A packet of a connection on record: the program's verdict, FL_STRANGER, FL_LEFT or FL_ARMED. */
+static __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow flow, __u64 now_ns)
 {
 	__u32 line = flow >> 1, now_ms;
 	int side = flow & 1, plain, verdict;
@@ -94,28 +101,32 @@ static __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow f
 	struct fl_edits edits = {};
 	struct fl_rewrite rewrite = {};
 
-	if (!record || packet->ttl <= 1)
-		return fl_to_engine();
+	if (!record)
+		return FL_LEFT;
+	if (packet->ttl <= 1)
+		return FL_PASS; /* the stack tells the sender */
 	phase.word = *(volatile __u32 *)&record->phase.word;
+	if (phase.state == FL_STATE_SYN_SENT && side == FL_SIDE_SERVER)
+		return FL_ARMED;
 	plain = fl_is_fast(record, phase, side, packet);
 	if (!plain && !fl_may_follow(record, phase, side, packet))
 		return fl_not_followed(packet, record, phase, side);
 	if (!plain && fl_moves_state(record, phase, side, packet) &&
 	    !fl_checksum_is_good(ctx, packet))
-		return fl_to_engine();
+		return FL_LEFT;
 	if (fl_edits_of(record, side, &edits))
-		return fl_to_engine();
+		return FL_LEFT;
 	if (fl_route(ctx, packet, &edits, &fib)) {
 		fl_count(FL_C_NO_NEIGHBOUR, 1);
-		return fl_to_engine();
+		return FL_LEFT;
 	}
 	if (fl_prepare(ctx, packet, &edits, &rewrite))
-		return fl_to_engine();
-	now_ms = (bpf_ktime_get_ns() - settings->origin_ns) / 1000000;
+		return FL_LEFT;
+	now_ms = now_ns / 1000000;
 	if (plain)
 		fl_track(record, side, packet, now_ms);
 	else if (fl_follow(record, phase, side, packet, now_ms))
-		return fl_to_engine();
+		return FL_LEFT;
 	fl_capture_spliced(ctx, record, line, side, FL_CAPTURE_BEFORE, fl_ctx_ifindex(ctx));
 	if (fl_write_tcp(ctx, packet, &rewrite))
 		return fl_drop(FL_REASON_TRUNCATED);
@@ -130,26 +141,59 @@ static __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow f
 	return verdict;
 }
 
+/* What the packet's key leads to, or FL_NO_FLOW; and the time after the core's origin, if it leads
+ * somewhere. */
+static __always_inline fl_flow fl_find(struct fl_packet *packet, struct fl_settings *settings,
+				       __u64 *now_ns)
+{
+#if defined(FL_FLOWS_TCB)
+	*now_ns = bpf_ktime_get_ns() - settings->origin_ns;
+	return fl_tcb_find(packet, settings, *now_ns);
+#else
+	fl_flow flow = fl_flow_of(packet, settings);
+
+	if (flow != FL_NO_FLOW)
+		*now_ns = bpf_ktime_get_ns() - settings->origin_ns;
+	return flow;
+#endif
+}
+
 static __always_inline int fl_process(fl_ctx *ctx)
 {
 	struct fl_packet packet = {};
 	struct fl_settings *settings;
 	struct fl_listen *listen;
-	fl_flow *flow;
+	__u64 now_ns = 0;
+	fl_flow flow;
 
 	if (fl_parse(ctx, &packet))
 		return FL_PASS;
 	settings = fl_settings_now();
 	if (!settings)
 		return FL_PASS;
-	flow = bpf_map_lookup_elem(&fl_flows, &packet.key);
-	if (flow) {
-		int verdict = fl_splice(ctx, &packet, *flow, settings);
+	flow = fl_find(&packet, settings, &now_ns);
+	if (flow != FL_NO_FLOW) {
+		int verdict = fl_splice(ctx, &packet, flow, now_ns);
 
+		if (verdict == FL_ARMED) {
+			verdict = fl_join(ctx, &packet, flow >> 1, now_ns);
+			if (verdict == FL_NOT_JOINED)
+				verdict = FL_LEFT;
+		}
+		if (verdict == FL_LEFT || verdict == FL_STRANGER || verdict == FL_PASS)
+			fl_count(FL_C_FLOW_OTHER, 1);
+		if (verdict == FL_LEFT)
+			return fl_to_engine(ctx, settings);
 		if (verdict != FL_STRANGER)
 			return verdict;
 	}
 	listen = fl_listen_of(&packet);
+#if !defined(FL_FLOWS_LRU)
+	/* It ends nothing, and would only be counted by the engine, too: whoever is answered a SYN
+	 * that another sent in its name sends one. An LRU table may have lost the key. */
+	if (listen && flow == FL_NO_FLOW && packet.flags & FL_TCP_RST)
+		return fl_drop(FL_REASON_NO_CONNECTION);
+#endif
 	if (listen)
 		return fl_newcomer(ctx, &packet, listen, settings);
 	fl_count(FL_C_NOT_OURS, 1);

@@ -9,6 +9,7 @@
 #include <fairlead/ctx.h>
 #include "checksum.h"
 #include "cookie.h"
+#include "exits.h"
 #include "maps.h"
 #include "parse.h"
 #include "translate.h"
@@ -34,12 +35,13 @@ struct fl_asked {
 #define FL_WORD(a, b, c, d) ((__u32)(a) << 24 | (b) << 16 | (c) << 8 | (d))
 
 /* 0 when the list is made of the groups of four bytes that stacks in use send; the engine reads all
- * others. */
-static __always_inline int fl_read_syn_options(const struct fl_options *options, __u32 words,
-					       struct fl_asked *asked)
+ * others. Global, as those below that are, so that each is verified once. */
+__noinline int fl_read_syn_options(struct fl_options *options, __u32 words, struct fl_asked *asked)
 {
 	__u32 skip = 0;
 
+	if (!options || !asked)
+		return -1;
 	asked->scale = FL_NO_SCALE;
 #pragma clang loop unroll(disable)
 	for (__u32 at = 0; at < FL_OPTIONS_MAX / 4; at++) {
@@ -100,6 +102,12 @@ static __always_inline __u32 fl_mss_class(__u16 mss)
 struct fl_syn {
 	struct fl_tcp_view tcp;
 	struct fl_options options;
+};
+
+/* One with room for those that are sent here. */
+struct fl_answer {
+	struct fl_tcp_view tcp;
+	__be32 options[FL_SYN_OPTIONS_MAX / 4];
 };
 
 /* The options of the answer; how many bytes they take. */
@@ -209,29 +217,28 @@ static __always_inline int fl_answer_link(fl_ctx *ctx)
 	return 0;
 }
 
-/* Makes the packet of a SYN of `asked_bytes` into the answer of `bytes`, by which the checksum
+/* Makes the packet of a SYN of `asked_bytes`, which has its new length already, into one with the
+ * header `answer` of `bytes` and `payload_bytes` behind it, back to where it came from. The checksum
  * changes by `changed`. */
 static __always_inline int fl_answer_write(fl_ctx *ctx, const struct fl_packet *packet,
-					   struct fl_syn *answer, __u32 asked_bytes, __u32 bytes,
-					   __s64 changed)
+					   struct fl_answer *answer, __u32 asked_bytes, __u32 bytes,
+					   __u32 payload_bytes, __u64 changed)
 {
 	__u32 at = fl_tcp_at(packet);
 	struct fl_delta pseudo = {};
 
-	fl_delta_u16(&pseudo, bpf_htons(asked_bytes), bpf_htons(bytes));
-	if (fl_ctx_resize(ctx, at + bytes))
-		return -1;
+	fl_delta_u16(&pseudo, bpf_htons(asked_bytes), bpf_htons(bytes + payload_bytes));
 	if (fl_ctx_tcp_checksum(ctx, at + 16, fl_checksum_fold(pseudo.sum),
 				fl_checksum_fold(changed)))
 		return -1;
 	if (fl_ctx_load(ctx, at + 16, &answer->tcp.checksum, sizeof(answer->tcp.checksum)))
 		return -1;
 	FL_OPAQUE(bytes);
-	if (bytes > sizeof(answer->tcp) + FL_SYN_OPTIONS_MAX || bytes < sizeof(answer->tcp))
+	if (bytes > sizeof(*answer) || bytes < sizeof(answer->tcp))
 		return -1;
 	if (fl_ctx_store(ctx, at, answer, bytes))
 		return -1;
-	return fl_answer_ip(ctx, packet, bytes) || fl_answer_link(ctx) ? -1 : 0;
+	return fl_answer_ip(ctx, packet, bytes + payload_bytes) || fl_answer_link(ctx) ? -1 : 0;
 }
 
 /* Answers a SYN in its own packet and sends it back where it came from. Not 0: nothing was changed,
@@ -239,7 +246,8 @@ static __always_inline int fl_answer_write(fl_ctx *ctx, const struct fl_packet *
 static __noinline int fl_answer_syn(fl_ctx *ctx, struct fl_packet *packet, struct fl_listen *listen,
 				    struct fl_settings *settings, int *verdict)
 {
-	struct fl_syn syn = {}, answer = {};
+	struct fl_syn syn = {};
+	struct fl_answer answer = {};
 	struct fl_asked asked = {};
 	__u64 now_ns;
 	__u32 at, asked_bytes, bytes, bits, options;
@@ -250,16 +258,18 @@ static __noinline int fl_answer_syn(fl_ctx *ctx, struct fl_packet *packet, struc
 	now_ns = bpf_ktime_get_ns() - settings->origin_ns;
 	at = fl_tcp_at(packet);
 	asked_bytes = packet->tcp_bytes;
-	if (packet->payload_bytes)
+	if (packet->payload_bytes || !fl_may_leave(ctx, fl_ctx_ifindex(ctx)))
 		return -1;
 	FL_OPAQUE(asked_bytes);
 	if (asked_bytes < sizeof(syn.tcp) || asked_bytes > FL_SYN_BYTES)
 		return -1;
 	if (fl_ctx_load(ctx, at, &syn, asked_bytes))
 		return -1;
+	if (fl_ctx_sum_is_lost(syn.tcp.checksum, fl_checksum_fold(fl_pseudo_sum(packet))))
+		return -1;
 	if (fl_read_syn_options(&syn.options, (asked_bytes - sizeof(syn.tcp)) / 4, &asked))
 		return -1;
-	options = fl_syn_ack_options((__u8 *)&answer.options, &asked, listen, now_ns / 1000000);
+	options = fl_syn_ack_options((__u8 *)answer.options, &asked, listen, now_ns / 1000000);
 	bits = fl_promise(&asked, listen);
 	bytes = sizeof(answer.tcp) + options;
 	answer.tcp.src_port = packet->key.dst_port;
@@ -270,12 +280,12 @@ static __noinline int fl_answer_syn(fl_ctx *ctx, struct fl_packet *packet, struc
 	answer.tcp.flags = FL_TCP_SYN | FL_TCP_ACK;
 	answer.tcp.window = bpf_htons(listen->window);
 	syn.tcp.checksum = 0;
-	changed = bpf_csum_diff((__be32 *)&syn, FL_SYN_BYTES, (__be32 *)&answer, FL_SYN_BYTES, 0);
-	if (changed < 0)
+	changed = bpf_csum_diff((__be32 *)&syn, FL_SYN_BYTES, (__be32 *)&answer, sizeof(answer), 0);
+	if (changed < 0 || fl_ctx_resize(ctx, at + bytes))
 		return -1;
 	/* From here on the packet is not what it was: what fails is lost, and counted. */
 	*verdict = FL_DROP;
-	if (fl_answer_write(ctx, packet, &answer, asked_bytes, bytes, changed)) {
+	if (fl_answer_write(ctx, packet, &answer, asked_bytes, bytes, 0, changed)) {
 		fl_drop(FL_REASON_TRANSMIT_FAILED);
 		return 0;
 	}

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::sync::Arc;
 
 use fairlead_base::{Address, Endpoint};
-use fairlead_lab::load::{Provenance, ReadNote};
-use fairlead_lab::{LabError, Loader, Printer, Stream, StreamSpec};
+use fairlead_lab::load::{CountedOnce, Provenance, ReadNote};
+use fairlead_lab::{Fingerprint, LabError, Loader, Stream, StreamSpec};
 use fairlead_trace::{Accesses, Report};
 use fairlead_workload::{Expanded, Expansion};
 use numpy::PyReadonlyArray1;
@@ -45,15 +45,10 @@ impl PyAccesses {
             keys,
             hint,
         } = accesses;
-        let mut print = Printer::default();
-        print.words(&id).words(&ticks).bytes(&hint);
-        for key in &keys {
-            print.bytes(&key.addr.0).bytes(&key.port.to_be_bytes());
-        }
         let note = Provenance {
             trace: known.name,
             synthetic: false,
-            stream: print.json(&known.warm_up).finish(),
+            stream: Fingerprint::of_stream(&id, &ticks, &hint, &keys, known.warm_up),
             accesses: id.len() as u64,
             warm_up: known.warm_up as u64,
             sessions: keys.len() as u64,
@@ -71,6 +66,7 @@ impl PyAccesses {
             keys,
             counted_from: known.warm_up,
             note,
+            counted_once: CountedOnce::default(),
         };
         Self {
             stream: Arc::new(stream),

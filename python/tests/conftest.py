@@ -13,6 +13,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
+# By when what is stopped has ended: asked for is a second, of a machine that has time for it. What
+# does not listen takes longer by far.
+SOON_S = 5
+
 
 @pytest.fixture
 def command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess]:

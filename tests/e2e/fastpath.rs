@@ -25,14 +25,14 @@ fn ask_and_close(lab: &Lab, family: Family) -> u64 {
     u64::from(client.port())
 }
 
-/// Waits until published counters stand still.
+/// Waits until all connections are over and nothing is counted any more.
 fn settled(switch: &Switch) {
-    switch.wait_for_count("live", 0, Duration::from_secs(10));
-    std::thread::sleep(Duration::from_millis(600));
+    switch.wait_for_count("live", 0);
+    switch.wait_for_quiet();
 }
 
 #[test]
-fn of_a_connection_per_request_the_engine_sees_the_head_and_the_servers_syn_ack() {
+fn of_a_connection_per_request_the_engine_sees_the_head_alone() {
     const EACH: u64 = 40;
     in_a_lab(|lab| {
         let _servers = Family::BOTH
@@ -51,6 +51,7 @@ fn of_a_connection_per_request_the_engine_sees_the_head_and_the_servers_syn_ack(
             };
             let engine = switch.count("engine_packets");
             let fins = kernel(&switch, "fins").unwrap();
+            let joins = kernel(&switch, "joins").unwrap();
             let finished = switch.status()["ended"]["finished"].as_u64().unwrap();
             for _ in 0..EACH {
                 for family in Family::BOTH {
@@ -60,11 +61,15 @@ fn of_a_connection_per_request_the_engine_sees_the_head_and_the_servers_syn_ack(
             settled(&switch);
             let status = switch.status();
             let count = 2 * EACH;
-            // The program knows the client's tuple; the server's is bound when it has answered.
+            // Where XDP has no room behind a SYN-ACK for the client's bytes, the engine answers it.
+            let joined = kernel(&switch, "joins").unwrap() - joins;
+            let is_tc = status["fast_path"].as_str().unwrap().starts_with("tc");
+            assert!(joined == count || !is_tc && joined < count, "{status}");
             let left = kernel(&switch, "to_engine").unwrap() - before;
-            assert_eq!(left, count, "heads: {status}");
+            assert_eq!(left, 2 * count - joined, "heads: {status}");
             let seen = switch.count("engine_packets") - engine;
-            assert_eq!(seen, 2 * count, "heads and SYN-ACKs: {status}");
+            assert_eq!(seen, 2 * count - joined, "heads: {status}");
+            assert_eq!(status["drops"]["transmit_failed"], 0, "{status}");
             assert!(
                 kernel(&switch, "fins").unwrap() - fins >= 2 * count,
                 "{status}"
@@ -88,18 +93,19 @@ fn ends_in_the_kernel_are_told_as_they_were() {
         let switch = Switch::start(lab, &services);
         let request = "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
         for how in ["finished", "reset_by_client"] {
+            let begun = std::time::Instant::now();
             let mut connection = Connection::to(lab, Family::V4.virtual_at(80));
             connection.send(request).unwrap();
             let response = connection.response(false).unwrap();
             assert_eq!(response.status, 200);
             let client = connection.local();
-            let begun = std::time::Instant::now();
             std::thread::sleep(Duration::from_millis(1_500));
             if how == "finished" {
                 drop(connection);
             } else {
                 connection.abort();
             }
+            let ended_ms = begun.elapsed().as_millis() as u64;
             let closed = switch.record(client, "closed");
             assert_eq!(closed.text("end"), how, "{closed:?}");
             assert_eq!(
@@ -114,7 +120,7 @@ fn ends_in_the_kernel_are_told_as_they_were() {
             assert!((1_400..=waited_ms + 500).contains(&lived_ms), "{closed:?}");
             // A RST rests 3 s before it is told, and is told with its own time.
             if how == "reset_by_client" {
-                assert!(lived_ms < 2_800, "{closed:?}");
+                assert!(lived_ms < ended_ms + 1_300, "{ended_ms}: {closed:?}");
             }
         }
     });

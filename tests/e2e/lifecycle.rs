@@ -7,8 +7,8 @@ use fairlead_netns::{Host, Signal};
 use fairlead_testkit::stream::Digest;
 
 use crate::harness::{
-    Connection, Family, Lab, Nginx, Origin, PREFIX, Switch, binary, in_a_lab, raw_service, web,
-    web_service,
+    Connection, Family, Lab, Nginx, Origin, PATIENCE, PREFIX, Switch, binary, in_a_lab,
+    raw_service, web, web_service,
 };
 
 /// Everything about a host's devices, addresses, routes, rules and settings.
@@ -80,12 +80,7 @@ fn device_routes_and_rules_are_gone_when_it_ends() {
         serves(lab, Family::V4);
         serves(lab, Family::V6);
         switch.signal(Signal::Terminate);
-        assert_eq!(
-            switch.wait_for(Duration::from_secs(10)),
-            Some(0),
-            "{}",
-            switch.log()
-        );
+        assert_eq!(switch.wait_for_end(), Some(0), "{}", switch.log());
         assert_eq!(network(&lab.switch), before);
     });
 }
@@ -98,18 +93,13 @@ fn what_a_crash_leaves_is_cleared_at_the_next_start() {
         let mut switch = Switch::start(lab, &config());
         serves(lab, Family::V4);
         switch.signal(Signal::Kill);
-        switch.wait_for(Duration::from_secs(10));
+        switch.wait_for_end();
         drop(switch);
         let mut switch = Switch::start(lab, &config());
         serves(lab, Family::V4);
         serves(lab, Family::V6);
         switch.signal(Signal::Terminate);
-        assert_eq!(
-            switch.wait_for(Duration::from_secs(10)),
-            Some(0),
-            "{}",
-            switch.log()
-        );
+        assert_eq!(switch.wait_for_end(), Some(0), "{}", switch.log());
         assert_eq!(network(&lab.switch), before);
     });
 }
@@ -124,7 +114,7 @@ fn draining_lets_a_transfer_finish_and_takes_nothing_new() {
             web("pages", false, seen),
         );
         let text = format!("{PREFIX}{}", config())
-            .replace("drain_timeout = \"1s\"", "drain_timeout = \"30s\"");
+            .replace("drain_timeout = \"1s\"", "drain_timeout = \"600s\"");
         let mut switch = Switch::start_with(lab, &text);
         let mut idle = Connection::to(lab, Family::V4.virtual_at(80));
         let len = 20 << 20;
@@ -133,9 +123,9 @@ fn draining_lets_a_transfer_finish_and_takes_nothing_new() {
             "GET /bytes/{len} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
         ))
         .unwrap();
-        std::thread::sleep(Duration::from_millis(300));
+        switch.record(busy.local(), "decided");
         switch.signal(Signal::Terminate);
-        std::thread::sleep(Duration::from_millis(500));
+        switch.wait_for_log("SIGTERM");
         assert!(
             switch.is_alive(),
             "a transfer is under way: {}",
@@ -157,17 +147,8 @@ fn draining_lets_a_transfer_finish_and_takes_nothing_new() {
         let response = busy.response(false).unwrap();
         assert_eq!(response.digest, Digest::of_stream(len, len));
         drop((busy, idle));
-        let begun = Instant::now();
-        assert_eq!(
-            switch.wait_for(Duration::from_secs(15)),
-            Some(0),
-            "{}",
-            switch.log()
-        );
-        assert!(
-            begun.elapsed() < Duration::from_secs(10),
-            "it ends once nothing lives"
-        );
+        let end = switch.wait_for_end();
+        assert_eq!(end, Some(0), "once nothing lives: {}", switch.log());
     });
 }
 
@@ -175,7 +156,7 @@ fn draining_lets_a_transfer_finish_and_takes_nothing_new() {
 fn draining_ends_at_its_limit_and_a_second_signal_ends_it_at_once() {
     in_a_lab(|lab| {
         let _pages = pages(lab);
-        for (limit, signals, within) in [("1s", 1, 8u64), ("60s", 2, 8)] {
+        for (limit, steps) in [("1s", 1), ("600s", 2)] {
             let text = format!("{PREFIX}{}", config()).replace(
                 "drain_timeout = \"1s\"",
                 &format!("drain_timeout = \"{limit}\""),
@@ -183,21 +164,18 @@ fn draining_ends_at_its_limit_and_a_second_signal_ends_it_at_once() {
             let mut switch = Switch::start_with(lab, &text);
             let mut held = Connection::to(lab, Family::V4.virtual_at(80));
             assert_eq!(held.ask("GET", "a.example", "/").unwrap().status, 200);
-            let begun = Instant::now();
-            for _ in 0..signals {
+            for step in ["no new connections", "resetting 1 live"]
+                .iter()
+                .take(steps)
+            {
                 switch.signal(Signal::Terminate);
-                std::thread::sleep(Duration::from_millis(300));
+                switch.wait_for_log(&format!("SIGTERM: {step}"));
             }
-            let code = switch.wait_for(Duration::from_secs(20));
+            let code = switch.wait_for_end();
             assert!(
                 code.is_some(),
                 "it ended by itself, not by a signal: {}",
                 switch.log()
-            );
-            assert!(
-                begun.elapsed() < Duration::from_secs(within),
-                "{limit}: {:?}",
-                begun.elapsed()
             );
             // Both ends are told.
             let outcome = held.rest();
@@ -212,9 +190,9 @@ fn a_connection_that_is_idle_or_half_closed_for_too_long_is_reset_at_both_ends()
         let (resets, seen) = std::sync::mpsc::channel();
         let resets = std::sync::Mutex::new(resets);
         let _origin = Origin::start(lab, Family::V4.server_at(1, 7), move |mut stream| {
-            // To the end of the client's stream if there is one, then up to six seconds for a reset.
+            // To the end of the client's stream if there is one, then some time for a reset.
             let mut reset = std::io::copy(&mut stream, &mut std::io::sink()).is_err();
-            let until = Instant::now() + Duration::from_secs(6);
+            let until = Instant::now() + PATIENCE;
             while !reset && Instant::now() < until {
                 reset = stream.take_error()?.is_some();
                 std::thread::sleep(Duration::from_millis(10));
@@ -230,17 +208,22 @@ fn a_connection_that_is_idle_or_half_closed_for_too_long_is_reset_at_both_ends()
         ] {
             let config = config.replace("protocol =", &format!("{key} = \"1s\"\nprotocol ="));
             let switch = Switch::start(lab, &config);
+            let begun = Instant::now();
             let mut connection = Connection::to(lab, Family::V4.virtual_at(7));
             connection.send("x").unwrap();
             if key == "half_closed_timeout" {
                 connection.finish_sending().unwrap();
             }
-            let begun = Instant::now();
-            assert!(connection.rest().is_err(), "{key}: the client is reset");
-            let took = begun.elapsed().as_millis();
-            assert!((900..6_000).contains(&took), "{key}: after {took} ms");
+            let error = connection.rest().expect_err("a reset");
             assert_eq!(
-                seen.recv_timeout(Duration::from_secs(8)),
+                error.kind(),
+                std::io::ErrorKind::ConnectionReset,
+                "{key}: the client is reset"
+            );
+            let took = begun.elapsed().as_millis();
+            assert!((900..30_000).contains(&took), "{key}: after {took} ms");
+            assert_eq!(
+                seen.recv_timeout(PATIENCE),
                 Ok(true),
                 "{key}: the server, too"
             );
@@ -254,17 +237,9 @@ fn without_forwarding_it_says_what_it_needs() {
     in_a_lab(|lab| {
         lab.switch.sysctl("net.ipv4.ip_forward", "0").unwrap();
         let mut switch = Switch::launch(lab, &format!("{PREFIX}{}", config()));
-        let until = Instant::now() + Duration::from_secs(10);
-        while !switch.log().contains("net.ipv4.ip_forward") {
-            assert!(
-                Instant::now() < until,
-                "not a word of it:\n{}",
-                switch.log()
-            );
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        switch.wait_for_log("net.ipv4.ip_forward");
         switch.signal(Signal::Terminate);
-        assert!(switch.wait_for(Duration::from_secs(10)).is_some());
+        assert!(switch.wait_for_end().is_some());
         // It did not change the setting itself.
         let output = lab
             .switch
@@ -329,7 +304,7 @@ fn status_and_metrics_agree_with_what_happened() {
         for _ in 0..7 {
             serves(lab, Family::V4);
         }
-        switch.wait_for_count("live", 0, Duration::from_secs(10));
+        switch.wait_for_count("live", 0);
         assert_eq!(switch.count("spliced"), 7);
         let metrics = switch.page("/metrics").unwrap();
         assert!(metrics.trim_end().ends_with("# EOF"), "OpenMetrics ends so");
@@ -377,16 +352,13 @@ fn memory_and_time_are_bounded_under_a_flood_of_syns() {
         };
         serves(lab, Family::V4);
         let before = memory();
-        let sent = flood(lab, 60_000);
-        let until = Instant::now() + Duration::from_secs(20);
-        while switch.count("syns") < sent / 2 && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(20));
+        // How many of them get through depends on how the machine shares its time.
+        let until = Instant::now() + PATIENCE;
+        let mut sent = flood(lab, 60_000);
+        while switch.count("syns") < 30_000 {
+            assert!(Instant::now() < until, "of {sent}: {}", switch.status());
+            sent += flood(lab, 20_000);
         }
-        assert!(
-            switch.count("syns") >= sent / 2,
-            "{} of {sent}",
-            switch.count("syns")
-        );
         assert_eq!(switch.count("setups"), 0);
         assert!(
             memory() <= before + 4_096,

@@ -10,6 +10,8 @@ mod harness;
 
 mod capture;
 mod fastpath;
+mod flood;
+mod flow_tables;
 mod http;
 mod lifecycle;
 mod load;

@@ -1,11 +1,15 @@
 //! Which fast path runs, and what it does when something is in its way.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use fairlead_bpf_loader::PassProgram;
+use fairlead_testkit::stream::Digest;
+use serde_json::Value;
 
 use crate::harness::{
-    Connection, Family, Lab, Origin, PREFIX, Switch, binary, on_the_fast_path, web, web_service,
+    Connection, Family, Lab, Origin, PATIENCE, PREFIX, Switch, binary, offloads, on_the_fast_path,
+    show, web, web_service,
 };
 
 fn server(lab: &Lab) -> Origin {
@@ -37,7 +41,7 @@ fn fast_path(switch: &Switch) -> String {
 
 /// Waits until the status says so.
 fn wait_for(switch: &Switch, wanted: impl Fn(&str) -> bool) {
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + PATIENCE;
     while !wanted(&fast_path(switch)) {
         assert!(Instant::now() < until, "{}", fast_path(switch));
         std::thread::sleep(Duration::from_millis(20));
@@ -55,13 +59,8 @@ fn auto_takes_the_best_way_names_it_and_says_why_not_a_better_one() {
         assert!(state.contains(front) && state.contains(back), "{state}");
         assert!(state.contains("veth and carries super-packets"), "{state}");
         // Which interfaces, and why these, is in the log.
-        let log = switch.log();
-        let said = format!("interface {back}: on the way to 10.2.0.1");
-        assert!(log.contains(&said), "{log}");
-        assert!(
-            log.contains(&format!("interface {front}: on the way to 10.1.0.3")),
-            "{log}"
-        );
+        switch.wait_for_log(&format!("interface {back}: on the way to 10.2.0.1"));
+        switch.wait_for_log(&format!("interface {front}: on the way to 10.1.0.3"));
         serves(lab);
         assert!(switch.count("fast_packets") > 5);
     });
@@ -76,14 +75,18 @@ fn another_xdp_program_is_named_and_not_replaced() {
         let stranger = stranger.unwrap();
         for mode in ["xdp-generic", "xdp"] {
             let mut refused = Switch::launch(lab, &config(mode, &[]));
-            assert_eq!(refused.wait_for(Duration::from_secs(20)), Some(3));
-            let log = refused.log();
-            assert!(log.contains("another XDP program"), "{log}");
-            assert!(
-                log.contains("fairlead_pass") && log.contains("by user 0"),
-                "{log}"
-            );
+            assert_eq!(refused.wait_for_end(), Some(3));
+            for said in ["another XDP program", "fairlead_pass", "by user 0"] {
+                refused.wait_for_log(said);
+            }
+            let told = programs_by_doctor(lab, mode);
+            let (state, what, advice) = &told[front];
+            assert_eq!(state, "problem", "{what}");
+            assert!(what.contains("generic XDP program") && what.contains("(fairlead_pass)"));
+            assert!(advice.contains("bpftool prog show id"), "{advice}");
+            assert_eq!(told[&lab.back.a].0, "ok", "{told:?}");
         }
+        assert_eq!(programs_by_doctor(lab, "auto")[front].0, "warning");
         let output = lab
             .switch
             .command("ip")
@@ -96,7 +99,85 @@ fn another_xdp_program_is_named_and_not_replaced() {
         serves(lab);
         assert!(fast_path(&switch).starts_with("tc on "));
         drop(stranger);
+        assert_eq!(programs_by_doctor(lab, "xdp")[front].0, "ok");
     });
+}
+
+/// What `fairlead doctor` says of XDP programs: state, finding and advice by interface.
+fn programs_by_doctor(lab: &Lab, mode: &str) -> BTreeMap<String, (String, String, String)> {
+    let path = lab.file("doctor.toml", config(mode, &[]));
+    let mut command = lab.switch.command(&binary().to_string_lossy());
+    let output = command.args(["doctor", "--json", "--config"]).arg(path);
+    let document: Value = serde_json::from_slice(&output.output().unwrap().stdout).unwrap();
+    let text = |check: &Value, key: &str| check[key].as_str().unwrap_or("").to_owned();
+    let checks = document["checks"].as_array().unwrap().iter();
+    let programs = checks.filter(|check| check["name"] == "xdp-program");
+    let told = programs.map(|check| {
+        let about = text(check, "about").replace("interface ", "");
+        let [state, what, advice] = ["state", "what", "advice"].map(|key| text(check, key));
+        (about, (state, what, advice))
+    });
+    told.collect()
+}
+
+/// XDP is not told which checksums are open, and cannot send super-packets or into a veth that is
+/// not ready for it: such packets are the engine's, and none is lost.
+#[test]
+fn what_xdp_cannot_carry_goes_by_the_engine() {
+    on_the_fast_path(|lab| {
+        let _server = server(lab);
+        let (far, near) = (
+            [(&lab.client, &lab.front.a), (&lab.servers, &lab.back.b)],
+            [(&lab.switch, &lab.front.b), (&lab.switch, &lab.back.a)],
+        );
+        for mode in ["xdp", "xdp-generic"] {
+            // As the kernel makes them.
+            for (host, device) in far.into_iter().chain(near) {
+                offloads(host, device, "on", "off").unwrap();
+            }
+            let switch = Switch::start_with(lab, &config(mode, &[]));
+            let closed = format!("the engine sends on {}, {}", near[0].1, near[1].1);
+            assert_eq!(
+                fast_path(&switch).contains(&closed),
+                mode == "xdp",
+                "{}",
+                fast_path(&switch)
+            );
+            serves_both_ways(lab);
+            for (host, device) in far {
+                offloads(host, device, "on", "on").unwrap();
+            }
+            wait_for(&switch, |state| !state.contains("the engine sends"));
+            serves_both_ways(lab);
+            // As on a wire: from here on the kernel does it.
+            for (host, device) in far {
+                offloads(host, device, "off", "on").unwrap();
+            }
+            for (host, device) in near {
+                offloads(host, device, "off", "off").unwrap();
+            }
+            let before = switch.count("fast_packets");
+            serves_both_ways(lab);
+            switch.wait_for_count("live", 0);
+            switch.wait_for_quiet();
+            let sent = switch.count("fast_packets") - before;
+            assert!(sent > 1_000, "{sent} packets");
+        }
+    });
+}
+
+/// A megabyte up and one down.
+fn serves_both_ways(lab: &Lab) {
+    let mut connection = Connection::to(lab, Family::V4.virtual_at(80));
+    let len = 1 << 20;
+    let head = "PUT /up HTTP/1.1\r\nHost: a.example\r\n";
+    let head = format!("{head}Content-Length: {len}\r\n\r\n");
+    connection.send(head).unwrap();
+    connection.send_stream(9, 0, len).unwrap();
+    let put = connection.response(false).unwrap();
+    assert_eq!(put.text(), show(&Digest::of_stream(9, len)));
+    let got = connection.ask("GET", "a.example", "/bytes/1048576");
+    assert_eq!(got.unwrap().digest, Digest::of_stream(len, len));
 }
 
 #[test]
@@ -110,7 +191,7 @@ fn an_interface_that_goes_is_named_and_one_that_comes_back_is_used() {
         assert!(fast_path(&switch).contains("extra0"));
         lab.switch.ip("link del extra0\n").unwrap();
         wait_for(&switch, |state| state.contains("lost: extra0"));
-        assert!(switch.log().contains("interface extra0 is gone"));
+        switch.wait_for_log("interface extra0 is gone");
         serves(lab);
         lab.switch.ip(add).unwrap();
         wait_for(&switch, |state| {
@@ -140,7 +221,7 @@ fn without_rights_it_names_them_and_runs_on_the_engine() {
         let mut command = lab.switch.command("setpriv");
         command.arg("--bounding-set=-sys_admin,-bpf").arg(binary());
         let mut refused = Switch::run(lab, &config("tc", &[]), command, &[]);
-        assert_eq!(refused.wait_for(Duration::from_secs(20)), Some(3));
-        assert!(refused.log().contains("CAP_BPF"), "{}", refused.log());
+        assert_eq!(refused.wait_for_end(), Some(3));
+        refused.wait_for_log("CAP_BPF");
     });
 }

@@ -12,8 +12,8 @@ use fairlead_netns::Signal;
 use fairlead_testkit::stream::{self, Digest};
 
 use crate::harness::{
-    Connection, Family, Lab, Origin, PREFIX, Switch, binary, on_the_fast_path, raw_service, web,
-    web_service,
+    Connection, Family, Lab, Origin, PATIENCE, PREFIX, Switch, binary, on_the_fast_path,
+    raw_service, web, web_service,
 };
 
 /// A configuration on the fast path: the one that `FAIRLEAD_E2E_MODE` names, or tc.
@@ -32,11 +32,7 @@ fn start(lab: &Lab, services: &str) -> Switch {
 
 fn kill(mut switch: Switch) {
     switch.signal(Signal::Kill);
-    assert_eq!(
-        switch.wait_for(Duration::from_secs(10)),
-        None,
-        "by a signal"
-    );
+    assert_eq!(switch.wait_for_end(), None, "by a signal");
 }
 
 fn fairlead(lab: &Lab, arguments: &[&str]) -> Output {
@@ -167,7 +163,7 @@ impl KeepAlive {
 
     /// Waits until so many more requests were answered.
     fn wait_for_more(&self, count: u64) {
-        let (before, until) = (self.asked(), Instant::now() + Duration::from_secs(20));
+        let (before, until) = (self.asked(), Instant::now() + PATIENCE);
         while self.asked() < before + count {
             assert!(Instant::now() < until, "requests stand still");
             std::thread::sleep(Duration::from_millis(2));
@@ -228,7 +224,10 @@ fn survives_being_killed(lab: &Lab, source: &str) {
         .send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n")
         .unwrap();
     let copy = lab.folder().join("fairlead-of-another-build");
-    std::fs::copy(binary(), &copy).unwrap();
+    // By a process: a file that this one has open for writing, others could not start yet.
+    let mut copying = std::process::Command::new("cp");
+    copying.args([binary(), &copy]);
+    assert!(copying.status().unwrap().success());
     let upgraded = Switch::launch_as(lab, &on_tc(&services), &copy, &[]).ready();
     assert_eq!(early.response(false).unwrap().status, 200);
     keep_alive.wait_for_more(400);
@@ -238,7 +237,7 @@ fn survives_being_killed(lab: &Lab, source: &str) {
     assert!(upgraded.status()["fast_packets"].as_u64() > Some(100));
     keep_alive.finish();
     drop(early);
-    upgraded.wait_for_count("live", 0, Duration::from_secs(20));
+    upgraded.wait_for_count("live", 0);
     for pool in upgraded.status()["pools"].as_array().unwrap() {
         for server in pool["servers"].as_array().unwrap() {
             assert_eq!(server["active"], 0, "{pool}");
@@ -268,16 +267,16 @@ fn a_stop_that_keeps_connections_is_like_a_crash_and_one_that_drains_leaves_noth
         let mut switch = Switch::launch_as(lab, &on_tc(&services), binary(), &options).ready();
         let keep_alive = KeepAlive::start(lab, 40);
         switch.signal(Signal::Terminate);
-        assert_eq!(switch.wait_for(Duration::from_secs(10)), Some(0));
+        assert_eq!(switch.wait_for_end(), Some(0));
         drop(switch);
         keep_alive.wait_for_more(200);
         let mut switch = start(lab, &services);
         assert_eq!(switch.count("adopted"), 40, "{}", switch.status());
         keep_alive.wait_for_more(200);
         keep_alive.finish();
-        switch.wait_for_count("live", 0, Duration::from_secs(20));
+        switch.wait_for_count("live", 0);
         switch.signal(Signal::Terminate);
-        assert_eq!(switch.wait_for(Duration::from_secs(10)), Some(0));
+        assert_eq!(switch.wait_for_end(), Some(0));
         drop(switch);
         assert_eq!(left(lab), before);
     });
@@ -316,11 +315,7 @@ fn connections_of_what_is_no_longer_configured_go_on_until_they_end() {
         kill(switch);
         let switch = start(lab, &reordered(lab));
         assert_eq!(switch.count("adopted"), 4);
-        assert!(
-            switch.log().contains("\"of_retired_services\":4"),
-            "{}",
-            switch.log()
-        );
+        switch.wait_for_log("\"of_retired_services\":4");
         // The old service takes nobody any more; the new one does.
         assert!(Connection::open(lab, Family::V4.virtual_at(80)).is_err());
         let mut new = Connection::to(lab, Family::V4.virtual_at(81));
@@ -342,7 +337,7 @@ fn connections_of_what_is_no_longer_configured_go_on_until_they_end() {
         };
         assert_eq!(active(&switch.status()), 2 + 1, "{}", switch.status());
         drop((old, new));
-        switch.wait_for_count("live", 0, Duration::from_secs(20));
+        switch.wait_for_count("live", 0);
         assert_eq!(active(&switch.status()), 0);
     });
 }
@@ -363,8 +358,8 @@ fn another_size_is_refused_and_down_leaves_nothing_behind() {
         kill(switch);
         let other = format!("{}\n[limits]\nconnections = 4096\n", on_tc(&services));
         let mut refused = Switch::launch(lab, &other);
-        assert_eq!(refused.wait_for(Duration::from_secs(20)), Some(3));
-        assert!(refused.log().contains("fairlead down"), "{}", refused.log());
+        assert_eq!(refused.wait_for_end(), Some(3));
+        refused.wait_for_log("fairlead down");
         // It was refused, not disturbed.
         assert_eq!(held.ask("GET", "a.example", "/").unwrap().status, 200);
         assert_ne!(left(lab), before);
@@ -400,6 +395,6 @@ fn the_engine_alone_goes_on_with_what_the_kernel_had() {
         keep_alive.wait_for_more(200);
         assert!(!Path::new("/sys/fs/bpf/fairlead/e2e").exists());
         keep_alive.finish();
-        switch.wait_for_count("live", 0, Duration::from_secs(20));
+        switch.wait_for_count("live", 0);
     });
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use fairlead_testkit::stream::Digest;
 
 use crate::harness::{
-    Connection, Family, Lab, Nginx, Origin, Preamble, Seen, Switch, in_a_lab, show, web,
+    Connection, Family, Lab, Nginx, Origin, PATIENCE, Preamble, Seen, Switch, in_a_lab, show, web,
     web_service,
 };
 
@@ -236,7 +236,7 @@ fn a_silent_server_is_passed_over_after_its_time() {
             let begun = Instant::now();
             assert_eq!(ask(lab, ""), (200, "s1".to_owned()));
             assert!(
-                begun.elapsed() < Duration::from_secs(3),
+                begun.elapsed() < Duration::from_secs(20),
                 "{:?}",
                 begun.elapsed()
             );
@@ -265,7 +265,7 @@ fn without_any_server_the_answer_is_503_with_a_time_to_come_back() {
         assert_eq!(switch.drops("no_server"), 2);
         // The server comes (back) and is used without a restart.
         let (_origins, _) = origins(lab, Family::V4, 1);
-        let until = Instant::now() + Duration::from_secs(30);
+        let until = Instant::now() + PATIENCE;
         while ask(lab, "").0 != 200 {
             assert!(Instant::now() < until, "the server was never tried again");
             std::thread::sleep(Duration::from_millis(200));
@@ -329,7 +329,7 @@ fn least_connections_prefers_who_has_fewest() {
             assert_eq!(count(&held, name), 10);
         }
         held.retain(|(server, _)| server != "s2");
-        switch.wait_for_count("live", 20, Duration::from_secs(20));
+        switch.wait_for_count("live", 20);
         for _ in 0..10 {
             let mut connection = Connection::to(lab, Family::V4.virtual_at(80));
             let server = connection

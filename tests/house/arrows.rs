@@ -93,10 +93,11 @@ const ROOMS: &[Room] = &[
     edge("netns", &["base"], &[]),
     edge("os-memory", &[], &[]),
     edge("survey", &[], &["netns"]),
-    // Its tests hold the kernel program to the engine's own translation.
+    // The kernel's TCB cache is made from the cache's index functions. Its tests hold the kernel
+    // program to the engine's own translation, and to the cache.
     edge(
         "bpf-loader",
-        &["base", "tcp"],
+        &["base", "cache", "tcp"],
         &["netns", "splice", "testkit", "wire"],
     ),
     // The simulation is what the demonstration falls back to where it may not use the network.

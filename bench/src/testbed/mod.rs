@@ -37,6 +37,8 @@ pub(crate) struct Layout {
     pub(crate) client_addresses: u8,
     /// Connections that are open at once.
     pub(crate) open: u32,
+    /// One more host, 10.3.0.1, behind an interface of the switch that the fast path is on, too.
+    pub(crate) stranger: bool,
 }
 
 /// A running testbed. Dropping it ends and removes everything.
@@ -45,6 +47,10 @@ pub(crate) struct Testbed {
     pub(crate) client: Host,
     /// Where Fairlead and its peers run.
     pub(crate) switch: Host,
+    /// The host of [`Layout::stranger`].
+    pub(crate) stranger: Option<Host>,
+    /// Interfaces that Fairlead is told to use; empty: it finds them.
+    interfaces: Vec<String>,
     /// Fairlead's process, 0 before it runs.
     pub(crate) fairlead_pid: u32,
     world: World,
@@ -112,6 +118,8 @@ impl Testbed {
         let mut testbed = Self {
             client,
             switch,
+            stranger: None,
+            interfaces: Vec::new(),
             fairlead_pid: 0,
             world,
             processes: Vec::new(),
@@ -120,6 +128,10 @@ impl Testbed {
             files: u32::try_from(files).unwrap_or(u32::MAX),
         };
         testbed.settle_links(layout, &servers, &front, &back)?;
+        if layout.stranger {
+            let third = testbed.add_stranger()?;
+            testbed.interfaces = vec![front.b, back.a, third];
+        }
         testbed.start(layout, &servers)?;
         for target in Target::ALL {
             testbed.wait_for(target)?;
@@ -127,13 +139,14 @@ impl Testbed {
         Ok(testbed)
     }
 
-    /// Another host behind the switch's own interface 10.3.0.254, with this address.
-    pub(crate) fn stranger(&mut self, address: &str) -> Result<Host> {
+    /// Makes the host of [`Layout::stranger`]; the switch's interface that leads to it.
+    fn add_stranger(&mut self) -> Result<String> {
         let stranger = self.world.host("stranger")?;
-        self.world
-            .link((&self.switch, &["10.3.0.254/24"]), (&stranger, &[address]))?;
+        let ends = (&self.switch, &["10.3.0.254/24"][..]);
+        let link = self.world.link(ends, (&stranger, &["10.3.0.1/24"]))?;
         stranger.route("default", "10.3.0.254")?;
-        Ok(stranger)
+        self.stranger = Some(stranger);
+        Ok(link.a)
     }
 
     /// Offloads, and which core takes packets.
@@ -203,7 +216,7 @@ impl Testbed {
             let path = write(name, &targets::haproxy(tuned))?;
             self.spawn(&switch, 1, &["haproxy", "-db", "-f", &path])?;
         }
-        let text = targets::fairlead(&layout.mode);
+        let text = targets::fairlead(&layout.mode, &self.interfaces);
         let path = write("fairlead.toml", &text)?;
         let program = layout.fairlead.display().to_string();
         self.spawn(&switch, 1, &[&program, "serve", "--config", &path])?;

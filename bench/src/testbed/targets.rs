@@ -119,8 +119,12 @@ pub(crate) fn haproxy(tuned: bool) -> String {
     )
 }
 
-/// Fairlead's configuration.
-pub(crate) fn fairlead(mode: &str) -> String {
+/// Fairlead's configuration; without `interfaces` it finds them.
+pub(crate) fn fairlead(mode: &str, interfaces: &[String]) -> String {
+    let interfaces = match interfaces {
+        [] => String::new(),
+        named => format!("interfaces = {named:?}"),
+    };
     format!(
         r#"
 [instance]
@@ -130,6 +134,7 @@ name = "bench"
 mode = "{mode}"
 device = "fairlead0"
 snat = "100.64.0.0/24"
+{interfaces}
 
 [[service]]
 name = "web"

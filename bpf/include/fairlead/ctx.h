@@ -72,6 +72,19 @@ static __always_inline int fl_ctx_sum_is_open(fl_ctx *ctx, __u16 field, __u16 ps
 	return field == pseudo;
 }
 
+/* The stack knows which checksums are open, and keeps them so. */
+static __always_inline int fl_ctx_sum_is_lost(__u16 field, __u16 pseudo)
+{
+	return 0;
+}
+
+/* The longest packet that this one becomes on the wire, from the IP header on: of a super-packet, a
+ * segment. `headers`: IP and TCP. */
+static __always_inline __u32 fl_ctx_wire_bytes(fl_ctx *ctx, __u32 link, __u32 headers)
+{
+	return ctx->gso_size ? headers + ctx->gso_size : ctx->len - link;
+}
+
 static __always_inline int fl_ctx_resize(fl_ctx *ctx, __u32 bytes)
 {
 	return bpf_skb_change_tail(ctx, bytes, 0);
@@ -85,6 +98,12 @@ static __always_inline int fl_ctx_redirect(__u32 ifindex)
 static __always_inline __u32 fl_ctx_ifindex(fl_ctx *ctx)
 {
 	return ctx->ifindex;
+}
+
+/* Gives a packet to an interface without Ethernet headers; 0: to the stack. */
+static __always_inline int fl_ctx_hand_over(fl_ctx *ctx, __u32 ifindex)
+{
+	return ifindex ? bpf_redirect(ifindex, 0) : FL_PASS;
 }
 
 #elif defined(FL_XDP)
@@ -119,7 +138,7 @@ static __always_inline int fl_ctx_store(fl_ctx *ctx, __u32 at, const void *from,
 	return bpf_xdp_store_bytes(ctx, at, (void *)from, bytes);
 }
 
-/* Under XDP every checksum is complete: RFC 1624, equation 3. */
+/* Every checksum that comes here is complete: RFC 1624, equation 3. */
 static __always_inline int fl_ctx_tcp_checksum(fl_ctx *ctx, __u32 at, __u32 pseudo, __u32 rest)
 {
 	__u16 field;
@@ -140,6 +159,24 @@ static __always_inline int fl_ctx_sum_is_open(fl_ctx *ctx, __u16 field, __u16 ps
 	return 0;
 }
 
+/* True for a checksum that a device has yet to complete, which XDP could not tell it: a veth or a
+ * virtual machine's interface gives such packets. One of 65,536 complete ones looks the same, and
+ * takes the longer way, too. */
+static __always_inline int fl_ctx_sum_is_lost(__u16 field, __u16 pseudo)
+{
+	return field == pseudo;
+}
+
+static __always_inline __u32 fl_ctx_wire_bytes(fl_ctx *ctx, __u32 link, __u32 headers)
+{
+	return fl_ctx_len(ctx) - link;
+}
+
+static __always_inline int fl_ctx_has_buffers(fl_ctx *ctx)
+{
+	return fl_ctx_len(ctx) > (__u32)(ctx->data_end - ctx->data);
+}
+
 static __always_inline int fl_ctx_resize(fl_ctx *ctx, __u32 bytes)
 {
 	return bpf_xdp_adjust_tail(ctx, (int)bytes - (int)fl_ctx_len(ctx));
@@ -153,6 +190,12 @@ static __always_inline int fl_ctx_redirect(__u32 ifindex)
 static __always_inline __u32 fl_ctx_ifindex(fl_ctx *ctx)
 {
 	return ctx->ingress_ifindex;
+}
+
+/* Here a packet has no form that such an interface takes: always to the stack. */
+static __always_inline int fl_ctx_hand_over(fl_ctx *ctx, __u32 ifindex)
+{
+	return FL_PASS;
 }
 
 #else

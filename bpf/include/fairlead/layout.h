@@ -9,7 +9,7 @@
 
 #include <linux/types.h>
 
-#define LAYOUT_VERSION 3
+#define LAYOUT_VERSION 5
 
 /* An address as everywhere in Fairlead: 16 bytes, IPv4 as ::ffff:a.b.c.d. */
 struct fl_address {
@@ -26,6 +26,20 @@ struct fl_flow_key {
 
 /* What a flow key leads to: the record's line, and the leg in the lowest bit (1: the server's). */
 typedef __u32 fl_flow;
+
+/* Leads nowhere: there are never so many lines. */
+#define FL_NO_FLOW 0xffffffff
+
+/*
+ * The index of keys: buckets of one cache line of the processor, found by a keyed hash of the flow
+ * key. An entry is a tag, the hash's upper half, above a flow plus one; 0 is none. User space alone
+ * writes it. Keys that find no room in their bucket are in fl_flows.
+ */
+#define FL_BUCKET_ENTRIES 8
+
+struct fl_bucket {
+	__u64 entries[FL_BUCKET_ENTRIES];
+};
 
 /* An address and a port (network byte order). */
 struct fl_endpoint {
@@ -77,6 +91,7 @@ struct fl_record {
 };
 
 /* fairlead_tcp::State */
+#define FL_STATE_SYN_SENT 2 /* armed: see struct fl_join; server_isn is the place there */
 #define FL_STATE_SPLICED 3
 #define FL_STATE_FIN_RELAYED1 4
 #define FL_STATE_ACK_RELAYED1 5
@@ -85,6 +100,9 @@ struct fl_record {
 #define FL_STATE_RESET 8
 /* Set beside the state while the engine has the connection: the record is kept for a later start. */
 #define FL_STATE_ENGINE_HAS 0x80
+/* Beside FL_STATE_SYN_SENT: a packet is being answered. Nobody else touches the record or its place
+ * in fl_joins until that is done. */
+#define FL_STATE_JOINING (0x40 | FL_STATE_SYN_SENT)
 
 /* fairlead_tcp::record::flag */
 #define FL_FLAG_TIMESTAMPS 1
@@ -125,7 +143,71 @@ struct fl_settings {
 	__u32 records;   /* lines in the record array */
 	__u64 netns;     /* inode of the network namespace whose interfaces this serves */
 	__u32 refuse;    /* of 2^32 SYNs, so many are dropped: the engine is overloaded */
+	__u32 engine;    /* interface that leads to the engine; 0: what routes say */
+	__u64 hash_key;  /* of the index of keys */
+	__u32 buckets;   /* of the index, a power of two */
 	__u32 pad;
+};
+
+/* A segment on a link of 1,500 bytes always fits. */
+#define FL_JOIN_BYTES 1504
+
+/*
+ * What joins an armed connection to its server, besides the record: fairlead_tcp::Join. The engine
+ * writes it before it arms the record, and again only when that is armed no more.
+ */
+struct fl_join {
+	__u32 line; /* of the record */
+	__u32 dseq;
+	__u32 our_ts;
+	__u32 client_ts;
+	__u16 client_window;
+	__u16 device_mss;
+	__u16 payload_bytes;
+	__u16 payload_sum; /* of words as they lie in memory, folded */
+	__u8 asked_scale;   /* FL_NO_SCALE: none */
+	__u8 offered_scale; /* FL_NO_SCALE: none */
+	__u8 pad[6];
+	__u8 payload[FL_JOIN_BYTES];
+};
+
+#define FL_TCB_BANKS 2
+#define FL_TCB_WAYS 4
+/* Pieces of four bits of the longest session identifier: an IPv6 address and a port. */
+#define FL_TCB_PIECES 36
+
+/*
+ * One set of the TCB cache (lib/tcb.h), two cache lines of the processor. A line of it names a
+ * record; it never is the record, which both directions and the engine share in fl_records.
+ *
+ * Any CPU may write any word of it at any moment, without a lock. What that can do: a newcomer is
+ * lost or stands there twice, a time is a moment old, a tag stands beside another's line. All of
+ * that costs one look-up in fl_flows and nothing else, for a line is believed only after the record
+ * that it names was compared with the packet, all addresses and ports of that leg.
+ */
+struct fl_tcb_set {
+	__u64 tags[FL_TCB_WAYS];    /* 0: empty */
+	__u64 used_at[FL_TCB_WAYS]; /* nanoseconds after the core's origin; 0: empty */
+	__u32 lines[FL_TCB_WAYS];   /* of fl_records */
+	__u32 second[FL_TCB_WAYS][FL_TCB_BANKS]; /* sets by the tag's second functions */
+	__u32 pad[FL_TCB_WAYS];
+};
+
+/* What the cache is made from: one entry, written before the program is loaded. */
+struct fl_tcb {
+	__u32 mask;     /* sets of a bank, less one; they are a power of two */
+	__u32 on_ticks; /* a line is ON while fewer ticks than these have passed since its last use */
+	__u64 tick_ns;
+	__u64 pad[6];
+	__u64 chance;   /* SplitMix64, written by every CPU: what is lost is chance */
+	__u64 pad2[7];
+	__u64 ports[1024]; /* a bit a port that is listened on */
+	/* By piece and value the sums of universal functions (crates/cache/src/index/universal.rs):
+	 * the first and the second ones, of bank 0 in the lower half and of bank 1 in the upper, and
+	 * 62 bits that stand for an IPv6 identifier. */
+	__u64 first[FL_TCB_PIECES][16];
+	__u64 second[FL_TCB_PIECES][16];
+	__u64 tag[FL_TCB_PIECES][16];
 };
 
 /* Counters, one 64-bit number each and CPU. */
@@ -140,6 +222,14 @@ enum fl_counter {
 	FL_C_NOT_OURS,        /* packets passed on untouched */
 	FL_C_FINS,            /* of the fast packets: with a FIN */
 	FL_C_RESETS,          /* of the fast packets: with a RST that ended its connection */
+	FL_C_FLOW_OTHER,      /* found in the flow table, but not sent on as fast packets */
+	FL_C_FLOW_MISSES,     /* flow_table.rs says what this is in which kind of table */
+	FL_C_TCB_MISMATCHES,  /* hits on a line that did not lead to the packet's connection */
+	FL_C_TCB_SECOND_HITS, /* hits in a set of a second function */
+	FL_C_TCB_MIGRATIONS,  /* lines moved into another of their sets */
+	FL_C_TCB_EVICTIONS,   /* lines given up for others */
+	FL_C_TCB_EVICTED_ON,  /* of them: ON */
+	FL_C_JOINS,           /* connections joined to their servers here */
 	/* Drops follow, by fairlead_base::DropReason. */
 	FL_C_DROPS = 64,
 	FL_C_COUNT = 128,
@@ -148,17 +238,24 @@ enum fl_counter {
 /* fairlead_base::DropReason, as far as the program drops; held together by a test of the loader. */
 enum fl_reason {
 	FL_REASON_TRUNCATED = 1,
+	FL_REASON_NO_CONNECTION = 21,
 	FL_REASON_TRANSMIT_FAILED = 60,
 	FL_REASON_OVERLOADED = 62,
 };
 
 _Static_assert(sizeof(struct fl_flow_key) == 36, "layout");
+_Static_assert(sizeof(struct fl_bucket) == 64, "layout");
 _Static_assert(sizeof(struct fl_endpoint) == 20, "layout");
 _Static_assert(sizeof(struct fl_record) == 64, "layout");
 _Static_assert(__builtin_offsetof(struct fl_record, seq_delta) == 28, "layout");
 _Static_assert(__builtin_offsetof(struct fl_record, last_active) == 56, "layout");
 _Static_assert(__builtin_offsetof(struct fl_record, phase) == 60, "layout");
 _Static_assert(sizeof(struct fl_listen) == 8, "layout");
-_Static_assert(sizeof(struct fl_settings) == 48, "layout");
+_Static_assert(sizeof(struct fl_settings) == 64, "layout");
+_Static_assert(sizeof(struct fl_join) == 1536, "layout");
+_Static_assert(__builtin_offsetof(struct fl_join, payload) == 32, "layout");
+_Static_assert(sizeof(struct fl_tcb_set) == 128, "layout");
+_Static_assert(__builtin_offsetof(struct fl_tcb, ports) == 128, "layout");
+_Static_assert(sizeof(struct fl_tcb) == 128 + 8192 + 3 * 36 * 16 * 8, "layout");
 
 #endif

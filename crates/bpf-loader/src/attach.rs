@@ -13,6 +13,7 @@ use aya::programs::{LinkOrder, ProgramError, SchedClassifier, Xdp, XdpMode};
 
 use crate::interfaces::interface_index;
 use crate::kernel::{Kernel, LoadError};
+use crate::sys;
 
 /// A way of attaching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +145,7 @@ impl Kernel {
         }
         // An interface has room for one program only.
         if let Some(other) = other {
-            let _ = std::fs::remove_file(other);
+            let _ = sys::remove_link(&other);
         }
         let link = program.attach(interface, mode)?;
         match pin {
@@ -181,7 +182,7 @@ impl Kernel {
         });
         let ours: Vec<PathBuf> = ours.collect();
         let others = pins.links().into_iter().filter(|one| !ours.contains(one));
-        let removed = others.filter(|other| std::fs::remove_file(other).is_ok());
+        let removed = others.filter(|other| sys::remove_link(other).is_ok());
         removed.map(|other| other.display().to_string()).collect()
     }
 }

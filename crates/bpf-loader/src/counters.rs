@@ -3,6 +3,7 @@
 use aya::maps::{MapData, MapError, PerCpuArray};
 use fairlead_base::{DropReason, ReasonCounts};
 
+use crate::flow_table::FlowLookups;
 use crate::layout::counter;
 
 /// Counters of the kernel program since it was loaded.
@@ -28,8 +29,14 @@ pub struct Counters {
     pub fins: u64,
     /// Of the fast packets: with a RST that ended its connection.
     pub resets: u64,
+    /// Connections joined to their servers, by the server's SYN-ACK alone.
+    pub joins: u64,
     /// Packets that ended in the kernel, by reason.
     pub drops: ReasonCounts,
+    /// Look-ups in the flow table, by processor.
+    pub lookups: Vec<FlowLookups>,
+    /// Keys that the kernel's flow table had evicted and was told anew (`lru-hash`).
+    pub keys_anew: u64,
 }
 
 impl Counters {
@@ -50,7 +57,10 @@ impl Counters {
             not_ours: sum(counter::NOT_OURS)?,
             fins: sum(counter::FINS)?,
             resets: sum(counter::RESETS)?,
+            joins: sum(counter::JOINS)?,
             drops,
+            lookups: FlowLookups::read(map)?,
+            keys_anew: 0,
         })
     }
 
@@ -65,6 +75,11 @@ impl Counters {
                 less(self.drops.of(reason), earlier.drops.of(reason)),
             );
         }
+        let lookups = self.lookups.iter().enumerate();
+        let lookups = lookups.map(|(cpu, now)| match earlier.lookups.get(cpu) {
+            Some(then) => now.since(then),
+            None => *now,
+        });
         Self {
             fast_packets: less(self.fast_packets, earlier.fast_packets),
             fast_bytes: less(self.fast_bytes, earlier.fast_bytes),
@@ -76,7 +91,10 @@ impl Counters {
             not_ours: less(self.not_ours, earlier.not_ours),
             fins: less(self.fins, earlier.fins),
             resets: less(self.resets, earlier.resets),
+            joins: less(self.joins, earlier.joins),
             drops,
+            lookups: lookups.collect(),
+            keys_anew: less(self.keys_anew, earlier.keys_anew),
         }
     }
 }

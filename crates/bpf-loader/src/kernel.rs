@@ -2,33 +2,48 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use aya::maps::{Array, HashMap, IterableMap as _, MapData, MapError, PerCpuArray};
 use aya::programs::ProgramError;
 use aya::{Ebpf, EbpfError, EbpfLoader, include_bytes_aligned};
 use fairlead_base::{Endpoint, FlowKey};
-use fairlead_tcp::{Endpoints, FastPath, Line, ListenOffer, Record, Tracking};
+use fairlead_tcp::{Endpoints, FastPath, Join, Joined, Line, ListenOffer, Record, Tracking};
 
 use crate::Counters;
 use crate::attach::Mode;
+use crate::flow_table::{FlowTableKind, TcbGeometry, raw_tcb};
+use crate::index::{KeyIndex, buckets_for, hash_key};
+use crate::joins::{JoinMemory, PLACES_MAX};
+use crate::keys::Keys;
 use crate::layout::{
-    NO_SCALE, RawAddress, RawEndpoint, RawFlowKey, RawListen, RawSettings, VERSION, offer,
+    NO_SCALE, RawAddress, RawBucket, RawEndpoint, RawFlowKey, RawJoin, RawListen, RawSettings,
+    RawTcb, TCB_WAYS, VERSION, offer,
 };
 use crate::memory::RecordMemory;
 use crate::pins::{Pins, network_namespace};
 use crate::remains::Shapes;
+use crate::sys;
 
 static TC: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fairlead_tc.o"));
 static XDP: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fairlead_xdp.o"));
 
-/// As [`TC`], with the kernel's LRU hash map as flow table.
 static TC_LRU: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fairlead_tc_lru.o"));
+static XDP_LRU: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fairlead_xdp_lru.o"));
+static TC_TCB: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fairlead_tc_tcb.o"));
+static XDP_TCB: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fairlead_xdp_tcb.o"));
 
-/// The program for a way of attaching; empty in a build without a compiler for it.
-pub(crate) fn object(mode: Mode) -> &'static [u8] {
+/// The program for a way of attaching and a kind of flow table; empty in a build without a compiler
+/// for it.
+pub(crate) fn object(mode: Mode, kind: &FlowTableKind) -> &'static [u8] {
+    let (tc, xdp) = match kind {
+        FlowTableKind::Hash => (TC, XDP),
+        FlowTableKind::LruHash { .. } => (TC_LRU, XDP_LRU),
+        FlowTableKind::TcbCache(_) => (TC_TCB, XDP_TCB),
+    };
     match mode {
-        Mode::Tc => TC,
-        Mode::XdpNative | Mode::XdpGeneric => XDP,
+        Mode::Tc => tc,
+        Mode::XdpNative | Mode::XdpGeneric => xdp,
     }
 }
 
@@ -57,6 +72,14 @@ pub enum LoadError {
          `fairlead down` removes it, and ends the connections that it still forwards"
     )]
     OtherLayout(String),
+    /// An earlier run's flow table is of another kind, which cannot take its place.
+    #[error(
+        "an earlier run of this instance left another kind of flow table: `flow_table` in \
+         [fastpath] was \"lru-hash\" before, or is now (\"hash\" and \"tcb-cache\" take each \
+         other's connections over); write what it was, or remove it with `fairlead down`, which \
+         ends the connections that it still forwards"
+    )]
+    OtherFlowTable,
     /// What an earlier run left is in use in another network namespace.
     #[error(
         "an instance of this name has left a fast path in another network namespace: start it \
@@ -79,17 +102,23 @@ pub struct Kernel {
     counters: PerCpuArray<MapData, u64>,
     /// What was counted before this run.
     before: Counters,
+    kind: FlowTableKind,
+    keys_anew: Arc<AtomicU64>,
 }
 
 /// The connections that the kernel knows: the port through which the switch gives and takes them.
 pub struct FlowTable {
     memory: RecordMemory,
-    flows: HashMap<MapData, RawFlowKey, u32>,
+    joins: JoinMemory,
+    keys: Keys,
     listens: HashMap<MapData, RawEndpoint, RawListen>,
     settings: Array<MapData, RawSettings>,
     settled: RawSettings,
     /// By line.
     known: Vec<Known>,
+    kind: FlowTableKind,
+    /// Keys that the kernel had been told and had evicted.
+    keys_anew: Arc<AtomicU64>,
 }
 
 impl core::fmt::Debug for FlowTable {
@@ -131,80 +160,42 @@ impl Kernel {
         cookie: (u64, u64),
         origin_ns: u64,
     ) -> Result<(Self, FlowTable), LoadError> {
-        Self::load_pinned(mode, records, endpoints, cookie, origin_ns, None)
+        let kind = FlowTableKind::Hash;
+        Self::load_pinned(mode, kind, records, endpoints, cookie, origin_ns, None)
     }
 
-    /// As [`Self::load`] for [`Mode::Tc`], with the kernel's LRU hash map as flow table: to be
-    /// measured, not to be used, for it evicts connections without a word.
-    ///
-    /// # Errors
-    /// As [`Self::load`].
-    pub fn load_lru_candidate(
-        records: u32,
-        endpoints: &Endpoints,
-    ) -> Result<(Self, FlowTable), LoadError> {
-        Self::load_object(TC_LRU, Mode::Tc, records, endpoints, (0, 0), 0, None)
-    }
-
-    /// As [`Self::load`], with maps that outlive this process: those that lie in `pins` already
-    /// (see [`crate::survey`], which has checked them) or new ones. Of old maps, what is not said
-    /// anew stays as it is; the program that uses them goes on.
+    /// As [`Self::load`], with a flow table of this kind, and with maps that outlive this process:
+    /// those that lie in `pins` already (see [`crate::survey`], which has checked them) or new
+    /// ones. Of old maps, what is not said anew stays as it is; the program that uses them goes on.
     ///
     /// # Errors
     /// As [`Self::load`].
     pub fn load_pinned(
         mode: Mode,
+        kind: FlowTableKind,
         records: u32,
         endpoints: &Endpoints,
         cookie: (u64, u64),
         origin_ns: u64,
         pins: Option<Arc<Pins>>,
     ) -> Result<(Self, FlowTable), LoadError> {
-        Self::load_object(
-            object(mode),
-            mode,
-            records,
-            endpoints,
-            cookie,
-            origin_ns,
-            pins,
-        )
-    }
-
-    fn load_object(
-        object: &'static [u8],
-        mode: Mode,
-        records: u32,
-        endpoints: &Endpoints,
-        cookie: (u64, u64),
-        origin_ns: u64,
-        pins: Option<Arc<Pins>>,
-    ) -> Result<(Self, FlowTable), LoadError> {
+        let object = object(mode, &kind);
         if object.is_empty() {
             return Err(LoadError::NotBuiltIn);
         }
         let records = records.max(1);
-        let mut loader = EbpfLoader::new();
-        loader
-            .map_max_entries("fl_records", records)
-            .map_max_entries("fl_flows", records.saturating_mul(2))
-            .map_max_entries("fl_listens", room(endpoints.listens.len()).max(1_024))
-            .map_max_entries("fl_listen_at", room(endpoints.listens.len()))
-            .map_max_entries("fl_server_at", room(endpoints.servers.len()))
-            .map_max_entries("fl_nat_at", room(endpoints.nats.len()));
-        let shapes = match &pins {
-            Some(_) => Shapes::of_this_build(mode)?,
-            None => Shapes::default(),
-        };
-        if let Some(pins) = &pins {
-            for name in shapes.names() {
-                loader.map_pin_path(name, pins.map(name));
-            }
-        }
-        let mut ebpf = loader.load(object)?;
+        let mut ebpf = load_maps(mode, &kind, records, endpoints, pins.as_deref())?;
         let record_map: Array<MapData, RawRecord> = take(&mut ebpf, "fl_records")?;
         let memory = RecordMemory::map(record_map.map().fd().as_fd(), records as usize)?;
+        let joins = map_joins(&mut ebpf)?;
         fill_addresses(&mut ebpf, endpoints)?;
+        if let FlowTableKind::TcbCache(geometry) = &kind {
+            let seed = cookie.0 ^ cookie.1.rotate_left(32);
+            let raw = raw_tcb(geometry, &endpoints.listens, seed);
+            let map = ebpf.map_mut("fl_tcb").ok_or(LoadError::Missing("fl_tcb"))?;
+            let mut map: Array<&mut MapData, RawTcb> = map.try_into()?;
+            map.set(0, *raw, 0)?;
+        }
         let settled = RawSettings {
             cookie_k0: cookie.0,
             cookie_k1: cookie.1,
@@ -213,12 +204,16 @@ impl Kernel {
             records,
             netns: network_namespace(),
             refuse: 0,
+            engine: 0,
+            hash_key: hash_key(cookie),
+            buckets: buckets_for(records),
             pad: 0,
         };
         // Last of all: an instance that ends before has left nothing that could be used.
         let mut settings: Array<MapData, RawSettings> = take(&mut ebpf, "fl_settings")?;
         settings.set(0, settled, 0)?;
-        let flows = take(&mut ebpf, "fl_flows")?;
+        let index = map_index(&mut ebpf, settled.hash_key)?;
+        let keys = Keys::new(index, take(&mut ebpf, "fl_flows")?, kind.evicts());
         let listens = take(&mut ebpf, "fl_listens")?;
         let counters = take(&mut ebpf, "fl_counters")?;
         let before = Counters::read(&counters)?;
@@ -228,15 +223,20 @@ impl Kernel {
             pins,
             counters,
             before,
+            kind,
+            keys_anew: Arc::default(),
         };
         kernel.load_program()?;
         let table = FlowTable {
             memory,
-            flows,
+            joins,
+            keys,
             listens,
             settings,
             settled,
             known: vec![Known::Nothing; records as usize],
+            kind,
+            keys_anew: Arc::clone(&kernel.keys_anew),
         };
         Ok((kernel, table))
     }
@@ -246,8 +246,80 @@ impl Kernel {
     /// # Errors
     /// When the kernel does not give the counters.
     pub fn counters(&self) -> Result<Counters, MapError> {
-        Ok(Counters::read(&self.counters)?.since(&self.before))
+        let mut counters = Counters::read(&self.counters)?.since(&self.before);
+        counters.keys_anew = self.keys_anew.load(Ordering::Relaxed);
+        Ok(counters)
     }
+
+    /// Bytes that the kernel has set aside for the TCB cache; 0 where there is none.
+    pub fn cache_bytes(&self) -> u64 {
+        let of = |name| match self.ebpf.map(name) {
+            Some(aya::maps::Map::Array(map)) => sys::map_bytes(map.fd().as_fd()),
+            _ => 0,
+        };
+        of("fl_tcb_sets") + of("fl_tcb")
+    }
+
+    /// The kind of its flow table.
+    pub fn flow_table(&self) -> FlowTableKind {
+        self.kind
+    }
+}
+
+/// Makes the maps, or opens those that are pinned, and reads the program.
+fn load_maps(
+    mode: Mode,
+    kind: &FlowTableKind,
+    records: u32,
+    endpoints: &Endpoints,
+    pins: Option<&Pins>,
+) -> Result<Ebpf, LoadError> {
+    let mut loader = EbpfLoader::new();
+    loader
+        .map_max_entries("fl_records", records)
+        .map_max_entries("fl_joins", records.min(PLACES_MAX))
+        .map_max_entries("fl_index", buckets_for(records))
+        .map_max_entries("fl_flows", kind.keys(records))
+        .map_max_entries("fl_listens", room(endpoints.listens.len()).max(1_024))
+        .map_max_entries("fl_listen_at", room(endpoints.listens.len()))
+        .map_max_entries("fl_server_at", room(endpoints.servers.len()))
+        .map_max_entries("fl_nat_at", room(endpoints.nats.len()));
+    if let FlowTableKind::TcbCache(geometry) = kind {
+        let sets = geometry.sets() * TcbGeometry::LINES_MIN / TCB_WAYS as u32;
+        loader.map_max_entries("fl_tcb_sets", sets);
+    }
+    let shapes = match pins {
+        Some(_) => Shapes::of_this_build(mode, kind)?,
+        None => Shapes::default(),
+    };
+    if let Some(pins) = pins {
+        for name in shapes.names() {
+            loader.map_pin_path(name, pins.map(name));
+        }
+    }
+    Ok(loader.load(object(mode, kind))?)
+}
+
+/// The index of keys, where the kind of flow table has one.
+fn map_index(ebpf: &mut Ebpf, hash_key: u64) -> Result<Option<KeyIndex>, LoadError> {
+    let Some(map) = ebpf.map("fl_index") else {
+        return Ok(None);
+    };
+    let map: Array<&MapData, RawBucket> = map.try_into()?;
+    let buckets = map.len() as usize;
+    Ok(Some(KeyIndex::map(
+        map.map().fd().as_fd(),
+        buckets,
+        hash_key,
+    )?))
+}
+
+fn map_joins(ebpf: &mut Ebpf) -> Result<JoinMemory, LoadError> {
+    // Not taken out: the program is loaded later, and needs it.
+    let map = ebpf.map("fl_joins").ok_or(LoadError::Missing("fl_joins"))?;
+    let map: Array<&MapData, RawJoin> = map.try_into()?;
+    let places = map.len() as usize;
+    Ok(JoinMemory::map(map.map().fd().as_fd(), places)?)
 }
 
 /// Entries for `count` things, and as many again for a later configuration.
@@ -321,8 +393,57 @@ impl Known {
 }
 
 impl FlowTable {
+    /// Has packets for the engine go straight to the interface with this index, where the program
+    /// can do that: the TUN device that their routes lead to. Without it they go by those.
+    ///
+    /// # Errors
+    /// When the kernel does not take the setting.
+    pub fn set_engine(&mut self, interface: u32) -> Result<(), MapError> {
+        self.settled.engine = interface;
+        self.settings.set(0, self.settled, 0)
+    }
+
+    /// Bytes that the kernel has set aside for the map of keys.
+    pub fn memory_bytes(&self) -> u64 {
+        self.keys.memory_bytes()
+    }
+
+    /// Sees that both keys of a line lead to it. False without room.
+    fn tell(&mut self, line: Line, client: &FlowKey, server: &FlowKey) -> bool {
+        let Some(known) = self.known.get_mut(line.0 as usize) else {
+            return false;
+        };
+        let (client, server) = (RawFlowKey::from(client), RawFlowKey::from(server));
+        let (to_client, to_server) = (line.0 << 1, line.0 << 1 | 1);
+        *known = match *known {
+            Known::Both => Known::Both,
+            Known::Client => Known::of(true, self.keys.tell(server, to_server)),
+            Known::Nothing => {
+                let keys = [client, server];
+                let [client, server] = self.keys.tell_both(keys, [to_client, to_server]);
+                if server && !client {
+                    self.keys.leave(keys[1], to_server);
+                }
+                Known::of(client, server)
+            }
+        };
+        *known == Known::Both
+    }
+
     fn point(&mut self, key: &FlowKey, flow: u32) -> bool {
-        self.flows.insert(RawFlowKey::from(key), flow, 0).is_ok()
+        self.keys.tell(RawFlowKey::from(key), flow)
+    }
+
+    /// Sees that a key leads to its line, where the kernel may have evicted it: whenever the engine
+    /// had to take a packet that may be why.
+    fn point_anew(&mut self, key: &FlowKey, flow: u32, told: bool) -> bool {
+        if self.keys.flow_of(&RawFlowKey::from(key)) == Some(flow) {
+            return true;
+        }
+        if told {
+            self.keys_anew.fetch_add(1, Ordering::Relaxed);
+        }
+        self.point(key, flow)
     }
 
     /// Frees the lines of connections that do not go on. `adopted` is in the order of lines.
@@ -339,25 +460,19 @@ impl FlowTable {
     fn check_keys(&mut self, adopted: &[(Line, FlowKey, FlowKey)]) {
         // The map has at most twice as many entries as there are lines; nobody else adds any.
         let limit = self.known.len() * 2;
-        let entries = self.flows.iter().take(limit).flatten();
-        let entries: Vec<(RawFlowKey, u32)> = entries.collect();
-        for (key, flow) in entries {
-            let (line, side) = (Line(flow >> 1), (flow & 1) as usize);
-            let found = adopted.binary_search_by_key(&line, |(line, ..)| *line);
-            let expected = found.ok().map(|at| {
-                let (_, client, server) = &adopted[at];
-                RawFlowKey::from([client, server][side])
-            });
-            if expected != Some(key) {
-                let _ = self.flows.remove(&key);
-                continue;
-            }
-            let known = &mut self.known[line.0 as usize];
+        let key_of = |flow: u32| {
+            let found = adopted.binary_search_by_key(&Line(flow >> 1), |(line, ..)| *line);
+            let (_, client, server) = &adopted[found.ok()?];
+            Some(RawFlowKey::from([client, server][(flow & 1) as usize]))
+        };
+        let known = &mut self.known;
+        self.keys.retain(limit, key_of, |flow| {
+            let known = &mut known[(flow >> 1) as usize];
             let mut sides = known.sides();
-            sides[side] = true;
+            sides[(flow & 1) as usize] = true;
             // A server's key alone is found again when the client's is pointed to its line.
             *known = Known::of(sides[0], sides[1]);
-        }
+        });
     }
 }
 
@@ -387,6 +502,10 @@ impl FastPath for FlowTable {
         }
     }
 
+    fn may_lose_keys(&self) -> bool {
+        self.kind.evicts()
+    }
+
     fn withdraw_offer(&mut self, listen: Endpoint) {
         let _ = self.listens.remove(&RawEndpoint::from(listen));
     }
@@ -412,38 +531,62 @@ impl FastPath for FlowTable {
             let server = has_server || self.point(server, line.0 << 1 | 1);
             self.known[line.0 as usize] = Known::of(client, server);
         }
+        self.keys.remove_leaving();
     }
 
     fn introduce(&mut self, line: Line, client: &FlowKey) {
         let Some(known) = self.known.get_mut(line.0 as usize) else {
             return;
         };
-        let inserted = self.flows.insert(RawFlowKey::from(client), line.0 << 1, 0);
-        *known = match inserted {
-            Ok(()) => Known::Client,
-            Err(error) => {
-                tracing::debug!(%error, "the kernel has no room for a connection");
-                Known::Nothing
-            }
-        };
+        if *known == Known::Nothing {
+            let told = self.keys.tell(RawFlowKey::from(client), line.0 << 1);
+            *known = Known::of(told, false);
+        }
     }
 
     fn give(&mut self, line: Line, record: &Record, client: &FlowKey, server: &FlowKey) -> bool {
         let Some(known) = self.known.get(line.0 as usize).copied() else {
             return false;
         };
-        if known == Known::Nothing {
-            self.introduce(line, client);
+        if self.kind.evicts() {
+            let [has_client, has_server] = known.sides();
+            let client = self.point_anew(client, line.0 << 1, has_client);
+            let server = self.point_anew(server, line.0 << 1 | 1, has_server);
+            self.known[line.0 as usize] = Known::of(client, server);
+            return client && server && self.memory.give(line, record);
         }
-        if self.known[line.0 as usize] == Known::Client {
-            let key = RawFlowKey::from(server);
-            if let Err(error) = self.flows.insert(key, line.0 << 1 | 1, 0) {
-                tracing::debug!(%error, "the kernel has no room for a connection");
-                return false;
-            }
-            self.known[line.0 as usize] = Known::Both;
+        self.tell(line, client, server) && self.memory.give(line, record)
+    }
+
+    fn arm(
+        &mut self,
+        line: Line,
+        slot: u32,
+        record: &Record,
+        join: &Join<'_>,
+        [client, server]: [&FlowKey; 2],
+    ) -> bool {
+        self.joins.write(slot, line, join)
+            && self.tell(line, client, server)
+            && self.memory.arm(line, record, slot)
+    }
+
+    fn joined(&self, line: Line) -> Option<Joined> {
+        self.memory.joined(line)
+    }
+
+    fn disarm(&mut self, line: Line) -> Option<Joined> {
+        self.memory.disarm(line)
+    }
+
+    fn leave_server(&mut self, line: Line, server: &FlowKey) {
+        let Some(known) = self.known.get_mut(line.0 as usize) else {
+            return;
+        };
+        if *known == Known::Both {
+            *known = Known::Client;
+            self.keys.leave(RawFlowKey::from(server), line.0 << 1 | 1);
         }
-        self.known[line.0 as usize] == Known::Both && self.memory.give(line, record)
     }
 
     fn take(&mut self, line: Line) -> Tracking {
@@ -461,11 +604,15 @@ impl FastPath for FlowTable {
         };
         let known = std::mem::replace(known, Known::Nothing);
         if known != Known::Nothing {
-            let _ = self.flows.remove(&RawFlowKey::from(client));
+            self.keys.leave(RawFlowKey::from(client), line.0 << 1);
         }
         if known == Known::Both {
-            let _ = self.flows.remove(&RawFlowKey::from(server));
+            self.keys.leave(RawFlowKey::from(server), line.0 << 1 | 1);
         }
+    }
+
+    fn flush(&mut self) {
+        self.keys.remove_leaving();
     }
 }
 

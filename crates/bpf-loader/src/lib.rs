@@ -5,9 +5,15 @@
 //! |---|---|
 //! | `layout.rs` | what both sides of a map agree on |
 //! | `memory.rs` | the record array, shared with the kernel |
+//! | `keys.rs` | which key leads to which line: the index, and the map of keys |
+//! | `index.rs` | the index of keys, shared with the kernel |
+//! | `joins.rs` | what joins armed connections, shared with the kernel |
+//! | `mapping.rs` | an array of the kernel's, mapped |
 //! | `kernel.rs` | loading, the maps, the port [`fairlead_tcp::FastPath`] |
+//! | `flow_table.rs` | the kinds of the flow table, and what they count |
 //! | `attach.rs` | interfaces: tc and XDP |
 //! | `interfaces.rs` | which interfaces there are |
+//! | `exits.rs` | which of them take packets from XDP |
 //! | `capture.rs` | packets that the program shows |
 //! | `counters.rs` | what was counted, summed over CPUs |
 //! | `rehearsal.rs` | whether this kernel takes the program |
@@ -19,9 +25,15 @@
 mod attach;
 mod capture;
 mod counters;
+mod exits;
+mod flow_table;
+mod index;
 mod interfaces;
+mod joins;
 mod kernel;
+mod keys;
 mod layout;
+mod mapping;
 mod memory;
 mod pins;
 mod rehearsal;
@@ -32,6 +44,8 @@ mod trial;
 pub use attach::{AttachError, Attachment, Mode, detach_filter};
 pub use capture::{CaptureFilter, CaptureTap, Captured};
 pub use counters::Counters;
+pub use exits::Exit;
+pub use flow_table::{FlowLookups, FlowTableKind, TcbGeometry, TcbLine};
 pub use interfaces::{ethernet_interfaces, interface_index};
 pub use kernel::{FlowTable, Kernel, LoadError};
 pub use pins::{Pins, PinsError, Removed};
@@ -41,7 +55,7 @@ pub use trial::{Fate, PassProgram, Trial};
 
 /// True when this build has the kernel program in it (there was a compiler for it).
 pub fn is_built_in() -> bool {
-    !kernel::object(Mode::Tc).is_empty()
+    !kernel::object(Mode::Tc, &FlowTableKind::Hash).is_empty()
 }
 
 /// The monotonic clock as the kernel program reads it, nanoseconds.

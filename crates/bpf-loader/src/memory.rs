@@ -1,25 +1,21 @@
 //! The record array, mapped into this process: no system call to give or take a connection.
 
+use std::hint::spin_loop;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::ptr::{NonNull, read_volatile, write_volatile};
+use std::ptr::{read_volatile, write_volatile};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-use fairlead_tcp::adoption::ENGINE_HAS;
-use fairlead_tcp::{Line, Record, State, Tracking};
+use fairlead_tcp::adoption::{ENGINE_HAS, JOINING};
+use fairlead_tcp::{Joined, Line, Record, State, Tracking};
+
+use crate::mapping::Mapping;
 
 /// Records shared with the kernel program. The program may read and move a record's tracking fields
 /// at any moment while its state says so; every access here is therefore volatile, field by field,
 /// and state and flags are one atomic word, which the program moves by compare and swap.
 #[derive(Debug)]
-pub(crate) struct RecordMemory {
-    start: NonNull<Record>,
-    count: usize,
-    bytes: usize,
-}
-
-// SAFETY: the mapping belongs to the process, not to a thread, and nothing in it is tied to one.
-unsafe impl Send for RecordMemory {}
+pub(crate) struct RecordMemory(Mapping<Record>);
 
 impl RecordMemory {
     /// Maps the array behind `map`, which has `count` entries.
@@ -27,36 +23,11 @@ impl RecordMemory {
     /// # Errors
     /// What `mmap` says.
     pub(crate) fn map(map: BorrowedFd<'_>, count: usize) -> io::Result<Self> {
-        use std::os::fd::AsRawFd;
-        // SAFETY: asks for a value, touches no memory of ours.
-        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
-        let bytes = (count * size_of::<Record>()).next_multiple_of(page);
-        // SAFETY: a new shared mapping of a descriptor that is open; the kernel picks the address.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                map.as_raw_fd(),
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let start = NonNull::new(start.cast()).ok_or_else(io::Error::last_os_error)?;
-        Ok(Self {
-            start,
-            count,
-            bytes,
-        })
+        Mapping::of(map, count).map(Self)
     }
 
     fn at(&self, line: Line) -> Option<*mut Record> {
-        let index = line.0 as usize;
-        // SAFETY: `index` is below `count`, so that the result stays inside the mapping.
-        (index < self.count).then(|| unsafe { self.start.as_ptr().add(index) })
+        self.0.at(line.0 as usize)
     }
 
     /// The word of state, flags and shifts.
@@ -99,6 +70,62 @@ impl RecordMemory {
         self.read(line, was)
     }
 
+    /// Lets the program join a record that waits for its server's SYN-ACK; what else it needs is at
+    /// `place` of [`crate::joins::JoinMemory`]. False: no such line.
+    pub(crate) fn arm(&mut self, line: Line, record: &Record, place: u32) -> bool {
+        let armed = Record {
+            server_isn: place,
+            state: State::SynSent,
+            ..*record
+        };
+        self.write(line, &armed, 0)
+    }
+
+    /// What the program has joined an armed record to; `None` while it has not.
+    pub(crate) fn joined(&self, line: Line) -> Option<Joined> {
+        let word = self.phase(line)?.load(Ordering::SeqCst);
+        let [state, _, client_shift, server_shift] = word.to_ne_bytes();
+        if state & ENGINE_HAS != 0 || !is_joined(state) {
+            return None;
+        }
+        let at = self.at(line)?;
+        // SAFETY: inside the mapping and aligned; plain numbers, valid whatever the program wrote,
+        // which it did before it moved the phase, and does once.
+        unsafe {
+            Some(Joined {
+                server_isn: read_volatile(&raw const (*at).server_isn),
+                seq_delta: read_volatile(&raw const (*at).seq_delta),
+                ts_delta: read_volatile(&raw const (*at).ts_delta),
+                client_shift: client_shift as i8,
+                server_shift: server_shift as i8,
+            })
+        }
+    }
+
+    /// Frees an armed record, unless the program has joined it.
+    pub(crate) fn disarm(&mut self, line: Line) -> Option<Joined> {
+        let phase = self.phase(line)?;
+        for _ in 0..JOINING_SPINS {
+            let is = phase.load(Ordering::SeqCst);
+            let [state, ..] = is.to_ne_bytes();
+            let order = Ordering::SeqCst;
+            if is_joined(state) {
+                break;
+            }
+            if state == JOINING {
+                spin_loop();
+            } else if phase.compare_exchange(is, FREE, order, order).is_ok() {
+                return None;
+            }
+        }
+        let joined = self.joined(line);
+        if joined.is_none() {
+            // Its processor has stopped in the middle of a packet. It will find this, and drop it.
+            self.free(line);
+        }
+        joined
+    }
+
     /// Ends all use of a record.
     pub(crate) fn free(&mut self, line: Line) {
         if let Some(phase) = self.phase(line) {
@@ -117,7 +144,7 @@ impl RecordMemory {
 
     /// How many lines there are.
     pub(crate) fn lines(&self) -> u32 {
-        self.count as u32
+        self.0.count() as u32
     }
 
     /// Reads what the program has seen.
@@ -146,6 +173,16 @@ impl RecordMemory {
     }
 }
 
+/// How often a record is looked at that the program is joining: it takes a microsecond or two, and
+/// runs to its end wherever it has begun.
+const JOINING_SPINS: u32 = 100_000;
+
+/// Both connections are, or were, joined.
+fn is_joined(state: u8) -> bool {
+    let state = State::from_number(state);
+    state.is_some_and(|state| state.is_live() || matches!(state, State::TimeWait | State::Reset))
+}
+
 /// The phase of a record that the program leaves alone.
 const FREE: u32 = 0;
 /// Beside the state in a phase: the engine has the connection.
@@ -154,11 +191,4 @@ const HELD: u32 = u32::from_ne_bytes([ENGINE_HAS, 0, 0, 0]);
 fn word_of(record: &Record) -> u32 {
     let shifts = [record.client_shift, record.server_shift].map(i8::to_ne_bytes);
     u32::from_ne_bytes([record.state as u8, record.flags, shifts[0][0], shifts[1][0]])
-}
-
-impl Drop for RecordMemory {
-    fn drop(&mut self) {
-        // SAFETY: exactly what `map` mapped, and nothing refers to it any more.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
-    }
 }

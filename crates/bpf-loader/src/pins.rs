@@ -167,7 +167,10 @@ impl Pins {
         let links = self.links();
         let maps = self.files().into_iter().filter(|one| !links.contains(one));
         for path in links.iter().cloned().chain(maps) {
-            fs::remove_file(&path)?;
+            match links.contains(&path) {
+                true => sys::remove_link(&path)?,
+                false => fs::remove_file(&path)?,
+            }
             removed.push(path.display().to_string());
         }
         Ok(removed)

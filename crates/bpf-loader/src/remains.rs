@@ -9,6 +9,7 @@ use fairlead_base::{Address, Endpoint};
 use fairlead_tcp::{Endpoints, Kept, Line, ListenOffer, Misfit, adoption};
 
 use crate::attach::{Mode, has_links};
+use crate::flow_table::FlowTableKind;
 use crate::kernel::{LoadError, object};
 use crate::layout::{NO_SCALE, RawAddress, RawEndpoint, RawListen, RawSettings, VERSION, offer};
 use crate::memory::RecordMemory;
@@ -57,14 +58,20 @@ impl Shape {
 
 impl Shapes {
     /// Of the program in this build: from maps of one entry each, made for the purpose.
-    pub(crate) fn of_this_build(mode: Mode) -> Result<Self, LoadError> {
-        let object = object(mode);
+    pub(crate) fn of_this_build(mode: Mode, kind: &FlowTableKind) -> Result<Self, LoadError> {
+        let object = object(mode, kind);
         if object.is_empty() {
             return Err(LoadError::NotBuiltIn);
         }
         let ebpf: Ebpf = EbpfLoader::new().load(object)?;
-        // Captures end with the process that makes them, and so do their maps.
-        let lasting = |name: &str| name.starts_with("fl_") && !name.starts_with("fl_capture");
+        // Captures end with the process that makes them, and so do their maps. Exits are told anew.
+        // A cache may begin empty: so `hash` and `tcb-cache`, of any size, take each other's
+        // connections over.
+        // Who was not joined is no connection.
+        let passing = ["fl_capture", "fl_exits", "fl_joins", "fl_tcb"];
+        let lasting = |name: &str| {
+            name.starts_with("fl_") && !passing.iter().any(|start| name.starts_with(start))
+        };
         let ours = ebpf.maps().filter(|(name, _)| lasting(name));
         let shapes = ours.map(|(name, map)| {
             let shape = map_fd(map).ok_or(LoadError::Missing("map of a known kind"))?;
@@ -79,11 +86,17 @@ impl Shapes {
 
     /// Compares what is pinned with it.
     fn check(&self, pins: &Pins) -> Result<(), LoadError> {
-        for (name, shape) in &self.0 {
+        // Of another kind of flow table other maps are missing, too.
+        let (first, others): (Vec<_>, Vec<_>) =
+            self.0.iter().partition(|(name, _)| name == "fl_flows");
+        for (name, shape) in first.into_iter().chain(others) {
             let pinned = MapInfo::from_pin(pins.map(name)).ok();
             let pinned = pinned.and_then(|one| Shape::of(&one).ok());
             if pinned.as_ref() != Some(shape) {
                 let what = match pinned {
+                    Some(other) if name == "fl_flows" && other.kind != shape.kind => {
+                        return Err(LoadError::OtherFlowTable);
+                    }
                     Some(other) => format!(
                         "{name} has keys and values of {} and {} bytes there, {} and {} here",
                         other.key_bytes, other.value_bytes, shape.key_bytes, shape.value_bytes
@@ -121,9 +134,13 @@ pub(crate) fn pinned(pins: &Pins, name: &str) -> Result<MapData, MapError> {
 /// # Errors
 /// [`LoadError::OtherLayout`] for maps of another layout or size than `records` lines,
 /// [`LoadError::OtherNamespace`], and what the kernel refuses.
-pub fn survey(pins: &Pins, records: u32) -> Result<Option<Remains>, LoadError> {
+pub fn survey(
+    pins: &Pins,
+    records: u32,
+    kind: &FlowTableKind,
+) -> Result<Option<Remains>, LoadError> {
     let records = records.max(1);
-    let shapes = Shapes::of_this_build(Mode::Tc)?;
+    let shapes = Shapes::of_this_build(Mode::Tc, kind)?;
     let any = shapes.names().any(|name| pins.map(name).exists());
     let forget = || {
         let forgotten = pins.forget();
@@ -156,13 +173,7 @@ pub fn survey(pins: &Pins, records: u32) -> Result<Option<Remains>, LoadError> {
         return Err(LoadError::OtherNamespace);
     }
     let lines = pinned(pins, "fl_records")?;
-    let count = lines.info()?.max_entries();
-    let flows = pinned(pins, "fl_flows")?.info()?.max_entries();
-    if count != records || there.records != records || flows < records.saturating_mul(2) {
-        return Err(LoadError::OtherLayout(format!(
-            "its table has {count} lines, `connections` in [limits] asks for {records}"
-        )));
-    }
+    check_sizes(pins, &lines, &there, records, kind)?;
     if there.origin_ns > monotonic_ns() {
         return Err(LoadError::OtherLayout(
             "its clock is ahead of this machine's".into(),
@@ -190,6 +201,31 @@ pub fn survey(pins: &Pins, records: u32) -> Result<Option<Remains>, LoadError> {
         }
     }
     Ok(Some(remains))
+}
+
+/// Compares the sizes of the tables with those that are asked for.
+fn check_sizes(
+    pins: &Pins,
+    lines: &MapData,
+    there: &RawSettings,
+    records: u32,
+    kind: &FlowTableKind,
+) -> Result<(), LoadError> {
+    let count = lines.info()?.max_entries();
+    let flows = pinned(pins, "fl_flows")?.info()?.max_entries();
+    let too_few = !kind.evicts() && flows < records.saturating_mul(2);
+    if count != records || there.records != records || too_few {
+        return Err(LoadError::OtherLayout(format!(
+            "its table has {count} lines, `connections` in [limits] asks for {records}"
+        )));
+    }
+    if kind.evicts() && flows != kind.keys(records) {
+        return Err(LoadError::OtherLayout(format!(
+            "its flow table holds {flows} keys, this configuration's {}",
+            kind.keys(records)
+        )));
+    }
+    Ok(())
 }
 
 fn settings(pins: &Pins) -> Result<RawSettings, LoadError> {

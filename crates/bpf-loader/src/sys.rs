@@ -2,9 +2,11 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+
+use aya::Pod;
 
 /// `BPF_FS_MAGIC` of `linux/magic.h`.
 const BPF_FS: libc::__fsword_t = 0xcafe_4a11;
@@ -58,14 +60,56 @@ pub(crate) fn try_lock(folder: &std::fs::File) -> io::Result<bool> {
     }
 }
 
+/// What the kernel has set aside for a map, bytes; 0 when it does not say.
+pub(crate) fn map_bytes(map: BorrowedFd<'_>) -> u64 {
+    let path = format!("/proc/thread-self/fdinfo/{}", map.as_raw_fd());
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let mut lines = text.lines();
+    let bytes = lines.find_map(|line| line.strip_prefix("memlock:"));
+    bytes
+        .and_then(|bytes| bytes.trim().parse().ok())
+        .unwrap_or(0)
+}
+
 const BPF_OBJ_GET: libc::c_long = 7;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_long = 15;
+const BPF_MAP_UPDATE_BATCH: libc::c_long = 26;
+const BPF_MAP_DELETE_BATCH: libc::c_long = 27;
+const BPF_LINK_DETACH: libc::c_long = 34;
 
-/// `union bpf_attr` as far as these two commands read it.
+/// `union bpf_attr` as far as the commands about links read it.
 #[repr(C)]
 struct Attributes {
     first: u64,
     second: u64,
+}
+
+/// `union bpf_attr` as far as the commands about many entries of a map read and write it.
+#[repr(C)]
+struct BatchAttributes {
+    before: u64,
+    after: u64,
+    keys: u64,
+    values: u64,
+    count: u32,
+    map: u32,
+    entry_flags: u64,
+    flags: u64,
+}
+
+/// The system call `bpf`.
+///
+/// # Safety
+/// `ask` must be what `command` reads and writes, and what it points to must be what it reads or
+/// writes there, until the call returns.
+unsafe fn bpf<T>(command: libc::c_long, ask: &mut T) -> io::Result<i32> {
+    // SAFETY: the kernel reads and writes as many bytes of the attributes as it is told; the rest
+    // is the caller's promise.
+    let told = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *ask, size_of::<T>()) };
+    match told {
+        0.. => Ok(told as i32),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// `struct bpf_link_info` as far as it is the same for tc and XDP, with room for the rest.
@@ -79,44 +123,108 @@ struct RawLink {
     rest: [u32; 27],
 }
 
-/// A pinned link: the program's id, and the interface's index (0 once that is gone).
-pub(crate) fn link_at(path: &Path) -> io::Result<(u32, u32)> {
+/// Opens a pinned link.
+fn open_link(path: &Path) -> io::Result<OwnedFd> {
     let path = path_of(path)?;
-    let ask = Attributes {
+    let mut ask = Attributes {
         first: path.as_ptr() as u64,
         second: 0,
     };
-    // SAFETY: the kernel reads the attributes, and the string that they point to.
-    let link = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            BPF_OBJ_GET,
-            &raw const ask,
-            size_of_val(&ask),
-        )
-    };
-    if link < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    // SAFETY: a string that ends in a zero byte and lives through the call.
+    let link = unsafe { bpf(BPF_OBJ_GET, &mut ask) }?;
     // SAFETY: a descriptor that was just made and that nobody else has.
-    let link = unsafe { OwnedFd::from_raw_fd(link as i32) };
+    Ok(unsafe { OwnedFd::from_raw_fd(link) })
+}
+
+/// Takes the program of a pinned link off its interface and removes the file. By the removal alone
+/// the program would go a moment later, and be in the way of the next one until then.
+pub(crate) fn remove_link(path: &Path) -> io::Result<()> {
+    if let Ok(link) = open_link(path) {
+        let mut ask = Attributes {
+            first: link.as_raw_fd() as u64,
+            second: 0,
+        };
+        // SAFETY: it has no pointers. Where the kernel cannot do it (the interface is gone), the
+        // removal of the file is enough.
+        let _ = unsafe { bpf(BPF_LINK_DETACH, &mut ask) };
+    }
+    std::fs::remove_file(path)
+}
+
+/// A pinned link: the program's id, and the interface's index (0 once that is gone).
+pub(crate) fn link_at(path: &Path) -> io::Result<(u32, u32)> {
+    let link = open_link(path)?;
     // SAFETY: a structure of numbers, for which zeros are values.
     let mut raw: RawLink = unsafe { std::mem::zeroed() };
-    let ask = Attributes {
+    let mut ask = Attributes {
         first: link.as_raw_fd() as u64 | (size_of::<RawLink>() as u64) << 32,
         second: &raw mut raw as u64,
     };
     // SAFETY: the kernel fills in at most the length that it is told, which is the structure's.
-    let told = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            BPF_OBJ_GET_INFO_BY_FD,
-            &raw const ask,
-            size_of_val(&ask),
+    unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut ask) }?;
+    Ok((raw.program, raw.interface))
+}
+
+/// Writes entries into a map, one after the other; how many were written, and why no more.
+pub(crate) fn update_batch<K: Pod, V: Pod>(
+    map: BorrowedFd<'_>,
+    keys: &[K],
+    values: &[V],
+) -> (usize, io::Result<()>) {
+    let count = keys.len().min(values.len());
+    let values = values.as_ptr() as u64;
+    // SAFETY: as many keys and values as are counted, which the kernel only reads.
+    unsafe {
+        batch(
+            BPF_MAP_UPDATE_BATCH,
+            map,
+            keys.as_ptr() as u64,
+            values,
+            count,
         )
+    }
+}
+
+/// Removes entries of a map, one after the other; how many were removed, and why no more.
+pub(crate) fn delete_batch<K: Pod>(map: BorrowedFd<'_>, keys: &[K]) -> (usize, io::Result<()>) {
+    // SAFETY: as many keys as are counted, which the kernel only reads.
+    unsafe {
+        batch(
+            BPF_MAP_DELETE_BATCH,
+            map,
+            keys.as_ptr() as u64,
+            0,
+            keys.len(),
+        )
+    }
+}
+
+/// # Safety
+/// `keys` and `values` must be addresses of what `command` reads, for `count` entries of the size
+/// that `map` has.
+unsafe fn batch(
+    command: libc::c_long,
+    map: BorrowedFd<'_>,
+    keys: u64,
+    values: u64,
+    count: usize,
+) -> (usize, io::Result<()>) {
+    let mut ask = BatchAttributes {
+        before: 0,
+        after: 0,
+        keys,
+        values,
+        count: count as u32,
+        map: map.as_raw_fd() as u32,
+        entry_flags: 0,
+        flags: 0,
     };
-    match told {
-        0 => Ok((raw.program, raw.interface)),
-        _ => Err(io::Error::last_os_error()),
+    // SAFETY: the attributes of these commands; the rest is the caller's promise.
+    let done = unsafe { bpf(command, &mut ask) };
+    match done {
+        Ok(_) => (count, Ok(())),
+        // Where it failed before it began, it has not written the count.
+        Err(error) if ask.count as usize >= count => (0, Err(error)),
+        Err(error) => (ask.count as usize, Err(error)),
     }
 }

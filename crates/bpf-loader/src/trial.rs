@@ -6,6 +6,7 @@ use std::time::Duration;
 use aya::programs::{ProgramError, TestRun as _, TestRunOptions};
 
 use crate::attach::Mode;
+use crate::flow_table::FlowTableKind;
 use crate::kernel::{Kernel, LoadError};
 
 /// What became of a packet.
@@ -112,7 +113,7 @@ impl PassProgram {
     /// # Errors
     /// What the kernel refuses.
     pub fn attach(interface: &str) -> Result<Self, LoadError> {
-        let object = crate::kernel::object(Mode::XdpGeneric);
+        let object = crate::kernel::object(Mode::XdpGeneric, &FlowTableKind::Hash);
         if object.is_empty() {
             return Err(LoadError::NotBuiltIn);
         }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use aya::maps::{Array, Map, MapData};
 use fairlead_base::{Address, Endpoint};
-use fairlead_bpf_loader::{Kernel, LoadError, Mode, Pins, PinsError, survey};
+use fairlead_bpf_loader::{
+    FlowTableKind, Kernel, LoadError, Mode, Pins, PinsError, TcbGeometry, survey,
+};
 use fairlead_tcp::{Endpoints, FastPath, Line, Misfit, Record, State};
 
 /// Runs `test` on a thread with networks and mounts of its own, and a BPF file system among them;
@@ -63,13 +65,14 @@ fn record(port: u16) -> Record {
 }
 
 const RECORDS: u32 = 64;
+const HASH: FlowTableKind = FlowTableKind::Hash;
 
 /// A run that gives three connections, keeps a fourth, and ends without a word.
 fn run_and_crash(pins: &Arc<Pins>) {
     let endpoints = endpoints();
     let pins = Some(Arc::clone(pins));
     let (mut kernel, mut table) =
-        Kernel::load_pinned(Mode::Tc, RECORDS, &endpoints, (3, 4), 5, pins).unwrap();
+        Kernel::load_pinned(Mode::Tc, HASH, RECORDS, &endpoints, (3, 4), 5, pins).unwrap();
     kernel.attach("lo").unwrap();
     for line in [1, 4, 9] {
         let record = record(1_000 + line as u16);
@@ -102,11 +105,11 @@ fn a_later_run_finds_what_is_whole_and_drops_what_is_not() {
         "a_later_run_finds_what_is_whole_and_drops_what_is_not",
         || {
             let pins = Arc::new(Pins::open("one.of-two").unwrap());
-            assert!(survey(&pins, 64).unwrap().is_none());
+            assert!(survey(&pins, 64, &HASH).unwrap().is_none());
             run_and_crash(&pins);
             edit::<64>(&pins, "fl_records", 4, |line| line[20] = 9);
             edit::<64>(&pins, "fl_records", 12, |line| line.fill(0x55));
-            let remains = survey(&pins, 64).unwrap().expect("it was in use");
+            let remains = survey(&pins, 64, &HASH).unwrap().expect("it was in use");
             let found: Vec<(u32, bool, State)> = remains
                 .records
                 .iter()
@@ -138,20 +141,23 @@ fn other_layouts_and_sizes_are_refused_with_what_to_do() {
         || {
             let pins = Arc::new(Pins::open("layouts").unwrap());
             run_and_crash(&pins);
-            let refused = |records| match survey(&pins, records) {
+            let refused = |records| match survey(&pins, records, &HASH) {
                 Err(error @ LoadError::OtherLayout(_)) => error.to_string(),
                 other => panic!("{other:?}"),
             };
             assert!(refused(65).contains("64 lines"), "{}", refused(65));
             assert!(refused(65).contains("`fairlead down`"));
             // The version is behind two words and the clock's origin.
-            edit::<48>(&pins, "fl_settings", 0, |settings| settings[24] ^= 0x40);
+            edit::<64>(&pins, "fl_settings", 0, |settings| settings[24] ^= 0x40);
             assert!(refused(64).contains("layout is number"), "{}", refused(64));
-            edit::<48>(&pins, "fl_settings", 0, |settings| settings[24] ^= 0x40);
-            edit::<48>(&pins, "fl_settings", 0, |settings| settings[32] ^= 1);
-            assert!(matches!(survey(&pins, 64), Err(LoadError::OtherNamespace)));
-            edit::<48>(&pins, "fl_settings", 0, |settings| settings[32] ^= 1);
-            edit::<48>(&pins, "fl_settings", 0, |settings| settings[23] = 0x7f);
+            edit::<64>(&pins, "fl_settings", 0, |settings| settings[24] ^= 0x40);
+            edit::<64>(&pins, "fl_settings", 0, |settings| settings[32] ^= 1);
+            assert!(matches!(
+                survey(&pins, 64, &HASH),
+                Err(LoadError::OtherNamespace)
+            ));
+            edit::<64>(&pins, "fl_settings", 0, |settings| settings[32] ^= 1);
+            edit::<64>(&pins, "fl_settings", 0, |settings| settings[23] = 0x7f);
             assert!(refused(64).contains("clock"), "{}", refused(64));
             // A map that is not there, and one of another shape in its place.
             std::fs::remove_file(pins.folder().join("fl_nat_at")).unwrap();
@@ -161,6 +167,40 @@ fn other_layouts_and_sizes_are_refused_with_what_to_do() {
             assert!(refused(64).contains("fl_nat_at"));
         },
     );
+}
+
+/// The TCB cache is a process's own, so it may come and go over the same hash map; an LRU hash map
+/// is another map.
+#[test]
+fn another_flow_table_is_taken_over_or_refused() {
+    apart("another_flow_table_is_taken_over_or_refused", || {
+        let pins = Arc::new(Pins::open("kinds").unwrap());
+        run_and_crash(&pins);
+        let lru = FlowTableKind::LruHash { keys: 0 };
+        let error = survey(&pins, RECORDS, &lru).unwrap_err();
+        assert!(matches!(error, LoadError::OtherFlowTable), "{error}");
+        assert!(error.to_string().contains("`fairlead down`"), "{error}");
+        for lines in [1 << 10, 1 << 12] {
+            let kind = FlowTableKind::TcbCache(TcbGeometry::of_lines(lines));
+            let remains = survey(&pins, RECORDS, &kind).unwrap().unwrap();
+            assert_eq!(remains.records.len(), 4);
+            let again = Some(Arc::clone(&pins));
+            let (mut kernel, _table) =
+                Kernel::load_pinned(Mode::Tc, kind, RECORDS, &endpoints(), (3, 4), 5, again)
+                    .unwrap();
+            kernel.attach("lo").unwrap();
+            assert_eq!(kernel.tcb_lines().unwrap().len(), lines as usize);
+        }
+        assert_eq!(
+            survey(&pins, RECORDS, &HASH)
+                .unwrap()
+                .unwrap()
+                .records
+                .len(),
+            4
+        );
+        pins.clear().unwrap();
+    });
 }
 
 #[test]
@@ -186,6 +226,7 @@ fn what_was_never_in_use_is_forgotten() {
         let pins = Arc::new(Pins::open("halfway").unwrap());
         let loaded = Kernel::load_pinned(
             Mode::Tc,
+            HASH,
             RECORDS,
             &endpoints(),
             (1, 2),
@@ -193,7 +234,7 @@ fn what_was_never_in_use_is_forgotten() {
             Some(Arc::clone(&pins)),
         );
         drop(loaded.unwrap());
-        assert!(survey(&pins, 1_000).unwrap().is_none());
+        assert!(survey(&pins, 1_000, &HASH).unwrap().is_none());
         assert_eq!(std::fs::read_dir(pins.folder()).unwrap().count(), 0);
     });
 }

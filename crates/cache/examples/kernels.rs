@@ -1,26 +1,34 @@
 //! Accesses a second (of processor time) of every scheme, on one thread:
-//! `cargo run --release -p fairlead-cache --example kernels [-- accesses [scheme…]]`.
+//! `cargo run --release -p fairlead-cache --example kernels [-- [rank|spread] [tick=N] [lines=N]
+//! [accesses [scheme…]]]`.
 //!
 //! The stream is Zipf 1.0 over a million sessions, numbered as they are first seen, as whatever
-//! reads a trace numbers them (with `spread` as the first argument: by chance); the caches have 512
-//! lines, in as many banks as the scheme has, of 4 ways. Ticks come every 100 accesses, so that
-//! about half the lines are ON.
+//! reads a trace numbers them (with `spread`: by chance; with `rank`: the most frequent is 0); the
+//! caches have 512 lines, in as many banks as the scheme has, of 4 ways. Ticks come every 100
+//! accesses, so that about half the lines are ON. `rank tick=250000` is what `bench/lab.py` runs.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use std::time::Instant;
 
 use fairlead_base::{Address, Endpoint, Rng};
+use fairlead_cache::registry::entry;
 use fairlead_cache::{Lifetime, LruFamily, Member, Places, Scheme, Simulate, build, run_all};
 
 const SESSIONS: u32 = 1_000_000;
 const SEED: u64 = 7;
-const ACCESSES_A_TICK: usize = 100;
 const REPEATS: usize = 3;
 const GUIDE_BITS: u32 = 16;
 
-/// Zipf with exponent 1, by the inverse of its distribution. Ranks are spread over the numbers, or
-/// numbers are given in the order of first accesses.
-fn zipf(count: usize, spread: bool) -> Vec<u32> {
+/// How sessions are numbered.
+#[derive(Clone, Copy, PartialEq)]
+enum Numbers {
+    FirstSeen,
+    ByChance,
+    ByRank,
+}
+
+/// Zipf with exponent 1, by the inverse of its distribution.
+fn zipf(count: usize, by: Numbers) -> Vec<u32> {
     let mut rng = Rng::new(SEED);
     let mut sum = 0.0;
     let shares: Vec<f64> = (1..=SESSIONS)
@@ -49,13 +57,18 @@ fn zipf(count: usize, spread: bool) -> Vec<u32> {
             let from = guide[near].saturating_sub(1);
             let to = (guide[near + 1] + 1).min(shares.len());
             let rank = from + shares[from..to].partition_point(|share| *share < drawn);
-            let number = numbers[rank.min(numbers.len() - 1)];
+            let rank = rank.min(numbers.len() - 1);
+            let number = numbers[rank];
             let given = &mut given[number as usize];
             if *given == u32::MAX {
                 *given = next;
                 next += 1;
             }
-            if spread { number } else { *given }
+            match by {
+                Numbers::FirstSeen => *given,
+                Numbers::ByChance => number,
+                Numbers::ByRank => rank as u32,
+            }
         })
         .collect()
 }
@@ -97,16 +110,25 @@ fn rate(count: usize, mut run: impl FnMut()) -> f64 {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1).peekable();
-    let spread = arguments.next_if(|word| word == "spread").is_some();
+    let (mut by, mut accesses_a_tick, mut lines) = (Numbers::FirstSeen, 100, 512);
+    while let Some(word) = arguments.next_if(|word| word.parse::<usize>().is_err()) {
+        match word.split_once('=') {
+            Some(("tick", number)) => accesses_a_tick = number.parse()?,
+            Some(("lines", number)) => lines = number.parse()?,
+            None if word == "spread" => by = Numbers::ByChance,
+            None if word == "rank" => by = Numbers::ByRank,
+            _ => return Err(format!("what is `{word}`?").into()),
+        }
+    }
     let count: usize = arguments.next().unwrap_or("20000000".into()).parse()?;
     let asked: Vec<String> = arguments.collect();
-    let (ids, keys) = (zipf(count, spread), keys());
-    let ticks: Vec<u32> = (0..count).map(|at| (at / ACCESSES_A_TICK) as u32).collect();
-    println!("{count} accesses, {SESSIONS} sessions, Zipf 1.0, 512 lines");
+    let (ids, keys) = (zipf(count, by), keys());
+    let ticks: Vec<u32> = (0..count).map(|at| (at / accesses_a_tick) as u32).collect();
+    println!("{count} accesses, {SESSIONS} sessions, Zipf 1.0, {lines} lines");
     let all = asked.is_empty();
     let names = Scheme::all().map(|(name, _)| name.to_owned());
     for name in if all { names.collect() } else { asked } {
-        one(&name, &ids, &ticks, &keys)?;
+        one(&name, lines, &ids, &ticks, &keys)?;
     }
     if all {
         batch("8 x 2-lru", &["2-lru"; 8], &ids, &ticks, &keys)?;
@@ -140,13 +162,20 @@ const PAPER: [&str; 17] = [
 /// A scheme alone.
 fn one(
     name: &str,
+    lines: u64,
     ids: &[u32],
     ticks: &[u32],
     keys: &[Endpoint],
 ) -> Result<(), Box<dyn std::error::Error>> {
     let scheme = Scheme::parse(name)?;
-    let geometry = scheme.geometry(32 << 10, 64, 4)?;
-    let places = scheme.indexer(&geometry, SEED)?.places(keys);
+    let geometry = scheme.geometry(lines * 64, 64, 4)?;
+    let indexer = scheme.indexer(&geometry, SEED)?;
+    let moves = entry(&scheme.policy).is_some_and(|entry| entry.moves);
+    let places = if moves {
+        indexer.places(keys)
+    } else {
+        indexer.first_places(keys)
+    };
     let mut last = None;
     let rate = rate(ids.len(), || {
         let mut cache = build(&scheme, &geometry, SEED).expect("checked");

@@ -4,8 +4,8 @@ use fairlead_base::Endpoint;
 use fearless_simd::Simd;
 
 use crate::geometry::Geometry;
-use crate::lines::{Access, Lines, Spot};
-use crate::place::{Place, Sets};
+use crate::lines::{Access, Homes, Lines, Spot};
+use crate::place::{Place, Places, Sets};
 use crate::policy::{Block, Choice, Policy, Setup};
 use crate::statistics::Statistics;
 use crate::vector::{Kernel, Lanes, quads, quads_mut};
@@ -329,6 +329,18 @@ impl<P: Policy<B, W>, const B: usize, const W: usize> Cache<u32, P, B, W> {
             self.access_plainly(*id, &block.access(at));
         }
         self.statistics.accesses += block.ids.len() as u64;
+    }
+
+    /// Looks up the homes of all lines of some sets, where they were not kept.
+    pub(crate) fn find_homes(&mut self, sets: &Sets<B>, places: &Places) {
+        for spot in self.lines.spots(sets) {
+            let line = self.lines.number(spot) as usize;
+            let tag = self.tags[line];
+            if let Some(place) = places.at(tag as usize) {
+                let Access { first, second, .. } = self.access_of(tag, &place, 0);
+                self.lines.homes[line] = Homes { first, second };
+            }
+        }
     }
 
     /// One access at the present tick; not counted among the accesses.

@@ -63,6 +63,22 @@ impl LruFamily {
     /// # Errors
     /// As there.
     pub fn run(&mut self, ids: &[u32], ticks: &[u32], places: &Places) -> Result<(), RunError> {
+        RunError::check(&self.cache.geometry(), false, &[], places)?;
+        Self::run_all(core::slice::from_mut(self), ids, ticks, places)
+    }
+
+    /// Several families over one stream, each as by `run`. Places must be for one bank of at least
+    /// as many sets as each has, by an index that nests ([`crate::Indexer::nests`]); they are read
+    /// once for all.
+    ///
+    /// # Errors
+    /// As `run`; nothing was simulated then.
+    pub fn run_all(
+        families: &mut [Self],
+        ids: &[u32],
+        ticks: &[u32],
+        places: &Places,
+    ) -> Result<(), RunError> {
         if ids.len() != ticks.len() {
             return Err(RunError::Lengths {
                 ids: ids.len(),
@@ -70,18 +86,36 @@ impl LruFamily {
                 hints: 0,
             });
         }
-        RunError::check(&self.cache.geometry(), ids, places)?;
+        for family in families.iter() {
+            let sets = family.cache.geometry().sets();
+            if (places.banks(), places.sets().max(sets)) != (1, places.sets()) {
+                return Err(RunError::OtherGeometry {
+                    given_banks: places.banks(),
+                    given_sets: places.sets(),
+                    banks: 1,
+                    sets,
+                });
+            }
+        }
+        RunError::check_ids(ids, places)?;
+        let mut read = [0; BLOCK];
         for (ids, ticks) in ids.chunks(BLOCK).zip(ticks.chunks(BLOCK)) {
-            places.gather_first(ids, &mut self.sets[..ids.len()]);
-            self.cache.make_room();
-            on_widest_vectors(Depths {
-                cache: &mut self.cache,
-                depths: &mut self.depths,
-                on: &mut self.on,
-                ids,
-                ticks,
-                sets: &self.sets,
-            });
+            places.gather(ids, &mut read[..ids.len()], &mut []);
+            for family in families.iter_mut() {
+                let low = family.cache.geometry().sets() - 1;
+                for (set, wide) in family.sets.iter_mut().zip(&read) {
+                    *set = wide & low;
+                }
+                family.cache.make_room();
+                on_widest_vectors(Depths {
+                    cache: &mut family.cache,
+                    depths: &mut family.depths,
+                    on: &mut family.on,
+                    ids,
+                    ticks,
+                    sets: &family.sets,
+                });
+            }
         }
         Ok(())
     }
@@ -254,6 +288,34 @@ mod tests {
             let misses = family.misses();
             assert!(misses.is_sorted_by(|fewer, more| fewer >= more));
         }
+    }
+
+    #[test]
+    fn families_together_are_each_alone() {
+        let mut rng = Rng::new(4);
+        let mut wide = Places::first_only(1, 64, 500);
+        for _ in 0..500 {
+            let mut place = crate::Place::default();
+            place.first[0] = rng.below(64);
+            wide.push(&place);
+        }
+        let ids: Vec<u32> = (0..5_000).map(|_| rng.below(500)).collect();
+        let ticks: Vec<u32> = (0..5_000).map(|at| at / 40).collect();
+        let family = |sets: &u32| LruFamily::new(*sets, Lifetime::default()).unwrap();
+        let sets = [4, 64, 1];
+        let mut together: Vec<LruFamily> = sets.iter().map(family).collect();
+        LruFamily::run_all(&mut together, &ids, &ticks, &wide).unwrap();
+        for (sets, together) in sets.iter().zip(&together) {
+            let own = wide.narrowed(1, *sets, false).unwrap();
+            let mut alone = family(sets);
+            alone.run(&ids, &ticks, &own).unwrap();
+            assert_eq!(together.misses(), alone.misses(), "{sets} sets");
+            for ways in [1, 4, 16] {
+                assert_eq!(together.statistics(ways), alone.statistics(ways));
+            }
+        }
+        let few = LruFamily::run_all(&mut [family(&128)], &ids, &ticks, &wide);
+        assert!(few.unwrap_err().to_string().contains("1 of 128"));
     }
 
     #[test]

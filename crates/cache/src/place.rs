@@ -19,16 +19,18 @@ pub struct Place {
 pub struct Places {
     banks: u32,
     sets: u32,
+    second: bool,
     rows: Rows,
     count: usize,
 }
 
-/// First sets of all banks, then the second ones, row after row.
+/// Row after row: the first sets of all banks, then the second ones where these are kept, so that
+/// one place is read in one piece.
 #[derive(Clone, Debug)]
 enum Rows {
-    Bytes { first: Vec<u8>, second: Vec<u8> },
-    Narrow { first: Vec<u16>, second: Vec<u16> },
-    Wide { first: Vec<u32>, second: Vec<u32> },
+    Bytes(Vec<u8>),
+    Narrow(Vec<u16>),
+    Wide(Vec<u32>),
 }
 
 /// The sets of one access in all banks of a cache, numbered through all banks.
@@ -37,26 +39,29 @@ pub(crate) type Sets<const B: usize> = [u32; B];
 impl Places {
     /// None yet, for a cache of `banks` with `sets` each; room for `capacity` places.
     pub fn new(banks: u32, sets: u32, capacity: usize) -> Self {
-        let cells = capacity.saturating_mul(banks as usize);
+        Self::with(banks, sets, true, capacity)
+    }
+
+    /// As `new`, but that second sets are not kept: for policies that do not move lines.
+    pub fn first_only(banks: u32, sets: u32, capacity: usize) -> Self {
+        Self::with(banks, sets, false, capacity)
+    }
+
+    fn with(banks: u32, sets: u32, second: bool, capacity: usize) -> Self {
+        let banks = banks.min(BANKS_MAX as u32);
+        let row = banks as usize * if second { 2 } else { 1 };
+        let cells = capacity.saturating_mul(row);
         let rows = if sets <= 1 << 8 {
-            Rows::Bytes {
-                first: Vec::with_capacity(cells),
-                second: Vec::with_capacity(cells),
-            }
+            Rows::Bytes(Vec::with_capacity(cells))
         } else if sets <= 1 << 16 {
-            Rows::Narrow {
-                first: Vec::with_capacity(cells),
-                second: Vec::with_capacity(cells),
-            }
+            Rows::Narrow(Vec::with_capacity(cells))
         } else {
-            Rows::Wide {
-                first: Vec::with_capacity(cells),
-                second: Vec::with_capacity(cells),
-            }
+            Rows::Wide(Vec::with_capacity(cells))
         };
         Self {
-            banks: banks.min(BANKS_MAX as u32),
+            banks,
             sets,
+            second,
             rows,
             count: 0,
         }
@@ -64,68 +69,54 @@ impl Places {
 
     /// Adds the place of the next number. Sets past the end are taken modulo the number of sets.
     pub fn push(&mut self, place: &Place) {
-        let banks = self.banks as usize;
-        let sets = self.sets.max(1);
-        for (by_first, by_second) in place.first.iter().zip(&place.second).take(banks) {
-            let (a, b) = (by_first % sets, by_second % sets);
-            match &mut self.rows {
-                Rows::Bytes { first, second } => {
-                    first.push(a as u8);
-                    second.push(b as u8);
-                }
-                Rows::Narrow { first, second } => {
-                    first.push(a as u16);
-                    second.push(b as u16);
-                }
-                Rows::Wide { first, second } => {
-                    first.push(a);
-                    second.push(b);
-                }
-            }
+        let (banks, sets) = (self.banks as usize, self.sets.max(1));
+        // Dividing takes longer than all the rest, and is seldom needed.
+        let within = |set: u32| if set < sets { set } else { set % sets };
+        let second = if self.second { banks } else { 0 };
+        let first = place.first[..banks].iter();
+        let cells = first.chain(&place.second[..second]).map(|set| within(*set));
+        match &mut self.rows {
+            Rows::Bytes(rows) => rows.extend(cells.map(|cell| cell as u8)),
+            Rows::Narrow(rows) => rows.extend(cells.map(|cell| cell as u16)),
+            Rows::Wide(rows) => rows.extend(cells),
         }
         self.count += 1;
     }
 
-    /// The same places for fewer banks, the first ones, and fewer sets, by the low bits; `None` for
-    /// more of either than there are. Right where the index nests ([`crate::Indexer::nests`]).
-    pub fn narrowed(&self, banks: u32, sets: u32) -> Option<Self> {
-        if banks > self.banks || sets > self.sets {
+    /// The same places for fewer banks, the first ones, and fewer sets, by the low bits, without
+    /// the second ones where `second` is false; `None` for more of any of these than there are.
+    /// Right where the index nests ([`crate::Indexer::nests`]).
+    pub fn narrowed(&self, banks: u32, sets: u32, second: bool) -> Option<Self> {
+        if banks > self.banks || sets > self.sets || second && !self.second {
             return None;
         }
-        let (from, banks, mask) = (self.banks as usize, banks as usize, sets.saturating_sub(1));
-        let (first, second) = match &self.rows {
-            Rows::Bytes { first, second } => (
-                narrowed(first, from, banks, mask),
-                narrowed(second, from, banks, mask),
-            ),
-            Rows::Narrow { first, second } => (
-                narrowed(first, from, banks, mask),
-                narrowed(second, from, banks, mask),
-            ),
-            Rows::Wide { first, second } => (
-                narrowed(first, from, banks, mask),
-                narrowed(second, from, banks, mask),
-            ),
-        };
-        let bytes = |cells: Vec<u32>| cells.iter().map(|cell| *cell as u8).collect();
-        let narrow = |cells: Vec<u32>| cells.iter().map(|cell| *cell as u16).collect();
-        let rows = match Self::new(0, sets, 0).rows {
-            Rows::Bytes { .. } => Rows::Bytes {
-                first: bytes(first),
-                second: bytes(second),
-            },
-            Rows::Narrow { .. } => Rows::Narrow {
-                first: narrow(first),
-                second: narrow(second),
-            },
-            Rows::Wide { .. } => Rows::Wide { first, second },
-        };
-        Some(Self {
-            banks: banks as u32,
-            sets,
-            rows,
-            count: self.count,
-        })
+        let mut narrowed = Self::with(banks, sets, second, self.count);
+        match &self.rows {
+            Rows::Bytes(rows) => self.narrow(rows, &mut narrowed),
+            Rows::Narrow(rows) => self.narrow(rows, &mut narrowed),
+            Rows::Wide(rows) => self.narrow(rows, &mut narrowed),
+        }
+        narrowed.count = self.count;
+        Some(narrowed)
+    }
+
+    fn narrow<N: Copy + Into<u32>>(&self, cells: &[N], to: &mut Self) {
+        let (from, banks) = (self.banks as usize, to.banks as usize);
+        let mask = to.sets.saturating_sub(1);
+        let second = if to.second { from..from + banks } else { 0..0 };
+        let rows = cells.chunks_exact(self.row());
+        let kept = rows.flat_map(|row| row[..banks].iter().chain(&row[second.clone()]));
+        let kept = kept.map(|cell| (*cell).into() & mask);
+        match &mut to.rows {
+            Rows::Bytes(rows) => rows.extend(kept.map(|cell| cell as u8)),
+            Rows::Narrow(rows) => rows.extend(kept.map(|cell| cell as u16)),
+            Rows::Wide(rows) => rows.extend(kept),
+        }
+    }
+
+    /// Cells of a row.
+    fn row(&self) -> usize {
+        self.banks.max(1) as usize * if self.second { 2 } else { 1 }
     }
 
     /// How many there are.
@@ -148,73 +139,83 @@ impl Places {
         self.sets
     }
 
-    /// The place of one number; `None` past the end.
+    /// Whether second sets are kept.
+    pub fn has_second(&self) -> bool {
+        self.second
+    }
+
+    /// The place of one number; `None` past the end. Second sets that are not kept are 0.
     pub fn at(&self, number: usize) -> Option<Place> {
         if number >= self.count {
             return None;
         }
-        let banks = self.banks as usize;
+        let (banks, from) = (self.banks as usize, number * self.row());
+        let cell = |at: usize| match &self.rows {
+            Rows::Bytes(rows) => rows[at].into(),
+            Rows::Narrow(rows) => rows[at].into(),
+            Rows::Wide(rows) => rows[at],
+        };
         let mut place = Place::default();
         for bank in 0..banks {
-            let cell = number * banks + bank;
-            (place.first[bank], place.second[bank]) = match &self.rows {
-                Rows::Bytes { first, second } => (first[cell].into(), second[cell].into()),
-                Rows::Narrow { first, second } => (first[cell].into(), second[cell].into()),
-                Rows::Wide { first, second } => (first[cell], second[cell]),
-            };
+            place.first[bank] = cell(from + bank);
+            if self.second {
+                place.second[bank] = cell(from + banks + bank);
+            }
         }
         Some(place)
     }
 
     /// Writes the first sets of `ids`, those of all banks after each other, numbered through all
-    /// banks. Ids must be below `len`.
-    pub(crate) fn gather_first(&self, ids: &[u32], out: &mut [u32]) {
+    /// banks, and the second ones unless `second` is empty. Ids must be below `len`.
+    pub(crate) fn gather(&self, ids: &[u32], first: &mut [u32], second: &mut [u32]) {
         match &self.rows {
-            Rows::Bytes { first, .. } => self.gather(first, ids, out),
-            Rows::Narrow { first, .. } => self.gather(first, ids, out),
-            Rows::Wide { first, .. } => self.gather(first, ids, out),
+            Rows::Bytes(rows) => self.gather_from(rows, ids, first, second),
+            Rows::Narrow(rows) => self.gather_from(rows, ids, first, second),
+            Rows::Wide(rows) => self.gather_from(rows, ids, first, second),
         }
     }
 
-    /// As `gather_first`, the second sets.
-    pub(crate) fn gather_second(&self, ids: &[u32], out: &mut [u32]) {
-        match &self.rows {
-            Rows::Bytes { second, .. } => self.gather(second, ids, out),
-            Rows::Narrow { second, .. } => self.gather(second, ids, out),
-            Rows::Wide { second, .. } => self.gather(second, ids, out),
-        }
-    }
-
-    fn gather<N: Copy + Into<u32>>(&self, cells: &[N], ids: &[u32], out: &mut [u32]) {
-        match self.banks {
-            1 => gather::<N, 1>(cells, self.sets, ids, out),
-            2 => gather::<N, 2>(cells, self.sets, ids, out),
-            _ => gather::<N, 4>(cells, self.sets, ids, out),
+    fn gather_from<N: Copy + Into<u32>>(
+        &self,
+        cells: &[N],
+        ids: &[u32],
+        first: &mut [u32],
+        second: &mut [u32],
+    ) {
+        match (self.banks, self.second) {
+            (1, false) => gather::<N, 1, 1>(cells, self.sets, ids, first, second),
+            (1, true) => gather::<N, 1, 2>(cells, self.sets, ids, first, second),
+            (2, false) => gather::<N, 2, 2>(cells, self.sets, ids, first, second),
+            (2, true) => gather::<N, 2, 4>(cells, self.sets, ids, first, second),
+            (_, false) => gather::<N, 4, 4>(cells, self.sets, ids, first, second),
+            (_, true) => gather::<N, 4, 8>(cells, self.sets, ids, first, second),
         }
     }
 }
 
-fn gather<N: Copy + Into<u32>, const B: usize>(
+/// For `B` banks and rows of `R` cells.
+fn gather<N: Copy + Into<u32>, const B: usize, const R: usize>(
     cells: &[N],
     sets: u32,
     ids: &[u32],
-    out: &mut [u32],
+    first: &mut [u32],
+    second: &mut [u32],
 ) {
-    let (rows, _) = cells.as_chunks::<B>();
-    let (out, _) = out.as_chunks_mut::<B>();
-    for (id, out) in ids.iter().zip(out) {
-        let row = rows[*id as usize];
-        for bank in 0..B {
-            out[bank] = bank as u32 * sets + row[bank].into();
+    let (rows, _) = cells.as_chunks::<R>();
+    let (first, _) = first.as_chunks_mut::<B>();
+    let (second, _) = second.as_chunks_mut::<B>();
+    let numbered = |row: &[N]| core::array::from_fn(|bank| bank as u32 * sets + row[bank].into());
+    if second.is_empty() {
+        for (id, first) in ids.iter().zip(first) {
+            *first = numbered(&rows[*id as usize][..B]);
         }
+        return;
     }
-}
-
-/// The first `banks` cells of each row of `from`, their low bits.
-fn narrowed<N: Copy + Into<u32>>(cells: &[N], from: usize, banks: usize, mask: u32) -> Vec<u32> {
-    let rows = cells.chunks_exact(from.max(1));
-    let kept = rows.flat_map(|row| &row[..banks]);
-    kept.map(|cell| (*cell).into() & mask).collect()
+    for ((id, first), second) in ids.iter().zip(first).zip(second) {
+        let row = &rows[*id as usize];
+        *first = numbered(&row[..B]);
+        *second = numbered(&row[R - B..]);
+    }
 }
 
 #[cfg(test)]
@@ -234,10 +235,39 @@ mod tests {
             assert_eq!(places.at(1), Some(place));
             assert_eq!(places.at(2), None);
             let mut out = [0; 4];
-            places.gather_first(&[1, 0], &mut out);
+            places.gather(&[1, 0], &mut out, &mut []);
             assert_eq!(out, [3, sets + 5, 0, sets]);
-            places.gather_second(&[1, 0], &mut out);
-            assert_eq!(out, [7, sets + 1, 0, sets]);
+            let mut second = [0; 4];
+            places.gather(&[0, 1], &mut out, &mut second);
+            assert_eq!(out, [0, sets, 3, sets + 5]);
+            assert_eq!(second, [0, sets, 7, sets + 1]);
         }
+    }
+
+    #[test]
+    fn first_sets_alone_are_those_of_whole_places() {
+        let place = |number: u32| Place {
+            first: [number, number + 1, 0, 0],
+            second: [number + 2, number + 3, 0, 0],
+        };
+        let mut whole = Places::new(2, 64, 3);
+        let mut first = Places::first_only(2, 64, 3);
+        for number in [70, 5, 9] {
+            whole.push(&place(number));
+            first.push(&place(number));
+        }
+        assert!(whole.has_second() && !first.has_second());
+        assert!(first.narrowed(2, 64, true).is_none());
+        let narrowed = whole.narrowed(2, 64, false).unwrap();
+        for number in 0..3 {
+            let at = whole.at(number).unwrap();
+            assert_eq!(first.at(number).unwrap().first, at.first);
+            assert_eq!(narrowed.at(number), first.at(number));
+        }
+        assert_eq!(whole.at(0).unwrap().second, [8, 9, 0, 0]);
+        let (mut of_whole, mut of_first) = ([0; 6], [0; 6]);
+        whole.gather(&[2, 0, 1], &mut of_whole, &mut []);
+        first.gather(&[2, 0, 1], &mut of_first, &mut []);
+        assert_eq!(of_whole, of_first);
     }
 }

@@ -53,11 +53,22 @@ pub enum RunError {
         /// Sets of the cache.
         sets: u32,
     },
+    /// Places without the second sets that the policy asks for.
+    #[error("the policy moves lines, but the places have no second sets: make them with both")]
+    FirstOnly,
 }
 
 impl RunError {
     /// Whether the places are for the geometry and every number has one.
-    pub(crate) fn check(geometry: &Geometry, ids: &[u32], places: &Places) -> Result<(), Self> {
+    pub(crate) fn check(
+        geometry: &Geometry,
+        moves: bool,
+        ids: &[u32],
+        places: &Places,
+    ) -> Result<(), Self> {
+        if moves && !places.has_second() {
+            return Err(Self::FirstOnly);
+        }
         if (places.banks(), places.sets()) != (geometry.banks(), geometry.sets()) {
             return Err(Self::OtherGeometry {
                 given_banks: places.banks(),
@@ -66,6 +77,11 @@ impl RunError {
                 sets: geometry.sets(),
             });
         }
+        Self::check_ids(ids, places)
+    }
+
+    /// Whether every number has a place.
+    pub(crate) fn check_ids(ids: &[u32], places: &Places) -> Result<(), Self> {
         // The largest number stands for an empty line and never is a session.
         let end = places.len().min(u32::MAX as usize);
         let largest = ids.iter().copied().max();
@@ -148,6 +164,7 @@ struct Gathered<'a> {
     first: &'a [u32],
     /// Second sets; empty when the policy asks for none.
     second: &'a [u32],
+    places: &'a Places,
 }
 
 impl<P: Policy<B, W>, const B: usize, const W: usize> Machine for Cache<u32, P, B, W> {
@@ -159,6 +176,7 @@ impl<P: Policy<B, W>, const B: usize, const W: usize> Machine for Cache<u32, P, 
             hints: block.hints,
             first: block.first.as_chunks::<B>().0,
             second: block.second.as_chunks::<B>().0,
+            places: block.places,
         };
         P::run(self, &block);
     }
@@ -193,21 +211,25 @@ struct Scratch {
 }
 
 impl Scratch {
-    fn gather<'a>(&'a mut self, block: &Slices<'a>, places: &Places, moves: bool) -> Gathered<'a> {
+    fn gather<'a>(
+        &'a mut self,
+        block: &Slices<'a>,
+        places: &'a Places,
+        moves: bool,
+    ) -> Gathered<'a> {
         let cells = block.ids.len() * places.banks() as usize;
         self.first.resize(cells.max(self.first.len()), 0);
         let seconds = if moves { cells } else { 0 };
         self.second.resize(seconds.max(self.second.len()), 0);
-        places.gather_first(block.ids, &mut self.first[..cells]);
-        if moves {
-            places.gather_second(block.ids, &mut self.second[..cells]);
-        }
+        let (first, second) = (&mut self.first[..cells], &mut self.second[..seconds]);
+        places.gather(block.ids, first, second);
         Gathered {
             ids: block.ids,
             ticks: block.ticks,
             hints: block.hints,
             first: &self.first[..cells],
             second: &self.second[..seconds],
+            places,
         }
     }
 }
@@ -301,7 +323,7 @@ impl Simulate for Simulation {
         places: &Places,
     ) -> Result<(), RunError> {
         let accesses = Slices::new(ids, ticks, hints)?;
-        RunError::check(&self.geometry, ids, places)?;
+        RunError::check(&self.geometry, self.moves, ids, places)?;
         let mut seen = self.seen.as_mut().map(Arc::make_mut);
         if let Some(seen) = &mut seen {
             seen.make_room(places.len());
@@ -460,7 +482,7 @@ fn group_by_places<'a>(
     let mut groups: Vec<Group<Shared<'a>>> = Vec::new();
     for (at, (cache, places)) in members.iter_mut().enumerate() {
         let cache = cache.simulation();
-        RunError::check(&cache.geometry, &[], places)?;
+        RunError::check(&cache.geometry, cache.moves, &[], places)?;
         let known = groups
             .iter_mut()
             .find(|group| core::ptr::eq(group.of.places, *places));
@@ -469,7 +491,7 @@ fn group_by_places<'a>(
             group.members.push(at);
             continue;
         }
-        RunError::check(&cache.geometry, ids, places)?;
+        RunError::check(&cache.geometry, cache.moves, ids, places)?;
         groups.push(Group {
             of: Shared {
                 places,

@@ -365,5 +365,7 @@ fn streams_that_do_not_fit_are_refused_before_anything_happens() {
     assert!(said(&[0, 3000], &[0, 0], &[], &places).contains("3000 sessions"));
     let other = Places::new(1, 64, 0);
     assert!(said(&[], &[], &[], &other).contains("the cache has 2"));
+    let half = Places::first_only(2, 64, 0);
+    assert!(said(&[], &[], &[], &half).contains("second sets"));
     assert_eq!(cache.statistics(), Statistics::default());
 }

@@ -22,7 +22,7 @@ use fairlead_netns::Host;
 use support::{forwarding_host, in_a_world};
 
 const DEVICE: &str = "mirror0";
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Brings the device up with a route to `address`.
 fn plan(address: &str) -> NetworkPlan {

@@ -83,7 +83,7 @@ fn start(host: &Host, plan: &NetworkPlan) -> (TunDevice, Network) {
 fn close(host: &Host, device: TunDevice) {
     let name = device.name().to_owned();
     drop(device);
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(60);
     while ip(host, "-br link").contains(&name) {
         assert!(Instant::now() < until, "{name} is still there");
         std::thread::sleep(Duration::from_millis(1));
@@ -371,7 +371,7 @@ fn rules_of_a_killed_process_are_removed_at_the_next_start() {
             );
 
             holder.signal(Signal::Kill).unwrap();
-            assert!(holder.wait_for(Duration::from_secs(10)).unwrap().is_some());
+            assert!(holder.wait_for(Duration::from_secs(60)).unwrap().is_some());
             assert!(
                 ip(&host, "-4 rule").contains("sport 8081 lookup 7600"),
                 "nothing was left over"

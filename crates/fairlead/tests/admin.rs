@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use fairlead::admin::{AdminServer, Counters, Identity, Shared, Status, start};
 use fairlead_base::{DropReason, Endpoint};
+use fairlead_bpf_loader::FlowLookups;
 use fairlead_datapath::{End, Offers, ServerState, Snapshot};
 use fairlead_driver_tun::{DeviceCounters, SizeCounts};
 use fairlead_splice::snapshot::{
@@ -21,6 +22,7 @@ fn identity() -> Identity {
         version: "1.2.3".into(),
         mode: "engine".into(),
         fast_path: "engine".into(),
+        flow_table: "tcb-cache".into(),
         device: "fairlead0".into(),
     }
 }
@@ -129,6 +131,16 @@ fn counters() -> Counters {
         kernel: Some(fairlead_bpf_loader::Counters {
             to_engine: 41,
             fins: 43,
+            keys_anew: 5,
+            lookups: vec![
+                FlowLookups::default(),
+                FlowLookups {
+                    hits: 71,
+                    misses: 72,
+                    migrations: 73,
+                    ..FlowLookups::default()
+                },
+            ],
             ..Default::default()
         }),
         log_lines_lost: count(),
@@ -216,6 +228,8 @@ fn status_is_the_snapshot_and_who_runs() {
     assert_eq!(document["device_use"]["tx"]["by_size"][9], 20_028);
     assert_eq!(document["device_use"]["tx_unsendable"], 20_034);
     assert_eq!(document["log_lines_lost"], 20_035);
+    assert_eq!(document["flow_table"], "tcb-cache");
+    assert_eq!(document["kernel"]["lookups"][1]["migrations"], 73);
     // What is published later is what is shown later.
     let mut later = counters();
     later.switch.live = 77;
@@ -332,6 +346,11 @@ fn metrics_are_openmetrics_and_name_every_reason() {
     assert_eq!(metrics.value("fairlead_log_lines_lost_total"), 20_035.0);
     assert_eq!(metrics.value("fairlead_kernel_to_engine_total"), 41.0);
     assert_eq!(metrics.value("fairlead_kernel_fins_total"), 43.0);
+    let lookups = |what: &str| metrics.value(&format!("fairlead_flow_table_{what}"));
+    assert_eq!(lookups("keys_anew_total"), 5.0);
+    assert_eq!(lookups("hits_total{cpu=\"1\"}"), 71.0);
+    assert_eq!(lookups("misses_total{cpu=\"1\"}"), 72.0);
+    assert_eq!(lookups("migrations_total{cpu=\"0\"}"), 0.0);
     assert_eq!(
         metrics.value(
             "fairlead_instance_info{name=\"edge\",version=\"1.2.3\",mode=\"engine\",\

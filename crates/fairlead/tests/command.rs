@@ -275,5 +275,5 @@ fn status_waits_no_longer_than_its_patience() {
         &silent.local_addr().unwrap().to_string(),
     ]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(begun.elapsed() < std::time::Duration::from_secs(10));
+    assert!(begun.elapsed() < std::time::Duration::from_secs(30));
 }

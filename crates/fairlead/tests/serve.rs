@@ -12,7 +12,7 @@ use fairlead::serve::{ServeArgs, run_watched};
 use fairlead_netns::trial::{Needs, in_namespaces, skip};
 use fairlead_netns::{Host, Running, Signal, World};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Names the configuration for [`serves_until_it_panics`].
 const FAULTY: &str = "FAIRLEAD_TEST_FAULTY";
@@ -324,7 +324,22 @@ fn serves_both_families_and_sources_and_leaves_nothing_behind() {
             );
             assert_eq!(trial.ask("10.1.0.3:80"), "10.1.0.1");
             assert_eq!(trial.ask("[fd01::3]:80"), "fd01::1");
-            std::thread::sleep(Duration::from_millis(300)); // until it is published again
+            // Until both connections are over and all of it is published.
+            let seen = || {
+                ["rx", "tx"].map(|direction| {
+                    let name = "fairlead_device_packets_total";
+                    trial.metric(&format!("{name}{{direction=\"{direction}\"}}"))
+                })
+            };
+            let (until, mut before_that) = (Instant::now() + PATIENCE, [0; 2]);
+            while Instant::now() < until {
+                let now = seen();
+                if now == before_that && now.iter().all(|&count| count >= 12) {
+                    break;
+                }
+                before_that = now;
+                std::thread::sleep(Duration::from_millis(500));
+            }
             for direction in ["rx", "tx"] {
                 let of = |name| trial.metric(&format!("{name}{{direction=\"{direction}\"}}"));
                 let seen = of("fairlead_device_packets_total");
@@ -431,7 +446,7 @@ fn a_log_that_nobody_reads_holds_nothing_up() {
         let mut serving = trial.start_as(command.stderr(writer));
         drop(command); // and this process's end of the pipe
         let lost = || trial.metric("fairlead_log_lines_lost_total");
-        let until = Instant::now() + 6 * PATIENCE;
+        let until = Instant::now() + PATIENCE;
         while lost() == 0 {
             assert!(Instant::now() < until, "no line was lost yet");
             (0..100).for_each(|_| assert_eq!(trial.ask("10.1.0.3:80"), "10.1.0.1"));

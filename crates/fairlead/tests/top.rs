@@ -17,6 +17,7 @@ fn a_pipe_gets_one_plain_table_a_look() {
         version: "1.2.3".into(),
         mode: "engine".into(),
         fast_path: "engine (mode = \"engine\")".into(),
+        flow_table: "hash".into(),
         device: "fairlead0".into(),
     }));
     shared.publish(Counters::default());

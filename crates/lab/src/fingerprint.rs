@@ -1,14 +1,41 @@
 //! Stable fingerprints: of a stream's columns, of a task. The same on every machine.
+//!
+//! Columns are long: of each piece of one, 64 bits ([`hash64`]) go on to SipHash, which makes the
+//! 128 bits. That tells apart what differs by chance, not what somebody made to look the same.
 
 use std::fmt;
 use std::hash::Hasher;
 
+use fairlead_base::Endpoint;
+use fairlead_trace::hash64;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use siphasher::sip128::{Hash128, Hasher128, SipHasher13};
 
 /// 128 bits that stand for what was hashed; written as 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(pub u128);
+
+impl Fingerprint {
+    /// Of a stream: the same accesses at the same ticks, counted from the same one on, have the
+    /// same, wherever they come from.
+    pub fn of_stream(
+        ids: &[u32],
+        ticks: &[u32],
+        hints: &[u8],
+        keys: &[Endpoint],
+        counted_from: usize,
+    ) -> Self {
+        let mut printer = Printer::default();
+        printer.words(ids).words(ticks).bytes(hints);
+        printer.pieces(keys, |key| {
+            let mut bytes = [0; 18];
+            bytes[..16].copy_from_slice(&key.addr.0);
+            bytes[16..].copy_from_slice(&key.port.to_be_bytes());
+            bytes
+        });
+        printer.json(&counted_from).finish()
+    }
+}
 
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -36,8 +63,8 @@ impl<'de> Deserialize<'de> for Fingerprint {
 #[derive(Debug, Default)]
 pub struct Printer(SipHasher13);
 
-/// Bytes that are handed to the hash at once.
-const CHUNK_BYTES: usize = 1 << 14;
+/// Values of a column that are hashed at once.
+const PIECE: usize = 1 << 12;
 
 impl Printer {
     /// Adds bytes.
@@ -49,12 +76,21 @@ impl Printer {
 
     /// Adds a column of 32-bit numbers.
     pub fn words(&mut self, column: &[u32]) -> &mut Self {
+        self.pieces(column, |word| word.to_le_bytes())
+    }
+
+    /// Adds a column of values, each as the bytes that stand for it.
+    fn pieces<T, const N: usize>(
+        &mut self,
+        column: &[T],
+        bytes_of: impl Fn(&T) -> [u8; N],
+    ) -> &mut Self {
         self.0.write_u64(column.len() as u64);
-        let mut bytes = Vec::with_capacity(CHUNK_BYTES);
-        for chunk in column.chunks(CHUNK_BYTES / 4) {
+        let mut bytes = Vec::with_capacity(PIECE);
+        for piece in column.chunks(PIECE) {
             bytes.clear();
-            bytes.extend(chunk.iter().flat_map(|word| word.to_le_bytes()));
-            self.0.write(&bytes);
+            bytes.extend(piece.iter().map(&bytes_of));
+            self.0.write_u64(hash64(bytes.as_flattened()));
         }
         self
     }
@@ -87,6 +123,30 @@ mod tests {
         };
         assert_ne!(print(&[b"ab", b"c"]), print(&[b"a", b"bc"]));
         assert_eq!(print(&[b"ab"]), print(&[b"ab"]));
+    }
+
+    #[test]
+    fn every_column_of_a_stream_counts() {
+        let key = |port| Endpoint {
+            addr: fairlead_base::Address::v4([10, 0, 0, 1]),
+            port,
+        };
+        let (ids, ticks, hints, keys) = ([0, 1, 0], [4, 4, 5], [0, 1, 0], [key(1), key(2)]);
+        let print = Fingerprint::of_stream(&ids, &ticks, &hints, &keys, 1);
+        assert_eq!(
+            print,
+            Fingerprint::of_stream(&ids, &ticks, &hints, &keys, 1)
+        );
+        for other in [
+            Fingerprint::of_stream(&[0, 1, 1], &ticks, &hints, &keys, 1),
+            Fingerprint::of_stream(&ids, &[4, 5, 5], &hints, &keys, 1),
+            Fingerprint::of_stream(&ids, &ticks, &[], &keys, 1),
+            Fingerprint::of_stream(&ids, &ticks, &hints, &[key(1), key(3)], 1),
+            Fingerprint::of_stream(&ids, &ticks, &hints, &keys, 2),
+            Fingerprint::of_stream(&ticks, &ids, &hints, &keys, 1),
+        ] {
+            assert_ne!(print, other);
+        }
     }
 
     #[test]

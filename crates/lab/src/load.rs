@@ -4,15 +4,17 @@ use std::fs::File;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::OnceLock;
 
 use fairlead_base::Endpoint;
+use fairlead_cache::bounds::{Stream as Counted, compulsory};
 use fairlead_trace::{Accesses, Fault, Format, ReadOptions, Report, Requests};
 use fairlead_workload::{Expanded, Expansion, PortModel, Prepared, Standard, WorkloadError};
 use serde::{Deserialize, Serialize};
 
 use crate::control::Control;
 use crate::error::LabError;
-use crate::fingerprint::{Fingerprint, Printer};
+use crate::fingerprint::Fingerprint;
 
 /// Independent accesses to `ids` sessions, the k-th most frequent with weight 1/k^alpha.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -265,9 +267,34 @@ pub struct Stream {
     pub counted_from: usize,
     /// Where it comes from.
     pub note: Provenance,
+    /// What is worked out of it once.
+    pub counted_once: CountedOnce,
+}
+
+/// What is the same for every configuration, worked out by the first that asks. A stream whose
+/// columns are changed needs a new one.
+#[derive(Clone, Debug, Default)]
+pub struct CountedOnce {
+    cold_misses: OnceLock<u64>,
 }
 
 impl Stream {
+    /// First accesses among those that count.
+    ///
+    /// # Errors
+    /// When the columns do not fit together.
+    pub(crate) fn cold_misses(&self) -> Result<u64, LabError> {
+        if let Some(known) = self.counted_once.cold_misses.get() {
+            return Ok(*known);
+        }
+        let counted = Counted::new(&self.ids, self.keys.len(), self.counted_from)
+            .map_err(|error| LabError::Trace(format!("{}: {error}", self.note.trace)))?;
+        Ok(*self
+            .counted_once
+            .cold_misses
+            .get_or_init(|| compulsory(&counted)))
+    }
+
     /// Accesses that count.
     pub fn counted(&self) -> u64 {
         (self.ids.len() - self.counted_from) as u64
@@ -446,7 +473,7 @@ impl Loader {
         let note = Provenance {
             trace: made.name(),
             synthetic: made.is_synthetic(),
-            stream: print(&id, &ticks, &hint, &keys, warm_up),
+            stream: Fingerprint::of_stream(&id, &ticks, &hint, &keys, warm_up),
             accesses: id.len() as u64,
             warm_up: warm_up as u64,
             sessions: keys.len() as u64,
@@ -464,6 +491,7 @@ impl Loader {
             keys,
             counted_from: warm_up,
             note,
+            counted_once: CountedOnce::default(),
         }
     }
 }
@@ -487,23 +515,6 @@ fn expansion_notes(expanded: &Expanded) -> Vec<String> {
         ));
     }
     notes
-}
-
-fn print(
-    ids: &[u32],
-    ticks: &[u32],
-    hints: &[u8],
-    keys: &[Endpoint],
-    warm_up: usize,
-) -> Fingerprint {
-    let mut printer = Printer::default();
-    printer.words(ids).words(ticks).bytes(hints);
-    let mut bytes = Vec::with_capacity(18 * keys.len());
-    for key in keys {
-        bytes.extend(key.addr.0);
-        bytes.extend(key.port.to_be_bytes());
-    }
-    printer.bytes(&bytes).json(&warm_up).finish()
 }
 
 /// Rows that are taken as they are must be in order, or it must be said that they need not be.

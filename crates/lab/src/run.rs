@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fairlead_base::Endpoint;
-use fairlead_cache::bounds::{Stream as Counted, compulsory};
 use fairlead_cache::{
     BATCH, Geometry, Indexer, LINES_MAX, Lifetime, LruFamily, Member, Places, RunError, Scheme,
-    Simulate, Statistics, build, run_all,
+    Simulate, Statistics, build, registry, run_all,
 };
 
 use crate::bounds::{self, Known, Wanted};
@@ -98,6 +97,11 @@ impl Configuration {
             .map_err(|error| LabError::Geometry(error.to_string()))
     }
 
+    /// Whether the policy moves lines, and so asks for second sets.
+    fn moves(&self) -> bool {
+        registry::entry(&self.scheme.policy).is_none_or(|entry| entry.moves)
+    }
+
     /// Two configurations with equal keys have the same places.
     pub(crate) fn place_key(&self) -> PlaceKey {
         (
@@ -143,6 +147,8 @@ pub fn check(spec: &RunSpec) -> Result<(), LabError> {
 /// Places that several share, made by the first that needs them and dropped by the last.
 struct Shared {
     configuration: Configuration,
+    /// Someone asks for second sets.
+    second: bool,
     users: usize,
     places: Option<Arc<Places>>,
     /// Which of the widest places these are a part of.
@@ -150,13 +156,19 @@ struct Shared {
 }
 
 impl Shared {
-    fn new(configuration: Configuration, users: usize, widest: Option<usize>) -> Mutex<Self> {
-        Mutex::new(Self {
+    fn new(
+        configuration: Configuration,
+        second: bool,
+        users: usize,
+        widest: Option<usize>,
+    ) -> Self {
+        Self {
             configuration,
+            second,
             users,
             places: None,
             widest,
-        })
+        }
     }
 
     fn take(&mut self, keys: &[Endpoint], widest: &[Mutex<Self>]) -> Result<Arc<Places>, LabError> {
@@ -175,11 +187,17 @@ impl Shared {
         if let Some(at) = self.widest {
             let whole = lock(&widest[at]).take(keys, &[])?;
             let geometry = &self.configuration.geometry;
-            if let Some(places) = whole.narrowed(geometry.banks(), geometry.sets()) {
+            let places = whole.narrowed(geometry.banks(), geometry.sets(), self.second);
+            if let Some(places) = places {
                 return Ok(places);
             }
         }
-        Ok(self.configuration.indexer()?.places(keys))
+        let indexer = self.configuration.indexer()?;
+        Ok(if self.second {
+            indexer.places(keys)
+        } else {
+            indexer.first_places(keys)
+        })
     }
 }
 
@@ -189,10 +207,19 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// Configurations that run together: the same places for all.
 struct Job {
-    shared: usize,
+    places: Which,
     members: Vec<usize>,
     /// LRU of one bank for all ways at once.
     family: bool,
+}
+
+/// Which places a job reads.
+#[derive(Clone, Copy)]
+enum Which {
+    /// Those of its members.
+    Own(usize),
+    /// The widest of its members, for all of them.
+    Widest(usize),
 }
 
 /// Configurations, cut into jobs.
@@ -251,7 +278,7 @@ pub fn run_each(
         )?),
     };
     let batches = Batches::new(&configurations, threads)?;
-    let cold_misses = cold_misses(stream)?;
+    let cold_misses = stream.cold_misses()?;
     let rows = stream.ids.len() as u64;
     control.begin(what, rows.saturating_mul(specs.len() as u64));
     let work = |job: &Job, meter: &Meter| run_job(stream, &configurations, &batches, job, meter);
@@ -291,15 +318,6 @@ fn result(counted: &Statistics, bounds: Option<crate::spec::Bounds>) -> RunResul
     }
 }
 
-/// First accesses among those that count: the same for every configuration.
-fn cold_misses(stream: &Stream) -> Result<u64, LabError> {
-    let counted = Counted::new(&stream.ids, stream.keys.len(), stream.counted_from);
-    match counted {
-        Ok(counted) => Ok(compulsory(&counted)),
-        Err(error) => Err(LabError::Trace(format!("{}: {error}", stream.note.trace))),
-    }
-}
-
 /// Whether LRU of all ways at once counts what this one counts.
 fn in_family(configuration: &Configuration) -> bool {
     let geometry = &configuration.geometry;
@@ -324,22 +342,51 @@ impl Batches {
             .len()
             .div_ceil(threads.max(1))
             .clamp(1, MEMBERS_MAX);
-        let firsts: Vec<&Configuration> = groups.iter().map(|(first, _)| *first).collect();
-        let (widest, parts_of) = widest(&firsts)?;
+        let firsts: Vec<(&Configuration, bool)> = groups
+            .iter()
+            .map(|(first, members)| {
+                let second = members.iter().any(|index| configurations[*index].moves());
+                (*first, second)
+            })
+            .collect();
+        let (mut widest, parts_of) = widest(&firsts)?;
         let (mut jobs, mut shared) = (Vec::new(), Vec::new());
-        for ((configuration, members), part_of) in groups.into_iter().zip(parts_of) {
+        let mut wide: Vec<Vec<Vec<usize>>> = vec![Vec::new(); widest.len()];
+        let seconds = firsts.iter().map(|(_, second)| *second);
+        let groups = groups.into_iter().zip(seconds).zip(parts_of);
+        for (((configuration, members), second), part_of) in groups {
             let mut parts = Vec::new();
             let rest = families(configurations, members, &mut parts);
+            if let Some(at) = part_of
+                && widest[at].configuration.geometry.banks() == 1
+            {
+                wide[at].append(&mut parts);
+            }
             let chunks = rest.chunks(members_max);
-            parts.extend(chunks.map(|part| (part.to_vec(), false)));
+            let rest = chunks.map(|part| (part.to_vec(), false));
+            let parts: Vec<_> = parts
+                .into_iter()
+                .map(|part| (part, true))
+                .chain(rest)
+                .collect();
+            if let Some(at) = part_of {
+                widest[at].users += usize::from(!parts.is_empty());
+            }
             let users = parts.len();
             jobs.extend(parts.into_iter().map(|(members, family)| Job {
-                shared: shared.len(),
+                places: Which::Own(shared.len()),
                 members,
                 family,
             }));
-            shared.push(Shared::new(configuration.clone(), users, part_of));
+            shared.push(Shared::new(configuration.clone(), second, users, part_of));
         }
+        for (at, families) in wide.iter().enumerate() {
+            let wide = together(at, families, threads);
+            widest[at].users += wide.len();
+            jobs.extend(wide);
+        }
+        let shared = shared.into_iter().map(Mutex::new).collect();
+        let widest = widest.into_iter().map(Mutex::new).collect();
         // The longest first, so that the last to end is short.
         jobs.sort_by_key(|job| std::cmp::Reverse(job.members.len()));
         Ok(Self {
@@ -350,12 +397,24 @@ impl Batches {
     }
 }
 
+/// Families that read the same widest places, cut so that every thread has some.
+fn together(widest: usize, families: &[Vec<usize>], threads: usize) -> Vec<Job> {
+    let count = families.len().div_ceil(threads.max(1));
+    let parts = families.chunks(count.clamp(1, MEMBERS_MAX));
+    let job = |part: &[Vec<usize>]| Job {
+        places: Which::Widest(widest),
+        members: part.concat(),
+        family: true,
+    };
+    parts.map(job).collect()
+}
+
 /// Takes from `members` those that LRU of all ways at once stands for, where there are several;
 /// gives the others.
 fn families(
     configurations: &[Configuration],
     members: Vec<usize>,
-    parts: &mut Vec<(Vec<usize>, bool)>,
+    parts: &mut Vec<Vec<usize>>,
 ) -> Vec<usize> {
     let (mut family, mut rest): (Vec<usize>, Vec<usize>) = members
         .into_iter()
@@ -367,7 +426,7 @@ fn families(
             family.into_iter().partition(|index| lifetime(*index) == of);
         family = others;
         if alike.len() >= FAMILY_MIN {
-            parts.push((alike, true));
+            parts.push(alike);
         } else {
             rest.extend(alike);
         }
@@ -377,13 +436,13 @@ fn families(
 }
 
 /// Places, and for each group which of them it is a part of.
-type Widest = (Vec<Mutex<Shared>>, Vec<Option<usize>>);
+type Widest = (Vec<Shared>, Vec<Option<usize>>);
 
 /// Places to hash once for several of these: for the most banks and sets, by index, mask and seed;
-/// and which of them each is a part of.
-fn widest(firsts: &[&Configuration]) -> Result<Widest, LabError> {
+/// and which of them each is a part of. With each, whether someone asks for second sets.
+fn widest(firsts: &[(&Configuration, bool)]) -> Result<Widest, LabError> {
     let mut by_key: BTreeMap<_, Vec<usize>> = BTreeMap::new();
-    for (at, configuration) in firsts.iter().enumerate() {
+    for (at, (configuration, _)) in firsts.iter().enumerate() {
         if configuration.indexer()?.nests() {
             let (index, mask, _, _, seed) = configuration.place_key();
             by_key.entry((index, mask, seed)).or_default().push(at);
@@ -391,7 +450,8 @@ fn widest(firsts: &[&Configuration]) -> Result<Widest, LabError> {
     }
     let (mut widest, mut parts_of) = (Vec::new(), vec![None; firsts.len()]);
     for parts in by_key.into_values().filter(|parts| parts.len() > 1) {
-        let geometries = || parts.iter().map(|at| &firsts[*at].geometry);
+        let geometries = || parts.iter().map(|at| &firsts[*at].0.geometry);
+        let second = parts.iter().any(|at| firsts[*at].1);
         let banks = geometries().map(|geometry| geometry.banks()).max();
         let sets = geometries().map(|geometry| geometry.sets()).max();
         let (banks, sets) = (banks.unwrap_or(1), sets.unwrap_or(1));
@@ -403,10 +463,10 @@ fn widest(firsts: &[&Configuration]) -> Result<Widest, LabError> {
         for at in &parts {
             parts_of[*at] = Some(widest.len());
         }
-        let mut configuration = firsts[parts[0]].clone();
+        let mut configuration = firsts[parts[0]].0.clone();
         configuration.geometry = geometry;
         configuration.scheme.banks = banks;
-        widest.push(Shared::new(configuration, parts.len(), None));
+        widest.push(Shared::new(configuration, second, 0, None));
     }
     Ok((widest, parts_of))
 }
@@ -418,7 +478,10 @@ fn run_job(
     job: &Job,
     meter: &Meter,
 ) -> Option<Result<Vec<Statistics>, LabError>> {
-    let places = lock(&batches.shared[job.shared]).take(&stream.keys, &batches.widest);
+    let places = match job.places {
+        Which::Own(at) => lock(&batches.shared[at]).take(&stream.keys, &batches.widest),
+        Which::Widest(at) => lock(&batches.widest[at]).take(&stream.keys, &[]),
+    };
     let places = match places {
         Ok(places) => places,
         Err(error) => return Some(Err(error)),
@@ -465,7 +528,7 @@ fn run_job(
     Some(ended.map(|()| caches.iter().map(|cache| cache.statistics()).collect()))
 }
 
-/// LRU of one bank: one pass for all ways.
+/// LRU of one bank: one pass for all ways, and for all numbers of sets.
 fn run_family(
     stream: &Stream,
     configurations: &[Configuration],
@@ -473,25 +536,41 @@ fn run_family(
     job: &Job,
     meter: &Meter,
 ) -> Option<Result<Vec<Statistics>, LabError>> {
-    let first = &configurations[job.members[0]];
-    let lifetime = first.scheme.parameters.lifetime;
-    let mut family = match LruFamily::new(first.geometry.sets(), lifetime) {
-        Ok(family) => family,
+    let key = |index: &usize| {
+        let Configuration {
+            scheme, geometry, ..
+        } = &configurations[*index];
+        (geometry.sets(), scheme.parameters.lifetime)
+    };
+    let mut keys: Vec<(u32, Lifetime)> = Vec::new();
+    for index in &job.members {
+        if !keys.contains(&key(index)) {
+            keys.push(key(index));
+        }
+    }
+    let families = keys
+        .iter()
+        .map(|(sets, lifetime)| LruFamily::new(*sets, *lifetime));
+    let mut families: Vec<LruFamily> = match families.collect() {
+        Ok(families) => families,
         Err(error) => return Some(Err(LabError::Geometry(error.to_string()))),
     };
     let ended = in_batches(stream, job.members.len(), meter, &mut |step| match step {
         Step::Counts => {
-            family.reset_statistics();
+            families.iter_mut().for_each(LruFamily::reset_statistics);
             Ok(())
         }
-        Step::Accesses(part) => family.run(&stream.ids[part.clone()], &stream.ticks[part], places),
+        Step::Accesses(part) => {
+            let (ids, ticks) = (&stream.ids[part.clone()], &stream.ticks[part]);
+            LruFamily::run_all(&mut families, ids, ticks, places)
+        }
     })?;
-    let ways = |index: &usize| configurations[*index].geometry.ways() as usize;
-    let counted = job
-        .members
-        .iter()
-        .map(|index| family.statistics(ways(index)));
-    Some(ended.map(|()| counted.collect()))
+    let counted = |index: &usize| {
+        let at = keys.iter().position(|known| *known == key(index));
+        let ways = configurations[*index].geometry.ways() as usize;
+        at.map_or_else(Statistics::default, |at| families[at].statistics(ways))
+    };
+    Some(ended.map(|()| job.members.iter().map(counted).collect()))
 }
 
 /// What is next in a stream.

@@ -165,7 +165,7 @@ mod tests {
         let mut running = Running::start(Command::new("sleep").arg("600")).unwrap();
         assert_eq!(running.wait_for(Duration::from_millis(5)).unwrap(), None);
         running.signal(Signal::Terminate).unwrap();
-        let status = running.wait_for(Duration::from_secs(10)).unwrap().unwrap();
+        let status = running.wait_for(Duration::from_secs(60)).unwrap().unwrap();
         assert!(!status.success());
         running.signal(Signal::Kill).unwrap();
         assert!(!running.is_alive());

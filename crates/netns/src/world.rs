@@ -318,7 +318,7 @@ impl Host {
 }
 
 /// How long an IPv6 address may take to get its route.
-const IPV6_PATIENCE: Duration = Duration::from_secs(1);
+const IPV6_PATIENCE: Duration = Duration::from_secs(20);
 
 /// True when `table` (of the form of `/proc/net/ipv6_route`) has a host route for each of these
 /// addresses of `device`, and one for the link-local address that the kernel gives it.

@@ -118,7 +118,7 @@ fn a_process_ends_with_its_owner_and_the_namespace_with_its_last_holder() {
             assert!(!std::path::Path::new(&process).exists());
             drop(left);
             // The kernel takes a namespace down in its own time; its end of the pair goes with it.
-            let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+            let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
             loop {
                 let output = right
                     .command("ip")

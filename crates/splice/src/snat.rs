@@ -98,29 +98,15 @@ impl Snat {
         let family = Arc::clone(family);
         let space = family.len() as u64 * PORTS;
         self.drawn = self.drawn.wrapping_add(1);
-        let mut hasher = SipHasher13::new_with_keys(self.key.0, self.key.1);
-        for end in [client, server] {
-            hasher.write(&end.addr.0);
-            hasher.write(&end.port.to_le_bytes());
-        }
-        hasher.write(&self.drawn.to_le_bytes());
-        let mut rng = Rng::new(hasher.finish());
-        // The space has fewer than 2³² points: 65,536 addresses of 64,512 ports.
-        let below = |word: u64, bound: u64| ((word >> 32) * bound) >> 32;
-        let next = self.place(self.drawn, space);
-        // A stride without a common divisor with the space comes to every point before it comes
-        // to one twice. It is found at once: such numbers are never far apart.
-        let mut stride = 1 + below(rng.next_u64(), space);
-        while space > 0 && greatest_common_divisor(stride, space) != 1 {
-            stride += 1;
-        }
-        let left = u64::from(CANDIDATES_MAX).min(space) as u32;
         Candidates {
             family,
             space,
-            next,
-            stride,
-            left,
+            next: self.place(self.drawn, space),
+            at_first: true,
+            stride: 0,
+            drawn: (self.key, self.drawn),
+            ends: [client, server],
+            left: u64::from(CANDIDATES_MAX).min(space) as u32,
         }
     }
 
@@ -165,8 +151,34 @@ pub struct Candidates {
     family: Arc<[u16]>,
     space: u64,
     next: u64,
+    at_first: bool,
+    /// From each candidate to the next; 0 until it is needed, which is seldom.
     stride: u64,
+    /// What the stride is drawn from.
+    drawn: ((u64, u64), u64),
+    ends: [Endpoint; 2],
     left: u32,
+}
+
+impl Candidates {
+    /// A stride without a common divisor with the space comes to every point before it comes to
+    /// one twice. It is found at once: such numbers are never far apart.
+    fn draw_stride(&self) -> u64 {
+        let ((k0, k1), count) = self.drawn;
+        let mut hasher = SipHasher13::new_with_keys(k0, k1);
+        for end in self.ends {
+            hasher.write(&end.addr.0);
+            hasher.write(&end.port.to_le_bytes());
+        }
+        hasher.write(&count.to_le_bytes());
+        let mut rng = Rng::new(hasher.finish());
+        // The space has fewer than 2³² points: 65,536 addresses of 64,512 ports.
+        let mut stride = 1 + (((rng.next_u64() >> 32) * self.space) >> 32);
+        while greatest_common_divisor(stride, self.space) != 1 {
+            stride += 1;
+        }
+        stride
+    }
 }
 
 impl Iterator for Candidates {
@@ -174,9 +186,14 @@ impl Iterator for Candidates {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
+        if !std::mem::take(&mut self.at_first) {
+            if self.stride == 0 {
+                self.stride = self.draw_stride();
+            }
+            self.next = (self.next + self.stride) % self.space;
+        }
         let index = self.family.get((self.next / PORTS) as usize).copied()?;
         let port = PORT_MIN + (self.next % PORTS) as u16;
-        self.next = (self.next + self.stride) % self.space;
         Some((index, port))
     }
 

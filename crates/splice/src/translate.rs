@@ -163,10 +163,13 @@ pub(crate) fn acks_nearby(record: &Record, side: Side, header: &TcpPacket) -> bo
     header.flags.contains(TcpFlags::ACK) && is_near(ack, sent)
 }
 
-/// True when the acknowledgement in a packet is of something that its sender was sent lately.
-pub(crate) fn acks_lately(record: &Record, side: Side, header: &TcpPacket) -> bool {
+/// True when both numbers of a packet are such as its sender has lately used. Both, because the
+/// cookies of one tuple begin with the same bits: of two connections of a client's on it, the
+/// acknowledgements are near each other once in five times or so.
+pub(crate) fn is_recent(record: &Record, side: Side, header: &TcpPacket) -> bool {
     let (ack, sent) = acknowledged(record, side, header);
-    (0..=NEAR).contains(&sent.since(ack))
+    let ahead = header.seq.since(record.nxt(side));
+    (0..=NEAR).contains(&sent.since(ack)) && (-NEAR..=JUMP_MAX).contains(&ahead)
 }
 
 /// True when a packet needs nothing but translation: its connection is spliced and quiet, it carries

@@ -26,4 +26,4 @@ pub use links::{Link, XdpProgram, links};
 pub use offload::{Offload, Offloads, offloads};
 pub use programs::{ProgramName, loaded_by, program_name, tc_programs};
 pub use ways::{Neighbour, Way, way_to};
-pub use xdp_features::{XdpFeatures, xdp_features};
+pub use xdp_features::{XdpFeatures, all_xdp_features, xdp_features};

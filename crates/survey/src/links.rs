@@ -9,6 +9,7 @@ const RTM_GETLINK: u16 = 18;
 const HEADER_BYTES: usize = 16;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
+const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
@@ -40,6 +41,8 @@ pub struct Link {
     pub kind: Option<String>,
     /// Index of the bridge or bond that it is a part of.
     pub controller: Option<u32>,
+    /// Index of the interface that it stands on (of a VLAN, …) or leads to (of a veth).
+    pub below: Option<u32>,
     /// Receive queues that its driver set up.
     pub rx_queues: u32,
     /// Transmit queues.
@@ -81,6 +84,7 @@ fn link(body: &[u8]) -> Option<Link> {
         match kind {
             IFLA_IFNAME => link.name = text(value),
             IFLA_MTU => link.mtu = u32_at(value, 0),
+            IFLA_LINK => link.below = Some(u32_at(value, 0)),
             IFLA_MASTER => link.controller = Some(u32_at(value, 0)),
             IFLA_LINKINFO => link.kind = attribute(value, IFLA_INFO_KIND).map(text),
             IFLA_NUM_TX_QUEUES => link.tx_queues = u32_at(value, 0),
@@ -136,6 +140,7 @@ mod tests {
         body[4..8].copy_from_slice(&7u32.to_ne_bytes());
         body[8..12].copy_from_slice(&1u32.to_ne_bytes());
         push(&mut body, IFLA_IFNAME, b"veth1\0");
+        push(&mut body, IFLA_LINK, &6u32.to_ne_bytes());
         let mut kind = Vec::new();
         push(&mut kind, IFLA_INFO_KIND, b"veth");
         push(&mut body, IFLA_LINKINFO, &kind);
@@ -146,6 +151,7 @@ mod tests {
         let read = link(&body).unwrap();
         assert_eq!((read.index, read.is_up, read.is_ethernet), (7, true, true));
         assert_eq!(read.kind.as_deref(), Some("veth"));
+        assert_eq!(read.below, Some(6));
         let program = XdpProgram {
             id: 41,
             way: "generic",

@@ -17,6 +17,7 @@ const GET_FLAGS: u32 = 0x25;
 const GET_GRO: u32 = 0x2b;
 const GET_CHANNELS: u32 = 0x3c;
 const FLAG_LRO: u32 = 1 << 15;
+const FLAG_RX_VLAN: u32 = 1 << 8;
 
 /// Octets of `struct ethtool_drvinfo` and `struct ethtool_channels`.
 const DRIVER_BYTES: usize = 196;
@@ -39,11 +40,13 @@ pub enum Offload {
     Gro,
     /// The device joins received segments, irreversibly.
     Lro,
+    /// The device takes VLAN tags off received frames, and tells them beside.
+    RxVlan,
 }
 
 impl Offload {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::RxChecksum,
         Self::TxChecksum,
         Self::ScatterGather,
@@ -51,6 +54,7 @@ impl Offload {
         Self::Gso,
         Self::Gro,
         Self::Lro,
+        Self::RxVlan,
     ];
 
     /// As `ethtool -K` takes it.
@@ -63,6 +67,7 @@ impl Offload {
             Self::Gso => "gso",
             Self::Gro => "gro",
             Self::Lro => "lro",
+            Self::RxVlan => "rxvlan",
         }
     }
 }
@@ -108,6 +113,7 @@ pub fn offloads(interface: &str) -> io::Result<Offloads> {
             Offload::Gso => value(GET_GSO),
             Offload::Gro => value(GET_GRO),
             Offload::Lro => flags.map(|bits| bits & FLAG_LRO),
+            Offload::RxVlan => flags.map(|bits| bits & FLAG_RX_VLAN),
         };
         found.on.extend(on.map(|on| (which, on != 0)));
     }

@@ -1,8 +1,9 @@
 //! What a driver says of its own XDP support: the generic netlink family `netdev` (Linux 6.3).
 
+use std::collections::BTreeMap;
 use std::io;
 
-use crate::netlink::{ask, attribute, push, u16_at, u64_at};
+use crate::netlink::{ask, attribute, push, u16_at, u32_at, u64_at};
 
 const GENL_ID_CTRL: u16 = 16;
 const CTRL_CMD_GETFAMILY: u8 = 3;
@@ -45,6 +46,11 @@ impl XdpFeatures {
     pub fn several_buffers(self) -> bool {
         self.bits & 32 != 0
     }
+
+    /// Other interfaces' programs can send packets of several buffers out of this one.
+    pub fn several_buffers_target(self) -> bool {
+        self.bits & 64 != 0
+    }
 }
 
 /// Asks the driver of the interface with this index. `None`: this kernel cannot be asked.
@@ -52,16 +58,7 @@ impl XdpFeatures {
 /// # Errors
 /// When there is no such interface.
 pub fn xdp_features(interface: u32) -> io::Result<Option<XdpFeatures>> {
-    let mut question = vec![CTRL_CMD_GETFAMILY, 1, 0, 0];
-    push(&mut question, CTRL_ATTR_FAMILY_NAME, b"netdev\0");
-    let Ok(answers) = ask(libc::NETLINK_GENERIC, GENL_ID_CTRL, false, &question) else {
-        return Ok(None);
-    };
-    let family = answers.first().and_then(|message| {
-        let id = attribute(message.body.get(HEADER_BYTES..)?, CTRL_ATTR_FAMILY_ID)?;
-        Some(u16_at(id, 0))
-    });
-    let Some(family) = family else {
+    let Some(family) = family() else {
         return Ok(None);
     };
     let mut question = vec![NETDEV_CMD_DEV_GET, 1, 0, 0];
@@ -71,15 +68,47 @@ pub fn xdp_features(interface: u32) -> io::Result<Option<XdpFeatures>> {
         &interface.to_ne_bytes(),
     );
     let answers = ask(libc::NETLINK_GENERIC, family, false, &question)?;
-    let bits = answers.first().and_then(|message| {
-        let bits = attribute(message.body.get(HEADER_BYTES..)?, NETDEV_A_DEV_XDP_FEATURES)?;
-        Some(u64_at(bits, 0))
-    });
-    Ok(bits.map(|bits| XdpFeatures { bits }))
+    let told = answers.first().and_then(|message| device(&message.body));
+    Ok(told.map(|(_, features)| features))
+}
+
+/// Asks all drivers of this network namespace: by index of the interface. `None`: this kernel
+/// cannot be asked.
+///
+/// # Errors
+/// When the kernel does not list them.
+pub fn all_xdp_features() -> io::Result<Option<BTreeMap<u32, XdpFeatures>>> {
+    let Some(family) = family() else {
+        return Ok(None);
+    };
+    let question = [NETDEV_CMD_DEV_GET, 1, 0, 0];
+    let answers = ask(libc::NETLINK_GENERIC, family, true, &question)?;
+    let told = answers.iter().filter_map(|message| device(&message.body));
+    Ok(Some(told.collect()))
+}
+
+/// The number of the family.
+fn family() -> Option<u16> {
+    let mut question = vec![CTRL_CMD_GETFAMILY, 1, 0, 0];
+    push(&mut question, CTRL_ATTR_FAMILY_NAME, b"netdev\0");
+    let answers = ask(libc::NETLINK_GENERIC, GENL_ID_CTRL, false, &question).ok()?;
+    let body = &answers.first()?.body;
+    let id = attribute(body.get(HEADER_BYTES..)?, CTRL_ATTR_FAMILY_ID)?;
+    Some(u16_at(id, 0))
+}
+
+/// Index and features in an answer.
+fn device(body: &[u8]) -> Option<(u32, XdpFeatures)> {
+    let attributes = body.get(HEADER_BYTES..)?;
+    let index = u32_at(attribute(attributes, NETDEV_A_DEV_IFINDEX)?, 0);
+    let bits = u64_at(attribute(attributes, NETDEV_A_DEV_XDP_FEATURES)?, 0);
+    Some((index, XdpFeatures { bits }))
 }
 
 #[cfg(test)]
 mod tests {
+    use fairlead_netns::trial::skip;
+
     use super::*;
 
     #[test]
@@ -96,5 +125,21 @@ mod tests {
         if let Some(features) = xdp_features(loopback.index).unwrap() {
             assert!(!features.basic() && !features.redirect());
         }
+    }
+
+    #[test]
+    fn all_are_told_what_each_is_told() {
+        let Some(all) = all_xdp_features().unwrap() else {
+            let name = "all_are_told_what_each_is_told";
+            return skip(
+                name,
+                "kernels before 6.3 do not tell what drivers take from XDP",
+            );
+        };
+        let links = crate::links().unwrap();
+        let loopback = links.iter().find(|link| link.is_loopback).unwrap().index;
+        let told = xdp_features(loopback).unwrap();
+        assert_eq!(all.get(&loopback), told.as_ref());
+        assert!(told.is_some());
     }
 }

@@ -7,6 +7,9 @@ use crate::record::{Record, State, TRANSPARENT, flag};
 /// its packets alone.
 pub const ENGINE_HAS: u8 = 0x80;
 
+/// The state of a record that a fast path is joining at this moment (see [`crate::Join`]).
+pub const JOINING: u8 = 0x40 | State::SynSent as u8;
+
 /// The largest window scale (RFC 7323, section 2.3), and so the largest correction.
 const SHIFT_MAX: i8 = 14;
 
@@ -63,7 +66,7 @@ pub fn read(bytes: &[u8; 64], endpoints: &Endpoints) -> Result<Option<Kept>, Mis
     let mut address = [0; 16];
     address.copy_from_slice(&bytes[..16]);
     let state = match bytes[60] & !ENGINE_HAS {
-        0..=2 | 9 => return Ok(None),
+        0..=2 | 9 | JOINING => return Ok(None),
         3 => State::Spliced,
         4 => State::FinRelayed1,
         5 => State::AckRelayed1,
@@ -237,6 +240,9 @@ mod tests {
             let record = Record { state, ..good() };
             assert!(read(&line(&record, 0), &endpoints()).unwrap().is_none());
         }
+        let mut bytes = line(&good(), 0);
+        bytes[60] = JOINING;
+        assert!(read(&bytes, &endpoints()).unwrap().is_none());
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 use fairlead_base::{Endpoint, FlowKey};
 
+use crate::join::{Join, Joined};
 use crate::record::{Record, State};
 use crate::table::Line;
 
@@ -91,13 +92,51 @@ pub trait FastPath: core::fmt::Debug + Send {
     /// answers SYNs can.
     fn refuse_syns(&mut self, _share: u32) {}
 
+    /// True when it may lose keys that it was told. It then answers SYNs on tuples that have a
+    /// connection as if they had none, and the engine hears of them by the data that follows.
+    fn may_lose_keys(&self) -> bool {
+        false
+    }
+
     /// A connection was put on record under this key of its client's: packets of that key are the
-    /// engine's from now on, SYNs too.
+    /// engine's from now on, SYNs too. It may have been armed before that.
     fn introduce(&mut self, line: Line, client: &FlowKey);
 
     /// Gives it a connection, found by these two keys. False when it has no room or failed: the
     /// engine goes on with the connection, and tries again at a later packet.
     fn give(&mut self, line: Line, record: &Record, client: &FlowKey, server: &FlowKey) -> bool;
+
+    /// Leaves it to join a connection whose server has been sent a SYN: `record` is as it is to be
+    /// then, but for what the server's SYN-ACK says. `slot` is a small number that no other armed
+    /// connection has, `keys` are the client's and the server's. False when it cannot: the engine
+    /// waits for the SYN-ACK itself.
+    ///
+    /// Until [`Self::disarm`] no packet of the connection changes anything without this fast path.
+    fn arm(
+        &mut self,
+        _line: Line,
+        _slot: u32,
+        _record: &Record,
+        _join: &Join<'_>,
+        _keys: [&FlowKey; 2],
+    ) -> bool {
+        false
+    }
+
+    /// What became of an armed connection: `None` while it has not been joined. Once joined, it is
+    /// as if it had been given.
+    fn joined(&self, _line: Line) -> Option<Joined> {
+        None
+    }
+
+    /// Takes an armed connection back, unless it has been joined meanwhile. Its keys go on leading
+    /// to it.
+    fn disarm(&mut self, _line: Line) -> Option<Joined> {
+        None
+    }
+
+    /// A server was given up: its key leads to the connection no more, if ever it did.
+    fn leave_server(&mut self, _line: Line, _server: &FlowKey) {}
 
     /// Takes a connection back; its keys go on leading to it. Packets that are on their way through
     /// the fast path at this moment may still be forwarded.
@@ -113,6 +152,11 @@ pub trait FastPath: core::fmt::Debug + Send {
     /// everything else that it has of that run is to be forgotten.
     fn reconcile(&mut self, _adopted: &[(Line, FlowKey, FlowKey)]) {}
 
-    /// Forgets a connection that was introduced or given, in whichever hand it is.
+    /// Forgets a connection that was introduced or given, in whichever hand it is. Its keys may
+    /// lead to its line until [`Self::flush`], but no packet of theirs is taken for one of the
+    /// line's next connection.
     fn forget(&mut self, line: Line, client: &FlowKey, server: &FlowKey);
+
+    /// Does what it has put off. To be called when timers have been dealt with.
+    fn flush(&mut self) {}
 }

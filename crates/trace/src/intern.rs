@@ -1,9 +1,8 @@
 //! Dense numbers for keys, in the order in which keys are first seen.
 //!
 //! Open addressing with linear probing and one multiplication: the inner loop of every reader. A
-//! line has eight bytes, a number and half of a hash, so that the table of a million keys is small
-//! enough for a processor's cache; that the key is the one is looked up by number. A fixed seed, so
-//! that a trace has the same numbers in every run.
+//! line has the key and its number side by side, so that a look-up is one miss of the processor's
+//! cache. A fixed seed, so that a trace has the same numbers in every run.
 
 use crate::hash::{fold, hash64};
 
@@ -11,25 +10,30 @@ const EMPTY: u32 = u32::MAX;
 const LINES_MIN: usize = 1 << 10;
 const SEED: u64 = 0x5851_F42D_4C95_7F2D;
 const FACTOR: u64 = 0xD134_2543_DE82_EF95;
-/// The upper half of a line: bits of the key's hash.
-const TAG: u64 = 0xFFFF_FFFF_0000_0000;
 
-/// Numbers for 64-bit keys. They should be near to each other: memory is eight bytes for each
-/// number up to the largest.
+/// Numbers for 64-bit keys.
 #[derive(Clone, Debug)]
 pub struct NumberTable {
-    /// The upper half of the key's hash above its number; `EMPTY` below where there is none.
-    lines: Vec<u64>,
-    /// By number.
-    keys: Vec<u64>,
+    lines: Vec<Line>,
     len: usize,
 }
+
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    key: u64,
+    /// `EMPTY` where there is no key.
+    number: u32,
+}
+
+const NOBODY: Line = Line {
+    key: 0,
+    number: EMPTY,
+};
 
 impl Default for NumberTable {
     fn default() -> Self {
         Self {
-            lines: vec![u64::from(EMPTY); LINES_MIN],
-            keys: Vec::new(),
+            lines: vec![NOBODY; LINES_MIN],
             len: 0,
         }
     }
@@ -48,11 +52,10 @@ impl NumberTable {
     /// then. `next` must be below 2³² − 1, and no other key's number.
     #[inline]
     pub fn number(&mut self, key: u64, next: u32) -> (u32, bool) {
-        let hash = spread(key);
-        match self.find(key, hash) {
+        match self.find(key) {
             Ok(number) => (number, false),
             Err(at) => {
-                self.add(at, hash, key, next);
+                self.add(at, key, next);
                 (next, true)
             }
         }
@@ -60,17 +63,16 @@ impl NumberTable {
 
     /// The number of a key, or the line where it would be.
     #[inline]
-    fn find(&self, key: u64, hash: u64) -> Result<u32, usize> {
+    fn find(&self, key: u64) -> Result<u32, usize> {
         let mask = self.lines.len() - 1;
-        let mut at = hash as usize & mask;
+        let mut at = spread(key) as usize & mask;
         loop {
             let line = self.lines[at];
-            let number = line as u32;
-            if number == EMPTY {
+            if line.number == EMPTY {
                 return Err(at);
             }
-            if (line ^ hash) & TAG == 0 && self.keys[number as usize] == key {
-                return Ok(number);
+            if line.key == key {
+                return Ok(line.number);
             }
             at = (at + 1) & mask;
         }
@@ -93,14 +95,13 @@ impl NumberTable {
             while others != 0 {
                 let at = others.trailing_zeros() as usize;
                 others &= others - 1;
-                let hash = spread(keys[at]);
-                numbers[at] = match self.find(keys[at], hash) {
+                numbers[at] = match self.find(keys[at]) {
                     Ok(number) => number,
                     Err(line) => {
                         let Some(next) = fresh(keys[at]) else {
                             return from + at;
                         };
-                        self.add(line, hash, keys[at], next);
+                        self.add(line, keys[at], next);
                         next
                     }
                 };
@@ -113,30 +114,20 @@ impl NumberTable {
     /// bit each; of the others the number is right.
     #[inline]
     fn look(&self, keys: &[u64], numbers: &mut [u32]) -> u64 {
-        let Some(last) = self.keys.len().checked_sub(1) else {
-            return u64::MAX >> (AHEAD - keys.len());
-        };
         let mask = self.lines.len() - 1;
-        for (number, key) in numbers.iter_mut().zip(keys) {
-            *number = self.lines[spread(*key) as usize & mask] as u32;
-        }
         let mut others = 0;
-        for (at, (number, key)) in numbers.iter().zip(keys).enumerate() {
-            // No branches, which would be guessed wrong: `EMPTY` is compared with the last key, and
-            // counts as another whatever comes of it.
-            let there = self.keys[(*number as usize).min(last)];
-            others |= u64::from(there != *key || *number == EMPTY) << at;
+        for (at, (number, key)) in numbers.iter_mut().zip(keys).enumerate() {
+            // No branches, which would be guessed wrong.
+            let line = self.lines[spread(*key) as usize & mask];
+            *number = line.number;
+            others |= u64::from((line.key != *key) | (line.number == EMPTY)) << at;
         }
         others
     }
 
-    fn add(&mut self, at: usize, hash: u64, key: u64, next: u32) {
-        debug_assert!(next != EMPTY);
-        self.lines[at] = hash & TAG | u64::from(next);
-        if self.keys.len() <= next as usize {
-            self.keys.resize(next as usize + 1, 0);
-        }
-        self.keys[next as usize] = key;
+    fn add(&mut self, at: usize, key: u64, number: u32) {
+        debug_assert!(number != EMPTY);
+        self.lines[at] = Line { key, number };
         self.len += 1;
         if self.len * 8 > self.lines.len() * 5 {
             self.grow();
@@ -155,12 +146,12 @@ impl NumberTable {
 
     #[cold]
     fn grow(&mut self) {
-        let lines = vec![u64::from(EMPTY); self.lines.len() * 2];
+        let lines = vec![NOBODY; self.lines.len() * 2];
         let old = std::mem::replace(&mut self.lines, lines);
         let mask = self.lines.len() - 1;
-        for line in old.into_iter().filter(|line| *line as u32 != EMPTY) {
-            let mut at = spread(self.keys[line as u32 as usize]) as usize & mask;
-            while self.lines[at] as u32 != EMPTY {
+        for line in old.into_iter().filter(|line| line.number != EMPTY) {
+            let mut at = spread(line.key) as usize & mask;
+            while self.lines[at].number != EMPTY {
                 at = (at + 1) & mask;
             }
             self.lines[at] = line;

@@ -12,6 +12,10 @@ use crate::format::Format;
 /// Read at a time, bytes.
 pub(crate) const BLOCK_BYTES: usize = 1 << 20;
 
+/// Read at a time to be unpacked, bytes. No more than formats are told by, so that what is not
+/// packed goes from the file to whoever reads it, and is not copied on the way.
+const PACKED_BYTES: usize = HEAD_BYTES;
+
 /// What formats are told by, bytes.
 const HEAD_BYTES: usize = 64 << 10;
 
@@ -73,7 +77,7 @@ pub fn open(
 }
 
 fn unpacked(raw: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
-    let mut raw = BufReader::with_capacity(BLOCK_BYTES, raw);
+    let mut raw = BufReader::with_capacity(PACKED_BYTES, raw);
     let first = raw.fill_buf()?;
     if first.starts_with(&ZSTD_MAGIC) {
         let mut decoder = zstd::Decoder::with_buffer(raw)?;

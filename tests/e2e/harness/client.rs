@@ -7,10 +7,9 @@ use std::time::Duration;
 use fairlead_netns::Host;
 use fairlead_testkit::stream::{self, Digest};
 
+use super::PATIENCE;
 use super::lab::Lab;
 
-/// How long any single read or write may wait.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Bodies up to this length are kept; longer ones are digested only.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 

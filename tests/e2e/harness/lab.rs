@@ -133,7 +133,7 @@ impl Lab {
 }
 
 /// The tests are to run on XDP, which sees no super-packets and no unfinished checksums.
-fn xdp_is_asked_for() -> bool {
+pub(crate) fn xdp_is_asked_for() -> bool {
     std::env::var("FAIRLEAD_E2E_MODE").is_ok_and(|mode| mode.starts_with("xdp"))
 }
 
@@ -141,17 +141,25 @@ fn xdp_is_asked_for() -> bool {
 /// XDP sends to it only where that, or a program, is on.
 fn as_on_a_wire(far: (&Host, &str), near: (&Host, &str)) -> Result<(), Error> {
     for ((host, device), gro) in [(far, "on"), (near, "off")] {
-        let mut command = host.command("ethtool");
-        command.args([
-            "-K", device, "tso", "off", "gso", "off", "tx", "off", "sg", "off",
-        ]);
-        let output = command.args(["rx", "off", "gro", gro]).output()?;
-        assert!(
-            output.status.success(),
-            "ethtool: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        offloads(host, device, "off", gro)?;
     }
+    Ok(())
+}
+
+/// Switches a device's offloads, and the joining of received segments.
+pub(crate) fn offloads(host: &Host, device: &str, all: &str, gro: &str) -> Result<(), Error> {
+    let mut command = host.command("ethtool");
+    command.args(["-K", device, "gro", gro]);
+    // In this order: those that need others come after them.
+    for name in ["tx", "rx", "sg", "tso", "gso"] {
+        command.args([name, all]);
+    }
+    let output = command.output()?;
+    assert!(
+        output.status.success(),
+        "ethtool: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(())
 }
 

@@ -1,5 +1,7 @@
 //! What every test stands on.
 
+use std::time::Duration;
+
 mod client;
 mod lab;
 mod nginx;
@@ -7,8 +9,12 @@ mod origin;
 mod switch;
 mod worlds;
 
+/// How long anything may take that must happen. Every wait ends as soon as it has, so it may be
+/// generous: only a fault takes that long, or a machine that has no time for us.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
 pub(crate) use client::{Connection, send_stream};
-pub(crate) use lab::{Family, Lab};
+pub(crate) use lab::{Family, Lab, offloads, xdp_is_asked_for};
 pub(crate) use nginx::{Nginx, wait_for_listener};
 pub(crate) use origin::{Origin, Preamble, Seen, show, web};
 pub(crate) use switch::{PREFIX, Switch, binary, raw_service, web_service};

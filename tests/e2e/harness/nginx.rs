@@ -4,10 +4,11 @@ use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fairlead_netns::Running;
 
+use super::PATIENCE;
 use super::lab::Lab;
 
 /// A running nginx.
@@ -70,15 +71,14 @@ impl Nginx {
         self.process
             .signal(fairlead_netns::Signal::Kill)
             .expect("killing nginx");
-        self.process
-            .wait_for(Duration::from_secs(10))
-            .expect("its end");
+        self.process.wait_for(PATIENCE).expect("its end");
     }
 }
 
 /// Waits until somebody listens at `address` on the servers' host.
 pub(crate) fn wait_for_listener(lab: &Lab, address: SocketAddr, mut alive: impl FnMut() -> bool) {
-    for _ in 0..1_000 {
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
         let attempt: io::Result<TcpStream> = lab
             .servers
             .enter(|| TcpStream::connect(address))

@@ -4,12 +4,13 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fairlead_netns::Host;
 use fairlead_testkit::stream::Digest;
 
-use super::client::{PATIENCE, send_stream};
+use super::PATIENCE;
+use super::client::send_stream;
 use super::lab::Lab;
 
 /// A server that runs one function a connection, each on a thread of its own.
@@ -36,7 +37,7 @@ impl Origin {
         serve: impl Fn(TcpStream) -> io::Result<()> + Send + Sync + 'static,
     ) -> Self {
         let listener = host
-            .enter(|| TcpListener::bind(address))
+            .enter(|| listen(address))
             .expect("entering the servers' host")
             .unwrap_or_else(|error| panic!("listening at {address}: {error}"));
         listener
@@ -66,6 +67,20 @@ impl Origin {
         Self {
             end,
             thread: Some(thread),
+        }
+    }
+}
+
+/// Binds and listens. The one that listened there before may not be gone: a child that another test
+/// starts at this moment holds a copy of its socket until it becomes its own program.
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match TcpListener::bind(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            tried => return tried,
         }
     }
 }

@@ -10,13 +10,10 @@ use std::time::{Duration, Instant};
 use fairlead_netns::{Running, Signal};
 use serde_json::Value;
 
+use super::PATIENCE;
 use super::lab::{Family, Lab};
 
 const ADMIN: &str = "127.0.0.1:9090";
-const READY_PATIENCE: Duration = Duration::from_secs(20);
-const LOG_PATIENCE: Duration = Duration::from_secs(10);
-/// How long it may take to end after SIGTERM when the configuration gives connections one second.
-const END_PATIENCE: Duration = Duration::from_secs(15);
 
 /// What every configuration begins with.
 pub(crate) const PREFIX: &str = r#"
@@ -32,12 +29,25 @@ device = "fairlead0"
 snat = ["100.64.0.0/24", "fd64::/120"]
 "#;
 
-/// The configuration with the mode of the fast path that `FAIRLEAD_E2E_MODE` asks for.
+/// The configuration with the mode of the fast path that `FAIRLEAD_E2E_MODE` asks for, and the kind
+/// of flow table that `FAIRLEAD_E2E_FLOW_TABLE` asks for: with the smallest cache there is.
 fn in_mode(configuration: &str) -> String {
-    match std::env::var("FAIRLEAD_E2E_MODE") {
+    let configuration = match std::env::var("FAIRLEAD_E2E_MODE") {
         Ok(mode) => configuration.replace("mode = \"engine\"", &format!("mode = \"{mode}\"")),
         Err(_) => configuration.to_owned(),
+    };
+    let Ok(kind) = std::env::var("FAIRLEAD_E2E_FLOW_TABLE") else {
+        return configuration;
+    };
+    if configuration.contains("flow_table") {
+        return configuration;
     }
+    let lines = match kind.as_str() {
+        "tcb-cache" => "flow_lines = 8\n",
+        _ => "",
+    };
+    let section = format!("[fastpath]\nflow_table = \"{kind}\"\n{lines}");
+    configuration.replacen("[fastpath]\n", &section, 1)
 }
 
 /// A service called `web` at port 80 of the virtual addresses, with a pool of these servers for
@@ -145,7 +155,7 @@ impl Switch {
     /// Waits until it is ready.
     pub(crate) fn ready(self) -> Self {
         let mut switch = self;
-        let until = Instant::now() + READY_PATIENCE;
+        let until = Instant::now() + PATIENCE;
         while switch.page("/healthz").is_err() {
             if !switch.process.is_alive() || Instant::now() > until {
                 std::thread::sleep(Duration::from_millis(100));
@@ -216,10 +226,10 @@ impl Switch {
             .expect("sending a signal to the switch");
     }
 
-    /// Its exit code once it has ended by itself; `None` after `patience`, or after a signal.
-    pub(crate) fn wait_for(&mut self, patience: Duration) -> Option<i32> {
+    /// Its exit code once it has ended by itself; `None` when it goes on, or after a signal.
+    pub(crate) fn wait_for_end(&mut self) -> Option<i32> {
         self.process
-            .wait_for(patience)
+            .wait_for(PATIENCE)
             .expect("waiting for the switch")
             .and_then(|end| end.code())
     }
@@ -242,9 +252,7 @@ impl Switch {
             .enter(|| TcpStream::connect(ADMIN))
             .map_err(|error| error.to_string())?
             .map_err(text)?;
-        stream
-            .set_read_timeout(Some(Duration::from_secs(10)))
-            .map_err(text)?;
+        stream.set_read_timeout(Some(PATIENCE)).map_err(text)?;
         write!(stream, "GET {path} HTTP/1.0\r\nHost: {ADMIN}\r\n\r\n").map_err(text)?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).map_err(text)?;
@@ -268,7 +276,7 @@ impl Switch {
                 return status;
             }
             assert!(
-                asked.elapsed() < READY_PATIENCE,
+                asked.elapsed() < PATIENCE,
                 "the counters stand still: {status}"
             );
             std::thread::sleep(Duration::from_millis(10));
@@ -293,7 +301,7 @@ impl Switch {
     /// The records about the connection from `client`, once there is one of `kind`.
     pub(crate) fn records(&self, client: SocketAddr, kind: &str) -> Vec<Record> {
         let client = client.to_string();
-        let until = Instant::now() + LOG_PATIENCE;
+        let until = Instant::now() + PATIENCE;
         loop {
             let found: Vec<Record> = {
                 let lines = self.lines.lock().expect("the log");
@@ -323,20 +331,52 @@ impl Switch {
             .expect("records() found it")
     }
 
-    /// Waits until `number` of the status page is `wanted`.
-    pub(crate) fn wait_for_count(&self, name: &str, wanted: u64, patience: Duration) {
-        let until = Instant::now() + patience;
+    /// Waits until the number `name` at the top of the status page is `wanted`.
+    pub(crate) fn wait_for_count(&self, name: &str, wanted: u64) {
+        let what = format!("{name} to be {wanted}");
+        self.wait_for_status(&what, |status| status[name] == wanted);
+    }
+
+    /// The status page, once it is as `wanted`, which `what` tells in words.
+    pub(crate) fn wait_for_status(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let until = Instant::now() + PATIENCE;
         loop {
-            let count = self.count(name);
-            if count == wanted {
+            let status = self.status();
+            if wanted(&status) {
+                return status;
+            }
+            assert!(Instant::now() < until, "still waiting for {what}: {status}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until its packets' counters stand still, whoever handles the packets.
+    pub(crate) fn wait_for_quiet(&self) {
+        let counts = |status: &Value| {
+            ["rx_packets", "tx_packets", "engine_packets"].map(|name| status[name].as_u64())
+        };
+        let until = Instant::now() + PATIENCE;
+        let mut before = counts(&self.status());
+        loop {
+            std::thread::sleep(Duration::from_millis(600));
+            let status = self.status();
+            let now = counts(&status);
+            if now == before {
                 return;
             }
-            assert!(
-                Instant::now() < until,
-                "{name} is {count}, not {wanted}: {}",
-                self.status()
-            );
-            std::thread::sleep(Duration::from_millis(20));
+            assert!(Instant::now() < until, "packets keep coming: {status}");
+            before = now;
+        }
+    }
+
+    /// Waits for this text in its log, which comes through a pipe: what it has written need not be
+    /// here yet, also when it has ended.
+    pub(crate) fn wait_for_log(&self, text: &str) {
+        let until = Instant::now() + PATIENCE;
+        while !self.log().contains(text) {
+            let log = self.log();
+            assert!(Instant::now() < until, "not a word of {text:?}:\n{log}");
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 }
@@ -352,11 +392,12 @@ impl Drop for Switch {
         // Tests that ended or killed it have asked for its exit code themselves.
         if self.process.is_alive() {
             self.signal(Signal::Terminate);
-            let code = self.wait_for(END_PATIENCE);
+            let code = self.wait_for_end();
+            let stack = std::fs::read_to_string(format!("/proc/{}/stack", self.id()));
             assert_eq!(
                 code,
                 Some(0),
-                "the switch's end after SIGTERM:\n{}",
+                "the switch's end after SIGTERM:\n{}\nin the kernel: {stack:?}",
                 self.log()
             );
         }

@@ -9,7 +9,7 @@ use fairlead_testkit::{segment, tcp};
 use fairlead_wire::{Classified, TcpFlags, TcpPacket, checksum, classify};
 
 use super::{
-    OFFER, endpoints, frame_of, is_usual, kernel, monotonic_now, record, run, switch_host,
+    OFFER, endpoints, frame_of, is_usual, kernel, monotonic_now, on_a_switch, record, run,
 };
 
 /// The longest segment whose checksum the program looks at.
@@ -172,9 +172,7 @@ fn one_step(
 }
 
 fn ends_agree(mode: Mode) {
-    let mut world = fairlead_netns::World::new().unwrap();
-    let (host, interface) = switch_host(&mut world);
-    host.enter(|| {
+    on_a_switch(|_, interface| {
         let mut rng = Rng::new(23);
         let (mut kernel, mut table) = kernel(mode, 0);
         let (mut followed, mut moved) = (0, 0);
@@ -196,8 +194,7 @@ fn ends_agree(mode: Mode) {
         }
         assert!(followed > 1_000, "many packets are followed: {followed}");
         assert!(moved > 300, "many move the state: {moved}");
-    })
-    .unwrap();
+    });
 }
 
 #[test]
@@ -216,9 +213,7 @@ fn xdp_follows_ends_as_the_engine_does() {
 
 /// The packets of a close in order, then what a client does who begins anew.
 fn a_whole_close(mode: Mode) {
-    let mut world = fairlead_netns::World::new().unwrap();
-    let (host, interface) = switch_host(&mut world);
-    host.enter(|| {
+    on_a_switch(|_, interface| {
         let mut rng = Rng::new(5);
         let (mut kernel, mut table) = kernel(mode, 0);
         table.set_offer(endpoints().listens[0], &ListenOffer { listen: 0, ..OFFER });
@@ -299,8 +294,7 @@ fn a_whole_close(mode: Mode) {
         record.flags = flag::TIMESTAMPS | flag::RESET_BY_CLIENT;
         assert!(table.give(line, &record, &client, &server));
         begins_anew(&mut kernel, &table, line, &record, client, interface);
-    })
-    .unwrap();
+    });
 }
 
 /// On a tuple at rest the kernel answers a SYN, swallows the last ACK of the handshake, and leaves
@@ -355,9 +349,7 @@ fn xdp_follows_a_whole_close() {
 #[test]
 fn tc_believes_an_open_checksum() {
     run("tc_believes_an_open_checksum", || {
-        let mut world = fairlead_netns::World::new().unwrap();
-        let (host, interface) = switch_host(&mut world);
-        host.enter(|| {
+        on_a_switch(|_, interface| {
             let mut rng = Rng::new(6);
             let (mut kernel, mut table) = kernel(Mode::Tc, 0);
             for v6 in [false, true] {
@@ -379,7 +371,6 @@ fn tc_believes_an_open_checksum() {
                 assert_eq!(table.peek(Line(0)).state, State::FinRelayed1);
                 table.forget(Line(0), &client, &server);
             }
-        })
-        .unwrap();
+        });
     });
 }

@@ -1,9 +1,12 @@
 //! The kernel program against the Rust datapath: the same packets, the same bytes.
 
 mod closing;
+mod joining;
+mod tcb;
+mod ways;
 
 use fairlead_base::{Address, DropReason, Endpoint, FlowKey, Packet, Rng};
-use fairlead_bpf_loader::{Fate, FlowTable, Kernel, Mode, is_built_in};
+use fairlead_bpf_loader::{Exit, Fate, FlowTable, Kernel, Mode, is_built_in};
 use fairlead_netns::trial::{Needs, in_namespaces, skip};
 use fairlead_netns::{Host, World};
 use fairlead_splice::translate;
@@ -17,8 +20,10 @@ use fairlead_wire::{Classified, SynOptions, TcpFlags, Timestamps, classify};
 const COOKIE: (u64, u64) = (0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210);
 const ETHERNET: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
 
-/// A forwarding host between clients (eth `c`) and servers (eth `s`), whose neighbours are known.
-fn switch_host(world: &mut World) -> (Host, u32) {
+/// Runs `test` on a forwarding host between clients (eth `c`, whose index it is told) and servers
+/// (eth `s`), whose neighbours are known.
+fn on_a_switch(test: impl FnOnce(&Host, u32) + Send) {
+    let mut world = World::new().unwrap();
     let host = world.host("switch").unwrap();
     host.sysctl("net.ipv4.ip_forward", "1").unwrap();
     host.sysctl("net.ipv6.conf.all.forwarding", "1").unwrap();
@@ -33,8 +38,7 @@ fn switch_host(world: &mut World) -> (Host, u32) {
          neigh add fd02::1 lladdr 02:00:00:00:00:11 dev s\n",
     )
     .unwrap();
-    let index = host.enter(|| interface_index(c"c"));
-    (host, index.unwrap())
+    host.enter(|| test(&host, interface_index(c"c"))).unwrap();
 }
 
 /// The index of an interface of this thread's namespace.
@@ -51,8 +55,19 @@ fn endpoints() -> Endpoints {
     }
 }
 
+/// In the namespace of [`on_a_switch`], whose interfaces take what is sent.
 fn kernel(mode: Mode, origin_ns: u64) -> (Kernel, FlowTable) {
-    Kernel::load(mode, 64, &endpoints(), COOKIE, origin_ns).unwrap()
+    let (mut kernel, table) = Kernel::load(mode, 64, &endpoints(), COOKIE, origin_ns).unwrap();
+    open_exits(&mut kernel);
+    (kernel, table)
+}
+
+fn open_exits(kernel: &mut Kernel) {
+    let exits = [c"c", c"s"].map(|name| Exit {
+        interface: interface_index(name),
+        buffers: false,
+    });
+    kernel.set_exits(&exits).unwrap();
 }
 
 fn frame_of(packet: &Packet) -> Vec<u8> {
@@ -145,9 +160,7 @@ fn some_packet(rng: &mut Rng, key: FlowKey, nxt: u32, sent: u32) -> Packet {
 }
 
 fn translations_agree(mode: Mode) {
-    let mut world = World::new().unwrap();
-    let (host, interface) = switch_host(&mut world);
-    host.enter(|| {
+    on_a_switch(|_, interface| {
         let mut rng = Rng::new(7);
         let (mut kernel, mut table) = kernel(mode, 0);
         let mut translated = 0;
@@ -173,16 +186,13 @@ fn translations_agree(mode: Mode) {
             translated > 800,
             "most packets are translated: {translated}"
         );
-    })
-    .unwrap();
+    });
 }
 
 #[test]
 fn an_overloaded_engine_has_syns_dropped_and_counted() {
     run("an_overloaded_engine_has_syns_dropped_and_counted", || {
-        let mut world = World::new().unwrap();
-        let (host, interface) = switch_host(&mut world);
-        host.enter(|| {
+        on_a_switch(|_, interface| {
             let (mut kernel, mut table) = kernel(Mode::Tc, 0);
             let offer = ListenOffer {
                 listen: 0,
@@ -218,8 +228,73 @@ fn an_overloaded_engine_has_syns_dropped_and_counted() {
             let refused = counters.drops.of(fairlead_base::DropReason::Overloaded);
             assert!(refused >= 399 + half as u64);
             assert!(counters.syn_acks >= 800);
-        })
-        .unwrap();
+        });
+    });
+}
+
+/// A packet for the engine: straight to its device where frames can lose their Ethernet header on
+/// the way, by the routes otherwise; in both cases as it is. What is not ours goes on.
+#[test]
+fn what_the_engine_must_see_goes_to_its_device() {
+    run("what_the_engine_must_see_goes_to_its_device", || {
+        on_a_switch(|_, interface| {
+            let data = |to: &str| {
+                let packet = segment(endpoint("10.1.0.9:2000"), endpoint(to));
+                let packet = packet.flags(TcpFlags::ACK).payload(b"GET /");
+                frame_of(&packet.packet())
+            };
+            for (mode, straight) in [(Mode::Tc, Fate::Redirect), (Mode::XdpNative, Fate::Pass)] {
+                let (mut kernel, mut table) = kernel(mode, 0);
+                table.set_offer(endpoint("10.1.0.3:80"), &OFFER);
+                let mut fate = |frame: &[u8]| {
+                    let trial = kernel.try_frame(frame, interface, 1).unwrap();
+                    assert_eq!(trial.frame, frame, "left as it was");
+                    trial.fate
+                };
+                assert_eq!(fate(&data("10.1.0.3:80")), Fate::Pass);
+                table.set_engine(interface).unwrap();
+                assert_eq!(fate(&data("10.1.0.3:80")), straight);
+                assert_eq!(fate(&data("10.1.0.3:81")), Fate::Pass, "not ours");
+                table.refuse_syns(1);
+                assert_eq!(fate(&data("10.1.0.3:80")), straight, "kept");
+            }
+        });
+    });
+}
+
+/// What comes back for SYNs that were sent in another's name never wakes the engine.
+#[test]
+fn resets_of_no_connection_end_in_the_kernel() {
+    run("resets_of_no_connection_end_in_the_kernel", || {
+        on_a_switch(|_, interface| {
+            for mode in [Mode::Tc, Mode::XdpNative] {
+                let (mut kernel, mut table) = kernel(mode, 0);
+                table.set_offer(endpoint("10.1.0.3:80"), &OFFER);
+                let reset = |to: &str, flags| {
+                    let packet = segment(endpoint("10.1.0.9:2000"), endpoint(to));
+                    frame_of(&packet.flags(flags).packet())
+                };
+                let fate = |kernel: &mut Kernel, frame: Vec<u8>| {
+                    kernel.try_frame(&frame, interface, 1).unwrap().fate
+                };
+                for flags in [TcpFlags::RST, TcpFlags::RST | TcpFlags::ACK] {
+                    assert_eq!(fate(&mut kernel, reset("10.1.0.3:80", flags)), Fate::Drop);
+                    let other = reset("10.1.0.3:81", flags);
+                    assert_eq!(fate(&mut kernel, other), Fate::Pass, "not ours");
+                }
+                let dropped = kernel.counters().unwrap().drops;
+                assert_eq!(dropped.of(DropReason::NoConnection), 2);
+                // One about a connection that the engine has is the engine's.
+                let client = endpoint("10.1.0.9:2000");
+                let key = FlowKey {
+                    src: client,
+                    dst: endpoint("10.1.0.3:80"),
+                };
+                table.introduce(Line(3), &key);
+                let known = reset("10.1.0.3:80", TcpFlags::RST);
+                assert_eq!(fate(&mut kernel, known), Fate::Pass);
+            }
+        });
     });
 }
 
@@ -352,9 +427,7 @@ fn some_syn(rng: &mut Rng, client: Endpoint, listen: Endpoint) -> Packet {
 }
 
 fn handshakes_agree(mode: Mode) {
-    let mut world = World::new().unwrap();
-    let (host, interface) = switch_host(&mut world);
-    host.enter(|| {
+    on_a_switch(|_, interface| {
         let mut rng = Rng::new(11);
         let (mut kernel, mut table) = kernel(mode, 0);
         for (index, listen) in (0..).zip(endpoints().listens) {
@@ -425,8 +498,7 @@ fn handshakes_agree(mode: Mode) {
             (counted.syns, counted.syn_acks, counted.acks_swallowed),
             (300, 300, 300)
         );
-    })
-    .unwrap();
+    });
 }
 
 fn monotonic_now() -> fairlead_base::Instant {
@@ -447,11 +519,122 @@ fn xdp_answers_handshakes_as_the_engine_does() {
     });
 }
 
+/// A full table: buckets of the index may be full, and their keys in the map behind it.
+#[test]
+fn every_connection_of_a_full_table_is_found_and_no_other() {
+    run(
+        "every_connection_of_a_full_table_is_found_and_no_other",
+        || {
+            on_a_switch(|_, interface| {
+                let (mut kernel, mut table) = kernel(Mode::Tc, 0);
+                let mut rng = Rng::new(41);
+                let connections: Vec<(Record, FlowKey, FlowKey)> = (0..64u16)
+                    .map(|number| {
+                        let (mut record, ..) = record(&mut rng, number % 3 == 0, number % 2 == 0);
+                        (record.client_port, record.nat_port) = (30_000 + number, 2_000 + number);
+                        let endpoints = endpoints();
+                        let keys = (record.client_key(&endpoints), record.server_key(&endpoints));
+                        (record, keys.0, keys.1)
+                    })
+                    .collect();
+                let mut known = [false; 64];
+                for round in 0..20 {
+                    for (at, (record, client, server)) in connections.iter().enumerate() {
+                        let line = Line(at as u32);
+                        match (known[at], round == 0 || rng.chance(500_000)) {
+                            (false, true) => assert!(table.give(line, record, client, server)),
+                            (true, false) => table.forget(line, client, server),
+                            _ => continue,
+                        }
+                        known[at] = !known[at];
+                    }
+                    if round % 3 == 0 {
+                        table.flush();
+                    }
+                    for ((record, client, server), known) in connections.iter().zip(known) {
+                        let sent = record.server_nxt.wrapping_add(record.seq_delta);
+                        let by_client = segment(client.src, client.dst).seq(record.client_nxt);
+                        let by_server = segment(server.src, server.dst).seq(record.server_nxt);
+                        for packet in [by_client.ack(sent), by_server.ack(record.client_nxt)] {
+                            let frame = frame_of(&packet.flags(TcpFlags::ACK).packet());
+                            let fate = kernel.try_frame(&frame, interface, 1).unwrap().fate;
+                            assert_eq!(fate == Fate::Redirect, known, "round {round}: {record:?}");
+                        }
+                    }
+                }
+            });
+        },
+    );
+}
+
+/// Keys stay for a while after their connection; the line may be another's by then.
+fn old_keys_lead_nowhere(mode: Mode) {
+    on_a_switch(|_, interface| {
+        let (mut kernel, mut table) = kernel(mode, 0);
+        let mut rng = Rng::new(31);
+        for (v6, transparent) in [(false, false), (false, true), (true, true)] {
+            let line = Line(5);
+            let (old, old_client, old_server) = record(&mut rng, v6, transparent);
+            let mut new = old;
+            (new.client_port, new.nat_port) = (old.client_port + 1, old.nat_port + 1);
+            let keys = (new.client_key(&endpoints()), new.server_key(&endpoints()));
+            let mut forwards = |record: &Record, key: FlowKey, side: Side| {
+                let sent = match side {
+                    Side::Client => record.server_nxt.wrapping_add(record.seq_delta),
+                    Side::Server => record.client_nxt,
+                };
+                let packet = segment(key.src, key.dst).seq(record.nxt(side).0);
+                let frame = frame_of(&packet.ack(sent).flags(TcpFlags::ACK).packet());
+                kernel.try_frame(&frame, interface, 1).unwrap().fate == Fate::Redirect
+            };
+            assert!(table.give(line, &old, &old_client, &old_server));
+            assert!(forwards(&old, old_client, Side::Client));
+            assert!(forwards(&old, old_server, Side::Server));
+            table.forget(line, &old_client, &old_server);
+            assert!(
+                !forwards(&old, old_client, Side::Client),
+                "the line is free"
+            );
+            assert!(
+                !forwards(&old, old_server, Side::Server),
+                "the line is free"
+            );
+            assert!(table.give(line, &new, &keys.0, &keys.1));
+            for _ in 0..2 {
+                assert!(!forwards(&new, old_client, Side::Client));
+                assert!(!forwards(&new, old_server, Side::Server));
+                assert!(forwards(&new, keys.0, Side::Client));
+                assert!(forwards(&new, keys.1, Side::Server));
+                table.flush(); // the second time the old keys are gone
+            }
+            // The old connection's ends come back, and get the line again.
+            table.forget(line, &keys.0, &keys.1);
+            assert!(table.give(line, &new, &keys.0, &keys.1));
+            table.flush();
+            assert!(forwards(&new, keys.0, Side::Client));
+            assert!(forwards(&new, keys.1, Side::Server));
+            table.forget(line, &keys.0, &keys.1);
+        }
+    });
+}
+
+#[test]
+fn tc_old_keys_lead_nowhere() {
+    run("tc_old_keys_lead_nowhere", || {
+        old_keys_lead_nowhere(Mode::Tc)
+    });
+}
+
+#[test]
+fn xdp_old_keys_lead_nowhere() {
+    run("xdp_old_keys_lead_nowhere", || {
+        old_keys_lead_nowhere(Mode::XdpNative)
+    });
+}
+
 /// Tagged frames are not looked into: the VLAN's own interface sees them without the tag.
 fn tags_are_left_alone(mode: Mode) {
-    let mut world = World::new().unwrap();
-    let (host, interface) = switch_host(&mut world);
-    host.enter(|| {
+    on_a_switch(|_, interface| {
         let mut rng = Rng::new(12);
         let (mut kernel, mut table) = kernel(mode, 0);
         let (record, client, server) = record(&mut rng, false, true);
@@ -466,8 +649,7 @@ fn tags_are_left_alone(mode: Mode) {
         }
         let trial = kernel.try_frame(&plain, interface, 1).unwrap();
         assert_eq!(trial.fate, Fate::Redirect);
-    })
-    .unwrap();
+    });
 }
 
 #[test]

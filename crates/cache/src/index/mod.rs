@@ -133,7 +133,15 @@ impl Indexer {
 
     /// The places of all session identifiers, by their dense numbers.
     pub fn places(&self, keys: &[Endpoint]) -> Places {
-        let mut places = Places::new(self.banks, self.sets, keys.len());
+        self.added(Places::new(self.banks, self.sets, keys.len()), keys)
+    }
+
+    /// As `places`, without second sets: for policies that do not move lines.
+    pub fn first_places(&self, keys: &[Endpoint]) -> Places {
+        self.added(Places::first_only(self.banks, self.sets, keys.len()), keys)
+    }
+
+    fn added(&self, mut places: Places, keys: &[Endpoint]) -> Places {
         for key in keys {
             places.push(&self.place(key));
         }
@@ -171,7 +179,7 @@ mod tests {
             }
             nesting.push(entry.name);
             for (banks, sets) in [(1, 1), (1, 64), (2, 256), (2, 1 << 12), (4, 1 << 17)] {
-                let narrowed = wide.narrowed(banks, sets).unwrap();
+                let narrowed = wide.narrowed(banks, sets, true).unwrap();
                 let own = places(banks, sets);
                 assert_eq!((narrowed.banks(), narrowed.sets()), (banks, sets));
                 assert_eq!(narrowed.len(), own.len());

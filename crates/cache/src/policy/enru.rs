@@ -8,7 +8,7 @@ use super::{Block, Choice, Policy, Setup, empty};
 use crate::cache::Cache;
 use crate::lifetime::STAMP_FIRST;
 use crate::lines::{Access, Lines};
-use crate::vector::{CANDIDATES_MAX, Kernel, Lanes, fits, lane_bits, on_vectors, quads_mut};
+use crate::vector::{CANDIDATES_MAX, Kernel, Lanes, QUAD, fits, lane_bits, on_vectors, quads_mut};
 
 /// One bit a line, set at every access. The newcomer takes an empty line, else the first line
 /// without the bit, counted from a place drawn from the seed; when all have it, it is taken from
@@ -24,12 +24,10 @@ pub struct Enru {
     seed: u32,
 }
 
-impl Enru {
-    /// The place from which the access with this stamp counts.
-    #[inline]
-    fn turn(&self, stamp: i32) -> i32 {
-        ((stamp as u32 ^ self.seed).wrapping_mul(0x9E37_79B1) >> 16) as i32
-    }
+/// The place from which the access with this stamp counts.
+#[inline]
+fn turn_of(stamp: i32, seed: u32) -> i32 {
+    ((stamp as u32 ^ seed).wrapping_mul(0x9E37_79B1) >> 16) as i32
 }
 
 /// The score of a line without its bit, first in turn, and what the bit adds.
@@ -50,7 +48,7 @@ impl<const B: usize, const W: usize> Policy<B, W> for Enru {
             return Choice::Replace(spot);
         }
         let stamp = lines.clock().stamp() + 1;
-        let turn = self.turn(stamp);
+        let turn = turn_of(stamp, self.seed);
         let mut least = (i32::MAX, lines.oldest_of(&access.first));
         for (lane, spot) in lines.spots(&access.first).enumerate() {
             let order = (lane as i32 - turn) & (lines.candidates() - 1) as i32;
@@ -97,7 +95,11 @@ impl<const B: usize, const W: usize> Kernel for ByVectors<'_, B, W> {
         let Self { cache, block } = self;
         let (mut misses, mut evictions, mut evicted_on) = (0u64, 0u64, 0u64);
         let Lines { stamps, clock, .. } = &mut cache.lines;
-        let (tags_of, stamps_of) = (quads_mut(&mut cache.tags), quads_mut(stamps));
+        // All of a length, so that what is within the one is known to be within the others.
+        let tags_of = quads_mut(&mut cache.tags);
+        let stamps_of = &mut quads_mut(stamps)[..tags_of.len()];
+        let taken_of = &mut cache.policy.taken[..tags_of.len() / (W / QUAD)];
+        let seed = cache.policy.seed;
         let (mut stamp, mut tick, mut on_since) = (clock.stamp(), clock.tick(), clock.on_since());
         // By turn, the scores of lines that have their bit.
         let mut turns = [Lanes::<S, B, W>::splat(simd, 0); CANDIDATES_MAX];
@@ -111,6 +113,8 @@ impl<const B: usize, const W: usize> Kernel for ByVectors<'_, B, W> {
             turn += 1;
         }
         for ((id, now), sets) in block.ids.iter().zip(block.ticks).zip(block.first) {
+            // Copied: for all the compiler knows, what is written below may be these.
+            let sets = &{ *sets };
             if *now != tick {
                 clock.set_stamp(stamp);
                 clock.advance(*now);
@@ -120,8 +124,8 @@ impl<const B: usize, const W: usize> Kernel for ByVectors<'_, B, W> {
             let wanted = Lanes::<S, B, W>::splat(simd, *id as i32);
             let tags = Lanes::tags(simd, tags_of, sets);
             let stamps = Lanes::stamps(simd, stamps_of, sets);
-            let taken = Lanes::by_set(simd, &cache.policy.taken, sets);
-            let turn = cache.policy.turn(stamp) as usize % (B * W);
+            let taken = Lanes::by_set(simd, taken_of, sets);
+            let turn = turn_of(stamp, seed) as usize % (B * W);
             let marked = turns[turn % CANDIDATES_MAX];
             let unmarked = marked.map(
                 #[inline(always)]
@@ -139,7 +143,7 @@ impl<const B: usize, const W: usize> Kernel for ByVectors<'_, B, W> {
             let stamps = chosen.pick(&Lanes::splat(simd, stamp), &stamps);
             stamps.store_stamps(stamps_of, sets);
             for set in sets {
-                let taken = &mut cache.policy.taken[*set as usize];
+                let taken = &mut taken_of[*set as usize];
                 *taken = select_unpredictable(least >= MARKED, stamp, *taken);
             }
             let missed = least != 0;

@@ -46,9 +46,13 @@ impl<const B: usize, const W: usize> Kernel for ByVectors<'_, B, W> {
         let Self { cache, block } = self;
         let (mut misses, mut evictions, mut evicted_on) = (0u64, 0u64, 0u64);
         let Lines { stamps, clock, .. } = &mut cache.lines;
-        let (tags_of, stamps_of) = (quads_mut(&mut cache.tags), quads_mut(stamps));
+        let tags_of = quads_mut(&mut cache.tags);
+        // As long, so that what is within the one is known to be within the other.
+        let stamps_of = &mut quads_mut(stamps)[..tags_of.len()];
         let (mut stamp, mut tick, mut on_since) = (clock.stamp(), clock.tick(), clock.on_since());
         for ((id, now), sets) in block.ids.iter().zip(block.ticks).zip(block.first) {
+            // Copied: for all the compiler knows, what is written below may be these.
+            let sets = &{ *sets };
             if *now != tick {
                 clock.set_stamp(stamp);
                 clock.advance(*now);

@@ -36,7 +36,7 @@ use crate::cache::{Cache, HitsByVectors};
 use crate::geometry::Geometry;
 use crate::lifetime::Lifetime;
 use crate::lines::{Access, Lines, Spot};
-use crate::place::Sets;
+use crate::place::{Places, Sets};
 use crate::vector::{fits, on_vectors};
 
 /// What can be set about policies.
@@ -98,6 +98,8 @@ pub struct Block<'a, const B: usize> {
     pub first: &'a [Sets<B>],
     /// The second sets of each; empty for policies that do not move lines.
     pub second: &'a [Sets<B>],
+    /// The places of all numbers, of which those were read.
+    pub places: &'a Places,
 }
 
 impl<const B: usize> Block<'_, B> {

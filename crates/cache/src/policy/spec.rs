@@ -1,5 +1,7 @@
 //! `no-migrate` and `spec`: replacement by ON and OFF (paper, section 3.4).
 
+use core::hint::select_unpredictable;
+
 use fairlead_base::Rng;
 use fearless_simd::Simd;
 
@@ -7,8 +9,8 @@ use super::{Block, Choice, Policy, Setup};
 use crate::cache::Cache;
 use crate::geometry::WAYS_MAX;
 use crate::lifetime::STAMP_FIRST;
-use crate::lines::{Access, Homes, Lines, Spot};
-use crate::vector::{Kernel, Lanes, fits, lane_bits, on_vectors, quads, quads_mut};
+use crate::lines::{Access, Lines, Spot};
+use crate::vector::{Kernel, Lanes, QUAD, fits, lane_bits, on_vectors, quads_mut};
 
 /// The set with fewer ON lines, the left one on a tie.
 #[inline]
@@ -53,6 +55,69 @@ impl<const B: usize, const W: usize> Policy<B, W> for NoMigrate {
 #[derive(Clone, Debug)]
 pub struct Spec {
     rng: Rng,
+    bounds: Bounds,
+}
+
+/// Stamps below which nothing is, by set: so most sets that have no OFF line, and most from which
+/// no line can move, are known as such without a look at them. Time only raises what is bounded, so
+/// bounds hold until lines are emptied, and are made exact where they no longer tell.
+#[derive(Clone, Debug)]
+struct Bounds {
+    /// Of the lines of the set.
+    lines: Vec<i32>,
+    /// Of the lines of all second sets of the lines of the set.
+    beyond: Vec<i32>,
+    /// Lines were emptied.
+    broken: bool,
+}
+
+impl Bounds {
+    fn new(setup: &Setup) -> Self {
+        let sets = (setup.geometry.banks() * setup.geometry.sets()) as usize;
+        Self {
+            lines: vec![0; sets],
+            beyond: vec![0; sets],
+            broken: false,
+        }
+    }
+
+    fn mend(&mut self) {
+        self.lines.fill(0);
+        self.beyond.fill(0);
+        self.broken = false;
+    }
+
+    /// A line of `set` has these second sets from now on.
+    #[inline(always)]
+    fn add(&mut self, set: u32, second: &[u32]) {
+        self.beyond[set as usize] = bound(&self.lines, self.beyond[set as usize], second);
+    }
+
+    /// The least recent line of the sets to which a line may move, the earlier set on a tie.
+    #[inline]
+    fn oldest<const B: usize, const W: usize>(
+        &mut self,
+        lines: &Lines<B, W>,
+        second: &[u32],
+    ) -> Spot {
+        let mut found = lines.oldest(second[0]);
+        self.lines[second[0] as usize] = lines.stamp(found);
+        for set in &second[1..] {
+            let spot = lines.oldest(*set);
+            self.lines[*set as usize] = lines.stamp(spot);
+            if lines.stamp(spot) < lines.stamp(found) {
+                found = spot;
+            }
+        }
+        found
+    }
+}
+
+/// The bound `beyond` of a set, of which a line with these second sets is one from now on.
+#[inline(always)]
+fn bound(lines: &[i32], beyond: i32, second: &[u32]) -> i32 {
+    let bounds = second.iter().map(|other| lines[*other as usize]);
+    bounds.fold(beyond, i32::min)
 }
 
 impl<const B: usize, const W: usize> Policy<B, W> for Spec {
@@ -61,6 +126,7 @@ impl<const B: usize, const W: usize> Policy<B, W> for Spec {
     fn new(setup: &Setup) -> Self {
         Self {
             rng: Rng::new(setup.seed),
+            bounds: Bounds::new(setup),
         }
     }
 
@@ -72,15 +138,17 @@ impl<const B: usize, const W: usize> Policy<B, W> for Spec {
         }
         let set = oldest.set;
         let mut targets = [None; WAYS_MAX];
-        let mut count = 0;
+        let (mut count, mut bound) = (0, i32::MAX);
         for way in 0..lines.ways() as u32 {
             let homes = lines.homes(Spot { set, way });
-            let target = lines.oldest_of(&homes.second);
+            let target = self.bounds.oldest(lines, &homes.second);
+            bound = bound.min(lines.stamp(target));
             if !lines.is_on(target) {
                 targets[count] = Some((way, target));
                 count += 1;
             }
         }
+        self.bounds.beyond[set as usize] = bound;
         if count == 0 {
             return Choice::Replace(oldest);
         }
@@ -94,7 +162,29 @@ impl<const B: usize, const W: usize> Policy<B, W> for Spec {
     }
 
     #[inline]
+    fn on_move(&mut self, lines: &mut Lines<B, W>, _: Spot, to: Spot) {
+        self.bounds.add(to.set, &lines.homes(to).second);
+    }
+
+    #[inline]
+    fn on_fill(&mut self, _: &mut Lines<B, W>, spot: Spot, access: &Access<B>) {
+        self.bounds.add(spot.set, &access.second);
+    }
+
+    #[inline]
+    fn on_remove(&mut self, _: &mut Lines<B, W>, _: Spot) {
+        self.bounds.broken = true;
+    }
+
+    fn on_compress(&mut self, _: &dyn Fn(i32) -> i32) {
+        self.bounds.broken = true;
+    }
+
+    #[inline]
     fn run(cache: &mut Cache<u32, Self, B, W>, block: &Block<'_, B>) {
+        if cache.policy.bounds.broken {
+            cache.policy.bounds.mend();
+        }
         if fits(B, W) {
             on_vectors(ByVectors { cache, block });
         } else {
@@ -113,82 +203,135 @@ fn count<const W: usize>(bits: u32, bank: u32) -> u32 {
     (bits >> (bank * W as u32) & lane_bits(W)).count_ones()
 }
 
-/// The bank with the fewest bits, the left one on a tie, and how many it has.
+/// The bank with the fewest bits, the left one on a tie.
 #[inline(always)]
-fn fewest<const B: usize, const W: usize>(bits: u32) -> (u32, u32) {
+fn calmest_bank<const B: usize, const W: usize>(bits: u32) -> u32 {
     let (mut least, mut fewest) = (0, count::<W>(bits, 0));
     for bank in 1..B as u32 {
         let on = count::<W>(bits, bank);
         least = if on < fewest { bank } else { least };
         fewest = fewest.min(on);
     }
-    (least, fewest)
+    least
 }
 
-impl<P: Policy<B, W>, const B: usize, const W: usize> Kernel for ByVectors<'_, P, B, W> {
-    /// As in `lru.rs`, but that all lanes outside the calmest set score worse than all within. What
-    /// takes more, a hit in a second set and a full set of ON lines, goes the plain way.
+/// The policies of this kernel.
+trait Balanced {
+    /// What is known of where the lines of so many sets may move to ([`Bounds::lines`] and
+    /// [`Bounds::beyond`]); nothing where they do not.
+    fn bounds(&mut self, sets: usize) -> Option<(&[i32], &mut [i32])>;
+}
+
+impl Balanced for NoMigrate {
+    #[inline(always)]
+    fn bounds(&mut self, _: usize) -> Option<(&[i32], &mut [i32])> {
+        None
+    }
+}
+
+impl Balanced for Spec {
+    #[inline(always)]
+    fn bounds(&mut self, sets: usize) -> Option<(&[i32], &mut [i32])> {
+        let Bounds { lines, beyond, .. } = &mut self.bounds;
+        Some((&lines[..sets], &mut beyond[..sets]))
+    }
+}
+
+impl<P, const B: usize, const W: usize> Kernel for ByVectors<'_, P, B, W>
+where
+    P: Policy<B, W> + Balanced,
+{
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Self { cache, block } = self;
-        let (mut misses, mut evictions, mut evicted_on) = (0u64, 0u64, 0u64);
-        let clock = &mut cache.lines.clock;
-        let (mut stamp, mut tick, mut on_since) = (clock.stamp(), clock.tick(), clock.on_since());
-        let banks = Lanes::<S, B, W>::by_bank(simd);
-        let accesses = block.ids.iter().zip(block.ticks).zip(block.first);
-        for (at, ((id, now), sets)) in accesses.enumerate() {
-            if *now != tick {
-                let clock = &mut cache.lines.clock;
-                clock.set_stamp(stamp);
-                clock.advance(*now);
-                (tick, on_since) = (clock.tick(), clock.on_since());
+        let (mut at, end) = (0, block.ids.len());
+        loop {
+            at = stretch(simd, cache, block, at);
+            if at == end {
+                break;
             }
-            let wanted = Lanes::<S, B, W>::splat(simd, *id as i32);
-            let tags = Lanes::tags(simd, quads(&cache.tags), sets);
-            let stamps = Lanes::stamps(simd, quads(&cache.lines.stamps), sets);
-            let found = tags.equals(&wanted);
-            let on = !stamps.less(&Lanes::splat(simd, on_since)).bits() & lane_bits(B * W);
-            let (calmest, count) = fewest::<B, W>(on);
-            if P::MOVES {
-                // All is looked at before the one branch, which is seldom taken.
-                let second = Lanes::<S, B, W>::tags(simd, quads(&cache.tags), &block.second[at]);
-                let beyond = second.equals(&wanted).bits() | u32::from(count == W as u32) << 31;
-                // All ones where nothing was found. Comparisons joined by `and` would be made two
-                // branches, one of them hard to foretell.
-                let missed = (found.bits().wrapping_sub(1) as i32 >> 31) as u32;
-                if beyond & missed != 0 {
-                    cache.lines.clock.set_stamp(stamp);
-                    cache.access_plainly(*id, &block.access(at));
-                    stamp = cache.lines.clock.stamp();
-                    continue;
-                }
-            }
-            stamp += 1;
-            let within = banks.equals(&Lanes::splat(simd, calmest as i32));
-            let scores = within.pick(&stamps, &Lanes::splat(simd, i32::MAX));
-            let scores = found.pick(&Lanes::splat(simd, 0), &scores);
-            let least = scores.least();
-            let chosen = scores.equals(&Lanes::splat(simd, least));
-            chosen
-                .pick(&wanted, &tags)
-                .store_tags(quads_mut(&mut cache.tags), sets);
-            let stamps = chosen.pick(&Lanes::splat(simd, stamp), &stamps);
-            stamps.store_stamps(quads_mut(&mut cache.lines.stamps), sets);
-            if P::MOVES {
-                // Where it may stand is the same at every access.
-                let lane = (chosen.bits() & lane_bits(B * W)).trailing_zeros() as usize;
-                let set = sets[lane / W % B] as usize;
-                cache.lines.homes[set * W + lane % W] = Homes {
-                    first: *sets,
-                    second: block.second[at],
-                };
-            }
-            misses += u64::from(least != 0);
-            evictions += u64::from(least >= STAMP_FIRST);
-            evicted_on += u64::from(least >= on_since);
+            cache.find_homes(&block.first[at], block.places);
+            cache.access_plainly(block.ids[at], &block.access(at));
+            at += 1;
         }
-        cache.lines.clock.set_stamp(stamp);
-        let statistics = &mut cache.statistics;
-        statistics.add_block(block.ids.len() as u64, misses, evictions, evicted_on);
+        cache.statistics.accesses += end as u64;
     }
+}
+
+/// The accesses from `from` to the first that takes more: a miss in a full set of ON lines of which
+/// one may be able to move. That one, or the end, is told; time is where it is. It is for that one
+/// access alone that homes are wanted: they are not kept here, for there are more of them than a
+/// processor's first cache holds.
+///
+/// As in `lru.rs`, but that all lanes outside the calmest set score worse than all within.
+#[inline(always)]
+fn stretch<S: Simd, P: Policy<B, W> + Balanced, const B: usize, const W: usize>(
+    simd: S,
+    cache: &mut Cache<u32, P, B, W>,
+    block: &Block<'_, B>,
+    from: usize,
+) -> usize {
+    let (mut misses, mut evictions, mut evicted_on, mut second_hits) = (0u64, 0u64, 0u64, 0u64);
+    let Lines { stamps, clock, .. } = &mut cache.lines;
+    // All of a length, so that what is within the one is known to be within the others.
+    let tags_of = quads_mut(&mut cache.tags);
+    let stamps_of = &mut quads_mut(stamps)[..tags_of.len()];
+    let mut bounds = cache.policy.bounds(tags_of.len() / (W / QUAD));
+    let (mut stamp, mut tick, mut on_since) = (clock.stamp(), clock.tick(), clock.on_since());
+    let before = stamp;
+    let accesses = block.ids[from..].iter().zip(&block.ticks[from..]);
+    let second = if P::MOVES { block.second } else { block.first };
+    let sets = block.first[from..].iter().zip(&second[from..]);
+    for ((id, now), (sets, second)) in accesses.zip(sets) {
+        // Copied: for all the compiler knows, what is written below may be these.
+        let (sets, second) = (&{ *sets }, &{ *second });
+        if *now != tick {
+            clock.set_stamp(stamp);
+            clock.advance(*now);
+            (tick, on_since) = (clock.tick(), clock.on_since());
+        }
+        let wanted = Lanes::<S, B, W>::splat(simd, *id as i32);
+        let newest = Lanes::splat(simd, stamp + 1);
+        let tags = Lanes::tags(simd, tags_of, sets);
+        let found = tags.equals(&wanted);
+        if bounds.is_some() {
+            let elsewhere = Lanes::<S, B, W>::tags(simd, tags_of, second).equals(&wanted);
+            if elsewhere.bits() != 0 {
+                let stamps = Lanes::stamps(simd, stamps_of, second);
+                let touched = elsewhere.pick(&newest, &stamps);
+                touched.store_stamps(stamps_of, second);
+                // Should the set be one of the first ones as well, it was found there.
+                second_hits += u64::from(found.bits() == 0);
+                stamp += 1;
+                continue;
+            }
+        }
+        let stamps = Lanes::stamps(simd, stamps_of, sets);
+        let on = !stamps.less(&Lanes::splat(simd, on_since)).bits() & lane_bits(B * W);
+        let calmest = calmest_bank::<B, W>(on);
+        let within = Lanes::by_bank(simd).equals(&Lanes::splat(simd, calmest as i32));
+        let scores = within.pick(&stamps, &Lanes::splat(simd, i32::MAX));
+        let scores = found.pick(&Lanes::splat(simd, 0), &scores);
+        let least = scores.least();
+        let chosen = scores.equals(&Lanes::splat(simd, least));
+        if let Some((lines, beyond)) = &mut bounds {
+            let set = sets[calmest as usize % B] as usize;
+            // What was found scores 0, so a full set of ON lines matters to a miss alone.
+            if (least >= on_since) & (beyond[set] < on_since) {
+                break;
+            }
+            let now = bound(lines, beyond[set], second);
+            beyond[set] = select_unpredictable(least == 0, beyond[set], now);
+        }
+        stamp += 1;
+        chosen.pick(&wanted, &tags).store_tags(tags_of, sets);
+        chosen.pick(&newest, &stamps).store_stamps(stamps_of, sets);
+        misses += u64::from(least != 0);
+        evictions += u64::from(least >= STAMP_FIRST);
+        evicted_on += u64::from(least >= on_since);
+    }
+    clock.set_stamp(stamp);
+    cache.statistics.add_block(0, misses, evictions, evicted_on);
+    cache.statistics.second_lookup_hits += second_hits;
+    from + (stamp - before) as usize
 }

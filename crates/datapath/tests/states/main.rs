@@ -2,6 +2,7 @@
 //! Tests are named by state, event and outcome.
 
 mod answer;
+mod armed;
 mod close;
 mod connect;
 mod fig4;

@@ -3,9 +3,10 @@
 
 use core::time::Duration;
 
-use fairlead_base::{DropReason, SeqNumber};
+use fairlead_base::{DropReason, Endpoint, FlowKey, SeqNumber};
 use fairlead_datapath::config::{Protocol, Source};
-use fairlead_datapath::{End, Side, State, Verdict};
+use fairlead_datapath::{End, FastPath, ListenOffer, Side, State, Tracking, Verdict};
+use fairlead_tcp::{Line, Record};
 use fairlead_testkit::segment;
 use fairlead_wire::TcpFlags;
 
@@ -75,6 +76,123 @@ fn at_rest_a_syn_that_a_fast_path_answered_need_not_be_remembered() {
         assert_eq!(syn.header.seq, SeqNumber(500_000));
         assert_eq!(joined.state(), State::SynSent);
     }
+}
+
+/// What a client does that is closed before it has said anything.
+#[test]
+fn at_rest_a_new_connection_that_says_nothing_is_let_go_and_the_old_one_stays() {
+    for make in [|| rested(Side::Client), || rested(Side::Server), reset] {
+        for answered_outside in [false, true] {
+            let mut joined = make();
+            let before = joined.state();
+            let anew = match answered_outside {
+                false => joined.rig.open(500_000, &linux(70_000)),
+                true => make().rig.open(500_000, &linux(70_000)),
+            };
+            joined.rig.put_none(&anew.at(0));
+            let fin = anew.at(0).flags(TcpFlags::FIN | TcpFlags::ACK);
+            for _copy in 0..2 {
+                let answer = joined.rig.put_one(&fin);
+                assert_eq!(answer.header.flags, TcpFlags::FIN | TcpFlags::ACK);
+                assert_eq!(answer.header.seq, SeqNumber(anew.dseq) + 1);
+                assert_eq!(answer.header.ack, SeqNumber(500_002));
+            }
+            let last = anew.at(1).ack(anew.dseq.wrapping_add(2));
+            joined.rig.put_none(&last);
+            assert_eq!(joined.rig.last, Some(Verdict::Consumed));
+            assert_eq!(joined.state(), before);
+            assert_eq!(joined.rig.datapath.snapshot().records, 1);
+        }
+    }
+}
+
+/// A fast path that has lost every key it was told.
+#[derive(Debug)]
+struct Forgetful;
+
+impl FastPath for Forgetful {
+    fn set_offer(&mut self, _listen: Endpoint, _offer: &ListenOffer) {}
+    fn may_lose_keys(&self) -> bool {
+        true
+    }
+    fn introduce(&mut self, _line: Line, _client: &FlowKey) {}
+    fn give(&mut self, _line: Line, _record: &Record, _: &FlowKey, _: &FlowKey) -> bool {
+        false
+    }
+    fn take(&mut self, _line: Line) -> Tracking {
+        Tracking::of(&Record::default())
+    }
+    fn peek(&self, _line: Line) -> Tracking {
+        Tracking::of(&Record::default())
+    }
+    fn forget(&mut self, _line: Line, _client: &FlowKey, _server: &FlowKey) {}
+}
+
+/// The fast path answered the SYN as a stranger's; nothing but the first data tells. Cookies of one
+/// tuple begin with the same bits, so the acknowledgement alone may look like the old one's.
+#[test]
+fn spliced_new_connection_behind_a_lost_key_is_known_however_near_its_cookie() {
+    let mut other = Joined::usual().rig;
+    let seen_nxt = Joined::usual().seen_nxt;
+    // Clients' numbers move on with time: those of the new connection are not the old one's.
+    let numbers = (1..2_000).map(|number| 20_000_000 + 2_000_000 * number);
+    let all = numbers.map(|isn| other.open(isn, &linux(70_000)));
+    let is_near = |dseq: u32| (2..1 << 24).contains(&seen_nxt.wrapping_sub(dseq));
+    let (near, far): (Vec<_>, Vec<_>) = all.partition(|anew| is_near(anew.dseq));
+    assert!(!near.is_empty() && !far.is_empty());
+    for anew in near.iter().take(50).chain(far.iter().take(50)) {
+        let mut joined = Joined::usual();
+        let now = joined.rig.now;
+        joined.rig.datapath.set_fast_path(now, Box::new(Forgetful));
+        for side in [Side::Client, Side::Server] {
+            let data = joined.by(side).payload(b"undisturbed");
+            assert_eq!(joined.rig.put_one(&data).payload(), b"undisturbed");
+            joined.advance(side, 11);
+        }
+        joined.rig.events();
+        let sent = joined.rig.put(&anew.data(0, REQUEST));
+        let syn = sent.last().expect("a SYN to the server");
+        assert_eq!(syn.header.flags, TcpFlags::SYN);
+        assert_eq!(syn.header.seq, SeqNumber(anew.isn));
+        assert_eq!(joined.rig.ends(), [End::Replaced]);
+    }
+}
+
+/// One SYN in 2¹⁶ on a tuple is answered by the very number that the old connection's was.
+#[test]
+fn a_new_connection_is_known_by_its_first_segment_when_it_has_the_old_ones_cookie() {
+    let ends = Ends::default();
+    let mut other = Joined::usual().rig;
+    let own = Rig::probed(http_config(), &linux(1)).open(ends.client_isn, &ends.client);
+    let anew = (1..1_000_000)
+        .map(|number| other.open(20_000_000 + 1_000 * number, &ends.client))
+        .find(|anew| anew.dseq == own.dseq)
+        .expect("a cookie like the first");
+    for answered_outside in [false, true] {
+        for make in [|| rested(Side::Client), || rested(Side::Server), reset] {
+            let mut joined = make();
+            assert_eq!(joined.seen_nxt.wrapping_sub(joined.server_nxt), {
+                own.dseq.wrapping_sub(ends.server_isn)
+            });
+            if !answered_outside {
+                joined.rig.open(anew.isn, &ends.client);
+            }
+            joined.rig.put_none(&anew.at(0));
+            assert_eq!(joined.rig.last, Some(Verdict::Consumed));
+            let syn = joined.rig.put_one(&anew.data(0, REQUEST));
+            assert_eq!(syn.header.flags, TcpFlags::SYN);
+            assert_eq!(syn.header.seq, SeqNumber(anew.isn));
+        }
+    }
+    // Of a live connection a SYN must have been seen, and its own packets stay its own.
+    let mut joined = Joined::usual();
+    joined.rig.open(anew.isn, &ends.client);
+    let again = own.data(0, REQUEST);
+    assert_eq!(joined.rig.put_one(&again).payload(), REQUEST);
+    assert_eq!(joined.state(), State::Spliced);
+    let sent = joined.rig.put(&anew.data(0, REQUEST));
+    assert_eq!(sent[1].header.seq, SeqNumber(anew.isn));
+    assert_eq!(joined.rig.ends(), [End::Replaced]);
 }
 
 #[test]

@@ -12,7 +12,9 @@ use prometheus_client::registry::Registry;
 
 use fairlead_driver_tun::SizeCounts;
 
-use super::status::{DirectionStatus, KernelStatus, ServerStatus, Status, TcbCacheStatus};
+use super::status::{
+    DirectionStatus, FlowLookupsStatus, KernelStatus, ServerStatus, Status, TcbCacheStatus,
+};
 
 /// The media type of [`metrics`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -290,6 +292,11 @@ fn kernel(kernel: Option<&KernelStatus>, page: &mut Page<'_>) -> fmt::Result {
         ("fins", "FINs followed in the kernel", kernel.fins),
         ("resets", "RSTs followed in the kernel", kernel.resets),
         (
+            "joins",
+            "Connections joined to their servers in the kernel",
+            kernel.joins,
+        ),
+        (
             "to_engine",
             "Packets of connections and services left to the engine",
             kernel.to_engine,
@@ -303,6 +310,52 @@ fn kernel(kernel: Option<&KernelStatus>, page: &mut Page<'_>) -> fmt::Result {
         ("dropped", "Packets dropped in the kernel", kernel.dropped),
     ] {
         page.counter(&format!("kernel_{name}"), help, value)?;
+    }
+    page.counter(
+        "flow_table_keys_anew",
+        "Keys that the kernel's flow table had evicted and was told anew",
+        kernel.keys_anew,
+    )?;
+    lookups(&kernel.lookups, page)
+}
+
+/// Look-ups in the flow table, by processor.
+fn lookups(all: &[FlowLookupsStatus], page: &mut Page<'_>) -> fmt::Result {
+    type Field = fn(&FlowLookupsStatus) -> u64;
+    let families: [(&str, &str, Field); 7] = [
+        (
+            "hits",
+            "Packets whose connection the flow table had",
+            |one| one.hits,
+        ),
+        (
+            "misses",
+            "Packets whose connection only the map behind the cache had",
+            |one| one.misses,
+        ),
+        (
+            "mismatches",
+            "Hits on a line that led to another connection",
+            |one| one.mismatches,
+        ),
+        ("second_hits", "Hits in a set of a second function", |one| {
+            one.second_hits
+        }),
+        ("migrations", "Lines moved into another set", |one| {
+            one.migrations
+        }),
+        ("evictions", "Lines given up for others", |one| {
+            one.evictions
+        }),
+        ("evicted_on", "Lines given up that were ON", |one| {
+            one.evicted_on
+        }),
+    ];
+    let cpus: Vec<String> = (0..all.len()).map(|cpu| cpu.to_string()).collect();
+    for (name, help, field) in families {
+        let rows = cpus.iter().zip(all);
+        let rows = rows.map(|(cpu, one)| (vec![("cpu", cpu.as_str())], field(one)));
+        page.counters(&format!("flow_table_{name}"), help, rows.collect())?;
     }
     Ok(())
 }

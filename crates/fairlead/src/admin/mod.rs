@@ -19,8 +19,8 @@ use crate::config::Settings;
 pub use metrics::{CONTENT_TYPE as METRICS_CONTENT_TYPE, metrics};
 pub use server::{AdminServer, start};
 pub use status::{
-    DeviceStatus, DirectionStatus, KernelStatus, Offers, PoolStatus, RouteStatus, ServerStatus,
-    ServiceStatus, Status, StatusError, TcbCacheStatus,
+    DeviceStatus, DirectionStatus, FlowLookupsStatus, KernelStatus, Offers, PoolStatus,
+    RouteStatus, ServerStatus, ServiceStatus, Status, StatusError, TcbCacheStatus,
 };
 
 /// How old the last published counters may be before the switch counts as stalled.
@@ -37,6 +37,8 @@ pub struct Identity {
     pub mode: String,
     /// What translates them now, and on which interfaces; or why nothing better does.
     pub fast_path: String,
+    /// The kind of the kernel's flow table, where the kernel has one.
+    pub flow_table: String,
     /// The device.
     pub device: String,
 }
@@ -49,6 +51,7 @@ impl Identity {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             mode: settings.fastpath.mode.name().to_owned(),
             fast_path: fast_path.to_owned(),
+            flow_table: settings.fastpath.flow_table.name().to_owned(),
             device: settings.fastpath.device.clone(),
         }
     }
@@ -182,6 +185,7 @@ pub(crate) mod tests {
             version: "0.1.0".into(),
             mode: "engine".into(),
             fast_path: "engine".into(),
+            flow_table: "hash".into(),
             device: "fairlead0".into(),
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use fairlead_base::ReasonCounts;
+use fairlead_bpf_loader::FlowLookups;
 use fairlead_driver_tun::{DeviceCounters, SizeCounts};
 use fairlead_splice::event::{End, Offers as OffersSeen};
 use fairlead_splice::snapshot::{
@@ -26,6 +27,7 @@ pub struct Status {
     pub version: String,
     pub mode: String,
     pub fast_path: String,
+    pub flow_table: String,
     pub device: String,
     /// What `/healthz` says.
     pub health: String,
@@ -108,10 +110,28 @@ pub struct KernelStatus {
     pub acks_swallowed: u64,
     pub fins: u64,
     pub resets: u64,
+    pub joins: u64,
     pub to_engine: u64,
     pub no_neighbour: u64,
     pub not_ours: u64,
     pub dropped: u64,
+    /// Keys that the flow table had evicted and was told anew.
+    pub keys_anew: u64,
+    /// Look-ups in the flow table, by processor.
+    pub lookups: Vec<FlowLookupsStatus>,
+}
+
+mirror! {
+    /// Look-ups in the kernel's flow table on one processor.
+    FlowLookupsStatus of FlowLookups {
+        hits: u64,
+        misses: u64,
+        mismatches: u64,
+        second_hits: u64,
+        migrations: u64,
+        evictions: u64,
+        evicted_on: u64,
+    }
 }
 
 impl From<fairlead_bpf_loader::Counters> for KernelStatus {
@@ -124,10 +144,13 @@ impl From<fairlead_bpf_loader::Counters> for KernelStatus {
             acks_swallowed: source.acks_swallowed,
             fins: source.fins,
             resets: source.resets,
+            joins: source.joins,
             to_engine: source.to_engine,
             no_neighbour: source.no_neighbour,
             not_ours: source.not_ours,
             dropped: source.drops.total(),
+            keys_anew: source.keys_anew,
+            lookups: source.lookups.into_iter().map(Into::into).collect(),
         }
     }
 }
@@ -274,6 +297,7 @@ impl Status {
             version: identity.version,
             mode: identity.mode,
             fast_path: identity.fast_path,
+            flow_table: identity.flow_table,
             device: identity.device,
             health: shared.health().name().to_owned(),
             uptime_s: shared.uptime().as_secs(),

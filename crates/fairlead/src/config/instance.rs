@@ -3,6 +3,7 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
+use fairlead_bpf_loader::{FlowTableKind, TcbGeometry};
 use fairlead_splice::config::Limits;
 
 use super::diagnostic::{At, Diagnostic, Problems};
@@ -63,7 +64,7 @@ pub(super) fn instance(section: Option<Section<'_>>, problems: &mut Problems) ->
             Diagnostic::warning(
                 &admin.span,
                 format!(
-                    "whoever reaches {} can read status and metrics",
+                    "whoever reaches {} can read status, metrics and packets (/capture)",
                     admin.value
                 ),
             )
@@ -117,6 +118,7 @@ pub(super) fn fastpath(
         snat: Vec::new(),
         mtu: 1_500,
         interfaces: Vec::new(),
+        flow_table: FlowTableKind::Hash,
     };
     let Some(section) = section else {
         return (
@@ -128,6 +130,9 @@ pub(super) fn fastpath(
         );
     };
     place(section, &mut fastpath, problems);
+    if let Some(kind) = flow_table(section, problems) {
+        fastpath.flow_table = kind;
+    }
     let node = section.node("snat");
     let texts = node
         .map(|node| strings(node, "snat", "\"100.64.0.0/24\"", problems))
@@ -190,6 +195,60 @@ fn place(section: Section<'_>, fastpath: &mut Fastpath, problems: &mut Problems)
         .and_then(|node| integer(node, "mtu", MTU_MIN..=MTU_MAX, problems))
     {
         fastpath.mtu = mtu as u16;
+    }
+}
+
+/// Fewest keys of an LRU hash map: below, the kernel has hardly one for each processor.
+const KEYS_MIN: u64 = 256;
+const KEYS_MAX: u64 = 1 << 25;
+
+/// `flow_table`, and the size that goes with it.
+fn flow_table(section: Section<'_>, problems: &mut Problems) -> Option<FlowTableKind> {
+    let lines = TcbGeometry::of_lines(TcbGeometry::LINES);
+    let words = [
+        FlowTableKind::Hash,
+        FlowTableKind::LruHash { keys: 0 },
+        FlowTableKind::TcbCache(lines),
+    ]
+    .map(|kind| (kind.name(), kind));
+    let kind = match section.node("flow_table") {
+        Some(node) => word(node, "flow_table", &words, problems)?.value,
+        None => FlowTableKind::Hash,
+    };
+    let Some(node) = section.node("flow_lines") else {
+        return Some(kind);
+    };
+    match kind {
+        FlowTableKind::Hash => {
+            let message = "`flow_lines` means nothing with flow_table = \"hash\"";
+            problems.push(
+                Diagnostic::error(&section.key_span("flow_lines"), message.to_owned()).help(
+                    "leave it out: that table has room for all `connections` of [limits]; or write \
+                     flow_table = \"tcb-cache\" or \"lru-hash\"",
+                ),
+            );
+            None
+        }
+        FlowTableKind::LruHash { .. } => {
+            let keys = integer(node, "flow_lines", KEYS_MIN..=KEYS_MAX, problems)?;
+            Some(FlowTableKind::LruHash { keys: keys as u32 })
+        }
+        FlowTableKind::TcbCache(_) => {
+            let bounds = TcbGeometry::LINES_MIN.into()..=TcbGeometry::LINES_MAX.into();
+            let lines = integer(node, "flow_lines", bounds, problems)? as u32;
+            if lines.is_power_of_two() {
+                return Some(FlowTableKind::TcbCache(TcbGeometry::of_lines(lines)));
+            }
+            let (above, below) = (lines.next_power_of_two(), lines.next_power_of_two() / 2);
+            problems.push(
+                Diagnostic::error(
+                    &section.key_span("flow_lines"),
+                    format!("`flow_lines` must be a power of two, not {lines}"),
+                )
+                .help(format!("write flow_lines = {below} or {above}")),
+            );
+            None
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use fairlead_bpf_loader::FlowTableKind;
 use fairlead_splice::config::{Config, Pool, Route, Service};
 use toml::de::DeTable;
 
@@ -100,8 +101,10 @@ pub struct Fastpath {
     pub snat: Vec<Prefix>,
     /// MTU of the device, bytes.
     pub mtu: u16,
-    /// The interfaces of the kernel fast path; all Ethernet interfaces that are up if empty.
+    /// The interfaces of the kernel fast path; those on the way to services and servers if empty.
     pub interfaces: Vec<String>,
+    /// How the kernel finds a packet's connection.
+    pub flow_table: FlowTableKind,
 }
 
 /// Where spliced packets are translated.

@@ -38,7 +38,15 @@ pub const INSTANCE: Table = Table {
 /// `[fastpath]`
 pub const FASTPATH: Table = Table {
     title: "[fastpath]",
-    keys: &["mode", "device", "snat", "mtu", "interfaces"],
+    keys: &[
+        "mode",
+        "device",
+        "snat",
+        "mtu",
+        "interfaces",
+        "flow_table",
+        "flow_lines",
+    ],
 };
 
 /// `[limits]`

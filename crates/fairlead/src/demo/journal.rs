@@ -250,7 +250,7 @@ mod tests {
         let log = format!("starting\n{DECIDED}\n{REFUSED}\n");
         let journal = Journal::follow(std::io::Cursor::new(log));
         let client = "10.1.0.10:4000".parse().unwrap();
-        let said = journal.about(client, Duration::from_secs(10), |found| !found.is_empty());
+        let said = journal.about(client, Duration::from_secs(60), |found| !found.is_empty());
         assert_eq!(said.len(), 1);
         let nobody = "10.1.0.10:1".parse().unwrap();
         assert!(

@@ -26,13 +26,13 @@ use super::scene::{
 use super::stage::Stage;
 
 /// How long the switch may take to be ready.
-const READY_PATIENCE: Duration = Duration::from_secs(15);
+const READY_PATIENCE: Duration = Duration::from_secs(60);
 /// What it logs: its decisions, too.
 const LOG: &str = "info,fairlead::connection=debug";
 /// How long its log may lag behind the client.
-const LOG_PATIENCE: Duration = Duration::from_secs(3);
+const LOG_PATIENCE: Duration = Duration::from_secs(15);
 /// How long an answer of its admin pages may take.
-const ADMIN_PATIENCE: Duration = Duration::from_secs(5);
+const ADMIN_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A folder that is gone when its owner is.
 struct Folder(PathBuf);

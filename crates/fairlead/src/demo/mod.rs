@@ -44,7 +44,7 @@ pub struct DemoArgs {
 }
 
 /// How long the switch may take to end once it was told to.
-const END_PATIENCE: Duration = Duration::from_secs(15);
+const END_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Plays the demonstration. Call it before any thread is started: an ordinary user's process has
 /// to enter a user namespace, which the kernel lets only a process of one thread do.

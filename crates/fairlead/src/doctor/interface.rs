@@ -32,7 +32,7 @@ pub(super) fn look(facts: &Facts, expected: &Expected, checks: &mut Vec<Check>) 
     for name in expected.interfaces.iter().take(INTERFACES_MAX) {
         let about = format!("interface {name}");
         match links.iter().find(|link| link.name == *name) {
-            Some(link) => one(&about, link, facts, expected.way, checks),
+            Some(link) => one(&about, link, facts, expected.way_wanted(), checks),
             None => checks.push(
                 Check::problem(&about, "interface", format!("there is no interface {name}"))
                     .advise("`ip link` lists them; `interfaces` in [fastpath] names those to use"),
@@ -253,7 +253,8 @@ fn offload(about: &str, link: &Link, found: &Offloads, way: Option<Way>) -> Chec
     let is_virtual = ["veth", "virtio_net"].contains(&found.driver.as_str());
     let xdp = matches!(way, Some(Way::XdpNative | Way::XdpGeneric));
     if xdp && is_virtual && (found.is_on(Offload::Tso) || found.is_on(Offload::TxChecksum)) {
-        let what = format!("{what}; XDP sees super-packets and unfinished checksums of its peer");
+        let what =
+            format!("{what}; XDP leaves its peer's super-packets and open checksums to the engine");
         return Check::warning(about, NAME, what).advise(format!(
             "`ethtool -K {name} tso off gso off tx off` on both ends, or mode = \"tc\", which is \
              made for them"

@@ -6,11 +6,11 @@ use fairlead_survey::{Link, XdpFeatures, xdp_features};
 
 use super::{Check, Facts};
 use crate::config::Mode;
-use crate::serve::fastpath::{in_full, ways_on};
+use crate::serve::fastpath::{in_full, ways, ways_on};
 use crate::serve::interfaces::interfaces;
 
-/// Names that programs of ours have in the kernel.
-const OURS: [&str; 3] = ["fairlead_xdp", "fairlead_tc", "fairlead_pass"];
+/// Names that programs of a running switch have in the kernel.
+const OURS: [&str; 2] = ["fairlead_xdp", "fairlead_tc"];
 
 /// What is to be expected of `serve`.
 #[derive(Clone, Debug)]
@@ -112,6 +112,16 @@ pub(super) fn is_our_name(name: &str) -> bool {
 }
 
 impl Expected {
+    /// The way that interfaces are judged by: the one that works, or the only one that was asked
+    /// for, for that needs to be made to work.
+    pub(super) fn way_wanted(&self) -> Option<Way> {
+        let only = match ways(self.asked) {
+            [only] => Some(*only),
+            _ => None,
+        };
+        self.way.or(only)
+    }
+
     /// As a finding.
     pub(super) fn check(&self) -> Check {
         const ABOUT: &str = "mode";

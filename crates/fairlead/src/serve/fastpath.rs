@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use fairlead_bpf_loader::{
-    Attachment, CaptureTap, Counters, FlowTable, Kernel, Mode as Way, Pins, interface_index,
+    Attachment, CaptureTap, Counters, FlowTable, Kernel, LoadError, Mode as Way, Pins,
+    interface_index,
 };
 use fairlead_datapath::Datapath;
 
-use super::interfaces::{interfaces, other_program, super_packets};
+use super::exits::exits;
+use super::interfaces::{hidden_tags, interfaces, other_program, super_packets};
 use crate::config::{Mode, Settings};
 use crate::doctor::rights_for_programs;
 
@@ -18,6 +20,8 @@ pub(super) struct Fastpath {
     /// It goes on without this process.
     outlives: bool,
     attached: Vec<Attached>,
+    /// Until interfaces are looked at for what they take from XDP.
+    rounds_to_exits: u32,
     /// What works, or why nothing does.
     way: String,
     /// Why the better ways do not work; empty when there are none.
@@ -30,7 +34,13 @@ struct Attached {
     name: String,
     /// Its index while the program is there; `None` while the interface is gone.
     index: Option<u32>,
+    /// Whether the program may send packets out of it; where not, the engine does.
+    is_exit: bool,
 }
+
+/// How often [`Fastpath::tend`] is called until it asks again what takes packets from XDP: that is
+/// once a second.
+const EXIT_ROUNDS: u32 = 4;
 
 /// Why the kernel fast path that the configuration asks for cannot be had.
 #[derive(Debug)]
@@ -62,14 +72,11 @@ impl Fastpath {
             };
             match tried {
                 Ok((kernel, table, attached)) => {
-                    let attached = attached.into_iter().map(|one| Attached {
-                        index: interface_index(&one.interface),
-                        name: one.interface,
-                    });
                     let this = Self {
                         kernel: Some(kernel),
                         outlives: pins.is_some(),
-                        attached: attached.collect(),
+                        attached,
+                        rounds_to_exits: EXIT_ROUNDS,
                         way: way.name().to_owned(),
                         why_not_better: refusals.join("; "),
                     };
@@ -93,6 +100,7 @@ impl Fastpath {
             kernel: None,
             outlives: false,
             attached: Vec::new(),
+            rounds_to_exits: 0,
             way: "engine".to_owned(),
             why_not_better: why,
         }
@@ -101,17 +109,21 @@ impl Fastpath {
     /// In words: what forwards packets, on which interfaces, and why nothing better does.
     pub(super) fn state(&self) -> String {
         let mut text = self.way.clone();
-        let names = |gone: bool| -> Vec<&str> {
-            let all = self.attached.iter();
-            let all = all.filter(|one| one.index.is_none() == gone);
+        let names = |is: fn(&Attached) -> bool| -> Vec<&str> {
+            let all = self.attached.iter().filter(|one| is(one));
             all.map(|one| one.name.as_str()).collect()
         };
-        let (there, gone) = (names(false), names(true));
+        let there = names(|one| one.index.is_some());
+        let gone = names(|one| one.index.is_none());
+        let closed = names(|one| one.index.is_some() && !one.is_exit);
         if !there.is_empty() {
             text += &format!(" on {}", there.join(", "));
         }
         if !gone.is_empty() {
             text += &format!(", lost: {}", gone.join(", "));
+        }
+        if !closed.is_empty() {
+            text += &format!(", the engine sends on {} ({CLOSED})", closed.join(", "));
         }
         if !self.why_not_better.is_empty() {
             text += &format!(" ({})", self.why_not_better);
@@ -143,6 +155,14 @@ impl Fastpath {
             }
             one.index = index;
             changed = true;
+        }
+        self.rounds_to_exits = self.rounds_to_exits.saturating_sub(1);
+        if changed || self.rounds_to_exits == 0 {
+            self.rounds_to_exits = EXIT_ROUNDS;
+            match tell_exits(kernel, &mut self.attached) {
+                Ok(told) => changed |= told,
+                Err(error) => tracing::warn!("ways out for XDP: {}", in_full(&error)),
+            }
         }
         changed
     }
@@ -187,8 +207,10 @@ pub(crate) fn ways(mode: Mode) -> &'static [Way] {
 /// of them: XDP can only send to interfaces that have XDP, too.
 pub(crate) fn ways_on(mode: Mode, interfaces: &[String]) -> Vec<(Way, Option<String>)> {
     let ways = ways(mode).iter();
+    let any = |why: fn(&str) -> Option<String>| interfaces.iter().find_map(|name| why(name));
     let reason = |way| match (mode, way) {
-        (Mode::Auto, Way::XdpNative) => interfaces.iter().find_map(|name| super_packets(name)),
+        (Mode::Auto, Way::XdpNative) => any(super_packets).or_else(|| any(hidden_tags)),
+        (Mode::Auto, Way::XdpGeneric) => any(hidden_tags),
         _ => None,
     };
     ways.map(|&way| (way, reason(way))).collect()
@@ -201,25 +223,74 @@ fn attach(
     way: Way,
     pins: Option<&Arc<Pins>>,
     interfaces: &[String],
-) -> Result<(Kernel, FlowTable, Vec<Attachment>), String> {
+) -> Result<(Kernel, FlowTable, Vec<Attached>), String> {
     for interface in interfaces {
         if let Some(other) = other_program(interface, way, pins.map(|pins| &**pins)) {
             return Err(other);
+        }
+        if way != Way::Tc
+            && let Some(hidden) = hidden_tags(interface)
+        {
+            tracing::warn!("{hidden}");
         }
     }
     let records = settings.switch.limits.connections;
     let cookie = datapath.cookie_words();
     let endpoints = datapath.endpoints();
-    let loaded = Kernel::load_pinned(way, records, endpoints, cookie, origin_ns, pins.cloned());
-    let (mut kernel, table) = loaded.map_err(|error| in_full(&error))?;
-    let mut attached = Vec::new();
-    for interface in interfaces {
-        attached.push(kernel.attach(interface).map_err(|error| in_full(&error))?);
+    let kind = settings.fastpath.flow_table;
+    let pins = pins.cloned();
+    let loaded = Kernel::load_pinned(way, kind, records, endpoints, cookie, origin_ns, pins);
+    let (mut kernel, mut table) = loaded.map_err(|error| in_full(&error))?;
+    if let Some(device) = interface_index(&settings.fastpath.device) {
+        table.set_engine(device).map_err(|error| in_full(&error))?;
     }
-    for other in kernel.detach_others(&attached) {
+    let mut done: Vec<Attachment> = Vec::new();
+    for interface in interfaces {
+        done.push(kernel.attach(interface).map_err(|error| in_full(&error))?);
+    }
+    let mut attached: Vec<Attached> = done.iter().map(Attached::from).collect();
+    tell_exits(&mut kernel, &mut attached).map_err(|error| in_full(&error))?;
+    let closed = attached.iter().find(|one| !one.is_exit);
+    if let (Mode::Auto, Some(closed)) = (settings.fastpath.mode, closed) {
+        return Err(format!(
+            "nothing can be sent out of {}: {CLOSED}",
+            closed.name
+        ));
+    }
+    for other in kernel.detach_others(&done) {
         tracing::info!("removed {other}, which an earlier run used");
     }
     Ok((kernel, table, attached))
+}
+
+/// Why nothing can be sent.
+const CLOSED: &str = "it takes no packets from XDP; of a veth the other end must join received \
+                      segments (`ethtool -K … gro on`)";
+
+/// Tells the program which interfaces take what it sends. True when that has changed for one that
+/// it is attached to.
+fn tell_exits(kernel: &mut Kernel, attached: &mut [Attached]) -> Result<bool, LoadError> {
+    let indexes: Vec<u32> = attached.iter().filter_map(|one| one.index).collect();
+    let exits = exits(kernel.mode(), &indexes);
+    kernel.set_exits(&exits)?;
+    let mut changed = false;
+    for one in attached {
+        let is_exit =
+            kernel.mode() == Way::Tc || exits.iter().any(|exit| Some(exit.interface) == one.index);
+        changed |= is_exit != one.is_exit;
+        one.is_exit = is_exit;
+    }
+    Ok(changed)
+}
+
+impl From<&Attachment> for Attached {
+    fn from(one: &Attachment) -> Self {
+        Self {
+            name: one.interface.clone(),
+            index: interface_index(&one.interface),
+            is_exit: true,
+        }
+    }
 }
 
 /// An error with its causes, each said once.

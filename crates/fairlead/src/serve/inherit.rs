@@ -50,9 +50,14 @@ impl Inheritance {
                 pins.folder().display()
             );
         }
-        let remains = match survey(&pins, settings.switch.limits.connections) {
+        let kind = &settings.fastpath.flow_table;
+        let remains = match survey(&pins, settings.switch.limits.connections, kind) {
             Ok(remains) => remains,
-            Err(error @ (LoadError::OtherLayout(_) | LoadError::OtherNamespace)) => {
+            Err(
+                error @ (LoadError::OtherLayout(_)
+                | LoadError::OtherFlowTable
+                | LoadError::OtherNamespace),
+            ) => {
                 return Err(error.to_string());
             }
             Err(error) => {

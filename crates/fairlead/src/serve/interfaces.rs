@@ -102,6 +102,26 @@ fn carries_super_packets(driver: &str, lro: bool) -> Option<String> {
     lro.then(|| "joins received segments (`ethtool -K … lro off`)".to_owned())
 }
 
+/// Why XDP would take tagged frames of this interface for others, as far as that is known.
+pub(crate) fn hidden_tags(interface: &str) -> Option<String> {
+    let links = links().ok()?;
+    let vlan = vlan_on(&links, interface)?;
+    let hidden = offloads(interface).ok()?.is_on(Offload::RxVlan);
+    hidden.then(|| {
+        format!(
+            "{interface} hides from XDP the tags of frames for {vlan} \
+             (`ethtool -K {interface} rxvlan off`)"
+        )
+    })
+}
+
+/// A VLAN's interface that stands on this one.
+fn vlan_on<'a>(links: &'a [Link], interface: &str) -> Option<&'a str> {
+    let below = links.iter().find(|link| link.name == interface)?.index;
+    let is_vlan = |link: &&Link| link.kind.as_deref() == Some("vlan") && link.below == Some(below);
+    links.iter().find(is_vlan).map(|link| link.name.as_str())
+}
+
 /// Whose XDP program stands where ours would: said, and never replaced.
 pub(crate) fn other_program(interface: &str, way: Way, pins: Option<&Pins>) -> Option<String> {
     if way == Way::Tc {
@@ -136,5 +156,27 @@ mod tests {
         assert_eq!(carries_super_packets("ixgbe", false), None);
         let joined = carries_super_packets("ixgbe", true).unwrap();
         assert!(joined.contains("lro off"));
+    }
+
+    #[test]
+    fn vlans_are_found_on_the_interface_that_they_stand_on() {
+        let link = |index, name: &str, kind: &str, below| Link {
+            index,
+            name: name.into(),
+            kind: Some(kind.into()),
+            below,
+            ..Link::default()
+        };
+        let links = [
+            link(2, "eth0", "", None),
+            link(3, "eth1", "", None),
+            // The other end of a veth can have any number, in another namespace.
+            link(4, "veth0", "veth", Some(3)),
+            link(5, "eth0.7", "vlan", Some(2)),
+        ];
+        assert_eq!(vlan_on(&links, "eth0"), Some("eth0.7"));
+        assert_eq!(vlan_on(&links, "eth1"), None);
+        assert_eq!(vlan_on(&links, "eth0.7"), None);
+        assert_eq!(vlan_on(&links, "eth9"), None);
     }
 }

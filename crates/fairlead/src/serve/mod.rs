@@ -5,6 +5,7 @@
 //! way out connections, rules, device.
 
 mod engine;
+mod exits;
 pub(crate) mod fastpath;
 pub(crate) mod inherit;
 pub(crate) mod interfaces;
@@ -362,7 +363,7 @@ fn announce_ready(settings: &Settings) {
     let _ = std::io::Write::write_all(&mut std::io::stdout(), format!("{line}\n").as_bytes());
 }
 
-/// The packets' loop. Waits only after a read has found nothing.
+/// The packets' loop. Waits when a round has found the queue empty.
 fn run_loop(
     engine: &mut Engine<TunDevice>,
     settings: &Settings,
@@ -402,7 +403,7 @@ fn run_loop(
             publish_at = now + PUBLISH_INTERVAL;
             board.publish_unless(life.is_starting(), engine);
         }
-        let signalled = if received == 0 {
+        let signalled = if engine.has_drained() {
             let due = [engine.poll_timeout(), life.poll_timeout(), Some(publish_at)];
             let timeout = due.into_iter().flatten().min();
             let timeout = timeout.map(|due| due.since(clock.now()));

@@ -110,13 +110,12 @@ fn totals(status: &Status, paint: Paint) -> String {
             both(bytes(status.rx_bytes), bytes(status.tx_bytes)),
         ),
         ("fast path", fast_path(status)),
+        ("flow table", flow_table(status)),
         ("device", device(&status.device_use)),
         ("probes", grouped(status.probes_sent)),
     ];
-    let cache = status.tcb_cache.as_ref();
-    let rows = rows
-        .into_iter()
-        .chain(cache.map(tcb_cache).into_iter().flatten());
+    let cache = status.tcb_cache.as_ref().map(tcb_cache);
+    let rows = rows.into_iter().chain(cache.into_iter().flatten());
     let rows: Vec<_> = rows
         .map(|(name, value)| vec![name.to_owned(), value])
         .collect();
@@ -141,6 +140,32 @@ fn fast_path(status: &Status) -> String {
         bytes(status.fast_bytes),
         grouped(status.engine_packets),
     )
+}
+
+/// The kernel's flow table: which kind, and what its look-ups found, by processor.
+fn flow_table(status: &Status) -> String {
+    let Some(kernel) = &status.kernel else {
+        return "none: no kernel fast path".to_owned();
+    };
+    let cpus = kernel.lookups.iter().enumerate();
+    let cpus = cpus.filter(|(_, one)| one.hits + one.misses > 0);
+    let of = cpus.map(|(cpu, one)| {
+        let mut text = format!("cpu {cpu}: {} hits", grouped(one.hits));
+        if one.misses > 0 {
+            text += &format!(
+                ", {} misses, {} migrations",
+                grouped(one.misses),
+                grouped(one.migrations)
+            );
+        }
+        text
+    });
+    let mut all = vec![plain(&status.flow_table)];
+    all.extend(of);
+    if kernel.keys_anew > 0 {
+        all.push(format!("{} keys told anew", grouped(kernel.keys_anew)));
+    }
+    all.join("; ")
 }
 
 /// The TCB cache: what it did, and what it holds.
@@ -430,6 +455,7 @@ handshakes   0 SYN, 0 SYN-ACK
 packets      1,000,000 in, 999,990 out
 bytes        5.0 GiB in, 0 B out
 fast path    990,000 packets (99.0 %), 0 B; the engine looked at 0
+flow table   none: no kernel fast path
 device       2,000 reads of 1.5 KiB, 1,234 of nothing; 0 writes of 0 B; 7 without room
 probes       0
 

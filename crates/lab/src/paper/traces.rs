@@ -50,6 +50,11 @@ const KNOWN: &[Known] = &[
         what: "the archive's file",
     },
     Known {
+        begins: "usask_access_log",
+        paper_trace: Some("Saskatchewan"),
+        what: "the archive's file",
+    },
+    Known {
         begins: "epa-http",
         paper_trace: None,
         what: "EPA-HTTP, 30 August 1995; not a trace of the paper",

@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use fairlead_base::{DropReason, Endpoint, Instant, Packet, SeqNumber};
+use fairlead_tcp::join::SynAck;
 use fairlead_tcp::record::{TRANSPARENT, flag};
 use fairlead_tcp::{Backoff, Line, State};
 use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps};
@@ -182,6 +183,7 @@ impl Switch {
         self.emit_event(event);
         self.schedule(index);
         self.send_syn(line, index);
+        self.arm(now, line, index);
     }
 
     /// Our initial sequence number towards the server.
@@ -314,24 +316,14 @@ impl Switch {
         let Some(setup) = self.setups.entry(index) else {
             return;
         };
-        let server_scale = options
-            .window_scale
-            .filter(|_| setup.promise.window_scale.is_some());
-        let record = self.table.record_mut(line);
-        record.server_isn = header.seq.0;
-        record.server_nxt = header.seq.0.wrapping_add(1);
-        record.seq_delta = setup.dseq.0.wrapping_sub(header.seq.0);
-        if let Some(stamps) = options.timestamps {
-            record.ts_delta = setup.our_ts.wrapping_sub(stamps.value);
-        }
-        // Windows of ours that the client has seen were scaled by what we offered; the server
-        // understands the client's scale only if it takes part itself.
-        record.client_shift = match (setup.promise.window_scale, server_scale) {
-            (Some(client), None) => client as i8,
-            _ => 0,
+        let answer = SynAck {
+            isn: header.seq,
+            scale: options.window_scale,
+            ts: options.timestamps.map(|stamps| stamps.value),
         };
-        record.server_shift =
-            server_scale.unwrap_or(0) as i8 - setup.offered_scale.unwrap_or(0) as i8;
+        let terms = setup.terms();
+        let record = self.table.record_mut(line);
+        terms.join(&answer).apply_to(record);
         let in_order = setup.stream.in_order_len();
         let end = SeqNumber(record.client_isn) + 1 + in_order;
         record.advance_client(end);
@@ -352,7 +344,7 @@ impl Switch {
                     .unwrap_or(probe::mss_unsaid(header.v4))
                     .min(device_mss),
                 ts: options.timestamps.map_or(0, |stamps| stamps.value),
-                scale: server_scale.unwrap_or(0),
+                scale: terms.server_scale(&answer).unwrap_or(0),
                 window: header.window,
             },
         );
@@ -379,6 +371,7 @@ impl Switch {
                 self.refresh_offers(now);
             }
         }
+        self.leave_server(line);
         self.table.unbind_server(line);
         self.connect(now, line, index);
     }

@@ -14,7 +14,7 @@ use crate::config::Protocol;
 /// A fast path, and which connections it has.
 #[derive(Debug, Default)]
 pub(super) struct Given {
-    fast_path: Option<Box<dyn FastPath>>,
+    pub(super) fast_path: Option<Box<dyn FastPath>>,
     /// By line.
     has: Vec<bool>,
 }
@@ -41,6 +41,12 @@ impl Switch {
         self.given.fast_path.is_some()
     }
 
+    /// True while a fast path forwards packets that may lose keys.
+    pub(super) fn fast_path_may_lose_keys(&self) -> bool {
+        let fast_path = self.given.fast_path.as_ref();
+        fast_path.is_some_and(|fast_path| fast_path.may_lose_keys())
+    }
+
     /// The two secret words behind SYN cookies, for a fast path that makes them itself.
     pub fn cookie_words(&self) -> (u64, u64) {
         self.cookies.words()
@@ -50,6 +56,7 @@ impl Switch {
     #[inline]
     pub fn take_back(&mut self, now: Instant, line: Line) {
         if self.has_fast_path() {
+            self.disarm(now, line);
             self.catch_up_or_take(now, line, true);
         }
     }
@@ -59,6 +66,14 @@ impl Switch {
     pub fn give_out(&mut self, line: Line) {
         if self.has_fast_path() {
             self.give(line);
+        }
+    }
+
+    /// Has the fast path do what it has put off.
+    #[inline]
+    pub(super) fn flush_fast_path(&mut self) {
+        if let Some(fast_path) = &mut self.given.fast_path {
+            fast_path.flush();
         }
     }
 
@@ -130,11 +145,21 @@ impl Switch {
             .for_each(|listen| fast_path.withdraw_offer(listen));
     }
 
-    /// Tells the fast path of a new record.
+    /// Tells the fast path of a new record, if that has not been turned away already.
     pub(super) fn introduce(&mut self, line: Line) {
-        if let Some(fast_path) = &mut self.given.fast_path {
+        if let Some(fast_path) = &mut self.given.fast_path
+            && self.table.record(line).state != State::Free
+        {
             let client = self.table.record(line).client_key(self.table.endpoints());
             fast_path.introduce(line, &client);
+        }
+    }
+
+    /// Tells the fast path that a connection leaves its server for another.
+    pub(super) fn leave_server(&mut self, line: Line) {
+        if let Some(fast_path) = &mut self.given.fast_path {
+            let server = self.table.record(line).server_key(self.table.endpoints());
+            fast_path.leave_server(line, &server);
         }
     }
 

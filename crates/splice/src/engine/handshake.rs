@@ -65,13 +65,7 @@ impl Switch {
             self.reply_to_idle(now, packet, header, header.seq + 1, TcpFlags::ACK);
             return Verdict::Transmit;
         }
-        let ended = header.payload_len() == 0
-            && self
-                .cookies
-                .check(&header.key, header.seq - 2, now, cookie - 1)
-                .is_some();
-        if ended {
-            // It acknowledges the FIN with which a client that said nothing was let go.
+        if self.acks_idle_end(now, header) {
             return Verdict::Consumed;
         }
         if self.cookies.is_of_tuple(&header.key, now, cookie) {
@@ -157,15 +151,8 @@ impl Switch {
         promise: Promise,
     ) -> Verdict {
         let protocol = self.service_of(listen).protocol;
-        let fin = header.flags.contains(TcpFlags::FIN);
         if header.payload_len() == 0 && protocol != Protocol::Tcp {
-            // The end of the handshake, or a client that says nothing at all: still no memory.
-            if fin {
-                let flags = TcpFlags::FIN | TcpFlags::ACK;
-                self.reply_to_idle(now, packet, header, header.seq + 1, flags);
-                return Verdict::Transmit;
-            }
-            return Verdict::Consumed;
+            return self.hear_idle(now, packet, header);
         }
         let limits = self.config.limits;
         let head_max = self.service_of(listen).head_bytes_max as usize;
@@ -201,7 +188,6 @@ impl Switch {
         let Ok(line) = self.table.insert(record, Self::now_ms(now)) else {
             return self.refuse_newcomer(packet, header, listen, DropReason::TableFull);
         };
-        self.introduce(line);
         self.begin_setup(
             now,
             line,
@@ -209,7 +195,10 @@ impl Switch {
             promise,
             stamps.unwrap_or_default(),
         );
-        self.client_in_setup(now, packet, header, line)
+        let verdict = self.client_in_setup(now, packet, header, line);
+        // Only now: where the splice could be left to the fast path, it has been told by that.
+        self.introduce(line);
+        verdict
     }
 
     /// Makes the set-up state of a new record. From here on a timer watches over it.
@@ -263,6 +252,31 @@ impl Switch {
             subject: String::new(),
         });
         self.refuse(packet, header, reason)
+    }
+
+    /// The end of a handshake, or of a client that says nothing at all: still no memory.
+    pub(super) fn hear_idle(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet,
+        header: &TcpPacket,
+    ) -> Verdict {
+        if !header.flags.contains(TcpFlags::FIN) {
+            return Verdict::Consumed;
+        }
+        let flags = TcpFlags::FIN | TcpFlags::ACK;
+        self.reply_to_idle(now, packet, header, header.seq + 1, flags);
+        Verdict::Transmit
+    }
+
+    /// True for the acknowledgement of the FIN with which [`Self::hear_idle`] let a client go.
+    pub(super) fn acks_idle_end(&self, now: Instant, header: &TcpPacket) -> bool {
+        let cookie = header.ack - 2;
+        header.payload_len() == 0
+            && self
+                .cookies
+                .check(&header.key, header.seq - 2, now, cookie)
+                .is_some()
     }
 
     /// Answers a client of which nothing is kept, with timestamps if it sent some.

@@ -41,6 +41,7 @@ impl Switch {
         if message.dst != quote.key.src.addr {
             return self.drop(DropReason::BadIcmp);
         }
+        self.disarm(now, line);
         self.catch_up(now, line);
         match (self.table.record(line).state, side) {
             (State::SynSent, Side::Server) => self.server_unreachable(now, message, quote, line),

@@ -14,11 +14,13 @@
 //! | `icmp.rs` | errors that quote translated packets |
 //! | `probe.rs` | learning what servers honour; what is offered to clients |
 //! | `timer.rs` | timers of set-ups, and the sweep over all records |
+//! | `armed.rs` | splices that are left to a fast path outside |
 //! | `given.rs` | connections that a fast path outside has |
 //! | `inherit.rs` | connections of an earlier run, and indices that keep their meaning |
 //! | `setup.rs`, `output.rs`, `counts.rs` | stores |
 
 mod answer;
+mod armed;
 mod close;
 mod connect;
 mod counts;
@@ -42,6 +44,7 @@ use fairlead_tcp::record::flag;
 use fairlead_tcp::{CookieKey, Found, Line, Record, Side, State, Table};
 use fairlead_wire::{TcpFlags, TcpPacket};
 
+use self::armed::Armed;
 use self::counts::Counts;
 use self::given::Given;
 use self::inherit::Places;
@@ -200,6 +203,7 @@ pub struct Switch {
     counts: Counts,
     rng: Rng,
     given: Given,
+    armed: Armed,
     draining: bool,
     aborting: bool,
 }
@@ -266,6 +270,7 @@ impl Switch {
             counts: Counts::new(&config),
             rng,
             given: Given::default(),
+            armed: Armed::default(),
             draining: false,
             aborting: false,
             config,

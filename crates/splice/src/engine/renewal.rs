@@ -77,11 +77,14 @@ impl Switch {
     }
 
     /// True for a client's packet that may be of a new connection. On a tuple at rest nobody need
-    /// have remembered a SYN: a fast path outside answers it, and the first data proves all.
+    /// have remembered a SYN: a fast path outside answers it, and the first data proves all. One
+    /// that may lose keys may have answered a SYN on any tuple.
     pub(super) fn may_be_new(&self, header: &TcpPacket, line: Line) -> bool {
         let record = self.table.record(line);
-        let rests = matches!(record.state, State::TimeWait | State::Reset);
-        record.flags & flag::SYN_SEEN != 0 || (rests && !header.flags.contains(TcpFlags::RST))
+        let unseen = is_resting(record.state)
+            || (self.fast_path_may_lose_keys()
+                && !translate::is_recent(record, Side::Client, header));
+        record.flags & flag::SYN_SEEN != 0 || (unseen && !header.flags.contains(TcpFlags::RST))
     }
 
     /// A client's packet on a tuple on which a SYN may have been seen. `None` when it belongs to
@@ -93,13 +96,15 @@ impl Switch {
         header: &TcpPacket,
         line: Line,
     ) -> Option<Verdict> {
-        let client_isn = match self.renewals.begun.get(&line) {
-            Some(renewal) => renewal.client_isn,
+        let first = header.seq - 1;
+        let remembered = match self.renewals.begun.get(&line) {
+            Some(renewal) => Some(renewal.client_isn),
             None => {
                 self.record(line).flags &= !flag::SYN_SEEN;
-                header.seq - 1
+                None
             }
         };
+        let client_isn = remembered.unwrap_or(first);
         if header.flags.contains(TcpFlags::RST) {
             // The client denies the SYN: a RST for our SYN-ACK has the number that it acknowledged
             // (RFC 9293, section 3.10.7.3), and so has one by which it gives up. The old
@@ -114,20 +119,23 @@ impl Switch {
             return None;
         }
         let cookie = header.ack - 1;
-        if cookie == self.own_cookie(line) {
+        if self.is_of_own_cookie(now, header, line, remembered) {
             return None;
         }
         // Whatever acknowledges the cookie is of the new connection, also if it is not its first
         // segment: under the old one's delta it must not pass. The number that is remembered may be
         // a stranger's, who sent another SYN since; the first segment tells its own.
-        let proven = [client_isn, header.seq - 1].into_iter().find_map(|isn| {
+        let proven = [client_isn, first].into_iter().find_map(|isn| {
             let promise = self.cookies.check(&header.key, isn, now, cookie)?;
             Some((isn, promise))
         });
         let record = self.table.record(line);
         let Some((client_isn, promise)) = proven else {
+            if self.acks_idle_end(now, header) {
+                return Some(Verdict::Consumed);
+            }
             let of_old = self.table.setup(line).is_some()
-                || translate::acks_lately(record, Side::Client, header);
+                || translate::is_recent(record, Side::Client, header);
             if !of_old && self.cookies.is_of_tuple(&header.key, now, cookie) {
                 return Some(self.drop(DropReason::CookieInvalid));
             }
@@ -136,10 +144,33 @@ impl Switch {
         let listen = record.listen;
         let protocol = self.service_of(listen).protocol;
         if header.payload_len() == 0 && protocol != Protocol::Tcp {
-            return Some(Verdict::Consumed);
+            return Some(self.hear_idle(now, packet, header));
         }
         self.end_for_new(now, line);
         Some(self.admit(now, packet, header, listen, client_isn, promise))
+    }
+
+    /// True for a packet of the old connection that acknowledges the cookie by which that began.
+    /// One SYN of 2¹⁶ is answered by the same number: then the first segment tells them apart.
+    fn is_of_own_cookie(
+        &self,
+        now: Instant,
+        header: &TcpPacket,
+        line: Line,
+        remembered: Option<SeqNumber>,
+    ) -> bool {
+        let (first, cookie) = (header.seq - 1, header.ack - 1);
+        if cookie != self.own_cookie(line) {
+            return false;
+        }
+        let record = self.table.record(line);
+        let begins = remembered == Some(first) || is_resting(record.state);
+        let is_other = begins && first.0 != record.client_isn;
+        !is_other
+            || self
+                .cookies
+                .check(&header.key, first, now, cookie)
+                .is_none()
     }
 
     /// The cookie by which the connection on this line began.
@@ -188,4 +219,9 @@ impl Switch {
         self.renewals.forget(line);
         self.record(line).flags &= !flag::SYN_SEEN;
     }
+}
+
+/// A connection that is over, but for late packets.
+fn is_resting(state: State) -> bool {
+    matches!(state, State::TimeWait | State::Reset)
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use fairlead_base::{Address, Instant, SeqNumber};
+use fairlead_tcp::join::Terms;
 use fairlead_tcp::{Backoff, Line, Promise, Reassembly};
 use fairlead_wire::Timestamps;
 use fairlead_wire::http::HeadScanner;
@@ -50,6 +51,8 @@ pub(super) struct Setup {
     pub(super) backoff: Option<Backoff>,
     pub(super) held: Option<Held>,
     pub(super) answer: Option<Answer>,
+    /// It is left to a fast path outside to join the connection (see `armed.rs`).
+    pub(super) armed: bool,
     /// Where this set-up stands in the timer queue.
     pub(super) scheduled: Option<Instant>,
     buffered: u64,
@@ -101,6 +104,11 @@ impl Decision {
         (self.preamble.len() as u32).wrapping_add(grown)
     }
 
+    /// What the server gets is what the client sends.
+    pub(super) fn is_verbatim(&self) -> bool {
+        self.preamble.is_empty() && self.rewrite.is_none()
+    }
+
     fn bytes(&self) -> usize {
         let rewrite = self.rewrite.as_ref();
         self.preamble.capacity() + rewrite.map_or(0, |(head, _)| head.capacity())
@@ -141,6 +149,7 @@ impl Setup {
             backoff: None,
             held: None,
             answer: None,
+            armed: false,
             scheduled: None,
             buffered: 0,
         }
@@ -159,6 +168,16 @@ impl Setup {
         let held = self.held.as_ref().map_or(0, Held::bytes);
         let decision = self.decision.as_ref().map_or(0, Decision::bytes);
         (self.stream.held_bytes() + held + decision) as u64
+    }
+
+    /// What is settled of the splice before the server answers.
+    pub(super) fn terms(&self) -> Terms {
+        Terms {
+            dseq: self.dseq,
+            asked_scale: self.promise.window_scale,
+            offered_scale: self.offered_scale,
+            our_ts: self.our_ts,
+        }
     }
 
     /// The client has closed, and all that it sent is here.

@@ -102,6 +102,7 @@ impl Switch {
         }
         self.run_timers(now);
         self.run_sweep(now);
+        self.flush_fast_path();
     }
 
     /// Puts a set-up into the timer queue where it is due now. To be called whenever one of its
@@ -139,6 +140,10 @@ impl Switch {
     }
 
     fn setup_expired(&mut self, now: Instant, line: Line, index: u32) {
+        self.disarm(now, line);
+        if self.table.setup(line) != Some(index) {
+            return; // joined meanwhile
+        }
         let record = self.table.record(line);
         let (state, held) = (record.state, record.flags & flag::HELD != 0);
         match state {
@@ -198,6 +203,7 @@ impl Switch {
             return;
         }
         self.sweep.next = now + SWEEP_CYCLE / SWEEP_STEPS;
+        self.catch_up_with_armed(now);
         let lines = self.table.high_water().div_ceil(SWEEP_STEPS).max(64);
         self.sweep_lines(now, lines);
     }

@@ -1,0 +1,160 @@
+//! Which key leads to which line.
+//!
+//! Keys are in the index (see `index.rs`), or, where its bucket is full or the kind of flow table
+//! has none, in a map of the kernel's. A system call costs the engine as much as reading the head
+//! of a request: so both keys of a connection are told in one, and those of connections that are
+//! over stay in the map for a while, to be removed many at a time. The program compares every
+//! record with the packet that a key has led to it, so that a key that stays does no harm.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+use aya::maps::{IterableMap as _, MapData};
+
+use crate::index::KeyIndex;
+use crate::layout::RawFlowKey;
+use crate::sys;
+
+type Map = aya::maps::HashMap<MapData, RawFlowKey, u32>;
+
+/// Keys that wait to be removed, at most.
+const LEAVING_MAX: usize = 256;
+
+/// See the module's text.
+pub(crate) struct Keys {
+    index: Option<KeyIndex>,
+    map: Map,
+    /// What they lead to still.
+    leaving: HashMap<RawFlowKey, u32>,
+    /// The kernel may have evicted what it was told.
+    evicts: bool,
+    /// Where keys are gathered for a system call.
+    gathered: Vec<RawFlowKey>,
+}
+
+impl Keys {
+    pub(crate) fn new(index: Option<KeyIndex>, map: Map, evicts: bool) -> Self {
+        Self {
+            index,
+            map,
+            leaving: HashMap::with_capacity(LEAVING_MAX),
+            evicts,
+            gathered: Vec::with_capacity(LEAVING_MAX),
+        }
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.map.map().fd().as_fd()
+    }
+
+    /// Bytes that the kernel has set aside.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let index = self.index.as_ref().map_or(0, KeyIndex::bytes);
+        sys::map_bytes(self.fd()) + index
+    }
+
+    /// Has a key lead to a line and leg (`line << 1 | leg`). False when the map is full.
+    pub(crate) fn tell(&mut self, key: RawFlowKey, flow: u32) -> bool {
+        if self.is_in_index(&key, flow) || self.leads_already(&key, flow) {
+            return true;
+        }
+        let mut told = self.map.insert(key, flow, 0);
+        if told.is_err() && !self.leaving.is_empty() {
+            self.remove_leaving();
+            told = self.map.insert(key, flow, 0);
+        }
+        told.inspect_err(no_room).is_ok()
+    }
+
+    /// The same for both keys of a connection; whether each does now.
+    pub(crate) fn tell_both(&mut self, keys: [RawFlowKey; 2], flows: [u32; 2]) -> [bool; 2] {
+        let [client, server] = [0, 1].map(|at| {
+            self.is_in_index(&keys[at], flows[at]) || self.leads_already(&keys[at], flows[at])
+        });
+        if client || server {
+            return [
+                client || self.tell(keys[0], flows[0]),
+                server || self.tell(keys[1], flows[1]),
+            ];
+        }
+        match sys::update_batch(self.fd(), &keys, &flows) {
+            (_, Ok(())) => [true, true],
+            (1.., Err(_)) => [true, self.tell(keys[1], flows[1])],
+            (0, Err(_)) => [0, 1].map(|at| self.tell(keys[at], flows[at])),
+        }
+    }
+
+    /// True when the index has taken the key.
+    fn is_in_index(&mut self, key: &RawFlowKey, flow: u32) -> bool {
+        self.index
+            .as_mut()
+            .is_some_and(|index| index.tell(key, flow))
+    }
+
+    /// True for a key that was left and leads there still. In any case it is no longer leaving.
+    fn leads_already(&mut self, key: &RawFlowKey, flow: u32) -> bool {
+        self.leaving.remove(key) == Some(flow) && !self.evicts
+    }
+
+    /// A key's connection is over.
+    pub(crate) fn leave(&mut self, key: RawFlowKey, flow: u32) {
+        let index = self.index.as_mut();
+        if index.is_some_and(|index| index.leave(&key, flow)) {
+            return;
+        }
+        self.leaving.insert(key, flow);
+        if self.leaving.len() >= LEAVING_MAX {
+            self.remove_leaving();
+        }
+    }
+
+    /// What a key leads to.
+    pub(crate) fn flow_of(&mut self, key: &RawFlowKey) -> Option<u32> {
+        self.map.get(key, 0).ok()
+    }
+
+    /// Forgets all keys but those that `is_key` gives for the flows to which they lead; tells
+    /// `kept` of these. The map is believed to have `limit` entries at most.
+    pub(crate) fn retain(
+        &mut self,
+        limit: usize,
+        is_key: impl Fn(u32) -> Option<RawFlowKey>,
+        mut kept: impl FnMut(u32),
+    ) {
+        if let Some(index) = &mut self.index {
+            index.retain(&is_key, &mut kept);
+        }
+        let entries: Vec<_> = self.map.iter().take(limit).flatten().collect();
+        for (key, flow) in entries {
+            if is_key(flow) == Some(key) {
+                kept(flow);
+            } else {
+                self.leaving.insert(key, flow);
+            }
+        }
+        self.remove_leaving();
+    }
+
+    /// Removes the keys of connections that are over.
+    pub(crate) fn remove_leaving(&mut self) {
+        self.gathered.clear();
+        self.gathered
+            .extend(self.leaving.drain().map(|(key, _)| key));
+        let mut rest = &self.gathered[..];
+        while !rest.is_empty() {
+            let (done, result) = sys::delete_batch(self.fd(), rest);
+            // It stops at a key that is not there, because the kernel has evicted it.
+            let gone = result.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+            let next = done + usize::from(gone);
+            if next == 0 {
+                break; // a map that does not let go: nothing believes those keys
+            }
+            rest = rest.get(next..).unwrap_or_default();
+        }
+    }
+}
+
+fn no_room(error: &aya::maps::MapError) {
+    tracing::debug!(%error, "the kernel has no room for a connection");
+}

@@ -1,0 +1,273 @@
+//! The server's SYN-ACK: two switches with the same past, one of which leaves the splice to the
+//! kernel. What the other sends, and what it then knows, is what the kernel sends and knows.
+
+use core::time::Duration;
+
+use fairlead_base::{Instant, Packet, Rng};
+use fairlead_bpf_loader::{Fate, Kernel, Mode};
+use fairlead_splice::config::{
+    Balance, Config, Limits, Pool, PoolId, Protocol, Route, Server, Service, Source, Timeouts,
+    Treatment, Unmatched,
+};
+use fairlead_splice::{Switch, Verdict};
+use fairlead_tcp::Record;
+use fairlead_testkit::{Segment, endpoint, segment, tcp};
+use fairlead_wire::{Classified, SynOptions, TcpFlags, Timestamps, classify};
+
+use super::{COOKIE, frame_of, on_a_switch, run};
+
+const NOW: Instant = Instant::from_millis(1_000);
+
+fn config(v6: bool, source: Source) -> Config {
+    let (listen, server, nat) = match v6 {
+        false => ("10.1.0.3:80", "10.2.0.1:8081", "100.64.0.1:0"),
+        true => ("[fd01::3]:80", "[fd02::1]:8081", "[fd64::1]:0"),
+    };
+    Config {
+        services: vec![Service {
+            name: "web".into(),
+            listen: vec![endpoint(listen)],
+            protocol: Protocol::Http,
+            source,
+            routes: vec![Route {
+                name: "all".into(),
+                matchers: Vec::new(),
+                pool: PoolId(0),
+                treatment: Treatment::Splice,
+                retries: 0,
+            }],
+            unmatched: Unmatched::NotFound,
+            timeouts: Timeouts::default(),
+            head_bytes_max: 16 << 10,
+        }],
+        pools: vec![Pool {
+            name: "only".into(),
+            balance: Balance::RoundRobin,
+            servers: vec![Server {
+                endpoint: endpoint(server),
+                weight: 1,
+            }],
+            proxy_protocol: None,
+            connect_timeout: Duration::from_secs(2),
+        }],
+        snat: vec![endpoint(nat).addr],
+        limits: Limits {
+            connections: 64,
+            ..Limits::default()
+        },
+        probe_interval: Duration::from_secs(86_400),
+        device_mss: 1_460,
+    }
+}
+
+/// Lets a switch have a packet; what it sends.
+fn put(switch: &mut Switch, packet: &Packet) -> Vec<Packet> {
+    let Ok(Classified::Tcp(header)) = classify(&packet.bytes) else {
+        panic!("a TCP packet");
+    };
+    let mut packet = packet.clone();
+    let found = switch.table().find(&header.key);
+    let verdict = switch.handle_packet(NOW, &mut packet, &header, found);
+    let mut sent = Vec::from_iter((verdict == Verdict::Transmit).then_some(packet));
+    let mut own = Packet::default();
+    while switch.poll_transmit(&mut own) {
+        sent.push(own.clone());
+    }
+    sent
+}
+
+/// The same, as bytes.
+fn bytes_of(sent: &[Packet]) -> Vec<&[u8]> {
+    sent.iter().map(|packet| &packet.bytes[..]).collect()
+}
+
+fn syn_ack(syn: &Packet, isn: u32, options: &SynOptions) -> Packet {
+    let header = tcp(syn);
+    segment(header.key.dst, header.key.src)
+        .flags(TcpFlags::SYN | TcpFlags::ACK)
+        .seq(isn)
+        .ack(header.seq.0.wrapping_add(1))
+        .window(29_000)
+        .syn_options(options)
+        .packet()
+}
+
+/// A switch whose server honours everything.
+fn probed(config: &Config) -> Switch {
+    let mut switch = Switch::new(config.clone(), 42, NOW).unwrap();
+    switch.handle_timeout(NOW);
+    let mut probe = Packet::default();
+    assert!(switch.poll_transmit(&mut probe));
+    let all = SynOptions {
+        mss: Some(1_460),
+        window_scale: Some(7),
+        sack_permitted: true,
+        timestamps: Some(Timestamps { value: 1, echo: 0 }),
+    };
+    put(&mut switch, &syn_ack(&probe, 7, &all));
+    switch
+}
+
+/// A client of one round: what it offers, asks and has for a window.
+struct Client {
+    asked: SynOptions,
+    request: Vec<u8>,
+    first: Segment,
+}
+
+impl Client {
+    fn new(rng: &mut Rng, config: &Config) -> Self {
+        let vip = config.services[0].listen[0];
+        let v4 = vip.addr.is_v4();
+        let from = if v4 {
+            "10.1.0.9:40000"
+        } else {
+            "[fd01::9]:40000"
+        };
+        let stamps = Timestamps {
+            value: rng.next_u64() as u32,
+            echo: 0,
+        };
+        let asked = SynOptions {
+            mss: Some(if rng.chance(800_000) { 1_460 } else { 9_000 }),
+            window_scale: rng.chance(800_000).then(|| rng.below(15) as u8),
+            sack_permitted: rng.chance(500_000),
+            timestamps: rng.chance(700_000).then_some(stamps),
+        };
+        let mut request = b"GET /a HTTP/1.1\r\nHost: a.example\r\nX: ".to_vec();
+        let pad = [0, 1, 2, 700, 1_300, 1_360, 1_380, 1_400, 1_420][rng.below(9) as usize];
+        request.extend(vec![b'x'; pad + rng.below(9) as usize]);
+        request.extend(b"\r\n\r\n");
+        let first = segment(endpoint(from), vip).seq(rng.next_u64() as u32);
+        Self {
+            asked,
+            request,
+            first,
+        }
+    }
+
+    /// Lets a switch have the handshake and the request; the SYN to the server.
+    fn ask(&self, switch: &mut Switch, window: u16) -> Packet {
+        let syn = self.first.clone().flags(TcpFlags::SYN);
+        let syn = syn.syn_options(&self.asked).packet();
+        let isn = tcp(&syn).seq.0;
+        let answer = put(switch, &syn).remove(0);
+        let (header, told) = (tcp(&answer), tcp(&answer));
+        let offered = SynOptions::parse(told.options(&answer.bytes)).unwrap();
+        let mut data = self.first.clone().flags(TcpFlags::ACK | TcpFlags::PSH);
+        data = data.seq(isn.wrapping_add(1)).window(window);
+        data = data.ack(header.seq.0.wrapping_add(1));
+        if let Some(ours) = offered.timestamps {
+            data = data.timestamps(ours.echo.wrapping_add(3), ours.value);
+        }
+        put(switch, &data.payload(&self.request).packet()).remove(0)
+    }
+}
+
+/// What a server answers, usual or not.
+fn answered(rng: &mut Rng, asked: &SynOptions) -> SynOptions {
+    let mss = [1_460, 1_460, 1_460, 9_000, 536, 0][rng.below(6) as usize];
+    SynOptions {
+        mss: (mss != 0).then_some(mss),
+        window_scale: if rng.chance(900_000) {
+            asked.window_scale.map(|_| rng.below(15) as u8)
+        } else {
+            None
+        },
+        sack_permitted: asked.sack_permitted && rng.chance(800_000),
+        timestamps: asked.timestamps.map(|ours| Timestamps {
+            value: rng.next_u64() as u32,
+            echo: ours.value,
+        }),
+    }
+}
+
+fn the_record(switch: &Switch, client: &Client) -> Record {
+    let key = tcp(&client.first.clone().packet()).key;
+    let found = switch.table().find(&key).expect("on record");
+    *switch.table().record(found.line)
+}
+
+/// True when the kernel joined it.
+fn one_join(rng: &mut Rng, mode: Mode, interface: u32) -> bool {
+    let v6 = rng.chance(400_000);
+    let source = [Source::Snat, Source::Transparent][rng.below(2) as usize];
+    let config = config(v6, source);
+    let (mut alone, mut pair) = (probed(&config), probed(&config));
+    let endpoints = pair.table().endpoints().clone();
+    let origin = fairlead_bpf_loader::monotonic_ns() - NOW.as_millis() * 1_000_000;
+    let (mut kernel, table) = Kernel::load(mode, 64, &endpoints, COOKIE, origin).unwrap();
+    super::open_exits(&mut kernel);
+    pair.set_fast_path(NOW, Box::new(table));
+    let client = Client::new(rng, &config);
+    let window = rng.next_u64() as u16;
+    let syn = client.ask(&mut alone, window);
+    assert_eq!(client.ask(&mut pair, window).bytes, syn.bytes);
+    let options = answered(
+        rng,
+        &SynOptions::parse(tcp(&syn).options(&syn.bytes)).unwrap(),
+    );
+    let mut packet = syn_ack(&syn, rng.next_u64() as u32, &options);
+    let spoilt = rng.chance(100_000);
+    if spoilt {
+        let at = usize::from(tcp(&packet).tcp_at) + 16;
+        packet.bytes[at] ^= 0x5a;
+    }
+    let trial = kernel.try_frame(&frame_of(&packet), interface, 1).unwrap();
+    let sent = put(&mut alone, &packet);
+    if trial.fate == Fate::Pass {
+        assert_eq!(trial.frame, frame_of(&packet), "left as it was");
+        // The engine finds it as it was.
+        assert_eq!(bytes_of(&put(&mut pair, &packet)), bytes_of(&sent));
+    } else {
+        assert_eq!(trial.fate, Fate::Redirect);
+        assert!(!spoilt, "a wrong checksum is not believed");
+        assert_eq!(sent.len(), 1, "one segment");
+        assert_eq!(trial.frame[14..], sent[0].bytes, "{options:?}");
+        assert_eq!(
+            trial.frame[..6],
+            super::ETHERNET[6..],
+            "back to where it came from"
+        );
+    }
+    // A packet from the client has the engine learn of it.
+    let next = client
+        .first
+        .clone()
+        .flags(TcpFlags::ACK | TcpFlags::URG)
+        .packet();
+    let (mine, other) = (put(&mut pair, &next), put(&mut alone, &next));
+    assert_eq!(bytes_of(&mine), bytes_of(&other));
+    let (mut ours, mut theirs) = (the_record(&pair, &client), the_record(&alone, &client));
+    (ours.last_active, theirs.last_active) = (0, 0);
+    assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
+    let (a, b) = (pair.snapshot(), alone.snapshot());
+    assert_eq!(
+        (a.spliced, a.live, a.setups, a.buffered_bytes),
+        (b.spliced, b.live, b.setups, b.buffered_bytes)
+    );
+    let joins = kernel.counters().unwrap().joins;
+    assert_eq!(joins == 1, trial.fate == Fate::Redirect);
+    joins == 1
+}
+
+fn joins_agree(mode: Mode) {
+    on_a_switch(|_, interface| {
+        let mut rng = Rng::new(21);
+        let joined = (0..60).filter(|_| one_join(&mut rng, mode, interface));
+        let joined = joined.count();
+        assert!((20..55).contains(&joined), "most, not all: {joined} of 60");
+    });
+}
+
+#[test]
+fn tc_joins_as_the_engine_does() {
+    run("tc_joins_as_the_engine_does", || joins_agree(Mode::Tc));
+}
+
+#[test]
+fn xdp_joins_as_the_engine_does() {
+    run("xdp_joins_as_the_engine_does", || {
+        joins_agree(Mode::XdpNative)
+    });
+}

@@ -1,0 +1,166 @@
+//! Packets that the program could translate and yet leaves to the engine, as they are, because it
+//! could not bring them on their way whole.
+
+use fairlead_base::{Packet, Rng};
+use fairlead_bpf_loader::{Exit, Fate, Kernel, Mode};
+use fairlead_netns::Host;
+use fairlead_tcp::{FastPath, Line, ListenOffer, Record};
+use fairlead_testkit::{endpoint, segment, tcp};
+use fairlead_wire::TcpFlags;
+
+use super::{OFFER, endpoints, frame_of, interface_index, kernel, on_a_switch, record, run};
+
+/// A packet of 1,040 bytes from the client of a record, and a SYN of a newcomer.
+struct Packets {
+    data: Packet,
+    syn: Packet,
+}
+
+impl Packets {
+    fn each(&self) -> [&Packet; 2] {
+        [&self.data, &self.syn]
+    }
+}
+
+fn packets(record: &Record, v6: bool) -> Packets {
+    let key = record.client_key(&endpoints());
+    let data = segment(key.src, key.dst)
+        .seq(record.client_nxt)
+        .ack(record.server_nxt.wrapping_add(record.seq_delta))
+        .flags(TcpFlags::ACK)
+        .payload(vec![7; 1_000])
+        .packet();
+    let from = endpoint(if v6 {
+        "[fd01::9]:41000"
+    } else {
+        "10.1.0.9:41000"
+    });
+    let syn = segment(from, key.dst).flags(TcpFlags::SYN).packet();
+    Packets { data, syn }
+}
+
+/// Runs `test` for both families with a joined connection and the packets that belong to it.
+fn with_packets(mode: Mode, test: impl Fn(&Host, &mut Kernel, u32, &Packets) + Sync) {
+    for v6 in [false, true] {
+        on_a_switch(|host, interface| {
+            let (mut kernel, mut table) = kernel(mode, 0);
+            let (record, client, server) = record(&mut Rng::new(3), v6, true);
+            assert!(table.give(Line(0), &record, &client, &server));
+            let listen = u16::from(v6);
+            let offer = ListenOffer { listen, ..OFFER };
+            table.set_offer(endpoints().listens[usize::from(v6)], &offer);
+            test(host, &mut kernel, interface, &packets(&record, v6));
+        });
+    }
+}
+
+fn assert_sent(kernel: &mut Kernel, packet: &Packet, interface: u32) {
+    let trial = kernel.try_frame(&frame_of(packet), interface, 1).unwrap();
+    assert_eq!(trial.fate, Fate::Redirect, "{:?}", tcp(packet));
+}
+
+fn assert_left(kernel: &mut Kernel, packet: &Packet, interface: u32) {
+    let frame = frame_of(packet);
+    let before = kernel.counters().unwrap();
+    let trial = kernel.try_frame(&frame, interface, 1).unwrap();
+    assert_eq!(trial.fate, Fate::Pass, "{:?}", tcp(packet));
+    assert_eq!(trial.frame, frame, "as it was");
+    let after = kernel.counters().unwrap();
+    assert_eq!(after.to_engine, before.to_engine + 1);
+    assert_eq!(after.drops.total(), before.drops.total());
+}
+
+/// The checksum field as a sender leaves it to its device: the pseudo-header's sum.
+fn with_open_checksum(packet: &Packet) -> Packet {
+    let header = tcp(packet);
+    let at = usize::from(header.tcp_at);
+    let mut sum = 6 + (packet.bytes.len() - at) as u64;
+    let addresses = if packet.bytes[0] >> 4 == 4 {
+        &packet.bytes[12..20]
+    } else {
+        &packet.bytes[8..40]
+    };
+    for two in addresses.chunks(2) {
+        sum += u64::from(u16::from_be_bytes([two[0], two[1]]));
+    }
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    let mut open = packet.clone();
+    open.bytes[at + 16..at + 18].copy_from_slice(&(sum as u16).to_be_bytes());
+    open
+}
+
+#[test]
+fn xdp_leaves_checksums_that_a_device_has_yet_to_complete() {
+    run(
+        "ways::xdp_leaves_checksums_that_a_device_has_yet_to_complete",
+        || {
+            with_packets(Mode::XdpNative, |_, kernel, interface, packets| {
+                for packet in packets.each() {
+                    assert_left(kernel, &with_open_checksum(packet), interface);
+                    assert_sent(kernel, packet, interface);
+                }
+            });
+        },
+    );
+}
+
+#[test]
+fn xdp_sends_only_out_of_interfaces_that_take_it() {
+    run(
+        "ways::xdp_sends_only_out_of_interfaces_that_take_it",
+        || {
+            with_packets(Mode::XdpNative, |_, kernel, client_side, packets| {
+                let exit = |interface| Exit {
+                    interface,
+                    buffers: false,
+                };
+                let server_side = interface_index(c"s");
+                kernel.set_exits(&[exit(server_side)]).unwrap();
+                assert_sent(kernel, &packets.data, client_side);
+                assert_left(kernel, &packets.syn, client_side);
+                kernel.set_exits(&[exit(client_side)]).unwrap();
+                assert_left(kernel, &packets.data, client_side);
+                assert_sent(kernel, &packets.syn, client_side);
+                kernel.set_exits(&[]).unwrap();
+                for packet in packets.each() {
+                    assert_left(kernel, packet, client_side);
+                }
+            });
+        },
+    );
+}
+
+const SERVERS: [&str; 2] = ["10.2.0.1/32", "fd02::1/128"];
+
+/// What does not fit through is the engine's, whose kernel tells the sender by ICMP.
+fn long_packets_are_left(mode: Mode) {
+    with_packets(mode, |host, kernel, interface, packets| {
+        assert_sent(kernel, &packets.data, interface);
+        for server in SERVERS {
+            let route = format!("route add {server} dev s mtu lock 900\n");
+            host.ip(&route).unwrap();
+        }
+        assert_left(kernel, &packets.data, interface);
+        for server in SERVERS {
+            host.ip(&format!("route change {server} dev s mtu lock 2000\n"))
+                .unwrap();
+        }
+        assert_sent(kernel, &packets.data, interface);
+    });
+}
+
+#[test]
+fn tc_leaves_packets_that_do_not_fit_through() {
+    run("ways::tc_leaves_packets_that_do_not_fit_through", || {
+        long_packets_are_left(Mode::Tc)
+    });
+}
+
+#[test]
+fn xdp_leaves_packets_that_do_not_fit_through() {
+    run("ways::xdp_leaves_packets_that_do_not_fit_through", || {
+        long_packets_are_left(Mode::XdpNative)
+    });
+}

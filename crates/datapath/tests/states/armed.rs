@@ -1,0 +1,256 @@
+//! Splices that are left to a fast path outside: one that does what a test tells it.
+
+use std::sync::{Arc, Mutex};
+
+use fairlead_base::{Endpoint, FlowKey, SeqNumber};
+use fairlead_datapath::config::{Config, Protocol, Treatment};
+use fairlead_datapath::{State, Verdict};
+use fairlead_tcp::join::{SynAck, Terms};
+use fairlead_tcp::{FastPath, Join, Joined, Line, ListenOffer, Record, Tracking};
+use fairlead_wire::{SynOptions, TcpFlags};
+
+use crate::rig::{
+    Opened, REQUEST, Rig, Sent, http_config, linux, refusal, server, simple_config, syn_ack,
+};
+
+/// What the fast path was told, and has done.
+#[derive(Debug, Default)]
+struct Told {
+    armed: Option<(Terms, Vec<u8>)>,
+    record: Record,
+    /// By its own doing; taken by the engine.
+    joined: Option<Joined>,
+    arms: u32,
+    left: u32,
+    forgotten: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Double(Arc<Mutex<Told>>);
+
+impl Double {
+    fn told<T>(&self, look: impl FnOnce(&mut Told) -> T) -> T {
+        look(&mut self.0.lock().unwrap())
+    }
+
+    /// Joins what is armed, as a SYN-ACK with this number would have it.
+    fn join(&self, isn: u32) {
+        self.told(|told| {
+            let (terms, _) = told.armed.as_ref().expect("armed");
+            let joined = terms.join(&SynAck {
+                isn: SeqNumber(isn),
+                scale: Some(7),
+                ts: Some(900_000),
+            });
+            joined.apply_to(&mut told.record);
+            told.record.state = State::Spliced;
+            told.joined = Some(joined);
+        });
+    }
+}
+
+impl FastPath for Double {
+    fn set_offer(&mut self, _: Endpoint, _: &ListenOffer) {}
+
+    fn introduce(&mut self, _: Line, _: &FlowKey) {}
+
+    fn arm(&mut self, _: Line, _: u32, record: &Record, join: &Join<'_>, _: [&FlowKey; 2]) -> bool {
+        self.told(|told| {
+            told.armed = Some((join.terms, join.payload.to_vec()));
+            told.record = *record;
+            told.arms += 1;
+        });
+        true
+    }
+
+    fn joined(&self, _: Line) -> Option<Joined> {
+        self.told(|told| told.joined)
+    }
+
+    fn disarm(&mut self, _: Line) -> Option<Joined> {
+        self.told(|told| {
+            assert!(told.armed.take().is_some(), "disarmed once");
+            told.joined
+        })
+    }
+
+    fn leave_server(&mut self, _: Line, _: &FlowKey) {
+        self.told(|told| told.left += 1);
+    }
+
+    fn give(&mut self, _: Line, record: &Record, _: &FlowKey, _: &FlowKey) -> bool {
+        self.told(|told| told.record = *record);
+        true
+    }
+
+    fn take(&mut self, line: Line) -> Tracking {
+        self.peek(line)
+    }
+
+    fn peek(&self, _: Line) -> Tracking {
+        self.told(|told| Tracking::of(&told.record))
+    }
+
+    fn forget(&mut self, _: Line, _: &FlowKey, _: &FlowKey) {
+        self.told(|told| told.forgotten += 1);
+    }
+}
+
+/// A client whose request has led to a SYN, and whose splice is left to the double.
+fn armed_with(config: Config) -> (Rig, Double, Opened, Sent) {
+    let mut rig = Rig::probed(config, &linux(1));
+    let double = Double::default();
+    rig.datapath
+        .set_fast_path(rig.now, Box::new(double.clone()));
+    let (opened, mut sent) = rig.request(1_000, REQUEST);
+    assert_eq!(sent.len(), 1);
+    (rig, double, opened, sent.remove(0))
+}
+
+fn armed() -> (Rig, Double, Opened, Sent) {
+    let (rig, double, opened, syn) = armed_with(http_config());
+    assert!(double.told(|told| told.armed.is_some()));
+    (rig, double, opened, syn)
+}
+
+#[test]
+fn the_fast_path_is_told_all_but_the_servers_answer() {
+    let (rig, double, opened, _) = armed();
+    double.told(|told| {
+        let (terms, payload) = told.armed.as_ref().unwrap();
+        assert_eq!(payload, REQUEST);
+        assert_eq!(terms.dseq, SeqNumber(opened.dseq));
+        assert_eq!((terms.asked_scale, terms.offered_scale), (Some(7), Some(7)));
+        let end = 1_001 + REQUEST.len() as u32;
+        assert_eq!(
+            (told.record.client_isn, told.record.client_nxt),
+            (1_000, end)
+        );
+    });
+    assert_eq!(rig.state(), Some(State::SynSent));
+}
+
+#[test]
+fn what_is_joined_outside_is_counted_within_a_sweep() {
+    let (mut rig, double, ..) = armed();
+    double.join(70_000);
+    assert!(rig.wait_ms(60).is_empty(), "nothing is left to send");
+    let now = rig.datapath.snapshot();
+    assert_eq!((now.spliced, now.live, now.setups), (1, 1, 0));
+    assert_eq!(now.buffered_bytes, 0);
+    assert_eq!(rig.state(), Some(State::Spliced));
+    assert!(rig.wait_ms(3_000).is_empty(), "its timers are gone");
+}
+
+#[test]
+fn what_was_joined_and_has_ended_since_is_told_by_its_tracking() {
+    let (mut rig, double, ..) = armed();
+    double.join(70_000);
+    double.told(|told| told.record.state = State::TimeWait);
+    rig.wait_ms(60);
+    let now = rig.datapath.snapshot();
+    assert_eq!((now.spliced, now.live, now.time_wait), (1, 0, 1));
+    assert_eq!(rig.ends().len(), 1);
+}
+
+#[test]
+fn a_packet_finds_the_connection_joined() {
+    let (mut rig, double, opened, _) = armed();
+    double.join(70_000);
+    let more = rig.put_one(&opened.data(REQUEST.len() as u32, b"more"));
+    assert_eq!(rig.state(), Some(State::Spliced));
+    assert_eq!(more.payload(), b"more");
+    assert_eq!(rig.datapath.snapshot().spliced, 1);
+    assert_eq!(
+        double.told(|told| told.record.client_nxt),
+        1_001 + REQUEST.len() as u32 + 4
+    );
+}
+
+#[test]
+fn more_from_the_client_takes_it_back_and_all_is_sent_by_the_engine() {
+    let (mut rig, double, opened, syn) = armed();
+    rig.put_none(&opened.data(REQUEST.len() as u32, b"more"));
+    assert!(double.told(|told| told.armed.is_none()));
+    let sent = rig.put_one(&syn_ack(&syn, 70_000, &linux(900_000)));
+    assert_eq!(sent.payload(), [REQUEST, b"more"].concat());
+    assert_eq!(double.told(|told| told.arms), 1, "not armed anew");
+}
+
+#[test]
+fn a_silent_server_is_asked_again_by_the_engine() {
+    let (mut rig, double, ..) = armed();
+    let again = rig.wait_ms(300);
+    assert_eq!(again.len(), 1);
+    assert_eq!(again[0].header.flags, TcpFlags::SYN);
+    assert!(double.told(|told| told.armed.is_none()));
+    assert_eq!(rig.state(), Some(State::SynSent));
+}
+
+#[test]
+fn a_refusal_takes_it_back_and_the_next_server_is_armed() {
+    let mut config = simple_config(Protocol::Http, &["10.2.0.1:8081"]);
+    config.pools[0].servers.push(server("10.2.0.2:8081"));
+    let (mut rig, double, _, syn) = armed_with(config);
+    let second = rig.put_one(&refusal(&syn));
+    assert_ne!(second.header.key.dst, syn.header.key.dst);
+    double.told(|told| {
+        assert_eq!((told.arms, told.left), (2, 1));
+        assert!(told.armed.is_some());
+    });
+}
+
+#[test]
+fn a_client_that_resets_takes_it_back_and_the_server_is_told() {
+    let (mut rig, double, opened, syn) = armed();
+    let end = REQUEST.len() as u32;
+    let reset = opened.at(end).flags(TcpFlags::RST).payload(b"");
+    let to_server = rig.put_one(&reset);
+    assert_eq!(to_server.header.key, syn.header.key);
+    assert_eq!(to_server.header.flags, TcpFlags::RST);
+    assert_eq!(rig.last, Some(Verdict::Consumed));
+    assert_eq!(double.told(|told| told.forgotten), 1);
+    rig.assert_empty();
+}
+
+#[test]
+fn what_the_switch_must_send_itself_is_not_armed() {
+    let is_armed = |config: Config, options: &SynOptions, bytes: &[u8]| {
+        let mut rig = Rig::probed(config, options);
+        let double = Double::default();
+        rig.datapath
+            .set_fast_path(rig.now, Box::new(double.clone()));
+        let (_, sent) = rig.request(1_000, bytes);
+        assert_eq!(sent.len(), 1);
+        double.told(|told| told.armed.is_some())
+    };
+    assert!(is_armed(http_config(), &linux(1), REQUEST));
+    let mut once = http_config();
+    once.services[0].routes[0].treatment = Treatment::OneShot;
+    assert!(
+        !is_armed(once, &linux(1), REQUEST),
+        "a head that is rewritten"
+    );
+    let mut proxied = http_config();
+    proxied.pools[0].proxy_protocol = Some(fairlead_datapath::config::ProxyVersion::V2);
+    assert!(!is_armed(proxied, &linux(1), REQUEST), "a preamble");
+    // Of a server that has not been heard of its answer tells more than the splice.
+    let mut rig = Rig::new(http_config());
+    rig.wait_ms(0);
+    let double = Double::default();
+    rig.datapath
+        .set_fast_path(rig.now, Box::new(double.clone()));
+    rig.request(1_000, REQUEST);
+    assert!(double.told(|told| told.armed.is_none()));
+}
+
+#[test]
+fn aborting_takes_back_what_is_armed() {
+    let (mut rig, double, ..) = armed();
+    rig.datapath.abort_all(rig.now);
+    let mut sent = Vec::new();
+    rig.fetch(&mut sent);
+    assert_eq!(sent.len(), 2, "a RST to each end: {sent:?}");
+    assert!(double.told(|told| told.armed.is_none()));
+    rig.assert_empty();
+}

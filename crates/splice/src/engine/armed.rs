@@ -1,0 +1,137 @@
+//! Splices that are left to a fast path outside.
+//!
+//! Once a server has been sent a SYN, all that is missing is what its SYN-ACK says. A fast path can
+//! be *armed* with the rest: it then answers the SYN-ACK with the client's first bytes itself, and
+//! goes on forwarding, and the engine learns of it later. The rule is the same as for connections
+//! that a fast path has: whoever handles a packet of an armed connection, or a timer of it, takes
+//! it back before, and finds it in set-up as it was, or joined.
+
+use std::collections::VecDeque;
+
+use fairlead_base::{Instant, SeqNumber};
+use fairlead_tcp::record::flag;
+use fairlead_tcp::{Join, Joined, Line, State};
+
+use super::{Switch, probe};
+
+/// Armed connections that are looked at whenever another one is armed: more than one, so that what
+/// is joined is soon known to be.
+const LOOKS: usize = 2;
+
+/// Armed connections, by and large in the order in which they were armed. Those that were taken
+/// back are in it until they are met.
+#[derive(Debug, Default)]
+pub(super) struct Armed {
+    queue: VecDeque<(Line, u32)>,
+}
+
+impl Switch {
+    /// Leaves it to the fast path to join a connection whose server has just been sent a SYN, if
+    /// nothing but the server's SYN-ACK is missing.
+    pub(super) fn arm(&mut self, now: Instant, line: Line, index: u32) {
+        if !self.has_fast_path() {
+            return;
+        }
+        self.look_at_armed(now, LOOKS);
+        let mut record = *self.table.record(line);
+        let known = self.places.server(record.server);
+        let known = known.is_some_and(|id| self.backends.offers(id).is_some());
+        let device_mss = probe::mss_of_family(self.config.device_mss, record.client_addr.is_v4());
+        let endpoints = self.table.endpoints();
+        let (client, server) = (record.client_key(endpoints), record.server_key(endpoints));
+        let (Some(fast_path), Some(setup)) = (&mut self.given.fast_path, self.setups.entry(index))
+        else {
+            return;
+        };
+        let verbatim = setup
+            .decision
+            .as_ref()
+            .is_some_and(|decision| decision.is_verbatim());
+        let payload = setup.stream.in_order();
+        // What the switch must send again itself (see `held.rs`), or learn from the answer, is its
+        // own to do.
+        let simple = verbatim
+            && known
+            && setup.acked == 0
+            && setup.fin_at.is_none()
+            && !payload.is_empty()
+            && record.flags & !flag::TIMESTAMPS == 0;
+        if !simple {
+            return;
+        }
+        record.advance_client(SeqNumber(record.client_isn) + 1 + payload.len() as u32);
+        let join = Join {
+            terms: setup.terms(),
+            client_ts: setup.client_ts,
+            client_window: setup.client_window,
+            device_mss,
+            payload,
+        };
+        setup.armed = fast_path.arm(line, index, &record, &join, [&client, &server]);
+        if setup.armed {
+            self.armed.queue.push_back((line, index));
+        }
+    }
+
+    /// Takes a connection back that is armed: from here on it is in set-up and in the engine's
+    /// hand alone, or it is joined.
+    pub(super) fn disarm(&mut self, now: Instant, line: Line) {
+        let Some(index) = self.table.setup(line) else {
+            return;
+        };
+        let Some(setup) = self.setups.entry(index).filter(|setup| setup.armed) else {
+            return;
+        };
+        setup.armed = false;
+        let joined = self
+            .given
+            .fast_path
+            .as_mut()
+            .and_then(|fast_path| fast_path.disarm(line));
+        if let Some(joined) = joined {
+            self.note_joined(now, line, index, &joined);
+        }
+    }
+
+    /// Learns which armed connections have been joined.
+    pub(super) fn catch_up_with_armed(&mut self, now: Instant) {
+        self.look_at_armed(now, self.armed.queue.len());
+    }
+
+    fn look_at_armed(&mut self, now: Instant, count: usize) {
+        for _ in 0..count {
+            let Some((line, index)) = self.armed.queue.pop_front() else {
+                return;
+            };
+            let setup = self.setups.peek(index);
+            if !setup.is_some_and(|setup| setup.armed && setup.line == line) {
+                continue;
+            }
+            let fast_path = self.given.fast_path.as_ref();
+            match fast_path.and_then(|fast_path| fast_path.joined(line)) {
+                Some(joined) => self.note_joined(now, line, index, &joined),
+                None => self.armed.queue.push_back((line, index)),
+            }
+        }
+    }
+
+    /// The fast path has joined a connection, and has it: as [`Self::splice`] does it.
+    fn note_joined(&mut self, now: Instant, line: Line, index: u32, joined: &Joined) {
+        let record = self.table.record_mut(line);
+        joined.apply_to(record);
+        record.state = State::Spliced;
+        let server = self.places.server(record.server);
+        self.counts.spliced += 1;
+        self.counts.live += 1;
+        self.forget_setup(line, index);
+        self.note_given(line, true);
+        self.catch_up(now, line);
+        if let Some(id) = server
+            && let Some(offers) = self.backends.offers(id)
+            && self.backends.answered(id, offers, now)
+        {
+            self.announce(id);
+            self.refresh_offers(now);
+        }
+    }
+}
