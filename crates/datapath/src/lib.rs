@@ -342,6 +342,12 @@ impl Datapath {
         })
     }
 
+    /// Learns what the fast path outside has done on its own since it was last asked, so that
+    /// [`Self::snapshot`] lacks nothing.
+    pub fn catch_up_with_fast_path(&mut self, now: Instant) {
+        self.switch.catch_up_with_fast_path(now);
+    }
+
     /// All counters.
     pub fn snapshot(&self) -> Snapshot {
         let mut snapshot = self.switch.snapshot();

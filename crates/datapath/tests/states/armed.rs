@@ -131,6 +131,15 @@ fn the_fast_path_is_told_all_but_the_servers_answer() {
 }
 
 #[test]
+fn what_is_joined_outside_is_counted_when_it_is_asked_for() {
+    let (mut rig, double, ..) = armed();
+    double.join(70_000);
+    rig.datapath.catch_up_with_fast_path(rig.now);
+    let now = rig.datapath.snapshot();
+    assert_eq!((now.spliced, now.live, now.setups), (1, 1, 0));
+}
+
+#[test]
 fn what_is_joined_outside_is_counted_within_a_sweep() {
     let (mut rig, double, ..) = armed();
     double.join(70_000);

@@ -136,6 +136,12 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
         self.datapath.poll_timeout()
     }
 
+    /// Learns what the kernel has done on its own: what [`Self::snapshot`] says is then as new as
+    /// what the kernel counts.
+    pub(super) fn catch_up_with_fast_path(&mut self, now: Instant) {
+        self.datapath.catch_up_with_fast_path(now);
+    }
+
     /// All counters, failures to send included.
     pub(super) fn snapshot(&self) -> Snapshot {
         let mut snapshot = self.datapath.snapshot();

@@ -401,7 +401,7 @@ fn run_loop(
         let publishing = now >= publish_at;
         if publishing {
             publish_at = now + PUBLISH_INTERVAL;
-            board.publish_unless(life.is_starting(), engine);
+            board.publish_unless(life.is_starting(), engine, now);
         }
         let signalled = if engine.has_drained() {
             let due = [engine.poll_timeout(), life.poll_timeout(), Some(publish_at)];
@@ -416,7 +416,7 @@ fn run_loop(
             let live = engine.live_connections();
             if board.keeps(settings) {
                 tracing::info!("{}: {live} connections stay with the kernel", signal.name());
-                board.publish(engine);
+                board.publish(engine, now);
                 return Ok(Parting::Keep);
             }
             let step = life.handle_signal(now, live);
@@ -426,7 +426,7 @@ fn run_loop(
             }
         }
     }
-    board.publish(engine);
+    board.publish(engine, clock.now());
     match life.cut_off() {
         0 => tracing::info!("ended"),
         cut_off => tracing::warn!("ended; {cut_off} live connections were reset"),
@@ -443,7 +443,7 @@ fn act(step: Step, engine: &mut Engine<TunDevice>, now: Instant, board: &mut Boa
         Step::Abort => engine.abort_all(now),
         Step::End => return true,
     }
-    board.publish(engine);
+    board.publish(engine, now);
     false
 }
 
@@ -477,18 +477,19 @@ impl Board<'_> {
         settings.instance.on_stop == OnStop::Keep && self.fastpath.outlives()
     }
 
-    fn publish_unless(&mut self, starting: bool, engine: &Engine<TunDevice>) {
+    fn publish_unless(&mut self, starting: bool, engine: &mut Engine<TunDevice>, now: Instant) {
         if !starting {
-            self.publish(engine);
+            self.publish(engine, now);
         }
     }
 
-    fn publish(&mut self, engine: &Engine<TunDevice>) {
+    fn publish(&mut self, engine: &mut Engine<TunDevice>, now: Instant) {
         if self.fastpath.tend() {
             let state = self.fastpath.state();
             tracing::info!("fast path: {state}");
             self.shared.set_fast_path(state);
         }
+        engine.catch_up_with_fast_path(now);
         let mut switch = engine.snapshot();
         let kernel = self.fastpath.counters();
         if let Some(kernel) = &kernel {

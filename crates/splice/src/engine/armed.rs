@@ -93,8 +93,9 @@ impl Switch {
         }
     }
 
-    /// Learns which armed connections have been joined.
-    pub(super) fn catch_up_with_armed(&mut self, now: Instant) {
+    /// Learns which connections the fast path has joined on its own since it was last asked, as is
+    /// done many times a second anyway: [`Self::snapshot`] then counts them all.
+    pub fn catch_up_with_fast_path(&mut self, now: Instant) {
         self.look_at_armed(now, self.armed.queue.len());
     }
 

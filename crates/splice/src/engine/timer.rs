@@ -203,7 +203,7 @@ impl Switch {
             return;
         }
         self.sweep.next = now + SWEEP_CYCLE / SWEEP_STEPS;
-        self.catch_up_with_armed(now);
+        self.catch_up_with_fast_path(now);
         let lines = self.table.high_water().div_ceil(SWEEP_STEPS).max(64);
         self.sweep_lines(now, lines);
     }
