@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Which record a packet belongs to, by the map of keys. Keys of connections that are over stay in it
- * for a while, and lead to lines that may be in use again: so nothing is believed before the record
- * was compared with the packet.
+ * Which record a packet belongs to, by the index of keys and the map behind it. An entry of the
+ * index holds a part of its key's hash alone, and keys of connections that are over stay in the map
+ * for a while, to lead to lines that may be in use again: so nothing is believed before the record was
+ * compared with the packet.
  */
 #ifndef FAIRLEAD_FLOWS_H
 #define FAIRLEAD_FLOWS_H

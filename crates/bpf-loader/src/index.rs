@@ -121,7 +121,43 @@ impl KeyIndex {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd as _;
+
     use super::*;
+
+    /// An index over memory of its own: a file without a name.
+    fn index(buckets: u64) -> KeyIndex {
+        let path = std::env::temp_dir().join(format!(
+            "fairlead-index-{}-{:?}",
+            std::process::id(),
+            std::thread::current().id()
+        ));
+        let file = File::create_new(&path).unwrap();
+        drop(file);
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        file.set_len((buckets * size_of::<RawBucket>() as u64).next_multiple_of(65_536))
+            .unwrap();
+        KeyIndex::map(file.as_fd(), buckets as usize, 17).unwrap()
+    }
+
+    fn key(number: u16) -> RawFlowKey {
+        let endpoint = |text: &str| text.parse::<std::net::SocketAddr>().unwrap().into();
+        RawFlowKey::from(&fairlead_base::FlowKey {
+            src: endpoint(&format!("10.1.0.9:{}", 1_024 + number)),
+            dst: endpoint("10.1.0.3:80"),
+        })
+    }
+
+    /// Entries in use.
+    fn used(index: &KeyIndex) -> usize {
+        let buckets = 0..index.buckets.count();
+        let entries = buckets.flat_map(|number| index.bucket(number));
+        entries
+            .filter(|entry| entry.load(Ordering::Relaxed) != 0)
+            .count()
+    }
 
     #[test]
     fn all_keys_fit_half_full_buckets() {
@@ -129,5 +165,47 @@ mod tests {
             assert_eq!(buckets_for(records), buckets, "{records}");
         }
         assert!(buckets_for(u32::MAX).is_power_of_two());
+    }
+
+    #[test]
+    fn a_full_bucket_takes_no_more_until_a_key_has_left() {
+        let mut index = index(1);
+        for number in 0..BUCKET_ENTRIES as u16 {
+            assert!(index.tell(&key(number), u32::from(number)));
+            assert!(index.tell(&key(number), u32::from(number)), "told again");
+        }
+        assert_eq!(used(&index), BUCKET_ENTRIES);
+        assert!(!index.tell(&key(99), 99));
+        assert!(!index.leave(&key(99), 99), "it was not taken");
+        assert!(!index.leave(&key(3), 4), "that key leads elsewhere");
+        assert!(index.leave(&key(3), 3));
+        assert!(index.tell(&key(99), 99));
+        assert!(!index.tell(&key(3), 3));
+    }
+
+    #[test]
+    fn what_is_retained_leads_where_it_did_and_nothing_else_is_left() {
+        let mut index = index(16);
+        for number in 0..40u16 {
+            assert!(index.tell(&key(number), u32::from(number)));
+        }
+        let mut kept = Vec::new();
+        // Every third flow goes on with its key, and every fifth with another one.
+        let is_key = |flow: u32| match (flow % 3, flow % 5) {
+            (_, 0) => Some(key(5_000 + flow as u16)),
+            (0, _) => Some(key(flow as u16)),
+            _ => None,
+        };
+        index.retain(is_key, |flow| kept.push(flow));
+        kept.sort_unstable();
+        let expected: Vec<u32> = (0..40)
+            .filter(|flow| flow % 3 == 0 && flow % 5 != 0)
+            .collect();
+        assert_eq!(kept, expected);
+        assert_eq!(used(&index), expected.len());
+        for flow in expected {
+            assert!(index.leave(&key(flow as u16), flow), "{flow}");
+        }
+        assert_eq!(used(&index), 0);
     }
 }

@@ -419,12 +419,12 @@ impl FlowTable {
             Known::Both => Known::Both,
             Known::Client => Known::of(true, self.keys.tell(server, to_server)),
             Known::Nothing => {
-                let keys = [client, server];
-                let [client, server] = self.keys.tell_both(keys, [to_client, to_server]);
-                if server && !client {
-                    self.keys.leave(keys[1], to_server);
+                let client_known = self.keys.tell(client, to_client);
+                let server_known = self.keys.tell(server, to_server);
+                if server_known && !client_known {
+                    self.keys.leave(server, to_server);
                 }
-                Known::of(client, server)
+                Known::of(client_known, server_known)
             }
         };
         *known == Known::Both
@@ -561,14 +561,14 @@ impl FastPath for FlowTable {
     fn arm(
         &mut self,
         line: Line,
-        slot: u32,
+        place: u32,
         record: &Record,
         join: &Join<'_>,
         [client, server]: [&FlowKey; 2],
     ) -> bool {
-        self.joins.write(slot, line, join)
+        self.joins.write(place, line, join)
             && self.tell(line, client, server)
-            && self.memory.arm(line, record, slot)
+            && self.memory.arm(line, record, place)
     }
 
     fn joined(&self, line: Line) -> Option<Joined> {

@@ -2,9 +2,9 @@
 //!
 //! Keys are in the index (see `index.rs`), or, where its bucket is full or the kind of flow table
 //! has none, in a map of the kernel's. A system call costs the engine as much as reading the head
-//! of a request: so both keys of a connection are told in one, and those of connections that are
-//! over stay in the map for a while, to be removed many at a time. The program compares every
-//! record with the packet that a key has led to it, so that a key that stays does no harm.
+//! of a request: so the keys of connections that are over stay in the map for a while, and are
+//! removed many at a time. The program compares every record with the packet that a key has led to
+//! it, so that a key that stays does no harm.
 
 use std::collections::HashMap;
 use std::io;
@@ -65,24 +65,6 @@ impl Keys {
             told = self.map.insert(key, flow, 0);
         }
         told.inspect_err(no_room).is_ok()
-    }
-
-    /// The same for both keys of a connection; whether each does now.
-    pub(crate) fn tell_both(&mut self, keys: [RawFlowKey; 2], flows: [u32; 2]) -> [bool; 2] {
-        let [client, server] = [0, 1].map(|at| {
-            self.is_in_index(&keys[at], flows[at]) || self.leads_already(&keys[at], flows[at])
-        });
-        if client || server {
-            return [
-                client || self.tell(keys[0], flows[0]),
-                server || self.tell(keys[1], flows[1]),
-            ];
-        }
-        match sys::update_batch(self.fd(), &keys, &flows) {
-            (_, Ok(())) => [true, true],
-            (1.., Err(_)) => [true, self.tell(keys[1], flows[1])],
-            (0, Err(_)) => [0, 1].map(|at| self.tell(keys[at], flows[at])),
-        }
     }
 
     /// True when the index has taken the key.

@@ -73,7 +73,6 @@ pub(crate) fn map_bytes(map: BorrowedFd<'_>) -> u64 {
 
 const BPF_OBJ_GET: libc::c_long = 7;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_long = 15;
-const BPF_MAP_UPDATE_BATCH: libc::c_long = 26;
 const BPF_MAP_DELETE_BATCH: libc::c_long = 27;
 const BPF_LINK_DETACH: libc::c_long = 34;
 
@@ -165,66 +164,25 @@ pub(crate) fn link_at(path: &Path) -> io::Result<(u32, u32)> {
     Ok((raw.program, raw.interface))
 }
 
-/// Writes entries into a map, one after the other; how many were written, and why no more.
-pub(crate) fn update_batch<K: Pod, V: Pod>(
-    map: BorrowedFd<'_>,
-    keys: &[K],
-    values: &[V],
-) -> (usize, io::Result<()>) {
-    let count = keys.len().min(values.len());
-    let values = values.as_ptr() as u64;
-    // SAFETY: as many keys and values as are counted, which the kernel only reads.
-    unsafe {
-        batch(
-            BPF_MAP_UPDATE_BATCH,
-            map,
-            keys.as_ptr() as u64,
-            values,
-            count,
-        )
-    }
-}
-
 /// Removes entries of a map, one after the other; how many were removed, and why no more.
 pub(crate) fn delete_batch<K: Pod>(map: BorrowedFd<'_>, keys: &[K]) -> (usize, io::Result<()>) {
-    // SAFETY: as many keys as are counted, which the kernel only reads.
-    unsafe {
-        batch(
-            BPF_MAP_DELETE_BATCH,
-            map,
-            keys.as_ptr() as u64,
-            0,
-            keys.len(),
-        )
-    }
-}
-
-/// # Safety
-/// `keys` and `values` must be addresses of what `command` reads, for `count` entries of the size
-/// that `map` has.
-unsafe fn batch(
-    command: libc::c_long,
-    map: BorrowedFd<'_>,
-    keys: u64,
-    values: u64,
-    count: usize,
-) -> (usize, io::Result<()>) {
     let mut ask = BatchAttributes {
         before: 0,
         after: 0,
-        keys,
-        values,
-        count: count as u32,
+        keys: keys.as_ptr() as u64,
+        values: 0,
+        count: keys.len() as u32,
         map: map.as_raw_fd() as u32,
         entry_flags: 0,
         flags: 0,
     };
-    // SAFETY: the attributes of these commands; the rest is the caller's promise.
-    let done = unsafe { bpf(command, &mut ask) };
+    // SAFETY: the attributes of this command, with as many keys as are counted, which the kernel
+    // only reads.
+    let done = unsafe { bpf(BPF_MAP_DELETE_BATCH, &mut ask) };
     match done {
-        Ok(_) => (count, Ok(())),
+        Ok(_) => (keys.len(), Ok(())),
         // Where it failed before it began, it has not written the count.
-        Err(error) if ask.count as usize >= count => (0, Err(error)),
+        Err(error) if ask.count as usize >= keys.len() => (0, Err(error)),
         Err(error) => (ask.count as usize, Err(error)),
     }
 }
