@@ -294,35 +294,32 @@ fn stretch<S: Simd, P: Policy<B, W> + Balanced, const B: usize, const W: usize>(
         let newest = Lanes::splat(simd, stamp + 1);
         let tags = Lanes::tags(simd, tags_of, sets);
         let found = tags.equals(&wanted);
-        if bounds.is_some() {
-            let elsewhere = Lanes::<S, B, W>::tags(simd, tags_of, second).equals(&wanted);
-            if elsewhere.bits() != 0 {
-                let stamps = Lanes::stamps(simd, stamps_of, second);
-                let touched = elsewhere.pick(&newest, &stamps);
-                touched.store_stamps(stamps_of, second);
-                // Should the set be one of the first ones as well, it was found there.
-                second_hits += u64::from(found.bits() == 0);
-                stamp += 1;
-                continue;
-            }
-        }
         let stamps = Lanes::stamps(simd, stamps_of, sets);
         let on = !stamps.less(&Lanes::splat(simd, on_since)).bits() & lane_bits(B * W);
         let calmest = calmest_bank::<B, W>(on);
         let within = Lanes::by_bank(simd).equals(&Lanes::splat(simd, calmest as i32));
         let scores = within.pick(&stamps, &Lanes::splat(simd, i32::MAX));
         let scores = found.pick(&Lanes::splat(simd, 0), &scores);
-        let least = scores.least();
-        let chosen = scores.equals(&Lanes::splat(simd, least));
+        let mut least = scores.least();
         if let Some((lines, beyond)) = &mut bounds {
+            let elsewhere = Lanes::<S, B, W>::tags(simd, tags_of, second).equals(&wanted);
+            let is_elsewhere = elsewhere.bits() & lane_bits(B * W) != 0;
+            // Should the set be one of the first ones as well, it was found there.
+            second_hits += u64::from(is_elsewhere & (least != 0));
+            least = select_unpredictable(is_elsewhere, 0, least);
             let set = sets[calmest as usize % B] as usize;
-            // What was found scores 0, so a full set of ON lines matters to a miss alone.
-            if (least >= on_since) & (beyond[set] < on_since) {
+            // What was found scores 0, so a full set of ON lines matters to a miss alone. In one
+            // condition: whether an access hits is guessed wrong too often to branch on it.
+            let bound_now = bound(lines, beyond[set], second);
+            if ((beyond[set] - on_since) & !(least - on_since)) < 0 {
                 break;
             }
-            let now = bound(lines, beyond[set], second);
-            beyond[set] = select_unpredictable(least == 0, beyond[set], now);
+            beyond[set] = select_unpredictable(least == 0, beyond[set], bound_now);
+            // Before the first sets are written: where one of these is among them, that counts.
+            let touched = elsewhere.pick(&newest, &Lanes::stamps(simd, stamps_of, second));
+            touched.store_stamps(stamps_of, second);
         }
+        let chosen = scores.equals(&Lanes::splat(simd, least));
         stamp += 1;
         chosen.pick(&wanted, &tags).store_tags(tags_of, sets);
         chosen.pick(&newest, &stamps).store_stamps(stamps_of, sets);
