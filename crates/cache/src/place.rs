@@ -175,7 +175,7 @@ impl Places {
         }
     }
 
-    fn gather_from<N: Copy + Into<u32>>(
+    fn gather_from<N: Copy + Default + Into<u32>>(
         &self,
         cells: &[N],
         ids: &[u32],
@@ -193,8 +193,15 @@ impl Places {
     }
 }
 
+/// Rows of so many bytes together stay in a processor's second cache.
+const NEAR_BYTES: usize = 2 << 20;
+/// Rows that are read before any of them is looked at.
+const AHEAD: usize = 128;
+/// Cells that are numbered at once.
+const CELLS: usize = 8;
+
 /// For `B` banks and rows of `R` cells.
-fn gather<N: Copy + Into<u32>, const B: usize, const R: usize>(
+fn gather<N: Copy + Default + Into<u32>, const B: usize, const R: usize>(
     cells: &[N],
     sets: u32,
     ids: &[u32],
@@ -204,17 +211,43 @@ fn gather<N: Copy + Into<u32>, const B: usize, const R: usize>(
     let (rows, _) = cells.as_chunks::<R>();
     let (first, _) = first.as_chunks_mut::<B>();
     let (second, _) = second.as_chunks_mut::<B>();
-    let numbered = |row: &[N]| core::array::from_fn(|bank| bank as u32 * sets + row[bank].into());
-    if second.is_empty() {
-        for (id, first) in ids.iter().zip(first) {
-            *first = numbered(&rows[*id as usize][..B]);
-        }
-        return;
+    if !second.is_empty() || size_of_val(cells) > NEAR_BYTES {
+        return gather_far(rows, sets, ids, first, second);
     }
-    for ((id, first), second) in ids.iter().zip(first).zip(second) {
+    for (id, first) in ids.iter().zip(first) {
         let row = &rows[*id as usize];
-        *first = numbered(&row[..B]);
-        *second = numbered(&row[R - B..]);
+        *first = core::array::from_fn(|bank| bank as u32 * sets + row[bank].into());
+    }
+}
+
+/// As `gather`, for rows that are mostly in none of the nearer caches: the less there is to do
+/// between two of them, the more are on their way at once.
+fn gather_far<N: Copy + Default + Into<u32>, const B: usize, const R: usize>(
+    rows: &[[N; R]],
+    sets: u32,
+    ids: &[u32],
+    first: &mut [[u32; B]],
+    second: &mut [[u32; B]],
+) {
+    let (mut firsts, mut seconds) = (first.chunks_mut(AHEAD), second.chunks_mut(AHEAD));
+    let before: [u32; CELLS] = core::array::from_fn(|cell| (cell % R % B) as u32 * sets);
+    let mut read = [[N::default(); R]; AHEAD];
+    let mut numbered = [[0u32; R]; AHEAD];
+    for ids in ids.chunks(AHEAD) {
+        for (row, id) in read.iter_mut().zip(ids) {
+            *row = rows[*id as usize];
+        }
+        let (read, _) = read.as_flattened().as_chunks::<CELLS>();
+        let (sets, _) = numbered.as_flattened_mut().as_chunks_mut::<CELLS>();
+        for (sets, read) in sets.iter_mut().zip(read) {
+            *sets = core::array::from_fn(|cell| before[cell] + read[cell].into());
+        }
+        for (first, sets) in firsts.next().unwrap_or_default().iter_mut().zip(&numbered) {
+            first.copy_from_slice(&sets[..B]);
+        }
+        for (second, sets) in seconds.next().unwrap_or_default().iter_mut().zip(&numbered) {
+            second.copy_from_slice(&sets[R - B..]);
+        }
     }
 }
 
