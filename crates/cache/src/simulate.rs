@@ -83,11 +83,10 @@ impl RunError {
     /// Whether every number has a place.
     pub(crate) fn check_ids(ids: &[u32], places: &Places) -> Result<(), Self> {
         // The largest number stands for an empty line and never is a session.
-        let end = places.len().min(u32::MAX as usize);
-        let largest = ids.iter().copied().max();
-        if largest.is_some_and(|id| id as usize >= end)
-            && let Some(at) = ids.iter().position(|id| *id as usize >= end)
-        {
+        let end = places.len().min(u32::MAX as usize) as u32;
+        // All of them, without a way out, are compared in vectors.
+        let beyond = ids.iter().fold(false, |beyond, id| beyond | (*id >= end));
+        if beyond && let Some(at) = ids.iter().position(|id| *id >= end) {
             return Err(Self::NoPlace {
                 id: ids[at],
                 at,
@@ -443,9 +442,11 @@ pub fn run_all(
     let accesses = Slices::new(ids, ticks, hints)?;
     let mut by_places = group_by_places(members, ids)?;
     let mut by_seen = group_by_seen(members);
-    let sessions = ids.iter().max().map_or(0, |id| *id as usize + 1);
-    for group in &mut by_seen {
-        Arc::make_mut(&mut group.of).make_room(sessions);
+    if !by_seen.is_empty() {
+        let sessions = ids.iter().max().map_or(0, |id| *id as usize + 1);
+        for group in &mut by_seen {
+            Arc::make_mut(&mut group.of).make_room(sessions);
+        }
     }
     for block in accesses.blocks() {
         for group in &mut by_seen {
