@@ -64,6 +64,9 @@ pub struct Tide {
     log: LogBook,
     ranks: ByAge,
     classes: ByAge,
+    /// What `kernel.rs` keeps by set, and whether bytes or ranks have changed since.
+    lowest: Vec<u16>,
+    lowest_stale: bool,
     enough: u8,
     looks: u32,
     seen: Vec<u32>,
@@ -80,6 +83,7 @@ impl Tide {
     /// One access more.
     #[inline]
     fn advance<const B: usize, const W: usize>(&mut self, lines: &mut Lines<B, W>) {
+        self.lowest_stale = true;
         self.looks = (self.looks + LOOKS).min(LOOKS_MAX);
         self.accesses += 1;
         if self.accesses == self.step {
@@ -91,6 +95,7 @@ impl Tide {
     #[cold]
     #[inline(never)]
     fn take_step<const B: usize, const W: usize>(&mut self, lines: &mut Lines<B, W>) {
+        self.lowest_stale = true;
         self.hours.step();
         self.ranks.turn(&self.hours, false);
         self.classes.turn(&self.hours, false);
@@ -263,6 +268,8 @@ impl<const B: usize, const W: usize> Policy<B, W> for Tide {
             log: LogBook::new(lines),
             ranks,
             classes,
+            lowest: vec![0; sets as usize],
+            lowest_stale: true,
             enough: 0,
             looks: 0,
             seen: vec![0; sets as usize],
@@ -312,6 +319,7 @@ impl<const B: usize, const W: usize> Policy<B, W> for Tide {
     #[inline]
     fn on_remove(&mut self, _: &mut Lines<B, W>, _: Spot) {
         self.held -= 1;
+        self.lowest_stale = true;
     }
 
     #[inline]

@@ -85,12 +85,17 @@ impl Chart {
             counts[at % 4][class] += 1;
             *byte = hours.aged(*byte);
         }
-        for class in 0..=CLASSES {
-            let count: u32 = counts.iter().map(|counts| counts[class]).sum();
-            self.exposure[class] += count * steps;
-            if class == 1 || class == REUSED_FROM + 1 {
-                self.exposure[class - 1] += count * steps.div_ceil(2);
+        let mut sums = [0; CLASSES + 1];
+        for counts in &counts {
+            for (sum, count) in sums.iter_mut().zip(counts) {
+                *sum += count;
             }
+        }
+        for (exposure, count) in self.exposure.iter_mut().zip(&sums) {
+            *exposure += count * steps;
+        }
+        for first in [0, REUSED_FROM] {
+            self.exposure[first] += sums[first + 1] * steps.div_ceil(2);
         }
     }
 

@@ -4,9 +4,11 @@
 use core::hint::select_unpredictable;
 
 use fearless_simd::prelude::*;
-use fearless_simd::{Level, Simd, mask8x64, u8x64, u16x16, u32x4};
+use fearless_simd::{Level, Simd, mask8x64, u8x64, u32x4};
 
 use super::age::{ByAge, CLOSED, Hours, REUSED};
+use super::chart::Chart;
+use super::log::LogBook;
 use super::{LOOKS, LOOKS_MAX, Tide};
 use crate::cache::Cache;
 use crate::lifetime::{Clock, STAMP_FIRST};
@@ -32,38 +34,48 @@ fn four<const B: usize>(first: &[u32; B], second: &[u32; B]) -> Four {
     [first[0], first[B - 1], second[0], second[B - 1]]
 }
 
-/// What ranks lowest in four sets: its rank, and which of their lines it is; the first of equals.
+/// Sets whose lowest lines are found together: a widest vector of bytes.
+const SETS: usize = 16;
+
+/// The line that ranks lowest in a set: its rank above [`LANE_BITS`] bits, in which there is its
+/// way; the first of equals.
 #[inline(always)]
-fn lowest<S: Simd>(simd: S, ranks: &ByAge, bytes: &[[u8; QUAD]], sets: &Four) -> (u32, usize) {
-    let mut row = [[0; QUAD]; 4];
-    for (quad, set) in row.iter_mut().zip(sets) {
-        *quad = bytes[*set as usize];
+fn lowest_of(ranks: &[u8]) -> u16 {
+    let key = |way: usize| u16::from(ranks[way]) << LANE_BITS | way as u16;
+    (key(0).min(key(1))).min(key(2).min(key(3)))
+}
+
+/// Bits for the number of a line in four sets.
+const LANE_BITS: u32 = 4;
+
+/// Finds the lowest line of every set anew, for ranks have changed.
+#[inline(always)]
+fn find_lowest<S: Simd>(simd: S, ranks: &ByAge, bytes: &[[u8; QUAD]], lowest: &mut [u16]) {
+    let (wide, rest) = bytes.as_chunks::<SETS>();
+    let (to, last) = lowest.as_chunks_mut::<SETS>();
+    for (lowest, bytes) in to.iter_mut().zip(wide) {
+        let ranks = ranks_of(simd, ranks, bytes.as_flattened());
+        *lowest = core::array::from_fn(|set| lowest_of(&ranks[QUAD * set..][..QUAD]));
     }
-    let row: &[u8; LANES] = row.as_flattened().try_into().expect("four times four");
-    let ranks = ranks_of(simd, ranks, row).map(u16::from);
-    let ranks = u16x16::simd_from(simd, ranks);
-    let lanes = u16x16::simd_from(simd, core::array::from_fn(|lane| lane as u16));
-    let least = u32::from(((ranks << 4) | lanes).reduce_min());
-    (least >> 4, least as usize % LANES)
+    for (lowest, bytes) in last.iter_mut().zip(rest) {
+        *lowest = lowest_of(&bytes.map(|byte| ranks.of(byte)));
+    }
 }
 
 /// The ranks of bytes. With AVX-512 the whole table is in registers.
 #[inline(always)]
-fn ranks_of<S: Simd>(simd: S, ranks: &ByAge, bytes: &[u8; LANES]) -> [u8; LANES] {
+fn ranks_of<S: Simd>(simd: S, ranks: &ByAge, bytes: &[u8]) -> [u8; SETS * QUAD] {
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
     if matches!(simd.level(), Level::Avx512(_)) {
         let quarter = |at: usize| u8x64::from_slice(simd, &ranks.table()[64 * at..64 * at + 64]);
-        let mut wide = [0; 64];
-        wide[..LANES].copy_from_slice(bytes);
-        let wide = u8x64::simd_from(simd, wide);
-        let within = wide & !REUSED;
+        let bytes = u8x64::from_slice(simd, bytes);
+        let within = bytes & !REUSED;
         let once = quarter(0).concat_swizzle_dyn(quarter(1), within);
         let reused = quarter(2).concat_swizzle_dyn(quarter(3), within);
-        let is_reused: mask8x64<S> = wide.simd_ge(u8x64::splat(simd, REUSED));
-        let found: [u8; 64] = is_reused.select(reused, once).into();
-        return core::array::from_fn(|lane| found[lane]);
+        let is_reused: mask8x64<S> = bytes.simd_ge(u8x64::splat(simd, REUSED));
+        return is_reused.select(reused, once).into();
     }
-    bytes.map(|byte| ranks.of(byte))
+    core::array::from_fn(|at| ranks.of(bytes[at]))
 }
 
 /// One bit for each line of four sets that has the tag.
@@ -89,21 +101,11 @@ impl At {
             way: (lane % QUAD) as u32,
         }
     }
-
-    #[inline(always)]
-    fn or(self, other: Self, when: bool) -> Self {
-        Self {
-            set: select_unpredictable(when, other.set, self.set),
-            way: select_unpredictable(when, other.way, self.way),
-        }
-    }
 }
 
 /// Where a newcomer goes.
 #[derive(Clone, Copy)]
 struct Way {
-    /// The rank of the line that is given up; that of the newcomer where nobody goes.
-    rank: u32,
     /// The line that is given up.
     to: At,
     /// The newcomer's line, whose tag moves to `to` when that is another one.
@@ -116,6 +118,8 @@ struct Stretch<'a, const B: usize> {
     stamps: &'a mut [[i32; QUAD]],
     bytes: &'a mut [[u8; QUAD]],
     homes: &'a mut [[Homes<B>; QUAD]],
+    /// By set ([`lowest_of`]).
+    lowest: &'a mut [u16],
     seen: &'a mut [u32],
     ranks: &'a ByAge,
     hours: &'a Hours,
@@ -126,54 +130,83 @@ struct Stretch<'a, const B: usize> {
     free: u32,
     enough: u32,
     fresh: u8,
+    /// Tags that the last newcomer made enter, leave or move.
+    changed: [u32; 3],
     counts: Statistics,
 }
 
 impl<const B: usize> Stretch<'_, B> {
-    /// Looks at four sets: the lowest rank and where it is. Counts lines not looked at before.
+    /// The line that ranks lowest in four sets: as [`lowest_of`], but with its number among them.
     #[inline(always)]
-    fn look<S: Simd>(&mut self, simd: S, sets: &Four, looked: &mut u32) -> (u32, At) {
+    fn lowest_in(&self, sets: &Four) -> u32 {
+        let of = |at: usize| u32::from(self.lowest[sets[at] as usize]) + (at * QUAD) as u32;
+        (of(0).min(of(1))).min(of(2).min(of(3)))
+    }
+
+    /// Notes that four sets are looked at; gives how many lines were not looked at before.
+    #[inline(always)]
+    fn mark(&mut self, sets: &Four) -> u32 {
+        let mut fresh = 0;
         for set in sets {
             let seen = core::mem::replace(&mut self.seen[*set as usize], self.seen_now);
-            *looked += u32::from(seen != self.seen_now) * QUAD as u32;
+            fresh += u32::from(seen != self.seen_now);
         }
-        let (rank, lane) = lowest(simd, self.ranks, self.bytes, sets);
-        (rank, At::of(sets, lane))
+        fresh * QUAD as u32
     }
 
     /// As [`Tide::search`].
     #[inline(always)]
-    fn search<S: Simd>(&mut self, simd: S, sets: &Four) -> Option<Way> {
-        self.seen_now += 1;
+    fn search(&mut self, sets: &Four) -> Option<Way> {
         let enough = if self.free > 0 { 0 } else { self.enough };
         let of_fresh = u32::from(self.ranks.of(self.fresh));
-        let mut looked = 0;
-        let (rank, to) = self.look(simd, sets, &mut looked);
-        let rank = rank.min(of_fresh);
-        let mut best = Way { rank, to, into: to };
-        if rank > enough {
-            let limit = self.looks.max(looked);
-            for parent in 0..LANES {
-                if looked >= limit {
-                    break;
-                }
-                let from = At::of(sets, parent);
-                let homes = &self.homes[from.set as usize][parent % QUAD];
+        let mut best = self.lowest_in(sets);
+        let mut parent = best as usize % LANES;
+        let mut rank = (best >> LANE_BITS).min(of_fresh);
+        let mut moves = false;
+        let twice = u32::from(sets[0] == sets[2]) + u32::from(sets[1] == sets[3]);
+        let mut looked = LANES as u32 - twice * QUAD as u32;
+        if (rank > enough) & (looked < self.looks) {
+            self.seen_now += 1;
+            self.mark(sets);
+            for from in 0..LANES {
+                let homes = self.homes[sets[from / QUAD] as usize][from % QUAD];
                 let sets = four(&homes.first, &homes.second);
-                let (rank, to) = self.look(simd, &sets, &mut looked);
-                let better = rank < best.rank;
-                best = Way {
-                    rank: best.rank.min(rank),
-                    to: best.to.or(to, better),
-                    into: best.into.or(from, better),
-                };
-                if best.rank <= enough {
+                let lowest = self.lowest_in(&sets);
+                looked += self.mark(&sets);
+                let better = lowest >> LANE_BITS < rank;
+                moves |= better;
+                rank = rank.min(lowest >> LANE_BITS);
+                best = select_unpredictable(better, lowest, best);
+                parent = select_unpredictable(better, from, parent);
+                if (rank <= enough) | (looked >= self.looks) {
                     break;
                 }
             }
         }
         self.looks = self.looks.saturating_sub(looked);
-        (best.rank < of_fresh).then_some(best)
+        let into = At::of(sets, parent);
+        let mut to = into;
+        if moves {
+            let homes = self.homes[into.set as usize][into.way as usize % QUAD];
+            to = At::of(&four(&homes.first, &homes.second), best as usize % LANES);
+        }
+        (rank < of_fresh).then_some(Way { to, into })
+    }
+
+    /// Gives a line this byte. Sets are read and written whole, as in `vector.rs`.
+    #[inline(always)]
+    fn set_byte(&mut self, (set, way): (usize, usize), byte: u8) {
+        let shift = way % QUAD * 8;
+        let others = u32::from_le_bytes(self.bytes[set]) & !(0xFF << shift);
+        let bytes = (others | u32::from(byte) << shift).to_le_bytes();
+        self.bytes[set] = bytes;
+        self.lowest[set] = lowest_of(&bytes.map(|byte| self.ranks.of(byte)));
+    }
+
+    /// The byte of a line.
+    #[inline(always)]
+    fn byte(&self, (set, way): (usize, usize)) -> u8 {
+        (u32::from_le_bytes(self.bytes[set]) >> (way % QUAD * 8)) as u8
     }
 
     /// A hit: the byte that the line had.
@@ -182,10 +215,10 @@ impl<const B: usize> Stretch<'_, B> {
         let lane = found.trailing_zeros() as usize % LANES;
         let At { set, way } = At::of(sets, lane);
         let (set, way) = (set as usize, way as usize % QUAD);
-        let byte = self.bytes[set][way];
+        let byte = self.byte((set, way));
         let closed = hint == 1 || byte == CLOSED && hint != 2;
         let fresh = self.fresh | REUSED;
-        self.bytes[set][way] = if closed { CLOSED } else { fresh };
+        self.set_byte((set, way), if closed { CLOSED } else { fresh });
         self.stamps[set][way] = self.clock.take();
         self.counts.second_lookup_hits += u64::from(lane >= LANES / 2);
         byte
@@ -193,35 +226,35 @@ impl<const B: usize> Stretch<'_, B> {
 
     /// A miss.
     #[inline(always)]
-    fn admit<S: Simd>(&mut self, simd: S, sets: &Four, (id, hint): (u32, u8), homes: Homes<B>) {
+    fn admit(&mut self, sets: &Four, (id, hint): (u32, u8), homes: Homes<B>) {
         self.counts.misses += 1;
         let byte = if hint == 1 { CLOSED } else { self.fresh };
-        match self.search(simd, sets) {
+        match self.search(sets) {
             Some(way) => self.enter(way, (id, byte), homes),
             None => self.counts.bypasses += 1,
         }
     }
 
-    /// Gives a newcomer its line. Whether a line moves is not branched on: one that stays is
-    /// copied onto itself.
+    /// Gives a newcomer its line.
     #[inline(always)]
     fn enter(&mut self, way: Way, (id, byte): (u32, u8), homes: Homes<B>) {
         let (to, to_way) = (way.to.set as usize, way.to.way as usize % QUAD);
         let (into, into_way) = (way.into.set as usize, way.into.way as usize % QUAD);
         let given_up = self.stamps[to][to_way];
-        let evicted = given_up >= STAMP_FIRST;
-        let moves = (to, to_way) != (into, into_way);
-        self.counts.evictions += u64::from(evicted);
         self.counts.evicted_on += u64::from(given_up >= self.clock.on_since());
-        self.counts.migrations += u64::from(moves);
-        self.free -= u32::from(!evicted);
-        self.tags[to][to_way] = self.tags[into][into_way];
-        self.stamps[to][to_way] = self.stamps[into][into_way];
-        self.bytes[to][to_way] = self.hours.aged(self.bytes[into][into_way]);
-        self.homes[to][to_way] = self.homes[into][into_way];
+        self.free -= u32::from(given_up < STAMP_FIRST);
+        self.changed = [id, self.tags[to][to_way], self.tags[into][into_way]];
+        if (to, to_way) != (into, into_way) {
+            self.counts.migrations += 1;
+            self.tags[to][to_way] = self.tags[into][into_way];
+            self.stamps[to][to_way] = self.stamps[into][into_way];
+            let moved = self.hours.aged(self.byte((into, into_way)));
+            self.set_byte((to, to_way), moved);
+            self.homes[to][to_way] = self.homes[into][into_way];
+        }
         self.tags[into][into_way] = id;
         self.stamps[into][into_way] = self.clock.take();
-        self.bytes[into][into_way] = byte;
+        self.set_byte((into, into_way), byte);
         self.homes[into][into_way] = homes;
     }
 }
@@ -279,49 +312,179 @@ fn stretch<S: Simd, const B: usize, const W: usize>(
         ..
     } = &mut cache.lines;
     let sets = tide.seen.len();
+    let (bytes, lowest) = (&mut quads_mut(bytes)[..sets], &mut tide.lowest[..sets]);
+    if core::mem::take(&mut tide.lowest_stale) {
+        find_lowest(simd, &tide.ranks, bytes, lowest);
+    }
+    let free = tide.lines - tide.held;
     let mut now = Stretch {
         tags: &mut quads_mut(&mut cache.tags)[..sets],
         stamps: &mut quads_mut(stamps)[..sets],
-        bytes: &mut quads_mut(bytes)[..sets],
+        bytes,
         homes: &mut quads_mut(homes)[..sets],
+        lowest,
         seen: &mut tide.seen[..sets],
         ranks: &tide.ranks,
         hours: &tide.hours,
         clock,
         seen_now: tide.seen_now,
         looks: tide.looks,
-        free: tide.lines - tide.held,
+        free,
         enough: u32::from(tide.enough),
         fresh: tide.hours.fresh(),
+        changed: [0; 3],
         counts: Statistics::default(),
     };
     now.counts.accesses = part.len() as u64;
-    for at in part {
-        let id = block.ids[at];
-        now.clock.advance(block.ticks[at]);
-        now.looks = (now.looks + LOOKS).min(LOOKS_MAX);
-        let sets = four(&block.first[at], &block.second[at]);
-        let found = with_tag(simd, now.tags, &sets, id);
-        let hint = block.hints.get(at).copied().unwrap_or(0);
-        let byte = if found != 0 {
-            let byte = now.touch(&sets, found, hint);
-            tide.chart.hit(tide.classes.of(byte));
-            now.fresh | REUSED
-        } else {
-            let homes = Homes {
-                first: block.first[at],
-                second: block.second[at],
-            };
-            now.admit(simd, &sets, (id, hint), homes);
-            now.fresh
-        };
-        if let Some(watched) = tide.log.note(sets[0], marks[at % BLOCK], byte) {
-            tide.chart.hit(tide.classes.of(watched));
-        }
-    }
+    let learner = Learner {
+        chart: &mut tide.chart,
+        classes: &tide.classes,
+        log: &mut tide.log,
+    };
+    each(simd, &mut now, learner, block, marks, part);
     (tide.seen_now, tide.looks) = (now.seen_now, now.looks);
     tide.held = tide.lines - now.free;
     now.counts.fills = now.counts.misses - now.counts.bypasses;
+    now.counts.evictions = now.counts.fills - u64::from(free - now.free);
     let counts = now.counts;
     cache.statistics.add(&counts);
+}
+
+/// What hits are told to.
+struct Learner<'a> {
+    chart: &'a mut Chart,
+    classes: &'a ByAge,
+    log: &'a mut LogBook,
+}
+
+impl Learner<'_> {
+    /// A line with this byte was asked for.
+    #[inline(always)]
+    fn hit(&mut self, byte: u8) {
+        self.chart.hit(self.classes.of(byte));
+    }
+}
+
+static NO_HINTS: [u8; BLOCK] = [0; BLOCK];
+
+/// One access after the other.
+#[inline(always)]
+fn each<S: Simd, const B: usize>(
+    simd: S,
+    now: &mut Stretch<'_, B>,
+    mut learner: Learner<'_>,
+    block: &Block<'_, B>,
+    marks: &[u16; BLOCK],
+    part: core::ops::Range<usize>,
+) {
+    let hints = block.hints.get(part.clone()).unwrap_or(&NO_HINTS);
+    let (ids, ticks) = (&block.ids[part.clone()], &block.ticks[part.clone()]);
+    let (first, second) = (&block.first[part.clone()], &block.second[part.clone()]);
+    let places_of = |at: usize| four(&first[at], &second[at]);
+    let mut found = with_tag(simd, now.tags, &places_of(0), ids[0]);
+    let rest = ticks.iter().zip(hints).zip(&marks[part.clone()]);
+    let accesses = ids.iter().zip(first).zip(second).zip(rest);
+    for (at, (((id, first), second), ((tick, hint), mark))) in accesses.enumerate() {
+        let homes = Homes {
+            first: *first,
+            second: *second,
+        };
+        // The next one is looked for before it is known what this one changes: whether it hits is
+        // guessed wrong too often to wait for that any longer than need be.
+        let next = (at + 1).min(part.len() - 1);
+        let mut next_found = with_tag(simd, now.tags, &places_of(next), ids[next]);
+        now.clock.advance(*tick);
+        now.looks = (now.looks + LOOKS).min(LOOKS_MAX);
+        let sets = four(&homes.first, &homes.second);
+        let byte = if found != 0 {
+            let byte = now.touch(&sets, found, *hint);
+            learner.hit(byte);
+            now.fresh | REUSED
+        } else {
+            now.admit(&sets, (*id, *hint), homes);
+            if now.changed.contains(&ids[next]) {
+                next_found = with_tag(simd, now.tags, &places_of(next), ids[next]);
+            }
+            now.fresh
+        };
+        found = next_found;
+        if let Some(watched) = learner.log.note(sets[0], *mark, byte) {
+            learner.hit(watched);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlead_base::Rng;
+
+    use super::*;
+    use crate::geometry::Geometry;
+    use crate::place::{Place, Places};
+    use crate::policy::{Parameters, Policy, Setup};
+
+    type Tested = Cache<u32, Tide, 2, 4>;
+
+    fn run(cache: &mut Tested, ids: &[u32], places: &Places, plainly: bool) {
+        let mut cells = vec![0; 4 * ids.len()];
+        let (first, second) = cells.split_at_mut(2 * ids.len());
+        places.gather(ids, first, second);
+        let block = Block {
+            ids,
+            ticks: &vec![0; ids.len()],
+            hints: &[],
+            first: first.as_chunks().0,
+            second: second.as_chunks().0,
+            places,
+        };
+        if plainly {
+            cache.run_plainly(&block);
+        } else {
+            Tide::run(cache, &block);
+        }
+    }
+
+    #[test]
+    fn blocks_between_single_accesses_and_removals_are_those_one_by_one() {
+        let geometry = Geometry::new(256 * 64, 64, 2, 4).unwrap();
+        let setup = Setup {
+            geometry,
+            parameters: Parameters::default(),
+            seed: 1,
+        };
+        let mut rng = Rng::new(9);
+        let mut places = Places::new(2, geometry.sets(), 2000);
+        for _ in 0..2000 {
+            let mut place = Place::default();
+            place.first = core::array::from_fn(|_| rng.below(geometry.sets()));
+            place.second = core::array::from_fn(|_| rng.below(geometry.sets()));
+            places.push(&place);
+        }
+        let (mut cache, mut model) = (Tested::new(&setup), Tested::new(&setup));
+        for round in 0..400 {
+            let mut draw = |_| {
+                let bound = rng.below(2000) + 1;
+                rng.below(bound)
+            };
+            let ids: Vec<u32> = (0..1 + round % 90).map(&mut draw).collect();
+            run(&mut cache, &ids, &places, false);
+            run(&mut model, &ids, &places, true);
+            for id in (0..3).map(&mut draw) {
+                let place = places.at(id as usize).unwrap();
+                for cache in [&mut cache, &mut model] {
+                    if round % 3 == 0 {
+                        cache.remove(id, &place);
+                    } else if round % 3 == 1 {
+                        cache.access(id, &place, 0, 0);
+                    }
+                }
+            }
+            assert_eq!(cache.tags, model.tags, "round {round}");
+            assert_eq!(cache.lines.bytes, model.lines.bytes);
+            assert_eq!(cache.statistics(), model.statistics());
+        }
+        let counts = model.statistics();
+        assert!(counts.migrations > 100 && counts.second_lookup_hits > 100);
+        assert!(counts.misses > 1000);
+    }
 }
