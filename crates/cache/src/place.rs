@@ -83,6 +83,18 @@ impl Places {
         self.count += 1;
     }
 
+    /// Adds the places of the next numbers. Their sets, all below the number of sets, are the first
+    /// of each of these, in the order of a row.
+    pub(crate) fn push_rows<const N: usize>(&mut self, cells: &[[u32; N]]) {
+        let row = self.row();
+        match &mut self.rows {
+            Rows::Bytes(rows) => push_rows(rows, row, cells, |cell| cell as u8),
+            Rows::Narrow(rows) => push_rows(rows, row, cells, |cell| cell as u16),
+            Rows::Wide(rows) => push_rows(rows, row, cells, |cell| cell),
+        }
+        self.count += cells.len();
+    }
+
     /// The same places for fewer banks, the first ones, and fewer sets, by the low bits, without
     /// the second ones where `second` is false; `None` for more of any of these than there are.
     /// Right where the index nests ([`crate::Indexer::nests`]).
@@ -115,7 +127,7 @@ impl Places {
     }
 
     /// Cells of a row.
-    fn row(&self) -> usize {
+    pub(crate) fn row(&self) -> usize {
         self.banks.max(1) as usize * if self.second { 2 } else { 1 }
     }
 
@@ -189,6 +201,28 @@ impl Places {
             (2, true) => gather::<N, 2, 4>(cells, self.sets, ids, first, second),
             (_, false) => gather::<N, 4, 4>(cells, self.sets, ids, first, second),
             (_, true) => gather::<N, 4, 8>(cells, self.sets, ids, first, second),
+        }
+    }
+}
+
+fn push_rows<T: Copy + Default, const N: usize>(
+    rows: &mut Vec<T>,
+    row: usize,
+    cells: &[[u32; N]],
+    narrow: impl Fn(u32) -> T,
+) {
+    let from = rows.len();
+    rows.resize(from + cells.len() * row, T::default());
+    let rows = &mut rows[from..];
+    if row == N {
+        for (to, cells) in rows.as_chunks_mut::<N>().0.iter_mut().zip(cells) {
+            *to = cells.map(&narrow);
+        }
+        return;
+    }
+    for (to, cells) in rows.chunks_exact_mut(row).zip(cells) {
+        for (to, cell) in to.iter_mut().zip(cells) {
+            *to = narrow(*cell);
         }
     }
 }

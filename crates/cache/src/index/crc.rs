@@ -53,6 +53,10 @@ impl Index for Crc {
     fn nests(&self) -> bool {
         true
     }
+
+    fn is_linear(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

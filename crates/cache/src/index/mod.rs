@@ -2,6 +2,7 @@
 
 mod crc;
 mod displacement;
+mod linear;
 mod modulo;
 mod prime;
 mod universal;
@@ -32,6 +33,12 @@ pub trait Index: Send + Sync {
     /// True when fewer sets are the low bits of more: then places for many serve for few
     /// ([`Places::narrowed`]).
     fn nests(&self) -> bool {
+        false
+    }
+
+    /// True when the sets of a key are those of a key of its length without ones, XOR what each of
+    /// its ones adds: then many keys are looked up byte by byte.
+    fn is_linear(&self) -> bool {
         false
     }
 }
@@ -142,6 +149,10 @@ impl Indexer {
     }
 
     fn added(&self, mut places: Places, keys: &[Endpoint]) -> Places {
+        if self.family.is_linear() && keys.len() >= linear::WORTHWHILE {
+            linear::add(self, &mut places, keys);
+            return places;
+        }
         for key in keys {
             places.push(&self.place(key));
         }
@@ -154,6 +165,42 @@ mod tests {
     use fairlead_base::{Address, Rng};
 
     use super::*;
+
+    #[test]
+    fn many_keys_have_the_places_of_each() {
+        let mut rng = Rng::new(6);
+        let mut address = || match rng.below(8) {
+            0 => Address::v6(core::array::from_fn(|_| rng.next_u64() as u8)),
+            _ => Address::v4((rng.next_u64() as u32).to_be_bytes()),
+        };
+        let addresses: Vec<Address> = (0..5000).map(|_| address()).collect();
+        let key = |addr: &Address| Endpoint {
+            addr: *addr,
+            port: rng.next_u64() as u16,
+        };
+        let keys: Vec<Endpoint> = addresses.iter().map(key).collect();
+        let mut linear = Vec::new();
+        for entry in INDEXES {
+            for (banks, sets) in [(1, 64u32), (2, 64), (2, 1 << 10), (4, 1 << 8), (4, 1 << 17)] {
+                let lines = u64::from(banks) * u64::from(sets);
+                let geometry = Geometry::new(lines, 1, banks, 1).unwrap();
+                for mask in [Mask::ALL, Mask::PAPER, "f0000001:8001".parse().unwrap()] {
+                    let indexer = Indexer::new(entry, mask, &geometry, 3);
+                    let (all, first) = (indexer.places(&keys), indexer.first_places(&keys));
+                    assert_eq!((all.len(), first.len()), (keys.len(), keys.len()));
+                    for (number, key) in keys.iter().enumerate() {
+                        let place = indexer.place(key);
+                        assert_eq!(all.at(number), Some(place), "{}", entry.name);
+                        assert_eq!(first.at(number).unwrap().first, place.first);
+                    }
+                    if indexer.family.is_linear() && !linear.contains(&entry.name) {
+                        linear.push(entry.name);
+                    }
+                }
+            }
+        }
+        assert_eq!(linear, ["mod", "xor", "crc", "h3"]);
+    }
 
     #[test]
     fn places_of_those_that_nest_serve_for_smaller_caches() {

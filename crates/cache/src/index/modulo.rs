@@ -27,4 +27,8 @@ impl Index for Modulo {
     fn nests(&self) -> bool {
         true
     }
+
+    fn is_linear(&self) -> bool {
+        true
+    }
 }

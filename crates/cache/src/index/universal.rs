@@ -72,6 +72,10 @@ impl Index for Universal {
     fn nests(&self) -> bool {
         true
     }
+
+    fn is_linear(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

@@ -39,6 +39,10 @@ impl Index for Xor {
         }
         sets
     }
+
+    fn is_linear(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

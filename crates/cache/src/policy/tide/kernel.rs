@@ -455,10 +455,11 @@ mod tests {
         let mut rng = Rng::new(9);
         let mut places = Places::new(2, geometry.sets(), 2000);
         for _ in 0..2000 {
-            let mut place = Place::default();
-            place.first = core::array::from_fn(|_| rng.below(geometry.sets()));
-            place.second = core::array::from_fn(|_| rng.below(geometry.sets()));
-            places.push(&place);
+            let mut sets = || core::array::from_fn(|_| rng.below(geometry.sets()));
+            places.push(&Place {
+                first: sets(),
+                second: sets(),
+            });
         }
         let (mut cache, mut model) = (Tested::new(&setup), Tested::new(&setup));
         for round in 0..400 {
