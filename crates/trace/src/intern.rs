@@ -39,8 +39,10 @@ impl Default for NumberTable {
     }
 }
 
-/// Keys whose lines are looked for together: as many as a word has bits.
-const AHEAD: usize = 64;
+/// Keys whose lines are looked for together.
+const AHEAD: usize = 256;
+/// Bits of a word.
+const WORD: usize = 64;
 
 #[inline]
 fn spread(key: u64) -> u64 {
@@ -91,36 +93,49 @@ impl NumberTable {
         for (round, keys) in keys.chunks(AHEAD).enumerate() {
             let from = round * AHEAD;
             let numbers = &mut numbers[from..from + keys.len()];
-            let mut others = self.look(keys, numbers);
-            while others != 0 {
-                let at = others.trailing_zeros() as usize;
-                others &= others - 1;
-                numbers[at] = match self.find(keys[at]) {
-                    Ok(number) => number,
-                    Err(line) => {
-                        let Some(next) = fresh(keys[at]) else {
-                            return from + at;
-                        };
-                        self.add(line, keys[at], next);
-                        next
-                    }
-                };
+            let others = self.look(keys, numbers);
+            for (word, mut others) in others.into_iter().enumerate() {
+                while others != 0 {
+                    let at = word * WORD + others.trailing_zeros() as usize;
+                    others &= others - 1;
+                    numbers[at] = match self.find(keys[at]) {
+                        Ok(number) => number,
+                        Err(line) => {
+                            let Some(next) = fresh(keys[at]) else {
+                                return from + at;
+                            };
+                            self.add(line, keys[at], next);
+                            next
+                        }
+                    };
+                }
             }
         }
         keys.len()
     }
 
     /// Looks into the first line of each key, at most `AHEAD`. Gives the keys that are not there, a
-    /// bit each; of the others the number is right.
+    /// bit each; of the others the number is right. The less there is to do between two lines, the
+    /// more of them are on their way at once: so all are read before any is looked at.
     #[inline]
-    fn look(&self, keys: &[u64], numbers: &mut [u32]) -> u64 {
+    fn look(&self, keys: &[u64], numbers: &mut [u32]) -> [u64; AHEAD / WORD] {
         let mask = self.lines.len() - 1;
-        let mut others = 0;
-        for (at, (number, key)) in numbers.iter_mut().zip(keys).enumerate() {
+        let mut places = [0; AHEAD];
+        for (place, key) in places.iter_mut().zip(keys) {
+            *place = spread(*key) as usize & mask;
+        }
+        let mut lines = [NOBODY; AHEAD];
+        for (line, place) in lines.iter_mut().zip(&places[..keys.len()]) {
+            *line = self.lines[*place];
+        }
+        let mut others = [0; AHEAD / WORD];
+        for (at, (number, (line, key))) in
+            numbers.iter_mut().zip(lines.iter().zip(keys)).enumerate()
+        {
             // No branches, which would be guessed wrong.
-            let line = self.lines[spread(*key) as usize & mask];
             *number = line.number;
-            others |= u64::from((line.key != *key) | (line.number == EMPTY)) << at;
+            let other = (line.key != *key) | (line.number == EMPTY);
+            others[at / WORD] |= u64::from(other) << (at % WORD);
         }
         others
     }
@@ -243,7 +258,7 @@ mod tests {
         let mut rng = Rng::new(3);
         let (mut single, mut many) = (NumberTable::default(), NumberTable::default());
         for round in 0..200u32 {
-            let keys: Vec<u64> = (0..rng.below(100))
+            let keys: Vec<u64> = (0..rng.below(700))
                 .map(|_| u64::from(rng.below(40 * (round + 1))))
                 .collect();
             let expected: Vec<u32> = keys
