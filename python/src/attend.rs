@@ -24,6 +24,8 @@ pub(crate) struct Watch {
     total: AtomicU64,
     /// What is being done, until it was told.
     name: Mutex<Option<String>>,
+    /// The work has ended. Its thread lives on for a moment, for which nobody should sleep.
+    ended: AtomicBool,
 }
 
 impl Watch {
@@ -94,12 +96,14 @@ pub(crate) fn attend<T: Send + 'static>(
         let watched = Arc::clone(&watch);
         let worker = thread::spawn(move || {
             let outcome = catch_unwind(AssertUnwindSafe(|| work(&watched)));
+            watched.ended.store(true, Ordering::Release);
             attendant.unpark();
             outcome
         });
         let mut stopped: Option<PyErr> = None;
         let mut told_at = None;
-        while !worker.is_finished() {
+        let ended = || watch.ended.load(Ordering::Acquire);
+        while !ended() {
             thread::park_timeout(INTERVAL);
             if let Err(error) = look_up(&watch, progress.as_ref()) {
                 watch.stop();
@@ -107,7 +111,7 @@ pub(crate) fn attend<T: Send + 'static>(
                 stopped.get_or_insert(error);
                 told_at.get_or_insert_with(Instant::now);
             }
-            if told_at.is_some_and(|at| at.elapsed() > PATIENCE) && !worker.is_finished() {
+            if told_at.is_some_and(|at| at.elapsed() > PATIENCE) && !ended() {
                 return (None, stopped);
             }
         }
