@@ -78,24 +78,28 @@ impl Chart {
 
     /// As `see`, for many at once, which are given the bytes that they should have.
     pub(super) fn see_all(&mut self, classes: &ByAge, hours: &Hours, bytes: &mut [u8], steps: u32) {
-        // By turns, so that a count need not wait for the one before it.
-        let mut counts = [[0u32; CLASSES + 1]; 4];
-        for (at, byte) in bytes.iter_mut().enumerate() {
-            let class = usize::from(classes.of(*byte)).min(CLASSES);
-            counts[at % 4][class] += 1;
-            *byte = hours.aged(*byte);
-        }
-        let mut sums = [0; CLASSES + 1];
-        for counts in &counts {
-            for (sum, count) in sums.iter_mut().zip(counts) {
-                *sum += count;
+        let of = |byte: u8| usize::from(classes.of(byte)).min(CLASSES);
+        let before = [self.exposure[1], self.exposure[REUSED_FROM + 1]];
+        if bytes.len() < 4 * CLASSES {
+            for byte in bytes {
+                self.exposure[of(*byte)] += steps;
+                *byte = hours.aged(*byte);
+            }
+        } else {
+            // By turns, so that a count need not wait for the one before it.
+            let mut counts = [[0u32; CLASSES + 1]; 4];
+            for (at, byte) in bytes.iter_mut().enumerate() {
+                counts[at % 4][of(*byte)] += 1;
+                *byte = hours.aged(*byte);
+            }
+            for (class, exposure) in self.exposure.iter_mut().enumerate() {
+                let count: u32 = counts.iter().map(|counts| counts[class]).sum();
+                *exposure += count * steps;
             }
         }
-        for (exposure, count) in self.exposure.iter_mut().zip(&sums) {
-            *exposure += count * steps;
-        }
-        for first in [0, REUSED_FROM] {
-            self.exposure[first] += sums[first + 1] * steps.div_ceil(2);
+        for (first, before) in [0, REUSED_FROM].into_iter().zip(before) {
+            let count = (self.exposure[first + 1] - before) / steps;
+            self.exposure[first] += count * steps.div_ceil(2);
         }
     }
 

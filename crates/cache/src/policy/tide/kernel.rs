@@ -106,6 +106,8 @@ impl At {
 /// Where a newcomer goes.
 #[derive(Clone, Copy)]
 struct Way {
+    /// A line moves.
+    moves: bool,
     /// The line that is given up.
     to: At,
     /// The newcomer's line, whose tag moves to `to` when that is another one.
@@ -190,7 +192,7 @@ impl<const B: usize> Stretch<'_, B> {
             let homes = self.homes[into.set as usize][into.way as usize % QUAD];
             to = At::of(&four(&homes.first, &homes.second), best as usize % LANES);
         }
-        (rank < of_fresh).then_some(Way { to, into })
+        (rank < of_fresh).then_some(Way { moves, to, into })
     }
 
     /// Gives a line this byte. Sets are read and written whole, as in `vector.rs`.
@@ -244,7 +246,7 @@ impl<const B: usize> Stretch<'_, B> {
         self.counts.evicted_on += u64::from(given_up >= self.clock.on_since());
         self.free -= u32::from(given_up < STAMP_FIRST);
         self.changed = [id, self.tags[to][to_way], self.tags[into][into_way]];
-        if (to, to_way) != (into, into_way) {
+        if way.moves {
             self.counts.migrations += 1;
             self.tags[to][to_way] = self.tags[into][into_way];
             self.stamps[to][to_way] = self.stamps[into][into_way];
@@ -402,7 +404,8 @@ fn each<S: Simd, const B: usize>(
             now.fresh | REUSED
         } else {
             now.admit(&sets, (*id, *hint), homes);
-            if now.changed.contains(&ids[next]) {
+            let [a, b, c] = now.changed.map(|tag| tag == ids[next]);
+            if a | b | c {
                 next_found = with_tag(simd, now.tags, &places_of(next), ids[next]);
             }
             now.fresh
