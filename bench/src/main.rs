@@ -21,7 +21,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
 use serde_json::{Value, json};
 
-use testbed::{Layout, Testbed};
+use testbed::{Layout, Testbed, congestion};
 
 #[global_allocator]
 static ALLOCATOR: alloc::Counting = alloc::Counting;
@@ -99,6 +99,10 @@ struct Bed {
     /// The links' offloads: on as shipped, or off as on a wire.
     #[arg(long, value_enum, default_value_t = Offloads::On)]
     offloads: Offloads,
+    /// The hosts' congestion control: cubic unless given, or this machine's own if that is not
+    /// allowed in its namespaces.
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<String>,
     /// Alternations; the median counts.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -252,6 +256,7 @@ impl Bed {
             fairlead: self.fairlead.clone().unwrap_or_else(beside),
             mode: self.mode.clone(),
             offloads: self.offloads == Offloads::On,
+            congestion: self.congestion.clone(),
             apart,
             client_addresses: 8,
             open,
@@ -284,9 +289,14 @@ impl Bed {
         result["mode"] = json!(self.mode);
         result["fast_path"] = json!(testbed.fast_path());
         result["offloads"] = json!(self.offloads == Offloads::On);
+        result["congestion_control"] = json!(testbed.congestion);
         result["haproxy"] = json!(version("haproxy", "-v"));
         result["nginx"] = json!(version("nginx", "-v"));
-        let name = format!("{name}-{}{offloads}", self.mode);
+        let congestion = match testbed.congestion.as_str() {
+            congestion::USUAL => String::new(),
+            other => format!("-{other}"),
+        };
+        let name = format!("{name}-{}{offloads}{congestion}", self.mode);
         keep(&name, result, self.record.as_deref())
     }
 }

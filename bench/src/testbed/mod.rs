@@ -5,6 +5,7 @@
 //! client 10.1.0.2 ── 10.1.0.1 switch 10.2.0.254 ── 10.2.0.1 servers
 //! ```
 
+pub(crate) mod congestion;
 pub(crate) mod targets;
 pub(crate) mod wrk;
 
@@ -31,6 +32,8 @@ pub(crate) struct Layout {
     pub(crate) mode: String,
     /// The links' offloads (segmentation, receive, checksums) as shipped, or all off as on a wire.
     pub(crate) offloads: bool,
+    /// The congestion control that is asked for.
+    pub(crate) congestion: Option<String>,
     /// Client and server on core 0 and everything of the switch on core 1, packets too.
     pub(crate) apart: bool,
     /// Addresses of the client.
@@ -49,6 +52,8 @@ pub(crate) struct Testbed {
     pub(crate) switch: Host,
     /// The host of [`Layout::stranger`].
     pub(crate) stranger: Option<Host>,
+    /// The congestion control that all of them use.
+    pub(crate) congestion: String,
     /// Interfaces that Fairlead is told to use; empty: it finds them.
     interfaces: Vec<String>,
     /// Fairlead's process, 0 before it runs.
@@ -115,7 +120,10 @@ impl Testbed {
         for host in [&switch, &servers] {
             host.sysctl("net.core.somaxconn", "16384")?;
         }
+        let hosts = [&client, &switch, &servers];
+        let congestion = congestion::settle(hosts, layout.congestion.as_deref())?;
         let mut testbed = Self {
+            congestion,
             client,
             switch,
             stranger: None,
