@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Objects, their sources, and what is defined for them.
-const OBJECTS: [(&str, &str, &[&str]); 6] = [
+const OBJECTS: [(&str, &str, &[&str]); 7] = [
     ("fairlead_tc", "fairlead_tc", &[]),
     ("fairlead_xdp", "fairlead_xdp", &[]),
     ("fairlead_tc_lru", "fairlead_tc", &["-DFL_FLOWS_LRU"]),
     ("fairlead_xdp_lru", "fairlead_xdp", &["-DFL_FLOWS_LRU"]),
     ("fairlead_tc_tcb", "fairlead_tc", &["-DFL_FLOWS_TCB"]),
     ("fairlead_xdp_tcb", "fairlead_xdp", &["-DFL_FLOWS_TCB"]),
+    ("fairlead_out", "fairlead_out", &[]),
 ];
 
 fn main() {

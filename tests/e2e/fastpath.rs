@@ -81,6 +81,68 @@ fn of_a_connection_per_request_the_engine_sees_the_head_alone() {
     });
 }
 
+/// Packets that the switch's stack has forwarded, of both families.
+fn forwarded(lab: &Lab) -> u64 {
+    let read = |file: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{file}"));
+    let (v4, v6) = lab
+        .switch
+        .enter(|| (read("snmp"), read("snmp6")))
+        .expect("the switch's namespace");
+    let (v4, v6) = (v4.expect("counters"), v6.expect("counters"));
+    let mut ip = v4.lines().filter(|line| line.starts_with("Ip: "));
+    let (names, values) = (ip.next().expect("names"), ip.next().expect("values"));
+    let mut fields = names.split(' ').zip(values.split(' '));
+    let of_v4 = fields.find(|(name, _)| *name == "ForwDatagrams");
+    let of_v6 = v6
+        .lines()
+        .find_map(|line| line.strip_prefix("Ip6OutForwDatagrams"));
+    let number = |text: &str| text.trim().parse::<u64>().expect("a number");
+    number(of_v4.expect("of IPv4").1) + number(of_v6.expect("of IPv6"))
+}
+
+#[test]
+fn what_the_engine_sends_does_not_pass_the_stack() {
+    const EACH: u64 = 20;
+    in_a_lab(|lab| {
+        let _servers = Family::BOTH
+            .map(|family| Nginx::plain(lab, &format!("w{family:?}"), family.server_at(1, 8080)));
+        let services = web_service("snat", "", "", |family| vec![family.server_at(1, 8080)]);
+        let switch = Switch::start(lab, &services);
+        for family in Family::BOTH {
+            ask_and_close(lab, family);
+        }
+        settled(&switch);
+        if kernel(&switch, "to_engine").is_none() {
+            eprintln!("skipped: the switch runs on its engine alone");
+            return;
+        }
+        let fast_path = switch.status()["fast_path"].to_string();
+        if fast_path.contains("by the stack") {
+            eprintln!("skipped: {fast_path}");
+            return;
+        }
+        let (before, heads) = (forwarded(lab), switch.count("engine_packets"));
+        for _ in 0..EACH {
+            for family in Family::BOTH {
+                ask_and_close(lab, family);
+            }
+        }
+        settled(&switch);
+        let heads = switch.count("engine_packets") - heads;
+        assert!(
+            heads >= 2 * EACH,
+            "each has a head, and is answered by a SYN"
+        );
+        // Under XDP what comes for the engine goes there by the stack.
+        let to_engine = if fast_path.contains("tc on") {
+            0
+        } else {
+            heads
+        };
+        assert_eq!(forwarded(lab) - before, to_engine, "{fast_path}");
+    });
+}
+
 /// The engine learns of ends from the records alone: how, when, and how much was carried.
 #[test]
 fn ends_in_the_kernel_are_told_as_they_were() {

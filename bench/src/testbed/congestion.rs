@@ -10,7 +10,8 @@ pub(crate) const USUAL: &str = "cubic";
 const SYSCTL: &str = "net.ipv4.tcp_congestion_control";
 const ALLOWED: &str = "net.ipv4.tcp_allowed_congestion_control";
 
-/// Has the hosts use what was asked for, or else [`USUAL`] if this machine allows it; what they use.
+/// Has the hosts use what was asked for, or else [`USUAL`] if this machine allows it. Gives what
+/// they use.
 pub(crate) fn settle(hosts: [&Host; 3], asked: Option<&str>) -> Result<String> {
     for host in hosts {
         let Err(error) = host.sysctl(SYSCTL, asked.unwrap_or(USUAL)) else {

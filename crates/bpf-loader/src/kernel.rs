@@ -60,6 +60,9 @@ pub enum LoadError {
     /// The kernel refused the program.
     #[error("the kernel refused the fast path's program: {0}")]
     Program(#[from] ProgramError),
+    /// The kernel lacks what this needs.
+    #[error("Linux {0} is needed")]
+    TooOld(&'static str),
     /// A map could not be used.
     #[error("a map of the fast path: {0}")]
     Map(#[from] MapError),

@@ -14,6 +14,7 @@
 //! | `attach.rs` | interfaces: tc and XDP |
 //! | `interfaces.rs` | which interfaces there are |
 //! | `exits.rs` | which of them take packets from XDP |
+//! | `way_out.rs` | the engine's device, where what it sends takes a shorter way |
 //! | `capture.rs` | packets that the program shows |
 //! | `counters.rs` | what was counted, summed over CPUs |
 //! | `rehearsal.rs` | whether this kernel takes the program |
@@ -40,6 +41,7 @@ mod rehearsal;
 mod remains;
 mod sys;
 mod trial;
+mod way_out;
 
 pub use attach::{AttachError, Attachment, Mode, detach_filter};
 pub use capture::{CaptureFilter, CaptureTap, Captured};
@@ -52,6 +54,7 @@ pub use pins::{Pins, PinsError, Removed};
 pub use rehearsal::rehearse;
 pub use remains::{Remains, survey};
 pub use trial::{Fate, PassProgram, Trial};
+pub use way_out::WayOut;
 
 /// True when this build has the kernel program in it (there was a compiler for it).
 pub fn is_built_in() -> bool {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fairlead_bpf_loader::{
-    Attachment, CaptureTap, Counters, FlowTable, Kernel, LoadError, Mode as Way, Pins,
+    Attachment, CaptureTap, Counters, FlowTable, Kernel, LoadError, Mode as Way, Pins, WayOut,
     interface_index,
 };
 use fairlead_datapath::Datapath;
@@ -17,6 +17,8 @@ use crate::doctor::rights_for_programs;
 #[derive(Debug)]
 pub(super) struct Fastpath {
     kernel: Option<Kernel>,
+    /// For what the engine sends; `None` where that goes by the stack.
+    way_out: Option<WayOut>,
     /// It goes on without this process.
     outlives: bool,
     attached: Vec<Attached>,
@@ -74,6 +76,7 @@ impl Fastpath {
                 Ok((kernel, table, attached)) => {
                     let this = Self {
                         kernel: Some(kernel),
+                        way_out: way_out(&settings.fastpath.device),
                         outlives: pins.is_some(),
                         attached,
                         rounds_to_exits: EXIT_ROUNDS,
@@ -98,6 +101,7 @@ impl Fastpath {
     fn engine(why: String) -> Self {
         Self {
             kernel: None,
+            way_out: None,
             outlives: false,
             attached: Vec::new(),
             rounds_to_exits: 0,
@@ -124,6 +128,9 @@ impl Fastpath {
         }
         if !closed.is_empty() {
             text += &format!(", the engine sends on {} ({CLOSED})", closed.join(", "));
+        }
+        if self.kernel.is_some() && self.way_out.is_none() {
+            text += ", the engine sends by the stack";
         }
         if !self.why_not_better.is_empty() {
             text += &format!(" ({})", self.why_not_better);
@@ -189,6 +196,15 @@ impl Fastpath {
     pub(super) fn counters(&self) -> Option<Counters> {
         self.kernel.as_ref().and_then(|one| one.counters().ok())
     }
+}
+
+fn way_out(device: &str) -> Option<WayOut> {
+    WayOut::attach(device)
+        .inspect_err(|error| {
+            let why = in_full(error);
+            tracing::info!("what the engine sends goes by the stack: {why}");
+        })
+        .ok()
 }
 
 /// The ways that a mode permits, best first: what [`Fastpath::start`] tries and what
