@@ -66,7 +66,9 @@ pub(super) fn expect(facts: &Facts) -> Expected {
 }
 
 fn try_way(way: Way, found: &Result<Vec<String>, String>, facts: &Facts) -> Result<(), String> {
-    rehearse(way).map_err(|error| in_full(&error))?;
+    let settings = facts.settings.as_ref();
+    let kind = settings.map(|settings| settings.fastpath.flow_table);
+    rehearse(way, kind.unwrap_or_default()).map_err(|error| in_full(&error))?;
     let found = found.as_ref().map_err(Clone::clone)?;
     let links: &[Link] = facts.links.as_deref().unwrap_or_default();
     for name in found {
