@@ -23,6 +23,8 @@ const BURST: u64 = 100;
 /// Connections that are there all the time, and those that come while the flood lasts.
 const HELD: usize = 50;
 const NEW: usize = 40;
+/// Floods, at most, until one has taken no memory.
+const FLOODS: usize = 4;
 
 /// A host of many faces: packets from random addresses of 172.16.0.0/12, to the service.
 struct Strangers {
@@ -140,24 +142,31 @@ fn a_flood_of_syns_ends_no_connection_hinders_no_new_one_and_takes_no_memory() {
         let open = || Connection::to(lab, Family::V4.virtual_at(80));
         let mut held: Vec<Connection> = (0..HELD).map(|_| open()).collect();
         held.iter_mut().for_each(asked);
-        // What is made once, at the first such packets, is there already.
         let mut strangers = Strangers::new(lab, 1);
         strangers.flood(SYNS / 10, &AtomicBool::new(false));
         let answered = switch.count("syn_acks");
-        let before = resident_kib(switch.id());
-        let stop = AtomicBool::new(false);
-        let sent = std::thread::scope(|scope| {
-            let flood = scope.spawn(|| strangers.flood(SYNS, &stop));
-            for _ in 0..NEW {
-                asked(&mut open());
-                held.iter_mut().step_by(10).for_each(asked);
-            }
-            flood.join().unwrap()
-        });
-        assert_eq!(sent, SYNS);
-        held.iter_mut().for_each(asked);
-        let grown = resident_kib(switch.id()).saturating_sub(before);
-        assert!(grown <= 512, "{grown} KiB more after {sent} SYNs");
+        // What is touched for the first time, up to a huge page at once, may come during a flood;
+        // what takes memory for a SYN would take it in every one.
+        let mut grown = Vec::new();
+        while grown.last().is_none_or(|&kib| kib > 512) {
+            assert!(
+                grown.len() < FLOODS,
+                "KiB by {SYNS} SYNs, each time: {grown:?}"
+            );
+            let before = resident_kib(switch.id());
+            let stop = AtomicBool::new(false);
+            let sent = std::thread::scope(|scope| {
+                let flood = scope.spawn(|| strangers.flood(SYNS, &stop));
+                for _ in 0..NEW {
+                    asked(&mut open());
+                    held.iter_mut().step_by(10).for_each(asked);
+                }
+                flood.join().unwrap()
+            });
+            assert_eq!(sent, SYNS);
+            held.iter_mut().for_each(asked);
+            grown.push(resident_kib(switch.id()).saturating_sub(before));
+        }
         let until = Instant::now() + PATIENCE;
         while switch.count("syn_acks") < answered + SYNS / 2 {
             assert!(Instant::now() < until, "{}", switch.status());
