@@ -9,13 +9,7 @@
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <fairlead/ctx.h>
-
-#define FL_AF_INET 2
-#define FL_AF_INET6 10
-
-#define FL_PROTOCOL_TCP 6
-/* Of a TCP header: where the length of the header stands. */
-#define FL_TCP_OFFSET_AT 12
+#include "lib/parse.h"
 
 /* Fills in what the packet says; where its TCP header or other payload begins, or 0: to the stack. */
 static __always_inline __u32 fl_ask_v4(struct __sk_buff *ctx, struct bpf_fib_lookup *fib)
@@ -48,19 +42,17 @@ static __always_inline __u32 fl_ask_v6(struct __sk_buff *ctx, struct bpf_fib_loo
 /* The longest packet that this one becomes on the wire, and its ports. */
 static __always_inline int fl_ask_tcp(struct __sk_buff *ctx, struct bpf_fib_lookup *fib, __u32 at)
 {
-	__be16 ports[2];
-	__u8 offset;
+	struct fl_tcp_view tcp;
 
 	fib->tot_len = ctx->len;
 	if (fib->l4_protocol != FL_PROTOCOL_TCP)
 		return 0;
-	if (bpf_skb_load_bytes(ctx, at, ports, sizeof(ports)) ||
-	    bpf_skb_load_bytes(ctx, at + FL_TCP_OFFSET_AT, &offset, sizeof(offset)))
+	if (bpf_skb_load_bytes(ctx, at, &tcp, sizeof(tcp)))
 		return -1;
-	fib->sport = ports[0];
-	fib->dport = ports[1];
+	fib->sport = tcp.src_port;
+	fib->dport = tcp.dst_port;
 	if (ctx->gso_size)
-		fib->tot_len = at + (offset >> 4) * 4 + ctx->gso_size;
+		fib->tot_len = at + (tcp.offset >> 4) * 4 + ctx->gso_size;
 	return 0;
 }
 

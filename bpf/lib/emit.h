@@ -9,9 +9,6 @@
 #include "parse.h"
 #include "translate.h"
 
-#define FL_AF_INET 2
-#define FL_AF_INET6 10
-
 /* Asks the routing table for the way to `edits->dst`. 0: `fib` has interface and link addresses, and
  * the packet fits through, or its segments do. */
 static __noinline int fl_route(fl_ctx *ctx, const struct fl_packet *packet,

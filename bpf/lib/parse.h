@@ -15,6 +15,9 @@
 #include <fairlead/layout.h>
 #include "checksum.h"
 
+#define FL_AF_INET 2
+#define FL_AF_INET6 10
+
 #define FL_PROTOCOL_TCP 6
 
 #define FL_TCP_FIN 1

@@ -12,14 +12,9 @@ const PROGRAM: &str = "fairlead_out";
 
 /// Spares what the engine sends the stack's forwarding: the program `bpf/fairlead_out.bpf.c` on the
 /// engine's device, for as long as this is there.
+#[derive(Debug)]
 pub struct WayOut {
     _ebpf: Ebpf,
-}
-
-impl core::fmt::Debug for WayOut {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("WayOut")
-    }
 }
 
 impl WayOut {
