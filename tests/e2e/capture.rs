@@ -9,12 +9,12 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use fairlead_driver_pcap::{CaptureReader, ip_packet};
-use fairlead_netns::{Running, Signal};
+use fairlead_netns::{Running, Signal, trial::skip};
 use fairlead_wire::{Classified, TcpPacket, classify};
 
 use crate::harness::{
-    Connection, Family, Lab, Nginx, PATIENCE, PREFIX, Switch, binary, in_a_lab, web_service,
-    xdp_is_asked_for,
+    Connection, Family, Lab, Nginx, PATIENCE, Switch, binary, prefix_in, web_service,
+    with_and_without_the_fast_path, xdp_is_asked_for,
 };
 
 /// One TCP packet of a file.
@@ -112,17 +112,8 @@ fn run(lab: &Lab, arguments: &[&str]) -> Output {
     command(lab, arguments).output().expect("running a capture")
 }
 
-/// The switch in a mode, or nothing where that mode cannot be had.
-fn switch(lab: &Lab, mode: &str, services: &str) -> Option<Switch> {
-    let prefix = PREFIX.replace("mode = \"engine\"", &format!("mode = \"{mode}\""));
-    let switch = Switch::start_with(lab, &format!("{prefix}{services}"));
-    let status = switch.status();
-    let way = status["fast_path"].as_str().unwrap_or_default().to_owned();
-    if mode != "engine" && way.starts_with("engine") {
-        eprintln!("skipped: no kernel fast path here: {way}");
-        return None;
-    }
-    Some(switch)
+fn switch(lab: &Lab, mode: &str, services: &str) -> Switch {
+    Switch::start_with(lab, &format!("{}{services}", prefix_in(mode, "")))
 }
 
 fn four(family: Family) -> Vec<SocketAddr> {
@@ -155,41 +146,40 @@ fn stream(seen: &[Seen], from: IpAddr, to: IpAddr) -> BTreeSet<(u32, Vec<u8>)> {
 
 #[test]
 fn both_legs_are_in_the_file_and_their_numbers_translated() {
-    in_a_lab(|lab| {
+    with_and_without_the_fast_path(|lab, mode| {
         for family in Family::BOTH {
-            let server = family.server_at(1, 8080);
-            let _nginx = Nginx::plain(lab, &format!("pages{family:?}"), server);
-            let only = |one| {
-                if one == family {
-                    vec![server]
-                } else {
-                    Vec::new()
-                }
-            };
-            let services = web_service("transparent", "", "", only);
-            for mode in ["engine", "auto"] {
-                let Some(switch) = switch(lab, mode, &services) else {
-                    return;
-                };
-                drop(ask_over(lab, family, "/warm")); // neighbours are known from here on
-                let name = format!("{mode}{family:?}");
-                let capture = Capture::start(lab, &name, &["--service", "web"]);
-                let mut connection = ask_over(lab, family, "/first");
-                let kept = connection
-                    .ask("GET", "a.example", "/second")
-                    .expect("an answer");
-                assert_eq!(kept.text(), format!("pages{family:?}\n"));
-                let client = connection.local();
-                drop(connection);
-                let path = capture.path.clone();
-                let (told, seen) = capture.end();
-                assert!(told.contains("none lost"), "{mode}: {told}");
-                check_both_legs(mode, family, &seen, client);
-                check_with_others(lab, mode, &path, seen.len());
-                drop(switch);
-            }
+            both_legs(lab, mode, family);
         }
     });
+}
+
+fn both_legs(lab: &Lab, mode: &str, family: Family) {
+    let server = family.server_at(1, 8080);
+    let _nginx = Nginx::plain(lab, &format!("pages{family:?}"), server);
+    let services = web_service("transparent", "", "", |one| {
+        if one == family {
+            vec![server]
+        } else {
+            Vec::new()
+        }
+    });
+    let switch = switch(lab, mode, &services);
+    drop(ask_over(lab, family, "/warm")); // neighbours are known from here on
+    let name = format!("{mode}{family:?}");
+    let capture = Capture::start(lab, &name, &["--service", "web"]);
+    let mut connection = ask_over(lab, family, "/first");
+    let kept = connection
+        .ask("GET", "a.example", "/second")
+        .expect("an answer");
+    assert_eq!(kept.text(), format!("pages{family:?}\n"));
+    let client = connection.local();
+    drop(connection);
+    let path = capture.path.clone();
+    let (told, seen) = capture.end();
+    assert!(told.contains("none lost"), "{mode}: {told}");
+    check_both_legs(mode, family, &seen, client);
+    check_with_others(lab, mode, &path, seen.len());
+    drop(switch);
 }
 
 fn check_both_legs(mode: &str, family: Family, seen: &[Seen], client: SocketAddr) {
@@ -236,6 +226,17 @@ fn check_both_legs(mode: &str, family: Family, seen: &[Seen], client: SocketAddr
     }
 }
 
+/// A program that, started as root, would become a user of its own: a user namespace has none.
+fn as_any_user(program: &str) -> Command {
+    let user = std::fs::read_to_string("/proc/self/setgroups").unwrap_or_default();
+    if user.trim() != "deny" {
+        return Command::new(program);
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-user=1", "--map-group=1", program]);
+    command
+}
+
 /// Others' readers take the file, and its comments say what each packet is.
 fn check_with_others(lab: &Lab, mode: &str, path: &Path, count: usize) {
     let file = std::fs::read(path).expect("the file");
@@ -252,11 +253,12 @@ fn check_with_others(lab: &Lab, mode: &str, path: &Path, count: usize) {
         assert!(text.contains(" kernel"), "nothing was shown by the kernel");
         assert!(text.contains(&lab.front.b), "the interface is not named");
     }
-    let tcpdump = Command::new("tcpdump").arg("-nnr").arg(path).output();
-    let Ok(output) = tcpdump else {
-        eprintln!("skipped in part: there is no tcpdump");
-        return;
-    };
+    if fairlead_netns::program("tcpdump").is_none() {
+        let test = "capture::both_legs_are_in_the_file_and_their_numbers_translated";
+        return skip(test, "in part: there is no tcpdump to read the file");
+    }
+    let output = as_any_user("tcpdump").arg("-nnr").arg(path).output();
+    let output = output.expect("running tcpdump");
     assert!(
         output.status.success(),
         "{}",
@@ -268,92 +270,84 @@ fn check_with_others(lab: &Lab, mode: &str, path: &Path, count: usize) {
 
 #[test]
 fn filters_limits_and_a_second_reader() {
-    in_a_lab(|lab| {
+    with_and_without_the_fast_path(|lab, mode| {
         let _nginx = Nginx::plain(lab, "pages", Family::V4.server_at(1, 8080));
         let services = web_service("snat", "", "", four);
-        for mode in ["engine", "auto"] {
-            let Some(switch) = switch(lab, mode, &services) else {
-                return;
-            };
-            drop(ask(lab, "/warm"));
-            let nobody = Capture::start(lab, "nobody", &["--client", "10.9.0.0/16"]);
-            let second = run(lab, &["-w", "-", "--seconds", "1"]);
-            let said = String::from_utf8_lossy(&second.stderr).into_owned();
-            assert_eq!(second.status.code(), Some(1), "{said}");
-            assert!(said.contains("another capture is running"), "{said}");
-            drop(ask(lab, "/unseen"));
-            let (told, seen) = nobody.end();
-            assert!(seen.is_empty() && told.contains("0 packets"), "{told}");
+        let switch = switch(lab, mode, &services);
+        drop(ask(lab, "/warm"));
+        let nobody = Capture::start(lab, "nobody", &["--client", "10.9.0.0/16"]);
+        let second = run(lab, &["-w", "-", "--seconds", "1"]);
+        let said = String::from_utf8_lossy(&second.stderr).into_owned();
+        assert_eq!(second.status.code(), Some(1), "{said}");
+        assert!(said.contains("another capture is running"), "{said}");
+        drop(ask(lab, "/unseen"));
+        let (told, seen) = nobody.end();
+        assert!(seen.is_empty() && told.contains("0 packets"), "{told}");
 
-            let within = ["--client", "10.1.0.0/24", "--after"];
-            let after = Capture::start(lab, "after", &within);
-            drop(ask(lab, "/seen"));
-            let (_, seen) = after.end();
-            let service = Family::V4.virtual_at(80).ip();
-            assert!(seen.iter().any(|one| one.is(service, Family::V4.client())));
-            assert!(!seen.iter().any(|one| one.is(Family::V4.client(), service)));
+        let within = ["--client", "10.1.0.0/24", "--after"];
+        let after = Capture::start(lab, "after", &within);
+        drop(ask(lab, "/seen"));
+        let (_, seen) = after.end();
+        let service = Family::V4.virtual_at(80).ip();
+        assert!(seen.iter().any(|one| one.is(service, Family::V4.client())));
+        assert!(!seen.iter().any(|one| one.is(Family::V4.client(), service)));
 
-            let mut few = Capture::start(lab, "few", &["--count", "3", "--snaplen", "60"]);
-            drop(ask(lab, "/few"));
-            let status = few.process.wait_for(PATIENCE).expect("its end");
-            assert!(status.is_some_and(|status| status.success()));
-            assert!(few.said().starts_with("3 packets"));
+        let mut few = Capture::start(lab, "few", &["--count", "3", "--snaplen", "60"]);
+        drop(ask(lab, "/few"));
+        let status = few.process.wait_for(PATIENCE).expect("its end");
+        assert!(status.is_some_and(|status| status.success()));
+        assert!(few.said().starts_with("3 packets"));
 
-            let unknown = run(lab, &["-w", "-", "--service", "wev"]);
-            let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
-            assert!(said.contains("there are: web"), "{said}");
-            drop(switch);
-        }
+        let unknown = run(lab, &["-w", "-", "--service", "wev"]);
+        let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
+        assert!(said.contains("there are: web"), "{said}");
+        drop(switch);
     });
 }
 
 #[test]
 fn a_reader_that_stalls_loses_packets_and_nobody_else_does() {
     const BYTES: usize = 96 << 20;
-    in_a_lab(|lab| {
+    with_and_without_the_fast_path(|lab, mode| {
         let nginx = Nginx::plain(lab, "pages", Family::V4.server_at(1, 8080));
         let file = lab.folder().join("pages/files/large");
         std::fs::write(&file, vec![7; BYTES]).expect("a large file");
         let services = web_service("snat", "", "", four);
-        for mode in ["engine", "auto"] {
-            let Some(switch) = switch(lab, mode, &services) else {
-                return;
-            };
-            drop(ask(lab, "/warm"));
-            let admin: SocketAddr = "127.0.0.1:9090".parse().expect("an address");
-            let mut stalled = lab
-                .switch
-                .enter(|| TcpStream::connect(admin))
-                .expect("the namespace")
-                .expect("the pages");
-            let request = "GET /capture HTTP/1.1\r\nHost: x\r\n\r\n";
-            stalled.write_all(request.as_bytes()).expect("a request");
-            std::thread::sleep(Duration::from_millis(200));
-            let mut connection = Connection::to(lab, Family::V4.virtual_at(80));
-            let request = "GET /files/large HTTP/1.1\r\nHost: a.example\r\n\r\n";
-            connection.send(request).expect("a request");
-            let head = connection.response_head().expect("an answer");
-            assert_eq!(head.status, 200);
-            let (mut read, mut buffer) = (0, vec![0; 256 << 10]);
-            while read < BYTES {
-                let more = connection.read(&mut buffer).expect("more of it");
-                assert!(more > 0, "{mode}: the stream ended after {read} bytes");
-                read += more;
-            }
-            // The pages answer beside it, and the next reader has its turn when this one is gone.
-            assert!(switch.page("/healthz").is_ok());
-            drop(stalled);
-            let until = Instant::now() + PATIENCE;
-            loop {
-                let output = run(lab, &["-w", "-", "--seconds", "1"]);
-                if output.status.success() {
-                    break;
-                }
-                let said = String::from_utf8_lossy(&output.stderr).into_owned();
-                assert!(Instant::now() < until, "{said}");
-            }
-            drop(switch);
+        let switch = switch(lab, mode, &services);
+        drop(ask(lab, "/warm"));
+        let admin: SocketAddr = "127.0.0.1:9090".parse().expect("an address");
+        let mut stalled = lab
+            .switch
+            .enter(|| TcpStream::connect(admin))
+            .expect("the namespace")
+            .expect("the pages");
+        let request = "GET /capture HTTP/1.1\r\nHost: x\r\n\r\n";
+        stalled.write_all(request.as_bytes()).expect("a request");
+        std::thread::sleep(Duration::from_millis(200));
+        let mut connection = Connection::to(lab, Family::V4.virtual_at(80));
+        let request = "GET /files/large HTTP/1.1\r\nHost: a.example\r\n\r\n";
+        connection.send(request).expect("a request");
+        let head = connection.response_head().expect("an answer");
+        assert_eq!(head.status, 200);
+        let (mut read, mut buffer) = (0, vec![0; 256 << 10]);
+        while read < BYTES {
+            let more = connection.read(&mut buffer).expect("more of it");
+            assert!(more > 0, "{mode}: the stream ended after {read} bytes");
+            read += more;
         }
+        // The pages answer beside it, and the next reader has its turn when this one is gone.
+        assert!(switch.page("/healthz").is_ok());
+        drop(stalled);
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let output = run(lab, &["-w", "-", "--seconds", "1"]);
+            if output.status.success() {
+                break;
+            }
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(Instant::now() < until, "{said}");
+        }
+        drop(switch);
         drop(nginx);
     });
 }

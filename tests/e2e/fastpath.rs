@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use fairlead_netns::trial::skip;
 use serde_json::Value;
 
-use crate::harness::{Connection, Family, Lab, Nginx, Origin, Switch, in_a_lab, web, web_service};
+use crate::harness::{
+    Connection, Family, Lab, Nginx, Origin, Switch, in_a_lab, on_the_fast_path, web, web_service,
+};
 
 /// A number of the kernel program's, or nothing where the engine works alone.
 fn kernel(switch: &Switch, name: &str) -> Option<u64> {
@@ -34,21 +37,18 @@ fn settled(switch: &Switch) {
 #[test]
 fn of_a_connection_per_request_the_engine_sees_the_head_alone() {
     const EACH: u64 = 40;
-    in_a_lab(|lab| {
+    on_the_fast_path(|lab| {
         let _servers = Family::BOTH
             .map(|family| Nginx::plain(lab, &format!("f{family:?}"), family.server_at(1, 8080)));
         for source in ["snat", "transparent"] {
             let services = web_service(source, "", "", |family| vec![family.server_at(1, 8080)]);
-            let switch = Switch::start(lab, &services);
+            let switch = Switch::start_in_kernel(lab, "", &services);
             // Neighbours are learnt by the first packets.
             for family in Family::BOTH {
                 ask_and_close(lab, family);
             }
             settled(&switch);
-            let Some(before) = kernel(&switch, "to_engine") else {
-                eprintln!("skipped: the switch runs on its engine alone");
-                return;
-            };
+            let before = kernel(&switch, "to_engine").expect("the kernel's counters");
             let engine = switch.count("engine_packets");
             let fins = kernel(&switch, "fins").unwrap();
             let joins = kernel(&switch, "joins").unwrap();
@@ -103,23 +103,23 @@ fn forwarded(lab: &Lab) -> u64 {
 #[test]
 fn what_the_engine_sends_does_not_pass_the_stack() {
     const EACH: u64 = 20;
-    in_a_lab(|lab| {
+    on_the_fast_path(|lab| {
         let _servers = Family::BOTH
             .map(|family| Nginx::plain(lab, &format!("w{family:?}"), family.server_at(1, 8080)));
         let services = web_service("snat", "", "", |family| vec![family.server_at(1, 8080)]);
-        let switch = Switch::start(lab, &services);
+        let switch = Switch::start_in_kernel(lab, "", &services);
         for family in Family::BOTH {
             ask_and_close(lab, family);
         }
         settled(&switch);
-        if kernel(&switch, "to_engine").is_none() {
-            eprintln!("skipped: the switch runs on its engine alone");
-            return;
-        }
         let fast_path = switch.status()["fast_path"].to_string();
         if fast_path.contains("by the stack") {
-            eprintln!("skipped: {fast_path}");
-            return;
+            switch.wait_for_log("Linux 6.6 is needed");
+            let test = "fastpath::what_the_engine_sends_does_not_pass_the_stack";
+            return skip(
+                test,
+                "the short cut from the engine's device needs Linux 6.6",
+            );
         }
         let (before, heads) = (forwarded(lab), switch.count("engine_packets"));
         for _ in 0..EACH {

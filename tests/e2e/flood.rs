@@ -12,8 +12,7 @@ use fairlead_wire::{SynOptions, TcpFlags, Timestamps};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::harness::{
-    Connection, Family, Lab, Origin, PATIENCE, PREFIX, Switch, in_a_lab, on_the_fast_path, web,
-    web_service,
+    Connection, Family, Lab, Origin, PATIENCE, Switch, in_a_lab, on_the_fast_path, web, web_service,
 };
 
 /// SYNs of the flood, at most, and a second.
@@ -182,12 +181,7 @@ fn a_flood_of_syns_ends_no_connection_hinders_no_new_one_and_takes_no_memory() {
 fn syns_are_dropped_in_the_kernel_while_the_engine_is_behind() {
     on_the_fast_path(|lab| {
         let _origin = origin(lab);
-        let mode = match std::env::var("FAIRLEAD_E2E_MODE") {
-            Ok(mode) if mode.starts_with("xdp") => mode,
-            _ => "tc".to_owned(),
-        };
-        let prefix = PREFIX.replace("mode = \"engine\"", &format!("mode = \"{mode}\""));
-        let mut switch = Switch::start_with(lab, &format!("{prefix}{}", services()));
+        let mut switch = Switch::start_in_kernel(lab, "", &services());
         let mut held = Connection::to(lab, Family::V4.virtual_at(80));
         asked(&mut held);
         assert_eq!(switch.drops("overloaded"), 0);

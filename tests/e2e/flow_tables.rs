@@ -6,25 +6,15 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
-use crate::harness::{
-    Connection, Family, Lab, Origin, PREFIX, Switch, on_the_fast_path, web, web_service,
-};
+use crate::harness::{Connection, Family, Lab, Origin, Switch, on_the_fast_path, web, web_service};
 
 /// Connections that stay: more than there are lines or pairs of keys.
 const CONNECTIONS: usize = 400;
 const ROUNDS: u64 = 4;
 
 fn start(lab: &Lab, source: &str, flow_table: &str) -> Switch {
-    let mode = match std::env::var("FAIRLEAD_E2E_MODE") {
-        Ok(mode) if mode != "engine" && mode != "auto" => mode,
-        _ => "tc".to_owned(),
-    };
-    let prefix = PREFIX.replace(
-        "mode = \"engine\"",
-        &format!("mode = \"{mode}\"\n{flow_table}"),
-    );
     let services = web_service(source, "", "", |family| vec![family.server_at(1, 8080)]);
-    Switch::start_with(lab, &format!("{prefix}{services}"))
+    Switch::start_in_kernel(lab, flow_table, &services)
 }
 
 fn servers(lab: &Lab) -> [Origin; 2] {

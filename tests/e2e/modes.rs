@@ -8,8 +8,8 @@ use fairlead_testkit::stream::Digest;
 use serde_json::Value;
 
 use crate::harness::{
-    Connection, Family, Lab, Origin, PATIENCE, PREFIX, Switch, binary, offloads, on_the_fast_path,
-    show, web, web_service,
+    Connection, Family, Lab, Origin, PATIENCE, Switch, binary, offloads, on_the_fast_path,
+    prefix_in, show, web, web_service,
 };
 
 fn server(lab: &Lab) -> Origin {
@@ -22,11 +22,11 @@ fn config(mode: &str, interfaces: &[&str]) -> String {
         Family::V4 => vec![family.server_at(1, 8080)],
         Family::V6 => Vec::new(),
     });
-    let mut wanted = format!("mode = '{mode}'");
-    if !interfaces.is_empty() {
-        wanted += &format!("\ninterfaces = {interfaces:?}");
-    }
-    format!("{PREFIX}{services}").replace("mode = \"engine\"", &wanted)
+    let wanted = match interfaces {
+        [] => String::new(),
+        _ => format!("interfaces = {interfaces:?}"),
+    };
+    format!("{}{services}", prefix_in(mode, &wanted))
 }
 
 fn serves(lab: &Lab) {

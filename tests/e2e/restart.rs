@@ -12,22 +12,17 @@ use fairlead_netns::Signal;
 use fairlead_testkit::stream::{self, Digest};
 
 use crate::harness::{
-    Connection, Family, Lab, Origin, PATIENCE, PREFIX, Switch, binary, on_the_fast_path,
-    raw_service, web, web_service,
+    Connection, Family, Lab, Origin, PATIENCE, Switch, binary, kernel_mode, on_the_fast_path,
+    prefix_in, raw_service, web, web_service,
 };
 
-/// A configuration on the fast path: the one that `FAIRLEAD_E2E_MODE` names, or tc.
-fn on_tc(services: &str) -> String {
-    let mode = match std::env::var("FAIRLEAD_E2E_MODE") {
-        Ok(mode) if mode != "engine" && mode != "auto" => mode,
-        _ => "tc".to_owned(),
-    };
-    let prefix = PREFIX.replace("mode = \"engine\"", &format!("mode = \"{mode}\""));
-    format!("{prefix}{services}")
+/// A configuration on the fast path.
+fn in_kernel(services: &str) -> String {
+    format!("{}{services}", prefix_in(&kernel_mode(), ""))
 }
 
 fn start(lab: &Lab, services: &str) -> Switch {
-    Switch::start_with(lab, &on_tc(services))
+    Switch::start_with(lab, &in_kernel(services))
 }
 
 fn kill(mut switch: Switch) {
@@ -228,7 +223,7 @@ fn survives_being_killed(lab: &Lab, source: &str) {
     let mut copying = std::process::Command::new("cp");
     copying.args([binary(), &copy]);
     assert!(copying.status().unwrap().success());
-    let upgraded = Switch::launch_as(lab, &on_tc(&services), &copy, &[]).ready();
+    let upgraded = Switch::launch_as(lab, &in_kernel(&services), &copy, &[]).ready();
     assert_eq!(early.response(false).unwrap().status, 200);
     keep_alive.wait_for_more(400);
     for thread in bulk {
@@ -264,7 +259,7 @@ fn a_stop_that_keeps_connections_is_like_a_crash_and_one_that_drains_leaves_noth
         let before = left(lab);
         let services = pages("transparent");
         let options = ["--keep"];
-        let mut switch = Switch::launch_as(lab, &on_tc(&services), binary(), &options).ready();
+        let mut switch = Switch::launch_as(lab, &in_kernel(&services), binary(), &options).ready();
         let keep_alive = KeepAlive::start(lab, 40);
         switch.signal(Signal::Terminate);
         assert_eq!(switch.wait_for_end(), Some(0));
@@ -356,7 +351,7 @@ fn another_size_is_refused_and_down_leaves_nothing_behind() {
         let running = fairlead(lab, &["down", "--config", path]);
         assert_eq!(running.status.code(), Some(3), "{}", said(&running));
         kill(switch);
-        let other = format!("{}\n[limits]\nconnections = 4096\n", on_tc(&services));
+        let other = format!("{}\n[limits]\nconnections = 4096\n", in_kernel(&services));
         let mut refused = Switch::launch(lab, &other);
         assert_eq!(refused.wait_for_end(), Some(3));
         refused.wait_for_log("fairlead down");
@@ -383,7 +378,7 @@ fn the_engine_alone_goes_on_with_what_the_kernel_had() {
         let keep_alive = KeepAlive::start(lab, 40);
         kill(switch);
         keep_alive.wait_for_more(80);
-        let engine = on_tc(&services);
+        let engine = in_kernel(&services);
         let mode = engine
             .lines()
             .find(|line| line.starts_with("mode"))

@@ -17,5 +17,7 @@ pub(crate) use client::{Connection, send_stream};
 pub(crate) use lab::{Family, Lab, offloads, xdp_is_asked_for};
 pub(crate) use nginx::{Nginx, wait_for_listener};
 pub(crate) use origin::{Origin, Preamble, Seen, show, web};
-pub(crate) use switch::{PREFIX, Switch, binary, raw_service, web_service};
-pub(crate) use worlds::{in_a_lab, long, on_the_fast_path, rounds, seeds};
+pub(crate) use switch::{PREFIX, Switch, binary, kernel_mode, prefix_in, raw_service, web_service};
+pub(crate) use worlds::{
+    in_a_lab, long, on_the_fast_path, rounds, seeds, with_and_without_the_fast_path,
+};

@@ -29,6 +29,20 @@ device = "fairlead0"
 snat = ["100.64.0.0/24", "fd64::/120"]
 "#;
 
+/// [`PREFIX`] with another `mode`, and these lines besides in its section `[fastpath]`.
+pub(crate) fn prefix_in(mode: &str, lines: &str) -> String {
+    PREFIX.replace("mode = \"engine\"", &format!("mode = \"{mode}\"\n{lines}"))
+}
+
+/// The mode of tests that are about the kernel's program: the one that `FAIRLEAD_E2E_MODE` asks for
+/// if that has one, and tc otherwise.
+pub(crate) fn kernel_mode() -> String {
+    match std::env::var("FAIRLEAD_E2E_MODE") {
+        Ok(mode) if mode != "engine" && mode != "auto" => mode,
+        _ => "tc".to_owned(),
+    }
+}
+
 /// The configuration with the mode of the fast path that `FAIRLEAD_E2E_MODE` asks for, and the kind
 /// of flow table that `FAIRLEAD_E2E_FLOW_TABLE` asks for: with the smallest cache there is.
 fn in_mode(configuration: &str) -> String {
@@ -145,6 +159,14 @@ impl Switch {
     /// Starts it with [`PREFIX`] and these services and pools, and waits until it is ready.
     pub(crate) fn start(lab: &Lab, services: &str) -> Self {
         Self::start_with(lab, &format!("{PREFIX}{services}"))
+    }
+
+    /// Starts it as [`Switch::start`] does, in [`kernel_mode`], with these lines in `[fastpath]`.
+    pub(crate) fn start_in_kernel(lab: &Lab, lines: &str, services: &str) -> Self {
+        Self::start_with(
+            lab,
+            &format!("{}{services}", prefix_in(&kernel_mode(), lines)),
+        )
     }
 
     /// Starts it with this whole configuration, and waits until it is ready.

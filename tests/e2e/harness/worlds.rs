@@ -8,6 +8,11 @@ use super::switch::binary;
 /// Runs `test` in a lab of its own, or skips it aloud. Call it from the test's own function: the
 /// name comes from there.
 pub(crate) fn in_a_lab<F: FnOnce(&Lab)>(test: F) {
+    in_a_lab_of(name_of::<F>(), test);
+}
+
+/// As [`in_a_lab`], for the test of this name.
+fn in_a_lab_of(name: &str, test: impl FnOnce(&Lab)) {
     let needs = Needs {
         tun: true,
         programs: &PROGRAMS,
@@ -15,7 +20,7 @@ pub(crate) fn in_a_lab<F: FnOnce(&Lab)>(test: F) {
     let again = |command: &mut std::process::Command| {
         command.env("FAIRLEAD_BINARY", binary());
     };
-    in_namespaces(name_of::<F>(), needs, again, || {
+    in_namespaces(name, needs, again, || {
         fairlead_netns::raise_open_files(65_536).expect("the limit of open files");
         let lab = Lab::new().unwrap_or_else(|error| panic!("making the world: {error}"));
         test(&lab);
@@ -24,14 +29,35 @@ pub(crate) fn in_a_lab<F: FnOnce(&Lab)>(test: F) {
 
 /// A lab with the kernel fast path; without the right to load programs the test is skipped.
 pub(crate) fn on_the_fast_path<F: FnOnce(&Lab)>(test: F) {
-    in_a_lab(|lab| {
-        let maps = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-        let all = maps.split_whitespace().eq(["0", "0", "4294967295"]);
-        if !all {
-            return skip(name_of::<F>(), "programs in the kernel need root itself");
+    let name = name_of::<F>();
+    in_a_lab_of(name, |lab| {
+        if may_load_programs(name) {
+            test(lab);
         }
-        test(lab);
     });
+}
+
+/// A lab, and `test` with a mode twice: the engine alone, and the best there is, which is skipped
+/// aloud without the right to load programs.
+pub(crate) fn with_and_without_the_fast_path<F: Fn(&Lab, &str)>(test: F) {
+    let name = name_of::<F>();
+    in_a_lab_of(name, |lab| {
+        test(lab, "engine");
+        if may_load_programs(name) {
+            test(lab, "auto");
+        }
+    });
+}
+
+/// True where the kernel takes programs; where not, the test of this name is skipped, or the part
+/// that would come now.
+fn may_load_programs(name: &str) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let all = maps.split_whitespace().eq(["0", "0", "4294967295"]);
+    if !all {
+        skip(name, "programs in the kernel need root itself");
+    }
+    all
 }
 
 /// True for the long form of the tests.
