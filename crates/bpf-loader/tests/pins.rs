@@ -8,11 +8,12 @@ use fairlead_base::{Address, Endpoint};
 use fairlead_bpf_loader::{
     FlowTableKind, Kernel, LoadError, Mode, Pins, PinsError, TcbGeometry, survey,
 };
+use fairlead_netns::trial::{name_of, skip};
 use fairlead_tcp::{Endpoints, FastPath, Line, Misfit, Record, State};
 
 /// Runs `test` on a thread with networks and mounts of its own, and a BPF file system among them;
 /// or skips it aloud.
-fn apart(name: &str, test: fn()) {
+fn apart<F: FnOnce() + Send + 'static>(test: F) {
     let thread = std::thread::spawn(move || {
         // SAFETY: system calls on numbers and on strings that end in zero.
         let apart = unsafe {
@@ -37,7 +38,7 @@ fn apart(name: &str, test: fn()) {
     });
     match thread.join() {
         Ok(true) => {}
-        Ok(false) => fairlead_netns::trial::skip(name, "a BPF file system of its own needs root"),
+        Ok(false) => skip(name_of::<F>(), "a BPF file system of its own needs root"),
         Err(panic) => std::panic::resume_unwind(panic),
     }
 }
@@ -101,79 +102,73 @@ fn edit<const N: usize>(pins: &Pins, map: &str, index: u32, change: impl FnOnce(
 
 #[test]
 fn a_later_run_finds_what_is_whole_and_drops_what_is_not() {
-    apart(
-        "a_later_run_finds_what_is_whole_and_drops_what_is_not",
-        || {
-            let pins = Arc::new(Pins::open("one.of-two").unwrap());
-            assert!(survey(&pins, 64, &HASH).unwrap().is_none());
-            run_and_crash(&pins);
-            edit::<64>(&pins, "fl_records", 4, |line| line[20] = 9);
-            edit::<64>(&pins, "fl_records", 12, |line| line.fill(0x55));
-            let remains = survey(&pins, 64, &HASH).unwrap().expect("it was in use");
-            let found: Vec<(u32, bool, State)> = remains
-                .records
-                .iter()
-                .map(|(line, kept)| (line.0, kept.given, kept.record.state))
-                .collect();
-            let spliced = State::Spliced;
-            assert_eq!(
-                found,
-                [
-                    (1, true, spliced),
-                    (6, false, State::FinRelayed1),
-                    (9, true, spliced)
-                ]
-            );
-            assert_eq!(remains.misfits[&Misfit::Index], 1);
-            assert_eq!(remains.misfits[&Misfit::State], 1);
-            assert_eq!((remains.cookie, remains.origin_ns), ((3, 4), 5));
-            assert_eq!(remains.endpoints.listens, endpoints().listens);
-            assert_eq!(remains.endpoints.servers, endpoints().servers);
-            assert_eq!(remains.endpoints.nats, endpoints().nats);
-        },
-    );
+    apart(|| {
+        let pins = Arc::new(Pins::open("one.of-two").unwrap());
+        assert!(survey(&pins, 64, &HASH).unwrap().is_none());
+        run_and_crash(&pins);
+        edit::<64>(&pins, "fl_records", 4, |line| line[20] = 9);
+        edit::<64>(&pins, "fl_records", 12, |line| line.fill(0x55));
+        let remains = survey(&pins, 64, &HASH).unwrap().expect("it was in use");
+        let found: Vec<(u32, bool, State)> = remains
+            .records
+            .iter()
+            .map(|(line, kept)| (line.0, kept.given, kept.record.state))
+            .collect();
+        let spliced = State::Spliced;
+        assert_eq!(
+            found,
+            [
+                (1, true, spliced),
+                (6, false, State::FinRelayed1),
+                (9, true, spliced)
+            ]
+        );
+        assert_eq!(remains.misfits[&Misfit::Index], 1);
+        assert_eq!(remains.misfits[&Misfit::State], 1);
+        assert_eq!((remains.cookie, remains.origin_ns), ((3, 4), 5));
+        assert_eq!(remains.endpoints.listens, endpoints().listens);
+        assert_eq!(remains.endpoints.servers, endpoints().servers);
+        assert_eq!(remains.endpoints.nats, endpoints().nats);
+    });
 }
 
 #[test]
 fn other_layouts_and_sizes_are_refused_with_what_to_do() {
-    apart(
-        "other_layouts_and_sizes_are_refused_with_what_to_do",
-        || {
-            let pins = Arc::new(Pins::open("layouts").unwrap());
-            run_and_crash(&pins);
-            let refused = |records| match survey(&pins, records, &HASH) {
-                Err(error @ LoadError::OtherLayout(_)) => error.to_string(),
-                other => panic!("{other:?}"),
-            };
-            assert!(refused(65).contains("64 lines"), "{}", refused(65));
-            assert!(refused(65).contains("`fairlead down`"));
-            // The version is behind two words and the clock's origin.
-            edit::<64>(&pins, "fl_settings", 0, |settings| settings[24] ^= 0x40);
-            assert!(refused(64).contains("layout is number"), "{}", refused(64));
-            edit::<64>(&pins, "fl_settings", 0, |settings| settings[24] ^= 0x40);
-            edit::<64>(&pins, "fl_settings", 0, |settings| settings[32] ^= 1);
-            assert!(matches!(
-                survey(&pins, 64, &HASH),
-                Err(LoadError::OtherNamespace)
-            ));
-            edit::<64>(&pins, "fl_settings", 0, |settings| settings[32] ^= 1);
-            edit::<64>(&pins, "fl_settings", 0, |settings| settings[23] = 0x7f);
-            assert!(refused(64).contains("clock"), "{}", refused(64));
-            // A map that is not there, and one of another shape in its place.
-            std::fs::remove_file(pins.folder().join("fl_nat_at")).unwrap();
-            assert!(refused(64).contains("fl_nat_at"));
-            let other = MapData::from_pin(pins.folder().join("fl_server_at")).unwrap();
-            other.pin(pins.folder().join("fl_nat_at")).unwrap();
-            assert!(refused(64).contains("fl_nat_at"));
-        },
-    );
+    apart(|| {
+        let pins = Arc::new(Pins::open("layouts").unwrap());
+        run_and_crash(&pins);
+        let refused = |records| match survey(&pins, records, &HASH) {
+            Err(error @ LoadError::OtherLayout(_)) => error.to_string(),
+            other => panic!("{other:?}"),
+        };
+        assert!(refused(65).contains("64 lines"), "{}", refused(65));
+        assert!(refused(65).contains("`fairlead down`"));
+        // The version is behind two words and the clock's origin.
+        edit::<64>(&pins, "fl_settings", 0, |settings| settings[24] ^= 0x40);
+        assert!(refused(64).contains("layout is number"), "{}", refused(64));
+        edit::<64>(&pins, "fl_settings", 0, |settings| settings[24] ^= 0x40);
+        edit::<64>(&pins, "fl_settings", 0, |settings| settings[32] ^= 1);
+        assert!(matches!(
+            survey(&pins, 64, &HASH),
+            Err(LoadError::OtherNamespace)
+        ));
+        edit::<64>(&pins, "fl_settings", 0, |settings| settings[32] ^= 1);
+        edit::<64>(&pins, "fl_settings", 0, |settings| settings[23] = 0x7f);
+        assert!(refused(64).contains("clock"), "{}", refused(64));
+        // A map that is not there, and one of another shape in its place.
+        std::fs::remove_file(pins.folder().join("fl_nat_at")).unwrap();
+        assert!(refused(64).contains("fl_nat_at"));
+        let other = MapData::from_pin(pins.folder().join("fl_server_at")).unwrap();
+        other.pin(pins.folder().join("fl_nat_at")).unwrap();
+        assert!(refused(64).contains("fl_nat_at"));
+    });
 }
 
 /// The TCB cache is a process's own, so it may come and go over the same hash map; an LRU hash map
 /// is another map.
 #[test]
 fn another_flow_table_is_taken_over_or_refused() {
-    apart("another_flow_table_is_taken_over_or_refused", || {
+    apart(|| {
         let pins = Arc::new(Pins::open("kinds").unwrap());
         run_and_crash(&pins);
         let lru = FlowTableKind::LruHash { keys: 0 };
@@ -205,7 +200,7 @@ fn another_flow_table_is_taken_over_or_refused() {
 
 #[test]
 fn a_folder_has_one_owner_and_leaves_nothing() {
-    apart("a_folder_has_one_owner_and_leaves_nothing", || {
+    apart(|| {
         let pins = Arc::new(Pins::open("alone").unwrap());
         assert!(matches!(Pins::open("alone"), Err(PinsError::InUse(_))));
         let other = Pins::open("other").unwrap();
@@ -222,7 +217,7 @@ fn a_folder_has_one_owner_and_leaves_nothing() {
 
 #[test]
 fn what_was_never_in_use_is_forgotten() {
-    apart("what_was_never_in_use_is_forgotten", || {
+    apart(|| {
         let pins = Arc::new(Pins::open("halfway").unwrap());
         let loaded = Kernel::load_pinned(
             Mode::Tc,

@@ -186,29 +186,23 @@ fn check_transfer(seen: &Seen, header_bytes: usize) {
 
 #[test]
 fn tcp_over_ipv4_comes_in_super_packets_and_goes_back_whole() {
-    in_a_world(
-        "tcp_over_ipv4_comes_in_super_packets_and_goes_back_whole",
-        |world| {
-            let seen = transfer(&forwarding_host(world), "10.8.0.1:0", "10.9.0.1");
-            check_transfer(&seen, 40);
-        },
-    );
+    in_a_world(|world| {
+        let seen = transfer(&forwarding_host(world), "10.8.0.1:0", "10.9.0.1");
+        check_transfer(&seen, 40);
+    });
 }
 
 #[test]
 fn tcp_over_ipv6_comes_in_super_packets_and_goes_back_whole() {
-    in_a_world(
-        "tcp_over_ipv6_comes_in_super_packets_and_goes_back_whole",
-        |world| {
-            let seen = transfer(&forwarding_host(world), "[fd08::1]:0", "[fd09::1]");
-            check_transfer(&seen, 60);
-        },
-    );
+    in_a_world(|world| {
+        let seen = transfer(&forwarding_host(world), "[fd08::1]:0", "[fd09::1]");
+        check_transfer(&seen, 60);
+    });
 }
 
 #[test]
 fn udp_datagrams_of_every_size_come_back() {
-    in_a_world("udp_datagrams_of_every_size_come_back", |world| {
+    in_a_world(|world| {
         let host = forwarding_host(world);
         let stop = Arc::new(AtomicBool::new(false));
         let mirror = mirror(open(&host), &stop);
@@ -235,7 +229,7 @@ fn udp_datagrams_of_every_size_come_back() {
 
 #[test]
 fn an_empty_device_is_no_error_and_is_counted() {
-    in_a_world("an_empty_device_is_no_error_and_is_counted", |world| {
+    in_a_world(|world| {
         let mut device = open(&forwarding_host(world));
         let mut batch = Batch::new(4, usize::MAX);
         assert_eq!(device.receive(Instant::ZERO, &mut batch).unwrap(), 0);
@@ -246,7 +240,7 @@ fn an_empty_device_is_no_error_and_is_counted() {
 
 #[test]
 fn packets_that_are_not_taken_are_counted_by_cause() {
-    in_a_world("packets_that_are_not_taken_are_counted_by_cause", |world| {
+    in_a_world(|world| {
         let host = forwarding_host(world);
         let mut device = open(&host);
         let mut refused = |packet: &Packet| device.transmit(Instant::ZERO, packet).unwrap_err();
@@ -278,7 +272,7 @@ fn packets_that_are_not_taken_are_counted_by_cause() {
 
 #[test]
 fn a_device_that_is_deleted_under_us_is_an_error() {
-    in_a_world("a_device_that_is_deleted_under_us_is_an_error", |world| {
+    in_a_world(|world| {
         let host = forwarding_host(world);
         let mut device = open(&host);
         host.ip(&format!("link delete {DEVICE}\n")).unwrap();
@@ -296,31 +290,28 @@ fn a_device_that_is_deleted_under_us_is_an_error() {
 
 #[test]
 fn a_name_that_exists_is_refused_and_freed_with_its_owner() {
-    in_a_world(
-        "a_name_that_exists_is_refused_and_freed_with_its_owner",
-        |world| {
-            let host = forwarding_host(world);
-            let device = open(&host);
-            let again = host.enter(|| TunDevice::open(DEVICE)).unwrap();
-            assert!(matches!(again, Err(TunError::NameTaken(name)) if name == DEVICE));
-            let loopback = host.enter(|| TunDevice::open("lo")).unwrap();
-            assert!(
-                matches!(loopback, Err(TunError::NameTaken(_))),
-                "{loopback:?}"
-            );
-            drop(device);
-            // A child that another test starts at this moment holds a copy of the descriptor until
-            // it becomes its own program.
-            let until = std::time::Instant::now() + PATIENCE;
-            let reopened = loop {
-                match host.enter(|| TunDevice::open(DEVICE)).unwrap() {
-                    Err(TunError::NameTaken(_)) if std::time::Instant::now() < until => {
-                        std::thread::sleep(Duration::from_millis(1));
-                    }
-                    outcome => break outcome,
+    in_a_world(|world| {
+        let host = forwarding_host(world);
+        let device = open(&host);
+        let again = host.enter(|| TunDevice::open(DEVICE)).unwrap();
+        assert!(matches!(again, Err(TunError::NameTaken(name)) if name == DEVICE));
+        let loopback = host.enter(|| TunDevice::open("lo")).unwrap();
+        assert!(
+            matches!(loopback, Err(TunError::NameTaken(_))),
+            "{loopback:?}"
+        );
+        drop(device);
+        // A child that another test starts at this moment holds a copy of the descriptor until
+        // it becomes its own program.
+        let until = std::time::Instant::now() + PATIENCE;
+        let reopened = loop {
+            match host.enter(|| TunDevice::open(DEVICE)).unwrap() {
+                Err(TunError::NameTaken(_)) if std::time::Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(1));
                 }
-            };
-            assert_eq!(reopened.unwrap().name(), DEVICE);
-        },
-    );
+                outcome => break outcome,
+            }
+        };
+        assert_eq!(reopened.unwrap().name(), DEVICE);
+    });
 }

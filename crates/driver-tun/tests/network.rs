@@ -92,59 +92,56 @@ fn close(host: &Host, device: TunDevice) {
 
 #[test]
 fn everything_that_is_made_is_tagged_and_removed_again() {
-    in_a_world(
-        "everything_that_is_made_is_tagged_and_removed_again",
-        |world| {
-            let host = forwarding_host(world);
-            let before = settings(&host);
-            assert_eq!(obstacles(&host, &plan()), []);
-            let (device, network) = start(&host, &plan());
-            let link = ip(&host, "link show dev fl0");
-            assert!(link.contains("mtu 1400") && link.contains("UP") && link.contains("qlen 8192"));
-            for (route, place) in [
-                ("10.9.0.1 ", "-4 route show proto 246"),
-                ("100.64.0.0/24 ", "-4 route show proto 246"),
-                ("fd09::1 ", "-6 route show proto 246"),
-                ("default ", "-4 route show table 7600"),
-                ("default ", "-6 route show table 7600"),
-            ] {
-                let routes = ip(&host, place);
-                let line = routes.lines().find(|line| line.starts_with(route));
-                assert!(
-                    line.is_some_and(|line| line.contains("dev fl0")),
-                    "{place}: {routes}"
-                );
-            }
-            for (family, rule) in [
-                (
-                    "-4",
-                    "7600:\tfrom 10.2.0.1 ipproto tcp sport 8081 lookup 7600 proto 246",
-                ),
-                (
-                    "-6",
-                    "7600:\tfrom fd02::1 ipproto tcp sport 8081 lookup 7600 proto 246",
-                ),
-            ] {
-                let rules = ip(&host, &format!("{family} rule"));
-                assert!(rules.lines().any(|line| line.trim_end() == rule), "{rules}");
-            }
-            let filter = host
-                .enter(|| std::fs::read_to_string("/proc/sys/net/ipv4/conf/fl0/rp_filter"))
-                .unwrap()
-                .unwrap();
-            assert_eq!(filter.trim(), "2");
-            assert_eq!(network.made().len(), 8, "{:#?}", network.made());
-            host.enter(|| network.remove()).unwrap().unwrap();
-            assert!(!ip(&host, "-4 rule").contains("246"));
-            close(&host, device);
-            assert_eq!(settings(&host), before);
-        },
-    );
+    in_a_world(|world| {
+        let host = forwarding_host(world);
+        let before = settings(&host);
+        assert_eq!(obstacles(&host, &plan()), []);
+        let (device, network) = start(&host, &plan());
+        let link = ip(&host, "link show dev fl0");
+        assert!(link.contains("mtu 1400") && link.contains("UP") && link.contains("qlen 8192"));
+        for (route, place) in [
+            ("10.9.0.1 ", "-4 route show proto 246"),
+            ("100.64.0.0/24 ", "-4 route show proto 246"),
+            ("fd09::1 ", "-6 route show proto 246"),
+            ("default ", "-4 route show table 7600"),
+            ("default ", "-6 route show table 7600"),
+        ] {
+            let routes = ip(&host, place);
+            let line = routes.lines().find(|line| line.starts_with(route));
+            assert!(
+                line.is_some_and(|line| line.contains("dev fl0")),
+                "{place}: {routes}"
+            );
+        }
+        for (family, rule) in [
+            (
+                "-4",
+                "7600:\tfrom 10.2.0.1 ipproto tcp sport 8081 lookup 7600 proto 246",
+            ),
+            (
+                "-6",
+                "7600:\tfrom fd02::1 ipproto tcp sport 8081 lookup 7600 proto 246",
+            ),
+        ] {
+            let rules = ip(&host, &format!("{family} rule"));
+            assert!(rules.lines().any(|line| line.trim_end() == rule), "{rules}");
+        }
+        let filter = host
+            .enter(|| std::fs::read_to_string("/proc/sys/net/ipv4/conf/fl0/rp_filter"))
+            .unwrap()
+            .unwrap();
+        assert_eq!(filter.trim(), "2");
+        assert_eq!(network.made().len(), 8, "{:#?}", network.made());
+        host.enter(|| network.remove()).unwrap().unwrap();
+        assert!(!ip(&host, "-4 rule").contains("246"));
+        close(&host, device);
+        assert_eq!(settings(&host), before);
+    });
 }
 
 #[test]
 fn dropping_the_network_removes_the_rules_too() {
-    in_a_world("dropping_the_network_removes_the_rules_too", |world| {
+    in_a_world(|world| {
         let host = forwarding_host(world);
         let before = settings(&host);
         let (device, network) = start(&host, &plan());
@@ -156,7 +153,7 @@ fn dropping_the_network_removes_the_rules_too() {
 
 #[test]
 fn switched_off_forwarding_is_named_by_its_setting() {
-    in_a_world("switched_off_forwarding_is_named_by_its_setting", |world| {
+    in_a_world(|world| {
         let host = forwarding_host(world);
         host.sysctl("net.ipv4.ip_forward", "0").unwrap();
         host.sysctl("net.ipv6.conf.all.forwarding", "0").unwrap();
@@ -180,7 +177,7 @@ fn switched_off_forwarding_is_named_by_its_setting() {
 
 #[test]
 fn addresses_and_routes_of_others_are_obstacles() {
-    in_a_world("addresses_and_routes_of_others_are_obstacles", |world| {
+    in_a_world(|world| {
         let host = forwarding_host(world);
         host.ip(
             "link add fl0 type veth peer name fl0-peer\nlink set fl0 up\nlink set fl0-peer up\naddr add 10.9.0.1/24 dev fl0\n\
@@ -211,114 +208,102 @@ fn addresses_and_routes_of_others_are_obstacles() {
 
 #[test]
 fn an_address_within_the_source_prefix_is_an_obstacle() {
-    in_a_world(
-        "an_address_within_the_source_prefix_is_an_obstacle",
-        |world| {
-            let host = forwarding_host(world);
-            host.ip("addr add 100.64.0.77/32 dev lo\n").unwrap();
-            let found = obstacles(&host, &plan());
-            assert_eq!(found.len(), 1, "{found:?}");
-            assert!(
-                found[0]
-                    .to_string()
-                    .starts_with("100.64.0.77 of lo is within 100.64.0.0/24")
-            );
-        },
-    );
+    in_a_world(|world| {
+        let host = forwarding_host(world);
+        host.ip("addr add 100.64.0.77/32 dev lo\n").unwrap();
+        let found = obstacles(&host, &plan());
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0]
+                .to_string()
+                .starts_with("100.64.0.77 of lo is within 100.64.0.0/24")
+        );
+    });
 }
 
 #[test]
 fn a_rule_that_comes_first_is_found_and_everything_is_taken_back() {
-    in_a_world(
-        "a_rule_that_comes_first_is_found_and_everything_is_taken_back",
-        |world| {
-            let host = forwarding_host(world);
-            host.ip("route add blackhole default table 99\nrule add to 10.9.0.0/16 lookup 99\n")
-                .unwrap();
-            let before = settings(&host);
-            let device = host.enter(|| TunDevice::open("fl0")).unwrap().unwrap();
-            let refused = host.enter(|| apply(&plan())).unwrap().unwrap_err();
-            close(&host, device);
-            assert!(refused.to_string().contains("10.9.0.1"), "{refused}");
-            assert_eq!(settings(&host), before);
-        },
-    );
+    in_a_world(|world| {
+        let host = forwarding_host(world);
+        host.ip("route add blackhole default table 99\nrule add to 10.9.0.0/16 lookup 99\n")
+            .unwrap();
+        let before = settings(&host);
+        let device = host.enter(|| TunDevice::open("fl0")).unwrap().unwrap();
+        let refused = host.enter(|| apply(&plan())).unwrap().unwrap_err();
+        close(&host, device);
+        assert!(refused.to_string().contains("10.9.0.1"), "{refused}");
+        assert_eq!(settings(&host), before);
+    });
 }
 
 #[test]
 fn a_rule_that_takes_servers_answers_elsewhere_is_found() {
-    in_a_world(
-        "a_rule_that_takes_servers_answers_elsewhere_is_found",
-        |world| {
-            let host = forwarding_host(world);
-            let server = world.host("server").unwrap();
-            let switch_end = ["10.2.0.254/24", "fd02::fe/64"];
-            world
-                .link(
-                    (&host, &switch_end),
-                    (&server, &["10.2.0.1/24", "fd02::1/64"]),
-                )
+    in_a_world(|world| {
+        let host = forwarding_host(world);
+        let server = world.host("server").unwrap();
+        let switch_end = ["10.2.0.254/24", "fd02::fe/64"];
+        world
+            .link(
+                (&host, &switch_end),
+                (&server, &["10.2.0.1/24", "fd02::1/64"]),
+            )
+            .unwrap();
+        let (device, network) = start(&host, &plan()); // nothing in the way
+        host.enter(|| drop(network)).unwrap();
+        close(&host, device);
+        for (family, address) in [("-4", "10.2.0.1"), ("-6", "fd02::1")] {
+            let rule = format!("rule add from {address} lookup main pref 100\n");
+            let add = host
+                .command("ip")
+                .args([family])
+                .args(rule.trim().split(' '))
+                .status();
+            assert!(add.unwrap().success());
+            host.ip("route replace default dev server0\nroute replace ::/0 dev server0\n")
                 .unwrap();
-            let (device, network) = start(&host, &plan()); // nothing in the way
-            host.enter(|| drop(network)).unwrap();
+            let device = host.enter(|| TunDevice::open("fl0")).unwrap().unwrap();
+            let refused = host
+                .enter(|| apply(&plan()))
+                .unwrap()
+                .unwrap_err()
+                .to_string();
+            assert!(
+                refused.contains(address) && refused.contains("server0"),
+                "{refused}"
+            );
             close(&host, device);
-            for (family, address) in [("-4", "10.2.0.1"), ("-6", "fd02::1")] {
-                let rule = format!("rule add from {address} lookup main pref 100\n");
-                let add = host
-                    .command("ip")
-                    .args([family])
-                    .args(rule.trim().split(' '))
-                    .status();
-                assert!(add.unwrap().success());
-                host.ip("route replace default dev server0\nroute replace ::/0 dev server0\n")
-                    .unwrap();
-                let device = host.enter(|| TunDevice::open("fl0")).unwrap().unwrap();
-                let refused = host
-                    .enter(|| apply(&plan()))
-                    .unwrap()
-                    .unwrap_err()
-                    .to_string();
-                assert!(
-                    refused.contains(address) && refused.contains("server0"),
-                    "{refused}"
-                );
-                close(&host, device);
-                let mut delete = host.command("ip");
-                let status = delete.args([family, "rule", "del", "pref", "100"]).status();
-                assert!(status.unwrap().success());
-            }
-        },
-    );
+            let mut delete = host.command("ip");
+            let status = delete.args([family, "rule", "del", "pref", "100"]).status();
+            assert!(status.unwrap().success());
+        }
+    });
 }
 
 #[test]
 fn two_instances_take_tables_of_their_own_and_not_each_others_servers() {
-    in_a_world(
-        "two_instances_take_tables_of_their_own_and_not_each_others_servers",
-        |world| {
-            let host = forwarding_host(world);
-            let (_device, first) = start(&host, &plan());
-            let mut second = NetworkPlan {
-                device: "fl1".into(),
-                ..plan()
-            };
-            second.listen = vec!["10.9.0.2".parse().unwrap()];
-            second.sources.clear();
-            second.transparent.truncate(1);
-            let taken = Obstacle::ServerTaken("10.2.0.1:8081".parse().unwrap());
-            assert_eq!(obstacles(&host, &second), [taken]);
-            second.transparent = vec!["10.2.0.1:8082".parse().unwrap()];
-            assert_eq!(obstacles(&host, &second), []);
-            let (_other_device, other) = start(&host, &second);
-            assert!(ip(&host, "-4 rule").contains("sport 8082 lookup 7601"));
-            assert_eq!(
-                host.enter(remove_leftovers).unwrap().unwrap(),
-                Vec::<String>::new()
-            );
-            assert!(ip(&host, "-4 rule").contains("sport 8081 lookup 7600"));
-            host.enter(|| drop((first, other))).unwrap();
-        },
-    );
+    in_a_world(|world| {
+        let host = forwarding_host(world);
+        let (_device, first) = start(&host, &plan());
+        let mut second = NetworkPlan {
+            device: "fl1".into(),
+            ..plan()
+        };
+        second.listen = vec!["10.9.0.2".parse().unwrap()];
+        second.sources.clear();
+        second.transparent.truncate(1);
+        let taken = Obstacle::ServerTaken("10.2.0.1:8081".parse().unwrap());
+        assert_eq!(obstacles(&host, &second), [taken]);
+        second.transparent = vec!["10.2.0.1:8082".parse().unwrap()];
+        assert_eq!(obstacles(&host, &second), []);
+        let (_other_device, other) = start(&host, &second);
+        assert!(ip(&host, "-4 rule").contains("sport 8082 lookup 7601"));
+        assert_eq!(
+            host.enter(remove_leftovers).unwrap().unwrap(),
+            Vec::<String>::new()
+        );
+        assert!(ip(&host, "-4 rule").contains("sport 8081 lookup 7600"));
+        host.enter(|| drop((first, other))).unwrap();
+    });
 }
 
 /// Not a test of its own: what [`rules_of_a_killed_process_are_removed_at_the_next_start`] kills.
@@ -333,65 +318,62 @@ fn hold_a_network_until_killed() {
 
 #[test]
 fn rules_of_a_killed_process_are_removed_at_the_next_start() {
-    in_a_world(
-        "rules_of_a_killed_process_are_removed_at_the_next_start",
-        |world| {
-            let host = forwarding_host(world);
-            // Others' rules, as like ours as they can be.
-            host.ip(
-                "rule add from 10.2.0.1 ipproto tcp sport 8081 lookup 7610 pref 7600 proto 99\n\
+    in_a_world(|world| {
+        let host = forwarding_host(world);
+        // Others' rules, as like ours as they can be.
+        host.ip(
+            "rule add from 10.2.0.1 ipproto tcp sport 8081 lookup 7610 pref 7600 proto 99\n\
              rule add from 10.2.0.1 ipproto tcp sport 8081 lookup 7610 pref 7601 proto 246\n",
-            )
-            .unwrap();
-            let before = settings(&host);
-            let mut command = host.command(&std::env::current_exe().unwrap().to_string_lossy());
-            command.args([
-                "--exact",
-                "hold_a_network_until_killed",
-                "--ignored",
-                "--nocapture",
-            ]);
-            command.stdout(Stdio::piped());
-            let mut holder: Running = host.start(&mut command).unwrap();
-            let output = BufReader::new(holder.child().stdout.take().unwrap());
-            assert!(
-                output
-                    .lines()
-                    .map_while(Result::ok)
-                    .any(|line| line.contains("holding"))
-            );
-            let held = settings(&host);
-            assert!(held.contains("proto 246") && held.contains("dev fl0"));
+        )
+        .unwrap();
+        let before = settings(&host);
+        let mut command = host.command(&std::env::current_exe().unwrap().to_string_lossy());
+        command.args([
+            "--exact",
+            "hold_a_network_until_killed",
+            "--ignored",
+            "--nocapture",
+        ]);
+        command.stdout(Stdio::piped());
+        let mut holder: Running = host.start(&mut command).unwrap();
+        let output = BufReader::new(holder.child().stdout.take().unwrap());
+        assert!(
+            output
+                .lines()
+                .map_while(Result::ok)
+                .any(|line| line.contains("holding"))
+        );
+        let held = settings(&host);
+        assert!(held.contains("proto 246") && held.contains("dev fl0"));
 
-            let living = host.enter(remove_leftovers).unwrap().unwrap();
-            assert_eq!(
-                living,
-                Vec::<String>::new(),
-                "a living instance's rules are no leftovers"
-            );
+        let living = host.enter(remove_leftovers).unwrap().unwrap();
+        assert_eq!(
+            living,
+            Vec::<String>::new(),
+            "a living instance's rules are no leftovers"
+        );
 
-            holder.signal(Signal::Kill).unwrap();
-            assert!(holder.wait_for(Duration::from_secs(60)).unwrap().is_some());
-            assert!(
-                ip(&host, "-4 rule").contains("sport 8081 lookup 7600"),
-                "nothing was left over"
-            );
-            assert!(
-                !ip(&host, "-br link").contains("fl0"),
-                "the device outlived its process"
-            );
+        holder.signal(Signal::Kill).unwrap();
+        assert!(holder.wait_for(Duration::from_secs(60)).unwrap().is_some());
+        assert!(
+            ip(&host, "-4 rule").contains("sport 8081 lookup 7600"),
+            "nothing was left over"
+        );
+        assert!(
+            !ip(&host, "-br link").contains("fl0"),
+            "the device outlived its process"
+        );
 
-            let removed = host.enter(remove_leftovers).unwrap().unwrap();
-            assert_eq!(
-                removed,
-                [
-                    "rule from 10.2.0.1 tcp port 8081 to table 7600",
-                    "rule from fd02::1 tcp port 8081 to table 7600",
-                ]
-            );
-            assert_eq!(settings(&host), before);
-            let (_device, network) = start(&host, &plan());
-            host.enter(|| drop(network)).unwrap();
-        },
-    );
+        let removed = host.enter(remove_leftovers).unwrap().unwrap();
+        assert_eq!(
+            removed,
+            [
+                "rule from 10.2.0.1 tcp port 8081 to table 7600",
+                "rule from fd02::1 tcp port 8081 to table 7600",
+            ]
+        );
+        assert_eq!(settings(&host), before);
+        let (_device, network) = start(&host, &plan());
+        host.enter(|| drop(network)).unwrap();
+    });
 }

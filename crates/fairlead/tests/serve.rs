@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use fairlead::log::LogArgs;
 use fairlead::serve::{ServeArgs, run_watched};
-use fairlead_netns::trial::{Needs, in_namespaces, skip};
+use fairlead_netns::trial::{Needs, in_namespaces, name_of, skip};
 use fairlead_netns::{Host, Running, Signal, World};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -56,12 +56,12 @@ server = [{ address = "10.2.0.1:8082" }]
 "#;
 
 /// Runs `test` with a client, a switch and a server in a row; or says aloud why not.
-fn in_a_trial(name: &str, test: fn(&Trial)) {
+fn in_a_trial<F: FnOnce(&Trial)>(test: F) {
     let needs = Needs {
         tun: true,
         ..Needs::default()
     };
-    in_namespaces(name, needs, |_| {}, || test(&Trial::new()));
+    in_namespaces(name_of::<F>(), needs, |_| {}, || test(&Trial::new()));
 }
 
 struct Trial {
@@ -312,100 +312,94 @@ fn ask(stream: &mut TcpStream) -> std::io::Result<String> {
 
 #[test]
 fn serves_both_families_and_sources_and_leaves_nothing_behind() {
-    in_a_trial(
-        "serves_both_families_and_sources_and_leaves_nothing_behind",
-        |trial| {
-            let before = trial.network();
-            let mut serving = trial.start(CONFIG);
+    in_a_trial(|trial| {
+        let before = trial.network();
+        let mut serving = trial.start(CONFIG);
+        assert!(
+            trial.health().starts_with("HTTP/1.0 200"),
+            "{}",
+            trial.health()
+        );
+        assert_eq!(trial.ask("10.1.0.3:80"), "10.1.0.1");
+        assert_eq!(trial.ask("[fd01::3]:80"), "fd01::1");
+        // Until both connections are over and all of it is published.
+        let seen = || {
+            ["rx", "tx"].map(|direction| {
+                let name = "fairlead_device_packets_total";
+                trial.metric(&format!("{name}{{direction=\"{direction}\"}}"))
+            })
+        };
+        let (until, mut before_that) = (Instant::now() + PATIENCE, [0; 2]);
+        while Instant::now() < until {
+            let now = seen();
+            if now == before_that && now.iter().all(|&count| count >= 12) {
+                break;
+            }
+            before_that = now;
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        for direction in ["rx", "tx"] {
+            let of = |name| trial.metric(&format!("{name}{{direction=\"{direction}\"}}"));
+            let seen = of("fairlead_device_packets_total");
             assert!(
-                trial.health().starts_with("HTTP/1.0 200"),
-                "{}",
-                trial.health()
+                seen >= 12,
+                "two connections have more {direction} than {seen}"
             );
-            assert_eq!(trial.ask("10.1.0.3:80"), "10.1.0.1");
-            assert_eq!(trial.ask("[fd01::3]:80"), "fd01::1");
-            // Until both connections are over and all of it is published.
-            let seen = || {
-                ["rx", "tx"].map(|direction| {
-                    let name = "fairlead_device_packets_total";
-                    trial.metric(&format!("{name}{{direction=\"{direction}\"}}"))
-                })
-            };
-            let (until, mut before_that) = (Instant::now() + PATIENCE, [0; 2]);
-            while Instant::now() < until {
-                let now = seen();
-                if now == before_that && now.iter().all(|&count| count >= 12) {
-                    break;
-                }
-                before_that = now;
-                std::thread::sleep(Duration::from_millis(500));
-            }
-            for direction in ["rx", "tx"] {
-                let of = |name| trial.metric(&format!("{name}{{direction=\"{direction}\"}}"));
-                let seen = of("fairlead_device_packets_total");
-                assert!(
-                    seen >= 12,
-                    "two connections have more {direction} than {seen}"
-                );
-                assert_eq!(seen, of("fairlead_packets_total"));
-            }
-            assert!(trial.ask("10.1.0.4:80").starts_with("100.64.0."));
-            serving.process.signal(Signal::Terminate).unwrap();
-            assert_eq!(serving.end(), Some(0));
-            assert_eq!(trial.network(), before);
-            let log = serving.end_of_log();
-            for words in [
-                "made device fl0, MTU 1500",
-                "made route 10.1.0.3/32 dev fl0",
-                "made route 100.64.0.0/24 dev fl0",
-                "made rule from fd02::1 ipproto tcp sport 8081 lookup 7600",
-                "service hidden listens on 10.1.0.4:80 (tcp)",
-                "admin pages at http://127.0.0.1:9090/",
-                "SIGTERM",
-                "ended",
-                "rx_bytes_per_read=",
-            ] {
-                assert!(log.contains(words), "no word of {words:?}:\n{log}");
-            }
-        },
-    );
+            assert_eq!(seen, of("fairlead_packets_total"));
+        }
+        assert!(trial.ask("10.1.0.4:80").starts_with("100.64.0."));
+        serving.process.signal(Signal::Terminate).unwrap();
+        assert_eq!(serving.end(), Some(0));
+        assert_eq!(trial.network(), before);
+        let log = serving.end_of_log();
+        for words in [
+            "made device fl0, MTU 1500",
+            "made route 10.1.0.3/32 dev fl0",
+            "made route 100.64.0.0/24 dev fl0",
+            "made rule from fd02::1 ipproto tcp sport 8081 lookup 7600",
+            "service hidden listens on 10.1.0.4:80 (tcp)",
+            "admin pages at http://127.0.0.1:9090/",
+            "SIGTERM",
+            "ended",
+            "rx_bytes_per_read=",
+        ] {
+            assert!(log.contains(words), "no word of {words:?}:\n{log}");
+        }
+    });
 }
 
 #[test]
 fn a_killed_process_leaves_rules_that_the_next_one_removes() {
-    in_a_trial(
-        "a_killed_process_leaves_rules_that_the_next_one_removes",
-        |trial| {
-            let before = trial.network();
-            let mut killed = trial.start(CONFIG);
-            assert_eq!(trial.ask("10.1.0.3:80"), "10.1.0.1");
-            killed.process.signal(Signal::Kill).unwrap();
-            assert_eq!(killed.end(), None);
-            assert!(
-                trial.network().contains("lookup 7600"),
-                "a crash left nothing: test something else"
-            );
+    in_a_trial(|trial| {
+        let before = trial.network();
+        let mut killed = trial.start(CONFIG);
+        assert_eq!(trial.ask("10.1.0.3:80"), "10.1.0.1");
+        killed.process.signal(Signal::Kill).unwrap();
+        assert_eq!(killed.end(), None);
+        assert!(
+            trial.network().contains("lookup 7600"),
+            "a crash left nothing: test something else"
+        );
 
-            let mut serving = trial.start(CONFIG);
-            assert_eq!(trial.ask("10.1.0.3:80"), "10.1.0.1");
-            assert_eq!(
-                trial.network().matches("sport 8081 lookup").count(),
-                2,
-                "one rule a family"
-            );
-            serving.process.signal(Signal::Interrupt).unwrap();
-            assert_eq!(serving.end(), Some(0));
-            assert_eq!(trial.network(), before);
-            let log = serving.end_of_log();
-            let said = "removed what an earlier run left behind: rule from 10.2.0.1 tcp port 8081";
-            assert!(log.contains(said), "{log}");
-        },
-    );
+        let mut serving = trial.start(CONFIG);
+        assert_eq!(trial.ask("10.1.0.3:80"), "10.1.0.1");
+        assert_eq!(
+            trial.network().matches("sport 8081 lookup").count(),
+            2,
+            "one rule a family"
+        );
+        serving.process.signal(Signal::Interrupt).unwrap();
+        assert_eq!(serving.end(), Some(0));
+        assert_eq!(trial.network(), before);
+        let log = serving.end_of_log();
+        let said = "removed what an earlier run left behind: rule from 10.2.0.1 tcp port 8081";
+        assert!(log.contains(said), "{log}");
+    });
 }
 
 #[test]
 fn the_first_signal_drains_and_the_second_resets() {
-    in_a_trial("the_first_signal_drains_and_the_second_resets", |trial| {
+    in_a_trial(|trial| {
         let mut serving = trial.start(CONFIG);
         let mut live = trial.connect("10.1.0.3:80").unwrap();
         assert_eq!(ask(&mut live).unwrap(), "10.1.0.1");
@@ -434,7 +428,7 @@ fn the_first_signal_drains_and_the_second_resets() {
 
 #[test]
 fn a_log_that_nobody_reads_holds_nothing_up() {
-    in_a_trial("a_log_that_nobody_reads_holds_nothing_up", |trial| {
+    in_a_trial(|trial| {
         let (reader, writer) = std::io::pipe().unwrap();
         let mut filler = writer.try_clone().unwrap();
         // Ends when the reader does; until then the pipe is full.
@@ -461,19 +455,16 @@ fn a_log_that_nobody_reads_holds_nothing_up() {
 
 #[test]
 fn a_device_that_vanishes_ends_it_with_a_code_of_its_own() {
-    in_a_trial(
-        "a_device_that_vanishes_ends_it_with_a_code_of_its_own",
-        |trial| {
-            let mut serving = trial.start(CONFIG);
-            trial.switch.ip("link delete fl0\n").unwrap();
-            assert_eq!(serving.end(), Some(1));
-            assert!(serving.end_of_log().contains("device fl0 failed"));
-            assert!(
-                !trial.network().contains("lookup 7600"),
-                "its rules are still there"
-            );
-        },
-    );
+    in_a_trial(|trial| {
+        let mut serving = trial.start(CONFIG);
+        trial.switch.ip("link delete fl0\n").unwrap();
+        assert_eq!(serving.end(), Some(1));
+        assert!(serving.end_of_log().contains("device fl0 failed"));
+        assert!(
+            !trial.network().contains("lookup 7600"),
+            "its rules are still there"
+        );
+    });
 }
 
 #[test]
@@ -495,67 +486,61 @@ fn serves_until_it_panics() {
 
 #[test]
 fn an_error_in_the_loop_is_told_and_ends_it_with_a_code_of_its_own() {
-    in_a_trial(
-        "an_error_in_the_loop_is_told_and_ends_it_with_a_code_of_its_own",
-        |trial| {
-            let before = trial.network();
-            let mut serving = trial.start_as(&mut trial.faulty_command(CONFIG));
-            assert_eq!(trial.ask("10.1.0.3:80"), "10.1.0.1");
-            assert_eq!(serving.end(), Some(70));
-            assert_eq!(trial.network(), before, "device, routes and rules are gone");
-            let log = serving.end_of_log();
-            for words in [
-                "panic: an error made on purpose",
-                "tests/serve.rs:",
-                "rx_bytes_per_read=",
-                "please report the lines above",
-            ] {
-                assert!(log.contains(words), "no word of {words:?}:\n{log}");
-            }
+    in_a_trial(|trial| {
+        let before = trial.network();
+        let mut serving = trial.start_as(&mut trial.faulty_command(CONFIG));
+        assert_eq!(trial.ask("10.1.0.3:80"), "10.1.0.1");
+        assert_eq!(serving.end(), Some(70));
+        assert_eq!(trial.network(), before, "device, routes and rules are gone");
+        let log = serving.end_of_log();
+        for words in [
+            "panic: an error made on purpose",
+            "tests/serve.rs:",
+            "rx_bytes_per_read=",
+            "please report the lines above",
+        ] {
+            assert!(log.contains(words), "no word of {words:?}:\n{log}");
+        }
 
-            // Nor does it hang when nobody reads what it says.
-            let (reader, mut writer) = std::io::pipe().unwrap();
-            let mut command = trial.faulty_command(CONFIG);
-            let mut serving = trial.start_as(command.stderr(writer.try_clone().unwrap()));
-            drop(command);
-            let filling =
-                std::thread::spawn(move || while writer.write_all(&[b'\n'; 4_096]).is_ok() {});
-            assert_eq!(serving.end(), Some(70));
-            assert_eq!(trial.network(), before);
-            drop(reader);
-            filling.join().unwrap();
-        },
-    );
+        // Nor does it hang when nobody reads what it says.
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let mut command = trial.faulty_command(CONFIG);
+        let mut serving = trial.start_as(command.stderr(writer.try_clone().unwrap()));
+        drop(command);
+        let filling =
+            std::thread::spawn(move || while writer.write_all(&[b'\n'; 4_096]).is_ok() {});
+        assert_eq!(serving.end(), Some(70));
+        assert_eq!(trial.network(), before);
+        drop(reader);
+        filling.join().unwrap();
+    });
 }
 
 #[test]
 fn every_obstacle_is_named_at_once_and_nothing_is_changed() {
-    in_a_trial(
-        "every_obstacle_is_named_at_once_and_nothing_is_changed",
-        |trial| {
-            trial.switch.sysctl("net.ipv4.ip_forward", "0").unwrap();
-            trial
-                .switch
-                .ip("addr add 10.1.0.4/32 dev lo\nroute add fd01::3 dev client0\n")
-                .unwrap();
-            let before = trial.network();
-            let (code, said) = trial.refused(CONFIG);
-            assert_eq!(code, Some(3), "{said}");
-            for words in [
-                "sysctl -w net.ipv4.ip_forward=1",
-                "10.1.0.4 is assigned to lo",
-                "`ip route delete fd01::3/128 dev client0`",
-            ] {
-                assert!(said.contains(words), "no word of {words:?}:\n{said}");
-            }
-            assert_eq!(trial.network(), before);
-        },
-    );
+    in_a_trial(|trial| {
+        trial.switch.sysctl("net.ipv4.ip_forward", "0").unwrap();
+        trial
+            .switch
+            .ip("addr add 10.1.0.4/32 dev lo\nroute add fd01::3 dev client0\n")
+            .unwrap();
+        let before = trial.network();
+        let (code, said) = trial.refused(CONFIG);
+        assert_eq!(code, Some(3), "{said}");
+        for words in [
+            "sysctl -w net.ipv4.ip_forward=1",
+            "10.1.0.4 is assigned to lo",
+            "`ip route delete fd01::3/128 dev client0`",
+        ] {
+            assert!(said.contains(words), "no word of {words:?}:\n{said}");
+        }
+        assert_eq!(trial.network(), before);
+    });
 }
 
 #[test]
 fn a_taken_device_or_admin_address_is_named() {
-    in_a_trial("a_taken_device_or_admin_address_is_named", |trial| {
+    in_a_trial(|trial| {
         trial
             .switch
             .ip("link add fl0 type veth peer name fl0-peer\n")
@@ -583,7 +568,7 @@ fn a_taken_device_or_admin_address_is_named() {
 
 #[test]
 fn without_rights_it_says_which() {
-    in_a_trial("without_rights_it_says_which", |trial| {
+    in_a_trial(|trial| {
         // In a user namespace only one user exists, who is root there.
         let map = std::fs::read_to_string("/proc/self/uid_map").unwrap();
         let users: u64 = map
@@ -623,18 +608,15 @@ fn without_rights_it_says_which() {
 
 #[test]
 fn a_wrong_configuration_or_filter_has_a_code_of_its_own() {
-    in_a_trial(
-        "a_wrong_configuration_or_filter_has_a_code_of_its_own",
-        |trial| {
-            let (code, said) = trial.refused(&CONFIG.replace("\"tcp\"", "\"udp\""));
-            assert_eq!(code, Some(2), "{said}");
-            assert!(said.contains("trial.toml:"), "{said}");
-            let output = trial
-                .command(CONFIG)
-                .args(["--log", "loud=very=much"])
-                .output()
-                .unwrap();
-            assert_eq!(output.status.code(), Some(2));
-        },
-    );
+    in_a_trial(|trial| {
+        let (code, said) = trial.refused(&CONFIG.replace("\"tcp\"", "\"udp\""));
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains("trial.toml:"), "{said}");
+        let output = trial
+            .command(CONFIG)
+            .args(["--log", "loud=very=much"])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2));
+    });
 }

@@ -27,16 +27,25 @@ const LIST: &str = "skipped-tests";
 /// test is skipped: see [`skip`].
 ///
 /// Call it first of all in a test function of the standard test harness, and give it that
-/// function's `name` with its modules. `again` may add to the command of the second run.
+/// function's `name` with its modules: [`name_of`]. `again` may add to the command of the second
+/// run.
 ///
 /// # Panics
-/// When the second run fails, with what it wrote.
+/// When the second run fails, with what it wrote; where the test has another name.
 pub fn in_namespaces(
     name: &str,
     needs: Needs<'_>,
     again: impl FnOnce(&mut Command),
     test: impl FnOnce(),
 ) {
+    // By a wrong name nothing would be run again, which only an ordinary user would find out. With
+    // one thread for all tests that thread is "main".
+    let thread = std::thread::current();
+    let known = thread.name().filter(|known| *known != "main");
+    assert!(
+        known.is_none_or(|known| known == name),
+        "{known:?} is no {name}"
+    );
     let tun = |rights| {
         if needs.tun {
             tun_allowed().map(|()| rights)
@@ -132,6 +141,15 @@ mod tests {
         let expected = "trial::tests::a_test_has_the_name_that_the_harness_knows";
         assert_eq!(name_by(|| {}), expected);
         assert_eq!(std::thread::current().name(), Some(expected));
+    }
+
+    #[test]
+    fn a_test_under_a_wrong_name_fails_for_everybody() {
+        let named = std::thread::Builder::new().name("a::test".to_owned());
+        let run = || in_namespaces("test", Needs::default(), |_| {}, || {});
+        let end = named.spawn(run).unwrap().join().unwrap_err();
+        let said = end.downcast_ref::<String>().expect("a formatted message");
+        assert_eq!(said, "Some(\"a::test\") is no test");
     }
 
     #[test]

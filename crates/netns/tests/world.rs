@@ -4,13 +4,13 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
 
-use fairlead_netns::trial::{Needs, in_namespaces};
+use fairlead_netns::trial::{Needs, in_namespaces, name_of};
 use fairlead_netns::{Error, Host, World};
 
 /// Runs `test` where namespaces can be had, or skips it aloud.
-fn in_a_world(name: &str, test: fn(&mut World)) {
+fn in_a_world<F: FnOnce(&mut World)>(test: F) {
     in_namespaces(
-        name,
+        name_of::<F>(),
         Needs::default(),
         |_| {},
         || test(&mut World::new().unwrap()),
@@ -37,7 +37,7 @@ fn echo(from: &Host, to: &Host, address: &str) -> String {
 
 #[test]
 fn two_hosts_reach_each_other_by_both_families() {
-    in_a_world("two_hosts_reach_each_other_by_both_families", |world| {
+    in_a_world(|world| {
         let (left, right) = pair(
             world,
             &["10.0.0.1/24", "fd00::1/64"],
@@ -51,7 +51,7 @@ fn two_hosts_reach_each_other_by_both_families() {
 
 #[test]
 fn addresses_have_their_routes_when_a_link_is_made() {
-    in_a_world("addresses_have_their_routes_when_a_link_is_made", |world| {
+    in_a_world(|world| {
         let (left, right) = pair(world, &["fd00::1/64"], &["10.0.0.2/24", "fd00::2/64"]);
         for (host, address) in [(left, "fd00::1"), (right, "fd00::2")] {
             let mut command = host.command("ip");
@@ -66,81 +66,72 @@ fn addresses_have_their_routes_when_a_link_is_made() {
 
 #[test]
 fn a_host_in_the_middle_forwards_once_it_is_told_to() {
-    in_a_world(
-        "a_host_in_the_middle_forwards_once_it_is_told_to",
-        |world| {
-            let (left, middle) = pair(world, &["10.0.0.1/24"], &["10.0.0.2/24"]);
-            let right = world.host("far").unwrap();
-            world
-                .link((&middle, &["10.0.1.1/24"]), (&right, &["10.0.1.2/24"]))
-                .unwrap();
-            left.route("10.0.1.0/24", "10.0.0.2").unwrap();
-            right.route("10.0.0.0/24", "10.0.1.1").unwrap();
-            middle.sysctl("net.ipv4.ip_forward", "1").unwrap();
-            assert_eq!(echo(&left, &right, "10.0.1.2:4000"), "over the line");
-        },
-    );
+    in_a_world(|world| {
+        let (left, middle) = pair(world, &["10.0.0.1/24"], &["10.0.0.2/24"]);
+        let right = world.host("far").unwrap();
+        world
+            .link((&middle, &["10.0.1.1/24"]), (&right, &["10.0.1.2/24"]))
+            .unwrap();
+        left.route("10.0.1.0/24", "10.0.0.2").unwrap();
+        right.route("10.0.0.0/24", "10.0.1.1").unwrap();
+        middle.sysctl("net.ipv4.ip_forward", "1").unwrap();
+        assert_eq!(echo(&left, &right, "10.0.1.2:4000"), "over the line");
+    });
 }
 
 #[test]
 fn a_command_sees_its_host_and_nothing_of_the_machine() {
-    in_a_world(
-        "a_command_sees_its_host_and_nothing_of_the_machine",
-        |world| {
-            let (left, _right) = pair(world, &["10.0.0.1/24"], &["10.0.0.2/24"]);
-            let output = left
-                .command("ip")
-                .args(["-brief", "link"])
-                .output()
-                .unwrap();
-            let text = String::from_utf8(output.stdout).unwrap();
-            let names: Vec<_> = text
-                .lines()
-                .filter_map(|line| line.split(['@', ' ']).next())
-                .collect();
-            assert_eq!(names, ["lo", "right0"]);
-        },
-    );
+    in_a_world(|world| {
+        let (left, _right) = pair(world, &["10.0.0.1/24"], &["10.0.0.2/24"]);
+        let output = left
+            .command("ip")
+            .args(["-brief", "link"])
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let names: Vec<_> = text
+            .lines()
+            .filter_map(|line| line.split(['@', ' ']).next())
+            .collect();
+        assert_eq!(names, ["lo", "right0"]);
+    });
 }
 
 #[test]
 fn a_process_ends_with_its_owner_and_the_namespace_with_its_last_holder() {
-    in_a_world(
-        "a_process_ends_with_its_owner_and_the_namespace_with_its_last_holder",
-        |world| {
-            let (left, right) = pair(world, &["10.0.0.1/24"], &["10.0.0.2/24"]);
-            let sleeper = left
-                .start(left.command("sleep").arg("600").stdout(Stdio::null()))
+    in_a_world(|world| {
+        let (left, right) = pair(world, &["10.0.0.1/24"], &["10.0.0.2/24"]);
+        let sleeper = left
+            .start(left.command("sleep").arg("600").stdout(Stdio::null()))
+            .unwrap();
+        let process = format!("/proc/{}", sleeper.id());
+        assert!(std::path::Path::new(&process).exists());
+        drop(sleeper);
+        assert!(!std::path::Path::new(&process).exists());
+        drop(left);
+        // The kernel takes a namespace down in its own time; its end of the pair goes with it.
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        loop {
+            let output = right
+                .command("ip")
+                .args(["-brief", "link"])
+                .output()
                 .unwrap();
-            let process = format!("/proc/{}", sleeper.id());
-            assert!(std::path::Path::new(&process).exists());
-            drop(sleeper);
-            assert!(!std::path::Path::new(&process).exists());
-            drop(left);
-            // The kernel takes a namespace down in its own time; its end of the pair goes with it.
-            let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
-            loop {
-                let output = right
-                    .command("ip")
-                    .args(["-brief", "link"])
-                    .output()
-                    .unwrap();
-                if !String::from_utf8(output.stdout).unwrap().contains("left0") {
-                    break;
-                }
-                assert!(
-                    std::time::Instant::now() < until,
-                    "the namespace outlived its holders"
-                );
-                std::thread::sleep(std::time::Duration::from_millis(50));
+            if !String::from_utf8(output.stdout).unwrap().contains("left0") {
+                break;
             }
-        },
-    );
+            assert!(
+                std::time::Instant::now() < until,
+                "the namespace outlived its holders"
+            );
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    });
 }
 
 #[test]
 fn mistakes_are_told_in_the_words_of_the_tool() {
-    in_a_world("mistakes_are_told_in_the_words_of_the_tool", |world| {
+    in_a_world(|world| {
         let host = world.host("alone").unwrap();
         let error = host.route("10.9.0.0/24", "10.8.0.1").unwrap_err();
         assert!(matches!(&error, Error::Ip { .. }), "{error:?}");

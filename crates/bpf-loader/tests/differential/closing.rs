@@ -199,16 +199,12 @@ fn ends_agree(mode: Mode) {
 
 #[test]
 fn tc_follows_ends_as_the_engine_does() {
-    run("tc_follows_ends_as_the_engine_does", || {
-        ends_agree(Mode::Tc)
-    });
+    run(|| ends_agree(Mode::Tc));
 }
 
 #[test]
 fn xdp_follows_ends_as_the_engine_does() {
-    run("xdp_follows_ends_as_the_engine_does", || {
-        ends_agree(Mode::XdpNative)
-    });
+    run(|| ends_agree(Mode::XdpNative));
 }
 
 /// The packets of a close in order, then what a client does who begins anew.
@@ -335,20 +331,18 @@ fn begins_anew(
 
 #[test]
 fn tc_follows_a_whole_close() {
-    run("tc_follows_a_whole_close", || a_whole_close(Mode::Tc));
+    run(|| a_whole_close(Mode::Tc));
 }
 
 #[test]
 fn xdp_follows_a_whole_close() {
-    run("xdp_follows_a_whole_close", || {
-        a_whole_close(Mode::XdpNative)
-    });
+    run(|| a_whole_close(Mode::XdpNative));
 }
 
 /// A checksum that a device has yet to complete is as good as a right one, under tc.
 #[test]
 fn tc_believes_an_open_checksum() {
-    run("tc_believes_an_open_checksum", || {
+    run(|| {
         on_a_switch(|_, interface| {
             let mut rng = Rng::new(6);
             let (mut kernel, mut table) = kernel(Mode::Tc, 0);

@@ -262,12 +262,10 @@ fn joins_agree(mode: Mode) {
 
 #[test]
 fn tc_joins_as_the_engine_does() {
-    run("tc_joins_as_the_engine_does", || joins_agree(Mode::Tc));
+    run(|| joins_agree(Mode::Tc));
 }
 
 #[test]
 fn xdp_joins_as_the_engine_does() {
-    run("xdp_joins_as_the_engine_does", || {
-        joins_agree(Mode::XdpNative)
-    });
+    run(|| joins_agree(Mode::XdpNative));
 }

@@ -7,7 +7,7 @@ mod ways;
 
 use fairlead_base::{Address, DropReason, Endpoint, FlowKey, Packet, Rng};
 use fairlead_bpf_loader::{Exit, Fate, FlowTable, Kernel, Mode, is_built_in};
-use fairlead_netns::trial::{Needs, in_namespaces, skip};
+use fairlead_netns::trial::{Needs, in_namespaces, name_of, skip};
 use fairlead_netns::{Host, World};
 use fairlead_splice::translate;
 use fairlead_tcp::record::{TRANSPARENT, flag};
@@ -191,7 +191,7 @@ fn translations_agree(mode: Mode) {
 
 #[test]
 fn an_overloaded_engine_has_syns_dropped_and_counted() {
-    run("an_overloaded_engine_has_syns_dropped_and_counted", || {
+    run(|| {
         on_a_switch(|_, interface| {
             let (mut kernel, mut table) = kernel(Mode::Tc, 0);
             let offer = ListenOffer {
@@ -236,7 +236,7 @@ fn an_overloaded_engine_has_syns_dropped_and_counted() {
 /// the way, by the routes otherwise; in both cases as it is. What is not ours goes on.
 #[test]
 fn what_the_engine_must_see_goes_to_its_device() {
-    run("what_the_engine_must_see_goes_to_its_device", || {
+    run(|| {
         on_a_switch(|_, interface| {
             let data = |to: &str| {
                 let packet = segment(endpoint("10.1.0.9:2000"), endpoint(to));
@@ -265,7 +265,7 @@ fn what_the_engine_must_see_goes_to_its_device() {
 /// What comes back for SYNs that were sent in another's name never wakes the engine.
 #[test]
 fn resets_of_no_connection_end_in_the_kernel() {
-    run("resets_of_no_connection_end_in_the_kernel", || {
+    run(|| {
         on_a_switch(|_, interface| {
             for mode in [Mode::Tc, Mode::XdpNative] {
                 let (mut kernel, mut table) = kernel(mode, 0);
@@ -347,7 +347,9 @@ fn one_translation(
     true
 }
 
-fn run(name: &str, test: impl FnOnce()) {
+/// Runs `test`, which is written inside its test function, where programs may be loaded.
+fn run<F: FnOnce()>(test: F) {
+    let name = name_of::<F>();
     if !is_built_in() {
         return skip(
             name,
@@ -384,16 +386,12 @@ fn may_use_bpf() -> Result<(), String> {
 
 #[test]
 fn tc_translates_as_the_engine_does() {
-    run("tc_translates_as_the_engine_does", || {
-        translations_agree(Mode::Tc)
-    });
+    run(|| translations_agree(Mode::Tc));
 }
 
 #[test]
 fn xdp_translates_as_the_engine_does() {
-    run("xdp_translates_as_the_engine_does", || {
-        translations_agree(Mode::XdpNative)
-    });
+    run(|| translations_agree(Mode::XdpNative));
 }
 
 const OFFER: ListenOffer = ListenOffer {
@@ -507,33 +505,26 @@ fn monotonic_now() -> fairlead_base::Instant {
 
 #[test]
 fn tc_answers_handshakes_as_the_engine_does() {
-    run("tc_answers_handshakes_as_the_engine_does", || {
-        handshakes_agree(Mode::Tc)
-    });
+    run(|| handshakes_agree(Mode::Tc));
 }
 
 #[test]
 fn xdp_answers_handshakes_as_the_engine_does() {
-    run("xdp_answers_handshakes_as_the_engine_does", || {
-        handshakes_agree(Mode::XdpNative)
-    });
+    run(|| handshakes_agree(Mode::XdpNative));
 }
 
 /// A full table: some buckets of the index are full, and more of their keys in the map behind it.
 #[test]
 fn every_connection_of_a_full_table_is_found_and_no_other() {
-    run(
-        "every_connection_of_a_full_table_is_found_and_no_other",
-        || {
-            on_a_switch(|_, interface| {
-                // Which keys share a bucket is the secret's doing. With all of these but the first
-                // a bucket overflows.
-                for seed in [41, 44, 47, 51, 52, 54] {
-                    fill_a_table(seed, interface);
-                }
-            });
-        },
-    );
+    run(|| {
+        on_a_switch(|_, interface| {
+            // Which keys share a bucket is the secret's doing. With all of these but the first
+            // a bucket overflows.
+            for seed in [41, 44, 47, 51, 52, 54] {
+                fill_a_table(seed, interface);
+            }
+        });
+    });
 }
 
 /// 64 connections in a table of 64, which come and go for a while.
@@ -634,16 +625,12 @@ fn old_keys_lead_nowhere(mode: Mode) {
 
 #[test]
 fn tc_old_keys_lead_nowhere() {
-    run("tc_old_keys_lead_nowhere", || {
-        old_keys_lead_nowhere(Mode::Tc)
-    });
+    run(|| old_keys_lead_nowhere(Mode::Tc));
 }
 
 #[test]
 fn xdp_old_keys_lead_nowhere() {
-    run("xdp_old_keys_lead_nowhere", || {
-        old_keys_lead_nowhere(Mode::XdpNative)
-    });
+    run(|| old_keys_lead_nowhere(Mode::XdpNative));
 }
 
 /// Tagged frames are not looked into: the VLAN's own interface sees them without the tag.
@@ -668,14 +655,12 @@ fn tags_are_left_alone(mode: Mode) {
 
 #[test]
 fn tc_leaves_tags_alone() {
-    run("tc_leaves_tags_alone", || tags_are_left_alone(Mode::Tc));
+    run(|| tags_are_left_alone(Mode::Tc));
 }
 
 #[test]
 fn xdp_leaves_tags_alone() {
-    run("xdp_leaves_tags_alone", || {
-        tags_are_left_alone(Mode::XdpNative)
-    });
+    run(|| tags_are_left_alone(Mode::XdpNative));
 }
 
 /// The program's reasons to drop are those of the whole house, by name and number.

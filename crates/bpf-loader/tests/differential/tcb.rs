@@ -218,10 +218,10 @@ fn caches_agree(mode: Mode) {
 
 #[test]
 fn tc_cache_is_the_labs() {
-    run("tc_cache_is_the_labs", || caches_agree(Mode::Tc));
+    run(|| caches_agree(Mode::Tc));
 }
 
 #[test]
 fn xdp_cache_is_the_labs() {
-    run("xdp_cache_is_the_labs", || caches_agree(Mode::XdpGeneric));
+    run(|| caches_agree(Mode::XdpGeneric));
 }

@@ -93,43 +93,37 @@ fn with_open_checksum(packet: &Packet) -> Packet {
 
 #[test]
 fn xdp_leaves_checksums_that_a_device_has_yet_to_complete() {
-    run(
-        "ways::xdp_leaves_checksums_that_a_device_has_yet_to_complete",
-        || {
-            with_packets(Mode::XdpNative, |_, kernel, interface, packets| {
-                for packet in packets.each() {
-                    assert_left(kernel, &with_open_checksum(packet), interface);
-                    assert_sent(kernel, packet, interface);
-                }
-            });
-        },
-    );
+    run(|| {
+        with_packets(Mode::XdpNative, |_, kernel, interface, packets| {
+            for packet in packets.each() {
+                assert_left(kernel, &with_open_checksum(packet), interface);
+                assert_sent(kernel, packet, interface);
+            }
+        });
+    });
 }
 
 #[test]
 fn xdp_sends_only_out_of_interfaces_that_take_it() {
-    run(
-        "ways::xdp_sends_only_out_of_interfaces_that_take_it",
-        || {
-            with_packets(Mode::XdpNative, |_, kernel, client_side, packets| {
-                let exit = |interface| Exit {
-                    interface,
-                    buffers: false,
-                };
-                let server_side = interface_index(c"s");
-                kernel.set_exits(&[exit(server_side)]).unwrap();
-                assert_sent(kernel, &packets.data, client_side);
-                assert_left(kernel, &packets.syn, client_side);
-                kernel.set_exits(&[exit(client_side)]).unwrap();
-                assert_left(kernel, &packets.data, client_side);
-                assert_sent(kernel, &packets.syn, client_side);
-                kernel.set_exits(&[]).unwrap();
-                for packet in packets.each() {
-                    assert_left(kernel, packet, client_side);
-                }
-            });
-        },
-    );
+    run(|| {
+        with_packets(Mode::XdpNative, |_, kernel, client_side, packets| {
+            let exit = |interface| Exit {
+                interface,
+                buffers: false,
+            };
+            let server_side = interface_index(c"s");
+            kernel.set_exits(&[exit(server_side)]).unwrap();
+            assert_sent(kernel, &packets.data, client_side);
+            assert_left(kernel, &packets.syn, client_side);
+            kernel.set_exits(&[exit(client_side)]).unwrap();
+            assert_left(kernel, &packets.data, client_side);
+            assert_sent(kernel, &packets.syn, client_side);
+            kernel.set_exits(&[]).unwrap();
+            for packet in packets.each() {
+                assert_left(kernel, packet, client_side);
+            }
+        });
+    });
 }
 
 const SERVERS: [&str; 2] = ["10.2.0.1/32", "fd02::1/128"];
@@ -153,14 +147,10 @@ fn long_packets_are_left(mode: Mode) {
 
 #[test]
 fn tc_leaves_packets_that_do_not_fit_through() {
-    run("ways::tc_leaves_packets_that_do_not_fit_through", || {
-        long_packets_are_left(Mode::Tc)
-    });
+    run(|| long_packets_are_left(Mode::Tc));
 }
 
 #[test]
 fn xdp_leaves_packets_that_do_not_fit_through() {
-    run("ways::xdp_leaves_packets_that_do_not_fit_through", || {
-        long_packets_are_left(Mode::XdpNative)
-    });
+    run(|| long_packets_are_left(Mode::XdpNative));
 }

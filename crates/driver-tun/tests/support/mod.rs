@@ -1,15 +1,16 @@
 //! A host of its own for every test, or a word on why not.
 
-use fairlead_netns::trial::{Needs, in_namespaces};
+use fairlead_netns::trial::{Needs, in_namespaces, name_of};
 use fairlead_netns::{Host, World};
 
 /// Runs `test` in a world of namespaces, or skips it aloud.
-pub(crate) fn in_a_world(name: &str, test: fn(&mut World)) {
+pub(crate) fn in_a_world<F: FnOnce(&mut World)>(test: F) {
     let needs = Needs {
         tun: true,
         ..Needs::default()
     };
-    in_namespaces(name, needs, |_| {}, || test(&mut World::new().unwrap()));
+    let test = || test(&mut World::new().unwrap());
+    in_namespaces(name_of::<F>(), needs, |_| {}, test);
 }
 
 /// A host that forwards both families and has two addresses of its own.
