@@ -13,7 +13,7 @@ use crate::serve::inherit::owner;
 #[derive(Clone, Debug, clap::Args)]
 pub struct DownArgs {
     /// The configuration file of the instance
-    #[arg(long, value_name = "FILE", conflicts_with = "instance")]
+    #[arg(short, long, value_name = "FILE", conflicts_with = "instance")]
     pub config: Option<PathBuf>,
     /// The instance's name, instead of its configuration
     #[arg(long, value_name = "NAME")]

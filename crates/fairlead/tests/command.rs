@@ -73,6 +73,16 @@ fn version_and_help() {
 }
 
 #[test]
+fn every_command_that_takes_a_configuration_takes_it_by_one_letter() {
+    for command in ["serve", "check", "down", "doctor", "status"] {
+        let output = fairlead(&[command, "-c", "no/such/file.toml"]);
+        assert!(!output.status.success(), "{command}");
+        let said = out(&output) + &err(&output);
+        assert!(said.contains("no/such/file.toml"), "{command}: {said}");
+    }
+}
+
+#[test]
 fn check_accepts_the_sample() {
     let output = fairlead(&["check", "--config", "examples/edge.toml"]);
     assert_eq!(output.status.code(), Some(0));

@@ -39,7 +39,7 @@ use pressure::Pressure;
 #[derive(Clone, Debug, clap::Args)]
 pub struct ServeArgs {
     /// The configuration file
-    #[arg(long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE")]
     pub config: PathBuf,
     /// When told to stop, leave spliced connections to the kernel fast path, for the next start
     /// (as `on_stop = "keep"`)
