@@ -23,8 +23,13 @@ INTERRUPTED = 130
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Does what the words say and gives the code to exit with."""
     words = list(sys.argv[1:] if argv is None else argv)
+    quiet = words[:1] in (["-q"], ["--quiet"])
+    if quiet and words[1:2] and words[1] in OWN:
+        words = [words[1], "--quiet", *words[2:]]
+    if words[:1] == ["help"] and words[1:2] and words[1] in OWN:
+        words = [words[1], "--help"]
     own = OWN.get(words[0]) if words else None
-    if words[:1] == ["advise"] and not any(word.split("=")[0] == "--html" for word in words):
+    if words[:1] == ["advise"] and not any(word.split("=")[0] in ASKS for word in words):
         own = None
     try:
         if own:
@@ -44,6 +49,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         # Whoever read the output has enough of it.
         sys.stderr.close()
         return 0
+    except OSError as error:
+        print(f"error: standard output: {error.strerror or error}", file=sys.stderr)
+        return 1
 
 
 MORE = """
@@ -52,9 +60,20 @@ From Python:
   paper     Every figure and table of the paper on the traces at hand, as one page of HTML
   advise    With --html FILE: the advice as a page that a manager can read"""
 
+MORE_ADVICE = """
+From Python:
+      --html <FILE>
+          Write the advice to this file, as a page that a manager can read"""
+
+HELP = ("-h", "--help")
+#: What makes `advise` a command of this package.
+ASKS = ("--html", *HELP)
+
 
 def _parser(command: str, about: str) -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(prog=f"fairlead-lab {command}", description=about)
+    parser = argparse.ArgumentParser(prog=f"fairlead-lab {command}", description=about)
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar")
+    return parser
 
 
 def _sweep(words: List[str]) -> int:
@@ -78,8 +97,11 @@ def _sweep(words: List[str]) -> int:
         print(f"{given.plan}: {len(tasks)} runs over {streams} streams")
         return 0
     out = given.out or given.plan.with_name(given.plan.stem + "-results")
-    with Progress("sweep") as progress:
+    with Progress("sweep", quiet=given.quiet) as progress:
         outcome = sweep(given.plan, out, given.scheduler, given.threads, progress)
+    if not given.quiet:
+        for note in outcome.notes:
+            print(f"note: {note}", file=sys.stderr)
     for problem in outcome.failed:
         print(f"error: {problem}", file=sys.stderr)
     print(f"{out / 'results.parquet'}: {outcome}")
@@ -103,7 +125,7 @@ def _paper(words: List[str]) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="fewer seeds and points: a first look")
     given = parser.parse_args(words)
-    with Progress("paper") as progress:
+    with Progress("paper", quiet=given.quiet) as progress:
         report = write_paper(
             given.traces, given.out, seed=given.seed, threads=given.threads,
             quick=given.quick, progress=progress,
@@ -117,6 +139,10 @@ def _advise(words: List[str]) -> int:
     from .advice import advice_page
     from .files import write_text
 
+    if any(word in HELP for word in words):
+        code = _core.cli(["fairlead-lab", "advise", "--help"])
+        print(MORE_ADVICE)
+        return code
     parser = argparse.ArgumentParser(prog="fairlead-lab advise", add_help=False)
     parser.add_argument("--html", type=Path, required=True)
     given, rest = parser.parse_known_args(words)

@@ -2,31 +2,54 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
-__all__ = ["write_csv", "write_parquet", "write_text"]
+from .errors import LabError
+
+__all__ = ["make_folder", "write_csv", "write_parquet", "write_text"]
 
 
 def write_whole(path: Path, write: Callable[[str], None]) -> None:
     """Writes beside ``path``, then puts the file in its place in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # A name that no reader takes for a finished file.
-    handle, beside = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    os.close(handle)
+    make_folder(path.parent)
+    with _told(path):
+        # A name that no reader takes for a finished file.
+        handle, beside = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        os.close(handle)
+        try:
+            write(beside)
+            # Made readable as any other new file would be; mkstemp is stricter.
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(beside, 0o666 & ~mask)
+            os.replace(beside, path)
+        except BaseException:
+            if os.path.exists(beside):
+                os.unlink(beside)
+            raise
+
+
+def make_folder(folder: Path) -> None:
+    """Makes a folder and those it is in, where they are not there; one that may be written to."""
+    with _told(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """What the system says of a file, as an error of this package that names it."""
     try:
-        write(beside)
-        # Made readable as any other new file would be; mkstemp is stricter.
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(beside, 0o666 & ~mask)
-        os.replace(beside, path)
-    except BaseException:
-        if os.path.exists(beside):
-            os.unlink(beside)
-        raise
+        yield
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise LabError(f"{path}: cannot be written: {why}; choose another place") from error
 
 
 def write_parquet(table: Any, path: Path) -> None:

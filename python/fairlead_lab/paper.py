@@ -9,8 +9,9 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import _core, plots
 from .errors import Interrupted, LabError
-from .files import write_text
+from .files import make_folder, write_text
 from .frame import Frame
+from .given import SEED_MAX, whole
 from .page import Page
 from .words import number, percent, points
 
@@ -37,6 +38,7 @@ def paper(
     Ctrl-C raises :class:`Interrupted`, with the traces that were finished.
     """
     names = [os.fspath(trace) for trace in traces]
+    seed, threads = whole(seed, "seed", SEED_MAX), whole(threads, "threads")
     try:
         return json.loads(_core.paper(names, seed, threads, quick, progress))
     except Interrupted as stop:
@@ -56,23 +58,27 @@ def write_paper(
     """Writes the report into the folder ``out``: ``paper.html``, which stands alone, and the tables
     as Parquet and CSV. Gives the page's path.
 
-    After Ctrl-C what was finished is written, and :class:`Interrupted` raised again.
+    After Ctrl-C the tables of what was finished are written, and :class:`Interrupted` raised again.
     """
     folder = Path(out)
-    stopped: Optional[Interrupted] = None
+    make_folder(folder)
     try:
         report = paper(traces, seed, threads, quick, progress)
     except Interrupted as stop:
-        if not stop.finished or not stop.finished["traces"]:
-            raise
-        stopped, report = stop, stop.finished
-    write_tables(report, folder / "tables")
+        if stop.finished and stop.finished["traces"]:
+            # Whoever stops it does not wait for plots.
+            write_numbers(stop.finished, folder)
+        raise
+    write_numbers(report, folder)
     page = folder / "paper.html"
     write_text(paper_page(report), page)
-    write_text(json.dumps(report, indent=1), folder / "paper.json")
-    if stopped:
-        raise stopped
     return page
+
+
+def write_numbers(report: Mapping[str, Any], folder: Path) -> None:
+    """The report as JSON, and its tables."""
+    write_text(json.dumps(report, indent=1), folder / "paper.json")
+    write_tables(report, folder / "tables")
 
 
 def write_tables(report: Mapping[str, Any], folder: Path) -> None:

@@ -9,12 +9,17 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 from . import _core
 from .errors import ArgumentError, Interrupted
 from .frame import Frame
+from .given import whole
 from .streams import Accesses, Requests
 from .terminal import Progress
 
 __all__ = ["advise", "expand", "expand_file", "fully_associative", "schemes", "simulate", "standard", "stat", "zipf"]
 
 Tell = Optional[Callable[[int, int], None]]
+#: The largest cache, in lines.
+LINES_MAX = 1 << 31
+#: The largest cache, in bytes.
+BYTES_MAX = 1 << 40
 #: A configuration: ``scheme``, and what is not as in the paper of ``capacity line ways index_bits
 #: threshold seed``.
 Configuration = Union[str, Mapping[str, Any]]
@@ -82,7 +87,7 @@ def simulate(
     with Progress("simulate") as shown:
         try:
             done = _core.simulate(
-                accesses._core, texts, _bounds(bounds), _whole(threads, "threads"), progress or shown
+                accesses._core, texts, _bounds(bounds), whole(threads, "threads"), progress or shown
             )
         except Interrupted as stop:
             stop.finished = _results(asked, stop.finished or [])
@@ -106,6 +111,7 @@ def fully_associative(
 ) -> Dict[str, int]:
     """Misses of fully associative caches of so many lines, by policy: ``lru fifo clock sieve
     s3-fifo``, and Belady's ``min``."""
+    lines = whole(lines, "lines", LINES_MAX)
     return dict(_core.fully_associative(accesses._core, lines, list(policies)))
 
 
@@ -140,10 +146,12 @@ def advise(
     and what more memory would buy. What is left empty has its usual values; capacities in bytes."""
     if not 0 <= tolerance < 1:
         raise ArgumentError(f"tolerance {tolerance}: write a share from 0 to 1, as 0.01")
+    ways = [whole(one, "ways") for one in ways]
+    capacities = [whole(one, "capacities", BYTES_MAX) for one in capacities]
     with Progress("advise") as shown:
         text = _core.advise(
-            accesses._core, list(schemes), list(ways), list(capacities), tolerance,
-            _whole(threads, "threads"), progress or shown,
+            accesses._core, list(schemes), ways, capacities, tolerance,
+            whole(threads, "threads"), progress or shown,
         )
     return Advice({**json.loads(text), "version": _core.version()})
 
@@ -179,9 +187,3 @@ def _bounds(asked: Union[bool, str]) -> int:
     if asked not in (False, True, "all"):
         raise ArgumentError(f'bounds {asked!r}: write False, True or "all"')
     return 2 if asked == "all" else int(asked)
-
-
-def _whole(value: int, what: str) -> int:
-    if not isinstance(value, int) or not 0 <= value <= 1024:
-        raise ArgumentError(f"{what} {value!r}: write a whole number from 0 to 1024")
-    return value

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, Sequence, Set, Union
 
 from .errors import LabError
-from .files import write_parquet
+from .files import make_folder, write_parquet
+from .frame import Frame
 
 __all__ = ["Store"]
 
@@ -22,6 +23,10 @@ class Store:
     def __init__(self, folder: Union[str, Path]) -> None:
         self.folder = Path(folder)
         self.runs = self.folder / "runs"
+
+    def prepare(self) -> None:
+        """Makes the folder: where that cannot be, nothing should be computed first."""
+        make_folder(self.runs)
 
     def _files(self) -> List[Path]:
         return sorted(self.runs.glob("*.parquet"))
@@ -40,13 +45,12 @@ class Store:
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Adds finished runs. The same runs again replace themselves."""
-        import pyarrow
-
         if not rows:
             return
         keys = sorted(str(row["key"]) for row in rows)
         name = hashlib.sha256("\n".join(keys).encode()).hexdigest()[:24]
-        write_parquet(pyarrow.Table.from_pylist([dict(row) for row in rows]), self.runs / f"{name}.parquet")
+        # Not every run has every column: which bounds there are depends on the scheme.
+        write_parquet(Frame.of_rows(rows).to_arrow(), self.runs / f"{name}.parquet")
 
     def rows(self, keys: Iterable[str]) -> List[Dict[str, Any]]:
         """The rows of these keys, in their order; those that are not there are left out."""

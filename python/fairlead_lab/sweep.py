@@ -16,6 +16,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 from . import _core
 from .errors import Interrupted, LabError, PlanError
 from .frame import Frame
+from .given import whole
 from .store import Store
 
 __all__ = ["Outcome", "Task", "sweep", "tasks_of"]
@@ -52,6 +53,9 @@ class Outcome:
     failed: List[str] = field(default_factory=list)
     #: True after Ctrl-C.
     interrupted: bool = False
+    #: Things to know before believing the numbers, with the trace's name; those of streams that
+    #: were read here.
+    notes: List[str] = field(default_factory=list)
     #: All runs that are there, in the plan's order.
     results: Optional[Frame] = None
 
@@ -84,12 +88,14 @@ def sweep(
 
     Ctrl-C ends it within a second, with what is finished on disk and ``interrupted`` set.
     """
+    threads = whole(threads, "threads")
     tasks = tasks_of(plan)
     store = Store(out)
+    store.prepare()
     finished = store.finished()
     todo = [task for task in tasks if task.key not in finished]
     outcome = Outcome(planned=len(tasks), found=len(tasks) - len(todo))
-    run = _remote(scheduler) if scheduler else _local(threads)
+    run = _remote(scheduler) if scheduler else _local(threads, outcome.notes)
     try:
         for rows, problem in run(todo, _shifted(progress, outcome.found, len(tasks))):
             store.add(rows)
@@ -131,7 +137,7 @@ def _by_stream(tasks: Sequence[Task]) -> Iterator[List[Task]]:
     yield from groups.values()
 
 
-def _local(threads: int) -> Callable[[Sequence[Task], Tell], Iterator[Part]]:
+def _local(threads: int, notes: List[str]) -> Callable[[Sequence[Task], Tell], Iterator[Part]]:
     """Runs on this machine's cores, in batches of about ``BATCH_S``."""
 
     def run(tasks: Sequence[Task], tell: Tell) -> Iterator[Part]:
@@ -139,6 +145,7 @@ def _local(threads: int) -> Callable[[Sequence[Task], Tell], Iterator[Part]]:
         for group in _by_stream(tasks):
             try:
                 stream = _core.TaskStream.of_task(group[0].text)
+                notes.extend(note for note in stream.notes() if note not in notes)
             except LabError as error:
                 yield [], f"{len(group)} runs: {error}"
                 done += len(group)
@@ -178,6 +185,8 @@ def _remote(scheduler: str) -> Callable[[Sequence[Task], Tell], Iterator[Part]]:
             client = Client(scheduler, timeout="5s", set_as_default=False)
         except OSError as error:
             raise PlanError(f"--scheduler {scheduler}: no answer ({error}); is it running?") from error
+        except ValueError as error:
+            raise PlanError(f"--scheduler {scheduler}: {error}; write tcp://HOST:PORT") from error
         with client:
             futures: Dict[Any, int] = {}
             for group in _by_stream(tasks):

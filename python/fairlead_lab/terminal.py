@@ -20,10 +20,12 @@ class Progress:
     pipes stay clean.
     """
 
-    def __init__(self, what: str, stream: Optional[TextIO] = None) -> None:
+    def __init__(
+        self, what: str, stream: Optional[TextIO] = None, quiet: bool = False
+    ) -> None:
         self.what = what
         self.stream = sys.stderr if stream is None else stream
-        self.shown = bool(getattr(self.stream, "isatty", lambda: False)())
+        self.shown = not quiet and bool(getattr(self.stream, "isatty", lambda: False)())
         self.begun = time.monotonic()
         self.drawn = 0.0
         self.width = 0

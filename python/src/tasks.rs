@@ -162,12 +162,23 @@ impl PyTaskStream {
                     path.display()
                 )));
             }
-            Loader::default().stream(&task.made, control)
+            let stream = Loader::default().stream(&task.made, control)?;
+            stream.note.check_concurrency()?;
+            Ok(stream)
         })?;
         Ok(Self {
             stream: Arc::new(stream),
             print,
         })
+    }
+
+    /// Things to know before believing the numbers, with the trace's name.
+    fn notes(&self) -> Vec<String> {
+        let note = &self.stream.note;
+        let named = note.notes.iter();
+        named
+            .map(|text| format!("{}: {text}", note.trace))
+            .collect()
     }
 
     /// Runs tasks over this stream; gives rows as JSON, finished first. After Ctrl-C

@@ -66,6 +66,21 @@ def test_time_that_runs_backwards(tmp_path: Path):
     assert read.time_us.tolist() == [0, 4] and read.key_address[read.id[0]][-1] == 2
 
 
+def test_numbers_that_the_core_has_no_room_for():
+    stream = lab.zipf(ids=10, accesses=100)
+    for call, said in [
+        (lambda: lab.fully_associative(stream, -1), "lines -1"),
+        (lambda: lab.fully_associative(stream, 1 << 40), "lines 1099511627776"),
+        (lambda: lab.advise(stream, capacities=[-1]), "capacities -1"),
+        (lambda: lab.advise(stream, ways=[-2]), "ways -2"),
+        (lambda: lab.simulate(stream, "mod", threads=1.5), "threads 1.5"),
+    ]:
+        with pytest.raises(errors.ArgumentError, match=f"{said}: write a whole number"):
+            call()
+    with pytest.raises(errors.LabError, match="--ways 3.*power of two"):
+        lab.advise(stream, ways=[3])
+
+
 @pytest.mark.parametrize(
     ("run", "said"),
     [

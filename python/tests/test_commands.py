@@ -45,6 +45,8 @@ def test_help_tells_all_commands(command):
     for name in ("stat", "tcb", "sweep", "map", "advise", "schemes", "convert", "generate", "paper"):
         assert f"\n  {name}" in text
     assert "--scheduler" in command("sweep", "--help").stdout
+    assert command("help", "sweep").stdout == command("sweep", "--help").stdout
+    assert "--html" in command("advise", "--help").stdout
     assert lab.__version__ in command("--version").stdout
 
 
@@ -59,6 +61,10 @@ def test_help_tells_all_commands(command):
         (["advise", "standard:10", "--html", "a.html", "--json"], 2, "--html and --json"),
         (["advise", "nowhere.log", "--html", "a.html"], 1, "nowhere.log"),
         (["nonsense"], 2, "nonsense"),
+        (["advise", "zipf:ids=9,accesses=99", "--html", "/dev/null/a.html"], 1, "/dev/null"),
+        (["paper", "--out", "/dev/null/report"], 1, "/dev/null"),
+        (["paper", "--threads", "-1"], 2, "threads -1"),
+        (["paper", "--seed", "99999999999999999999999"], 2, "seed 9999"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line(command, words, code, said):
@@ -74,6 +80,7 @@ def test_a_sweep_from_the_command_line(command, tmp_path):
     assert "1 runs over 1 streams" in command("sweep", plan, "--dry-run").stdout
     assert "1 computed" in command("sweep", plan).stdout
     assert "1 found, 0 computed" in command("sweep", plan).stdout
+    assert "1 found, 0 computed" in command("-q", "sweep", plan).stdout
     assert pyarrow.parquet.read_table(tmp_path / "plan-results" / "results.parquet").num_rows == 1
 
 

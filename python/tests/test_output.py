@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from fairlead_lab import ArgumentError, Frame, plots
+from fairlead_lab import ArgumentError, Frame, LabError, plots
 from fairlead_lab.files import write_whole
 from fairlead_lab.page import Page
 from fairlead_lab.terminal import Progress
@@ -42,7 +42,7 @@ def test_files_are_whole_or_not_there(tmp_path):
         Path(to).write_text("half")
         raise OSError("no space")
 
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(LabError, match="a.csv: cannot be written: no space"):
         write_whole(tmp_path / "a.csv", fail)
     assert '{""x"": 1}' in (tmp_path / "a.csv").read_text()
     assert not list(tmp_path.glob(".*.part"))

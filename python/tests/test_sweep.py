@@ -66,6 +66,41 @@ def test_results_are_those_of_a_single_run(plan, tmp_path):
     assert lab.simulate(stream, run)["misses"][0] == row["misses"]
 
 
+def test_what_only_some_runs_have_is_kept(plan, tmp_path):
+    # Bounds depend on the scheme, and both are in one batch.
+    plan.write_text(PLAN.format(capacities='["4K"]').replace('"spec"', '"2-universal"'))
+    rows = list(sweep(plan, tmp_path / "out").results.rows())
+    assert {row["scheme"] for row in rows} == {"mod", "2-universal"}
+    for row in rows:
+        own, other = ("bound_set_min", "bound_greedy")[:: 1 if row["scheme"] == "mod" else -1]
+        assert row[own] is not None and row[other] is None, row
+    stored = Store(tmp_path / "out").rows(row["key"] for row in rows)
+    assert [one.get("bound_greedy") for one in stored] == [row["bound_greedy"] for row in rows]
+
+
+def test_results_have_a_place_before_anything_is_computed(plan, tmp_path):
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(errors.LabError, match="taken.*cannot be written"):
+        sweep(plan, tmp_path / "taken")
+    with pytest.raises(errors.ArgumentError, match="threads -1"):
+        sweep(plan, tmp_path / "out", threads=-1)
+    pytest.importorskip("distributed")
+    with pytest.raises(errors.PlanError, match="foo://x.*tcp://HOST:PORT"):
+        sweep(plan, tmp_path / "out", scheduler="foo://x")
+
+
+def test_what_reading_left_out_is_told(plan, tmp_path):
+    with open(plan.with_name("trace.csv"), "a") as out:
+        out.write("no row\n")
+    notes = sweep(plan, tmp_path / "out").notes
+    assert any("trace.csv" in note and "could not be read" in note for note in notes)
+    text = PLAN.format(capacities='["4K"]')
+    chosen = "expansion = { concurrent_sessions = [9, 10] }"
+    plan.write_text(text.replace('"trace.csv"', f'"trace.csv"\n{chosen}'))
+    failed = sweep(plan, tmp_path / "out").failed
+    assert len(failed) == 4 and all("rows are accesses" in problem for problem in failed)
+
+
 def test_keys_stand_for_content_configuration_and_version(plan):
     before = {task.key for task in tasks_of(plan)}
     assert len(before) == 24

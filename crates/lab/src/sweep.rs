@@ -18,7 +18,7 @@ use crate::run::{Finished, run_each};
 use crate::spec::{RunResult, RunSpec};
 
 /// The version of everything that decides a result. A task of another version is another task.
-pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+1");
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+2");
 
 /// One finished task: what was run over what, and what came out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -51,7 +51,7 @@ pub fn task_key(stream: Fingerprint, run: &RunSpec, bounds: bool) -> Fingerprint
 }
 
 /// How a sweep ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Tasks that were there already.
     pub there: usize,
@@ -61,6 +61,8 @@ pub struct Outcome {
     pub tasks: usize,
     /// True when it was stopped before the end.
     pub stopped: bool,
+    /// Things to know before believing the numbers, with the trace's name.
+    pub notes: Vec<String>,
 }
 
 /// How results are written.
@@ -289,6 +291,13 @@ pub fn sweep(
             }
             other => other?,
         };
+        stream.note.check_concurrency()?;
+        for text in &stream.note.notes {
+            let note = format!("{}: {text}", stream.note.trace);
+            if !outcome.notes.contains(&note) {
+                outcome.notes.push(note);
+            }
+        }
         let (keys, runs) = missing(plan, &stream, made, results);
         outcome.there += plan.runs.len() - runs.len();
         if runs.is_empty() {
