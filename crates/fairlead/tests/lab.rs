@@ -292,6 +292,107 @@ fn bad_options_are_refused_with_what_to_write() {
 }
 
 #[test]
+fn options_are_named_by_what_was_written() {
+    let tcb = |more: &[&str], words: &[&str]| refused(&[&["tcb", NASA], more].concat(), 2, words);
+    tcb(&["--sub-second", "odd"], &["--sub-second", "odd"]);
+    tcb(&["--packets", "odd"], &["--packets", "odd"]);
+    tcb(
+        &["--expand", "ports.range=70000"],
+        &["--expand ports", "65535"],
+    );
+    tcb(&["--capacity", "-1"], &["--capacity", "'-1'", "32K"]);
+    tcb(&["--ways", "-1"], &["--ways", "'-1'"]);
+    let cost = |more: &[&str], words: &[&str]| refused(&[&["cost"], more].concat(), 2, words);
+    for wrong in ["nan", "inf", "-5", "-0.5"] {
+        let setting = format!("toe.memory_ns={wrong}");
+        cost(&["--constant", &setting], &["toe.memory_ns", "0 or more"]);
+    }
+    let folder = Folder::new("constants");
+    let broken = folder.write("constants.toml", "[toe]\nmemory_ns = = 3\n");
+    cost(&["--constants", &broken], &["constants.toml", "line 2"]);
+}
+
+#[test]
+fn advice_is_on_all_that_was_asked_or_none() {
+    let advise = |more: &[&str], words: &[&str]| {
+        let trace = "zipf:ids=500,accesses=2000";
+        refused(&[&["advise", trace], more].concat(), 2, words);
+    };
+    advise(&["--ways", "2,3"], &["--ways 3", "power of two"]);
+    advise(&["--ways", "4096"], &["--ways 4096"]);
+    advise(&["--line", "48"], &["--line 48", "power of two"]);
+    advise(
+        &["--capacities", "1000,32K"],
+        &["--capacities 1000", "power of two"],
+    );
+    advise(&["--capacities", "64,32K"], &["--capacities 64", "one set"]);
+    advise(&["--tolerance", "2"], &["--tolerance 2", "below 1"]);
+}
+
+/// How many sessions are open at once is a setting of the expansion, and accesses are not expanded.
+#[test]
+fn a_number_of_open_sessions_is_not_believed_of_accesses() {
+    let folder = Folder::new("accesses");
+    let rows: String = (0..2_000)
+        .map(|at| format!("{at},10.0.{}.{},1024\n", at % 7, at * 31 % 250))
+        .collect();
+    let trace = folder.write("rows.csv", format!("time_us,ip,port\n{rows}"));
+    let words = ["rows.csv", "rows are accesses", "concurrent_sessions"];
+    refused(&["calibrate", &trace, "--target", "0.5"], 1, &words);
+    let out = folder.0.join("out").display().to_string();
+    let paper = [
+        "paper",
+        "--trace",
+        &trace,
+        "--quick",
+        "--no-synthetic",
+        "--out",
+        &out,
+    ];
+    refused(&paper, 1, &words);
+    let plan = format!(
+        "[[trace]]\npath = {trace:?}\nexpansion = {{ concurrent_sessions = [200, 400] }}\n\
+         [[run]]\nscheme = \"mod\"\n"
+    );
+    let plan = folder.write("plan.toml", plan);
+    let out = folder.0.join("out.csv").display().to_string();
+    refused(&["sweep", &plan, "--out", &out], 1, &words);
+    // A single run says that it did not use it.
+    let one = lab(&["tcb", &trace, "--concurrency", "200"]);
+    assert!(one.status.success());
+    assert!(
+        text(&one.stderr).contains("are not used"),
+        "{}",
+        text(&one.stderr)
+    );
+}
+
+#[test]
+fn a_fit_that_misses_its_target_is_none() {
+    let words = ["--target 0.0001", "no nearer than", "open sessions"];
+    refused(&["calibrate", NASA, "--target", "0.0001"], 2, &words);
+}
+
+#[test]
+fn notes_of_a_trace_are_told_by_a_sweep() {
+    let folder = Folder::new("notes");
+    let rows = "10,10.0.0.1,1024\nno row\n".to_owned() + &"20,10.0.0.1,1024\n".repeat(200);
+    let trace = folder.write("one.csv", format!("time_us,ip,port\n{rows}"));
+    let plan = format!("[[trace]]\npath = {trace:?}\n[[run]]\nscheme = \"mod\"\n");
+    let plan = folder.write("plan.toml", plan);
+    let out = folder.0.join("out.csv").display().to_string();
+    let said = text(&lab(&["sweep", &plan, "--out", &out]).stderr);
+    for words in [
+        "1 of 202 rows could not be read",
+        "every access is of one session",
+    ] {
+        assert!(said.contains(words), "no {words:?} in: {said}");
+    }
+    let silent = lab(&["sweep", &plan, "--out", &out, "--quiet"]);
+    assert!(silent.stderr.is_empty(), "{}", text(&silent.stderr));
+}
+
+#[test]
 fn a_sweep_goes_on_where_it_was() {
     let folder = Folder::new("sweep");
     let trace = root().join(NASA).canonicalize().unwrap();

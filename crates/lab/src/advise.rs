@@ -129,7 +129,9 @@ pub fn advise(
     for scheme in &spec.schemes {
         crate::run::check(&RunSpec::paper(scheme.clone()))?;
     }
+    check_powers(spec)?;
     let runs = tried(stream, spec);
+    check_asked(spec, &runs)?;
     let results = run_many(stream, &runs, Wanted::Associative, threads, control)?;
     let accesses = results.first().map_or(0, |result| result.accesses);
     if accesses == 0 {
@@ -179,6 +181,54 @@ pub fn advise(
         advised,
         steps,
     })
+}
+
+/// Sizes that no cache can have are refused, not left out.
+fn check_powers(spec: &AdviseSpec) -> Result<(), LabError> {
+    let ways = spec.ways.iter().map(|ways| ("--ways", u64::from(*ways)));
+    let capacities = spec.capacities.iter().map(|size| ("--capacities", size.0));
+    let line = std::iter::once(("--line", spec.line.0));
+    for (option, value) in line.chain(ways).chain(capacities) {
+        if !value.is_power_of_two() {
+            let problem = "write a power of two";
+            return Err(LabError::option(option, value.to_string(), problem));
+        }
+    }
+    Ok(())
+}
+
+/// Of each number that was asked for something must have been tried.
+fn check_asked(spec: &AdviseSpec, runs: &[RunSpec]) -> Result<(), LabError> {
+    let refused = |option: &str, value: String, like: RunSpec| {
+        let why = Configuration::new(&like).err();
+        let why = why.map_or_else(|| "nothing can be built".to_owned(), |why| why.to_string());
+        Err(LabError::option(option, value, why))
+    };
+    let scheme = spec.schemes.first().map_or(CONVENTIONAL, String::as_str);
+    let like = |capacity: Size, ways: u32| RunSpec {
+        capacity,
+        line: spec.line,
+        ways,
+        ..RunSpec::paper(scheme)
+    };
+    let largest = spec.capacities.iter().max().copied();
+    let largest = largest.unwrap_or(Size(CAPACITY_MAX));
+    for ways in &spec.ways {
+        if runs.iter().all(|run| run.ways != *ways) {
+            return refused("--ways", ways.to_string(), like(largest, *ways));
+        }
+    }
+    let fewest = spec.ways.iter().min().copied().unwrap_or(CONVENTIONAL_WAYS);
+    for capacity in &spec.capacities {
+        if runs.iter().all(|run| run.capacity != *capacity) {
+            return refused(
+                "--capacities",
+                capacity.to_string(),
+                like(*capacity, fewest),
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Every configuration to try, by rising capacity.

@@ -30,6 +30,9 @@ const SESSIONS_FIRST: u32 = 256;
 /// The search ends when the interval is this share of its end.
 const WIDTH: f64 = 0.002;
 
+/// A fit that misses the target by more than this is none.
+const NEAR: f64 = 0.02;
+
 /// What came out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Calibration {
@@ -56,8 +59,8 @@ pub struct Calibration {
 /// Fits by bisection.
 ///
 /// # Errors
-/// A target that no concurrency up to the largest reaches; a trace or a configuration that is not
-/// sound; a stop.
+/// A target that no concurrency up to the largest reaches; rows that are accesses as they are; a
+/// trace or a configuration that is not sound; a stop.
 pub fn calibrate(
     asked: &CalibrateSpec,
     loader: &mut Loader,
@@ -67,6 +70,7 @@ pub fn calibrate(
     let mut tried: Vec<(u32, f64)> = Vec::new();
     let mut ratio = |sessions: u32, loader: &mut Loader| -> Result<f64, LabError> {
         let stream = loader.stream(&at(&asked.made, sessions), control)?;
+        stream.note.check_concurrency()?;
         let fitted = std::slice::from_ref(&asked.fitted);
         let results = run_many(&stream, fitted, Wanted::Nothing, threads, control)?;
         tried.push((sessions, results[0].miss_ratio));
@@ -108,6 +112,7 @@ pub fn calibrate(
     runs.extend(asked.predicted.iter().cloned());
     let results = run_many(&stream, &runs, Wanted::Associative, threads, control)?;
     let bounds = results[0].bounds.clone().unwrap_or_default();
+    near(asked, sessions, results[0].miss_ratio)?;
     tried.sort_by_key(|(sessions, _)| *sessions);
     Ok(Calibration {
         sessions,
@@ -120,6 +125,23 @@ pub fn calibrate(
         lru_miss_ratio: bounds.lru_miss_ratio,
         min_miss_ratio: bounds.min_miss_ratio,
     })
+}
+
+/// Was the target reached?
+fn near(asked: &CalibrateSpec, sessions: u32, reached: f64) -> Result<(), LabError> {
+    if (reached - asked.target).abs() <= NEAR {
+        return Ok(());
+    }
+    let problem = format!(
+        "{} comes no nearer than a miss ratio of {reached:.3}, with {sessions} open sessions; \
+         write a target that this trace can reach",
+        asked.fitted.scheme
+    );
+    Err(LabError::option(
+        "--target",
+        asked.target.to_string(),
+        problem,
+    ))
 }
 
 /// The stream with so many sessions open at once.

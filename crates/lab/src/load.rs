@@ -214,6 +214,26 @@ pub struct Provenance {
     pub notes: Vec<String>,
 }
 
+impl Provenance {
+    /// Does the number of open sessions that the recipe asks for mean anything here? Where results
+    /// are told apart by it, it must.
+    ///
+    /// # Errors
+    /// It does not: rows are accesses as they are.
+    pub fn check_concurrency(&self) -> Result<(), LabError> {
+        let chosen = self.made.expansion.concurrent_sessions.is_some();
+        if !chosen || self.expanded.is_some() {
+            return Ok(());
+        }
+        Err(LabError::Trace(format!(
+            "{}: rows are accesses as they are, so how many sessions are open at once cannot be \
+             chosen: leave concurrent_sessions out, or take a trace of requests (--as requests; in \
+             a plan: rows = \"requests\")",
+            self.trace
+        )))
+    }
+}
+
 /// What reading a file came to.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReadNote {
@@ -469,6 +489,14 @@ impl Loader {
             keys,
             hint,
         } = accesses;
+        let mut notes = notes;
+        if keys.len() == 1 && id.len() > 1 {
+            notes.push(
+                "every access is of one session: the trace names no clients, or not in the column \
+                 that was read (--format csv:time=1,client=2 names columns)"
+                    .to_owned(),
+            );
+        }
         let span_s = time_us.last().copied().unwrap_or(0) as f64 / 1e6;
         let note = Provenance {
             trace: made.name(),

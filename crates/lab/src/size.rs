@@ -63,7 +63,12 @@ impl<'de> Deserialize<'de> for Size {
             Number(u64),
             Text(String),
         }
-        match Written::deserialize(from)? {
+        let written = Written::deserialize(from).map_err(|_| {
+            serde::de::Error::custom(
+                "write a whole number of bytes, or one with K, M or G: \"32K\"",
+            )
+        })?;
+        match written {
             Written::Number(bytes) => Ok(Self(bytes)),
             Written::Text(text) => text.parse().map_err(serde::de::Error::custom),
         }

@@ -50,8 +50,8 @@ pub struct AdviseArgs {
 }
 
 pub(super) fn run(args: &AdviseArgs, context: &Context<'_>) -> Result<(), LabError> {
-    if !(args.tolerance >= 0.0 && args.tolerance.is_finite()) {
-        let problem = "write a share of 0 or more, 0.01 for 1 %";
+    if !(0.0..1.0).contains(&args.tolerance) {
+        let problem = "write a share from 0 to below 1, 0.01 for 1 %";
         return Err(LabError::option(
             "--tolerance",
             args.tolerance.to_string(),

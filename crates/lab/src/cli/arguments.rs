@@ -10,6 +10,7 @@ use toml::{Table, Value};
 use crate::cost::Constants;
 use crate::error::{LabError, in_words};
 use crate::load::{As, StreamSpec, TICK_MS};
+use crate::plan::one_line;
 use crate::size::Size;
 use crate::spec::RunSpec;
 
@@ -175,7 +176,28 @@ impl MadeArgs {
             insert(&mut table, setting)
                 .map_err(|problem| LabError::option("--expand", setting, problem))?;
         }
+        let failed = |table: Table| deserialize::<Expansion>(table).err();
+        let one = |(key, value): (&String, &Value)| {
+            let alone = failed(Table::from_iter([(key.clone(), value.clone())]))?;
+            Some(LabError::option(option_of(key), "", alone))
+        };
+        if let Some(error) = table.iter().find_map(one) {
+            return Err(error);
+        }
         deserialize(table).map_err(|problem| LabError::option("expansion", "", problem))
+    }
+}
+
+/// The option that sets a parameter of the expansion.
+fn option_of(key: &str) -> String {
+    match key {
+        "ports" => "--ports or --expand ports".to_owned(),
+        "session_timeout_s" => "--session-timeout".to_owned(),
+        "sub_second" => "--sub-second".to_owned(),
+        "packets" => "--packets".to_owned(),
+        "warm_up_s" => "--warm-up".to_owned(),
+        "periods" => "--periods".to_owned(),
+        other => format!("--expand {other}"),
     }
 }
 
@@ -230,13 +252,28 @@ fn deserialize<T: for<'de> Deserialize<'de>>(table: Table) -> Result<T, String> 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct GeometryArgs {
     /// Bytes of all lines
-    #[arg(long, value_name = "SIZE", default_value = "32K")]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "32K",
+        allow_negative_numbers = true
+    )]
     pub(crate) capacity: Size,
     /// Bytes of a line
-    #[arg(long, value_name = "SIZE", default_value = "64")]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "64",
+        allow_negative_numbers = true
+    )]
     pub(crate) line: Size,
     /// Ways of a set, in each bank
-    #[arg(long, value_name = "NUMBER", default_value_t = 4)]
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 4,
+        allow_negative_numbers = true
+    )]
     pub(crate) ways: u32,
     /// Bits of the session identifier that choose the set: `all48`, `16` (the paper's choice), a
     /// number of low bits, or masks of address and port, `000000ff:00ff`
@@ -285,7 +322,7 @@ impl CostArgs {
                 .parse()
                 .map_err(|error: toml::de::Error| LabError::Plan {
                     place: path.display().to_string(),
-                    problem: error.message().to_owned(),
+                    problem: one_line(&text, &error),
                 })?;
             place = path.display().to_string();
         }
@@ -293,8 +330,26 @@ impl CostArgs {
             insert(&mut table, &number(setting))
                 .map_err(|problem| LabError::option("--constant", setting, problem))?;
         }
+        if let Some(key) = senseless(&table, "") {
+            let problem = format!("{key}: write a number of 0 or more");
+            return Err(LabError::Plan { place, problem });
+        }
         deserialize(table).map_err(|problem| LabError::Plan { place, problem })
     }
+}
+
+/// The first number that no constant can have, by its key.
+fn senseless(table: &Table, before: &str) -> Option<String> {
+    table.iter().find_map(|(key, value)| {
+        let key = format!("{before}{key}");
+        let wrong = match value {
+            Value::Table(inner) => return senseless(inner, &format!("{key}.")),
+            Value::Float(number) => !number.is_finite() || *number < 0.0,
+            Value::Integer(number) => *number < 0,
+            _ => false,
+        };
+        wrong.then_some(key)
+    })
 }
 
 /// Whole numbers are right where others are meant.

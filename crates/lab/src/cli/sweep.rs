@@ -60,6 +60,9 @@ pub(super) fn run(args: &SweepArgs, context: &Context<'_>) -> Result<(), LabErro
         .unwrap_or_else(|| args.plan.with_extension("jsonl"));
     let mut results = Results::open(&path)?;
     let outcome = sweep(&plan, &mut results, args.threads.threads, context.control)?;
+    for note in &outcome.notes {
+        context.note(&format!("note: {note}"));
+    }
     let left = outcome.tasks - outcome.there - outcome.finished;
     let mut text = format!(
         "{}: {} of {} runs finished now, {} were there",

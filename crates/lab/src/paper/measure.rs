@@ -211,6 +211,7 @@ fn seeded(
             ..made.clone()
         };
         let mut stream = loader.stream(&made, control)?;
+        stream.note.check_concurrency()?;
         stream.note.trace.clone_from(&given.name);
         let seeded: Vec<RunSpec> = all
             .iter()

@@ -209,7 +209,7 @@ fn seeds(value: &Value) -> Result<Vec<u64>, String> {
 }
 
 /// An error of TOML with its line.
-fn one_line(text: &str, error: &toml::de::Error) -> String {
+pub(crate) fn one_line(text: &str, error: &toml::de::Error) -> String {
     let message = in_words(error.message());
     match error.span() {
         Some(span) => {
