@@ -22,6 +22,8 @@ pub enum Place {
     File,
     /// A line; the first is 1.
     Line(u64),
+    /// A packet of a capture; the first is 1, as other tools number them.
+    Packet(u64),
     /// A byte; the first is 0.
     Byte(u64),
 }
@@ -31,6 +33,7 @@ impl fmt::Display for Place {
         match self {
             Self::File => Ok(()),
             Self::Line(line) => write!(f, "line {line}: "),
+            Self::Packet(packet) => write!(f, "packet {packet}: "),
             Self::Byte(byte) => write!(f, "byte {byte}: "),
         }
     }

@@ -73,7 +73,7 @@ pub enum Passed {
     Blank,
     /// A comment or a header.
     Comment,
-    /// Not TCP.
+    /// Not TCP; fragments of other protocols are here, too.
     NotTcp,
     /// A fragment: only the first has ports.
     Fragment,
@@ -94,7 +94,8 @@ pub struct Report {
     pub bad: BTreeMap<Reason, u64>,
     /// Rows that were not meant.
     pub passed: BTreeMap<Passed, u64>,
-    /// The first row that could not be read: its line (or, for binary files, its number from 1).
+    /// The first row that could not be read: its line, its packet, or its number in a binary file,
+    /// each from 1.
     pub first_bad: Option<(u64, Reason)>,
     /// How often time stepped back from one row to the next.
     pub stepped_back: u64,

@@ -361,12 +361,19 @@ fn whole_captures_have_the_packets_they_are_known_to_have() {
         ("tcp-ecn-2025.pcap.zst", 5_856),
         ("tcpreplay-test.pcap.zst", 116),
     ] {
-        let file = File::open(folder.join("captures").join(name)).unwrap();
-        let options = ReadOptions {
-            packets: Packets::Both,
-            ..ReadOptions::default()
+        let read = |packets| {
+            let file = File::open(folder.join("captures").join(name)).unwrap();
+            let options = ReadOptions {
+                packets,
+                ..ReadOptions::default()
+            };
+            let read = read_accesses(open(name, file).unwrap(), options);
+            read.unwrap_or_else(|error| panic!("{error}")).1
         };
-        let (_, report) = read_accesses(open(name, file).unwrap(), options).unwrap();
-        assert_eq!(report.rows, packets, "{name}");
+        let both = read(Packets::Both);
+        assert_eq!((both.rows, both.bad_rows()), (packets, 0), "{name}");
+        let clients = read(Packets::FromClients);
+        let seen = clients.rows + clients.passed.get(&Passed::FromServer).unwrap_or(&0);
+        assert_eq!((seen, clients.bad_rows()), (packets, 0), "{name}");
     }
 }
