@@ -176,6 +176,20 @@ fn what_is_not_meant_is_told_from_what_is_bad() {
 }
 
 #[test]
+fn a_world_cup_row_without_status_is_a_row() {
+    let rows = "5872,01/May/1998,05:33:04,/english/a\"/,-,0\n\
+                5872,01/May/1998,05:33:05,/english/b,200,17\n";
+    let source = open("wc.csv", Cursor::new(rows)).unwrap();
+    let options = ReadOptions {
+        format: Some(Format::WorldCupCsv),
+        max_bad: 0.0,
+        ..ReadOptions::default()
+    };
+    let (columns, _) = read_requests(source, options).unwrap();
+    assert_eq!(columns.status, [0, 200]);
+}
+
+#[test]
 fn past_the_share_that_is_let_pass_reading_stops_and_says_where() {
     let path = root().join("tests/traces/epa.log");
     let source = open("epa.log", File::open(path).unwrap()).unwrap();
@@ -289,7 +303,13 @@ fn whole_logs_have_the_rows_they_are_known_to_have() {
         ("nasa-1995-07-09.log.zst", 35_272, 0, 2_554, 754_180_424),
         ("calgary-1994-10-24_1995-01-31.log.zst", 125_888, 1, 2, 0),
         ("calgary-1995-06_07.log.zst", 108_661, 0, 2, 0),
-        ("wc98-day6-sample200k.csv.zst", 200_000, 3, 0, 1_502_471_633),
+        (
+            "wc98-day6-sample200k.csv.zst",
+            200_000,
+            0,
+            17_506,
+            1_502_471_633,
+        ),
         ("wc98-tools-test_log.bin.zst", 1_000, 0, 140, 0),
         (
             "airisdata-blog-2016.log.zst",

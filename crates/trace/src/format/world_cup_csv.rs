@@ -30,7 +30,11 @@ impl LineFormat for WorldCupCsv {
             .calendar
             .day_and_time_us(day, time)
             .ok_or(Reason::Time)?;
-        let status = field::number16(status).ok_or(Reason::Status)?;
+        // `-` where the server's log has no status.
+        let status = match status {
+            b"-" => 0,
+            digits => field::number16(digits).ok_or(Reason::Status)?,
+        };
         let bytes = match bytes {
             b"-" => BYTES_UNKNOWN,
             digits => field::number(digits).ok_or(Reason::Size)?,
