@@ -15,6 +15,13 @@ use crate::ports::PortModel;
 /// The most sessions: their identifiers take 42 bytes each.
 const SESSIONS_MAX: u32 = 1 << 28;
 
+/// A step of the clock: so long is at least between two accesses of a session, seconds.
+const STEP_S: f64 = 1e-6;
+
+/// What comes out may be below what is expected by chance: only when so many times the most
+/// accesses are expected, nothing is drawn at all.
+const SURELY_TOO_MANY: f64 = 2.0;
+
 /// Parameters of the standard workload. What is not written has its default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -118,6 +125,21 @@ impl Standard {
         let off = self.off_median_s * (self.off_sigma * self.off_sigma / 2.0).exp();
         (self.burst_mean - 1.0) * self.gap_mean_s + self.off_floor_s + off
     }
+
+    /// Accesses, about. Those of a burst are a step of the clock apart at least.
+    fn rows_expected(&self) -> f64 {
+        let steps_s = (self.burst_mean - 1.0) * STEP_S;
+        let bursts = (self.warm_up_s + self.seconds) / (self.cycle_s() + steps_s);
+        f64::from(self.sessions) * self.burst_mean * bursts
+    }
+
+    fn too_many(&self) -> WorkloadError {
+        WorkloadError::Parameter(format!(
+            "more than {} accesses; lower sessions, seconds, warm_up_s or burst_mean, or raise \
+             rows_max",
+            self.rows_max
+        ))
+    }
 }
 
 /// Session identifiers, all different.
@@ -163,7 +185,10 @@ impl Walk<'_> {
     }
 
     /// Everything from `begin` to `end` of the session in a place, and of those after it.
-    fn place(&mut self, place: u32, begin: u64, end: u64) {
+    ///
+    /// # Errors
+    /// As soon as there are more accesses than there may be: one session can have them all.
+    fn place(&mut self, place: u32, begin: u64, end: u64) -> Result<(), WorkloadError> {
         let standard = self.standard;
         let ends = 1.0 / standard.burst_mean;
         let mut session = Some(place);
@@ -183,6 +208,9 @@ impl Walk<'_> {
                     Some(number) => number,
                     None => *session.insert(self.newcomer()),
                 };
+                if self.rows.len() as u64 >= standard.rows_max {
+                    return Err(standard.too_many());
+                }
                 self.rows.push((time - begin, number, hint));
             }
             hint = HINT_NONE;
@@ -199,6 +227,7 @@ impl Walk<'_> {
             // No two accesses of a session at one instant: time goes on whatever is drawn.
             time = time.saturating_add(micros(pause).max(1));
         }
+        Ok(())
     }
 }
 
@@ -209,6 +238,9 @@ impl Walk<'_> {
 pub fn standard(standard: &Standard, seed: u64) -> Result<Accesses, WorkloadError> {
     if let Some(complaint) = standard.complaint() {
         return Err(WorkloadError::Parameter(complaint));
+    }
+    if standard.rows_expected() > SURELY_TOO_MANY * standard.rows_max as f64 {
+        return Err(standard.too_many());
     }
     let mut rng = Rng::new(seed);
     let table = identifiers(standard, &mut rng);
@@ -222,10 +254,7 @@ pub fn standard(standard: &Standard, seed: u64) -> Result<Accesses, WorkloadErro
         rows: Vec::new(),
     };
     for place in 0..standard.sessions {
-        walk.place(place, begin, end);
-        if walk.rows.len() as u64 > standard.rows_max {
-            return Err(WorkloadError::TooManyRows(standard.rows_max));
-        }
+        walk.place(place, begin, end)?;
     }
     let mut rows = walk.rows;
     rows.sort_unstable();
@@ -333,6 +362,63 @@ mod tests {
         assert!(opened.abs_diff(closed) < 100, "{opened}");
         let keys: std::collections::BTreeSet<_> = accesses.keys.iter().collect();
         assert_eq!(keys.len(), accesses.keys.len());
+    }
+
+    #[test]
+    fn too_many_accesses_are_refused_before_they_fill_memory() {
+        for (sessions, seconds) in [(100, 1e30), (1_000, 1e9), (1, 1e12)] {
+            let parameters = Standard {
+                sessions,
+                seconds,
+                rows_max: 1_000,
+                ..Standard::default()
+            };
+            let said = standard(&parameters, 1).unwrap_err().to_string();
+            assert!(said.contains("more than 1000 accesses"), "{said}");
+            assert!(said.contains("seconds"), "{said}");
+        }
+    }
+
+    #[test]
+    fn as_many_accesses_as_there_may_be_are_made() {
+        let mut parameters = Standard {
+            sessions: 100,
+            ..Standard::default()
+        };
+        let all = standard(&parameters, 1).unwrap();
+        parameters.rows_max = all.len() as u64;
+        assert_eq!(standard(&parameters, 1).unwrap(), all);
+        parameters.rows_max -= 1;
+        assert!(standard(&parameters, 1).is_err());
+    }
+
+    #[test]
+    fn what_is_expected_is_about_what_comes() {
+        let usual = Standard {
+            sessions: 100,
+            seconds: 200.0,
+            ..Standard::default()
+        };
+        // Bursts a thousand times faster than the clock, hardly a pause between them.
+        let fast = Standard {
+            sessions: 1,
+            burst_mean: 1e4,
+            gap_mean_s: 1e-9,
+            off_floor_s: 0.0,
+            off_median_s: 1e-3,
+            seconds: 1.0,
+            before_s: 0.1,
+            ..Standard::default()
+        };
+        let single = Standard {
+            burst_mean: 1.0,
+            ..usual
+        };
+        for parameters in [usual, fast, single] {
+            let rows = standard(&parameters, 1).unwrap().len() as f64;
+            let ratio = parameters.rows_expected() / rows;
+            assert!((0.8..1.25).contains(&ratio), "{parameters:?}: {ratio}");
+        }
     }
 
     #[test]
