@@ -15,7 +15,8 @@ const IDS_MAX: u32 = 1 << 28;
 /// the alias method (Walker 1977).
 ///
 /// # Errors
-/// When there are no identifiers, more than 2²⁸, or `alpha` is negative or no number.
+/// When there are no identifiers, more than 2²⁸, or no accesses, or `alpha` is negative or no
+/// number.
 pub fn zipf(ids: u32, alpha: f64, count: usize, seed: u64) -> Result<Accesses, WorkloadError> {
     if ids == 0 || ids > IDS_MAX {
         let complaint = format!("ids must be 1 to {IDS_MAX}");
@@ -25,6 +26,10 @@ pub fn zipf(ids: u32, alpha: f64, count: usize, seed: u64) -> Result<Accesses, W
         return Err(WorkloadError::Parameter(
             "alpha must be 0 or more".to_owned(),
         ));
+    }
+    if count == 0 {
+        let complaint = "accesses must be 1 or more".to_owned();
+        return Err(WorkloadError::Parameter(complaint));
     }
     let mut rng = Rng::new(seed);
     let mut table = EndpointTable::default();
@@ -111,6 +116,8 @@ mod tests {
         assert_eq!(distinct.len(), 500);
         assert_eq!(accesses.time_us, (0..10).collect::<Vec<_>>());
         assert!(zipf(0, 1.0, 1, 1).is_err() && zipf(1, -1.0, 1, 1).is_err());
+        let said = zipf(10, 1.0, 0, 1).unwrap_err().to_string();
+        assert!(said.contains("accesses"), "{said}");
         assert_eq!(zipf(1, 1.0, 3, 1).unwrap().id, [0, 0, 0]);
     }
 }
