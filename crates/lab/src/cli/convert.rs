@@ -1,11 +1,11 @@
 //! `lab convert`: a trace in another format.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use fairlead_trace::{Accesses, format};
+use fairlead_trace::format::{self, oracle_general};
+use fairlead_trace::Accesses;
 
 use super::arguments::StreamArgs;
 use super::{Context, output};
@@ -81,37 +81,37 @@ pub(super) fn run(args: &ConvertArgs, context: &Context<'_>) -> Result<(), LabEr
     }
     let rows = stream.ids.len() as u64;
     let sessions = stream.keys.len() as u64;
-    write(stream, target, &args.out)?;
-    output::print(&format!(
+    write(stream, target, &args.out, context)?;
+    output::write_out(&format!(
         "{}: {} accesses of {} sessions\n",
         args.out.display(),
         grouped(rows),
         grouped(sessions)
-    ));
-    Ok(())
+    ))
 }
 
-/// Writes a stream that has its times.
-pub(super) fn write(stream: Stream, target: Target, path: &Path) -> Result<(), LabError> {
-    let failed = |error| LabError::file(path, error);
+/// Writes a stream that has its times: all of it or nothing.
+pub(super) fn write(
+    stream: Stream,
+    target: Target,
+    path: &Path,
+    context: &Context<'_>,
+) -> Result<(), LabError> {
     let accesses = Accesses {
         time_us: stream.time_us,
         id: stream.ids,
         keys: stream.keys,
         hint: stream.hints,
     };
-    let mut out = BufWriter::new(File::create(path).map_err(failed)?);
-    match target {
-        Target::Lab => format::lab::write(&accesses, &mut out),
-        Target::OracleGeneral => format::oracle_general::write(&accesses, 0, &mut out),
-        Target::Csv => write_rows(&accesses, &mut out),
-    }
-    .and_then(|()| out.flush())
-    .map_err(failed)
+    output::write_whole(path, context.control, |out| match target {
+        Target::Lab => format::lab::write(&accesses, out),
+        Target::OracleGeneral => oracle_general::write(&accesses, 0, out),
+        Target::Csv => write_rows(&accesses, out),
+    })
 }
 
 /// `time_us,ip,port`, a row an access. IPv4 addresses as such.
-fn write_rows(accesses: &Accesses, out: &mut impl Write) -> std::io::Result<()> {
+fn write_rows(accesses: &Accesses, out: &mut dyn Write) -> std::io::Result<()> {
     out.write_all(b"time_us,ip,port\n")?;
     for (at, id) in accesses.time_us.iter().zip(&accesses.id) {
         let key = accesses.keys[*id as usize];

@@ -125,7 +125,6 @@ pub(super) fn run(args: &GenerateArgs, context: &Context<'_>) -> Result<(), LabE
         grouped(stream.ids.len() as u64),
         grouped(stream.keys.len() as u64)
     );
-    write(stream, target, &out.out)?;
-    output::print(&text);
-    Ok(())
+    write(stream, target, &out.out, context)?;
+    output::write_out(&text)
 }

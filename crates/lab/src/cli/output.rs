@@ -1,16 +1,37 @@
-//! What commands write: results to standard output, the rest to standard error.
+//! What commands write: results to standard output, the rest to standard error, files whole.
 
-use std::io::Write;
-use std::path::Path;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::control::{Control, Silent};
 use crate::error::LabError;
 
-/// Writes to standard output. A reader that has gone away (`| head`) is no error.
+/// Writes to standard output. A reader that has gone away (`| head`) is no error, all else is: a
+/// result that is lost must not look like one that was written.
+pub(crate) fn write_out(text: &str) -> Result<(), LabError> {
+    let mut out = io::stdout().lock();
+    arrived(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+fn arrived(written: io::Result<()>) -> Result<(), LabError> {
+    match written {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(LabError::file(Path::new("standard output"), error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// As [`write_out`], as a command's last word: where it cannot be written, the process ends here,
+/// says why and gives 1 back.
 pub(crate) fn print(text: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    if let Err(error) = write_out(text) {
+        note(&format!("error: {error}"));
+        std::process::exit(error.exit_code().into());
+    }
 }
 
 /// Writes a line to standard error.
@@ -23,8 +44,7 @@ pub(crate) fn note(text: &str) {
 
 /// Writes JSON to standard output.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), LabError> {
-    print(&json(value)?);
-    Ok(())
+    write_out(&json(value)?)
 }
 
 /// As JSON for people and programs: indented, with an end of line.
@@ -34,11 +54,223 @@ pub(crate) fn json(value: &impl Serialize) -> Result<String, LabError> {
         .map_err(|error| LabError::Trace(format!("cannot be written as JSON: {error}")))
 }
 
-/// Writes a file, all of it or nothing: beside it first, then renamed.
+/// Writes a file, all of it or nothing.
 pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), LabError> {
-    let failed = |error| LabError::file(path, error);
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".part");
-    std::fs::write(&beside, text).map_err(failed)?;
-    std::fs::rename(&beside, path).map_err(failed)
+    write_whole(path, &Silent, |out| out.write_all(text.as_bytes()))
+}
+
+/// Writes a file, all of it or nothing: beside it first, then renamed. What stood there stays until
+/// then, and when `fill` fails or `control` says stop, for good. Devices and pipes are written as
+/// they are.
+pub(crate) fn write_whole(
+    path: &Path,
+    control: &dyn Control,
+    fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), LabError> {
+    if is_stream(path) {
+        let file = File::create(path).map_err(|error| LabError::file(path, error))?;
+        return filled(file, path, control, fill);
+    }
+    // What a link names is written, not the link.
+    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let part = &beside(path);
+    let file = create_part(path, part)?;
+    let done = filled(file, path, control, fill).and_then(|()| {
+        // As late as can be: who stops it wants nothing changed.
+        if control.stopped() {
+            return Err(LabError::Stopped);
+        }
+        fs::rename(part, path).map_err(|error| LabError::file(path, error))
+    });
+    if done.is_err() {
+        let _ = fs::remove_file(part);
+    }
+    done
+}
+
+/// True for what cannot be renamed into place: devices, pipes, and what the process has open
+/// already (`/dev/stdout`, which may be a file).
+fn is_stream(path: &Path) -> bool {
+    let is_device = path.starts_with("/dev") && !path.starts_with("/dev/shm");
+    is_device
+        || path.starts_with("/proc")
+        || fs::metadata(path).is_ok_and(|metadata| !metadata.is_file())
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".part");
+    name.into()
+}
+
+/// A new file beside `path` with the permissions of what stands there, if that may be written.
+fn create_part(path: &Path, part: &Path) -> Result<File, LabError> {
+    let old = match OpenOptions::new().write(true).open(path) {
+        Ok(old) => Some(old),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => return Err(LabError::file(path, error)),
+    };
+    let file = File::create(part).map_err(|error| LabError::file(part, error))?;
+    if let Some(metadata) = old.and_then(|old| old.metadata().ok()) {
+        // Some file systems have none; then there is nothing to keep.
+        let _ = file.set_permissions(metadata.permissions());
+    }
+    Ok(file)
+}
+
+fn filled(
+    file: File,
+    path: &Path,
+    control: &dyn Control,
+    fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), LabError> {
+    let mut out = BufWriter::new(Watched { file, control });
+    let written = fill(&mut out).and_then(|()| out.flush());
+    // Nothing more is to be tried with what is left in the buffer.
+    let _ = out.into_parts();
+    match written {
+        Err(_) if control.stopped() => Err(LabError::Stopped),
+        written => written.map_err(|error| LabError::file(path, error)),
+    }
+}
+
+/// A file that takes no more once the run should end.
+struct Watched<'a> {
+    file: File,
+    control: &'a dyn Control,
+}
+
+impl Write for Watched<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.control.stopped() {
+            // Not `Interrupted`: that one is tried again.
+            return Err(io::Error::other("stopped"));
+        }
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// A folder that is gone when its owner is.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let folder = format!("fairlead-output-{}-{name}", std::process::id());
+            let path = std::env::temp_dir().join(folder);
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+
+        fn names(&self) -> Vec<String> {
+            let mut names: Vec<String> = fs::read_dir(&self.0)
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// Says stop when it has been asked so many times.
+    struct After(Cell<u32>);
+
+    impl Control for After {
+        fn stopped(&self) -> bool {
+            let left = self.0.get();
+            self.0.set(left.saturating_sub(1));
+            left == 0
+        }
+    }
+
+    /// More than any buffer holds.
+    static LONG: [u8; 1 << 16] = [b'x'; 1 << 16];
+
+    #[test]
+    fn only_a_reader_that_has_gone_away_is_no_error() {
+        assert!(arrived(Ok(())).is_ok());
+        assert!(arrived(Err(ErrorKind::BrokenPipe.into())).is_ok());
+        let error = arrived(Err(ErrorKind::StorageFull.into())).unwrap_err();
+        assert_eq!(error.exit_code(), 1);
+        assert!(
+            error.to_string().starts_with("standard output: "),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn what_fails_leaves_what_stood_there_and_nothing_else() {
+        let folder = Folder::new("fails");
+        let path = folder.0.join("a");
+        let full = |out: &mut dyn Write| {
+            out.write_all(&LONG)?;
+            Err(ErrorKind::StorageFull.into())
+        };
+        let error = write_whole(&path, &Silent, full).unwrap_err();
+        assert!(matches!(error, LabError::File { .. }), "{error}");
+        assert_eq!(folder.names(), [""; 0]);
+        write_file(&path, "before").unwrap();
+        assert!(write_whole(&path, &Silent, full).is_err());
+        assert_eq!(folder.names(), ["a"]);
+        assert_eq!(fs::read(&path).unwrap(), b"before");
+        write_file(&path, "behind").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"behind");
+    }
+
+    #[test]
+    fn what_is_stopped_leaves_what_stood_there_and_nothing_else() {
+        let folder = Folder::new("stopped");
+        let path = folder.0.join("a");
+        write_file(&path, "before").unwrap();
+        // At once; between two writes; when all is written.
+        for asked in [0, 1, 2] {
+            let control = After(Cell::new(asked));
+            let written = write_whole(&path, &control, |out| {
+                out.write_all(&LONG)?;
+                out.write_all(&LONG)
+            });
+            assert!(matches!(written, Err(LabError::Stopped)), "{asked}");
+            assert_eq!(folder.names(), ["a"], "{asked}");
+            assert_eq!(fs::read(&path).unwrap(), b"before", "{asked}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_stays_one_and_permissions_stay_as_they_are() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let folder = Folder::new("links");
+        let (path, link) = (folder.0.join("a"), folder.0.join("link"));
+        write_file(&path, "before").unwrap();
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+        symlink(&path, &link).unwrap();
+        write_file(&link, "behind").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"behind");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn devices_are_written_as_they_are() {
+        write_file(Path::new("/dev/null"), "away").unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
+        assert!(!Path::new("/dev/null.part").exists());
+    }
 }
