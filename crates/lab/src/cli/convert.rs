@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use fairlead_trace::format::{self, oracle_general};
-use fairlead_trace::Accesses;
+use fairlead_trace::{Accesses, HINT_NONE};
 
 use super::arguments::StreamArgs;
 use super::{Context, output};
@@ -103,11 +103,55 @@ pub(super) fn write(
         keys: stream.keys,
         hint: stream.hints,
     };
+    for text in losses(&accesses, target) {
+        context.note(&format!("note: {}: {text}", path.display()));
+    }
     output::write_whole(path, context.control, |out| match target {
         Target::Lab => format::lab::write(&accesses, out),
         Target::OracleGeneral => oracle_general::write(&accesses, 0, out),
         Target::Csv => write_rows(&accesses, out),
     })
+}
+
+/// What a format cannot hold of these accesses, so that they are others when they are read back.
+fn losses(accesses: &Accesses, target: Target) -> Vec<String> {
+    let mut notes = Vec::new();
+    let rows = accesses.len() as u64;
+    if target == Target::OracleGeneral {
+        let is_between = |time: &&u64| !time.is_multiple_of(1_000_000);
+        let between = accesses.time_us.iter().filter(is_between).count() as u64;
+        if between > 0 {
+            notes.push(format!(
+                "oracleGeneral holds whole seconds; the times of {} of {} accesses lose what is \
+                 below",
+                grouped(between),
+                grouped(rows)
+            ));
+        }
+        let keys = accesses.keys.iter();
+        let others =
+            keys.filter(|key| oracle_general::endpoint_of(oracle_general::object_of(key)) != **key);
+        let others = others.count() as u64;
+        if others > 0 {
+            notes.push(format!(
+                "oracleGeneral holds identifiers of 64 bits; {} of {} sessions have IPv6 \
+                 addresses that do not fit and are hashed: read back, they have other addresses, \
+                 and caches other misses",
+                grouped(others),
+                grouped(accesses.keys.len() as u64)
+            ));
+        }
+    }
+    let hints = accesses.hint.iter().filter(|hint| **hint != HINT_NONE);
+    let hints = hints.count() as u64;
+    if hints > 0 && target != Target::Lab {
+        notes.push(format!(
+            "the format does not hold which accesses open and close connections; {} of {} do",
+            grouped(hints),
+            grouped(rows)
+        ));
+    }
+    notes
 }
 
 /// `time_us,ip,port`, a row an access. IPv4 addresses as such.
@@ -118,4 +162,67 @@ fn write_rows(accesses: &Accesses, out: &mut dyn Write) -> std::io::Result<()> {
         writeln!(out, "{at},{},{}", key.addr, key.port)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlead_base::{Address, Endpoint};
+
+    use super::*;
+
+    #[test]
+    fn what_a_format_cannot_hold_is_said_and_nothing_else() {
+        let v4 = Endpoint {
+            addr: Address::v4([192, 0, 2, 1]),
+            port: 1_024,
+        };
+        let mut octets = [0; 16];
+        octets[..4].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb9]);
+        let v6 = Endpoint {
+            addr: Address::v6(octets),
+            port: 1_024,
+        };
+        let whole = Accesses {
+            time_us: vec![0, 3_000_000],
+            id: vec![0, 0],
+            keys: vec![v4],
+            hint: Vec::new(),
+        };
+        let between = Accesses {
+            time_us: vec![0, 3_000_001],
+            ..whole.clone()
+        };
+        let of_v6 = Accesses {
+            keys: vec![v6],
+            ..whole.clone()
+        };
+        let closing = Accesses {
+            hint: vec![HINT_NONE, fairlead_trace::HINT_CLOSING],
+            ..whole.clone()
+        };
+        // What was read from the format can be written to it again.
+        let back = Accesses {
+            keys: vec![oracle_general::endpoint_of(u64::MAX)],
+            ..whole.clone()
+        };
+        for (accesses, oracle, csv) in [
+            (whole, None, None),
+            (back, None, None),
+            (between, Some("1 of 2 accesses"), None),
+            (of_v6, Some("1 of 1 sessions have IPv6"), None),
+            (closing, Some("1 of 2 do"), Some("1 of 2 do")),
+        ] {
+            let wanted = [
+                (Target::Lab, None),
+                (Target::OracleGeneral, oracle),
+                (Target::Csv, csv),
+            ];
+            for (target, word) in wanted {
+                let notes = losses(&accesses, target);
+                assert_eq!(notes.len(), usize::from(word.is_some()), "{notes:?}");
+                let said = notes.concat();
+                assert!(said.contains(word.unwrap_or_default()), "{said}");
+            }
+        }
+    }
 }
