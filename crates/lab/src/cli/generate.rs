@@ -46,7 +46,7 @@ struct OutArgs {
 #[derive(Clone, Debug, Args)]
 struct StandardArgs {
     /// Open sessions
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = sessions)]
     sessions: Option<u32>,
     /// Mean accesses of an ON burst
     #[arg(long, value_name = "NUMBER")]
@@ -61,8 +61,8 @@ struct StandardArgs {
 #[derive(Clone, Debug, Args)]
 struct ZipfArgs {
     /// Sessions
-    #[arg(long, value_name = "NUMBER", value_parser = count, default_value = "1M")]
-    ids: u64,
+    #[arg(long, value_name = "NUMBER", value_parser = sessions, default_value = "1M")]
+    ids: u32,
     /// The exponent
     #[arg(long, value_name = "NUMBER", default_value_t = 1.0)]
     alpha: f64,
@@ -87,6 +87,12 @@ fn count(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "write a whole number, with K for thousands or M for millions".to_owned())
 }
 
+/// A [`count`] of sessions, whose numbers have 32 bits.
+fn sessions(text: &str) -> Result<u32, String> {
+    u32::try_from(count(text)?)
+        .map_err(|_| "write fewer than 2^32 sessions: 4294967295 at most".to_owned())
+}
+
 pub(super) fn run(args: &GenerateArgs, context: &Context<'_>) -> Result<(), LabError> {
     let (out, made) = match &args.kind {
         Kind::Standard(args) => {
@@ -97,15 +103,8 @@ pub(super) fn run(args: &GenerateArgs, context: &Context<'_>) -> Result<(), LabE
             (&args.out, StreamSpec::standard(standard, args.out.seed))
         }
         Kind::Zipf(args) => {
-            let ids = u32::try_from(args.ids).map_err(|_| {
-                LabError::option(
-                    "--ids",
-                    args.ids.to_string(),
-                    "write fewer than 2^32 sessions",
-                )
-            })?;
             let zipf = Zipf {
-                ids,
+                ids: args.ids,
                 alpha: args.alpha,
                 accesses: args.accesses,
             };

@@ -1,0 +1,169 @@
+//! `fairlead lab`, the program: results arrive or it fails, and files are written whole or not at
+//! all.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn lab(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fairlead"));
+    command
+        .arg("lab")
+        .args(args)
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
+    command
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A folder that is gone when its owner is.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = format!("fairlead-lab-output-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(folder);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(&self.0)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+const FEW: &str = "zipf:ids=100,accesses=1000";
+
+#[test]
+fn results_that_cannot_be_written_are_an_error() {
+    let nasa = "tests/traces/nasa.log";
+    for args in [
+        vec!["tcb", FEW, "--scheme", "mod"],
+        vec!["tcb", FEW, "--scheme", "mod", "--json"],
+        vec!["stat", nasa],
+        vec!["stat", nasa, "--json"],
+        vec!["schemes"],
+        vec!["schemes", "--json"],
+        vec!["convert", FEW, "/dev/null", "--to", "csv"],
+    ] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output = lab(&args).stdout(full).output().unwrap();
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+        assert!(
+            said.contains("error: standard output: "),
+            "{args:?}: {said}"
+        );
+    }
+}
+
+#[test]
+fn a_reader_that_has_gone_away_is_no_error() {
+    for more in [None, Some("--json")] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = lab(&["schemes"]);
+        let output = command.args(more).stdout(writer).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        assert_eq!(said(&output), "");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_finished_leaves_what_was_there() {
+    let folder = Folder::new("unfinished");
+    let rows = folder.path("n.csv");
+    let before = "time_us,ip,port\n0,10.0.0.1,1024\n10,10.0.0.2,1024\n";
+    fs::write(&rows, before).unwrap();
+    // Onto itself.
+    let output = lab(&["convert", &rows, &rows]).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(fs::read_to_string(&rows).unwrap(), before);
+    // A time that the format does not hold is found while the file is written.
+    let late = format!("{before}{},10.0.0.2,1024\n", 5_000_000_000_000_000u64);
+    fs::write(folder.path("late.csv"), late).unwrap();
+    let args = ["convert", &folder.path("late.csv"), &rows];
+    let output = lab(&args).args(["--to", "oracleGeneral"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("does not fit"), "{}", said(&output));
+    assert_eq!(fs::read_to_string(&rows).unwrap(), before);
+    assert_eq!(folder.names(), ["late.csv", "n.csv"]);
+}
+
+#[test]
+fn standard_output_can_be_the_file() {
+    let args = ["convert", FEW, "/dev/stdout", "--to", "csv"];
+    let output = lab(&args).stdout(Stdio::piped()).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let written = String::from_utf8(output.stdout).unwrap();
+    assert!(written.starts_with("time_us,ip,port\n0,"), "{written}");
+    assert!(written.lines().count() > 1_000);
+}
+
+#[test]
+fn what_a_format_cannot_hold_is_said() {
+    let folder = Folder::new("notes");
+    let rows = folder.path("rows.csv");
+    let text = "time_us,ip,port\n0,2001:db9::1,80\n10,10.0.0.2,1024\n";
+    fs::write(&rows, text).unwrap();
+    let args = ["convert", &rows, &folder.path("rows.oracleGeneral")];
+    let output = lab(&args).output().unwrap();
+    for word in [
+        "note: ",
+        "whole seconds; the times of 1 of 2",
+        "1 of 2 sessions have IPv6",
+    ] {
+        assert!(said(&output).contains(word), "{}", said(&output));
+    }
+    let output = lab(&args).arg("--quiet").output().unwrap();
+    assert_eq!(said(&output), "");
+    let output = lab(&["convert", &rows, &folder.path("again.csv")]);
+    assert_eq!(said(&{ output }.output().unwrap()), "");
+}
+
+#[test]
+fn counts_have_suffixes_and_empty_traces_are_refused() {
+    let folder = Folder::new("generate");
+    let out = folder.path("a.csv");
+    let made = |args: &[&str]| {
+        let output = lab(&[&["generate"], args, &["--out", &out]].concat());
+        { output }.output().unwrap()
+    };
+    let output = made(&["standard", "--sessions", "2K", "--seconds", "1"]);
+    assert!(output.status.success(), "{}", said(&output));
+    fs::remove_file(&out).unwrap();
+    for (args, word) in [
+        (["standard", "--sessions", "5000M"], "2^32"),
+        (["zipf", "--ids", "5000M"], "2^32"),
+        (["standard", "--sessions", "1.5K"], "K for thousands"),
+        (["zipf", "--accesses", "0"], "accesses must be 1 or more"),
+        (
+            ["standard", "--seconds", "1e30"],
+            "more than 268435456 accesses",
+        ),
+    ] {
+        let output = made(&args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", said(&output));
+        assert!(said(&output).contains(word), "{args:?}: {}", said(&output));
+        assert_eq!(folder.names(), [""; 0], "{args:?}");
+    }
+    let output = lab(&["tcb", "zipf:ids=10,accesses=0"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+}
