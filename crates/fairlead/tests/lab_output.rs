@@ -54,6 +54,8 @@ const FEW: &str = "zipf:ids=100,accesses=1000";
 #[test]
 fn results_that_cannot_be_written_are_an_error() {
     let nasa = "tests/traces/nasa.log";
+    let folder = Folder::new("results");
+    let rows = folder.path("rows.csv");
     for args in [
         vec!["tcb", FEW, "--scheme", "mod"],
         vec!["tcb", FEW, "--scheme", "mod", "--json"],
@@ -61,7 +63,7 @@ fn results_that_cannot_be_written_are_an_error() {
         vec!["stat", nasa, "--json"],
         vec!["schemes"],
         vec!["schemes", "--json"],
-        vec!["convert", FEW, "/dev/null", "--to", "csv"],
+        vec!["convert", FEW, &rows],
     ] {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let output = lab(&args).stdout(full).output().unwrap();
@@ -112,9 +114,23 @@ fn standard_output_can_be_the_file() {
     let args = ["convert", FEW, "/dev/stdout", "--to", "csv"];
     let output = lab(&args).stdout(Stdio::piped()).output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
-    let written = String::from_utf8(output.stdout).unwrap();
+    let written = String::from_utf8(output.stdout.clone()).unwrap();
     assert!(written.starts_with("time_us,ip,port\n0,"), "{written}");
-    assert!(written.lines().count() > 1_000);
+    // A header and the rows: what is said of the file does not stand in it.
+    assert_eq!(written.lines().count(), 1_001);
+    assert!(
+        said(&output).contains("/dev/stdout: 1,000 accesses"),
+        "{}",
+        said(&output)
+    );
+    // As a file, too, into which standard output goes.
+    let folder = Folder::new("redirected");
+    let path = folder.path("rows.csv");
+    let file = File::create(&path).unwrap();
+    let output = lab(&args).stdout(file).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(fs::read_to_string(&path).unwrap(), written);
+    assert_eq!(folder.names(), ["rows.csv"]);
 }
 
 #[test]

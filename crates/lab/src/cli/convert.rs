@@ -82,12 +82,13 @@ pub(super) fn run(args: &ConvertArgs, context: &Context<'_>) -> Result<(), LabEr
     let rows = stream.ids.len() as u64;
     let sessions = stream.keys.len() as u64;
     write(stream, target, &args.out, context)?;
-    output::write_out(&format!(
-        "{}: {} accesses of {} sessions\n",
+    let text = format!(
+        "{}: {} accesses of {} sessions",
         args.out.display(),
         grouped(rows),
         grouped(sessions)
-    ))
+    );
+    output::report(&args.out, &text, context)
 }
 
 /// Writes a stream that has its times: all of it or nothing.

@@ -119,11 +119,11 @@ pub(super) fn run(args: &GenerateArgs, context: &Context<'_>) -> Result<(), LabE
     let target = Target::of(out.to, &out.out)?;
     let stream = Loader::with_times().stream(&made, context.control)?;
     let text = format!(
-        "{}: {} accesses of {} sessions, synthetic\n",
+        "{}: {} accesses of {} sessions, synthetic",
         out.out.display(),
         grouped(stream.ids.len() as u64),
         grouped(stream.keys.len() as u64)
     );
     write(stream, target, &out.out, context)?;
-    output::write_out(&text)
+    output::report(&out.out, &text, context)
 }

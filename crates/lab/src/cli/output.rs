@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use super::Context;
 use crate::control::{Control, Silent};
 use crate::error::LabError;
 
@@ -23,6 +24,16 @@ fn arrived(written: io::Result<()>) -> Result<(), LabError> {
         }
         _ => Ok(()),
     }
+}
+
+/// Says what a command has written. To standard output, but for devices and pipes, which may be
+/// standard output themselves: there, the line would be read as one more row.
+pub(crate) fn report(path: &Path, text: &str, context: &Context<'_>) -> Result<(), LabError> {
+    if is_stream(path) {
+        context.note(text);
+        return Ok(());
+    }
+    write_out(&format!("{text}\n"))
 }
 
 /// As [`write_out`], as a command's last word: where it cannot be written, the process ends here,
