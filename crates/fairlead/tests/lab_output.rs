@@ -183,3 +183,12 @@ fn counts_have_suffixes_and_empty_traces_are_refused() {
     let output = lab(&["tcb", "zipf:ids=10,accesses=0"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
 }
+
+#[test]
+fn a_setting_that_is_there_twice_is_refused() {
+    for trace in ["standard:sessions=100,sessions=200", "zipf:100,ids=200"] {
+        let output = lab(&["tcb", trace]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        assert!(said(&output).contains("twice"), "{}", said(&output));
+    }
+}

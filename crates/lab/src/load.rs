@@ -561,9 +561,13 @@ fn in_order(made: &StreamSpec, report: &Report) -> Result<(), LabError> {
 fn reading_notes(report: &Report) -> Vec<String> {
     let mut notes = Vec::new();
     let bad = report.bad_rows();
-    if let Some((line, reason)) = report.first_bad {
+    if let Some((number, reason)) = report.first_bad {
+        let place = match report.format {
+            Format::Pcap => "packet",
+            _ => "line",
+        };
         notes.push(format!(
-            "{bad} of {} rows could not be read and are left out; the first is line {line}: \
+            "{bad} of {} rows could not be read and are left out; the first is {place} {number}: \
              {reason}",
             report.seen()
         ));

@@ -89,7 +89,7 @@ pub(super) fn run(args: &AdviseArgs, context: &Context<'_>) -> Result<(), LabErr
     if args.json {
         return output::print_json(&advice);
     }
-    output::print(&text(&advice));
+    output::print(&text(&advice))?;
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! Options that several commands share.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -208,12 +209,19 @@ fn settings_of<T: for<'de> Deserialize<'de>>(
     key: &str,
 ) -> Result<T, LabError> {
     let mut table = Table::new();
+    let mut given = BTreeSet::new();
     for setting in text.split(',').filter(|setting| !setting.is_empty()) {
         let setting = if setting.contains('=') {
             setting.to_owned()
         } else {
             format!("{key}={setting}")
         };
+        // Otherwise the last would be taken in silence.
+        let name = setting.split('=').next().unwrap_or_default().trim();
+        if !given.insert(name.to_owned()) {
+            let problem = format!("{name} is there twice; write it once");
+            return Err(LabError::option(what, text, problem));
+        }
         insert(&mut table, &setting).map_err(|problem| LabError::option(what, text, problem))?;
     }
     deserialize(table).map_err(|problem| LabError::option(what, text, problem))

@@ -76,7 +76,7 @@ pub(super) fn run(args: &CalibrateArgs, context: &Context<'_>) -> Result<(), Lab
     if args.json {
         return output::print_json(&found);
     }
-    output::print(&text(&found));
+    output::print(&text(&found))?;
     Ok(())
 }
 

@@ -67,7 +67,7 @@ pub(super) fn run(args: &CostCommandArgs, _context: &Context<'_>) -> Result<(), 
     if args.show_constants {
         let text = toml::to_string(&constants)
             .map_err(|error| LabError::Trace(format!("constants: {error}")))?;
-        output::print(&text);
+        output::print(&text)?;
         return Ok(());
     }
     let mut ratios = args.miss_ratio.clone();
@@ -105,7 +105,7 @@ pub(super) fn run(args: &CostCommandArgs, _context: &Context<'_>) -> Result<(), 
     if args.json {
         return output::print_json(&document);
     }
-    output::print(&text(&document));
+    output::print(&text(&document))?;
     Ok(())
 }
 

@@ -104,9 +104,9 @@ pub(super) fn run(args: &MapArgs, context: &Context<'_>) -> Result<(), LabError>
     if args.json {
         output::print_json(&map)?;
     } else if args.csv {
-        output::print(&table(&map, true).csv());
+        output::print(&table(&map, true).csv())?;
     } else {
-        output::print(&text(&map));
+        output::print(&text(&map))?;
     }
     if map.stopped {
         return Err(LabError::Stopped);

@@ -12,7 +12,7 @@ use crate::error::LabError;
 
 /// Writes to standard output. A reader that has gone away (`| head`) is no error, all else is: a
 /// result that is lost must not look like one that was written.
-pub(crate) fn write_out(text: &str) -> Result<(), LabError> {
+pub(crate) fn print(text: &str) -> Result<(), LabError> {
     let mut out = io::stdout().lock();
     arrived(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
@@ -33,16 +33,7 @@ pub(crate) fn report(path: &Path, text: &str, context: &Context<'_>) -> Result<(
         context.note(text);
         return Ok(());
     }
-    write_out(&format!("{text}\n"))
-}
-
-/// As [`write_out`], as a command's last word: where it cannot be written, the process ends here,
-/// says why and gives 1 back.
-pub(crate) fn print(text: &str) {
-    if let Err(error) = write_out(text) {
-        note(&format!("error: {error}"));
-        std::process::exit(error.exit_code().into());
-    }
+    print(&format!("{text}\n"))
 }
 
 /// Writes a line to standard error.
@@ -55,7 +46,7 @@ pub(crate) fn note(text: &str) {
 
 /// Writes JSON to standard output.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), LabError> {
-    write_out(&json(value)?)
+    print(&json(value)?)
 }
 
 /// As JSON for people and programs: indented, with an end of line.

@@ -119,8 +119,8 @@ pub(super) fn run(args: &PaperArgs, context: &Context<'_>) -> Result<(), LabErro
             output::write_file(&args.out.join(name), &figure.table().csv())?;
         }
         output::write_file(&args.out.join("claims.csv"), &claims(&report).csv())?;
-        output::print(&text(&report));
-        output::print(&format!("\nAll tables: {}\n", args.out.display()));
+        output::print(&text(&report))?;
+        output::print(&format!("\nAll tables: {}\n", args.out.display()))?;
     }
     if report.stopped {
         return Err(LabError::Stopped);

@@ -57,6 +57,6 @@ pub(super) fn run(args: &SchemesArgs) -> Result<(), LabError> {
         schemes.text(0),
         indexes.text(0),
         policies.text(0),
-    ));
+    ))?;
     Ok(())
 }

@@ -64,7 +64,7 @@ pub(super) fn run(args: &StatArgs, context: &Context<'_>) -> Result<(), LabError
     if args.json {
         return output::print_json(&statistics);
     }
-    output::print(&text(&statistics));
+    output::print(&text(&statistics))?;
     Ok(())
 }
 

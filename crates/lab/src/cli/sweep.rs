@@ -51,7 +51,7 @@ pub(super) fn run(args: &SweepArgs, context: &Context<'_>) -> Result<(), LabErro
             plan.streams.len(),
             plan.runs.len(),
             plan.tasks()
-        ));
+        ))?;
         return Ok(());
     }
     let path = args
@@ -74,7 +74,7 @@ pub(super) fn run(args: &SweepArgs, context: &Context<'_>) -> Result<(), LabErro
     if outcome.stopped {
         text += &format!(", {left} are left; the same command goes on with them");
     }
-    output::print(&(text + "\n"));
+    output::print(&(text + "\n"))?;
     if outcome.stopped {
         return Err(LabError::Stopped);
     }

@@ -137,7 +137,7 @@ pub(super) fn run(args: &TcbArgs, context: &Context<'_>) -> Result<(), LabError>
         context.control,
     )?;
     if !args.json {
-        output::print(&text(&runs, &results, &stream)?);
+        output::print(&text(&runs, &results, &stream)?)?;
         return Ok(());
     }
     let documents = runs
