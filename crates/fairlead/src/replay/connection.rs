@@ -90,6 +90,9 @@ pub(super) struct Refused {
     pub(super) subject: String,
 }
 
+/// What is further behind the begin of a stream than this is of another connection.
+const EARLY_MAX: i32 = 1 << 20;
+
 /// How far one side's stream was seen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
@@ -104,6 +107,16 @@ impl Seen {
             nxt: isn + 1,
             bytes: 0,
             packets: 0,
+        }
+    }
+
+    /// Adds what was seen before it was known where the stream begins.
+    fn add(&mut self, early: &Self) {
+        self.packets += early.packets;
+        let ahead = early.nxt.since(self.nxt);
+        if (1..EARLY_MAX).contains(&ahead) {
+            self.bytes += ahead as u64;
+            self.nxt = early.nxt;
         }
     }
 
@@ -152,6 +165,8 @@ pub(super) struct Connection {
     pub(super) head_end: Option<SeqNumber>,
     pub(super) seen_in: Seen,
     pub(super) seen_out: Option<Seen>,
+    /// The server's before `told`, where a capture has them in that order.
+    early_out: Option<Seen>,
     pub(super) decided: Option<Decided>,
     pub(super) refused: Option<Refused>,
     pub(super) ended: Option<Ended>,
@@ -198,6 +213,7 @@ impl Connection {
             head_end: None,
             seen_in: Seen::from(header.seq),
             seen_out: None,
+            early_out: None,
             decided: None,
             refused: None,
             ended: None,
@@ -227,6 +243,13 @@ impl Connection {
                 self.server_closed |= flags.contains(TcpFlags::FIN);
                 if let Some(seen) = &mut self.seen_out {
                     seen.note(header);
+                } else if !flags.contains(TcpFlags::SYN) {
+                    let early = self.early_out.get_or_insert(Seen {
+                        nxt: header.seq,
+                        bytes: 0,
+                        packets: 0,
+                    });
+                    early.note(header);
                 }
             }
         }
@@ -281,6 +304,9 @@ impl Connection {
         self.told = Some(told);
         let mut seen = Seen::from(told.isn);
         seen.packets = self.answers.len() as u64;
+        if let Some(early) = self.early_out.take() {
+            seen.add(&early);
+        }
         self.seen_out = Some(seen);
         true
     }
