@@ -194,7 +194,6 @@ fn a_server_that_refuses_for_the_first_time_costs_the_client_nothing() {
             BTreeMap::from([("s1".into(), 5), ("s2".into(), 5)])
         );
         drop(origins.pop());
-        let mut retried = 0;
         for _ in 0..4 {
             let mut connection = Connection::to(lab, Family::V4.virtual_at(80));
             connection
@@ -204,17 +203,10 @@ fn a_server_that_refuses_for_the_first_time_costs_the_client_nothing() {
             let response = connection.response(false).unwrap();
             assert_eq!(response.text(), show(&Digest::of_stream(2, 100_000)));
             assert_eq!(response.server(), "s1");
-            let records = switch.records(connection.local(), "decided");
-            retried += records
-                .iter()
-                .filter(|record| record.text("attempt") == "1")
-                .count();
         }
-        assert!(
-            retried >= 1,
-            "the first of them must have met the dead server"
-        );
+        // One of them has met the dead server.
         assert!(switch.count("retries") >= 1);
+        switch.wait_for_log("\"attempt\":1");
         assert_eq!(
             seen.lock().unwrap().len(),
             14,
