@@ -265,6 +265,12 @@ fn a_stop_that_keeps_connections_is_like_a_crash_and_one_that_drains_leaves_noth
         assert_eq!(switch.wait_for_end(), Some(0));
         drop(switch);
         keep_alive.wait_for_more(200);
+        let configuration = lab.folder().join("fairlead.toml");
+        let doctor = fairlead(lab, &["doctor", "-c", &configuration.to_string_lossy()]);
+        let told = said(&doctor);
+        assert!(told.contains("was left by an earlier run"), "{told}");
+        assert!(!told.contains("ip link delete"), "{told}");
+        assert_eq!(doctor.status.code(), Some(0), "{told}");
         let mut switch = start(lab, &services);
         assert_eq!(switch.count("adopted"), 40, "{}", switch.status());
         keep_alive.wait_for_more(200);

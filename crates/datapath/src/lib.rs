@@ -238,7 +238,10 @@ impl Datapath {
         let moved = translate::forward(record, endpoints, found.side, packet, header, now_ms);
         self.switch.give_out(found.line);
         match moved {
-            Ok(()) => Verdict::Transmit,
+            Ok(()) => {
+                self.switch.note_packet();
+                Verdict::Transmit
+            }
             Err(reason) => self.drop(reason),
         }
     }

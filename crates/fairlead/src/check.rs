@@ -310,6 +310,7 @@ fn show_matcher(matcher: &Matcher) -> String {
     };
     let names = |names: &[NamePattern]| {
         let show = |name: &NamePattern| match name {
+            NamePattern::Exact(name) if name.contains(':') => format!("[{name}]"),
             NamePattern::Exact(name) => name.clone(),
             NamePattern::Suffix(name) => format!("*{name}"),
         };

@@ -38,10 +38,17 @@ impl Paint {
     }
 }
 
-/// Writes to standard output. A reader that has gone away (`| head`) is no error.
+/// Writes to standard output. A reader that has gone away (`| head`) is no error; where it cannot
+/// be written otherwise, the process says so and ends with 1, for what is lost was all it was for.
 pub(crate) fn print(text: &str) {
     let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            print_error(&format!("fairlead: standard output: {error}\n"));
+            std::process::exit(1);
+        }
+        _ => {}
+    }
 }
 
 /// Writes to standard error.

@@ -83,6 +83,33 @@ fn every_command_that_takes_a_configuration_takes_it_by_one_letter() {
 }
 
 #[test]
+fn output_that_cannot_be_written_is_an_error() {
+    let Ok(full) = std::fs::File::options().write(true).open("/dev/full") else {
+        return fairlead_netns::trial::skip(
+            "output_that_cannot_be_written_is_an_error",
+            "there is no /dev/full",
+        );
+    };
+    for args in [
+        &["check", "-c", "examples/edge.toml"][..],
+        &["doctor", "--json"],
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_fairlead"))
+            .args(args)
+            .current_dir(root())
+            .stdout(full.try_clone().unwrap())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert!(
+            err(&output).contains("standard output: "),
+            "{}",
+            err(&output)
+        );
+    }
+}
+
+#[test]
 fn check_accepts_the_sample() {
     let output = fairlead(&["check", "--config", "examples/edge.toml"]);
     assert_eq!(output.status.code(), Some(0));

@@ -152,6 +152,23 @@ fn what_is_joined_outside_is_counted_within_a_sweep() {
 }
 
 #[test]
+fn what_is_joined_outside_is_no_setup_any_more_when_another_wants_its_place() {
+    let mut config = http_config();
+    config.limits.setups = 1;
+    let (mut rig, double, ..) = armed_with(config);
+    double.join(70_000);
+    rig.client.port += 1;
+    let (_, sent) = rig.request(2_000, REQUEST);
+    assert_eq!(
+        sent[0].header.flags,
+        TcpFlags::SYN,
+        "to a server, no refusal"
+    );
+    let now = rig.datapath.snapshot();
+    assert_eq!((now.spliced, now.live, now.setups), (1, 1, 1));
+}
+
+#[test]
 fn what_was_joined_and_has_ended_since_is_told_by_its_tracking() {
     let (mut rig, double, ..) = armed();
     double.join(70_000);

@@ -1,5 +1,7 @@
 //! Names: of services and pools, of hosts, of header fields.
 
+use core::net::IpAddr;
+
 use fairlead_splice::config::NamePattern;
 
 use super::diagnostic::{At, Diagnostic, Problems};
@@ -51,6 +53,17 @@ pub(super) fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(fits)
 }
 
+/// The address that a host is: `192.0.2.1`, `[2001:db8::1]`, or without the brackets.
+fn literal(plain: &str) -> Option<IpAddr> {
+    let bare = plain
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    match bare {
+        Some(inner) => inner.parse().ok().map(IpAddr::V6),
+        None => plain.parse().ok(),
+    }
+}
+
 /// A host name or `*.name`. Addresses are taken where `literals` (HTTP has them, SNI has not).
 pub(super) fn host(
     text: &At<&str>,
@@ -71,16 +84,10 @@ pub(super) fn host(
             problems,
         );
     }
-    let bare = plain
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'));
-    let literal = match bare {
-        Some(inner) => inner.parse::<core::net::Ipv6Addr>().is_ok(),
-        None => plain.parse::<core::net::IpAddr>().is_ok(),
-    };
-    if literal {
-        return match (literals, bare.is_none() && plain.contains(':')) {
-            (true, false) => Some(NamePattern::Exact(plain.to_owned())),
+    if let Some(address) = literal(plain) {
+        return match (literals, address.is_ipv6() && !plain.starts_with('[')) {
+            // As a head's authority has it: in one form, without brackets.
+            (true, false) => Some(NamePattern::Exact(address.to_string())),
             (true, true) => refuse(
                 format!("{} lacks its brackets", quoted(text.value)),
                 format!("write {key} = \"[{plain}]\""),
@@ -133,6 +140,9 @@ pub(super) fn host(
 
 #[cfg(test)]
 mod tests {
+    use fairlead_wire::Scan;
+    use fairlead_wire::http::HeadScanner;
+
     use super::*;
 
     fn read(text: &str, literals: bool) -> Option<NamePattern> {
@@ -153,8 +163,22 @@ mod tests {
             Some(NamePattern::Suffix(".example.com".into()))
         );
         assert_eq!(read("10.1.0.3", true), exact("10.1.0.3"));
-        assert_eq!(read("[2001:DB8::3]", true), exact("[2001:db8::3]"));
         assert_eq!(read("localhost", true), exact("localhost"));
+        for written in [
+            "[2001:DB8::3]",
+            "[2001:db8:0:0::3]",
+            "[::01]",
+            "192.0.2.7",
+            "A.example",
+        ] {
+            let request = format!("GET / HTTP/1.1\r\nHost: {written}\r\n\r\n");
+            let mut scanner = HeadScanner::default();
+            let Scan::Complete(head) = scanner.scan(request.as_bytes()) else {
+                panic!("{written} is a whole head's host");
+            };
+            let reported = head.host.expect("it has one");
+            assert_eq!(read(written, true), exact(&reported));
+        }
     }
 
     #[test]

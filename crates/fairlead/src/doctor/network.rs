@@ -64,7 +64,16 @@ fn forwarding(sysctl: &'static str) -> Check {
 fn obstacles(settings: &Settings, is_running: bool, checks: &mut Vec<Check>) {
     const NAME: &str = "obstacles";
     let device = &settings.fastpath.device;
-    let found = match net::check(&network_plan(settings)) {
+    let mut plan = network_plan(settings);
+    let earlier = net::owned_by(&plan.owner).unwrap_or_default();
+    plan.resumed = earlier
+        .iter()
+        .any(|left| !left.in_use && left.device == plan.device);
+    if plan.resumed {
+        let what = format!("{device} was left by an earlier run: `serve` takes it up");
+        checks.push(Check::ok(ABOUT, "earlier-run", what));
+    }
+    let found = match net::check(&plan) {
         Ok(found) => found,
         Err(error) => {
             checks.push(Check::unseen(ABOUT, NAME, error.to_string()));

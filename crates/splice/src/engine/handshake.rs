@@ -157,6 +157,10 @@ impl Switch {
         let limits = self.config.limits;
         let head_max = self.service_of(listen).head_bytes_max as usize;
         let needed = header.payload_len().min(head_max) as u64;
+        if self.setups.is_full() {
+            // Of those that a fast path outside has joined by itself we may not know yet.
+            self.catch_up_with_fast_path(now);
+        }
         let refusal = if self.draining {
             Some(DropReason::Draining)
         } else if self.setups.is_full() {

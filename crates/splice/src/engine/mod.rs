@@ -308,6 +308,12 @@ impl Switch {
         Verdict::Drop(reason)
     }
 
+    /// Counts a packet that the fast path outside left to us, and that was only translated here:
+    /// to whoever runs it, the engine looked at it.
+    pub fn note_packet(&mut self) {
+        self.counts.engine_packets += 1;
+    }
+
     /// Handles a TCP packet that the fast path does not handle alone. `found` is the result of
     /// looking its key up in [`Self::table`].
     pub fn handle_packet(
