@@ -10,6 +10,7 @@
 #include "checksum.h"
 #include "cookie.h"
 #include "exits.h"
+#include "flows.h"
 #include "maps.h"
 #include "parse.h"
 #include "translate.h"
@@ -259,6 +260,9 @@ static __noinline int fl_answer_syn(fl_ctx *ctx, struct fl_packet *packet, struc
 	at = fl_tcp_at(packet);
 	asked_bytes = packet->tcp_bytes;
 	if (packet->payload_bytes || !fl_may_leave(ctx, fl_ctx_ifindex(ctx)))
+		return -1;
+	/* In the service's own name: the engine refuses it, and counts why. */
+	if (fl_same_address(&packet->key.src, &packet->key.dst))
 		return -1;
 	FL_OPAQUE(asked_bytes);
 	if (asked_bytes < sizeof(syn.tcp) || asked_bytes > FL_SYN_BYTES)

@@ -255,6 +255,10 @@ fn what_the_engine_must_see_goes_to_its_device() {
                 table.set_engine(interface).unwrap();
                 assert_eq!(fate(&data("10.1.0.3:80")), straight);
                 assert_eq!(fate(&data("10.1.0.3:81")), Fate::Pass, "not ours");
+                // A SYN in the service's own name is no client's.
+                let own = segment(endpoint("10.1.0.3:2000"), endpoint("10.1.0.3:80"));
+                let own = frame_of(&own.flags(TcpFlags::SYN).packet());
+                assert_eq!(fate(&own), straight);
                 table.refuse_syns(1);
                 assert_eq!(fate(&data("10.1.0.3:80")), straight, "kept");
             }
