@@ -8,16 +8,26 @@ use fairlead_driver_pcap::{CaptureWriter, Passage};
 
 /// Which side of the switch a packet is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
 pub enum Leg {
     /// Between clients and the switch.
-    Client = 0,
+    Client,
     /// Between the switch and servers.
-    Server = 1,
+    Server,
 }
 
-/// The names of the file's interfaces, by [`Leg`].
-pub const INTERFACES: [&str; 2] = ["client side", "server side"];
+impl Leg {
+    /// The word for it in a packet's comment, the one that `fairlead capture` writes.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Client => "side=client",
+            Self::Server => "side=server",
+        }
+    }
+}
+
+/// The file's only interface: libpcap 1.10 refuses files of raw IP with several, so that the leg
+/// stands in each packet's comment.
+const INTERFACES: [&str; 1] = ["fairlead"];
 
 /// Where packets are written, if anywhere.
 pub struct Outlet {
@@ -63,8 +73,8 @@ impl Outlet {
         self.writer.as_ref().map_or(0, CaptureWriter::packets)
     }
 
-    /// Writes a packet; of its end, `missing` bytes were never captured. The comment is only made
-    /// where it is wanted.
+    /// Writes a packet; of its end, `missing` bytes were never captured. The comment, to which the
+    /// leg is added, is only made where it is wanted.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -81,7 +91,8 @@ impl Outlet {
             return Ok(());
         };
         let shown = &bytes[..bytes.len().saturating_sub(missing)];
-        writer.write(leg as u32, passage, stamp_ns, shown, missing, &comment())
+        let comment = format!("{} {}", leg.word(), comment());
+        writer.write(0, passage, stamp_ns, shown, missing, &comment)
     }
 
     /// Writes out what is buffered.

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use fairlead_driver_pcap::CaptureReader;
+use fairlead_netns::trial::skip;
 use serde_json::Value;
 
 use crate::support::{Manner, kept};
@@ -73,6 +75,37 @@ fn a_line_for_each_connection_and_a_summary() {
     assert!(!shown.contains('\x1b'));
     let written = std::fs::metadata(folder.file("out.pcapng")).unwrap();
     assert!(written.len() > 100_000, "both sides of 144 packets");
+}
+
+#[test]
+fn tcpdump_reads_what_is_written_and_comments_name_the_leg() {
+    let folder = Folder::new("tcpdump");
+    let output = folder.replay(&kept("http-2011.pcap"), &["-w", "out.pcapng"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let mut reader = CaptureReader::open(&folder.file("out.pcapng")).unwrap();
+    while reader.next_packet().unwrap().is_some() {}
+    let written = std::fs::read(folder.file("out.pcapng")).unwrap();
+    let written = String::from_utf8_lossy(&written).into_owned();
+    for comment in [
+        "side=client packet 1 of the capture, re-addressed",
+        " of the capture, translated",
+        "side=client made by the switch",
+        "side=server made by the switch",
+    ] {
+        assert!(written.contains(comment), "no {comment:?}");
+    }
+    if fairlead_netns::program("tcpdump").is_none() {
+        let test = "command::tcpdump_reads_what_is_written_and_comments_name_the_leg";
+        return skip(test, "in part: there is no tcpdump to read the file");
+    }
+    // As its input, which it reads whatever user it becomes.
+    let mut tcpdump = Command::new("tcpdump");
+    tcpdump.args(["-nnr", "-"]);
+    tcpdump.stdin(std::fs::File::open(folder.file("out.pcapng")).unwrap());
+    let output = tcpdump.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let lines = text(&output.stdout).lines().count() as u64;
+    assert_eq!(lines, reader.packets());
 }
 
 #[test]
