@@ -16,4 +16,4 @@ mod wait;
 pub use counters::{DeviceCounters, SIZE_CLASSES, SizeCounts};
 pub use device::{SendError, TunDevice, TunError};
 pub use vnet::{BadHeader, Unsendable, VNET_HEADER_BYTES, VnetHeader};
-pub use wait::{EndSignal, EndSignals, wait_for_packet};
+pub use wait::{EndSignal, EndSignals, PIPE_BYTES, wait_for_packet, wait_for_room};

@@ -154,9 +154,22 @@ pub(crate) fn wait_readable<const N: usize>(
     files: [BorrowedFd<'_>; N],
     timeout: Option<Duration>,
 ) -> io::Result<[bool; N]> {
+    wait_for(libc::POLLIN, files, timeout)
+}
+
+/// Waits until a descriptor can be written or is in error, or the time is up.
+pub(crate) fn wait_writable(file: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
+    wait_for(libc::POLLOUT, [file], Some(timeout)).map(|[ready]| ready)
+}
+
+fn wait_for<const N: usize>(
+    events: libc::c_short,
+    files: [BorrowedFd<'_>; N],
+    timeout: Option<Duration>,
+) -> io::Result<[bool; N]> {
     let mut polled = files.map(|file| libc::pollfd {
         fd: file.as_raw_fd(),
-        events: libc::POLLIN,
+        events,
         revents: 0,
     });
     let limit = timeout.map(|timeout| libc::timespec {

@@ -70,3 +70,12 @@ impl EndSignals {
 pub fn wait_for_packet(device: &impl AsFd, timeout: Option<Duration>) -> io::Result<bool> {
     sys::wait_readable([device.as_fd()], timeout).map(|[ready]| ready)
 }
+
+/// Waits until a file takes bytes without waiting, or is in error, or the time is up; true in the
+/// first two cases. A pipe that is ready takes [`PIPE_BYTES`] at once.
+pub fn wait_for_room(file: &impl AsFd, timeout: Duration) -> io::Result<bool> {
+    sys::wait_writable(file.as_fd(), timeout)
+}
+
+/// What a pipe with room takes without waiting.
+pub const PIPE_BYTES: usize = libc::PIPE_BUF;

@@ -7,12 +7,13 @@ mod page;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use fairlead_base::Address;
-use fairlead_driver_tun::EndSignals;
+use fairlead_driver_tun::{EndSignals, PIPE_BYTES, wait_for_room};
 
 use crate::admin::StatusError;
 use crate::screen::{bytes, grouped, plural, print_error};
@@ -29,6 +30,9 @@ const ENHANCED_PACKET: u32 = 6;
 const INTERFACE_STATISTICS: u32 = 5;
 /// Where the number of lost packets stands in the blocks of statistics that a switch writes.
 const LOST_AT: usize = 36;
+
+/// How long a reader that stalls keeps this from noticing that the capture is over.
+const TURN: Duration = Duration::from_millis(100);
 
 /// What `fairlead capture` takes.
 #[derive(Clone, Debug, clap::Args)]
@@ -135,10 +139,15 @@ fn captured(args: &CaptureArgs) -> Result<String, StatusError> {
     })?;
     let mut source = open(admin, args)?;
     let name = args.write.display().to_string();
-    let mut out: Box<dyn Write> = match is_pipe {
-        true => Box::new(io::stdout().lock()),
-        false => Box::new(File::create(&args.write).map_err(|error| failed(&name, error))?),
+    // Standard output without the library's buffer, which is emptied at the end whatever the
+    // reader does.
+    let file = match is_pipe {
+        true => io::stdout().as_fd().try_clone_to_owned().map(File::from),
+        false => File::create(&args.write),
     };
+    let mut sink = file
+        .and_then(Sink::new)
+        .map_err(|error| failed(&name, error))?;
     let begun = Instant::now();
     let over = |tally: &Tally| {
         args.count.is_some_and(|count| tally.packets >= count)
@@ -147,7 +156,8 @@ fn captured(args: &CaptureArgs) -> Result<String, StatusError> {
                 .is_some_and(|most| begun.elapsed() >= Duration::from_secs(most))
             || !matches!(signals.poll_signal(), Ok(None))
     };
-    let (tally, end) = copy(&mut source, &mut out, args.max_mib << 20, over);
+    let put = |block: &[u8], tally: &Tally| sink.put(block, || over(tally));
+    let (tally, end) = copy(&mut source, put, args.max_mib << 20, over);
     let why = match end {
         Ok(()) => String::new(),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => String::new(),
@@ -157,6 +167,36 @@ fn captured(args: &CaptureArgs) -> Result<String, StatusError> {
         Err(error) => return Err(failed(&name, error)),
     };
     Ok(told(&tally, &name, &why))
+}
+
+/// What is written to: a file, or something with a reader that may stall.
+struct Sink {
+    file: File,
+    may_stall: bool,
+}
+
+impl Sink {
+    fn new(file: File) -> io::Result<Self> {
+        let may_stall = !file.metadata()?.is_file();
+        Ok(Self { file, may_stall })
+    }
+
+    /// Writes a block. False: it was over before the reader made room, and the block is there in
+    /// part at most.
+    fn put(&mut self, block: &[u8], is_over: impl Fn() -> bool) -> io::Result<bool> {
+        if !self.may_stall {
+            return self.file.write_all(block).map(|()| true);
+        }
+        for piece in block.chunks(PIPE_BYTES) {
+            while !wait_for_room(&self.file, TURN)? {
+                if is_over() {
+                    return Ok(false);
+                }
+            }
+            self.file.write_all(piece)?;
+        }
+        Ok(true)
+    }
 }
 
 fn told(tally: &Tally, name: &str, why: &str) -> String {
@@ -214,11 +254,12 @@ fn open(admin: SocketAddr, args: &CaptureArgs) -> Result<impl Read + use<>, Stat
     Ok(answer.into_body().into_reader())
 }
 
-/// Copies whole blocks until `over`, the end, or the file would be longer than `bytes_max`. A
-/// switch sends one each second at least, so that this looks up as often.
+/// Copies whole blocks until `over`, the end, or the file would be longer than `bytes_max`; `put`
+/// writes one, and says whether it could before it was over. A switch sends one each second at
+/// least, so that this looks up as often.
 fn copy(
     source: &mut impl Read,
-    out: &mut impl Write,
+    mut put: impl FnMut(&[u8], &Tally) -> io::Result<bool>,
     bytes_max: u64,
     over: impl Fn(&Tally) -> bool,
 ) -> (Tally, io::Result<()>) {
@@ -242,13 +283,15 @@ fn copy(
         if tally.bytes + block.len() as u64 > bytes_max {
             break Ok(());
         }
-        if let Err(error) = out.write_all(&block) {
-            break Err(error);
+        match put(&block, &tally) {
+            Ok(true) => {}
+            Ok(false) => break Ok(()),
+            Err(error) => break Err(error),
         }
         tally.bytes += block.len() as u64;
         tally.packets += u64::from(kind == ENHANCED_PACKET);
     };
-    (tally, end.and_then(|()| out.flush()))
+    (tally, end)
 }
 
 fn read_block(source: &mut impl Read, block: &mut Vec<u8>) -> io::Result<()> {
@@ -280,24 +323,28 @@ mod tests {
         writer.into_inner().unwrap()
     }
 
+    fn into(out: &mut Vec<u8>) -> impl FnMut(&[u8], &Tally) -> io::Result<bool> {
+        |block, _| out.write_all(block).map(|()| true)
+    }
+
     #[test]
     fn blocks_are_copied_and_counted_until_it_is_over() {
         let whole = file();
         let mut out = Vec::new();
-        let (tally, end) = copy(&mut &whole[..], &mut out, u64::MAX, |_| false);
+        let (tally, end) = copy(&mut &whole[..], into(&mut out), u64::MAX, |_| false);
         assert_eq!(end.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         assert_eq!((tally.packets, tally.lost), (5, 12));
         assert_eq!(out, whole);
 
         let mut out = Vec::new();
-        let (tally, end) = copy(&mut &whole[..], &mut out, u64::MAX, |tally| {
+        let (tally, end) = copy(&mut &whole[..], into(&mut out), u64::MAX, |tally| {
             tally.packets >= 2
         });
         assert!(end.is_ok());
         assert_eq!(tally.packets, 2);
         let mut out = Vec::new();
         let most = whole.len() as u64 / 2;
-        let (tally, end) = copy(&mut &whole[..], &mut out, most, |_| false);
+        let (tally, end) = copy(&mut &whole[..], into(&mut out), most, |_| false);
         assert!(end.is_ok() && out.len() as u64 <= most);
         assert_eq!(tally.bytes, out.len() as u64);
     }
@@ -305,7 +352,7 @@ mod tests {
     #[test]
     fn what_is_no_capture_is_refused() {
         for wrong in [&[1u8, 2, 3][..], &[0; 64], &[0xff; 64]] {
-            let (tally, end) = copy(&mut &wrong[..], &mut Vec::new(), u64::MAX, |_| false);
+            let (tally, end) = copy(&mut &wrong[..], into(&mut Vec::new()), u64::MAX, |_| false);
             assert!(end.is_err() && tally.packets == 0);
         }
     }
