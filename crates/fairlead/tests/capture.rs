@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fairlead_driver_pcap::{CaptureWriter, Passage};
 
@@ -99,4 +99,61 @@ fn it_ends_by_a_signal_though_its_reader_stalls() {
         assert!(is_well && told.contains(" packets, "), "SIG{name}: {told}");
         thread.join().unwrap();
     }
+}
+
+fn wall_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    u64::try_from(since.as_nanos()).unwrap()
+}
+
+/// Five packets at once between two statistics; the second says `lost`, `after` the packets.
+fn five(after: Duration, lost: u64) -> (SocketAddr, JoinHandle<()>) {
+    switch(move |writer| {
+        writer.write_statistics(0, wall_ns(), 0, 0)?;
+        for _ in 0..5 {
+            packet(writer)?;
+        }
+        std::thread::sleep(after);
+        writer.write_statistics(0, wall_ns(), 5, lost)?;
+        let mut rest = Vec::new();
+        writer.out_mut().read_to_end(&mut rest).map(|_| ())
+    })
+}
+
+#[test]
+fn it_waits_a_moment_for_the_last_word_about_losses() {
+    let moment = Duration::from_millis(700);
+    for (after, lost, words) in [
+        (moment, 123_456, "3 packets, 3.2 KiB to -, 123,456 lost"),
+        (moment, 0, ", none lost"),
+        (5 * moment, 123_456, ", losses not known: it ended"),
+    ] {
+        let (admin, thread) = five(after, lost);
+        let (is_well, told) = ended(capture(admin, &["--count", "3"]));
+        assert!(is_well && told.contains(words), "{told}");
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn what_a_stalled_reader_did_not_get_is_lost() {
+    let (admin, thread) = switch(|writer| {
+        writer.write_statistics(0, wall_ns(), 0, 0)?;
+        for _ in 0..500 {
+            packet(writer)?;
+        }
+        // An early count that says nothing of the time since.
+        writer.write_statistics(0, wall_ns(), 500, 0)?;
+        std::thread::sleep(Duration::from_millis(1_500));
+        writer.write_statistics(0, wall_ns(), 500, 1_000)
+    });
+    let (is_well, told) = ended(capture(admin, &["--seconds", "1"]));
+    thread.join().unwrap();
+    let number = |word: &str| -> u64 {
+        let before = told.split(word).next().unwrap();
+        let digits = before.rsplit(", ").next().unwrap().replace(',', "");
+        digits.parse().unwrap_or_else(|_| panic!("{told}"))
+    };
+    let sum = number(" packets") + number(" lost");
+    assert!(is_well && sum == 1_500, "{told}");
 }

@@ -22,6 +22,11 @@ const QUEUE_PACKETS: usize = 16_384;
 const QUEUE_BYTES: usize = 8 << 20;
 /// How long the thread that reads the kernel's ring looks away from the end of the capture.
 const TURN: Duration = Duration::from_millis(100);
+/// How many packets of the ring are read before it is asked what did not fit: a full one never
+/// runs empty.
+const TURN_PACKETS: usize = 1_024;
+/// How often a reader is told what was lost.
+const STATISTICS_EVERY: Duration = Duration::from_secs(1);
 
 /// Where captures begin, pass and end. Off, it costs the packets' loop one test a batch.
 #[derive(Debug, Default)]
@@ -199,6 +204,7 @@ impl CaptureHub {
             session,
             receiver,
             head: Some(head),
+            told_at: tokio::time::Instant::now(),
         })
     }
 
@@ -207,11 +213,9 @@ impl CaptureHub {
         let mut lost = 0;
         while !session.over.load(Ordering::Relaxed) {
             tap.wait(TURN);
-            while tap
-                .next_with(|captured| session.show_kernel(&captured))
-                .is_some()
-            {
-                if session.over.load(Ordering::Relaxed) {
+            for _ in 0..TURN_PACKETS {
+                let read = tap.next_with(|captured| session.show_kernel(&captured));
+                if read.is_none() || session.over.load(Ordering::Relaxed) {
                     break;
                 }
             }
@@ -384,6 +388,8 @@ pub(crate) struct Reading {
     session: Arc<Session>,
     receiver: mpsc::Receiver<Vec<u8>>,
     head: Option<Vec<u8>>,
+    /// When the last statistics were made.
+    told_at: tokio::time::Instant,
 }
 
 impl Reading {
@@ -391,29 +397,34 @@ impl Reading {
     /// both ends notice that the other is there.
     pub(crate) async fn next(&mut self) -> Vec<u8> {
         if let Some(mut head) = self.head.take() {
-            head.extend(self.session.statistics());
+            head.extend(self.statistics());
             return head;
         }
-        match tokio::time::timeout(Duration::from_secs(1), self.receiver.recv()).await {
-            Ok(Some(block)) => {
-                let queued = &self.session.queued_bytes;
-                queued.fetch_sub(block.len(), Ordering::Relaxed);
-                let mut blocks = block;
-                // Few large writes where there are many packets.
-                while blocks.len() < 64 << 10 {
-                    let Ok(more) = self.receiver.try_recv() else {
-                        break;
-                    };
-                    queued.fetch_sub(more.len(), Ordering::Relaxed);
-                    blocks.extend(more);
-                }
-                if blocks.len() >= 64 << 10 {
-                    blocks.extend(self.session.statistics());
-                }
-                blocks
-            }
-            _ => self.session.statistics(),
+        let due = self.told_at + STATISTICS_EVERY;
+        let Ok(Some(mut blocks)) = tokio::time::timeout_at(due, self.receiver.recv()).await else {
+            return self.statistics();
+        };
+        let mut taken = blocks.len();
+        // Few large writes where there are many packets.
+        while blocks.len() < 64 << 10 {
+            let Ok(more) = self.receiver.try_recv() else {
+                break;
+            };
+            taken += more.len();
+            blocks.extend(more);
         }
+        let queued = &self.session.queued_bytes;
+        queued.fetch_sub(taken, Ordering::Relaxed);
+        // Where packets never pause, too.
+        if blocks.len() >= 64 << 10 || due <= tokio::time::Instant::now() {
+            blocks.extend(self.statistics());
+        }
+        blocks
+    }
+
+    fn statistics(&mut self) -> Vec<u8> {
+        self.told_at = tokio::time::Instant::now();
+        self.session.statistics()
     }
 }
 
@@ -520,6 +531,21 @@ mod tests {
         assert!(reader.next_packet().unwrap().is_none());
         let text = String::from_utf8_lossy(&file).into_owned();
         assert!(text.contains("service=web side=client line=- before client=10.1.0.10:4000"));
+
+        // Statistics come after a second though packets never pause for one.
+        let until = std::time::Instant::now() + 3 * STATISTICS_EVERY;
+        loop {
+            show("10.1.0.10:4000", "10.1.0.3:80");
+            let blocks = runtime.block_on(reading.next());
+            // More than the one packet.
+            let length = u32::from_le_bytes(*blocks[4..].first_chunk().unwrap());
+            let is_told = blocks.len() > length as usize;
+            if is_told {
+                break;
+            }
+            assert!(std::time::Instant::now() < until, "no statistics");
+            std::thread::sleep(Duration::from_millis(50));
+        }
 
         for _ in 0..QUEUE_PACKETS + 100 {
             show("10.1.0.10:4000", "10.1.0.3:80");

@@ -10,6 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use fairlead_base::Address;
@@ -31,6 +32,10 @@ const INTERFACE_STATISTICS: u32 = 5;
 /// Where the number of lost packets stands in the blocks of statistics that a switch writes.
 const LOST_AT: usize = 36;
 
+/// How long the switch may take to tell, at the end, what was lost: it does each second.
+const SETTLE: Duration = Duration::from_secs(2);
+/// What it has told so shortly before the end, and nothing behind it, is the last word.
+const FRESH_NS: u64 = 100_000_000;
 /// How long a reader that stalls keeps this from noticing that the capture is over.
 const TURN: Duration = Duration::from_millis(100);
 
@@ -116,12 +121,40 @@ pub fn run(args: &CaptureArgs) -> ExitCode {
     }
 }
 
-/// What a finished capture came to.
+/// What a capture has come to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
     packets: u64,
     bytes: u64,
+    /// As the switch told last.
     lost: u64,
+    /// It has told since the last packet.
+    is_told: bool,
+    /// Packets of its time that came too late for a reader that stalled.
+    late: u64,
+    /// The end came while the reader stalled.
+    is_stalled: bool,
+}
+
+/// The switch's clock.
+#[derive(Clone, Copy, Debug, Default)]
+struct SwitchClock {
+    /// Its first reading, and when that came.
+    first: Option<(u64, Instant)>,
+    /// Its last.
+    last_ns: u64,
+}
+
+impl SwitchClock {
+    fn see(&mut self, stamp_ns: u64) {
+        self.first.get_or_insert_with(|| (stamp_ns, Instant::now()));
+        self.last_ns = stamp_ns;
+    }
+
+    fn now_ns(self) -> Option<u64> {
+        let (stamp_ns, at) = self.first?;
+        Some(stamp_ns.saturating_add(u64::try_from(at.elapsed().as_nanos()).ok()?))
+    }
 }
 
 fn captured(args: &CaptureArgs) -> Result<String, StatusError> {
@@ -157,7 +190,12 @@ fn captured(args: &CaptureArgs) -> Result<String, StatusError> {
             || !matches!(signals.poll_signal(), Ok(None))
     };
     let put = |block: &[u8], tally: &Tally| sink.put(block, || over(tally));
-    let (tally, end) = copy(&mut source, put, args.max_mib << 20, over);
+    let mut clock = SwitchClock::default();
+    let (tally, end) = copy(&mut source, put, args.max_mib << 20, over, &mut clock);
+    let tally = match &end {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => tally,
+        _ => settled(source, tally, clock),
+    };
     let why = match end {
         Ok(()) => String::new(),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => String::new(),
@@ -204,10 +242,12 @@ fn told(tally: &Tally, name: &str, why: &str) -> String {
         1 => plural(1, "packet"),
         many => format!("{} packets", grouped(many)),
     };
-    let lost = match tally.lost {
-        0 => "none lost".to_owned(),
-        lost => format!(
-            "{} lost: they came faster than they were read",
+    let lost = match (tally.lost + tally.late, tally.is_told) {
+        (0, true) => "none lost".to_owned(),
+        (0, false) => "losses not known: it ended before the switch told them".to_owned(),
+        (lost, is_told) => format!(
+            "{}{} lost: they came faster than they were read",
+            if is_told { "" } else { "at least " },
             grouped(lost)
         ),
     };
@@ -215,7 +255,7 @@ fn told(tally: &Tally, name: &str, why: &str) -> String {
 }
 
 /// Asks the switch for a capture; what comes is the file.
-fn open(admin: SocketAddr, args: &CaptureArgs) -> Result<impl Read + use<>, StatusError> {
+fn open(admin: SocketAddr, args: &CaptureArgs) -> Result<impl Read + Send + use<>, StatusError> {
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .timeout_connect(Some(Duration::from_secs(5)))
         .http_status_as_error(false)
@@ -262,6 +302,7 @@ fn copy(
     mut put: impl FnMut(&[u8], &Tally) -> io::Result<bool>,
     bytes_max: u64,
     over: impl Fn(&Tally) -> bool,
+    clock: &mut SwitchClock,
 ) -> (Tally, io::Result<()>) {
     let mut tally = Tally::default();
     let mut block = Vec::new();
@@ -272,26 +313,80 @@ fn copy(
         if let Err(error) = read_block(source, &mut block) {
             break Err(error);
         }
-        let word = |at: usize| {
-            let four = block.get(at..).and_then(|rest| rest.first_chunk::<4>());
-            four.map_or(0, |four| u32::from_le_bytes(*four))
-        };
-        let kind = word(0);
-        if kind == INTERFACE_STATISTICS {
-            tally.lost = u64::from(word(LOST_AT)) | u64::from(word(LOST_AT + 4)) << 32;
+        let kind = word(&block, 0);
+        tally.is_told = kind == INTERFACE_STATISTICS;
+        if tally.is_told {
+            tally.lost = wide(&block, LOST_AT);
+            clock.see(stamp_ns(&block));
         }
         if tally.bytes + block.len() as u64 > bytes_max {
             break Ok(());
         }
         match put(&block, &tally) {
             Ok(true) => {}
-            Ok(false) => break Ok(()),
+            Ok(false) => {
+                tally.is_stalled = true;
+                tally.late = u64::from(kind == ENHANCED_PACKET);
+                break Ok(());
+            }
             Err(error) => break Err(error),
         }
         tally.bytes += block.len() as u64;
         tally.packets += u64::from(kind == ENHANCED_PACKET);
     };
     (tally, end)
+}
+
+/// The tally once the switch has told what was lost up to now, if it does within [`SETTLE`].
+fn settled(mut source: impl Read + Send + 'static, tally: Tally, clock: SwitchClock) -> Tally {
+    let Some(end_ns) = clock.now_ns() else {
+        return tally;
+    };
+    // Nothing has come since it was told a moment ago.
+    if tally.is_told && !tally.is_stalled && clock.last_ns.saturating_add(FRESH_NS) >= end_ns {
+        return tally;
+    }
+    // A read has no time limit: where it goes on waiting, it ends with the process.
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || sender.send(last_word(&mut source, tally, end_ns)));
+    let unknown = Tally {
+        is_told: false,
+        ..tally
+    };
+    receiver.recv_timeout(SETTLE).unwrap_or(unknown)
+}
+
+/// Reads on, and writes nothing, until statistics of `end_ns` or later.
+fn last_word(source: &mut impl Read, mut tally: Tally, end_ns: u64) -> Tally {
+    let mut block = Vec::new();
+    tally.is_told = false;
+    while !tally.is_told && read_block(source, &mut block).is_ok() {
+        let is_before = stamp_ns(&block) < end_ns;
+        match word(&block, 0) {
+            INTERFACE_STATISTICS => {
+                tally.lost = wide(&block, LOST_AT);
+                tally.is_told = !is_before;
+            }
+            ENHANCED_PACKET if tally.is_stalled => tally.late += u64::from(is_before),
+            _ => {}
+        }
+    }
+    tally
+}
+
+/// Four bytes of a block as a number; 0 where it ends before.
+fn word(block: &[u8], at: usize) -> u32 {
+    let four = block.get(at..).and_then(|rest| rest.first_chunk::<4>());
+    four.map_or(0, |four| u32::from_le_bytes(*four))
+}
+
+fn wide(block: &[u8], at: usize) -> u64 {
+    u64::from(word(block, at)) | u64::from(word(block, at + 4)) << 32
+}
+
+/// When a packet came, or statistics were made.
+fn stamp_ns(block: &[u8]) -> u64 {
+    u64::from(word(block, 12)) << 32 | u64::from(word(block, 16))
 }
 
 fn read_block(source: &mut impl Read, block: &mut Vec<u8>) -> io::Result<()> {
@@ -330,29 +425,65 @@ mod tests {
     #[test]
     fn blocks_are_copied_and_counted_until_it_is_over() {
         let whole = file();
+        let mut clock = SwitchClock::default();
         let mut out = Vec::new();
-        let (tally, end) = copy(&mut &whole[..], into(&mut out), u64::MAX, |_| false);
+        let (tally, end) = copy(
+            &mut &whole[..],
+            into(&mut out),
+            u64::MAX,
+            |_| false,
+            &mut clock,
+        );
         assert_eq!(end.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         assert_eq!((tally.packets, tally.lost), (5, 12));
         assert_eq!(out, whole);
 
         let mut out = Vec::new();
-        let (tally, end) = copy(&mut &whole[..], into(&mut out), u64::MAX, |tally| {
-            tally.packets >= 2
-        });
+        let (tally, end) = copy(
+            &mut &whole[..],
+            into(&mut out),
+            u64::MAX,
+            |tally| tally.packets >= 2,
+            &mut clock,
+        );
         assert!(end.is_ok());
         assert_eq!(tally.packets, 2);
         let mut out = Vec::new();
         let most = whole.len() as u64 / 2;
-        let (tally, end) = copy(&mut &whole[..], into(&mut out), most, |_| false);
+        let (tally, end) = copy(&mut &whole[..], into(&mut out), most, |_| false, &mut clock);
         assert!(end.is_ok() && out.len() as u64 <= most);
         assert_eq!(tally.bytes, out.len() as u64);
     }
 
     #[test]
+    fn none_is_lost_only_where_the_switch_says_so() {
+        let tally = |lost, is_told| Tally {
+            lost,
+            is_told,
+            ..Tally::default()
+        };
+        for (tally, words) in [
+            (tally(0, true), ", none lost\n"),
+            (tally(0, false), ", losses not known: it ended before"),
+            (tally(1_200, true), ", 1,200 lost: they came"),
+            (tally(1_200, false), ", at least 1,200 lost: they came"),
+        ] {
+            let told = told(&tally, "x", "");
+            assert!(told.contains(words), "{told}");
+        }
+    }
+
+    #[test]
     fn what_is_no_capture_is_refused() {
+        let mut clock = SwitchClock::default();
         for wrong in [&[1u8, 2, 3][..], &[0; 64], &[0xff; 64]] {
-            let (tally, end) = copy(&mut &wrong[..], into(&mut Vec::new()), u64::MAX, |_| false);
+            let (tally, end) = copy(
+                &mut &wrong[..],
+                into(&mut Vec::new()),
+                u64::MAX,
+                |_| false,
+                &mut clock,
+            );
             assert!(end.is_err() && tally.packets == 0);
         }
     }
