@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fairlead::admin::{AdminServer, Counters, Identity, Shared, Status, start};
 use fairlead_base::{DropReason, Endpoint};
@@ -499,6 +499,51 @@ fn many_clients_are_served_and_the_pages_end_with_their_owner() {
         "nobody listens any more"
     );
     drop(idle);
+}
+
+/// Asks for many pages with a small receive buffer, and reads none.
+fn slow_reader(runtime: &tokio::runtime::Runtime, server: &AdminServer) -> TcpStream {
+    let stream = runtime.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(2 << 10).unwrap();
+        let stream = socket.connect(server.address()).await.unwrap();
+        stream.into_std().unwrap()
+    });
+    stream.set_nonblocking(false).unwrap();
+    let requests = "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(200);
+    (&stream).write_all(requests.as_bytes()).unwrap();
+    stream
+}
+
+fn sockets() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_io().build().unwrap()
+}
+
+#[test]
+fn slow_readers_shut_nobody_out() {
+    let (server, shared) = serve();
+    shared.publish(counters());
+    let runtime = sockets();
+    let slow: Vec<_> = (0..80).map(|_| slow_reader(&runtime, &server)).collect();
+    for _ in 0..3 {
+        let begun = Instant::now();
+        assert_eq!(get(&server, "/healthz").0, 200);
+        assert!(begun.elapsed() < Duration::from_secs(3), "{begun:?}");
+    }
+    drop(slow);
+}
+
+#[test]
+fn a_reader_that_takes_nothing_is_ended_in_a_few_seconds() {
+    let (server, shared) = serve();
+    shared.publish(counters());
+    let mut slow = slow_reader(&sockets(), &server);
+    let until = Instant::now() + Duration::from_secs(15);
+    while slow.write_all(b"\r\n").is_ok() {
+        assert!(Instant::now() < until, "it is still served");
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
 
 #[test]

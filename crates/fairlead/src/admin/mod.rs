@@ -4,6 +4,7 @@
 //! on a thread of their own, show what was published last. Nothing here touches the switch.
 
 mod metrics;
+mod pace;
 mod server;
 mod status;
 

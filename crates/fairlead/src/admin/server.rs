@@ -15,13 +15,16 @@ use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::capture::{Long, capture_page};
 
+use super::pace::{Paced, Peer, Peers};
 use super::{Health, METRICS_CONTENT_TYPE, Shared, Status, metrics};
 
-/// Connections served at once; further ones wait in the listener's queue.
+/// Connections served at once. A further one takes the place of the one that has waited longest
+/// for its peer.
 const CONNECTIONS_MAX: usize = 64;
 /// How long a client may take to send a request's head, idle time between requests included.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
@@ -32,6 +35,8 @@ const CAPTURE_TIMEOUT: Duration = Duration::from_secs(24 * 3_600);
 /// The longest request head, bytes; the pages take no bodies.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
+/// How often it is looked for a connection that gives way.
+const ROOM_PAUSE: Duration = Duration::from_millis(100);
 /// How long to wait after an error of `accept`, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -96,10 +101,8 @@ pub fn start(address: SocketAddr, shared: Arc<Shared>) -> io::Result<AdminServer
 
 async fn accept(listener: tokio::net::TcpListener, router: Router) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let peers = Peers::default();
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
@@ -108,28 +111,53 @@ async fn accept(listener: tokio::net::TcpListener, router: Router) {
                 continue;
             }
         };
+        let place = place(&places, &peers).await;
         let long = Long::default();
         let router = router.clone().layer(Extension(long.clone()));
+        let peer = peers.enter(long.clone());
         tokio::spawn(async move {
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_TIMEOUT)
-                .max_header_size(HEAD_BYTES_MAX)
-                .max_buf_size(HEAD_BYTES_MAX)
-                .max_headers(HEADERS_MAX)
-                .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-            let mut connection = std::pin::pin!(connection);
-            let mut outcome = tokio::time::timeout(CONNECTION_TIMEOUT, &mut connection).await;
-            if outcome.is_err() && long.0.load(Ordering::Relaxed) {
-                outcome = tokio::time::timeout(CAPTURE_TIMEOUT, connection).await;
-            }
-            match outcome {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::debug!(%error, "admin connection failed"),
-                Err(_) => tracing::debug!("admin connection lasted too long"),
+            tokio::select! {
+                () = serve(stream, router, long, Arc::clone(&peer)) => {}
+                () = peer.gives_way() => tracing::debug!("admin connection gave way"),
             }
             drop(place);
         });
+    }
+}
+
+/// A place for a connection; where all are taken, one is made free.
+async fn place(places: &Arc<Semaphore>, peers: &Peers) -> Option<OwnedSemaphorePermit> {
+    if let Ok(place) = Arc::clone(places).try_acquire_owned() {
+        return Some(place);
+    }
+    loop {
+        peers.make_room();
+        let place = Arc::clone(places).acquire_owned();
+        if let Ok(place) = tokio::time::timeout(ROOM_PAUSE, place).await {
+            // It is never closed, so there is one.
+            return place.ok();
+        }
+    }
+}
+
+async fn serve(stream: TcpStream, router: Router, long: Long, peer: Arc<Peer>) {
+    let stream = TokioIo::new(Paced::new(stream, peer));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_header_size(HEAD_BYTES_MAX)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .max_headers(HEADERS_MAX)
+        .serve_connection(stream, TowerToHyperService::new(router));
+    let mut connection = std::pin::pin!(connection);
+    let mut outcome = tokio::time::timeout(CONNECTION_TIMEOUT, &mut connection).await;
+    if outcome.is_err() && long.0.load(Ordering::Relaxed) {
+        outcome = tokio::time::timeout(CAPTURE_TIMEOUT, connection).await;
+    }
+    match outcome {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "admin connection failed"),
+        Err(_) => tracing::debug!("admin connection lasted too long"),
     }
 }
 
