@@ -567,6 +567,21 @@ fn a_taken_device_or_admin_address_is_named() {
 }
 
 #[test]
+fn the_same_instance_a_second_time_is_told_that_it_runs() {
+    in_a_trial(|trial| {
+        let serving = trial.start(CONFIG);
+        let (code, said) = trial.refused(CONFIG);
+        assert_eq!(code, Some(3), "{said}");
+        assert!(
+            said.contains("runs already: a process has its device fl0"),
+            "{said}"
+        );
+        assert!(!said.contains("ip link delete"), "{said}");
+        drop(serving);
+    });
+}
+
+#[test]
 fn without_rights_it_says_which() {
     in_a_trial(|trial| {
         // In a user namespace only one user exists, who is root there.

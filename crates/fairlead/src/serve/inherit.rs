@@ -131,6 +131,13 @@ impl Inheritance {
     }
 }
 
+/// True while another process runs this instance: what that one has made is in nobody's way then,
+/// and nothing to be removed.
+pub(super) fn is_running(plan: &NetworkPlan) -> Result<bool, net::NetError> {
+    let mut owned = net::owned_by(&plan.owner)?.into_iter();
+    Ok(owned.any(|one| one.in_use && one.device == plan.device))
+}
+
 /// Finds the device that an earlier run of this instance left: it is taken up when it is the one
 /// that is wanted, and removed when it has another name.
 pub(super) fn find_device(plan: &mut NetworkPlan) -> Result<(), net::NetError> {

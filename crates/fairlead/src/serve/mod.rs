@@ -245,6 +245,13 @@ fn prepare_host(
         tracing::warn!("removed what an earlier run left behind: {leftover}");
     }
     let mut plan = plan.clone();
+    if inherit::is_running(&plan).map_err(|error| refuse(&error))? {
+        return Err(refuse(&format!(
+            "this instance runs already: a process has its device {}; end that one first, or give \
+             this one an `instance.name`, a device and addresses of its own",
+            plan.device
+        )));
+    }
     inherit::find_device(&mut plan).map_err(|error| refuse(&error))?;
     let (plan, obstacles) = obstacles_of(plan, inherited).map_err(|error| refuse(&error))?;
     for obstacle in &obstacles {
