@@ -459,5 +459,37 @@ pub(crate) fn upper_layer(
     Err(DropReason::BadExtensionHeader)
 }
 
+/// The protocol that the headers of an IP packet name, whatever else may be wrong with it; `None`
+/// where they do not tell. For those who only look: what is to be handled goes by [`classify`].
+pub fn protocol(bytes: &[u8]) -> Option<u8> {
+    match bytes.first()? >> 4 {
+        4 => Some(bytes.first_chunk::<IPV4_HEADER_BYTES>()?[9]),
+        6 => v6_protocol(bytes),
+        _ => None,
+    }
+}
+
+/// Behind any extension headers, of fragments too: [`upper_layer`] refuses, here nothing is.
+fn v6_protocol(bytes: &[u8]) -> Option<u8> {
+    let mut next = bytes.first_chunk::<IPV6_HEADER_BYTES>()?[6];
+    let mut at = IPV6_HEADER_BYTES;
+    for _ in 0..=EXTENSION_HEADERS_MAX {
+        let &[following, units] = match next {
+            HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION_OPTIONS => {
+                bytes.get(at..)?.first_chunk::<2>()?
+            }
+            protocol => return Some(protocol),
+        };
+        at += match next {
+            FRAGMENT => 8,
+            // Counted in words of four bytes, less two (RFC 4302).
+            AUTHENTICATION => (usize::from(units) + 2) * 4,
+            _ => (usize::from(units) + 1) * 8,
+        };
+        next = following;
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests;

@@ -9,9 +9,8 @@ use fairlead_base::{DropReason, FlowKey};
 use fairlead_driver_pcap::{
     CaptureError, CaptureReader, Captured, Fault as CaptureFault, ip_packet,
 };
-use fairlead_wire::packet::{
-    EXTENSION_HEADERS_MAX, IPV4_HEADER_BYTES, IPV6_HEADER_BYTES, TCP_HEADER_BYTES,
-};
+use fairlead_wire::checksum::PROTOCOL_TCP;
+use fairlead_wire::packet::{IPV4_HEADER_BYTES, TCP_HEADER_BYTES, protocol};
 use fairlead_wire::{Classified, TcpFlags, TcpPacket, classify};
 use serde::{Deserialize, Serialize};
 
@@ -106,45 +105,10 @@ fn failed(watch: &Watch<'_>, error: CaptureError) -> TraceError {
     watch.error(place, fault)
 }
 
-const PROTOCOL_TCP: u8 = 6;
-
 /// True when the headers name a protocol that is not TCP, whatever else may be wrong with them.
 /// Nothing is asked of such packets: neighbour solicitations come from `::`, DHCP from 0.0.0.0.
 fn is_of_another_protocol(bytes: &[u8]) -> bool {
-    match bytes.first().map(|first| first >> 4) {
-        Some(4) => bytes
-            .first_chunk::<IPV4_HEADER_BYTES>()
-            .is_some_and(|header| header[9] != PROTOCOL_TCP),
-        Some(6) => v6_protocol(bytes).is_some_and(|protocol| protocol != PROTOCOL_TCP),
-        _ => false,
-    }
-}
-
-/// The protocol behind the extension headers of an IPv6 packet; `None` where they do not tell.
-fn v6_protocol(bytes: &[u8]) -> Option<u8> {
-    const HOP_BY_HOP: u8 = 0;
-    const ROUTING: u8 = 43;
-    const FRAGMENT: u8 = 44;
-    const AUTHENTICATION: u8 = 51;
-    const DESTINATION_OPTIONS: u8 = 60;
-    let mut next = bytes.first_chunk::<IPV6_HEADER_BYTES>()?[6];
-    let mut at = IPV6_HEADER_BYTES;
-    for _ in 0..=EXTENSION_HEADERS_MAX {
-        let &[following, units] = match next {
-            HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION_OPTIONS => {
-                bytes.get(at..)?.first_chunk::<2>()?
-            }
-            protocol => return Some(protocol),
-        };
-        at += match next {
-            FRAGMENT => 8,
-            // Counted in words of four bytes, less two (RFC 4302).
-            AUTHENTICATION => (usize::from(units) + 2) * 4,
-            _ => (usize::from(units) + 1) * 8,
-        };
-        next = following;
-    }
-    None
+    protocol(bytes).is_some_and(|protocol| protocol != PROTOCOL_TCP)
 }
 
 /// The checksum of an IPv4 header whose own field is zero (RFC 791).
