@@ -1,5 +1,5 @@
 """What bad input gets: an error of a class of ours that names the file, the line or the option, and
-says what to do. The same cases as in crates/fairlead/tests/lab.rs."""
+says what to do. The same cases as in crates/fairlead/tests/lab."""
 
 from __future__ import annotations
 

@@ -1,24 +1,15 @@
 //! `fairlead lab`, the program: what it writes, what bad input gets, and that a sweep goes on where
 //! it was.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+mod output;
+mod support;
+
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn lab(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_fairlead"))
-        .arg("lab")
-        .args(args)
-        .current_dir(root())
-        .output()
-        .unwrap()
-}
+use support::{Folder, lab, root};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
@@ -32,30 +23,6 @@ fn json(args: &[&str]) -> Value {
         text(&output.stderr)
     );
     serde_json::from_slice(&output.stdout).unwrap()
-}
-
-/// A folder that is gone when its owner is.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let folder = format!("fairlead-lab-{}-{name}", std::process::id());
-        let path = std::env::temp_dir().join(folder);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
-        let path = self.0.join(name);
-        std::fs::write(&path, bytes).unwrap();
-        path.display().to_string()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// The command fails with this code, names what is wrong and does not panic.
