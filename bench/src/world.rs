@@ -152,7 +152,7 @@ impl World {
     /// A datapath whose servers have answered their probes.
     pub(crate) fn new(connections: u32) -> Result<Self> {
         let now = Instant::from_millis(1_000);
-        let datapath = Datapath::new(config(connections), 7, now)?;
+        let datapath = Datapath::new(config(connections), 7.into(), now)?;
         let mut world = Self {
             datapath,
             flows: Vec::new(),

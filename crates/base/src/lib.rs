@@ -9,6 +9,7 @@ mod instant;
 mod packet;
 mod reason;
 mod rng;
+mod seed;
 mod seq;
 
 pub use address::{Address, Endpoint, FlowKey, HashKey};
@@ -16,4 +17,5 @@ pub use instant::Instant;
 pub use packet::{Checksum, Gso, PACKET_BYTES_MAX, Packet};
 pub use reason::{DropReason, ReasonCounts};
 pub use rng::Rng;
+pub use seed::Seed;
 pub use seq::SeqNumber;

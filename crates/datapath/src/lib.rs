@@ -10,7 +10,7 @@
 
 pub mod tcb_cache;
 
-use fairlead_base::{DropReason, Endpoint, FlowKey, Instant, Packet};
+use fairlead_base::{DropReason, Endpoint, FlowKey, Instant, Packet, Seed};
 pub use fairlead_splice::config;
 pub use fairlead_splice::config::Config;
 pub use fairlead_splice::event::{End, Event, Offers, ServerState};
@@ -63,7 +63,7 @@ impl Datapath {
     ///
     /// # Errors
     /// A [`ConfigError`] for what the types of [`Config`] cannot rule out.
-    pub fn new(config: Config, seed: u64, now: Instant) -> Result<Self, ConfigError> {
+    pub fn new(config: Config, seed: Seed, now: Instant) -> Result<Self, ConfigError> {
         Ok(Self::around(Switch::new(config, seed, now)?))
     }
 
@@ -74,7 +74,7 @@ impl Datapath {
     /// As [`Self::new`], also when there are more old and new addresses than indices.
     pub fn resume(
         config: Config,
-        seed: u64,
+        seed: Seed,
         now: Instant,
         estate: &Estate,
     ) -> Result<Self, ConfigError> {

@@ -117,7 +117,7 @@ fn the_pools_are_as_written() {
 fn the_switch_is_built_from_it() {
     let switch = edge().settings.switch;
     let datapath =
-        fairlead_datapath::Datapath::new(switch, 7, fairlead_base::Instant::ZERO).unwrap();
+        fairlead_datapath::Datapath::new(switch, 7.into(), fairlead_base::Instant::ZERO).unwrap();
     assert_eq!(datapath.config().services.len(), 1);
 }
 

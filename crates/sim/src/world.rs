@@ -169,7 +169,7 @@ fn switch(
     seed: u64,
     now: Instant,
 ) -> Result<Datapath, String> {
-    let mut datapath = Datapath::new(config, Dice::new(seed, "switch").word(), now)
+    let mut datapath = Datapath::new(config, Dice::new(seed, "switch").word().into(), now)
         .map_err(|error| format!("the switch refuses its configuration: {error}"))?;
     datapath
         .set_tcb_cache(cache, Dice::new(seed, "cache").word())

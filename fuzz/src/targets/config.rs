@@ -133,7 +133,7 @@ fn check_settings(settings: Settings) {
     }
     // Room for a table as large as this may be asked for is not what is tried here.
     config.limits.connections = config.limits.connections.min(64);
-    if let Err(error) = Datapath::new(config, 1, Instant::ZERO) {
+    if let Err(error) = Datapath::new(config, 1.into(), Instant::ZERO) {
         panic!("accepted, but no switch can be built from it: {error}");
     }
 }

@@ -94,7 +94,7 @@ fn syn_ack(syn: &Packet, isn: u32, options: &SynOptions) -> Packet {
 
 /// A switch whose server honours everything.
 fn probed(config: &Config) -> Switch {
-    let mut switch = Switch::new(config.clone(), 42, NOW).unwrap();
+    let mut switch = Switch::new(config.clone(), 42.into(), NOW).unwrap();
     switch.handle_timeout(NOW);
     let mut probe = Packet::default();
     assert!(switch.poll_transmit(&mut probe));

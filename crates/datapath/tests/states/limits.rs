@@ -254,14 +254,14 @@ fn transparent_service_whose_pool_is_of_the_other_family_is_refused() {
     let mut config = http_config();
     config.services[0].source = Source::Transparent;
     let now = Instant::from_millis(1);
-    assert!(Datapath::new(config.clone(), 1, now).is_ok());
+    assert!(Datapath::new(config.clone(), 1.into(), now).is_ok());
     let mut other = config.clone();
     other.pools[1].servers = vec![server("[2001:db8:2::2]:8082")];
     let expected = ConfigError::OtherFamily {
         service: "web".into(),
         pool: "pages".into(),
     };
-    assert_eq!(Datapath::new(other, 1, now).unwrap_err(), expected);
+    assert_eq!(Datapath::new(other, 1.into(), now).unwrap_err(), expected);
     // One server of the other family is passed over, for probes and for clients.
     config.pools[1].servers.push(server("[2001:db8:2::2]:8082"));
     let mut rig = Rig::new(config);

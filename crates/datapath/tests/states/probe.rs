@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use fairlead_base::{DropReason, SeqNumber};
+use fairlead_base::{DropReason, Seed, SeqNumber};
 use fairlead_datapath::config::Config;
 use fairlead_datapath::{Event, Offers, ServerState};
 use fairlead_testkit::{endpoint, segment};
@@ -169,6 +169,25 @@ fn probe_asks_for_everything_and_takes_it_back() {
     assert_eq!(rig.events(), [news]);
     assert_eq!(rig.datapath.snapshot().probes_sent, 2);
     rig.assert_empty();
+}
+
+/// What servers and clients are shown, one each: whoever guesses a part of the seed must be wrong.
+#[test]
+fn probe_numbers_and_cookies_take_all_of_the_seed() {
+    let shown = |seed| {
+        let mut rig = Rig::seeded(probing(), seed);
+        let probe = rig.wait(Duration::ZERO).remove(0).header;
+        let cookie = rig.open(1_000, &linux(1)).dseq;
+        (probe.seq, probe.key.src.port, cookie)
+    };
+    let one = shown(Seed::new([1, 2]));
+    assert_eq!(one, shown(Seed::new([1, 2])));
+    for other in [[0, 2], [1, 0], [1, 3]] {
+        let other = shown(Seed::new(other));
+        assert_ne!(one.0, other.0);
+        assert_ne!(one.1, other.1);
+        assert_ne!(one.2, other.2);
+    }
 }
 
 #[test]

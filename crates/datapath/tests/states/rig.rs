@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use fairlead_base::{DropReason, Endpoint, Instant, Packet, SeqNumber};
+use fairlead_base::{DropReason, Endpoint, Instant, Packet, Seed, SeqNumber};
 use fairlead_datapath::config::{
     Balance, Config, Limits, Matcher, Pool, PoolId, Protocol, Route, Server, Service, Source,
     Timeouts, Treatment, Unmatched,
@@ -154,6 +154,11 @@ pub(crate) struct Rig {
 impl Rig {
     /// A switch whose servers have not been heard of.
     pub(crate) fn new(config: Config) -> Self {
+        Self::seeded(config, 42.into())
+    }
+
+    /// The same from another seed.
+    pub(crate) fn seeded(config: Config, seed: Seed) -> Self {
         let vip = config.services[0].listen[0];
         let client = if vip.addr.is_v4() {
             "192.0.2.7:40000"
@@ -161,7 +166,7 @@ impl Rig {
             "[2001:db8::7]:40000"
         };
         let now = Instant::from_millis(1_000);
-        let mut datapath = Datapath::new(config, 42, now).unwrap();
+        let mut datapath = Datapath::new(config, seed, now).unwrap();
         if let Some(scheme) = crate::TCB_CACHE {
             let cache = tcb_cache(scheme, 512, 2);
             datapath.set_tcb_cache(Some(&cache), 42).unwrap();

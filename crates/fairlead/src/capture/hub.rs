@@ -457,7 +457,7 @@ mod tests {
             server = [{ address = "10.2.0.1:8081" }]
         "#;
         let settings = crate::config::parse(text, "test.toml").unwrap().settings;
-        let datapath = Datapath::new(settings.switch.clone(), 1, Instant::ZERO).unwrap();
+        let datapath = Datapath::new(settings.switch.clone(), 1.into(), Instant::ZERO).unwrap();
         let hub = Arc::new(CaptureHub::default());
         hub.open(&settings, &datapath, monotonic_ns(), None);
         (hub, datapath)

@@ -85,7 +85,7 @@ impl Player {
     ) -> Result<Self, ConfigError> {
         let now = Instant::ZERO;
         Ok(Self {
-            datapath: Datapath::new(config, SEED, now)?,
+            datapath: Datapath::new(config, SEED.into(), now)?,
             targets,
             survey,
             outlet,

@@ -178,7 +178,7 @@ mod tests {
             .map_err(|report| report.render(false))
             .unwrap()
             .settings;
-        let datapath = Datapath::new(settings.switch, 1, Instant::ZERO).unwrap();
+        let datapath = Datapath::new(settings.switch, 1.into(), Instant::ZERO).unwrap();
         Engine::new(datapath, queue, Arc::default())
     }
 

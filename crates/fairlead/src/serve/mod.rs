@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead_base::{Instant, Rng};
+use fairlead_base::{Instant, Seed};
 use fairlead_bpf_loader::Pins;
 use fairlead_datapath::{Datapath, Estate, ServerState, Snapshot};
 use fairlead_driver_tun::net::{self, Network, NetworkPlan, Obstacle};
@@ -213,20 +213,21 @@ fn load(args: &ServeArgs) -> Result<Settings, Ending> {
 }
 
 fn start_datapath(settings: &Settings, now: Instant, estate: &Estate) -> Result<Datapath, Ending> {
-    let seed = getrandom::u64().map_err(|error| {
-        tracing::error!("the kernel gives no random numbers: {error}");
-        Ending::Host
-    })?;
+    let chance = || {
+        getrandom::u64().map_err(|error| {
+            tracing::error!("the kernel gives no random numbers: {error}");
+            Ending::Host
+        })
+    };
+    let seed = Seed::new([chance()?, chance()?]);
     let refuse = |error: &dyn std::fmt::Display| {
         tracing::error!("{error}");
         Ending::Configuration
     };
     let mut datapath = Datapath::resume(settings.switch.clone(), seed, now, estate)
         .map_err(|error| refuse(&error))?;
-    // Not the numbers that cookies are made of.
-    let cache_seed = Rng::new(!seed).next_u64();
     datapath
-        .set_tcb_cache(settings.tcb_cache.as_ref(), cache_seed)
+        .set_tcb_cache(settings.tcb_cache.as_ref(), seed.word("TCB cache", 0))
         .map_err(|error| refuse(&error))?;
     Ok(datapath)
 }

@@ -39,7 +39,7 @@ mod timer;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use fairlead_base::{Address, Checksum, DropReason, Endpoint, Instant, Packet, Rng, SeqNumber};
+use fairlead_base::{Address, Checksum, DropReason, Endpoint, Instant, Packet, Seed, SeqNumber};
 use fairlead_tcp::record::flag;
 use fairlead_tcp::{CookieKey, Found, Line, Record, Side, State, Table};
 use fairlead_wire::{TcpFlags, TcpPacket};
@@ -201,7 +201,6 @@ pub struct Switch {
     events: VecDeque<Event>,
     syn_options: Vec<u8>,
     counts: Counts,
-    rng: Rng,
     given: Given,
     armed: Armed,
     draining: bool,
@@ -213,7 +212,7 @@ impl Switch {
     ///
     /// # Errors
     /// A [`ConfigError`] for what the types of [`Config`] cannot rule out.
-    pub fn new(config: Config, seed: u64, now: Instant) -> Result<Self, ConfigError> {
+    pub fn new(config: Config, seed: Seed, now: Instant) -> Result<Self, ConfigError> {
         Self::build(config, seed, now, &Estate::default())
     }
 
@@ -225,7 +224,7 @@ impl Switch {
     /// As [`Self::new`], and [`ConfigError::TooMany`] when old and new indices do not fit together.
     pub fn resume(
         config: Config,
-        seed: u64,
+        seed: Seed,
         now: Instant,
         estate: &Estate,
     ) -> Result<Self, ConfigError> {
@@ -234,19 +233,18 @@ impl Switch {
 
     fn build(
         mut config: Config,
-        seed: u64,
+        seed: Seed,
         now: Instant,
         estate: &Estate,
     ) -> Result<Self, ConfigError> {
-        let mut rng = Rng::new(seed);
         let listens = Listens::of(&config)?;
-        let backends = Backends::new(&config, rng.next_u64())?;
+        let backends = Backends::new(&config, seed.word("servers", 0))?;
         let servers: Vec<Endpoint> = backends.servers().map(|(_, _, one)| one.endpoint).collect();
         let (endpoints, places) =
             inherit::places(estate, &listens.endpoints, &servers, &config.snat)?;
         let listen_services = inherit::services(&mut config, &endpoints, &listens);
         let services = config.services.len();
-        let (table_seed, snat_seed) = (rng.next_u64(), rng.next_u64());
+        let (table_seed, snat_seed) = (seed.word("table", 0), seed.word("source addresses", 0));
         let mut switch = Self {
             listens: places.listens(&listens.endpoints),
             listen_addresses: endpoints.listens.iter().map(|listen| listen.addr).collect(),
@@ -257,18 +255,17 @@ impl Switch {
             table: Table::new(config.limits.connections, endpoints, table_seed),
             places,
             backends,
-            cookies: CookieKey::new(rng.next_u64(), rng.next_u64()),
+            cookies: CookieKey::new(seed.word("cookies", 0), seed.word("cookies", 1)),
             offers: vec![Offer::unknown(&config); services],
             setups: Setups::new(config.limits.setups),
             renewals: Renewals::default(),
             timers: Timers::default(),
             sweep: Sweep::new(now),
-            probes: Probes::new(now),
+            probes: Probes::new(now, seed),
             output: Output::default(),
             events: VecDeque::new(),
             syn_options: Vec::new(),
             counts: Counts::new(&config),
-            rng,
             given: Given::default(),
             armed: Armed::default(),
             draining: false,

@@ -7,7 +7,7 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use fairlead_base::{DropReason, Endpoint, FlowKey, Instant, Packet, SeqNumber};
+use fairlead_base::{DropReason, Endpoint, FlowKey, Instant, Packet, Seed, SeqNumber};
 use fairlead_tcp::cookie;
 use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps};
 
@@ -166,6 +166,9 @@ pub(super) struct Probes {
     /// Each server that does not answer: how long was last waited before it was asked again, and
     /// whether it stands in `again`.
     pauses: BTreeMap<ServerId, (Duration, bool)>,
+    seed: Seed,
+    /// Words of `seed` in use.
+    drawn: u64,
 }
 
 /// A SYN that has not been answered.
@@ -178,14 +181,23 @@ struct Probe {
 }
 
 impl Probes {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(super) fn new(now: Instant, seed: Seed) -> Self {
         Self {
             next_round: now,
             waiting: BTreeMap::new(),
             due: VecDeque::new(),
             again: BTreeSet::new(),
             pauses: BTreeMap::new(),
+            seed,
+            drawn: 0,
         }
+    }
+
+    /// What nobody can tell who has not the seed, whatever else it has seen: servers see these
+    /// numbers, and no server is to answer for another, or to learn what cookies are made of.
+    fn draw(&mut self) -> u64 {
+        self.drawn += 1;
+        self.seed.word("probes", self.drawn)
     }
 
     /// A server did not answer: it is asked again, after longer and longer pauses.
@@ -310,9 +322,10 @@ impl Switch {
         let Some(addr) = self.probe_source(id, server) else {
             return;
         };
-        let isn = SeqNumber(self.rng.next_u64() as u32);
         for _ in 0..8 {
-            let port = 49_152 + self.rng.below(PROBE_PORTS) as u16;
+            let word = self.probes.draw();
+            let isn = SeqNumber((word >> 32) as u32);
+            let port = 49_152 + (word as u32 % PROBE_PORTS) as u16;
             let key = FlowKey {
                 src: server,
                 dst: Endpoint { addr, port },

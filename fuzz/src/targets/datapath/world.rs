@@ -64,7 +64,7 @@ impl World {
             clients.push(Client::new(endpoint(&text), listens[listen]));
         }
         Self {
-            datapath: Datapath::new(config, seed, now).expect("a configuration"),
+            datapath: Datapath::new(config, seed.into(), now).expect("a configuration"),
             now,
             clients,
             legs: Vec::new(),
