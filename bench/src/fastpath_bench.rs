@@ -126,7 +126,8 @@ fn host(world: &mut World) -> Result<Host> {
     host.sysctl("net.ipv4.ip_forward", "1")?;
     host.sysctl("net.ipv6.conf.all.forwarding", "1")?;
     host.ip(
-        "link add c type veth peer name cx\nlink add s type veth peer name sx\n\
+        "link add c address 02:00:00:00:00:01 type veth peer name cx\n\
+         link add s address 02:00:00:00:00:01 type veth peer name sx\n\
          link set c up\nlink set cx up\nlink set s up\nlink set sx up\n\
          addr add 10.1.0.1/24 dev c\naddr add 10.2.0.254/24 dev s\n\
          addr add fd01::1/64 dev c nodad\naddr add fd02::fe/64 dev s nodad\n\

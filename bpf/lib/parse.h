@@ -13,6 +13,7 @@
 #include <linux/tcp.h>
 #include <fairlead/ctx.h>
 #include <fairlead/layout.h>
+#include "addressed.h"
 #include "checksum.h"
 
 #define FL_AF_INET 2
@@ -164,7 +165,7 @@ static __always_inline int fl_parse(fl_ctx *ctx, struct fl_packet *packet)
 	if (fl_ctx_is_tagged(ctx) || fl_ctx_pull(ctx, FL_V4_TCP_AT + sizeof(struct fl_tcp_view)))
 		return -1;
 	link = (void *)(long)ctx->data;
-	if ((void *)(link + 1) > (void *)(long)ctx->data_end)
+	if ((void *)(link + 1) > (void *)(long)ctx->data_end || !fl_is_addressed(ctx, link))
 		return -1;
 	if (link->h_proto == bpf_htons(ETH_P_IP))
 		return fl_parse_v4(ctx, packet);

@@ -23,6 +23,7 @@
 //! | `sys.rs` | system calls |
 //! | `trial.rs` | single packets through the program, for tests and measurements |
 
+mod addresses;
 mod attach;
 mod capture;
 mod counters;

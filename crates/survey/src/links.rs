@@ -7,6 +7,7 @@ use crate::netlink::{ask, attribute, attributes, text, u16_at, u32_at};
 const RTM_GETLINK: u16 = 18;
 /// Octets of `struct ifinfomsg`.
 const HEADER_BYTES: usize = 16;
+const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
@@ -37,6 +38,8 @@ pub struct Link {
     pub is_loopback: bool,
     /// Carries Ethernet frames.
     pub is_ethernet: bool,
+    /// Its Ethernet address, if it has one.
+    pub address: Option<[u8; 6]>,
     /// For virtual ones: `veth`, `bridge`, `vlan`, …
     pub kind: Option<String>,
     /// Index of the bridge or bond that it is a part of.
@@ -82,6 +85,7 @@ fn link(body: &[u8]) -> Option<Link> {
     };
     for (kind, value) in attributes(rest) {
         match kind {
+            IFLA_ADDRESS => link.address = value.try_into().ok(),
             IFLA_IFNAME => link.name = text(value),
             IFLA_MTU => link.mtu = u32_at(value, 0),
             IFLA_LINK => link.below = Some(u32_at(value, 0)),
@@ -92,6 +96,9 @@ fn link(body: &[u8]) -> Option<Link> {
             IFLA_XDP => link.xdp = xdp(value),
             _ => {}
         }
+    }
+    if !link.is_ethernet {
+        link.address = None;
     }
     (!link.name.is_empty()).then_some(link)
 }

@@ -197,7 +197,7 @@ fn one_join(rng: &mut Rng, mode: Mode, interface: u32) -> bool {
     let endpoints = pair.table().endpoints().clone();
     let origin = fairlead_bpf_loader::monotonic_ns() - NOW.as_millis() * 1_000_000;
     let (mut kernel, table) = Kernel::load(mode, 64, &endpoints, COOKIE, origin).unwrap();
-    super::open_exits(&mut kernel);
+    super::tell_interfaces(&mut kernel);
     pair.set_fast_path(NOW, Box::new(table));
     let client = Client::new(rng, &config);
     let window = rng.next_u64() as u16;

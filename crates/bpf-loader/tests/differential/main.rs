@@ -28,7 +28,8 @@ fn on_a_switch(test: impl FnOnce(&Host, u32) + Send) {
     host.sysctl("net.ipv4.ip_forward", "1").unwrap();
     host.sysctl("net.ipv6.conf.all.forwarding", "1").unwrap();
     host.ip(
-        "link add c mtu 4000 type veth peer name cx\nlink add s mtu 4000 type veth peer name sx\n\
+        "link add c address 02:00:00:00:00:01 mtu 4000 type veth peer name cx\n\
+         link add s address 02:00:00:00:00:01 mtu 4000 type veth peer name sx\n\
          link set c up\nlink set cx up\nlink set s up\nlink set sx up\n\
          addr add 10.1.0.1/24 dev c\naddr add 10.2.0.254/24 dev s\n\
          addr add fd01::1/64 dev c nodad\naddr add fd02::fe/64 dev s nodad\n\
@@ -58,16 +59,19 @@ fn endpoints() -> Endpoints {
 /// In the namespace of [`on_a_switch`], whose interfaces take what is sent.
 fn kernel(mode: Mode, origin_ns: u64) -> (Kernel, FlowTable) {
     let (mut kernel, table) = Kernel::load(mode, 64, &endpoints(), COOKIE, origin_ns).unwrap();
-    open_exits(&mut kernel);
+    tell_interfaces(&mut kernel);
     (kernel, table)
 }
 
-fn open_exits(kernel: &mut Kernel) {
+fn tell_interfaces(kernel: &mut Kernel) {
     let exits = [c"c", c"s"].map(|name| Exit {
         interface: interface_index(name),
         buffers: false,
     });
     kernel.set_exits(&exits).unwrap();
+    let own = ETHERNET.first_chunk().copied().unwrap();
+    let addresses = [c"c", c"s"].map(|name| (interface_index(name), own));
+    kernel.set_addresses(&addresses).unwrap();
 }
 
 fn frame_of(packet: &Packet) -> Vec<u8> {
@@ -536,7 +540,7 @@ fn fill_a_table(seed: u64, interface: u32) {
     let mut rng = Rng::new(seed);
     let secret = (rng.next_u64(), rng.next_u64());
     let (mut kernel, mut table) = Kernel::load(Mode::Tc, 64, &endpoints(), secret, 0).unwrap();
-    open_exits(&mut kernel);
+    tell_interfaces(&mut kernel);
     let mut port = |number: u16| 1_024 + number * 1_000 + rng.below(1_000) as u16;
     let ports: Vec<(u16, u16)> = (0..64).map(|number| (port(number), port(number))).collect();
     let connections: Vec<(Record, FlowKey, FlowKey)> = (0..64u16)

@@ -159,6 +159,7 @@ fn caches_agree(mode: Mode) {
         let loaded =
             Kernel::load_pinned(mode, kind, CONNECTIONS, &endpoints(), COOKIE, origin, None);
         let (mut kernel, mut table): (Kernel, FlowTable) = loaded.unwrap();
+        super::tell_interfaces(&mut kernel);
         let mut twin = Twin::new(COOKIE.0 ^ COOKIE.1.rotate_left(32));
         let mut rng = Rng::new(11);
         let mut known = vec![false; CONNECTIONS as usize];

@@ -154,3 +154,35 @@ fn tc_leaves_packets_that_do_not_fit_through() {
 fn xdp_leaves_packets_that_do_not_fit_through() {
     run(|| long_packets_are_left(Mode::XdpNative));
 }
+
+/// Frames that a promiscuous card or a bridge hands on; the stack drops them, and counts them.
+fn frames_for_others_are_not_ours(mode: Mode) {
+    with_packets(mode, |_, kernel, interface, packets| {
+        for packet in packets.each() {
+            assert_sent(kernel, packet, interface);
+            for other in [
+                [2, 0xaa, 0xbb, 0xcc, 0xdd, 0xee],
+                [0xff; 6],
+                [1, 0, 0x5e, 0, 0, 1],
+            ] {
+                let mut frame = frame_of(packet);
+                frame[..6].copy_from_slice(&other);
+                let before = kernel.counters().unwrap();
+                let trial = kernel.try_frame(&frame, interface, 1).unwrap();
+                assert_eq!((trial.fate, &trial.frame), (Fate::Pass, &frame));
+                let after = kernel.counters().unwrap();
+                assert_eq!(after.to_engine, before.to_engine);
+            }
+        }
+    });
+}
+
+#[test]
+fn tc_leaves_frames_for_others_alone() {
+    run(|| frames_for_others_are_not_ours(Mode::Tc));
+}
+
+#[test]
+fn xdp_leaves_frames_for_others_alone() {
+    run(|| frames_for_others_are_not_ours(Mode::XdpNative));
+}

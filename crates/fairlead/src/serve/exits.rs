@@ -1,4 +1,4 @@
-//! Interfaces that XDP may send packets out of, and those where the engine has to.
+//! What XDP has to know of interfaces: which it may send packets out of, and their addresses.
 
 use fairlead_bpf_loader::{Exit, Mode as Way};
 use fairlead_survey::{XdpFeatures, all_xdp_features, links};
@@ -35,6 +35,14 @@ pub(super) fn exits(way: Way, attached: &[u32]) -> Vec<Exit> {
             .then(|| exit(link.index, false)),
     });
     exits.collect()
+}
+
+/// The Ethernet addresses of those in `attached`, by index.
+pub(super) fn addresses(attached: &[u32]) -> Vec<(u32, [u8; 6])> {
+    let links = links().unwrap_or_default();
+    let ours = links.iter().filter(|link| attached.contains(&link.index));
+    ours.filter_map(|link| Some((link.index, link.address?)))
+        .collect()
 }
 
 fn by_driver(interface: u32, features: XdpFeatures) -> Option<Exit> {

@@ -8,7 +8,7 @@ use fairlead_bpf_loader::{
 };
 use fairlead_datapath::Datapath;
 
-use super::exits::exits;
+use super::exits::{addresses, exits};
 use super::interfaces::{hidden_tags, interfaces, other_program, super_packets};
 use crate::config::{Mode, Settings};
 use crate::doctor::rights_for_programs;
@@ -283,12 +283,14 @@ fn attach(
 const CLOSED: &str = "it takes no packets from XDP; of a veth the other end must join received \
                       segments (`ethtool -K … gro on`)";
 
-/// Tells the program which interfaces take what it sends. True when that has changed for one that
+/// Tells the program which interfaces take what it sends, and which frames are for this host. True
+/// when that has changed for one that
 /// it is attached to.
 fn tell_exits(kernel: &mut Kernel, attached: &mut [Attached]) -> Result<bool, LoadError> {
     let indexes: Vec<u32> = attached.iter().filter_map(|one| one.index).collect();
     let exits = exits(kernel.mode(), &indexes);
     kernel.set_exits(&exits)?;
+    kernel.set_addresses(&addresses(&indexes))?;
     let mut changed = false;
     for one in attached {
         let is_exit =

@@ -1,0 +1,42 @@
+//! The Ethernet addresses of the host's interfaces, which XDP has to be told.
+
+use std::collections::BTreeMap;
+
+use aya::maps::{HashMap, MapData};
+
+use crate::kernel::{Kernel, LoadError};
+
+/// `FL_ADDRESSES`
+const ADDRESSES_MAX: usize = 1_024;
+
+/// An address as the program compares it: six bytes as they lie in memory, and two of zero.
+fn word(address: [u8; 6]) -> u64 {
+    let [a, b, c, d, e, f] = address;
+    u64::from_ne_bytes([a, b, c, d, e, f, 0, 0])
+}
+
+impl Kernel {
+    /// Tells the program which frames are this host's: those to the address of the interface (by
+    /// its index) that they came in by. All others are left to the stack, which drops them; before
+    /// the first call, those are all. Of more than 1,024 the last ones are left out. At tc, where
+    /// the stack has compared by then, nothing needs to be told.
+    ///
+    /// # Errors
+    /// When the kernel does not take them.
+    pub fn set_addresses(&mut self, addresses: &[(u32, [u8; 6])]) -> Result<(), LoadError> {
+        let Some(map) = self.ebpf.map_mut("fl_addresses") else {
+            return Ok(());
+        };
+        let mut map: HashMap<&mut MapData, u32, u64> = map.try_into()?;
+        let mut left: BTreeMap<u32, u64> = map.iter().take(ADDRESSES_MAX).flatten().collect();
+        for &(interface, address) in addresses.iter().take(ADDRESSES_MAX) {
+            if left.remove(&interface) != Some(word(address)) {
+                map.insert(interface, word(address), 0)?;
+            }
+        }
+        for gone in left.into_keys() {
+            map.remove(&gone)?;
+        }
+        Ok(())
+    }
+}
