@@ -317,6 +317,11 @@ impl Datapath {
         self.switch.live_connections()
     }
 
+    /// Packets of newcomers that the engine has dealt with; see [`Switch::newcomers`].
+    pub fn newcomers(&self) -> u64 {
+        self.switch.newcomers()
+    }
+
     /// Where the connection between a client and a listening endpoint is; `None` when none is on
     /// record.
     pub fn connection_state(&self, client: Endpoint, listen: Endpoint) -> Option<State> {

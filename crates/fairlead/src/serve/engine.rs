@@ -126,6 +126,11 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
         self.send_own(now);
     }
 
+    /// Packets of newcomers so far.
+    pub(super) fn newcomers(&self) -> u64 {
+        self.datapath.newcomers()
+    }
+
     /// Connections being set up or spliced.
     pub(super) fn live_connections(&self) -> u64 {
         self.datapath.live_connections()

@@ -395,7 +395,7 @@ fn run_loop(
     loop {
         let now = clock.now();
         let received = engine.round(now, &mut on_event).map_err(device_failed)?;
-        if let Some(share) = pressure.handle_round(now, received) {
+        if let Some(share) = pressure.handle_round(now, received, engine.newcomers()) {
             engine.refuse_syns(share);
         }
         let known = || servers_known(&engine.snapshot());

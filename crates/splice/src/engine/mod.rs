@@ -433,6 +433,14 @@ impl Switch {
         u64::from(self.table.used()) - self.counts.resting
     }
 
+    /// Packets of clients without a connection that the engine has dealt with: SYNs that it was
+    /// asked, and first segments by which a client was taken in or turned away.
+    pub fn newcomers(&self) -> u64 {
+        let services = self.counts.services.iter();
+        let taken: u64 = services.map(|one| one.accepted + one.refused).sum();
+        self.counts.syns + taken
+    }
+
     /// All counters of the switch itself.
     pub fn snapshot(&self) -> Snapshot {
         let services = self.config.services.iter().zip(&self.counts.services);
