@@ -9,6 +9,7 @@
 #include "closing.h"
 #include "emit.h"
 #include "flows.h"
+#include "icmp.h"
 #include "join.h"
 #include "maps.h"
 #include "parse.h"
@@ -166,11 +167,11 @@ static __always_inline int fl_process(fl_ctx *ctx)
 	__u64 now_ns = 0;
 	fl_flow flow;
 
-	if (fl_parse(ctx, &packet))
-		return FL_PASS;
 	settings = fl_settings_now();
 	if (!settings)
 		return FL_PASS;
+	if (fl_parse(ctx, &packet))
+		return fl_is_our_error(ctx, settings) ? fl_to_engine(ctx, settings) : FL_PASS;
 	flow = fl_find(&packet, settings, &now_ns);
 	if (flow != FL_NO_FLOW) {
 		int verdict = fl_splice(ctx, &packet, flow, now_ns);

@@ -6,7 +6,7 @@ use fairlead_bpf_loader::{Exit, Fate, Kernel, Mode};
 use fairlead_netns::Host;
 use fairlead_tcp::{FastPath, Line, ListenOffer, Record};
 use fairlead_testkit::{endpoint, segment, tcp};
-use fairlead_wire::TcpFlags;
+use fairlead_wire::{TcpFlags, build};
 
 use super::{OFFER, endpoints, frame_of, interface_index, kernel, on_a_switch, record, run};
 
@@ -185,4 +185,50 @@ fn tc_leaves_frames_for_others_alone() {
 #[test]
 fn xdp_leaves_frames_for_others_alone() {
     run(|| frames_for_others_are_not_ours(Mode::XdpNative));
+}
+
+/// Routers' errors about what was sent to the server of a connection, and about what was not.
+#[test]
+fn errors_about_our_packets_are_the_engines() {
+    run(|| {
+        for (mode, straight) in [(Mode::Tc, Fate::Redirect), (Mode::XdpNative, Fate::Pass)] {
+            for v6 in [false, true] {
+                on_a_switch(|_, interface| {
+                    let (mut kernel, mut table) = kernel(mode, 0);
+                    table.set_engine(interface).unwrap();
+                    let (record, client, server) = record(&mut Rng::new(3), v6, false);
+                    assert!(table.give(Line(0), &record, &client, &server));
+                    let mut fate = |from, to, reply: bool| {
+                        let quoted = segment(from, to).payload([7; 64]).packet();
+                        let (router, mut error) = (server.src.addr, Packet::default());
+                        if reply {
+                            let bytes = &mut error.bytes;
+                            build::emit_icmp_echo_request(&router, &from.addr, 1, 1, b"?", bytes);
+                        } else {
+                            let bytes = &mut error.bytes;
+                            build::emit_icmp_too_big(
+                                &router,
+                                &from.addr,
+                                1_300,
+                                &quoted.bytes,
+                                bytes,
+                            );
+                        }
+                        let before = kernel.counters().unwrap().to_engine;
+                        let frame = frame_of(&error);
+                        let trial = kernel.try_frame(&frame, interface, 1).unwrap();
+                        assert_eq!(trial.frame, frame, "as it was");
+                        (trial.fate, kernel.counters().unwrap().to_engine - before)
+                    };
+                    assert_eq!(fate(server.dst, server.src, false), (straight, 1));
+                    assert_eq!(fate(client.dst, client.src, false), (straight, 1));
+                    assert_eq!(fate(server.src, server.dst, false), (Fate::Pass, 0));
+                    let mut other = server.src;
+                    other.port += 1;
+                    assert_eq!(fate(server.dst, other, false), (Fate::Pass, 0));
+                    assert_eq!(fate(server.dst, server.src, true), (Fate::Pass, 0));
+                });
+            }
+        }
+    });
 }
