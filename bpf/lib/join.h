@@ -12,6 +12,7 @@
 #include "capture.h"
 #include "closing.h"
 #include "exits.h"
+#include "flows.h"
 #include "maps.h"
 #include "parse.h"
 #include "synack.h"
@@ -111,6 +112,18 @@ static __always_inline int fl_join_write(fl_ctx *ctx, const struct fl_packet *pa
 	return fl_ctx_store(ctx, fl_tcp_at(packet) + bytes, join->payload, payload_bytes);
 }
 
+/* True when the record, which is nobody else's now, is still the one that the packet was compared
+ * with, and its place in fl_joins too: before that, the engine may have given both to another
+ * connection, whose phase is the same word. */
+static __always_inline int fl_is_still(struct fl_packet *packet, const struct fl_record *record,
+				       const struct fl_join *join, __u32 line, __u32 place,
+				       __u32 payload_bytes)
+{
+	return record->server_isn == place && join->line == line &&
+	       join->payload_bytes == payload_bytes && packet->ack == record->client_isn + 1 &&
+	       fl_relation(packet, line, FL_SIDE_SERVER) == FL_OWN;
+}
+
 /* A packet from the server of an armed connection: the program's verdict, or
  * FL_NOT_JOINED. Global, so that it is verified once. */
 __noinline int fl_join(fl_ctx *ctx, struct fl_packet *packet, __u32 line, __u64 now_ns)
@@ -121,7 +134,7 @@ __noinline int fl_join(fl_ctx *ctx, struct fl_packet *packet, __u32 line, __u64 
 	struct fl_asked told = {};
 	union fl_phase armed, joining, joined;
 	struct fl_join *join;
-	__u32 place, bytes;
+	__u32 place, bytes, payload_bytes;
 	int spoilt;
 
 	if (!packet || !record)
@@ -137,12 +150,18 @@ __noinline int fl_join(fl_ctx *ctx, struct fl_packet *packet, __u32 line, __u64 
 			   fl_ctx_ifindex(ctx));
 	/* XDP may have no room behind a packet: so this comes before anything is decided. */
 	bytes = sizeof(answer.tcp) + (told.timestamps ? FL_TIMESTAMPS_BYTES : 0);
-	if (fl_ctx_resize(ctx, fl_tcp_at(packet) + bytes + join->payload_bytes))
+	payload_bytes = join->payload_bytes;
+	if (fl_ctx_resize(ctx, fl_tcp_at(packet) + bytes + payload_bytes))
 		return FL_NOT_JOINED;
 	joining = armed;
 	joining.state = FL_STATE_JOINING;
 	if (__sync_val_compare_and_swap(&record->phase.word, armed.word, joining.word) !=
 	    armed.word) {
+		fl_ctx_resize(ctx, fl_tcp_at(packet) + packet->tcp_bytes);
+		return FL_NOT_JOINED;
+	}
+	if (!fl_is_still(packet, record, join, line, place, payload_bytes)) {
+		__sync_val_compare_and_swap(&record->phase.word, joining.word, armed.word);
 		fl_ctx_resize(ctx, fl_tcp_at(packet) + packet->tcp_bytes);
 		return FL_NOT_JOINED;
 	}
