@@ -122,7 +122,7 @@ pub(crate) fn follow_packet(
     {
         record.advance(side, header.seq + header.payload_len() as u32);
     }
-    if !matches!(record.state, State::TimeWait | State::Reset) {
+    if !record.state.is_resting() {
         record.last_active = now_ms;
     }
     if header.flags.contains(TcpFlags::RST) {
@@ -149,7 +149,7 @@ pub fn follow(record: &mut Record, side: Side, header: &TcpPacket, now_ms: u32) 
 /// differ, the newer is believed until one is acknowledged.
 pub(crate) fn note_fin(record: &mut Record, side: Side, end: SeqNumber, now_ms: u32) {
     let (fin, acked) = bits(side);
-    let resting = matches!(record.state, State::TimeWait | State::Reset);
+    let resting = record.state.is_resting();
     let settled = record.flags & acked != 0 || resting;
     if settled || !translate::is_near(end, record.nxt(side)) || !record.settle(side, end) {
         return;

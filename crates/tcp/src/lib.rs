@@ -23,4 +23,4 @@ pub use fast_path::{FastPath, ListenOffer, Tracking};
 pub use join::{Join, Joined};
 pub use reassembly::Reassembly;
 pub use record::{Record, Side, State};
-pub use table::{Found, Line, Table};
+pub use table::{Found, KeyInUse, Line, Table};

@@ -81,6 +81,11 @@ impl State {
             Self::Spliced | Self::FinRelayed1 | Self::AckRelayed1 | Self::FinRelayed2
         )
     }
+
+    /// True for a connection that is over, but for late packets.
+    pub fn is_resting(self) -> bool {
+        matches!(self, Self::TimeWait | Self::Reset)
+    }
 }
 
 /// Bits of [`Record::flags`].

@@ -3,10 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use fairlead_base::{Endpoint, FlowKey, SeqNumber};
-use fairlead_datapath::config::{Config, Protocol, Treatment};
-use fairlead_datapath::{State, Verdict};
+use fairlead_datapath::config::{Config, Protocol, Source, Treatment};
+use fairlead_datapath::{End, State, Verdict};
 use fairlead_tcp::join::{SynAck, Terms};
 use fairlead_tcp::{FastPath, Join, Joined, Line, ListenOffer, Record, Tracking};
+use fairlead_testkit::endpoint;
 use fairlead_wire::{SynOptions, TcpFlags};
 
 use crate::rig::{
@@ -268,6 +269,30 @@ fn what_the_switch_must_send_itself_is_not_armed() {
         .set_fast_path(rig.now, Box::new(double.clone()));
     rig.request(1_000, REQUEST);
     assert!(double.told(|told| told.armed.is_none()));
+}
+
+/// In transparent mode a client's port has room for one connection to a server. What the fast path
+/// has seen end gives way, whether or not the engine has heard of the end, or of the splice.
+#[test]
+fn a_source_in_use_by_what_has_ended_outside_is_free() {
+    for heard in [true, false] {
+        let mut config = simple_config(Protocol::Http, &["10.2.0.1:8081"]);
+        config.services[0].source = Source::Transparent;
+        config.services[0].listen.push(endpoint("10.1.0.3:8080"));
+        let (mut rig, double, ..) = armed_with(config);
+        double.join(70_000);
+        if heard {
+            rig.datapath.catch_up_with_fast_path(rig.now);
+            assert_eq!(rig.state(), Some(State::Spliced));
+        }
+        double.told(|told| told.record.state = State::TimeWait);
+        rig.vip = endpoint("10.1.0.3:8080");
+        let (_, sent) = rig.request(9_000, REQUEST);
+        assert_eq!(sent[0].header.flags, TcpFlags::SYN, "heard: {heard}");
+        let now = rig.datapath.snapshot();
+        assert_eq!((now.records, now.live, now.time_wait), (1, 0, 0));
+        assert_eq!(rig.ends(), [End::Finished]);
+    }
 }
 
 #[test]

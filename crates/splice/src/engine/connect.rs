@@ -5,7 +5,7 @@ use core::time::Duration;
 use fairlead_base::{DropReason, Endpoint, Instant, Packet, SeqNumber};
 use fairlead_tcp::join::SynAck;
 use fairlead_tcp::record::{TRANSPARENT, flag};
-use fairlead_tcp::{Backoff, Line, State};
+use fairlead_tcp::{Backoff, KeyInUse, Line, State};
 use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps};
 
 use super::head::Refusal;
@@ -130,15 +130,14 @@ impl Switch {
     fn bind_or_replace(&mut self, now: Instant, line: Line) -> bool {
         match self.table.bind_server(line) {
             Ok(()) => true,
-            Err(in_use) => {
-                let resting = matches!(
-                    self.table.record(in_use.0).state,
-                    State::TimeWait | State::Reset
-                );
-                if !resting {
+            Err(KeyInUse(other)) => {
+                // A fast path outside may have seen it end since.
+                self.take_back(now, other);
+                if !self.table.record(other).state.is_resting() {
+                    self.give_out(other);
                     return false;
                 }
-                self.remove_resting(now, in_use.0);
+                self.remove_resting(now, other);
                 self.table.bind_server(line).is_ok()
             }
         }

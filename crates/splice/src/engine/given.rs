@@ -207,5 +207,5 @@ impl Switch {
 
 /// Both connections are, or were, joined: all that is known of them is in the record.
 fn is_joined(state: State) -> bool {
-    state.is_live() || matches!(state, State::TimeWait | State::Reset)
+    state.is_live() || state.is_resting()
 }

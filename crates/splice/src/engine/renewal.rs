@@ -81,7 +81,7 @@ impl Switch {
     /// that may lose keys may have answered a SYN on any tuple.
     pub(super) fn may_be_new(&self, header: &TcpPacket, line: Line) -> bool {
         let record = self.table.record(line);
-        let unseen = is_resting(record.state)
+        let unseen = record.state.is_resting()
             || (self.fast_path_may_lose_keys()
                 && !translate::is_recent(record, Side::Client, header));
         record.flags & flag::SYN_SEEN != 0 || (unseen && !header.flags.contains(TcpFlags::RST))
@@ -164,7 +164,7 @@ impl Switch {
             return false;
         }
         let record = self.table.record(line);
-        let begins = remembered == Some(first) || is_resting(record.state);
+        let begins = remembered == Some(first) || record.state.is_resting();
         let is_other = begins && first.0 != record.client_isn;
         !is_other
             || self
@@ -219,9 +219,4 @@ impl Switch {
         self.renewals.forget(line);
         self.record(line).flags &= !flag::SYN_SEEN;
     }
-}
-
-/// A connection that is over, but for late packets.
-fn is_resting(state: State) -> bool {
-    matches!(state, State::TimeWait | State::Reset)
 }
