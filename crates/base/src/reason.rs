@@ -70,7 +70,7 @@ reasons! {
     SetupFull = 23, "setup_full";
     /// Too many half-read heads in all.
     HalfReadFull = 24, "half_read_full";
-    /// Too many half-read heads of one client.
+    /// Too many half-read heads of one client, or answers that it has not acknowledged.
     HalfReadClientFull = 25, "half_read_client_full";
     /// The limit of bytes buffered in heads is reached.
     BufferFull = 26, "buffer_full";

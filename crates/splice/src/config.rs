@@ -244,7 +244,7 @@ pub struct Limits {
     pub setups: u32,
     /// Heads not yet whole, in all.
     pub half_read: u32,
-    /// Heads not yet whole, of one client address.
+    /// Heads not yet whole, and answers not yet acknowledged, of one client address.
     pub half_read_per_client: u32,
     /// Bytes held in heads, in all.
     pub buffered_bytes: u64,

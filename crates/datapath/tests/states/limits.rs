@@ -97,6 +97,70 @@ fn half_read_heads_in_all_are_limited() {
     assert_eq!(rig.datapath.snapshot().half_read, 3);
 }
 
+/// What no route takes is answered, and silence to the answer keeps it.
+const MALFORMED: &[u8] = b"\0";
+
+#[test]
+fn answers_that_nobody_acknowledges_give_way_to_newcomers() {
+    let mut rig = limited(|limits| limits.setups = 3);
+    let first = rig.client;
+    for _ in 0..3 {
+        let (_, sent) = rig.request(1_000, MALFORMED);
+        assert!(sent[0].payload().starts_with(b"HTTP/1.1 400 "));
+        next_client(&mut rig);
+    }
+    assert_eq!(rig.datapath.snapshot().setups, 3);
+    rig.client.addr.0[15] += 1;
+    let (_, sent) = rig.request(1_000, REQUEST);
+    assert_eq!(sent.len(), 2);
+    assert!(sent[0].header.flags.contains(TcpFlags::RST));
+    assert_eq!(sent[0].header.key.dst, first, "the oldest");
+    assert_eq!(sent[1].header.flags, TcpFlags::SYN);
+    assert_eq!(rig.drops(DropReason::AnswerUnacked), 1);
+    assert_eq!(rig.drops(DropReason::SetupFull), 0);
+    assert_eq!(rig.datapath.snapshot().setups, 3);
+    // What is being set up does not give way.
+    for _ in 0..2 {
+        rig.client.addr.0[15] += 1;
+        rig.request(1_000, REQUEST);
+    }
+    rig.client.addr.0[15] += 1;
+    assert_refused(&mut rig, REQUEST, DropReason::SetupFull);
+    rig.wait(Duration::from_secs(60));
+    rig.assert_empty();
+}
+
+#[test]
+fn answers_that_one_client_does_not_acknowledge_are_limited() {
+    let mut rig = limited(|limits| limits.half_read_per_client = 2);
+    let opened = rig.open(1_000, &linux(5_000));
+    rig.put_none(&opened.data(0, b"GET"));
+    next_client(&mut rig);
+    let (taker, answer) = rig.request(1_000, MALFORMED);
+    let end = answer[0].header.seq + answer[0].header.segment_len();
+    next_client(&mut rig);
+    let (opened, sent) = rig.request(1_000, MALFORMED);
+    assert!(sent[0].payload().starts_with(b"HTTP/1.1 400 "));
+    let end_of_it = sent[0].header.seq + sent[0].header.segment_len();
+    assert!(sent[1].header.flags.contains(TcpFlags::RST));
+    assert_eq!(sent[1].header.seq, end_of_it);
+    assert_eq!((sent.len(), rig.state()), (2, None));
+    assert_eq!(rig.drops(DropReason::HalfReadClientFull), 1);
+    // Nothing is kept: asked again, it answers again.
+    assert_eq!(rig.put(&opened.data(0, MALFORMED)).len(), 2);
+    // Whoever acknowledges is no longer waited for.
+    rig.put_none(&taker.at(MALFORMED.len() as u32).ack(end.0));
+    next_client(&mut rig);
+    assert_eq!(rig.request(1_000, MALFORMED).1.len(), 1);
+    let now = rig.datapath.snapshot();
+    assert_eq!((now.half_read, now.setups), (1, 3));
+    // Other clients have a bound of their own.
+    rig.client.addr.0[15] += 1;
+    assert_eq!(rig.request(1_000, MALFORMED).1.len(), 1);
+    rig.wait(Duration::from_secs(60));
+    rig.assert_empty();
+}
+
 #[test]
 fn buffered_bytes_are_limited_at_every_moment() {
     let mut rig = limited(|limits| limits.buffered_bytes = 3_000);

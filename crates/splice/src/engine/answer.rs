@@ -8,7 +8,7 @@ use fairlead_tcp::{Backoff, Line, State};
 use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps};
 
 use super::Switch;
-use super::setup::Setup;
+use super::setup::{Awaited, Setup};
 use crate::Verdict;
 
 const RESEND_WAIT: Duration = Duration::from_millis(300);
@@ -82,10 +82,12 @@ impl Switch {
             .send(key, seq, ack, TcpFlags::ACK, window, &options, &[]);
     }
 
-    /// Sends an answer and closes.
+    /// Sends an answer and closes. A client of which too much is awaited already gets it once, a
+    /// RST behind it, and is forgotten.
     pub(super) fn answer(&mut self, now: Instant, line: Line, index: u32, bytes: Vec<u8>) {
         let client = self.table.record(line).client_addr;
-        self.setups.end_half_read(index, &client);
+        self.setups.set_awaited(index, &client, None);
+        let bounded = self.setups.awaited_of(&client) >= self.config.limits.half_read_per_client;
         let first = SeqNumber(self.table.record(line).client_isn) + 1;
         self.record(line).state = State::Answering;
         let Some(setup) = self.setups.entry(index) else {
@@ -106,8 +108,39 @@ impl Switch {
         setup.deadline = None;
         setup.backoff = Some(Backoff::start(now, RESEND_WAIT, RESENDS));
         self.setups.recount(index);
-        self.schedule(index);
         self.send_answer(line, index);
+        if bounded {
+            self.counts.drops.add(DropReason::HalfReadClientFull);
+            self.send_reset_to_client(line, index);
+            self.free(line);
+            return;
+        }
+        self.setups.set_awaited(index, &client, Some(Awaited::Ack));
+        self.setups.note_answered(index);
+        self.schedule(index);
+    }
+
+    /// Lets the client go that was answered first, so that a newcomer finds room. False when there
+    /// is none.
+    pub(super) fn end_oldest_answer(&mut self) -> bool {
+        let Some(index) = self.setups.oldest_answered() else {
+            return false;
+        };
+        let Some(setup) = self.setups.peek(index) else {
+            return false;
+        };
+        let line = setup.line;
+        let (taken, closed) = setup.answer.as_ref().map_or((false, false), |answer| {
+            (answer.taken, answer.client_closed)
+        });
+        if !taken {
+            self.counts.drops.add(DropReason::AnswerUnacked);
+        }
+        if !(taken && closed) {
+            self.send_reset_to_client(line, index);
+        }
+        self.free(line);
+        true
     }
 
     fn send_answer(&mut self, line: Line, index: u32) {
@@ -161,6 +194,9 @@ impl Switch {
             // Once for each step: a client that goes on sending is not waited for without end.
             setup.backoff = None;
             setup.deadline = Some(now + if after.1 { REST } else { LINGER });
+        }
+        if after.0 {
+            self.setups.set_awaited(index, &record.client_addr, None);
         }
         if header.segment_len() > 0 {
             self.output.send(

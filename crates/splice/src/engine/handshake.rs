@@ -154,23 +154,9 @@ impl Switch {
         if header.payload_len() == 0 && protocol != Protocol::Tcp {
             return self.hear_idle(now, packet, header);
         }
-        let limits = self.config.limits;
         let head_max = self.service_of(listen).head_bytes_max as usize;
         let needed = header.payload_len().min(head_max) as u64;
-        if self.setups.is_full() {
-            // Of those that a fast path outside has joined by itself we may not know yet.
-            self.catch_up_with_fast_path(now);
-        }
-        let refusal = if self.draining {
-            Some(DropReason::Draining)
-        } else if self.setups.is_full() {
-            Some(DropReason::SetupFull)
-        } else if self.setups.buffered_bytes() + needed > limits.buffered_bytes {
-            Some(DropReason::BufferFull)
-        } else {
-            None
-        };
-        if let Some(reason) = refusal {
+        if let Err(reason) = self.make_room(now, needed) {
             return self.refuse_newcomer(packet, header, listen, reason);
         }
         let stamps = options::timestamps(header.options(&packet.bytes));
@@ -203,6 +189,24 @@ impl Switch {
         // Only now: where the splice could be left to the fast path, it has been told by that.
         self.introduce(line);
         verdict
+    }
+
+    /// Sees to it that one more connection can be set up, whose head begins with so many bytes.
+    fn make_room(&mut self, now: Instant, needed: u64) -> Result<(), DropReason> {
+        if self.draining {
+            return Err(DropReason::Draining);
+        }
+        if self.setups.buffered_bytes() + needed > self.config.limits.buffered_bytes {
+            return Err(DropReason::BufferFull);
+        }
+        if self.setups.is_full() {
+            // Of those that a fast path outside has joined by itself we may not know yet.
+            self.catch_up_with_fast_path(now);
+        }
+        if self.setups.is_full() && !self.end_oldest_answer() {
+            return Err(DropReason::SetupFull);
+        }
+        Ok(())
     }
 
     /// Makes the set-up state of a new record. From here on a timer watches over it.

@@ -13,7 +13,7 @@ use fairlead_tcp::{Line, State};
 use fairlead_wire::http::{self, RequestHead};
 use fairlead_wire::{Scan, TcpFlags, TcpPacket};
 
-use super::setup::{Decision, Scanner};
+use super::setup::{Awaited, Decision, Scanner};
 use super::{Switch, held};
 use crate::Verdict;
 use crate::backends::{Backends, affinity};
@@ -106,7 +106,7 @@ impl Switch {
             Reading::Incomplete => self.wait_for_more(now, line, index),
             Reading::Decided(route, decision) => {
                 let client = self.table.record(line).client_addr;
-                self.setups.end_half_read(index, &client);
+                self.setups.set_awaited(index, &client, None);
                 self.record(line).route = route;
                 let Some(setup) = self.setups.entry(index) else {
                     return;
@@ -132,11 +132,11 @@ impl Switch {
         let already = self
             .setups
             .entry(index)
-            .is_some_and(|setup| setup.counted_half_read);
+            .is_some_and(|setup| setup.is_half_read());
         if !already {
             let refusal = if self.setups.half_read() >= limits.half_read {
                 Some(DropReason::HalfReadFull)
-            } else if self.setups.half_read_of(&client) >= limits.half_read_per_client {
+            } else if self.setups.awaited_of(&client) >= limits.half_read_per_client {
                 Some(DropReason::HalfReadClientFull)
             } else {
                 None
@@ -145,7 +145,7 @@ impl Switch {
                 self.reset_client(line, index, reason, String::new());
                 return;
             }
-            self.setups.begin_half_read(index, &client);
+            self.setups.set_awaited(index, &client, Some(Awaited::Head));
         }
         let Some(setup) = self.setups.entry(index) else {
             return;

@@ -35,7 +35,10 @@ pub(super) struct Setup {
     /// The client's timestamp value, as last seen, and what it echoed: ours.
     pub(super) client_ts: u32,
     pub(super) our_ts: u32,
-    pub(super) counted_half_read: bool,
+    /// What is awaited of its client now.
+    awaited: Option<Awaited>,
+    /// Its number among those that were answered, once it was.
+    answered: Option<u64>,
     pub(super) decision: Option<Decision>,
     /// Servers that need not be asked again, for whatever reason.
     pub(super) tried: Vec<ServerId>,
@@ -56,6 +59,15 @@ pub(super) struct Setup {
     /// Where this set-up stands in the timer queue.
     pub(super) scheduled: Option<Instant>,
     buffered: u64,
+}
+
+/// What only the client can bring, and what one client's set-ups are bounded by while it does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Awaited {
+    /// The rest of its head.
+    Head,
+    /// The acknowledgement of the switch's own answer.
+    Ack,
 }
 
 /// Reads the head as it grows.
@@ -139,7 +151,8 @@ impl Setup {
             client_window: 0,
             client_ts,
             our_ts,
-            counted_half_read: false,
+            awaited: None,
+            answered: None,
             decision: None,
             tried: Vec::new(),
             attempts: 0,
@@ -180,6 +193,11 @@ impl Setup {
         }
     }
 
+    /// The rest of the head is awaited, and counted.
+    pub(super) fn is_half_read(&self) -> bool {
+        self.awaited == Some(Awaited::Head)
+    }
+
     /// The client has closed, and all that it sent is here.
     pub(super) fn is_whole(&self) -> bool {
         self.fin_at == Some(self.stream.in_order_len())
@@ -207,7 +225,10 @@ pub(super) struct Setups {
     free: Vec<u32>,
     max: u32,
     half_read: u32,
-    half_read_by_client: BTreeMap<Address, u32>,
+    awaited_of: BTreeMap<Address, u32>,
+    /// Those that were answered, in that order.
+    answered: BTreeMap<u64, u32>,
+    answers: u64,
     buffered_bytes: u64,
 }
 
@@ -218,7 +239,9 @@ impl Setups {
             free: Vec::new(),
             max,
             half_read: 0,
-            half_read_by_client: BTreeMap::new(),
+            awaited_of: BTreeMap::new(),
+            answered: BTreeMap::new(),
+            answers: 0,
             buffered_bytes: 0,
         }
     }
@@ -235,8 +258,9 @@ impl Setups {
         self.half_read
     }
 
-    pub(super) fn half_read_of(&self, client: &Address) -> u32 {
-        self.half_read_by_client.get(client).copied().unwrap_or(0)
+    /// Set-ups in which something is awaited of this client.
+    pub(super) fn awaited_of(&self, client: &Address) -> u32 {
+        self.awaited_of.get(client).copied().unwrap_or(0)
     }
 
     pub(super) fn buffered_bytes(&self) -> u64 {
@@ -263,8 +287,11 @@ impl Setups {
 
     /// Frees an entry; `client` is its connection's client address. Gives what the entry was.
     pub(super) fn remove(&mut self, index: u32, client: &Address) -> Option<Box<Setup>> {
-        self.end_half_read(index, client);
+        self.set_awaited(index, client, None);
         let setup = self.entries.get_mut(index as usize)?.take()?;
+        if let Some(number) = setup.answered {
+            self.answered.remove(&number);
+        }
         self.buffered_bytes -= setup.buffered;
         self.free.push(index);
         Some(setup)
@@ -283,34 +310,40 @@ impl Setups {
         }
     }
 
-    pub(super) fn begin_half_read(&mut self, index: u32, client: &Address) {
-        if let Some(setup) = self
-            .entries
-            .get_mut(index as usize)
-            .and_then(Option::as_deref_mut)
-            && !setup.counted_half_read
+    /// Counts what is awaited of an entry's client from now on, and no more what was before.
+    pub(super) fn set_awaited(&mut self, index: u32, client: &Address, awaited: Option<Awaited>) {
+        let entry = self.entries.get_mut(index as usize);
+        let Some(setup) = entry.and_then(Option::as_deref_mut) else {
+            return;
+        };
+        let before = std::mem::replace(&mut setup.awaited, awaited);
+        self.half_read += u32::from(awaited == Some(Awaited::Head));
+        self.half_read -= u32::from(before == Some(Awaited::Head));
+        if awaited.is_some() {
+            *self.awaited_of.entry(*client).or_insert(0) += 1;
+        }
+        if before.is_some()
+            && let Some(count) = self.awaited_of.get_mut(client)
         {
-            setup.counted_half_read = true;
-            self.half_read += 1;
-            *self.half_read_by_client.entry(*client).or_insert(0) += 1;
+            *count -= 1;
+            if *count == 0 {
+                self.awaited_of.remove(client);
+            }
         }
     }
 
-    pub(super) fn end_half_read(&mut self, index: u32, client: &Address) {
-        let entry = self
-            .entries
-            .get_mut(index as usize)
-            .and_then(Option::as_deref_mut);
-        let Some(setup) = entry.filter(|setup| setup.counted_half_read) else {
-            return;
-        };
-        setup.counted_half_read = false;
-        self.half_read -= 1;
-        if let Some(count) = self.half_read_by_client.get_mut(client) {
-            *count -= 1;
-            if *count == 0 {
-                self.half_read_by_client.remove(client);
-            }
+    /// Notes that an entry's client has been answered.
+    pub(super) fn note_answered(&mut self, index: u32) {
+        let entry = self.entries.get_mut(index as usize);
+        if let Some(setup) = entry.and_then(Option::as_deref_mut) {
+            setup.answered = Some(self.answers);
+            self.answered.insert(self.answers, index);
+            self.answers += 1;
         }
+    }
+
+    /// Of those whose clients have been answered, the one that was first.
+    pub(super) fn oldest_answered(&self) -> Option<u32> {
+        self.answered.first_key_value().map(|(_, index)| *index)
     }
 }
