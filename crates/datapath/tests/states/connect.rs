@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use fairlead_base::{DropReason, SeqNumber};
+use fairlead_base::{DropReason, Endpoint, SeqNumber};
 use fairlead_datapath::config::{Config, Protocol, Source};
 use fairlead_datapath::{Event, ServerState, State, Verdict};
 use fairlead_testkit::{endpoint, segment};
@@ -121,7 +121,7 @@ fn syn_sent_silence_repeats_the_syn_and_then_asks_the_next_server() {
         assert_eq!(again.header, syn.header);
     }
     let sent = rig.wait(Duration::from_millis(1));
-    assert_eq!(sent.len(), 2);
+    assert_eq!(sent.len(), 3);
     assert_eq!(
         sent[0].header.flags,
         TcpFlags::RST,
@@ -131,6 +131,7 @@ fn syn_sent_silence_repeats_the_syn_and_then_asks_the_next_server() {
     assert_eq!(sent[0].header.key, syn.header.key);
     assert_eq!(sent[1].header.flags, TcpFlags::SYN);
     assert_ne!(sent[1].header.key.dst, syn.header.key.dst);
+    assert_eq!(sent[2].header.key.dst, syn.header.key.dst, "a probe");
     assert_eq!(rig.drops(DropReason::ServerSilent), 1);
     let late = rig.put_one(&syn_ack(&syn, 9, &linux(1)));
     assert_eq!(late.header.flags, TcpFlags::RST);
@@ -150,16 +151,6 @@ fn syn_sent_no_server_left_is_answered_503_with_retry_after() {
     assert_eq!(answer.header.key.dst, rig.client);
     assert_eq!(rig.state(), Some(State::Answering));
     let events = rig.events();
-    let down = events.iter().filter(|event| {
-        matches!(
-            event,
-            Event::Server {
-                state: ServerState::Down,
-                ..
-            }
-        )
-    });
-    assert_eq!(down.count(), 3);
     assert!(events.iter().any(|event| matches!(
         event,
         Event::Refused {
@@ -375,24 +366,102 @@ fn syn_sent_answered_by_a_server_that_was_down_brings_it_up() {
     let next = rig.put_one(&refusal(&syn));
     let dead = syn.header.key.dst;
     rig.put(&syn_ack(&next, 9, &linux(1)));
+    let probe = rig.wait_ms(0).remove(0);
+    rig.put_none(&refusal(&probe));
     rig.now = rig.now + Duration::from_secs(3);
-    let state = |rig: &Rig| {
-        let now = rig.datapath.snapshot();
-        let servers = now.pools[0].servers.iter();
-        servers
-            .map(|server| (server.endpoint, server.state))
-            .find(|(endpoint, _)| *endpoint == dead)
-            .unwrap()
-            .1
-    };
-    assert_eq!(state(&rig), ServerState::Down);
+    assert_eq!(state_of(&rig, dead), ServerState::Down);
     // A trial connection comes to it sooner or later.
     for port in 0..6 {
         rig.client.port = 50_000 + port;
         let (_, sent) = rig.request(1_000, REQUEST);
         rig.put(&syn_ack(&sent[0], 9, &linux(1)));
     }
-    assert_eq!(state(&rig), ServerState::Up);
+    assert_eq!(state_of(&rig, dead), ServerState::Up);
+}
+
+/// What is known of a server of the first pool.
+fn state_of(rig: &Rig, endpoint: Endpoint) -> ServerState {
+    let now = rig.datapath.snapshot();
+    let mut servers = now.pools[0].servers.iter();
+    servers
+        .find(|server| server.endpoint == endpoint)
+        .unwrap()
+        .state
+}
+
+/// A connection that is refused says that its client was; whether the server is dead a probe asks.
+#[test]
+fn syn_sent_one_client_that_is_refused_again_and_again_does_not_bring_the_server_down() {
+    let (mut rig, _, mut syn) = asked(simple_config(Protocol::Http, &SERVERS[..1]));
+    let dead = syn.header.key.dst;
+    let mut probes = 0;
+    for port in 50_000..50_020 {
+        rig.put(&refusal(&syn));
+        for probe in rig.wait_ms(if port % 2 == 0 { 0 } else { 1_000 }) {
+            if probe.header.key.src.port >= 49_152 && probe.header.flags == TcpFlags::SYN {
+                probes += 1;
+                rig.put(&syn_ack(&probe, 9, &linux(1)));
+            }
+        }
+        assert_eq!(state_of(&rig, dead), ServerState::Up);
+        rig.client.port = port;
+        syn = rig.request(1_000, REQUEST).1.remove(0);
+        assert_eq!(syn.header.key.dst, dead);
+    }
+    assert_eq!(probes, 11, "one a second, and the first");
+    let events = rig.events();
+    assert!(
+        !events
+            .iter()
+            .any(|event| matches!(event, Event::Server { .. }))
+    );
+}
+
+#[test]
+fn syn_sent_a_server_that_refuses_two_clients_in_a_row_is_down_at_once() {
+    let (mut rig, _, syn) = asked(simple_config(Protocol::Http, &SERVERS[..1]));
+    let dead = syn.header.key.dst;
+    rig.put(&refusal(&syn));
+    assert_eq!(state_of(&rig, dead), ServerState::Up);
+    rig.client.addr.0[15] += 1;
+    let (_, sent) = rig.request(1_000, REQUEST);
+    rig.put(&refusal(&sent[0]));
+    assert_eq!(state_of(&rig, dead), ServerState::Down);
+    // The probe asks all the same, and brings it up if they were wrong.
+    let probe = rig.wait_ms(0).remove(0);
+    rig.put(&syn_ack(&probe, 9, &linux(1)));
+    assert_eq!(state_of(&rig, dead), ServerState::Up);
+}
+
+/// Its own kernel would take the SYN for one with a forged source, and not answer.
+#[test]
+fn syn_sent_transparent_server_is_not_asked_for_its_own_host() {
+    let mut config = transparent();
+    config.pools[0].servers.push(server(SERVERS[1]));
+    for (source, asked) in [
+        (Source::Transparent, [SERVERS[1], SERVERS[1]]),
+        (Source::Snat, [SERVERS[0], SERVERS[1]]),
+    ] {
+        config.services[0].source = source;
+        let mut rig = Rig::probed(config.clone(), &linux(1));
+        rig.client.addr = endpoint(SERVERS[0]).addr;
+        let mut seen = Vec::new();
+        for port in 50_000..50_002 {
+            rig.client.port = port;
+            let (_, sent) = rig.request(1_000, REQUEST);
+            seen.push(sent[0].header.key.dst);
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, asked.map(endpoint));
+    }
+    // Without another server it is turned away, and nothing is held against the server.
+    let mut rig = Rig::probed(transparent(), &linux(1));
+    rig.client.addr = endpoint(SERVERS[0]).addr;
+    let (_, sent) = rig.request(1_000, REQUEST);
+    assert!(sent[0].payload().starts_with(b"HTTP/1.1 503 "));
+    assert_eq!(state_of(&rig, endpoint(SERVERS[0])), ServerState::Up);
+    rig.wait(Duration::from_secs(60));
+    rig.assert_empty();
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use fairlead_base::Instant;
+use fairlead_base::{Address, Instant};
 
 use crate::event::ServerState;
 
@@ -23,6 +23,8 @@ pub(super) struct Health {
     pause: Duration,
     /// While down: a connection was let through and has not come back yet.
     on_trial: bool,
+    /// While up: the client whose connection failed since it answered last.
+    doubted_by: Option<Address>,
 }
 
 impl Default for Health {
@@ -33,6 +35,7 @@ impl Default for Health {
             retry_at: Instant::ZERO,
             pause: PAUSE_MIN,
             on_trial: false,
+            doubted_by: None,
         }
     }
 }
@@ -63,6 +66,19 @@ impl Health {
         }
     }
 
+    /// It did not answer a connection of this client, or refused it. True when that is news.
+    ///
+    /// What is up is not down for one client's failures: a server may have banned it, or the client
+    /// may have refused in the server's name.
+    pub(super) fn failed_for(&mut self, client: Address, now: Instant) -> bool {
+        let others = self.doubted_by.is_some_and(|first| first != client);
+        if self.state == ServerState::Up && !others {
+            self.doubted_by = Some(client);
+            return false;
+        }
+        self.failed(now)
+    }
+
     /// It did not answer, or refused. True when that is news.
     pub(super) fn failed(&mut self, now: Instant) -> bool {
         if self.state != ServerState::Down {
@@ -86,6 +102,7 @@ impl Health {
 
     /// It answered. True when that is news.
     pub(super) fn answered(&mut self, now: Instant) -> bool {
+        self.doubted_by = None;
         if self.state == ServerState::Up {
             return false;
         }
@@ -126,6 +143,35 @@ mod tests {
             assert!(!health.failed(at(now)), "down already");
         }
         assert_eq!(health.since(), at(100));
+    }
+
+    #[test]
+    fn one_client_does_not_bring_a_server_down_and_two_in_a_row_do() {
+        let [one, two] = [Address::v4([192, 0, 2, 1]), Address::v4([192, 0, 2, 2])];
+        let mut health = Health::default();
+        health.answered(at(1));
+        for now in 2..10 {
+            assert!(!health.failed_for(one, at(now)));
+        }
+        // It answers somebody: what was before says nothing any more.
+        health.answered(at(10));
+        assert!(!health.failed_for(two, at(11)));
+        assert_eq!(health.state(), ServerState::Up);
+        assert!(health.failed_for(one, at(12)), "the second in a row");
+        assert_eq!(
+            (health.state(), health.since()),
+            (ServerState::Down, at(12))
+        );
+        health.answered(at(13));
+        assert!(!health.failed_for(two, at(14)));
+        assert!(health.failed(at(14)), "a probe");
+    }
+
+    #[test]
+    fn a_server_that_never_answered_is_down_at_its_first_failure() {
+        let mut health = Health::default();
+        assert!(health.failed_for(Address::v4([192, 0, 2, 1]), at(1)));
+        assert_eq!(health.state(), ServerState::Down);
     }
 
     #[test]

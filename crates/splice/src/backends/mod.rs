@@ -223,7 +223,7 @@ impl Backends {
         }
     }
 
-    /// The server refused a connection or a probe, or left it unanswered. It is down until it
+    /// The server refused a probe, or left it unanswered. It is down until it
     /// answers; a trial connection is let through after 2 s, then 4 s, … at most every 30 s.
     /// True when its state changed.
     pub fn failed(&mut self, id: ServerId, now: Instant) -> bool {
@@ -232,6 +232,16 @@ impl Backends {
         };
         member.failures += 1;
         member.health.failed(now)
+    }
+
+    /// As [`Backends::failed`], of a connection of `client`: a server that is up is down only when
+    /// the next failure is another client's, unless it answers before.
+    pub fn failed_for(&mut self, id: ServerId, client: Address, now: Instant) -> bool {
+        let Some(member) = self.member_mut(id) else {
+            return false;
+        };
+        member.failures += 1;
+        member.health.failed_for(client, now)
     }
 
     /// The server answered a connection or a probe, honouring these options: it is up. True when

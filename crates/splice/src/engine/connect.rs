@@ -15,7 +15,7 @@ use super::{Switch, head, probe};
 use crate::Verdict;
 use crate::backends::ServerId;
 use crate::config::Source;
-use crate::event::{Event, Offers};
+use crate::event::{Event, Offers, ServerState};
 
 /// First retransmission of a SYN towards a server: servers are near.
 const SYN_WAIT: Duration = Duration::from_millis(250);
@@ -43,7 +43,9 @@ impl Switch {
     /// Chooses a server that has not been tried and sends it a SYN; without one left, the client
     /// is turned away.
     pub(super) fn connect(&mut self, now: Instant, line: Line, index: u32) {
-        let v4 = self.table.record(line).client_addr.is_v4();
+        let client = self.table.record(line).client_addr;
+        let listen = self.table.record(line).listen;
+        let transparent = self.service_of(listen).source == Source::Transparent;
         loop {
             let Some(setup) = self.setups.entry(index) else {
                 return;
@@ -68,8 +70,10 @@ impl Switch {
                 return;
             };
             setup.tried.push(server);
-            // A splice does not change the family of addresses.
-            if self.backends.server(server).1.endpoint.addr.is_v4() != v4 {
+            // A splice does not change the family of addresses; and a host takes no SYN that comes
+            // from its own address.
+            let addr = self.backends.server(server).1.endpoint.addr;
+            if addr.is_v4() != client.is_v4() || (transparent && addr == client) {
                 continue;
             }
             if self.bind_source(now, line, server) {
@@ -360,14 +364,22 @@ impl Switch {
         }
     }
 
-    /// A server did not take the connection: the next one is tried.
+    /// A server did not take the connection: the next one is tried. Whether the server takes others
+    /// a probe finds out.
     pub(super) fn server_failed(&mut self, now: Instant, line: Line, index: u32, failure: Failure) {
         self.counts.drops.add(failure.reason());
-        if let Some(id) = self.places.server(self.table.record(line).server) {
+        let record = self.table.record(line);
+        let client = record.client_addr;
+        if let Some(id) = self.places.server(record.server) {
             self.backends.closed(id);
-            if failure != Failure::Mismatch && self.backends.failed(id, now) {
-                self.announce(id);
-                self.refresh_offers(now);
+            if failure != Failure::Mismatch {
+                if self.backends.state(id) != ServerState::Down {
+                    self.probes.prompt(id, now);
+                }
+                if self.backends.failed_for(id, client, now) {
+                    self.announce(id);
+                    self.refresh_offers(now);
+                }
             }
         }
         self.leave_server(line);

@@ -30,6 +30,10 @@ const RETRY_FRACTION: u32 = 16;
 /// … but at least this long, and then twice as long each time, until its turn comes anyway.
 const RETRY_MIN: Duration = Duration::from_secs(1);
 
+/// A server is asked at once when a connection to it has failed, but so long after it was asked for
+/// that reason last.
+const PROMPT_PAUSE: Duration = Duration::from_secs(1);
+
 /// Ports that probes use where they share an address with a listening endpoint.
 const PROBE_PORTS: u32 = 16_384;
 
@@ -166,6 +170,10 @@ pub(super) struct Probes {
     /// Each server that does not answer: how long was last waited before it was asked again, and
     /// whether it stands in `again`.
     pauses: BTreeMap<ServerId, (Duration, bool)>,
+    /// Servers to which a connection has failed, and when they are asked.
+    prompts: BTreeSet<(Instant, ServerId)>,
+    /// When each was, or will be, asked for that reason last.
+    prompted: BTreeMap<ServerId, Instant>,
     seed: Seed,
     /// Words of `seed` in use.
     drawn: u64,
@@ -188,6 +196,8 @@ impl Probes {
             due: VecDeque::new(),
             again: BTreeSet::new(),
             pauses: BTreeMap::new(),
+            prompts: BTreeSet::new(),
+            prompted: BTreeMap::new(),
             seed,
             drawn: 0,
         }
@@ -198,6 +208,31 @@ impl Probes {
     fn draw(&mut self) -> u64 {
         self.drawn += 1;
         self.seed.word("probes", self.drawn)
+    }
+
+    /// A connection to a server has failed: it is asked soon.
+    pub(super) fn prompt(&mut self, id: ServerId, now: Instant) {
+        let last = self.prompted.get(&id).copied();
+        if last.is_some_and(|last| self.prompts.contains(&(last, id))) {
+            return;
+        }
+        let due = last.map_or(now, |last| now.max(last + PROMPT_PAUSE));
+        self.prompted.insert(id, due);
+        self.prompts.insert((due, id));
+    }
+
+    /// Takes a server to which a connection has failed, and that is asked now.
+    fn take_prompted(&mut self, now: Instant) -> Option<ServerId> {
+        let &(due, id) = self.prompts.first()?;
+        (due <= now).then(|| {
+            self.prompts.pop_first();
+            id
+        })
+    }
+
+    /// True while a server's answer is waited for.
+    fn asks(&self, id: ServerId) -> bool {
+        self.waiting.values().any(|probe| probe.id == id)
     }
 
     /// A server did not answer: it is asked again, after longer and longer pauses.
@@ -243,7 +278,8 @@ impl Probes {
     pub(super) fn due(&self) -> Instant {
         let due = self.due.front().map(|(due, _)| *due);
         let again = self.again.first().map(|(due, _)| *due);
-        let due = due.into_iter().chain(again).min();
+        let prompt = self.prompts.first().map(|(due, _)| *due);
+        let due = due.into_iter().chain(again).chain(prompt).min();
         due.map_or(self.next_round, |due| due.min(self.next_round))
     }
 }
@@ -270,6 +306,12 @@ impl Switch {
         }
         while let Some(id) = self.probes.take_again(now) {
             if self.backends.state(id) != ServerState::Up {
+                let (_, server) = self.backends.server(id);
+                self.begin_probe(now, id, server.endpoint);
+            }
+        }
+        while let Some(id) = self.probes.take_prompted(now) {
+            if !self.probes.asks(id) {
                 let (_, server) = self.backends.server(id);
                 self.begin_probe(now, id, server.endpoint);
             }

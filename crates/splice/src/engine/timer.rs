@@ -97,10 +97,11 @@ impl Switch {
 
     /// Does what has become due.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.run_timers(now);
         if !self.draining {
+            // After the timers: servers that have failed are asked at once.
             self.run_probes(now);
         }
-        self.run_timers(now);
         self.run_sweep(now);
         self.flush_fast_path();
     }
