@@ -47,6 +47,7 @@ fn snapshot() -> Snapshot {
         accepted: count(),
         spliced: count(),
         adopted: 77,
+        rests_cut_short: 78,
         retries: count(),
         probes_sent: count(),
         live: count(),

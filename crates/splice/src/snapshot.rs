@@ -33,6 +33,8 @@ pub struct Snapshot {
     pub spliced: u64,
     /// Spliced connections taken over from an earlier run.
     pub adopted: u64,
+    /// Records in TIME_WAIT or after a RST that were given up for newcomers, as the table was full.
+    pub rests_cut_short: u64,
     /// Further servers tried after a refusal or silence.
     pub retries: u64,
     /// Probes sent to servers.

@@ -295,6 +295,26 @@ fn a_source_in_use_by_what_has_ended_outside_is_free() {
     }
 }
 
+/// A full table looks for what is over by what the fast path has seen.
+#[test]
+fn what_has_ended_outside_gives_its_line_up() {
+    let mut config = http_config();
+    config.limits.connections = 1;
+    let (mut rig, double, ..) = armed_with(config);
+    double.join(70_000);
+    rig.datapath.catch_up_with_fast_path(rig.now);
+    rig.client.port += 1;
+    let (_, sent) = rig.request(2_000, REQUEST);
+    assert!(sent[0].header.flags.contains(TcpFlags::RST), "it lives");
+    double.told(|told| told.record.state = State::TimeWait);
+    let (_, sent) = rig.request(2_000, REQUEST);
+    assert_eq!(sent[0].header.flags, TcpFlags::SYN);
+    assert_eq!(double.told(|told| told.forgotten), 1);
+    assert_eq!(rig.ends(), [End::Finished]);
+    let now = rig.datapath.snapshot();
+    assert_eq!((now.records, now.time_wait, now.rests_cut_short), (1, 0, 1));
+}
+
 #[test]
 fn aborting_takes_back_what_is_armed() {
     let (mut rig, double, ..) = armed();

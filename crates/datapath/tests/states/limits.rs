@@ -2,13 +2,15 @@
 
 use core::time::Duration;
 
-use fairlead_base::{DropReason, Instant, Rng};
+use fairlead_base::{DropReason, Endpoint, Instant, Rng};
 use fairlead_datapath::config::{Config, Limits, Protocol, ProxyVersion, Source, Treatment};
-use fairlead_datapath::{ConfigError, Datapath, State};
+use fairlead_datapath::{ConfigError, Datapath, End, Side, State};
 use fairlead_testkit::{endpoint, segment};
 use fairlead_wire::TcpFlags;
 
-use crate::rig::{REQUEST, Rig, http_config, linux, refusal, server, simple_config, syn_ack};
+use crate::rig::{
+    Ends, Joined, REQUEST, Rig, http_config, linux, refusal, server, simple_config, syn_ack,
+};
 
 fn limited(change: impl Fn(&mut Limits)) -> Rig {
     let mut config = http_config();
@@ -48,6 +50,63 @@ fn table_full_refuses_and_the_next_one_gets_the_freed_place() {
     next_client(&mut rig);
     let (_, sent) = rig.request(1_000, REQUEST);
     assert_eq!(sent[0].header.flags, TcpFlags::SYN);
+}
+
+/// Takes the client through a whole connection; the next one comes from the next port.
+fn finished(rig: Rig, isn: u32) -> Rig {
+    let ends = Ends {
+        client_isn: isn,
+        ..Ends::default()
+    };
+    let mut joined = Joined::on(rig, &ends);
+    for side in [Side::Client, Side::Server] {
+        joined.close(side);
+        joined.acknowledge(side.other());
+    }
+    assert_eq!(joined.state(), State::TimeWait);
+    next_client(&mut joined.rig);
+    joined.rig
+}
+
+#[test]
+fn a_full_table_gives_up_what_is_at_rest_and_never_what_lives() {
+    let mut rig = limited(|limits| limits.connections = 4);
+    let (_, sent) = rig.request(1_000, REQUEST);
+    rig.put(&syn_ack(&sent[0], 5, &linux(1)));
+    let live = rig.client;
+    next_client(&mut rig);
+    for isn in [2_000, 3_000] {
+        rig = finished(rig, isn);
+    }
+    let (reset, sent) = rig.request(4_000, REQUEST);
+    rig.put(&syn_ack(&sent[0], 5, &linux(1)));
+    rig.put(&reset.at(REQUEST.len() as u32).flags(TcpFlags::RST));
+    assert_eq!(rig.state(), Some(State::Reset));
+    next_client(&mut rig);
+    rig.events();
+    for newcomer in 0..3u16 {
+        let now = rig.datapath.snapshot();
+        assert_eq!((now.records, now.rests_cut_short), (4, newcomer.into()));
+        let (_, sent) = rig.request(9_000, REQUEST);
+        assert_eq!(sent[0].header.flags, TcpFlags::SYN);
+        next_client(&mut rig);
+        // In the order in which they began.
+        let resting = |port: &u16| {
+            let port = live.port + port;
+            let client = Endpoint { port, ..live };
+            rig.datapath.connection_state(client, rig.vip).is_some()
+        };
+        let left: Vec<u16> = (1..4).filter(resting).collect();
+        assert_eq!(left, (newcomer + 2..4).collect::<Vec<_>>());
+    }
+    assert_eq!(rig.ends(), [End::ResetByClient]);
+    assert_refused(&mut rig, REQUEST, DropReason::TableFull);
+    let state = rig.datapath.connection_state(live, rig.vip);
+    assert_eq!(state, Some(State::Spliced));
+    let now = rig.datapath.snapshot();
+    assert_eq!((now.live, now.time_wait, now.rests_cut_short), (1, 0, 3));
+    rig.wait(Duration::from_secs(4_000));
+    rig.assert_empty();
 }
 
 #[test]

@@ -247,6 +247,11 @@ fn connections(status: &Status, page: &mut Page<'_>) -> fmt::Result {
         "Spliced connections taken over from an earlier run",
         status.adopted,
     )?;
+    page.counter(
+        "rests_cut_short",
+        "Records in TIME_WAIT or after a RST given up for newcomers, as the table was full",
+        status.rests_cut_short,
+    )?;
     page.counter("retries", "Further servers tried", status.retries)?;
     page.counter("probes", "Probes sent to servers", status.probes_sent)?;
     page.gauge(

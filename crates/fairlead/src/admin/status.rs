@@ -49,6 +49,8 @@ pub struct Status {
     pub spliced: u64,
     /// Spliced connections taken over from an earlier run.
     pub adopted: u64,
+    /// Records at rest that were given up for newcomers.
+    pub rests_cut_short: u64,
     pub retries: u64,
     pub probes_sent: u64,
     pub live: u64,
@@ -306,8 +308,8 @@ impl Status {
         }
     }
 
-    /// The counters alone. Every field is named: one that is added to the counters must find its
-    /// place here.
+    /// The counters alone. Here and in [`Self::of_switch`] every field is named: one that is added
+    /// to the counters must find its place.
     fn counted(counters: &Counters) -> Self {
         let Counters {
             switch,
@@ -315,6 +317,15 @@ impl Status {
             kernel,
             log_lines_lost,
         } = counters.clone();
+        Self {
+            kernel: kernel.map(KernelStatus::from),
+            device_use: device.into(),
+            log_lines_lost,
+            ..Self::of_switch(switch)
+        }
+    }
+
+    fn of_switch(switch: Snapshot) -> Self {
         let Snapshot {
             drops,
             rx_packets,
@@ -329,6 +340,7 @@ impl Status {
             accepted,
             spliced,
             adopted,
+            rests_cut_short,
             retries,
             probes_sent,
             live,
@@ -358,6 +370,7 @@ impl Status {
             accepted,
             spliced,
             adopted,
+            rests_cut_short,
             retries,
             probes_sent,
             live,
@@ -372,9 +385,6 @@ impl Status {
             tcb_cache: tcb_cache.map(TcbCacheStatus::from),
             services: services.into_iter().map(ServiceStatus::from).collect(),
             pools: pools.into_iter().map(PoolStatus::from).collect(),
-            kernel: kernel.map(KernelStatus::from),
-            device_use: device.into(),
-            log_lines_lost,
             ..Self::default()
         }
     }

@@ -15,6 +15,8 @@ pub(super) struct Counts {
     pub(super) spliced: u64,
     /// Connections taken over from an earlier run.
     pub(super) adopted: u64,
+    /// Records at rest that were given up for newcomers.
+    pub(super) rests_cut_short: u64,
     pub(super) retries: u64,
     pub(super) probes_sent: u64,
     /// Spliced connections whose end has not been noted.
@@ -47,6 +49,7 @@ impl Counts {
             syn_acks: 0,
             spliced: 0,
             adopted: 0,
+            rests_cut_short: 0,
             retries: 0,
             probes_sent: 0,
             live: 0,

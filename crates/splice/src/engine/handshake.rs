@@ -206,6 +206,9 @@ impl Switch {
         if self.setups.is_full() && !self.end_oldest_answer() {
             return Err(DropReason::SetupFull);
         }
+        if self.table.used() == self.table.capacity() && !self.end_a_rest(now) {
+            return Err(DropReason::TableFull);
+        }
         Ok(())
     }
 

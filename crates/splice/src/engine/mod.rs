@@ -457,6 +457,7 @@ impl Switch {
                 .sum(),
             spliced: self.counts.spliced,
             adopted: self.counts.adopted,
+            rests_cut_short: self.counts.rests_cut_short,
             retries: self.counts.retries,
             probes_sent: self.counts.probes_sent,
             live: self.counts.live,

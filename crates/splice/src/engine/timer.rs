@@ -24,6 +24,9 @@ const ABORT_LINES: u32 = 4_096;
 /// How long a record stays after a RST, for the RST may be refused (RFC 5961).
 const RESET_REST_MS: u32 = 3_000;
 
+/// Lines that are looked at for one at rest when the table is full, at most.
+const HAND_LINES: u32 = 64;
+
 /// Set-ups handled in one call, at most.
 const TIMERS_AT_ONCE: usize = 4_096;
 
@@ -62,6 +65,8 @@ impl Timers {
 pub(super) struct Sweep {
     next: Instant,
     cursor: u32,
+    /// Where the search for a connection at rest goes on.
+    hand: u32,
 }
 
 impl Sweep {
@@ -69,6 +74,7 @@ impl Sweep {
         Self {
             next: now + SWEEP_CYCLE / SWEEP_STEPS,
             cursor: 0,
+            hand: 0,
         }
     }
 
@@ -261,6 +267,26 @@ impl Switch {
                 }
             }
         }
+    }
+
+    /// Ends the rest of a connection that is over, so that a newcomer finds a line in a full table.
+    /// The hand goes on where it stopped: as newcomers take the lines that it frees, it meets
+    /// connections in the order in which they began. False when it meets none at rest for a while.
+    pub(super) fn end_a_rest(&mut self, now: Instant) -> bool {
+        let high_water = self.table.high_water();
+        for _ in 0..HAND_LINES.min(high_water) {
+            let line = Line(self.sweep.hand % high_water);
+            self.sweep.hand = line.0 + 1;
+            self.catch_up(now, line);
+            let record = self.table.record(line);
+            if record.state.is_resting() && record.flags & flag::HELD == 0 {
+                self.take_back(now, line);
+                self.remove_resting(now, line);
+                self.counts.rests_cut_short += 1;
+                return true;
+            }
+        }
+        false
     }
 
     fn time_out(&mut self, now: Instant, line: Line, reason: DropReason, end: End) {
