@@ -39,7 +39,7 @@ pub struct Snapshot {
     pub retries: u64,
     /// Probes sent to servers.
     pub probes_sent: u64,
-    /// Now: spliced connections, TIME_WAIT not counted.
+    /// Now: spliced connections, those at rest not counted.
     pub live: u64,
     /// Now: connections being set up.
     pub setups: u64,
@@ -47,7 +47,7 @@ pub struct Snapshot {
     pub half_read: u64,
     /// Now: bytes held in heads.
     pub buffered_bytes: u64,
-    /// Now: records in TIME_WAIT.
+    /// Now: records at rest, in TIME_WAIT or after a RST.
     pub time_wait: u64,
     /// Now: records in use, of any state.
     pub records: u64,

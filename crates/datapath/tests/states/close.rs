@@ -1,12 +1,13 @@
 //! FIN_RELAYED1 to TIME_WAIT and RESET: the second half of the paper's Fig. 4, with the traps.
 
 use core::time::Duration;
+use std::collections::BTreeSet;
 
 use fairlead_base::{DropReason, SeqNumber};
 use fairlead_datapath::{End, Event, Side, State};
 use fairlead_wire::TcpFlags;
 
-use crate::rig::{Joined, REQUEST, Sent, linux};
+use crate::rig::{Joined, REQUEST, Rig, Sent, http_config, linux, syn_ack};
 
 const SIDES: [Side; 2] = [Side::Client, Side::Server];
 const FIN: TcpFlags = TcpFlags(TcpFlags::FIN.0 | TcpFlags::ACK.0);
@@ -223,6 +224,9 @@ fn time_wait_ends_after_two_msl_and_frees_everything() {
     assert_eq!(reset.header.flags, TcpFlags::RST);
 }
 
+/// Behind this, what was closed or reset is forgotten.
+const RESTED: Duration = Duration::from_secs(62);
+
 #[test]
 fn spliced_rst_passes_translated_and_ends_the_connection() {
     for side in SIDES {
@@ -235,13 +239,17 @@ fn spliced_rst_passes_translated_and_ends_the_connection() {
         };
         assert_eq!(sent.header.seq, SeqNumber(seen));
         assert_eq!(joined.state(), State::Reset);
-        assert_eq!(joined.rig.ends(), [], "not before it is sure");
-        joined.rig.wait(Duration::from_secs(5));
         let end = match side {
             Side::Client => End::ResetByClient,
             Side::Server => End::ResetByServer,
         };
         assert_eq!(joined.rig.ends(), [end]);
+        assert_eq!(joined.rig.datapath.live_connections(), 0);
+        let now = joined.rig.datapath.snapshot();
+        assert_eq!((now.live, now.time_wait, now.records), (0, 1, 1));
+        joined.rig.wait(Duration::from_secs(58));
+        assert_eq!(joined.state(), State::Reset);
+        joined.rig.wait(RESTED);
         joined.rig.assert_empty();
     }
 }
@@ -297,7 +305,7 @@ fn spliced_rst_inexact_passes_and_changes_nothing_while_its_receiver_lives() {
             joined.advance(side, 5);
             // It was in earnest after all: the exact number answers the challenge.
             joined.rig.put_one(&joined.by(side).flags(TcpFlags::RST));
-            joined.rig.wait(Duration::from_secs(5));
+            joined.rig.wait(RESTED);
             joined.rig.assert_empty();
         }
     }
@@ -335,7 +343,7 @@ fn spliced_rst_inexact_ends_the_connection_when_its_receiver_is_gone() {
         let gone = joined.by(side.other()).flags(TcpFlags::RST).seq(ack);
         joined.rig.put_one(&gone);
         assert_eq!(joined.state(), State::Reset);
-        joined.rig.wait(Duration::from_secs(5));
+        joined.rig.wait(RESTED);
         let end = match side {
             Side::Client => End::ResetByClient,
             Side::Server => End::ResetByServer,
@@ -390,9 +398,57 @@ fn reset_packets_still_pass_both_ways() {
     assert_eq!(joined.state(), State::Reset);
     let answer = joined.by_client().flags(TcpFlags::RST);
     assert_eq!(joined.rig.put_one(&answer).header.key.dst, joined.server);
-    joined.rig.wait(Duration::from_secs(5));
+    joined.rig.wait(RESTED);
     assert_eq!(joined.rig.ends(), [End::ResetByClient]);
     joined.rig.assert_empty();
+}
+
+/// A copy of the client's first segment that comes late acknowledges a cookie that is still good,
+/// and must not be a second request.
+#[test]
+fn reset_late_copy_of_the_first_segment_begins_nothing() {
+    let mut rig = Rig::probed(http_config(), &linux(1));
+    let (opened, sent) = rig.request(1_000, REQUEST);
+    let first = opened.data(0, REQUEST);
+    rig.put(&syn_ack(&sent[0], 5, &linux(1)));
+    rig.put_one(&opened.at(REQUEST.len() as u32).flags(TcpFlags::RST));
+    for _ in 0..11 {
+        rig.wait(Duration::from_secs(5));
+        // The server, whose connection is gone as well, answers it by a RST.
+        let copy = rig.put_one(&first);
+        assert_eq!(copy.payload(), REQUEST);
+        assert_eq!(copy.header.key, sent[0].header.key);
+    }
+    let now = rig.datapath.snapshot();
+    assert_eq!((now.accepted, now.spliced, now.records), (1, 1, 1));
+    rig.wait(Duration::from_secs(10));
+    rig.assert_empty();
+}
+
+/// The record rests, but its source is another's again soon.
+#[test]
+fn reset_source_is_used_again_after_three_seconds() {
+    const PORTS: u32 = 65_536 - 1_024;
+    let mut config = http_config();
+    config.snat.truncate(1);
+    config.limits.connections = 2 * PORTS;
+    let mut rig = Rig::probed(config, &linux(1));
+    let mut sources = BTreeSet::new();
+    for number in 0..PORTS + 1_000 {
+        let [_, third, high, low] = number.to_be_bytes();
+        rig.client.addr.0[15] = third;
+        rig.client.port = u16::from_be_bytes([high, low]);
+        let (opened, sent) = rig.request(number, REQUEST);
+        assert_eq!(sent[0].header.flags, TcpFlags::SYN, "number {number}");
+        sources.insert(sent[0].header.key.src);
+        rig.put(&syn_ack(&sent[0], 5, &linux(1)));
+        rig.put(&opened.at(REQUEST.len() as u32).flags(TcpFlags::RST));
+        if number % 10 == 0 {
+            rig.wait_ms(1);
+        }
+    }
+    assert_eq!(sources.len(), PORTS as usize);
+    assert_eq!(rig.datapath.snapshot().records, u64::from(PORTS));
 }
 
 /// An acknowledgement that crossed the RST looks like a challenge, and is none.
@@ -402,7 +458,7 @@ fn reset_acknowledgement_on_its_way_does_not_keep_the_dead_alive() {
     joined.rig.put_one(&joined.by_client().flags(TcpFlags::RST));
     joined.acknowledge(Side::Server);
     assert_eq!(joined.state(), State::Reset);
-    joined.rig.wait(Duration::from_secs(5));
+    joined.rig.wait(RESTED);
     assert_eq!(joined.rig.ends(), [End::ResetByClient]);
     joined.rig.assert_empty();
 }

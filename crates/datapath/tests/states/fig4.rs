@@ -25,7 +25,6 @@ enum Event {
     IdleTimeout,
     HalfClosedTimeout,
     TwoMsl,
-    ResetRest,
 }
 
 use Event::*;
@@ -45,7 +44,7 @@ const PATHS: [(State, &[Event]); 7] = [
 ];
 
 /// What each event does, from the state that each path of [`PATHS`] leads to.
-const TABLE: [(Event, [State; 7]); 13] = {
+const TABLE: [(Event, [State; 7]); 12] = {
     use State::{
         AckRelayed1 as A1, FinRelayed1 as F1, FinRelayed2 as F2, Reset as R, Spliced as S,
         TimeWait as TW,
@@ -64,7 +63,6 @@ const TABLE: [(Event, [State; 7]); 13] = {
         (IdleTimeout, [FREE, FREE, FREE, FREE, FREE, FREE, FREE]),
         (HalfClosedTimeout, [S, FREE, FREE, FREE, FREE, FREE, FREE]),
         (TwoMsl, [S, FREE, FREE, FREE, FREE, FREE, FREE]),
-        (ResetRest, [S, F1, A1, F2, F2, TW, FREE]),
     ]
 };
 
@@ -152,7 +150,6 @@ impl Walk {
             }
             IdleTimeout => drop(self.joined.rig.wait(millis(3_602_000))),
             HalfClosedTimeout | TwoMsl => drop(self.joined.rig.wait(millis(62_000))),
-            ResetRest => drop(self.joined.rig.wait(millis(5_000))),
         }
     }
 }

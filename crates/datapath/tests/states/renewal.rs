@@ -407,6 +407,6 @@ fn time_wait_transparent_source_is_used_again_at_once() {
     joined
         .rig
         .put_one(&anew.at(REQUEST.len() as u32).flags(TcpFlags::RST));
-    joined.rig.wait(Duration::from_secs(5));
+    joined.rig.wait(Duration::from_secs(62));
     joined.rig.assert_empty();
 }

@@ -256,7 +256,7 @@ fn connections(status: &Status, page: &mut Page<'_>) -> fmt::Result {
     page.counter("probes", "Probes sent to servers", status.probes_sent)?;
     page.gauge(
         "live",
-        "Spliced connections now, TIME_WAIT not counted",
+        "Spliced connections now, those at rest not counted",
         status.live,
     )?;
     page.gauge("setups", "Connections being set up now", status.setups)?;
@@ -266,7 +266,11 @@ fn connections(status: &Status, page: &mut Page<'_>) -> fmt::Result {
         "Bytes held in heads now",
         status.buffered_bytes,
     )?;
-    page.gauge("time_wait", "Records in TIME_WAIT now", status.time_wait)?;
+    page.gauge(
+        "time_wait",
+        "Records at rest now, in TIME_WAIT or after a RST",
+        status.time_wait,
+    )?;
     page.gauge("records", "Connection records in use now", status.records)?;
     page.gauge(
         "records_max",

@@ -92,10 +92,19 @@ impl Switch {
 
     /// A joined connection was in state `before`: has it ended since?
     pub(super) fn note_move(&mut self, now: Instant, line: Line, before: State) {
-        if before.is_live() && self.table.record(line).state == State::TimeWait {
-            self.note_end(now, line, End::Finished);
-            self.counts.resting += 1;
+        if !before.is_live() {
+            return;
         }
+        let record = self.table.record(line);
+        let by_client = record.flags & flag::RESET_BY_CLIENT != 0;
+        let end = match record.state {
+            State::TimeWait => End::Finished,
+            State::Reset if by_client => End::ResetByClient,
+            State::Reset => End::ResetByServer,
+            _ => return,
+        };
+        self.note_end(now, line, end);
+        self.counts.resting += 1;
     }
 
     /// True for a server's acknowledgement of bytes that the switch sent before the client's first:
@@ -152,24 +161,12 @@ impl Switch {
     }
 
     /// Removes a record in TIME_WAIT or after a RST.
-    pub(super) fn remove_resting(&mut self, now: Instant, line: Line) {
-        let record = *self.table.record(line);
-        match record.state {
-            State::TimeWait => self.counts.resting -= 1,
-            State::Reset => {
-                let by_client = record.flags & flag::RESET_BY_CLIENT != 0;
-                let end = if by_client {
-                    End::ResetByClient
-                } else {
-                    End::ResetByServer
-                };
-                self.note_end(now, line, end);
-            }
-            _ => {
-                debug_assert!(false, "only resting records are removed here");
-                return;
-            }
+    pub(super) fn remove_resting(&mut self, line: Line) {
+        if !self.table.record(line).state.is_resting() {
+            debug_assert!(false, "only resting records are removed here");
+            return;
         }
+        self.counts.resting -= 1;
         self.free(line);
     }
 
@@ -189,7 +186,11 @@ impl Switch {
         side: Side,
         seq: SeqNumber,
     ) -> Reset {
-        closing::note_reset(self.record(line), side, seq, Self::now_ms(now))
+        let record = self.record(line);
+        let before = record.state;
+        let reset = closing::note_reset(record, side, seq, Self::now_ms(now));
+        self.note_move(now, line, before);
+        reset
     }
 
     /// Asks one end whether it still has the connection, by a segment with numbers so old that no

@@ -11,7 +11,7 @@ use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps};
 use super::head::Refusal;
 use super::held::{Held, Peer};
 use super::setup::Decision;
-use super::{Switch, head, probe};
+use super::{Switch, head, probe, timer};
 use crate::Verdict;
 use crate::backends::ServerId;
 use crate::config::Source;
@@ -122,11 +122,27 @@ impl Switch {
             record.nat_addr = nat_addr;
             record.nat_port = nat_port;
             let key = self.table.record(line).server_key(self.table.endpoints());
-            if !self.probes.awaits(&key) && self.table.bind_server(line).is_ok() {
+            if !self.probes.awaits(&key) && self.bind_unused(now, line) {
                 return true;
             }
         }
         false
+    }
+
+    /// Binds a source of many that nobody uses; what was reset uses it no more after a while.
+    fn bind_unused(&mut self, now: Instant, line: Line) -> bool {
+        match self.table.bind_server(line) {
+            Ok(()) => true,
+            Err(KeyInUse(other)) => {
+                let record = self.table.record(other);
+                let quiet_ms = timer::quiet_ms(Self::now_ms(now), record.last_active);
+                if record.state != State::Reset || quiet_ms < timer::RESET_HOLD_MS {
+                    return false;
+                }
+                self.remove_resting(other);
+                self.table.bind_server(line).is_ok()
+            }
+        }
     }
 
     /// In transparent mode there is one source only. A resting connection yields it, as the
@@ -141,7 +157,7 @@ impl Switch {
                     self.give_out(other);
                     return false;
                 }
-                self.remove_resting(now, other);
+                self.remove_resting(other);
                 self.table.bind_server(line).is_ok()
             }
         }

@@ -21,7 +21,7 @@ pub(super) struct Counts {
     pub(super) probes_sent: u64,
     /// Spliced connections whose end has not been noted.
     pub(super) live: u64,
-    /// Records in TIME_WAIT.
+    /// Records at rest: in TIME_WAIT or after a RST.
     pub(super) resting: u64,
     pub(super) ended: [u64; End::ALL.len()],
     pub(super) services: Vec<ServiceCounts>,

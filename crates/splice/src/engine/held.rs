@@ -531,8 +531,7 @@ impl Switch {
             self.output.send(key, seq, ack, TcpFlags::RST, 0, &[], &[]);
         }
         if !header.ack.before(held.end) {
-            self.record(line).flags &= !flag::HELD;
-            self.forget_setup(line, index);
+            self.let_go(line);
             return Passage::unchanged(header);
         }
         if !header.ack.before(known) {
@@ -545,6 +544,14 @@ impl Switch {
             return Passage::Heard;
         }
         hidden
+    }
+
+    /// Nothing is held any more: from here on packets are only translated.
+    pub(super) fn let_go(&mut self, line: Line) {
+        self.record(line).flags &= !flag::HELD;
+        if let Some(index) = self.table.setup(line) {
+            self.forget_setup(line, index);
+        }
     }
 
     /// The server has acknowledged held bytes, or told its window again.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairlead_base::{Endpoint, FlowKey, Instant};
 use fairlead_tcp::record::TRANSPARENT;
-use fairlead_tcp::{Endpoints, Kept, Line, ListenOffer, Misfit, Record, State};
+use fairlead_tcp::{Endpoints, Kept, Line, ListenOffer, Misfit, Record};
 
 use super::{ConfigError, Listens, Switch};
 use crate::backends::ServerId;
@@ -275,7 +275,7 @@ impl Switch {
             adopted.of_retired_services += u64::from(!self.listens.contains_key(&listen));
             let server = self.places.server(record.server);
             adopted.to_retired_servers += u64::from(server.is_none());
-            if record.state == State::TimeWait {
+            if record.state.is_resting() {
                 self.counts.resting += 1;
             } else {
                 self.counts.live += 1;

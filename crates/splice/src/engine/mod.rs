@@ -428,7 +428,7 @@ impl Switch {
         self.sweep.restart();
     }
 
-    /// Connections that are being set up or spliced; TIME_WAIT does not count.
+    /// Connections that are being set up or spliced; those at rest do not count.
     pub fn live_connections(&self) -> u64 {
         u64::from(self.table.used()) - self.counts.resting
     }
@@ -528,8 +528,7 @@ impl Switch {
             return;
         };
         let endpoints = self.table.endpoints();
-        // What was reset ended with its RST, though it is only now that nobody objects; and of what
-        // a fast path outside saw closing one hears later.
+        // Of what a fast path outside saw closing one hears later.
         let now_ms = Self::now_ms(now);
         let since_ms = match record.state {
             State::Reset | State::TimeWait => timer::quiet_ms(now_ms, record.last_active),

@@ -186,13 +186,12 @@ impl Switch {
     fn end_for_new(&mut self, now: Instant, line: Line) {
         let record = *self.table.record(line);
         match record.state {
-            State::TimeWait => self.counts.resting -= 1,
+            State::TimeWait | State::Reset => self.counts.resting -= 1,
             State::SynSent => {
                 if let Some(index) = self.table.setup(line) {
                     self.reset_server_in_setup(line, index);
                 }
             }
-            State::Reset => self.note_end(now, line, End::Replaced),
             state if state.is_live() => {
                 let key = record.server_key(self.table.endpoints()).reversed();
                 let seq = SeqNumber(record.client_nxt);

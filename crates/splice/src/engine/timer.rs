@@ -21,8 +21,9 @@ const SWEEP_STEPS: u32 = 20;
 /// Records ended by one step when everything is aborted.
 const ABORT_LINES: u32 = 4_096;
 
-/// How long a record stays after a RST, for the RST may be refused (RFC 5961).
-const RESET_REST_MS: u32 = 3_000;
+/// How long what the switch holds, and the source towards the server, stay after a RST, which may
+/// be refused (RFC 5961).
+pub(super) const RESET_HOLD_MS: u32 = 3_000;
 
 /// Lines that are looked at for one at rest when the table is full, at most.
 const HAND_LINES: u32 = 64;
@@ -243,9 +244,12 @@ impl Switch {
         let after = |timeout: Duration| u128::from(quiet_ms) >= timeout.as_millis();
         match state {
             State::Free | State::Established | State::SynSent | State::Answering => {}
+            State::Reset if quiet_ms < RESET_HOLD_MS => {}
             State::Reset => {
-                if quiet_ms >= RESET_REST_MS {
-                    self.remove_resting(now, line);
+                if after(self.service_of(record.listen).timeouts.time_wait) {
+                    self.remove_resting(line);
+                } else if held {
+                    self.let_go(line);
                 }
             }
             // Its own timer gives up sooner.
@@ -263,7 +267,7 @@ impl Switch {
             }
             State::TimeWait => {
                 if after(self.service_of(record.listen).timeouts.time_wait) {
-                    self.remove_resting(now, line);
+                    self.remove_resting(line);
                 }
             }
         }
@@ -281,7 +285,7 @@ impl Switch {
             let record = self.table.record(line);
             if record.state.is_resting() && record.flags & flag::HELD == 0 {
                 self.take_back(now, line);
-                self.remove_resting(now, line);
+                self.remove_resting(line);
                 self.counts.rests_cut_short += 1;
                 return true;
             }
@@ -301,7 +305,7 @@ impl Switch {
         let record = *self.table.record(line);
         match record.state {
             State::Free => return,
-            State::TimeWait => self.counts.resting -= 1,
+            State::TimeWait | State::Reset => self.counts.resting -= 1,
             State::Established | State::SynSent | State::Answering => {
                 if let Some(index) = self.table.setup(line) {
                     self.send_reset_to_client(line, index);
