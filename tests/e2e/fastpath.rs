@@ -180,7 +180,7 @@ fn ends_in_the_kernel_are_told_as_they_were() {
             let waited_ms = begun.elapsed().as_millis() as u64;
             let lived_ms = closed.number("duration_ms");
             assert!((1_400..=waited_ms + 500).contains(&lived_ms), "{closed:?}");
-            // A RST rests 3 s before it is told, and is told with its own time.
+            // What the kernel saw end is told a moment later, with its own time.
             if how == "reset_by_client" {
                 assert!(lived_ms < ended_ms + 1_300, "{ended_ms}: {closed:?}");
             }

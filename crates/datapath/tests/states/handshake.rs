@@ -3,11 +3,12 @@
 use core::time::Duration;
 
 use fairlead_base::{Checksum, DropReason, SeqNumber};
+use fairlead_datapath::config::Protocol;
 use fairlead_datapath::{State, Verdict};
 use fairlead_testkit::{endpoint, segment, tcp};
 use fairlead_wire::{SynOptions, TcpFlags, Timestamps};
 
-use crate::rig::{Joined, REQUEST, Rig, http_config, linux, v6_config};
+use crate::rig::{Joined, REQUEST, Rig, http_config, linux, simple_config, syn_ack, v6_config};
 
 fn kept(rig: &Rig) -> [u64; 5] {
     let now = rig.datapath.snapshot();
@@ -224,6 +225,36 @@ fn syn_rcvd_keep_alive_is_answered_with_and_without_a_byte() {
         let stamps = answer.timestamps().unwrap();
         assert_eq!((stamps.value, stamps.echo), (6_000, 5_010));
         assert_eq!(kept(&rig), [0; 5]);
+    }
+}
+
+/// Where the server speaks first, nothing comes of a client whose last segment of the handshake was
+/// lost; its keep-alive proves the handshake as well.
+#[test]
+fn syn_rcvd_keep_alive_completes_the_handshake_where_nothing_is_read() {
+    for nonsense in [&b""[..], b"\0"] {
+        let config = simple_config(Protocol::Tcp, &["10.2.0.1:8081"]);
+        let mut rig = Rig::probed(config, &linux(1));
+        let opened = rig.open(1_000, &linux(5_000));
+        rig.now = rig.now + Duration::from_secs(45);
+        let probe = opened.at(0).seq(1_000).payload(nonsense);
+        let syn = rig.put_one(&probe);
+        assert_eq!(syn.header.flags, TcpFlags::SYN);
+        assert_eq!(syn.header.seq, SeqNumber(1_000));
+        rig.put_none(&probe);
+        let ack = rig.put_one(&syn_ack(&syn, 77, &linux(1)));
+        assert_eq!(ack.header.flags, TcpFlags::ACK);
+        assert_eq!(
+            (ack.header.seq, ack.header.ack),
+            (SeqNumber(1_001), SeqNumber(78))
+        );
+        let greeting = segment(syn.header.key.dst, syn.header.key.src)
+            .seq(78)
+            .ack(1_001)
+            .payload(b"220 ready");
+        let seen = rig.put_one(&greeting);
+        assert_eq!(seen.header.seq, SeqNumber(opened.dseq) + 1);
+        assert_eq!(seen.payload(), b"220 ready");
     }
 }
 

@@ -42,7 +42,7 @@ impl Switch {
         if let Some(promise) = self.cookies.check(&header.key, client_isn, now, cookie) {
             return self.admit(now, packet, header, listen, client_isn, promise);
         }
-        self.handle_unproven(now, packet, header)
+        self.handle_unproven(now, packet, header, listen)
     }
 
     /// A client's packet of no connection on record that does not prove itself by a cookie.
@@ -51,17 +51,18 @@ impl Switch {
         now: Instant,
         packet: &mut Packet,
         header: &TcpPacket,
+        listen: u16,
     ) -> Verdict {
         let cookie = header.ack - 1;
         // A keep-alive probe of a client that has sent nothing yet has the number before its first
         // byte, and perhaps one byte of nonsense (RFC 9293, section 3.8.4).
         let probing = header.payload_len() <= 1 && !header.flags.contains(TcpFlags::FIN);
-        if probing
-            && self
-                .cookies
-                .check(&header.key, header.seq, now, cookie)
-                .is_some()
-        {
+        if probing && let Some(promise) = self.cookies.check(&header.key, header.seq, now, cookie) {
+            if self.service_of(listen).protocol == Protocol::Tcp {
+                // The last segment of the handshake was lost, and the client waits to hear
+                // something.
+                return self.admit(now, packet, header, listen, header.seq, promise);
+            }
             self.reply_to_idle(now, packet, header, header.seq + 1, TcpFlags::ACK);
             return Verdict::Transmit;
         }
