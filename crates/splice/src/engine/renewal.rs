@@ -5,7 +5,7 @@
 //! number is remembered. Data that acknowledges that cookie comes from someone who saw the answer:
 //! then the old connection gives way (RFC 6191 does the same for TIME_WAIT, by weaker proof).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fairlead_base::{DropReason, Instant, Packet, SeqNumber};
 use fairlead_tcp::record::flag;
@@ -18,13 +18,15 @@ use crate::config::Protocol;
 use crate::event::End;
 use crate::translate;
 
-/// New handshakes on used tuples that can be under way at once.
+/// New handshakes on tuples of live connections that can be under way at once.
 const RENEWALS_MAX: usize = 65_536;
 
-/// The latest SYN on each tuple that has a record.
+/// The latest SYN on each tuple that has a live connection.
 #[derive(Debug, Default)]
 pub(super) struct Renewals {
     begun: BTreeMap<Line, Renewal>,
+    /// By the time until which they are good: the order in which they came.
+    order: BTreeSet<(Instant, Line)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -35,18 +37,21 @@ struct Renewal {
 }
 
 impl Renewals {
-    /// Notes a SYN. False when too many are noted.
-    fn begin(&mut self, line: Line, client_isn: SeqNumber, now: Instant) -> bool {
-        if self.begun.len() >= RENEWALS_MAX && !self.begun.contains_key(&line) {
-            return false;
-        }
+    /// Notes a SYN. When too many are noted, the oldest is to be forgotten for it.
+    fn begin(&mut self, line: Line, client_isn: SeqNumber, now: Instant) -> Option<Line> {
+        self.forget(line);
+        let full = self.begun.len() >= RENEWALS_MAX;
+        let oldest = self.order.first().filter(|_| full).map(|(_, line)| *line);
         let until = now + cookie::LIFETIME;
         self.begun.insert(line, Renewal { client_isn, until });
-        true
+        self.order.insert((until, line));
+        oldest
     }
 
     fn forget(&mut self, line: Line) {
-        self.begun.remove(&line);
+        if let Some(renewal) = self.begun.remove(&line) {
+            self.order.remove(&(renewal.until, line));
+        }
     }
 }
 
@@ -67,9 +72,10 @@ impl Switch {
             // A late copy of the SYN that began this connection; its client has our answer.
             return self.drop(DropReason::NothingToDo);
         }
-        if !self.draining {
-            if !self.renewals.begin(line, header.seq, now) {
-                return self.drop(DropReason::SetupFull);
+        // On a tuple at rest the first data proves all, and need not be expected.
+        if !self.draining && !record.state.is_resting() {
+            if let Some(oldest) = self.renewals.begin(line, header.seq, now) {
+                self.forget_renewal(oldest);
             }
             self.record(line).flags |= flag::SYN_SEEN;
         }
@@ -217,5 +223,32 @@ impl Switch {
     pub(super) fn forget_renewal(&mut self, line: Line) {
         self.renewals.forget(line);
         self.record(line).flags &= !flag::SYN_SEEN;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_oldest_gives_way_and_a_syn_that_comes_again_is_none() {
+        let mut renewals = Renewals::default();
+        let mut now = Instant::ZERO;
+        let mut begin = |renewals: &mut Renewals, line| {
+            now = now + Duration::from_micros(1);
+            renewals.begin(Line(line), SeqNumber(line), now)
+        };
+        for line in 0..RENEWALS_MAX as u32 {
+            assert_eq!(begin(&mut renewals, line), None);
+        }
+        assert_eq!(begin(&mut renewals, 0), None, "no more than before");
+        for (line, oldest) in [(70_000, 1), (70_001, 2)] {
+            assert_eq!(begin(&mut renewals, line), Some(Line(oldest)));
+            renewals.forget(Line(oldest));
+            assert_eq!(renewals.begun.len(), RENEWALS_MAX);
+            assert_eq!(renewals.order.len(), RENEWALS_MAX);
+        }
     }
 }
