@@ -55,9 +55,11 @@ impl<'a> RequestHead<'a> {
     /// The value of the first cookie called `name` (RFC 6265), over all `Cookie` fields; `None` too
     /// when it is not UTF-8. Cookie names are case-sensitive.
     pub fn cookie(&self, name: &str) -> Option<&'a str> {
-        self.headers()
+        let value = self
+            .headers()
             .filter(|(key, _)| key.eq_ignore_ascii_case("cookie"))
-            .find_map(|(_, value)| query::cookie(value, name))
+            .find_map(|(_, value)| query::cookie(value, name))?;
+        core::str::from_utf8(value).ok()
     }
 
     /// The value of the first query parameter called `name`, decoded as HTML forms encode; empty

@@ -118,6 +118,19 @@ fn a_head_is_read_in_full() {
 }
 
 #[test]
+fn first_cookie_of_a_name_that_is_not_utf8_hides_the_others() {
+    for others in [&b"; sid=beta"[..], b"\r\nCookie: sid=beta"] {
+        let bytes = [
+            &b"GET / HTTP/1.1\r\nHost: a\r\nCookie: sid=\xff"[..],
+            others,
+            b"\r\n\r\n",
+        ]
+        .concat();
+        assert_eq!(head(&bytes).cookie("sid"), None);
+    }
+}
+
+#[test]
 fn targets_give_path_query_and_host() {
     for (line, fields, path, query, host) in [
         ("GET /", "Host: a\r\n", "/", None, Some("a")),
