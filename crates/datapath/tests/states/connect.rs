@@ -486,6 +486,22 @@ fn syn_sent_unprobed_server_is_known_after_its_first_answer() {
     assert_eq!(known.count(), 1);
 }
 
+/// An MSS that small is not believed, whether a probe hears it first or a connection.
+#[test]
+fn syn_sent_unprobed_server_with_a_tiny_mss_is_known_with_the_least_that_is_believed() {
+    let mut rig = Rig::new(simple_config(Protocol::Http, &SERVERS[..1]));
+    let (_, sent) = rig.request(1_000, REQUEST);
+    let tiny = SynOptions {
+        mss: Some(1),
+        ..SynOptions::default()
+    };
+    rig.put(&syn_ack(&sent[0], 9, &tiny));
+    let now = rig.datapath.snapshot();
+    assert_eq!(now.pools[0].servers[0].offers.unwrap().mss, 88);
+    rig.client.port += 1;
+    assert_eq!(rig.open(7, &linux(5_000)).offered.mss, Some(88));
+}
+
 #[test]
 fn syn_sent_weights_and_routes_are_those_of_the_configuration() {
     let mut config = http_config();

@@ -15,7 +15,7 @@ use super::{Switch, head, probe, timer};
 use crate::Verdict;
 use crate::backends::ServerId;
 use crate::config::Source;
-use crate::event::{Event, Offers, ServerState};
+use crate::event::{Event, ServerState};
 
 /// First retransmission of a SYN towards a server: servers are near.
 const SYN_WAIT: Duration = Duration::from_millis(250);
@@ -308,12 +308,8 @@ impl Switch {
         let Some(id) = self.places.server(record.server) else {
             return;
         };
-        let mut offers = self.backends.offers(id).unwrap_or(Offers {
-            mss: options.mss.unwrap_or(probe::mss_unsaid(v4)),
-            window_scale: options.window_scale,
-            sack: options.sack_permitted,
-            timestamps: options.timestamps.is_some(),
-        });
+        let known = self.backends.offers(id);
+        let mut offers = known.unwrap_or_else(|| probe::honoured(options, v4));
         if promised_timestamps && options.timestamps.is_none() {
             offers.timestamps = false;
         }

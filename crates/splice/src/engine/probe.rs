@@ -54,6 +54,16 @@ pub(super) fn mss_of_family(mss: u16, v4: bool) -> u16 {
     if v4 { mss } else { mss.saturating_sub(20) }
 }
 
+/// What a server honours by the options of its SYN-ACK.
+pub(super) fn honoured(options: &SynOptions, v4: bool) -> Offers {
+    Offers {
+        mss: options.mss.unwrap_or(mss_unsaid(v4)).max(MSS_MIN),
+        window_scale: options.window_scale,
+        sack: options.sack_permitted,
+        timestamps: options.timestamps.is_some(),
+    }
+}
+
 /// What a service offers its clients in SYN-ACKs.
 ///
 /// A cookie has room for all of it but the window scale that was offered, which must still be known
@@ -441,12 +451,7 @@ impl Switch {
         }
         self.probes.waiting.remove(&header.key);
         self.probes.heard(probe.id, self.config.probe_interval);
-        let offers = Offers {
-            mss: options.mss.unwrap_or(mss_unsaid(header.v4)).max(MSS_MIN),
-            window_scale: options.window_scale,
-            sack: options.sack_permitted,
-            timestamps: options.timestamps.is_some(),
-        };
+        let offers = honoured(&options, header.v4);
         if self.backends.answered(probe.id, offers, now) {
             self.announce(probe.id);
             self.refresh_offers(now);
