@@ -359,7 +359,8 @@ fn shift_timestamps(body: &mut [u8], at: usize, delta: &mut Delta, edits: &Edits
 }
 
 /// Cuts `count` payload bytes off the front of a packet, in place; both checksums are made anew.
-/// A rare step: it is for retransmissions that overlap bytes the switch itself holds.
+/// The urgent pointer goes on pointing where it did, or goes with what it pointed to. A rare step:
+/// it is for retransmissions that overlap bytes the switch itself holds.
 pub fn trim_front(packet: &mut Packet, header: &TcpPacket, count: usize) -> Option<TcpPacket> {
     use fairlead_wire::checksum;
     let payload_at = usize::from(header.payload_at);
@@ -384,6 +385,16 @@ pub fn trim_front(packet: &mut Packet, header: &TcpPacket, count: usize) -> Opti
     let tcp = packet.bytes.get_mut(usize::from(header.tcp_at)..)?;
     let seq = header.seq + count as u32;
     put32(tcp, 4, seq.0);
+    let mut flags = header.flags;
+    if flags.contains(TcpFlags::URG) {
+        let urgent = u16::from_be_bytes([tcp[18], tcp[19]]);
+        let left = usize::from(urgent).saturating_sub(count) as u16;
+        tcp[18..20].copy_from_slice(&left.to_be_bytes());
+        if left == 0 {
+            flags = flags.without(TcpFlags::URG);
+            tcp[13] = flags.0;
+        }
+    }
     tcp[16..18].fill(0);
     let (src, dst) = (&header.key.src.addr, &header.key.dst.addr);
     let field = match packet.checksum {
@@ -400,6 +411,7 @@ pub fn trim_front(packet: &mut Packet, header: &TcpPacket, count: usize) -> Opti
     }
     Some(TcpPacket {
         seq,
+        flags,
         end: total as u16,
         ..*header
     })

@@ -129,6 +129,29 @@ fn spliced_packet_at_its_last_hop_is_dropped_unchanged() {
     }
 }
 
+/// The urgent pointer counts from the segment's number, which moves.
+#[test]
+fn held_trimmed_segment_points_to_the_same_urgent_byte() {
+    let flags = TcpFlags::ACK | TcpFlags::URG;
+    for (pointer, count, left) in [
+        (7u16, 0, Some(7)),
+        (7, 6, Some(1)),
+        (7, 7, None),
+        (3, 8, None),
+    ] {
+        let joined = Joined::usual();
+        let mut packet = joined.by_client().flags(flags).payload([1; 20]).packet();
+        let header = tcp(&packet);
+        packet.bytes[38..40].copy_from_slice(&pointer.to_be_bytes());
+        let trimmed = translate::trim_front(&mut packet, &header, count).unwrap();
+        // Checks the checksum too.
+        assert_eq!(tcp(&packet), trimmed);
+        assert_eq!(trimmed.flags.contains(TcpFlags::URG), left.is_some());
+        let pointer = u16::from_be_bytes([packet.bytes[38], packet.bytes[39]]);
+        assert_eq!(pointer, left.unwrap_or(0));
+    }
+}
+
 #[test]
 fn spliced_urgent_data_probes_and_congestion_marks_pass_as_they_are() {
     let mut joined = Joined::usual();
