@@ -105,10 +105,15 @@ impl Offer {
         }
     }
 
-    /// Goes on with what an earlier run offered, until the servers have answered this one.
+    /// Goes on with what an earlier run offered, until the servers have answered this one. Of two
+    /// scales it left the present one only: cookies that name the other are read as if it was the
+    /// same, which is near, and neither changes before they have aged.
     pub(super) fn inherit(&mut self, now: Instant, terms: Offers, parity: bool) {
         self.parity = parity;
-        self.scales[usize::from(parity)].shift = terms.window_scale.unwrap_or_default();
+        if let Some(shift) = terms.window_scale {
+            let used = Some(now);
+            self.scales = [OfferedScale { shift, used }; 2];
+        }
         self.note_scale_used(now);
         self.terms = Some(terms);
         self.inherited = true;
@@ -513,5 +518,57 @@ fn intersection(a: Offers, b: Offers) -> Offers {
         window_scale: a.window_scale.zip(b.window_scale).map(|(a, b)| a.max(b)),
         sack: a.sack && b.sack,
         timestamps: a.timestamps && b.timestamps,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Limits;
+
+    fn terms(window_scale: Option<u8>) -> Offers {
+        Offers {
+            mss: 1_460,
+            window_scale,
+            sack: true,
+            timestamps: true,
+        }
+    }
+
+    fn inherited(window_scale: Option<u8>) -> Offer {
+        let mut offer = Offer::unknown(&Config {
+            services: Vec::new(),
+            pools: Vec::new(),
+            snat: Vec::new(),
+            limits: Limits::default(),
+            probe_interval: Duration::from_secs(10),
+            device_mss: 1_460,
+        });
+        offer.inherit(Instant::ZERO, terms(window_scale), true);
+        offer
+    }
+
+    #[test]
+    fn an_earlier_runs_cookies_of_either_parity_are_read_as_its_last_scale_while_they_are_good() {
+        let mut offer = inherited(Some(7));
+        let aged = Instant::ZERO + cookie::LIFETIME;
+        for now in [Instant::ZERO, aged - Duration::from_millis(1)] {
+            offer.change(now, terms(Some(9)));
+            assert_eq!(offer.terms().window_scale, Some(7));
+            assert_eq!(
+                [true, false].map(|parity| offer.scale_of(parity)),
+                [Some(7); 2]
+            );
+        }
+        offer.change(aged, terms(Some(9)));
+        assert_eq!(offer.terms().window_scale, Some(9));
+    }
+
+    #[test]
+    fn an_earlier_run_without_a_scale_leaves_room_for_one() {
+        let mut offer = inherited(None);
+        offer.change(Instant::ZERO, terms(Some(9)));
+        assert_eq!(offer.terms().window_scale, Some(9));
+        assert_eq!(offer.scale_of(offer.parity()), Some(9));
     }
 }
