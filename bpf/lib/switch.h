@@ -25,11 +25,21 @@ static __always_inline struct fl_settings *fl_settings_now(void)
 	return settings && settings->version == LAYOUT_VERSION ? settings : 0;
 }
 
+/* True for a segment that acknowledges a cookie which its sender was sent. Global, so that it is
+ * verified once. */
+__noinline int fl_is_proven(struct fl_packet *packet, struct fl_settings *settings)
+{
+	if (!packet || !settings)
+		return 0;
+	return fl_cookie_check(settings, &packet->key, packet->seq - 1,
+			       bpf_ktime_get_ns() - settings->origin_ns, packet->ack - 1);
+}
+
 /* A packet to a listening endpoint from a tuple that has no spliced connection. */
 static __noinline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet, struct fl_listen *listen,
 				  struct fl_settings *settings)
 {
-	int verdict = FL_DROP;
+	int verdict = FL_DROP, swallow;
 
 	if (!packet || !listen || !settings)
 		return FL_PASS;
@@ -46,12 +56,13 @@ static __noinline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet, struct 
 			fl_capture_newcomer(ctx, packet, listen, FL_CAPTURE_AFTER);
 		return verdict;
 	}
-	if ((packet->flags & 0x3f) == FL_TCP_ACK && !packet->payload_bytes &&
-	    (listen->flags & FL_OFFER_AWAIT_CLIENT)) {
-		__u64 now_ns = bpf_ktime_get_ns() - settings->origin_ns;
-
-		if (fl_cookie_check(settings, &packet->key, packet->seq - 1, now_ns,
-				    packet->ack - 1)) {
+	swallow = (packet->flags & 0x3f) == FL_TCP_ACK && !packet->payload_bytes &&
+		  (listen->flags & FL_OFFER_AWAIT_CLIENT);
+	if (swallow || settings->proven) {
+		if (!fl_is_proven(packet, settings)) {
+			if (settings->proven)
+				return fl_drop(FL_REASON_OVERLOADED);
+		} else if (swallow) {
 			fl_count(FL_C_ACKS_SWALLOWED, 1);
 			fl_capture_newcomer(ctx, packet, listen, FL_CAPTURE_BEFORE);
 			return FL_DROP;

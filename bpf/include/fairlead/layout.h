@@ -9,7 +9,7 @@
 
 #include <linux/types.h>
 
-#define LAYOUT_VERSION 5
+#define LAYOUT_VERSION 6
 
 /* An address as everywhere in Fairlead: 16 bytes, IPv4 as ::ffff:a.b.c.d. */
 struct fl_address {
@@ -146,7 +146,7 @@ struct fl_settings {
 	__u32 engine;    /* interface that leads to the engine; 0: what routes say */
 	__u64 hash_key;  /* of the index of keys */
 	__u32 buckets;   /* of the index, a power of two */
-	__u32 pad;
+	__u32 proven;    /* not 0: of strangers' segments only those with a good cookie are the engine's */
 };
 
 /* A segment on a link of 1,500 bytes always fits. */

@@ -8,7 +8,9 @@ use aya::maps::{Array, HashMap, IterableMap as _, MapData, MapError, PerCpuArray
 use aya::programs::ProgramError;
 use aya::{Ebpf, EbpfError, EbpfLoader, include_bytes_aligned};
 use fairlead_base::{Endpoint, FlowKey};
-use fairlead_tcp::{Endpoints, FastPath, Join, Joined, Line, ListenOffer, Record, Tracking};
+use fairlead_tcp::{
+    Endpoints, FastPath, Join, Joined, Line, ListenOffer, Record, Refusal, Tracking,
+};
 
 use crate::Counters;
 use crate::attach::Mode;
@@ -210,7 +212,7 @@ impl Kernel {
             engine: 0,
             hash_key: hash_key(cookie),
             buckets: buckets_for(records),
-            pad: 0,
+            proven: 0,
         };
         // Last of all: an instance that ends before has left nothing that could be used.
         let mut settings: Array<MapData, RawSettings> = take(&mut ebpf, "fl_settings")?;
@@ -513,8 +515,9 @@ impl FastPath for FlowTable {
         let _ = self.listens.remove(&RawEndpoint::from(listen));
     }
 
-    fn refuse_syns(&mut self, share: u32) {
-        self.settled.refuse = share;
+    fn refuse(&mut self, refusal: Refusal) {
+        self.settled.refuse = refusal.syns;
+        self.settled.proven = u32::from(refusal.unproven);
         if let Err(error) = self.settings.set(0, self.settled, 0) {
             tracing::error!(%error, "the kernel does not take its settings");
         }

@@ -6,7 +6,7 @@ use fairlead_base::{Address, Endpoint, FlowKey};
 use fairlead_tcp::Record;
 
 /// Goes up with every change of a map's content: a program never touches maps of another version.
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 
 /// No window scale is offered.
 pub(crate) const NO_SCALE: u8 = 0xff;
@@ -152,7 +152,7 @@ pub(crate) struct RawSettings {
     pub(crate) engine: u32,
     pub(crate) hash_key: u64,
     pub(crate) buckets: u32,
-    pub(crate) pad: u32,
+    pub(crate) proven: u32,
 }
 
 /// The longest payload of a [`RawJoin`], bytes.

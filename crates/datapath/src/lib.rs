@@ -18,7 +18,7 @@ pub use fairlead_splice::snapshot::Snapshot;
 pub use fairlead_splice::{Adopted, ConfigError, Estate, Verdict};
 use fairlead_splice::{Switch, translate};
 use fairlead_tcp::Found;
-pub use fairlead_tcp::{Endpoints, FastPath, ListenOffer, Side, State, Tracking};
+pub use fairlead_tcp::{Endpoints, FastPath, ListenOffer, Refusal, Side, State, Tracking};
 use fairlead_wire::{Classified, TcpPacket, classify};
 
 /// Packets whose memory is fetched together. Look-ups of one portion do not wait for each other:
@@ -251,10 +251,9 @@ impl Datapath {
         self.switch.set_fast_path(now, fast_path);
     }
 
-    /// Lets the fast path outside drop this share of SYNs, of 2³², because the engine does not keep
-    /// up.
-    pub fn refuse_syns(&mut self, share: u32) {
-        self.switch.refuse_syns(share);
+    /// Lets the fast path outside refuse this, because the engine does not keep up.
+    pub fn refuse_ahead(&mut self, refusal: Refusal) {
+        self.switch.refuse_ahead(refusal);
     }
 
     /// The two secret words behind SYN cookies, for a fast path that makes them itself.
@@ -315,6 +314,11 @@ impl Datapath {
     /// Connections that are being set up or spliced; TIME_WAIT does not count.
     pub fn live_connections(&self) -> u64 {
         self.switch.live_connections()
+    }
+
+    /// Segments without a record that proved no handshake.
+    pub fn unproven(&self) -> u64 {
+        self.switch.unproven()
     }
 
     /// Packets of newcomers that the engine has dealt with; see [`Switch::newcomers`].

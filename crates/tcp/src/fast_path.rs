@@ -80,6 +80,15 @@ pub struct ListenOffer {
     pub await_client: bool,
 }
 
+/// What a fast path keeps from an engine that does not keep up. The default is nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refusal {
+    /// This share of SYNs, of 2³².
+    pub syns: u32,
+    /// Strangers' segments that prove no handshake by a cookie.
+    pub unproven: bool,
+}
+
 /// Something that forwards packets of spliced connections, and answers SYNs, by itself.
 pub trait FastPath: core::fmt::Debug + Send {
     /// Says what SYNs to an endpoint are answered with from now on.
@@ -88,9 +97,8 @@ pub trait FastPath: core::fmt::Debug + Send {
     /// Answers nothing to this endpoint any more: an earlier run listened there, this one does not.
     fn withdraw_offer(&mut self, _listen: Endpoint) {}
 
-    /// Drops this share of SYNs, of 2³², from now on, because the engine does not keep up. Only who
-    /// answers SYNs can.
-    fn refuse_syns(&mut self, _share: u32) {}
+    /// Refuses this from now on, because the engine does not keep up. Only who answers SYNs can.
+    fn refuse(&mut self, _refusal: Refusal) {}
 
     /// True when it may lose keys that it was told. It then answers SYNs on tuples that have a
     /// connection as if they had none, and the engine hears of them by the data that follows.

@@ -19,7 +19,7 @@ pub use adoption::{Kept, Misfit};
 pub use backoff::Backoff;
 pub use cookie::{CookieKey, Promise};
 pub use endpoints::Endpoints;
-pub use fast_path::{FastPath, ListenOffer, Tracking};
+pub use fast_path::{FastPath, ListenOffer, Refusal, Tracking};
 pub use join::{Join, Joined};
 pub use reassembly::Reassembly;
 pub use record::{Record, Side, State};

@@ -5,14 +5,15 @@ mod joining;
 mod tcb;
 mod ways;
 
-use fairlead_base::{Address, DropReason, Endpoint, FlowKey, Packet, Rng};
+use fairlead_base::{Address, DropReason, Endpoint, FlowKey, Instant, Packet, Rng, SeqNumber};
 use fairlead_bpf_loader::{Exit, Fate, FlowTable, Kernel, Mode, is_built_in};
 use fairlead_netns::trial::{Needs, in_namespaces, name_of, skip};
 use fairlead_netns::{Host, World};
 use fairlead_splice::translate;
 use fairlead_tcp::record::{TRANSPARENT, flag};
 use fairlead_tcp::{
-    CookieKey, Endpoints, FastPath, Line, ListenOffer, Record, Side, State, Tracking,
+    CookieKey, Endpoints, FastPath, Line, ListenOffer, Promise, Record, Refusal, Side, State,
+    Tracking,
 };
 use fairlead_testkit::{endpoint, segment, tcp};
 use fairlead_wire::{Classified, SynOptions, TcpFlags, Timestamps, classify};
@@ -211,7 +212,10 @@ fn an_overloaded_engine_has_syns_dropped_and_counted() {
             };
             table.set_offer(endpoint("10.1.0.3:80"), &offer);
             let dropped = |share, table: &mut FlowTable, kernel: &mut Kernel| {
-                table.refuse_syns(share);
+                table.refuse(Refusal {
+                    syns: share,
+                    unproven: false,
+                });
                 let syn = |port| {
                     let from = endpoint(&format!("10.1.0.9:{port}"));
                     let packet = segment(from, endpoint("10.1.0.3:80"));
@@ -263,8 +267,56 @@ fn what_the_engine_must_see_goes_to_its_device() {
                 let own = segment(endpoint("10.1.0.3:2000"), endpoint("10.1.0.3:80"));
                 let own = frame_of(&own.flags(TcpFlags::SYN).packet());
                 assert_eq!(fate(&own), straight);
-                table.refuse_syns(1);
+                table.refuse(Refusal {
+                    syns: 1,
+                    unproven: false,
+                });
                 assert_eq!(fate(&data("10.1.0.3:80")), straight, "kept");
+            }
+        });
+    });
+}
+
+/// Floods of anything but SYNs prove nothing either: under pressure they end in the kernel.
+#[test]
+fn segments_without_a_good_cookie_are_refused_for_an_overloaded_engine() {
+    run(|| {
+        on_a_switch(|_, interface| {
+            for mode in [Mode::Tc, Mode::XdpNative] {
+                let origin = fairlead_bpf_loader::monotonic_ns() - 1_000_000_000;
+                let (mut kernel, mut table) = kernel(mode, origin);
+                table.set_offer(endpoint("10.1.0.3:80"), &OFFER);
+                let (from, to) = (endpoint("10.1.0.9:2000"), endpoint("10.1.0.3:80"));
+                let key = FlowKey { src: from, dst: to };
+                let promise = Promise {
+                    mss: 1_460,
+                    window_scale: None,
+                    sack: false,
+                    scale_parity: false,
+                };
+                let cookies = CookieKey::new(COOKIE.0, COOKIE.1);
+                let now = Instant::from_millis(1_000);
+                let cookie = cookies.make(&key, SeqNumber(500), now, promise);
+                let mut to_engine = |unproven, ack: SeqNumber, payload: &[u8]| {
+                    table.refuse(Refusal { syns: 0, unproven });
+                    let before = kernel.counters().unwrap();
+                    let packet = segment(from, to).seq(501).ack(ack.0).flags(TcpFlags::ACK);
+                    let frame = frame_of(&packet.payload(payload).packet());
+                    kernel.try_frame(&frame, interface, 1).unwrap();
+                    let after = kernel.counters().unwrap();
+                    let dropped = |counters: &fairlead_bpf_loader::Counters| {
+                        counters.drops.of(DropReason::Overloaded)
+                    };
+                    let told = after.to_engine - before.to_engine;
+                    assert!(told + dropped(&after) - dropped(&before) <= 1);
+                    (told, dropped(&after) - dropped(&before))
+                };
+                for payload in [&b""[..], b"GET /"] {
+                    assert_eq!(to_engine(false, cookie + 2, payload), (1, 0));
+                    assert_eq!(to_engine(true, cookie + 2, payload), (0, 1));
+                }
+                assert_eq!(to_engine(true, cookie + 1, b"GET /"), (1, 0));
+                assert_eq!(to_engine(true, cookie + 1, b""), (0, 0), "swallowed");
             }
         });
     });

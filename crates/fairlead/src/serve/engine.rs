@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use fairlead_base::{DropReason, Instant, Packet, ReasonCounts};
-use fairlead_datapath::{Datapath, Event, Snapshot, Verdict};
+use fairlead_datapath::{Datapath, Event, Refusal, Snapshot, Verdict};
 use fairlead_netio::{Batch, Direction, RxQueue, TxQueue};
 
+use super::pressure::Strangers;
 use crate::capture::CaptureHub;
 
 /// Packets read before they are handled, at most: enough for the datapath to fetch the records of
@@ -109,9 +110,9 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
         }
     }
 
-    /// Lets the fast path drop this share of SYNs, of 2³².
-    pub(super) fn refuse_syns(&mut self, share: u32) {
-        self.datapath.refuse_syns(share);
+    /// Lets the fast path refuse this.
+    pub(super) fn refuse_ahead(&mut self, refusal: Refusal) {
+        self.datapath.refuse_ahead(refusal);
     }
 
     /// Takes no new connections from now on.
@@ -126,9 +127,12 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
         self.send_own(now);
     }
 
-    /// Packets of newcomers so far.
-    pub(super) fn newcomers(&self) -> u64 {
-        self.datapath.newcomers()
+    /// Packets of clients without a connection so far.
+    pub(super) fn strangers(&self) -> Strangers {
+        Strangers {
+            newcomers: self.datapath.newcomers(),
+            unproven: self.datapath.unproven(),
+        }
     }
 
     /// Connections being set up or spliced.

@@ -395,8 +395,8 @@ fn run_loop(
     loop {
         let now = clock.now();
         let received = engine.round(now, &mut on_event).map_err(device_failed)?;
-        if let Some(share) = pressure.handle_round(now, received, engine.newcomers()) {
-            engine.refuse_syns(share);
+        if let Some(refusal) = pressure.handle_round(now, received, engine.strangers()) {
+            engine.refuse_ahead(refusal);
         }
         let known = || servers_known(&engine.snapshot());
         let step = life.handle_round(now, engine.live_connections(), known);

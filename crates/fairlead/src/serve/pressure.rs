@@ -1,9 +1,10 @@
-//! Back-pressure: an engine that newcomers keep from keeping up takes fewer of them, before packets
-//! of live connections are lost in the device's queue.
+//! Back-pressure: an engine that strangers keep from keeping up has the fast path refuse some of them,
+//! before packets of live connections are lost in the device's queue.
 
 use core::time::Duration;
 
 use fairlead_base::Instant;
+use fairlead_datapath::Refusal;
 
 use super::engine::BATCH_PACKETS;
 
@@ -11,67 +12,93 @@ use super::engine::BATCH_PACKETS;
 /// queue came while it was being read.
 const FULL_BATCHES: u32 = 64;
 
-/// So many of the packets in them must be newcomers', or refusing some would not help: what waits
-/// is data that the kernel left to the engine, or a flood of something else. The peers' congestion
-/// control sees to the one, and the other would go on.
-const NEWCOMERS_MIN: u64 = FULL_BATCHES as u64 * BATCH_PACKETS as u64 / 4;
+/// So many of the packets in them must be strangers' of a kind, or refusing that kind would not
+/// help. Where data waits that the kernel left to the engine, the peers' congestion control sees to
+/// it.
+const STRANGERS_MIN: u64 = FULL_BATCHES as u64 * BATCH_PACKETS as u64 / 4;
 
-/// How long a share holds before less is refused again.
+/// How long a share of SYNs holds before less is refused again.
 const EASE_AFTER: Duration = Duration::from_millis(20);
+
+/// How long segments without proof are refused: of a flood of them the engine then sees so many
+/// batches in this time and no more.
+const UNPROVEN_FOR: Duration = Duration::from_secs(1);
 
 /// A share below this is none.
 const SHARE_MIN: u32 = 1 << 26;
 
-/// What is refused: SYNs of 2³².
+/// Packets of clients without a connection, since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Strangers {
+    /// SYNs, and first segments that proved a handshake.
+    pub(super) newcomers: u64,
+    /// Segments that proved none.
+    pub(super) unproven: u64,
+}
+
+/// What is refused, and since when.
 #[derive(Debug, Default)]
 pub(super) struct Pressure {
     full_batches: u32,
-    /// Newcomers' packets when the first of these batches came.
-    newcomers_then: u64,
-    newcomers: u64,
-    share: u32,
-    changed_at: Instant,
+    /// When the first of these batches came.
+    then: Strangers,
+    last: Strangers,
+    refusal: Refusal,
+    syns_at: Instant,
+    unproven_at: Instant,
 }
 
 impl Pressure {
-    /// To be called after every round, with how many packets it found, and how many of newcomers'
-    /// have come since the start. Returns the share of SYNs that are to be dropped from now on,
-    /// when it has changed.
+    /// To be called after every round, with how many packets it found. Returns what is to be
+    /// refused from now on, when that has changed.
     pub(super) fn handle_round(
         &mut self,
         now: Instant,
         received: usize,
-        newcomers: u64,
-    ) -> Option<u32> {
-        let before = core::mem::replace(&mut self.newcomers, newcomers);
-        let is_full = received >= BATCH_PACKETS;
-        if is_full {
+        strangers: Strangers,
+    ) -> Option<Refusal> {
+        let before = core::mem::replace(&mut self.last, strangers);
+        let was = self.refusal;
+        if received < BATCH_PACKETS {
+            self.full_batches = 0;
+            self.ease(now);
+        } else {
             if self.full_batches == 0 {
-                self.newcomers_then = before;
+                self.then = before;
             }
             self.full_batches += 1;
-            if self.full_batches < FULL_BATCHES {
-                return None;
+            if self.full_batches >= FULL_BATCHES {
+                self.full_batches = 0;
+                self.press(now);
             }
         }
-        self.full_batches = 0;
-        if is_full && newcomers - self.newcomers_then >= NEWCOMERS_MIN {
-            // Half of those that were still answered: never all, or nobody would learn of better
-            // times.
-            return self.change(now, self.share / 2 + (u32::MAX / 2));
-        }
-        if self.share == 0 || now < self.changed_at + EASE_AFTER {
-            return None;
-        }
-        let half = self.share / 2;
-        self.change(now, if half < SHARE_MIN { 0 } else { half })
+        (self.refusal != was).then_some(self.refusal)
     }
 
-    fn change(&mut self, now: Instant, share: u32) -> Option<u32> {
-        self.changed_at = now;
-        let changed = share != self.share;
-        self.share = share;
-        changed.then_some(share)
+    /// Packets wait.
+    fn press(&mut self, now: Instant) {
+        if self.last.unproven - self.then.unproven >= STRANGERS_MIN {
+            self.refusal.unproven = true;
+            self.unproven_at = now;
+        }
+        if self.last.newcomers - self.then.newcomers >= STRANGERS_MIN {
+            // Half of those that were still answered: never all, or nobody would learn of better
+            // times.
+            self.refusal.syns = self.refusal.syns / 2 + (u32::MAX / 2);
+            self.syns_at = now;
+        }
+        self.ease(now);
+    }
+
+    fn ease(&mut self, now: Instant) {
+        if self.refusal.unproven && now >= self.unproven_at + UNPROVEN_FOR {
+            self.refusal.unproven = false;
+        }
+        if self.refusal.syns > 0 && now >= self.syns_at + EASE_AFTER {
+            let half = self.refusal.syns / 2;
+            self.refusal.syns = if half < SHARE_MIN { 0 } else { half };
+            self.syns_at = now;
+        }
     }
 }
 
@@ -83,18 +110,27 @@ mod tests {
         Instant::from_millis(millis)
     }
 
-    /// Rounds that are full of newcomers.
+    /// Rounds that are full of one kind of packets.
     #[derive(Default)]
     struct Flood {
         pressure: Pressure,
-        newcomers: u64,
+        strangers: Strangers,
     }
 
     impl Flood {
-        fn round(&mut self, millis: u64, received: usize) -> Option<u32> {
-            self.newcomers += received as u64;
+        fn newcomers(&mut self, millis: u64, received: usize) -> Option<Refusal> {
+            self.strangers.newcomers += received as u64;
+            self.others(millis, received)
+        }
+
+        fn unproven(&mut self, millis: u64, received: usize) -> Option<Refusal> {
+            self.strangers.unproven += received as u64;
+            self.others(millis, received)
+        }
+
+        fn others(&mut self, millis: u64, received: usize) -> Option<Refusal> {
             self.pressure
-                .handle_round(at(millis), received, self.newcomers)
+                .handle_round(at(millis), received, self.strangers)
         }
     }
 
@@ -104,7 +140,8 @@ mod tests {
         for round in 0..10_000 {
             // Bursts, but the queue was empty again before it was a quarter full.
             let received = if round % 60 == 0 { 3 } else { BATCH_PACKETS };
-            assert_eq!(flood.round(round, received), None);
+            assert_eq!(flood.newcomers(round, received), None);
+            assert_eq!(flood.unproven(round, 1), None);
         }
     }
 
@@ -113,45 +150,59 @@ mod tests {
         let mut flood = Flood::default();
         let mut shares = Vec::new();
         for _ in 0..FULL_BATCHES * 3 {
-            shares.extend(flood.round(1, BATCH_PACKETS));
+            shares.extend(flood.newcomers(1, BATCH_PACKETS));
         }
+        assert!(shares.iter().all(|refusal| !refusal.unproven));
+        let shares: Vec<u32> = shares.iter().map(|refusal| refusal.syns).collect();
         assert_eq!(shares.len(), 3);
         assert!(shares.is_sorted() && shares[0] == u32::MAX / 2);
         assert!(shares[2] < u32::MAX, "some are answered always");
-        assert_eq!(flood.round(2, 0), None, "not at once");
+        assert_eq!(flood.newcomers(2, 0), None, "not at once");
         let mut eased = Vec::new();
         for millis in 2..2_000 {
-            eased.extend(flood.round(millis, 1));
+            eased.extend(flood.newcomers(millis, 1).map(|refusal| refusal.syns));
         }
         assert!(eased.is_sorted_by(|a, b| a > b) && eased.last() == Some(&0));
         assert!(eased.len() < 10, "within a fifth of a second: {eased:?}");
     }
 
     #[test]
-    fn newcomers_are_not_refused_for_what_others_send() {
-        let mut pressure = Pressure::default();
+    fn nobody_is_refused_for_what_connections_send() {
+        let mut flood = Flood::default();
         for round in 0..10_000 {
             // One packet of eight is a newcomer's.
-            let newcomers = (round + 1) * BATCH_PACKETS as u64 / 8;
-            assert_eq!(
-                pressure.handle_round(at(round), BATCH_PACKETS, newcomers),
-                None
-            );
+            flood.strangers.newcomers += BATCH_PACKETS as u64 / 8;
+            assert_eq!(flood.others(round, BATCH_PACKETS), None);
         }
     }
 
     #[test]
-    fn what_was_refused_of_a_flood_is_answered_again_while_others_fill_the_queue() {
+    fn what_was_refused_of_newcomers_is_answered_again_while_others_fill_the_queue() {
         let mut flood = Flood::default();
         for _ in 0..FULL_BATCHES * 3 {
-            flood.round(1, BATCH_PACKETS);
+            flood.newcomers(1, BATCH_PACKETS);
         }
-        let newcomers = flood.newcomers;
-        let eased = (1..100_000).filter_map(|round| {
-            flood
-                .pressure
-                .handle_round(at(1 + round), BATCH_PACKETS, newcomers)
-        });
-        assert_eq!(eased.last(), Some(0));
+        let eased = (2..100_000).filter_map(|millis| flood.others(millis, BATCH_PACKETS));
+        assert_eq!(eased.last(), Some(Refusal::default()));
+    }
+
+    #[test]
+    fn a_flood_without_proof_is_seen_for_a_moment_of_every_second_and_costs_no_newcomer() {
+        let mut flood = Flood::default();
+        let (mut seen, mut refusing) = (0, false);
+        for tenth in 0..100_000 {
+            // Ten full batches a millisecond, for ten seconds, of which the fast path drops some.
+            let told = if refusing {
+                flood.others(tenth / 10, 0)
+            } else {
+                seen += 1;
+                flood.unproven(tenth / 10, BATCH_PACKETS)
+            };
+            if let Some(refusal) = told {
+                assert_eq!(refusal.syns, 0);
+                refusing = refusal.unproven;
+            }
+        }
+        assert_eq!(seen, 10 * FULL_BATCHES);
     }
 }

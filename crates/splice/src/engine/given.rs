@@ -5,7 +5,7 @@
 //! only catch up with what the fast path has seen: that is how ends become known.
 
 use fairlead_base::{FlowKey, Instant};
-use fairlead_tcp::{FastPath, Line, ListenOffer, State};
+use fairlead_tcp::{FastPath, Line, ListenOffer, Refusal, State};
 
 use super::{Estate, Switch};
 use crate::closing;
@@ -28,10 +28,10 @@ impl Switch {
         self.refresh_offers(now);
     }
 
-    /// Lets the fast path drop this share of SYNs, of 2³².
-    pub fn refuse_syns(&mut self, share: u32) {
+    /// Lets the fast path refuse this.
+    pub fn refuse_ahead(&mut self, refusal: Refusal) {
         if let Some(fast_path) = &mut self.given.fast_path {
-            fast_path.refuse_syns(share);
+            fast_path.refuse(refusal);
         }
     }
 

@@ -441,6 +441,11 @@ impl Switch {
         self.counts.syns + taken
     }
 
+    /// Segments without a record that proved no handshake.
+    pub fn unproven(&self) -> u64 {
+        self.counts.drops.of(DropReason::CookieInvalid)
+    }
+
     /// All counters of the switch itself.
     pub fn snapshot(&self) -> Snapshot {
         let services = self.config.services.iter().zip(&self.counts.services);
