@@ -4,7 +4,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use fairlead_base::{Address, Endpoint};
-use fairlead_lab::load::{CountedOnce, Provenance, ReadNote};
+use fairlead_lab::load::{CountedOnce, Provenance, ReadNote, expansion_notes};
 use fairlead_lab::{Fingerprint, LabError, Loader, Stream, StreamSpec};
 use fairlead_trace::{Accesses, Report};
 use fairlead_workload::{Expanded, Expansion};
@@ -33,6 +33,7 @@ struct Known {
     warm_up: usize,
     report: Option<Report>,
     expanded: Option<Expanded>,
+    notes: Vec<String>,
     made: StreamSpec,
 }
 
@@ -56,7 +57,7 @@ impl PyAccesses {
             made: known.made,
             read: known.report.as_ref().map(ReadNote::new),
             expanded: known.expanded,
-            notes: Vec::new(),
+            notes: known.notes,
         };
         let stream = Stream {
             ids: id,
@@ -149,6 +150,7 @@ impl PyAccesses {
             let mut expanded = fairlead_workload::expand(&source, &expansion, seed)
                 .map_err(|error| LabError::option("expand", "", error.to_string()))?;
             let accesses = std::mem::take(&mut expanded.accesses);
+            let notes = expansion_notes(&expansion, &expanded);
             let made = StreamSpec {
                 expansion,
                 seed,
@@ -162,6 +164,7 @@ impl PyAccesses {
                 warm_up: expanded.warm_up_rows,
                 report,
                 expanded: Some(expanded),
+                notes,
                 made,
             };
             Ok(Self::new(accesses, known))

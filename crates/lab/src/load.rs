@@ -423,7 +423,7 @@ impl Loader {
         let log = self.log(path, made, control)?;
         let mut expanded = self.expand(&log.requests, made)?;
         let mut notes = reading_notes(&log.report);
-        notes.extend(expansion_notes(&expanded));
+        notes.extend(expansion_notes(&made.expansion, &expanded));
         Ok(Loaded {
             accesses: std::mem::take(&mut expanded.accesses),
             warm_up: expanded.warm_up_rows,
@@ -531,8 +531,18 @@ fn workload_error(made: &StreamSpec, error: &WorkloadError) -> LabError {
     }
 }
 
-fn expansion_notes(expanded: &Expanded) -> Vec<String> {
+/// What is to be known of an expansion before its numbers are believed.
+pub fn expansion_notes(expansion: &Expansion, expanded: &Expanded) -> Vec<String> {
     let mut notes = Vec::new();
+    if let Some(given) = expansion.short_warm_up() {
+        notes.push(format!(
+            "a warm-up of {given} s is shorter than the silence that ends a session ({} s): \
+             sessions in a longer pause than that look new, so that first accesses and every bound \
+             come out too high, and so do the misses of large caches; leave --warm-up (warm_up_s) \
+             out",
+            expansion.session_timeout_s
+        ));
+    }
     if expanded.rows == 0 {
         notes.push("no access is left beside the warm-up".to_owned());
     }

@@ -45,6 +45,8 @@ pub struct Expanded {
     pub rows: usize,
     /// Where the counted part begins, microseconds since the first access.
     pub measured_from_us: u64,
+    /// With `concurrent_sessions`: how much of the steady state was made before it, seconds.
+    pub warm_up_s: Option<f64>,
     /// How long it is, microseconds: from its beginning to the last access, or whole periods.
     pub measured_us: u64,
     /// Sessions of the log.
@@ -137,7 +139,7 @@ impl Prepared {
         }
         let load = Load {
             concurrent,
-            warm_up_us: (self.expansion.warm_up_s * 1e6).min(9e15) as i64,
+            warm_up_us: (self.expansion.warm_up() * 1e6).min(9e15) as i64,
             periods: self.expansion.periods,
             rows_max: self.expansion.rows_max,
         };
@@ -211,6 +213,7 @@ impl Prepared {
             warm_up_rows,
             rows: accesses.len() - warm_up_rows,
             measured_from_us,
+            warm_up_s: load.map(|load| load.warm_up_us as f64 / 1e6),
             measured_us,
             log_sessions: self.sessions.len() as u64,
             sessions: overlaid.sessions,

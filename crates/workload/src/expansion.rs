@@ -59,9 +59,10 @@ pub struct Expansion {
     /// How many sessions are open at once, in steady state. None: the log's own pace.
     pub concurrent_sessions: Option<f64>,
     /// With `concurrent_sessions`: how much of the steady state comes before what is measured,
-    /// seconds. 300: sessions that are open at the beginning have then been seen, but for those in
-    /// a pause of more than five minutes.
-    pub warm_up_s: f64,
+    /// seconds. None: as long as a session can be silent, so that every session that is open when
+    /// measuring begins has been seen, and nothing older can come again
+    /// ([`Expansion::warm_up`]).
+    pub warm_up_s: Option<f64>,
     /// With `concurrent_sessions`: how many times over the accesses of the log are measured.
     /// 1: each access of the log once.
     pub periods: u32,
@@ -82,14 +83,32 @@ impl Default for Expansion {
             round_trip_us: 100_000,
             acks_max: 1_024,
             concurrent_sessions: None,
-            warm_up_s: 300.0,
+            warm_up_s: None,
             periods: 1,
             rows_max: 1 << 28,
         }
     }
 }
 
+/// By how much drawing instants within seconds can lengthen a silence, seconds.
+const DRAWN_S: f64 = 1.0;
+
 impl Expansion {
+    /// How much of the steady state comes before what is measured, seconds: as given, or as long
+    /// as a session can be silent.
+    pub fn warm_up(&self) -> f64 {
+        self.warm_up_s.unwrap_or(self.session_timeout_s + DRAWN_S)
+    }
+
+    /// The warm-up that was given, where sessions can be silent for longer: some that are open when
+    /// measuring begins then look new.
+    pub fn short_warm_up(&self) -> Option<f64> {
+        let given = self
+            .warm_up_s
+            .filter(|_| self.concurrent_sessions.is_some());
+        given.filter(|given| *given < self.session_timeout_s)
+    }
+
     /// What keeps these parameters from being used: the name of one, and what to write.
     pub fn complaint(&self) -> Option<String> {
         let positive = |value: f64| value > 0.0 && value.is_finite();
@@ -112,7 +131,7 @@ impl Expansion {
         {
             return Some("concurrent_sessions must be above 0".to_owned());
         }
-        if !not_negative(self.warm_up_s) {
+        if !self.warm_up_s.is_none_or(not_negative) {
             return Some("warm_up_s must be 0 or more".to_owned());
         }
         if self.periods == 0 {

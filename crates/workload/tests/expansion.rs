@@ -108,7 +108,7 @@ fn as_many_sessions_are_open_as_were_asked_for() {
     for (wanted, seed) in [(20.0, 1), (300.0, 2), (3_000.0, 3)] {
         let expansion = Expansion {
             concurrent_sessions: Some(wanted),
-            warm_up_s: 100.0,
+            warm_up_s: Some(100.0),
             ..Expansion::default()
         };
         let expanded = expand(&requests, &expansion, seed).unwrap();
@@ -132,13 +132,67 @@ fn as_many_sessions_are_open_as_were_asked_for() {
     }
 }
 
+/// Each session of the log begins once a period, so as many identifiers appear first in what is
+/// measured; more would be sessions that were open and silent all through the warm-up.
+#[test]
+fn sessions_that_are_open_when_measuring_begins_have_been_seen() {
+    let mut requests = log(60, 1, 12);
+    requests.time_us.clear();
+    requests.client.clear();
+    for client in 0..60i64 {
+        // The longest silence of one session, stamps a whole timeout apart, and shorter ones.
+        for at in [0, 1_800, 1_801, 3_100, 3_101, 3_700] {
+            requests.time_us.push((client * 13 + at) * SECOND);
+            requests.client.push(client as u32);
+        }
+    }
+    let rows = requests.time_us.len();
+    requests.port = vec![0; rows];
+    (requests.bytes, requests.object) = (vec![1; rows], vec![1; rows]);
+    requests.status = vec![200; rows];
+    let first_seen = |warm_up_s, wanted, seed| {
+        let expansion = Expansion {
+            concurrent_sessions: Some(wanted),
+            warm_up_s,
+            ..Expansion::default()
+        };
+        let expanded = expand(&requests, &expansion, seed).unwrap();
+        assert_eq!(expanded.log_sessions, 60);
+        assert_eq!(expanded.warm_up_s, Some(expansion.warm_up()));
+        let mut seen = vec![false; expanded.accesses.keys.len()];
+        let (before, counted) = expanded.accesses.id.split_at(expanded.warm_up_rows);
+        before.iter().for_each(|id| seen[*id as usize] = true);
+        let new = |id: &&u32| !std::mem::replace(&mut seen[**id as usize], true);
+        counted.iter().filter(new).count()
+    };
+    for wanted in [40.0, 200.0, 3_000.0] {
+        for seed in 1..6 {
+            assert_eq!(
+                first_seen(None, wanted, seed),
+                60,
+                "{wanted} open, seed {seed}"
+            );
+        }
+        assert!(first_seen(Some(300.0), wanted, 1) > 60);
+    }
+    let given = |warm_up_s, concurrent_sessions| Expansion {
+        warm_up_s,
+        concurrent_sessions,
+        ..Expansion::default()
+    };
+    assert_eq!(given(Some(300.0), Some(5.0)).short_warm_up(), Some(300.0));
+    assert_eq!(given(Some(300.0), None).short_warm_up(), None);
+    assert_eq!(given(Some(1_800.0), Some(5.0)).short_warm_up(), None);
+    assert_eq!(given(None, Some(5.0)).short_warm_up(), None);
+}
+
 #[test]
 fn the_timing_inside_a_session_is_not_touched() {
     let requests = log(200, 6, 5);
     let own = expand(&requests, &Expansion::default(), 9).unwrap();
     let expansion = Expansion {
         concurrent_sessions: Some(10.0),
-        warm_up_s: 0.0,
+        warm_up_s: Some(0.0),
         periods: 3,
         ..Expansion::default()
     };
@@ -283,7 +337,7 @@ fn what_cannot_be_had_is_said() {
     assert_eq!(refused(few), WorkloadError::TooManyRows(2));
     let dense = Expansion {
         concurrent_sessions: Some(1e6),
-        warm_up_s: 1e9,
+        warm_up_s: Some(1e9),
         ..Expansion::default()
     };
     assert!(matches!(refused(dense), WorkloadError::TooManyRows(_)));

@@ -80,6 +80,24 @@ fn tcb_has_the_promised_keys() {
     assert_eq!(made["concurrent_sessions"], 40.0);
     assert_eq!(made["session_timeout_s"], 1800.0);
     assert!(result["stream"]["expanded"]["concurrency_mean"].is_number());
+    // What no session is silent for comes before what is counted.
+    assert_eq!(result["stream"]["expanded"]["warm_up_s"], 1801.0);
+    assert!(result["stream"].get("notes").is_none(), "{result}");
+}
+
+#[test]
+fn a_short_warm_up_is_used_and_warned_of() {
+    let words = ["tcb", NASA, "--concurrency", "40", "--json"];
+    let plain = lab(&words);
+    let short = lab(&[&words[..], &["--warm-up", "300"]].concat());
+    assert!(!text(&plain.stderr).contains("warm-up"));
+    let said = text(&short.stderr);
+    assert!(
+        said.contains("warm-up of 300 s") && said.contains("1800 s"),
+        "{said}"
+    );
+    let result: Value = serde_json::from_slice(&short.stdout).unwrap();
+    assert_eq!(result["stream"]["expanded"]["warm_up_s"], 300.0);
 }
 
 #[test]

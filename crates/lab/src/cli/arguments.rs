@@ -67,7 +67,8 @@ pub(crate) struct MadeArgs {
     /// acknowledgements, FIN)
     #[arg(long, value_name = "WHICH", help_heading = EXPANSION)]
     pub(crate) packets: Option<String>,
-    /// With --concurrency: steady state before what is counted (300)
+    /// With --concurrency: steady state before what is counted (as long as a session can be
+    /// silent: the session timeout and a second)
     #[arg(long, value_name = "SECONDS", help_heading = EXPANSION)]
     pub(crate) warm_up: Option<f64>,
     /// With --concurrency: how many times over the log's accesses are counted (1)
