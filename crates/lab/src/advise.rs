@@ -13,7 +13,7 @@ use crate::load::{Provenance, Stream};
 use crate::run::{Configuration, run_many};
 use crate::size::Size;
 use crate::spec::{RunResult, RunSpec};
-use crate::stat::open::{self, Concurrency};
+use crate::stat::open::Concurrency;
 
 /// What is tried.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -166,9 +166,7 @@ pub fn advise(
         )));
     };
     let compulsory = results.first().and_then(|result| result.bounds.as_ref());
-    let times = &stream.time_us;
-    let concurrency =
-        (!times.is_empty()).then(|| open::measure(&stream.ids, times, stream.keys.len(), ON_US));
+    let concurrency = (!stream.time_us.is_empty()).then(|| crate::stat::concurrency(stream));
     Ok(Advice {
         stream: stream.note.clone(),
         concurrency,
@@ -288,9 +286,6 @@ fn steps(all: &[Choice], results: &[RunResult]) -> Vec<Step> {
     }
     steps
 }
-
-/// A session is ON for a second after an access (section 3.3).
-const ON_US: u64 = 1_000_000;
 
 /// What a TOE has without all this (section 2.1.1).
 const CONVENTIONAL: &str = "mod";

@@ -59,6 +59,8 @@ pub struct Expanded {
     pub concurrency_mean: f64,
     /// Open sessions, the most at any instant of the counted part.
     pub concurrency_peak: u64,
+    /// When that was first so, microseconds since the first access.
+    pub concurrency_peak_at_us: u64,
     /// With `concurrent_sessions`: after which time everything repeats with other clients,
     /// microseconds.
     pub period_us: Option<u64>,
@@ -220,6 +222,7 @@ impl Prepared {
             shared_identifiers: overlaid.sessions - accesses.keys.len() as u64,
             concurrency_mean: overlaid.open.mean,
             concurrency_peak: overlaid.open.peak,
+            concurrency_peak_at_us: measured_from_us + overlaid.open.peak_at,
             period_us: load.map(|_| overlaid.period_us),
             on_gap_mean_us: self.sessions.on_gap_mean_us,
             responses_cut: self.sessions.responses_cut,

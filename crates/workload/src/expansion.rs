@@ -97,7 +97,12 @@ impl Expansion {
     /// How much of the steady state comes before what is measured, seconds: as given, or as long
     /// as a session can be silent.
     pub fn warm_up(&self) -> f64 {
-        self.warm_up_s.unwrap_or(self.session_timeout_s + DRAWN_S)
+        self.warm_up_s.unwrap_or_else(|| self.silence_max_s())
+    }
+
+    /// No session is silent for longer in its accesses, seconds.
+    pub fn silence_max_s(&self) -> f64 {
+        self.session_timeout_s + DRAWN_S
     }
 
     /// The warm-up that was given, where sessions can be silent for longer: some that are open when

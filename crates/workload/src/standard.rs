@@ -278,7 +278,7 @@ pub fn standard(standard: &Standard, seed: u64) -> Result<Accesses, WorkloadErro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statistics::gaps::measure;
+    use crate::statistics::gaps::{Limits, measure};
 
     #[test]
     fn bursts_and_pauses_are_as_asked_for() {
@@ -299,7 +299,12 @@ mod tests {
         // Pauses of a burst are short and those between are longer than a second, but for the few
         // of a burst that are above it: e^(-1/0.3) of them.
         let times: Vec<i64> = accesses.time_us.iter().map(|time| *time as i64).collect();
-        let found = measure(&accesses.id, &times, accesses.keys.len(), 1.0, None);
+        let limits = Limits {
+            on_gap_max_s: 1.0,
+            end_us: None,
+            counted_from: 0,
+        };
+        let found = measure(&accesses.id, &times, accesses.keys.len(), limits);
         let long = (-1.0f64 / 0.3).exp();
         let bursts = 1.0 / 6.0 + 5.0 / 6.0 * long;
         assert!(

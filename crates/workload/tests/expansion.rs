@@ -73,7 +73,12 @@ fn gaps_within_a_page_keep_the_mean_of_the_log() {
     let expanded = expand(&requests, &Expansion::default(), 2).unwrap();
     let accesses = &expanded.accesses;
     let times: Vec<i64> = accesses.time_us.iter().map(|time| *time as i64).collect();
-    let found = gaps::measure(&accesses.id, &times, accesses.keys.len(), 2.0, None);
+    let limits = gaps::Limits {
+        on_gap_max_s: 2.0,
+        end_us: None,
+        counted_from: 0,
+    };
+    let found = gaps::measure(&accesses.id, &times, accesses.keys.len(), limits);
     let expected = expanded.on_gap_mean_us / 1e6;
     assert!(
         (found.on.mean - expected).abs() < 0.15 * expected,

@@ -100,6 +100,49 @@ fn a_short_warm_up_is_used_and_warned_of() {
     assert_eq!(result["stream"]["expanded"]["warm_up_s"], 300.0);
 }
 
+/// Two sessions with one identifier, an hour and more apart, are two, open for their own time.
+#[test]
+fn sessions_of_a_log_end_with_the_timeout_where_ports_come_again() {
+    let folder = Folder::new("sessions");
+    let at = |client: &str, clock: &str| {
+        format!("{client} - - [01/Jul/1995:{clock} -0400] \"GET / HTTP/1.0\" 200 10\n")
+    };
+    let log = [
+        at("10.0.0.1", "00:00:00"),
+        at("10.0.0.2", "00:00:50"),
+        at("10.0.0.1", "00:01:40"),
+        at("10.0.0.2", "00:02:30"),
+        at("10.0.0.1", "02:46:40"),
+        at("10.0.0.1", "02:48:20"),
+    ];
+    let path = folder.write("sessions.log", log.concat());
+    let one_port = ["stat", &path, "--expand", "ports.range=1", "--json"];
+    let found = &json(&one_port)["accesses"];
+    assert_eq!(found["sessions"], 3);
+    assert_eq!(found["accesses_per_session"], 2.0);
+    let near = |value: &Value, wanted: f64| (value.as_f64().unwrap() - wanted).abs() < 1.1;
+    assert_eq!(found["gaps"]["off"]["count"], 3);
+    assert!(near(&found["gaps"]["off"]["mean"], 100.0), "{found}");
+    assert_eq!(found["concurrency"]["peak_open"], 2);
+    assert!(near(&found["concurrency"]["peak_open_at_s"], 50.0));
+    let mean = found["concurrency"]["mean_open"].as_f64().unwrap();
+    assert!((mean - 300.0 / 10_100.0).abs() < 1e-3, "{mean}");
+    let said = text(&lab(&one_port[..4]).stdout);
+    assert!(said.contains("3 sessions with 2 identifiers"), "{said}");
+    // At a load as many are open as were asked for, and no pause is cut off.
+    let loaded = json(&["stat", &path, "--concurrency", "50", "--json"]);
+    let (found, expanded) = (&loaded["accesses"], &loaded["stream"]["expanded"]);
+    let mean = found["concurrency"]["mean_open"].as_f64().unwrap();
+    assert!((mean - 50.0).abs() < 0.1, "{mean}");
+    assert_eq!(
+        found["concurrency"]["peak_open"],
+        expanded["concurrency_peak"]
+    );
+    assert_eq!(found["accesses_per_session"], 2.0);
+    assert_eq!(found["gaps"]["off"]["count"], 3, "{found}");
+    assert!(near(&found["gaps"]["off"]["mean"], 100.0), "{found}");
+}
+
 #[test]
 fn rows_of_accesses_are_taken_as_they_are() {
     let folder = Folder::new("accesses");

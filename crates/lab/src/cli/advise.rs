@@ -100,16 +100,9 @@ fn configuration(choice: &Choice) -> String {
 
 fn text(advice: &Advice) -> String {
     let mut out = tcb::heading(&advice.stream);
-    let peak_on = advice
-        .concurrency
-        .map_or(0, |concurrency| concurrency.peak_on);
-    // Where the load was asked for, the stream begins and ends in the middle of sessions: the
-    // expansion knows how many were open.
-    let peak_open = match (&advice.stream.expanded, advice.concurrency) {
-        (Some(expanded), _) => expanded.concurrency_peak,
-        (None, Some(concurrency)) => concurrency.peak_open,
-        (None, None) => 0,
-    };
+    let (peak_open, peak_on) = advice.concurrency.map_or((0, 0), |concurrency| {
+        (concurrency.peak_open, concurrency.peak_on)
+    });
     out += &format!(
         "At most {} sessions are open at one time; at most {} were accessed within one second.\n",
         grouped(peak_open),

@@ -222,11 +222,18 @@ fn text(runs: &[RunSpec], results: &[RunResult], stream: &Stream) -> Result<Stri
 
 /// A stream in a line or two.
 pub(super) fn heading(note: &Provenance) -> String {
+    // Ports come again, and sessions with them share identifiers.
+    let shared = note.expanded.as_ref().map_or(0, |it| it.shared_identifiers);
+    let identifiers = if shared > 0 {
+        format!(" with {} identifiers", grouped(note.sessions))
+    } else {
+        String::new()
+    };
     let mut out = format!(
-        "{}: {} accesses of {} sessions in {}",
+        "{}: {} accesses of {} sessions{identifiers} in {}",
         note.trace,
         grouped(note.accesses),
-        grouped(note.sessions),
+        grouped(note.sessions + shared),
         span(note.span_s),
     );
     if note.warm_up > 0 {

@@ -5,13 +5,14 @@ pub mod sets;
 
 pub use fairlead_workload::statistics::{gaps, histogram, open};
 
+use fairlead_workload::Expanded;
 use fairlead_workload::statistics::{BitAverages, Totals, bit_averages, totals};
 use serde::Serialize;
 
 use crate::error::LabError;
 use crate::load::{Log, Provenance, Stream};
 use crate::spec::RunSpec;
-use gaps::Gaps;
+use gaps::{Gaps, Limits};
 use open::Concurrency;
 use sets::Spread;
 
@@ -74,15 +75,17 @@ pub struct LogStat {
 pub struct StreamStat {
     /// Accesses.
     pub accesses: u64,
-    /// Distinct session identifiers.
+    /// Sessions: of a log those of the expansion, warm-up included, which may share identifiers;
+    /// of rows that are accesses as they are, distinct identifiers.
     pub sessions: u64,
-    /// Accesses of a session, on average.
+    /// Accesses of a session, on average; of a log, of its whole sessions.
     pub accesses_per_session: f64,
     /// From the first access to the last, s.
     pub span_s: f64,
-    /// ON and OFF times of sessions.
+    /// ON and OFF times of sessions, in the part that counts. Of a log, a silence beyond the
+    /// session timeout ends one.
     pub gaps: Gaps,
-    /// Sessions at one time.
+    /// Sessions at one time; of a log, in the part that counts.
     pub concurrency: Concurrency,
     /// Averages of the bits of session identifiers.
     pub bits: BitAverages,
@@ -111,12 +114,16 @@ pub fn log(log: &Log, spec: &StatSpec) -> LogStat {
     order.sort_by_key(|row| requests.time_us[*row]);
     let clients: Vec<u32> = order.iter().map(|row| requests.client[*row]).collect();
     let times: Vec<i64> = order.iter().map(|row| requests.time_us[*row]).collect();
-    let end_us = (spec.session_timeout_s * 1e6) as i64;
+    let limits = Limits {
+        on_gap_max_s: spec.on_gap_max_s,
+        end_us: Some((spec.session_timeout_s * 1e6) as i64),
+        counted_from: 0,
+    };
     let distinct = requests.clients.len();
     LogStat {
         totals: totals(requests, spec.session_timeout_s),
         session_timeout_s: spec.session_timeout_s,
-        gaps: gaps::measure(&clients, &times, distinct, spec.on_gap_max_s, Some(end_us)),
+        gaps: gaps::measure(&clients, &times, distinct, limits),
     }
 }
 
@@ -135,20 +142,54 @@ pub fn accesses(stream: &Stream, spec: &StatSpec) -> Result<StreamStat, LabError
         .iter()
         .map(|run| sets::measure(&stream.keys, run))
         .collect();
+    let accesses = stream.ids.len() as u64;
+    let expansion = &stream.note.made.expansion;
+    // Ports come again: what bears one identifier may be several sessions. The expansion knows.
+    let expanded = stream.note.expanded.as_ref();
+    let (sessions, accesses_per_session) = match expanded {
+        Some(expanded) => {
+            let whole = expanded.log_sessions * measured_times(expanded, expansion.periods);
+            (expanded.sessions, share(expanded.rows as u64, whole))
+        }
+        None => {
+            let sessions = stream.keys.len() as u64;
+            (sessions, share(accesses, sessions))
+        }
+    };
+    let limits = Limits {
+        on_gap_max_s: spec.on_gap_max_s,
+        end_us: expanded.map(|_| (expansion.silence_max_s() * 1e6) as i64),
+        counted_from: stream.counted_from,
+    };
     Ok(StreamStat {
-        accesses: stream.ids.len() as u64,
-        sessions: stream.keys.len() as u64,
-        accesses_per_session: share(stream.ids.len() as u64, stream.keys.len() as u64),
+        accesses,
+        sessions,
+        accesses_per_session,
         span_s: stream.note.span_s,
-        gaps: gaps::measure(
-            &stream.ids,
-            &times,
-            stream.keys.len(),
-            spec.on_gap_max_s,
-            None,
-        ),
-        concurrency: open::measure(&stream.ids, &stream.time_us, stream.keys.len(), ON_US),
+        gaps: gaps::measure(&stream.ids, &times, stream.keys.len(), limits),
+        concurrency: concurrency(stream),
         bits: bit_averages(&stream.keys),
         spread: spread?,
     })
+}
+
+/// How many times over the accesses of the log are measured.
+fn measured_times(expanded: &Expanded, periods: u32) -> u64 {
+    expanded.period_us.map_or(1, |_| u64::from(periods))
+}
+
+/// How many sessions there are at a time; the stream must have its times. A log's stream begins and
+/// ends in the middle of sessions, and its identifiers come again: how many are open is known from
+/// the expansion. An identifier that was accessed lately is ON, whoever bears it.
+pub fn concurrency(stream: &Stream) -> Concurrency {
+    let seen = open::measure(&stream.ids, &stream.time_us, stream.keys.len(), ON_US);
+    match &stream.note.expanded {
+        Some(expanded) => Concurrency {
+            peak_open: expanded.concurrency_peak,
+            peak_open_at_s: expanded.concurrency_peak_at_us as f64 / 1e6,
+            mean_open: expanded.concurrency_mean,
+            ..seen
+        },
+        None => seen,
+    }
 }

@@ -7,6 +7,8 @@ pub(crate) struct Open {
     pub(crate) mean: f64,
     /// The most at any instant.
     pub(crate) peak: u64,
+    /// When that was first so: since the first beginning, or since the circle's.
+    pub(crate) peak_at: u64,
 }
 
 /// Of stretches `(begin, end)`, over the time from the first beginning to the last end.
@@ -21,18 +23,21 @@ pub(crate) fn line(stretches: &mut [(u64, u64)]) -> Open {
         .iter()
         .map(|(begin, end)| u128::from(end - begin))
         .sum();
-    let mut peak = 0;
+    let (mut peak, mut peak_at) = (0, 0);
     let mut closed = 0;
     for (opened, (begin, _)) in stretches.iter().enumerate() {
         // What ends at this instant is still open in it.
         while ends[closed] < *begin {
             closed += 1;
         }
-        peak = peak.max(opened + 1 - closed);
+        if opened + 1 - closed > peak {
+            (peak, peak_at) = (opened + 1 - closed, begin - first);
+        }
     }
     Open {
         mean: open as f64 / (last - first).max(1) as f64,
         peak: peak as u64,
+        peak_at,
     }
 }
 
@@ -54,18 +59,21 @@ pub(crate) fn circle(stretches: &[(u64, u64)], period: u64) -> Open {
         events.push((end % period, true));
     }
     events.sort_unstable();
-    let mut peak = open;
-    for (_, is_end) in events {
+    let (mut peak, mut peak_at) = (open, 0);
+    for (at, is_end) in events {
         if is_end {
             open -= 1;
         } else {
             open += 1;
-            peak = peak.max(open);
+            if open > peak {
+                (peak, peak_at) = (open, at);
+            }
         }
     }
     Open {
         mean: total as f64 / period.max(1) as f64,
         peak,
+        peak_at,
     }
 }
 
@@ -97,7 +105,10 @@ mod tests {
                 .sum::<usize>()
         };
         let counts: Vec<usize> = (4 * PERIOD..5 * PERIOD).map(at).collect();
-        assert_eq!(open.peak, *counts.iter().max().unwrap() as u64);
+        let most = *counts.iter().max().unwrap();
+        assert_eq!(open.peak, most as u64);
+        let first = counts.iter().position(|count| *count == most);
+        assert_eq!(Some(open.peak_at as usize), first);
         let total: u64 = stretches.iter().map(|(_, len)| len).sum();
         assert!((open.mean - total as f64 / PERIOD as f64).abs() < 1e-9);
     }

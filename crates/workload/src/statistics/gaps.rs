@@ -36,22 +36,36 @@ pub struct Gaps {
     pub bursts: u64,
 }
 
+/// What is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Gaps up to this are ON, s.
+    pub on_gap_max_s: f64,
+    /// Longer gaps end a session and are not counted.
+    pub end_us: Option<i64>,
+    /// Rows before are warm-up: a gap counts where it ends, so that behind a warm-up that is as
+    /// long as any gap none is cut off.
+    pub counted_from: usize,
+}
+
 /// Measures gaps. `keys` tells whose an access is (dense numbers below `distinct`), `times_us` when
-/// it was, in order; gaps over `end_us` end a session and are not counted.
-pub fn measure(
-    keys: &[u32],
-    times_us: &[i64],
-    distinct: usize,
-    on_gap_max_s: f64,
-    end_us: Option<i64>,
-) -> Gaps {
+/// it was, in order.
+pub fn measure(keys: &[u32], times_us: &[i64], distinct: usize, limits: Limits) -> Gaps {
+    let Limits {
+        on_gap_max_s,
+        end_us,
+        counted_from,
+    } = limits;
     let mut last = vec![i64::MIN; distinct];
     let mut on = Histogram::new(&ON_BINS_S);
     let mut off = Histogram::new(&OFF_BINS_S);
     let mut bursts = 0u64;
     let mut within = 0u64;
-    for (&key, &at) in keys.iter().zip(times_us) {
+    for (row, (&key, &at)) in keys.iter().zip(times_us).enumerate() {
         let before = std::mem::replace(&mut last[key as usize], at);
+        if row < counted_from {
+            continue;
+        }
         if before == i64::MIN {
             bursts += 1;
             continue;
@@ -73,7 +87,7 @@ pub fn measure(
     Gaps {
         on_gap_max_s,
         on_within_a_second: super::share(within, on.count),
-        accesses_per_burst: super::share(keys.len() as u64, bursts),
+        accesses_per_burst: super::share(keys.len().saturating_sub(counted_from) as u64, bursts),
         on,
         off,
         bursts,
@@ -84,13 +98,37 @@ pub fn measure(
 mod tests {
     use super::*;
 
+    fn limits(on_gap_max_s: f64, end_us: Option<i64>) -> Limits {
+        Limits {
+            on_gap_max_s,
+            end_us,
+            counted_from: 0,
+        }
+    }
+
+    #[test]
+    fn a_gap_counts_where_it_ends() {
+        const S: i64 = 1_000_000;
+        let (keys, times) = ([0, 1, 0, 0, 1], [0, 1, 2, 12, 31].map(|at| at * S));
+        let counted_from = 3;
+        let all = measure(&keys, &times, 2, limits(5.0, None));
+        assert_eq!((all.on.count, all.off.count, all.bursts), (1, 2, 4));
+        let behind = Limits {
+            counted_from,
+            ..limits(5.0, None)
+        };
+        let part = measure(&keys, &times, 2, behind);
+        assert_eq!((part.on.count, part.off.count, part.bursts), (0, 2, 2));
+        assert_eq!((part.off.mean, part.accesses_per_burst), (20.0, 1.0));
+    }
+
     #[test]
     fn gaps_are_told_apart_by_the_limit_and_end_with_the_session() {
         const S: i64 = 1_000_000;
         // Session 0: 0, 0.5, 10 (OFF 9.5), 5000 (another session); session 1: once.
         let keys = [0, 0, 1, 0, 0];
         let times = [0, S / 2, S, 10 * S, 5_000 * S];
-        let gaps = measure(&keys, &times, 2, 5.0, Some(1_800 * S));
+        let gaps = measure(&keys, &times, 2, limits(5.0, Some(1_800 * S)));
         assert_eq!((gaps.on.count, gaps.off.count), (1, 1));
         assert_eq!(gaps.bursts, 4);
         assert_eq!(gaps.on_within_a_second, 1.0);
@@ -103,7 +141,7 @@ mod tests {
         const S: i64 = 1_000_000;
         let times = [0, S / 2, S, 2 * S, 12 * S, 3_000 * S];
         // Session 0 pauses .5, 1.5 and 10 s; session 1 pauses 2,999 s.
-        let found = measure(&[0, 0, 1, 0, 0, 1], &times, 2, 1.0, None);
+        let found = measure(&[0, 0, 1, 0, 0, 1], &times, 2, limits(1.0, None));
         assert_eq!(found.on.counts, [0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(found.off.counts, [0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1]);
         assert!((found.on.mean - 0.5).abs() < 1e-9);
@@ -113,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_trace_of_one_access_has_no_gaps() {
-        let gaps = measure(&[0], &[0], 1, 5.0, None);
+        let gaps = measure(&[0], &[0], 1, limits(5.0, None));
         assert_eq!((gaps.on.count, gaps.off.count, gaps.bursts), (0, 0, 1));
         assert_eq!(gaps.on_within_a_second, 0.0);
     }
