@@ -144,7 +144,8 @@ def _summary(page: Page, report: Mapping[str, Any]) -> None:
         if row.get("published") is not None and not row["fitted"] and not row["synthetic"] and row["trace"]
     ]
     claims = [claim for figure in report["figures"] for claim in figure["claims"]]
-    held = sum(claim["holds"] for claim in claims)
+    judged = [claim for claim in claims if claim["holds"] is not None]
+    held = sum(claim["holds"] for claim in judged)
     texts = [
         f"{len(report['traces'])} traces, {len(report['figures'])} figures and tables. Only the number "
         "of open sessions is fitted, per trace, and on the Mod column alone; all else is predicted."
@@ -159,7 +160,10 @@ def _summary(page: Page, report: Mapping[str, Any]) -> None:
         )
     if report["stopped"]:
         texts.append("It was interrupted: traces after the last one are missing.")
-    page.call(f"{held} of {len(claims)} comparisons with the paper’s text hold here.", *texts)
+    unsaid = len(claims) - len(judged)
+    if unsaid:
+        texts.append(f"Of {unsaid} more it cannot be said whether they do.")
+    page.call(f"{held} of {len(judged)} comparisons with the paper’s text hold here.", *texts)
     if report["absent"]:
         page.heading("Not at hand")
         page.text(
@@ -229,10 +233,14 @@ def _figure(page: Page, figure: Mapping[str, Any]) -> None:
 def _claim_table(page: Page, claims: Sequence[Mapping[str, Any]]) -> None:
     if not claims:
         return
-    marks = {(at, 3): "good" if claim["holds"] else "bad" for at, claim in enumerate(claims)}
+    marks = {
+        (at, 3): "good" if claim["holds"] else "bad"
+        for at, claim in enumerate(claims)
+        if claim["holds"] is not None
+    }
+    verdicts = {True: "holds", False: "does not hold", None: "cannot be said"}
     rows = [
-        [claim["says"], claim["trace"], claim["ours"], "holds" if claim["holds"] else "does not hold"]
-        for claim in claims
+        [claim["says"], claim["trace"], claim["ours"], verdicts[claim["holds"]]] for claim in claims
     ]
     page.table(["the paper says", "trace", "here", ""], rows, marks=marks)
 
@@ -439,7 +447,7 @@ def _claims(page: Page, report: Mapping[str, Any]) -> None:
         (figure, claim)
         for figure in report["figures"]
         for claim in figure["claims"]
-        if not claim["holds"]
+        if claim["holds"] is False
     ]
     if not failed:
         return

@@ -129,7 +129,7 @@ policies! {
     "enru", policy::Enru, two_or_four, 1, false,
         "not recently used: one bit a line, drawn among those without";
     "rr", policy::RoundRobin, one, 2, false, "banks in turn, the least recent line there";
-    "timestamp", policy::Timestamp, one, 16, false, "least recent by a stamp of stamp_bits bits";
+    "timestamp", policy::Timestamp, one, 16, false, "the least stamp of stamp_bits bits, which begin again at 0";
     "access", policy::AccessCount, one, 2, false, "bank whose set had fewer accesses";
     "no-migrate", policy::NoMigrate, two, 5, false,
         "bank with fewer ON lines, its least recent line";

@@ -329,6 +329,49 @@ fn designs_that_are_the_same_by_other_names_are_the_same() {
     }
 }
 
+/// `timestamp` against a list of stamps, written as section 3.4 of the paper says it: "the line with
+/// the least timestamp is replaced".
+#[test]
+fn the_least_stamp_goes_and_stamps_begin_again_at_0() {
+    for (seed, bits) in [(1, 3), (2, 8), (3, 10), (4, 12), (5, 16), (6, 31)] {
+        let (ids, ticks) = stream(seed, 40_000);
+        let scheme = Scheme::parse(&format!("timestamp16,stamp_bits={bits}")).unwrap();
+        let geometry = scheme.geometry(16 << 10, 64, 4).unwrap();
+        let places = scheme.indexer(&geometry, 7).unwrap().places(&keys());
+        let mut lines: Vec<Option<(u32, u64)>> = vec![None; geometry.lines() as usize];
+        let mut misses = 0;
+        for (count, id) in (1u64..).zip(&ids) {
+            let stamp = count % (1 << bits);
+            let place = places.at(*id as usize).unwrap();
+            let of_bank = |bank: u32| {
+                let set = bank * geometry.sets() + place.first[bank as usize];
+                set as usize * 4..set as usize * 4 + 4
+            };
+            let candidates = || (0..2).flat_map(of_bank);
+            let holds = |line: &usize| lines[*line].is_some_and(|(held, _)| held == *id);
+            let hit = candidates().find(holds);
+            misses += u64::from(hit.is_none());
+            let stamp_of = |line: &usize| lines[*line].map(|(_, stamp)| stamp);
+            let least = candidates().min_by_key(stamp_of);
+            lines[hit.or(least).unwrap()] = Some((*id, stamp));
+        }
+        let mut cache = build(&scheme, &geometry, seed).unwrap();
+        cache.run(&ids, &ticks, &[], &places).unwrap();
+        assert_eq!(cache.statistics().misses, misses, "{bits} bits");
+        let held: Vec<_> = lines.iter().map(|line| line.map(|(id, _)| id)).collect();
+        assert_eq!(cache.contents(), held, "{bits} bits");
+        let exact = simulated("2-lru", 4, seed, &ids, &ticks).misses;
+        if bits <= 10 {
+            assert!(
+                misses > exact + exact / 50,
+                "{bits} bits: {misses}, {exact}"
+            );
+        } else if bits >= 16 {
+            assert_eq!(misses, exact, "no stamp comes twice");
+        }
+    }
+}
+
 /// The counter's threshold of 0: every line is ON that holds anything.
 #[test]
 fn where_all_is_on_spec_moves_lines_into_empty_ones_only() {

@@ -4,8 +4,10 @@ use super::{Choice, Policy, Setup};
 use crate::lines::{Access, Lines, Spot};
 
 /// Each access writes the low bits of the count of accesses into its line. The newcomer takes the
-/// line whose stamp lies furthest back, modulo 2ⁿ, among its sets in all banks; a line that was not
-/// touched for 2ⁿ accesses looks young again, which is what few bits cost.
+/// line with the least stamp among its sets in all banks (the first of equals), as section 3.4 says:
+/// "the line with the least timestamp is replaced". Stamps begin again at 0 after 2ⁿ accesses; what
+/// was touched since then looks older than what was touched last before, which is what few bits
+/// cost.
 #[derive(Clone, Debug)]
 pub struct Timestamp {
     stamps: Vec<u32>,
@@ -16,7 +18,7 @@ pub struct Timestamp {
 impl Timestamp {
     #[inline]
     fn stamp(&mut self, number: u32) {
-        self.count = self.count.wrapping_add(1);
+        self.count = self.count.wrapping_add(1) & self.mask;
         self.stamps[number as usize] = self.count;
     }
 }
@@ -52,15 +54,14 @@ impl<const B: usize, const W: usize> Policy<B, W> for Timestamp {
             set: access.first[0],
             way: 0,
         };
-        let mut oldest = None;
+        let mut least = None;
         for spot in lines.spots(&access.first) {
             if lines.is_empty(spot) {
                 return Choice::Replace(spot);
             }
             let stamp = self.stamps[lines.number(spot) as usize];
-            let age = self.count.wrapping_sub(stamp) & self.mask;
-            if oldest.is_none_or(|oldest| age > oldest) {
-                (found, oldest) = (spot, Some(age));
+            if least.is_none_or(|least| stamp < least) {
+                (found, least) = (spot, Some(stamp));
             }
         }
         Choice::Replace(found)

@@ -136,7 +136,7 @@ fn claims(report: &Report) -> Table {
                 figure.id.clone(),
                 claim.trace.clone(),
                 claim.says.clone(),
-                if claim.holds { "yes" } else { "no" }.to_owned(),
+                claim.verdict().to_owned(),
                 claim.ours.clone(),
             ]);
         }
@@ -174,10 +174,9 @@ fn text(report: &Report) -> String {
     out += "\nWhat the paper says, and ours\n";
     for figure in &report.figures {
         for claim in &figure.claims {
-            let verdict = if claim.holds {
-                "holds"
-            } else {
-                "DOES NOT HOLD"
+            let verdict = match claim.holds {
+                Some(false) => claim.verdict().to_uppercase(),
+                _ => claim.verdict().to_owned(),
             };
             out += &format!(
                 "  {}, {}: {} — {verdict}: {}\n",

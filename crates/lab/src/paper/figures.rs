@@ -1,6 +1,6 @@
 //! Tables out of runs: ours, the published value where there is one, the error.
 
-use super::claims;
+use super::claims::{self, EXACT_LRU};
 use super::measure::{HASH_DRAWS, Measured, PLANS, Ratios};
 use super::{Figure, PaperSpec, Row, printed, published};
 use crate::cost::{cpu, gates, toe};
@@ -15,6 +15,15 @@ pub(super) fn figures(measured: &[Measured], asked: &PaperSpec) -> Vec<Figure> {
         figure_4(measured),
         figure_5(measured),
         figure_7(measured),
+        relative(measured, 6, "Bits of a stamp", "exact", |ratios| {
+            let scheme = &ratios.run.scheme;
+            let bits = scheme.split_once("stamp_bits=").map(|(_, bits)| bits);
+            let usual = match scheme.as_str() {
+                EXACT_LRU => "exact",
+                _ => "16",
+            };
+            bits.unwrap_or(usual).to_owned()
+        }),
         figure_12(measured),
         figure_12_models(measured),
         relative(measured, 2, "Index bits", "all48", |ratios| {

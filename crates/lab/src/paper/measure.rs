@@ -31,13 +31,14 @@ macro_rules! plan {
 }
 
 /// Plans that are run over every trace and seed.
-pub(super) const PLANS: [FigurePlan; 6] = [
+pub(super) const PLANS: [FigurePlan; 7] = [
     plan!("figure-4", "figure-04.toml"),
     plan!("figure-12", "figure-12.toml"),
     plan!("figure-13", "figure-13.toml"),
     plan!("figure-14", "figure-14.toml"),
     plan!("figure-15", "figure-15.toml"),
     plan!("figure-16", "figure-16.toml"),
+    plan!("section-3.4", "stamps.toml"),
 ];
 
 /// Section 4.1's thousand functions.

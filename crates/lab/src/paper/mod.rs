@@ -81,10 +81,21 @@ pub struct Claim {
     pub says: String,
     /// The trace it was held against.
     pub trace: String,
-    /// True when ours says the same.
-    pub holds: bool,
+    /// Whether ours says the same; nothing where it cannot be said.
+    pub holds: Option<bool>,
     /// Ours, in words.
     pub ours: String,
+}
+
+impl Claim {
+    /// The verdict in words.
+    pub fn verdict(&self) -> &'static str {
+        match self.holds {
+            Some(true) => "holds",
+            Some(false) => "does not hold",
+            None => "cannot be said",
+        }
+    }
 }
 
 /// One figure or table of the paper.
