@@ -94,6 +94,16 @@ def _plot(page: Page, advice: Mapping[str, Any]) -> None:
     )
 
 
+def _policy(hardware: Mapping[str, Any]) -> str:
+    """What the policy keeps, line by line, set by set and once."""
+    parts = [f"{hardware['policy_bits_a_line']} bits a line"]
+    if hardware["policy_bits_a_set"]:
+        parts.append(f"{hardware['policy_bits_a_set']} a set")
+    if hardware["policy_bits_besides"]:
+        parts.append(f"{number(hardware['policy_bits_besides'])} besides")
+    return ", ".join(parts)
+
+
 def _cost(page: Page, advised: Mapping[str, Any]) -> None:
     page.section("What it costs")
     hardware, toe = advised["hardware"], advised["toe"]
@@ -102,7 +112,7 @@ def _cost(page: Page, advised: Mapping[str, Any]) -> None:
         ["memory for state", bits(hardware["payload_bits"])],
         [
             f"tags and pointers ({hardware['tag_bits_a_line']} bits a line), "
-            f"policy ({hardware['policy_bits_a_line']} bits a line)",
+            f"policy ({_policy(hardware)})",
             bits(overhead),
         ],
         ["all bits", bits(hardware["bits"])],

@@ -157,7 +157,10 @@ def advise(
 
 
 def schemes() -> Frame:
-    """Every scheme, index and policy by name, with a line of help; ``own`` marks the project's."""
+    """Every scheme, index and policy by name, with a line of help; ``own`` marks the project's.
+
+    ``bits_a_line`` is what a policy keeps beside tags in the paper's two banks of 4 ways.
+    """
     own = _core.own_scheme()
     return Frame.of_rows(
         [

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use fairlead_cache::{Scheme, index, registry};
+use fairlead_cache::policy::Parameters;
+use fairlead_cache::{Geometry, Scheme, index, registry};
 use fairlead_lab::advise::{AdviseSpec, advise};
 use fairlead_lab::cost::Constants;
 use fairlead_lab::paper::{self, Given, PaperSpec, published};
@@ -150,16 +151,18 @@ pub(crate) fn statistics(py: Python<'_>, accesses: &PyAccesses) -> PyResult<Stri
     written(py, &measured)
 }
 
-/// Schemes, indexes and policies: kind, name, bits a line (policies), what it is.
+/// Schemes, indexes and policies: kind, name, bits a line (policies, in the paper's two banks of
+/// four ways), what it is.
 #[pyfunction]
 pub(crate) fn registered() -> Vec<(&'static str, &'static str, Option<u32>, &'static str)> {
     let schemes = Scheme::all().map(|(name, help)| ("scheme", name, None, help));
     let indexes = index::INDEXES
         .iter()
         .map(|entry| ("index", entry.name, None, entry.help));
-    let policies = registry::POLICIES
-        .iter()
-        .map(|entry| ("policy", entry.name, Some(entry.line_bits), entry.help));
+    let policies = registry::POLICIES.iter().map(|entry| {
+        let state = (entry.state)(&Geometry::paper(), &Parameters::default());
+        ("policy", entry.name, Some(state.line), entry.help)
+    });
     schemes.chain(indexes).chain(policies).collect()
 }
 

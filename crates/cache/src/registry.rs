@@ -3,7 +3,8 @@
 use thiserror::Error;
 
 use crate::cache::{Cache, Tag};
-use crate::policy::{self, Policy, Setup};
+use crate::geometry::Geometry;
+use crate::policy::{self, Parameters, Policy, Setup, StateBits};
 
 /// One line of the registry.
 #[derive(Clone, Copy, Debug)]
@@ -12,9 +13,8 @@ pub struct PolicyEntry {
     pub name: &'static str,
     /// One line of explanation.
     pub help: &'static str,
-    /// Bits a line besides tag and payload, in hardware, for 4 ways; where recency is kept in
-    /// order, log₂ of the ways.
-    pub line_bits: u32,
+    /// What it keeps in hardware, beside tags and payload.
+    pub state: fn(&Geometry, &Parameters) -> StateBits,
     /// True when it looks in second sets too.
     pub moves: bool,
 }
@@ -90,14 +90,14 @@ macro_rules! written_out {
 
 macro_rules! policies {
     ($(
-        $name:literal, $policy:ty, $shapes:ident, $line_bits:literal, $moves:literal,
+        $name:literal, $policy:ty, $shapes:ident, $moves:literal,
         $help:literal;
     )*) => {
         /// Every policy.
         pub const POLICIES: &[PolicyEntry] = &[$(PolicyEntry {
             name: $name,
             help: $help,
-            line_bits: $line_bits,
+            state: <$policy as Policy<2, 4>>::state_bits,
             moves: $moves,
         }),*];
 
@@ -125,23 +125,24 @@ macro_rules! policies {
 }
 
 policies! {
-    "lru", policy::Lru, one_or_two, 2, false, "least recent of all lines in both banks (exact)";
-    "enru", policy::Enru, two_or_four, 1, false,
+    "lru", policy::Lru, one_or_two, false, "least recent of all lines in both banks (exact)";
+    "enru", policy::Enru, two_or_four, false,
         "not recently used: one bit a line, drawn among those without";
-    "rr", policy::RoundRobin, one, 2, false, "banks in turn, the least recent line there";
-    "timestamp", policy::Timestamp, one, 16, false, "the least stamp of stamp_bits bits, which begin again at 0";
-    "access", policy::AccessCount, one, 2, false, "bank whose set had fewer accesses";
-    "no-migrate", policy::NoMigrate, two, 5, false,
+    "rr", policy::RoundRobin, one, false, "banks in turn, the least recent line there";
+    "timestamp", policy::Timestamp, one, false,
+        "the least stamp of stamp_bits bits, which begin again at 0";
+    "access", policy::AccessCount, one, false, "bank whose set had fewer accesses";
+    "no-migrate", policy::NoMigrate, two, false,
         "bank with fewer ON lines, its least recent line";
-    "spec", policy::Spec, two, 5, true,
+    "spec", policy::Spec, two, true,
         "no-migrate; a full ON set moves one of its lines elsewhere";
-    "tide", policy::Tide, one, 8, true,
+    "tide", policy::Tide, one, true,
         "least worth by what it has learned of ages, wherever it stands";
-    "random", policy::Random, one, 0, false, "any candidate line";
-    "clock", policy::SecondChance, one, 3, false, "first in, first out, with a second chance";
-    "sieve", policy::Sieve, one, 3, false, "SIEVE among the candidate lines";
-    "s3-fifo", policy::S3Fifo, one, 5, false,
+    "random", policy::Random, one, false, "any candidate line";
+    "clock", policy::SecondChance, one, false, "first in, first out, with a second chance";
+    "sieve", policy::Sieve, one, false, "SIEVE among the candidate lines";
+    "s3-fifo", policy::S3Fifo, one, false,
         "small and main queue among the candidate lines, ghosts";
-    "drrip", policy::Drrip, one, 2, false,
+    "drrip", policy::Drrip, one, false,
         "2-bit re-reference prediction, two ways of entry in a duel";
 }

@@ -1,7 +1,11 @@
 //! `access`: the bank whose set is asked for less (paper, section 4.4, "TCB (Access)").
 
-use super::{Choice, Policy, Setup};
+use super::{Choice, Parameters, Policy, Setup, StateBits, rank_bits};
+use crate::geometry::Geometry;
 use crate::lines::{Access, Lines, Spot};
+
+/// Bits of a count: it must not run over, and the paper does not say when it begins again.
+const COUNT_BITS: u32 = 32;
 
 /// Counts the hits and fills of every set. The newcomer goes where fewer were counted, the left
 /// bank on a tie, over the least recent line there.
@@ -11,6 +15,15 @@ pub struct AccessCount {
 }
 
 impl<const B: usize, const W: usize> Policy<B, W> for AccessCount {
+    /// Recency within the sets, and their counts.
+    fn state_bits(geometry: &Geometry, _: &Parameters) -> StateBits {
+        StateBits {
+            line: rank_bits(geometry),
+            set: COUNT_BITS,
+            ..StateBits::default()
+        }
+    }
+
     fn new(setup: &Setup) -> Self {
         let geometry = setup.geometry;
         Self {

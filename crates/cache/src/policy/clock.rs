@@ -1,6 +1,9 @@
 //! `clock`: first in, first out, with a second chance for what was touched.
 
-use super::{Choice, Order, Policy, Setup, empty};
+use super::{
+    Choice, Order, Parameters, Policy, STAMP_BITS_EXACT, Setup, StateBits, empty, rank_bits,
+};
+use crate::geometry::Geometry;
 use crate::lines::{Access, Lines, Spot};
 
 /// CLOCK in its queue form, within the candidates of each newcomer: the oldest by entry goes,
@@ -12,6 +15,16 @@ pub struct SecondChance {
 }
 
 impl<const B: usize, const W: usize> Policy<B, W> for SecondChance {
+    /// The bit, and the order of entry: a hand where all candidates are one set, else stamps.
+    fn state_bits(geometry: &Geometry, _: &Parameters) -> StateBits {
+        let one_set = geometry.banks() == 1;
+        StateBits {
+            line: 1 + if one_set { 0 } else { STAMP_BITS_EXACT },
+            set: if one_set { rank_bits(geometry) } else { 0 },
+            cache: 0,
+        }
+    }
+
     fn new(setup: &Setup) -> Self {
         Self {
             order: Order::new(&setup.geometry),

@@ -3,7 +3,8 @@
 
 use fairlead_base::Rng;
 
-use super::{Choice, Policy, Setup, empty};
+use super::{Choice, Parameters, Policy, Setup, StateBits, empty, number_bits};
+use crate::geometry::Geometry;
 use crate::lines::{Access, Lines, Spot};
 
 /// The farthest prediction of two bits.
@@ -38,6 +39,15 @@ impl Drrip {
 }
 
 impl<const B: usize, const W: usize> Policy<B, W> for Drrip {
+    /// The prediction; the duel's counter.
+    fn state_bits(_: &Geometry, _: &Parameters) -> StateBits {
+        StateBits {
+            line: 2,
+            cache: number_bits(DUEL_MAX + 1).into(),
+            ..StateBits::default()
+        }
+    }
+
     fn new(setup: &Setup) -> Self {
         Self {
             rng: Rng::new(setup.seed),

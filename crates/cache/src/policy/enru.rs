@@ -4,8 +4,9 @@ use core::hint::select_unpredictable;
 
 use fearless_simd::Simd;
 
-use super::{Block, Choice, Policy, Setup, empty};
+use super::{Block, Choice, Parameters, Policy, Setup, StateBits, empty};
 use crate::cache::Cache;
+use crate::geometry::Geometry;
 use crate::lifetime::STAMP_FIRST;
 use crate::lines::{Access, Lines};
 use crate::vector::{CANDIDATES_MAX, Kernel, Lanes, QUAD, fits, lane_bits, on_vectors, quads_mut};
@@ -35,6 +36,14 @@ const UNMARKED: i32 = 128;
 const MARKED: i32 = 256;
 
 impl<const B: usize, const W: usize> Policy<B, W> for Enru {
+    /// The one bit.
+    fn state_bits(_: &Geometry, _: &Parameters) -> StateBits {
+        StateBits {
+            line: 1,
+            ..StateBits::default()
+        }
+    }
+
     fn new(setup: &Setup) -> Self {
         let geometry = setup.geometry;
         Self {

@@ -2,8 +2,9 @@
 
 use fearless_simd::Simd;
 
-use super::{Block, Choice, Policy, Setup};
+use super::{Block, Choice, Parameters, Policy, Setup, StateBits, order_bits};
 use crate::cache::Cache;
+use crate::geometry::Geometry;
 use crate::lifetime::STAMP_FIRST;
 use crate::lines::{Access, Lines};
 use crate::vector::{Kernel, Lanes, fits, on_vectors, quads_mut};
@@ -13,6 +14,14 @@ use crate::vector::{Kernel, Lanes, fits, on_vectors, quads_mut};
 pub struct Lru;
 
 impl<const B: usize, const W: usize> Policy<B, W> for Lru {
+    /// Recency of the candidates.
+    fn state_bits(geometry: &Geometry, _: &Parameters) -> StateBits {
+        StateBits {
+            line: order_bits(geometry),
+            ..StateBits::default()
+        }
+    }
+
     fn new(_: &Setup) -> Self {
         Self
     }

@@ -15,6 +15,7 @@ mod round_robin;
 mod s3_fifo;
 mod sieve;
 mod spec;
+mod state;
 mod tide;
 mod timestamp;
 
@@ -29,6 +30,8 @@ pub use round_robin::RoundRobin;
 pub use s3_fifo::S3Fifo;
 pub use sieve::Sieve;
 pub use spec::{NoMigrate, Spec};
+pub use state::{STAMP_BITS_EXACT, StateBits};
+pub(crate) use state::{counter_bits, number_bits, order_bits, rank_bits};
 pub use tide::Tide;
 pub use timestamp::Timestamp;
 
@@ -119,6 +122,9 @@ impl<const B: usize> Block<'_, B> {
 pub trait Policy<const B: usize, const W: usize>: Send + Sized + 'static {
     /// Lines may be moved: look-ups also see the second sets, and [`Lines::homes`] are kept.
     const MOVES: bool = false;
+
+    /// What it keeps in hardware, beside tags and payload.
+    fn state_bits(geometry: &Geometry, parameters: &Parameters) -> StateBits;
 
     /// With nothing seen yet.
     fn new(setup: &Setup) -> Self;

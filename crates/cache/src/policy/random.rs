@@ -2,7 +2,8 @@
 
 use fairlead_base::Rng;
 
-use super::{Choice, Policy, Setup, empty};
+use super::{Choice, Parameters, Policy, Setup, StateBits, empty};
+use crate::geometry::Geometry;
 use crate::lines::{Access, Lines, Spot};
 
 /// An empty line, else one of the `B × W` candidates drawn from the seed.
@@ -12,6 +13,11 @@ pub struct Random {
 }
 
 impl<const B: usize, const W: usize> Policy<B, W> for Random {
+    /// Nothing.
+    fn state_bits(_: &Geometry, _: &Parameters) -> StateBits {
+        StateBits::default()
+    }
+
     fn new(setup: &Setup) -> Self {
         Self {
             rng: Rng::new(setup.seed),

@@ -1,6 +1,7 @@
 //! `rr`: banks in turn (paper, section 4.4, "TCB (RR)").
 
-use super::{Choice, Policy, Setup};
+use super::{Choice, Parameters, Policy, Setup, StateBits, number_bits, rank_bits};
+use crate::geometry::Geometry;
 use crate::lines::{Access, Lines};
 
 /// Each newcomer goes to the next bank, over the least recent line of its set there.
@@ -10,6 +11,15 @@ pub struct RoundRobin {
 }
 
 impl<const B: usize, const W: usize> Policy<B, W> for RoundRobin {
+    /// Recency within the sets, and whose turn it is.
+    fn state_bits(geometry: &Geometry, _: &Parameters) -> StateBits {
+        StateBits {
+            line: rank_bits(geometry),
+            cache: u64::from(number_bits(geometry.banks())),
+            ..StateBits::default()
+        }
+    }
+
     fn new(_: &Setup) -> Self {
         Self { next: 0 }
     }

@@ -1,12 +1,16 @@
 //! `s3-fifo`: a small queue for newcomers, a main queue, ghosts (after Yang et al., SOSP 2023).
 
-use super::{Choice, Order, Policy, Setup, empty};
+use super::{Choice, Order, Parameters, Policy, Setup, StateBits, empty, order_bits, rank_bits};
+use crate::geometry::Geometry;
 use crate::lines::{Access, Lines, Spot};
 
 /// The line is in the main queue.
 const MAIN: u8 = 0b100;
 /// Touches since entry, up to 3.
 const COUNT: u8 = 0b011;
+
+/// A ghost is a whole session identifier, 48 bits of an IPv4 one.
+const GHOST_BITS: u32 = 48;
 
 /// S3-FIFO within the candidates of each newcomer. Adapted: the queues are marks on the `B × W`
 /// lines that the newcomer may have, a tenth of them (at least one) meant for the small queue; what
@@ -74,6 +78,15 @@ impl S3Fifo {
 }
 
 impl<const B: usize, const W: usize> Policy<B, W> for S3Fifo {
+    /// The queue, the count, the order of entry and a ghost for each line; a place in each ring.
+    fn state_bits(geometry: &Geometry, _: &Parameters) -> StateBits {
+        StateBits {
+            line: 3 + order_bits(geometry) + GHOST_BITS,
+            set: rank_bits(geometry),
+            cache: 0,
+        }
+    }
+
     fn new(setup: &Setup) -> Self {
         let geometry = setup.geometry;
         let sets = (geometry.banks() * geometry.sets()) as usize;

@@ -1,6 +1,7 @@
 //! `sieve`: one bit, one hand, nothing moves (after Zhang et al., NSDI 2024).
 
-use super::{Choice, Order, Policy, Setup, empty};
+use super::{Choice, Order, Parameters, Policy, Setup, StateBits, empty, order_bits};
+use crate::geometry::Geometry;
 use crate::lines::{Access, Lines, Spot};
 
 /// SIEVE within the candidates of each newcomer. A hand goes from the oldest entry to the newest,
@@ -15,6 +16,16 @@ pub struct Sieve {
 }
 
 impl<const B: usize, const W: usize> Policy<B, W> for Sieve {
+    /// The bit and the order of entry; a hand a set.
+    fn state_bits(geometry: &Geometry, _: &Parameters) -> StateBits {
+        let order = order_bits(geometry);
+        StateBits {
+            line: 1 + order,
+            set: order,
+            cache: 0,
+        }
+    }
+
     fn new(setup: &Setup) -> Self {
         let geometry = setup.geometry;
         Self {

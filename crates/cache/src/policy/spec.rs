@@ -5,9 +5,9 @@ use core::hint::select_unpredictable;
 use fairlead_base::Rng;
 use fearless_simd::Simd;
 
-use super::{Block, Choice, Policy, Setup};
+use super::{Block, Choice, Parameters, Policy, Setup, StateBits, counter_bits, rank_bits};
 use crate::cache::Cache;
-use crate::geometry::WAYS_MAX;
+use crate::geometry::{Geometry, WAYS_MAX};
 use crate::lifetime::STAMP_FIRST;
 use crate::lines::{Access, Lines, Spot};
 use crate::vector::{Kernel, Lanes, QUAD, fits, lane_bits, on_vectors, quads_mut};
@@ -26,11 +26,24 @@ fn calmest<const B: usize, const W: usize>(lines: &Lines<B, W>, access: &Access<
     set
 }
 
+/// Recency within the sets, and the counter that says what is ON.
+fn on_and_rank_bits(geometry: &Geometry, parameters: &Parameters) -> StateBits {
+    StateBits {
+        line: rank_bits(geometry) + counter_bits(parameters.lifetime),
+        ..StateBits::default()
+    }
+}
+
 /// `no-migrate`: the bank whose set has fewer ON lines, there the least recent line.
 #[derive(Clone, Copy, Debug)]
 pub struct NoMigrate;
 
 impl<const B: usize, const W: usize> Policy<B, W> for NoMigrate {
+    /// Recency within the sets, and the counter.
+    fn state_bits(geometry: &Geometry, parameters: &Parameters) -> StateBits {
+        on_and_rank_bits(geometry, parameters)
+    }
+
     fn new(_: &Setup) -> Self {
         Self
     }
@@ -122,6 +135,11 @@ fn bound(lines: &[i32], beyond: i32, second: &[u32]) -> i32 {
 
 impl<const B: usize, const W: usize> Policy<B, W> for Spec {
     const MOVES: bool = true;
+
+    /// As `no-migrate`: where a line may move follows from its tag.
+    fn state_bits(geometry: &Geometry, parameters: &Parameters) -> StateBits {
+        on_and_rank_bits(geometry, parameters)
+    }
 
     fn new(setup: &Setup) -> Self {
         Self {

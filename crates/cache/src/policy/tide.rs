@@ -29,8 +29,9 @@ use age::{ByAge, CLOSED, Hours, REUSED};
 use chart::Chart;
 use log::LogBook;
 
-use super::{Block, Choice, Policy, Setup};
+use super::{Block, Choice, Parameters, Policy, Setup, StateBits};
 use crate::cache::{Cache, HitsByVectors};
+use crate::geometry::Geometry;
 use crate::lines::{Access, Lines, Spot};
 use crate::vector::{fits, on_vectors, on_widest_vectors};
 
@@ -243,6 +244,18 @@ impl Tide {
 
 impl<const B: usize, const W: usize> Policy<B, W> for Tide {
     const MOVES: bool = true;
+
+    /// See the end of the [module](self)'s documentation.
+    fn state_bits(geometry: &Geometry, _: &Parameters) -> StateBits {
+        let pair = 13 + 21;
+        let tables = 2 * 256 * 8;
+        let entries = u64::from(geometry.lines().div_ceil(16));
+        StateBits {
+            line: 8,
+            set: 0,
+            cache: chart::CLASSES as u64 * pair + tables + entries * 24,
+        }
+    }
 
     fn new(setup: &Setup) -> Self {
         let lines = setup.geometry.lines();

@@ -1,6 +1,7 @@
 //! `timestamp`: recency by a stamp of few bits (paper, sections 3.4 and 4.4, "TCB (16)").
 
-use super::{Choice, Policy, Setup};
+use super::{Choice, Parameters, Policy, Setup, StateBits};
+use crate::geometry::Geometry;
 use crate::lines::{Access, Lines, Spot};
 
 /// Each access writes the low bits of the count of accesses into its line. The newcomer takes the
@@ -24,6 +25,15 @@ impl Timestamp {
 }
 
 impl<const B: usize, const W: usize> Policy<B, W> for Timestamp {
+    /// The stamps, and the count.
+    fn state_bits(_: &Geometry, parameters: &Parameters) -> StateBits {
+        StateBits {
+            line: parameters.stamp_bits,
+            cache: parameters.stamp_bits.into(),
+            ..StateBits::default()
+        }
+    }
+
     fn new(setup: &Setup) -> Self {
         let bits = setup.parameters.stamp_bits.clamp(1, 31);
         Self {

@@ -5,6 +5,7 @@ use clap::Args;
 use super::arguments::{CostArgs, StreamArgs, ThreadArgs};
 use super::{Context, output, tcb};
 use crate::advise::{Advice, AdviseSpec, Choice, advise};
+use crate::cost::hardware::Hardware;
 use crate::error::LabError;
 use crate::load::Loader;
 use crate::size::Size;
@@ -172,16 +173,28 @@ fn steps_text(advice: &Advice) -> String {
     out
 }
 
+/// What the policy keeps beside its lines.
+fn besides(hardware: &Hardware) -> String {
+    let parts = [
+        (hardware.policy_bits_a_set.into(), "a set"),
+        (hardware.policy_bits_besides, "for the whole cache"),
+    ];
+    let said = parts.iter().filter(|(bits, _)| *bits > 0);
+    said.map(|(bits, whose)| format!(", {} {whose}", grouped(*bits)))
+        .collect()
+}
+
 fn cost_text(choice: &Choice) -> String {
     let hardware = &choice.hardware;
     let mut out = format!(
         "It costs {} bits: {} lines of {} payload bits, {} for tag and pointer, {} for the \
-         policy.\n",
+         policy{}.\n",
         grouped(hardware.bits),
         grouped(hardware.lines),
         hardware.payload_bits / hardware.lines.max(1),
         hardware.tag_bits_a_line,
         hardware.policy_bits_a_line,
+        besides(hardware),
     );
     if let Some(hash) = &hardware.hash {
         out += &format!(

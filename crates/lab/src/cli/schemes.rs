@@ -1,7 +1,9 @@
 //! `lab schemes`: what there is to choose from.
 
 use clap::Args;
-use fairlead_cache::{Scheme, index, registry};
+use fairlead_cache::policy::Parameters;
+use fairlead_cache::registry::PolicyEntry;
+use fairlead_cache::{Geometry, Scheme, index, registry};
 
 use super::output;
 use crate::error::LabError;
@@ -26,9 +28,10 @@ pub(super) fn run(args: &SchemesArgs) -> Result<(), LabError> {
     for entry in index::INDEXES {
         indexes.row([entry.name, entry.help]);
     }
-    let mut policies = Table::new(["policy", "bits a line", "what it is"]);
+    let mut policies = Table::new(["policy", "one bank", "two banks", "what it is"]);
     for entry in registry::POLICIES {
-        policies.row([entry.name, &entry.line_bits.to_string(), entry.help]);
+        let [one, two] = [1, 2].map(|banks| bits_a_line(entry, banks));
+        policies.row([entry.name, &one?, &two?, entry.help]);
     }
     if args.json {
         let list = |table: &Table| -> Vec<serde_json::Value> {
@@ -52,11 +55,27 @@ pub(super) fn run(args: &SchemesArgs) -> Result<(), LabError> {
     }
     output::print(&format!(
         "{}\n{}\n{}\nAny of these can be put together: `spec,index=crc,bits=16,on_ticks=8`. \
-         Settings: index, bits,\nbanks, policy, on_ticks, stamp_bits. Bits a line are those for \
-         4 ways, beside tag and payload.\n",
+         Settings: index, bits,\nbanks, policy, on_ticks, stamp_bits. Of policies: bits a line \
+         beside tag and payload, 4 ways, one bank or two.\n\
+         `lab cost --scheme NAME` counts them for any design, with those of sets and of the whole \
+         cache.\n",
         schemes.text(0),
         indexes.text(0),
         policies.text(0),
     ))?;
     Ok(())
+}
+
+/// What a policy needs of a line in caches of the paper's size.
+fn bits_a_line(entry: &PolicyEntry, banks: u32) -> Result<String, LabError> {
+    let paper = Geometry::paper();
+    let shape = Geometry::new(
+        paper.capacity_bytes(),
+        paper.line_bytes(),
+        banks,
+        paper.ways(),
+    )
+    .map_err(|error| LabError::Geometry(error.to_string()))?;
+    let state = (entry.state)(&shape, &Parameters::default());
+    Ok(state.line.to_string())
 }

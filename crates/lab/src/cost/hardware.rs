@@ -1,5 +1,6 @@
 //! What a configuration costs to build: bits beside the payload, gates of its index functions.
 
+use fairlead_cache::policy::StateBits;
 use fairlead_cache::registry;
 use serde::Serialize;
 
@@ -18,6 +19,10 @@ pub struct Hardware {
     pub tag_bits_a_line: u32,
     /// Bits of a line that the policy needs.
     pub policy_bits_a_line: u32,
+    /// Bits of each set of each bank that it needs.
+    pub policy_bits_a_set: u32,
+    /// Bits that it needs once.
+    pub policy_bits_besides: u64,
     /// All bits.
     pub bits: u64,
     /// The hash's gates; nothing for index functions other than the universal one, for which the
@@ -33,7 +38,9 @@ pub fn hardware(constants: &Constants, configuration: &Configuration) -> Hardwar
     let storage = &constants.storage;
     let tag_bits = storage.tag_bits + storage.pointer_bits + storage.valid_bits;
     let policy = registry::entry(&scheme.policy);
-    let policy_bits = policy.map_or(0, |policy| policy.line_bits);
+    let state = policy.map_or_else(StateBits::default, |policy| {
+        (policy.state)(geometry, &scheme.parameters)
+    });
     let payload_bits = geometry.capacity_bytes() * 8;
     let functions = if policy.is_some_and(|policy| policy.moves) {
         2
@@ -53,8 +60,10 @@ pub fn hardware(constants: &Constants, configuration: &Configuration) -> Hardwar
         lines,
         payload_bits,
         tag_bits_a_line: tag_bits,
-        policy_bits_a_line: policy_bits,
-        bits: payload_bits + lines * u64::from(tag_bits + policy_bits),
+        policy_bits_a_line: state.line,
+        policy_bits_a_set: state.set,
+        policy_bits_besides: state.cache,
+        bits: payload_bits + lines * u64::from(tag_bits) + state.all(geometry),
         hash,
     }
 }
@@ -85,5 +94,36 @@ mod tests {
         );
         assert_eq!(plain.hash, None);
         assert!(plain.bits < counted.bits);
+    }
+
+    #[test]
+    fn what_a_policy_keeps_depends_on_what_is_built() {
+        let counted = |scheme: &str, ways: u32, threshold: Option<u8>| {
+            let spec = RunSpec {
+                ways,
+                threshold,
+                ..RunSpec::paper(scheme)
+            };
+            hardware(&Constants::default(), &Configuration::new(&spec).unwrap())
+        };
+        let line = |scheme: &str, ways, threshold| {
+            let built = counted(scheme, ways, threshold);
+            built.policy_bits_a_line
+        };
+        let ways = [1, 8, 16].map(|ways| line("mod", ways, None));
+        assert_eq!(ways, [0, 3, 4]);
+        assert_eq!(line("timestamp16,stamp_bits=8", 4, None), 8);
+        assert_eq!(line("spec,on_ticks=12", 4, None), 6);
+        assert_eq!(line("spec", 4, Some(4)), 5);
+        // One tick takes a bit.
+        assert_eq!(line("spec", 4, Some(7)), 3);
+        assert!(line("2-lru", 4, None) > 24);
+        let tide = counted("tide", 4, None);
+        let besides = tide.bits - tide.payload_bits - 512 * (81 + 8);
+        assert_eq!((besides, tide.policy_bits_besides), (7_652, 7_652));
+        let access = counted("access", 4, None);
+        let of_sets = 128 * u64::from(access.policy_bits_a_set);
+        assert_eq!(access.bits - access.payload_bits, 512 * (81 + 2) + of_sets);
+        assert!(of_sets > 0);
     }
 }
