@@ -329,6 +329,109 @@ fn designs_that_are_the_same_by_other_names_are_the_same() {
     }
 }
 
+/// One set in one bank is the fully associative cache of as many lines.
+#[test]
+fn one_set_is_the_whole_queue() {
+    for ways in [1, 2, 4, 8, 16] {
+        for seed in 0..8 {
+            let (mut ids, ticks) = stream(seed, 8_000);
+            // Few sessions or many, for the lines that there are.
+            let sessions = [ways + 1, ways * 2, ways * 5, SESSIONS][seed as usize % 4];
+            ids.iter_mut().for_each(|id| *id %= sessions);
+            let counted = Stream::new(&ids, SESSIONS as usize, 0).unwrap();
+            let of = |policy: &str| {
+                let text = format!("mod,policy={policy}");
+                let scheme = Scheme::parse(&text).unwrap();
+                let geometry = scheme.geometry(u64::from(ways) * 64, 64, ways).unwrap();
+                assert_eq!(geometry.sets(), 1);
+                let places = scheme.indexer(&geometry, 7).unwrap().places(&keys());
+                let mut cache = build(&scheme, &geometry, seed).unwrap();
+                cache.run(&ids, &ticks, &[], &places).unwrap();
+                cache.statistics().misses
+            };
+            let (sieve, clock) = (of("sieve"), of("clock"));
+            assert_eq!(
+                sieve,
+                bounds::sieve(&counted, ways),
+                "{ways} ways, {sessions}"
+            );
+            assert_eq!(
+                clock,
+                bounds::clock(&counted, ways),
+                "{ways} ways, {sessions}"
+            );
+            assert_eq!(of("lru"), bounds::lru(&counted, ways));
+        }
+    }
+}
+
+/// SIEVE as its paper draws it: a queue, the newest in front, and a hand on an entry of it or, with
+/// none, at the tail. Entries that are taken out push the hand on.
+#[derive(Default)]
+struct Sieve {
+    queue: Vec<(u32, bool)>,
+    hand: Option<u32>,
+}
+
+impl Sieve {
+    fn at(&self, id: u32) -> Option<usize> {
+        self.queue.iter().position(|(held, _)| *held == id)
+    }
+
+    fn take_out(&mut self, at: usize) {
+        let (id, _) = self.queue.remove(at);
+        if self.hand == Some(id) {
+            self.hand = (at > 0).then(|| self.queue[at - 1].0);
+        }
+    }
+
+    fn access(&mut self, id: u32, lines: usize) -> bool {
+        if let Some(at) = self.at(id) {
+            self.queue[at].1 = true;
+            return true;
+        }
+        if self.queue.len() == lines {
+            let from = self.hand.and_then(|hand| self.at(hand));
+            let mut at = from.unwrap_or(lines - 1);
+            while std::mem::take(&mut self.queue[at].1) {
+                at = at.checked_sub(1).unwrap_or(lines - 1);
+            }
+            self.hand = Some(self.queue[at].0);
+            self.take_out(at);
+        }
+        self.queue.insert(0, (id, false));
+        false
+    }
+}
+
+#[test]
+fn sieve_in_one_set_is_sieve_when_connections_close_too() {
+    let scheme = Scheme::parse("mod,policy=sieve").unwrap();
+    let place = Place::default();
+    for (ways, seed) in [(2, 1), (4, 2), (8, 3), (16, 4)] {
+        let geometry = scheme.geometry(u64::from(ways) * 64, 64, ways).unwrap();
+        let mut cache = build_lookup::<u32>(&scheme, &geometry, 1).unwrap();
+        let mut model = Sieve::default();
+        let mut rng = Rng::new(seed);
+        for step in 0..20_000 {
+            let id = rng.below(ways * 3);
+            if rng.below(5) == 0 {
+                let removed = cache.remove(id, &place).is_some();
+                let held = model.at(id);
+                assert_eq!(removed, held.is_some(), "{ways} ways, step {step}");
+                held.into_iter().for_each(|at| model.take_out(at));
+                continue;
+            }
+            let hit = cache.lookup(id, &place, 0, 0).is_some();
+            if !hit {
+                cache.fill(id, &place, 0, 0);
+            }
+            let wanted = model.access(id, ways as usize);
+            assert_eq!(hit, wanted, "{ways} ways, step {step}");
+        }
+    }
+}
+
 /// `timestamp` against a list of stamps, written as section 3.4 of the paper says it: "the line with
 /// the least timestamp is replaced".
 #[test]

@@ -6,6 +6,7 @@ use crate::lines::{Access, Lines, Spot};
 
 /// SIEVE within the candidates of each newcomer. A hand goes from the oldest entry to the newest,
 /// taking the bit of what was touched, and stops at what was not; what it passes stays in place.
+/// Where the newest entry leaves, the hand goes back to the oldest, not on to the newcomer.
 /// Adapted: every set has a hand of its own (the entry it last looked at), and a search goes over
 /// the sets of all banks, taking the oldest entry that the hand of its set has not passed; with
 /// one bank this is SIEVE of a queue of `W`.
@@ -13,6 +14,19 @@ use crate::lines::{Access, Lines, Spot};
 pub struct Sieve {
     order: Order,
     hands: Vec<u64>,
+}
+
+impl Sieve {
+    /// The hand of the set of `leaving` has nothing to go on to: everything else in the set is
+    /// older than what it last looked at.
+    #[inline]
+    fn ends<const B: usize, const W: usize>(&self, lines: &Lines<B, W>, leaving: Spot) -> bool {
+        let hand = self.hands[leaving.set as usize];
+        let ways = 0..lines.ways() as u32;
+        ways.map(|way| Spot { way, ..leaving })
+            .filter(|spot| *spot != leaving && !lines.is_empty(*spot))
+            .all(|spot| self.order.of(lines, spot) <= hand)
+    }
 }
 
 impl<const B: usize, const W: usize> Policy<B, W> for Sieve {
@@ -45,6 +59,13 @@ impl<const B: usize, const W: usize> Policy<B, W> for Sieve {
     }
 
     #[inline]
+    fn on_remove(&mut self, lines: &mut Lines<B, W>, spot: Spot) {
+        if self.ends(lines, spot) {
+            self.hands[spot.set as usize] = 0;
+        }
+    }
+
+    #[inline]
     fn choose(&mut self, lines: &mut Lines<B, W>, access: &Access<B>) -> Choice {
         if let Some(spot) = empty(lines, access) {
             return Choice::Replace(spot);
@@ -63,6 +84,9 @@ impl<const B: usize, const W: usize> Policy<B, W> for Sieve {
             };
             self.hands[spot.set as usize] = self.order.of(lines, spot);
             if lines.byte(spot) == 0 {
+                if self.ends(lines, spot) {
+                    self.hands[spot.set as usize] = 0;
+                }
                 return Choice::Replace(spot);
             }
             lines.set_byte(spot, 0);
