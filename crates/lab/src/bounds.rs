@@ -105,6 +105,7 @@ pub(crate) fn work_out(
         let min = find(&|job| matches!(job, Job::Min(lines) if *lines == own));
         let within = in_sets
             .get(&in_sets_key(configuration))
+            .filter(|_| !configuration.moves())
             .map(|at| find(&|job| matches!(job, Job::InSets(index) if index == at)));
         let single = configuration.geometry.banks() == 1;
         Bounds {
@@ -135,7 +136,9 @@ fn jobs(
     let mut in_sets: BTreeMap<InSetsKey, usize> = BTreeMap::new();
     for (index, configuration) in configurations.iter().enumerate() {
         lines.push(configuration.geometry.lines());
-        if wanted == Wanted::All {
+        // Who moves lines has more places than the first functions give: nothing is worked out for
+        // those.
+        if wanted == Wanted::All && !configuration.moves() {
             in_sets.entry(in_sets_key(configuration)).or_insert(index);
         }
     }

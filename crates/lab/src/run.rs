@@ -98,7 +98,7 @@ impl Configuration {
     }
 
     /// Whether the policy moves lines, and so asks for second sets.
-    fn moves(&self) -> bool {
+    pub(crate) fn moves(&self) -> bool {
         registry::entry(&self.scheme.policy).is_none_or(|entry| entry.moves)
     }
 

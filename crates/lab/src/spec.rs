@@ -102,11 +102,13 @@ pub struct Bounds {
     /// does so has fewer. One that bypasses (`bypasses` above 0) may have: it is another bound's
     /// (`fairlead_cache::bounds::min_or_bypass`).
     pub min: u64,
-    /// Misses of MIN within each set; for schemes with a single index function.
+    /// Misses of MIN within each set; for schemes with a single index function that do not move
+    /// lines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set_min: Option<u64>,
     /// Misses when the line that is needed furthest ahead goes, among those that the index
-    /// functions allow; for schemes with several. Not an optimum: that one is NP-hard.
+    /// functions allow; for schemes with several that do not move lines. Not an optimum: that one
+    /// is NP-hard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub greedy: Option<u64>,
     /// `lru / accesses`.

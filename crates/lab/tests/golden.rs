@@ -71,6 +71,16 @@ fn misses_are_those_of_the_table() {
         for (run, result) in runs.iter().zip(&results) {
             let bounds = result.bounds.clone().unwrap();
             assert!(result.misses >= bounds.compulsory && bounds.min <= bounds.lru);
+            // Who moves lines stands where the bound in the sets does not look.
+            let moves = ["spec", "tide"].contains(&run.scheme.as_str());
+            let in_sets = (bounds.set_min.is_some(), bounds.greedy.is_some());
+            let single = Scheme::parse(&run.scheme).unwrap().banks == 1;
+            assert_eq!(
+                in_sets,
+                (!moves && single, !moves && !single),
+                "{}",
+                run.scheme
+            );
             assert!(
                 result.bypasses > 0 || result.misses >= bounds.min,
                 "{name} {}",

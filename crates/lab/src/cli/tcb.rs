@@ -31,7 +31,8 @@ pub struct TcbArgs {
     geometry: GeometryArgs,
     /// Leave the bounds out: several times faster. They are misses over the same accesses and
     /// lines: compulsory ones; `lru`, fully associative; `min`, Belady's for caches that give every
-    /// newcomer a line (a policy that bypasses may miss less); `set_min` or `greedy` in the sets
+    /// newcomer a line (a policy that bypasses may miss less); `set_min` or `greedy` in the
+    /// sets of schemes that do not move lines
     #[arg(long, overrides_with = "bounds")]
     no_bounds: bool,
     /// Work the bounds out as well (the default)
