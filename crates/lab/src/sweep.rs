@@ -202,8 +202,8 @@ const CSV_COLUMNS: [&str; 29] = [
     "made",
     "stream_seed",
     "scheme",
-    "capacity_bytes",
-    "line_bytes",
+    "capacity",
+    "line",
     "ways",
     "index_bits",
     "threshold",
@@ -373,5 +373,25 @@ fn row(
         made: made.clone(),
         run: run.clone(),
         result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_formats_name_a_configuration_alike() {
+        let run = RunSpec {
+            index_bits: Some("16".to_owned()),
+            threshold: Some(4),
+            ..RunSpec::paper("spec")
+        };
+        let named = serde_json::to_value(&run).unwrap();
+        let named = named.as_object().unwrap();
+        assert!(named.len() > 6);
+        for name in named.keys() {
+            assert!(CSV_COLUMNS.contains(&name.as_str()), "{name}");
+        }
     }
 }

@@ -4,7 +4,9 @@ use super::{FUNCTIONS, Index};
 use crate::key::Bits;
 
 /// CRC-32C of the key's bytes, most significant first. Function *k* takes the index bits from bit
-/// 4·*k* on, around the end: another start value would only shift all sets alike.
+/// 4·*k* on, around the end: another start value would only shift all sets alike. Eight functions
+/// have 4 bits each to themselves; above 16 sets neighbours share bits, 2 of them at 64 sets, 6 at
+/// 1,024. The step does not depend on the number of sets, so that places for many serve for few.
 #[derive(Debug)]
 pub struct Crc {
     mask: u32,
@@ -66,6 +68,20 @@ mod tests {
     #[test]
     fn the_check_value_of_crc_32c() {
         assert_eq!(crc32c(b"123456789".iter().copied()), 0xE306_9283);
+    }
+
+    #[test]
+    fn neighbours_share_what_is_above_4_bits() {
+        let bits = Bits {
+            limbs: [0x0102_0304_0506, 0, 0],
+            len: 48,
+        };
+        for (sets, shared) in [(16, 0), (64, 2), (1024, 6)] {
+            let found = Crc::new(sets).sets(&bits);
+            for two in found.windows(2) {
+                assert_eq!(two[0] >> 4, two[1] & ((1 << shared) - 1), "{sets} sets");
+            }
+        }
     }
 
     #[test]

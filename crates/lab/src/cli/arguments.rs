@@ -63,8 +63,9 @@ pub(crate) struct MadeArgs {
     /// How whole seconds become instants: auto, logged, drawn
     #[arg(long, value_name = "HOW", help_heading = EXPANSION)]
     pub(crate) sub_second: Option<String>,
-    /// Which packets of a request are accesses: request (one), packets (SYN, request,
-    /// acknowledgements, FIN)
+    /// Which packets of a request are accesses: request (the request alone), packets (a SYN a
+    /// round trip before a session's first request; each request; an acknowledgement for every two
+    /// segments of its response, one at least; a FIN behind the session's last packet)
     #[arg(long, value_name = "WHICH", help_heading = EXPANSION)]
     pub(crate) packets: Option<String>,
     /// With --concurrency: steady state before what is counted (as long as a session can be

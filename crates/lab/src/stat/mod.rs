@@ -137,10 +137,11 @@ pub fn accesses(stream: &Stream, spec: &StatSpec) -> Result<StreamStat, LabError
         .iter()
         .map(|time| i64::try_from(*time).unwrap_or(i64::MAX))
         .collect();
+    let arriving = sets::by_first_access(&stream.ids, &stream.keys);
     let spread: Result<Vec<Spread>, LabError> = spec
         .spread
         .iter()
-        .map(|run| sets::measure(&stream.keys, run))
+        .map(|run| sets::measure(&arriving, run))
         .collect();
     let accesses = stream.ids.len() as u64;
     let expansion = &stream.note.made.expansion;

@@ -3,7 +3,8 @@
 //!
 //! With one function a session belongs to the set that it gives. With several the paper does not
 //! say which of its sets a session counts for; here it is the one that has the fewest so far, the
-//! left one at a tie, which is how its policy balances lines.
+//! left one at a tie, which is how its policy balances lines. They come in the order of their first
+//! accesses, however they are numbered.
 
 use fairlead_base::Endpoint;
 use serde::Serialize;
@@ -36,7 +37,17 @@ pub struct Spread {
     pub pdf: Vec<(u64, f64)>,
 }
 
-/// Measures one scheme.
+/// Session identifiers in the order of their first accesses.
+pub fn by_first_access(ids: &[u32], keys: &[Endpoint]) -> Vec<Endpoint> {
+    let mut seen = vec![false; keys.len()];
+    ids.iter()
+        .map(|id| *id as usize)
+        .filter(|id| !std::mem::replace(&mut seen[*id], true))
+        .map(|id| keys[id])
+        .collect()
+}
+
+/// Measures one scheme; sessions come in the order of `keys`.
 ///
 /// # Errors
 /// A scheme or a geometry that is not sound.
@@ -102,6 +113,29 @@ mod tests {
         assert!(two.mean_deviation < one.mean_deviation / 2.0);
         let total: f64 = one.pdf.iter().map(|(_, share)| share).sum();
         assert!((total - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_numbering_of_sessions_does_not_matter() {
+        let mut rng = Rng::new(4);
+        let keys: Vec<Endpoint> = (0..3_000)
+            .map(|_| Endpoint {
+                addr: Address::v4((rng.next_u64() as u32).to_be_bytes()),
+                port: 1024 + rng.below(256) as u16,
+            })
+            .collect();
+        let ids: Vec<u32> = (0..60_000).map(|_| rng.below(3_000)).collect();
+        let backwards: Vec<Endpoint> = keys.iter().rev().copied().collect();
+        let other: Vec<u32> = ids.iter().map(|id| 2_999 - id).collect();
+        let run = RunSpec::paper("2-xor");
+        let measured = |ids: &[u32], keys: &[Endpoint]| {
+            let arriving = by_first_access(ids, keys);
+            assert_eq!(arriving[0], keys[ids[0] as usize]);
+            measure(&arriving, &run).unwrap()
+        };
+        assert_eq!(measured(&ids, &keys), measured(&other, &backwards));
+        let numbered = |keys: &[Endpoint]| measure(keys, &run).unwrap();
+        assert_ne!(numbered(&keys), numbered(&backwards));
     }
 
     #[test]
