@@ -104,6 +104,9 @@ def test_the_paper_on_the_bundled_excerpts(command, tmp_path):
     # Traces that are not at hand are named, and what stands in for them is called synthetic.
     assert "Saskatchewan is not at hand" in text
     report = json.loads((tmp_path / "report" / "paper.json").read_text())
+    claims = [claim for figure in report["figures"] for claim in figure["claims"]]
+    unsaid = [claim for claim in claims if claim["holds"] is None]
+    assert 0 < len(unsaid) < len(claims) and text.count(">cannot be said<") == len(unsaid)
     figure = next(figure for figure in report["figures"] if figure["id"] == "figure-12")
     for row in figure["rows"]:
         if row.get("published") is not None:

@@ -75,6 +75,11 @@ def test_requests_are_expanded_by_a_model_with_parameters():
     own_pace = lab.expand(requests)
     dense = lab.expand(requests, concurrent_sessions=300, warm_up_s=30.0)
     assert own_pace.warm_up == 0 and dense.warm_up > 0
+    # That is less than a session can be silent for.
+    assert "warm-up of 30 s" in dense.provenance["notes"][0]
+    usual = lab.expand(requests, concurrent_sessions=300)
+    assert usual.provenance["expanded"]["warm_up_s"] == 1801 and "notes" not in usual.provenance
+    assert lab.stat(usual)["concurrency"]["mean_open"] == pytest.approx(300, rel=0.01)
     assert dense.provenance["expanded"]["concurrency_mean"] == pytest.approx(300, rel=0.2)
     counted = lab.simulate(dense, "mod")["accesses"][0]
     assert counted == len(dense) - dense.warm_up

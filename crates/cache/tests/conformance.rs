@@ -432,8 +432,8 @@ fn sieve_in_one_set_is_sieve_when_connections_close_too() {
     }
 }
 
-/// `timestamp` against a list of stamps, written as section 3.4 of the paper says it: "the line with
-/// the least timestamp is replaced".
+/// `timestamp` against a list of stamps, written as section 3.4 of the paper says it: "the line
+/// with the least timestamp is replaced".
 #[test]
 fn the_least_stamp_goes_and_stamps_begin_again_at_0() {
     for (seed, bits) in [(1, 3), (2, 8), (3, 10), (4, 12), (5, 16), (6, 31)] {

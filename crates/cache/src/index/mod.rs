@@ -77,7 +77,7 @@ pub const INDEXES: &[IndexEntry] = &[
     },
     IndexEntry {
         name: "crc",
-        help: "CRC-32C of the key, each bank from 4 bits further on: above 16 sets banks share bits",
+        help: "CRC-32C of the key, each bank 4 bits further on (above 16 sets some are shared)",
         build: |sets, _| Box::new(Crc::new(sets)),
     },
     IndexEntry {

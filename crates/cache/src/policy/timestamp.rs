@@ -5,10 +5,9 @@ use crate::geometry::Geometry;
 use crate::lines::{Access, Lines, Spot};
 
 /// Each access writes the low bits of the count of accesses into its line. The newcomer takes the
-/// line with the least stamp among its sets in all banks (the first of equals), as section 3.4 says:
-/// "the line with the least timestamp is replaced". Stamps begin again at 0 after 2ⁿ accesses; what
-/// was touched since then looks older than what was touched last before, which is what few bits
-/// cost.
+/// line with the least stamp among its sets in all banks (the first of equals): "the line with the
+/// least timestamp is replaced" (section 3.4). Stamps begin again at 0 after 2ⁿ accesses; what was
+/// touched since then looks older than what was touched last before, which is what few bits cost.
 #[derive(Clone, Debug)]
 pub struct Timestamp {
     stamps: Vec<u32>,
