@@ -5,9 +5,9 @@ use core::hash::Hasher;
 
 use siphasher::sip::SipHasher24;
 
-/// 128 secret bits, and the words made of them: a pseudorandom function (SipHash-2-4) of what a word
-/// is for and of its number. Who sees any number of words learns nothing of the others, so that
-/// numbers that go onto the wire and keys of what must not be forged may have the same seed.
+/// 128 secret bits, and the words made of them: a pseudorandom function (SipHash-2-4) of what a
+/// word is for and of its number. Who sees any number of words learns nothing of the others, so
+/// that numbers that go onto the wire and keys of what must not be forged may have the same seed.
 #[derive(Clone, Copy)]
 pub struct Seed([u64; 2]);
 

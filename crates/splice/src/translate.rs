@@ -390,7 +390,8 @@ pub fn trim_front(packet: &mut Packet, header: &TcpPacket, count: usize) -> Opti
         let urgent = u16::from_be_bytes([tcp[18], tcp[19]]);
         let left = usize::from(urgent).saturating_sub(count) as u16;
         tcp[18..20].copy_from_slice(&left.to_be_bytes());
-        if left == 0 {
+        // Without an ACK it would be a segment without a meaning; as it is, nobody takes it.
+        if left == 0 && flags.contains(TcpFlags::ACK) {
             flags = flags.without(TcpFlags::URG);
             tcp[13] = flags.0;
         }

@@ -1,5 +1,5 @@
-//! Back-pressure: an engine that strangers keep from keeping up has the fast path refuse some of them,
-//! before packets of live connections are lost in the device's queue.
+//! Back-pressure: an engine that strangers keep from keeping up has the fast path refuse some of
+//! them, before packets of live connections are lost in the device's queue.
 
 use core::time::Duration;
 
