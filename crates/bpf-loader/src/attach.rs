@@ -77,10 +77,8 @@ impl Kernel {
     }
 
     pub(crate) fn xdp(&mut self) -> Result<&mut Xdp, LoadError> {
-        let program = self.ebpf.program_mut("fairlead_xdp");
-        Ok(program
-            .ok_or(LoadError::Missing("fairlead_xdp"))?
-            .try_into()?)
+        let program = self.ebpf.program_mut(XDP_PROGRAM);
+        Ok(program.ok_or(LoadError::Missing(XDP_PROGRAM))?.try_into()?)
     }
 
     /// Attaches the program to an interface of this network namespace.
@@ -223,4 +221,5 @@ pub(crate) fn has_links() -> bool {
     matches!(version, (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= (6, 6))
 }
 
-const TC_PROGRAM: &str = "fairlead_tc";
+pub(crate) const TC_PROGRAM: &str = "fairlead_tc";
+pub(crate) const XDP_PROGRAM: &str = "fairlead_xdp";

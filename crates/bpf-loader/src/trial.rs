@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use aya::programs::{ProgramError, TestRun as _, TestRunOptions};
+use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions, Xdp};
 
-use crate::attach::Mode;
+use crate::attach::{Mode, TC_PROGRAM, XDP_PROGRAM};
 use crate::flow_table::FlowTableKind;
 use crate::kernel::{Kernel, LoadError};
 
@@ -42,16 +42,12 @@ const FRAME_BYTES_MAX: usize = 2_048;
 
 impl Kernel {
     /// Runs the program `repeat` times on an Ethernet frame that came in on the interface with
-    /// index `interface`, of this network namespace. Only the first run sees `frame` as it is.
+    /// index `interface`, of this network namespace, on the processor that calls. Only the first run
+    /// sees `frame` as it is.
     ///
     /// # Errors
     /// When the kernel refuses the run.
-    pub fn try_frame(
-        &mut self,
-        frame: &[u8],
-        interface: u32,
-        repeat: u32,
-    ) -> Result<Trial, LoadError> {
+    pub fn try_frame(&self, frame: &[u8], interface: u32, repeat: u32) -> Result<Trial, LoadError> {
         let mut out = vec![0; FRAME_BYTES_MAX];
         let mode = self.mode;
         let context = match mode {
@@ -75,11 +71,15 @@ impl Kernel {
             repeat,
             ..TestRunOptions::new()
         };
-        let result = match mode {
-            Mode::Tc => self.classifier()?.test_run(options),
-            Mode::XdpNative | Mode::XdpGeneric => self.xdp()?.test_run(options),
+        let name = match mode {
+            Mode::Tc => TC_PROGRAM,
+            Mode::XdpNative | Mode::XdpGeneric => XDP_PROGRAM,
         };
-        let result = result.map_err(|error: ProgramError| LoadError::Program(error))?;
+        let program = self.ebpf.program(name).ok_or(LoadError::Missing(name))?;
+        let result = match mode {
+            Mode::Tc => <&SchedClassifier>::try_from(program)?.test_run(options)?,
+            Mode::XdpNative | Mode::XdpGeneric => <&Xdp>::try_from(program)?.test_run(options)?,
+        };
         out.truncate(result.data_size_out as usize);
         Ok(Trial {
             fate: fate(mode, result.return_value),

@@ -304,7 +304,7 @@ fn begins_anew(
     interface: u32,
 ) {
     let before = table.peek(line);
-    let mut send = |seq: u32, ack: u32, flags: TcpFlags, payload: &[u8]| {
+    let send = |seq: u32, ack: u32, flags: TcpFlags, payload: &[u8]| {
         let built = segment(client.src, client.dst)
             .seq(seq)
             .ack(ack)
@@ -345,7 +345,7 @@ fn tc_believes_an_open_checksum() {
     run(|| {
         on_a_switch(|_, interface| {
             let mut rng = Rng::new(6);
-            let (mut kernel, mut table) = kernel(Mode::Tc, 0);
+            let (kernel, mut table) = kernel(Mode::Tc, 0);
             for v6 in [false, true] {
                 let (record, client, server) = record(&mut rng, v6, true);
                 assert!(table.give(Line(0), &record, &client, &server));

@@ -2,6 +2,7 @@
 
 mod closing;
 mod joining;
+mod processors;
 mod tcb;
 mod ways;
 
@@ -252,9 +253,9 @@ fn what_the_engine_must_see_goes_to_its_device() {
                 frame_of(&packet.packet())
             };
             for (mode, straight) in [(Mode::Tc, Fate::Redirect), (Mode::XdpNative, Fate::Pass)] {
-                let (mut kernel, mut table) = kernel(mode, 0);
+                let (kernel, mut table) = kernel(mode, 0);
                 table.set_offer(endpoint("10.1.0.3:80"), &OFFER);
-                let mut fate = |frame: &[u8]| {
+                let fate = |frame: &[u8]| {
                     let trial = kernel.try_frame(frame, interface, 1).unwrap();
                     assert_eq!(trial.frame, frame, "left as it was");
                     trial.fate
@@ -284,7 +285,7 @@ fn segments_without_a_good_cookie_are_refused_for_an_overloaded_engine() {
         on_a_switch(|_, interface| {
             for mode in [Mode::Tc, Mode::XdpNative] {
                 let origin = fairlead_bpf_loader::monotonic_ns() - 1_000_000_000;
-                let (mut kernel, mut table) = kernel(mode, origin);
+                let (kernel, mut table) = kernel(mode, origin);
                 table.set_offer(endpoint("10.1.0.3:80"), &OFFER);
                 let (from, to) = (endpoint("10.1.0.9:2000"), endpoint("10.1.0.3:80"));
                 let key = FlowKey { src: from, dst: to };
@@ -635,7 +636,7 @@ fn fill_a_table(seed: u64, interface: u32) {
 /// Keys stay for a while after their connection; the line may be another's by then.
 fn old_keys_lead_nowhere(mode: Mode) {
     on_a_switch(|_, interface| {
-        let (mut kernel, mut table) = kernel(mode, 0);
+        let (kernel, mut table) = kernel(mode, 0);
         let mut rng = Rng::new(31);
         for (v6, transparent) in [(false, false), (false, true), (true, true)] {
             let line = Line(5);
@@ -643,7 +644,7 @@ fn old_keys_lead_nowhere(mode: Mode) {
             let mut new = old;
             (new.client_port, new.nat_port) = (old.client_port + 1, old.nat_port + 1);
             let keys = (new.client_key(&endpoints()), new.server_key(&endpoints()));
-            let mut forwards = |record: &Record, key: FlowKey, side: Side| {
+            let forwards = |record: &Record, key: FlowKey, side: Side| {
                 let sent = match side {
                     Side::Client => record.server_nxt.wrapping_add(record.seq_delta),
                     Side::Server => record.client_nxt,
@@ -697,7 +698,7 @@ fn xdp_old_keys_lead_nowhere() {
 fn tags_are_left_alone(mode: Mode) {
     on_a_switch(|_, interface| {
         let mut rng = Rng::new(12);
-        let (mut kernel, mut table) = kernel(mode, 0);
+        let (kernel, mut table) = kernel(mode, 0);
         let (record, client, server) = record(&mut rng, false, true);
         assert!(table.give(Line(0), &record, &client, &server));
         let sent = record.server_nxt.wrapping_add(record.seq_delta);

@@ -194,11 +194,11 @@ fn errors_about_our_packets_are_the_engines() {
         for (mode, straight) in [(Mode::Tc, Fate::Redirect), (Mode::XdpNative, Fate::Pass)] {
             for v6 in [false, true] {
                 on_a_switch(|_, interface| {
-                    let (mut kernel, mut table) = kernel(mode, 0);
+                    let (kernel, mut table) = kernel(mode, 0);
                     table.set_engine(interface).unwrap();
                     let (record, client, server) = record(&mut Rng::new(3), v6, false);
                     assert!(table.give(Line(0), &record, &client, &server));
-                    let mut fate = |from, to, reply: bool| {
+                    let fate = |from, to, reply: bool| {
                         let quoted = segment(from, to).payload([7; 64]).packet();
                         let (router, mut error) = (server.src.addr, Packet::default());
                         if reply {
