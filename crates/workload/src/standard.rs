@@ -21,6 +21,8 @@ const STEP_S: f64 = 1e-6;
 /// What comes out may be below what is expected by chance: only when so many times the most
 /// accesses are expected, nothing is drawn at all.
 const SURELY_TOO_MANY: f64 = 2.0;
+/// Accesses drawn before those that are seen, at most, as expected: some ten seconds' work.
+const UNSEEN_MAX: f64 = 1e9;
 
 /// Parameters of the standard workload. What is not written has its default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -126,10 +128,10 @@ impl Standard {
         (self.burst_mean - 1.0) * self.gap_mean_s + self.off_floor_s + off
     }
 
-    /// Accesses, about. Those of a burst are a step of the clock apart at least.
-    fn rows_expected(&self) -> f64 {
+    /// Accesses in so much time, about. Those of a burst are a step of the clock apart at least.
+    fn rows_expected(&self, seconds: f64) -> f64 {
         let steps_s = (self.burst_mean - 1.0) * STEP_S;
-        let bursts = (self.warm_up_s + self.seconds) / (self.cycle_s() + steps_s);
+        let bursts = seconds / (self.cycle_s() + steps_s);
         f64::from(self.sessions) * self.burst_mean * bursts
     }
 
@@ -239,8 +241,14 @@ pub fn standard(standard: &Standard, seed: u64) -> Result<Accesses, WorkloadErro
     if let Some(complaint) = standard.complaint() {
         return Err(WorkloadError::Parameter(complaint));
     }
-    if standard.rows_expected() > SURELY_TOO_MANY * standard.rows_max as f64 {
+    let rows_max = standard.rows_max as f64;
+    if standard.rows_expected(standard.warm_up_s + standard.seconds) > SURELY_TOO_MANY * rows_max {
         return Err(standard.too_many());
+    }
+    if standard.rows_expected(standard.before_s) > UNSEEN_MAX {
+        return Err(WorkloadError::Parameter(format!(
+            "more than {UNSEEN_MAX} accesses before those that are seen; lower before_s"
+        )));
     }
     let mut rng = Rng::new(seed);
     let table = identifiers(standard, &mut rng);
@@ -421,7 +429,7 @@ mod tests {
         };
         for parameters in [usual, fast, single] {
             let rows = standard(&parameters, 1).unwrap().len() as f64;
-            let ratio = parameters.rows_expected() / rows;
+            let ratio = parameters.rows_expected(parameters.seconds) / rows;
             assert!((0.8..1.25).contains(&ratio), "{parameters:?}: {ratio}");
         }
     }
@@ -456,6 +464,13 @@ mod tests {
                     ..Standard::default()
                 },
                 "10 accesses",
+            ),
+            (
+                Standard {
+                    before_s: 1e12,
+                    ..Standard::default()
+                },
+                "lower before_s",
             ),
             (
                 Standard {

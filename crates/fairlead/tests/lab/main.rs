@@ -395,6 +395,19 @@ fn a_number_of_open_sessions_is_not_believed_of_accesses() {
     );
 }
 
+/// The same rows twice would count as two samples.
+#[test]
+fn equal_seeds_are_refused() {
+    let folder = Folder::new("seeds");
+    let text = "seeds = [4, 2, 4]\n[[trace]]\nstandard = { sessions = 9, seconds = 1 }\n\
+                [[run]]\nscheme = \"mod\"\n";
+    let plan = folder.write("plan.toml", text.to_owned());
+    let out = folder.0.join("out").display().to_string();
+    refused(&["sweep", &plan, "--out", &out], 2, &["4 is given twice"]);
+    let paper = ["paper", "--seeds", "2,2", "--out", &out];
+    refused(&paper, 2, &["seed 2", "given twice"]);
+}
+
 #[test]
 fn a_fit_that_misses_its_target_is_none() {
     let words = ["--target 0.0001", "no nearer than", "open sessions"];

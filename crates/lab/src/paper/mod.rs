@@ -24,6 +24,7 @@ use crate::control::Control;
 use crate::cost::Constants;
 use crate::error::LabError;
 use crate::load::Loader;
+use crate::plan::given_twice;
 use crate::table::Table;
 use measure::Measured;
 pub use traces::Given;
@@ -192,6 +193,9 @@ pub fn paper(asked: PaperSpec, threads: usize, control: &dyn Control) -> Result<
             "",
             "needs at least one trace and one seed",
         ));
+    }
+    if let Some(seed) = given_twice(&asked.seeds) {
+        return Err(LabError::option("seed", seed.to_string(), "is given twice"));
     }
     let mut measured: Vec<Measured> = Vec::new();
     let mut stopped = false;

@@ -201,11 +201,23 @@ fn seeds(value: &Value) -> Result<Vec<u64>, String> {
             .and_then(|seed| u64::try_from(seed).ok())
             .ok_or_else(problem)
     };
-    match value {
-        Value::Integer(count @ 1..=100_000) => Ok((1..=*count as u64).collect()),
-        Value::Array(values) if !values.is_empty() => values.iter().map(seed).collect(),
-        _ => Err(problem()),
+    let seeds: Vec<u64> = match value {
+        Value::Integer(count @ 1..=100_000) => (1..=*count as u64).collect(),
+        Value::Array(values) if !values.is_empty() => {
+            values.iter().map(seed).collect::<Result<_, _>>()?
+        }
+        _ => return Err(problem()),
+    };
+    match given_twice(&seeds) {
+        Some(seed) => Err(format!("seeds: {seed} is given twice")),
+        None => Ok(seeds),
     }
+}
+
+/// A seed that is in the list more than once: its rows would be counted as two samples.
+pub(crate) fn given_twice(seeds: &[u64]) -> Option<u64> {
+    let mut met = std::collections::HashSet::new();
+    seeds.iter().copied().find(|seed| !met.insert(*seed))
 }
 
 /// An error of TOML with its line.
@@ -217,5 +229,24 @@ pub(crate) fn one_line(text: &str, error: &toml::de::Error) -> String {
             format!("line {line}: {message}")
         }
         None => message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_a_number_of_them_or_a_list_of_different_ones() {
+        let read = |text: &str| seeds(&text.parse().unwrap());
+        assert_eq!(read("3").unwrap(), [1, 2, 3]);
+        assert_eq!(read("[7, 5]").unwrap(), [7, 5]);
+        assert!(read("[7, 5, 7]").unwrap_err().contains("7 is given twice"));
+        for bad in ["0", "[]", "[-1]", "\"5\"", "1000000"] {
+            assert!(
+                read(bad).unwrap_err().contains("a number of seeds"),
+                "{bad}"
+            );
+        }
     }
 }
