@@ -1,7 +1,7 @@
 //! Restarts under load: what is spliced is the kernel's, and goes on without the switch.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -45,6 +45,16 @@ fn left(lab: &Lab) -> String {
     let script = "ls -R /sys/fs/bpf; ip -d link | grep -E 'prog|^[0-9]'; \
         for d in $(ls /sys/class/net); do tc filter show dev $d ingress; done; \
         ip -4 route show table all; ip -6 route show table all; ip -4 rule; ip -6 rule";
+    shell(lab, script)
+}
+
+/// The policy rules there are.
+fn rules(lab: &Lab) -> String {
+    shell(lab, "ip -4 rule; ip -6 rule")
+}
+
+/// What a script says on the switch's host.
+fn shell(lab: &Lab, script: &str) -> String {
     let mut command = lab.switch.command("sh");
     let output = command.args(["-c", script]).output().expect("running sh");
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -372,6 +382,34 @@ fn another_size_is_refused_and_down_leaves_nothing_behind() {
         assert_eq!(left(lab), before, "{}", said(&down));
         let switch = Switch::start_with(lab, &other);
         assert_eq!(switch.count("adopted"), 0);
+    });
+}
+
+/// A start that fails, here because somebody has the address of the admin pages, leaves what the
+/// run before it has left: the rules among it, by which answers to clients' own addresses come to
+/// the switch.
+#[test]
+fn a_start_that_fails_takes_nothing_from_connections_that_go_on() {
+    on_the_fast_path(|lab| {
+        let _web = web_on(lab, &[1]);
+        let services = pages("transparent");
+        let switch = start(lab, &services);
+        let keep_alive = KeepAlive::start(lab, 8);
+        keep_alive.wait_for_more(16);
+        kill(switch);
+        let before = rules(lab);
+        assert!(before.contains("10.2.0.1"), "{before}");
+        let somebody = lab.switch.enter(|| TcpListener::bind("127.0.0.1:9090"));
+        let mut failed = Switch::launch(lab, &in_kernel(&services));
+        assert_eq!(failed.wait_for_end(), Some(3));
+        failed.wait_for_log("admin pages cannot be served");
+        assert_eq!(rules(lab), before);
+        keep_alive.wait_for_more(80);
+        drop(somebody);
+        let switch = start(lab, &services);
+        assert_eq!(switch.count("adopted"), 8, "{}", switch.status());
+        keep_alive.finish();
+        switch.wait_for_count("live", 0);
     });
 }
 

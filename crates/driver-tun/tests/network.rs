@@ -151,6 +151,35 @@ fn dropping_the_network_removes_the_rules_too() {
     });
 }
 
+/// A start that fails after an earlier run: the device and its connections go on.
+#[test]
+fn dropping_the_network_of_a_resumed_device_leaves_what_was_there() {
+    in_a_world(|world| {
+        let host = forwarding_host(world);
+        let before = settings(&host);
+        let (device, network) = start(&host, &plan());
+        device.set_persistent(true).unwrap();
+        host.enter(|| network.leave()).unwrap();
+        drop(device);
+        let rules = || ip(&host, "-4 rule") + &ip(&host, "-6 rule");
+        let left = rules();
+        assert_eq!(left.matches("7600:").count(), 2, "{left}");
+        let mut resumed = plan();
+        resumed.resumed = true;
+        resumed.transparent.push("10.2.0.2:8081".parse().unwrap());
+        let resume = || (TunDevice::resume("fl0").unwrap(), apply(&resumed).unwrap());
+        let (device, network) = host.enter(resume).unwrap();
+        assert!(rules().contains("10.2.0.2"));
+        host.enter(|| drop(network)).unwrap();
+        assert_eq!(rules(), left);
+        let network = host.enter(|| apply(&resumed)).unwrap().unwrap();
+        host.enter(|| network.remove()).unwrap().unwrap();
+        device.set_persistent(false).unwrap();
+        close(&host, device);
+        assert_eq!(settings(&host), before);
+    });
+}
+
 #[test]
 fn switched_off_forwarding_is_named_by_its_setting() {
     in_a_world(|world| {

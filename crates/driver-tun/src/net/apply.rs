@@ -10,12 +10,15 @@ use super::{NetError, NetworkPlan, Prefix, TABLES};
 /// The main routing table's number.
 const MAIN: u32 = libc::RT_TABLE_MAIN as u32;
 
-/// Settings that were made. Dropping it removes what would outlive the device; the rest goes with
-/// the device.
+/// Settings that were made. Dropping it removes those that would outlive the device; the rest goes
+/// with the device. What an earlier run had left stays then: the device does, too, and with it
+/// connections that need these settings.
 #[derive(Debug)]
 pub struct Network {
     made: Vec<String>,
     rules: Vec<Rule>,
+    /// Of an earlier run, and wanted still.
+    found: Vec<Rule>,
 }
 
 impl Network {
@@ -24,8 +27,10 @@ impl Network {
         &self.made
     }
 
-    /// Removes the rules. Drop the device afterwards: its routes go with it.
+    /// Removes the rules, those of an earlier run included. Drop the device afterwards: its routes
+    /// go with it.
     pub fn remove(mut self) -> Result<(), NetError> {
+        self.rules.append(&mut self.found);
         self.undo()
     }
 
@@ -66,6 +71,7 @@ pub fn apply(plan: &NetworkPlan) -> Result<Network, NetError> {
     let mut network = Network {
         made: Vec::new(),
         rules: Vec::new(),
+        found: Vec::new(),
     };
     with_kernel(async |kernel| {
         let interfaces = kernel.interfaces().await?;
@@ -176,7 +182,7 @@ async fn bring_answers(
     }
     for server in servers {
         match there.iter().find(|rule| rule.server == server) {
-            Some(rule) => network.rules.push(rule.clone()),
+            Some(rule) => network.found.push(rule.clone()),
             None => network.rules.push(kernel.add_rule(server, table).await?),
         }
         network.made.push(format!(
