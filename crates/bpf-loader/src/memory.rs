@@ -126,6 +126,18 @@ impl RecordMemory {
         joined
     }
 
+    /// Frees all records that are armed: their run is over, and what it left is about to be read.
+    /// A program that joined one later would have a connection of which nobody knows.
+    pub(crate) fn disarm_all(&mut self) {
+        for line in (0..self.lines()).map(Line) {
+            let word = self.phase(line).map(|phase| phase.load(Ordering::SeqCst));
+            let state = word.map(|word| word.to_ne_bytes()[0]);
+            if state.is_some_and(|state| state == State::SynSent as u8 || state == JOINING) {
+                let _ = self.disarm(line);
+            }
+        }
+    }
+
     /// Ends all use of a record.
     pub(crate) fn free(&mut self, line: Line) {
         if let Some(phase) = self.phase(line) {

@@ -128,8 +128,9 @@ pub(crate) fn pinned(pins: &Pins, name: &str) -> Result<MapData, MapError> {
     MapData::from_pin(pins.map(name))
 }
 
-/// Reads what an earlier run of this instance left in `pins`. `None`: nothing, or nothing that was
-/// ever in use; that is removed.
+/// Reads what an earlier run of this instance left in `pins`, after it has taken back what that had
+/// left to the program to join: what is found is all there will be. `None`: nothing, or nothing
+/// that was ever in use; that is removed.
 ///
 /// # Errors
 /// [`LoadError::OtherLayout`] for maps of another layout or size than `records` lines,
@@ -184,7 +185,8 @@ pub fn survey(
         servers: entries(pins, "fl_server_at", |raw: RawEndpoint| Endpoint::from(raw))?,
         nats: entries(pins, "fl_nat_at", |raw: RawAddress| Address(raw.0))?,
     };
-    let memory = RecordMemory::map(lines.fd().as_fd(), records as usize)?;
+    let mut memory = RecordMemory::map(lines.fd().as_fd(), records as usize)?;
+    memory.disarm_all();
     let mut remains = Remains {
         origin_ns: there.origin_ns,
         cookie: (there.cookie_k0, there.cookie_k1),

@@ -4,12 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use aya::maps::{Array, Map, MapData};
-use fairlead_base::{Address, Endpoint};
+use fairlead_base::{Address, Endpoint, SeqNumber};
 use fairlead_bpf_loader::{
     FlowTableKind, Kernel, LoadError, Mode, Pins, PinsError, TcbGeometry, survey,
 };
 use fairlead_netns::trial::{name_of, skip};
-use fairlead_tcp::{Endpoints, FastPath, Line, Misfit, Record, State};
+use fairlead_tcp::adoption::JOINING;
+use fairlead_tcp::join::Terms;
+use fairlead_tcp::{Endpoints, FastPath, Join, Line, Misfit, Record, State};
 
 /// Runs `test` on a thread with networks and mounts of its own, and a BPF file system among them;
 /// or skips it aloud.
@@ -129,6 +131,55 @@ fn a_later_run_finds_what_is_whole_and_drops_what_is_not() {
         assert_eq!(remains.endpoints.listens, endpoints().listens);
         assert_eq!(remains.endpoints.servers, endpoints().servers);
         assert_eq!(remains.endpoints.nats, endpoints().nats);
+    });
+}
+
+/// Leaves it to the program to join the connection on this line.
+fn arm(table: &mut impl FastPath, line: u32, record: &Record) {
+    let endpoints = endpoints();
+    let keys = (record.client_key(&endpoints), record.server_key(&endpoints));
+    let join = Join {
+        terms: Terms {
+            dseq: SeqNumber(1),
+            asked_scale: None,
+            offered_scale: None,
+            our_ts: 0,
+        },
+        client_ts: 0,
+        client_window: 1_000,
+        device_mss: 1_460,
+        payload: b"GET / HTTP/1.1",
+    };
+    assert!(table.arm(Line(line), line, record, &join, [&keys.0, &keys.1]));
+}
+
+/// A program that goes on by itself must not join what the next run did not find: that run would
+/// end the connection, after its client has heard from the server.
+#[test]
+fn a_server_that_answers_after_the_next_run_has_looked_joins_nothing() {
+    apart(|| {
+        let pins = Arc::new(Pins::open("armed").unwrap());
+        let shared = Some(Arc::clone(&pins));
+        let (mut kernel, mut table) =
+            Kernel::load_pinned(Mode::Tc, HASH, RECORDS, &endpoints(), (3, 4), 5, shared).unwrap();
+        kernel.attach("lo").unwrap();
+        for line in [2, 3, 4] {
+            arm(&mut table, line, &record(1_000 + line as u16));
+        }
+        // One that was being joined when its processor stopped, and one that was joined.
+        edit::<64>(&pins, "fl_records", 3, |line| line[60] = JOINING);
+        edit::<64>(&pins, "fl_records", 4, |line| {
+            line[60] = State::Spliced as u8
+        });
+        drop((kernel, table));
+        let remains = survey(&pins, RECORDS, &HASH).unwrap().unwrap();
+        let found: Vec<u32> = remains.records.iter().map(|(line, _)| line.0).collect();
+        assert_eq!(found, [4]);
+        for (line, state) in [(2, State::Free), (3, State::Free), (4, State::Spliced)] {
+            edit::<64>(&pins, "fl_records", line, |bytes| {
+                assert_eq!(bytes[60], state as u8, "line {line}");
+            });
+        }
     });
 }
 
