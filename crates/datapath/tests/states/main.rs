@@ -10,6 +10,7 @@ mod handshake;
 mod head;
 mod held;
 mod icmp;
+mod inherit;
 mod limits;
 mod options;
 mod probe;

@@ -164,6 +164,7 @@ pub(super) fn tell(adopted: &Adopted) {
     }
     tracing::info!(
         connections = adopted.connections,
+        at_rest = adopted.at_rest,
         of_retired_services = adopted.of_retired_services,
         to_retired_servers = adopted.to_retired_servers,
         "took over the connections of an earlier run"

@@ -57,6 +57,8 @@ impl Estate {
 pub struct Adopted {
     /// Connections that go on.
     pub connections: u64,
+    /// Records of connections that were over, and rest still.
+    pub at_rest: u64,
     /// Of them, connections of services that are no longer configured.
     pub of_retired_services: u64,
     /// Of them, connections to servers that are no longer configured.
@@ -264,7 +266,6 @@ impl Switch {
                 *adopted.misfits.entry(misfit).or_default() += 1;
                 continue;
             }
-            adopted.connections += 1;
             let endpoints = self.table.endpoints();
             lines.push((
                 line,
@@ -272,17 +273,19 @@ impl Switch {
                 record.server_key(endpoints),
             ));
             let listen = endpoints.listen(record.listen);
+            self.note_given(line, kept.given);
+            if record.state.is_resting() {
+                adopted.at_rest += 1;
+                continue;
+            }
+            adopted.connections += 1;
             adopted.of_retired_services += u64::from(!self.listens.contains_key(&listen));
             let server = self.places.server(record.server);
             adopted.to_retired_servers += u64::from(server.is_none());
-            if record.state.is_resting() {
-                self.counts.resting += 1;
-            } else {
-                self.counts.live += 1;
-                server.inspect(|id| self.backends.adopted(*id));
-            }
-            self.note_given(line, kept.given);
+            server.inspect(|id| self.backends.adopted(*id));
         }
+        self.counts.resting += adopted.at_rest;
+        self.counts.live += adopted.connections;
         self.counts.adopted += adopted.connections;
         self.reconcile_fast_path(&lines, estate);
         adopted
