@@ -183,6 +183,15 @@ impl Kernel {
         let removed = others.filter(|other| sys::remove_link(other).is_ok());
         removed.map(|other| other.display().to_string()).collect()
     }
+
+    /// Removes pinned links whose interfaces are gone, and says how many. An interface that comes
+    /// back is another to the kernel and gets a link of its own, so that the old ones would stay
+    /// for as long as this run.
+    pub fn forget_gone(&self) -> usize {
+        let links = self.pins.iter().flat_map(|pins| pins.links());
+        let gone = links.filter(|link| sys::link_at(link).is_ok_and(|(_, index)| index == 0));
+        gone.filter(|link| sys::remove_link(link).is_ok()).count()
+    }
 }
 
 /// Takes the program off an interface to which it is attached without a link (before Linux 6.6).

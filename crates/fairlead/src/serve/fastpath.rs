@@ -163,6 +163,9 @@ impl Fastpath {
             one.index = index;
             changed = true;
         }
+        if changed {
+            kernel.forget_gone();
+        }
         self.rounds_to_exits = self.rounds_to_exits.saturating_sub(1);
         if changed || self.rounds_to_exits == 0 {
             self.rounds_to_exits = EXIT_ROUNDS;
