@@ -146,6 +146,7 @@ impl Demo {
             },
             printed: false,
             mutant: None,
+            uptime: Duration::ZERO,
         })?;
         Ok(Self { world })
     }

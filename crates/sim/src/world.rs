@@ -43,6 +43,8 @@ pub struct WorldPlan {
     pub printed: bool,
     /// A fault put into the switch's output, to see that it is noticed. Not with `offload`.
     pub mutant: Option<Mutant>,
+    /// How long the switch has been running when the world begins.
+    pub uptime: Duration,
 }
 
 /// What stands between the hosts.
@@ -139,6 +141,7 @@ pub struct World {
     mutant: Option<Mutant>,
     calm_at: Option<Instant>,
     budget: Budget,
+    uptime: Duration,
     datapath: Datapath,
     hosts: Vec<Host>,
     homes: BTreeMap<Address, usize>,
@@ -177,6 +180,12 @@ fn switch(
     Ok(datapath)
 }
 
+/// The addresses of these hosts.
+fn addrs(hosts: &[&HostPlan]) -> BTreeSet<Address> {
+    let all = hosts.iter().flat_map(|host| host.addrs.iter());
+    all.copied().collect()
+}
+
 impl World {
     /// Builds a world. Its clock starts at one second.
     pub fn new(plan: WorldPlan) -> Result<Self, Failure> {
@@ -191,20 +200,16 @@ impl World {
         let limits = plan.config.limits;
         let (servers, clients): (Vec<_>, Vec<_>) =
             plan.hosts.iter().partition(|host| !host.servers.is_empty());
-        let addrs = |hosts: Vec<&HostPlan>| -> BTreeSet<Address> {
-            hosts
-                .iter()
-                .flat_map(|host| host.addrs.iter().copied())
-                .collect()
-        };
-        let translation = Translation::new(&plan.config, addrs(clients), addrs(servers));
+        let translation = Translation::new(&plan.config, addrs(&clients), addrs(&servers));
         let vips = plan
             .config
             .services
             .iter()
             .flat_map(|one| one.listen.iter().copied())
             .collect();
-        let datapath = switch(plan.config, plan.tcb_cache.as_ref(), seed, now).map_err(refuse)?;
+        let started = now + plan.uptime;
+        let datapath =
+            switch(plan.config, plan.tcb_cache.as_ref(), seed, started).map_err(refuse)?;
         let mut homes = BTreeMap::new();
         let (mut up, mut down, mut hosts) = (Vec::new(), Vec::new(), Vec::new());
         for (number, host) in plan.hosts.into_iter().enumerate() {
@@ -225,6 +230,7 @@ impl World {
             mutant: plan.mutant,
             calm_at: plan.calm_at,
             budget: plan.budget,
+            uptime: plan.uptime,
             datapath,
             hosts,
             homes,
@@ -372,7 +378,7 @@ impl World {
             next = sooner(next, host.wake);
         }
         if self.middle == Middle::Switch {
-            next = sooner(next, self.datapath.poll_timeout());
+            next = sooner(next, self.switch_due());
         }
         next = sooner(next, self.calm_at);
         next = sooner(next, self.orders.iter().map(|&(at, _)| at).min());
@@ -413,8 +419,8 @@ impl World {
         for (_, order) in due {
             self.trace.text(now, format!("order: {order:?}"));
             match order {
-                Order::Drain => self.datapath.drain(now),
-                Order::AbortAll => self.datapath.abort_all(now),
+                Order::Drain => self.datapath.drain(now + self.uptime),
+                Order::AbortAll => self.datapath.abort_all(now + self.uptime),
                 Order::Mischief(count) => {
                     for _ in 0..count {
                         let bytes = mischief::packet(&mut self.dice, &self.vips, &self.taps);
@@ -535,7 +541,7 @@ impl World {
         let before = packets.clone();
         let mut verdicts = Vec::new();
         self.datapath
-            .handle_batch(self.now, &mut packets, &mut verdicts);
+            .handle_batch(self.now + self.uptime, &mut packets, &mut verdicts);
         if verdicts.len() != packets.len() {
             let (got, want) = (verdicts.len(), packets.len());
             self.failure = Some(format!("{got} verdicts on {want} packets"));
@@ -587,21 +593,19 @@ impl World {
         if self.middle == Middle::Wire {
             return;
         }
-        if self
-            .datapath
-            .poll_timeout()
-            .is_some_and(|at| at <= self.now)
-        {
-            self.datapath.handle_timeout(self.now);
+        let is_due = |world: &Self| world.switch_due().is_some_and(|at| at <= world.now);
+        if is_due(self) {
+            self.datapath.handle_timeout(self.now + self.uptime);
             self.after_switch();
-            if self
-                .datapath
-                .poll_timeout()
-                .is_some_and(|at| at <= self.now)
-            {
+            if is_due(self) {
                 self.failure = Some("the switch's timer is due again at once".to_owned());
             }
         }
+    }
+
+    /// When the switch wants to be called, by the world's clock.
+    fn switch_due(&self) -> Option<Instant> {
+        self.datapath.poll_timeout().map(|at| at - self.uptime)
     }
 
     /// Fetches what the switch made by itself, and looks at its numbers.

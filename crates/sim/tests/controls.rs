@@ -156,6 +156,7 @@ fn wire_world(seed: u64, per_million: u32) -> World {
         },
         printed: false,
         mutant: None,
+        uptime: Duration::ZERO,
     })
     .unwrap();
     for token in 1..=8 {

@@ -15,6 +15,7 @@
 
 use std::env;
 use std::panic::catch_unwind;
+use std::time::Duration;
 
 use fairlead_datapath::tcb_cache::{Scheme, Settings};
 use fairlead_sim::{Outcome, Scenario, run_scenario, run_seed};
@@ -24,6 +25,7 @@ type Draw = fn(u64) -> Scenario;
 const SEEDS: u64 = 256;
 const HOSTILE_SEEDS: u64 = 96;
 const CACHED_SEEDS: u64 = 24;
+const LATE_SEEDS: u64 = 48;
 
 fn number(name: &str) -> Option<u64> {
     let text = env::var(name).ok()?;
@@ -177,6 +179,25 @@ fn the_tcb_cache_changes_nothing() {
         let seeds = 0..CACHED_SEEDS.max(asked);
         assert_eq!(sweep(cached, seeds.clone()), sweep(plain, seeds));
     }
+}
+
+/// A scenario of a switch whose milliseconds, of which records and timestamps have 32 bits, come to
+/// their end or to their middle within seconds: after 50 days, or 25.
+fn late(draw: Draw, seed: u64) -> Scenario {
+    let mut scenario = draw(seed);
+    let limit = 1 << (31 + seed % 2);
+    scenario.world.uptime = Duration::from_millis(limit - 500 * (1 + seed % 32));
+    scenario
+}
+
+#[test]
+fn weeks_make_no_difference() {
+    if number("FAIRLEAD_SIM_SEED").is_some() {
+        return;
+    }
+    let seeds = 0..LATE_SEEDS.max(number("FAIRLEAD_SIM_SEEDS").unwrap_or(0) / 4);
+    sweep(|seed| late(Scenario::draw, seed), seeds.clone());
+    sweep(|seed| late(Scenario::draw_hostile, seed), seeds);
 }
 
 #[test]

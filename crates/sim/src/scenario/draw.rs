@@ -24,15 +24,11 @@ impl Scenario {
         let clients = dice.between(1, 3) as u8;
         let servers = dice.between(1, 2) as u8;
         let calm_links = dice.percent(30);
-        for number in 0..clients {
-            hosts.push(draw_host(
-                &mut dice, "client", number, &families, calm_links,
-            ));
-        }
-        for number in 0..servers {
-            hosts.push(draw_host(
-                &mut dice, "server", number, &families, calm_links,
-            ));
+        for (role, count) in [("client", clients), ("server", servers)] {
+            for number in 0..count {
+                let host = draw_host(&mut dice, role, number, &families, calm_links);
+                hosts.push(host);
+            }
         }
         let calm_at = Instant::from_millis(u64::from(dice.between(4_000, 12_000)));
         let lossy = hosts.iter().any(|host| {
@@ -81,6 +77,7 @@ impl Scenario {
             },
             printed: false,
             mutant: None,
+            uptime: Duration::ZERO,
         };
         Self {
             seed,
