@@ -1,6 +1,8 @@
 //! Which fast path runs, and what it does when something is in its way.
 
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use fairlead_bpf_loader::PassProgram;
@@ -178,6 +180,62 @@ fn serves_both_ways(lab: &Lab) {
     assert_eq!(put.text(), show(&Digest::of_stream(9, len)));
     let got = connection.ask("GET", "a.example", "/bytes/1048576");
     assert_eq!(got.unwrap().digest, Digest::of_stream(len, len));
+}
+
+/// Reads a request with five bytes of content, when they have lain there for a while, and sends
+/// these back.
+fn late_reader(mut stream: TcpStream) -> std::io::Result<()> {
+    std::thread::sleep(Duration::from_millis(20));
+    let mut request = Vec::new();
+    let mut buffer = [0; 4_096];
+    let content = loop {
+        let count = stream.read(&mut buffer)?;
+        request.extend_from_slice(&buffer[..count]);
+        let head = request.windows(4).position(|four| four == b"\r\n\r\n");
+        match head {
+            Some(end) if request.len() >= end + 9 => break request.split_off(end + 4),
+            _ if count == 0 => return Ok(()),
+            _ => {}
+        }
+    };
+    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")?;
+    stream.write_all(&content)
+}
+
+/// A server's stack joins what it receives, also with a packet that the program made of the
+/// server's own SYN-ACK.
+#[test]
+fn what_follows_the_head_arrives_as_it_was() {
+    on_the_fast_path(|lab| {
+        let _server = Origin::start(lab, Family::V4.server_at(1, 8080), late_reader);
+        let (front, back) = (&lab.front, &lab.back);
+        for (far, near) in [
+            ((&lab.client, &front.a), (&lab.switch, &front.b)),
+            ((&lab.servers, &back.b), (&lab.switch, &back.a)),
+        ] {
+            offloads(far.0, far.1, "off", "on").unwrap();
+            offloads(near.0, near.1, "off", "off").unwrap();
+        }
+        for mode in ["tc", "xdp", "xdp-generic"] {
+            let mode = format!("mode = '{mode}'");
+            let switch =
+                Switch::start_with(lab, &config("tc", &[]).replace("mode = \"tc\"", &mode));
+            for _ in 0..10 {
+                let mut connection = Connection::to(lab, Family::V4.virtual_at(80));
+                let head = "PUT / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 5\r\n\r\n";
+                connection.send(head).unwrap();
+                // Not before the two connections are joined: in a segment of its own.
+                std::thread::sleep(Duration::from_millis(4));
+                connection.send("bytes").unwrap();
+                assert_eq!(
+                    connection.response(false).unwrap().text(),
+                    "bytes",
+                    "{mode}"
+                );
+            }
+            drop(switch);
+        }
+    });
 }
 
 #[test]

@@ -114,7 +114,8 @@ pub struct Kernel {
 /// The connections that the kernel knows: the port through which the switch gives and takes them.
 pub struct FlowTable {
     memory: RecordMemory,
-    joins: JoinMemory,
+    /// None where the program joins nothing.
+    joins: Option<JoinMemory>,
     keys: Keys,
     listens: HashMap<MapData, RawEndpoint, RawListen>,
     settings: Array<MapData, RawSettings>,
@@ -192,7 +193,7 @@ impl Kernel {
         let mut ebpf = load_maps(mode, &kind, records, endpoints, pins.as_deref())?;
         let record_map: Array<MapData, RawRecord> = take(&mut ebpf, "fl_records")?;
         let memory = RecordMemory::map(record_map.map().fd().as_fd(), records as usize)?;
-        let joins = map_joins(&mut ebpf)?;
+        let joins = may_join(mode).then(|| map_joins(&mut ebpf)).transpose()?;
         fill_addresses(&mut ebpf, endpoints)?;
         if let FlowTableKind::TcbCache(geometry) = &kind {
             let seed = cookie.0 ^ cookie.1.rotate_left(32);
@@ -317,6 +318,15 @@ fn map_index(ebpf: &mut Ebpf, hash_key: u64) -> Result<Option<KeyIndex>, LoadErr
         buckets,
         hash_key,
     )?))
+}
+
+/// Whether connections are left to the program to join. Not before the stack: when a program there
+/// has made a packet longer or shorter, the kernel notes its end one Ethernet header too far
+/// (`bpf_prog_run_generic_xdp`, still so in Linux 6.18). A server's stack that gets the packet
+/// itself, by a veth, appends what comes next there, and its program reads other bytes than were
+/// sent.
+fn may_join(mode: Mode) -> bool {
+    mode != Mode::XdpGeneric
 }
 
 fn map_joins(ebpf: &mut Ebpf) -> Result<JoinMemory, LoadError> {
@@ -572,7 +582,8 @@ impl FastPath for FlowTable {
         join: &Join<'_>,
         [client, server]: [&FlowKey; 2],
     ) -> bool {
-        self.joins.write(place, line, join)
+        let joins = self.joins.as_mut();
+        joins.is_some_and(|joins| joins.write(place, line, join))
             && self.tell(line, client, server)
             && self.memory.arm(line, record, place)
     }
