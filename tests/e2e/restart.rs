@@ -376,6 +376,11 @@ fn another_size_is_refused_and_down_leaves_nothing_behind() {
         assert_ne!(left(lab), before);
         let nobody = fairlead(lab, &["down", "--instance", "somebody-else"]);
         assert!(nobody.status.success() && said(&nobody).contains("left nothing"));
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let mut unheard = lab.switch.command(&binary().to_string_lossy());
+        unheard.args(["down", "--instance", "somebody-else"]);
+        let unheard = unheard.stdout(full.unwrap()).output().unwrap();
+        assert_eq!(unheard.status.code(), Some(1), "{}", said(&unheard));
         assert_eq!(held.ask("GET", "a.example", "/").unwrap().status, 200);
         let down = fairlead(lab, &["down", "--instance", "e2e"]);
         assert!(down.status.success(), "{}", said(&down));

@@ -7,6 +7,7 @@ use fairlead_bpf_loader::Pins;
 use fairlead_driver_tun::net;
 
 use crate::config;
+use crate::screen::{print, print_error};
 use crate::serve::inherit::owner;
 
 /// What `fairlead down` takes.
@@ -27,28 +28,30 @@ const INSTANCE: &str = "fairlead";
 /// that does not run, and says what it removed. Connections that only the kernel still forwards
 /// end.
 ///
-/// Exit codes: 0 nothing is left; 2 the configuration or the name is wrong; 3 something is left,
-/// or the instance runs.
+/// Exit codes: 0 nothing is left; 1 what was removed cannot be written; 2 the configuration or the
+/// name is wrong; 3 something is left, or the instance runs.
 pub fn run(args: &DownArgs) -> ExitCode {
     let instance = match instance(args) {
         Ok(instance) => instance,
         Err(error) => {
-            eprintln!("{error}");
+            print_error(&format!("{error}\n"));
             return ExitCode::from(2);
         }
     };
     match down(&instance) {
         Ok(removed) => {
-            for line in &removed {
-                println!("removed {line}");
-            }
+            let mut told: String = removed
+                .iter()
+                .map(|line| format!("removed {line}\n"))
+                .collect();
             if removed.is_empty() {
-                println!("instance \"{instance}\" has left nothing");
+                told = format!("instance \"{instance}\" has left nothing\n");
             }
+            print(&told);
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("fairlead: {error}");
+            print_error(&format!("fairlead: {error}\n"));
             ExitCode::from(3)
         }
     }

@@ -110,6 +110,32 @@ fn output_that_cannot_be_written_is_an_error() {
 }
 
 #[test]
+fn errors_that_nobody_can_read_end_it_as_ever() {
+    let Ok(full) = std::fs::File::options().write(true).open("/dev/full") else {
+        return fairlead_netns::trial::skip(
+            "errors_that_nobody_can_read_end_it_as_ever",
+            "there is no /dev/full",
+        );
+    };
+    for args in [
+        &["serve", "-c", "no/such/file.toml"][..],
+        &[
+            "serve",
+            "-c",
+            "examples/edge.toml",
+            "--log",
+            "loud=very=much",
+        ],
+        &["down", "-c", "no/such/file.toml"],
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fairlead"));
+        command.args(args).current_dir(root());
+        let status = command.stderr(full.try_clone().unwrap()).status();
+        assert_eq!(status.unwrap().code(), Some(2), "{args:?}");
+    }
+}
+
+#[test]
 fn check_accepts_the_sample() {
     let output = fairlead(&["check", "--config", "examples/edge.toml"]);
     assert_eq!(output.status.code(), Some(0));

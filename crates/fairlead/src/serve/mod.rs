@@ -28,6 +28,7 @@ use fairlead_driver_tun::{DeviceCounters, EndSignals, TunDevice};
 use crate::admin::{self, AdminServer, Counters, Identity, Shared};
 use crate::config::{self, OnStop, Settings};
 use crate::log::{self, Log, LogArgs};
+use crate::screen::print_error;
 
 use engine::Engine;
 use fastpath::Fastpath;
@@ -95,7 +96,7 @@ fn serve(args: &ServeArgs, watch: &mut dyn FnMut()) -> Result<(), Ending> {
     let signals = EndSignals::take_over();
     // Kept until the end, which waits for the last lines.
     let log = args.log.start().map_err(|error| {
-        eprintln!("fairlead: {error}");
+        print_error(&format!("fairlead: {error}\n"));
         Ending::Configuration
     })?;
     log.take_over_panics();
@@ -201,12 +202,12 @@ fn load(args: &ServeArgs) -> Result<Settings, Ending> {
     match config::load(&args.config) {
         Ok(loaded) => {
             if !loaded.warnings.is_empty() {
-                eprintln!("{}", loaded.warnings.render(false).trim_end());
+                print_error(&loaded.warnings.render(false));
             }
             Ok(loaded.settings)
         }
         Err(error) => {
-            eprintln!("{error}");
+            print_error(&format!("{error}\n"));
             Err(Ending::Configuration)
         }
     }
