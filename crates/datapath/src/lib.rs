@@ -338,19 +338,22 @@ impl Datapath {
         Some(table.record(found.line).state)
     }
 
-    /// The connection that a packet with this key belongs to; `None` when it is on no record.
+    /// The connection that a packet with this key belongs to; `None` when it is on no record, and
+    /// no packet that waits to be sent is of one that was.
     pub fn whose(&self, key: &FlowKey) -> Option<Whose> {
         let table = self.switch.table();
-        let found = table.find(key)?;
-        let record = table.record(found.line);
+        let on_record = table.find(key).map(|found| {
+            let record = table.record(found.line);
+            (found, record.client(), record.listen)
+        });
+        let parted = || self.switch.parted(key);
+        let (found, client, listen) =
+            on_record.or_else(|| parted().map(|one| (one.found, one.client, one.listen)))?;
         Some(Whose {
             line: found.line.0,
             is_server_leg: found.side == Side::Server,
-            client: Endpoint {
-                addr: record.client_addr,
-                port: record.client_port,
-            },
-            listen: record.listen,
+            client,
+            listen,
         })
     }
 

@@ -17,7 +17,7 @@ pub mod snapshot;
 pub mod snat;
 pub mod translate;
 
-pub use engine::{Adopted, ConfigError, Estate, Switch};
+pub use engine::{Adopted, ConfigError, Estate, Parted, Switch};
 
 use fairlead_base::DropReason;
 

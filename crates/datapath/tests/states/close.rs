@@ -512,6 +512,14 @@ fn spliced_idle_connection_is_reset_at_both_ends_with_the_numbers_they_expect() 
     assert_eq!(sent[1].header.key.dst, joined.server);
     assert_eq!(sent[1].header.seq, SeqNumber(joined.client_nxt));
     assert_eq!(sent[1].header.ack, SeqNumber(joined.server_nxt));
+    // Onlookers know whose they are, though the record is gone.
+    for (sent, is_server_leg) in sent.iter().zip([false, true]) {
+        let whose = sent.whose.expect("it is of this connection");
+        assert_eq!(whose.client, joined.rig.client);
+        assert_eq!(whose.is_server_leg, is_server_leg);
+    }
+    let key = sent[1].header.key.reversed();
+    assert_eq!(joined.rig.datapath.whose(&key), None, "they are sent");
     assert_eq!(joined.rig.ends(), [End::IdleTimeout]);
     assert_eq!(joined.rig.drops(DropReason::IdleTimeout), 1);
     joined.rig.assert_empty();
@@ -566,6 +574,12 @@ fn abort_all_resets_everything_that_lives_in_any_state() {
         .count();
     // Two ends of the splice, three clients, one server that was asked.
     assert_eq!((sent.len(), resets), (6, 6));
+    assert!(
+        sent.iter()
+            .all(|sent| sent.whose.is_some() || sent.header.key.src == joined.rig.vip)
+    );
+    let of_servers = sent.iter().filter_map(|sent| sent.whose);
+    assert_eq!(of_servers.filter(|whose| whose.is_server_leg).count(), 2);
     assert_eq!(joined.rig.ends(), [End::Aborted]);
     joined.rig.assert_empty();
     assert_eq!(joined.rig.datapath.live_connections(), 0);

@@ -128,6 +128,10 @@ fn syn_sent_silence_repeats_the_syn_and_then_asks_the_next_server() {
         "a late SYN-ACK finds nobody"
     );
     assert_eq!(sent[0].header.seq, syn.header.seq + 1);
+    assert!(
+        sent[0].whose.is_some_and(|whose| whose.is_server_leg),
+        "onlookers know whose it is, though another server is asked by now"
+    );
     assert_eq!(sent[0].header.key, syn.header.key);
     assert_eq!(sent[1].header.flags, TcpFlags::SYN);
     assert_ne!(sent[1].header.key.dst, syn.header.key.dst);

@@ -8,7 +8,7 @@ use fairlead_datapath::config::{
     Timeouts, Treatment, Unmatched,
 };
 use fairlead_datapath::tcb_cache::{Scheme, Settings};
-use fairlead_datapath::{Datapath, End, Event, Side, State, Verdict};
+use fairlead_datapath::{Datapath, End, Event, Side, State, Verdict, Whose};
 use fairlead_testkit::{Segment, endpoint, segment, tcp};
 use fairlead_wire::options::timestamps;
 use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps};
@@ -30,6 +30,8 @@ pub(crate) fn linux(ts: u32) -> SynOptions {
 pub(crate) struct Sent {
     pub(crate) header: TcpPacket,
     pub(crate) packet: Packet,
+    /// Of one that the switch made: whose it was when it was taken.
+    pub(crate) whose: Option<Whose>,
 }
 
 impl Sent {
@@ -38,6 +40,7 @@ impl Sent {
         Self {
             header: tcp(&packet),
             packet,
+            whose: None,
         }
     }
 
@@ -242,7 +245,9 @@ impl Rig {
     pub(crate) fn fetch(&mut self, sent: &mut Vec<Sent>) {
         let mut packet = Packet::default();
         while self.datapath.poll_transmit(&mut packet) {
-            sent.push(Sent::new(packet.clone()));
+            let mut one = Sent::new(packet.clone());
+            one.whose = self.datapath.whose(&one.header.key.reversed());
+            sent.push(one);
         }
     }
 

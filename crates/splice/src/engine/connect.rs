@@ -5,7 +5,7 @@ use core::time::Duration;
 use fairlead_base::{DropReason, Endpoint, Instant, Packet, SeqNumber};
 use fairlead_tcp::join::SynAck;
 use fairlead_tcp::record::{TRANSPARENT, flag};
-use fairlead_tcp::{Backoff, KeyInUse, Line, State};
+use fairlead_tcp::{Backoff, KeyInUse, Line, Side, State};
 use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps};
 
 use super::head::Refusal;
@@ -425,6 +425,7 @@ impl Switch {
     }
 
     fn reset_server_in_setup_at(&mut self, line: Line, next: SeqNumber) {
+        self.part(line, Side::Server);
         let key = self
             .table
             .record(line)

@@ -17,6 +17,7 @@
 //! | `armed.rs` | splices that are left to a fast path outside |
 //! | `given.rs` | connections that a fast path outside has |
 //! | `inherit.rs` | connections of an earlier run, and indices that keep their meaning |
+//! | `parting.rs` | whose the last packets of a connection are |
 //! | `setup.rs`, `output.rs`, `counts.rs` | stores |
 
 mod answer;
@@ -31,6 +32,7 @@ mod held;
 mod icmp;
 mod inherit;
 mod output;
+mod parting;
 mod probe;
 mod renewal;
 mod setup;
@@ -50,6 +52,8 @@ use self::given::Given;
 use self::inherit::Places;
 pub use self::inherit::{Adopted, Estate};
 use self::output::Output;
+pub use self::parting::Parted;
+use self::parting::Parting;
 use self::probe::{Offer, Probes};
 use self::renewal::Renewals;
 use self::setup::Setups;
@@ -198,6 +202,7 @@ pub struct Switch {
     sweep: Sweep,
     probes: Probes,
     output: Output,
+    parting: Parting,
     events: VecDeque<Event>,
     syn_options: Vec<u8>,
     counts: Counts,
@@ -263,6 +268,7 @@ impl Switch {
             sweep: Sweep::new(now),
             probes: Probes::new(now, seed),
             output: Output::default(),
+            parting: Parting::default(),
             events: VecDeque::new(),
             syn_options: Vec::new(),
             counts: Counts::new(&config),
@@ -398,7 +404,11 @@ impl Switch {
 
     /// Takes the next packet that the engine made itself.
     pub fn poll_transmit(&mut self, out: &mut Packet) -> bool {
-        self.output.take(out)
+        let more = self.output.take(out);
+        if !more {
+            self.parting.clear();
+        }
+        more
     }
 
     /// Takes the next event.
@@ -499,6 +509,8 @@ impl Switch {
     /// Sends both ends of a joined connection a RST at the numbers they expect next: no others
     /// would be believed (RFC 5961, section 3.2).
     fn reset_both(&mut self, line: Line) {
+        self.part(line, Side::Client);
+        self.part(line, Side::Server);
         let record = *self.table.record(line);
         let held_next = self.held_next(line);
         let endpoints = self.table.endpoints();
