@@ -75,10 +75,13 @@ pub enum Event {
         /// How it ended.
         end: End,
     },
-    /// A server's state changed.
+    /// A server's state changed, in one of the pools that it stands in: each judges it by its own
+    /// connections.
     Server {
         /// The server.
         server: Endpoint,
+        /// The pool.
+        pool: PoolId,
         /// What it is now.
         state: ServerState,
         /// The options it honours, where it has answered.

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use fairlead_base::{DropReason, Seed, SeqNumber};
-use fairlead_datapath::config::Config;
+use fairlead_datapath::config::{Config, PoolId};
 use fairlead_datapath::{Event, Offers, ServerState};
 use fairlead_testkit::{endpoint, segment};
 use fairlead_wire::{SynOptions, TcpFlags, Timestamps};
@@ -163,6 +163,7 @@ fn probe_asks_for_everything_and_takes_it_back() {
     let server = endpoint("10.2.0.1:8081");
     let news = Event::Server {
         server,
+        pool: PoolId(0),
         state: ServerState::Up,
         offers: Some(offers),
     };

@@ -20,7 +20,6 @@ use std::panic::PanicHookInfo;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead_base::Endpoint;
 use fairlead_datapath::{Event, ServerState};
 use fairlead_splice::config::{Config, PoolId, Treatment};
 use tracing_subscriber::EnvFilter;
@@ -241,30 +240,28 @@ pub fn log_event(event: &Event, config: &Config) {
             end = end.name(),
             "closed"
         ),
-        Event::Server {
-            server,
-            state,
-            offers: _,
-        } => server_state(*server, *state, config),
+        Event::Server { .. } => server_state(event, config),
     }
 }
 
-fn server_state(server: Endpoint, state: ServerState, config: &Config) {
-    let pools = config
-        .pools
-        .iter()
-        .filter(|pool| pool.servers.iter().any(|one| one.endpoint == server))
-        .map(|pool| pool.name.as_str())
-        .collect::<Vec<_>>()
-        .join(",");
-    let pools = pools.as_str();
-    if state == ServerState::Down {
+fn server_state(event: &Event, config: &Config) {
+    let Event::Server {
+        server,
+        pool,
+        state,
+        offers: _,
+    } = event
+    else {
+        return;
+    };
+    let pool = pool_name(config, *pool);
+    if *state == ServerState::Down {
         tracing::warn!(
-            target: "fairlead::server", %server, state = state.name(), pools, "server"
+            target: "fairlead::server", %server, state = state.name(), pool, "server"
         );
     } else {
         tracing::info!(
-            target: "fairlead::server", %server, state = state.name(), pools, "server"
+            target: "fairlead::server", %server, state = state.name(), pool, "server"
         );
     }
 }
@@ -305,7 +302,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
-    use fairlead_base::{Address, DropReason, Instant};
+    use fairlead_base::{Address, DropReason, Endpoint, Instant};
     use fairlead_datapath::End;
 
     use super::*;
@@ -458,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_named_with_their_pools_and_a_lost_one_is_a_warning() {
+    fn servers_are_named_with_their_pool_and_a_lost_one_is_a_warning() {
         let server =
             crate::config::parse(include_str!("../../../../examples/edge.toml"), "edge.toml")
                 .unwrap()
@@ -469,6 +466,7 @@ mod tests {
                 .endpoint;
         let event = |state| Event::Server {
             server,
+            pool: PoolId(2),
             state,
             offers: None,
         };
@@ -476,7 +474,7 @@ mod tests {
         let (text, json) = logged(&[event(ServerState::Up), event(ServerState::Down)], "info");
         assert!(text.contains("INFO fairlead::server: server server=10.2.0.1:8084 state=\"up\""));
         assert!(text.contains("WARN fairlead::server"), "{text}");
-        assert_eq!(json[1]["pools"], "pages");
+        assert_eq!(json[1]["pool"], "pages");
     }
 
     #[test]

@@ -401,10 +401,11 @@ impl Switch {
 
     /// Tells everybody that a server's state changed.
     pub(super) fn announce(&mut self, id: ServerId) {
-        let server = self.backends.server(id).1.endpoint;
+        let (pool, server) = self.backends.server(id);
         let (state, offers) = (self.backends.state(id), self.backends.offers(id));
         self.emit_event(Event::Server {
-            server,
+            server: server.endpoint,
+            pool,
             state,
             offers,
         });
