@@ -41,13 +41,19 @@ impl Paint {
 /// Writes to standard output. A reader that has gone away (`| head`) is no error; where it cannot
 /// be written otherwise, the process says so and ends with 1, for what is lost was all it was for.
 pub(crate) fn print(text: &str) {
+    print_while_read(text);
+}
+
+/// As [`print`], for what goes on. False: the reader has gone away.
+pub(crate) fn print_while_read(text: &str) -> bool {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+        Ok(()) => true,
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => false,
+        Err(error) => {
             print_error(&format!("fairlead: standard output: {error}\n"));
             std::process::exit(1);
         }
-        _ => {}
     }
 }
 

@@ -1,17 +1,20 @@
 //! `fairlead top` as scripts call it, against real pages.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use fairlead::admin::{Counters, Identity, Shared, start};
+
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn top(arguments: &[&str]) -> std::process::Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fairlead"));
     command.arg("top").args(arguments).output().unwrap()
 }
 
-#[test]
-fn a_pipe_gets_one_plain_table_a_look() {
+fn shared() -> Arc<Shared> {
     let shared = Arc::new(Shared::new(Identity {
         instance: "edge".into(),
         version: "1.2.3".into(),
@@ -21,7 +24,12 @@ fn a_pipe_gets_one_plain_table_a_look() {
         device: "fairlead0".into(),
     }));
     shared.publish(Counters::default());
-    let pages = start("127.0.0.1:0".parse().unwrap(), Arc::clone(&shared)).unwrap();
+    shared
+}
+
+#[test]
+fn a_pipe_gets_one_plain_table_a_look() {
+    let pages = start("127.0.0.1:0".parse().unwrap(), shared()).unwrap();
     let admin = pages.address().to_string();
     let output = top(&["--admin", &admin, "--interval", "0.1", "--count", "3"]);
     assert!(output.status.success());
@@ -34,6 +42,53 @@ fn a_pipe_gets_one_plain_table_a_look() {
         text.contains("connections/s") && !text.contains('\x1b'),
         "{text}"
     );
+}
+
+#[test]
+fn it_ends_when_its_reader_goes_away() {
+    let pages = start("127.0.0.1:0".parse().unwrap(), shared()).unwrap();
+    let admin = pages.address().to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fairlead"));
+    command.args(["top", "--admin", &admin, "--interval", "0.1"]);
+    let mut top = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut reader = BufReader::new(top.stdout.take().unwrap());
+    let mut title = String::new();
+    reader.read_line(&mut title).unwrap();
+    assert!(title.starts_with("edge"), "{title}");
+    drop(reader);
+    let until = Instant::now() + PATIENCE;
+    let status = loop {
+        if let Some(status) = top.try_wait().unwrap() {
+            break status;
+        }
+        if Instant::now() > until {
+            let _ = top.kill();
+            panic!("it goes on for nobody");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert!(status.success());
+}
+
+#[test]
+fn a_switch_that_does_not_answer_is_asked_again() {
+    let pages = start("127.0.0.1:0".parse().unwrap(), shared()).unwrap();
+    let address = pages.address();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fairlead"));
+    command.args(["top", "--admin", &address.to_string(), "--interval", "0.1"]);
+    let mut top = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(top.stdout.take().unwrap()).lines();
+    let mut wait_for = |start: &str| {
+        let mut lines = lines.by_ref().map(Result::unwrap);
+        assert!(lines.any(|line| line.starts_with(start)), "{start}");
+    };
+    wait_for("edge");
+    drop(pages);
+    wait_for("no answer from");
+    let _pages = start(address, shared()).unwrap();
+    wait_for("edge");
+    top.kill().unwrap();
+    top.wait().unwrap();
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use crate::admin::{Status, StatusError};
-use crate::screen::{print, print_error};
+use crate::screen::{print_error, print_while_read};
 use crate::status::{StatusArgs, address, fetch};
 
 use rates::Meter;
@@ -79,19 +79,33 @@ fn look(admin: SocketAddr) -> Result<Status, StatusError> {
         .map_err(|error| StatusError(format!("the answer is no status of Fairlead: {error}")))
 }
 
-/// One plain table an interval. The first look only sets the counters' start.
+/// One plain table an interval, until the reader goes away. The first look only sets the counters'
+/// start. A switch that does not answer is asked again.
 fn tables(args: &TopArgs, admin: SocketAddr, first: &Status) -> Result<(), StatusError> {
     let mut meter = Meter::default();
     let _ = meter.note(first, Instant::now());
     let mut left = args.count;
+    let mut last = Ok(());
     while left != Some(0) {
         std::thread::sleep(args.interval);
-        let status = look(admin)?;
-        let rates = meter.note(&status, Instant::now());
-        print(&plain::render(&Table::of(&status, rates.as_ref())));
+        let text = match look(admin) {
+            Ok(status) => {
+                last = Ok(());
+                let rates = meter.note(&status, Instant::now());
+                plain::render(&Table::of(&status, rates.as_ref()))
+            }
+            Err(error) => {
+                let text = format!("{error}\n\n");
+                last = Err(error);
+                text
+            }
+        };
+        if !print_while_read(&text) {
+            return Ok(());
+        }
         left = left.map(|count| count - 1);
     }
-    Ok(())
+    last
 }
 
 #[cfg(test)]

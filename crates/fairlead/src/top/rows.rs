@@ -43,6 +43,8 @@ impl Order {
 /// One server's row.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ServerRow {
+    /// Its place in the configuration.
+    pub(super) place: usize,
     pub(super) pool: String,
     pub(super) server: String,
     pub(super) state: String,
@@ -110,8 +112,9 @@ impl Table {
         }
     }
 
-    /// Sorts the servers.
+    /// Sorts the servers, whatever they were sorted by; equal ones as in the configuration.
     pub(super) fn sort(&mut self, order: Order) {
+        self.servers.sort_by_key(|row| row.place);
         let rate = |row: &ServerRow| row.rates.map_or(0.0, |rates| rates.0);
         match order {
             Order::Configuration => {}
@@ -182,6 +185,7 @@ fn servers(status: &Status, rates: Option<&Rates>) -> Vec<ServerRow> {
         for server in &pool.servers {
             let key = (pool.name.clone(), server.endpoint.clone());
             rows.push(ServerRow {
+                place: rows.len(),
                 pool: plain(&pool.name),
                 server: plain(&server.endpoint),
                 state: plain(&server.state),
@@ -270,6 +274,10 @@ pub(super) mod tests {
         assert_eq!(first(&table), "10.2.0.1:81");
         table.sort(Order::Active);
         assert_eq!(first(&table), "10.2.0.2:81");
+        // It goes back, also while the table stands still.
+        table.sort(Order::Configuration);
+        assert_eq!(first(&table), "10.2.0.1:81");
+        table.sort(Order::Active);
         table.sort(Order::Failures);
         assert_eq!(first(&table), "10.2.0.1:81");
         let mut order = Order::default();
