@@ -25,6 +25,8 @@ pub(crate) use page::{Long, capture_page};
 
 /// The longest part of a packet, bytes.
 const SNAP_BYTES_MAX: u32 = 65_535;
+/// The longest file, MiB: a number of bytes has 64 bits.
+const MIB_MAX: u64 = u64::MAX >> 20;
 /// The longest block that is believed.
 const BLOCK_BYTES_MAX: u32 = 1 << 20;
 const ENHANCED_PACKET: u32 = 6;
@@ -43,7 +45,7 @@ const TURN: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug, clap::Args)]
 pub struct CaptureArgs {
     /// Only connections of this service
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = checked_name)]
     pub service: Option<String>,
     /// Only connections of clients within this prefix
     #[arg(long, value_name = "IP[/LEN]", value_parser = checked_prefix)]
@@ -61,7 +63,8 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "S")]
     pub seconds: Option<u64>,
     /// End before the file is longer than this, MiB
-    #[arg(long, value_name = "MIB", default_value_t = 1_024)]
+    #[arg(long, value_name = "MIB", default_value_t = 1_024,
+          value_parser = clap::value_parser!(u64).range(1..=MIB_MAX))]
     pub max_mib: u64,
     /// Bytes of each packet, at most
     #[arg(long, value_name = "BYTES", default_value_t = SNAP_BYTES_MAX,
@@ -76,6 +79,15 @@ pub struct CaptureArgs {
     /// Take the address from this configuration
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+}
+
+/// A service's name goes into an address.
+fn checked_name(text: &str) -> Result<String, String> {
+    let fits = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
+    if text.is_empty() || !text.chars().all(fits) {
+        return Err("a service's name has letters, digits, \"-\", \"_\" and \".\"".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 fn checked_prefix(text: &str) -> Result<String, String> {
@@ -485,6 +497,32 @@ mod tests {
                 &mut clock,
             );
             assert!(end.is_err() && tally.packets == 0);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_asked_for_is_refused_at_once() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: CaptureArgs,
+        }
+        let read = |option: &str, value: &str| {
+            <Line as clap::Parser>::try_parse_from(["capture", "-w", "x", option, value])
+        };
+        assert_eq!(
+            read("--max-mib", "17592186044415").unwrap().args.max_mib,
+            MIB_MAX
+        );
+        assert!(read("--service", "web-1.a_b").is_ok());
+        for (option, value) in [
+            ("--max-mib", "17592186044416"),
+            ("--max-mib", "0"),
+            ("--service", "a b"),
+            ("--service", "web&when=after"),
+            ("--service", ""),
+        ] {
+            assert!(read(option, value).is_err(), "{option} {value}");
         }
     }
 
