@@ -156,9 +156,9 @@ pub struct ServerSnapshot {
     pub weight: u16,
     /// Now: connections to it.
     pub active: u32,
-    /// Connections made to it.
+    /// Connections begun to it, those that it did not take included.
     pub total: u64,
-    /// Connections it refused or left unanswered.
+    /// Connections and probes that it refused or left unanswered.
     pub failures: u64,
     /// What is known of it.
     pub state: ServerState,

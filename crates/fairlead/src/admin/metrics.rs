@@ -518,12 +518,12 @@ fn servers(status: &Status, page: &mut Page<'_>) -> fmt::Result {
     )?;
     page.counters(
         "server_connections",
-        "Connections made to a server",
+        "Connections begun to a server, those that it did not take included",
         of(|one| Some(one.total)),
     )?;
     page.counters(
         "server_failures",
-        "Connections a server refused or left unanswered",
+        "Connections and probes that a server refused or left unanswered",
         of(|one| Some(one.failures)),
     )?;
     page.gauges(
