@@ -10,7 +10,8 @@ use fairlead_splice::config::{
 };
 
 use crate::config::{
-    Fastpath, LoadError, Loaded, Settings, load, protocol_name, show_duration, show_size,
+    Fastpath, Instance, LoadError, Loaded, Mode, OnStop, Settings, load, protocol_name,
+    show_duration, show_size,
 };
 use crate::log::treatment_name;
 use crate::screen::{BOLD, DIM, Paint, Side, columns, grouped, plural, print, print_error};
@@ -149,10 +150,8 @@ fn summary(name: &str, loaded: &Loaded, paint: Paint) -> String {
             }
             .into(),
         ),
-        (
-            "drain",
-            format!("up to {}", show_duration(instance.drain_timeout)),
-        ),
+        ("mode", show_mode(fastpath)),
+        ("stop", show_stop(instance)),
     ];
     let cache = tcb_cache
         .as_ref()
@@ -162,6 +161,31 @@ fn summary(name: &str, loaded: &Loaded, paint: Paint) -> String {
         .map(|(name, value)| vec![name.to_owned(), value])
         .collect();
     out + "\n" + &columns(0, &[Side::Left, Side::Left], &rows)
+}
+
+fn show_mode(fastpath: &Fastpath) -> String {
+    let mode = fastpath.mode.name();
+    if fastpath.mode == Mode::Engine {
+        return mode.to_owned();
+    }
+    let interfaces = match &fastpath.interfaces[..] {
+        [] => "the interfaces on the ways".to_owned(),
+        named => named.join(", "),
+    };
+    format!(
+        "{mode} on {interfaces}, flow table {}",
+        fastpath.flow_table.name()
+    )
+}
+
+fn show_stop(instance: &Instance) -> String {
+    let drain = show_duration(instance.drain_timeout);
+    match instance.on_stop {
+        OnStop::Drain => format!("live connections have {drain}"),
+        OnStop::Keep => {
+            format!("the kernel goes on with spliced connections; without it they have {drain}")
+        }
+    }
 }
 
 fn show_sources(fastpath: &Fastpath, switch: &Config) -> String {
@@ -374,7 +398,8 @@ device    fairlead0, MTU 1500, source addresses 100.64.0.0/24 (254)
 admin     127.0.0.1:9090
 limits    1,048,576 connections, 65,536 setups, 16,384 half-read heads (256 a client), 256MiB buffered
 log       no connections
-drain     up to 30s
+mode      auto on the interfaces on the ways, flow table hash
+stop      live connections have 30s
 ";
         assert_eq!(shown, expected);
         assert!(summary("edge.toml", &loaded, Paint(true)).contains("\x1b[1mweb\x1b[0m"));

@@ -28,6 +28,25 @@ fn http(routes: &[&str]) -> Vec<String> {
 }
 
 #[test]
+fn keys_of_the_kernel_program_do_nothing_for_the_engine_alone() {
+    let found = |mode: &str| {
+        let text = format!(
+            "[instance]\non_stop = \"keep\"\n[fastpath]\nmode = \"{mode}\"\ninterfaces = \"eth0\"\n\
+             flow_table = \"lru-hash\"\nflow_lines = 256\n[[service]]\nname = \"a\"\n\
+             listen = \"10.1.0.3:80\"\nprotocol = \"tcp\"\nsource = \"transparent\"\n\
+             [[service.route]]\npool = \"p\"\n[[pool]]\nname = \"p\"\n\
+             server = [{{ address = \"10.2.0.1:80\" }}]\n"
+        );
+        let loaded = parse(&text, "a.toml").unwrap_or_else(|report| panic!("{report}"));
+        let warnings = loaded.warnings.diagnostics().iter();
+        let lines = warnings.map(|one| loaded.warnings.position(one).0);
+        lines.collect::<Vec<_>>()
+    };
+    assert_eq!(found("engine"), [2, 5, 6, 7]);
+    assert!(found("auto").is_empty() && found("tc").is_empty());
+}
+
+#[test]
 fn a_route_behind_a_wider_one_is_never_reached() {
     // Each pair: a condition that takes everything the other one does.
     for (wide, narrow) in [

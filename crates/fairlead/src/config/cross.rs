@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use fairlead_base::{Address, Endpoint};
 use fairlead_splice::config::{Balance, HashOn, Matcher, PoolId, Protocol, Source, Unmatched};
 
-use super::Fastpath;
 use super::diagnostic::{At, Diagnostic, Problems, Span};
 use super::instance::{InstanceDraft, SnatDraft};
 use super::pool::PoolDraft;
 use super::reach::{openings, reach};
 use super::section::{nearest, quoted};
 use super::service::{ServiceDraft, protocol_name};
+use super::{Fastpath, Mode, OnStop};
 
 /// Everything read from the file.
 #[derive(Debug)]
@@ -55,6 +55,21 @@ pub(super) fn pool_ids(pools: &[PoolDraft]) -> BTreeMap<&str, PoolId> {
     ids
 }
 
+/// Says so when a stop is to leave connections to a kernel program that there is not.
+fn nothing_to_keep(draft: &Draft, problems: &mut Problems) {
+    if let Some(on_stop) = &draft.instance.on_stop
+        && on_stop.value == OnStop::Keep
+        && draft.fastpath.mode == Mode::Engine
+    {
+        let message =
+            "on_stop = \"keep\" keeps nothing with mode = \"engine\": there is no kernel program";
+        problems
+            .push(Diagnostic::warning(&on_stop.span, message.to_owned()).help(
+                "live connections get `drain_timeout`; leave `on_stop` out if that is meant",
+            ));
+    }
+}
+
 pub(super) fn check(draft: &Draft, problems: &mut Problems) {
     distinct(
         "service",
@@ -73,6 +88,7 @@ pub(super) fn check(draft: &Draft, problems: &mut Problems) {
             problems,
         );
     }
+    nothing_to_keep(draft, problems);
     let listens = listens(draft, problems);
     let ids = pool_ids(&draft.pools);
     let mut used = vec![false; draft.pools.len()];

@@ -20,7 +20,7 @@ pub(super) struct InstanceDraft {
     pub(super) admin: Option<At<SocketAddr>>,
     pub(super) log_connections: bool,
     pub(super) drain_timeout: Duration,
-    pub(super) on_stop: OnStop,
+    pub(super) on_stop: Option<At<OnStop>>,
     pub(super) probe_interval: Duration,
 }
 
@@ -43,7 +43,7 @@ pub(super) fn instance(section: Option<Section<'_>>, problems: &mut Problems) ->
         admin: None,
         log_connections: false,
         drain_timeout: DRAIN_TIMEOUT,
-        on_stop: OnStop::default(),
+        on_stop: None,
         probe_interval: PROBE_INTERVAL,
     };
     let Some(section) = section else { return draft };
@@ -78,12 +78,9 @@ pub(super) fn instance(section: Option<Section<'_>>, problems: &mut Problems) ->
         draft.log_connections = asked;
     }
     let words = OnStop::ALL.map(|one| (one.name(), one));
-    if let Some(word) = section
+    draft.on_stop = section
         .node("on_stop")
-        .and_then(|node| word(node, "on_stop", &words, problems))
-    {
-        draft.on_stop = word.value;
-    }
+        .and_then(|node| word(node, "on_stop", &words, problems));
     let mut span = |key: &str, low: u64, high: u64, target: &mut Duration| {
         let bounds = (Duration::from_millis(low), Duration::from_millis(high));
         if let Some(value) = section
@@ -173,10 +170,27 @@ pub(super) fn fastpath(
     (fastpath, SnatDraft { prefixes, whole })
 }
 
+/// Says which keys are for a kernel program, which `mode = "engine"` has not.
+fn idle_without_kernel(section: Section<'_>, problems: &mut Problems) {
+    for key in ["interfaces", "flow_table", "flow_lines"] {
+        if section.node(key).is_some() {
+            let message =
+                format!("`{key}` does nothing with mode = \"engine\": there is no kernel program");
+            problems.push(
+                Diagnostic::warning(&section.key_span(key), message)
+                    .help(format!("leave `{key}` out")),
+            );
+        }
+    }
+}
+
 /// Where packets come in and are translated.
 fn place(section: Section<'_>, fastpath: &mut Fastpath, problems: &mut Problems) {
     if let Some(mode) = mode(section, problems) {
         fastpath.mode = mode;
+    }
+    if fastpath.mode == Mode::Engine {
+        idle_without_kernel(section, problems);
     }
     if let Some(node) = section.node("interfaces") {
         for text in strings(node, "interfaces", "[\"eth0\"]", problems) {

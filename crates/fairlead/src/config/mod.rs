@@ -425,7 +425,7 @@ fn build(draft: Draft, limits: fairlead_splice::config::Limits) -> Option<Settin
         admin: admin.map(|admin| admin.value),
         log_connections,
         drain_timeout,
-        on_stop,
+        on_stop: on_stop.map(|at| at.value).unwrap_or_default(),
     };
     Some(Settings {
         instance,
