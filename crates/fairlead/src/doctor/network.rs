@@ -18,8 +18,7 @@ const SERVERS_MAX: usize = 256;
 /// Looks at everything of this file.
 pub(super) fn look(facts: &Facts, checks: &mut Vec<Check>) {
     let Some(settings) = &facts.settings else {
-        checks.push(forwarding("net.ipv4.ip_forward"));
-        checks.push(forwarding("net.ipv6.conf.all.forwarding"));
+        checks.extend(forwarding(read));
         return;
     };
     if facts.is_running {
@@ -46,18 +45,30 @@ pub(super) fn is_running(settings: &Settings) -> bool {
     status.is_ok_and(|status| status.device == settings.fastpath.device)
 }
 
-fn forwarding(sysctl: &'static str) -> Check {
+/// Whether packets of each family are forwarded: of one is enough for some configuration.
+fn forwarding<E>(read: impl Fn(&str) -> Result<String, E>) -> [Check; 2] {
     const NAME: &str = "forwarding";
-    let path = format!("/proc/sys/{}", sysctl.replace('.', "/"));
-    match read(&path).as_deref() {
-        Ok("0") => {
+    let both = ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"].map(|sysctl| {
+        (
+            sysctl,
+            read(&format!("/proc/sys/{}", sysctl.replace('.', "/"))),
+        )
+    });
+    let is_on = |value: &Result<String, E>| value.as_ref().is_ok_and(|value| value != "0");
+    let any = both.iter().any(|(_, value)| is_on(value));
+    both.map(|(sysctl, value)| match value {
+        Ok(value) if value == "0" => {
             let text = Obstacle::ForwardingOff { sysctl }.to_string();
             let (what, advice) = text.split_once("; ").unwrap_or((&text, ""));
-            Check::warning(ABOUT, NAME, what).advise(advice)
+            let check = match any {
+                true => Check::warning(ABOUT, NAME, what),
+                false => Check::problem(ABOUT, NAME, what),
+            };
+            check.advise(advice)
         }
         Ok(_) => Check::ok(ABOUT, NAME, format!("{sysctl} is on")),
         Err(_) => Check::unseen(ABOUT, NAME, format!("{sysctl} is not there")),
-    }
+    })
 }
 
 /// What `serve` refuses to start for, by the same look.
@@ -177,6 +188,24 @@ fn server_check(server: &str, address: IpAddr, way: Option<Way>, links: &[Link])
 mod tests {
     use super::super::State;
     use super::*;
+
+    #[test]
+    fn without_any_forwarding_nothing_can_be_served() {
+        use State::{Ok as Fine, Problem, Unseen, Warning};
+        let judged = |v4: &'static str, v6: Option<&'static str>| {
+            let read = |path: &str| match path.contains("ipv4") {
+                true => Ok(v4.to_owned()),
+                false => v6.map(str::to_owned).ok_or(()),
+            };
+            forwarding(read).map(|check| check.state)
+        };
+        assert_eq!(judged("1", Some("1")), [Fine, Fine]);
+        assert_eq!(judged("1", Some("0")), [Fine, Warning]);
+        assert_eq!(judged("0", Some("1")), [Warning, Fine]);
+        assert_eq!(judged("1", None), [Fine, Unseen]);
+        assert_eq!(judged("0", Some("0")), [Problem, Problem]);
+        assert_eq!(judged("0", None), [Problem, Unseen]);
+    }
 
     #[test]
     fn ways_to_servers_are_judged() {
