@@ -366,6 +366,11 @@ fn another_size_is_refused_and_down_leaves_nothing_behind() {
         let path = path.to_str().unwrap();
         let running = fairlead(lab, &["down", "--config", path]);
         assert_eq!(running.status.code(), Some(3), "{}", said(&running));
+        assert!(
+            said(&running).contains("end it first"),
+            "{}",
+            said(&running)
+        );
         kill(switch);
         let other = format!("{}\n[limits]\nconnections = 4096\n", in_kernel(&services));
         let mut refused = Switch::launch(lab, &other);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use fairlead_bpf_loader::Pins;
+use fairlead_bpf_loader::{Pins, PinsError};
 use fairlead_driver_tun::net;
 
 use crate::config;
@@ -77,7 +77,11 @@ fn down(instance: &str) -> Result<Vec<String>, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut removed = Vec::new();
     // The kernel's forwarding ends before what its packets need goes.
-    if let Some(pins) = Pins::existing(instance).map_err(|error| text(&error))? {
+    let pins = Pins::existing(instance).map_err(|error| match error {
+        PinsError::InUse(_) => format!("instance \"{instance}\" runs; end it first"),
+        other => other.to_string(),
+    })?;
+    if let Some(pins) = pins {
         for interface in fairlead_bpf_loader::ethernet_interfaces().unwrap_or_default() {
             if fairlead_bpf_loader::detach_filter(&interface) {
                 removed.push(format!("the program at tc of {interface}"));

@@ -148,10 +148,10 @@ pub(crate) fn elapsed(seconds: u64) -> String {
 
 /// `1 pool`, `2 pools`.
 pub(crate) fn plural(count: usize, what: &str) -> String {
-    if count == 1 {
-        format!("1 {what}")
-    } else {
-        format!("{count} {what}s")
+    match what.strip_suffix("ry") {
+        _ if count == 1 => format!("1 {what}"),
+        Some(stem) => format!("{count} {stem}ries"),
+        None => format!("{count} {what}s"),
     }
 }
 
@@ -176,6 +176,8 @@ mod tests {
         assert_eq!(elapsed(90_000), "1 d 1 h");
         assert_eq!(plural(1, "pool"), "1 pool");
         assert_eq!(plural(0, "pool"), "0 pools");
+        assert_eq!(plural(1, "retry"), "1 retry");
+        assert_eq!(plural(2, "retry"), "2 retries");
     }
 
     #[test]

@@ -418,11 +418,7 @@ fn the_first_signal_drains_and_the_second_resets() {
         let cut = live.read(&mut [0; 1]).unwrap_err();
         assert_eq!(cut.kind(), std::io::ErrorKind::ConnectionReset);
         assert_eq!(serving.end(), Some(0));
-        assert!(
-            serving
-                .end_of_log()
-                .contains("1 live connections were reset")
-        );
+        assert!(serving.end_of_log().contains("1 live connection reset"));
     });
 }
 

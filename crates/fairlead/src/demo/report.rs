@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use serde_json::Value;
 
 use super::verdict::{Row, show_bytes};
+use crate::screen::plural;
 
 /// Where everything is written: standard output, in colour only on a terminal.
 pub(super) struct Screen {
@@ -113,10 +114,10 @@ impl Screen {
         pairs(
             "connections",
             format!(
-                "{} accepted, {} spliced, {} retries, {} live now",
+                "{} accepted, {} spliced, {}, {} live now",
                 number("accepted"),
                 number("spliced"),
-                number("retries"),
+                plural(number("retries") as usize, "retry"),
                 number("live")
             ),
         );

@@ -26,9 +26,9 @@ use fairlead_driver_tun::net::{self, Network, NetworkPlan, Obstacle};
 use fairlead_driver_tun::{DeviceCounters, EndSignals, TunDevice};
 
 use crate::admin::{self, AdminServer, Counters, Identity, Shared};
-use crate::config::{self, OnStop, Settings};
+use crate::config::{self, OnStop, Settings, show_duration};
 use crate::log::{self, Log, LogArgs};
-use crate::screen::print_error;
+use crate::screen::{plural, print_error};
 
 use engine::Engine;
 use fastpath::Fastpath;
@@ -438,7 +438,7 @@ fn run_loop(
     board.publish(engine, clock.now());
     match life.cut_off() {
         0 => tracing::info!("ended"),
-        cut_off => tracing::warn!("ended; {cut_off} live connections were reset"),
+        cut_off => tracing::warn!("ended; {} reset", live_ones(cut_off)),
     }
     Ok(Parting::Clean)
 }
@@ -459,12 +459,20 @@ fn act(step: Step, engine: &mut Engine<TunDevice>, now: Instant, board: &mut Boa
 fn describe(step: Step, live: u64, settings: &Settings) -> String {
     match step {
         Step::Drain => format!(
-            "no new connections; {live} live ones have {} s; once more ends them at once",
-            settings.instance.drain_timeout.as_secs()
+            "no new connections; {} have {}; once more ends them at once",
+            live_ones(live),
+            show_duration(settings.instance.drain_timeout)
         ),
-        Step::Abort => format!("resetting {live} live connections"),
+        Step::Abort => format!("resetting {}", live_ones(live)),
         _ => "ending at once".to_owned(),
     }
+}
+
+fn live_ones(count: u64) -> String {
+    plural(
+        usize::try_from(count).unwrap_or(usize::MAX),
+        "live connection",
+    )
 }
 
 fn servers_known(snapshot: &Snapshot) -> bool {
