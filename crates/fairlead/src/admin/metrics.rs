@@ -244,7 +244,7 @@ fn connections(status: &Status, page: &mut Page<'_>) -> fmt::Result {
     )?;
     page.counter(
         "adopted",
-        "Spliced connections taken over from an earlier run",
+        "Connections taken over from an earlier run, those at rest included",
         status.adopted,
     )?;
     page.counter(

@@ -47,7 +47,7 @@ pub struct Status {
     pub syn_acks: u64,
     pub accepted: u64,
     pub spliced: u64,
-    /// Spliced connections taken over from an earlier run.
+    /// Connections taken over from an earlier run, those at rest included.
     pub adopted: u64,
     /// Records at rest that were given up for newcomers.
     pub rests_cut_short: u64,
