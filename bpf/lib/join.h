@@ -171,11 +171,13 @@ __noinline int fl_join(fl_ctx *ctx, struct fl_packet *packet, __u32 line, __u64 
 	/* Last: the engine may now use the place for another. */
 	if (__sync_val_compare_and_swap(&record->phase.word, joining.word, joined.word) !=
 	    joining.word)
-		return fl_drop(FL_REASON_NO_CONNECTION);
+		return fl_drop(packet, FL_REASON_NO_CONNECTION);
 	fl_count(FL_C_JOINS, 1);
+	fl_end(packet);
 	/* The client has the bytes still, and will send them again. */
 	if (spoilt)
-		return fl_drop(FL_REASON_TRANSMIT_FAILED);
+		return fl_drop(packet, FL_REASON_TRANSMIT_FAILED);
+	fl_count(FL_C_MADE_BYTES, fl_tcp_at(packet) - FL_V4_AT + bytes + payload_bytes);
 	fl_capture_spliced(ctx, record, line, FL_SIDE_SERVER, FL_CAPTURE_AFTER,
 			   fl_ctx_ifindex(ctx));
 	return fl_ctx_redirect(fl_ctx_ifindex(ctx));

@@ -7,6 +7,7 @@
 #include <bpf/bpf_helpers.h>
 #include <fairlead/ctx.h>
 #include <fairlead/layout.h>
+#include "parse.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -118,9 +119,16 @@ static __always_inline void fl_count(__u32 which, __u64 by)
 		*counter += by;
 }
 
-/* A packet ends here, for a reason. */
-static __always_inline int fl_drop(__u32 reason)
+/* A packet ends here, from its IP header on so long. */
+static __always_inline void fl_end(const struct fl_packet *packet)
 {
+	fl_count(FL_C_ENDED_BYTES, fl_ip_bytes(packet));
+}
+
+/* It does, for a reason. */
+static __always_inline int fl_drop(const struct fl_packet *packet, __u32 reason)
+{
+	fl_end(packet);
 	fl_count(FL_C_DROPS + reason, 1);
 	return FL_DROP;
 }

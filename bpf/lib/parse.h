@@ -70,6 +70,12 @@ static __always_inline __u32 fl_tcp_at(const struct fl_packet *packet)
 	return packet->v4 ? FL_V4_TCP_AT : FL_V6_TCP_AT;
 }
 
+/* The packet's bytes from the IP header on. */
+static __always_inline __u32 fl_ip_bytes(const struct fl_packet *packet)
+{
+	return fl_tcp_at(packet) - FL_V4_AT + packet->tcp_bytes + packet->payload_bytes;
+}
+
 /* The sum of the pseudo-header, not folded. */
 static __always_inline __u64 fl_pseudo_sum(const struct fl_packet *packet)
 {

@@ -49,7 +49,7 @@ static __noinline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet, struct 
 		/* One that turns out to be the engine's is shown by it once more. */
 		fl_capture_newcomer(ctx, packet, listen, FL_CAPTURE_BEFORE);
 		if (settings->refuse && bpf_get_prandom_u32() < settings->refuse)
-			return fl_drop(FL_REASON_OVERLOADED);
+			return fl_drop(packet, FL_REASON_OVERLOADED);
 		if (fl_answer_syn(ctx, packet, listen, settings, &verdict))
 			return fl_to_engine(ctx, settings);
 		if (verdict != FL_DROP)
@@ -61,9 +61,10 @@ static __noinline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet, struct 
 	if (swallow || settings->proven) {
 		if (!fl_is_proven(packet, settings)) {
 			if (settings->proven)
-				return fl_drop(FL_REASON_OVERLOADED);
+				return fl_drop(packet, FL_REASON_OVERLOADED);
 		} else if (swallow) {
 			fl_count(FL_C_ACKS_SWALLOWED, 1);
+			fl_end(packet);
 			fl_capture_newcomer(ctx, packet, listen, FL_CAPTURE_BEFORE);
 			return FL_DROP;
 		}
@@ -141,7 +142,7 @@ static __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow f
 		return FL_LEFT;
 	fl_capture_spliced(ctx, record, line, side, FL_CAPTURE_BEFORE, fl_ctx_ifindex(ctx));
 	if (fl_write_tcp(ctx, packet, &rewrite))
-		return fl_drop(FL_REASON_TRUNCATED);
+		return fl_drop(packet, FL_REASON_TRUNCATED);
 	fl_count(FL_C_FAST_PACKETS, 1);
 	fl_count(FL_C_FAST_BYTES, fl_ctx_len(ctx) - FL_V4_AT);
 	if (packet->flags & FL_TCP_RST)
@@ -204,7 +205,7 @@ static __always_inline int fl_process(fl_ctx *ctx)
 	/* It ends nothing, and would only be counted by the engine, too: whoever is answered a SYN
 	 * that another sent in its name sends one. An LRU table may have lost the key. */
 	if (listen && flow == FL_NO_FLOW && packet.flags & FL_TCP_RST)
-		return fl_drop(FL_REASON_NO_CONNECTION);
+		return fl_drop(&packet, FL_REASON_NO_CONNECTION);
 #endif
 	if (listen)
 		return fl_newcomer(ctx, &packet, listen, settings);

@@ -290,9 +290,11 @@ static __noinline int fl_answer_syn(fl_ctx *ctx, struct fl_packet *packet, struc
 	/* From here on the packet is not what it was: what fails is lost, and counted. */
 	*verdict = FL_DROP;
 	if (fl_answer_write(ctx, packet, &answer, asked_bytes, bytes, 0, changed)) {
-		fl_drop(FL_REASON_TRANSMIT_FAILED);
+		fl_drop(packet, FL_REASON_TRANSMIT_FAILED);
 		return 0;
 	}
+	fl_end(packet);
+	fl_count(FL_C_MADE_BYTES, at - FL_V4_AT + bytes);
 	fl_count(FL_C_SYNS, 1);
 	fl_count(FL_C_SYN_ACKS, 1);
 	*verdict = fl_ctx_redirect(fl_ctx_ifindex(ctx));

@@ -81,6 +81,67 @@ fn of_a_connection_per_request_the_engine_sees_the_head_alone() {
     });
 }
 
+/// Packets and bytes that the switch's interfaces have received and sent, without link headers.
+fn carried(lab: &Lab) -> [(u64, u64); 2] {
+    const LINK_BYTES: u64 = 14;
+    let read = || std::fs::read_to_string("/proc/thread-self/net/dev");
+    let text = lab.switch.enter(read).expect("the namespace");
+    let mut carried = [(0, 0); 2];
+    for line in text.expect("counters").lines() {
+        let Some((name, counts)) = line.split_once(':') else {
+            continue;
+        };
+        if ![&lab.front.b, &lab.back.a].contains(&&name.trim().to_owned()) {
+            continue;
+        }
+        let counts: Vec<u64> = counts
+            .split_whitespace()
+            .map(|count| count.parse().expect("a number"))
+            .collect();
+        for (sum, of) in carried.iter_mut().zip([&counts[..2], &counts[8..10]]) {
+            sum.0 += of[1];
+            sum.1 += of[0] - LINK_BYTES * of[1];
+        }
+    }
+    carried
+}
+
+#[test]
+fn packets_and_bytes_are_those_of_the_interfaces() {
+    const EACH: u64 = 100;
+    // Of neighbours, probes and routers.
+    const OTHERS: (u64, u64) = (60, 6_000);
+    on_the_fast_path(|lab| {
+        let _servers = Family::BOTH
+            .map(|family| Nginx::plain(lab, &format!("c{family:?}"), family.server_at(1, 8080)));
+        let services = web_service("snat", "", "", |family| vec![family.server_at(1, 8080)]);
+        let switch = Switch::start_in_kernel(lab, "", &services);
+        let counted = || {
+            settled(&switch);
+            let of = |what: &str| {
+                let count = |unit: &str| switch.count(&format!("{what}_{unit}"));
+                (count("packets"), count("bytes"))
+            };
+            [of("rx"), of("tx")]
+        };
+        let (before, carried_before) = (counted(), carried(lab));
+        for _ in 0..EACH {
+            for family in Family::BOTH {
+                ask_and_close(lab, family);
+            }
+        }
+        let (after, carried_after) = (counted(), carried(lab));
+        for direction in 0..2 {
+            let grown = |now: (u64, u64), then: (u64, u64)| (now.0 - then.0, now.1 - then.1);
+            let ours = grown(after[direction], before[direction]);
+            let theirs = grown(carried_after[direction], carried_before[direction]);
+            let is_near =
+                ours.0.abs_diff(theirs.0) < OTHERS.0 && ours.1.abs_diff(theirs.1) < OTHERS.1;
+            assert!(is_near, "{direction}: {ours:?}, on the wire {theirs:?}");
+        }
+    });
+}
+
 /// Packets that the switch's stack has forwarded, of both families.
 fn forwarded(lab: &Lab) -> u64 {
     let read = |file: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{file}"));

@@ -230,6 +230,8 @@ enum fl_counter {
 	FL_C_TCB_EVICTIONS,   /* lines given up for others */
 	FL_C_TCB_EVICTED_ON,  /* of them: ON */
 	FL_C_JOINS,           /* connections joined to their servers here */
+	FL_C_ENDED_BYTES,     /* of packets that ended here: answered, joined, swallowed, dropped */
+	FL_C_MADE_BYTES,      /* of those made in their place */
 	/* Drops follow, by fairlead_base::DropReason. */
 	FL_C_DROPS = 64,
 	FL_C_COUNT = 128,

@@ -31,6 +31,11 @@ pub struct Counters {
     pub resets: u64,
     /// Connections joined to their servers, by the server's SYN-ACK alone.
     pub joins: u64,
+    /// Bytes of the packets that were not translated and ended in the kernel (SYNs, last ACKs of
+    /// handshakes, SYN-ACKs of servers, what is dropped), link headers not counted.
+    pub ended_bytes: u64,
+    /// Bytes of what was made in their place: SYN-ACKs, and clients' first bytes to servers.
+    pub made_bytes: u64,
     /// Packets that ended in the kernel, by reason.
     pub drops: ReasonCounts,
     /// Look-ups in the flow table, by processor.
@@ -58,6 +63,8 @@ impl Counters {
             fins: sum(counter::FINS)?,
             resets: sum(counter::RESETS)?,
             joins: sum(counter::JOINS)?,
+            ended_bytes: sum(counter::ENDED_BYTES)?,
+            made_bytes: sum(counter::MADE_BYTES)?,
             drops,
             lookups: FlowLookups::read(map)?,
             keys_anew: 0,
@@ -92,6 +99,8 @@ impl Counters {
             fins: less(self.fins, earlier.fins),
             resets: less(self.resets, earlier.resets),
             joins: less(self.joins, earlier.joins),
+            ended_bytes: less(self.ended_bytes, earlier.ended_bytes),
+            made_bytes: less(self.made_bytes, earlier.made_bytes),
             drops,
             lookups: lookups.collect(),
             keys_anew: less(self.keys_anew, earlier.keys_anew),

@@ -31,6 +31,8 @@ pub(crate) mod counter {
     pub(crate) const TCB_EVICTIONS: u32 = 15;
     pub(crate) const TCB_EVICTED_ON: u32 = 16;
     pub(crate) const JOINS: u32 = 17;
+    pub(crate) const ENDED_BYTES: u32 = 18;
+    pub(crate) const MADE_BYTES: u32 = 19;
     /// Drops follow, by number of their reason.
     pub(crate) const DROPS: u32 = 64;
 }

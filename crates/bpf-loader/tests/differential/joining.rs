@@ -246,9 +246,14 @@ fn one_join(rng: &mut Rng, mode: Mode, interface: u32) -> bool {
         (a.spliced, a.live, a.setups, a.buffered_bytes),
         (b.spliced, b.live, b.setups, b.buffered_bytes)
     );
-    let joins = kernel.counters().unwrap().joins;
-    assert_eq!(joins == 1, trial.fate == Fate::Redirect);
-    joins == 1
+    let counted = kernel.counters().unwrap();
+    assert_eq!(counted.joins == 1, trial.fate == Fate::Redirect);
+    let bytes = match counted.joins {
+        0 => (0, 0),
+        _ => (packet.bytes.len() as u64, trial.frame.len() as u64 - 14),
+    };
+    assert_eq!((counted.ended_bytes, counted.made_bytes), bytes);
+    counted.joins == 1
 }
 
 fn joins_agree(mode: Mode) {

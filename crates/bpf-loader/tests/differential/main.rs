@@ -499,6 +499,7 @@ fn handshakes_agree(mode: Mode) {
             );
         }
         let cookies = CookieKey::new(COOKIE.0, COOKIE.1);
+        let (mut ended_bytes, mut made_bytes) = (0, 0);
         for round in 0..300u32 {
             let (client, listen) = if round % 3 == 0 {
                 (endpoint("[fd01::9]:41000"), endpoints().listens[1])
@@ -551,11 +552,24 @@ fn handshakes_agree(mode: Mode) {
             };
             assert_eq!(fate(&mut kernel, &good), Fate::Drop);
             assert_eq!(fate(&mut kernel, &other), Fate::Pass);
+            ended_bytes += (packet.bytes.len() + good.bytes.len()) as u64;
+            made_bytes += answer.bytes.len() as u64;
         }
+        // A RST of no connection.
+        let reset = segment(endpoint("10.1.0.9:41000"), endpoints().listens[0]);
+        let reset = reset.flags(TcpFlags::RST).packet();
+        let trial = kernel.try_frame(&frame_of(&reset), interface, 1).unwrap();
+        assert_eq!(trial.fate, Fate::Drop);
+        ended_bytes += reset.bytes.len() as u64;
         let counted = kernel.counters().unwrap();
         assert_eq!(
             (counted.syns, counted.syn_acks, counted.acks_swallowed),
             (300, 300, 300)
+        );
+        assert_eq!(counted.drops.of(DropReason::NoConnection), 1);
+        assert_eq!(
+            (counted.ended_bytes, counted.made_bytes),
+            (ended_bytes, made_bytes)
         );
     });
 }

@@ -510,16 +510,7 @@ impl Board<'_> {
         let mut switch = engine.snapshot();
         let kernel = self.fastpath.counters();
         if let Some(kernel) = &kernel {
-            let ended_here = kernel.syns + kernel.acks_swallowed + kernel.drops.total();
-            switch.rx_packets += kernel.fast_packets + ended_here;
-            switch.rx_bytes += kernel.fast_bytes;
-            switch.tx_packets += kernel.fast_packets + kernel.syn_acks;
-            switch.tx_bytes += kernel.fast_bytes;
-            switch.fast_packets += kernel.fast_packets;
-            switch.fast_bytes += kernel.fast_bytes;
-            switch.syns += kernel.syns;
-            switch.syn_acks += kernel.syn_acks;
-            switch.drops.merge(&kernel.drops);
+            add_kernel(&mut switch, kernel);
         }
         self.shared.publish(Counters {
             switch,
@@ -529,6 +520,21 @@ impl Board<'_> {
         });
         (self.watch)();
     }
+}
+
+/// Adds what the kernel program did. A packet that it joins a connection by ends there, and another
+/// one is made of it, as with a SYN.
+fn add_kernel(switch: &mut Snapshot, kernel: &fairlead_bpf_loader::Counters) {
+    let ended = kernel.syns + kernel.acks_swallowed + kernel.joins + kernel.drops.total();
+    switch.rx_packets += kernel.fast_packets + ended;
+    switch.rx_bytes += kernel.fast_bytes + kernel.ended_bytes;
+    switch.tx_packets += kernel.fast_packets + kernel.syn_acks + kernel.joins;
+    switch.tx_bytes += kernel.fast_bytes + kernel.made_bytes;
+    switch.fast_packets += kernel.fast_packets;
+    switch.fast_bytes += kernel.fast_bytes;
+    switch.syns += kernel.syns;
+    switch.syn_acks += kernel.syn_acks;
+    switch.drops.merge(&kernel.drops);
 }
 
 /// How the device was used (the sizes tell how well each system call was filled), and what the
