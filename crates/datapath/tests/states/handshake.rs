@@ -141,7 +141,7 @@ fn closed_syn_ack_is_refused_and_rst_ignored() {
         (TcpFlags::RST, SeqNumber(77))
     );
     rig.put_none(&rig.by_client().flags(TcpFlags::RST));
-    rig.assert_dropped(DropReason::NothingToDo);
+    rig.assert_dropped(DropReason::NoConnection);
     rig.put_none(&rig.by_client().flags(TcpFlags::PSH).payload(b"x"));
     rig.assert_dropped(DropReason::BadTcpFlags);
 }

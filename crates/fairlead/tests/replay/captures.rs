@@ -12,7 +12,7 @@ const DROPS: [&str; 8] = [
     // Captured damage, and what follows from it: a client whose first segment is lost.
     "bad_tcp_checksum",
     "cookie_invalid",
-    "nothing_to_do",
+    "no_connection",
     // The captures of many connections that never ended, joined.
     "idle_timeout",
     "half_closed_timeout",

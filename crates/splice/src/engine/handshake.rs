@@ -25,8 +25,9 @@ impl Switch {
             // One of our own addresses: we would answer ourselves.
             return self.drop(DropReason::BadSource);
         }
+        // The kernel program gives the same reason.
         if flags.contains(TcpFlags::RST) {
-            return self.drop(DropReason::NothingToDo);
+            return self.drop(DropReason::NoConnection);
         }
         if flags.contains(TcpFlags::SYN) {
             if flags.contains(TcpFlags::ACK) {
