@@ -204,6 +204,16 @@ fn place(section: Section<'_>, fastpath: &mut Fastpath, problems: &mut Problems)
     {
         fastpath.device = device;
     }
+    if fastpath.interfaces.contains(&fastpath.device) {
+        let message = format!(
+            "`interfaces` names the switch's own device, {}",
+            fastpath.device
+        );
+        problems.push(
+            Diagnostic::error(&section.key_span("interfaces"), message)
+                .help("name those that packets come in by, or leave `interfaces` out"),
+        );
+    }
     if let Some(mtu) = section
         .node("mtu")
         .and_then(|node| integer(node, "mtu", MTU_MIN..=MTU_MAX, problems))

@@ -34,7 +34,9 @@ pub(super) fn name(text: &At<&str>, problems: &mut Problems) -> Option<At<String
 pub(super) fn device(text: &At<&str>, problems: &mut Problems) -> Option<String> {
     let fits = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
     let word = text.value;
-    if (1..=15).contains(&word.len()) && word.chars().all(fits) && word != "." && word != ".." {
+    // The last two stand for every device in the kernel's settings, and none may be called so.
+    let is_taken = [".", "..", "all", "default"].contains(&word);
+    if (1..=15).contains(&word.len()) && word.chars().all(fits) && !is_taken {
         return Some(word.to_owned());
     }
     problems.push(
