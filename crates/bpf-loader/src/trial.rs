@@ -42,8 +42,8 @@ const FRAME_BYTES_MAX: usize = 2_048;
 
 impl Kernel {
     /// Runs the program `repeat` times on an Ethernet frame that came in on the interface with
-    /// index `interface`, of this network namespace, on the processor that calls. Only the first run
-    /// sees `frame` as it is.
+    /// index `interface`, of this network namespace, on the processor that calls. Only the first
+    /// run sees `frame` as it is.
     ///
     /// # Errors
     /// When the kernel refuses the run.

@@ -401,7 +401,7 @@ fn equal_seeds_are_refused() {
     let folder = Folder::new("seeds");
     let text = "seeds = [4, 2, 4]\n[[trace]]\nstandard = { sessions = 9, seconds = 1 }\n\
                 [[run]]\nscheme = \"mod\"\n";
-    let plan = folder.write("plan.toml", text.to_owned());
+    let plan = folder.write("plan.toml", text);
     let out = folder.0.join("out").display().to_string();
     refused(&["sweep", &plan, "--out", &out], 2, &["4 is given twice"]);
     let paper = ["paper", "--seeds", "2,2", "--out", &out];
