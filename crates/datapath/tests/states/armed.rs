@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use fairlead_base::{Endpoint, FlowKey, SeqNumber};
-use fairlead_datapath::config::{Config, Protocol, Source, Treatment};
+use fairlead_datapath::config::{Balance, Config, Protocol, Source, Treatment};
 use fairlead_datapath::{End, State, Verdict};
 use fairlead_tcp::join::{SynAck, Terms};
 use fairlead_tcp::{FastPath, Join, Joined, Line, ListenOffer, Record, Tracking};
@@ -178,6 +178,31 @@ fn what_was_joined_and_has_ended_since_is_told_by_its_tracking() {
     let now = rig.datapath.snapshot();
     assert_eq!((now.spliced, now.live, now.time_wait), (1, 0, 1));
     assert_eq!(rig.ends().len(), 1);
+}
+
+/// Who chooses by open connections learns of an end before the sweep comes by.
+#[test]
+fn what_has_ended_outside_counts_in_the_next_choice_by_load() {
+    for (balance, known) in [
+        (Balance::LeastConnections, 1),
+        (Balance::RandomTwo, 1),
+        (Balance::RoundRobin, 0),
+    ] {
+        let mut config = http_config();
+        for pool in &mut config.pools {
+            pool.balance = balance.clone();
+        }
+        let (mut rig, double, ..) = armed_with(config);
+        double.join(70_000);
+        rig.datapath.catch_up_with_fast_path(rig.now);
+        assert_eq!(rig.datapath.snapshot().live, 1);
+        double.told(|told| told.record.state = State::TimeWait);
+        assert_eq!(rig.datapath.snapshot().time_wait, 0, "nobody has looked");
+        rig.client.port += 1;
+        rig.request(2_000, REQUEST);
+        let now = rig.datapath.snapshot();
+        assert_eq!((now.live, now.time_wait), (1 - known, known), "{balance:?}");
+    }
 }
 
 #[test]

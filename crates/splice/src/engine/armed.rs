@@ -99,7 +99,7 @@ impl Switch {
         self.look_at_armed(now, self.armed.queue.len());
     }
 
-    fn look_at_armed(&mut self, now: Instant, count: usize) {
+    pub(super) fn look_at_armed(&mut self, now: Instant, count: usize) {
         for _ in 0..count {
             let Some((line, index)) = self.armed.queue.pop_front() else {
                 return;
@@ -126,6 +126,7 @@ impl Switch {
         self.counts.live += 1;
         self.forget_setup(line, index);
         self.note_given(line, true);
+        self.watch_load(line);
         self.catch_up(now, line);
         if let Some(id) = server
             && let Some(offers) = self.backends.offers(id)

@@ -46,6 +46,10 @@ impl Switch {
         let client = self.table.record(line).client_addr;
         let listen = self.table.record(line).listen;
         let transparent = self.service_of(listen).source == Source::Transparent;
+        let setup = self.setups.peek(index);
+        if let Some(decision) = setup.and_then(|setup| setup.decision.as_ref()) {
+            self.look_at_loads(now, decision.pool);
+        }
         loop {
             let Some(setup) = self.setups.entry(index) else {
                 return;
@@ -367,6 +371,7 @@ impl Switch {
         setup.held = Some(held);
         self.counts.spliced += 1;
         self.counts.live += 1;
+        self.watch_load(line);
         if hold {
             self.record(line).flags |= flag::HELD;
             self.begin_holding(now, line, index);

@@ -16,6 +16,7 @@
 //! | `timer.rs` | timers of set-ups, and the sweep over all records |
 //! | `armed.rs` | splices that are left to a fast path outside |
 //! | `given.rs` | connections that a fast path outside has |
+//! | `loads.rs` | ends in a fast path outside that a choice by open connections has to know of |
 //! | `inherit.rs` | connections of an earlier run, and indices that keep their meaning |
 //! | `parting.rs` | whose the last packets of a connection are |
 //! | `setup.rs`, `output.rs`, `counts.rs` | stores |
@@ -31,6 +32,7 @@ mod head;
 mod held;
 mod icmp;
 mod inherit;
+mod loads;
 mod output;
 mod parting;
 mod probe;
@@ -51,6 +53,7 @@ use self::counts::Counts;
 use self::given::Given;
 use self::inherit::Places;
 pub use self::inherit::{Adopted, Estate};
+use self::loads::Loads;
 use self::output::Output;
 pub use self::parting::Parted;
 use self::parting::Parting;
@@ -208,6 +211,7 @@ pub struct Switch {
     counts: Counts,
     given: Given,
     armed: Armed,
+    loads: Loads,
     draining: bool,
     aborting: bool,
 }
@@ -274,6 +278,7 @@ impl Switch {
             counts: Counts::new(&config),
             given: Given::default(),
             armed: Armed::default(),
+            loads: Loads::default(),
             draining: false,
             aborting: false,
             config,
