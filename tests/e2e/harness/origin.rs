@@ -1,13 +1,14 @@
 //! Servers of our own: they say exactly what they saw.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fairlead_netns::Host;
 use fairlead_testkit::stream::Digest;
+use socket2::SockRef;
 
 use super::PATIENCE;
 use super::client::send_stream;
@@ -63,6 +64,9 @@ impl Origin {
                     let _ = ready.and_then(|()| serve(stream));
                 });
             }
+            // A child that another test starts at this moment holds a copy of the socket, which
+            // would go on listening: so it ends by its name, not by its last copy.
+            let _ = SockRef::from(&listener).shutdown(Shutdown::Both);
         });
         Self {
             end,
