@@ -18,6 +18,7 @@ mod load;
 mod loss;
 mod modes;
 mod refusals;
+mod reload;
 mod restart;
 mod servers;
 mod streams;

@@ -17,11 +17,11 @@ use crate::harness::{
 };
 
 /// A configuration on the fast path.
-fn in_kernel(services: &str) -> String {
+pub(crate) fn in_kernel(services: &str) -> String {
     format!("{}{services}", prefix_in(&kernel_mode(), ""))
 }
 
-fn start(lab: &Lab, services: &str) -> Switch {
+pub(crate) fn start(lab: &Lab, services: &str) -> Switch {
     Switch::start_with(lab, &in_kernel(services))
 }
 
@@ -118,14 +118,14 @@ fn transfer(mut stream: TcpStream, seed: u64, bytes: u64) {
 
 /// Connections that ask again and again, and every answer must be the next one of the same
 /// connection.
-struct KeepAlive {
+pub(crate) struct KeepAlive {
     end: Arc<AtomicBool>,
     asked: Arc<AtomicU64>,
     threads: Vec<std::thread::JoinHandle<()>>,
 }
 
 impl KeepAlive {
-    fn start(lab: &Lab, count: usize) -> Self {
+    pub(crate) fn start(lab: &Lab, count: usize) -> Self {
         let end = Arc::new(AtomicBool::new(false));
         let asked = Arc::new(AtomicU64::new(0));
         let threads = (0..4).map(|thread| {
@@ -167,7 +167,7 @@ impl KeepAlive {
     }
 
     /// Waits until so many more requests were answered.
-    fn wait_for_more(&self, count: u64) {
+    pub(crate) fn wait_for_more(&self, count: u64) {
         let (before, until) = (self.asked(), Instant::now() + PATIENCE);
         while self.asked() < before + count {
             assert!(Instant::now() < until, "requests stand still");
@@ -175,7 +175,7 @@ impl KeepAlive {
         }
     }
 
-    fn finish(self) {
+    pub(crate) fn finish(self) {
         self.end.store(true, Ordering::SeqCst);
         for thread in self.threads {
             thread.join().expect("every request was answered");
@@ -183,7 +183,7 @@ impl KeepAlive {
     }
 }
 
-fn web_on(lab: &Lab, numbers: &[u8]) -> Vec<Origin> {
+pub(crate) fn web_on(lab: &Lab, numbers: &[u8]) -> Vec<Origin> {
     let of = |family: Family| {
         numbers.iter().map(move |&number| {
             let serve = web("pages", false, Arc::<Mutex<Vec<_>>>::default());

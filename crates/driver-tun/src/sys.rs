@@ -221,15 +221,19 @@ pub(crate) fn open_signals(signals: &[i32]) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Takes the number of one pending signal from [`open_signals`]' descriptor.
-pub(crate) fn read_signal(file: impl AsFd) -> io::Result<Option<i32>> {
+/// Takes one pending signal from [`open_signals`]' descriptor: its number and its `si_code`.
+pub(crate) fn read_signal(file: impl AsFd) -> io::Result<Option<(i32, i32)>> {
     let mut record = [0u8; size_of::<libc::signalfd_siginfo>()];
     let fd = file.as_fd().as_raw_fd();
     // SAFETY: `record` is valid for writes of its whole length.
     let read = unsafe { libc::read(fd, record.as_mut_ptr().cast(), record.len()) };
     if read == record.len() as isize {
-        let number = u32::from_ne_bytes([record[0], record[1], record[2], record[3]]);
-        return Ok(i32::try_from(number).ok());
+        let word = |at: usize| {
+            let bytes = record[at..at + 4].try_into();
+            i32::from_ne_bytes(bytes.expect("four bytes"))
+        };
+        let code_at = std::mem::offset_of!(libc::signalfd_siginfo, ssi_code);
+        return Ok(Some((word(0), word(code_at))));
     }
     match io::Error::last_os_error() {
         error if read >= 0 || error.kind() == io::ErrorKind::WouldBlock => Ok(None),

@@ -19,8 +19,10 @@ pub enum EndSignal {
     Terminate,
     /// SIGINT: Ctrl-C.
     Interrupt,
-    /// SIGHUP: the terminal is gone.
+    /// SIGHUP, by the kernel: the terminal is gone.
     HangUp,
+    /// SIGHUP, by a process: whatever has a configuration is to read it anew.
+    Reload,
 }
 
 impl EndSignal {
@@ -29,7 +31,7 @@ impl EndSignal {
         match self {
             Self::Terminate => "SIGTERM",
             Self::Interrupt => "SIGINT",
-            Self::HangUp => "SIGHUP",
+            Self::HangUp | Self::Reload => "SIGHUP",
         }
     }
 }
@@ -44,14 +46,7 @@ impl EndSignals {
 
     /// The next signal that has come; never waits.
     pub fn poll_signal(&self) -> io::Result<Option<EndSignal>> {
-        Ok(
-            sys::read_signal(&self.file)?.and_then(|number| match number {
-                libc::SIGTERM => Some(EndSignal::Terminate),
-                libc::SIGINT => Some(EndSignal::Interrupt),
-                libc::SIGHUP => Some(EndSignal::HangUp),
-                _ => None,
-            }),
-        )
+        Ok(sys::read_signal(&self.file)?.and_then(|(number, code)| known(number, code)))
     }
 
     /// Waits until the device has a packet, a signal has come, or the time is up. Says whether
@@ -63,6 +58,17 @@ impl EndSignals {
     ) -> io::Result<(bool, bool)> {
         let [device, signal] = sys::wait_readable([device.as_fd(), self.file.as_fd()], timeout)?;
         Ok((device, signal))
+    }
+}
+
+/// What a signal means, by its number and what sent it (`si_code`, sigaction(2)).
+fn known(number: i32, code: i32) -> Option<EndSignal> {
+    match number {
+        libc::SIGTERM => Some(EndSignal::Terminate),
+        libc::SIGINT => Some(EndSignal::Interrupt),
+        libc::SIGHUP if code == libc::SI_KERNEL => Some(EndSignal::HangUp),
+        libc::SIGHUP => Some(EndSignal::Reload),
+        _ => None,
     }
 }
 
@@ -79,3 +85,25 @@ pub fn wait_for_room(file: &impl AsFd, timeout: Duration) -> io::Result<bool> {
 
 /// What a pipe with room takes without waiting.
 pub const PIPE_BYTES: usize = libc::PIPE_BUF;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_that_is_gone_is_told_from_somebody_who_asks() {
+        let by_process = libc::SI_USER;
+        assert_eq!(
+            known(libc::SIGHUP, libc::SI_KERNEL),
+            Some(EndSignal::HangUp)
+        );
+        assert_eq!(known(libc::SIGHUP, by_process), Some(EndSignal::Reload));
+        assert_eq!(known(libc::SIGHUP, libc::SI_TKILL), Some(EndSignal::Reload));
+        assert_eq!(
+            known(libc::SIGINT, libc::SI_KERNEL),
+            Some(EndSignal::Interrupt)
+        );
+        assert_eq!(known(libc::SIGTERM, by_process), Some(EndSignal::Terminate));
+        assert_eq!(known(libc::SIGUSR1, by_process), None);
+    }
+}

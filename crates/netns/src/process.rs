@@ -102,6 +102,8 @@ pub enum Signal {
     Terminate,
     /// SIGINT: Ctrl-C.
     Interrupt,
+    /// SIGHUP: read the configuration anew.
+    HangUp,
     /// SIGKILL: end at once.
     Kill,
     /// SIGSTOP: stand still.
@@ -115,6 +117,7 @@ impl Signal {
         match self {
             Self::Terminate => libc::SIGTERM,
             Self::Interrupt => libc::SIGINT,
+            Self::HangUp => libc::SIGHUP,
             Self::Kill => libc::SIGKILL,
             Self::Stop => libc::SIGSTOP,
             Self::Continue => libc::SIGCONT,

@@ -116,6 +116,11 @@ fn instance(status: &Status, page: &mut Page<'_>) -> fmt::Result {
         "log_lines_lost",
         "Log lines that nobody read in time",
         status.log_lines_lost,
+    )?;
+    page.counter(
+        "reloads_refused",
+        "Reloads that were asked for and could not be",
+        status.reloads_refused,
     )
 }
 

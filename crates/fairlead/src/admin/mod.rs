@@ -69,6 +69,8 @@ pub struct Counters {
     pub kernel: Option<fairlead_bpf_loader::Counters>,
     /// Log lines that were lost because nobody read them in time.
     pub log_lines_lost: u64,
+    /// Reloads that were asked for and could not be.
+    pub reloads_refused: u64,
 }
 
 /// Counters and when they were published.

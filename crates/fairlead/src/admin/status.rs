@@ -74,6 +74,8 @@ pub struct Status {
     pub device_use: DeviceStatus,
     /// Log lines that nobody read in time.
     pub log_lines_lost: u64,
+    /// Reloads that were asked for and could not be.
+    pub reloads_refused: u64,
 }
 
 /// A part of the document that has the fields of what is counted, under the same names: one that
@@ -316,11 +318,13 @@ impl Status {
             device,
             kernel,
             log_lines_lost,
+            reloads_refused,
         } = counters.clone();
         Self {
             kernel: kernel.map(KernelStatus::from),
             device_use: device.into(),
             log_lines_lost,
+            reloads_refused,
             ..Self::of_switch(switch)
         }
     }

@@ -117,6 +117,11 @@ impl Lifecycle {
         matches!(self.phase, Phase::Starting { .. })
     }
 
+    /// True once it was told to end.
+    pub(super) fn is_ending(&self) -> bool {
+        matches!(self.phase, Phase::Draining { .. } | Phase::Aborting { .. })
+    }
+
     /// Connections that were live when they were aborted.
     pub(super) fn cut_off(&self) -> u64 {
         self.cut_off

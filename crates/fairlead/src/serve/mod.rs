@@ -10,8 +10,10 @@ pub(crate) mod fastpath;
 pub(crate) mod inherit;
 pub(crate) mod interfaces;
 mod lifecycle;
+mod notify;
 pub(crate) mod plan;
 mod pressure;
+mod reload;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -23,7 +25,7 @@ use fairlead_base::{Instant, Seed};
 use fairlead_bpf_loader::Pins;
 use fairlead_datapath::{Datapath, Estate, ServerState, Snapshot};
 use fairlead_driver_tun::net::{self, Network, NetworkPlan, Obstacle};
-use fairlead_driver_tun::{DeviceCounters, EndSignals, TunDevice};
+use fairlead_driver_tun::{DeviceCounters, EndSignal, EndSignals, TunDevice};
 
 use crate::admin::{self, AdminServer, Counters, Identity, Shared};
 use crate::config::{self, OnStop, Settings, show_duration};
@@ -35,6 +37,7 @@ use fastpath::Fastpath;
 use inherit::Inheritance;
 use lifecycle::{Lifecycle, Step};
 use pressure::Pressure;
+use reload::Reload;
 
 /// What `fairlead serve` takes.
 #[derive(Clone, Debug, clap::Args)]
@@ -82,8 +85,15 @@ const PUBLISH_INTERVAL: Duration = Duration::from_millis(250);
 ///
 /// Exit codes: 0 ended as told; 1 the device failed; 2 the configuration is wrong; 3 the host
 /// does not permit it or something is in the way; 70 an error in the program.
+///
+/// A reload (SIGHUP) does not return: the process becomes a new run of the program.
 pub fn run(args: &ServeArgs) -> ExitCode {
-    run_watched(args, &mut || {}).code().into()
+    let program = reload::program();
+    match serve(args, &mut || {}) {
+        Ok(Parting::Reload) => reload::begin_anew(&program).code().into(),
+        Ok(Parting::Clean | Parting::Keep) => Ending::AsTold.code().into(),
+        Err(ending) => ending.code().into(),
+    }
 }
 
 /// As [`run`], and calls `watch` whenever counters are published, a few times a second, in the
@@ -92,7 +102,7 @@ pub fn run_watched(args: &ServeArgs, watch: &mut dyn FnMut()) -> Ending {
     serve(args, watch).err().unwrap_or(Ending::AsTold)
 }
 
-fn serve(args: &ServeArgs, watch: &mut dyn FnMut()) -> Result<(), Ending> {
+fn serve(args: &ServeArgs, watch: &mut dyn FnMut()) -> Result<Parting, Ending> {
     let signals = EndSignals::take_over();
     // Kept until the end, which waits for the last lines.
     let log = args.log.start().map_err(|error| {
@@ -105,6 +115,7 @@ fn serve(args: &ServeArgs, watch: &mut dyn FnMut()) -> Result<(), Ending> {
         Ending::Host
     })?;
     let mut settings = load(args)?;
+    let reload = Reload::new(&args.config, &settings);
     if args.keep {
         settings.instance.on_stop = OnStop::Keep;
     }
@@ -136,9 +147,11 @@ fn serve(args: &ServeArgs, watch: &mut dyn FnMut()) -> Result<(), Ending> {
     capture.open(&settings, &datapath, clock.origin_ns, tap);
     let mut engine = Engine::new(datapath, device, Arc::clone(capture));
     let mut board = Board {
+        settings: &settings,
         shared: &shared,
         log: &log,
         fastpath,
+        reload,
         watch,
     };
     let worked = catch_unwind(AssertUnwindSafe(|| {
@@ -149,11 +162,10 @@ fn serve(args: &ServeArgs, watch: &mut dyn FnMut()) -> Result<(), Ending> {
     part(clean, inherited.pins.as_deref(), engine.queue(), network);
     drop(engine); // and the device and its routes with it, unless they stay
     summarise(&counters, log.lost_lines());
-    let ending = worked.unwrap_or_else(|_| {
+    worked.unwrap_or_else(|_| {
         tracing::error!("this is an error in fairlead itself; please report the lines above");
         Err(Ending::Bug)
-    });
-    ending.map(|_| ())
+    })
 }
 
 /// Removes what was made, or leaves it for the next start: when that is wanted, and after an error,
@@ -179,6 +191,8 @@ enum Parting {
     Clean,
     /// They stay with the kernel.
     Keep,
+    /// They stay with the kernel until this process has begun anew.
+    Reload,
 }
 
 /// Pins of a run that has not begun: with a failed start they go again.
@@ -368,6 +382,7 @@ fn announce_ready(settings: &Settings) {
         listen.join(" ")
     );
     tracing::info!("{line}");
+    notify::ready();
     // Whoever started us may not want to read it.
     let _ = std::io::Write::write_all(&mut std::io::stdout(), format!("{line}\n").as_bytes());
 }
@@ -422,16 +437,10 @@ fn run_loop(
             publishing // while packets keep coming nobody waits, so that signals are asked for here
         };
         if signalled && let Some(signal) = signals.poll_signal().map_err(device_failed)? {
-            let live = engine.live_connections();
-            if board.keeps(settings) {
-                tracing::info!("{}: {live} connections stay with the kernel", signal.name());
-                board.publish(engine, now);
-                return Ok(Parting::Keep);
-            }
-            let step = life.handle_signal(now, live);
-            tracing::info!("{}: {}", signal.name(), describe(step, live, settings));
-            if act(step, engine, now, board) {
-                break;
+            match handle_signal(signal, &mut life, engine, now, board) {
+                None => {}
+                Some(Parting::Clean) => break,
+                Some(parting) => return Ok(parting),
             }
         }
     }
@@ -441,6 +450,37 @@ fn run_loop(
         cut_off => tracing::warn!("ended; {} reset", live_ones(cut_off)),
     }
     Ok(Parting::Clean)
+}
+
+/// Does what a signal asks for; how to part when the loop is to be left.
+fn handle_signal(
+    signal: EndSignal,
+    life: &mut Lifecycle,
+    engine: &mut Engine<TunDevice>,
+    now: Instant,
+    board: &mut Board<'_>,
+) -> Option<Parting> {
+    let live = engine.live_connections();
+    let name = signal.name();
+    if signal == EndSignal::Reload {
+        if !board.may_reload(life) {
+            board.publish(engine, now);
+            return None;
+        }
+        notify::reloading();
+        tracing::info!("{name}: begins anew; {live} connections stay with the kernel meanwhile");
+        board.publish(engine, now);
+        return Some(Parting::Reload);
+    }
+    notify::stopping();
+    if board.keeps() {
+        tracing::info!("{name}: {live} connections stay with the kernel");
+        board.publish(engine, now);
+        return Some(Parting::Keep);
+    }
+    let step = life.handle_signal(now, live);
+    tracing::info!("{name}: {}", describe(step, live, board.settings));
+    act(step, engine, now, board).then_some(Parting::Clean)
 }
 
 /// Does what the life's course asks for; true when the loop is to be left.
@@ -482,16 +522,24 @@ fn servers_known(snapshot: &Snapshot) -> bool {
 
 /// Where the loop shows its counters.
 struct Board<'a> {
+    settings: &'a Settings,
     shared: &'a Shared,
     log: &'a Log,
     fastpath: Fastpath,
+    reload: Reload,
     watch: &'a mut dyn FnMut(),
 }
 
 impl Board<'_> {
     /// True when what is spliced is to outlive this process, and does.
-    fn keeps(&self, settings: &Settings) -> bool {
-        settings.instance.on_stop == OnStop::Keep && self.fastpath.outlives()
+    fn keeps(&self) -> bool {
+        self.settings.instance.on_stop == OnStop::Keep && self.fastpath.outlives()
+    }
+
+    /// True when the process can begin anew without a connection noticing; says why not.
+    fn may_reload(&mut self, life: &Lifecycle) -> bool {
+        self.reload
+            .check(life.is_ending(), self.fastpath.outlives())
     }
 
     fn publish_unless(&mut self, starting: bool, engine: &mut Engine<TunDevice>, now: Instant) {
@@ -517,6 +565,7 @@ impl Board<'_> {
             device: *engine.queue().counters(),
             kernel,
             log_lines_lost: self.log.lost_lines(),
+            reloads_refused: self.reload.refused(),
         });
         (self.watch)();
     }

@@ -43,6 +43,13 @@ pub(super) fn render(status: &Status, paint: Paint) -> String {
         );
         out += &format!("{}\n", paint.text(YELLOW, &lost));
     }
+    if status.reloads_refused > 0 {
+        let refused = format!(
+            "{} refused: the log says why",
+            plural(status.reloads_refused as usize, "reload")
+        );
+        out += &format!("{}\n", paint.text(YELLOW, &refused));
+    }
     out += &totals(status, paint);
     for service in &status.services {
         out += &service_lines(service, paint);
@@ -409,6 +416,7 @@ mod tests {
                 ..DeviceStatus::default()
             },
             log_lines_lost: 4_321,
+            reloads_refused: 2,
             live: 12,
             records: 53,
             records_max: 1_048_576,
@@ -446,6 +454,7 @@ mod tests {
         let expected = "\
 edge  fairlead 0.1.0, engine on fairlead0, up 1 h 2 min, ok
 the log is not complete: 4,321 lines were lost
+2 reloads refused: the log says why
 
 now          12 live, 0 being set up, 0 half read (0 B), 0 in time-wait
 records      53 of 1,048,576 (0.0 %)

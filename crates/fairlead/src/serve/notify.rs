@@ -1,0 +1,28 @@
+//! What a service manager is told (sd_notify(3)), where there is one that listens.
+
+use sd_notify::NotifyState;
+
+/// Told, or not: nothing depends on it.
+fn tell(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::warn!("the service manager is not told: {error}");
+    }
+}
+
+/// In service.
+pub(super) fn ready() {
+    tell(&[NotifyState::Ready]);
+}
+
+/// The process is about to begin anew, and will be [`ready`] again.
+pub(super) fn reloading() {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Err(error) => tracing::warn!("the service manager is not told: {error}"),
+    }
+}
+
+/// About to end.
+pub(super) fn stopping() {
+    tell(&[NotifyState::Stopping]);
+}

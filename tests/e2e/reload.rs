@@ -1,0 +1,174 @@
+//! SIGHUP: another configuration, the same process, and nobody notices.
+
+use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use fairlead_netns::Signal;
+
+use crate::harness::{
+    Connection, Family, Lab, PATIENCE, Switch, binary, in_a_lab, on_the_fast_path, prefix_in,
+    web_service,
+};
+use crate::restart::{KeepAlive, in_kernel, start, web_on};
+
+/// Sends SIGHUP when the configuration is now this one, and waits until so many runs have said that
+/// they are ready.
+fn reload(lab: &Lab, switch: &mut Switch, configuration: &str, runs: usize) {
+    lab.file("fairlead.toml", configuration);
+    switch.signal(Signal::HangUp);
+    let until = Instant::now() + PATIENCE;
+    while switch.log().matches("ready: e2e").count() < runs {
+        assert!(Instant::now() < until, "no new run:\n{}", switch.log());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The service with servers of this number.
+fn served_by(number: u8) -> String {
+    let servers = |family: Family| vec![family.server_at(number, 8080)];
+    web_service("transparent", "", "", servers)
+}
+
+/// The status of what one new connection is answered.
+fn asks(lab: &Lab) -> Option<u16> {
+    let mut connection = Connection::open(lab, Family::V4.virtual_at(80)).ok()?;
+    Some(connection.ask("GET", "a.example", "/").ok()?.status)
+}
+
+fn open_files(switch: &Switch) -> usize {
+    let folder = std::fs::read_dir(format!("/proc/{}/fd", switch.id()));
+    folder.expect("the switch's open files").count()
+}
+
+#[test]
+fn a_reload_changes_who_serves_and_no_connection_notices() {
+    on_the_fast_path(|lab| {
+        let (first, second) = (web_on(lab, &[1]), web_on(lab, &[2]));
+        let mut switch = start(lab, &served_by(1));
+        let id = switch.id();
+        let keep_alive = KeepAlive::start(lab, 40);
+        let end = Arc::new(AtomicBool::new(false));
+        let asked = std::thread::scope(|scope| {
+            // New connections all the while, also where nobody is there to take them.
+            let newcomers = scope.spawn(|| {
+                let mut asked = 0;
+                while !end.load(Ordering::SeqCst) {
+                    assert_eq!(asks(lab), Some(200), "request {asked}");
+                    asked += 1;
+                }
+                asked
+            });
+            reload(lab, &mut switch, &in_kernel(&served_by(2)), 2);
+            let files = open_files(&switch);
+            for run in 3..6 {
+                keep_alive.wait_for_more(100);
+                reload(lab, &mut switch, &in_kernel(&served_by(2)), run);
+            }
+            assert_eq!(open_files(&switch), files, "descriptors pile up");
+            end.store(true, Ordering::SeqCst);
+            newcomers.join().expect("every request was answered")
+        });
+        assert!(asked > 10, "{asked} requests in all");
+        assert_eq!((switch.id(), switch.is_alive()), (id, true));
+        keep_alive.wait_for_more(100);
+        let status = switch.status();
+        assert!(status["adopted"].as_u64() >= Some(40), "{status}");
+        assert_eq!(
+            status["pools"][0]["servers"][0]["endpoint"],
+            "10.2.0.2:8080"
+        );
+        keep_alive.finish();
+        drop(first);
+        assert_eq!(asks(lab), Some(200), "by the other server");
+        drop(second);
+        switch.wait_for_count("live", 0);
+    });
+}
+
+#[test]
+fn a_reload_that_cannot_be_is_refused_and_everything_goes_on() {
+    on_the_fast_path(|lab| {
+        let _web = web_on(lab, &[1]);
+        let good = in_kernel(&served_by(1));
+        let mut switch = Switch::start_with(lab, &good);
+        let mut connection = Connection::to(lab, Family::V4.virtual_at(80));
+        connection.ask("GET", "a.example", "/").unwrap();
+        let bad = [
+            (good.replace("\"web\"", "\"web"), "fairlead.toml:"),
+            (good.replace("\"e2e\"", "\"other\""), "instance.name"),
+            (good.replace("9090", "80"), "in use"),
+            // An address of the switch's own.
+            (good.replace("10.1.0.3:80", "10.1.0.2:80"), "10.1.0.2"),
+        ];
+        let somebody = lab
+            .switch
+            .enter(|| std::net::TcpListener::bind("127.0.0.1:80"));
+        let _taken = somebody.unwrap().unwrap();
+        for (number, (configuration, why)) in bad.iter().enumerate() {
+            assert_ne!(configuration, &good);
+            lab.file("fairlead.toml", configuration);
+            switch.signal(Signal::HangUp);
+            switch.wait_for_count("reloads_refused", number as u64 + 1);
+            switch.wait_for_log(why);
+        }
+        assert_eq!(asks(lab), Some(200));
+        assert_eq!(connection.ask("GET", "a.example", "/").unwrap().status, 200);
+        let metrics = switch.page("/metrics").unwrap();
+        assert!(
+            metrics.contains("fairlead_reloads_refused_total 4"),
+            "{metrics}"
+        );
+        assert_eq!(switch.count("adopted"), 0, "it is the first run still");
+        reload(lab, &mut switch, &good, 2);
+        assert_eq!(connection.ask("GET", "a.example", "/").unwrap().status, 200);
+        assert_eq!(switch.count("reloads_refused"), 0, "a new run");
+    });
+}
+
+#[test]
+fn a_service_manager_is_told() {
+    on_the_fast_path(|lab| {
+        let path = lab.folder().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        manager.set_read_timeout(Some(PATIENCE)).unwrap();
+        let told = || {
+            let mut message = [0; 256];
+            let length = manager.recv(&mut message).unwrap();
+            String::from_utf8_lossy(&message[..length]).into_owned()
+        };
+        let _web = web_on(lab, &[1]);
+        let configuration = in_kernel(&served_by(1));
+        let mut command = lab.switch.command(&binary().to_string_lossy());
+        command.env("NOTIFY_SOCKET", &path);
+        let mut switch = Switch::run(lab, &configuration, command, &[]).ready();
+        assert_eq!(told().trim_end(), "READY=1");
+        reload(lab, &mut switch, &configuration, 2);
+        let reloading = told();
+        assert!(
+            reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="),
+            "{reloading}"
+        );
+        assert_eq!(told().trim_end(), "READY=1");
+        switch.signal(Signal::Terminate);
+        assert_eq!(told().trim_end(), "STOPPING=1");
+        assert_eq!(switch.wait_for_end(), Some(0));
+    });
+}
+
+#[test]
+fn the_engine_alone_refuses_to_reload() {
+    in_a_lab(|lab| {
+        let _web = web_on(lab, &[1]);
+        let services = served_by(1);
+        // In other quotes, so that it stays this mode whichever the tests are run in.
+        let prefix = prefix_in("engine", "").replace("\"engine\"", "'engine'");
+        let mut switch = Switch::start_with(lab, &format!("{prefix}{services}"));
+        assert_eq!(switch.status()["mode"], "engine");
+        switch.signal(Signal::HangUp);
+        switch.wait_for_count("reloads_refused", 1);
+        switch.wait_for_log("live in this process");
+        assert_eq!(asks(lab), Some(200));
+    });
+}
