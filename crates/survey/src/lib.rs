@@ -10,7 +10,7 @@
 //! | `offload.rs` | drivers, queues and offloads (ethtool) |
 //! | `xdp_features.rs` | what a driver says of its own XDP support |
 //! | `programs.rs` | names of kernel programs, those of others at tc |
-//! | `ways.rs` | where packets for an address would go, and whether that neighbour is known |
+//! | `ways.rs` | where packets would go, how long they may be, is that neighbour known |
 //! | `firewall.rs` | chains of nftables that see packets |
 
 mod firewall;
@@ -25,5 +25,5 @@ pub use firewall::{Chain, chains};
 pub use links::{Link, XdpProgram, links};
 pub use offload::{Offload, Offloads, offloads};
 pub use programs::{ProgramName, loaded_by, program_name, tc_programs};
-pub use ways::{Neighbour, Way, way_to};
+pub use ways::{Neighbour, Way, mtu_to, way_to};
 pub use xdp_features::{XdpFeatures, all_xdp_features, xdp_features};

@@ -1,6 +1,7 @@
 //! Network interfaces and the XDP programs on them.
 
 use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::netlink::{ask, attribute, attributes, text, u16_at, u32_at};
 
@@ -73,6 +74,39 @@ pub fn links() -> io::Result<Vec<Link>> {
     Ok(read.collect())
 }
 
+/// Name and MTU of the interface of this index. Asked so that the kernel answers at once: netlink
+/// waits for its lock over all of the machine's configuration, for seconds when that is busy.
+///
+/// # Errors
+/// When the kernel does not say.
+pub(crate) fn name_and_mtu(index: u32) -> io::Result<Option<(String, u32)>> {
+    let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
+    // SAFETY: makes a descriptor, touches no memory of ours.
+    let socket = unsafe { libc::socket(libc::AF_INET, kind, 0) };
+    if socket < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor that was just made and that nobody else has.
+    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    // SAFETY: a structure of numbers and arrays, for which zeros are values.
+    let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
+    request.ifr_ifru.ifru_ifindex = index as libc::c_int;
+    for question in [libc::SIOCGIFNAME, libc::SIOCGIFMTU] {
+        // SAFETY: an open socket, and a request that lives through the call.
+        if unsafe { libc::ioctl(socket.as_raw_fd(), question, &raw mut request) } < 0 {
+            let error = io::Error::last_os_error();
+            return match error.raw_os_error() {
+                Some(libc::ENODEV) => Ok(None),
+                _ => Err(error),
+            };
+        }
+    }
+    let name = request.ifr_name.map(|byte| byte as u8);
+    // SAFETY: the answer to the last question is a number, and every number is one.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    Ok(Some((text(&name), mtu as u32)))
+}
+
 fn link(body: &[u8]) -> Option<Link> {
     let rest = body.get(HEADER_BYTES..)?;
     let flags = u32_at(body, 8) as i32;
@@ -138,6 +172,17 @@ mod tests {
         let loopback = links.iter().find(|link| link.is_loopback).unwrap();
         assert_eq!(loopback.name, "lo");
         assert!(!loopback.is_ethernet && loopback.mtu > 0 && loopback.index > 0);
+    }
+
+    #[test]
+    fn what_is_asked_of_one_is_what_is_told_of_all() {
+        for link in links().unwrap() {
+            assert_eq!(
+                name_and_mtu(link.index).unwrap(),
+                Some((link.name, link.mtu))
+            );
+        }
+        assert_eq!(name_and_mtu(i32::MAX as u32).unwrap(), None);
     }
 
     #[test]

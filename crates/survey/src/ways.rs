@@ -1,9 +1,10 @@
-//! Where packets for an address would go, and whether the next machine on the way is known.
+//! Where packets for an address would go, how long they may be, and is the next machine known.
 
 use std::io;
 use std::net::IpAddr;
 
-use crate::netlink::{ask, attributes, push, u16_at, u32_at};
+use crate::links::name_and_mtu;
+use crate::netlink::{ask, attribute, attributes, push, u16_at, u32_at};
 
 const RTM_GETROUTE: u16 = 26;
 const RTM_GETNEIGH: u16 = 30;
@@ -12,7 +13,11 @@ const HEADER_BYTES: usize = 12;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
+const RTA_METRICS: u16 = 8;
+const RTAX_MTU: u16 = 2;
 const RTN_LOCAL: u8 = 2;
+/// Ask for the route as it stands in the table.
+const RTM_F_FIB_MATCH: u32 = 0x2000;
 const NDA_DST: u16 = 1;
 
 /// The answers to the question where a packet would go that mean nowhere.
@@ -54,10 +59,48 @@ pub enum Neighbour {
 /// # Errors
 /// When the kernel does not say.
 pub fn way_to(address: IpAddr) -> io::Result<Option<Way>> {
+    let Some(mut way) = asked(address, 0)?.as_deref().and_then(way) else {
+        return Ok(None);
+    };
+    if !way.is_local {
+        way.neighbour = neighbour(way.interface, way.gateway.unwrap_or(address))?;
+    }
+    Ok(Some(way))
+}
+
+/// The longest packet for `address` that this machine sends or forwards, bytes: the interface's
+/// MTU, or what the route says where that is less. What was learnt of the way beyond does not
+/// count: anybody can claim to be a router there. `None` where there is no way, or nobody knows.
+///
+/// # Errors
+/// When the kernel does not say.
+pub fn mtu_to(address: IpAddr) -> io::Result<Option<u32>> {
+    let interface = match asked(address, 0)?.as_deref().and_then(way) {
+        Some(way) => name_and_mtu(way.interface)?,
+        None => None,
+    };
+    let Some((name, mtu)) = interface else {
+        return Ok(None);
+    };
+    let route = asked(address, RTM_F_FIB_MATCH)?;
+    let route = route.as_deref().and_then(mtu_of_route);
+    // IPv6 has one of its own, which routers on the link and the operator may lower.
+    let own = format!("/proc/sys/net/ipv6/conf/{name}/mtu");
+    let own = match address {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(_) => std::fs::read_to_string(own).ok(),
+    };
+    let own = own.and_then(|text| text.trim().parse().ok());
+    Ok([Some(mtu), route, own].into_iter().flatten().min())
+}
+
+/// The kernel's answer to the question where a packet would go.
+fn asked(address: IpAddr, flags: u32) -> io::Result<Option<Vec<u8>>> {
     let (family, octets) = parts(address);
     let mut question = vec![0; HEADER_BYTES];
     question[0] = family;
     question[1] = (octets.len() * 8) as u8;
+    question[8..12].copy_from_slice(&flags.to_ne_bytes());
     push(&mut question, RTA_DST, &octets);
     let answers = match ask(libc::NETLINK_ROUTE, RTM_GETROUTE, false, &question) {
         Ok(answers) => answers,
@@ -70,13 +113,14 @@ pub fn way_to(address: IpAddr) -> io::Result<Option<Way>> {
         }
         Err(error) => return Err(error),
     };
-    let Some(mut way) = answers.first().and_then(|message| way(&message.body)) else {
-        return Ok(None);
-    };
-    if !way.is_local {
-        way.neighbour = neighbour(way.interface, way.gateway.unwrap_or(address))?;
-    }
-    Ok(Some(way))
+    Ok(answers.into_iter().next().map(|message| message.body))
+}
+
+/// What a route says.
+fn mtu_of_route(body: &[u8]) -> Option<u32> {
+    let metrics = attribute(body.get(HEADER_BYTES..)?, RTA_METRICS)?;
+    let mtu = attribute(metrics, RTAX_MTU)?;
+    Some(u32_at(mtu, 0)).filter(|mtu| *mtu > 0)
 }
 
 fn way(body: &[u8]) -> Option<Way> {

@@ -2,7 +2,7 @@
 
 use fairlead_netns::World;
 use fairlead_netns::trial::{Needs, in_namespaces};
-use fairlead_survey::{Neighbour, Offload, chains, links, offloads, way_to, xdp_features};
+use fairlead_survey::{Neighbour, Offload, chains, links, mtu_to, offloads, way_to, xdp_features};
 
 #[test]
 fn a_veth_and_the_ways_through_it_are_described() {
@@ -59,4 +59,54 @@ fn described() {
     assert!(refused.is_err());
     let way = left.enter(|| way_to("10.0.0.2".parse().unwrap())).unwrap();
     assert_eq!(way.unwrap().unwrap().neighbour, Neighbour::Known);
+}
+
+#[test]
+fn packets_may_be_as_long_as_the_route_says_or_else_the_interface() {
+    in_namespaces(
+        "packets_may_be_as_long_as_the_route_says_or_else_the_interface",
+        Needs::default(),
+        |_| {},
+        measured,
+    );
+}
+
+fn measured() {
+    let mut world = World::new().unwrap();
+    let (left, right) = (world.host("left").unwrap(), world.host("right").unwrap());
+    let ends = (["10.0.0.1/24", "fd00::1/64"], ["10.0.0.2/24", "fd00::2/64"]);
+    let link = world.link((&left, &ends.0), (&right, &ends.1)).unwrap();
+    let device = &link.a;
+    let longest = |address: &str| {
+        let address = address.parse().unwrap();
+        left.enter(|| mtu_to(address)).unwrap().unwrap()
+    };
+    for (near, far, net) in [
+        ("10.0.0.2", "10.9.1.1", "10.9.0.0/16"),
+        ("fd00::2", "fd09::1", "fd09::/64"),
+    ] {
+        assert_eq!((longest(near), longest(far)), (Some(1_500), None));
+        let route = format!("route add {net} via {near} mtu 1400\n");
+        left.ip(&route).unwrap();
+        assert_eq!((longest(near), longest(far)), (Some(1_500), Some(1_400)));
+        let route = format!("route change {net} via {near} mtu lock 1350\n");
+        left.ip(&route).unwrap();
+        assert_eq!(longest(far), Some(1_350));
+        let route = format!("route change {net} via {near} mtu 9000\n");
+        left.ip(&route).unwrap();
+        assert_eq!(longest(far), Some(1_500));
+        left.ip(&format!("route change {net} via {near}\n"))
+            .unwrap();
+        assert_eq!(longest(far), Some(1_500));
+        left.ip(&format!("link set {device} mtu 1300\n")).unwrap();
+        assert_eq!(longest(near), Some(1_300));
+        left.ip(&format!("link set {device} mtu 1500\n")).unwrap();
+    }
+    // What IPv6 may send is a matter of its own.
+    left.sysctl(&format!("net.ipv6.conf.{device}.mtu"), "1280")
+        .unwrap();
+    assert_eq!(
+        (longest("fd00::2"), longest("10.0.0.2")),
+        (Some(1_280), Some(1_500))
+    );
 }
