@@ -191,6 +191,20 @@ impl Datapath {
         verdict
     }
 
+    /// True for an ICMP error about a packet of ours that is addressed past us, to a client whose
+    /// own address a server sees. A copy of one, wherever it was had from, may be handled like a
+    /// packet that came in.
+    pub fn is_error_past_us(&self, packet: &Packet) -> bool {
+        matches!(classify(&packet.bytes), Ok(Classified::Icmp(message))
+            if self.switch.is_error_past_us(&message))
+    }
+
+    /// The way to `server` takes packets of so many bytes; `None`: nobody knows. See
+    /// [`Switch::set_mtu_to`].
+    pub fn set_mtu_to(&mut self, now: Instant, server: Endpoint, mtu: Option<u32>) {
+        self.switch.set_mtu_to(now, server, mtu);
+    }
+
     #[inline]
     fn handle_tcp(
         &mut self,

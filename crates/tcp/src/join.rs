@@ -95,7 +95,7 @@ pub struct Join<'a> {
     pub client_ts: u32,
     /// The client's window field, as it sent it.
     pub client_window: u16,
-    /// The MSS that the devices of this host carry.
+    /// The largest segment that this host's devices carry towards the server.
     pub device_mss: u16,
     /// The client's first bytes: not empty.
     pub payload: &'a [u8],

@@ -18,6 +18,8 @@ use crate::rig::{
 #[derive(Debug, Default)]
 struct Told {
     armed: Option<(Terms, Vec<u8>)>,
+    /// The longest segment that it was to send.
+    mss: u16,
     record: Record,
     /// By its own doing; taken by the engine.
     joined: Option<Joined>,
@@ -58,6 +60,7 @@ impl FastPath for Double {
     fn arm(&mut self, _: Line, _: u32, record: &Record, join: &Join<'_>, _: [&FlowKey; 2]) -> bool {
         self.told(|told| {
             told.armed = Some((join.terms, join.payload.to_vec()));
+            told.mss = join.device_mss;
             told.record = *record;
             told.arms += 1;
         });
@@ -128,7 +131,20 @@ fn the_fast_path_is_told_all_but_the_servers_answer() {
             (1_000, end)
         );
     });
+    assert_eq!(double.told(|told| told.mss), 1_460);
     assert_eq!(rig.state(), Some(State::SynSent));
+}
+
+#[test]
+fn the_fast_path_is_told_how_long_a_segment_the_way_to_the_server_takes() {
+    let mut rig = Rig::probed(http_config(), &linux(1));
+    let image = http_config().pools[0].servers[0].endpoint;
+    rig.datapath.set_mtu_to(rig.now, image, Some(1_300));
+    let double = Double::default();
+    let fast_path = Box::new(double.clone());
+    rig.datapath.set_fast_path(rig.now, fast_path);
+    rig.request(1_000, REQUEST);
+    assert_eq!(double.told(|told| told.mss), 1_260);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! (RFC 792, RFC 4443, RFC 5508), and echo requests.
 
 use fairlead_base::{Address, DropReason, Packet, SeqNumber};
-use fairlead_datapath::config::ProxyVersion;
+use fairlead_datapath::config::{ProxyVersion, Source};
 use fairlead_datapath::{Side, State, Verdict};
 use fairlead_testkit::{endpoint, oracle, segment, tcp};
 use fairlead_wire::icmp::IcmpPacket;
@@ -335,6 +335,44 @@ fn spliced_damaged_errors_are_survived() {
             assert!(joined.rig.put_raw(cut).is_none());
         }
         assert_eq!(joined.state(), State::Spliced);
+    }
+}
+
+/// Where a server sees the client's own address, so does every router before it.
+#[test]
+fn error_to_a_client_about_what_it_has_not_sent_is_known_and_no_other_is() {
+    for mut config in [http_config(), v6_config()] {
+        for source in [Source::Transparent, Source::Snat] {
+            config.services[0].source = source;
+            let mut joined = Joined::with(config.clone(), &Ends::default());
+            let (_, up) = passed(&mut joined, Side::Client);
+            let (_, down) = passed(&mut joined, Side::Server);
+            let error = too_big(&up, 1_300, 100);
+            let known = |packet: &Packet| joined.rig.datapath.is_error_past_us(packet);
+            // Under the switch's own address it comes to the switch by itself, as do those about
+            // what went to the client.
+            assert_eq!(known(&error), source == Source::Transparent);
+            assert!(known(&unreachable(&up, router(up.header.v4), 1)) == known(&error));
+            assert!(!known(&too_big(&down, 1_300, 100)));
+            assert!(!known(&up.packet) && !known(&Packet::default()));
+            let mut others = up.clone();
+            let port_at = usize::from(up.header.tcp_at);
+            others.packet.bytes[port_at] ^= 1;
+            assert!(
+                !known(&too_big(&others, 1_300, 100)),
+                "another connection's"
+            );
+            let mut elsewhere = Packet::default();
+            let (from, quoted) = (router(up.header.v4), &up.packet.bytes);
+            build::emit_icmp_too_big(&from, &joined.rig.vip.addr, 9, quoted, &mut elsewhere.bytes);
+            assert!(!known(&elsewhere), "another's mail");
+            if source == Source::Transparent {
+                let message = parsed(&joined.rig.put_raw(error).expect("it passes"));
+                assert_eq!(message.dst, joined.rig.client.addr);
+                let quote = message.quote.unwrap().key;
+                assert_eq!((quote.src, quote.dst), (joined.rig.client, joined.rig.vip));
+            }
+        }
     }
 }
 

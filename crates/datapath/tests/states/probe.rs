@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use fairlead_base::{DropReason, Seed, SeqNumber};
-use fairlead_datapath::config::{Config, PoolId};
+use fairlead_datapath::config::{Config, PoolId, ProxyVersion};
 use fairlead_datapath::{Event, Offers, ServerState};
 use fairlead_testkit::{endpoint, segment};
 use fairlead_wire::{SynOptions, TcpFlags, Timestamps};
@@ -363,4 +363,56 @@ fn probe_that_failed_is_repeated_after_pauses_that_double_up_to_the_interval() {
     rig.put_none(&refusal(&round[0]));
     assert!(rig.wait_ms(1_999).is_empty());
     assert_eq!(rig.wait_ms(1).len(), 1);
+}
+
+/// Of the way to a server, the switch is told: no client sends what it does not take, and neither
+/// does the switch itself.
+#[test]
+fn way_to_a_server_bounds_what_is_offered_and_sent() {
+    for (config, headers, longest) in [(probing(), 40, 1_460), (v6_config(), 60, 1_440)] {
+        let mut config = config;
+        config.probe_interval = Duration::from_secs(10);
+        config.pools[0].proxy_protocol = Some(ProxyVersion::V1);
+        let image = config.pools[0].servers[0].endpoint;
+        let mut rig = Rig::probed(config, &linux(1));
+        let offered = |rig: &mut Rig| rig.open(1_000, &greedy()).offered.mss.unwrap();
+        assert_eq!(offered(&mut rig), longest);
+        rig.datapath.set_mtu_to(rig.now, image, Some(1_300));
+        assert_eq!(offered(&mut rig), 1_300 - headers);
+        assert!(!rig.events().is_empty(), "it is told");
+        rig.datapath.set_mtu_to(rig.now, image, Some(1_300));
+        assert!(rig.events().is_empty(), "once");
+
+        let opened = rig.open(2_000, &linux(5_000));
+        let head = format!("GET /{}.jpg HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(4_000));
+        let mut syn = None;
+        for (number, part) in head.as_bytes().chunks(1_000).enumerate() {
+            syn = rig
+                .put(&opened.data(number as u32 * 1_000, part))
+                .pop()
+                .or(syn);
+        }
+        let first = rig.put(&syn_ack(&syn.expect("a SYN"), 5, &linux(1)));
+        assert_eq!(longest_of(&first), 1_300);
+        // Held bytes are sent again as the way is then.
+        rig.datapath.set_mtu_to(rig.now, image, Some(900));
+        let again = rig.wait_ms(300);
+        assert_eq!(payload(&again), payload(&first));
+        assert_eq!(longest_of(&again), 900);
+
+        // Wider again: with the next answer.
+        rig.datapath.set_mtu_to(rig.now, image, None);
+        assert_eq!(offered(&mut rig), 900 - headers);
+        for sent in rig.wait(Duration::from_secs(10)) {
+            if sent.header.flags == TcpFlags::SYN {
+                rig.put(&syn_ack(&sent, 77_000, &linux(1)));
+            }
+        }
+        assert_eq!(offered(&mut rig), longest);
+    }
+}
+
+fn longest_of(sent: &[Sent]) -> usize {
+    let lengths = sent.iter().map(|one| one.packet.bytes.len());
+    lengths.max().expect("something")
 }

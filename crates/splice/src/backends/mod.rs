@@ -92,6 +92,8 @@ struct Member {
     failures: u64,
     health: Health,
     offers: Option<Offers>,
+    /// The largest segment that the way to it takes.
+    way_mss: u16,
 }
 
 #[derive(Debug)]
@@ -245,13 +247,31 @@ impl Backends {
     }
 
     /// The server answered a connection or a probe, honouring these options: it is up. True when
-    /// its state or its options changed.
-    pub fn answered(&mut self, id: ServerId, offers: Offers, now: Instant) -> bool {
+    /// its state or its options changed. Of an MSS that the way to it does not take
+    /// ([`Backends::set_way_mss`]), what the way takes counts.
+    pub fn answered(&mut self, id: ServerId, mut offers: Offers, now: Instant) -> bool {
         let Some(member) = self.member_mut(id) else {
             return false;
         };
+        offers.mss = offers.mss.min(member.way_mss);
         let news = member.offers.replace(offers) != Some(offers);
         member.health.answered(now) || news
+    }
+
+    /// The way to the server takes segments of this length at most. True when less is known to be
+    /// honoured now; more is known with its next answer.
+    pub fn set_way_mss(&mut self, id: ServerId, mss: u16) -> bool {
+        let Some(member) = self.member_mut(id) else {
+            return false;
+        };
+        member.way_mss = mss;
+        let longer = member.offers.as_mut().filter(|offers| offers.mss > mss);
+        longer.map(|offers| offers.mss = mss).is_some()
+    }
+
+    /// The largest segment that the way to a server takes, as far as that was told.
+    pub fn way_mss(&self, id: ServerId) -> u16 {
+        self.member(id).map_or(u16::MAX, |member| member.way_mss)
     }
 
     /// What is known of a server. [`ServerState::Unknown`] for an id of no server.
@@ -355,6 +375,7 @@ impl Member {
             failures: 0,
             health: Health::default(),
             offers: None,
+            way_mss: u16::MAX,
         }
     }
 

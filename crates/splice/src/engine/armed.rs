@@ -12,7 +12,7 @@ use fairlead_base::{Instant, SeqNumber};
 use fairlead_tcp::record::flag;
 use fairlead_tcp::{Join, Joined, Line, State};
 
-use super::{Switch, probe};
+use super::Switch;
 
 /// Armed connections that are looked at whenever another one is armed: more than one, so that what
 /// is joined is soon known to be.
@@ -36,7 +36,7 @@ impl Switch {
         let mut record = *self.table.record(line);
         let known = self.places.server(record.server);
         let known = known.is_some_and(|id| self.backends.offers(id).is_some());
-        let device_mss = probe::mss_of_family(self.config.device_mss, record.client_addr.is_v4());
+        let device_mss = self.mss_to(record.server, record.client_addr.is_v4());
         let endpoints = self.table.endpoints();
         let (client, server) = (record.client_key(endpoints), record.server_key(endpoints));
         let (Some(fast_path), Some(setup)) = (&mut self.given.fast_path, self.setups.entry(index))

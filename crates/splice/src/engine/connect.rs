@@ -332,6 +332,7 @@ impl Switch {
         index: u32,
         options: &SynOptions,
     ) {
+        let mss_out = self.mss_to(self.table.record(line).server, header.v4);
         let Some(setup) = self.setups.entry(index) else {
             return;
         };
@@ -351,7 +352,6 @@ impl Switch {
         setup.deadline = None;
         setup.backoff = None;
         let decision = setup.decision.take();
-        let device_mss = probe::mss_of_family(self.config.device_mss, header.v4);
         let held = Held::new(
             setup,
             decision,
@@ -361,7 +361,7 @@ impl Switch {
                 mss: options
                     .mss
                     .unwrap_or(probe::mss_unsaid(header.v4))
-                    .min(device_mss),
+                    .min(mss_out),
                 ts: options.timestamps.map_or(0, |stamps| stamps.value),
                 scale: terms.server_scale(&answer).unwrap_or(0),
                 window: header.window,

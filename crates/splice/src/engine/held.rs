@@ -261,7 +261,9 @@ impl Switch {
 
     /// Sends held bytes again when they have not been acknowledged in time.
     pub(super) fn held_expired(&mut self, now: Instant, line: Line, index: u32) {
-        let resting = self.table.record(line).state == State::Reset;
+        let record = self.table.record(line);
+        let resting = record.state == State::Reset;
+        let mss = self.mss_to(record.server, record.client_addr.is_v4());
         let Some(setup) = self.setups.entry(index) else {
             return;
         };
@@ -282,6 +284,8 @@ impl Switch {
         }
         if let Some(held) = &mut setup.held {
             held.sent = held.acked;
+            // The way may take less by now, and nobody else can send these bytes.
+            held.mss = held.mss.min(mss);
             // A closed window is probed with one byte (RFC 9293, section 3.8.6.1).
             held.probing = true;
         }

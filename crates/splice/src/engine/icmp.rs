@@ -53,6 +53,19 @@ impl Switch {
         }
     }
 
+    /// True for an error about a packet that the switch sent under its client's own address: it is
+    /// for the client, which would not know what to make of it, and so passes the switch by.
+    pub fn is_error_past_us(&self, message: &IcmpPacket) -> bool {
+        let Some(quote) = &message.quote else {
+            return false;
+        };
+        let Some(Found { line, side }) = self.table.find(&quote.key.reversed()) else {
+            return false;
+        };
+        let client = self.table.record(line).client();
+        side == Side::Server && quote.key.src == client && message.dst == client.addr
+    }
+
     /// True for a too-big message about bytes that the switch sent on its own account.
     fn is_about_held(
         &mut self,

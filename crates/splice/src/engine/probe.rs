@@ -54,6 +54,12 @@ pub(super) fn mss_of_family(mss: u16, v4: bool) -> u16 {
     if v4 { mss } else { mss.saturating_sub(20) }
 }
 
+/// The MSS for packets of at most so many bytes (RFC 6691, section 2).
+fn mss_of_mtu(mtu: u32, v4: bool) -> u16 {
+    let mss = mtu.saturating_sub(if v4 { 40 } else { 60 });
+    u16::try_from(mss).unwrap_or(u16::MAX).max(MSS_MIN)
+}
+
 /// What a server honours by the options of its SYN-ACK.
 pub(super) fn honoured(options: &SynOptions, v4: bool) -> Offers {
     Offers {
@@ -472,6 +478,31 @@ impl Switch {
             self.announce(id);
             self.refresh_offers(now);
         }
+    }
+
+    /// The way to `server` takes packets of so many bytes (`None`: nobody knows). Where they bear
+    /// their client's own address, no one but that client is told of longer ones, and it would not
+    /// know what is meant: nobody is offered more. Connections that have begun are not changed.
+    pub fn set_mtu_to(&mut self, now: Instant, server: Endpoint, mtu: Option<u32>) {
+        let mss = mtu.map_or(u16::MAX, |mtu| mss_of_mtu(mtu, server.addr.is_v4()));
+        let all = self.backends.servers();
+        let same = all.filter(|(_, _, one)| one.endpoint == server);
+        let ids: Vec<ServerId> = same.map(|(id, ..)| id).collect();
+        for id in ids {
+            if self.backends.set_way_mss(id, mss) {
+                self.announce(id);
+                self.refresh_offers(now);
+            }
+        }
+    }
+
+    /// The largest segment that may be sent to a server, named by its index in records.
+    pub(super) fn mss_to(&self, server: u16, v4: bool) -> u16 {
+        let way_mss = self
+            .places
+            .server(server)
+            .map(|id| self.backends.way_mss(id));
+        mss_of_family(self.config.device_mss, v4).min(way_mss.unwrap_or(u16::MAX))
     }
 
     /// Brings every service's offer up to what its servers are known to honour. A server that has
