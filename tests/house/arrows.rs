@@ -88,7 +88,8 @@ const ROOMS: &[Room] = &[
     },
     // Derives.
     core("workload", &["base", "trace"], &["serde", "thiserror"]),
-    edge("driver-tun", &["base", "netio"], &["netns"]),
+    // For its tests, messages as routers send them.
+    edge("driver-tun", &["base", "netio"], &["netns", "wire"]),
     edge("driver-pcap", &["base", "netio"], &[]),
     edge("netns", &["base"], &[]),
     edge("os-memory", &[], &[]),

@@ -2,6 +2,7 @@
 //! that uses `unsafe`.
 #![expect(unsafe_code, reason = "a device driver talks to the kernel")]
 
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -147,11 +148,94 @@ pub(crate) fn write_packet(file: &File, header: &[u8], bytes: &[u8]) -> io::Resu
     }
 }
 
+/// The number of the interface with this name.
+pub(crate) fn interface_index(name: &str) -> io::Result<u32> {
+    let name = CString::new(name)?;
+    // SAFETY: a string that ends in zero.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => Err(io::Error::last_os_error()),
+        index => Ok(index),
+    }
+}
+
+/// A socket with copies of packets of one Ethernet type from all interfaces, from the IP header on,
+/// as far as `filter` takes them. They wait in about `waiting_bytes`.
+pub(crate) fn open_packet_socket(
+    protocol: u16,
+    filter: &[libc::sock_filter],
+    waiting_bytes: i32,
+) -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: makes a descriptor, touches no memory of ours. Of no protocol: it receives nothing
+    // before it has its filter.
+    let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor that was just made and that nobody else has.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let program = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_ptr().cast_mut(),
+    };
+    set_option(&socket, libc::SO_ATTACH_FILTER, &program)?;
+    set_option(&socket, libc::SO_RCVBUF, &waiting_bytes)?;
+    // SAFETY: plain old data of integers and a byte array; all zeroes is a valid value.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = protocol.to_be();
+    let bytes = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: an open socket and an address of the length given.
+    let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), bytes) };
+    match bound {
+        0 => Ok(socket),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Sets an option of sockets. What `value` points to must live only as long as the call.
+fn set_option<T>(socket: &OwnedFd, option: libc::c_int, value: &T) -> io::Result<()> {
+    // SAFETY: an open socket and a value of the length given; a filter's steps, which its program
+    // points to, are alive in the caller and copied by the kernel.
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            option,
+            std::ptr::from_ref(value).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    };
+    match set {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Reads one packet into `bytes`, as far as its capacity goes; `false` when there is none.
+pub(crate) fn receive_packet(socket: &OwnedFd, bytes: &mut Vec<u8>) -> io::Result<bool> {
+    bytes.clear();
+    let room = bytes.spare_capacity_mut();
+    let len = room.len().min(fairlead_base::PACKET_BYTES_MAX);
+    // SAFETY: an open socket, and memory that is valid for writes of that length and that nothing
+    // else refers to.
+    let got = unsafe { libc::recv(socket.as_raw_fd(), room.as_mut_ptr().cast(), len, 0) };
+    let Ok(got) = usize::try_from(got) else {
+        return match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            error => Err(error),
+        };
+    };
+    // SAFETY: the kernel has filled so many bytes, which are no more than the capacity.
+    unsafe { bytes.set_len(got.min(len)) };
+    Ok(true)
+}
+
 /// Waits until one of the descriptors can be read or is in error, or the time is up (`None`: for
-/// ever). `ready[i]` tells about `files[i]`. A signal handler's interruption counts as nothing
-/// being ready.
+/// ever). `ready[i]` tells about `files[i]`; one that is not there is never ready. A signal
+/// handler's interruption counts as nothing being ready.
 pub(crate) fn wait_readable<const N: usize>(
-    files: [BorrowedFd<'_>; N],
+    files: [Option<BorrowedFd<'_>>; N],
     timeout: Option<Duration>,
 ) -> io::Result<[bool; N]> {
     wait_for(libc::POLLIN, files, timeout)
@@ -159,16 +243,17 @@ pub(crate) fn wait_readable<const N: usize>(
 
 /// Waits until a descriptor can be written or is in error, or the time is up.
 pub(crate) fn wait_writable(file: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
-    wait_for(libc::POLLOUT, [file], Some(timeout)).map(|[ready]| ready)
+    wait_for(libc::POLLOUT, [Some(file)], Some(timeout)).map(|[ready]| ready)
 }
 
 fn wait_for<const N: usize>(
     events: libc::c_short,
-    files: [BorrowedFd<'_>; N],
+    files: [Option<BorrowedFd<'_>>; N],
     timeout: Option<Duration>,
 ) -> io::Result<[bool; N]> {
     let mut polled = files.map(|file| libc::pollfd {
-        fd: file.as_raw_fd(),
+        // The kernel passes over negative ones.
+        fd: file.map_or(-1, |file| file.as_raw_fd()),
         events,
         revents: 0,
     });

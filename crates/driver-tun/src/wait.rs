@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use crate::passing::PassingErrors;
 use crate::sys;
 
 /// The signals that end a server, read like packets instead of interrupting it.
@@ -36,6 +37,28 @@ impl EndSignal {
     }
 }
 
+/// What a wait has ended with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ready {
+    /// The device has a packet.
+    pub device: bool,
+    /// An error has passed by.
+    pub passing: bool,
+    /// A signal has come.
+    pub signal: bool,
+}
+
+impl Ready {
+    /// All of it, or nothing.
+    pub fn all_if(all: bool) -> Self {
+        Self {
+            device: all,
+            passing: all,
+            signal: all,
+        }
+    }
+}
+
 impl EndSignals {
     /// Takes SIGTERM, SIGINT and SIGHUP over. Call it before any thread is started: threads that
     /// run already would go on being ended by them.
@@ -49,15 +72,23 @@ impl EndSignals {
         Ok(sys::read_signal(&self.file)?.and_then(|(number, code)| known(number, code)))
     }
 
-    /// Waits until the device has a packet, a signal has come, or the time is up. Says whether
-    /// the device is ready (or broken: reading it tells) and whether a signal has come.
+    /// Waits until the device has a packet, an error passes by, a signal has come, or the time is
+    /// up, and says which. What is broken is ready, too: reading it tells.
     pub fn wait_with(
         &self,
         device: &impl AsFd,
+        passing: &PassingErrors,
         timeout: Option<Duration>,
-    ) -> io::Result<(bool, bool)> {
-        let [device, signal] = sys::wait_readable([device.as_fd(), self.file.as_fd()], timeout)?;
-        Ok((device, signal))
+    ) -> io::Result<Ready> {
+        let [v4, v6] = passing.files();
+        let files = [Some(device.as_fd()), Some(self.file.as_fd()), v4, v6];
+        let [device, signal, v4, v6] = sys::wait_readable(files, timeout)?;
+        let passing = v4 || v6;
+        Ok(Ready {
+            device,
+            passing,
+            signal,
+        })
     }
 }
 
@@ -74,7 +105,7 @@ fn known(number: i32, code: i32) -> Option<EndSignal> {
 
 /// Waits until a device has a packet or the time is up (`None`: for ever); true in the first case.
 pub fn wait_for_packet(device: &impl AsFd, timeout: Option<Duration>) -> io::Result<bool> {
-    sys::wait_readable([device.as_fd()], timeout).map(|[ready]| ready)
+    sys::wait_readable([Some(device.as_fd())], timeout).map(|[ready]| ready)
 }
 
 /// Waits until a file takes bytes without waiting, or is in error, or the time is up; true in the

@@ -2,6 +2,8 @@
 
 use std::io::ErrorKind;
 
+use fairlead_splice::config::Source;
+
 use super::{Check, Facts, read};
 use crate::config::Mode;
 
@@ -19,6 +21,13 @@ pub(super) fn look(facts: &Facts, checks: &mut Vec<Check>) {
     checks.push(btf());
     checks.push(built_in());
     checks.push(net_admin(facts));
+    let transparent = facts.settings.as_ref().is_some_and(|settings| {
+        let mut services = settings.switch.services.iter();
+        services.any(|service| service.source == Source::Transparent)
+    });
+    if transparent {
+        checks.push(net_raw(facts.capabilities.has("CAP_NET_RAW")));
+    }
     checks.push(programs(facts));
     checks.push(bpf_filesystem(
         &read("/proc/self/mountinfo").unwrap_or_default(),
@@ -103,6 +112,21 @@ fn net_admin(facts: &Facts) -> Check {
         ABOUT,
         "net-admin",
         "CAP_NET_ADMIN: device and routes may be made",
+    )
+}
+
+/// What it takes to hear routers on the ways to servers that see the clients' own addresses.
+fn net_raw(may: bool) -> Check {
+    const NAME: &str = "net-raw";
+    if may {
+        let what = "CAP_NET_RAW: ICMP errors on the ways to transparent servers are heard";
+        return Check::ok(ABOUT, NAME, what);
+    }
+    let what = "no CAP_NET_RAW: under tc alone ICMP errors on the ways to transparent servers are \
+                heard";
+    Check::warning(ABOUT, NAME, what).advise(
+        "run as root, or add CAP_NET_RAW to the capabilities; or set `mtu` in [fastpath] to the \
+         smallest MTU on those ways, over which uploads may stop",
     )
 }
 

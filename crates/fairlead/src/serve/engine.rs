@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fairlead_base::{DropReason, Instant, Packet, ReasonCounts};
+use fairlead_base::{DropReason, Endpoint, Instant, Packet, ReasonCounts};
 use fairlead_datapath::{Datapath, Event, Refusal, Snapshot, Verdict};
 use fairlead_netio::{Batch, Direction, RxQueue, TxQueue};
 
@@ -67,17 +67,7 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
             }
             self.datapath
                 .handle_batch(now, self.batch.packets_mut(), &mut self.verdicts);
-            for (packet, verdict) in self.batch.packets().iter().zip(&self.verdicts) {
-                if *verdict == Verdict::Transmit {
-                    let sent = self.queue.transmit(now, packet);
-                    if sent.is_err() {
-                        self.failures.add(DropReason::TransmitFailed);
-                    } else if self.capture.is_on() {
-                        self.capture
-                            .show(now, Direction::Tx, packet, &self.datapath);
-                    }
-                }
-            }
+            self.send_passed_on(now);
         }
         if self.datapath.poll_timeout().is_some_and(|due| due <= now) {
             self.datapath.handle_timeout(now);
@@ -87,6 +77,50 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
             on_event(event);
         }
         Ok(received)
+    }
+
+    /// Handles copies of ICMP errors that pass by the device, as far as they are about packets of
+    /// ours: up to a batch.
+    ///
+    /// # Errors
+    /// When they can no longer be read.
+    pub(super) fn hear<P: RxQueue>(
+        &mut self,
+        now: Instant,
+        passing: &mut P,
+    ) -> Result<(), P::Error> {
+        self.batch.clear();
+        passing.receive(now, &mut self.batch)?;
+        self.verdicts.clear();
+        for packet in self.batch.packets_mut() {
+            let mut verdict = Verdict::Consumed; // it is others', and they get it
+            if self.datapath.is_error_past_us(packet) {
+                if self.capture.is_on() {
+                    self.capture
+                        .show(now, Direction::Rx, packet, &self.datapath);
+                }
+                verdict = self.datapath.handle_packet(now, packet);
+            }
+            self.verdicts.push(verdict);
+        }
+        self.send_passed_on(now);
+        self.send_own(now);
+        Ok(())
+    }
+
+    /// Sends those packets of the batch that are to go on.
+    fn send_passed_on(&mut self, now: Instant) {
+        for (packet, verdict) in self.batch.packets().iter().zip(&self.verdicts) {
+            if *verdict == Verdict::Transmit {
+                let sent = self.queue.transmit(now, packet);
+                if sent.is_err() {
+                    self.failures.add(DropReason::TransmitFailed);
+                } else if self.capture.is_on() {
+                    self.capture
+                        .show(now, Direction::Tx, packet, &self.datapath);
+                }
+            }
+        }
     }
 
     /// True when the last round found the queue empty in the end: the time to wait. What has come
@@ -113,6 +147,11 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
     /// Lets the fast path refuse this.
     pub(super) fn refuse_ahead(&mut self, refusal: Refusal) {
         self.datapath.refuse_ahead(refusal);
+    }
+
+    /// The way to a server takes packets of so many bytes.
+    pub(super) fn set_mtu_to(&mut self, now: Instant, server: Endpoint, mtu: Option<u32>) {
+        self.datapath.set_mtu_to(now, server, mtu);
     }
 
     /// Takes no new connections from now on.

@@ -14,6 +14,7 @@ mod notify;
 pub(crate) mod plan;
 mod pressure;
 mod reload;
+mod ways;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -25,7 +26,7 @@ use fairlead_base::{Instant, Seed};
 use fairlead_bpf_loader::Pins;
 use fairlead_datapath::{Datapath, Estate, ServerState, Snapshot};
 use fairlead_driver_tun::net::{self, Network, NetworkPlan, Obstacle};
-use fairlead_driver_tun::{DeviceCounters, EndSignal, EndSignals, TunDevice};
+use fairlead_driver_tun::{DeviceCounters, EndSignal, EndSignals, Ready, TunDevice};
 
 use crate::admin::{self, AdminServer, Counters, Identity, Shared};
 use crate::config::{self, OnStop, Settings, show_duration};
@@ -38,6 +39,7 @@ use inherit::Inheritance;
 use lifecycle::{Lifecycle, Step};
 use pressure::Pressure;
 use reload::Reload;
+use ways::Ways;
 
 /// What `fairlead serve` takes.
 #[derive(Clone, Debug, clap::Args)]
@@ -150,6 +152,7 @@ fn serve(args: &ServeArgs, watch: &mut dyn FnMut()) -> Result<Parting, Ending> {
         settings: &settings,
         shared: &shared,
         log: &log,
+        ways: Ways::start(&settings, &mut engine, clock.now()),
         fastpath,
         reload,
         watch,
@@ -427,16 +430,15 @@ fn run_loop(
             publish_at = now + PUBLISH_INTERVAL;
             board.publish_unless(life.is_starting(), engine, now);
         }
-        let signalled = if engine.has_drained() {
-            let due = [engine.poll_timeout(), life.poll_timeout(), Some(publish_at)];
-            let timeout = due.into_iter().flatten().min();
-            let timeout = timeout.map(|due| due.since(clock.now()));
-            let ready = signals.wait_with(engine.queue(), timeout);
-            ready.map_err(device_failed)?.1
-        } else {
-            publishing // while packets keep coming nobody waits, so that signals are asked for here
-        };
-        if signalled && let Some(signal) = signals.poll_signal().map_err(device_failed)? {
+        let due = [life.poll_timeout(), Some(publish_at)];
+        let ready = wait(engine, clock, signals, &board.ways, due).map_err(device_failed)?;
+        let ready = ready.unwrap_or(Ready::all_if(publishing));
+        if ready.passing {
+            board.ways.hear(engine, clock.now());
+        }
+        if ready.signal
+            && let Some(signal) = signals.poll_signal().map_err(device_failed)?
+        {
             match handle_signal(signal, &mut life, engine, now, board) {
                 None => {}
                 Some(Parting::Clean) => break,
@@ -483,6 +485,24 @@ fn handle_signal(
     act(step, engine, now, board).then_some(Parting::Clean)
 }
 
+/// Waits for whatever comes first; `None` where nobody waits, for packets keep coming: then the
+/// rest is looked for whenever counters are published.
+fn wait(
+    engine: &Engine<TunDevice>,
+    clock: &Clock,
+    signals: &EndSignals,
+    ways: &Ways,
+    due: [Option<Instant>; 2],
+) -> std::io::Result<Option<Ready>> {
+    if !engine.has_drained() {
+        return Ok(None);
+    }
+    let due = due.into_iter().chain([engine.poll_timeout()]);
+    let timeout = due.flatten().min().map(|due| due.since(clock.now()));
+    let ready = signals.wait_with(engine.queue(), &ways.passing, timeout)?;
+    Ok(Some(ready))
+}
+
 /// Does what the life's course asks for; true when the loop is to be left.
 fn act(step: Step, engine: &mut Engine<TunDevice>, now: Instant, board: &mut Board<'_>) -> bool {
     match step {
@@ -520,11 +540,12 @@ fn servers_known(snapshot: &Snapshot) -> bool {
     servers.all(|server| server.state != ServerState::Unknown)
 }
 
-/// Where the loop shows its counters.
+/// Where the loop shows its counters, and what it looks after whenever it does.
 struct Board<'a> {
     settings: &'a Settings,
     shared: &'a Shared,
     log: &'a Log,
+    ways: Ways,
     fastpath: Fastpath,
     reload: Reload,
     watch: &'a mut dyn FnMut(),
@@ -554,6 +575,7 @@ impl Board<'_> {
             tracing::info!("fast path: {state}");
             self.shared.set_fast_path(state);
         }
+        self.ways.tend(engine, now);
         engine.catch_up_with_fast_path(now);
         let mut switch = engine.snapshot();
         let kernel = self.fastpath.counters();

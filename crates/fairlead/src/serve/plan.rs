@@ -32,7 +32,7 @@ fn listen_addresses(service: &Service) -> impl Iterator<Item = IpAddr> {
 }
 
 /// Servers that see clients' own addresses: those of every pool that a transparent service uses.
-fn transparent_servers(switch: &Config) -> Vec<SocketAddr> {
+pub(super) fn transparent_servers(switch: &Config) -> Vec<SocketAddr> {
     let services = switch
         .services
         .iter()
