@@ -202,6 +202,7 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
 mod tests {
     use fairlead_netio::MemoryQueue;
     use fairlead_testkit::{endpoint, segment};
+    use fairlead_wire::build;
 
     use super::*;
 
@@ -285,6 +286,26 @@ mod tests {
         }
         assert_eq!(rounds, [(BATCH_PACKETS, false), (5, true), (0, true)]);
         assert_eq!(engine.snapshot().syn_acks, u64::from(count));
+    }
+
+    #[test]
+    fn what_passes_by_and_is_others_is_neither_sent_nor_counted() {
+        let mut engine = engine(MemoryQueue::new(64));
+        engine.round(Instant::from_millis(1), &mut |_| {}).unwrap();
+        let probe = sent(&mut engine).remove(0);
+        let mut passing = MemoryQueue::new(8);
+        let (router, other) = (endpoint("172.16.0.1:0"), endpoint("10.1.0.10:0"));
+        let mut error = Packet::default();
+        let (from, quoted) = (&router.addr, &probe.bytes);
+        build::emit_icmp_too_big(from, &other.addr, 1_300, quoted, &mut error.bytes);
+        passing.inject(error).unwrap();
+        passing.inject(syn(1, "10.1.0.3:80")).unwrap();
+        let before = engine.snapshot();
+        engine.hear(Instant::from_millis(2), &mut passing).unwrap();
+        let after = engine.snapshot();
+        assert!(sent(&mut engine).is_empty());
+        assert_eq!(after.rx_packets, before.rx_packets);
+        assert_eq!(after.drops.total(), before.drops.total());
     }
 
     #[test]
