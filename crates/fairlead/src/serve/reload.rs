@@ -147,7 +147,8 @@ pub(super) fn begin_anew(program: &io::Result<(PathBuf, Vec<OsString>)>) -> Endi
 fn cannot(file: &Path, error: &io::Error) -> Ending {
     let file = file.display();
     crate::screen::print_error(&format!(
-        "fairlead: cannot begin anew from {file}: {error}; the kernel goes on with what is spliced\n"
+        "fairlead: cannot begin anew from {file}: {error}; the kernel goes on with what is \
+         spliced\n"
     ));
     Ending::Host
 }
