@@ -19,6 +19,8 @@ use crate::config::{self, Settings};
 /// What is needed to judge whether a reload can succeed.
 #[derive(Debug)]
 pub(super) struct Reload {
+    /// Where the program lies, if that can be told.
+    program: Option<PathBuf>,
     file: PathBuf,
     /// What the file said when this run began.
     running: Settings,
@@ -29,6 +31,7 @@ impl Reload {
     /// Of a run with this configuration file, which said that.
     pub(super) fn new(file: &Path, running: &Settings) -> Self {
         Self {
+            program: std::env::current_exe().ok(),
             file: file.to_owned(),
             running: running.clone(),
             refused: 0,
@@ -60,6 +63,9 @@ impl Reload {
                  kernel's fast path, pinned in a BPF file system, do they outlive it"
                     .to_owned(),
             );
+        }
+        if !self.program.as_ref().is_some_and(|file| file.is_file()) {
+            return Err("the program's own file is gone".to_owned());
         }
         let new = config::load(&self.file).map_err(|error| error.to_string())?;
         if !new.warnings.is_empty() {
@@ -226,6 +232,9 @@ mod tests {
         let mut reload = Reload::new(Path::new("/nowhere/a.toml"), &settings(FILE));
         assert!(!reload.check(true, true) && !reload.check(false, false));
         assert!(!reload.check(false, true), "without a file");
+        reload.program = Some(PathBuf::from("/nowhere/fairlead"));
+        let why = reload.find_obstacle(false, true).unwrap_err();
+        assert!(why.contains("gone"), "{why}");
         assert_eq!(reload.refused(), 3);
     }
 
