@@ -48,7 +48,7 @@ static __always_inline int fl_join_read(fl_ctx *ctx, struct fl_packet *packet,
 	if (join->payload_bytes + (stamps ? FL_TIMESTAMPS_BYTES : 0) > room ||
 	    join->payload_bytes > packet->window)
 		return -1;
-	return fl_checksum_is_good(ctx, packet) ? 0 : -1;
+	return fl_syn_is_good(ctx, packet, syn) ? 0 : -1;
 }
 
 /* Fills in what the SYN-ACK settles: fairlead_tcp::Terms::join. Gives the phase that it leads to. */
@@ -94,20 +94,17 @@ static __always_inline void fl_join_header(struct fl_answer *answer, const struc
 
 /* Makes the SYN-ACK into that segment. Not 0: the packet is spoilt. */
 static __always_inline int fl_join_write(fl_ctx *ctx, const struct fl_packet *packet,
-					 const struct fl_join *join, struct fl_syn *syn,
+					 const struct fl_join *join, const struct fl_syn *syn,
 					 struct fl_answer *answer, __u32 bytes)
 {
 	__u32 asked_bytes = packet->tcp_bytes, payload_bytes = join->payload_bytes;
-	__s64 changed;
+	__u64 changed = fl_syn_change(syn, answer);
 
-	syn->tcp.checksum = 0;
-	changed = bpf_csum_diff((__be32 *)syn, FL_SYN_BYTES, (__be32 *)answer, sizeof(*answer),
-				0);
 	FL_OPAQUE(payload_bytes);
-	if (changed < 0 || !payload_bytes || payload_bytes > FL_JOIN_BYTES)
+	if (!payload_bytes || payload_bytes > FL_JOIN_BYTES)
 		return -1;
 	if (fl_answer_write(ctx, packet, answer, asked_bytes, bytes, payload_bytes,
-			    (__u64)changed + join->payload_sum))
+			    changed + join->payload_sum))
 		return -1;
 	return fl_ctx_store(ctx, fl_tcp_at(packet) + bytes, join->payload, payload_bytes);
 }
@@ -173,10 +170,10 @@ __noinline int fl_join(fl_ctx *ctx, struct fl_packet *packet, __u32 line, __u64 
 	    joining.word)
 		return fl_drop(packet, FL_REASON_NO_CONNECTION);
 	fl_count(FL_C_JOINS, 1);
-	fl_end(packet);
 	/* The client has the bytes still, and will send them again. */
 	if (spoilt)
 		return fl_drop(packet, FL_REASON_TRANSMIT_FAILED);
+	fl_end(packet);
 	fl_count(FL_C_MADE_BYTES, fl_tcp_at(packet) - FL_V4_AT + bytes + payload_bytes);
 	fl_capture_spliced(ctx, record, line, FL_SIDE_SERVER, FL_CAPTURE_AFTER,
 			   fl_ctx_ifindex(ctx));

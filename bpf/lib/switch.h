@@ -205,7 +205,8 @@ static __always_inline int fl_process(fl_ctx *ctx)
 	/* It ends nothing, and would only be counted by the engine, too: whoever is answered a SYN
 	 * that another sent in its name sends one. An LRU table may have lost the key. */
 	if (listen && flow == FL_NO_FLOW && packet.flags & FL_TCP_RST)
-		return fl_drop(&packet, FL_REASON_NO_CONNECTION);
+		return fl_drop(&packet, packet.flags & FL_TCP_SYN ? FL_REASON_BAD_TCP_FLAGS :
+								   FL_REASON_NO_CONNECTION);
 #endif
 	if (listen)
 		return fl_newcomer(ctx, &packet, listen, settings);

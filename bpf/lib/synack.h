@@ -111,6 +111,42 @@ struct fl_answer {
 	__be32 options[FL_SYN_OPTIONS_MAX / 4];
 };
 
+#define FL_SYN_WORDS (FL_SYN_BYTES / 4)
+
+/* The sum of words as they lie in memory, not folded. In this order and from there, as the compiler
+ * is told: all of them at once are more than there are registers, and room on the stack is scarce. */
+static __always_inline __u64 fl_words_sum(const void *from, int count)
+{
+	const __u32 *words = from;
+	__u64 sum = 0;
+
+	FL_OPAQUE(words);
+#pragma clang loop unroll(full)
+	for (int at = 0; at < count; at++) {
+		sum += words[at];
+		FL_OPAQUE(sum);
+	}
+	return sum;
+}
+
+/* As fl_checksum_is_good says it, of a segment without payload whose header is at hand. */
+static __always_inline int fl_syn_is_good(fl_ctx *ctx, const struct fl_packet *packet,
+					  const struct fl_syn *syn)
+{
+	__u64 pseudo = fl_pseudo_sum(packet);
+
+	return fl_ctx_sum_is_open(ctx, syn->tcp.checksum, fl_checksum_fold(pseudo)) ||
+	       fl_checksum_fold(fl_words_sum(syn, FL_SYN_WORDS) + pseudo) == 0xffff;
+}
+
+/* What changes in the checksum when `answer` takes the place of `syn`, the pseudo-header apart. */
+static __always_inline __u64 fl_syn_change(const struct fl_syn *syn, const struct fl_answer *answer)
+{
+	__u64 old = fl_words_sum(syn, FL_SYN_WORDS), all = FL_SYN_WORDS * 0xffffffffull;
+
+	return fl_words_sum(answer, sizeof(*answer) / 4) + (all - old) + syn->tcp.checksum;
+}
+
 /* The options of the answer; how many bytes they take. */
 static __always_inline __u32 fl_syn_ack_options(__u8 *out, const struct fl_asked *asked,
 						const struct fl_listen *listen, __u32 now_ms)
@@ -252,7 +288,6 @@ static __noinline int fl_answer_syn(fl_ctx *ctx, struct fl_packet *packet, struc
 	struct fl_asked asked = {};
 	__u64 now_ns;
 	__u32 at, asked_bytes, bytes, bits, options;
-	__s64 changed;
 
 	if (!packet || !listen || !settings || !verdict)
 		return -1;
@@ -273,6 +308,10 @@ static __noinline int fl_answer_syn(fl_ctx *ctx, struct fl_packet *packet, struc
 		return -1;
 	if (fl_read_syn_options(&syn.options, (asked_bytes - sizeof(syn.tcp)) / 4, &asked))
 		return -1;
+	if (!fl_syn_is_good(ctx, packet, &syn)) {
+		*verdict = fl_drop(packet, FL_REASON_BAD_TCP_CHECKSUM);
+		return 0;
+	}
 	options = fl_syn_ack_options((__u8 *)answer.options, &asked, listen, now_ns / 1000000);
 	bits = fl_promise(&asked, listen);
 	bytes = sizeof(answer.tcp) + options;
@@ -283,13 +322,12 @@ static __noinline int fl_answer_syn(fl_ctx *ctx, struct fl_packet *packet, struc
 	answer.tcp.offset = bytes / 4 << 4;
 	answer.tcp.flags = FL_TCP_SYN | FL_TCP_ACK;
 	answer.tcp.window = bpf_htons(listen->window);
-	syn.tcp.checksum = 0;
-	changed = bpf_csum_diff((__be32 *)&syn, FL_SYN_BYTES, (__be32 *)&answer, sizeof(answer), 0);
-	if (changed < 0 || fl_ctx_resize(ctx, at + bytes))
+	if (fl_ctx_resize(ctx, at + bytes))
 		return -1;
 	/* From here on the packet is not what it was: what fails is lost, and counted. */
 	*verdict = FL_DROP;
-	if (fl_answer_write(ctx, packet, &answer, asked_bytes, bytes, 0, changed)) {
+	if (fl_answer_write(ctx, packet, &answer, asked_bytes, bytes, 0,
+			    fl_syn_change(&syn, &answer))) {
 		fl_drop(packet, FL_REASON_TRANSMIT_FAILED);
 		return 0;
 	}

@@ -240,6 +240,8 @@ enum fl_counter {
 /* fairlead_base::DropReason, as far as the program drops; held together by a test of the loader. */
 enum fl_reason {
 	FL_REASON_TRUNCATED = 1,
+	FL_REASON_BAD_TCP_CHECKSUM = 7,
+	FL_REASON_BAD_TCP_FLAGS = 9,
 	FL_REASON_NO_CONNECTION = 21,
 	FL_REASON_TRANSMIT_FAILED = 60,
 	FL_REASON_OVERLOADED = 62,

@@ -3,14 +3,16 @@
 
 use core::time::Duration;
 
-use fairlead_base::{Instant, Packet, Rng};
+use aya::maps::{Array, Map, MapData, loaded_maps};
+use fairlead_base::{DropReason, Instant, Packet, Rng, SeqNumber};
 use fairlead_bpf_loader::{Fate, Kernel, Mode};
 use fairlead_splice::config::{
     Balance, Config, Limits, Pool, PoolId, Protocol, Route, Server, Service, Source, Timeouts,
     Treatment, Unmatched,
 };
 use fairlead_splice::{Switch, Verdict};
-use fairlead_tcp::Record;
+use fairlead_tcp::join::Terms;
+use fairlead_tcp::{FastPath, Join, Line, Record, State};
 use fairlead_testkit::{Segment, endpoint, segment, tcp};
 use fairlead_wire::{Classified, SynOptions, TcpFlags, Timestamps, classify};
 
@@ -273,4 +275,88 @@ fn tc_joins_as_the_engine_does() {
 #[test]
 fn xdp_joins_as_the_engine_does() {
     run(|| joins_agree(Mode::XdpNative));
+}
+
+/// `struct fl_join` as bytes.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+struct RawJoin([u8; 1_536]);
+
+// SAFETY: plain bytes.
+unsafe impl aya::Pod for RawJoin {}
+
+/// Where the payload's length is in it, and the payload.
+const PAYLOAD_BYTES_AT: usize = 20;
+const PAYLOAD_AT: usize = 32;
+
+/// Makes the payload that waits in place 0 an impossible one, of no bytes. It is found among the
+/// maps of all processes by its content.
+fn spoil(payload: &[u8]) {
+    let all = loaded_maps().flatten();
+    let named = all.filter(|map| map.name() == b"fl_joins");
+    // Those of others come and go meanwhile.
+    let opened = named.filter_map(|map| MapData::from_id(map.id()).ok());
+    let mut spoilt = 0;
+    for map in opened.filter_map(|map| Map::from_map_data(map).ok()) {
+        let mut places: Array<MapData, RawJoin> = map.try_into().unwrap();
+        let Ok(mut first) = places.get(&0, 0) else {
+            continue;
+        };
+        if first.0[PAYLOAD_AT..].starts_with(payload) {
+            first.0[PAYLOAD_BYTES_AT..][..2].fill(0);
+            places.set(0, first, 0).unwrap();
+            spoilt += 1;
+        }
+    }
+    assert_eq!(spoilt, 1);
+}
+
+/// A join that comes to nothing because its segment cannot be made.
+fn what_fails_is_counted_once(mode: Mode) {
+    on_a_switch(|_, interface| {
+        let (kernel, mut table) = super::kernel(mode, 0);
+        let (mut record, client, server) = super::record(&mut Rng::new(5), false, true);
+        (record.state, record.flags) = (State::SynSent, 0);
+        let payload = format!("GET / by {:?} {mode:?}", std::thread::current().id());
+        let join = Join {
+            terms: Terms {
+                dseq: SeqNumber(1),
+                asked_scale: None,
+                offered_scale: None,
+                our_ts: 0,
+            },
+            client_ts: 0,
+            client_window: 1_000,
+            device_mss: 1_460,
+            payload: payload.as_bytes(),
+        };
+        assert!(table.arm(Line(3), 0, &record, &join, [&client, &server]));
+        spoil(payload.as_bytes());
+        let options = SynOptions {
+            mss: Some(1_460),
+            ..SynOptions::default()
+        };
+        let packet = segment(server.src, server.dst)
+            .flags(TcpFlags::SYN | TcpFlags::ACK)
+            .ack(record.client_isn + 1)
+            .window(29_000)
+            .syn_options(&options)
+            .packet();
+        let trial = kernel.try_frame(&frame_of(&packet), interface, 1).unwrap();
+        assert_eq!(trial.fate, Fate::Drop);
+        let counted = kernel.counters().unwrap();
+        assert_eq!(counted.drops.of(DropReason::TransmitFailed), 1);
+        let ended = packet.bytes.len() as u64;
+        assert_eq!((counted.ended_bytes, counted.made_bytes), (ended, 0));
+    });
+}
+
+#[test]
+fn tc_counts_a_join_that_fails_once() {
+    run(|| what_fails_is_counted_once(Mode::Tc));
+}
+
+#[test]
+fn xdp_counts_a_join_that_fails_once() {
+    run(|| what_fails_is_counted_once(Mode::XdpNative));
 }

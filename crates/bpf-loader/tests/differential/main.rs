@@ -3,6 +3,7 @@
 mod closing;
 mod joining;
 mod processors;
+mod sums;
 mod tcb;
 mod ways;
 
@@ -343,8 +344,11 @@ fn resets_of_no_connection_end_in_the_kernel() {
                     let other = reset("10.1.0.3:81", flags);
                     assert_eq!(fate(&mut kernel, other), Fate::Pass, "not ours");
                 }
+                let nonsense = reset("10.1.0.3:80", TcpFlags::RST | TcpFlags::SYN);
+                assert_eq!(fate(&mut kernel, nonsense), Fate::Drop);
                 let dropped = kernel.counters().unwrap().drops;
                 assert_eq!(dropped.of(DropReason::NoConnection), 2);
+                assert_eq!(dropped.of(DropReason::BadTcpFlags), 1, "as the engine says");
                 // One about a connection that the engine has is the engine's.
                 let client = endpoint("10.1.0.9:2000");
                 let key = FlowKey {

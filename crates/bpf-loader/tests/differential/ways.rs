@@ -71,7 +71,7 @@ fn assert_left(kernel: &mut Kernel, packet: &Packet, interface: u32) {
 }
 
 /// The checksum field as a sender leaves it to its device: the pseudo-header's sum.
-fn with_open_checksum(packet: &Packet) -> Packet {
+pub(super) fn with_open_checksum(packet: &Packet) -> Packet {
     let header = tcp(packet);
     let at = usize::from(header.tcp_at);
     let mut sum = 6 + (packet.bytes.len() - at) as u64;
