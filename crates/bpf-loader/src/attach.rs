@@ -59,6 +59,13 @@ pub struct Attachment {
     pub mode: Mode,
 }
 
+/// A link that ends with this.
+#[derive(Debug)]
+pub(crate) enum Held {
+    Tc(#[expect(dead_code, reason = "kept for its end")] SchedClassifierLink),
+    Xdp(#[expect(dead_code, reason = "kept for its end")] XdpLink),
+}
+
 /// The first of the classifiers at an ingress: before rules that others may have.
 const PRIORITY: u16 = 1;
 
@@ -116,9 +123,13 @@ impl Kernel {
         }
         let options = TcAttachOptions::TcxOrder(LinkOrder::default());
         if let Ok(link) = program.attach_with_options(interface, TcAttachType::Ingress, options) {
+            let link = program.take_link(link)?;
             return match pin {
-                Some(pin) => hold(program.take_link(link)?, &pin),
-                None => Ok(()),
+                Some(pin) => hold(link, &pin),
+                None => {
+                    self.keep(interface, Held::Tc(link));
+                    Ok(())
+                }
             };
         }
         // It may be there already, ours of an earlier run or another's: then it serves as it is.
@@ -146,10 +157,20 @@ impl Kernel {
             let _ = sys::remove_link(&other);
         }
         let link = program.attach(interface, mode)?;
+        let link = program.take_link(link)?;
         match pin {
-            Some(pin) => hold(program.take_link(link)?, &pin),
-            None => Ok(()),
+            Some(pin) => hold(link, &pin),
+            None => {
+                self.keep(interface, Held::Xdp(link));
+                Ok(())
+            }
         }
+    }
+
+    /// Has a link for as long as this lives, or until the interface gets another: the program would
+    /// have the old ones for as long as it lives, a descriptor each.
+    fn keep(&mut self, interface: &str, link: Held) {
+        self.held.insert(interface.to_owned(), link);
     }
 
     /// Where the link to an interface is pinned, if links are.
@@ -184,10 +205,12 @@ impl Kernel {
         removed.map(|other| other.display().to_string()).collect()
     }
 
-    /// Removes pinned links whose interfaces are gone, and says how many. An interface that comes
-    /// back is another to the kernel and gets a link of its own, so that the old ones would stay
-    /// for as long as this run.
-    pub fn forget_gone(&self) -> usize {
+    /// Removes links whose interfaces are gone, and says how many of them were pinned. An interface
+    /// that comes back is another to the kernel and gets a link of its own, so that the old ones
+    /// would stay for as long as this run.
+    pub fn forget_gone(&mut self) -> usize {
+        let held = &mut self.held;
+        held.retain(|interface, _| interface_index(interface).is_some());
         let links = self.pins.iter().flat_map(|pins| pins.links());
         let gone = links.filter(|link| sys::link_at(link).is_ok_and(|(_, index)| index == 0));
         gone.filter(|link| sys::remove_link(link).is_ok()).count()

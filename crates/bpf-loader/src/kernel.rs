@@ -1,5 +1,6 @@
 //! The program and its maps.
 
+use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +14,7 @@ use fairlead_tcp::{
 };
 
 use crate::Counters;
-use crate::attach::Mode;
+use crate::attach::{Held, Mode};
 use crate::flow_table::{FlowTableKind, TcbGeometry, raw_tcb};
 use crate::index::{KeyIndex, buckets_for, hash_key};
 use crate::joins::{JoinMemory, PLACES_MAX};
@@ -88,7 +89,7 @@ pub enum LoadError {
     /// What an earlier run left is in use in another network namespace.
     #[error(
         "an instance of this name has left a fast path in another network namespace: start it \
-         there, give this one another `name` in [instance], or remove that one with `fairlead down`"
+         there, remove it with `fairlead down` there, or give this one another `name` in [instance]"
     )]
     OtherNamespace,
     /// The pinned files cannot be changed.
@@ -104,6 +105,8 @@ pub struct Kernel {
     pub(crate) ebpf: Ebpf,
     pub(crate) mode: Mode,
     pub(crate) pins: Option<Arc<Pins>>,
+    /// By interface, where nothing is pinned.
+    pub(crate) held: BTreeMap<String, Held>,
     counters: PerCpuArray<MapData, u64>,
     /// What was counted before this run.
     before: Counters,
@@ -227,6 +230,7 @@ impl Kernel {
             ebpf,
             mode,
             pins,
+            held: BTreeMap::new(),
             counters,
             before,
             kind,
