@@ -1,6 +1,7 @@
 //! What a cache of connection state sees, for Python: a stream that is ready to simulate.
 
 use std::fs::File;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use fairlead_base::{Address, Endpoint};
@@ -93,7 +94,7 @@ impl PyAccesses {
     #[pyo3(signature = (path, format=None, max_bad=0.01, progress=None))]
     fn read(
         py: Python<'_>,
-        path: String,
+        path: PathBuf,
         format: Option<&str>,
         max_bad: f64,
         progress: Option<Py<PyAny>>,

@@ -1,7 +1,7 @@
 //! The laboratory's longer works: the paper, advice, statistics, the map; and its command line.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -21,10 +21,9 @@ use crate::errors;
 
 /// Traces by path: folders are looked through for files that are known by name, files are taken as
 /// they are.
-fn given(paths: &[String], seed: u64) -> Result<Vec<Given>, LabError> {
+fn given(paths: &[PathBuf], seed: u64) -> Result<Vec<Given>, LabError> {
     let mut all = Vec::new();
     for path in paths {
-        let path = Path::new(path);
         if path.is_dir() {
             all.extend(paper::traces::in_folder(path, seed)?);
             continue;
@@ -45,7 +44,7 @@ const DRAWS_QUICK: u32 = 50;
 /// How many seeds are averaged over.
 const SEEDS: u64 = 3;
 
-fn paper_spec(paths: &[String], seed: u64, quick: bool) -> Result<PaperSpec, LabError> {
+fn paper_spec(paths: &[PathBuf], seed: u64, quick: bool) -> Result<PaperSpec, LabError> {
     let mut traces = given(paths, seed)?;
     if quick {
         // The paper's own traces, and what was named as a file.
@@ -53,7 +52,7 @@ fn paper_spec(paths: &[String], seed: u64, quick: bool) -> Result<PaperSpec, Lab
             one.made
                 .path
                 .as_ref()
-                .is_some_and(|path| paths.iter().any(|name| Path::new(name) == path))
+                .is_some_and(|path| paths.contains(path))
         };
         traces.retain(|one| one.paper_trace.is_some() || named(one));
     }
@@ -84,7 +83,7 @@ fn paper_spec(paths: &[String], seed: u64, quick: bool) -> Result<PaperSpec, Lab
 #[pyo3(name = "paper", signature = (paths, seed=1, threads=0, quick=false, progress=None))]
 pub(crate) fn paper_report(
     py: Python<'_>,
-    paths: Vec<String>,
+    paths: Vec<PathBuf>,
     seed: u64,
     threads: usize,
     quick: bool,

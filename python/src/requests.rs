@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ pub(crate) struct PyRequests {
 /// What reading is asked to do.
 #[derive(Debug)]
 pub(crate) struct Reading {
-    path: String,
+    path: PathBuf,
     format: Option<Format>,
     max_bad: f64,
 }
@@ -34,7 +35,7 @@ pub(crate) struct Reading {
 impl Reading {
     pub(crate) fn new(
         py: Python<'_>,
-        path: String,
+        path: PathBuf,
         format: Option<&str>,
         max_bad: f64,
     ) -> PyResult<Self> {
@@ -69,10 +70,11 @@ impl Reading {
         watch: &Watch,
         read: impl FnOnce(Source, ReadOptions<'_>) -> Result<T, TraceError>,
     ) -> Result<T, String> {
-        let fault = |error: std::io::Error| format!("{}: {error}", self.path);
+        let fault = |error: std::io::Error| format!("{}: {error}", self.path.display());
         let file = File::open(&self.path).map_err(fault)?;
         let length = file.metadata().map_err(fault)?.len();
-        let source = fairlead_trace::open(&*self.path, file).map_err(|error| error.to_string())?;
+        let source = fairlead_trace::open(self.path.display().to_string(), file)
+            .map_err(|error| error.to_string())?;
         let mut turn = |taken: u64| {
             watch.at(taken, length);
             if watch.stopped() {
@@ -127,7 +129,7 @@ impl PyRequests {
     #[pyo3(signature = (path, format=None, max_bad=0.01, progress=None))]
     fn read(
         py: Python<'_>,
-        path: String,
+        path: PathBuf,
         format: Option<&str>,
         max_bad: f64,
         progress: Option<Py<PyAny>>,

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fairlead_lab::plan::Plan;
@@ -85,12 +85,17 @@ fn tasks(path: &Path, control: &dyn Control) -> Result<Vec<Task>, LabError> {
     let plan = Plan::read(path)?;
     let mut tasks = Vec::with_capacity(plan.tasks());
     // Streams of one file come one after the other.
-    let mut last: Option<(std::path::PathBuf, Fingerprint)> = None;
+    let mut last: Option<(PathBuf, Fingerprint)> = None;
     for made in &plan.streams {
         let mut made = made.clone();
         let mut content_print = None;
         if let Some(path) = &mut made.path {
             *path = std::path::absolute(&*path).map_err(|error| LabError::file(path, error))?;
+            // A task is text, wherever it is done.
+            if path.to_str().is_none() {
+                let problem = "its name is not UTF-8: give it another, or a link with another";
+                return Err(LabError::Trace(format!("{}: {problem}", path.display())));
+            }
             let known = last.as_ref().filter(|(before, _)| before == path);
             let print = match known {
                 Some((_, print)) => *print,
@@ -117,8 +122,7 @@ fn tasks(path: &Path, control: &dyn Control) -> Result<Vec<Task>, LabError> {
 
 /// The runs that a plan stands for: key, stream and the task itself, each as text.
 #[pyfunction]
-pub(crate) fn plan_tasks(py: Python<'_>, path: &str) -> PyResult<Vec<(String, String, String)>> {
-    let path = std::path::PathBuf::from(path);
+pub(crate) fn plan_tasks(py: Python<'_>, path: PathBuf) -> PyResult<Vec<(String, String, String)>> {
     let tasks = finish(py, None, move |control| tasks(&path, control))?;
     tasks
         .iter()

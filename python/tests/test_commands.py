@@ -28,6 +28,27 @@ def test_one_run_as_json(command):
     assert lab.simulate(stream, {"scheme": "spec", "capacity": "16K"})["misses"] == [said["misses"]]
 
 
+def test_names_of_files_need_not_be_unicode(command, tmp_path):
+    name = os.fsdecode(b"na\xffsa.log")
+    trace = tmp_path / name
+    trace.write_bytes((ROOT / "tests/traces/nasa.log").read_bytes())
+    assert "na\ufffdsa.log: " in command("tcb", str(trace)).stdout
+    assert len(lab.read_requests(trace)) > 0
+    command("paper", str(trace), "--quick", "--out", str(tmp_path / "report"))
+    assert "na\ufffdsa.log" in (tmp_path / "report/paper.html").read_text()
+    # The runs of a plan are tasks in JSON, and say so.
+    plan = tmp_path / "plan.toml"
+    plan.write_text('[[trace]]\npath = "trace.log"\n[[run]]\nscheme = "mod"\n')
+    inner = tmp_path / os.fsdecode(b"fol\xe9der")
+    inner.mkdir()
+    plan.rename(inner / "plan.toml")
+    (inner / "trace.log").write_bytes(trace.read_bytes())
+    refused = command("sweep", str(inner / "plan.toml"), ok=False)
+    said = refused.stderr
+    assert refused.returncode == 1
+    assert "fol\ufffdder/trace.log: its name is not UTF-8" in said and "Traceback" not in said
+
+
 def test_the_package_brings_its_command():
     from importlib.metadata import PackageNotFoundError, distribution
 

@@ -10,7 +10,7 @@ use fairlead_base::Endpoint;
 use fairlead_cache::bounds::{Stream as Counted, compulsory};
 use fairlead_trace::{Accesses, Fault, Format, ReadOptions, Report, Requests};
 use fairlead_workload::{Expanded, Expansion, PortModel, Prepared, Standard, WorkloadError};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::control::Control;
 use crate::error::LabError;
@@ -58,7 +58,7 @@ pub enum As {
 #[serde(default, deny_unknown_fields)]
 pub struct StreamSpec {
     /// A trace in a file.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "in_unicode")]
     pub path: Option<PathBuf>,
     /// The standard workload: ON/OFF sessions of one kind. Synthetic.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,6 +83,12 @@ pub struct StreamSpec {
     pub tick_ms: u32,
     /// What generators and the expansion are drawn from.
     pub seed: u64,
+}
+
+/// JSON has no other text: in a name, what is not UTF-8 is replaced, as where it is shown.
+fn in_unicode<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
+    let text = path.as_ref().map(|path| path.to_string_lossy());
+    text.serialize(to)
 }
 
 /// The paper's quarter of a second (section 3.3).

@@ -4,12 +4,14 @@
 mod output;
 mod support;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use support::{Folder, lab, root};
+use support::{Folder, command, lab, root};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
@@ -70,6 +72,16 @@ fn tcb_has_the_promised_keys() {
         "second_lookup_hits",
     ] {
         assert!(result[key].is_number(), "{key} in {result}");
+    }
+    // As in options, plans and sweeps, and as they once were called.
+    for (key, older, value) in [
+        ("capacity", "capacity_bytes", 1_024),
+        ("line", "line_bytes", 64),
+    ] {
+        assert_eq!(
+            (&result[key], &result[older]),
+            (&value.into(), &value.into())
+        );
     }
     let bounds = &result["bounds"];
     let misses = result["misses"].as_u64().unwrap();
@@ -431,6 +443,35 @@ fn notes_of_a_trace_are_told_by_a_sweep() {
     }
     let silent = lab(&["sweep", &plan, "--out", &out, "--quiet"]);
     assert!(silent.stderr.is_empty(), "{}", text(&silent.stderr));
+}
+
+/// File systems take all bytes but two in a name; JSON takes UTF-8.
+#[test]
+fn names_of_files_need_not_be_unicode() {
+    let folder = Folder::new("names");
+    let place = folder.0.join(OsStr::from_bytes(b"fol\xe9der"));
+    std::fs::create_dir(&place).unwrap();
+    let path = place.join(OsStr::from_bytes(b"na\xffsa.log"));
+    std::fs::copy(root().join(NASA), &path).unwrap();
+    for words in ["tcb --json", "tcb", "stat --json", "stat"] {
+        let words: Vec<&str> = words.split(' ').collect();
+        let output = command(&words).arg(&path).output().unwrap();
+        let said = text(&output.stdout);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert!(said.contains("na\u{fffd}sa.log"), "{words:?}: {said}");
+    }
+    let nothing = path.with_extension("gone");
+    let output = command(&["tcb"]).arg(&nothing).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("na\u{fffd}sa.gone: No such file"));
+    std::fs::rename(&path, place.join("plain.log")).unwrap();
+    let (plan, out) = (place.join("plan.toml"), place.join("out.csv"));
+    let text = "[[trace]]\npath = \"plain.log\"\n[[run]]\nscheme = \"mod\"\n";
+    std::fs::write(&plan, text).unwrap();
+    let mut sweep = command(&["sweep", "--out"]);
+    assert!(sweep.args([&out, &plan]).output().unwrap().status.success());
+    let rows = std::fs::read_to_string(&out).unwrap();
+    assert!(rows.contains("fol\u{fffd}der/plain.log"), "{rows}");
 }
 
 #[test]

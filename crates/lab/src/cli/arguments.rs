@@ -1,6 +1,7 @@
 //! Options that several commands share.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -21,7 +22,7 @@ pub(crate) struct StreamArgs {
     /// A trace (log, capture, CSV `time_us,ip,port`; packed or not), or a synthetic workload:
     /// `standard:4000`, `standard:sessions=4000,seconds=20`, `zipf:ids=1000,accesses=100000`
     #[arg(value_name = "TRACE")]
-    pub(crate) trace: String,
+    pub(crate) trace: OsString,
     #[command(flatten)]
     pub(crate) made: MadeArgs,
 }
@@ -93,7 +94,9 @@ impl StreamArgs {
     /// The recipe that was asked for.
     pub(crate) fn spec(&self) -> Result<StreamSpec, LabError> {
         let mut spec = self.made.spec()?;
-        let (name, settings) = self.trace.split_once(':').unwrap_or((&self.trace, ""));
+        // A file may have any name; workloads have names of letters.
+        let text = self.trace.to_str().unwrap_or_default();
+        let (name, settings) = text.split_once(':').unwrap_or((text, ""));
         match name {
             STANDARD => spec.standard = Some(settings_of(STANDARD, settings, "sessions")?),
             ZIPF => spec.zipf = Some(settings_of(ZIPF, settings, "ids")?),

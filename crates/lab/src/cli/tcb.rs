@@ -50,7 +50,11 @@ pub struct TcbArgs {
 struct Document<'a> {
     scheme: &'a str,
     resolved: String,
+    capacity: u64,
+    line: u64,
+    /// As `capacity` was called before it had the name that it has everywhere else.
     capacity_bytes: u64,
+    /// As `line` was.
     line_bytes: u64,
     lines: u32,
     banks: u32,
@@ -74,6 +78,8 @@ impl<'a> Document<'a> {
         Ok(Self {
             scheme: &run.scheme,
             resolved: scheme.to_string(),
+            capacity: geometry.capacity_bytes(),
+            line: geometry.line_bytes().into(),
             capacity_bytes: geometry.capacity_bytes(),
             line_bytes: geometry.line_bytes().into(),
             lines: geometry.lines(),
