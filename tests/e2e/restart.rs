@@ -379,6 +379,14 @@ fn another_size_is_refused_and_down_leaves_nothing_behind() {
         // It was refused, not disturbed.
         assert_eq!(held.ask("GET", "a.example", "/").unwrap().status, 200);
         assert_ne!(left(lab), before);
+        // By its name alone, from another network, nothing goes.
+        let mut elsewhere = lab.switch.command("unshare");
+        elsewhere.arg("--net").arg(binary());
+        elsewhere.args(["down", "--instance", "e2e"]);
+        let elsewhere = elsewhere.output().expect("running unshare");
+        assert_eq!(elsewhere.status.code(), Some(3), "{}", said(&elsewhere));
+        assert!(said(&elsewhere).contains("another network namespace"));
+        assert_eq!(held.ask("GET", "a.example", "/").unwrap().status, 200);
         let nobody = fairlead(lab, &["down", "--instance", "somebody-else"]);
         assert!(nobody.status.success() && said(&nobody).contains("left nothing"));
         let full = std::fs::File::options().write(true).open("/dev/full");

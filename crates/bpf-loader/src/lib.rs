@@ -53,7 +53,7 @@ pub use interfaces::{ethernet_interfaces, interface_index};
 pub use kernel::{FlowTable, Kernel, LoadError};
 pub use pins::{Pins, PinsError, Removed};
 pub use rehearsal::rehearse;
-pub use remains::{Remains, survey};
+pub use remains::{Remains, is_at_work_elsewhere, survey};
 pub use trial::{Fate, PassProgram, Trial};
 pub use way_out::WayOut;
 

@@ -205,6 +205,14 @@ pub fn survey(
     Ok(Some(remains))
 }
 
+/// True when what an instance has pinned is at work in another network namespace than the calling
+/// thread's. Of a namespace that is gone, interfaces are gone, too.
+pub fn is_at_work_elsewhere(pins: &Pins) -> bool {
+    let here = network_namespace();
+    let other = |there: RawSettings| there.version == VERSION && there.netns != here;
+    pins.is_attached() && settings(pins).is_ok_and(other)
+}
+
 /// Compares the sizes of the tables with those that are asked for.
 fn check_sizes(
     pins: &Pins,

@@ -1,12 +1,15 @@
 //! What a run leaves pinned, and what the next one makes of it.
 
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use aya::maps::{Array, Map, MapData};
 use fairlead_base::{Address, Endpoint, SeqNumber};
 use fairlead_bpf_loader::{
-    FlowTableKind, Kernel, LoadError, Mode, Pins, PinsError, TcbGeometry, survey,
+    FlowTableKind, Kernel, LoadError, Mode, Pins, PinsError, TcbGeometry, is_at_work_elsewhere,
+    survey,
 };
 use fairlead_netns::trial::{name_of, skip};
 use fairlead_tcp::adoption::JOINING;
@@ -245,6 +248,41 @@ fn another_flow_table_is_taken_over_or_refused() {
                 .len(),
             4
         );
+        pins.clear().unwrap();
+    });
+}
+
+/// Puts the calling thread into a network namespace of its own.
+fn leave_network() {
+    // SAFETY: a system call on a number.
+    assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
+}
+
+/// Who removes pins by their name alone must not remove what works in another network.
+#[test]
+fn what_is_at_work_elsewhere_is_told_until_its_network_is_gone() {
+    apart(|| {
+        let pins = Arc::new(Pins::open("elsewhere").unwrap());
+        assert!(!is_at_work_elsewhere(&pins), "nothing is there");
+        run_and_crash(&pins);
+        assert!(!is_at_work_elsewhere(&pins), "it is here");
+        let first = std::fs::File::open("/proc/thread-self/ns/net").unwrap();
+        leave_network();
+        assert!(is_at_work_elsewhere(&pins));
+        // SAFETY: a descriptor that is open.
+        let back = unsafe { libc::setns(first.as_raw_fd(), libc::CLONE_NEWNET) };
+        assert_eq!(back, 0);
+        assert!(!is_at_work_elsewhere(&pins), "it is here again");
+        leave_network();
+        drop(first);
+        let patience = Instant::now() + Duration::from_secs(60);
+        while is_at_work_elsewhere(&pins) {
+            assert!(
+                Instant::now() < patience,
+                "its interfaces go with a network"
+            );
+            std::thread::yield_now();
+        }
         pins.clear().unwrap();
     });
 }

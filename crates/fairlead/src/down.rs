@@ -26,10 +26,10 @@ const INSTANCE: &str = "fairlead";
 
 /// Removes pinned maps, what is attached by pinned links, device, routes and rules of an instance
 /// that does not run, and says what it removed. Connections that only the kernel still forwards
-/// end.
+/// end. What is at work in another network namespace is left to a call there.
 ///
 /// Exit codes: 0 nothing is left; 1 what was removed cannot be written; 2 the configuration or the
-/// name is wrong; 3 something is left, or the instance runs.
+/// name is wrong; 3 something is left, or the instance runs, or is another namespace's.
 pub fn run(args: &DownArgs) -> ExitCode {
     let instance = match instance(args) {
         Ok(instance) => instance,
@@ -82,6 +82,12 @@ fn down(instance: &str) -> Result<Vec<String>, String> {
         other => other.to_string(),
     })?;
     if let Some(pins) = pins {
+        if fairlead_bpf_loader::is_at_work_elsewhere(&pins) {
+            return Err(format!(
+                "instance \"{instance}\" has left its fast path in another network namespace; \
+                 remove it there (`ip netns exec NAME fairlead down`, or `nsenter --net=FILE`)"
+            ));
+        }
         for interface in fairlead_bpf_loader::ethernet_interfaces().unwrap_or_default() {
             if fairlead_bpf_loader::detach_filter(&interface) {
                 removed.push(format!("the program at tc of {interface}"));
