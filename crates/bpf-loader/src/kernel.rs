@@ -225,14 +225,13 @@ impl Kernel {
         let keys = Keys::new(index, take(&mut ebpf, "fl_flows")?, kind.evicts());
         let listens = take(&mut ebpf, "fl_listens")?;
         let counters = take(&mut ebpf, "fl_counters")?;
-        let before = Counters::read(&counters)?;
         let mut kernel = Self {
             ebpf,
             mode,
             pins,
             held: BTreeMap::new(),
+            before: Counters::read(&counters)?,
             counters,
-            before,
             kind,
             keys_anew: Arc::default(),
         };
