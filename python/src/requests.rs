@@ -106,6 +106,11 @@ pub(crate) fn report_dict<'py>(py: Python<'py>, report: &Report) -> PyResult<Bou
         bad.set_item(reason.to_string(), *count)?;
     }
     dict.set_item("bad", bad)?;
+    let passed = PyDict::new(py);
+    for (what, count) in &report.passed {
+        passed.set_item(what.to_string(), *count)?;
+    }
+    dict.set_item("passed", passed)?;
     let first = report
         .first_bad
         .map(|(row, reason)| (row, reason.to_string()));

@@ -107,6 +107,15 @@ impl Builder {
         self.client_named(text)
     }
 
+    /// The number of a client by its address.
+    #[inline]
+    pub(crate) fn client_at(&mut self, text: &[u8]) -> Result<u32, Reason> {
+        match field::v4(text) {
+            Some(address) => self.client_v4(address),
+            None => self.client_v6(field::v6(text).ok_or(Reason::Client)?),
+        }
+    }
+
     #[inline]
     pub(crate) fn client_v4(&mut self, address: u32) -> Result<u32, Reason> {
         let next = self.requests.clients.len() as u32;

@@ -55,6 +55,15 @@ pub enum Fault {
     /// The content is of no known format.
     #[error("{0}; name the format if you know it (one of: {names})", names = crate::format::NAMES)]
     Unknown(String),
+    /// Packed in a way that is not unpacked here.
+    #[error("it is {0}")]
+    Packed(&'static str),
+    /// Not one packet is of a link type that is read.
+    #[error(
+        "its packets are of a link type that is not read; capture Ethernet, Linux cooked, BSD \
+         loopback or raw IP"
+    )]
+    Link,
     /// There is no format of this name.
     #[error("there is no format `{0}`; write one of: {formats}", formats = crate::format::NAMES)]
     NoSuchFormat(String),

@@ -12,7 +12,7 @@ use crate::error::{Fault, Place, TraceError};
 use crate::format::capture::{self, Packets};
 use crate::format::{self, Format};
 use crate::lines;
-use crate::reason::{Reason, Report, Step};
+use crate::reason::{Passed, Reason, Report, Step};
 use crate::requests::Requests;
 use crate::sessions::EndpointTable;
 use crate::source::Source;
@@ -200,6 +200,9 @@ impl<'a> Watch<'a> {
         self.report.rows = rows;
         let seen = self.report.seen();
         self.judge(seen)?;
+        if rows == 0 && self.report.passed.contains_key(&Passed::Link) {
+            return Err(self.error(Place::File, Fault::Link));
+        }
         if rows == 0 {
             return Err(self.error(Place::File, Fault::Empty("row")));
         }
@@ -255,7 +258,7 @@ fn request_rows(
         Format::Zeek => lines!(format::zeek::Zeek::default()),
         Format::Edgar => lines!(format::edgar::Edgar::default()),
         Format::Youtube => lines!(format::youtube::Youtube),
-        Format::AccessCsv => lines!(format::csv::Csv::new(&format::csv::ColumnMap::accesses())),
+        Format::AccessCsv => lines!(format::csv::Csv::accesses()),
         Format::Csv(columns) => {
             let complaint = columns.complaint();
             if let Some(complaint) = complaint {

@@ -25,6 +25,8 @@ pub enum Reason {
     Port,
     /// A quotation mark is never closed.
     Quote,
+    /// Of the columns that were named the header lacks one, or has it twice.
+    Header,
     /// A line longer than a mebibyte.
     LineLength,
     /// The file ends in the middle of the row.
@@ -54,6 +56,7 @@ impl fmt::Display for Reason {
             Self::Size => "no size that can be read",
             Self::Port => "no port that can be read",
             Self::Quote => "a quotation mark is never closed",
+            Self::Header => "of the columns that were named, the header lacks one or has it twice",
             Self::LineLength => "the line is longer than 1 MiB",
             Self::Cut => "the row is cut",
             Self::Record => "a field has a value that cannot be",
@@ -79,6 +82,21 @@ pub enum Passed {
     Fragment,
     /// A packet of the other direction ([`crate::Packets::FromClients`]).
     FromServer,
+    /// A packet of a link type that is not read.
+    Link,
+}
+
+impl fmt::Display for Passed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Blank => "empty lines",
+            Self::Comment => "comments and headers",
+            Self::NotTcp => "not TCP",
+            Self::Fragment => "fragments",
+            Self::FromServer => "from servers",
+            Self::Link => "of a link type that is not read",
+        })
+    }
 }
 
 /// What reading came to.

@@ -25,6 +25,36 @@ const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// Of frames that are skipped, the last three bytes; the first is 50 to 5f. `pzstd` puts one first.
+const ZSTD_SKIPPED: [u8; 3] = [0x2a, 0x4d, 0x18];
+
+/// What some editors and spreadsheets put before text in UTF-8.
+const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
+
+/// What is packed otherwise, or is no plain text, by its first bytes; and what to do.
+const PACKED: [(&[u8], &str); 9] = [
+    (b"\xfd7zXZ\0", "packed by xz; unpack it (xz -dc)"),
+    (b"BZh91AY&SY", "packed by bzip2; unpack it (bzip2 -dc)"),
+    (b"\x1f\x9d", "packed by compress; unpack it (zcat)"),
+    (b"PK\x03\x04", "a ZIP archive; unpack it (unzip -p)"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it (7z x -so)"),
+    (b"\x04\x22\x4d\x18", "packed by lz4; unpack it (lz4 -dc)"),
+    (
+        b"PAR1",
+        "a Parquet file; read it in Python, and give its columns (from_table)",
+    ),
+    (
+        b"\xff\xfe",
+        "text in UTF-16; write it in UTF-8 (iconv -f UTF-16 -t UTF-8)",
+    ),
+    (
+        b"\xfe\xff",
+        "text in UTF-16; write it in UTF-8 (iconv -f UTF-16 -t UTF-8)",
+    ),
+];
+
+/// Where the header of a tar archive's first file says so.
+const TAR: (usize, &[u8]) = (257, b"ustar");
 
 /// An opened trace. Reads as the unpacked bytes.
 pub struct Source {
@@ -67,6 +97,9 @@ pub fn open(
     let mut head = vec![0; HEAD_BYTES];
     let filled = fill(&mut inner, &mut head).map_err(failed)?;
     head.truncate(filled);
+    if head.starts_with(&BYTE_ORDER_MARK) && !head.contains(&0) {
+        head.drain(..BYTE_ORDER_MARK.len());
+    }
     Ok(Source {
         name,
         inner,
@@ -79,7 +112,7 @@ pub fn open(
 fn unpacked(raw: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
     let mut raw = BufReader::with_capacity(PACKED_BYTES, raw);
     let first = raw.fill_buf()?;
-    if first.starts_with(&ZSTD_MAGIC) {
+    if first.starts_with(&ZSTD_MAGIC) || begins_with_skipped(first) {
         let mut decoder = zstd::Decoder::with_buffer(raw)?;
         decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
         return Ok(Box::new(decoder));
@@ -88,6 +121,23 @@ fn unpacked(raw: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>>
         return Ok(Box::new(MultiGzDecoder::new(raw)));
     }
     Ok(Box::new(raw))
+}
+
+fn begins_with_skipped(first: &[u8]) -> bool {
+    let kind = first.first().is_some_and(|byte| byte & 0xf0 == 0x50);
+    kind && first[1..].starts_with(&ZSTD_SKIPPED)
+}
+
+/// What it is, and what to do, where it is packed in a way that is not unpacked here.
+fn packed(head: &[u8]) -> Option<&'static str> {
+    let is_tar = head
+        .get(TAR.0..)
+        .is_some_and(|rest| rest.starts_with(TAR.1));
+    if is_tar {
+        return Some("a tar archive; name one file, unpacked (tar -xO)");
+    }
+    let known = PACKED.iter().find(|(magic, _)| head.starts_with(magic));
+    known.map(|(_, what)| *what)
 }
 
 /// Reads until `buffer` is full or the input at its end; gives how much there is.
@@ -118,8 +168,10 @@ impl Source {
         if self.head.is_empty() {
             return Err(self.error(Place::File, Fault::Empty("byte")));
         }
-        Format::detect(&self.name, &self.head)
-            .map_err(|complaint| self.error(Place::File, Fault::Unknown(complaint)))
+        Format::detect(&self.name, &self.head).map_err(|complaint| {
+            let fault = packed(&self.head).map_or(Fault::Unknown(complaint), Fault::Packed);
+            self.error(Place::File, fault)
+        })
     }
 
     /// A count of the bytes read from below, as they are stored.

@@ -43,8 +43,14 @@ pub(crate) fn time_of_day_us(bytes: &[u8]) -> Option<i64> {
     fits.then(|| i64::from(seconds) * SECOND_US)
 }
 
-fn valid(month: u32, day: u32) -> bool {
-    (1..=12).contains(&month) && (1..=31).contains(&day)
+fn valid(year: u32, month: u32, day: u32) -> bool {
+    let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let last = match month {
+        2 => 28 + u32::from(is_leap),
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    };
+    (1..=12).contains(&month) && (1..=last).contains(&day)
 }
 
 /// Reads `dd/Mon/yyyy`, `yyyy-mm-dd` and zones, and remembers the last day: logs change it rarely.
@@ -97,7 +103,7 @@ impl Calendar {
             b'-' => -east_minutes * 60 * SECOND_US,
             _ => return None,
         };
-        if !valid(month, date) {
+        if !valid(year, month, date) {
             return None;
         }
         self.base_us = days(i64::from(year), month, date) * DAY_US - east_us;
@@ -125,7 +131,7 @@ impl IsoCalendar {
             }
             let year = two(day, 0)? * 100 + two(day, 2)?;
             let (month, date) = (two(day, 5)?, two(day, 8)?);
-            if !valid(month, date) {
+            if !valid(year, month, date) {
                 return None;
             }
             self.base_us = days(i64::from(year), month, date) * DAY_US;
@@ -223,6 +229,8 @@ mod tests {
             "09/Jul/1995:04:00",
             "09/Jux/1995:04:00:00 +0000",
             "39/Jul/1995:04:00:00 +0000",
+            "31/Jun/1995:04:00:00 +0000",
+            "29/Feb/1995:04:00:00 +0000",
             "09/Jul/1995:24:00:00 +0000",
             "09/Jul/1995:04:00:00 +00",
             "09-Jul-1995:04:00:00 +0000",

@@ -370,3 +370,153 @@ fn tables_are_read_by_number_and_by_name() {
         assert!(wrong.parse::<Format>().is_err(), "{wrong}");
     }
 }
+
+fn read_table(columns: &str, table: &[u8]) -> Result<fairlead_trace::Requests, TraceError> {
+    let source = open("x", Cursor::new(table.to_vec())).unwrap();
+    let format = Some(columns.parse().unwrap());
+    let options = ReadOptions {
+        format,
+        ..ReadOptions::default()
+    };
+    read_requests(source, options).map(|(requests, _)| requests)
+}
+
+#[test]
+fn numbers_that_are_none_are_not_taken_for_numbers() {
+    let ends = |unit: &str, time: &str| {
+        let table = format!("{time},1.2.3.4\n");
+        read_table(
+            &format!("csv:time=1,client=2,unit={unit}"),
+            table.as_bytes(),
+        )
+        .map(|columns| columns.time_us[0])
+    };
+    assert_eq!(ends("us", "2.9").unwrap(), 2);
+    assert_eq!(ends("ns", "2999.5").unwrap(), 2);
+    assert_eq!(
+        ends("s", "9223372036854.7").unwrap(),
+        9_223_372_036_854_700_000
+    );
+    assert_eq!(
+        ends("iso", "2016-02-29T00:00:00Z").unwrap(),
+        1_456_704_000_000_000
+    );
+    for (unit, time) in [
+        ("us", "2.x"),
+        ("ns", "2.x"),
+        // More than 64 bits hold, by the fraction.
+        ("s", "9223372036854.9"),
+        ("ms", "9223372036854775.9"),
+        ("iso", "-2016-02-29T00:00:00Z"),
+        ("iso", "2015-02-29T00:00:00Z"),
+    ] {
+        let said = ends(unit, time).unwrap_err().to_string();
+        assert!(
+            said.contains("no time that can be read"),
+            "{unit} {time}: {said}"
+        );
+    }
+}
+
+#[test]
+fn columns_that_the_header_lacks_or_has_twice_are_told() {
+    let table = b"ts,src,src\n1,1.2.3.4,5.6.7.8\n";
+    for columns in ["csv:time=ts,client=source", "csv:time=ts,client=src"] {
+        let said = read_table(columns, table).unwrap_err().to_string();
+        assert!(
+            said.contains("line 1: of the columns that were named"),
+            "{said}"
+        );
+    }
+    assert_eq!(read_table("csv:time=ts,client=3", table).unwrap().len(), 1);
+}
+
+#[test]
+fn a_table_of_accesses_has_addresses() {
+    let table = "time_us,ip,port\n1,::ffff:1.2.3.4,5\n2,1.2.3.4,5\n3,2001:db8::1,5\n";
+    assert_eq!(
+        read_table("accesses", table.as_bytes())
+            .unwrap()
+            .clients
+            .len(),
+        2
+    );
+    for wrong in [
+        "300.1.2.3",
+        "1.2.3",
+        "host.example.org",
+        "1.2.3.4.5",
+        "1.2.3.4:80",
+        "",
+    ] {
+        let table = format!("time_us,ip,port\n1,{wrong},5\n");
+        let said = read_table("accesses", table.as_bytes())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            said.contains("no client that can be read"),
+            "{wrong}: {said}"
+        );
+    }
+}
+
+#[test]
+fn a_mark_of_byte_order_is_no_part_of_the_first_row() {
+    let mark = b"\xef\xbb\xbf".as_slice();
+    let rows = b"time_us,ip,port\n1,1.2.3.4,5\n".as_slice();
+    let source = open("x", Cursor::new([mark, rows].concat())).unwrap();
+    assert_eq!(source.detect().unwrap(), Format::AccessCsv);
+    let line = b"1.2.3.4 - - [09/Jul/1995:00:00:00 -0400] \"GET / HTTP/1.0\" 200 1\n".as_slice();
+    let source = open("x", Cursor::new([mark, line].concat())).unwrap();
+    let (requests, _) = read_requests(source, ReadOptions::default()).unwrap();
+    assert!(!requests.clients[0].named);
+}
+
+#[test]
+fn frames_that_are_skipped_may_come_first() {
+    let row = b"1.2.3.4 - - [09/Jul/1995:00:00:00 -0400] \"GET / HTTP/1.0\" 200 1\n".as_slice();
+    let frame = zstd::encode_all(row, 1).unwrap();
+    let skipped = b"\x50\x2a\x4d\x18\x04\0\0\0size".as_slice();
+    let packed = [skipped, &frame, skipped, &frame].concat();
+    let source = open("x.zst", Cursor::new(packed)).unwrap();
+    let (requests, _) = read_requests(source, ReadOptions::default()).unwrap();
+    assert_eq!(requests.len(), 2);
+}
+
+#[test]
+fn what_is_packed_otherwise_is_told_how_to_unpack_it() {
+    let mut tar = vec![0u8; 512];
+    tar[257..262].copy_from_slice(b"ustar");
+    let files: [(&[u8], &str); 5] = [
+        (b"\xfd7zXZ\0\0\x04\xe6\xd6", "xz -dc"),
+        (b"BZh91AY&SY\0\x01", "bzip2 -dc"),
+        (b"\x1f\x9d\x90\0\x01", "zcat"),
+        (b"\xff\xfea\0b\0", "iconv"),
+        (&tar, "tar -xO"),
+    ];
+    for (bytes, what_to_do) in files {
+        let fault = failed(bytes, ReadOptions::default());
+        assert!(matches!(fault.fault, Fault::Packed(_)), "{fault}");
+        assert!(fault.to_string().contains(what_to_do), "{fault}");
+    }
+}
+
+#[test]
+fn a_capture_of_a_link_that_is_not_read_says_so() {
+    let capture = |link: u32| {
+        let words = [0xa1b2_c3d4, 2 | 4 << 16, 0, 0, 65_535, link, 1, 0, 4, 4, 0];
+        words
+            .iter()
+            .flat_map(|word: &u32| word.to_le_bytes())
+            .collect::<Vec<u8>>()
+    };
+    let fault = |link| {
+        let source = open("x", Cursor::new(capture(link))).unwrap();
+        read_accesses(source, ReadOptions::default())
+            .unwrap_err()
+            .fault
+    };
+    // 802.11, and Ethernet without a TCP packet.
+    assert!(matches!(fault(105), Fault::Link));
+    assert!(matches!(fault(1), Fault::Empty(_)));
+}

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use fairlead_base::{DropReason, FlowKey};
 use fairlead_driver_pcap::{
-    CaptureError, CaptureReader, Captured, Fault as CaptureFault, ip_packet,
+    CaptureError, CaptureReader, Captured, Fault as CaptureFault, NotIp, ip_packet,
 };
 use fairlead_wire::checksum::PROTOCOL_TCP;
 use fairlead_wire::packet::{IPV4_HEADER_BYTES, TCP_HEADER_BYTES, protocol};
@@ -100,6 +100,7 @@ fn failed(watch: &Watch<'_>, error: CaptureError) -> TraceError {
         CaptureFault::Unknown(what) => {
             Fault::Unknown(format!("neither pcap nor pcapng: it begins with {what}"))
         }
+        CaptureFault::Damaged(what) => Fault::Damaged(what),
         other => Fault::Damaged(other.to_string()),
     };
     watch.error(place, fault)
@@ -141,6 +142,10 @@ impl Flows {
     fn access(&mut self, captured: &Captured<'_>, packets: Packets) -> Result<Found, Reason> {
         let packet = match self.segment(captured) {
             Ok(Some(packet)) => packet,
+            // Whatever bytes there are: of such a link none is understood.
+            Ok(None) if matches!(ip_packet(captured.link, &[]), Err(NotIp::Link(_))) => {
+                return Ok(Found::Passed(Passed::Link));
+            }
             Ok(None) => return Ok(Found::Passed(Passed::NotTcp)),
             Err(DropReason::Fragment) => return Ok(Found::Passed(Passed::Fragment)),
             Err(DropReason::NotTcp) => return Ok(Found::Passed(Passed::NotTcp)),

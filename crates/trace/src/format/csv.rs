@@ -269,6 +269,8 @@ pub(crate) struct Csv {
     separator: u8,
     places: Option<Places>,
     header_due: bool,
+    /// Clients are addresses: what is none is not taken for a name.
+    only_addresses: bool,
     calendar: IsoCalendar,
     unquoted: Vec<u8>,
     ends: Vec<usize>,
@@ -280,6 +282,7 @@ impl Csv {
             separator: map.separator as u8,
             places: None,
             header_due: map.has_header(),
+            only_addresses: false,
             calendar: IsoCalendar::default(),
             unquoted: Vec::new(),
             ends: Vec::new(),
@@ -291,7 +294,16 @@ impl Csv {
         csv
     }
 
-    /// Where the columns are, by a header; `None` when it lacks one.
+    /// A table of accesses.
+    pub(crate) fn accesses() -> Self {
+        Self {
+            only_addresses: true,
+            ..Self::new(&ColumnMap::accesses())
+        }
+    }
+
+    /// Where the columns are, by a header; `None` when it lacks one, or has one twice: which of the
+    /// two is meant is not known.
     fn find(&self, header: &[&[u8]]) -> Option<Places> {
         let mut places = [None; 6];
         for (place, column) in places.iter_mut().zip(self.map.columns()) {
@@ -300,7 +312,11 @@ impl Csv {
                 Some(Column::Number(number)) => Some(number - 1),
                 Some(Column::Name(name)) => {
                     let is_it = |field: &&[u8]| field.trim_ascii() == name.as_bytes();
-                    Some(header.iter().position(is_it)?)
+                    let at = header.iter().position(is_it)?;
+                    if header[at + 1..].iter().any(is_it) {
+                        return None;
+                    }
+                    Some(at)
                 }
             };
         }
@@ -335,6 +351,7 @@ impl Csv {
         let client = match at(client)? {
             // All of one.
             None => out.client_named(b"-")?,
+            Some(text) if self.only_addresses => out.client_at(text)?,
             Some(text) => out.client(text)?,
         };
         out.push(Row {
@@ -348,18 +365,21 @@ impl Csv {
     }
 
     fn time_us(&mut self, text: &[u8]) -> Option<i64> {
+        if self.map.unit == TimeUnit::Iso {
+            return self.calendar.stamp_us(text);
+        }
         let (text, negative) = match text {
             [b'-', rest @ ..] => (rest, true),
             text => (text, false),
         };
         let (whole, fraction) = field::cut(text, b'.').unwrap_or((text, b""));
-        let number = |text| field::number(text).and_then(|value| i64::try_from(value).ok());
+        let whole = i64::try_from(field::number(whole)?).ok()?;
+        let fraction = fraction_us(fraction)?;
         let value = match self.map.unit {
-            TimeUnit::Iso => return self.calendar.stamp_us(text),
-            TimeUnit::S => number(whole)?.checked_mul(1_000_000)? + fraction_us(fraction)?,
-            TimeUnit::Ms => number(whole)?.checked_mul(1_000)? + fraction_us(fraction)? / 1_000,
-            TimeUnit::Us => number(whole)?,
-            TimeUnit::Ns => number(whole)? / 1_000,
+            TimeUnit::S => whole.checked_mul(1_000_000)?.checked_add(fraction)?,
+            TimeUnit::Ms => whole.checked_mul(1_000)?.checked_add(fraction / 1_000)?,
+            TimeUnit::Ns => whole / 1_000,
+            _ => whole,
         };
         Some(if negative { -value } else { value })
     }
@@ -424,7 +444,7 @@ impl LineFormat for Csv {
             self.places = self.find(fields);
             return match self.places {
                 Some(_) => Ok(Step::Passed(Passed::Comment)),
-                None => Err(Reason::Fields),
+                None => Err(Reason::Header),
             };
         }
         self.row(fields, out)?;
