@@ -52,6 +52,14 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Stands for what is in a file.
 fn content(path: &Path, control: &dyn Control) -> Result<Fingerprint, LabError> {
     let failed = |error| LabError::file(path, error);
+    // Before it is opened: a pipe that nobody writes to would keep us waiting.
+    if !std::fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(LabError::Trace(format!(
+            "{}: a sweep reads its traces more than once, which folders, pipes and devices do not \
+             allow; name a file",
+            path.display()
+        )));
+    }
     let mut file = File::open(path).map_err(failed)?;
     let mut printer = Printer::default();
     let mut chunk = vec![0; CHUNK_BYTES];

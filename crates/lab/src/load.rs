@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use fairlead_base::Endpoint;
 use fairlead_cache::bounds::{Stream as Counted, compulsory};
-use fairlead_trace::{Accesses, Fault, Format, ReadOptions, Report, Requests};
+use fairlead_trace::{Accesses, Fault, Format, ReadOptions, Report, Requests, Source, TraceError};
 use fairlead_workload::{Expanded, Expansion, PortModel, Prepared, Standard, WorkloadError};
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -251,6 +251,8 @@ pub struct ReadNote {
     pub bad: u64,
     /// Why not, and how often.
     pub bad_by_reason: Vec<(String, u64)>,
+    /// Rows that are not meant to be used, by what they are: packets from servers, comments.
+    pub passed: Vec<(String, u64)>,
     /// The line (or record) of the first of them.
     pub first_bad: Option<u64>,
     /// How often time stepped back; rows are then sorted by time.
@@ -265,11 +267,17 @@ impl ReadNote {
             .iter()
             .map(|(reason, count)| (reason.to_string(), *count))
             .collect();
+        let passed = report
+            .passed
+            .iter()
+            .map(|(what, count)| (what.to_string(), *count))
+            .collect();
         Self {
             format: report.format.to_string(),
             rows: report.rows,
             bad: report.bad_rows(),
             bad_by_reason,
+            passed,
             first_bad: report.first_bad.map(|(line, _)| line),
             stepped_back: report.stepped_back,
         }
@@ -402,31 +410,21 @@ impl Loader {
         made: &StreamSpec,
         control: &dyn Control,
     ) -> Result<Loaded, LabError> {
-        let format = made.chosen_format()?;
-        let holds_accesses = match made.rows {
+        let takes = |format: &Format| match made.rows {
             As::Accesses => true,
             As::Requests => false,
-            As::Auto => detect(path, format.as_ref())?.holds_accesses(),
+            As::Auto => format.holds_accesses(),
         };
-        if holds_accesses {
-            let (accesses, report) = read_accesses(path, format, made.max_bad, control)?;
-            in_order(made, &report)?;
-            let mut notes = reading_notes(&report);
-            if made.expansion != Expansion::default() {
-                notes.push(
-                    "rows are accesses as they are: --concurrency and other settings of the \
-                     expansion have no meaning and are not used"
-                        .to_owned(),
-                );
+        let log = match self.known_log(path, made) {
+            Some(log) if !takes(&log.report.format) => log,
+            _ => {
+                let opened = Opened::new(path, made)?;
+                if takes(&opened.format) {
+                    return of_accesses(opened, path, made, control);
+                }
+                self.read_log(opened, path, made, control)?
             }
-            return Ok(Loaded {
-                accesses,
-                read: Some(ReadNote::new(&report)),
-                notes,
-                ..Loaded::default()
-            });
-        }
-        let log = self.log(path, made, control)?;
+        };
         let mut expanded = self.expand(&log.requests, made)?;
         let mut notes = reading_notes(&log.report);
         notes.extend(expansion_notes(&made.expansion, &expanded));
@@ -467,14 +465,27 @@ impl Loader {
         made: &StreamSpec,
         control: &dyn Control,
     ) -> Result<Rc<Log>, LabError> {
-        if let Some((known, format, log)) = &self.log
-            && known == path
-            && *format == made.format
-        {
-            return Ok(Rc::clone(log));
+        match self.known_log(path, made) {
+            Some(log) => Ok(log),
+            None => self.read_log(Opened::new(path, made)?, path, made, control),
         }
+    }
+
+    /// The last log that was read, if it is this one.
+    fn known_log(&self, path: &Path, made: &StreamSpec) -> Option<Rc<Log>> {
+        let (known, format, log) = self.log.as_ref()?;
+        (known == path && *format == made.format).then(|| Rc::clone(log))
+    }
+
+    fn read_log(
+        &mut self,
+        opened: Opened,
+        path: &Path,
+        made: &StreamSpec,
+        control: &dyn Control,
+    ) -> Result<Rc<Log>, LabError> {
         self.log = None;
-        let (requests, report) = read_requests(path, made.chosen_format()?, made.max_bad, control)?;
+        let (requests, report) = opened.read(path, made, control, fairlead_trace::read_requests)?;
         let log = Rc::new(Log { requests, report });
         self.log = Some((path.to_owned(), made.format.clone(), Rc::clone(&log)));
         Ok(log)
@@ -609,97 +620,99 @@ impl StreamSpec {
     }
 }
 
-fn open(path: &Path) -> Result<(fairlead_trace::Source, u64), LabError> {
-    let failed = |error| LabError::file(path, error);
-    let file = File::open(path).map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
-    if metadata.is_dir() {
-        return Err(LabError::Trace(format!(
-            "{}: is a folder; name a file in it",
-            path.display()
-        )));
-    }
-    let source = fairlead_trace::open(path.display().to_string(), file).map_err(trace_error)?;
-    Ok((source, metadata.len()))
+/// A trace that was opened, and its format. Opened once: a pipe gives its bytes to nobody twice.
+struct Opened {
+    source: Source,
+    /// Bytes as they are stored.
+    stored: u64,
+    format: Format,
 }
 
-fn trace_error(error: fairlead_trace::TraceError) -> LabError {
+impl Opened {
+    /// Opens the trace of a recipe; its format is told by the first bytes unless it is given.
+    fn new(path: &Path, made: &StreamSpec) -> Result<Self, LabError> {
+        let format = made.chosen_format()?;
+        let failed = |error| LabError::file(path, error);
+        let file = File::open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        if metadata.is_dir() {
+            return Err(LabError::Trace(format!(
+                "{}: is a folder; name a file in it",
+                path.display()
+            )));
+        }
+        let source = fairlead_trace::open(path.display().to_string(), file).map_err(trace_error)?;
+        let format = match format {
+            Some(format) => format,
+            None => source.detect().map_err(trace_error)?,
+        };
+        Ok(Self {
+            source,
+            stored: metadata.len(),
+            format,
+        })
+    }
+
+    /// Reads it to its end.
+    fn read<T>(
+        self,
+        path: &Path,
+        made: &StreamSpec,
+        control: &dyn Control,
+        read: impl FnOnce(Source, ReadOptions<'_>) -> Result<T, TraceError>,
+    ) -> Result<T, LabError> {
+        let name = path.file_name().unwrap_or(path.as_os_str());
+        control.begin(&format!("reading {}", name.to_string_lossy()), self.stored);
+        let mut watch = |bytes: u64| {
+            control.reached(bytes);
+            if control.stopped() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        };
+        let options = ReadOptions {
+            format: Some(self.format),
+            max_bad: made.max_bad,
+            progress: Some(&mut watch),
+            ..ReadOptions::default()
+        };
+        let result = read(self.source, options).map_err(trace_error);
+        control.end();
+        result
+    }
+}
+
+/// Rows that are accesses as they are.
+fn of_accesses(
+    opened: Opened,
+    path: &Path,
+    made: &StreamSpec,
+    control: &dyn Control,
+) -> Result<Loaded, LabError> {
+    let (accesses, report) = opened.read(path, made, control, fairlead_trace::read_accesses)?;
+    in_order(made, &report)?;
+    let mut notes = reading_notes(&report);
+    if made.expansion != Expansion::default() {
+        notes.push(
+            "rows are accesses as they are: --concurrency and other settings of the expansion \
+             have no meaning and are not used"
+                .to_owned(),
+        );
+    }
+    Ok(Loaded {
+        accesses,
+        read: Some(ReadNote::new(&report)),
+        notes,
+        ..Loaded::default()
+    })
+}
+
+fn trace_error(error: TraceError) -> LabError {
     match error.fault {
         Fault::Stopped => LabError::Stopped,
         _ => LabError::Trace(error.to_string()),
     }
-}
-
-/// The format of a file, by its first bytes unless it is given.
-///
-/// # Errors
-/// When it cannot be read or told.
-pub fn detect(path: &Path, given: Option<&Format>) -> Result<Format, LabError> {
-    match given {
-        Some(format) => Ok(format.clone()),
-        None => open(path)?.0.detect().map_err(trace_error),
-    }
-}
-
-/// Reads a file as requests.
-///
-/// # Errors
-/// When it cannot be read, has nothing in it or too much that cannot be read; a stop.
-pub fn read_requests(
-    path: &Path,
-    format: Option<Format>,
-    max_bad: f64,
-    control: &dyn Control,
-) -> Result<(Requests, Report), LabError> {
-    let (source, stored) = open(path)?;
-    reading(path, stored, format, max_bad, control, |options| {
-        fairlead_trace::read_requests(source, options)
-    })
-}
-
-/// Reads a file as accesses.
-///
-/// # Errors
-/// As [`read_requests`].
-pub fn read_accesses(
-    path: &Path,
-    format: Option<Format>,
-    max_bad: f64,
-    control: &dyn Control,
-) -> Result<(Accesses, Report), LabError> {
-    let (source, stored) = open(path)?;
-    reading(path, stored, format, max_bad, control, |options| {
-        fairlead_trace::read_accesses(source, options)
-    })
-}
-
-fn reading<T>(
-    path: &Path,
-    stored: u64,
-    format: Option<Format>,
-    max_bad: f64,
-    control: &dyn Control,
-    read: impl FnOnce(ReadOptions<'_>) -> Result<T, fairlead_trace::TraceError>,
-) -> Result<T, LabError> {
-    let name = path.file_name().unwrap_or(path.as_os_str());
-    control.begin(&format!("reading {}", name.to_string_lossy()), stored);
-    let mut watch = |bytes: u64| {
-        control.reached(bytes);
-        if control.stopped() {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        }
-    };
-    let options = ReadOptions {
-        format,
-        max_bad,
-        progress: Some(&mut watch),
-        ..ReadOptions::default()
-    };
-    let result = read(options).map_err(trace_error);
-    control.end();
-    result
 }
 
 fn generate_zipf(zipf: &Zipf, seed: u64) -> Result<Accesses, WorkloadError> {

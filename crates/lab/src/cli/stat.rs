@@ -6,7 +6,7 @@ use super::arguments::StreamArgs;
 use super::tcb::{heading, span};
 use super::{Context, output};
 use crate::error::LabError;
-use crate::load::{As, Loader, detect};
+use crate::load::Loader;
 use crate::stat::gaps::Gaps;
 use crate::stat::{self, LogStat, StatSpec, Statistics, StreamStat};
 use crate::table::{Table, grouped, percent};
@@ -50,7 +50,7 @@ pub(super) fn run(args: &StatArgs, context: &Context<'_>) -> Result<(), LabError
         ..StatSpec::default()
     };
     let log = match &made.path {
-        Some(path) if is_log(path, &made)? => Some(stat::log(
+        Some(path) if stream.note.expanded.is_some() => Some(stat::log(
             &*loader.log(path, &made, context.control)?,
             &spec,
         )),
@@ -66,14 +66,6 @@ pub(super) fn run(args: &StatArgs, context: &Context<'_>) -> Result<(), LabError
     }
     output::print(&text(&statistics))?;
     Ok(())
-}
-
-fn is_log(path: &std::path::Path, made: &crate::load::StreamSpec) -> Result<bool, LabError> {
-    Ok(match made.rows {
-        As::Requests => true,
-        As::Accesses => false,
-        As::Auto => !detect(path, made.chosen_format()?.as_ref())?.holds_accesses(),
-    })
 }
 
 fn text(statistics: &Statistics) -> String {
