@@ -2,7 +2,7 @@
 //! there already left out.
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -98,8 +98,11 @@ impl Results {
     /// Opens a file of results, new or begun. A last line without an end is what a kill left: it
     /// is cut off.
     ///
+    /// It is this sweep's alone until it is dropped: what two of them write at once would lie over
+    /// each other.
+    ///
     /// # Errors
-    /// When it cannot be opened, or holds something else.
+    /// When it cannot be opened, another sweep writes to it, or it holds something else.
     pub fn open(path: &Path) -> Result<Self, LabError> {
         let failed = |error| LabError::file(path, error);
         let layout = Layout::of(path);
@@ -110,6 +113,15 @@ impl Results {
             .truncate(false)
             .open(path)
             .map_err(failed)?;
+        // Some file systems have no locks; there is nothing to be told by, then.
+        if let Err(TryLockError::WouldBlock) = file.try_lock() {
+            return Err(LabError::Plan {
+                place: path.display().to_string(),
+                problem: "another sweep is writing to it; wait until it is done, or write --out \
+                          with another name"
+                    .to_owned(),
+            });
+        }
         let mut keys = BTreeSet::new();
         let mut whole = 0u64;
         let mut line = String::new();
@@ -379,6 +391,19 @@ fn row(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_sweeps_do_not_write_to_one_file() {
+        let folder = std::env::temp_dir().join(format!("fairlead-sweeps-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("results.jsonl");
+        let first = Results::open(&path).unwrap();
+        let refused = Results::open(&path).unwrap_err().to_string();
+        assert!(refused.contains("another sweep is writing"), "{refused}");
+        drop(first);
+        assert!(Results::open(&path).is_ok());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 
     #[test]
     fn both_formats_name_a_configuration_alike() {

@@ -23,10 +23,11 @@
 
 pub mod ranges;
 
+use std::collections::HashSet;
 use std::path::Path;
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use crate::error::{LabError, in_words};
@@ -92,6 +93,7 @@ impl Plan {
                 }
             }
         }
+        let streams = each_once(streams);
         let own_seeds = written.run.iter().any(|table| table.contains_key("seed"));
         let runs = runs(&written.run, place)?;
         if streams.is_empty() || runs.is_empty() {
@@ -171,7 +173,15 @@ fn runs(tables: &[Table], place: &str) -> Result<Vec<RunSpec>, LabError> {
         }
         runs.extend(specs);
     }
-    Ok(runs)
+    Ok(each_once(runs))
+}
+
+/// Without those that are there before: tables may overlap, and rows of one run that is there twice
+/// would be counted as two samples.
+fn each_once<T: Serialize>(all: Vec<T>) -> Vec<T> {
+    let mut met = HashSet::new();
+    let new = |one: &T| serde_json::to_string(one).map_or(true, |text| met.insert(text));
+    all.into_iter().filter(new).collect()
 }
 
 /// All values that a table with ranges stands for.
@@ -216,7 +226,7 @@ fn seeds(value: &Value) -> Result<Vec<u64>, String> {
 
 /// A seed that is in the list more than once: its rows would be counted as two samples.
 pub(crate) fn given_twice(seeds: &[u64]) -> Option<u64> {
-    let mut met = std::collections::HashSet::new();
+    let mut met = HashSet::new();
     seeds.iter().copied().find(|seed| !met.insert(*seed))
 }
 
@@ -235,6 +245,22 @@ pub(crate) fn one_line(text: &str, error: &toml::de::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_plan_names_twice_is_run_once() {
+        let text = "[[trace]]\nzipf = { ids = [10, 20] }\n[[trace]]\nzipf = { ids = 10 }\n\
+                    [[run]]\nscheme = ['mod', 'spec', 'mod']\n\
+                    [[run]]\nscheme = 'spec'\ncapacity = ['32K', '64K']\n";
+        let plan = Plan::parse(text, "p", Path::new("")).unwrap();
+        let runs: Vec<(&str, u64)> = plan
+            .runs
+            .iter()
+            .map(|run| (run.scheme.as_str(), run.capacity.0))
+            .collect();
+        let small = 32 << 10;
+        assert_eq!(runs, [("mod", small), ("spec", small), ("spec", 2 * small)]);
+        assert_eq!((plan.streams.len(), plan.tasks()), (2, 6));
+    }
 
     #[test]
     fn seeds_are_a_number_of_them_or_a_list_of_different_ones() {
