@@ -105,7 +105,10 @@ pub struct Advice {
 /// Powers of two from 4 KiB to where every session has a line.
 fn capacities(spec: &AdviseSpec, stream: &Stream) -> Vec<Size> {
     if !spec.capacities.is_empty() {
-        return spec.capacities.clone();
+        let mut rising = spec.capacities.clone();
+        rising.sort();
+        rising.dedup();
+        return rising;
     }
     let all = (stream.keys.len() as u64).saturating_mul(spec.line.0);
     let top = all.clamp(CAPACITY_MIN, CAPACITY_MAX).next_power_of_two();

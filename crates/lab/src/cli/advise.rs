@@ -69,7 +69,6 @@ pub(super) fn run(args: &AdviseArgs, context: &Context<'_>) -> Result<(), LabErr
         seed: made.seed,
         ..AdviseSpec::default()
     };
-    spec.capacities.sort();
     if !args.schemes.is_empty() {
         spec.schemes = tcb::schemes(&args.schemes);
     }
@@ -173,6 +172,9 @@ fn steps_text(advice: &Advice) -> String {
     out
 }
 
+/// Bits of a session identifier of IPv4.
+const ALL_BITS: u32 = 48;
+
 /// What the policy keeps beside its lines.
 fn besides(hardware: &Hardware) -> String {
     let parts = [
@@ -198,15 +200,18 @@ fn cost_text(choice: &Choice) -> String {
     );
     if let Some(hash) = &hardware.hash {
         out += &format!(
-            "Its {} hash functions of {} bits take {} gates and {} gate delays ({} ps); with \
-             --schemes {},bits=16 they take a third.\n",
+            "Its {} hash functions of {} bits take {} gates and {} gate delays ({} ps)",
             hash.functions,
             hash.input_bits,
             grouped(hash.gates),
             hash.gate_delays,
             hash.delay_ps,
-            choice.run.scheme,
         );
+        if hash.input_bits == ALL_BITS {
+            let scheme = &choice.run.scheme;
+            out += &format!("; with --schemes {scheme},bits=16 they take a third");
+        }
+        out += ".\n";
     }
     out
 }
