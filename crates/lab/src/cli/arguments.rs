@@ -40,26 +40,36 @@ pub(crate) struct MadeArgs {
     #[arg(long = "as", value_name = "WHAT", value_enum, default_value = "auto")]
     pub(crate) rows: As,
     /// The share of rows that may be unreadable
-    #[arg(long, value_name = "SHARE", default_value_t = 0.01)]
+    #[arg(
+        long,
+        allow_negative_numbers = true,
+        value_name = "SHARE",
+        default_value_t = 0.01
+    )]
     pub(crate) max_bad: f64,
     /// Sort rows of accesses by time where they are out of order; logs always are sorted
     #[arg(long)]
     pub(crate) sort: bool,
     /// What chance is drawn from: expansion, index functions, policies
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    #[arg(
+        long,
+        allow_negative_numbers = true,
+        value_name = "NUMBER",
+        default_value_t = 1
+    )]
     pub(crate) seed: u64,
     /// Length of a tick of the lifetime counters
-    #[arg(long, value_name = "MS", default_value_t = TICK_MS)]
+    #[arg(long, allow_negative_numbers = true, value_name = "MS", default_value_t = TICK_MS)]
     pub(crate) tick_ms: u32,
     /// Sessions open at the same time, by starting them densely enough; the log's own pace when
     /// left out
-    #[arg(long, value_name = "SESSIONS", help_heading = EXPANSION)]
+    #[arg(long, allow_negative_numbers = true, value_name = "SESSIONS", help_heading = EXPANSION)]
     pub(crate) concurrency: Option<u32>,
     /// How clients choose ports where the trace has none: sequential (1995), random (today)
     #[arg(long, value_name = "MODEL", help_heading = EXPANSION)]
     pub(crate) ports: Option<String>,
     /// Silence after which a client's next request begins another session (1800)
-    #[arg(long, value_name = "SECONDS", help_heading = EXPANSION)]
+    #[arg(long, allow_negative_numbers = true, value_name = "SECONDS", help_heading = EXPANSION)]
     pub(crate) session_timeout: Option<f64>,
     /// How whole seconds become instants: auto, logged, drawn
     #[arg(long, value_name = "HOW", help_heading = EXPANSION)]
@@ -71,10 +81,10 @@ pub(crate) struct MadeArgs {
     pub(crate) packets: Option<String>,
     /// With --concurrency: steady state before what is counted (as long as a session can be
     /// silent: the session timeout and a second)
-    #[arg(long, value_name = "SECONDS", help_heading = EXPANSION)]
+    #[arg(long, allow_negative_numbers = true, value_name = "SECONDS", help_heading = EXPANSION)]
     pub(crate) warm_up: Option<f64>,
     /// With --concurrency: how many times over the log's accesses are counted (1)
-    #[arg(long, value_name = "NUMBER", help_heading = EXPANSION)]
+    #[arg(long, allow_negative_numbers = true, value_name = "NUMBER", help_heading = EXPANSION)]
     pub(crate) periods: Option<u32>,
     /// Any parameter of the expansion, as in a plan: `--expand ports.skew=1`,
     /// `--expand on_gap_max_s=2`
@@ -176,7 +186,10 @@ impl MadeArgs {
         }
         for setting in &self.expand {
             if setting.starts_with("ports.") && !table.contains_key("ports") {
-                let usual = Value::try_from(PortModel::SEQUENTIAL).ok();
+                let mut named = self.expand.iter();
+                let named = named.find_map(|one| one.strip_prefix("ports.model="));
+                let model = named.map_or(Ok(PortModel::SEQUENTIAL), port_model)?;
+                let usual = Value::try_from(model).ok();
                 table.extend(usual.map(|model| ("ports".to_owned(), model)));
             }
             insert(&mut table, setting)
@@ -398,5 +411,61 @@ pub(crate) fn port_model(name: &str) -> Result<PortModel, LabError> {
             name,
             "write sequential (1995) or random (today)",
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct One {
+        #[command(flatten)]
+        stream: StreamArgs,
+    }
+
+    fn asked(words: &[&str]) -> Result<StreamSpec, String> {
+        let words = ["lab", "x.log"].iter().chain(words);
+        let one = One::try_parse_from(words).map_err(|error| error.to_string())?;
+        one.stream.spec().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn parameters_of_ports_belong_to_the_model_that_is_named() {
+        let of = |words: &[&str]| asked(words).map(|spec| spec.expansion.ports);
+        let random = [
+            "--expand",
+            "ports.model=random",
+            "--expand",
+            "ports.low=2000",
+        ];
+        let PortModel::Random { low, high } = of(&random).unwrap() else {
+            panic!("another model");
+        };
+        assert_eq!((low, high), (2000, 60_999));
+        assert!(matches!(
+            of(&["--expand", "ports.skew=1.0"]),
+            Ok(PortModel::Sequential { .. })
+        ));
+        assert!(
+            of(&["--expand", "ports.model=odd"])
+                .unwrap_err()
+                .contains("odd")
+        );
+    }
+
+    #[test]
+    fn a_number_below_zero_is_refused_as_one() {
+        for (option, said) in [
+            ("--session-timeout", "session_timeout_s must be above 0"),
+            ("--warm-up", "warm_up_s"),
+            ("--max-bad", "a share from 0 to 1"),
+            ("--seed", "'-1' for '--seed"),
+        ] {
+            let problem = asked(&[option, "-1"]).unwrap_err();
+            assert!(problem.contains(said), "{option}: {problem}");
+        }
     }
 }
