@@ -25,7 +25,7 @@ def advice_page(advice: Mapping[str, Any]) -> str:
     _recommendation(page, advice)
     _plot(page, advice)
     _cost(page, advised)
-    _more(page, advice["steps"], advised)
+    _more(page, advice)
     _basis(page, advice)
     version = advice.get("version")
     footer = f"fairlead-lab {version}. " if version else ""
@@ -47,7 +47,7 @@ def _recommendation(page: Page, advice: Mapping[str, Any]) -> None:
         f"It keeps {number(lines)} connections at hand and finds the state of "
         f"{percent(1 - ratio)} of packets there; {percent(ratio)} go to main memory."
     ]
-    if _capacity(best) == _capacity(advised) and best["run"]["scheme"] == run["scheme"]:
+    if best["miss_ratio"] == ratio:
         texts.append("Nothing that was tried is better.")
     else:
         texts.append(
@@ -131,25 +131,43 @@ def _cost(page: Page, advised: Mapping[str, Any]) -> None:
     page.table(["", "cost"], rows)
 
 
-def _more(page: Page, steps: Sequence[Mapping[str, Any]], advised: Mapping[str, Any]) -> None:
+def _times(larger: int, smaller: int) -> str:
+    """By how much one size is larger than another, at the beginning of a sentence."""
+    words = {2: "Twice", 4: "Four times", 8: "Eight times"}
+    return words.get(larger // smaller, f"{larger // smaller} times")
+
+
+def _part(smaller: int, larger: int) -> str:
+    """Which part of one size another is, at the beginning of a sentence."""
+    words = {2: "Half of it", 4: "A quarter of it", 8: "An eighth of it"}
+    return words.get(larger // smaller, f"1/{larger // smaller} of it")
+
+
+def _more(page: Page, advice: Mapping[str, Any]) -> None:
+    steps, advised = advice["steps"], advice["advised"]
     page.section("What more memory would buy")
     here = next((at for at, s in enumerate(steps) if int(s["capacity"]) == _capacity(advised)), None)
     if here is not None and here + 1 < len(steps):
         after = steps[here + 1]["best"]
         gain = advised["miss_ratio"] - after["miss_ratio"]
         saved = 1 - after["toe"]["receive_ns"] / advised["toe"]["receive_ns"]
+        larger = int(steps[here + 1]["capacity"])
         page.text(
-            f"Twice the memory ({size(int(steps[here + 1]['capacity']))}) would spare "
+            f"{_times(larger, _capacity(advised))} the memory ({size(larger)}) would spare "
             f"{percent(gain)} of packets the way to main memory and make the average packet "
             f"{percent(saved)} faster."
         )
     elif here is not None:
-        page.text("It is the largest that was tried.")
+        page.text(
+            "It is the largest that was tried. However large, no cache misses less than "
+            f"{percent(advice['compulsory_miss_ratio'])}: these packets are their connection’s first."
+        )
     if here:
         before = steps[here - 1]["best"]
         loss = before["miss_ratio"] - advised["miss_ratio"]
+        smaller = int(steps[here - 1]["capacity"])
         page.text(
-            f"Half of it ({size(int(steps[here - 1]['capacity']))}) would send {percent(loss)} of "
+            f"{_part(smaller, _capacity(advised))} ({size(smaller)}) would send {percent(loss)} of "
             "packets more to main memory."
         )
     heads = ["memory", "policy", "misses", "points", "conventional", "LRU bound", "least possible", "ns a packet"]
@@ -199,9 +217,11 @@ def _basis(page: Page, advice: Mapping[str, Any]) -> None:
 def _peak(concurrency: Optional[Mapping[str, Any]]) -> List[str]:
     if not concurrency:
         return []
-    words = [f"{name.replace('_', ' ')} {number(value)}" for name, value in concurrency.items()
-             if isinstance(value, (int, float))]
-    return ["Connections at a time: " + ", ".join(words) + "."] if words else []
+    return [
+        f"At most {number(concurrency['peak_open'])} connections are open at one time, "
+        f"{number(concurrency['mean_open'])} on average; at most {number(concurrency['peak_on'])} "
+        f"have a packet within {number(concurrency['on_s'])} s."
+    ]
 
 
 def _flat(value: Any, before: str = "") -> List[Tuple[str, str]]:

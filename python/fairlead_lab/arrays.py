@@ -13,7 +13,12 @@ __all__ = ["columns_of", "numbers", "times_us"]
 
 def _array(values: Any, name: str) -> np.ndarray:
     """A one-dimensional numpy array, without a copy where that is possible."""
-    if isinstance(values, np.ndarray):
+    if isinstance(values, np.ma.MaskedArray):
+        masked = int(np.ma.count_masked(values))
+        if masked:
+            raise ArgumentError(f"{name}: {masked} values are missing; fill or drop them")
+        array = values.data
+    elif isinstance(values, np.ndarray):
         array = values
     elif hasattr(values, "__arrow_c_stream__") or hasattr(values, "__arrow_c_array__"):
         import pyarrow
@@ -78,6 +83,9 @@ def columns_of(frame: Any) -> Dict[str, Any]:
         return dict(frame)
     if hasattr(frame, "to_dict") and type(frame).__name__ == "Frame":
         return frame.to_dict()
+    if hasattr(frame, "collect_schema") and hasattr(frame, "collect"):
+        # A lazy frame of polars.
+        frame = frame.collect()
     names = getattr(frame, "column_names", None)
     if names is None:
         names = getattr(frame, "columns", None)

@@ -40,7 +40,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             return code
         return _core.cli(["fairlead-lab", *words])
     except (Interrupted, KeyboardInterrupt):
-        print("interrupted; what is finished is kept", file=sys.stderr)
+        # A bar may stand in the line.
+        clear = "\r\033[K" if sys.stderr.isatty() else ""
+        print(f"{clear}interrupted; what is finished is kept", file=sys.stderr)
         return INTERRUPTED
     except LabError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -64,6 +66,13 @@ MORE_ADVICE = """
 From Python:
       --html <FILE>
           Write the advice to this file, as a page that a manager can read"""
+
+#: This command once more. Not by `-m`, which looks for modules in the folder it is called in first:
+#: what lies there is the user's.
+AGAIN = (
+    "import sys; sys.path[:] = filter(None, sys.path); "
+    "from fairlead_lab.commands import main; sys.exit(main())"
+)
 
 HELP = ("-h", "--help")
 #: What makes `advise` a command of this package.
@@ -149,7 +158,7 @@ def _advise(words: List[str]) -> int:
     if "--json" in rest:
         raise PlanError("--html and --json are two outputs; ask for one of them")
     # A process of its own: its output is what is wanted, its progress goes to the terminal.
-    command = [sys.executable, "-m", "fairlead_lab", "advise", "--json", *rest]
+    command = [sys.executable, "-c", AGAIN, "advise", "--json", *rest]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         return done.returncode

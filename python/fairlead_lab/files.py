@@ -15,7 +15,14 @@ __all__ = ["make_folder", "write_csv", "write_parquet", "write_text"]
 
 
 def write_whole(path: Path, write: Callable[[str], None]) -> None:
-    """Writes beside ``path``, then puts the file in its place in one step."""
+    """Writes beside ``path``, then puts the file in its place in one step. What a link names is
+    written, not the link; devices and pipes are written as they are."""
+    if path.is_symlink():
+        path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file() and not path.is_dir():
+        with _told(path):
+            write(str(path))
+        return
     make_folder(path.parent)
     with _told(path):
         # A name that no reader takes for a finished file.

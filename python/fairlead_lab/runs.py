@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 from . import _core
 from .errors import ArgumentError, Interrupted
 from .frame import Frame
-from .given import whole
+from .given import SEED_MAX, whole
 from .streams import Accesses, Requests
 from .terminal import Progress
 
@@ -20,6 +20,8 @@ Tell = Optional[Callable[[int, int], None]]
 LINES_MAX = 1 << 31
 #: The largest cache, in bytes.
 BYTES_MAX = 1 << 40
+#: The longest tick.
+TICK_MS_MAX = (1 << 32) - 1
 #: A configuration: ``scheme``, and what is not as in the paper of ``capacity line ways index_bits
 #: threshold seed``.
 Configuration = Union[str, Mapping[str, Any]]
@@ -30,6 +32,7 @@ def expand(requests: Requests, seed: int = 1, tick_ms: int = 250, **parameters: 
     are open at once (``concurrent_sessions``), ``session_timeout_s``, ``ports``, ``packets``, …;
     docs/lab.md tells them all."""
     text = _json(parameters, "expansion")
+    seed, tick_ms = whole(seed, "seed", SEED_MAX), whole(tick_ms, "tick_ms", TICK_MS_MAX)
     return Accesses(_core.Accesses.expand(requests._core, text, seed, tick_ms))
 
 
@@ -107,12 +110,12 @@ def _results(asked: Sequence[Mapping[str, Any]], done: Sequence[Any]) -> Frame:
 
 
 def fully_associative(
-    accesses: Accesses, lines: int, policies: Sequence[str] = ()
+    accesses: Accesses, lines: int, policies: Union[str, Sequence[str]] = ()
 ) -> Dict[str, int]:
     """Misses of fully associative caches of so many lines, by policy: ``lru fifo clock sieve
     s3-fifo``, and Belady's ``min``."""
     lines = whole(lines, "lines", LINES_MAX)
-    return dict(_core.fully_associative(accesses._core, lines, list(policies)))
+    return dict(_core.fully_associative(accesses._core, lines, _several(policies)))
 
 
 def stat(accesses: Accesses) -> Dict[str, Any]:
@@ -135,7 +138,7 @@ class Advice(Dict[str, Any]):
 
 def advise(
     accesses: Accesses,
-    schemes: Sequence[str] = (),
+    schemes: Union[str, Sequence[str]] = (),
     ways: Sequence[int] = (),
     capacities: Sequence[int] = (),
     tolerance: float = 0.01,
@@ -150,7 +153,7 @@ def advise(
     capacities = [whole(one, "capacities", BYTES_MAX) for one in capacities]
     with Progress("advise") as shown:
         text = _core.advise(
-            accesses._core, list(schemes), ways, capacities, tolerance,
+            accesses._core, _several(schemes), ways, capacities, tolerance,
             whole(threads, "threads"), progress or shown,
         )
     return Advice({**json.loads(text), "version": _core.version()})
@@ -168,6 +171,11 @@ def schemes() -> Frame:
             for kind, name, bits, text in _core.registered()
         ]
     )
+
+
+def _several(names: Union[str, Sequence[str]]) -> List[str]:
+    """Names; a single one may stand for itself."""
+    return [names] if isinstance(names, str) else list(names)
 
 
 def _json(value: Any, what: str) -> str:

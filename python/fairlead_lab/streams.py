@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import pathlib
 from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from . import _core
 from .arrays import columns_of, numbers, times_us
 from .errors import ArgumentError
+from .files import write_whole
 from .frame import Frame
 from .terminal import Progress
 
@@ -219,8 +221,11 @@ class Accesses(_Columns):
         return self._core.sessions
 
     def write(self, path: Path, format: str = "lab") -> None:
-        """Writes a file: ``lab`` (compact, times in full) or libCacheSim's ``oracleGeneral``."""
-        self._core.write(os.fspath(path), format)
+        """Writes a file, whole or not at all: ``lab`` (compact, times in full) or libCacheSim's
+        ``oracleGeneral``."""
+        if format not in ("lab", "oracleGeneral"):
+            raise ArgumentError(f"format {format}: write lab or oracleGeneral")
+        write_whole(pathlib.Path(path), lambda to: self._core.write(to, format))
 
     def _shown(self) -> List[str]:
         return ["time_us", "id", "hint"] if len(self.hint) else ["time_us", "id"]
@@ -279,7 +284,11 @@ def _addresses(values: Any) -> Tuple[np.ndarray, np.ndarray]:
 
     if isinstance(values, np.ndarray):
         values = values.tolist()
-    column = values if hasattr(values, "__arrow_c_stream__") else pyarrow.array(values)
+    try:
+        column = values if hasattr(values, "__arrow_c_stream__") else pyarrow.array(values)
+    except (pyarrow.ArrowException, TypeError):
+        # Of no kind that Arrow knows: addresses of the module `ipaddress`, or a mixture.
+        return _distinct(values)
     texts = pyarrow.chunked_array(column if hasattr(column, "__arrow_c_stream__") else [column])
     if texts.null_count:
         raise ArgumentError(f"ip: {texts.null_count} addresses are missing; fill or drop them")
@@ -291,6 +300,13 @@ def _addresses(values: Any) -> Tuple[np.ndarray, np.ndarray]:
     index = [known.setdefault(_octets(text), len(known)) for text in coded.dictionary.to_pylist()]
     octets = np.frombuffer(b"".join(known), "uint8").reshape(-1, 16)
     return np.asarray(index, "uint32")[coded.indices.to_numpy()], octets
+
+
+def _distinct(values: Any) -> Tuple[np.ndarray, np.ndarray]:
+    """Addresses as numbers, value by value."""
+    known: Dict[bytes, int] = {}
+    index = [known.setdefault(_octets(value), len(known)) for value in values]
+    return np.asarray(index, "uint32"), np.frombuffer(b"".join(known), "uint8").reshape(-1, 16)
 
 
 def _octets(text: Any) -> bytes:

@@ -7,6 +7,7 @@ and then feeds them all.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from dataclasses import dataclass, field
@@ -193,8 +194,7 @@ def _remote(scheduler: str) -> Callable[[Sequence[Task], Tell], Iterator[Part]]:
                 for at in range(0, len(group), BATCH_REMOTE):
                     batch = group[at : at + BATCH_REMOTE]
                     texts = [task.text for task in batch]
-                    # Named by what it computes: the same task twice is one.
-                    name = f"fairlead-lab-{batch[0].key}-{len(batch)}"
+                    name = _named(batch)
                     future = client.submit(
                         perform, texts, _core.version(), key=name, pure=True, retries=1
                     )
@@ -213,6 +213,13 @@ def _remote(scheduler: str) -> Callable[[Sequence[Task], Tell], Iterator[Part]]:
                     client.cancel(list(futures))
 
     return run
+
+
+def _named(batch: Sequence[Task]) -> str:
+    """A batch by all that it computes: the same one twice, of two sweeps, is computed once, and no
+    other has its name."""
+    keys = "\n".join(task.key for task in batch)
+    return f"fairlead-lab-{hashlib.sha256(keys.encode()).hexdigest()[:32]}"
 
 
 #: The stream that this worker read last: its next task is likely to use it again.

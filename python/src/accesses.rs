@@ -27,6 +27,9 @@ pub(crate) struct PyAccesses {
     report: Option<Report>,
 }
 
+/// What accesses are called that were in no file.
+const OF_A_TABLE: &str = "a table";
+
 /// What is known of accesses beside themselves.
 #[derive(Default)]
 struct Known {
@@ -161,7 +164,7 @@ impl PyAccesses {
             let known = Known {
                 name: report
                     .as_ref()
-                    .map_or_else(String::new, |report| report.name.clone()),
+                    .map_or_else(|| OF_A_TABLE.to_owned(), |report| report.name.clone()),
                 warm_up: expanded.warm_up_rows,
                 report,
                 expanded: Some(expanded),
@@ -204,7 +207,11 @@ impl PyAccesses {
             return Err(Class::Argument.error(py, "id: a number without a session identifier"));
         }
         accesses.set_times(times.to_vec());
-        Ok(Self::new(accesses, Known::default()))
+        let known = Known {
+            name: OF_A_TABLE.to_owned(),
+            ..Known::default()
+        };
+        Ok(Self::new(accesses, known))
     }
 
     /// A column by its name.

@@ -174,7 +174,7 @@ pub(crate) fn own_scheme() -> Option<&'static str> {
 /// The command line that `fairlead lab` has too; gives the code to exit with.
 #[pyfunction]
 pub(crate) fn cli(py: Python<'_>, words: Vec<OsString>) -> PyResult<u8> {
-    let Attended { value, .. } = run(py, None, |control: &Passed<'_>| {
+    let Attended { value, stopped } = run(py, None, |control: &Passed<'_>| {
         Ok(fairlead_lab::cli::main(words.into_iter(), control))
     })?;
     match value {
@@ -184,7 +184,7 @@ pub(crate) fn cli(py: Python<'_>, words: Vec<OsString>) -> PyResult<u8> {
             .unwrap_or(1)),
         Some(Err(error)) => Err(raised(py, &error)),
         // Left behind in the middle of something that cannot be stopped.
-        None => Ok(INTERRUPTED),
+        None => stopped.map_or(Ok(INTERRUPTED), Err),
     }
 }
 

@@ -29,6 +29,8 @@ struct Task {
     made: StreamSpec,
     run: RunSpec,
     bounds: bool,
+    /// What the plan's machine computes with; what computes must be the same.
+    version: String,
 }
 
 /// A finished task.
@@ -122,6 +124,7 @@ fn tasks(path: &Path, control: &dyn Control) -> Result<Vec<Task>, LabError> {
                 made: made.clone(),
                 run,
                 bounds: plan.bounds,
+                version: VERSION.to_owned(),
             });
         }
     }
@@ -164,6 +167,16 @@ impl PyTaskStream {
     #[staticmethod]
     fn of_task(py: Python<'_>, task: &str) -> PyResult<Self> {
         let task: Task = parsed(py, "task", task)?;
+        if task.version != VERSION {
+            let error = LabError::Plan {
+                place: "task".to_owned(),
+                problem: format!(
+                    "it is of a sweep by fairlead-lab {}, and here is {VERSION}; install the same",
+                    task.version
+                ),
+            };
+            return Err(raised(py, &error));
+        }
         let print = task.stream;
         let stream = finish(py, None, move |control| {
             if let (Some(path), Some(planned)) = (&task.made.path, task.content)

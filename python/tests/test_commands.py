@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pyarrow.parquet
 import pytest
@@ -155,3 +156,12 @@ def test_the_stub_names_what_the_core_has():
     stub = (ROOT / "python" / "fairlead_lab" / "_core.pyi").read_text()
     names = {name for name in dir(_core) if not name.startswith("__")}
     assert names and all(f"def {name}(" in stub or f"class {name}:" in stub for name in names)
+
+
+def test_modules_in_the_folder_are_not_the_commands(command, tmp_path):
+    for name in ("json.py", "fairlead_lab.py"):
+        (tmp_path / name).write_text("raise SystemExit('the wrong one')")
+    script = str(Path(sys.executable).with_name("fairlead-lab"))
+    words = ["advise", "zipf:ids=9,accesses=99", "--html", "a.html"]
+    done = subprocess.run([script, *words], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and (tmp_path / "a.html").exists(), done.stderr

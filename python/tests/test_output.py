@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from fairlead_lab import ArgumentError, Frame, LabError, plots
-from fairlead_lab.files import write_whole
+from fairlead_lab.files import write_text, write_whole
 from fairlead_lab.page import Page
 from fairlead_lab.terminal import Progress
 
@@ -46,6 +47,22 @@ def test_files_are_whole_or_not_there(tmp_path):
         write_whole(tmp_path / "a.csv", fail)
     assert '{""x"": 1}' in (tmp_path / "a.csv").read_text()
     assert not list(tmp_path.glob(".*.part"))
+
+
+def test_links_stay_links_and_pipes_stay_pipes(tmp_path):
+    link, pipe = tmp_path / "link", tmp_path / "pipe"
+    (tmp_path / "old").write_text("old")
+    link.symlink_to("old")
+    write_text("new", link)
+    assert link.is_symlink() and (tmp_path / "old").read_text() == "new"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_text("through", pipe)
+        assert os.read(reader, 100) == b"through"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
 
 
 def test_progress_shows_nothing_where_there_is_no_terminal():

@@ -201,3 +201,37 @@ def test_advice_is_the_smallest_within_the_tolerance():
 def test_a_stream_is_described():
     facts = lab.stat(lab.standard(sessions=500, seconds=10))
     assert facts["accesses"] > 1000 and len(facts["bits"]["port"]) == 16
+
+
+def test_single_names_and_sizes_in_any_order_are_taken():
+    stream = lab.standard(sessions=300, seconds=5)
+    assert set(lab.fully_associative(stream, 16, "lru")) == {"lru"}
+    advice = lab.advise(stream, schemes="mod", ways=[4], capacities=[16384, 4096, 4096])
+    assert [step["capacity"] for step in advice["steps"]] == [4096, 16384]
+    assert advice["stream"]["trace"].startswith("synthetic")
+
+
+def test_seeds_that_the_core_has_no_room_for():
+    log = lab.Requests.from_table({"time_us": [0], "ip": ["192.0.2.1"]})
+    for wrong in ({"seed": -1}, {"seed": 1 << 64}, {"tick_ms": -1}):
+        with pytest.raises(lab.ArgumentError, match="write a whole number"):
+            lab.expand(log, **wrong)
+
+
+def test_a_page_says_what_is_so_of_the_best_and_of_other_sizes():
+    stream = lab.standard(sessions=600, seconds=10)
+    # Of all eight the cheapest within so much of the best is not the best.
+    advice = lab.advise(stream, schemes=["2-universal"], ways=[2, 8], capacities=[4096, 16384, 131072], tolerance=0.9)
+    page = lab.advice_page(advice)
+    sizes = [step["capacity"] for step in advice["steps"]]
+    assert advice["best"]["miss_ratio"] < advice["advised"]["miss_ratio"]
+    assert "Nothing that was tried is better" not in page and "of everything tried" in page
+    at = sizes.index(advice["advised"]["run"]["capacity"])
+    said = {0: "Four times the memory (16", 1: "Eight times the memory (128", 2: "An eighth of it (16"}
+    assert said[at] in page and "Twice" not in page and "Half" not in page
+    best = dict(advice, advised=advice["best"])
+    assert "Nothing that was tried is better" in lab.advice_page(best)
+    assert "connections are open at one time" in page and "peak open" not in page
+    # The same size and policy, with other ways.
+    other = dict(best, advised={**advice["best"], "miss_ratio": advice["best"]["miss_ratio"] * 1.001})
+    assert "Nothing that was tried is better" not in lab.advice_page(other)

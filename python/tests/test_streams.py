@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ipaddress
+import resource
+import signal
+
 import numpy as np
 import pandas
 import polars
 import pyarrow
 import pytest
 
+import fairlead_lab as lab
 from fairlead_lab import Accesses, ArgumentError, LabError, Requests, TraceError, read_accesses
 
 ROWS = {
@@ -107,3 +112,48 @@ def test_files_that_cannot_be_read_name_themselves(tmp_path):
         read_accesses(cut, max_bad=2)
     with pytest.raises(ArgumentError, match="format"):
         read_accesses(cut, format="excel")
+
+
+def test_addresses_of_other_kinds():
+    texts = ["192.0.2.1", "2001:db8::1", "192.0.2.1"]
+    given = {"time_us": [0, 1, 2], "ip": [ipaddress.ip_address(text) for text in texts], "port": [1, 1, 1]}
+    stream = lab.Accesses.from_table(given)
+    assert stream.sessions == 2 and stream.id[0] == stream.id[2]
+    with pytest.raises(ArgumentError, match="is no address"):
+        lab.Accesses.from_table({**given, "ip": [ipaddress.ip_address("192.0.2.1"), "x", "y"]})
+
+
+def test_values_under_a_mask_are_missing():
+    ports = np.ma.masked_array([1, 2, 3], mask=[False, True, False])
+    columns = {"time_us": [0, 1, 2], "ip": ["192.0.2.1"] * 3}
+    with pytest.raises(ArgumentError, match="port: 1 values are missing"):
+        lab.Accesses.from_table({**columns, "port": ports})
+    none = np.ma.masked_array([1, 2, 3])
+    assert lab.Accesses.from_table({**columns, "port": none}).key_port.tolist() == [1, 2, 3]
+
+
+def test_a_lazy_frame_is_collected():
+    polars = pytest.importorskip("polars")
+    frame = polars.LazyFrame({"time_us": [0, 1], "ip": ["192.0.2.1"] * 2, "port": [1, 2]})
+    assert lab.Accesses.from_table(frame).sessions == 2
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "a.lab"
+    path.write_bytes(b"old")
+    stream = lab.zipf(ids=10, accesses=100)
+    with pytest.raises(ArgumentError, match="write lab or oracleGeneral"):
+        stream.write(path, "csv")
+    # No file may be longer than this.
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
+    kept = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        with pytest.raises(LabError, match="a.lab"):
+            stream.write(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, kept)
+    assert path.read_bytes() == b"old" and len(list(tmp_path.iterdir())) == 1
+    stream.write(path)
+    assert len(lab.read_accesses(path)) == 100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from conftest import SOON_S
 import fairlead_lab as lab
 from fairlead_lab import errors
 from fairlead_lab.store import Store
-from fairlead_lab.sweep import perform, sweep, tasks_of
+from fairlead_lab.sweep import Task, _named, perform, sweep, tasks_of
 
 PLAN = """
 seeds = 2
@@ -119,6 +120,11 @@ def test_a_worker_refuses_another_file_and_another_version(plan):
     task = tasks_of(plan)[0]
     with pytest.raises(errors.PlanError, match="install the same"):
         perform([task.text], "0.0.0")
+    # The package's number is that of several states of what computes.
+    other = re.sub(r'("version":"[^"+]*)\+\d+"', r'\1+0"', task.text)
+    assert other != task.text
+    with pytest.raises(errors.PlanError, match=r"\+0, and here is .*install the same"):
+        perform([other], lab.__version__)
     with open(plan.with_name("trace.csv"), "a") as out:
         out.write("99999999,10.9.9.9,9\n")
     with pytest.raises(errors.TraceError, match="not the file that the sweep was planned with"):
@@ -205,6 +211,29 @@ def test_workers_of_dask_do_the_same(plan, tmp_path):
     here = sweep(plan, tmp_path / "here")
     assert (there.computed, there.failed, again.computed) == (24, [], 0)
     assert list(there.results.rows()) == list(here.results.rows())
+
+
+def test_what_goes_to_workers_is_named_by_all_of_it():
+    def named(*keys):
+        return _named([Task(key, "stream", "{}") for key in keys])
+
+    # Workers give back what they have under a name, whoever asked for it.
+    assert named("a", "b") == named("a", "b") != named("a", "c")
+    assert len({named("a"), named("a", "b"), named("b", "a"), named("ab")}) == 4
+
+
+def test_runs_that_a_plan_names_twice_are_one(plan, tmp_path):
+    text = PLAN.format(capacities='["4K", "4K"]')
+    plan.write_text(text + '[[run]]\nscheme = "mod"\ncapacity = "4K"\n')
+    outcome = sweep(plan, tmp_path / "out")
+    assert (outcome.planned, outcome.computed, len(outcome.results)) == (12, 12, 12)
+
+
+def test_a_sweep_does_not_read_pipes(plan):
+    plan.with_name("trace.csv").unlink()
+    os.mkfifo(plan.with_name("trace.csv"))
+    with pytest.raises(errors.TraceError, match="trace.csv: a sweep reads its traces more than once"):
+        tasks_of(plan)
 
 
 def test_a_scheduler_that_is_not_there_is_named(plan, tmp_path):
