@@ -122,6 +122,10 @@ impl Results {
                     .to_owned(),
             });
         }
+        let foreign = |line: u64| LabError::Plan {
+            place: format!("{}: line {line}", path.display()),
+            problem: "is not a result of a sweep; write --out with a new name".to_owned(),
+        };
         let mut keys = BTreeSet::new();
         let mut whole = 0u64;
         let mut line = String::new();
@@ -130,7 +134,14 @@ impl Results {
         loop {
             line.clear();
             let count = reader.read_line(&mut line).map_err(failed)?;
-            if count == 0 || !line.ends_with('\n') {
+            if count == 0 {
+                break;
+            }
+            if !line.ends_with('\n') {
+                // Of a file of ours a kill leaves this; what is another's is not to be cut.
+                if number == 0 && !begins_results(&line, layout) {
+                    return Err(foreign(1));
+                }
                 break;
             }
             number += 1;
@@ -138,10 +149,7 @@ impl Results {
             if layout == Layout::Csv && number == 1 && line == csv_head() {
                 continue;
             }
-            let key = key_of(&line, layout).ok_or_else(|| LabError::Plan {
-                place: format!("{}: line {number}", path.display()),
-                problem: "is not a result of a sweep; write --out with a new name".to_owned(),
-            })?;
+            let key = key_of(&line, layout).ok_or_else(|| foreign(number))?;
             keys.insert(key);
         }
         file.set_len(whole).map_err(failed)?;
@@ -188,6 +196,15 @@ impl Results {
             .map_err(|error| LabError::file(&self.path, error))?;
         self.keys.insert(row.key);
         Ok(())
+    }
+}
+
+/// Can a file of results begin so? `line` is its first, without an end.
+fn begins_results(line: &str, layout: Layout) -> bool {
+    const OBJECT: &str = "{\"key\":\"";
+    match layout {
+        Layout::Lines => OBJECT.starts_with(line) || line.starts_with(OBJECT),
+        Layout::Csv => csv_head().starts_with(line),
     }
 }
 
@@ -391,6 +408,32 @@ fn row(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_a_sweep_began_is_cut() {
+        let folder = std::env::temp_dir().join(format!("fairlead-begun-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        for (name, text, is_begun) in [
+            ("a.jsonl", "{\"key\":\"00ff", true),
+            ("a.jsonl", "{\"k", true),
+            ("a.jsonl", "{\"mine\":1}", false),
+            ("a.csv", "key,version,tra", true),
+            ("a.csv", "time_us,ip,port", false),
+        ] {
+            let path = folder.join(name);
+            std::fs::write(&path, text).unwrap();
+            let opened = Results::open(&path).map_err(|error| error.to_string());
+            let left = std::fs::read_to_string(&path).unwrap();
+            match opened {
+                Ok(_) => assert!(is_begun && left.is_empty(), "{text}"),
+                Err(problem) => {
+                    assert!(!is_begun && left == text, "{text}");
+                    assert!(problem.contains("line 1: is not a result"), "{problem}");
+                }
+            }
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 
     #[test]
     fn two_sweeps_do_not_write_to_one_file() {
