@@ -72,7 +72,7 @@ class Frame:
         """As a ``pyarrow.Table``."""
         import pyarrow
 
-        return pyarrow.table(self._columns)
+        return pyarrow.table({name: _column(values) for name, values in self._columns.items()})
 
     def to_pandas(self) -> Any:
         """As a ``pandas.DataFrame``."""
@@ -124,6 +124,16 @@ class Frame:
         )
         more = f"<caption>{len(self):,} rows</caption>" if len(self) > SHOWN else ""
         return f"<table>{more}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _column(values: Any) -> Any:
+    """As Arrow takes it; seeds may have 64 bits, and no sign."""
+    import pyarrow
+
+    try:
+        return pyarrow.array(values)
+    except OverflowError:
+        return pyarrow.array(values, pyarrow.uint64())
 
 
 def _text(value: Any) -> str:

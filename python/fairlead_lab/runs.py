@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _core
 from .errors import ArgumentError, Interrupted
@@ -73,7 +73,8 @@ def simulate(
     threads: int = 0,
     progress: Tell = None,
 ) -> Frame:
-    """Runs every configuration over the accesses; a row for each, in their order.
+    """Runs every configuration over the accesses; a row for each, in their order, with all of the
+    configuration: capacities in bytes, and what was left out as it is in the paper.
 
     A configuration is a scheme's name or a dictionary: ``{"scheme": "spec", "capacity": "32K",
     "ways": 4}``. All are run together: the stream is decoded and hashed once for many. ``threads``
@@ -93,19 +94,17 @@ def simulate(
                 accesses._core, texts, _bounds(bounds), whole(threads, "threads"), progress or shown
             )
         except Interrupted as stop:
-            stop.finished = _results(asked, stop.finished or [])
+            stop.finished = _results(stop.finished or [])
             raise
-    return _results(asked, done)
+    return _results(done)
 
 
-def _results(asked: Sequence[Mapping[str, Any]], done: Sequence[Any]) -> Frame:
+def _results(done: Sequence[Tuple[int, str]]) -> Frame:
     rows = []
-    for index, text in done:
-        result = json.loads(text)
-        bounds = result.pop("bounds", None) or {}
-        rows.append(
-            {**asked[index], **result, **{f"bound_{name}": value for name, value in bounds.items()}}
-        )
+    for _, text in done:
+        row = json.loads(text)
+        bounds = row.pop("bounds", None) or {}
+        rows.append({**row, **{f"bound_{name}": value for name, value in bounds.items()}})
     return Frame.of_rows(rows)
 
 

@@ -6,6 +6,7 @@ use fairlead_cache::bounds;
 use fairlead_lab::run::Finished;
 use fairlead_lab::{Control, LabError, RunResult, RunSpec, Stream, Wanted, run_each};
 use pyo3::prelude::*;
+use serde::Serialize;
 
 use crate::accesses::PyAccesses;
 use crate::attend::Attended;
@@ -53,8 +54,17 @@ where
     }
 }
 
-/// Runs every configuration (a JSON object each) over the accesses; gives index and result, as
-/// JSON, in their order. After Ctrl-C `Interrupted.finished` has those that are finished. `bounds`
+/// A configuration, whole, and what it counted.
+#[derive(Serialize)]
+struct Row<'a> {
+    #[serde(flatten)]
+    run: &'a RunSpec,
+    #[serde(flatten)]
+    result: &'a RunResult,
+}
+
+/// Runs every configuration (a JSON object each) over the accesses; gives index and row (the
+/// configuration, whole, and what it counted), as JSON, in their order. After Ctrl-C `Interrupted.finished` has those that are finished. `bounds`
 /// is 0 for none, 1 for the fully associative ones, 2 for those under each index too.
 #[pyfunction]
 #[pyo3(signature = (accesses, configurations, bounds=0, threads=0, progress=None))]
@@ -74,6 +84,7 @@ pub(crate) fn simulate(
             text,
         )?);
     }
+    let asked = specs.clone();
     let wanted = match bounds {
         0 => Wanted::Nothing,
         1 => Wanted::Associative,
@@ -86,7 +97,10 @@ pub(crate) fn simulate(
         wanted,
         threads,
         progress,
-        |index, result| Ok((index, written(py, result)?)),
+        |index, result| {
+            let run = &asked[index];
+            Ok((index, written(py, &Row { run, result })?))
+        },
     )
 }
 

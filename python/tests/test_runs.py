@@ -235,3 +235,12 @@ def test_a_page_says_what_is_so_of_the_best_and_of_other_sizes():
     # The same size and policy, with other ways.
     other = dict(best, advised={**advice["best"], "miss_ratio": advice["best"]["miss_ratio"] * 1.001})
     assert "Nothing that was tried is better" not in lab.advice_page(other)
+
+
+def test_rows_have_the_whole_configuration():
+    stream = lab.standard(sessions=300, seconds=5)
+    asked = ["mod", {"scheme": "mod", "capacity": "64K"}, {"scheme": "spec", "capacity": 65536, "seed": 2**64 - 1}]
+    table = lab.simulate(stream, asked).to_arrow()
+    assert table["capacity"].to_pylist() == [32768, 65536, 65536]
+    assert table["line"].to_pylist() == [64] * 3 and table["ways"].to_pylist() == [4] * 3
+    assert table["seed"].to_pylist() == [1, 1, 2**64 - 1]
