@@ -165,3 +165,10 @@ def test_modules_in_the_folder_are_not_the_commands(command, tmp_path):
     words = ["advise", "zipf:ids=9,accesses=99", "--html", "a.html"]
     done = subprocess.run([script, *words], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and (tmp_path / "a.html").exists(), done.stderr
+
+
+def test_fewer_bits_are_advised_only_where_there_are_more(command):
+    words = ["advise", "standard:sessions=600,seconds=10", "--capacities", "16K", "--schemes"]
+    assert "2-universal,bits=16 they take a third" in command(*words, "2-universal").stdout
+    said = command(*words, "2-universal,bits=16").stdout
+    assert "hash functions of 16 bits" in said and "a third" not in said
