@@ -64,8 +64,9 @@ struct Row<'a> {
 }
 
 /// Runs every configuration (a JSON object each) over the accesses; gives index and row (the
-/// configuration, whole, and what it counted), as JSON, in their order. After Ctrl-C `Interrupted.finished` has those that are finished. `bounds`
-/// is 0 for none, 1 for the fully associative ones, 2 for those under each index too.
+/// configuration, whole, and what it counted), as JSON, in their order. After Ctrl-C
+/// `Interrupted.finished` has those that are finished. `bounds` is 0 for none, 1 for the fully
+/// associative ones, 2 for those under each index too.
 #[pyfunction]
 #[pyo3(signature = (accesses, configurations, bounds=0, threads=0, progress=None))]
 pub(crate) fn simulate(

@@ -379,7 +379,7 @@ impl Loader {
     pub fn stream(&mut self, made: &StreamSpec, control: &dyn Control) -> Result<Stream, LabError> {
         made.check(&made.name())?;
         let failed = |error: WorkloadError| workload_error(made, &error);
-        let loaded = match (&made.path, &made.standard, &made.zipf) {
+        let mut loaded = match (&made.path, &made.standard, &made.zipf) {
             (Some(path), _, _) => self.of_file(path, made, control)?,
             (_, Some(standard), _) => {
                 let accesses = fairlead_workload::standard(standard, made.seed).map_err(failed)?;
@@ -396,6 +396,9 @@ impl Loader {
             },
             (None, None, None) => return Err(LabError::Trace("there is no trace".to_owned())),
         };
+        if made.is_synthetic() {
+            loaded.notes.extend(unused_expansion(made));
+        }
         if control.stopped() {
             return Err(LabError::Stopped);
         }
@@ -683,6 +686,16 @@ impl Opened {
     }
 }
 
+/// That nothing of the expansion is used, where something was said of it.
+fn unused_expansion(made: &StreamSpec) -> Option<String> {
+    let is_set = made.expansion != Expansion::default();
+    is_set.then(|| {
+        "rows are accesses as they are: --concurrency and other settings of the expansion have no \
+         meaning and are not used"
+            .to_owned()
+    })
+}
+
 /// Rows that are accesses as they are.
 fn of_accesses(
     opened: Opened,
@@ -693,13 +706,7 @@ fn of_accesses(
     let (accesses, report) = opened.read(path, made, control, fairlead_trace::read_accesses)?;
     in_order(made, &report)?;
     let mut notes = reading_notes(&report);
-    if made.expansion != Expansion::default() {
-        notes.push(
-            "rows are accesses as they are: --concurrency and other settings of the expansion \
-             have no meaning and are not used"
-                .to_owned(),
-        );
-    }
+    notes.extend(unused_expansion(made));
     Ok(Loaded {
         accesses,
         read: Some(ReadNote::new(&report)),

@@ -113,7 +113,14 @@ impl StreamArgs {
             _ => spec.path = Some(PathBuf::from(&self.trace)),
         }
         if let (Some(standard), Some(sessions)) = (&mut spec.standard, self.made.concurrency) {
+            if names_sessions(settings) && standard.sessions != sessions {
+                let problem = format!("{} says how many as well; write one of them", self.trace);
+                let value = sessions.to_string();
+                return Err(LabError::option("--concurrency", value, problem));
+            }
             standard.sessions = sessions;
+            // Said there, it is no setting of an expansion.
+            spec.expansion.concurrent_sessions = None;
         }
         Ok(spec)
     }
@@ -218,6 +225,13 @@ fn option_of(key: &str) -> String {
         "periods" => "--periods".to_owned(),
         other => format!("--expand {other}"),
     }
+}
+
+/// Do the settings of the standard workload say how many sessions there are?
+fn names_sessions(settings: &str) -> bool {
+    let names = settings.split(',').filter(|setting| !setting.is_empty());
+    let mut names = names.map(|setting| setting.split_once('=').map_or("sessions", |it| it.0));
+    names.any(|name| name.trim() == "sessions")
 }
 
 /// `a=1,b=2` as what it describes; a lone value is that of `key`.
@@ -427,7 +441,11 @@ mod tests {
     }
 
     fn asked(words: &[&str]) -> Result<StreamSpec, String> {
-        let words = ["lab", "x.log"].iter().chain(words);
+        asked_of("x.log", words)
+    }
+
+    fn asked_of(trace: &str, words: &[&str]) -> Result<StreamSpec, String> {
+        let words = ["lab", trace].into_iter().chain(words.iter().copied());
         let one = One::try_parse_from(words).map_err(|error| error.to_string())?;
         one.stream.spec().map_err(|error| error.to_string())
     }
@@ -453,6 +471,32 @@ mod tests {
             of(&["--expand", "ports.model=odd"])
                 .unwrap_err()
                 .contains("odd")
+        );
+    }
+
+    #[test]
+    fn how_many_sessions_a_workload_has_is_said_once() {
+        let of = |trace: &str, words: &[&str]| {
+            let spec = asked_of(trace, words)?;
+            let loaded = crate::Loader::default().stream(&spec, &crate::Silent);
+            let notes = loaded.map_err(|error| error.to_string())?.note.notes;
+            Ok::<_, String>((spec.standard.map(|standard| standard.sessions), notes.len()))
+        };
+        let load = ["--concurrency", "30"];
+        assert_eq!(of("standard:seconds=2", &load), Ok((Some(30), 0)));
+        assert_eq!(of("standard:30,seconds=2", &load), Ok((Some(30), 0)));
+        for trace in ["standard:40", "standard:seconds=2, sessions=40"] {
+            let problem = of(trace, &load).unwrap_err();
+            assert!(
+                problem.contains(trace) && problem.contains("one of them"),
+                "{problem}"
+            );
+        }
+        // Of settings that are not used it is said that they are not.
+        assert_eq!(of("zipf:ids=9,accesses=99", &load), Ok((None, 1)));
+        assert_eq!(
+            of("standard:30", &["--packets", "packets"]),
+            Ok((Some(30), 1))
         );
     }
 
