@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from . import plots
+from . import _core, plots
 from .page import Page
 from .words import bits, number, percent, points, size
 
@@ -55,9 +55,17 @@ def _recommendation(page: Page, advice: Mapping[str, Any]) -> None:
             f"{size(_capacity(best))} with {best['run']['scheme']} and {best['run']['ways']} ways "
             f"leaves {percent(best['miss_ratio'])}."
         )
+    texts += _said_of(run["scheme"])
     page.call(
         f"Take {size(_capacity(advised))}, policy “{run['scheme']}”, {run['ways']} ways.", *texts
     )
+
+
+def _said_of(scheme: str) -> List[str]:
+    """What a policy is, in the registry's words; of its settings nothing."""
+    name = scheme.split(",")[0]
+    known = (text for kind, known, _, text in _core.registered() if (kind, known) == ("scheme", name))
+    return [f"About “{name}”: {text}." for text in known]
 
 
 def _plot(page: Page, advice: Mapping[str, Any]) -> None:

@@ -229,6 +229,7 @@ def test_a_page_says_what_is_so_of_the_best_and_of_other_sizes():
     at = sizes.index(advice["advised"]["run"]["capacity"])
     said = {0: "Four times the memory (16", 1: "Eight times the memory (128", 2: "An eighth of it (16"}
     assert said[at] in page and "Twice" not in page and "Half" not in page
+    assert "About “2-universal”: universal hash, two banks" in page
     best = dict(advice, advised=advice["best"])
     assert "Nothing that was tried is better" in lab.advice_page(best)
     assert "connections are open at one time" in page and "peak open" not in page
