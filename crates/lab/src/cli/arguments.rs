@@ -114,7 +114,7 @@ impl StreamArgs {
         }
         if let (Some(standard), Some(sessions)) = (&mut spec.standard, self.made.concurrency) {
             if names_sessions(settings) && standard.sessions != sessions {
-                let problem = format!("{} says how many as well; write one of them", self.trace);
+                let problem = format!("{text} says how many as well; write one of them");
                 let value = sessions.to_string();
                 return Err(LabError::option("--concurrency", value, problem));
             }
