@@ -54,9 +54,9 @@ test: setup-test lint ## every test; what needs rights that are missing is skipp
 
 test-fastpath: ## the end-to-end tests once more, on the best fast path that this machine allows
 	FAIRLEAD_E2E_MODE=auto $(CARGO) test --workspace --test e2e --locked --no-fail-fast
-	@# Of XDP a part (all of it: test-long): requests, restarts, comings and goings, captures, floods.
+	@# Of XDP a part (all of it: test-long): requests, restarts, reloads, comings and goings, captures, floods.
 	FAIRLEAD_E2E_MODE=xdp $(CARGO) test --workspace --test e2e --locked --no-fail-fast -- \
-		http:: restart:: lifecycle:: capture::both flood::
+		http:: restart:: reload:: lifecycle:: capture::both flood::
 	FAIRLEAD_E2E_MODE=xdp-generic $(CARGO) test --workspace --test e2e --locked --no-fail-fast -- http:: restart::
 	@# The other kinds of flow table, a part; all of it is in test-long.
 	for kind in lru-hash tcb-cache; do \
