@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
-use fairlead_workload::{Expansion, PortModel};
+use fairlead_workload::{Expansion, PortModel, Standard};
 use serde::Deserialize;
 use toml::{Table, Value};
 
@@ -96,9 +96,11 @@ pub(crate) struct MadeArgs {
     pub(crate) expand: Vec<String>,
 }
 
-/// Beginnings of synthetic traces' names.
+/// Beginnings of synthetic traces' names, and what a lone value says of each.
 const STANDARD: &str = "standard";
+const SESSIONS: &str = "sessions";
 const ZIPF: &str = "zipf";
+const IDS: &str = "ids";
 
 impl StreamArgs {
     /// The recipe that was asked for.
@@ -108,21 +110,34 @@ impl StreamArgs {
         let text = self.trace.to_str().unwrap_or_default();
         let (name, settings) = text.split_once(':').unwrap_or((text, ""));
         match name {
-            STANDARD => spec.standard = Some(settings_of(STANDARD, settings, "sessions")?),
-            ZIPF => spec.zipf = Some(settings_of(ZIPF, settings, "ids")?),
+            STANDARD => {
+                spec.standard = Some(self.standard(text, settings)?);
+                if self.made.concurrency.is_some() {
+                    // Said of the workload, it is no setting of an expansion.
+                    spec.expansion.concurrent_sessions = None;
+                }
+            }
+            ZIPF => spec.zipf = Some(Settings::read(ZIPF, settings, IDS)?.describe()?),
             _ => spec.path = Some(PathBuf::from(&self.trace)),
         }
-        if let (Some(standard), Some(sessions)) = (&mut spec.standard, self.made.concurrency) {
-            if names_sessions(settings) && standard.sessions != sessions {
-                let problem = format!("{text} says how many as well; write one of them");
-                let value = sessions.to_string();
-                return Err(LabError::option("--concurrency", value, problem));
-            }
-            standard.sessions = sessions;
-            // Said there, it is no setting of an expansion.
-            spec.expansion.concurrent_sessions = None;
-        }
         Ok(spec)
+    }
+
+    /// The standard workload of `text`, whose sessions `--concurrency` may number instead.
+    fn standard(&self, text: &str, settings: &str) -> Result<Standard, LabError> {
+        let settings = Settings::read(STANDARD, settings, SESSIONS)?;
+        let names_sessions = settings.name(SESSIONS);
+        let mut standard: Standard = settings.describe()?;
+        let Some(sessions) = self.made.concurrency else {
+            return Ok(standard);
+        };
+        if names_sessions && standard.sessions != sessions {
+            let problem = format!("{text} says how many as well; write one of them");
+            let value = sessions.to_string();
+            return Err(LabError::option("--concurrency", value, problem));
+        }
+        standard.sessions = sessions;
+        Ok(standard)
     }
 }
 
@@ -227,36 +242,45 @@ fn option_of(key: &str) -> String {
     }
 }
 
-/// Do the settings of the standard workload say how many sessions there are?
-fn names_sessions(settings: &str) -> bool {
-    let names = settings.split(',').filter(|setting| !setting.is_empty());
-    let mut names = names.map(|setting| setting.split_once('=').map_or("sessions", |it| it.0));
-    names.any(|name| name.trim() == "sessions")
+/// What is written behind a workload's name: `a=1,b=2`, where a lone value is that of one key.
+struct Settings<'a> {
+    /// The workload's name.
+    what: &'a str,
+    text: &'a str,
+    table: Table,
 }
 
-/// `a=1,b=2` as what it describes; a lone value is that of `key`.
-fn settings_of<T: for<'de> Deserialize<'de>>(
-    what: &str,
-    text: &str,
-    key: &str,
-) -> Result<T, LabError> {
-    let mut table = Table::new();
-    let mut given = BTreeSet::new();
-    for setting in text.split(',').filter(|setting| !setting.is_empty()) {
-        let setting = if setting.contains('=') {
-            setting.to_owned()
-        } else {
-            format!("{key}={setting}")
-        };
-        // Otherwise the last would be taken in silence.
-        let name = setting.split('=').next().unwrap_or_default().trim();
-        if !given.insert(name.to_owned()) {
-            let problem = format!("{name} is there twice; write it once");
-            return Err(LabError::option(what, text, problem));
+impl<'a> Settings<'a> {
+    fn read(what: &'a str, text: &'a str, key: &str) -> Result<Self, LabError> {
+        let mut table = Table::new();
+        let mut given = BTreeSet::new();
+        for setting in text.split(',').filter(|setting| !setting.is_empty()) {
+            let setting = if setting.contains('=') {
+                setting.to_owned()
+            } else {
+                format!("{key}={setting}")
+            };
+            // Otherwise the last would be taken in silence.
+            let name = setting.split('=').next().unwrap_or_default().trim();
+            if !given.insert(name.to_owned()) {
+                let problem = format!("{name} is there twice; write it once");
+                return Err(LabError::option(what, text, problem));
+            }
+            insert(&mut table, &setting)
+                .map_err(|problem| LabError::option(what, text, problem))?;
         }
-        insert(&mut table, &setting).map_err(|problem| LabError::option(what, text, problem))?;
+        Ok(Self { what, text, table })
     }
-    deserialize(table).map_err(|problem| LabError::option(what, text, problem))
+
+    /// Is something said of this key?
+    fn name(&self, key: &str) -> bool {
+        self.table.contains_key(key)
+    }
+
+    /// The workload that they describe.
+    fn describe<T: for<'de> Deserialize<'de>>(self) -> Result<T, LabError> {
+        deserialize(self.table).map_err(|problem| LabError::option(self.what, self.text, problem))
+    }
 }
 
 /// Adds `key=value` or `key.inner=value`, the value as in TOML; a word needs no quotes.
