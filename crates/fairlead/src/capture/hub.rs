@@ -440,23 +440,10 @@ mod tests {
     use fairlead_wire::TcpFlags;
 
     use super::*;
+    use crate::config;
 
     fn hub() -> (Arc<CaptureHub>, Datapath) {
-        let text = r#"
-            [fastpath]
-            snat = "100.64.0.0/24"
-            [[service]]
-            name = "web"
-            listen = "10.1.0.3:80"
-            protocol = "http"
-            source = "snat"
-            [[service.route]]
-            pool = "pages"
-            [[pool]]
-            name = "pages"
-            server = [{ address = "10.2.0.1:8081" }]
-        "#;
-        let settings = crate::config::parse(text, "test.toml").unwrap().settings;
+        let settings = config::parse(config::SMALL, "test.toml").unwrap().settings;
         let datapath = Datapath::new(settings.switch.clone(), 1.into(), Instant::ZERO).unwrap();
         let hub = Arc::new(CaptureHub::default());
         hub.open(&settings, &datapath, monotonic_ns(), None);

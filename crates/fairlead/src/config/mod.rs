@@ -206,6 +206,26 @@ const IPV4_TCP_HEADERS: u16 = 40;
 /// RFC 8200, section 5.
 const IPV6_MTU_MIN: u16 = 1_280;
 
+/// A service and a server: a configuration for tests that only need one.
+#[cfg(test)]
+pub(crate) const SMALL: &str = r#"
+    [instance]
+    name = "one"
+    [fastpath]
+    mode = "tc"
+    snat = "100.64.0.0/24"
+    [[service]]
+    name = "web"
+    listen = "10.1.0.3:80"
+    protocol = "http"
+    source = "snat"
+    [[service.route]]
+    pool = "pages"
+    [[pool]]
+    name = "pages"
+    server = [{ address = "10.2.0.1:8081" }]
+"#;
+
 /// Reads the file at `path`.
 pub fn load(path: &Path) -> Result<Loaded, LoadError> {
     let unreadable = |error| LoadError::Unreadable {

@@ -205,24 +205,10 @@ mod tests {
     use fairlead_wire::build;
 
     use super::*;
-
-    const CONFIG: &str = r#"
-        [fastpath]
-        snat = "100.64.0.0/24"
-        [[service]]
-        name = "web"
-        listen = "10.1.0.3:80"
-        protocol = "http"
-        source = "snat"
-        [[service.route]]
-        pool = "pages"
-        [[pool]]
-        name = "pages"
-        server = [{ address = "10.2.0.1:8081" }]
-    "#;
+    use crate::config;
 
     fn engine(queue: MemoryQueue) -> Engine<MemoryQueue> {
-        let loaded = crate::config::parse(CONFIG, "test.toml");
+        let loaded = config::parse(config::SMALL, "test.toml");
         let settings = loaded
             .map_err(|report| report.render(false))
             .unwrap()

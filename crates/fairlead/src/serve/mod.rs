@@ -38,7 +38,7 @@ use fastpath::Fastpath;
 use inherit::Inheritance;
 use lifecycle::{Lifecycle, Step};
 use pressure::Pressure;
-use reload::Reload;
+use reload::{Program, Reload};
 use ways::Ways;
 
 /// What `fairlead serve` takes.
@@ -90,21 +90,23 @@ const PUBLISH_INTERVAL: Duration = Duration::from_millis(250);
 ///
 /// A reload (SIGHUP) does not return: the process becomes a new run of the program.
 pub fn run(args: &ServeArgs) -> ExitCode {
-    let program = reload::program();
-    match serve(args, &mut || {}) {
-        Ok(Parting::Reload) => reload::begin_anew(&program).code().into(),
+    let program = Program::running();
+    match serve(args, &program, &mut || {}) {
+        Ok(Parting::Reload) => program.begin_anew().code().into(),
         Ok(Parting::Clean | Parting::Keep) => Ending::AsTold.code().into(),
         Err(ending) => ending.code().into(),
     }
 }
 
 /// As [`run`], and calls `watch` whenever counters are published, a few times a second, in the
-/// midst of the loop: so a test can break a switch at work.
+/// midst of the loop: so a test can break a switch at work. The program being the caller's, a
+/// reload is refused.
 pub fn run_watched(args: &ServeArgs, watch: &mut dyn FnMut()) -> Ending {
-    serve(args, watch).err().unwrap_or(Ending::AsTold)
+    let ended = serve(args, &Program::anothers(), watch);
+    ended.err().unwrap_or(Ending::AsTold)
 }
 
-fn serve(args: &ServeArgs, watch: &mut dyn FnMut()) -> Result<Parting, Ending> {
+fn serve(args: &ServeArgs, program: &Program, watch: &mut dyn FnMut()) -> Result<Parting, Ending> {
     let signals = EndSignals::take_over();
     // Kept until the end, which waits for the last lines.
     let log = args.log.start().map_err(|error| {
@@ -117,7 +119,7 @@ fn serve(args: &ServeArgs, watch: &mut dyn FnMut()) -> Result<Parting, Ending> {
         Ending::Host
     })?;
     let mut settings = load(args)?;
-    let reload = Reload::new(&args.config, &settings);
+    let reload = Reload::new(program, &args.config, &settings);
     if args.keep {
         settings.instance.on_stop = OnStop::Keep;
     }
@@ -547,7 +549,7 @@ struct Board<'a> {
     log: &'a Log,
     ways: Ways,
     fastpath: Fastpath,
-    reload: Reload,
+    reload: Reload<'a>,
     watch: &'a mut dyn FnMut(),
 }
 

@@ -5,7 +5,6 @@
 //! then the present one goes on, and says why.
 
 use std::ffi::OsString;
-use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -18,20 +17,19 @@ use crate::config::{self, Settings};
 
 /// What is needed to judge whether a reload can succeed.
 #[derive(Debug)]
-pub(super) struct Reload {
-    /// Where the program lies, if that can be told.
-    program: Option<PathBuf>,
+pub(super) struct Reload<'a> {
+    program: &'a Program,
     file: PathBuf,
     /// What the file said when this run began.
     running: Settings,
     refused: u64,
 }
 
-impl Reload {
-    /// Of a run with this configuration file, which said that.
-    pub(super) fn new(file: &Path, running: &Settings) -> Self {
+impl<'a> Reload<'a> {
+    /// Of a run of this program with this configuration file, which said that.
+    pub(super) fn new(program: &'a Program, file: &Path, running: &Settings) -> Self {
         Self {
-            program: std::env::current_exe().ok(),
+            program,
             file: file.to_owned(),
             running: running.clone(),
             refused: 0,
@@ -64,9 +62,7 @@ impl Reload {
                     .to_owned(),
             );
         }
-        if !self.program.as_ref().is_some_and(|file| file.is_file()) {
-            return Err("the program's own file is gone".to_owned());
-        }
+        self.program.find_obstacle()?;
         let new = config::load(&self.file).map_err(|error| error.to_string())?;
         if !new.warnings.is_empty() {
             tracing::warn!("{}", new.warnings.render(false).trim_end());
@@ -130,56 +126,66 @@ fn has_room(settings: &Settings) -> Result<(), String> {
     }
 }
 
-/// The program's file and how it was called, as of now: another build may lie there later.
-pub(super) fn program() -> io::Result<(PathBuf, Vec<OsString>)> {
-    Ok((std::env::current_exe()?, std::env::args_os().collect()))
+/// The program that runs, as of its start: another build may lie at its place later.
+#[derive(Debug)]
+pub(super) struct Program {
+    /// Its file and how it was called; or why it cannot be begun anew.
+    known: Result<(PathBuf, Vec<OsString>), String>,
 }
 
-/// Becomes a new run of the program; returns when that fails.
-pub(super) fn begin_anew(program: &io::Result<(PathBuf, Vec<OsString>)>) -> Ending {
-    let (file, words) = match program {
-        Ok(program) => program,
-        Err(error) => return cannot(Path::new("its own file"), error),
-    };
-    let mut command = Command::new(file);
-    if let Some((called, arguments)) = words.split_first() {
-        command.arg0(called).args(arguments);
+impl Program {
+    /// This process's, whose words say that it is to serve.
+    pub(super) fn running() -> Self {
+        let known = match std::env::current_exe() {
+            Ok(file) => Ok((file, std::env::args_os().collect())),
+            Err(error) => Err(format!("the program's own file cannot be told: {error}")),
+        };
+        Self { known }
     }
-    let error = command.exec();
-    cannot(file, &error)
-}
 
-/// The log is closed by then.
-fn cannot(file: &Path, error: &io::Error) -> Ending {
-    let file = file.display();
-    crate::screen::print_error(&format!(
-        "fairlead: cannot begin anew from {file}: {error}; the kernel goes on with what is \
-         spliced\n"
-    ));
-    Ending::Host
+    /// Another's, of which the switch is a part: begun anew, that would do whatever it does.
+    pub(super) fn anothers() -> Self {
+        let why = "the switch was not begun by the command line (`fairlead serve`), so there is \
+                   no program to begin anew";
+        Self {
+            known: Err(why.to_owned()),
+        }
+    }
+
+    /// Whether it can be begun anew, as far as that can be known.
+    fn find_obstacle(&self) -> Result<(), String> {
+        match &self.known {
+            Ok((file, _)) if file.is_file() => Ok(()),
+            Ok(_) => Err("the program's own file is gone".to_owned()),
+            Err(why) => Err(why.clone()),
+        }
+    }
+
+    /// Becomes a new run of it; returns when that fails.
+    pub(super) fn begin_anew(&self) -> Ending {
+        let why = match &self.known {
+            Err(why) => why.clone(),
+            Ok((file, words)) => {
+                let mut command = Command::new(file);
+                if let Some((called, arguments)) = words.split_first() {
+                    command.arg0(called).args(arguments);
+                }
+                let error = command.exec();
+                format!("{}: {error}", file.display())
+            }
+        };
+        // The log is closed by then.
+        crate::screen::print_error(&format!(
+            "fairlead: cannot begin anew: {why}; the kernel goes on with what is spliced\n"
+        ));
+        Ending::Host
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const FILE: &str = r#"
-        [instance]
-        name = "one"
-        [fastpath]
-        mode = "tc"
-        snat = ["100.64.0.0/24"]
-        [[service]]
-        name = "web"
-        listen = "10.1.0.3:80"
-        protocol = "http"
-        source = "snat"
-        [[service.route]]
-        pool = "all"
-        [[pool]]
-        name = "all"
-        server = [{ address = "10.2.0.1:8080" }]
-    "#;
+    use crate::config::SMALL;
 
     fn settings(file: &str) -> Settings {
         let loaded = config::parse(file, "a.toml");
@@ -187,9 +193,9 @@ mod tests {
     }
 
     fn refusal(from: &str, to: &str) -> Option<String> {
-        let changed = FILE.replace(from, to);
-        assert_ne!(changed, FILE);
-        takes_over(&settings(FILE), &settings(&changed)).err()
+        let changed = SMALL.replace(from, to);
+        assert_ne!(changed, SMALL);
+        takes_over(&settings(SMALL), &settings(&changed)).err()
     }
 
     #[test]
@@ -218,7 +224,7 @@ mod tests {
     #[test]
     fn what_clients_and_servers_see_can() {
         for (from, to) in [
-            ("10.2.0.1:8080", "10.2.0.9:8080"),
+            ("10.2.0.1:8081", "10.2.0.9:8081"),
             ("10.1.0.3:80", "10.1.0.4:80"),
             ("100.64.0.0/24", "100.65.0.0/24"),
             ("name = \"one\"", "name = \"one\"\ndrain_timeout = \"3s\""),
@@ -229,13 +235,27 @@ mod tests {
 
     #[test]
     fn a_reload_that_cannot_be_is_counted() {
-        let mut reload = Reload::new(Path::new("/nowhere/a.toml"), &settings(FILE));
+        let program = Program::running();
+        let mut reload = Reload::new(&program, Path::new("/nowhere/a.toml"), &settings(SMALL));
         assert!(!reload.check(true, true) && !reload.check(false, false));
         assert!(!reload.check(false, true), "without a file");
-        reload.program = Some(PathBuf::from("/nowhere/fairlead"));
-        let why = reload.find_obstacle(false, true).unwrap_err();
-        assert!(why.contains("gone"), "{why}");
         assert_eq!(reload.refused(), 3);
+    }
+
+    #[test]
+    fn without_a_program_of_its_own_there_is_no_reload() {
+        let gone = Program {
+            known: Ok((PathBuf::from("/nowhere/fairlead"), Vec::new())),
+        };
+        for (program, said) in [
+            (Program::running(), "/nowhere/a.toml"),
+            (gone, "own file is gone"),
+            (Program::anothers(), "not begun by the command line"),
+        ] {
+            let reload = Reload::new(&program, Path::new("/nowhere/a.toml"), &settings(SMALL));
+            let why = reload.find_obstacle(false, true).unwrap_err();
+            assert!(why.contains(said), "{why}");
+        }
     }
 
     #[test]
