@@ -44,7 +44,7 @@ const EVERYTHING_BUT_TESTKIT: &[&str] = &[
 const ROOMS: &[Room] = &[
     core("base", &[], &["siphasher"]),
     // A tokeniser: bytes in, slices out.
-    core("wire", &["base"], &["httparse"]),
+    core("wire", &["base"], &["httparse", "siphasher"]),
     // A derive for errors; vectors, and the choice between instruction sets when it runs.
     core("cache", &["base"], &["thiserror", "fearless_simd"]),
     // A keyed hash.
@@ -98,8 +98,8 @@ const ROOMS: &[Room] = &[
     // program to the engine's own translation, and to the cache.
     edge(
         "bpf-loader",
-        &["base", "cache", "tcp"],
-        &["netns", "splice", "testkit", "wire"],
+        &["base", "wire", "cache", "tcp"],
+        &["netns", "splice", "testkit"],
     ),
     // The simulation is what the demonstration falls back to where it may not use the network.
     edge(
