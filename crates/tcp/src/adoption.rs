@@ -10,6 +10,9 @@ pub const ENGINE_HAS: u8 = 0x80;
 /// The state of a record that a fast path is joining at this moment (see [`crate::Join`]).
 pub const JOINING: u8 = 0x40 | State::SynSent as u8;
 
+/// The state of a record that is a ticket (see [`crate::Ticket`]).
+pub const TICKET: u8 = 0x40 | State::Established as u8;
+
 /// The largest window scale (RFC 7323, section 2.3), and so the largest correction.
 const SHIFT_MAX: i8 = 14;
 
@@ -66,7 +69,7 @@ pub fn read(bytes: &[u8; 64], endpoints: &Endpoints) -> Result<Option<Kept>, Mis
     let mut address = [0; 16];
     address.copy_from_slice(&bytes[..16]);
     let state = match bytes[60] & !ENGINE_HAS {
-        0..=2 | 9 | JOINING => return Ok(None),
+        0..=2 | 9 | JOINING | TICKET => return Ok(None),
         3 => State::Spliced,
         4 => State::FinRelayed1,
         5 => State::AckRelayed1,

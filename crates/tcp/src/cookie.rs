@@ -106,6 +106,11 @@ impl CookieKey {
         (self.k0, self.k1)
     }
 
+    /// What a cookie says that has been checked.
+    pub fn promise(cookie: SeqNumber) -> Promise {
+        Promise::decode(cookie.0)
+    }
+
     /// The hash over everything, with the client's number or without it, in the high bits.
     fn mac(&self, flow: &FlowKey, number: Option<SeqNumber>, interval: u64, bits: u32) -> u32 {
         let mut message = [0u8; 48];
@@ -224,6 +229,7 @@ mod tests {
                     };
                     let now = Instant::from_millis(77_000);
                     let cookie = key.make(&flow(9), SeqNumber(5), now, promise);
+                    assert_eq!(CookieKey::promise(cookie), promise, "without the key");
                     assert_eq!(
                         key.check(&flow(9), SeqNumber(5), now, cookie),
                         Some(promise)

@@ -10,6 +10,7 @@ use fairlead_base::{Endpoint, FlowKey};
 use crate::join::{Join, Joined};
 use crate::record::{Record, State};
 use crate::table::Line;
+use crate::ticket::{Begun, Ticket};
 
 /// What a fast path has seen of a connection while it had it: the fields of [`Record`] that
 /// forwarding moves.
@@ -78,6 +79,8 @@ pub struct ListenOffer {
     pub answer: bool,
     /// Clients speak first: the last ACK of a handshake, if its cookie is good, needs no answer.
     pub await_client: bool,
+    /// There are, or were, tickets for it.
+    pub begin: bool,
 }
 
 /// What a fast path keeps from an engine that does not keep up. The default is nothing.
@@ -142,6 +145,32 @@ pub trait FastPath: core::fmt::Debug + Send {
     fn disarm(&mut self, _line: Line) -> Option<Joined> {
         None
     }
+
+    /// How many lanes of tickets it has; 0: it begins no connections.
+    fn lanes(&self) -> u16 {
+        0
+    }
+
+    /// Lets it begin a connection. False when it cannot.
+    fn issue(&mut self, _ticket: &Ticket<'_>) -> bool {
+        false
+    }
+
+    /// The next ticket of a lane that has been taken, in the order in which they were issued. Its
+    /// connection is armed, or joined already, under both keys.
+    fn begun(&mut self, _lane: u16) -> Option<Begun> {
+        None
+    }
+
+    /// Takes all tickets of a lane back that nobody has taken; tells `gone` line and place of
+    /// each. Those that have been taken come by [`Self::begun`] as before.
+    fn revoke(&mut self, _lane: u16, _gone: &mut Vec<(Line, u32)>) {}
+
+    /// Says where heads with this hash ([`fairlead_wire::http::plain_hash`]) lead.
+    fn learn(&mut self, _head: u64, _lane: u16) {}
+
+    /// The client's key of this line leads elsewhere: to a connection that was begun after it.
+    fn succeeded(&mut self, _line: Line) {}
 
     /// A server was given up: its key leads to the connection no more, if ever it did.
     fn leave_server(&mut self, _line: Line, _server: &FlowKey) {}

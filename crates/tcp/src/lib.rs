@@ -13,6 +13,7 @@ pub mod join;
 pub mod reassembly;
 pub mod record;
 pub mod table;
+pub mod ticket;
 pub mod window;
 
 pub use adoption::{Kept, Misfit};
@@ -24,3 +25,4 @@ pub use join::{Join, Joined};
 pub use reassembly::Reassembly;
 pub use record::{Record, Side, State};
 pub use table::{Found, KeyInUse, Line, Table};
+pub use ticket::{Begun, Taker, Ticket};

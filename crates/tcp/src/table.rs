@@ -5,7 +5,7 @@
 //! spliced connection has two, so that both directions are found. At 2²⁰ connections that is 64
 //! bytes of record, 8 of set-up state and 32 of index each (load factor at most one half).
 
-use fairlead_base::{FlowKey, HashKey};
+use fairlead_base::{Endpoint, FlowKey, HashKey};
 
 use crate::adoption::Misfit;
 use crate::endpoints::Endpoints;
@@ -285,6 +285,20 @@ impl Table {
         self.index_remove(self.hash(&key), line, Side::Server);
     }
 
+    /// Has a record be another client's, from now on: under a key that is not in use.
+    pub fn rename_client(&mut self, line: Line, client: Endpoint, opened_ms: u32) {
+        let at = line.0 as usize;
+        let before = self.records[at].client_key(&self.endpoints);
+        let removed = self.index_remove(self.hash(&before), line, Side::Client);
+        debug_assert!(removed, "every record in use is indexed by its client");
+        self.records[at].client_addr = client.addr;
+        self.records[at].client_port = client.port;
+        self.beside[at].opened_ms = opened_ms;
+        let key = self.records[at].client_key(&self.endpoints);
+        debug_assert!(self.find(&key).is_none());
+        self.index_insert(self.hash(&key), line, Side::Client);
+    }
+
     /// Frees a line and both its keys.
     pub fn remove(&mut self, line: Line) {
         let record = self.records[line.0 as usize];
@@ -501,6 +515,36 @@ mod tests {
         table.bind_server(second).unwrap();
     }
 
+    #[test]
+    fn a_renamed_client_is_found_under_its_new_key_only() {
+        let mut table = Table::new(4, endpoints(), 1);
+        let line = table.insert(record(4_000), 5).unwrap();
+        table.bind_server(line).unwrap();
+        table.set_setup(line, Some(7));
+        let server = table.record(line).server_key(table.endpoints());
+        let before = table.record(line).client_key(table.endpoints());
+        let client = Endpoint {
+            addr: Address::v4([192, 0, 2, 9]),
+            port: 4_001,
+        };
+        table.rename_client(line, client, 8);
+        let after = FlowKey {
+            src: client,
+            dst: before.dst,
+        };
+        let found = |key| table.find(key).map(|found| (found.line, found.side));
+        assert_eq!(found(&before), None);
+        assert_eq!(found(&after), Some((line, Side::Client)));
+        assert_eq!(found(&server), Some((line, Side::Server)));
+        assert_eq!(table.record(line).client(), client);
+        assert_eq!((table.opened_ms(line), table.setup(line)), (8, Some(7)));
+        assert_eq!(table.used(), 1);
+        // Both keys are free again with the line.
+        table.remove(line);
+        assert!(table.index.iter().all(|&entry| entry == 0));
+        assert_eq!(table.insert(record(4_000), 0), Ok(line));
+    }
+
     /// Random inserts and removals against an ordered map: nothing is lost, nothing stays.
     #[test]
     fn agrees_with_a_map_under_random_use() {
@@ -514,6 +558,12 @@ mod tests {
                 None => match table.insert(record(port), 0) {
                     Ok(line) => {
                         table.bind_server(line).unwrap();
+                        if rng.below(2) == 0 {
+                            // By way of another name, which it leaves again.
+                            let client = record(port).client();
+                            table.rename_client(line, record(1_000).client(), 0);
+                            table.rename_client(line, client, 0);
+                        }
                         model.insert(port, line);
                     }
                     Err(Full) => assert_eq!(model.len(), 300),
