@@ -161,6 +161,7 @@ fn offer() -> ListenOffer {
         timestamps: true,
         answer: true,
         await_client: true,
+        begin: false,
     }
 }
 

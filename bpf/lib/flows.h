@@ -103,6 +103,33 @@ static __always_inline fl_flow fl_flow_of_index(struct fl_packet *packet,
 }
 #endif
 
+#if !defined(FL_FLOWS_LRU)
+/* Has the packet's key lead to `flow`, where it led to `old`, or nowhere. Not 0: its bucket is full,
+ * or it leads elsewhere by now. */
+static __noinline int fl_tell(struct fl_packet *packet, struct fl_settings *settings, fl_flow flow,
+			      fl_flow old)
+{
+	__u64 hash, tag, before;
+	struct fl_bucket *bucket;
+	__u32 number;
+
+	if (!packet || !settings)
+		return -1;
+	hash = fl_key_hash(&packet->key, settings->hash_key);
+	number = (__u32)hash & (settings->buckets - 1);
+	bucket = bpf_map_lookup_elem(&fl_index, &number);
+	if (!bucket)
+		return -1;
+	tag = hash >> 32 << 32;
+	before = old == FL_NO_FLOW ? 0 : tag | (old + 1);
+	for (int at = 0; at < FL_BUCKET_ENTRIES; at++)
+		if (__sync_val_compare_and_swap(&bucket->entries[at], before, tag | (flow + 1)) ==
+		    before)
+			return 0;
+	return -1;
+}
+#endif
+
 /* What the packet's key leads to, or FL_NO_FLOW. */
 static __always_inline fl_flow fl_flow_of(struct fl_packet *packet,
 					  const struct fl_settings *settings)

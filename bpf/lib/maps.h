@@ -69,6 +69,25 @@ struct {
 	__type(value, struct fl_join);
 } fl_joins SEC(".maps");
 
+#if !defined(FL_FLOWS_LRU)
+/* Of a process, as are those that lead there. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, FL_LANES);
+	__type(key, __u32);
+	__type(value, struct fl_lane);
+} fl_lanes SEC(".maps");
+
+/* The lane of heads that the engine has decided, by their keyed hash (lib/head.h). */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, __u64);
+	__type(value, __u32);
+} fl_heads SEC(".maps");
+#endif
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);

@@ -30,6 +30,9 @@
 #define FL_V4_TCP_AT (FL_V4_AT + (__u32)sizeof(struct iphdr))
 #define FL_V6_TCP_AT (FL_V4_AT + (__u32)sizeof(struct ipv6hdr))
 
+/* Four bytes in the order in which they are sent. */
+#define FL_WORD(a, b, c, d) ((__u32)(a) << 24 | (b) << 16 | (c) << 8 | (d))
+
 struct fl_packet {
 	struct fl_flow_key key;
 	__u32 seq; /* host byte order */

@@ -5,6 +5,7 @@
 
 #include <fairlead/ctx.h>
 #include <fairlead/layout.h>
+#include "begin.h"
 #include "capture.h"
 #include "closing.h"
 #include "emit.h"
@@ -25,19 +26,10 @@ static __always_inline struct fl_settings *fl_settings_now(void)
 	return settings && settings->version == LAYOUT_VERSION ? settings : 0;
 }
 
-/* True for a segment that acknowledges a cookie which its sender was sent. Global, so that it is
- * verified once. */
-__noinline int fl_is_proven(struct fl_packet *packet, struct fl_settings *settings)
-{
-	if (!packet || !settings)
-		return 0;
-	return fl_cookie_check(settings, &packet->key, packet->seq - 1,
-			       bpf_ktime_get_ns() - settings->origin_ns, packet->ack - 1);
-}
-
-/* A packet to a listening endpoint from a tuple that has no spliced connection. */
+/* A packet to a listening endpoint from a tuple that has no spliced connection; `flow` is one at
+ * rest, or FL_NO_FLOW. */
 static __noinline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet, struct fl_listen *listen,
-				  struct fl_settings *settings)
+				  struct fl_settings *settings, fl_flow flow)
 {
 	int verdict = FL_DROP, swallow;
 
@@ -55,6 +47,11 @@ static __noinline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet, struct 
 		if (verdict != FL_DROP)
 			fl_capture_newcomer(ctx, packet, listen, FL_CAPTURE_AFTER);
 		return verdict;
+	}
+	if (listen->flags & FL_OFFER_BEGIN && packet->payload_bytes) {
+		verdict = fl_begin(ctx, packet, listen, settings, flow);
+		if (verdict != FL_NOT_BEGUN)
+			return verdict;
 	}
 	swallow = (packet->flags & 0x3f) == FL_TCP_ACK && !packet->payload_bytes &&
 		  (listen->flags & FL_OFFER_AWAIT_CLIENT);
@@ -209,7 +206,7 @@ static __always_inline int fl_process(fl_ctx *ctx)
 								   FL_REASON_NO_CONNECTION);
 #endif
 	if (listen)
-		return fl_newcomer(ctx, &packet, listen, settings);
+		return fl_newcomer(ctx, &packet, listen, settings, flow);
 	fl_count(FL_C_NOT_OURS, 1);
 	return FL_PASS;
 }

@@ -33,8 +33,6 @@ struct fl_asked {
 	__u8 timestamps;
 };
 
-#define FL_WORD(a, b, c, d) ((__u32)(a) << 24 | (b) << 16 | (c) << 8 | (d))
-
 /* 0 when the list is made of the groups of four bytes that stacks in use send; the engine reads all
  * others. Global, as those below that are, so that each is verified once. */
 __noinline int fl_read_syn_options(struct fl_options *options, __u32 words, struct fl_asked *asked)
@@ -147,42 +145,61 @@ static __always_inline __u64 fl_syn_change(const struct fl_syn *syn, const struc
 	return fl_words_sum(answer, sizeof(*answer) / 4) + (all - old) + syn->tcp.checksum;
 }
 
-/* The options of the answer; how many bytes they take. */
-static __always_inline __u32 fl_syn_ack_options(__u8 *out, const struct fl_asked *asked,
-						const struct fl_listen *listen, __u32 now_ms)
+/* What a SYN or SYN-ACK of ours says. */
+struct fl_told {
+	__u32 ts_value;
+	__u32 ts_echo;
+	__u16 mss;
+	__u8 scale; /* FL_NO_SCALE: none */
+	__u8 sack;
+	__u8 timestamps;
+};
+
+/* Its options; how many bytes they take. */
+static __always_inline __u32 fl_syn_options(__u8 *out, const struct fl_told *told)
 {
-	int sack = asked->sack && (listen->flags & FL_OFFER_SACK);
-	int scale = asked->scale != FL_NO_SCALE && listen->window_scale != FL_NO_SCALE;
 	__u8 *next = out + 4;
 
 	out[0] = FL_KIND_MSS;
 	out[1] = 4;
-	out[2] = listen->mss >> 8;
-	out[3] = listen->mss;
-	if (asked->timestamps && (listen->flags & FL_OFFER_TIMESTAMPS)) {
+	out[2] = told->mss >> 8;
+	out[3] = told->mss;
+	if (told->timestamps) {
 		/* The permission fits where the padding of the timestamps would be. */
-		out[4] = sack ? FL_KIND_SACK_PERMITTED : FL_KIND_NOP;
-		out[5] = sack ? 2 : FL_KIND_NOP;
+		out[4] = told->sack ? FL_KIND_SACK_PERMITTED : FL_KIND_NOP;
+		out[5] = told->sack ? 2 : FL_KIND_NOP;
 		out[6] = FL_KIND_TIMESTAMPS;
 		out[7] = 10;
-		*(__be32 *)(out + 8) = bpf_htonl(now_ms);
-		*(__be32 *)(out + 12) = bpf_htonl(asked->ts_value);
+		*(__be32 *)(out + 8) = bpf_htonl(told->ts_value);
+		*(__be32 *)(out + 12) = bpf_htonl(told->ts_echo);
 		next = out + 16;
-	} else if (sack) {
+	} else if (told->sack) {
 		out[4] = FL_KIND_NOP;
 		out[5] = FL_KIND_NOP;
 		out[6] = FL_KIND_SACK_PERMITTED;
 		out[7] = 2;
 		next = out + 8;
 	}
-	if (scale) {
+	if (told->scale != FL_NO_SCALE) {
 		next[0] = FL_KIND_NOP;
 		next[1] = FL_KIND_WINDOW_SCALE;
 		next[2] = 3;
-		next[3] = listen->window_scale;
+		next[3] = told->scale;
 		next += 4;
 	}
 	return next - out;
+}
+
+/* What a SYN is answered with. */
+static __always_inline void fl_tell_syn_ack(struct fl_told *told, const struct fl_asked *asked,
+					    const struct fl_listen *listen, __u32 now_ms)
+{
+	told->mss = listen->mss;
+	told->sack = asked->sack && (listen->flags & FL_OFFER_SACK);
+	told->timestamps = asked->timestamps && (listen->flags & FL_OFFER_TIMESTAMPS);
+	told->ts_value = now_ms;
+	told->ts_echo = asked->ts_value;
+	told->scale = asked->scale != FL_NO_SCALE ? listen->window_scale : FL_NO_SCALE;
 }
 
 /* What the cookie has to remember: fairlead_tcp::Promise. */
@@ -278,6 +295,16 @@ static __always_inline int fl_answer_write(fl_ctx *ctx, const struct fl_packet *
 	return fl_answer_ip(ctx, packet, bytes + payload_bytes) || fl_answer_link(ctx) ? -1 : 0;
 }
 
+/* True for a segment that acknowledges a cookie which its sender was sent. Global, so that it is
+ * verified once. */
+__noinline int fl_is_proven(struct fl_packet *packet, struct fl_settings *settings)
+{
+	if (!packet || !settings)
+		return 0;
+	return fl_cookie_check(settings, &packet->key, packet->seq - 1,
+			       bpf_ktime_get_ns() - settings->origin_ns, packet->ack - 1);
+}
+
 /* Answers a SYN in its own packet and sends it back where it came from. Not 0: nothing was changed,
  * the engine is to do it. `verdict` is the program's otherwise. */
 static __noinline int fl_answer_syn(fl_ctx *ctx, struct fl_packet *packet, struct fl_listen *listen,
@@ -286,6 +313,7 @@ static __noinline int fl_answer_syn(fl_ctx *ctx, struct fl_packet *packet, struc
 	struct fl_syn syn = {};
 	struct fl_answer answer = {};
 	struct fl_asked asked = {};
+	struct fl_told told = {};
 	__u64 now_ns;
 	__u32 at, asked_bytes, bytes, bits, options;
 
@@ -312,7 +340,8 @@ static __noinline int fl_answer_syn(fl_ctx *ctx, struct fl_packet *packet, struc
 		*verdict = fl_drop(packet, FL_REASON_BAD_TCP_CHECKSUM);
 		return 0;
 	}
-	options = fl_syn_ack_options((__u8 *)answer.options, &asked, listen, now_ns / 1000000);
+	fl_tell_syn_ack(&told, &asked, listen, now_ns / 1000000);
+	options = fl_syn_options((__u8 *)answer.options, &told);
 	bits = fl_promise(&asked, listen);
 	bytes = sizeof(answer.tcp) + options;
 	answer.tcp.src_port = packet->key.dst_port;

@@ -9,7 +9,7 @@
 
 #include <linux/types.h>
 
-#define LAYOUT_VERSION 6
+#define LAYOUT_VERSION 7
 
 /* An address as everywhere in Fairlead: 16 bytes, IPv4 as ::ffff:a.b.c.d. */
 struct fl_address {
@@ -32,8 +32,8 @@ typedef __u32 fl_flow;
 
 /*
  * The index of keys: buckets of one cache line of the processor, found by a keyed hash of the flow
- * key. An entry is a tag, the hash's upper half, above a flow plus one; 0 is none. User space alone
- * writes it. Keys that find no room in their bucket are in fl_flows.
+ * key. An entry is a tag, the hash's upper half, above a flow plus one; 0 is none. Both sides write
+ * it, by compare and swap. Keys that find no room in their bucket are in fl_flows.
  */
 #define FL_BUCKET_ENTRIES 8
 
@@ -103,6 +103,9 @@ struct fl_record {
 /* Beside FL_STATE_SYN_SENT: a packet is being answered. Nobody else touches the record or its place
  * in fl_joins until that is done. */
 #define FL_STATE_JOINING (0x40 | FL_STATE_SYN_SENT)
+/* A ticket: server, source and route are chosen, the client is not there yet. Also while the program
+ * fills in who took it; then it is armed, or free if that failed. */
+#define FL_STATE_TICKET 0x41
 
 /* fairlead_tcp::record::flag */
 #define FL_FLAG_TIMESTAMPS 1
@@ -133,6 +136,8 @@ struct fl_listen {
 #define FL_OFFER_ANSWER 8
 /* A handshake's last ACK without data is swallowed here: the server speaks second. */
 #define FL_OFFER_AWAIT_CLIENT 16
+/* Connections may be begun here, by tickets. */
+#define FL_OFFER_BEGIN 32
 
 /* One entry: what the program has to know. */
 struct fl_settings {
@@ -167,8 +172,26 @@ struct fl_join {
 	__u16 payload_sum; /* of words as they lie in memory, folded */
 	__u8 asked_scale;   /* FL_NO_SCALE: none */
 	__u8 offered_scale; /* FL_NO_SCALE: none */
-	__u8 pad[6];
+	__u16 syn_mss;      /* of a ticket: the largest that a SYN to the server may name */
+	__u8 pad[4];
 	__u8 payload[FL_JOIN_BYTES];
+};
+
+/* Tickets of a lane, at most; a power of two. */
+#define FL_LANE_TICKETS 256
+#define FL_LANES 32
+
+/*
+ * Tickets for one listening endpoint and route: lines of records in state FL_STATE_TICKET, in the
+ * order in which they are taken. Who moves `head` has the line there: the program takes one, the
+ * engine takes all that are left back. Only the engine moves `tail`.
+ */
+struct fl_lane {
+	__u32 head;
+	__u32 pad[15];
+	__u32 tail;
+	__u32 pad2[15];
+	__u32 lines[FL_LANE_TICKETS];
 };
 
 #define FL_TCB_BANKS 2
@@ -232,6 +255,7 @@ enum fl_counter {
 	FL_C_JOINS,           /* connections joined to their servers here */
 	FL_C_ENDED_BYTES,     /* of packets that ended here: answered, joined, swallowed, dropped */
 	FL_C_MADE_BYTES,      /* of those made in their place */
+	FL_C_BEGUN,           /* connections begun here: their servers were sent a SYN */
 	/* Drops follow, by fairlead_base::DropReason. */
 	FL_C_DROPS = 64,
 	FL_C_COUNT = 128,
@@ -258,6 +282,7 @@ _Static_assert(sizeof(struct fl_listen) == 8, "layout");
 _Static_assert(sizeof(struct fl_settings) == 64, "layout");
 _Static_assert(sizeof(struct fl_join) == 1536, "layout");
 _Static_assert(__builtin_offsetof(struct fl_join, payload) == 32, "layout");
+_Static_assert(sizeof(struct fl_lane) == 128 + 4 * FL_LANE_TICKETS, "layout");
 _Static_assert(sizeof(struct fl_tcb_set) == 128, "layout");
 _Static_assert(__builtin_offsetof(struct fl_tcb, ports) == 128, "layout");
 _Static_assert(sizeof(struct fl_tcb) == 128 + 8192 + 3 * 36 * 16 * 8, "layout");

@@ -31,6 +31,8 @@ pub struct Counters {
     pub resets: u64,
     /// Connections joined to their servers, by the server's SYN-ACK alone.
     pub joins: u64,
+    /// Connections begun: their servers were sent a SYN, for the clients' first bytes alone.
+    pub begun: u64,
     /// Bytes of the packets that were not translated and ended in the kernel (SYNs, last ACKs of
     /// handshakes, SYN-ACKs of servers, what is dropped), link headers not counted.
     pub ended_bytes: u64,
@@ -63,6 +65,7 @@ impl Counters {
             fins: sum(counter::FINS)?,
             resets: sum(counter::RESETS)?,
             joins: sum(counter::JOINS)?,
+            begun: sum(counter::BEGUN)?,
             ended_bytes: sum(counter::ENDED_BYTES)?,
             made_bytes: sum(counter::MADE_BYTES)?,
             drops,
@@ -99,6 +102,7 @@ impl Counters {
             fins: less(self.fins, earlier.fins),
             resets: less(self.resets, earlier.resets),
             joins: less(self.joins, earlier.joins),
+            begun: less(self.begun, earlier.begun),
             ended_bytes: less(self.ended_bytes, earlier.ended_bytes),
             made_bytes: less(self.made_bytes, earlier.made_bytes),
             drops,

@@ -23,8 +23,9 @@ pub(crate) fn hash_key((k0, k1): (u64, u64)) -> u64 {
     Rng::new(k0 ^ k1.rotate_left(32)).next_u64()
 }
 
-/// See the module's text. This side alone writes; the program compares the record with the packet
-/// before it believes an entry, so that it may read one while it changes.
+/// See the module's text. The program writes keys, too, of connections that it begins: so entries
+/// change by compare and swap. It compares the record with the packet before it believes one, so
+/// that it may read one while it changes.
 #[derive(Debug)]
 pub(crate) struct KeyIndex {
     buckets: Mapping<RawBucket>,
@@ -74,25 +75,15 @@ impl KeyIndex {
     pub(crate) fn tell(&mut self, key: &RawFlowKey, flow: u32) -> bool {
         let (number, entry) = self.place(key, flow);
         let bucket = self.bucket(number);
-        let is = |wanted: u64| {
-            let mut entries = bucket.iter();
-            entries.find(move |entry| entry.load(Ordering::Relaxed) == wanted)
-        };
-        let free = is(entry).or_else(|| is(0));
-        free.inspect(|free| free.store(entry, Ordering::Release))
-            .is_some()
+        let is = |entry: &AtomicU64| entry.load(Ordering::Relaxed);
+        bucket.iter().any(|one| is(one) == entry) || bucket.iter().any(|one| replace(one, 0, entry))
     }
 
     /// Forgets a key that leads to a flow. False when it is not here.
     pub(crate) fn leave(&mut self, key: &RawFlowKey, flow: u32) -> bool {
         let (number, entry) = self.place(key, flow);
         let bucket = self.bucket(number);
-        let found = bucket
-            .iter()
-            .find(|one| one.load(Ordering::Relaxed) == entry);
-        found
-            .inspect(|found| found.store(0, Ordering::Release))
-            .is_some()
+        bucket.iter().any(|one| replace(one, entry, 0))
     }
 
     /// Forgets all keys but those that `is_key` gives for the flows to which they lead; tells
@@ -117,6 +108,14 @@ impl KeyIndex {
             }
         }
     }
+}
+
+/// Writes `after` where `before` is; false where that is not.
+fn replace(entry: &AtomicU64, before: u64, after: u64) -> bool {
+    entry.load(Ordering::Relaxed) == before
+        && entry
+            .compare_exchange(before, after, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
 }
 
 #[cfg(test)]

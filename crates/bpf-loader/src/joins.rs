@@ -2,9 +2,10 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::ptr::write_volatile;
+use std::ptr::{read_volatile, write_volatile};
 
-use fairlead_tcp::{Join, Line};
+use fairlead_tcp::{Join, Line, Ticket};
+use fairlead_wire::Timestamps;
 
 use crate::layout::{JOIN_BYTES, NO_SCALE, RawJoin};
 use crate::mapping::Mapping;
@@ -25,6 +26,43 @@ impl JoinMemory {
     /// What `mmap` says.
     pub(crate) fn map(map: BorrowedFd<'_>, count: usize) -> io::Result<Self> {
         Mapping::of(map, count).map(Self)
+    }
+
+    /// Fills what a ticket at a place says of its SYN-ACK and its SYN, before it is taken. False:
+    /// no such place.
+    pub(crate) fn prepare(&mut self, place: u32, ticket: &Ticket<'_>) -> bool {
+        let Some(at) = self.0.at(place as usize) else {
+            return false;
+        };
+        // SAFETY: inside the mapping and aligned, field by field. Nothing reads the place
+        // meanwhile: see the type.
+        unsafe {
+            write_volatile(&raw mut (*at).line, ticket.line.0);
+            write_volatile(&raw mut (*at).device_mss, ticket.device_mss);
+            write_volatile(&raw mut (*at).syn_mss, ticket.syn_mss);
+        }
+        true
+    }
+
+    /// What the program has noted at a place of the client that took its ticket: its window, our
+    /// number, its timestamps and ours, and its first bytes.
+    pub(crate) fn taken(&self, place: u32) -> Option<(u16, u32, Timestamps, Vec<u8>)> {
+        let at = self.0.at(place as usize)?;
+        // SAFETY: inside the mapping and aligned; plain numbers, which the program does not change
+        // any more once the record is armed. The payload has room for as many bytes as are read.
+        unsafe {
+            let bytes = usize::from(read_volatile(&raw const (*at).payload_bytes)).min(JOIN_BYTES);
+            let stamps = Timestamps {
+                value: read_volatile(&raw const (*at).client_ts),
+                echo: read_volatile(&raw const (*at).our_ts),
+            };
+            let mut payload = vec![0; bytes];
+            let from = (&raw const (*at).payload).cast::<u8>();
+            payload.as_mut_ptr().copy_from_nonoverlapping(from, bytes);
+            let window = read_volatile(&raw const (*at).client_window);
+            let dseq = read_volatile(&raw const (*at).dseq);
+            Some((window, dseq, stamps, payload))
+        }
     }
 
     /// Fills a place; false when there is none, or no room for the payload.

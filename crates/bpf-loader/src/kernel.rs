@@ -8,9 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use aya::maps::{Array, HashMap, IterableMap as _, MapData, MapError, PerCpuArray};
 use aya::programs::ProgramError;
 use aya::{Ebpf, EbpfError, EbpfLoader, include_bytes_aligned};
-use fairlead_base::{Endpoint, FlowKey};
+use fairlead_base::{Endpoint, FlowKey, SeqNumber};
+use fairlead_tcp::ticket::TICKETS_MAX;
 use fairlead_tcp::{
-    Endpoints, FastPath, Join, Joined, Line, ListenOffer, Record, Refusal, Tracking,
+    Begun, Endpoints, FastPath, Join, Joined, Line, ListenOffer, Record, Refusal, Taker, Ticket,
+    Tracking,
 };
 
 use crate::Counters;
@@ -19,9 +21,10 @@ use crate::flow_table::{FlowTableKind, TcbGeometry, raw_tcb};
 use crate::index::{KeyIndex, buckets_for, hash_key};
 use crate::joins::{JoinMemory, PLACES_MAX};
 use crate::keys::Keys;
+use crate::lanes::Lanes;
 use crate::layout::{
-    NO_SCALE, RawAddress, RawBucket, RawEndpoint, RawFlowKey, RawJoin, RawListen, RawSettings,
-    RawTcb, TCB_WAYS, VERSION, offer,
+    NO_SCALE, RawAddress, RawBucket, RawEndpoint, RawFlowKey, RawJoin, RawLane, RawListen,
+    RawSettings, RawTcb, TCB_WAYS, VERSION, offer,
 };
 use crate::memory::RecordMemory;
 use crate::pins::{Pins, network_namespace};
@@ -119,6 +122,8 @@ pub struct FlowTable {
     memory: RecordMemory,
     /// None where the program joins nothing.
     joins: Option<JoinMemory>,
+    /// None where it begins nothing.
+    lanes: Option<(Lanes, Heads)>,
     keys: Keys,
     listens: HashMap<MapData, RawEndpoint, RawListen>,
     settings: Array<MapData, RawSettings>,
@@ -145,6 +150,9 @@ impl core::fmt::Debug for Kernel {
             .finish_non_exhaustive()
     }
 }
+
+/// The lane of each head that was decided, by its hash.
+type Heads = HashMap<MapData, u64, u32>;
 
 pub(crate) fn take<T: TryFrom<aya::maps::Map, Error = MapError>>(
     ebpf: &mut Ebpf,
@@ -197,13 +205,11 @@ impl Kernel {
         let record_map: Array<MapData, RawRecord> = take(&mut ebpf, "fl_records")?;
         let memory = RecordMemory::map(record_map.map().fd().as_fd(), records as usize)?;
         let joins = may_join(mode).then(|| map_joins(&mut ebpf)).transpose()?;
+        let begins = may_join(mode) && !kind.evicts();
+        let lanes = begins.then(|| map_lanes(&mut ebpf)).transpose()?;
         fill_addresses(&mut ebpf, endpoints)?;
         if let FlowTableKind::TcbCache(geometry) = &kind {
-            let seed = cookie.0 ^ cookie.1.rotate_left(32);
-            let raw = raw_tcb(geometry, &endpoints.listens, seed);
-            let map = ebpf.map_mut("fl_tcb").ok_or(LoadError::Missing("fl_tcb"))?;
-            let mut map: Array<&mut MapData, RawTcb> = map.try_into()?;
-            map.set(0, *raw, 0)?;
+            fill_cache(&mut ebpf, geometry, endpoints, cookie)?;
         }
         let settled = RawSettings {
             cookie_k0: cookie.0,
@@ -239,11 +245,12 @@ impl Kernel {
         let table = FlowTable {
             memory,
             joins,
+            lanes,
             keys,
             listens,
             settings,
             settled,
-            known: vec![Known::Nothing; records as usize],
+            known: vec![Known::default(); records as usize],
             kind,
             keys_anew: Arc::clone(&kernel.keys_anew),
         };
@@ -286,7 +293,7 @@ fn load_maps(
     let mut loader = EbpfLoader::new();
     loader
         .map_max_entries("fl_records", records)
-        .map_max_entries("fl_joins", records.min(PLACES_MAX))
+        .map_max_entries("fl_joins", TICKETS_MAX + records.min(PLACES_MAX))
         .map_max_entries("fl_index", buckets_for(records))
         .map_max_entries("fl_flows", kind.keys(records))
         .map_max_entries("fl_listens", room(endpoints.listens.len()).max(1_024))
@@ -340,10 +347,31 @@ fn map_joins(ebpf: &mut Ebpf) -> Result<JoinMemory, LoadError> {
     Ok(JoinMemory::map(map.map().fd().as_fd(), places)?)
 }
 
+fn map_lanes(ebpf: &mut Ebpf) -> Result<(Lanes, Heads), LoadError> {
+    let map = ebpf.map("fl_lanes").ok_or(LoadError::Missing("fl_lanes"))?;
+    let map: Array<&MapData, RawLane> = map.try_into()?;
+    let lanes = Lanes::map(map.map().fd().as_fd(), map.len() as usize)?;
+    Ok((lanes, take(ebpf, "fl_heads")?))
+}
+
 /// Entries for `count` things, and as many again for a later configuration.
 fn room(count: usize) -> u32 {
     let wanted = (count * 2).next_power_of_two().clamp(64, 1 << 16);
     wanted.max(count) as u32
+}
+
+/// Writes what the TCB cache is made from.
+fn fill_cache(
+    ebpf: &mut Ebpf,
+    geometry: &TcbGeometry,
+    endpoints: &Endpoints,
+    cookie: (u64, u64),
+) -> Result<(), LoadError> {
+    let seed = cookie.0 ^ cookie.1.rotate_left(32);
+    let raw = raw_tcb(geometry, &endpoints.listens, seed);
+    let map = ebpf.map_mut("fl_tcb").ok_or(LoadError::Missing("fl_tcb"))?;
+    let mut map: Array<&mut MapData, RawTcb> = map.try_into()?;
+    Ok(map.set(0, *raw, 0)?)
 }
 
 /// Writes what records name by index.
@@ -387,27 +415,11 @@ pub(crate) struct RawRecord([u8; 64]);
 // SAFETY: plain bytes.
 unsafe impl aya::Pod for RawRecord {}
 
-/// What the kernel knows of a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Known {
-    Nothing,
-    Client,
-    Both,
-}
-
-impl Known {
-    fn of(client: bool, server: bool) -> Self {
-        match (client, server) {
-            (true, true) => Self::Both,
-            (true, false) => Self::Client,
-            _ => Self::Nothing,
-        }
-    }
-
-    /// Whether the client's key leads to the line, and the server's.
-    fn sides(self) -> [bool; 2] {
-        [self != Self::Nothing, self == Self::Both]
-    }
+/// Which keys of a line the kernel has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Known {
+    client: bool,
+    server: bool,
 }
 
 impl FlowTable {
@@ -433,19 +445,17 @@ impl FlowTable {
         };
         let (client, server) = (RawFlowKey::from(client), RawFlowKey::from(server));
         let (to_client, to_server) = (line.0 << 1, line.0 << 1 | 1);
-        *known = match *known {
-            Known::Both => Known::Both,
-            Known::Client => Known::of(true, self.keys.tell(server, to_server)),
-            Known::Nothing => {
-                let client_known = self.keys.tell(client, to_client);
-                let server_known = self.keys.tell(server, to_server);
-                if server_known && !client_known {
-                    self.keys.leave(server, to_server);
-                }
-                Known::of(client_known, server_known)
-            }
-        };
-        *known == Known::Both
+        if !known.client {
+            known.client = self.keys.tell(client, to_client);
+        }
+        if !known.server {
+            known.server = self.keys.tell(server, to_server);
+        }
+        if known.server && !known.client {
+            self.keys.leave(server, to_server);
+            known.server = false;
+        }
+        known.client && known.server
     }
 
     fn point(&mut self, key: &FlowKey, flow: u32) -> bool {
@@ -486,10 +496,8 @@ impl FlowTable {
         let known = &mut self.known;
         self.keys.retain(limit, key_of, |flow| {
             let known = &mut known[(flow >> 1) as usize];
-            let mut sides = known.sides();
-            sides[(flow & 1) as usize] = true;
-            // A server's key alone is found again when the client's is pointed to its line.
-            *known = Known::of(sides[0], sides[1]);
+            known.client |= flow & 1 == 0;
+            known.server |= flow & 1 == 1;
         });
     }
 }
@@ -503,6 +511,7 @@ impl FastPath for FlowTable {
             (terms.scale_parity, offer::SCALE_PARITY),
             (terms.answer, offer::ANSWER),
             (terms.await_client, offer::AWAIT_CLIENT),
+            (terms.begin, offer::BEGIN),
         ] {
             if set {
                 flags |= bit;
@@ -545,10 +554,9 @@ impl FastPath for FlowTable {
         self.check_keys(adopted);
         for (line, client, server) in adopted {
             let known = self.known[line.0 as usize];
-            let [has_client, has_server] = known.sides();
-            let client = has_client || self.point(client, line.0 << 1);
-            let server = has_server || self.point(server, line.0 << 1 | 1);
-            self.known[line.0 as usize] = Known::of(client, server);
+            let client = known.client || self.point(client, line.0 << 1);
+            let server = known.server || self.point(server, line.0 << 1 | 1);
+            self.known[line.0 as usize] = Known { client, server };
         }
         self.keys.remove_leaving();
     }
@@ -557,9 +565,8 @@ impl FastPath for FlowTable {
         let Some(known) = self.known.get_mut(line.0 as usize) else {
             return;
         };
-        if *known == Known::Nothing {
-            let told = self.keys.tell(RawFlowKey::from(client), line.0 << 1);
-            *known = Known::of(told, false);
+        if !known.client {
+            known.client = self.keys.tell(RawFlowKey::from(client), line.0 << 1);
         }
     }
 
@@ -568,10 +575,9 @@ impl FastPath for FlowTable {
             return false;
         };
         if self.kind.evicts() {
-            let [has_client, has_server] = known.sides();
-            let client = self.point_anew(client, line.0 << 1, has_client);
-            let server = self.point_anew(server, line.0 << 1 | 1, has_server);
-            self.known[line.0 as usize] = Known::of(client, server);
+            let client = self.point_anew(client, line.0 << 1, known.client);
+            let server = self.point_anew(server, line.0 << 1 | 1, known.server);
+            self.known[line.0 as usize] = Known { client, server };
             return client && server && self.memory.give(line, record);
         }
         self.tell(line, client, server) && self.memory.give(line, record)
@@ -586,9 +592,84 @@ impl FastPath for FlowTable {
         [client, server]: [&FlowKey; 2],
     ) -> bool {
         let joins = self.joins.as_mut();
+        let place = TICKETS_MAX + place;
         joins.is_some_and(|joins| joins.write(place, line, join))
             && self.tell(line, client, server)
             && self.memory.arm(line, record, place)
+    }
+
+    fn lanes(&self) -> u16 {
+        let lanes = self.lanes.as_ref();
+        lanes.map_or(0, |(lanes, _)| lanes.count())
+    }
+
+    fn issue(&mut self, ticket: &Ticket<'_>) -> bool {
+        let (Some(joins), Some((lanes, _))) = (&mut self.joins, &mut self.lanes) else {
+            return false;
+        };
+        let Some(known) = self.known.get_mut(ticket.line.0 as usize) else {
+            return false;
+        };
+        let server = RawFlowKey::from(ticket.server);
+        known.client = false;
+        known.server = ticket.place < TICKETS_MAX
+            && joins.prepare(ticket.place, ticket)
+            && self.keys.tell(server, ticket.line.0 << 1 | 1);
+        known.server
+            && self.memory.issue(ticket.line, ticket.record, ticket.place)
+            && lanes.issue(ticket.lane, ticket.line, ticket.place)
+    }
+
+    fn begun(&mut self, lane: u16) -> Option<Begun> {
+        let taken = self.lanes.as_mut()?.0.taken(lane)?;
+        let line = taken.line;
+        // First: it waits until all is written.
+        let taker = self.memory.taker(line);
+        let told = self.joins.as_ref()?.taken(taken.place);
+        let taker = taker
+            .zip(told)
+            .map(|((client, client_isn, timestamps), told)| {
+                let (window, dseq, stamps, payload) = told;
+                Taker {
+                    client,
+                    client_isn,
+                    dseq: SeqNumber(dseq),
+                    stamps: timestamps.then_some(stamps),
+                    window,
+                    payload,
+                }
+            });
+        self.known[line.0 as usize].client = taker.is_some();
+        Some(Begun {
+            line,
+            place: taken.place,
+            taker,
+        })
+    }
+
+    fn revoke(&mut self, lane: u16, gone: &mut Vec<(Line, u32)>) {
+        let Some((lanes, _)) = &mut self.lanes else {
+            return;
+        };
+        gone.extend(
+            lanes
+                .revoke(lane)
+                .iter()
+                .map(|ticket| (ticket.line, ticket.place)),
+        );
+    }
+
+    fn learn(&mut self, head: u64, lane: u16) {
+        if let Some((_, heads)) = &mut self.lanes {
+            // Without it such heads are the engine's, as before.
+            let _ = heads.insert(head, u32::from(lane), 0);
+        }
+    }
+
+    fn succeeded(&mut self, line: Line) {
+        if let Some(known) = self.known.get_mut(line.0 as usize) {
+            known.client = false;
+        }
     }
 
     fn joined(&self, line: Line) -> Option<Joined> {
@@ -603,8 +684,7 @@ impl FastPath for FlowTable {
         let Some(known) = self.known.get_mut(line.0 as usize) else {
             return;
         };
-        if *known == Known::Both {
-            *known = Known::Client;
+        if std::mem::take(&mut known.server) {
             self.keys.leave(RawFlowKey::from(server), line.0 << 1 | 1);
         }
     }
@@ -622,11 +702,11 @@ impl FastPath for FlowTable {
         let Some(known) = self.known.get_mut(line.0 as usize) else {
             return;
         };
-        let known = std::mem::replace(known, Known::Nothing);
-        if known != Known::Nothing {
+        let known = std::mem::take(known);
+        if known.client {
             self.keys.leave(RawFlowKey::from(client), line.0 << 1);
         }
-        if known == Known::Both {
+        if known.server {
             self.keys.leave(RawFlowKey::from(server), line.0 << 1 | 1);
         }
     }

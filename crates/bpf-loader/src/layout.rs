@@ -6,7 +6,7 @@ use fairlead_base::{Address, Endpoint, FlowKey};
 use fairlead_tcp::Record;
 
 /// Goes up with every change of a map's content: a program never touches maps of another version.
-pub(crate) const VERSION: u32 = 6;
+pub(crate) const VERSION: u32 = 7;
 
 /// No window scale is offered.
 pub(crate) const NO_SCALE: u8 = 0xff;
@@ -33,6 +33,7 @@ pub(crate) mod counter {
     pub(crate) const JOINS: u32 = 17;
     pub(crate) const ENDED_BYTES: u32 = 18;
     pub(crate) const MADE_BYTES: u32 = 19;
+    pub(crate) const BEGUN: u32 = 20;
     /// Drops follow, by number of their reason.
     pub(crate) const DROPS: u32 = 64;
 }
@@ -44,6 +45,7 @@ pub(crate) mod offer {
     pub(crate) const SCALE_PARITY: u8 = 4;
     pub(crate) const ANSWER: u8 = 8;
     pub(crate) const AWAIT_CLIENT: u8 = 16;
+    pub(crate) const BEGIN: u8 = 32;
 }
 
 /// `struct fl_flow_key`.
@@ -174,8 +176,23 @@ pub(crate) struct RawJoin {
     pub(crate) payload_sum: u16,
     pub(crate) asked_scale: u8,
     pub(crate) offered_scale: u8,
-    pub(crate) pad: [u8; 6],
+    pub(crate) syn_mss: u16,
+    pub(crate) pad: [u8; 4],
     pub(crate) payload: [u8; JOIN_BYTES],
+}
+
+/// Tickets of a lane, at most; a power of two.
+pub(crate) const LANE_TICKETS: usize = 256;
+
+/// `struct fl_lane`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct RawLane {
+    pub(crate) head: u32,
+    pub(crate) pad: [u32; 15],
+    pub(crate) tail: u32,
+    pub(crate) pad2: [u32; 15],
+    pub(crate) lines: [u32; LANE_TICKETS],
 }
 
 /// `struct fl_tcb_set`.
@@ -213,8 +230,10 @@ pub(crate) struct RawTcb {
     pub(crate) tag: RawSums,
 }
 
+const _: () = assert!(JOIN_BYTES == fairlead_tcp::ticket::PAYLOAD_BYTES_MAX);
 const _: () = assert!(size_of::<RawJoin>() == 1_536);
 const _: () = assert!(core::mem::offset_of!(RawJoin, payload) == 32);
+const _: () = assert!(size_of::<RawLane>() == 128 + 4 * LANE_TICKETS);
 const _: () = assert!(size_of::<RawTcbSet>() == 128);
 const _: () = assert!(core::mem::offset_of!(RawTcb, ports) == 128);
 const _: () = assert!(size_of::<RawTcb>() == 128 + 8_192 + 3 * 36 * 16 * 8);
@@ -244,6 +263,8 @@ unsafe impl Pod for RawSettings {}
 unsafe impl Pod for RawBucket {}
 // SAFETY: as above.
 unsafe impl Pod for RawJoin {}
+// SAFETY: as above.
+unsafe impl Pod for RawLane {}
 // SAFETY: as above.
 unsafe impl Pod for RawTcbSet {}
 // SAFETY: as above.

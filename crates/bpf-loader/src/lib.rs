@@ -8,6 +8,7 @@
 //! | `keys.rs` | which key leads to which line: the index, and the map of keys |
 //! | `index.rs` | the index of keys, shared with the kernel |
 //! | `joins.rs` | what joins armed connections, shared with the kernel |
+//! | `lanes.rs` | tickets for connections that the program begins, shared with the kernel |
 //! | `mapping.rs` | an array of the kernel's, mapped |
 //! | `kernel.rs` | loading, the maps, the port [`fairlead_tcp::FastPath`] |
 //! | `flow_table.rs` | the kinds of the flow table, and what they count |
@@ -34,6 +35,7 @@ mod interfaces;
 mod joins;
 mod kernel;
 mod keys;
+mod lanes;
 mod layout;
 mod mapping;
 mod memory;

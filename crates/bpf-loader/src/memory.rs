@@ -6,7 +6,9 @@ use std::os::fd::BorrowedFd;
 use std::ptr::{read_volatile, write_volatile};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-use fairlead_tcp::adoption::{ENGINE_HAS, JOINING};
+use fairlead_base::{Endpoint, SeqNumber};
+use fairlead_tcp::adoption::{ENGINE_HAS, JOINING, TICKET};
+use fairlead_tcp::record::flag;
 use fairlead_tcp::{Joined, Line, Record, State, Tracking};
 
 use crate::mapping::Mapping;
@@ -81,6 +83,52 @@ impl RecordMemory {
         self.write(line, &armed, 0)
     }
 
+    /// Lets the program begin a connection on a record; what else it needs is at `place`. False: no
+    /// such line.
+    pub(crate) fn issue(&mut self, line: Line, record: &Record, place: u32) -> bool {
+        let ticket = Record {
+            server_isn: place,
+            state: State::Free,
+            flags: 0,
+            client_shift: 0,
+            server_shift: 0,
+            ..*record
+        };
+        self.write(line, &ticket, TICKET_WORD)
+    }
+
+    /// Who has taken a ticket that is not in its lane any more; `None`: nobody. Its processor is
+    /// waited for while it fills it in.
+    pub(crate) fn taker(&mut self, line: Line) -> Option<(Endpoint, SeqNumber, bool)> {
+        let at = self.at(line)?;
+        let phase = self.phase(line)?;
+        let order = Ordering::SeqCst;
+        let mut word = phase.load(order);
+        for _ in 0..JOINING_SPINS {
+            if word != TICKET_WORD {
+                break;
+            }
+            spin_loop();
+            word = phase.load(order);
+        }
+        // It has stopped in the middle: it will find this, and drop its packet.
+        let stuck = phase.compare_exchange(TICKET_WORD, FREE, order, order);
+        if stuck.is_ok() || word == FREE {
+            return None;
+        }
+        // SAFETY: inside the mapping and aligned; plain numbers, which the program wrote before it
+        // moved the phase, and does not change.
+        unsafe {
+            let client = Endpoint {
+                addr: read_volatile(&raw const (*at).client_addr),
+                port: read_volatile(&raw const (*at).client_port),
+            };
+            let isn = SeqNumber(read_volatile(&raw const (*at).client_isn));
+            let [_, flags, ..] = word.to_ne_bytes();
+            Some((client, isn, flags & flag::TIMESTAMPS != 0))
+        }
+    }
+
     /// What the program has joined an armed record to; `None` while it has not.
     pub(crate) fn joined(&self, line: Line) -> Option<Joined> {
         let word = self.phase(line)?.load(Ordering::SeqCst);
@@ -132,7 +180,9 @@ impl RecordMemory {
         for line in (0..self.lines()).map(Line) {
             let word = self.phase(line).map(|phase| phase.load(Ordering::SeqCst));
             let state = word.map(|word| word.to_ne_bytes()[0]);
-            if state.is_some_and(|state| state == State::SynSent as u8 || state == JOINING) {
+            if state.is_some_and(|state| {
+                state == State::SynSent as u8 || state == JOINING || state == TICKET
+            }) {
                 let _ = self.disarm(line);
             }
         }
@@ -194,6 +244,9 @@ fn is_joined(state: u8) -> bool {
     let state = State::from_number(state);
     state.is_some_and(|state| state.is_live() || matches!(state, State::TimeWait | State::Reset))
 }
+
+/// The phase of a ticket.
+const TICKET_WORD: u32 = u32::from_ne_bytes([TICKET, 0, 0, 0]);
 
 /// The phase of a record that the program leaves alone.
 const FREE: u32 = 0;

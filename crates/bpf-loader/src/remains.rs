@@ -68,7 +68,16 @@ impl Shapes {
         // A cache may begin empty: so `hash` and `tcb-cache`, of any size, take each other's
         // connections over.
         // Who was not joined is no connection.
-        let passing = ["fl_capture", "fl_exits", "fl_joins", "fl_tcb"];
+        let passing = [
+            "fl_capture",
+            "fl_exits",
+            "fl_joins",
+            "fl_tcb",
+            "fl_lanes",
+            "fl_heads",
+            "fl_readings",
+            "fl_beginnings",
+        ];
         let lasting = |name: &str| {
             name.starts_with("fl_") && !passing.iter().any(|start| name.starts_with(start))
         };
@@ -281,6 +290,7 @@ fn offers(pins: &Pins) -> Result<Vec<(Endpoint, ListenOffer)>, LoadError> {
             timestamps: has(offer::TIMESTAMPS),
             answer: has(offer::ANSWER),
             await_client: has(offer::AWAIT_CLIENT),
+            begin: has(offer::BEGIN),
         };
         all.push((Endpoint::from(listen), terms));
     }

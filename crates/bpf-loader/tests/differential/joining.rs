@@ -12,15 +12,16 @@ use fairlead_splice::config::{
 };
 use fairlead_splice::{Switch, Verdict};
 use fairlead_tcp::join::Terms;
+use fairlead_tcp::ticket::TICKETS_MAX;
 use fairlead_tcp::{FastPath, Join, Line, Record, State};
 use fairlead_testkit::{Segment, endpoint, segment, tcp};
 use fairlead_wire::{Classified, SynOptions, TcpFlags, Timestamps, classify};
 
 use super::{COOKIE, frame_of, on_a_switch, run};
 
-const NOW: Instant = Instant::from_millis(1_000);
+pub(super) const NOW: Instant = Instant::from_millis(1_000);
 
-fn config(v6: bool, source: Source) -> Config {
+pub(super) fn config(v6: bool, source: Source) -> Config {
     let (listen, server, nat) = match v6 {
         false => ("10.1.0.3:80", "10.2.0.1:8081", "100.64.0.1:0"),
         true => ("[fd01::3]:80", "[fd02::1]:8081", "[fd64::1]:0"),
@@ -63,7 +64,7 @@ fn config(v6: bool, source: Source) -> Config {
 }
 
 /// Lets a switch have a packet; what it sends.
-fn put(switch: &mut Switch, packet: &Packet) -> Vec<Packet> {
+pub(super) fn put(switch: &mut Switch, packet: &Packet) -> Vec<Packet> {
     let Ok(Classified::Tcp(header)) = classify(&packet.bytes) else {
         panic!("a TCP packet");
     };
@@ -83,7 +84,7 @@ fn bytes_of(sent: &[Packet]) -> Vec<&[u8]> {
     sent.iter().map(|packet| &packet.bytes[..]).collect()
 }
 
-fn syn_ack(syn: &Packet, isn: u32, options: &SynOptions) -> Packet {
+pub(super) fn syn_ack(syn: &Packet, isn: u32, options: &SynOptions) -> Packet {
     let header = tcp(syn);
     segment(header.key.dst, header.key.src)
         .flags(TcpFlags::SYN | TcpFlags::ACK)
@@ -95,7 +96,7 @@ fn syn_ack(syn: &Packet, isn: u32, options: &SynOptions) -> Packet {
 }
 
 /// A switch whose server honours everything.
-fn probed(config: &Config) -> Switch {
+pub(super) fn probed(config: &Config) -> Switch {
     let mut switch = Switch::new(config.clone(), 42.into(), NOW).unwrap();
     switch.handle_timeout(NOW);
     let mut probe = Packet::default();
@@ -111,10 +112,10 @@ fn probed(config: &Config) -> Switch {
 }
 
 /// A client of one round: what it offers, asks and has for a window.
-struct Client {
-    asked: SynOptions,
-    request: Vec<u8>,
-    first: Segment,
+pub(super) struct Client {
+    pub(super) asked: SynOptions,
+    pub(super) request: Vec<u8>,
+    pub(super) first: Segment,
 }
 
 impl Client {
@@ -148,8 +149,8 @@ impl Client {
         }
     }
 
-    /// Lets a switch have the handshake and the request; the SYN to the server.
-    fn ask(&self, switch: &mut Switch, window: u16) -> Packet {
+    /// Lets a switch have the handshake; the segment with the request.
+    pub(super) fn shake_hands(&self, switch: &mut Switch, window: u16) -> Packet {
         let syn = self.first.clone().flags(TcpFlags::SYN);
         let syn = syn.syn_options(&self.asked).packet();
         let isn = tcp(&syn).seq.0;
@@ -162,12 +163,18 @@ impl Client {
         if let Some(ours) = offered.timestamps {
             data = data.timestamps(ours.echo.wrapping_add(3), ours.value);
         }
-        put(switch, &data.payload(&self.request).packet()).remove(0)
+        data.payload(&self.request).packet()
+    }
+
+    /// Lets a switch have the handshake and the request; the SYN to the server.
+    fn ask(&self, switch: &mut Switch, window: u16) -> Packet {
+        let data = self.shake_hands(switch, window);
+        put(switch, &data).remove(0)
     }
 }
 
 /// What a server answers, usual or not.
-fn answered(rng: &mut Rng, asked: &SynOptions) -> SynOptions {
+pub(super) fn answered(rng: &mut Rng, asked: &SynOptions) -> SynOptions {
     let mss = [1_460, 1_460, 1_460, 9_000, 536, 0][rng.below(6) as usize];
     SynOptions {
         mss: (mss != 0).then_some(mss),
@@ -184,7 +191,7 @@ fn answered(rng: &mut Rng, asked: &SynOptions) -> SynOptions {
     }
 }
 
-fn the_record(switch: &Switch, client: &Client) -> Record {
+pub(super) fn the_record(switch: &Switch, client: &Client) -> Record {
     let key = tcp(&client.first.clone().packet()).key;
     let found = switch.table().find(&key).expect("on record");
     *switch.table().record(found.line)
@@ -289,8 +296,8 @@ unsafe impl aya::Pod for RawJoin {}
 const PAYLOAD_BYTES_AT: usize = 20;
 const PAYLOAD_AT: usize = 32;
 
-/// Makes the payload that waits in place 0 an impossible one, of no bytes. It is found among the
-/// maps of all processes by its content.
+/// Makes the payload that waits in the first place behind those of tickets an impossible one, of no
+/// bytes. It is found among the maps of all processes by its content.
 fn spoil(payload: &[u8]) {
     let all = loaded_maps().flatten();
     let named = all.filter(|map| map.name() == b"fl_joins");
@@ -299,12 +306,12 @@ fn spoil(payload: &[u8]) {
     let mut spoilt = 0;
     for map in opened.filter_map(|map| Map::from_map_data(map).ok()) {
         let mut places: Array<MapData, RawJoin> = map.try_into().unwrap();
-        let Ok(mut first) = places.get(&0, 0) else {
+        let Ok(mut first) = places.get(&TICKETS_MAX, 0) else {
             continue;
         };
         if first.0[PAYLOAD_AT..].starts_with(payload) {
             first.0[PAYLOAD_BYTES_AT..][..2].fill(0);
-            places.set(0, first, 0).unwrap();
+            places.set(TICKETS_MAX, first, 0).unwrap();
             spoilt += 1;
         }
     }

@@ -1,10 +1,14 @@
 //! The kernel program against the Rust datapath: the same packets, the same bytes.
 
+mod beginning;
 mod closing;
+mod heads;
 mod joining;
 mod processors;
 mod sums;
+mod taking;
 mod tcb;
+mod unbegun;
 mod ways;
 
 use fairlead_base::{Address, DropReason, Endpoint, FlowKey, Instant, Packet, Rng, SeqNumber};
@@ -211,6 +215,7 @@ fn an_overloaded_engine_has_syns_dropped_and_counted() {
                 timestamps: true,
                 answer: true,
                 await_client: true,
+                begin: false,
             };
             table.set_offer(endpoint("10.1.0.3:80"), &offer);
             let dropped = |share, table: &mut FlowTable, kernel: &mut Kernel| {
@@ -469,6 +474,7 @@ const OFFER: ListenOffer = ListenOffer {
     timestamps: true,
     answer: true,
     await_client: true,
+    begin: false,
 };
 
 fn some_syn(rng: &mut Rng, client: Endpoint, listen: Endpoint) -> Packet {

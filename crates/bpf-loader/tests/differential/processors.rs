@@ -47,7 +47,7 @@ fn on_both<T: Send>(one: impl Fn(usize) -> T + Sync) -> [T; 2] {
 }
 
 /// Keeps this thread on one processor; where there is no such processor, it stays where it is.
-fn stay_on(processor: usize) {
+pub(super) fn stay_on(processor: usize) {
     // SAFETY: a set of processors on the stack, all zero to begin with, written and read in its
     // own size.
     unsafe {
