@@ -105,6 +105,7 @@ impl Datapath {
     ) {
         verdicts.clear();
         verdicts.reserve(packets.len());
+        self.switch.learn_begun(now);
         for portion in packets.chunks_mut(PORTION) {
             if self.tcb_cache.is_some() {
                 self.handle_portion_cached(now, portion, verdicts);
@@ -177,6 +178,7 @@ impl Datapath {
 
     /// Handles one packet in place.
     pub fn handle_packet(&mut self, now: Instant, packet: &mut Packet) -> Verdict {
+        self.switch.learn_begun(now);
         self.note_arrival(packet);
         let verdict = match classify(&packet.bytes) {
             Ok(Classified::Tcp(header)) => {

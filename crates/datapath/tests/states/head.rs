@@ -341,7 +341,7 @@ fn established_head_request_without_a_route_gets_no_body() {
 }
 
 /// A ClientHello with this server name, padded to about `len` bytes, in records of `record` bytes.
-fn client_hello(name: &str, len: usize, record: usize) -> Vec<u8> {
+pub(crate) fn client_hello(name: &str, len: usize, record: usize) -> Vec<u8> {
     let mut extensions = Vec::new();
     let list_len = (name.len() + 3) as u16;
     extensions.extend([0, 0]);

@@ -17,6 +17,7 @@ mod probe;
 mod renewal;
 mod rig;
 mod strangers;
+mod tickets;
 mod translate;
 
 /// Scheme of the TCB cache of every switch here; `states_cached` has one.

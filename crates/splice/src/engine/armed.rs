@@ -67,8 +67,15 @@ impl Switch {
             device_mss,
             payload,
         };
-        setup.armed = fast_path.arm(line, index, &record, &join, [&client, &server]);
-        if setup.armed {
+        if fast_path.arm(line, index, &record, &join, [&client, &server]) {
+            self.note_armed(line, index);
+        }
+    }
+
+    /// A connection is armed from now on.
+    pub(super) fn note_armed(&mut self, line: Line, index: u32) {
+        if let Some(setup) = self.setups.entry(index) {
+            setup.armed = true;
             self.armed.queue.push_back((line, index));
         }
     }
@@ -79,15 +86,19 @@ impl Switch {
         let Some(index) = self.table.setup(line) else {
             return;
         };
-        let Some(setup) = self.setups.entry(index).filter(|setup| setup.armed) else {
+        // What stands at a free line is no set-up of its own.
+        let setup = self.setups.entry(index);
+        let Some(setup) = setup.filter(|setup| setup.armed && setup.line == line) else {
             return;
         };
         setup.armed = false;
+        let place = setup.place.take();
         let joined = self
             .given
             .fast_path
             .as_mut()
             .and_then(|fast_path| fast_path.disarm(line));
+        self.tickets.free_place(place);
         if let Some(joined) = joined {
             self.note_joined(now, line, index, &joined);
         }
@@ -96,6 +107,7 @@ impl Switch {
     /// Learns which connections the fast path has joined on its own since it was last asked, as is
     /// done many times a second anyway: [`Self::snapshot`] then counts them all.
     pub fn catch_up_with_fast_path(&mut self, now: Instant) {
+        self.learn_begun(now);
         self.look_at_armed(now, self.armed.queue.len());
     }
 
@@ -104,16 +116,25 @@ impl Switch {
             let Some((line, index)) = self.armed.queue.pop_front() else {
                 return;
             };
-            let setup = self.setups.peek(index);
-            if !setup.is_some_and(|setup| setup.armed && setup.line == line) {
-                continue;
-            }
-            let fast_path = self.given.fast_path.as_ref();
-            match fast_path.and_then(|fast_path| fast_path.joined(line)) {
-                Some(joined) => self.note_joined(now, line, index, &joined),
-                None => self.armed.queue.push_back((line, index)),
+            if !self.look_at(now, line, index) {
+                self.armed.queue.push_back((line, index));
             }
         }
+    }
+
+    /// Learns whether the fast path has joined a connection; false while it is armed and not
+    /// joined.
+    pub(super) fn look_at(&mut self, now: Instant, line: Line, index: u32) -> bool {
+        let setup = self.setups.peek(index);
+        if !setup.is_some_and(|setup| setup.armed && setup.line == line) {
+            return true;
+        }
+        let fast_path = self.given.fast_path.as_ref();
+        let joined = fast_path.and_then(|fast_path| fast_path.joined(line));
+        if let Some(joined) = joined {
+            self.note_joined(now, line, index, &joined);
+        }
+        joined.is_some()
     }
 
     /// The fast path has joined a connection, and has it: as [`Self::splice`] does it.

@@ -112,7 +112,7 @@ impl Switch {
     }
 
     /// Finds an address and port from which this server can be reached, and binds them.
-    fn bind_source(&mut self, now: Instant, line: Line, server: ServerId) -> bool {
+    pub(super) fn bind_source(&mut self, now: Instant, line: Line, server: ServerId) -> bool {
         let record = *self.table.record(line);
         let endpoint = self.backends.server(server).1.endpoint;
         self.record(line).server = self.places.of_server(server);
@@ -168,6 +168,13 @@ impl Switch {
     }
 
     fn send_first_syn(&mut self, now: Instant, line: Line, index: u32, server: ServerId) {
+        self.note_asked(now, line, index, server);
+        self.send_syn(line, index);
+        self.arm(now, line, index);
+    }
+
+    /// A server has been chosen, and is sent a SYN at this moment.
+    pub(super) fn note_asked(&mut self, now: Instant, line: Line, index: u32, server: ServerId) {
         self.backends.opened(server);
         let record = self.table.record(line);
         let (listen, route, client) = (record.listen, record.route, record.client());
@@ -205,8 +212,6 @@ impl Switch {
         }
         self.emit_event(event);
         self.schedule(index);
-        self.send_syn(line, index);
-        self.arm(now, line, index);
     }
 
     /// Our initial sequence number towards the server.
@@ -257,7 +262,8 @@ impl Switch {
         line: Line,
     ) -> Verdict {
         let Some(index) = self.table.setup(line) else {
-            return self.drop(DropReason::NoConnection);
+            // A ticket's source (see `tickets.rs`), which nobody uses yet: left over from before.
+            return self.refuse(packet, header, DropReason::NoConnection);
         };
         let expected = self.our_isn(line, index) + 1;
         let flags = header.flags;
@@ -406,6 +412,7 @@ impl Switch {
 
     /// Tells everybody that a server's state changed.
     pub(super) fn announce(&mut self, id: ServerId) {
+        self.revoke_tickets();
         let (pool, server) = self.backends.server(id);
         let (state, offers) = (self.backends.state(id), self.backends.offers(id));
         self.emit_event(Event::Server {
@@ -430,7 +437,7 @@ impl Switch {
         }
     }
 
-    fn reset_server_in_setup_at(&mut self, line: Line, next: SeqNumber) {
+    pub(super) fn reset_server_in_setup_at(&mut self, line: Line, next: SeqNumber) {
         self.part(line, Side::Server);
         let key = self
             .table
@@ -470,6 +477,7 @@ impl Switch {
         let client = self.table.record(line).client_addr;
         if let Some(setup) = self.setups.remove(index, &client) {
             self.timers.forget(index, setup.scheduled);
+            self.tickets.free_place(setup.place);
         }
         self.table.set_setup(line, None);
     }

@@ -13,6 +13,8 @@ pub(super) struct Counts {
     pub(super) syns: u64,
     pub(super) syn_acks: u64,
     pub(super) spliced: u64,
+    /// Connections that a fast path outside began.
+    pub(super) begun: u64,
     /// Connections taken over from an earlier run.
     pub(super) adopted: u64,
     /// Records at rest that were given up for newcomers.
@@ -48,6 +50,7 @@ impl Counts {
             syns: 0,
             syn_acks: 0,
             spliced: 0,
+            begun: 0,
             adopted: 0,
             rests_cut_short: 0,
             retries: 0,

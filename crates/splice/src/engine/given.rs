@@ -23,9 +23,20 @@ impl Switch {
     /// Lets `fast_path` forward packets from now on. Connections on record go on with the engine
     /// until their next packet.
     pub fn set_fast_path(&mut self, now: Instant, fast_path: Box<dyn FastPath>) {
+        self.take_all_back(now);
+        self.tickets.reset(fast_path.lanes());
         self.given.fast_path = Some(fast_path);
         self.given.has = vec![false; self.table.capacity() as usize];
         self.refresh_offers(now);
+    }
+
+    /// Leaves nothing with a fast path that another one follows.
+    fn take_all_back(&mut self, now: Instant) {
+        if self.has_fast_path() {
+            self.withdraw_tickets(now);
+            let lines = self.table.high_water();
+            (0..lines).for_each(|line| self.take_back(now, Line(line)));
+        }
     }
 
     /// Lets the fast path refuse this.
@@ -199,6 +210,7 @@ impl Switch {
                 timestamps: terms.timestamps,
                 answer: !self.draining,
                 await_client: settings.protocol != Protocol::Tcp,
+                begin: self.tickets.are_for(listen),
             };
             fast_path.set_offer(endpoint, &published);
         }

@@ -208,6 +208,9 @@ impl Switch {
         if self.setups.is_full() && !self.end_oldest_answer() {
             return Err(DropReason::SetupFull);
         }
+        if self.table.used() == self.table.capacity() {
+            self.revoke_tickets();
+        }
         if self.table.used() == self.table.capacity() && !self.end_a_rest(now) {
             return Err(DropReason::TableFull);
         }
@@ -215,7 +218,7 @@ impl Switch {
     }
 
     /// Makes the set-up state of a new record. From here on a timer watches over it.
-    fn begin_setup(
+    pub(super) fn begin_setup(
         &mut self,
         now: Instant,
         line: Line,

@@ -25,7 +25,7 @@ use crate::routes::{self, Subject};
 pub(super) const ACK_DELAY: Duration = Duration::from_millis(40);
 
 /// What reading the bytes so far has led to.
-enum Reading {
+pub(super) enum Reading {
     Incomplete,
     Decided(u16, Decision),
     Refused(Refusal),
@@ -108,13 +108,8 @@ impl Switch {
                 let client = self.table.record(line).client_addr;
                 self.setups.set_awaited(index, &client, None);
                 self.record(line).route = route;
-                let Some(setup) = self.setups.entry(index) else {
-                    return;
-                };
-                setup.decision = Some(decision);
-                setup.ack_due = None;
-                setup.deadline = None;
-                self.setups.recount(index);
+                self.note_decided(index, decision);
+                self.note_decision(line, index);
                 if self.setups.buffered_bytes() > self.config.limits.buffered_bytes {
                     // A rewritten head and a preamble take room of their own.
                     self.give_up(now, line, index, DropReason::BufferFull);
@@ -123,6 +118,16 @@ impl Switch {
                 self.connect(now, line, index);
             }
             Reading::Refused(refusal) => self.refuse_head(now, line, index, refusal),
+        }
+    }
+
+    /// Where a connection goes is known, and its head awaited no more.
+    pub(super) fn note_decided(&mut self, index: u32, decision: Decision) {
+        if let Some(setup) = self.setups.entry(index) {
+            setup.decision = Some(decision);
+            setup.ack_due = None;
+            setup.deadline = None;
+            self.setups.recount(index);
         }
     }
 
@@ -157,7 +162,7 @@ impl Switch {
     }
 
     /// Reads what is in order; decides when that is a whole head.
-    fn scan(&mut self, line: Line, index: u32) -> Reading {
+    pub(super) fn scan(&mut self, line: Line, index: u32) -> Reading {
         let record = self.table.record(line);
         let service = usize::from(self.listen_services[usize::from(record.listen)]);
         let chooser = Chooser {

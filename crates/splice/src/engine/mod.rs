@@ -15,6 +15,7 @@
 //! | `probe.rs` | learning what servers honour; what is offered to clients |
 //! | `timer.rs` | timers of set-ups, and the sweep over all records |
 //! | `armed.rs` | splices that are left to a fast path outside |
+//! | `tickets.rs` | connections that a fast path outside begins by itself |
 //! | `given.rs` | connections that a fast path outside has |
 //! | `loads.rs` | ends in a fast path outside that a choice by open connections has to know of |
 //! | `inherit.rs` | connections of an earlier run, and indices that keep their meaning |
@@ -38,6 +39,7 @@ mod parting;
 mod probe;
 mod renewal;
 mod setup;
+mod tickets;
 mod timer;
 
 use core::time::Duration;
@@ -60,6 +62,7 @@ use self::parting::Parting;
 use self::probe::{Offer, Probes};
 use self::renewal::Renewals;
 use self::setup::Setups;
+use self::tickets::Tickets;
 use self::timer::{Sweep, Timers};
 use crate::Verdict;
 use crate::backends::{Backends, BackendsError};
@@ -212,6 +215,7 @@ pub struct Switch {
     given: Given,
     armed: Armed,
     loads: Loads,
+    tickets: Tickets,
     draining: bool,
     aborting: bool,
 }
@@ -279,6 +283,7 @@ impl Switch {
             given: Given::default(),
             armed: Armed::default(),
             loads: Loads::default(),
+            tickets: Tickets::default(),
             draining: false,
             aborting: false,
             config,
@@ -432,12 +437,14 @@ impl Switch {
     /// Takes no new connections from now on.
     pub fn drain(&mut self) {
         self.draining = true;
+        self.revoke_tickets();
         self.publish_offers();
     }
 
     /// Ends every connection by a RST to both ends, in portions by [`Self::handle_timeout`].
     pub fn abort_all(&mut self) {
         self.draining = true;
+        self.revoke_tickets();
         self.publish_offers();
         self.aborting = true;
         self.sweep.restart();
@@ -445,7 +452,7 @@ impl Switch {
 
     /// Connections that are being set up or spliced; those at rest do not count.
     pub fn live_connections(&self) -> u64 {
-        u64::from(self.table.used()) - self.counts.resting
+        u64::from(self.table.used()) - self.counts.resting - self.tickets_out()
     }
 
     /// Packets of clients without a connection that the engine has dealt with: SYNs that it was
@@ -453,7 +460,7 @@ impl Switch {
     pub fn newcomers(&self) -> u64 {
         let services = self.counts.services.iter();
         let taken: u64 = services.map(|one| one.accepted + one.refused).sum();
-        self.counts.syns + taken
+        self.counts.syns + taken - self.counts.begun
     }
 
     /// Segments without a record that proved no handshake.
@@ -556,8 +563,9 @@ impl Switch {
             State::Reset | State::TimeWait => timer::quiet_ms(now_ms, record.last_active),
             _ => 0,
         };
-        let opened_ms = self.table.opened_ms(line);
-        let lived_ms = now_ms.wrapping_sub(since_ms).wrapping_sub(opened_ms);
+        // And of one that it has begun, perhaps only after it closed.
+        let known_ms = now_ms.wrapping_sub(self.table.opened_ms(line));
+        let lived_ms = known_ms.saturating_sub(since_ms);
         let duration = Duration::from_millis(u64::from(lived_ms));
         let event = Event::Closed {
             client: record.client(),

@@ -56,6 +56,8 @@ pub(super) struct Setup {
     pub(super) answer: Option<Answer>,
     /// It is left to a fast path outside to join the connection (see `armed.rs`).
     pub(super) armed: bool,
+    /// The place of the ticket by which it was begun, while a fast path may read there.
+    pub(super) place: Option<u32>,
     /// Where this set-up stands in the timer queue.
     pub(super) scheduled: Option<Instant>,
     buffered: u64,
@@ -163,6 +165,7 @@ impl Setup {
             held: None,
             answer: None,
             armed: false,
+            place: None,
             scheduled: None,
             buffered: 0,
         }
@@ -252,6 +255,11 @@ impl Setups {
 
     pub(super) fn is_full(&self) -> bool {
         self.used() >= self.max as usize
+    }
+
+    /// There is room for one set-up beside this many others that may begin at any time.
+    pub(super) fn has_room_for(&self, others: u32) -> bool {
+        self.used() + (others as usize) < self.max as usize
     }
 
     pub(super) fn half_read(&self) -> u32 {

@@ -104,6 +104,7 @@ impl Switch {
 
     /// Does what has become due.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.learn_begun(now);
         self.run_timers(now);
         if !self.draining {
             // After the timers: servers that have failed are asked at once.
@@ -212,6 +213,7 @@ impl Switch {
         }
         self.sweep.next = now + SWEEP_CYCLE / SWEEP_STEPS;
         self.catch_up_with_fast_path(now);
+        self.keep_tickets(now);
         let lines = self.table.high_water().div_ceil(SWEEP_STEPS).max(64);
         self.sweep_lines(now, lines);
     }
@@ -300,7 +302,7 @@ impl Switch {
         self.free(line);
     }
 
-    fn abort_line(&mut self, now: Instant, line: Line) {
+    pub(super) fn abort_line(&mut self, now: Instant, line: Line) {
         self.take_back(now, line);
         let record = *self.table.record(line);
         match record.state {

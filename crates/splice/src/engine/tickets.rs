@@ -1,0 +1,429 @@
+//! Connections that a fast path outside begins by itself.
+//!
+//! Where many connections come for one route, the engine has decided most of their heads before. So
+//! it chooses servers and sources for the next ones beforehand, as *tickets*
+//! ([`fairlead_tcp::ticket`]), tells the fast path which heads lead to them, and learns by looking
+//! who has taken one: before it handles packets, and with the sweep. What it does then is what it
+//! would have done with the client's first segment; the SYN to the server is sent already, and the
+//! connection armed (see `armed.rs`), or joined.
+//!
+//! Only what a head's method, target and host decide alone can be begun so: services of HTTP whose
+//! routes ask for nothing else, pools that choose in turn or by weight, sources of our own.
+//! Everything else, and every head that is new, the engine reads as before.
+
+use std::collections::BTreeMap;
+
+use fairlead_base::{FlowKey, Instant};
+use fairlead_tcp::record::flag;
+use fairlead_tcp::ticket::{PAYLOAD_BYTES_MAX, TICKETS_MAX};
+use fairlead_tcp::{Begun, CookieKey, Line, Record, State, Taker, Ticket};
+use fairlead_wire::http::plain_hash;
+
+use super::head::Reading;
+use super::{Switch, probe};
+use crate::backends::ServerId;
+use crate::config::{Balance, Matcher, PoolId, Protocol, Route, Service, Source, Treatment};
+use crate::event::ServerState;
+
+/// Connections for one route between two sweeps, at least, for which tickets are worth their while.
+const BUSY: u32 = 8;
+
+/// Tickets of a route, at most.
+const WANTED_MAX: u32 = 32;
+
+/// Heads that are remembered until they come again, and those that the fast path was told.
+const HEADS: usize = 1_024;
+
+/// Tickets, by lane, and what is learnt of heads.
+#[derive(Debug, Default)]
+pub(super) struct Tickets {
+    lanes: Vec<Lane>,
+    by_route: BTreeMap<(u16, u16), u16>,
+    /// Places that no ticket has.
+    places: Vec<u32>,
+    /// Hashes of heads, each at one place: seen once, and told.
+    seen: Vec<u64>,
+    told: Vec<u64>,
+    gone: Vec<(Line, u32)>,
+}
+
+/// Tickets for one listening endpoint and route.
+#[derive(Debug)]
+struct Lane {
+    listen: u16,
+    route: u16,
+    pool: PoolId,
+    /// Issued, and not known to be taken.
+    out: u32,
+    wanted: u32,
+    /// Connections since the last sweep.
+    used: u32,
+}
+
+impl Tickets {
+    /// For a fast path with this many lanes.
+    pub(super) fn reset(&mut self, lanes: u16) {
+        *self = Self::default();
+        if lanes > 0 {
+            self.lanes.reserve(usize::from(lanes));
+            self.places = (0..TICKETS_MAX).collect();
+            self.seen = vec![0; HEADS];
+            self.told = vec![0; HEADS];
+        }
+    }
+
+    /// Tickets that nobody is known to have taken.
+    pub(super) fn out(&self) -> u32 {
+        self.lanes.iter().map(|lane| lane.out).sum()
+    }
+
+    /// There are, or were, tickets for a listening endpoint.
+    pub(super) fn are_for(&self, listen: u16) -> bool {
+        self.lanes.iter().any(|lane| lane.listen == listen)
+    }
+
+    /// A place is read by the fast path no more.
+    pub(super) fn free_place(&mut self, place: Option<u32>) {
+        self.places.extend(place);
+    }
+
+    /// Notes a head; true when the fast path is to be told: it has come twice, and was not told.
+    fn is_news(&mut self, head: u64) -> bool {
+        let at = head as usize % HEADS;
+        let (Some(seen), Some(told)) = (self.seen.get_mut(at), self.told.get_mut(at)) else {
+            return false;
+        };
+        let again = std::mem::replace(seen, head) == head;
+        again && std::mem::replace(told, head) != head
+    }
+}
+
+impl Switch {
+    /// A head was read and decided: where more of its kind come, the fast path is to know.
+    pub(super) fn note_decision(&mut self, line: Line, index: u32) {
+        let Some(lane) = self.lane_for(line) else {
+            return;
+        };
+        self.tickets.lanes[usize::from(lane)].used += 1;
+        let listen = self.table.record(line).listen;
+        let Some(setup) = self.setups.peek(index) else {
+            return;
+        };
+        let head = plain_hash(setup.stream.in_order(), listen, self.cookies.words());
+        if let Some(head) = head
+            && self.tickets.is_news(head)
+            && let Some(fast_path) = &mut self.given.fast_path
+        {
+            fast_path.learn(head, lane);
+        }
+    }
+
+    /// The lane for a connection's route, if there can be one.
+    fn lane_for(&mut self, line: Line) -> Option<u16> {
+        let fast_path = self.given.fast_path.as_ref()?;
+        let Record { listen, route, .. } = *self.table.record(line);
+        if let Some(lane) = self.tickets.by_route.get(&(listen, route)) {
+            return Some(*lane);
+        }
+        let lane = u16::try_from(self.tickets.lanes.len()).ok()?;
+        let service = self.service_of(listen);
+        let pool = service.routes.get(usize::from(route))?.pool;
+        if lane >= fast_path.lanes() || !self.can_begin(service, route) {
+            return None;
+        }
+        let first = !self.tickets.are_for(listen);
+        self.tickets.by_route.insert((listen, route), lane);
+        self.tickets.lanes.push(Lane {
+            listen,
+            route,
+            pool,
+            out: 0,
+            wanted: 0,
+            used: 0,
+        });
+        if first {
+            self.publish_offers();
+        }
+        Some(lane)
+    }
+
+    /// Whether a plain head alone decides about connections of this route.
+    fn can_begin(&self, service: &Service, route: u16) -> bool {
+        let by_head =
+            |matcher: &Matcher| !matches!(matcher, Matcher::Header(..) | Matcher::Cookie(..));
+        let routes = &service.routes;
+        let route: &Route = &routes[usize::from(route)];
+        let pool = &self.config.pools[usize::from(route.pool.0)];
+        service.protocol == Protocol::Http
+            && service.source == Source::Snat
+            && service.head_bytes_max as usize >= PAYLOAD_BYTES_MAX
+            && routes.iter().flat_map(|route| &route.matchers).all(by_head)
+            && route.treatment == Treatment::Splice
+            && pool.proxy_protocol.is_none()
+            && matches!(pool.balance, Balance::RoundRobin | Balance::Weighted)
+    }
+
+    /// Learns who has taken tickets. To be called before packets are handled: theirs may be among
+    /// them.
+    #[inline]
+    pub fn learn_begun(&mut self, now: Instant) {
+        for lane in 0..self.tickets.lanes.len() as u16 {
+            if self.tickets.lanes[usize::from(lane)].out > 0 {
+                self.learn_begun_of(now, lane);
+            }
+        }
+    }
+
+    fn learn_begun_of(&mut self, now: Instant, lane: u16) {
+        while let Some(fast_path) = &mut self.given.fast_path
+            && let Some(begun) = fast_path.begun(lane)
+        {
+            let of = &mut self.tickets.lanes[usize::from(lane)];
+            of.out -= 1;
+            of.used += 1;
+            self.take_in(now, begun);
+        }
+        let Lane { out, wanted, .. } = self.tickets.lanes[usize::from(lane)];
+        if out < wanted / 2 {
+            self.supply(now, lane);
+        }
+    }
+
+    /// Sees how many tickets each lane needs until the next sweep.
+    pub(super) fn keep_tickets(&mut self, now: Instant) {
+        self.learn_begun(now);
+        for lane in 0..self.tickets.lanes.len() as u16 {
+            let of = &mut self.tickets.lanes[usize::from(lane)];
+            let used = std::mem::take(&mut of.used);
+            of.wanted = match used {
+                ..BUSY => 0,
+                _ => used.next_power_of_two().clamp(BUSY * 2, WANTED_MAX),
+            };
+            if of.wanted == 0 {
+                self.revoke_lane(lane);
+            } else {
+                self.supply(now, lane);
+            }
+        }
+    }
+
+    /// Takes all tickets back: what they were chosen by has changed.
+    pub(super) fn revoke_tickets(&mut self) {
+        for lane in 0..self.tickets.lanes.len() as u16 {
+            self.revoke_lane(lane);
+        }
+    }
+
+    /// Takes all tickets back and issues no more until a lane is busy again.
+    pub(super) fn withdraw_tickets(&mut self, now: Instant) {
+        let lanes = self.tickets.lanes.iter_mut();
+        lanes.for_each(|lane| lane.wanted = 0);
+        self.revoke_tickets();
+        self.learn_begun(now);
+    }
+
+    fn revoke_lane(&mut self, lane: u16) {
+        if self.tickets.lanes[usize::from(lane)].out == 0 {
+            return;
+        }
+        let mut gone = std::mem::take(&mut self.tickets.gone);
+        if let Some(fast_path) = &mut self.given.fast_path {
+            fast_path.revoke(lane, &mut gone);
+        }
+        self.tickets.lanes[usize::from(lane)].out -= gone.len() as u32;
+        for (line, place) in gone.drain(..) {
+            self.free(line);
+            self.tickets.free_place(Some(place));
+        }
+        self.tickets.gone = gone;
+    }
+
+    /// Issues tickets until a lane has as many as it needs.
+    fn supply(&mut self, now: Instant, lane: u16) {
+        loop {
+            let of = &self.tickets.lanes[usize::from(lane)];
+            // Newcomers that the engine reads are never to find the table full of tickets; and who
+            // takes one needs a set-up.
+            let free = self.table.capacity() - self.table.used();
+            let room = free / 4 > of.wanted
+                && self.setups.has_room_for(self.tickets.out())
+                && !self.draining;
+            if of.out >= of.wanted || !room || !self.issue(now, lane) {
+                return;
+            }
+        }
+    }
+
+    fn issue(&mut self, now: Instant, lane: u16) -> bool {
+        let Lane {
+            listen,
+            route,
+            pool,
+            ..
+        } = self.tickets.lanes[usize::from(lane)];
+        let Some(place) = self.tickets.places.last().copied() else {
+            return false;
+        };
+        let v4 = self.table.endpoints().listen(listen).addr.is_v4();
+        let Some(server) = self.pick_known(now, pool, v4) else {
+            return false;
+        };
+        let record = Record {
+            // Of nobody: no packet has an address like this.
+            client_port: place as u16,
+            listen,
+            route,
+            last_active: Self::now_ms(now),
+            state: State::SynSent,
+            ..Record::default()
+        };
+        let Ok(line) = self.table.insert(record, Self::now_ms(now)) else {
+            return false;
+        };
+        if !self.bind_source(now, line, server) || !self.hand_out(lane, line, place, v4) {
+            self.free(line);
+            return false;
+        }
+        self.tickets.places.pop();
+        self.tickets.lanes[usize::from(lane)].out += 1;
+        true
+    }
+
+    /// Chooses a server among those of this family that are known to be up: the others keep their
+    /// turns, and their trials, for connections that the engine makes.
+    fn pick_known(&mut self, now: Instant, pool: PoolId, v4: bool) -> Option<ServerId> {
+        let known = |id: &ServerId| {
+            self.backends.state(*id) == ServerState::Up
+                && self.backends.offers(*id).is_some()
+                && self.backends.server(*id).1.endpoint.addr.is_v4() == v4
+        };
+        let others = self.backends.ids(pool).filter(|id| !known(id));
+        let others: Vec<ServerId> = others.collect();
+        self.backends.pick(pool, 0, &others, now)
+    }
+
+    fn hand_out(&mut self, lane: u16, line: Line, place: u32, v4: bool) -> bool {
+        let record = self.table.record(line);
+        let device_mss = self.mss_to(record.server, v4);
+        let Some(fast_path) = &mut self.given.fast_path else {
+            return false;
+        };
+        fast_path.issue(&Ticket {
+            lane,
+            line,
+            place,
+            record,
+            server: &record.server_key(self.table.endpoints()),
+            syn_mss: probe::mss_of_family(self.config.device_mss, v4),
+            device_mss,
+        })
+    }
+
+    /// A ticket has been taken, or spoilt.
+    fn take_in(&mut self, now: Instant, begun: Begun) {
+        let Begun { line, place, taker } = begun;
+        let Some(taker) = taker else {
+            self.tickets.free_place(Some(place));
+            self.free(line);
+            return;
+        };
+        let Some(server) = self.places.server(self.table.record(line).server) else {
+            debug_assert!(false, "tickets are for servers that are configured");
+            self.tickets.free_place(Some(place));
+            self.free(line);
+            return;
+        };
+        if !self.make_way(now, line, &taker) {
+            self.tickets.free_place(Some(place));
+            return;
+        }
+        self.table
+            .rename_client(line, taker.client, Self::now_ms(now));
+        let record = self.record(line);
+        record.client_isn = taker.client_isn.0;
+        record.client_nxt = (taker.client_isn + 1).0;
+        record.last_active = Self::now_ms(now);
+        if taker.stamps.is_some() {
+            record.flags = flag::TIMESTAMPS;
+        }
+        self.set_up_begun(now, line, place, server, &taker);
+    }
+
+    /// Sees to it that a client's key is free for a connection that was begun under it. False: it
+    /// is another's, and the new connection is gone.
+    fn make_way(&mut self, now: Instant, line: Line, taker: &Taker) -> bool {
+        let endpoints = self.table.endpoints();
+        let record = *self.table.record(line);
+        let client = FlowKey {
+            src: taker.client,
+            dst: endpoints.listen(record.listen),
+        };
+        let server = record.server_key(endpoints);
+        let Some(found) = self.table.find(&client) else {
+            return true;
+        };
+        self.take_back(now, found.line);
+        if self.table.record(found.line).state.is_resting() {
+            if let Some(fast_path) = &mut self.given.fast_path {
+                fast_path.succeeded(found.line);
+            }
+            self.remove_resting(found.line);
+            return true;
+        }
+        // The engine has admitted the same client meanwhile, by another copy of its segment.
+        self.reset_server_in_setup_at(line, taker.client_isn + 1);
+        if let Some(fast_path) = &mut self.given.fast_path {
+            fast_path.forget(line, &client, &server);
+        }
+        self.free(line);
+        false
+    }
+
+    fn set_up_begun(
+        &mut self,
+        now: Instant,
+        line: Line,
+        place: u32,
+        server: ServerId,
+        taker: &Taker,
+    ) {
+        let promise = CookieKey::promise(taker.dseq);
+        let stamps = taker.stamps.unwrap_or_default();
+        self.begin_setup(now, line, taker.dseq, promise, stamps);
+        self.counts.begun += 1;
+        let Some(index) = self.table.setup(line) else {
+            return;
+        };
+        let Some(setup) = self.setups.entry(index) else {
+            return;
+        };
+        setup.client_window = taker.window;
+        setup.place = Some(place);
+        setup.tried.push(server);
+        let _ = setup.stream.insert(0, &taker.payload);
+        self.setups.recount(index);
+        self.note_armed(line, index);
+        match self.scan(line, index) {
+            Reading::Decided(route, decision) if route == self.table.record(line).route => {
+                self.note_decided(index, decision);
+                self.note_asked(now, line, index, server);
+                self.look_at(now, line, index);
+            }
+            // A head that only has the hash of one that was decided: nobody can make one without
+            // the secret.
+            _ => {
+                self.backends.opened(server);
+                self.abort_line(now, line);
+            }
+        }
+    }
+
+    /// Tickets that lie in the table, but are nobody's connections.
+    pub(super) fn tickets_out(&self) -> u64 {
+        if self.draining {
+            // What nobody had taken was taken back: the others are connections, not learnt of yet.
+            return 0;
+        }
+        u64::from(self.tickets.out())
+    }
+}
