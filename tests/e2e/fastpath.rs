@@ -53,6 +53,7 @@ fn of_a_connection_per_request_the_engine_sees_the_head_alone() {
             let engine = switch.count("engine_packets");
             let fins = kernel(&switch, "fins").unwrap();
             let joins = kernel(&switch, "joins").unwrap();
+            let begun = kernel(&switch, "begun").unwrap();
             let finished = switch.status()["ended"]["finished"].as_u64().unwrap();
             for _ in 0..EACH {
                 for family in Family::BOTH {
@@ -70,10 +71,12 @@ fn of_a_connection_per_request_the_engine_sees_the_head_alone() {
             // Nothing is left to generic XDP to join: servers' answers take the stack's way.
             assert!(joined == 0 || !is_generic, "{status}");
             let answers = if is_generic { 0 } else { count - joined };
+            // Where requests come that quickly, the kernel begins some connections itself.
+            let begun = kernel(&switch, "begun").unwrap() - begun;
             let left = kernel(&switch, "to_engine").unwrap() - before;
-            assert_eq!(left, count + answers, "heads: {status}");
+            assert_eq!(left, count - begun + answers, "heads: {status}");
             let seen = switch.count("engine_packets") - engine;
-            assert_eq!(seen, 2 * count - joined, "heads: {status}");
+            assert_eq!(seen, 2 * count - begun - joined, "heads: {status}");
             assert_eq!(status["drops"]["transmit_failed"], 0, "{status}");
             assert!(
                 kernel(&switch, "fins").unwrap() - fins >= 2 * count,

@@ -23,4 +23,5 @@ mod reload;
 mod restart;
 mod servers;
 mod streams;
+mod tickets;
 mod tls;

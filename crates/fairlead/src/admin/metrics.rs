@@ -306,6 +306,11 @@ fn kernel(kernel: Option<&KernelStatus>, page: &mut Page<'_>) -> fmt::Result {
         ("fins", "FINs followed in the kernel", kernel.fins),
         ("resets", "RSTs followed in the kernel", kernel.resets),
         (
+            "begun",
+            "Connections begun in the kernel, their servers asked",
+            kernel.begun,
+        ),
+        (
             "joins",
             "Connections joined to their servers in the kernel",
             kernel.joins,

@@ -595,13 +595,14 @@ impl Board<'_> {
     }
 }
 
-/// Adds what the kernel program did. A packet that it joins a connection by ends there, and another
-/// one is made of it, as with a SYN.
+/// Adds what the kernel program did. A packet by which it begins or joins a connection ends there,
+/// and another one is made of it, as with a SYN.
 fn add_kernel(switch: &mut Snapshot, kernel: &fairlead_bpf_loader::Counters) {
-    let ended = kernel.syns + kernel.acks_swallowed + kernel.joins + kernel.drops.total();
+    let made = kernel.begun + kernel.joins;
+    let ended = kernel.syns + kernel.acks_swallowed + made + kernel.drops.total();
     switch.rx_packets += kernel.fast_packets + ended;
     switch.rx_bytes += kernel.fast_bytes + kernel.ended_bytes;
-    switch.tx_packets += kernel.fast_packets + kernel.syn_acks + kernel.joins;
+    switch.tx_packets += kernel.fast_packets + kernel.syn_acks + made;
     switch.tx_bytes += kernel.fast_bytes + kernel.made_bytes;
     switch.fast_packets += kernel.fast_packets;
     switch.fast_bytes += kernel.fast_bytes;
