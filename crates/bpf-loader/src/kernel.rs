@@ -21,12 +21,12 @@ use crate::flow_table::{FlowTableKind, TcbGeometry, raw_tcb};
 use crate::index::{KeyIndex, buckets_for, hash_key};
 use crate::joins::{JoinMemory, PLACES_MAX};
 use crate::keys::Keys;
-use crate::lanes::Lanes;
+use crate::lanes::{Issued, Lanes};
 use crate::layout::{
     NO_SCALE, RawAddress, RawBucket, RawEndpoint, RawFlowKey, RawJoin, RawLane, RawListen,
     RawSettings, RawTcb, TCB_WAYS, VERSION, offer,
 };
-use crate::memory::RecordMemory;
+use crate::memory::{RecordMemory, Taken};
 use crate::pins::{Pins, network_namespace};
 use crate::remains::Shapes;
 use crate::sys;
@@ -621,12 +621,17 @@ impl FastPath for FlowTable {
     }
 
     fn begun(&mut self, lane: u16) -> Option<Begun> {
-        let taken = self.lanes.as_mut()?.0.taken(lane)?;
-        let line = taken.line;
-        // First: it waits until all is written.
-        let taker = self.memory.taker(line);
-        let told = self.joins.as_ref()?.taken(taken.place);
-        let taker = taker
+        let (lanes, _) = self.lanes.as_mut()?;
+        let Issued { line, place, .. } = lanes.taken(lane)?;
+        let by = match self.memory.taken(line) {
+            Taken::Filling => return None,
+            Taken::Spoilt => None,
+            Taken::By(client, client_isn, timestamps) => Some((client, client_isn, timestamps)),
+        };
+        lanes.pass_taken(lane);
+        // Only now: it was written before the phase moved.
+        let told = self.joins.as_ref()?.taken(place);
+        let taker = by
             .zip(told)
             .map(|((client, client_isn, timestamps), told)| {
                 let (window, dseq, stamps, payload) = told;
@@ -640,11 +645,7 @@ impl FastPath for FlowTable {
                 }
             });
         self.known[line.0 as usize].client = taker.is_some();
-        Some(Begun {
-            line,
-            place: taken.place,
-            taker,
-        })
+        Some(Begun { line, place, taker })
     }
 
     fn revoke(&mut self, lane: u16, gone: &mut Vec<(Line, u32)>) {

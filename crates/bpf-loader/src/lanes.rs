@@ -77,13 +77,18 @@ impl Lanes {
     }
 
     /// The next ticket that the program has taken, and may still be filling in.
-    pub(crate) fn taken(&mut self, lane: u16) -> Option<Issued> {
+    pub(crate) fn taken(&self, lane: u16) -> Option<Issued> {
         let head = self.ends(lane)?.0.load(Ordering::Acquire);
-        let issued = &mut self.issued[usize::from(lane)];
-        let first = issued.front()?;
+        let first = *self.issued[usize::from(lane)].front()?;
         // As serial numbers: the head has gone by it.
-        let passed = head.wrapping_sub(first.at) as i32 > 0;
-        if passed { issued.pop_front() } else { None }
+        (head.wrapping_sub(first.at) as i32 > 0).then_some(first)
+    }
+
+    /// That ticket's taker is known.
+    pub(crate) fn pass_taken(&mut self, lane: u16) {
+        if let Some(issued) = self.issued.get_mut(usize::from(lane)) {
+            issued.pop_front();
+        }
     }
 
     /// Takes back what the program has not taken.

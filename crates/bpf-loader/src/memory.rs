@@ -97,24 +97,24 @@ impl RecordMemory {
         self.write(line, &ticket, TICKET_WORD)
     }
 
-    /// Who has taken a ticket that is not in its lane any more; `None`: nobody. Its processor is
-    /// waited for while it fills it in.
-    pub(crate) fn taker(&mut self, line: Line) -> Option<(Endpoint, SeqNumber, bool)> {
-        let at = self.at(line)?;
-        let phase = self.phase(line)?;
-        let order = Ordering::SeqCst;
-        let mut word = phase.load(order);
+    /// What has become of a ticket that the program has taken. It is waited for while it is filled
+    /// in, but not for ever: its processor may not run at the moment.
+    pub(crate) fn taken(&self, line: Line) -> Taken {
+        let (Some(at), Some(phase)) = (self.at(line), self.phase(line)) else {
+            return Taken::Spoilt;
+        };
+        let mut word = TICKET_WORD;
         for _ in 0..JOINING_SPINS {
+            word = phase.load(Ordering::SeqCst);
             if word != TICKET_WORD {
                 break;
             }
             spin_loop();
-            word = phase.load(order);
         }
-        // It has stopped in the middle: it will find this, and drop its packet.
-        let stuck = phase.compare_exchange(TICKET_WORD, FREE, order, order);
-        if stuck.is_ok() || word == FREE {
-            return None;
+        match word {
+            TICKET_WORD => return Taken::Filling,
+            FREE => return Taken::Spoilt,
+            _ => {}
         }
         // SAFETY: inside the mapping and aligned; plain numbers, which the program wrote before it
         // moved the phase, and does not change.
@@ -125,7 +125,8 @@ impl RecordMemory {
             };
             let isn = SeqNumber(read_volatile(&raw const (*at).client_isn));
             let [_, flags, ..] = word.to_ne_bytes();
-            Some((client, isn, flags & flag::TIMESTAMPS != 0))
+            let timestamps = flags & flag::TIMESTAMPS != 0;
+            Taken::By(client, isn, timestamps)
         }
     }
 
@@ -233,6 +234,17 @@ impl RecordMemory {
             })
         }
     }
+}
+
+/// What has become of a ticket.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Taken {
+    /// Its taker is not all written yet.
+    Filling,
+    /// Nobody has it.
+    Spoilt,
+    /// This client has it, by this initial sequence number, with timestamps or without.
+    By(Endpoint, SeqNumber, bool),
 }
 
 /// How often a record is looked at that the program is joining: it takes a microsecond or two, and
