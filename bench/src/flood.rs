@@ -164,6 +164,7 @@ fn measure(
                 close: true,
                 connections: 64,
                 seconds: storm.seconds,
+                distinct: false,
             })?;
             let lost = held.lost()?;
             Ok(Outcome {

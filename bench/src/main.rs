@@ -115,6 +115,10 @@ struct Bed {
     /// Of peers and cost: only rows whose title contains this, as `keep-alive, 1KiB`.
     #[arg(long, default_value = "")]
     only: String,
+    /// Of peers and cost: every request asks with a query of its own, so that no two heads are the
+    /// same.
+    #[arg(long)]
+    distinct: bool,
     /// Folder in which the result is kept as JSON.
     #[arg(long)]
     record: Option<PathBuf>,
@@ -269,6 +273,7 @@ impl Bed {
             rounds: self.rounds.max(1),
             seconds: self.seconds.max(1),
             connections: self.connections,
+            distinct: self.distinct,
         }
     }
 
@@ -296,7 +301,8 @@ impl Bed {
             congestion::USUAL => String::new(),
             other => format!("-{other}"),
         };
-        let name = format!("{name}-{}{offloads}{congestion}", self.mode);
+        let distinct = if self.distinct { "-distinct" } else { "" };
+        let name = format!("{name}-{}{offloads}{congestion}{distinct}", self.mode);
         keep(&name, result, self.record.as_deref())
     }
 }

@@ -48,6 +48,7 @@ pub(crate) fn run(testbed: &Testbed, effort: Effort, counts: &[u32]) -> Result<V
                     close: false,
                     connections: active,
                     seconds: effort.seconds,
+                    distinct: false,
                 })?;
                 if target == Target::Fairlead {
                     memory_kib = memory_kib.max(resident_kib(testbed.fairlead_pid));

@@ -18,6 +18,8 @@ pub(crate) struct Effort {
     pub(crate) seconds: u32,
     /// Connections of the client.
     pub(crate) connections: u32,
+    /// No two heads are the same.
+    pub(crate) distinct: bool,
 }
 
 /// One way to ask for one file.
@@ -57,6 +59,7 @@ impl Case {
             close: self.close,
             connections: effort.connections,
             seconds: effort.seconds,
+            distinct: effort.distinct,
         }
     }
 }
@@ -82,6 +85,7 @@ pub(crate) fn run(testbed: &Testbed, effort: Effort, cases: &[Case]) -> Result<V
         "rounds": effort.rounds,
         "seconds": effort.seconds,
         "client_connections": effort.connections,
+        "distinct_heads": effort.distinct,
         "cells": cells,
     }))
 }

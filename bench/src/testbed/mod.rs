@@ -286,7 +286,7 @@ impl Testbed {
 
     /// One measurement.
     pub(crate) fn measure(&self, load: &wrk::Load<'_>) -> Result<wrk::Sample> {
-        wrk::run(&self.client, self.on_core(0), load)
+        wrk::run(&self.client, &self.folder, self.on_core(0), load)
     }
 
     /// Which fast path Fairlead says it has.

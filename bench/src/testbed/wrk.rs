@@ -1,5 +1,7 @@
 //! The client: `wrk`, and what it prints.
 
+use std::path::Path;
+
 use anyhow::{Context, Result};
 use fairlead_netns::Host;
 
@@ -16,7 +18,13 @@ pub(crate) struct Load<'a> {
     pub(crate) connections: u32,
     /// For how long.
     pub(crate) seconds: u32,
+    /// A query of its own for each request, so that no two heads are the same.
+    pub(crate) distinct: bool,
 }
+
+/// What makes heads distinct.
+const DISTINCT: &str = "local n = 0\nfunction request()\n  n = n + 1\n  \
+                        return wrk.format(nil, wrk.path .. \"?\" .. n)\nend\n";
 
 /// One measurement.
 #[derive(Clone, Copy, Debug)]
@@ -31,8 +39,9 @@ pub(crate) struct Sample {
     pub(crate) errors: u64,
 }
 
-/// Runs `wrk` on `host`, by way of `prefix` (a program with arguments that runs another).
-pub(crate) fn run(host: &Host, prefix: &[&str], load: &Load<'_>) -> Result<Sample> {
+/// Runs `wrk` on `host`, by way of `prefix` (a program with arguments that runs another), which may
+/// find files in `folder`.
+pub(crate) fn run(host: &Host, folder: &Path, prefix: &[&str], load: &Load<'_>) -> Result<Sample> {
     let connections = load.connections.to_string();
     let seconds = format!("{}s", load.seconds);
     let url = format!("http://{}/{}", load.address, load.file);
@@ -41,6 +50,12 @@ pub(crate) fn run(host: &Host, prefix: &[&str], load: &Load<'_>) -> Result<Sampl
     words.extend(["-c", &connections, "-d", &seconds]);
     if load.close {
         words.extend(["-H", "Connection: close"]);
+    }
+    let script = folder.join("distinct.lua");
+    let script = script.to_str().context("a folder's name")?;
+    if load.distinct {
+        std::fs::write(script, DISTINCT)?;
+        words.extend(["-s", script]);
     }
     words.push(&url);
     let output = host.command(words[0]).args(&words[1..]).output()?;
