@@ -254,13 +254,19 @@ static __always_inline int fl_begin_write(fl_ctx *ctx, struct fl_packet *packet,
 	return 0;
 }
 
+/* The ticket at a place of a lane. */
+static __always_inline __u32 fl_ticket_at(struct fl_lane *lane, __u32 place)
+{
+	return *(volatile __u32 *)&lane->lines[place & (FL_LANE_TICKETS - 1)];
+}
+
 /* The ticket at the head of a lane; FL_NO_FLOW: there is none. */
 static __always_inline __u32 fl_ticket_of(struct fl_lane *lane, __u32 *head)
 {
 	*head = *(volatile __u32 *)&lane->head;
 	if (*head == *(volatile __u32 *)&lane->tail)
 		return FL_NO_FLOW;
-	return *(volatile __u32 *)&lane->lines[*head & (FL_LANE_TICKETS - 1)];
+	return fl_ticket_at(lane, *head);
 }
 
 /* Writes who has taken a ticket into its record and its place. Not 0: the packet is the engine's. */
@@ -340,7 +346,7 @@ static __noinline int fl_begin_route(fl_ctx *ctx, struct fl_packet *packet, __u3
 static __noinline int fl_begin(fl_ctx *ctx, struct fl_packet *packet, struct fl_listen *listen,
 			       struct fl_settings *settings, fl_flow flow)
 {
-	__u32 number, head, line, free = 0;
+	__u32 number, head, line, seen, free = 0;
 	struct fl_record *record;
 	struct fl_lane *lane;
 
@@ -363,11 +369,13 @@ static __noinline int fl_begin(fl_ctx *ctx, struct fl_packet *packet, struct fl_
 	lane = bpf_map_lookup_elem(&fl_lanes, &number);
 	if (!lane || !fl_begin_is_good(ctx, packet))
 		return FL_NOT_BEGUN;
-	line = fl_ticket_of(lane, &head);
-	if (line == FL_NO_FLOW || !fl_begin_route(ctx, packet, line) ||
+	seen = fl_ticket_of(lane, &head);
+	if (seen == FL_NO_FLOW || !fl_begin_route(ctx, packet, seen) ||
 	    __sync_val_compare_and_swap(&lane->head, head, head + 1) != head)
 		return FL_NOT_BEGUN;
-	if (fl_begin_fill(ctx, packet, listen, settings, line) ||
+	/* Once more: a processor may have read it before it was written. */
+	line = fl_ticket_at(lane, head);
+	if (line != seen || fl_begin_fill(ctx, packet, listen, settings, line) ||
 	    fl_tell(packet, settings, line << 1, flow)) {
 		/* The engine finds a ticket that nobody has. */
 		record = bpf_map_lookup_elem(&fl_records, &line);
