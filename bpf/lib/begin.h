@@ -179,7 +179,7 @@ static __always_inline void fl_begin_join(struct fl_join *join, const struct fl_
 
 static __always_inline void fl_begin_record(struct fl_record *record,
 					    const struct fl_packet *packet, __u16 listen,
-					    __u64 now_ns)
+					    __u32 now_ms)
 {
 	record->client_addr = packet->key.src;
 	record->client_port = bpf_ntohs(packet->key.src_port);
@@ -188,7 +188,7 @@ static __always_inline void fl_begin_record(struct fl_record *record,
 	record->client_nxt = packet->seq;
 	record->client_wraps = 0;
 	fl_advance(&record->client_nxt, &record->client_wraps, packet->seq + packet->payload_bytes);
-	record->last_active = now_ns / 1000000;
+	record->last_active = now_ms;
 }
 
 /* The SYN with the client's own number and options; how many bytes its header takes. */
@@ -287,7 +287,8 @@ static __noinline int fl_begin_fill(fl_ctx *ctx, struct fl_packet *packet, struc
 		return -1;
 	bytes = reading->bytes;
 	fl_begin_join(join, packet, listen, &work->old);
-	fl_begin_record(record, packet, listen->index, bpf_ktime_get_ns() - settings->origin_ns);
+	join->begun_ms = (bpf_ktime_get_ns() - settings->origin_ns) / 1000000;
+	fl_begin_record(record, packet, listen->index, join->begun_ms);
 	join->payload_bytes = bytes;
 	join->payload_sum = work->payload_sum;
 	FL_OPAQUE(bytes);

@@ -173,7 +173,7 @@ struct fl_join {
 	__u8 asked_scale;   /* FL_NO_SCALE: none */
 	__u8 offered_scale; /* FL_NO_SCALE: none */
 	__u16 syn_mss;      /* of a ticket: the largest that a SYN to the server may name */
-	__u8 pad[4];
+	__u32 begun_ms;     /* and when it was taken, after the core's origin */
 	__u8 payload[FL_JOIN_BYTES];
 };
 

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::{read_volatile, write_volatile};
 
+use fairlead_base::SeqNumber;
 use fairlead_tcp::{Join, Line, Ticket};
 use fairlead_wire::Timestamps;
 
@@ -13,6 +14,16 @@ use crate::mapping::Mapping;
 /// Places, at most: so many connections can wait for their servers' SYN-ACKs in the kernel at once.
 /// 6 MiB; those beyond wait in the engine.
 pub(crate) const PLACES_MAX: u32 = 4_096;
+
+/// What is noted of a ticket's taker beside its record: fields of [`fairlead_tcp::Taker`].
+#[derive(Clone, Debug)]
+pub(crate) struct Noted {
+    pub(crate) dseq: SeqNumber,
+    pub(crate) stamps: Timestamps,
+    pub(crate) window: u16,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) begun_ms: u32,
+}
 
 /// See the module's text. The program reads a place only while the record that names it is armed or
 /// being joined; the engine writes one only while no such record names it.
@@ -44,24 +55,26 @@ impl JoinMemory {
         true
     }
 
-    /// What the program has noted at a place of the client that took its ticket: its window, our
-    /// number, its timestamps and ours, and its first bytes.
-    pub(crate) fn taken(&self, place: u32) -> Option<(u16, u32, Timestamps, Vec<u8>)> {
+    /// What the program has noted at a place of the client that took its ticket.
+    pub(crate) fn taken(&self, place: u32) -> Option<Noted> {
         let at = self.0.at(place as usize)?;
         // SAFETY: inside the mapping and aligned; plain numbers, which the program does not change
         // any more once the record is armed. The payload has room for as many bytes as are read.
         unsafe {
             let bytes = usize::from(read_volatile(&raw const (*at).payload_bytes)).min(JOIN_BYTES);
-            let stamps = Timestamps {
-                value: read_volatile(&raw const (*at).client_ts),
-                echo: read_volatile(&raw const (*at).our_ts),
-            };
             let mut payload = vec![0; bytes];
             let from = (&raw const (*at).payload).cast::<u8>();
             payload.as_mut_ptr().copy_from_nonoverlapping(from, bytes);
-            let window = read_volatile(&raw const (*at).client_window);
-            let dseq = read_volatile(&raw const (*at).dseq);
-            Some((window, dseq, stamps, payload))
+            Some(Noted {
+                dseq: SeqNumber(read_volatile(&raw const (*at).dseq)),
+                stamps: Timestamps {
+                    value: read_volatile(&raw const (*at).client_ts),
+                    echo: read_volatile(&raw const (*at).our_ts),
+                },
+                window: read_volatile(&raw const (*at).client_window),
+                payload,
+                begun_ms: read_volatile(&raw const (*at).begun_ms),
+            })
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use aya::maps::{Array, HashMap, IterableMap as _, MapData, MapError, PerCpuArray};
 use aya::programs::ProgramError;
 use aya::{Ebpf, EbpfError, EbpfLoader, include_bytes_aligned};
-use fairlead_base::{Endpoint, FlowKey, SeqNumber};
+use fairlead_base::{Endpoint, FlowKey};
 use fairlead_tcp::ticket::TICKETS_MAX;
 use fairlead_tcp::{
     Begun, Endpoints, FastPath, Join, Joined, Line, ListenOffer, Record, Refusal, Taker, Ticket,
@@ -630,19 +630,17 @@ impl FastPath for FlowTable {
         };
         lanes.pass_taken(lane);
         // Only now: it was written before the phase moved.
-        let told = self.joins.as_ref()?.taken(place);
+        let noted = self.joins.as_ref()?.taken(place);
         let taker = by
-            .zip(told)
-            .map(|((client, client_isn, timestamps), told)| {
-                let (window, dseq, stamps, payload) = told;
-                Taker {
-                    client,
-                    client_isn,
-                    dseq: SeqNumber(dseq),
-                    stamps: timestamps.then_some(stamps),
-                    window,
-                    payload,
-                }
+            .zip(noted)
+            .map(|((client, client_isn, timestamps), noted)| Taker {
+                client,
+                client_isn,
+                dseq: noted.dseq,
+                stamps: timestamps.then_some(noted.stamps),
+                window: noted.window,
+                payload: noted.payload,
+                begun_ms: noted.begun_ms,
             });
         self.known[line.0 as usize].client = taker.is_some();
         Some(Begun { line, place, taker })

@@ -177,7 +177,7 @@ pub(crate) struct RawJoin {
     pub(crate) asked_scale: u8,
     pub(crate) offered_scale: u8,
     pub(crate) syn_mss: u16,
-    pub(crate) pad: [u8; 4],
+    pub(crate) begun_ms: u32,
     pub(crate) payload: [u8; JOIN_BYTES],
 }
 

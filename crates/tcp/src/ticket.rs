@@ -53,6 +53,8 @@ pub struct Taker {
     pub window: u16,
     /// Its first bytes.
     pub payload: Vec<u8>,
+    /// When they came, milliseconds since the core's origin, modulo 2³².
+    pub begun_ms: u32,
 }
 
 /// A ticket that is no more.

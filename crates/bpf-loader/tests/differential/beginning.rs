@@ -188,6 +188,8 @@ impl Twin {
                 echo: word(8),
             }
         });
+        let begun = self.table.begun(lane).expect("it was begun");
+        let begun_ms = begun.taker.as_ref().map(|taker| taker.begun_ms);
         let taker = Taker {
             client: header.key.src,
             client_isn: header.seq - 1,
@@ -195,9 +197,13 @@ impl Twin {
             stamps,
             window: header.window,
             payload: header.payload(&request.bytes).to_vec(),
+            begun_ms: begun_ms.expect("a taker"),
         };
+        let loaded_ms = NOW.as_millis() as u32;
+        let since = loaded_ms..loaded_ms + 60_000;
+        assert!(since.contains(&taker.begun_ms), "{}", taker.begun_ms);
         let taker = Some(taker);
-        assert_eq!(self.table.begun(lane), Some(Begun { line, place, taker }));
+        assert_eq!(begun, Begun { line, place, taker });
         assert_eq!(self.table.begun(lane), None);
         assert_eq!(self.table.joined(line), None);
         // The same again finds the connection, which is the engine's to deal with.

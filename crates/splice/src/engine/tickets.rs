@@ -337,12 +337,11 @@ impl Switch {
             self.tickets.free_place(Some(place));
             return;
         }
-        self.table
-            .rename_client(line, taker.client, Self::now_ms(now));
+        self.table.rename_client(line, taker.client, taker.begun_ms);
         let record = self.record(line);
         record.client_isn = taker.client_isn.0;
         record.client_nxt = (taker.client_isn + 1).0;
-        record.last_active = Self::now_ms(now);
+        record.last_active = taker.begun_ms;
         if taker.stamps.is_some() {
             record.flags = flag::TIMESTAMPS;
         }

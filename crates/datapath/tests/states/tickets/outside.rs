@@ -43,6 +43,8 @@ struct Kept {
 /// What it was told, and has done.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
+    /// When connections are begun.
+    pub(crate) now_ms: u32,
     pub(crate) lanes: [VecDeque<Issued>; LANES],
     taken: [VecDeque<Begun>; LANES],
     lines: BTreeMap<Line, Kept>,
@@ -108,6 +110,7 @@ impl Outside {
                 stamps,
                 window: u16::MAX,
                 payload: bytes.to_vec(),
+                begun_ms: told.now_ms,
             };
             (record.client_addr, record.client_port) = (opened.client.addr, opened.client.port);
             record.client_isn = opened.isn;
