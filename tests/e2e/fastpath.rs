@@ -195,6 +195,7 @@ fn what_the_engine_sends_does_not_pass_the_stack() {
             );
         }
         let (before, heads) = (forwarded(lab), switch.count("engine_packets"));
+        let begun = kernel(&switch, "begun").unwrap();
         for _ in 0..EACH {
             for family in Family::BOTH {
                 ask_and_close(lab, family);
@@ -202,10 +203,9 @@ fn what_the_engine_sends_does_not_pass_the_stack() {
         }
         settled(&switch);
         let heads = switch.count("engine_packets") - heads;
-        assert!(
-            heads >= 2 * EACH,
-            "each has a head, and is answered by a SYN"
-        );
+        // Where requests come that quickly, the kernel begins some connections itself.
+        let begun = kernel(&switch, "begun").unwrap() - begun;
+        assert!(heads > 0 && heads + begun >= 2 * EACH, "{heads}, {begun}");
         // Under XDP what comes for the engine goes there by the stack.
         let to_engine = if fast_path.contains("tc on") {
             0
