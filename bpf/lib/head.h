@@ -217,23 +217,37 @@ static __always_inline int fl_read_field(struct fl_reading *reading, __u8 byte)
 	}
 }
 
-struct fl_read_ctx {
-	struct fl_reading *reading;
-};
+/* Bytes that are read at once: so many are verified one by one, in a function of their own. */
+#define FL_READ_AT_ONCE 32
 
-static long fl_read_step(__u64 at, void *data)
+/* Reads bytes of the payload from `at` on, up to `end`. Not 0: the head is read, or is no plain one,
+ * and then at its first place again. Global, so that it is verified once: Linux 5.15 has no loop that
+ * is (bpf_loop came with 5.17). */
+__noinline int fl_read_some(__u32 at, __u32 end)
 {
-	struct fl_read_ctx *ctx = data;
-	struct fl_reading *reading = ctx->reading;
-	int odd;
+	__u32 zero = 0;
+	struct fl_reading *reading = bpf_map_lookup_elem(&fl_readings, &zero);
 
-	if (at >= FL_JOIN_BYTES)
-		return 1;
-	odd = reading->place < FL_AT_LINE ? fl_read_line(reading, reading->payload[at])
-					  : fl_read_field(reading, reading->payload[at]);
-	if (odd)
-		reading->place = FL_AT_METHOD;
-	return odd || reading->place == FL_AT_END;
+	if (!reading)
+		return -1;
+#pragma clang loop unroll(disable)
+	for (__u32 count = 0; count < FL_READ_AT_ONCE; count++) {
+		__u32 next = at + count;
+		__u8 byte;
+		int odd;
+
+		FL_OPAQUE(next);
+		if (next >= FL_JOIN_BYTES || next >= end)
+			return 0;
+		byte = reading->payload[next];
+		odd = reading->place < FL_AT_LINE ? fl_read_line(reading, byte)
+						  : fl_read_field(reading, byte);
+		if (odd)
+			reading->place = FL_AT_METHOD;
+		if (odd || reading->place == FL_AT_END)
+			return 1;
+	}
+	return 0;
 }
 
 /* Reads `bytes` of payload that are in `reading`. 0: they begin with a plain head, whose hash for a
@@ -241,7 +255,6 @@ static long fl_read_step(__u64 at, void *data)
 static __always_inline int fl_read_head(struct fl_reading *reading, __u32 bytes, __u16 listen,
 					const struct fl_settings *settings, __u64 *key)
 {
-	struct fl_read_ctx ctx = { .reading = reading };
 	__u64 k0 = settings->cookie_k0, k1 = settings->cookie_k1;
 
 	reading->v0 = k0 ^ 0x736f6d6570736575ull;
@@ -259,7 +272,10 @@ static __always_inline int fl_read_head(struct fl_reading *reading, __u32 bytes,
 	reading->fields = 0;
 	fl_sip_byte(reading, listen);
 	fl_sip_byte(reading, listen >> 8);
-	bpf_loop(bytes, fl_read_step, &ctx, 0);
+#pragma clang loop unroll(disable)
+	for (__u32 at = 0; at < FL_JOIN_BYTES; at += FL_READ_AT_ONCE)
+		if (at >= bytes || fl_read_some(at, bytes))
+			break;
 	if (reading->place != FL_AT_END || reading->hosts != 1)
 		return -1;
 	*key = fl_sip_end(reading);
