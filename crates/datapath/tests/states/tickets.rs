@@ -316,6 +316,35 @@ fn a_ticket_is_no_trial_of_a_server_that_is_down() {
     assert_eq!(asked(true), without);
 }
 
+/// Servers are asked in the order that they would have been, had there been no tickets.
+#[test]
+fn the_turns_of_tickets_that_are_taken_back_are_not_lost() {
+    let asked = |with: bool| {
+        let servers = ["10.2.0.1:8081", "10.2.0.2:8081", "10.2.0.3:8081"];
+        let mut config = simple_config(Protocol::Http, &servers);
+        config.pools[0].servers[0].weight = 3;
+        let mut rig = Rig::probed(roomy(config), &linux(1));
+        let mut outside = None;
+        if with {
+            let (under, its) = under(rig);
+            (rig, outside) = (under, Some(its));
+        }
+        let mut asked = Vec::new();
+        for _ in 0..20 {
+            asked.extend(come(&mut rig, BUSY, REQUEST));
+            sweep(&mut rig);
+            sweep(&mut rig);
+        }
+        let counts = outside.map(|one| one.told(|told| (told.issued, told.revoked)));
+        assert!(
+            counts.is_none_or(|counts| counts == (320, 320)),
+            "{counts:?}"
+        );
+        asked
+    };
+    assert_eq!(asked(true), asked(false));
+}
+
 #[test]
 fn tickets_are_taken_back_when_it_is_quiet() {
     let (mut rig, outside) = busy();

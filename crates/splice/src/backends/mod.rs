@@ -200,6 +200,20 @@ impl Backends {
         u16::try_from(index).ok().map(ServerId)
     }
 
+    /// The choice of a server that was not known to be down came to nothing: nobody was sent there.
+    pub fn give_back(&mut self, id: ServerId) {
+        let index = usize::from(id.0);
+        let Some(member) = self.members.get(index) else {
+            return;
+        };
+        let pool = &mut self.pools[usize::from(member.pool.0)];
+        let range = pool.first..pool.first + pool.len;
+        // No trial's time has come then.
+        let never = Instant::ZERO;
+        let members = Members::new(&self.members[range], pool.first, &[], never);
+        pool.policy.give_back(&members, index - pool.first);
+    }
+
     /// Counts a connection to `id`. To be called as soon as the server is picked, before it has
     /// answered, so that a burst of connections sees its own load.
     pub fn opened(&mut self, id: ServerId) {

@@ -14,6 +14,9 @@ pub trait Policy: fmt::Debug + Send {
     /// pool. `None` exactly when there is none; then no state may change, for the question is
     /// asked again with fewer servers excluded.
     fn choose(&mut self, members: &Members<'_>, draw: &mut Draw<'_>) -> Option<usize>;
+
+    /// Nobody was sent to a server that was chosen. A policy that goes in turn gives the turn back.
+    fn give_back(&mut self, _members: &Members<'_>, _index: usize) {}
 }
 
 /// What is different about each choice.

@@ -23,6 +23,12 @@ impl Policy for RoundRobin {
     fn choose(&mut self, members: &Members<'_>, _draw: &mut Draw<'_>) -> Option<usize> {
         self.turns.next(members, |index| members.eligible(index))
     }
+
+    fn give_back(&mut self, members: &Members<'_>, index: usize) {
+        if members.eligible(index) {
+            self.turns.undo(members, index);
+        }
+    }
 }
 
 /// Who is owed how much. At every choice each candidate earns its weight, the one that is owed
@@ -65,6 +71,16 @@ impl Turns {
         self.owed[index] -= earned;
         Some(index)
     }
+
+    /// Takes a turn back: as if this one of those who are eligible had not been chosen. In which
+    /// order turns are taken back does not matter.
+    fn undo(&mut self, members: &Members<'_>, index: usize) {
+        for at in members.eligible_ones() {
+            let weight = i64::from(members.weight(at));
+            self.owed[at] -= weight;
+            self.owed[index] += weight;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -93,6 +109,40 @@ mod tests {
         let config = config(&[(Balance::RoundRobin, &[7, 7, 0, 7])]);
         let mut backends = Backends::new(&config, 0).unwrap();
         assert_eq!(order(&mut backends, 9, &[]), "abdabdabd");
+    }
+
+    #[test]
+    fn turns_that_are_given_back_in_any_order_were_never_taken() {
+        let config = config(&[(Balance::RoundRobin, &[5, 1, 0, 2])]);
+        let mut backends = Backends::new(&config, 0).unwrap();
+        let mut undisturbed = Backends::new(&config, 0).unwrap();
+        for round in 0..40 {
+            assert_eq!(
+                order(&mut backends, 3, &[]),
+                order(&mut undisturbed, 3, &[])
+            );
+            let mut taken: Vec<_> = (0..round)
+                .filter_map(|_| backends.pick(POOL, 0, &[], at(0)))
+                .collect();
+            taken.rotate_left(round / 3);
+            for id in taken {
+                backends.give_back(id);
+            }
+        }
+    }
+
+    #[test]
+    fn a_turn_of_a_server_that_went_down_is_not_kept_for_it() {
+        let config = config(&[(Balance::RoundRobin, &[1, 1, 1])]);
+        let mut backends = Backends::new(&config, 0).unwrap();
+        let taken: Vec<_> = (0..30)
+            .filter_map(|_| backends.pick(POOL, 0, &[], at(0)))
+            .collect();
+        assert!(backends.failed(ServerId(2), at(0)));
+        for id in taken {
+            backends.give_back(id);
+        }
+        assert_eq!(order(&mut backends, 20, &[]).matches('b').count(), 10);
     }
 
     #[test]

@@ -232,6 +232,9 @@ impl Switch {
         }
         self.tickets.lanes[usize::from(lane)].out -= gone.len() as u32;
         for (line, place) in gone.drain(..) {
+            if let Some(server) = self.places.server(self.table.record(line).server) {
+                self.backends.give_back(server);
+            }
             self.free(line);
             self.tickets.free_place(Some(place));
         }
@@ -278,9 +281,11 @@ impl Switch {
             ..Record::default()
         };
         let Ok(line) = self.table.insert(record, Self::now_ms(now)) else {
+            self.backends.give_back(server);
             return false;
         };
         if !self.bind_source(now, line, server) || !self.hand_out(lane, line, place, v4) {
+            self.backends.give_back(server);
             self.free(line);
             return false;
         }
