@@ -26,6 +26,21 @@ static __always_inline struct fl_settings *fl_settings_now(void)
 	return settings && settings->version == LAYOUT_VERSION ? settings : 0;
 }
 
+/* The time after the core's origin. */
+static __always_inline __u64 fl_now_ns(const struct fl_settings *settings)
+{
+	return bpf_ktime_get_ns() - settings->origin_ns;
+}
+
+/* The same, as of the last tick of the kernel's clock, at most 10 ms ago: enough to tell who is idle,
+ * and it costs next to nothing. */
+static __always_inline __u32 fl_about_now_ms(const struct fl_settings *settings)
+{
+	__u64 now_ns = bpf_ktime_get_coarse_ns();
+
+	return now_ns < settings->origin_ns ? 0 : (now_ns - settings->origin_ns) / 1000000;
+}
+
 /* A packet to a listening endpoint from a tuple that has no spliced connection; `flow` is one at
  * rest, or FL_NO_FLOW. */
 static __noinline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet, struct fl_listen *listen,
@@ -101,9 +116,10 @@ static __always_inline int fl_not_followed(const struct fl_packet *packet,
 }
 
 /* A packet of a connection on record: the program's verdict, FL_STRANGER, FL_LEFT or FL_ARMED. */
-static __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow flow, __u64 now_ns)
+static __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow flow,
+				struct fl_settings *settings)
 {
-	__u32 line = flow >> 1, now_ms;
+	__u32 line = flow >> 1;
 	int side = flow & 1, plain, verdict;
 	struct fl_record *record = bpf_map_lookup_elem(&fl_records, &line);
 	union fl_phase phase;
@@ -111,7 +127,7 @@ static __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow f
 	struct fl_edits edits = {};
 	struct fl_rewrite rewrite = {};
 
-	if (!record)
+	if (!record || !settings)
 		return FL_LEFT;
 	if (packet->ttl <= 1)
 		return FL_PASS; /* the stack tells the sender */
@@ -132,12 +148,12 @@ static __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow f
 	}
 	if (fl_prepare(ctx, packet, &edits, &rewrite))
 		return FL_LEFT;
-	now_ms = now_ns / 1000000;
 	if (plain)
-		fl_track(record, side, packet, now_ms);
-	else if (fl_follow(record, phase, side, packet, now_ms))
+		fl_track(record, side, packet, fl_about_now_ms(settings));
+	else if (fl_follow(record, phase, side, packet, fl_now_ns(settings) / 1000000))
 		return FL_LEFT;
 	fl_capture_spliced(ctx, record, line, side, FL_CAPTURE_BEFORE, fl_ctx_ifindex(ctx));
+	fl_ctx_own(ctx);
 	if (fl_write_tcp(ctx, packet, &rewrite))
 		return fl_drop(packet, FL_REASON_TRUNCATED);
 	fl_count(FL_C_FAST_PACKETS, 1);
@@ -151,20 +167,13 @@ static __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow f
 	return verdict;
 }
 
-/* What the packet's key leads to, or FL_NO_FLOW; and the time after the core's origin, if it leads
- * somewhere. */
-static __always_inline fl_flow fl_find(struct fl_packet *packet, struct fl_settings *settings,
-				       __u64 *now_ns)
+/* What the packet's key leads to, or FL_NO_FLOW. */
+static __always_inline fl_flow fl_find(struct fl_packet *packet, struct fl_settings *settings)
 {
 #if defined(FL_FLOWS_TCB)
-	*now_ns = bpf_ktime_get_ns() - settings->origin_ns;
-	return fl_tcb_find(packet, settings, *now_ns);
+	return fl_tcb_find(packet, settings, fl_now_ns(settings));
 #else
-	fl_flow flow = fl_flow_of(packet, settings);
-
-	if (flow != FL_NO_FLOW)
-		*now_ns = bpf_ktime_get_ns() - settings->origin_ns;
-	return flow;
+	return fl_flow_of(packet, settings);
 #endif
 }
 
@@ -173,7 +182,6 @@ static __always_inline int fl_process(fl_ctx *ctx)
 	struct fl_packet packet = {};
 	struct fl_settings *settings;
 	struct fl_listen *listen;
-	__u64 now_ns = 0;
 	fl_flow flow;
 
 	settings = fl_settings_now();
@@ -181,12 +189,12 @@ static __always_inline int fl_process(fl_ctx *ctx)
 		return FL_PASS;
 	if (fl_parse(ctx, &packet))
 		return fl_is_our_error(ctx, settings) ? fl_to_engine(ctx, settings) : FL_PASS;
-	flow = fl_find(&packet, settings, &now_ns);
+	flow = fl_find(&packet, settings);
 	if (flow != FL_NO_FLOW) {
-		int verdict = fl_splice(ctx, &packet, flow, now_ns);
+		int verdict = fl_splice(ctx, &packet, flow, settings);
 
 		if (verdict == FL_ARMED) {
-			verdict = fl_join(ctx, &packet, flow >> 1, now_ns);
+			verdict = fl_join(ctx, &packet, flow >> 1, fl_now_ns(settings));
 			if (verdict == FL_NOT_JOINED)
 				verdict = FL_LEFT;
 		}

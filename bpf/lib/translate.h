@@ -92,7 +92,10 @@ static __always_inline void fl_track(struct fl_record *record, int side,
 		fl_advance(&record->client_nxt, &record->client_wraps, end);
 	else
 		fl_advance(&record->server_nxt, &record->server_wraps, end);
-	record->last_active = now_ms;
+	/* Left alone in between, so that who only acknowledges does not take the line from the other
+	 * CPU's cache. */
+	if (record->last_active != now_ms)
+		record->last_active = now_ms;
 }
 
 static __always_inline int fl_edits_of(const struct fl_record *record, int side,

@@ -90,6 +90,16 @@ static __always_inline int fl_ctx_resize(fl_ctx *ctx, __u32 bytes)
 	return bpf_skb_change_tail(ctx, bytes, 0);
 }
 
+/* Gives a super-packet headers that nobody else holds, as forwarding by the stack does. A sender on
+ * this machine holds those it sent until they are acknowledged, and a receiver joins what it gets to
+ * what is yet to be read only where nobody does: it would acknowledge more often. Without memory for
+ * it the packet stays as it is. Packet pointers are stale afterwards. */
+static __always_inline void fl_ctx_own(fl_ctx *ctx)
+{
+	if (ctx->gso_segs > 1)
+		bpf_skb_change_head(ctx, 0, 0);
+}
+
 static __always_inline int fl_ctx_redirect(__u32 ifindex)
 {
 	return bpf_redirect(ifindex, 0);
@@ -180,6 +190,11 @@ static __always_inline int fl_ctx_has_buffers(fl_ctx *ctx)
 static __always_inline int fl_ctx_resize(fl_ctx *ctx, __u32 bytes)
 {
 	return bpf_xdp_adjust_tail(ctx, (int)bytes - (int)fl_ctx_len(ctx));
+}
+
+/* Here every packet has been copied, or was nobody's. */
+static __always_inline void fl_ctx_own(fl_ctx *ctx)
+{
 }
 
 static __always_inline int fl_ctx_redirect(__u32 ifindex)

@@ -35,6 +35,8 @@ pub enum Fate {
 
 /// Offset of `ifindex` in `struct __sk_buff` and the structure's part that is given.
 const SK_BUFF: (usize, usize) = (40, 192);
+/// Offsets in it of `gso_segs` and `gso_size`.
+const SK_BUFF_SEGMENTS: (usize, usize) = (164, 176);
 /// Offsets of `data_end` and `ingress_ifindex` in `struct xdp_md`, and its size.
 const XDP_MD: (usize, usize, usize) = (4, 12, 24);
 /// Room for what comes out.
@@ -48,12 +50,43 @@ impl Kernel {
     /// # Errors
     /// When the kernel refuses the run.
     pub fn try_frame(&self, frame: &[u8], interface: u32, repeat: u32) -> Result<Trial, LoadError> {
+        self.try_segments(frame, interface, repeat, (0, 0))
+    }
+
+    /// The same, once, with a super-packet of this many segments with so many bytes of data each;
+    /// XDP knows none, and gets the frame.
+    ///
+    /// # Errors
+    /// When the kernel refuses the run.
+    pub fn try_super_packet(
+        &self,
+        frame: &[u8],
+        interface: u32,
+        (segments, bytes): (u32, u32),
+    ) -> Result<Trial, LoadError> {
+        self.try_segments(frame, interface, 1, (segments, bytes))
+    }
+
+    fn try_segments(
+        &self,
+        frame: &[u8],
+        interface: u32,
+        repeat: u32,
+        (segments, bytes): (u32, u32),
+    ) -> Result<Trial, LoadError> {
         let mut out = vec![0; FRAME_BYTES_MAX];
         let mode = self.mode;
         let context = match mode {
             Mode::Tc => {
                 let mut context = vec![0; SK_BUFF.1];
-                context[SK_BUFF.0..SK_BUFF.0 + 4].copy_from_slice(&interface.to_ne_bytes());
+                let fields = [
+                    (SK_BUFF.0, interface),
+                    (SK_BUFF_SEGMENTS.0, segments),
+                    (SK_BUFF_SEGMENTS.1, bytes),
+                ];
+                for (at, value) in fields {
+                    context[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+                }
                 context
             }
             Mode::XdpNative | Mode::XdpGeneric => {
