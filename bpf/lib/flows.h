@@ -130,6 +130,17 @@ static __noinline int fl_tell(struct fl_packet *packet, struct fl_settings *sett
 }
 #endif
 
+#if !defined(FL_FLOWS_LRU)
+/* True where no bucket of the index has been full: as a rule. Strangers' packets, and those of others
+ * that only pass by, then need no look into cold memory. */
+static __always_inline int fl_is_all_in_index(void)
+{
+	__u32 zero = 0, *empty = bpf_map_lookup_elem(&fl_flows_empty, &zero);
+
+	return empty && *(volatile __u32 *)empty;
+}
+#endif
+
 /* What the packet's key leads to, or FL_NO_FLOW. */
 static __always_inline fl_flow fl_flow_of(struct fl_packet *packet,
 					  const struct fl_settings *settings)
@@ -139,7 +150,7 @@ static __always_inline fl_flow fl_flow_of(struct fl_packet *packet,
 #if !defined(FL_FLOWS_LRU)
 	fl_flow found = fl_flow_of_index(packet, settings);
 
-	if (found != FL_NO_FLOW)
+	if (found != FL_NO_FLOW || fl_is_all_in_index())
 		return found;
 #endif
 	flow = bpf_map_lookup_elem(&fl_flows, &packet->key);

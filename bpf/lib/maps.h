@@ -39,6 +39,14 @@ struct {
 	__type(key, __u32);
 	__type(value, struct fl_bucket);
 } fl_index SEC(".maps");
+
+/* Not 0 while fl_flows is known to hold no key. Of a process, not pinned: who starts finds out. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} fl_flows_empty SEC(".maps");
 #endif
 
 #if defined(FL_FLOWS_TCB)

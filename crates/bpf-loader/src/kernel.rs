@@ -227,8 +227,7 @@ impl Kernel {
         // Last of all: an instance that ends before has left nothing that could be used.
         let mut settings: Array<MapData, RawSettings> = take(&mut ebpf, "fl_settings")?;
         settings.set(0, settled, 0)?;
-        let index = map_index(&mut ebpf, settled.hash_key)?;
-        let keys = Keys::new(index, take(&mut ebpf, "fl_flows")?, kind.evicts());
+        let keys = take_keys(&mut ebpf, settled.hash_key, kind)?;
         let listens = take(&mut ebpf, "fl_listens")?;
         let counters = take(&mut ebpf, "fl_counters")?;
         let mut kernel = Self {
@@ -314,6 +313,13 @@ fn load_maps(
         }
     }
     Ok(loader.load(object(mode, kind))?)
+}
+
+fn take_keys(ebpf: &mut Ebpf, hash_key: u64, kind: FlowTableKind) -> Result<Keys, LoadError> {
+    let index = map_index(ebpf, hash_key)?;
+    let empty = index.is_some().then(|| take(ebpf, "fl_flows_empty"));
+    let flows = take(ebpf, "fl_flows")?;
+    Ok(Keys::new(index, flows, empty.transpose()?, kind.evicts()))
 }
 
 /// The index of keys, where the kind of flow table has one.

@@ -17,6 +17,8 @@ use crate::layout::RawFlowKey;
 use crate::sys;
 
 type Map = aya::maps::HashMap<MapData, RawFlowKey, u32>;
+/// Not 0: the map holds nothing, and the program need not ask it.
+type Empty = aya::maps::Array<MapData, u32>;
 
 /// Keys that wait to be removed, at most.
 const LEAVING_MAX: usize = 256;
@@ -25,6 +27,9 @@ const LEAVING_MAX: usize = 256;
 pub(crate) struct Keys {
     index: Option<KeyIndex>,
     map: Map,
+    /// Where there is an index; and what it says.
+    empty: Option<Empty>,
+    is_empty: bool,
     /// What they lead to still.
     leaving: HashMap<RawFlowKey, u32>,
     /// The kernel may have evicted what it was told.
@@ -34,13 +39,35 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    pub(crate) fn new(index: Option<KeyIndex>, map: Map, evicts: bool) -> Self {
-        Self {
+    pub(crate) fn new(
+        index: Option<KeyIndex>,
+        map: Map,
+        empty: Option<Empty>,
+        evicts: bool,
+    ) -> Self {
+        let mut keys = Self {
             index,
             map,
+            empty,
+            is_empty: false,
             leaving: HashMap::with_capacity(LEAVING_MAX),
             evicts,
             gathered: Vec::with_capacity(LEAVING_MAX),
+        };
+        keys.say_if_empty();
+        keys
+    }
+
+    /// Tells the program that the map holds nothing, should that be so.
+    fn say_if_empty(&mut self) {
+        if self.empty.is_some() && !self.is_empty && self.map.keys().next().is_none() {
+            self.say(true);
+        }
+    }
+
+    fn say(&mut self, is_empty: bool) {
+        if let Some(empty) = &mut self.empty {
+            self.is_empty = empty.set(0, u32::from(is_empty), 0).is_ok() && is_empty;
         }
     }
 
@@ -58,6 +85,9 @@ impl Keys {
     pub(crate) fn tell(&mut self, key: RawFlowKey, flow: u32) -> bool {
         if self.is_in_index(&key, flow) || self.leads_already(&key, flow) {
             return true;
+        }
+        if self.is_empty {
+            self.say(false);
         }
         let mut told = self.map.insert(key, flow, 0);
         if told.is_err() && !self.leaving.is_empty() {
@@ -134,6 +164,7 @@ impl Keys {
             }
             rest = rest.get(next..).unwrap_or_default();
         }
+        self.say_if_empty();
     }
 }
 

@@ -617,7 +617,7 @@ fn every_connection_of_a_full_table_is_found_and_no_other() {
     });
 }
 
-/// 64 connections in a table of 64, which come and go for a while.
+/// 64 connections in a table of 64, which come and go for a while; now and then all of them.
 fn fill_a_table(seed: u64, interface: u32) {
     let mut rng = Rng::new(seed);
     let secret = (rng.next_u64(), rng.next_u64());
@@ -638,9 +638,14 @@ fn fill_a_table(seed: u64, interface: u32) {
     for round in 0u32..20 {
         for (at, (record, client, server)) in connections.iter().enumerate() {
             let line = Line(at as u32);
-            match (known[at], round == 0 || rng.chance(500_000)) {
+            let changes = match round % 7 {
+                0 => !known[at],
+                6 => known[at],
+                _ => rng.chance(500_000),
+            };
+            match (known[at], changes) {
                 (false, true) => assert!(table.give(line, record, client, server)),
-                (true, false) => table.forget(line, client, server),
+                (true, true) => table.forget(line, client, server),
                 _ => continue,
             }
             known[at] = !known[at];
