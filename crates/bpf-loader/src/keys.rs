@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 
-use aya::maps::{IterableMap as _, MapData};
+use aya::maps::{IterableMap as _, MapData, MapError};
 
 use crate::index::KeyIndex;
 use crate::layout::RawFlowKey;
@@ -86,15 +86,20 @@ impl Keys {
         if self.is_in_index(&key, flow) || self.leads_already(&key, flow) {
             return true;
         }
+        let mut told = self.insert(key, flow);
+        if told.is_err() && !self.leaving.is_empty() {
+            self.remove_leaving();
+            told = self.insert(key, flow);
+        }
+        told.inspect_err(no_room).is_ok()
+    }
+
+    /// Puts a key into the map, which is not empty from then on: also when it has just become so.
+    fn insert(&mut self, key: RawFlowKey, flow: u32) -> Result<(), MapError> {
         if self.is_empty {
             self.say(false);
         }
-        let mut told = self.map.insert(key, flow, 0);
-        if told.is_err() && !self.leaving.is_empty() {
-            self.remove_leaving();
-            told = self.map.insert(key, flow, 0);
-        }
-        told.inspect_err(no_room).is_ok()
+        self.map.insert(key, flow, 0)
     }
 
     /// True when the index has taken the key.
@@ -168,6 +173,6 @@ impl Keys {
     }
 }
 
-fn no_room(error: &aya::maps::MapError) {
+fn no_room(error: &MapError) {
     tracing::debug!(%error, "the kernel has no room for a connection");
 }
