@@ -69,9 +69,11 @@ fn nginx(folder: &Path, name: &str, inside: &str) -> String {
     for kind in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {
         let _ = writeln!(paths, "{kind}_temp_path {at}/{name}-{kind};");
     }
+    // Of waiting connections nginx takes one a round unless told otherwise, and each round first
+    // answers everybody else: the last of 64 would wait for the answers of 63 rounds.
     format!(
         "daemon off;\nmaster_process off;\npid {at}/{name}.pid;\nerror_log {at}/{name}.log;\n\
-         events {{ worker_connections 131072; }}\nhttp {{\n{paths}\
+         events {{ worker_connections 131072; multi_accept on; }}\nhttp {{\n{paths}\
          access_log off;\nkeepalive_requests 100000000;\nkeepalive_timeout 3600s;\n{inside}\n}}\n"
     )
 }
