@@ -149,13 +149,39 @@ fn tickets_are_for_routes_that_are_busy() {
 }
 
 #[test]
-fn a_lane_that_is_half_taken_is_filled_again_before_the_sweep() {
+fn a_lane_of_which_a_quarter_is_taken_is_filled_again_before_the_sweep() {
     let (mut rig, outside) = busy();
-    for left in [15, 14, 13, 12, 11, 10, 9, 8, WANTED] {
+    for left in [15, 14, 13, 12, WANTED] {
         begin(&mut rig, &outside);
         look(&mut rig);
         assert_eq!(outside.out(0), left);
     }
+}
+
+#[test]
+fn who_takes_tickets_fast_is_looked_after_between_sweeps() {
+    let (mut rig, outside) = under(Rig::probed(roomy(http_config()), &linux(1)));
+    come(&mut rig, 100, REQUEST);
+    sweep(&mut rig);
+    assert_eq!(outside.out(0), 128);
+    // A hundred a sweep: a quarter of 128 is gone after a third of the time.
+    let due = rig.datapath.poll_timeout().expect("a look");
+    assert_eq!(due, rig.now + Duration::from_millis(50) / 3);
+    for _ in 0..33 {
+        begin(&mut rig, &outside);
+    }
+    assert_eq!(outside.out(0), 95);
+    rig.now = due;
+    rig.datapath.handle_timeout(rig.now);
+    assert_eq!(outside.out(0), 128);
+    assert_eq!(rig.datapath.live_connections(), 33);
+    // Nobody comes any more: sweeps will do.
+    for _ in 0..3 {
+        sweep(&mut rig);
+    }
+    assert_eq!(outside.out(0), 0);
+    let due = rig.datapath.poll_timeout().expect("a sweep");
+    assert_eq!(due, rig.now + Duration::from_millis(50));
 }
 
 #[test]

@@ -11,6 +11,7 @@
 //! routes ask for nothing else, pools that choose in turn or by weight, sources of our own.
 //! Everything else, and every head that is new, the engine reads as before.
 
+use core::time::Duration;
 use std::collections::BTreeMap;
 
 use fairlead_base::{FlowKey, Instant};
@@ -20,6 +21,7 @@ use fairlead_tcp::{Begun, CookieKey, Line, Record, State, Taker, Ticket};
 use fairlead_wire::http::plain_hash;
 
 use super::head::Reading;
+use super::timer::SWEEP_STEP;
 use super::{Switch, probe};
 use crate::backends::ServerId;
 use crate::config::{Balance, Matcher, PoolId, Protocol, Route, Service, Source, Treatment};
@@ -28,8 +30,20 @@ use crate::event::ServerState;
 /// Connections for one route between two sweeps, at least, for which tickets are worth their while.
 const BUSY: u32 = 8;
 
-/// Tickets of a route, at most.
-const WANTED_MAX: u32 = 32;
+/// Tickets of a route, at least and at most: more than usually come at once, for who finds none
+/// waits until the engine has learnt of all who did.
+const WANTED: (u32, u32) = (16, 128);
+
+/// All of them together, at most: half of the places. The others are for connections that were
+/// begun and are not joined yet.
+const WANTED_IN_ALL: u32 = TICKETS_MAX / 2;
+
+/// The engine looks who has taken tickets so many times while all of a route's are used up, if they
+/// go as they did of late: so it learns of few at a time, and in time.
+const LOOKS: u32 = 4;
+
+/// It looks no more often than this.
+const LOOK_EVERY_MIN: Duration = Duration::from_millis(1);
 
 /// Heads that are remembered until they come again, and those that the fast path was told.
 const HEADS: usize = 1_024;
@@ -45,6 +59,9 @@ pub(super) struct Tickets {
     seen: Vec<u64>,
     told: Vec<u64>,
     gone: Vec<(Line, u32)>,
+    /// How long the engine waits until it looks again, and when it does; unless sweeps will do.
+    look_every: Option<Duration>,
+    look_at: Option<Instant>,
 }
 
 /// Tickets for one listening endpoint and route.
@@ -75,6 +92,35 @@ impl Tickets {
     /// Tickets that nobody is known to have taken.
     pub(super) fn out(&self) -> u32 {
         self.lanes.iter().map(|lane| lane.out).sum()
+    }
+
+    /// When somebody should look who has taken one.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.look_at
+    }
+
+    /// Somebody has looked.
+    fn looked(&mut self, now: Instant) {
+        self.look_at = self.look_every.map(|every| now + every);
+    }
+
+    /// Works out how many tickets each lane needs until the next sweep, from how many it used since
+    /// the last one, and how often to look meanwhile.
+    fn plan(&mut self) {
+        let is_busy = |lane: &&Lane| lane.used >= BUSY;
+        let busy = self.lanes.iter().filter(is_busy).count().max(1) as u32;
+        let (least, most) = (WANTED.0, (WANTED_IN_ALL / busy).clamp(WANTED.0, WANTED.1));
+        let mut looks = 0;
+        for lane in &mut self.lanes {
+            let used = std::mem::take(&mut lane.used);
+            lane.wanted = 0;
+            if used >= BUSY {
+                lane.wanted = used.next_power_of_two().clamp(least, most);
+                looks = looks.max(used.saturating_mul(LOOKS) / lane.wanted);
+            }
+        }
+        let every = (looks > 1).then(|| (SWEEP_STEP / looks).max(LOOK_EVERY_MIN));
+        self.look_every = every;
     }
 
     /// There are, or were, tickets for a listening endpoint.
@@ -172,6 +218,7 @@ impl Switch {
                 self.learn_begun_of(now, lane);
             }
         }
+        self.tickets.looked(now);
     }
 
     fn learn_begun_of(&mut self, now: Instant, lane: u16) {
@@ -184,7 +231,7 @@ impl Switch {
             self.take_in(now, begun);
         }
         let Lane { out, wanted, .. } = self.tickets.lanes[usize::from(lane)];
-        if out < wanted / 2 {
+        if out < wanted - wanted / LOOKS {
             self.supply(now, lane);
         }
     }
@@ -192,14 +239,10 @@ impl Switch {
     /// Sees how many tickets each lane needs until the next sweep.
     pub(super) fn keep_tickets(&mut self, now: Instant) {
         self.learn_begun(now);
+        self.tickets.plan();
+        self.tickets.looked(now);
         for lane in 0..self.tickets.lanes.len() as u16 {
-            let of = &mut self.tickets.lanes[usize::from(lane)];
-            let used = std::mem::take(&mut of.used);
-            of.wanted = match used {
-                ..BUSY => 0,
-                _ => used.next_power_of_two().clamp(BUSY * 2, WANTED_MAX),
-            };
-            if of.wanted == 0 {
+            if self.tickets.lanes[usize::from(lane)].wanted == 0 {
                 self.revoke_lane(lane);
             } else {
                 self.supply(now, lane);
@@ -218,6 +261,7 @@ impl Switch {
     pub(super) fn withdraw_tickets(&mut self, now: Instant) {
         let lanes = self.tickets.lanes.iter_mut();
         lanes.for_each(|lane| lane.wanted = 0);
+        self.tickets.look_every = None;
         self.revoke_tickets();
         self.learn_begun(now);
     }
@@ -248,10 +292,9 @@ impl Switch {
             // Newcomers that the engine reads are never to find the table full of tickets; and who
             // takes one needs a set-up.
             let free = self.table.capacity() - self.table.used();
-            let room = free / 4 > of.wanted
-                && self.setups.has_room_for(self.tickets.out())
-                && !self.draining;
-            if of.out >= of.wanted || !room || !self.issue(now, lane) {
+            let wanted = of.wanted.min(free / 4);
+            let room = self.setups.has_room_for(self.tickets.out()) && !self.draining;
+            if of.out >= wanted || !room || !self.issue(now, lane) {
                 return;
             }
         }
@@ -429,5 +472,57 @@ impl Switch {
             return 0;
         }
         u64::from(self.tickets.out())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lane(used: u32) -> Lane {
+        let pool = PoolId(0);
+        let (listen, route, out, wanted) = (0, 0, 0, 0);
+        Lane {
+            listen,
+            route,
+            pool,
+            out,
+            wanted,
+            used,
+        }
+    }
+
+    /// What is planned for lanes that used so many: tickets, and microseconds between looks.
+    fn planned(used: &[u32]) -> (Vec<u32>, Option<u128>) {
+        let mut tickets = Tickets {
+            lanes: used.iter().copied().map(lane).collect(),
+            ..Tickets::default()
+        };
+        tickets.plan();
+        assert!(tickets.lanes.iter().all(|lane| lane.used == 0));
+        let wanted = tickets.lanes.iter().map(|lane| lane.wanted);
+        let every = tickets.look_every.map(|every| every.as_micros());
+        (wanted.collect(), every)
+    }
+
+    #[test]
+    fn there_are_as_many_tickets_as_are_used_and_looks_in_time() {
+        assert_eq!(planned(&[0]), (vec![0], None));
+        assert_eq!(planned(&[7]), (vec![0], None), "quiet");
+        assert_eq!(planned(&[8]), (vec![16], Some(25_000)));
+        assert_eq!(planned(&[100]), (vec![128], Some(16_666)));
+        assert_eq!(planned(&[320]), (vec![128], Some(5_000)));
+        assert_eq!(planned(&[100_000]), (vec![128], Some(1_000)));
+        assert_eq!(planned(&[3, 320, 8]), (vec![0, 128, 16], Some(5_000)));
+    }
+
+    #[test]
+    fn busy_routes_share_the_places() {
+        for lanes in 1..=32 {
+            let (wanted, _) = planned(&vec![1_000; lanes]);
+            assert_eq!(wanted.len(), lanes);
+            assert!(wanted.iter().all(|one| (16..=128).contains(one)));
+            assert!(wanted.iter().sum::<u32>() <= WANTED_IN_ALL, "{wanted:?}");
+        }
     }
 }

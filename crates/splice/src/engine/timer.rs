@@ -18,6 +18,10 @@ const SWEEP_CYCLE: Duration = Duration::from_secs(1);
 /// The sweep goes in this many steps a cycle.
 const SWEEP_STEPS: u32 = 20;
 
+/// Time between two of them.
+pub(super) const SWEEP_STEP: Duration =
+    Duration::from_millis(SWEEP_CYCLE.as_millis() as u64 / SWEEP_STEPS as u64);
+
 /// Records ended by one step when everything is aborted.
 const ABORT_LINES: u32 = 4_096;
 
@@ -73,7 +77,7 @@ pub(super) struct Sweep {
 impl Sweep {
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            next: now + SWEEP_CYCLE / SWEEP_STEPS,
+            next: now + SWEEP_STEP,
             cursor: 0,
             hand: 0,
         }
@@ -99,7 +103,10 @@ impl Switch {
         let timer = self.timers.next();
         let sweep = (self.table.used() > 0).then_some(self.sweep.next);
         let probe = (!self.draining).then(|| self.probes.due());
-        [timer, sweep, probe].into_iter().flatten().min()
+        [timer, sweep, probe, self.tickets.due()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Does what has become due.
@@ -211,7 +218,7 @@ impl Switch {
         if self.sweep.next > now {
             return;
         }
-        self.sweep.next = now + SWEEP_CYCLE / SWEEP_STEPS;
+        self.sweep.next = now + SWEEP_STEP;
         self.catch_up_with_fast_path(now);
         self.keep_tickets(now);
         let lines = self.table.high_water().div_ceil(SWEEP_STEPS).max(64);
