@@ -16,6 +16,7 @@ use fairlead_tcp::{Endpoints, FastPath, Line, ListenOffer, Record, State};
 use fairlead_wire::{TcpFlags, TcpRepr};
 use serde_json::{Value, json};
 
+use crate::begin_bench;
 use crate::table::{median, row};
 
 /// Runs a call for what stays its connection's: the hop limit lasts for no more.
@@ -448,7 +449,12 @@ pub(crate) fn run(connections: &[u32], packets: u32, rounds: usize) -> Result<Va
     let host = host(&mut world)?;
     host.enter(|| {
         let interface = interface_index("c").context("the interface just made")?;
-        let steps = steps(interface, rounds)?;
+        let mut steps = steps(interface, rounds)?;
+        let back = interface_index("s").context("the interface just made")?;
+        for (name, ns) in begin_bench::steps(&offer(), (interface, back), rounds)? {
+            row(name, [format!("{ns:.0} ns")]);
+            steps.push(json!({ "step": name, "ns": ns }));
+        }
         let mut flow_tables = Vec::new();
         for &count in connections {
             flow_tables.extend(tables(interface, count, packets, rounds)?);

@@ -2,6 +2,7 @@
 //! results in `bench/records`.
 
 mod alloc;
+mod begin_bench;
 mod cache_bench;
 mod core_bench;
 mod cost;

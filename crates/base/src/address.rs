@@ -14,7 +14,7 @@ const MAPPED_PREFIX: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 impl Address {
     /// From the four bytes of an IPv4 address.
     #[inline]
-    pub fn v4(octets: [u8; 4]) -> Self {
+    pub const fn v4(octets: [u8; 4]) -> Self {
         let [a, b, c, d] = octets;
         Self([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d])
     }
