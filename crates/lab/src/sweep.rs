@@ -106,6 +106,15 @@ impl Results {
     pub fn open(path: &Path) -> Result<Self, LabError> {
         let failed = |error| LabError::file(path, error);
         let layout = Layout::of(path);
+        // A pipe would be waited for, and /dev/full read without an end.
+        if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+            return Err(LabError::Plan {
+                place: path.display().to_string(),
+                problem: "is no file; a sweep reads its results again to go on where it was: \
+                          write --out with the name of a file"
+                    .to_owned(),
+            });
+        }
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)

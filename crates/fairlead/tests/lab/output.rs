@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::process::{Output, Stdio};
 
 use crate::support::{Folder, command as lab};
+use crate::refused;
 
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -151,5 +152,16 @@ fn a_setting_that_is_there_twice_is_refused() {
         let output = lab(&["tcb", trace]).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{}", said(&output));
         assert!(said(&output).contains("twice"), "{}", said(&output));
+    }
+}
+
+/// A sweep reads what it wrote: a device has no end, a pipe keeps nothing.
+#[test]
+fn a_sweep_writes_to_files_only() {
+    let folder = Folder::new("devices");
+    let plan = "[[trace]]\nzipf = { ids = 9, accesses = 9 }\n[[run]]\nscheme = \"mod\"\n";
+    let plan = folder.write("plan.toml", plan);
+    for out in ["/dev/full", "/dev/stdout", "/dev/null"] {
+        refused(&["sweep", &plan, "--out", out], 2, &[out, "is no file"]);
     }
 }
