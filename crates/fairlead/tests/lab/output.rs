@@ -165,3 +165,13 @@ fn a_sweep_writes_to_files_only() {
         refused(&["sweep", &plan, "--out", out], 2, &[out, "is no file"]);
     }
 }
+
+#[test]
+fn a_log_is_not_written_over_by_what_is_made_of_it() {
+    let folder = Folder::new("itself");
+    let log = fs::read(crate::support::root().join(crate::NASA)).unwrap();
+    let trace = folder.write("nasa.log", &log);
+    let words = ["nasa.log", "the log itself", "another name"];
+    refused(&["convert", &trace, &trace, "--to", "csv"], 2, &words);
+    assert_eq!(fs::read(&trace).unwrap(), log);
+}

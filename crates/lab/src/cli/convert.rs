@@ -1,5 +1,6 @@
 //! `lab convert`: a trace in another format.
 
+use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -70,6 +71,9 @@ impl Target {
 pub(super) fn run(args: &ConvertArgs, context: &Context<'_>) -> Result<(), LabError> {
     let target = Target::of(args.to, &args.out)?;
     let stream = Loader::with_times().stream(&args.stream.spec()?, context.control)?;
+    if stream.note.expanded.is_some() {
+        apart(&args.stream.trace, &args.out)?;
+    }
     for text in &stream.note.notes {
         context.note(&format!("note: {}: {text}", stream.note.trace));
     }
@@ -89,6 +93,22 @@ pub(super) fn run(args: &ConvertArgs, context: &Context<'_>) -> Result<(), LabEr
         grouped(sessions)
     );
     output::report(&args.out, &text, context)
+}
+
+/// A log is not to be lost: only what the expansion made of it would be left.
+fn apart(trace: &OsStr, out: &Path) -> Result<(), LabError> {
+    let real = |path: &Path| {
+        let path = std::fs::canonicalize(path).ok()?;
+        std::fs::metadata(&path).ok()?.is_file().then_some(path)
+    };
+    match (real(Path::new(trace)), real(out)) {
+        (Some(from), Some(to)) if from == to => Err(LabError::option(
+            "OUT",
+            out.display().to_string(),
+            "is the log itself; write another name",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Writes a stream that has its times: all of it or nothing.
