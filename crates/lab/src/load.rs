@@ -203,7 +203,7 @@ pub struct Provenance {
     pub accesses: u64,
     /// Accesses of the warm-up, which count for nothing.
     pub warm_up: u64,
-    /// Distinct session identifiers.
+    /// Distinct session identifiers that are accessed, in the warm-up or behind it.
     pub sessions: u64,
     /// From the first access to the last, s.
     pub span_s: f64,
@@ -524,7 +524,7 @@ impl Loader {
             stream: Fingerprint::of_stream(&id, &ticks, &hint, &keys, warm_up),
             accesses: id.len() as u64,
             warm_up: warm_up as u64,
-            sessions: keys.len() as u64,
+            sessions: accessed(&id, keys.len()),
             span_s,
             made: made.clone(),
             read,
@@ -542,6 +542,19 @@ impl Loader {
             counted_once: CountedOnce::default(),
         }
     }
+}
+
+/// How many sessions are accessed: a synthetic workload can be too short for all that it has.
+fn accessed(ids: &[u32], sessions: usize) -> u64 {
+    let mut seen = vec![false; sessions];
+    let mut count = 0;
+    for id in ids {
+        count += u64::from(!std::mem::replace(&mut seen[*id as usize], true));
+        if count == sessions as u64 {
+            break;
+        }
+    }
+    count
 }
 
 fn workload_error(made: &StreamSpec, error: &WorkloadError) -> LabError {

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::process::{Output, Stdio};
 
 use crate::support::{Folder, command as lab};
-use crate::refused;
+use crate::{json, refused};
 
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -174,4 +174,20 @@ fn a_log_is_not_written_over_by_what_is_made_of_it() {
     let words = ["nasa.log", "the log itself", "another name"];
     refused(&["convert", &trace, &trace, "--to", "csv"], 2, &words);
     assert_eq!(fs::read(&trace).unwrap(), log);
+}
+
+/// A workload that is too short for all its sessions has those that are accessed.
+#[test]
+fn sessions_without_an_access_are_not_counted() {
+    let stat = json(&["stat", "zipf:ids=100000,accesses=2000", "--json"]);
+    let sessions = stat["accesses"]["sessions"].as_u64().unwrap();
+    assert!((1..2_000).contains(&sessions), "{sessions}");
+    let whole = stat["accesses"]["accesses_per_session"].as_f64().unwrap();
+    assert_eq!(whole, 2_000.0 / sessions as f64);
+    assert_eq!(stat["stream"]["sessions"], sessions);
+    let bits = &stat["accesses"]["bits"];
+    let identifiers = bits["sessions"].as_u64().unwrap() + bits["v6"].as_u64().unwrap();
+    assert_eq!(identifiers, sessions);
+    let run = json(&["tcb", "zipf:ids=100000,accesses=2000", "--json"]);
+    assert_eq!(run["cold_misses"], sessions);
 }

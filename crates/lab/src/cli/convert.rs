@@ -84,7 +84,7 @@ pub(super) fn run(args: &ConvertArgs, context: &Context<'_>) -> Result<(), LabEr
         ));
     }
     let rows = stream.ids.len() as u64;
-    let sessions = stream.keys.len() as u64;
+    let sessions = stream.note.sessions;
     write(stream, target, &args.out, context)?;
     let text = format!(
         "{}: {} accesses of {} sessions",

@@ -122,7 +122,7 @@ pub(super) fn run(args: &GenerateArgs, context: &Context<'_>) -> Result<(), LabE
         "{}: {} accesses of {} sessions, synthetic",
         out.out.display(),
         grouped(stream.ids.len() as u64),
-        grouped(stream.keys.len() as u64)
+        grouped(stream.note.sessions)
     );
     write(stream, target, &out.out, context)?;
     output::report(&out.out, &text, context)

@@ -76,7 +76,7 @@ pub struct StreamStat {
     /// Accesses.
     pub accesses: u64,
     /// Sessions: of a log those of the expansion, warm-up included, which may share identifiers;
-    /// of rows that are accesses as they are, distinct identifiers.
+    /// of rows that are accesses as they are, distinct identifiers that are accessed.
     pub sessions: u64,
     /// Accesses of a session, on average; of a log, of its whole sessions.
     pub accesses_per_session: f64,
@@ -153,7 +153,7 @@ pub fn accesses(stream: &Stream, spec: &StatSpec) -> Result<StreamStat, LabError
             (expanded.sessions, share(expanded.rows as u64, whole))
         }
         None => {
-            let sessions = stream.keys.len() as u64;
+            let sessions = stream.note.sessions;
             (sessions, share(accesses, sessions))
         }
     };
@@ -169,7 +169,7 @@ pub fn accesses(stream: &Stream, spec: &StatSpec) -> Result<StreamStat, LabError
         span_s: stream.note.span_s,
         gaps: gaps::measure(&stream.ids, &times, stream.keys.len(), limits),
         concurrency: concurrency(stream),
-        bits: bit_averages(&stream.keys),
+        bits: bit_averages(&arriving),
         spread: spread?,
     })
 }
