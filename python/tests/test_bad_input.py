@@ -59,7 +59,8 @@ def test_time_that_runs_backwards(tmp_path: Path):
     path = tmp_path / "back.csv"
     path.write_text("time_us,ip,port\n9,10.0.0.1,1\n5,10.0.0.2,1\n")
     # A stream for simulations is refused; whoever reads columns is told, and gets them in order.
-    with pytest.raises(errors.TraceError, match="back.csv: time steps back 1 times.*sort"):
+    said = "back.csv: time steps back once, first at row 2.*sort"
+    with pytest.raises(errors.TraceError, match=said):
         lab.expand_file(path)
     read = lab.read_accesses(path)
     assert read.report["stepped_back"] == 1

@@ -511,11 +511,7 @@ impl Loader {
         } = accesses;
         let mut notes = notes;
         if keys.len() == 1 && id.len() > 1 {
-            notes.push(
-                "every access is of one session: the trace names no clients, or not in the column \
-                 that was read (--format csv:time=1,client=2 names columns)"
-                    .to_owned(),
-            );
+            notes.push(one_session(read.as_ref()).to_owned());
         }
         let span_s = time_us.last().copied().unwrap_or(0) as f64 / 1e6;
         let note = Provenance {
@@ -557,6 +553,17 @@ fn accessed(ids: &[u32], sessions: usize) -> u64 {
     count
 }
 
+/// What one session alone may come from: a capture can be of one connection.
+fn one_session(read: Option<&ReadNote>) -> &'static str {
+    if read.is_some_and(|read| read.format == Format::Pcap.to_string()) {
+        "every access is of one session: the capture has one connection with segments from its \
+         client"
+    } else {
+        "every access is of one session: the trace names no clients, or not in the column that \
+         was read (--format csv:time=1,client=2 names columns)"
+    }
+}
+
 fn workload_error(made: &StreamSpec, error: &WorkloadError) -> LabError {
     match error {
         WorkloadError::Empty => LabError::Trace(format!("{}: {error}", made.name())),
@@ -594,11 +601,22 @@ fn in_order(made: &StreamSpec, report: &Report) -> Result<(), LabError> {
     if report.stepped_back == 0 || made.sort || report.format == Format::Pcap {
         return Ok(());
     }
+    let first = report
+        .first_back
+        .map_or_else(String::new, |row| format!(", first at row {row}"));
     Err(LabError::Trace(format!(
-        "{}: time steps back {} times; rows of accesses are taken as they are and must be in the \
+        "{}: time steps back {}{first}; rows of accesses are taken as they are and must be in the \
          order of time: sort the file, or write --sort (in a plan: sort = true)",
-        report.name, report.stepped_back
+        report.name,
+        times(report.stepped_back)
     )))
+}
+
+fn times(count: u64) -> String {
+    match count {
+        1 => "once".to_owned(),
+        more => format!("{more} times"),
+    }
 }
 
 fn reading_notes(report: &Report) -> Vec<String> {
@@ -617,8 +635,8 @@ fn reading_notes(report: &Report) -> Vec<String> {
     }
     if report.stepped_back > 0 {
         notes.push(format!(
-            "time steps back {} times in the file; rows were sorted by time",
-            report.stepped_back
+            "time steps back {} in the file; rows were sorted by time",
+            times(report.stepped_back)
         ));
     }
     notes

@@ -10,15 +10,19 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size(pub u64);
 
+const LARGE: &str = "larger than 2^64 bytes";
+
 impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        const WHOLE: &str = "write a whole number of bytes, or one with K, M or G: 32K";
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at(digits);
-        let number: u64 = number
-            .parse()
-            .map_err(|_| "write a whole number of bytes, or one with K, M or G: 32K".to_owned())?;
+        if number.is_empty() || unit.starts_with('.') {
+            return Err(WHOLE.to_owned());
+        }
+        let number: u64 = number.parse().map_err(|_| LARGE.to_owned())?;
         let shift = match unit.trim_start().to_ascii_lowercase().as_str() {
             "" | "b" => 0,
             "k" | "kib" => 10,
@@ -33,7 +37,7 @@ impl FromStr for Size {
         number
             .checked_mul(1 << shift)
             .map(Self)
-            .ok_or_else(|| "larger than 2^64 bytes".to_owned())
+            .ok_or_else(|| LARGE.to_owned())
     }
 }
 
@@ -94,6 +98,15 @@ mod tests {
         }
         for text in ["", "K", "-1", "1.5K", "32Q", "99999999999G", "1 K B"] {
             assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+        for (text, word) in [
+            ("1.5K", "whole number"),
+            ("1T", "none of K, M, G"),
+            ("99999999999999999999999", "larger than 2^64"),
+            ("99999999999G", "larger than 2^64"),
+        ] {
+            let said = text.parse::<Size>().unwrap_err();
+            assert!(said.contains(word), "{text}: {said}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! One configuration of a cache, and what came out of running it.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::size::Size;
 
@@ -21,7 +21,11 @@ pub struct RunSpec {
     pub ways: u32,
     /// Bits of the session identifier that choose the set: `all48`, a number of low bits, or
     /// masks `IIIIIIII:PPPP`; the scheme's own when left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "number_or_text",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub index_bits: Option<String>,
     /// The lifetime counter from which a line counts as ON; the scheme's own when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,6 +49,24 @@ fn paper_ways() -> u32 {
 
 fn first_seed() -> u64 {
     1
+}
+
+/// Bits that are a number, `16`, are written as one in plans as well.
+fn number_or_text<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(
+        untagged,
+        expecting = "write `all48`, a number of bits, or masks as text"
+    )]
+    enum Written {
+        Number(u64),
+        Text(String),
+    }
+    Ok(match Option::<Written>::deserialize(from)? {
+        None => None,
+        Some(Written::Number(bits)) => Some(bits.to_string()),
+        Some(Written::Text(text)) => Some(text),
+    })
 }
 
 impl RunSpec {
@@ -115,4 +137,25 @@ pub struct Bounds {
     pub lru_miss_ratio: f64,
     /// `min / accesses`.
     pub min_miss_ratio: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_that_are_a_number_may_be_written_as_one() {
+        let bits = |text: &str| serde_json::from_str::<RunSpec>(text).map(|run| run.index_bits);
+        for (written, read) in [
+            ("16", Some("16")),
+            ("\"16\"", Some("16")),
+            ("\"all48\"", Some("all48")),
+            ("null", None),
+        ] {
+            let text = format!("{{\"scheme\": \"mod\", \"index_bits\": {written}}}");
+            assert_eq!(bits(&text).unwrap().as_deref(), read, "{written}");
+        }
+        let said = bits(r#"{"scheme": "mod", "index_bits": 1.5}"#).unwrap_err();
+        assert!(said.to_string().contains("a number of bits"), "{said}");
+    }
 }

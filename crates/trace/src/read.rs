@@ -355,6 +355,14 @@ impl AccessBuilder {
         hints.push(hint);
     }
 
+    fn first_back(&self) -> Option<u64> {
+        if self.stepped_back == 0 {
+            return None;
+        }
+        let at = self.times.windows(2).position(|pair| pair[0] > pair[1]);
+        at.map(|at| at as u64 + 2)
+    }
+
     fn finish(self) -> (Accesses, (i64, i64), u64) {
         let mut accesses = self.accesses;
         if !accesses.hint.is_empty() {
@@ -404,6 +412,7 @@ pub fn read_accesses(
 
 fn finished(out: AccessBuilder, watch: Watch<'_>) -> Result<(Accesses, Report), TraceError> {
     let mut report = watch.finish(out.rows())?;
+    report.first_back = out.first_back();
     let (accesses, span_us, stepped_back) = out.finish();
     (report.span_us, report.stepped_back) = (span_us, stepped_back);
     Ok((accesses, report))

@@ -117,6 +117,9 @@ pub struct Report {
     pub first_bad: Option<(u64, Reason)>,
     /// How often time stepped back from one row to the next.
     pub stepped_back: u64,
+    /// Of accesses, the first row that lies before its predecessor, from 1; rows that could not be
+    /// read are not counted.
+    pub first_back: Option<u64>,
     /// Earliest and latest time, microseconds since the origin.
     pub span_us: (i64, i64),
     /// Bytes of the unpacked file.
@@ -133,6 +136,7 @@ impl Report {
             passed: BTreeMap::new(),
             first_bad: None,
             stepped_back: 0,
+            first_back: None,
             span_us: (0, 0),
             bytes: 0,
         }

@@ -228,7 +228,11 @@ fn bad_traces_are_refused_by_name() {
     let mut lines = String::from_utf8(log).unwrap();
     lines.push_str(&"this is not a request\n".repeat(60));
     let back = folder.write("back.csv", "time_us,ip,port\n9,10.0.0.1,1\n5,10.0.0.1,1\n");
-    tcb(&back, &[], &["back.csv", "steps back 1 times", "--sort"]);
+    tcb(
+        &back,
+        &[],
+        &["back.csv", "steps back once, first at row 2", "--sort"],
+    );
     assert!(lab(&["tcb", &back, "--sort"]).status.success());
     let broken = folder.write("broken.log", lines);
     tcb(&broken, &[], &["broken.log", "line 121", "--max-bad"]);

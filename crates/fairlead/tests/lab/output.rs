@@ -191,3 +191,12 @@ fn sessions_without_an_access_are_not_counted() {
     let run = json(&["tcb", "zipf:ids=100000,accesses=2000", "--json"]);
     assert_eq!(run["cold_misses"], sessions);
 }
+
+#[test]
+fn what_is_no_property_of_a_table_is_answered_with_those_there_are() {
+    let folder = Folder::new("table");
+    let table = folder.write("t.csv", "1,10.0.0.1\n");
+    let format = "csv:time=1,who=2";
+    let words = ["`who`", "client port", "separator header"];
+    refused(&["stat", &table, "--format", format], 2, &words);
+}

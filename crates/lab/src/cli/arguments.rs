@@ -32,8 +32,9 @@ const EXPANSION: &str = "Expansion of requests to accesses";
 /// How a stream is made of a trace.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct MadeArgs {
-    /// The trace's format; told by its content when left out. `--format csv:time=1,client=2` for
-    /// other tables
+    /// The trace's format; told by its content when left out. Other tables by their columns, as
+    /// numbers or names: `csv:time=1,client=2`, `csv:time=ts,client=src,port=sport`; also bytes,
+    /// object, status, unit=s|ms|us|ns|iso, separator=;, header=yes
     #[arg(long, value_name = "FORMAT")]
     pub(crate) format: Option<String>,
     /// As what rows are taken
@@ -344,7 +345,7 @@ pub(crate) struct GeometryArgs {
     #[arg(long, value_name = "BITS")]
     pub(crate) index_bits: Option<String>,
     /// The 3-bit counter from which a line is ON: 4 in the paper, 0 always, 8 never
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, allow_negative_numbers = true, value_name = "NUMBER")]
     pub(crate) threshold: Option<u8>,
 }
 

@@ -194,6 +194,9 @@ impl fmt::Display for ColumnMap {
     }
 }
 
+/// What a map may say.
+const PROPERTIES: &str = "time client port bytes object status unit separator header";
+
 impl FromStr for ColumnMap {
     type Err = String;
 
@@ -238,7 +241,11 @@ impl FromStr for ColumnMap {
                         _ => return Err(format!("header `{value}`: write yes or no")),
                     }
                 }
-                _ => return Err(format!("`{key}` is no property of a table")),
+                _ => {
+                    return Err(format!(
+                        "`{key}` is no property of a table; there are: {PROPERTIES}"
+                    ));
+                }
             }
         }
         map.time = time.ok_or("a table needs time=COLUMN")?;
