@@ -38,9 +38,24 @@ def _array(values: Any, name: str) -> np.ndarray:
         array = values.to_numpy()
     else:
         array = np.asarray(values)
+    if array.dtype.kind == "O" and array.ndim == 1:
+        array = _objects(values, array, name)
     if array.ndim != 1:
         raise ArgumentError(f"{name}: one column is needed, not {array.ndim} dimensions")
     return array
+
+
+def _objects(values: Any, array: np.ndarray, name: str) -> np.ndarray:
+    """Objects of Python as what Arrow takes them for: whole numbers, times, times of a zone."""
+    import pyarrow
+
+    try:
+        column = pyarrow.array(values)
+    except (pyarrow.ArrowException, OverflowError, TypeError, ValueError):
+        return array
+    if column.null_count:
+        raise ArgumentError(f"{name}: {column.null_count} values are missing; fill or drop them")
+    return column.to_numpy(zero_copy_only=False)
 
 
 def numbers(values: Any, kind: str, name: str) -> np.ndarray:
@@ -98,4 +113,8 @@ def columns_of(frame: Any) -> Dict[str, Any]:
         raise ArgumentError(
             f"a table is needed (pandas, polars, Arrow or a dict of columns), not {type(frame)}"
         )
+    said = [str(name) for name in names]
+    twice = sorted({name for name in said if said.count(name) > 1})
+    if twice:
+        raise ArgumentError(f"the table has several columns {', '.join(twice)}; which is meant?")
     return {str(name): frame[name] for name in names}

@@ -33,7 +33,7 @@ def expand(requests: Requests, seed: int = 1, tick_ms: int = 250, **parameters: 
     docs/lab.md tells them all."""
     text = _json(parameters, "expansion")
     seed, tick_ms = whole(seed, "seed", SEED_MAX), whole(tick_ms, "tick_ms", TICK_MS_MAX)
-    return Accesses(_core.Accesses.expand(requests._core, text, seed, tick_ms))
+    return Accesses(_core.Accesses.expand(core_of(requests, Requests), text, seed, tick_ms))
 
 
 def expand_file(
@@ -54,6 +54,7 @@ def expand_file(
 def standard(sessions: int = 4000, seed: int = 1, **parameters: Any) -> Accesses:
     """The standard workload: ``sessions`` that are open all the time, in ON bursts and OFF pauses.
     Synthetic. Parameters: ``seconds burst_mean gap_mean_s off_median_s ports`` and others."""
+    seed = whole(seed, "seed", SEED_MAX)
     recipe = {"standard": {"sessions": sessions, **parameters}, "seed": seed}
     return Accesses(_core.Accesses.of_recipe(_json(recipe, "standard"), None))
 
@@ -62,6 +63,7 @@ def zipf(
     ids: int = 1_000_000, alpha: float = 1.0, accesses: int = 20_000_000, seed: int = 1
 ) -> Accesses:
     """Independent accesses, the k-th most frequent session with weight 1/k^alpha. Synthetic."""
+    seed = whole(seed, "seed", SEED_MAX)
     recipe = {"zipf": {"ids": ids, "alpha": alpha, "accesses": accesses}, "seed": seed}
     return Accesses(_core.Accesses.of_recipe(_json(recipe, "zipf"), None))
 
@@ -86,17 +88,49 @@ def simulate(
     """
     if isinstance(configurations, (str, Mapping)):
         configurations = [configurations]
-    asked = [{"scheme": one} if isinstance(one, str) else dict(one) for one in configurations]
+    asked = [_asked(one) for one in _listed(configurations)]
     texts = [_json(one, f"configuration {at + 1}") for at, one in enumerate(asked)]
     with Progress("simulate") as shown:
         try:
             done = _core.simulate(
-                accesses._core, texts, _bounds(bounds), whole(threads, "threads"), progress or shown
+                core_of(accesses), texts, _bounds(bounds), whole(threads, "threads"), progress or shown
             )
         except Interrupted as stop:
             stop.finished = _results(stop.finished or [])
             raise
     return _results(done)
+
+
+def _listed(configurations: Any) -> Sequence[Any]:
+    # Of a table only the names of columns would be seen.
+    if hasattr(configurations, "columns") or not hasattr(configurations, "__iter__"):
+        raise ArgumentError(
+            "configurations: write a scheme's name, a dictionary, or a list of them, not "
+            f"{type(configurations).__name__}"
+        )
+    return list(configurations)
+
+
+def _asked(configuration: Any) -> Dict[str, Any]:
+    if isinstance(configuration, str):
+        return {"scheme": configuration}
+    if not isinstance(configuration, Mapping):
+        raise ArgumentError(
+            f"configuration {configuration!r}: write a scheme's name, or a dictionary with one"
+        )
+    return dict(configuration)
+
+
+def core_of(stream: Any, wanted: type = Accesses) -> Any:
+    """What the core knows of ``stream``, if it is of the kind that is ``wanted``."""
+    if not isinstance(stream, wanted):
+        makers = "read_requests or Requests.from_table" if wanted is Requests else (
+            "expand, expand_file, standard, read_accesses or Accesses.from_table"
+        )
+        raise ArgumentError(
+            f"{wanted.__name__} are needed, not {type(stream).__name__}; {makers} makes them"
+        )
+    return stream._core
 
 
 def _results(done: Sequence[Tuple[int, str]]) -> Frame:
@@ -114,13 +148,13 @@ def fully_associative(
     """Misses of fully associative caches of so many lines, by policy: ``lru fifo clock sieve
     s3-fifo``, and Belady's ``min``."""
     lines = whole(lines, "lines", LINES_MAX)
-    return dict(_core.fully_associative(accesses._core, lines, _several(policies)))
+    return dict(_core.fully_associative(core_of(accesses), lines, _several(policies)))
 
 
 def stat(accesses: Accesses) -> Dict[str, Any]:
     """What a stream is like: ON and OFF times, averages of the identifiers' bits, sessions by set,
     how many are open at once."""
-    return json.loads(_core.stat(accesses._core))
+    return json.loads(_core.stat(core_of(accesses)))
 
 
 class Advice(Dict[str, Any]):
@@ -152,7 +186,7 @@ def advise(
     capacities = [whole(one, "capacities", BYTES_MAX) for one in capacities]
     with Progress("advise") as shown:
         text = _core.advise(
-            accesses._core, _several(schemes), ways, capacities, tolerance,
+            core_of(accesses), _several(schemes), ways, capacities, tolerance,
             whole(threads, "threads"), progress or shown,
         )
     return Advice({**json.loads(text), "version": _core.version()})

@@ -220,9 +220,14 @@ class Accesses(_Columns):
         """Distinct sessions."""
         return self._core.sessions
 
-    def write(self, path: Path, format: str = "lab") -> None:
+    def write(self, path: Path, format: Optional[str] = None) -> None:
         """Writes a file, whole or not at all: ``lab`` (compact, times in full) or libCacheSim's
-        ``oracleGeneral``."""
+        ``oracleGeneral``; by the end of its name when left out, ``lab`` where that says neither."""
+        if format is None:
+            end = pathlib.Path(path).suffix
+            if end == ".csv":
+                raise ArgumentError(f"{path}: write does not make tables; `fairlead-lab convert` does")
+            format = "oracleGeneral" if end == ".oracleGeneral" else "lab"
         if format not in ("lab", "oracleGeneral"):
             raise ArgumentError(f"format {format}: write lab or oracleGeneral")
         write_whole(pathlib.Path(path), lambda to: self._core.write(to, format))
@@ -251,7 +256,8 @@ def read_accesses(
     path: Path, format: Optional[str] = None, max_bad: float = 0.01, progress: Tell = None
 ) -> Accesses:
     """Reads what has ports already: captures, ``time_us,ip,port`` tables, oracleGeneral, the lab's
-    own files. Otherwise as :func:`read_requests`."""
+    own files. Rows out of order are sorted by time, and :attr:`Accesses.report` says how often it
+    stepped back. Otherwise as :func:`read_requests`."""
     name = os.fspath(path)
     with Progress(f"read {os.path.basename(name)}") as shown:
         return Accesses(_core.Accesses.read(name, format, max_bad, progress or shown))

@@ -117,3 +117,28 @@ def test_nothing_of_it_is_an_internal_error():
     # A bomb of another kind: a folder, and a file that may not be read.
     with pytest.raises(errors.TraceError, match="folder|directory"):
         lab.read_requests(os.fspath(ROOT / "tests"))
+
+
+def test_what_is_no_stream_and_no_configuration_is_named():
+    stream = lab.zipf(ids=10, accesses=100)
+    for call in (lab.stat, lab.advise, lambda it: lab.simulate(it, "mod"),
+                 lambda it: lab.fully_associative(it, 4)):
+        with pytest.raises(errors.ArgumentError, match="Accesses are needed, not str"):
+            call("standard:100")
+    with pytest.raises(errors.ArgumentError, match="Requests are needed, not Accesses"):
+        lab.expand(stream)
+    table = pyarrow.table({"scheme": ["mod"]})
+    for given in (None, 5, table):
+        with pytest.raises(errors.ArgumentError, match="write a scheme's name, a dictionary"):
+            lab.simulate(stream, given)
+    with pytest.raises(errors.ArgumentError, match="configuration 5: write a scheme's name"):
+        lab.simulate(stream, ["mod", 5])
+    for make in (lab.standard, lab.zipf):
+        with pytest.raises(errors.ArgumentError, match="seed 18446744073709551616"):
+            make(10, seed=2**64)
+
+
+def test_a_column_that_is_there_twice_is_named():
+    table = pyarrow.table([[1], ["10.0.0.1"], [1], [2]], ["time_us", "ip", "port", "port"])
+    with pytest.raises(errors.ArgumentError, match="several columns port"):
+        lab.Accesses.from_table(table)

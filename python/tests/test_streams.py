@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import ipaddress
 import resource
 import signal
@@ -157,3 +158,26 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     assert path.read_bytes() == b"old" and len(list(tmp_path.iterdir())) == 1
     stream.write(path)
     assert len(lab.read_accesses(path)) == 100
+
+
+def test_objects_of_python_are_times_and_numbers():
+    stamps = [datetime.datetime(2020, 1, 1, 0, 0, second) for second in (0, 1, 2)]
+    zoned = pandas.DatetimeIndex(stamps).tz_localize("Europe/Berlin")
+    for times in (stamps, zoned, np.array([0, 1_000_000, 2_000_000], object)):
+        accesses = Accesses.from_columns(times, ["192.0.2.1"] * 3, np.array([1, 1, 1], object))
+        assert accesses.time_us.tolist() == [0, 1_000_000, 2_000_000]
+        assert accesses.sessions == 1
+    with pytest.raises(ArgumentError, match="time_us: 1 values are missing"):
+        Accesses.from_columns([0, None, 2], ["192.0.2.1"] * 3, [1, 1, 1])
+
+
+def test_the_end_of_a_name_says_the_format(tmp_path):
+    accesses = lab.zipf(ids=10, accesses=100)
+    accesses.write(tmp_path / "a.oracleGeneral")
+    assert (tmp_path / "a.oracleGeneral").stat().st_size == 24 * 100
+    accesses.write(tmp_path / "a.lab")
+    accesses.write(tmp_path / "a")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "a.lab").read_bytes()
+    with pytest.raises(ArgumentError, match="a.csv: write does not make tables.*convert"):
+        accesses.write(tmp_path / "a.csv")
+    assert not (tmp_path / "a.csv").exists()
