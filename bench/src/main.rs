@@ -318,6 +318,7 @@ fn version(program: &str, flag: &str) -> Option<String> {
 /// Writes a result with what it was measured on.
 fn keep(name: &str, result: Value, folder: Option<&Path>) -> Result<()> {
     let Some(folder) = folder else { return Ok(()) };
+    std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
     let commit = commit().unwrap_or_else(|| "unknown".into());
     let record = json!({
         "machine": machine(),
