@@ -1,9 +1,11 @@
 //! ICMP errors about packets that the switch sent: quoted back as their sender knows them
 //! (RFC 792, RFC 4443, RFC 5508), and echo requests.
 
+use core::time::Duration;
+
 use fairlead_base::{Address, DropReason, Packet, SeqNumber};
 use fairlead_datapath::config::{ProxyVersion, Source};
-use fairlead_datapath::{Side, State, Verdict};
+use fairlead_datapath::{ServerState, Side, State, Verdict};
 use fairlead_testkit::{endpoint, oracle, segment, tcp};
 use fairlead_wire::icmp::IcmpPacket;
 use fairlead_wire::{Classified, IcmpKind, TcpFlags, build, checksum, classify, packet::offset};
@@ -225,6 +227,28 @@ fn syn_sent_unreachable_leads_to_the_next_server() {
     assert_eq!(sent[0].header.flags, TcpFlags::SYN);
     assert_ne!(sent[0].header.key.dst, syn.header.key.dst);
     assert_eq!(rig.drops(DropReason::ServerRefused), 1);
+}
+
+#[test]
+fn probe_unreachable_means_down_at_once_and_is_no_bad_message() {
+    let mut config = http_config();
+    config.probe_interval = Duration::from_secs(10);
+    let mut rig = Rig::new(config);
+    let state = |rig: &Rig| rig.datapath.snapshot().pools[0].servers[0].state;
+    let mut probes = rig.wait(Duration::ZERO);
+    assert!(rig.put_packet(too_big(&probes[0], 1_300, 40)).is_empty());
+    assert_eq!(rig.drops(DropReason::NothingToDo), 1);
+    assert_eq!(state(&rig), ServerState::Unknown);
+    let error = unreachable(&probes[0], router(true), 1);
+    probes[0].packet.bytes[27] ^= 1;
+    let guess = unreachable(&probes[0], router(true), 1);
+    assert!(rig.put_packet(guess).is_empty());
+    assert_eq!(state(&rig), ServerState::Unknown);
+    assert_eq!(rig.drops(DropReason::BadIcmp), 1);
+    assert!(rig.put_packet(error).is_empty());
+    assert_eq!(rig.last, Some(Verdict::Consumed));
+    assert_eq!(state(&rig), ServerState::Down);
+    assert_eq!(rig.drops(DropReason::BadIcmp), 1);
 }
 
 /// RFC 5927, section 4.1: whoever did not see the SYN cannot quote its number.

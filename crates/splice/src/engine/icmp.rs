@@ -36,7 +36,7 @@ impl Switch {
         };
         // The quoted packet is one that we sent; its answer would come on the reversed key.
         let Some(Found { line, side }) = self.table.find(&quote.key.reversed()) else {
-            return self.drop(DropReason::BadIcmp);
+            return self.probe_unreachable(now, message, quote);
         };
         if message.dst != quote.key.src.addr {
             return self.drop(DropReason::BadIcmp);

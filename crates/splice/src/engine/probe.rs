@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use fairlead_base::{DropReason, Endpoint, FlowKey, Instant, Packet, Seed, SeqNumber};
 use fairlead_tcp::cookie;
-use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps};
+use fairlead_wire::{IcmpKind, IcmpPacket, IcmpQuote, SynOptions, TcpFlags, TcpPacket, Timestamps};
 
 use super::{Switch, output};
 use crate::Verdict;
@@ -470,6 +470,29 @@ impl Switch {
         let (key, seq) = (header.key.reversed(), header.ack);
         output::reply(packet, key, seq, SeqNumber(0), TcpFlags::RST, 0, &[]);
         Verdict::Transmit
+    }
+
+    /// A router, or this machine, says that a probe cannot reach its server: as good as a refusal,
+    /// when the message quotes the probe's number (RFC 5927, section 4.1).
+    pub(super) fn probe_unreachable(
+        &mut self,
+        now: Instant,
+        message: &IcmpPacket,
+        quote: &IcmpQuote,
+    ) -> Verdict {
+        let key = quote.key.reversed();
+        let Some(&probe) = self.probes.waiting.get(&key) else {
+            return self.drop(DropReason::BadIcmp);
+        };
+        if quote.seq != probe.isn || message.dst != key.dst.addr {
+            return self.drop(DropReason::BadIcmp);
+        }
+        if !matches!(message.kind, IcmpKind::Unreachable { .. }) {
+            return self.drop(DropReason::NothingToDo);
+        }
+        self.probes.waiting.remove(&key);
+        self.probe_failed(now, probe.id);
+        Verdict::Consumed
     }
 
     fn probe_failed(&mut self, now: Instant, id: ServerId) {
