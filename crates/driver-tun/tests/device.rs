@@ -32,6 +32,7 @@ fn plan(address: &str) -> NetworkPlan {
         listen: vec![address.parse().unwrap()],
         sources: Vec::new(),
         transparent: Vec::new(),
+        servers: Vec::new(),
         owner: "test".into(),
         resumed: false,
     }

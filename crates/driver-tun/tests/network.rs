@@ -27,6 +27,7 @@ fn plan() -> NetworkPlan {
             "10.2.0.1:8081".parse().unwrap(),
             "[fd02::1]:8081".parse().unwrap(),
         ],
+        servers: Vec::new(),
         owner: "test".into(),
         resumed: false,
     }
@@ -323,6 +324,11 @@ fn two_instances_take_tables_of_their_own_and_not_each_others_servers() {
         let taken = Obstacle::ServerTaken("10.2.0.1:8081".parse().unwrap());
         assert_eq!(obstacles(&host, &second), [taken]);
         second.transparent = vec!["10.2.0.1:8082".parse().unwrap()];
+        // Its answers would go to the first instance's device, whatever address they are for.
+        second.servers = vec!["10.2.0.1:8081".parse().unwrap()];
+        let taken = Obstacle::ServerTaken("10.2.0.1:8081".parse().unwrap());
+        assert_eq!(obstacles(&host, &second), [taken]);
+        second.servers = vec!["10.2.0.1:8083".parse().unwrap()];
         assert_eq!(obstacles(&host, &second), []);
         let (_other_device, other) = start(&host, &second);
         assert!(ip(&host, "-4 rule").contains("sport 8082 lookup 7601"));

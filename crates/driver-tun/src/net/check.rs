@@ -134,7 +134,7 @@ pub fn check(plan: &NetworkPlan) -> Result<Vec<Obstacle>, NetError> {
                 rules.retain(|rule| own.iter().all(|one| one.server != rule.server));
             }
             let taken = plan
-                .returns()
+                .answering()
                 .into_iter()
                 .filter(|server| rules.iter().any(|rule| rule.server == *server));
             obstacles.extend(taken.map(Obstacle::ServerTaken));

@@ -99,6 +99,8 @@ pub struct NetworkPlan {
     pub sources: Vec<Prefix>,
     /// Servers that see the clients' own addresses.
     pub transparent: Vec<SocketAddr>,
+    /// All other servers: what they answer must not go to another instance's device.
+    pub servers: Vec<SocketAddr>,
     /// Whose device it is: written beside the device's name, for [`owned_by`].
     pub owner: String,
     /// The device is one that this owner's earlier run left: what is there and wanted stays.
@@ -118,6 +120,15 @@ impl NetworkPlan {
     /// The servers whose answers need a rule, each once.
     fn returns(&self) -> Vec<SocketAddr> {
         let mut all = self.transparent.clone();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// The servers whose answers must come to this device and no other, each once.
+    fn answering(&self) -> Vec<SocketAddr> {
+        let mut all = self.transparent.clone();
+        all.extend(&self.servers);
         all.sort_unstable();
         all.dedup();
         all
@@ -216,12 +227,14 @@ mod tests {
             transparent: ["10.2.0.1:80", "10.2.0.1:80", "10.2.0.1:81"]
                 .map(|s| s.parse().unwrap())
                 .to_vec(),
+            servers: vec!["10.2.0.1:81".parse().unwrap()],
             owner: "x".into(),
             resumed: false,
         };
         let names: Vec<String> = plan.destinations().iter().map(Prefix::to_string).collect();
         assert_eq!(names, ["10.0.0.1/32", "100.64.0.0/24", "fd00::1/128"]);
         assert_eq!(plan.returns().len(), 2);
+        assert_eq!(plan.answering().len(), 2);
         assert!(plan.has_family(true) && plan.has_family(false));
     }
 }

@@ -22,6 +22,7 @@ pub(crate) fn network_plan(settings: &Settings) -> NetworkPlan {
         listen,
         sources: sources.collect(),
         transparent: transparent_servers(switch),
+        servers: servers_of(switch, Source::Snat),
         owner: owner(&settings.instance.name),
         resumed: false,
     }
@@ -33,10 +34,12 @@ fn listen_addresses(service: &Service) -> impl Iterator<Item = IpAddr> {
 
 /// Servers that see clients' own addresses: those of every pool that a transparent service uses.
 pub(super) fn transparent_servers(switch: &Config) -> Vec<SocketAddr> {
-    let services = switch
-        .services
-        .iter()
-        .filter(|one| one.source == Source::Transparent);
+    servers_of(switch, Source::Transparent)
+}
+
+/// The servers of every pool that a service with this source uses.
+fn servers_of(switch: &Config, source: Source) -> Vec<SocketAddr> {
+    let services = switch.services.iter().filter(|one| one.source == source);
     let pools = services.flat_map(|service| service.routes.iter().map(|route| route.pool));
     let mut servers: Vec<SocketAddr> = pools
         .filter_map(|pool| switch.pools.get(usize::from(pool.0)))
@@ -106,5 +109,6 @@ mod tests {
         assert_eq!(sources, ["100.64.0.0/24", "fd64::/112"]);
         let servers: Vec<String> = plan.transparent.iter().map(SocketAddr::to_string).collect();
         assert_eq!(servers, ["10.2.0.1:81", "[fd02::1]:83"]);
+        assert_eq!(plan.servers, ["10.2.0.2:82".parse().unwrap()]);
     }
 }
