@@ -120,6 +120,11 @@ struct Bed {
     /// same.
     #[arg(long)]
     distinct: bool,
+    /// Of peers: packets that the switch's interfaces receive are steered over all cores (receive
+    /// packet steering), as an operator may do where an interface has fewer queues than there are
+    /// cores.
+    #[arg(long)]
+    steer: bool,
     /// Folder in which the result is kept as JSON.
     #[arg(long)]
     record: Option<PathBuf>,
@@ -263,6 +268,7 @@ impl Bed {
             offloads: self.offloads == Offloads::On,
             congestion: self.congestion.clone(),
             apart,
+            steer: self.steer && !apart,
             client_addresses: 8,
             open,
             stranger: false,
@@ -303,7 +309,11 @@ impl Bed {
             other => format!("-{other}"),
         };
         let distinct = if self.distinct { "-distinct" } else { "" };
-        let name = format!("{name}-{}{offloads}{congestion}{distinct}", self.mode);
+        let steer = if self.steer { "-steer" } else { "" };
+        let name = format!(
+            "{name}-{}{offloads}{congestion}{distinct}{steer}",
+            self.mode
+        );
         keep(&name, result, self.record.as_deref())
     }
 }

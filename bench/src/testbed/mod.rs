@@ -36,6 +36,8 @@ pub(crate) struct Layout {
     pub(crate) congestion: Option<String>,
     /// Client and server on core 0 and everything of the switch on core 1, packets too.
     pub(crate) apart: bool,
+    /// Packets that the switch's interfaces receive are steered over all cores.
+    pub(crate) steer: bool,
     /// Addresses of the client.
     pub(crate) client_addresses: u8,
     /// Connections that are open at once.
@@ -165,11 +167,18 @@ impl Testbed {
         front: &Link,
         back: &Link,
     ) -> Result<()> {
+        // Masks of cores that take what a device receives; 0: whoever sent it.
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let (of_hosts, of_switch) = match (layout.apart, layout.steer) {
+            (true, _) => (1, 2),
+            (false, true) => (0, (1u32 << cores.min(31)) - 1),
+            (false, false) => (0, 0),
+        };
         let ends = [
-            (&self.client, &front.a, 1),
-            (&self.switch, &front.b, 2),
-            (&self.switch, &back.a, 2),
-            (servers, &back.b, 1),
+            (&self.client, &front.a, of_hosts),
+            (&self.switch, &front.b, of_switch),
+            (&self.switch, &back.a, of_switch),
+            (servers, &back.b, of_hosts),
         ];
         for (host, device, cores) in ends {
             if !layout.offloads {
@@ -179,11 +188,11 @@ impl Testbed {
                     .args(["tso", "off", "gso", "off", "gro", "off"])
                     .args(["tx", "off", "rx", "off"]))?;
             }
-            if layout.apart {
+            if cores > 0 {
                 // The system's own view of devices is of another namespace: a fresh one is needed.
                 let steer = format!(
                     "mount -t sysfs none /sys && \
-                     echo {cores} > /sys/class/net/{device}/queues/rx-0/rps_cpus"
+                     echo {cores:x} > /sys/class/net/{device}/queues/rx-0/rps_cpus"
                 );
                 run(host
                     .command("unshare")
