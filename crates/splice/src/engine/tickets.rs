@@ -293,11 +293,19 @@ impl Switch {
             // takes one needs a set-up.
             let free = self.table.capacity() - self.table.used();
             let wanted = of.wanted.min(free / 4);
-            let room = self.setups.has_room_for(self.tickets.out()) && !self.draining;
+            let room = self.has_room_for_ticket() && !self.draining;
             if of.out >= wanted || !room || !self.issue(now, lane) {
                 return;
             }
         }
+    }
+
+    /// One more may be taken, beside all that are out, each with as many bytes as it may hold.
+    fn has_room_for_ticket(&self) -> bool {
+        let out = self.tickets.out();
+        let bytes = u64::from(out + 1) * PAYLOAD_BYTES_MAX as u64;
+        self.setups.has_room_for(out)
+            && self.setups.buffered_bytes() + bytes <= self.config.limits.buffered_bytes
     }
 
     fn issue(&mut self, now: Instant, lane: u16) -> bool {

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use fairlead_base::Rng;
 use fairlead_datapath::State;
 use fairlead_tcp::Line;
+use fairlead_tcp::ticket::PAYLOAD_BYTES_MAX;
 use fairlead_wire::TcpFlags;
 
 use super::outside::{Outside, Taken};
@@ -49,6 +50,25 @@ fn tickets_give_way_to_newcomers_in_a_full_table() {
         sweep(&mut rig);
         assert_eq!(outside.out(0), out);
     }
+}
+
+#[test]
+fn there_are_no_more_tickets_than_bytes_that_they_may_hold() {
+    let mut config = roomy(http_config());
+    config.limits.buffered_bytes = 10 * PAYLOAD_BYTES_MAX as u64;
+    let mut rig = Rig::probed(config, &linux(1));
+    let outside = Outside::default();
+    rig.datapath
+        .set_fast_path(rig.now, Box::new(outside.clone()));
+    come(&mut rig, BUSY, REQUEST);
+    sweep(&mut rig);
+    assert_eq!(outside.out(0), 10);
+    // What one holds that was taken is no other's.
+    begin(&mut rig, &outside);
+    look(&mut rig);
+    let held = rig.datapath.snapshot().buffered_bytes;
+    assert!(held > 0 && held < PAYLOAD_BYTES_MAX as u64, "{held}");
+    assert_eq!(outside.out(0), 9);
 }
 
 #[test]
