@@ -159,32 +159,6 @@ fn a_lane_of_which_a_quarter_is_taken_is_filled_again_before_the_sweep() {
 }
 
 #[test]
-fn who_takes_tickets_fast_is_looked_after_between_sweeps() {
-    let (mut rig, outside) = under(Rig::probed(roomy(http_config()), &linux(1)));
-    come(&mut rig, 100, REQUEST);
-    sweep(&mut rig);
-    assert_eq!(outside.out(0), 128);
-    // A hundred a sweep: a quarter of 128 is gone after a third of the time.
-    let due = rig.datapath.poll_timeout().expect("a look");
-    assert_eq!(due, rig.now + Duration::from_millis(50) / 3);
-    for _ in 0..33 {
-        begin(&mut rig, &outside);
-    }
-    assert_eq!(outside.out(0), 95);
-    rig.now = due;
-    rig.datapath.handle_timeout(rig.now);
-    assert_eq!(outside.out(0), 128);
-    assert_eq!(rig.datapath.live_connections(), 33);
-    // Nobody comes any more: sweeps will do.
-    for _ in 0..3 {
-        sweep(&mut rig);
-    }
-    assert_eq!(outside.out(0), 0);
-    let due = rig.datapath.poll_timeout().expect("a sweep");
-    assert_eq!(due, rig.now + Duration::from_millis(50));
-}
-
-#[test]
 fn a_head_is_told_when_it_comes_again_and_once() {
     let (mut rig, outside) = under(Rig::probed(roomy(http_config()), &linux(1)));
     let learnt = |outside: &Outside| outside.told(|told| told.learnt.clone());

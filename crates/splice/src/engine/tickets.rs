@@ -32,7 +32,7 @@ const BUSY: u32 = 8;
 
 /// Tickets of a route, at least and at most: more than usually come at once, for who finds none
 /// waits until the engine has learnt of all who did.
-const WANTED: (u32, u32) = (16, 128);
+const WANTED: core::ops::RangeInclusive<u32> = 16..=128;
 
 /// All of them together, at most: half of the places. The others are for connections that were
 /// begun and are not joined yet.
@@ -109,7 +109,8 @@ impl Tickets {
     fn plan(&mut self) {
         let is_busy = |lane: &&Lane| lane.used >= BUSY;
         let busy = self.lanes.iter().filter(is_busy).count().max(1) as u32;
-        let (least, most) = (WANTED.0, (WANTED_IN_ALL / busy).clamp(WANTED.0, WANTED.1));
+        let (least, most) = WANTED.into_inner();
+        let most = (WANTED_IN_ALL / busy).clamp(least, most);
         let mut looks = 0;
         for lane in &mut self.lanes {
             let used = std::mem::take(&mut lane.used);

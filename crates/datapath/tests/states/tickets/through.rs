@@ -1,6 +1,7 @@
-//! Many at once: a table that fills up, another fast path, and ten thousand connections in any
-//! order.
+//! Many at once: tickets that go fast, a table that fills up, another fast path, and ten thousand
+//! connections in any order.
 
+use core::time::Duration;
 use std::collections::BTreeSet;
 
 use fairlead_base::Rng;
@@ -11,7 +12,7 @@ use fairlead_wire::TcpFlags;
 
 use super::outside::{Outside, Taken};
 use super::{
-    BUSY, WANTED, assert_over, begin, busy, busy_with, come, look, roomy, sweep, unreachable,
+    BUSY, WANTED, assert_over, begin, busy, busy_with, come, look, roomy, sweep, under, unreachable,
 };
 use crate::rig::{Opened, REQUEST, Rig, Sent, http_config, linux, payload, refusal, syn_ack};
 
@@ -27,10 +28,7 @@ fn ask(rig: &mut Rig) -> (Opened, Sent) {
 fn tickets_give_way_to_newcomers_in_a_full_table() {
     let mut config = roomy(http_config());
     config.limits.connections = 100;
-    let mut rig = Rig::probed(config, &linux(1));
-    let outside = Outside::default();
-    rig.datapath
-        .set_fast_path(rig.now, Box::new(outside.clone()));
+    let (mut rig, outside) = under(Rig::probed(config, &linux(1)));
     come(&mut rig, BUSY, REQUEST);
     sweep(&mut rig);
     assert_eq!(outside.out(0), WANTED);
@@ -53,13 +51,36 @@ fn tickets_give_way_to_newcomers_in_a_full_table() {
 }
 
 #[test]
+fn who_takes_tickets_fast_is_looked_after_between_sweeps() {
+    let (mut rig, outside) = under(Rig::probed(roomy(http_config()), &linux(1)));
+    come(&mut rig, 100, REQUEST);
+    sweep(&mut rig);
+    assert_eq!(outside.out(0), 128);
+    // A hundred a sweep: a quarter of 128 is gone after a third of the time.
+    let due = rig.datapath.poll_timeout().expect("a look");
+    assert_eq!(due, rig.now + Duration::from_millis(50) / 3);
+    for _ in 0..33 {
+        begin(&mut rig, &outside);
+    }
+    assert_eq!(outside.out(0), 95);
+    rig.now = due;
+    rig.datapath.handle_timeout(rig.now);
+    assert_eq!(outside.out(0), 128);
+    assert_eq!(rig.datapath.live_connections(), 33);
+    // Nobody comes any more: sweeps will do.
+    for _ in 0..3 {
+        sweep(&mut rig);
+    }
+    assert_eq!(outside.out(0), 0);
+    let due = rig.datapath.poll_timeout().expect("a sweep");
+    assert_eq!(due, rig.now + Duration::from_millis(50));
+}
+
+#[test]
 fn there_are_no_more_tickets_than_bytes_that_they_may_hold() {
     let mut config = roomy(http_config());
     config.limits.buffered_bytes = 10 * PAYLOAD_BYTES_MAX as u64;
-    let mut rig = Rig::probed(config, &linux(1));
-    let outside = Outside::default();
-    rig.datapath
-        .set_fast_path(rig.now, Box::new(outside.clone()));
+    let (mut rig, outside) = under(Rig::probed(config, &linux(1)));
     come(&mut rig, BUSY, REQUEST);
     sweep(&mut rig);
     assert_eq!(outside.out(0), 10);
@@ -75,10 +96,7 @@ fn there_are_no_more_tickets_than_bytes_that_they_may_hold() {
 fn there_are_no_more_tickets_than_set_ups() {
     let mut config = roomy(http_config());
     config.limits.setups = 12;
-    let mut rig = Rig::probed(config, &linux(1));
-    let outside = Outside::default();
-    rig.datapath
-        .set_fast_path(rig.now, Box::new(outside.clone()));
+    let (mut rig, outside) = under(Rig::probed(config, &linux(1)));
     ask(&mut rig);
     ask(&mut rig);
     come(&mut rig, BUSY, REQUEST);
