@@ -1,8 +1,6 @@
 """``python -m fairlead_lab`` is the command ``fairlead-lab``."""
 
-import sys
-
-from .commands import main
+from .commands import entry
 
 if __name__ == "__main__":
-    sys.exit(main())
+    entry()

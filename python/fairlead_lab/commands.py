@@ -5,19 +5,34 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Callable, Dict, List, Optional, Sequence
+from typing import Callable, Dict, List, NoReturn, Optional, Sequence
 
 from . import _core
 from .errors import Interrupted, LabError, PlanError
 from .terminal import Progress
 
-__all__ = ["main"]
+__all__ = ["entry", "main"]
 
 #: What a shell expects after Ctrl-C.
 INTERRUPTED = 130
+
+
+def entry() -> NoReturn:
+    """The process ``fairlead-lab``."""
+    code = main()
+    if code == INTERRUPTED:
+        # All is written. What libraries would still tidy up (Dask: half a second, of a machine
+        # whose workers are busy) ends with the process, and Ctrl-C promises a second.
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
+    sys.exit(code)
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:

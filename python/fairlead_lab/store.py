@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, Sequence, Set, Union
 
 from .errors import LabError
-from .files import make_folder, write_parquet
+from .files import make_folder, write_csv, write_parquet
 from .frame import Frame
 
 __all__ = ["Store"]
@@ -23,25 +23,30 @@ class Store:
     def __init__(self, folder: Union[str, Path]) -> None:
         self.folder = Path(folder)
         self.runs = self.folder / "runs"
+        # Rows by key, and the files they are of. No file changes under its name, so none is read
+        # twice: after Ctrl-C there is no time for it.
+        self._known: Dict[str, Dict[str, Any]] = {}
+        self._read: Set[Path] = set()
 
     def prepare(self) -> None:
         """Makes the folder: where that cannot be, nothing should be computed first."""
         make_folder(self.runs)
 
-    def _files(self) -> List[Path]:
-        return sorted(self.runs.glob("*.parquet"))
-
     def finished(self) -> Set[str]:
         """Keys of the runs that are there."""
         import pyarrow.parquet
 
-        keys: Set[str] = set()
-        for path in self._files():
+        for path in sorted(set(self.runs.glob("*.parquet")) - self._read):
             try:
-                keys.update(pyarrow.parquet.read_table(path, columns=["key"])["key"].to_pylist())
+                rows = pyarrow.parquet.read_table(path).to_pylist()
+                self._take(path, rows)
             except Exception as error:
                 raise LabError(f"{path}: {error}; delete the file, it is computed again") from error
-        return keys
+        return set(self._known)
+
+    def _take(self, path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._known.update((str(row["key"]), dict(row)) for row in rows)
+        self._read.add(path)
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Adds finished runs. The same runs again replace themselves."""
@@ -50,14 +55,17 @@ class Store:
         keys = sorted(str(row["key"]) for row in rows)
         name = hashlib.sha256("\n".join(keys).encode()).hexdigest()[:24]
         # Not every run has every column: which bounds there are depends on the scheme.
-        write_parquet(Frame.of_rows(rows).to_arrow(), self.runs / f"{name}.parquet")
+        path = self.runs / f"{name}.parquet"
+        write_parquet(Frame.of_rows(rows).to_arrow(), path)
+        self._take(path, rows)
 
     def rows(self, keys: Iterable[str]) -> List[Dict[str, Any]]:
         """The rows of these keys, in their order; those that are not there are left out."""
-        import pyarrow.parquet
+        self.finished()
+        return [self._known[key] for key in keys if key in self._known]
 
-        found: Dict[str, Dict[str, Any]] = {}
-        for path in self._files():
-            for row in pyarrow.parquet.read_table(path).to_pylist():
-                found[row["key"]] = row
-        return [found[key] for key in keys if key in found]
+    def write_results(self, results: Frame) -> None:
+        """Writes all of them as one table, ``results.parquet`` and ``results.csv``."""
+        table = results.to_arrow()
+        write_parquet(table, self.folder / "results.parquet")
+        write_csv(table, self.folder / "results.csv")

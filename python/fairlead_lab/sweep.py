@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,8 @@ __all__ = ["Outcome", "Task", "sweep", "tasks_of"]
 BATCH_S = 2.0
 #: Runs that go to another machine together.
 BATCH_REMOTE = 16
+#: How long a scheduler is waited for after Ctrl-C.
+PATIENCE_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -113,8 +116,7 @@ def sweep(
     rows = store.rows(task.key for task in tasks)
     outcome.results = Frame.of_rows(rows)
     if rows:
-        outcome.results.to_parquet(store.folder / "results.parquet")
-        outcome.results.to_csv(store.folder / "results.csv")
+        store.write_results(outcome.results)
     return outcome
 
 
@@ -188,8 +190,8 @@ def _remote(scheduler: str) -> Callable[[Sequence[Task], Tell], Iterator[Part]]:
             raise PlanError(f"--scheduler {scheduler}: no answer ({error}); is it running?") from error
         except ValueError as error:
             raise PlanError(f"--scheduler {scheduler}: {error}; write tcp://HOST:PORT") from error
-        with client:
-            futures: Dict[Any, int] = {}
+        futures: Dict[Any, int] = {}
+        try:
             for group in _by_stream(tasks):
                 for at in range(0, len(group), BATCH_REMOTE):
                     batch = group[at : at + BATCH_REMOTE]
@@ -200,19 +202,34 @@ def _remote(scheduler: str) -> Callable[[Sequence[Task], Tell], Iterator[Part]]:
                     )
                     futures[future] = len(batch)
             done = 0
-            try:
-                for future in as_completed(futures, loop=client.loop):
-                    error = future.exception()
-                    size = futures.pop(future)
-                    done += size
-                    tell(done)
-                    yield ([], f"{size} runs: {error}") if error else (future.result(), None)
-                    future.release()
-            finally:
-                if futures:
-                    client.cancel(list(futures))
+            for future in as_completed(futures, loop=client.loop):
+                error = future.exception()
+                size = futures.pop(future)
+                yield ([], f"{size} runs: {error}") if error else (future.result(), None)
+                future.release()
+                done += size
+                tell(done)
+        finally:
+            _leave(client, list(futures))
 
     return run
+
+
+def _leave(client: Any, unfinished: List[Any]) -> None:
+    """Tells the scheduler that nothing more is wanted. After Ctrl-C one that is busy, or far away,
+    is not waited for: it learns from the end of the connection as well."""
+
+    def tidy() -> None:
+        if unfinished:
+            client.cancel(unfinished)
+        client.close()
+
+    if not unfinished:
+        tidy()
+        return
+    apart = threading.Thread(target=tidy, daemon=True)
+    apart.start()
+    apart.join(PATIENCE_S)
 
 
 def _named(batch: Sequence[Task]) -> str:

@@ -59,7 +59,7 @@ def test_the_package_brings_its_command():
         pytest.skip("run from the checkout, not installed")
     assert found.version == lab.__version__
     commands = [one for one in found.entry_points if one.name == "fairlead-lab"]
-    assert commands[0].load() is fairlead_lab.commands.main
+    assert commands[0].load() is fairlead_lab.commands.entry
 
 
 def test_help_tells_all_commands(command):

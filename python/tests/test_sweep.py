@@ -213,6 +213,34 @@ def test_workers_of_dask_do_the_same(plan, tmp_path):
     assert list(there.results.rows()) == list(here.results.rows())
 
 
+def test_after_ctrl_c_no_scheduler_is_waited_for_and_no_file_is_read_again(
+    plan, tmp_path, monkeypatch
+):
+    distributed = pytest.importorskip("distributed")
+    closed = distributed.Client.close
+    left = []
+
+    def closed_late(client, *words, **named):
+        time.sleep(2 * SOON_S)
+        closed(client, *words, **named)
+
+    def stop(done, of):
+        monkeypatch.setattr(distributed.Client, "close", closed_late)
+        monkeypatch.setattr(pyarrow.parquet, "read_table", None)
+        left.append((done, time.monotonic()))
+        raise KeyboardInterrupt
+
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+    ) as cluster:
+        outcome = sweep(plan, tmp_path / "out", scheduler=cluster.scheduler_address, progress=stop)
+        [(done, begun)] = left
+        assert time.monotonic() - begun < SOON_S
+        monkeypatch.undo()
+    assert outcome.interrupted and 0 < outcome.computed == done == len(outcome.results) < 24
+    assert Store(tmp_path / "out").finished() == set(outcome.results["key"])
+
+
 def test_what_goes_to_workers_is_named_by_all_of_it():
     def named(*keys):
         return _named([Task(key, "stream", "{}") for key in keys])
