@@ -39,7 +39,11 @@ class Requests:
 class Accesses:
     @staticmethod
     def read(
-        path: str, format: Optional[str] = None, max_bad: float = 0.01, progress: Tell = None
+        path: str,
+        format: Optional[str] = None,
+        max_bad: float = 0.01,
+        progress: Tell = None,
+        sort: bool = False,
     ) -> Accesses: ...
     @staticmethod
     def of_recipe(recipe: str, progress: Tell = None) -> Accesses: ...

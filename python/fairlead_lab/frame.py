@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Sequence, Union
 import numpy as np
 
 from .errors import ArgumentError
+from .given import path_of
 
 __all__ = ["Frame"]
 
@@ -93,13 +94,13 @@ class Frame:
         """Writes a Parquet file; it is there whole or not at all."""
         from .files import write_parquet
 
-        write_parquet(self.to_arrow(), Path(path))
+        write_parquet(self.to_arrow(), Path(path_of(path)))
 
     def to_csv(self, path: Union[str, Path]) -> None:
         """Writes a CSV file; it is there whole or not at all."""
         from .files import write_csv
 
-        write_csv(self.to_arrow(), Path(path))
+        write_csv(self.to_arrow(), Path(path_of(path)))
 
     def __repr__(self) -> str:
         names = self.columns

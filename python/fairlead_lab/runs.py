@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from . import _core
 from .errors import ArgumentError, Interrupted
 from .frame import Frame
-from .given import SEED_MAX, whole
+from .given import SEED_MAX, path_of, whole
 from .streams import Accesses, Requests
 from .terminal import Progress
 
@@ -41,10 +41,14 @@ def expand_file(
     seed: int = 1,
     format: Optional[str] = None,
     progress: Tell = None,
+    sort: bool = False,
     **parameters: Any,
 ) -> Accesses:
-    """Reads a trace and makes accesses of it, in one step and without keeping its requests."""
-    recipe: Dict[str, Any] = {"path": os.fspath(path), "seed": seed, "expansion": parameters}
+    """Reads a trace and makes accesses of it, in one step and without keeping its requests. Rows
+    that are accesses already are an error where they are out of order, unless ``sort`` is set."""
+    recipe: Dict[str, Any] = {"path": path_of(path), "seed": seed, "expansion": parameters}
+    if sort:
+        recipe["sort"] = True
     if format:
         recipe["format"] = format
     with Progress(f"read {os.path.basename(recipe['path'])}") as shown:

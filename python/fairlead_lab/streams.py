@@ -15,6 +15,7 @@ from .arrays import columns_of, numbers, times_us
 from .errors import ArgumentError
 from .files import write_whole
 from .frame import Frame
+from .given import path_of
 from .terminal import Progress
 
 __all__ = ["Accesses", "Requests", "read_accesses", "read_requests"]
@@ -217,20 +218,21 @@ class Accesses(_Columns):
 
     @property
     def sessions(self) -> int:
-        """Distinct sessions."""
+        """Sessions that are accessed. The tables of keys may have more: those of a synthetic
+        workload that is too short for all its sessions."""
         return self._core.sessions
 
     def write(self, path: Path, format: Optional[str] = None) -> None:
         """Writes a file, whole or not at all: ``lab`` (compact, times in full) or libCacheSim's
         ``oracleGeneral``; by the end of its name when left out, ``lab`` where that says neither."""
         if format is None:
-            end = pathlib.Path(path).suffix
+            end = pathlib.Path(path_of(path)).suffix
             if end == ".csv":
                 raise ArgumentError(f"{path}: write does not make tables; `fairlead-lab convert` does")
             format = "oracleGeneral" if end == ".oracleGeneral" else "lab"
         if format not in ("lab", "oracleGeneral"):
             raise ArgumentError(f"format {format}: write lab or oracleGeneral")
-        write_whole(pathlib.Path(path), lambda to: self._core.write(to, format))
+        write_whole(pathlib.Path(path_of(path)), lambda to: self._core.write(to, format))
 
     def _shown(self) -> List[str]:
         return ["time_us", "id", "hint"] if len(self.hint) else ["time_us", "id"]
@@ -247,20 +249,25 @@ def read_requests(
     Rows that cannot be read are counted by reason (:attr:`Requests.report`); where they are more
     than ``max_bad`` of all, a :class:`TraceError` names file, line and reason.
     """
-    name = os.fspath(path)
+    name = path_of(path)
     with Progress(f"read {os.path.basename(name)}") as shown:
         return Requests(_core.Requests.read(name, format, max_bad, progress or shown))
 
 
 def read_accesses(
-    path: Path, format: Optional[str] = None, max_bad: float = 0.01, progress: Tell = None
+    path: Path,
+    format: Optional[str] = None,
+    max_bad: float = 0.01,
+    progress: Tell = None,
+    sort: bool = False,
 ) -> Accesses:
     """Reads what has ports already: captures, ``time_us,ip,port`` tables, oracleGeneral, the lab's
-    own files. Rows out of order are sorted by time, and :attr:`Accesses.report` says how often it
-    stepped back. Otherwise as :func:`read_requests`."""
-    name = os.fspath(path)
+    own files. Rows out of order are a :class:`TraceError`; with ``sort`` they are sorted by time,
+    as captures always are, and :attr:`Accesses.report` says how often it stepped back. Otherwise as
+    :func:`read_requests`."""
+    name = path_of(path)
     with Progress(f"read {os.path.basename(name)}") as shown:
-        return Accesses(_core.Accesses.read(name, format, max_bad, progress or shown))
+        return Accesses(_core.Accesses.read(name, format, max_bad, progress or shown, sort))
 
 
 def _needed(columns: Dict[str, Any], *names: str) -> None:

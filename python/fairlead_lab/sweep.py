@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 from . import _core
 from .errors import Interrupted, LabError, PlanError
 from .frame import Frame
-from .given import whole
+from .given import path_of, whole
 from .store import Store
 
 __all__ = ["Outcome", "Task", "sweep", "tasks_of"]
@@ -75,7 +75,7 @@ def tasks_of(plan: Union[str, Path]) -> List[Task]:
 
     Raises :class:`PlanError` when it cannot be read, :class:`TraceError` when a trace is not there.
     """
-    return [Task(*parts) for parts in _core.plan_tasks(str(plan))]
+    return [Task(*parts) for parts in _core.plan_tasks(path_of(plan, "plan"))]
 
 
 def sweep(
@@ -94,7 +94,7 @@ def sweep(
     """
     threads = whole(threads, "threads")
     tasks = tasks_of(plan)
-    store = Store(out)
+    store = Store(path_of(out, "out"))
     store.prepare()
     finished = store.finished()
     todo = [task for task in tasks if task.key not in finished]

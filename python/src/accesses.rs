@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fairlead_base::{Address, Endpoint};
-use fairlead_lab::load::{CountedOnce, Provenance, ReadNote, expansion_notes};
+use fairlead_lab::load::{CountedOnce, Provenance, ReadNote, accessed, expansion_notes, in_order};
 use fairlead_lab::{Fingerprint, LabError, Loader, Stream, StreamSpec};
 use fairlead_trace::{Accesses, Report};
 use fairlead_workload::{Expanded, Expansion};
@@ -56,7 +56,7 @@ impl PyAccesses {
             stream: Fingerprint::of_stream(&id, &ticks, &hint, &keys, known.warm_up),
             accesses: id.len() as u64,
             warm_up: known.warm_up as u64,
-            sessions: keys.len() as u64,
+            sessions: accessed(&id, keys.len()),
             span_s: time_us.last().map_or(0.0, |last| *last as f64 / 1e6),
             made: known.made,
             read: known.report.as_ref().map(ReadNote::new),
@@ -94,22 +94,26 @@ impl PyAccesses {
 impl PyAccesses {
     /// Reads a file.
     #[staticmethod]
-    #[pyo3(signature = (path, format=None, max_bad=0.01, progress=None))]
+    #[pyo3(signature = (path, format=None, max_bad=0.01, progress=None, sort=false))]
     fn read(
         py: Python<'_>,
         path: PathBuf,
         format: Option<&str>,
         max_bad: f64,
         progress: Option<Py<PyAny>>,
+        sort: bool,
     ) -> PyResult<Self> {
         let made = StreamSpec {
             format: format.map(str::to_owned),
             max_bad,
+            sort,
             ..StreamSpec::file(&path)
         };
         let reading = Reading::new(py, path, format, max_bad)?;
         reading.read(py, progress, move |source, options| {
-            let (accesses, report) = fairlead_trace::read_accesses(source, options)?;
+            let read = fairlead_trace::read_accesses(source, options);
+            let (accesses, report) = read.map_err(|error| error.to_string())?;
+            in_order(&made, &report).map_err(|error| error.to_string())?;
             let known = Known {
                 name: made.name(),
                 report: Some(report),
@@ -268,10 +272,10 @@ impl PyAccesses {
         written(py, &self.stream.note)
     }
 
-    /// Distinct sessions.
+    /// Sessions that are accessed.
     #[getter]
-    fn sessions(&self) -> usize {
-        self.stream.keys.len()
+    fn sessions(&self) -> u64 {
+        self.stream.note.sessions
     }
 
     /// Accesses at the beginning that warm the cache and count for nothing.

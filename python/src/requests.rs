@@ -7,7 +7,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use fairlead_base::Address;
-use fairlead_trace::{Client, Format, Origin, ReadOptions, Report, Requests, Source, TraceError};
+use fairlead_lab::load::is_folder;
+use fairlead_trace::{Client, Format, Origin, ReadOptions, Report, Requests, Source};
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -58,7 +59,7 @@ impl Reading {
         self,
         py: Python<'_>,
         progress: Option<Py<PyAny>>,
-        read: impl FnOnce(Source, ReadOptions<'_>) -> Result<T, TraceError> + Send + 'static,
+        read: impl FnOnce(Source, ReadOptions<'_>) -> Result<T, String> + Send + 'static,
     ) -> PyResult<T> {
         // Told to stop, reading ends with an error of its own, but Ctrl-C is what is raised.
         let read = attend(py, progress, move |watch| self.open(watch, read))?.finished(py)?;
@@ -68,11 +69,15 @@ impl Reading {
     fn open<T>(
         &self,
         watch: &Watch,
-        read: impl FnOnce(Source, ReadOptions<'_>) -> Result<T, TraceError>,
+        read: impl FnOnce(Source, ReadOptions<'_>) -> Result<T, String>,
     ) -> Result<T, String> {
         let fault = |error: std::io::Error| format!("{}: {error}", self.path.display());
         let file = File::open(&self.path).map_err(fault)?;
-        let length = file.metadata().map_err(fault)?.len();
+        let metadata = file.metadata().map_err(fault)?;
+        if metadata.is_dir() {
+            return Err(is_folder(&self.path).to_string());
+        }
+        let length = metadata.len();
         let source = fairlead_trace::open(self.path.display().to_string(), file)
             .map_err(|error| error.to_string())?;
         let mut turn = |taken: u64| {
@@ -89,7 +94,7 @@ impl Reading {
             progress: Some(&mut turn),
             ..ReadOptions::default()
         };
-        read(source, options).map_err(|error| error.to_string())
+        read(source, options)
     }
 }
 
@@ -140,7 +145,9 @@ impl PyRequests {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let reading = Reading::new(py, path, format, max_bad)?;
-        let (requests, report) = reading.read(py, progress, fairlead_trace::read_requests)?;
+        let (requests, report) = reading.read(py, progress, |source, options| {
+            fairlead_trace::read_requests(source, options).map_err(|error| error.to_string())
+        })?;
         Ok(Self {
             inner: Arc::new(requests),
             report: Some(report),

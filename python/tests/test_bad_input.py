@@ -58,13 +58,15 @@ def test_files(tmp_path: Path, how, name, content, said):
 def test_time_that_runs_backwards(tmp_path: Path):
     path = tmp_path / "back.csv"
     path.write_text("time_us,ip,port\n9,10.0.0.1,1\n5,10.0.0.2,1\n")
-    # A stream for simulations is refused; whoever reads columns is told, and gets them in order.
-    said = "back.csv: time steps back once, first at row 2.*sort"
-    with pytest.raises(errors.TraceError, match=said):
-        lab.expand_file(path)
-    read = lab.read_accesses(path)
-    assert read.report["stepped_back"] == 1
-    assert read.time_us.tolist() == [0, 4] and read.key_address[read.id[0]][-1] == 2
+    # As the command does: refused, unless it was said that they may be sorted.
+    said = "back.csv: time steps back once, first at row 2.*Python: sort=True"
+    for read in (lab.expand_file, lab.read_accesses):
+        with pytest.raises(errors.TraceError, match=said):
+            read(path)
+        stream = read(path, sort=True)
+        assert stream.time_us.tolist() == [0, 4] and stream.key_address[stream.id[0]][-1] == 2
+        assert stream.provenance["made"]["sort"] is True
+    assert lab.read_accesses(path, sort=True).report["stepped_back"] == 1
 
 
 def test_numbers_that_the_core_has_no_room_for():
@@ -113,10 +115,24 @@ def test_two_to_the_32_sessions(make, said):
         make()
 
 
-def test_nothing_of_it_is_an_internal_error():
-    # A bomb of another kind: a folder, and a file that may not be read.
-    with pytest.raises(errors.TraceError, match="folder|directory"):
-        lab.read_requests(os.fspath(ROOT / "tests"))
+@pytest.mark.parametrize("read", [lab.read_requests, lab.read_accesses, lab.expand_file])
+def test_what_is_no_file_is_named(read):
+    with pytest.raises(errors.TraceError, match="tests: is a folder; name a file in it"):
+        read(os.fspath(ROOT / "tests"))
+    for given in (None, 5, b"x"):
+        with pytest.raises(errors.ArgumentError, match=f"path {given!r}: write a file's name"):
+            read(given)
+
+
+def test_files_to_be_written_and_plans_have_names(tmp_path: Path):
+    stream = lab.zipf(ids=10, accesses=100)
+    results = lab.simulate(stream, "mod")
+    for call, what in [
+        (stream.write, "path"), (results.to_parquet, "path"), (results.to_csv, "path"),
+        (lambda it: lab.sweep(it, tmp_path), "plan"),
+    ]:
+        with pytest.raises(errors.ArgumentError, match=f"{what} None: write a file's name"):
+            call(None)
 
 
 def test_what_is_no_stream_and_no_configuration_is_named():

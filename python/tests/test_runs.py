@@ -59,6 +59,14 @@ def test_results_do_not_depend_on_threads_or_neighbours():
     assert together == [lab.simulate(stream, name, threads=1)["misses"][0] for name in schemes]
 
 
+def test_sessions_are_those_that_are_accessed():
+    # Too short for all of its sessions.
+    stream = lab.zipf(ids=1000, accesses=50)
+    count = len(np.unique(stream.id))
+    assert stream.sessions == count == stream.provenance["sessions"] < len(stream.key_port) == 1000
+    assert f"{count} sessions" in repr(stream)
+
+
 def test_generators_are_seeded():
     one, two, other = (lab.standard(sessions=300, seconds=5, seed=seed) for seed in (1, 1, 2))
     assert one.id.tolist() == two.id.tolist() != other.id.tolist()

@@ -541,7 +541,7 @@ impl Loader {
 }
 
 /// How many sessions are accessed: a synthetic workload can be too short for all that it has.
-fn accessed(ids: &[u32], sessions: usize) -> u64 {
+pub fn accessed(ids: &[u32], sessions: usize) -> u64 {
     let mut seen = vec![false; sessions];
     let mut count = 0;
     for id in ids {
@@ -597,7 +597,10 @@ pub fn expansion_notes(expansion: &Expansion, expanded: &Expanded) -> Vec<String
 
 /// Rows that are taken as they are must be in order, or it must be said that they need not be.
 /// Captures are not asked: several are often joined in one file.
-fn in_order(made: &StreamSpec, report: &Report) -> Result<(), LabError> {
+///
+/// # Errors
+/// When they are not.
+pub fn in_order(made: &StreamSpec, report: &Report) -> Result<(), LabError> {
     if report.stepped_back == 0 || made.sort || report.format == Format::Pcap {
         return Ok(());
     }
@@ -606,7 +609,8 @@ fn in_order(made: &StreamSpec, report: &Report) -> Result<(), LabError> {
         .map_or_else(String::new, |row| format!(", first at row {row}"));
     Err(LabError::Trace(format!(
         "{}: time steps back {}{first}; rows of accesses are taken as they are and must be in the \
-         order of time: sort the file, or write --sort (in a plan: sort = true)",
+         order of time: sort the file, or write --sort (in a plan: sort = true, in \
+         Python: sort=True)",
         report.name,
         times(report.stepped_back)
     )))
@@ -642,6 +646,12 @@ fn reading_notes(report: &Report) -> Vec<String> {
     notes
 }
 
+/// What is said of a folder in place of a file.
+pub fn is_folder(path: &Path) -> LabError {
+    let name = path.display();
+    LabError::Trace(format!("{name}: is a folder; name a file in it"))
+}
+
 impl StreamSpec {
     /// The format that was asked for.
     pub(crate) fn chosen_format(&self) -> Result<Option<Format>, LabError> {
@@ -670,10 +680,7 @@ impl Opened {
         let file = File::open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         if metadata.is_dir() {
-            return Err(LabError::Trace(format!(
-                "{}: is a folder; name a file in it",
-                path.display()
-            )));
+            return Err(is_folder(path));
         }
         let source = fairlead_trace::open(path.display().to_string(), file).map_err(trace_error)?;
         let format = match format {
