@@ -30,6 +30,7 @@ def noise() -> bytes:
 FILES = [
     ("cut.log.gz", packed("gz")[:900], "cut.log.gz: byte.*fetch it again, it was cut"),
     ("cut.log.zst", packed("zst")[:900], "cut.log.zst: byte.*fetch it again, it was cut"),
+    ("junk.log.gz", packed("gz") + b"junk", "junk.log.gz: .*something that is no gzip"),
     ("noise.log", noise(), "noise.log: a binary file of no known format.*name the format"),
     (
         "broken.log",

@@ -3,6 +3,8 @@
 use core::fmt;
 use std::io;
 
+use crate::gzip::NotGzip;
+
 /// A trace that cannot be read, or not to its end: which file, where, what, and what to do.
 #[derive(Debug, thiserror::Error)]
 #[error("{name}: {place}{fault}")]
@@ -49,6 +51,12 @@ pub enum Fault {
     /// The file ends in the middle of something.
     #[error("the file ends in the middle of {0}; fetch it again, it was cut")]
     Cut(String),
+    /// Behind what gzip packed is something else.
+    #[error(
+        "behind what gzip packed is something that is no gzip; fetch it again, or unpack what \
+         there is (gzip -dc)"
+    )]
+    NotGzip,
     /// There is not one row in it.
     #[error("there is no {0} in it; is it the right file?")]
     Empty(&'static str),
@@ -118,10 +126,12 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The end of input in the middle of something is a cut, everything else a failure to read.
+    /// The end of input in the middle of something is a cut; what is known of the rest is said.
     pub(crate) fn of_io(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::UnexpectedEof {
             Self::Cut("the packed stream".to_owned())
+        } else if error.get_ref().is_some_and(|inner| inner.is::<NotGzip>()) {
+            Self::NotGzip
         } else {
             Self::Read(error)
         }

@@ -17,6 +17,7 @@ mod builder;
 mod error;
 mod field;
 pub mod format;
+mod gzip;
 mod hash;
 mod intern;
 mod lines;

@@ -4,10 +4,9 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use flate2::bufread::MultiGzDecoder;
-
 use crate::error::{Fault, Place, TraceError};
 use crate::format::Format;
+use crate::gzip::{GZIP_MAGIC, Members};
 
 /// Read at a time, bytes.
 pub(crate) const BLOCK_BYTES: usize = 1 << 20;
@@ -23,7 +22,6 @@ const HEAD_BYTES: usize = 64 << 10;
 /// tool accepts without being asked.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// Of frames that are skipped, the last three bytes; the first is 50 to 5f. `pzstd` puts one first.
 const ZSTD_SKIPPED: [u8; 3] = [0x2a, 0x4d, 0x18];
@@ -118,7 +116,7 @@ fn unpacked(raw: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>>
         return Ok(Box::new(decoder));
     }
     if first.starts_with(&GZIP_MAGIC) {
-        return Ok(Box::new(MultiGzDecoder::new(raw)));
+        return Ok(Box::new(Members::new(raw)));
     }
     Ok(Box::new(raw))
 }
