@@ -26,6 +26,8 @@ pub enum Place {
     Line(u64),
     /// A packet of a capture; the first is 1, as other tools number them.
     Packet(u64),
+    /// A row of a binary table; the first is 1.
+    Row(u64),
     /// A byte; the first is 0.
     Byte(u64),
 }
@@ -36,6 +38,7 @@ impl fmt::Display for Place {
             Self::File => Ok(()),
             Self::Line(line) => write!(f, "line {line}: "),
             Self::Packet(packet) => write!(f, "packet {packet}: "),
+            Self::Row(row) => write!(f, "row {row}: "),
             Self::Byte(byte) => write!(f, "byte {byte}: "),
         }
     }

@@ -141,7 +141,7 @@ impl<'a> Watch<'a> {
         *self.report.bad.entry(reason).or_insert(0) += 1;
         if self.report.first_bad.is_none() {
             let number = match place {
-                Place::Line(number) | Place::Packet(number) => number,
+                Place::Line(number) | Place::Packet(number) | Place::Row(number) => number,
                 _ => rows + 1,
             };
             self.report.first_bad = Some((number, reason));

@@ -7,8 +7,8 @@ use std::path::Path;
 use fairlead_base::{Address, Endpoint, Rng};
 use fairlead_trace::format::{lab, oracle_general};
 use fairlead_trace::{
-    Accesses, Column, ColumnMap, Fault, Format, Limits, ReadOptions, Reason, TraceError, open,
-    read_accesses, read_requests,
+    Accesses, Column, ColumnMap, Fault, Format, Limits, Place, ReadOptions, Reason, TraceError,
+    open, read_accesses, read_requests,
 };
 use proptest::prelude::*;
 
@@ -108,6 +108,55 @@ fn made_up(rows: usize, keys: u32, hints: bool) -> Accesses {
         }
     }
     accesses
+}
+
+/// A row of the World Cup's binary log: seconds since 1970, method and type.
+fn world_cup(time: u32, method: u8, kind: u8) -> Vec<u8> {
+    let mut row = vec![0u8; 20];
+    row[..4].copy_from_slice(&time.to_be_bytes());
+    (row[16], row[17], row[18]) = (method, 2, kind);
+    row
+}
+
+#[test]
+fn what_is_said_to_be_of_the_world_cup_has_fields_that_can_be() {
+    let may = 893_980_800; // 1998-05-01
+    let good = world_cup(may, 0, 1).repeat(200);
+    for wrong in [
+        world_cup(0, 0, 1),
+        world_cup(u32::MAX, 0, 1),
+        world_cup(may, 9, 1),
+        world_cup(may, 0, 14),
+    ] {
+        // One of many is left out and named; a file of such rows is none.
+        let mixed = [&good[..], &wrong].concat();
+        let asked = || options(Some(Format::WorldCupBinary));
+        let source = open("x", Cursor::new(mixed)).unwrap();
+        let (requests, report) = read_requests(source, asked()).unwrap();
+        assert_eq!(
+            (requests.len(), report.first_bad),
+            (200, Some((201, Reason::Record)))
+        );
+        let strict = ReadOptions {
+            max_bad: 0.01,
+            ..asked()
+        };
+        let error = failed(&[&good[..20], &wrong.repeat(30_000)].concat(), strict);
+        assert_eq!(error.place, Place::Row(2), "{error}");
+        let said = error.to_string();
+        assert!(
+            said.contains("row 2: a field has a value that cannot be"),
+            "{said}"
+        );
+        assert!(said.contains("9999 of the first 10000 rows"), "{said}");
+    }
+    // All that the archive numbers, and joined in any order.
+    let edges: Vec<u8> = (0..=8)
+        .flat_map(|method| world_cup(may - u32::from(method), method, method + 4))
+        .collect();
+    let source = open("x", Cursor::new(edges)).unwrap();
+    let (requests, report) = read_requests(source, options(Some(Format::WorldCupBinary))).unwrap();
+    assert_eq!((requests.len(), report.bad_rows()), (9, 0));
 }
 
 #[test]

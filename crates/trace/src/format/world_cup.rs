@@ -14,6 +14,11 @@ use crate::source::Source;
 
 const LEN: usize = 20;
 
+/// The last method and the last type of a file that the archive numbers, each for all others. The
+/// last of the types ends the list there and stands for none; whoever counts it in is not refused.
+const METHOD_MAX: u8 = 8;
+const TYPE_MAX: u8 = 13;
+
 /// Seconds of 1998-04-01 and 1998-09-01: the servers' life with a margin.
 const LIFE: core::ops::Range<u32> = 891_388_800..904_608_000;
 
@@ -38,6 +43,13 @@ pub(crate) fn plausible(head: &[u8]) -> bool {
     let (records, _) = head.as_chunks::<LEN>();
     let fits = |record: &[u8; LEN]| LIFE.contains(&number::<0>(record));
     !records.is_empty() && records.iter().all(fits)
+}
+
+/// True where a record may be one: by its fields, of which the archive's logs have no others. That
+/// time does not step back is not asked: files are joined in any order, and rows sorted then.
+#[inline]
+fn may_be(record: &[u8; LEN]) -> bool {
+    LIFE.contains(&number::<0>(record)) && record[16] <= METHOD_MAX && record[18] <= TYPE_MAX
 }
 
 #[derive(Debug, Default)]
@@ -104,10 +116,15 @@ pub(crate) fn requests(
     let mut clients = Clients::default();
     records::read::<LEN>(source, watch, |watch, records| {
         for (at, record) in records.iter().enumerate() {
-            match clients.number(number::<4>(record), out) {
+            let client = match may_be(record) {
+                true => clients.number(number::<4>(record), out),
+                false => Err(Reason::Record),
+            };
+            match client {
                 Ok(client) => out.push(row(record, client)),
                 Err(reason) => {
-                    let place = Place::Byte(watch.bytes() + (at * LEN) as u64);
+                    let before = watch.bytes() / LEN as u64;
+                    let place = Place::Row(before + at as u64 + 1);
                     watch.other(place, Err(reason), out.rows())?;
                 }
             }
