@@ -78,7 +78,7 @@ pub enum Passed {
     Comment,
     /// Not TCP; fragments of other protocols are here, too.
     NotTcp,
-    /// A fragment: only the first has ports.
+    /// A fragment without ports: not the first, which stands for the whole segment.
     Fragment,
     /// A packet of the other direction ([`crate::Packets::FromClients`]).
     FromServer,
@@ -92,7 +92,7 @@ impl fmt::Display for Passed {
             Self::Blank => "empty lines",
             Self::Comment => "comments and headers",
             Self::NotTcp => "not TCP",
-            Self::Fragment => "fragments",
+            Self::Fragment => "later fragments",
             Self::FromServer => "from servers",
             Self::Link => "of a link type that is not read",
         })

@@ -97,11 +97,46 @@ fn what_is_not_tcp_is_passed_over_whatever_it_holds() {
     assert_eq!(passed, [(Passed::NotTcp, others.len() as u64)]);
 }
 
+/// An IPv6 fragment of a segment, behind a header of options; `place` is its offset and flag.
+fn v6_fragment(place: u16, payload: &[u8]) -> Vec<u8> {
+    let options = [44, 0, 1, 4, 0, 0, 0, 0];
+    let mut fragment = [TCP, 0, 0, 0, 0, 0, 0, 7];
+    fragment[2..4].copy_from_slice(&place.to_be_bytes());
+    let mut packet = v6_from_nowhere(60, &[&options, &fragment, payload].concat());
+    packet[8..10].copy_from_slice(&[0x20, 0x01]);
+    packet[24..26].copy_from_slice(&[0x20, 0x01]);
+    packet
+}
+
 #[test]
-fn fragments_of_tcp_are_passed_over_as_such() {
-    let fragment = v4(TCP, [192, 0, 2, 1], 0x2000, &[0; 24]);
-    let (_, report) = read(&[fragment, syn(5)], 0.0).unwrap();
-    assert_eq!(report.passed[&Passed::Fragment], 1);
+fn of_a_segment_in_fragments_the_first_is_the_access() {
+    let syn = &syn(5)[20..];
+    let data = [syn, &[0; 28]].concat();
+    let host = [192, 0, 2, 1];
+    let packets = [
+        v4(TCP, host, 0x2000, &data),
+        v4(TCP, host, 0x2006, &[0; 48]),
+        v4(TCP, host, 0x000c, &[0; 4]),
+        v6_fragment(1, &data),
+        v6_fragment(0x31, &[0; 48]),
+        v6_fragment(0x60, &[0; 4]),
+        // TCP's header in two.
+        v4(TCP, host, 0x2000, &syn[..16]),
+        v4(TCP, host, 0x2002, &syn[16..]),
+        v6_fragment(1, &syn[..16]),
+        v6_fragment(0x10, &syn[16..]),
+        // Not cut at all.
+        v6_fragment(0, &data),
+    ];
+    let (accesses, report) = read(&packets, 0.0).unwrap();
+    assert_eq!(
+        report.passed.into_iter().collect::<Vec<_>>(),
+        [(Passed::Fragment, 8)]
+    );
+    assert_eq!(accesses.time_us, [0, 3_000_000, 10_000_000]);
+    let ports: Vec<u16> = accesses.keys.iter().map(|key| key.port).collect();
+    assert_eq!((ports, accesses.id), (vec![0x8000; 2], vec![0, 1, 1]));
+    assert_eq!(accesses.hint, [2; 3]);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use fairlead_driver_pcap::{
     CaptureError, CaptureReader, Captured, Fault as CaptureFault, NotIp, ip_packet,
 };
 use fairlead_wire::checksum::PROTOCOL_TCP;
-use fairlead_wire::packet::{IPV4_HEADER_BYTES, TCP_HEADER_BYTES, protocol};
+use fairlead_wire::packet::{IPV4_HEADER_BYTES, IPV6_HEADER_BYTES, TCP_HEADER_BYTES, protocol};
 use fairlead_wire::{Classified, TcpFlags, TcpPacket, classify};
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +54,10 @@ const TURN_PACKETS: u64 = 4_096;
 /// Connections whose client is remembered. When there are more, all are forgotten: those that go on
 /// are learned again, by their ports.
 const FLOWS_MAX: usize = 1 << 20;
+
+/// IPv6's header of a fragment, by its number and bytes.
+const V6_FRAGMENT: u8 = 44;
+const V6_FRAGMENT_BYTES: usize = 8;
 
 /// The longest IP packet, bytes.
 const PACKET_MAX: usize = 65_536;
@@ -125,6 +129,42 @@ fn header_sum(header: &[u8]) -> u16 {
     !(sum as u16)
 }
 
+/// The first fragment of a packet as a packet of its own, and how many bytes shorter that is;
+/// `None` for later ones, which have no ports. What a receiver joins is one segment, and one
+/// access: it is taken where its headers are.
+fn first_fragment(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
+    let mut whole = bytes.to_vec();
+    if bytes.first()? >> 4 == 4 {
+        let header_len = usize::from(bytes[0] & 0x0f) * 4;
+        let header = whole.get_mut(..header_len.max(IPV4_HEADER_BYTES))?;
+        // But for the flags, of which one says that more follow.
+        if u16::from_be_bytes([header[6], header[7]]) & 0x1fff != 0 {
+            return None;
+        }
+        header[6..8].fill(0);
+        header[10..12].fill(0);
+        let sum = header_sum(header);
+        header[10..12].copy_from_slice(&sum.to_be_bytes());
+        return Some((whole, 0));
+    }
+    // Where the header before says which is next.
+    let (mut next_at, mut at) = (6, IPV6_HEADER_BYTES);
+    while *bytes.get(next_at)? != V6_FRAGMENT {
+        (next_at, at) = (at, at + (usize::from(*bytes.get(at + 1)?) + 1) * 8);
+    }
+    let &[next, _, high, low, ..] = bytes.get(at..at + V6_FRAGMENT_BYTES)? else {
+        return None;
+    };
+    if u16::from_be_bytes([high, low]) >> 3 != 0 {
+        return None;
+    }
+    whole.drain(at..at + V6_FRAGMENT_BYTES);
+    whole[next_at] = next;
+    let len = u16::from_be_bytes([bytes[4], bytes[5]]).checked_sub(V6_FRAGMENT_BYTES as u16)?;
+    whole[4..6].copy_from_slice(&len.to_be_bytes());
+    Some((whole, V6_FRAGMENT_BYTES))
+}
+
 enum Found {
     Access(Access),
     Passed(Passed),
@@ -184,17 +224,23 @@ impl Flows {
         if is_of_another_protocol(ip.bytes) {
             return Ok(None);
         }
-        let classified = match classify(ip.bytes) {
-            Err(DropReason::Truncated | DropReason::BadIpChecksum) => {
-                let len = ip.bytes.len() + ip.missing;
-                classify(self.mended(ip.bytes, len)?)?
-            }
-            classified => classified?,
-        };
-        let Classified::Tcp(packet) = classified else {
+        let (mut bytes, mut shorter) = (ip.bytes, 0);
+        let mut classified = classify(bytes);
+        if let Err(DropReason::Truncated | DropReason::BadIpChecksum) = classified {
+            bytes = self.mended(ip.bytes, ip.bytes.len() + ip.missing)?;
+            classified = classify(bytes);
+        }
+        if classified == Err(DropReason::Fragment)
+            && let Some((whole, by)) = first_fragment(bytes)
+        {
+            // One that ends before TCP's header does has no more to say than later ones.
+            classified = classify(&whole).map_err(|_| DropReason::Fragment);
+            shorter = by;
+        }
+        let Classified::Tcp(packet) = classified? else {
             return Ok(None);
         };
-        if usize::from(packet.tcp_at) + TCP_HEADER_BYTES > ip.bytes.len() {
+        if usize::from(packet.tcp_at) + shorter + TCP_HEADER_BYTES > ip.bytes.len() {
             return Err(DropReason::Truncated);
         }
         Ok(Some(packet))
