@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use fairlead_base::Endpoint;
 use fairlead_cache::bounds::{Stream as Counted, compulsory};
 use fairlead_trace::{Accesses, Fault, Format, ReadOptions, Report, Requests, Source, TraceError};
-use fairlead_workload::{Expanded, Expansion, PortModel, Prepared, Standard, WorkloadError};
+use fairlead_workload::{Expanded, Expansion, PortModel, Prepared, Standard, WorkloadError, count};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::control::Control;
@@ -21,10 +21,12 @@ use crate::fingerprint::Fingerprint;
 #[serde(default, deny_unknown_fields)]
 pub struct Zipf {
     /// Sessions.
+    #[serde(deserialize_with = "count::deserialize_sessions")]
     pub ids: u32,
     /// The exponent.
     pub alpha: f64,
     /// Accesses.
+    #[serde(deserialize_with = "count::deserialize")]
     pub accesses: u64,
 }
 
@@ -566,6 +568,10 @@ fn one_session(read: Option<&ReadNote>) -> &'static str {
 
 fn workload_error(made: &StreamSpec, error: &WorkloadError) -> LabError {
     match error {
+        WorkloadError::Empty if made.path.is_none() => {
+            let problem = "no access falls into so short a time; raise seconds or sessions";
+            LabError::option(made.name(), "", problem)
+        }
         WorkloadError::Empty => LabError::Trace(format!("{}: {error}", made.name())),
         _ => LabError::option(made.name(), "", error.to_string()),
     }

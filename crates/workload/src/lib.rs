@@ -11,6 +11,7 @@
 //! and idle timeouts would be a property of a server, not of its load.
 #![forbid(unsafe_code)]
 
+pub mod count;
 mod draw;
 mod expand;
 mod expansion;

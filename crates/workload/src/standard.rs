@@ -29,6 +29,7 @@ const UNSEEN_MAX: f64 = 1e9;
 #[serde(default, deny_unknown_fields)]
 pub struct Standard {
     /// Sessions.
+    #[serde(deserialize_with = "crate::count::deserialize_sessions")]
     pub sessions: u32,
     /// Accesses of an ON burst, mean of a geometric distribution; 1 or more.
     pub burst_mean: f64,
@@ -60,6 +61,7 @@ pub struct Standard {
     /// this.
     pub sessions_per_client_max: u32,
     /// The most accesses.
+    #[serde(deserialize_with = "crate::count::deserialize")]
     pub rows_max: u64,
 }
 

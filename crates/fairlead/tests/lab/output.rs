@@ -200,3 +200,29 @@ fn what_is_no_property_of_a_table_is_answered_with_those_there_are() {
     let words = ["`who`", "client port", "separator header"];
     refused(&["stat", &table, "--format", format], 2, &words);
 }
+
+/// As of everything else that is written to standard output, a reader may have enough.
+#[test]
+fn a_trace_whose_reader_has_gone_ends_quietly() {
+    for args in [
+        &["convert", "standard:4000", "/dev/stdout", "--to", "csv"][..],
+        &[
+            "generate",
+            "zipf",
+            "--accesses",
+            "1M",
+            "--to",
+            "lab",
+            "--out",
+            "/dev/stdout",
+        ],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = lab(args).stdout(writer).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {said}");
+        let notes = said.lines().filter(|line| !line.starts_with("note: "));
+        assert_eq!(notes.count(), 0, "{args:?}: {said}");
+    }
+}

@@ -13,11 +13,14 @@ use crate::table::{Table, grouped, percent};
 
 /// What `lab advise` takes.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    allow_negative_numbers = true,
+    after_help = "Examples:
   lab advise nasa.log.zst --concurrency 4000
   lab advise capture.pcap --capacities 16K,32K,64K --ways 4,8 --json
 The advised cache is the one with the fewest bits whose miss ratio is within --tolerance of the
-best of all that were tried.")]
+best of all that were tried."
+)]
 pub struct AdviseArgs {
     #[command(flatten)]
     stream: StreamArgs,

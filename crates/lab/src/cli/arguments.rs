@@ -41,36 +41,26 @@ pub(crate) struct MadeArgs {
     #[arg(long = "as", value_name = "WHAT", value_enum, default_value = "auto")]
     pub(crate) rows: As,
     /// The share of rows that may be unreadable
-    #[arg(
-        long,
-        allow_negative_numbers = true,
-        value_name = "SHARE",
-        default_value_t = 0.01
-    )]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.01)]
     pub(crate) max_bad: f64,
     /// Sort rows of accesses by time where they are out of order; logs always are sorted
     #[arg(long)]
     pub(crate) sort: bool,
     /// What chance is drawn from: expansion, index functions, policies
-    #[arg(
-        long,
-        allow_negative_numbers = true,
-        value_name = "NUMBER",
-        default_value_t = 1
-    )]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(crate) seed: u64,
     /// Length of a tick of the lifetime counters
-    #[arg(long, allow_negative_numbers = true, value_name = "MS", default_value_t = TICK_MS)]
+    #[arg(long, value_name = "MS", default_value_t = TICK_MS)]
     pub(crate) tick_ms: u32,
     /// Sessions open at the same time, by starting them densely enough; the log's own pace when
     /// left out
-    #[arg(long, allow_negative_numbers = true, value_name = "SESSIONS", help_heading = EXPANSION)]
+    #[arg(long, value_name = "SESSIONS", help_heading = EXPANSION)]
     pub(crate) concurrency: Option<u32>,
     /// How clients choose ports where the trace has none: sequential (1995), random (today)
     #[arg(long, value_name = "MODEL", help_heading = EXPANSION)]
     pub(crate) ports: Option<String>,
     /// Silence after which a client's next request begins another session (1800)
-    #[arg(long, allow_negative_numbers = true, value_name = "SECONDS", help_heading = EXPANSION)]
+    #[arg(long, value_name = "SECONDS", help_heading = EXPANSION)]
     pub(crate) session_timeout: Option<f64>,
     /// How whole seconds become instants: auto, logged, drawn
     #[arg(long, value_name = "HOW", help_heading = EXPANSION)]
@@ -82,10 +72,10 @@ pub(crate) struct MadeArgs {
     pub(crate) packets: Option<String>,
     /// With --concurrency: steady state before what is counted (as long as a session can be
     /// silent: the session timeout and a second)
-    #[arg(long, allow_negative_numbers = true, value_name = "SECONDS", help_heading = EXPANSION)]
+    #[arg(long, value_name = "SECONDS", help_heading = EXPANSION)]
     pub(crate) warm_up: Option<f64>,
     /// With --concurrency: how many times over the log's accesses are counted (1)
-    #[arg(long, allow_negative_numbers = true, value_name = "NUMBER", help_heading = EXPANSION)]
+    #[arg(long, value_name = "NUMBER", help_heading = EXPANSION)]
     pub(crate) periods: Option<u32>,
     /// Any parameter of the expansion, as in a plan: `--expand ports.skew=1`,
     /// `--expand on_gap_max_s=2`
@@ -317,35 +307,20 @@ fn deserialize<T: for<'de> Deserialize<'de>>(table: Table) -> Result<T, String> 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct GeometryArgs {
     /// Bytes of all lines
-    #[arg(
-        long,
-        value_name = "SIZE",
-        default_value = "32K",
-        allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "SIZE", default_value = "32K")]
     pub(crate) capacity: Size,
     /// Bytes of a line
-    #[arg(
-        long,
-        value_name = "SIZE",
-        default_value = "64",
-        allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "SIZE", default_value = "64")]
     pub(crate) line: Size,
     /// Ways of a set, in each bank
-    #[arg(
-        long,
-        value_name = "NUMBER",
-        default_value_t = 4,
-        allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "NUMBER", default_value_t = 4)]
     pub(crate) ways: u32,
     /// Bits of the session identifier that choose the set: `all48`, `16` (the paper's choice), a
     /// number of low bits, or masks of address and port, `000000ff:00ff`
     #[arg(long, value_name = "BITS")]
     pub(crate) index_bits: Option<String>,
     /// The 3-bit counter from which a line is ON: 4 in the paper, 0 always, 8 never
-    #[arg(long, allow_negative_numbers = true, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER")]
     pub(crate) threshold: Option<u8>,
 }
 
@@ -390,10 +365,18 @@ impl CostArgs {
                     problem: one_line(&text, &error),
                 })?;
             place = path.display().to_string();
+            // Of the text itself, errors know the line.
+            toml::from_str::<Constants>(&text).map_err(|error| LabError::Plan {
+                place: place.clone(),
+                problem: one_line(&text, &error),
+            })?;
         }
         for setting in &self.constant {
-            insert(&mut table, &number(setting))
-                .map_err(|problem| LabError::option("--constant", setting, problem))?;
+            let wrong = |problem: String| LabError::option("--constant", setting, problem);
+            let mut alone = Table::new();
+            insert(&mut alone, &number(setting)).map_err(wrong)?;
+            deserialize::<Constants>(alone).map_err(wrong)?;
+            insert(&mut table, &number(setting)).map_err(wrong)?;
         }
         if let Some(key) = senseless(&table, "") {
             let problem = format!("{key}: write a number of 0 or more");
@@ -460,6 +443,7 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
+    #[command(allow_negative_numbers = true)]
     struct One {
         #[command(flatten)]
         stream: StreamArgs,

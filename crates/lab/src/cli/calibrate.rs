@@ -12,10 +12,13 @@ use crate::table::{Table, percent};
 
 /// What `lab calibrate` takes.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Example:
+#[command(
+    allow_negative_numbers = true,
+    after_help = "Example:
   lab calibrate nasa-1995-07-09.log.zst --target 0.50
 finds the number of open sessions at which TCB(Mod) misses 50 % and predicts the paper's other
-columns from it. Nothing else is fitted.")]
+columns from it. Nothing else is fitted."
+)]
 pub struct CalibrateArgs {
     #[command(flatten)]
     stream: StreamArgs,

@@ -9,6 +9,7 @@ use fairlead_trace::format::{self, oracle_general};
 use fairlead_trace::{Accesses, HINT_NONE};
 
 use super::arguments::StreamArgs;
+use super::output::Written;
 use super::{Context, output};
 use crate::error::LabError;
 use crate::load::{Loader, Stream};
@@ -16,11 +17,14 @@ use crate::table::grouped;
 
 /// What `lab convert` takes.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    allow_negative_numbers = true,
+    after_help = "Examples:
   lab convert nasa.log.zst nasa.lab --concurrency 4000
   lab convert capture.pcap capture.oracleGeneral
   lab convert standard:4000 rows.csv
-Logs are expanded to accesses first; --concurrency and --expand say how.")]
+Logs are expanded to accesses first; --concurrency and --expand say how."
+)]
 pub struct ConvertArgs {
     #[command(flatten)]
     stream: StreamArgs,
@@ -85,7 +89,9 @@ pub(super) fn run(args: &ConvertArgs, context: &Context<'_>) -> Result<(), LabEr
     }
     let rows = stream.ids.len() as u64;
     let sessions = stream.note.sessions;
-    write(stream, target, &args.out, context)?;
+    if write(stream, target, &args.out, context)? == Written::ReaderLeft {
+        return Ok(());
+    }
     let text = format!(
         "{}: {} accesses of {} sessions",
         args.out.display(),
@@ -117,7 +123,7 @@ pub(super) fn write(
     target: Target,
     path: &Path,
     context: &Context<'_>,
-) -> Result<(), LabError> {
+) -> Result<Written, LabError> {
     let accesses = Accesses {
         time_us: stream.time_us,
         id: stream.ids,

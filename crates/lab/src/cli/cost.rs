@@ -16,12 +16,15 @@ use crate::table::{Table, grouped, percent, signed_percent};
 
 /// What `lab cost` takes.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    allow_negative_numbers = true,
+    after_help = "Examples:
   lab cost --miss-ratio 0.50,0.26
   lab cost --miss-ratio 0.50,0.26 --constant toe.memory_accesses=2
   lab cost --scheme spec,bits=16 --capacity 64K
 The first miss ratio is what the others are held against. --show-constants writes all constants
-as TOML, to be changed and given back with --constants.")]
+as TOML, to be changed and given back with --constants."
+)]
 pub struct CostCommandArgs {
     /// Miss ratios, the present one first; NASA's of figure 12 when left out
     #[arg(long, value_name = "SHARES", value_delimiter = ',')]

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use fairlead_workload::Standard;
+use fairlead_workload::count::{count, sessions};
 
 use super::convert::{Target, write};
+use super::output::Written;
 use super::{Context, output};
 use crate::error::LabError;
 use crate::load::{Loader, StreamSpec, Zipf};
@@ -13,9 +15,12 @@ use crate::table::grouped;
 
 /// What `lab generate` takes.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    allow_negative_numbers = true,
+    after_help = "Examples:
   lab generate standard --sessions 4000 --seconds 60 --out standard.lab
-  lab generate zipf --ids 1M --accesses 20M --out zipf.oracleGeneral")]
+  lab generate zipf --ids 1M --accesses 20M --out zipf.oracleGeneral"
+)]
 pub struct GenerateArgs {
     /// What kind.
     #[command(subcommand)]
@@ -44,6 +49,7 @@ struct OutArgs {
 }
 
 #[derive(Clone, Debug, Args)]
+#[command(allow_negative_numbers = true)]
 struct StandardArgs {
     /// Open sessions
     #[arg(long, value_name = "NUMBER", value_parser = sessions)]
@@ -59,6 +65,7 @@ struct StandardArgs {
 }
 
 #[derive(Clone, Debug, Args)]
+#[command(allow_negative_numbers = true)]
 struct ZipfArgs {
     /// Sessions
     #[arg(long, value_name = "NUMBER", value_parser = sessions, default_value = "1M")]
@@ -71,26 +78,6 @@ struct ZipfArgs {
     accesses: u64,
     #[command(flatten)]
     out: OutArgs,
-}
-
-/// A count, where K and M are thousands and millions.
-fn count(text: &str) -> Result<u64, String> {
-    let (digits, times) = match text.as_bytes().last() {
-        Some(b'k' | b'K') => (&text[..text.len() - 1], 1_000),
-        Some(b'm' | b'M') => (&text[..text.len() - 1], 1_000_000),
-        _ => (text, 1),
-    };
-    digits
-        .parse::<u64>()
-        .ok()
-        .and_then(|number| number.checked_mul(times))
-        .ok_or_else(|| "write a whole number, with K for thousands or M for millions".to_owned())
-}
-
-/// A [`count`] of sessions, whose numbers have 32 bits.
-fn sessions(text: &str) -> Result<u32, String> {
-    u32::try_from(count(text)?)
-        .map_err(|_| "write fewer than 2^32 sessions: 4294967295 at most".to_owned())
 }
 
 pub(super) fn run(args: &GenerateArgs, context: &Context<'_>) -> Result<(), LabError> {
@@ -124,6 +111,8 @@ pub(super) fn run(args: &GenerateArgs, context: &Context<'_>) -> Result<(), LabE
         grouped(stream.ids.len() as u64),
         grouped(stream.note.sessions)
     );
-    write(stream, target, &out.out, context)?;
+    if write(stream, target, &out.out, context)? == Written::ReaderLeft {
+        return Ok(());
+    }
     output::report(&out.out, &text, context)
 }

@@ -13,11 +13,14 @@ use crate::table::{Table, signed_percent};
 
 /// What `lab map` takes.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    allow_negative_numbers = true,
+    after_help = "Examples:
   lab map
   lab map --warm-up 20 --seeds 1,2,3                    (as docs/policy-study.md has it)
   lab map --loads 4,8,16 --bursts 6 --schemes 2-universal,spec --seconds 30 --csv > map.csv
-Everything here is synthetic: the standard workload, ON bursts and OFF pauses.")]
+Everything here is synthetic: the standard workload, ON bursts and OFF pauses."
+)]
 pub struct MapArgs {
     /// Open sessions for each line of the cache
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
@@ -84,6 +87,10 @@ impl MapArgs {
             spec.ports = ports?;
         }
         if let Some(seconds) = self.seconds {
+            if !(seconds > 0.0 && seconds.is_finite()) {
+                let problem = "write seconds, more than 0";
+                return Err(LabError::option("--seconds", seconds.to_string(), problem));
+            }
             spec.standard.seconds = seconds;
         }
         if !(self.warm_up >= 0.0 && self.warm_up.is_finite()) {

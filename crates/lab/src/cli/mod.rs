@@ -144,4 +144,27 @@ mod tests {
     fn the_command_line_is_consistent() {
         Whole::command().debug_assert();
     }
+
+    #[test]
+    fn a_negative_value_is_a_value_of_every_option() {
+        // Taken for an option, it would be answered with a usage.
+        fn look(command: &clap::Command, before: &[&str]) -> usize {
+            let words = [before, &[command.get_name()]].concat();
+            let options = command.get_opts();
+            let valued = options.filter(|option| option.get_action().takes_values());
+            let mut seen = 0;
+            for option in valued.filter_map(clap::Arg::get_long) {
+                let asked = format!("--{option}");
+                let words = [&words[..], &[&asked, "-1"]].concat();
+                if let Err(error) = Whole::try_parse_from(&words) {
+                    let kind = error.kind();
+                    assert_ne!(kind, clap::error::ErrorKind::UnknownArgument, "{words:?}");
+                }
+                seen += 1;
+            }
+            let inner = command.get_subcommands();
+            seen + inner.map(|inner| look(inner, &words)).sum::<usize>()
+        }
+        assert!(look(&Whole::command(), &[]) > 40);
+    }
 }

@@ -17,6 +17,15 @@ pub(crate) fn print(text: &str) -> Result<(), LabError> {
     arrived(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
+/// What became of what was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// It is there.
+    Whole,
+    /// Its reader had enough of it (`| head`).
+    ReaderLeft,
+}
+
 fn arrived(written: io::Result<()>) -> Result<(), LabError> {
     match written {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
@@ -58,20 +67,25 @@ pub(crate) fn json(value: &impl Serialize) -> Result<String, LabError> {
 
 /// Writes a file, all of it or nothing.
 pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), LabError> {
-    write_whole(path, &Silent, |out| out.write_all(text.as_bytes()))
+    write_whole(path, &Silent, |out| out.write_all(text.as_bytes())).map(|_| ())
 }
 
 /// Writes a file, all of it or nothing: beside it first, then renamed. What stood there stays until
 /// then, and when `fill` fails or `control` says stop, for good. Devices and pipes are written as
-/// they are.
+/// they are, and as far as somebody reads them.
 pub(crate) fn write_whole(
     path: &Path,
     control: &dyn Control,
     fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> Result<(), LabError> {
+) -> Result<Written, LabError> {
     if is_stream(path) {
         let file = File::create(path).map_err(|error| LabError::file(path, error))?;
-        return filled(file, path, control, fill);
+        return match filled(file, path, control, fill) {
+            Err(LabError::File { source, .. }) if source.kind() == ErrorKind::BrokenPipe => {
+                Ok(Written::ReaderLeft)
+            }
+            filled => filled.map(|()| Written::Whole),
+        };
     }
     // What a link names is written, not the link.
     let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -87,7 +101,7 @@ pub(crate) fn write_whole(
     if done.is_err() {
         let _ = fs::remove_file(part);
     }
-    done
+    done.map(|()| Written::Whole)
 }
 
 /// True for what cannot be renamed into place: devices, pipes, and what the process has open

@@ -12,13 +12,16 @@ use crate::table::{Table, grouped, percent};
 
 /// What `lab paper` takes.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    allow_negative_numbers = true,
+    after_help = "Examples:
   lab paper --traces ~/traces --out paper-results
   lab paper --trace nasa-1995-07-09.log.zst --quick --out paper-results
 The number of open sessions is fitted to TCB(Mod) alone; the other columns of figure 12 are
 predictions. The paper's traces that are not at hand are named; the synthetic workload that is
 fitted in their stead is called synthetic everywhere. `fairlead-lab paper` (Python) makes one page
-with plots of the same.")]
+with plots of the same."
+)]
 pub struct PaperArgs {
     /// A folder; files in it are known by the names that archives give them
     #[arg(long, value_name = "FOLDER")]

@@ -13,11 +13,14 @@ use crate::table::{Table, grouped, percent};
 
 /// What `lab stat` takes.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    allow_negative_numbers = true,
+    after_help = "Examples:
   lab stat nasa.log.zst
   lab stat nasa.log.zst --concurrency 4000 --json
   lab stat capture.pcap --on-gap 1
-A log's own figures come first; those of the accesses that the expansion makes of it follow.")]
+A log's own figures come first; those of the accesses that the expansion makes of it follow."
+)]
 pub struct StatArgs {
     #[command(flatten)]
     stream: StreamArgs,

@@ -12,7 +12,9 @@ use crate::sweep::{Results, sweep};
 
 /// What `lab sweep` takes.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "A plan:
+#[command(
+    allow_negative_numbers = true,
+    after_help = "A plan:
   seeds = [1, 2, 3]
   bounds = true
   [[trace]]
@@ -26,7 +28,8 @@ use crate::sweep::{Results, sweep};
   ways = [4, 8]
 
 Lists stand for one run with each of their values. Results are appended as they finish; what is
-there already is not run again, so a sweep that was stopped or killed goes on where it was.")]
+there already is not run again, so a sweep that was stopped or killed goes on where it was."
+)]
 pub struct SweepArgs {
     /// The plan
     #[arg(value_name = "PLAN.toml")]

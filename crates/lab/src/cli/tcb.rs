@@ -14,12 +14,15 @@ use crate::table::{Table, grouped, percent};
 
 /// What `lab tcb` takes.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    allow_negative_numbers = true,
+    after_help = "Examples:
   lab tcb nasa.log.zst --scheme spec --capacity 32K --ways 4 --concurrency 4000 --seed 1 --json
   lab tcb capture.pcap --scheme mod,2-universal,spec
   lab tcb rows.csv --as accesses --scheme spec          (header: time_us,ip,port)
   lab tcb standard:4000 --scheme spec,on_ticks=8        (synthetic)
-`lab schemes` lists schemes and what can be set about them.")]
+`lab schemes` lists schemes and what can be set about them."
+)]
 pub struct TcbArgs {
     #[command(flatten)]
     stream: StreamArgs,

@@ -19,7 +19,7 @@
 //! ```
 //!
 //! A list stands for a run with each of its values, in `[[trace]]` as in `[[run]]`; so do
-//! `{ from = 1, to = 8, step = 1 }` and `{ from = 1, to = 8, times = 2 }`.
+//! `{ from = 1, to = 8, step = 1 }` and `{ from = 1, to = 8, times = 2 }`, with fractions, too.
 
 pub mod ranges;
 
@@ -202,9 +202,13 @@ fn resolve<T: DeserializeOwned>(table: &Table, place: &str) -> Result<Vec<T>, La
 /// Keys whose value is a list by itself.
 const LISTS: &[&str] = &[];
 
-/// `5` stands for the seeds 1 to 5, a list for itself.
+/// `5` stands for the seeds 1 to 5, a list for itself, a range for its values.
 fn seeds(value: &Value) -> Result<Vec<u64>, String> {
-    let problem = || "seeds: write a number of seeds (5), or the seeds: [1, 2, 3]".to_owned();
+    let problem = || {
+        "seeds: write a number of seeds (5), the seeds ([1, 2, 3]), or their range \
+         ({ from = 1, to = 8, step = 1 })"
+            .to_owned()
+    };
     let seed = |value: &Value| {
         value
             .as_integer()
@@ -214,6 +218,10 @@ fn seeds(value: &Value) -> Result<Vec<u64>, String> {
     let seeds: Vec<u64> = match value {
         Value::Integer(count @ 1..=100_000) => (1..=*count as u64).collect(),
         Value::Array(values) if !values.is_empty() => {
+            values.iter().map(seed).collect::<Result<_, _>>()?
+        }
+        Value::Table(table) => {
+            let values = ranges::steps("seeds", table)?.ok_or_else(problem)?;
             values.iter().map(seed).collect::<Result<_, _>>()?
         }
         _ => return Err(problem()),
@@ -235,11 +243,22 @@ pub(crate) fn one_line(text: &str, error: &toml::de::Error) -> String {
     let message = in_words(error.message());
     match error.span() {
         Some(span) => {
-            let line = text[..span.start.min(text.len())].matches('\n').count() + 1;
-            format!("line {line}: {message}")
+            let before = &text[..span.start.min(text.len())];
+            let line = before.matches('\n').count() + 1;
+            match key_of(before) {
+                Some(key) => format!("line {line}: {key}: {message}"),
+                None => format!("line {line}: {message}"),
+            }
         }
         None => message,
     }
+}
+
+/// The key whose value begins behind `before`, where the value is in its line.
+fn key_of(before: &str) -> Option<&str> {
+    let (_, line) = before.rsplit_once('\n').unwrap_or(("", before));
+    let (key, between) = line.split_once('=')?;
+    between.trim().is_empty().then(|| key.trim())
 }
 
 #[cfg(test)]
@@ -267,8 +286,21 @@ mod tests {
         let read = |text: &str| seeds(&text.parse().unwrap());
         assert_eq!(read("3").unwrap(), [1, 2, 3]);
         assert_eq!(read("[7, 5]").unwrap(), [7, 5]);
+        assert_eq!(read("{ from = 2, to = 8, step = 3 }").unwrap(), [2, 5, 8]);
+        assert_eq!(
+            read("{ from = 1, to = 8, times = 2 }").unwrap(),
+            [1, 2, 4, 8]
+        );
         assert!(read("[7, 5, 7]").unwrap_err().contains("7 is given twice"));
-        for bad in ["0", "[]", "[-1]", "\"5\"", "1000000"] {
+        for bad in [
+            "0",
+            "[]",
+            "[-1]",
+            "\"5\"",
+            "1000000",
+            "{ from = 1 }",
+            "{ from = -1, to = 1, step = 1 }",
+        ] {
             assert!(
                 read(bad).unwrap_err().contains("a number of seeds"),
                 "{bad}"

@@ -1,0 +1,79 @@
+//! Values of options and of keys: what is taken, and what is said of the others.
+
+use crate::refused;
+use crate::support::{Folder, lab};
+
+#[test]
+fn values_that_cannot_be_are_named_by_option_key_and_line() {
+    let folder = Folder::new("values");
+    let worded = folder.write(
+        "constants.toml",
+        "[toe]\nhit_ns = 5\nmemory_ns = \"fast\"\n",
+    );
+    let words = [
+        "constants.toml",
+        "line 3: memory_ns",
+        "fast",
+        "write a number",
+    ];
+    refused(&["cost", "--constants", &worded], 2, &words);
+    let setting = "toe.memory_ns=fast";
+    refused(
+        &["cost", "--constant", setting],
+        2,
+        &["--constant", setting, "write a number"],
+    );
+    for (args, words) in [
+        (["map", "--seconds", "0"], ["--seconds 0", "more than 0"]),
+        (["map", "--seconds", "-1"], ["--seconds -1", "more than 0"]),
+        (["map", "--loads", "-1"], ["--loads -1", "from 0.001 on"]),
+        (["map", "--warm-up", "-1"], ["--warm-up -1", "0 or more"]),
+        (
+            ["cost", "--miss-ratio", "-1"],
+            ["--miss-ratio -1", "from 0 to 1"],
+        ),
+        (
+            ["paper", "--concurrency", "-1"],
+            ["'-1' for '--concurrency", "-1"],
+        ),
+        (
+            ["stat", "standard:seconds=0", "-q"],
+            ["standard", "raise seconds or sessions"],
+        ),
+        (
+            ["stat", "zipf:ids=1G", "-q"],
+            ["\"1G\"", "K for thousands or M for millions"],
+        ),
+    ] {
+        refused(&args, 2, &words);
+    }
+}
+
+#[test]
+fn plans_take_fractions_ranges_of_seeds_and_counts_with_suffixes() {
+    let folder = Folder::new("ranges");
+    let plan = |text: &str| folder.write("plan.toml", text);
+    let out = folder.path("out.jsonl");
+    let runs = "[[run]]\nscheme = 'mod'\n";
+    let path = plan(&format!(
+        "seeds = {{ from = 3, to = 7, step = 2 }}\n[[trace]]\n\
+         standard = {{ sessions = '1K', seconds = {{ from = 0.5, to = 2, times = 2 }} }}\n\
+         [[trace]]\nzipf = {{ ids = '2K', accesses = '5K' }}\n{runs}"
+    ));
+    let done = lab(&["sweep", &path, "--out", &out]);
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success(), "{said}");
+    let rows = std::fs::read_to_string(&out).unwrap();
+    assert_eq!(rows.lines().count(), 3 * (3 + 1), "{rows}");
+    for part in [
+        "\"sessions\":1000,",
+        "\"seconds\":0.5,",
+        "\"accesses\":5000",
+        "\"seed\":7",
+    ] {
+        assert!(rows.contains(part), "{part}: {rows}");
+    }
+    let wrong = plan(&format!("seeds = '1..8'\n[[trace]]\nzipf = {{}}\n{runs}"));
+    let words = ["plan.toml", "seeds", "{ from = 1, to = 8, step = 1 }"];
+    refused(&["sweep", &wrong, "--out", &out], 2, &words);
+}
