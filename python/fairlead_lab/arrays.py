@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any, Dict
 
 import numpy as np
+import numpy.typing as npt
 
 from .errors import ArgumentError
 
 __all__ = ["columns_of", "numbers", "times_us"]
 
 
-def _array(values: Any, name: str) -> np.ndarray:
+def _array(values: Any, name: str) -> npt.NDArray[Any]:
     """A one-dimensional numpy array, without a copy where that is possible."""
     if isinstance(values, np.ma.MaskedArray):
-        masked = int(np.ma.count_masked(values))
+        masked = int(np.ma.getmaskarray(values).sum())
         if masked:
             raise ArgumentError(f"{name}: {masked} values are missing; fill or drop them")
         array = values.data
@@ -45,7 +46,7 @@ def _array(values: Any, name: str) -> np.ndarray:
     return array
 
 
-def _objects(values: Any, array: np.ndarray, name: str) -> np.ndarray:
+def _objects(values: Any, array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
     """Objects of Python as what Arrow takes them for: whole numbers, times, times of a zone."""
     import pyarrow
 
@@ -55,10 +56,11 @@ def _objects(values: Any, array: np.ndarray, name: str) -> np.ndarray:
         return array
     if column.null_count:
         raise ArgumentError(f"{name}: {column.null_count} values are missing; fill or drop them")
-    return column.to_numpy(zero_copy_only=False)
+    plain: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return plain
 
 
-def numbers(values: Any, kind: str, name: str) -> np.ndarray:
+def numbers(values: Any, kind: str, name: str) -> npt.NDArray[Any]:
     """``values`` as contiguous integers of numpy's ``kind``.
 
     A value that does not fit is an error: a wrong number in silence would be worse.
@@ -82,7 +84,7 @@ def numbers(values: Any, kind: str, name: str) -> np.ndarray:
     return np.ascontiguousarray(array.astype(wanted))
 
 
-def times_us(values: Any, name: str = "time_us") -> np.ndarray:
+def times_us(values: Any, name: str = "time_us") -> npt.NDArray[Any]:
     """Times as whole microseconds: numbers are taken as such, ``datetime64`` is converted."""
     array = _array(values, name)
     if array.dtype.kind == "M":
@@ -97,7 +99,8 @@ def columns_of(frame: Any) -> Dict[str, Any]:
     if isinstance(frame, dict):
         return dict(frame)
     if hasattr(frame, "to_dict") and type(frame).__name__ == "Frame":
-        return frame.to_dict()
+        columns: Dict[str, Any] = frame.to_dict()
+        return columns
     if hasattr(frame, "collect_schema") and hasattr(frame, "collect"):
         # A lazy frame of polars.
         frame = frame.collect()

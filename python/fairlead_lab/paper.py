@@ -11,7 +11,7 @@ from . import _core, plots
 from .errors import Interrupted, LabError
 from .files import make_folder, write_text
 from .frame import Frame
-from .given import SEED_MAX, whole
+from .given import SEED_MAX, path_of, whole
 from .page import Page
 from .words import number, percent, points
 
@@ -37,10 +37,11 @@ def paper(
     Only the concurrency is fitted, and on the Mod column alone; every other value is a prediction.
     Ctrl-C raises :class:`Interrupted`, with the traces that were finished.
     """
-    names = [os.fspath(trace) for trace in traces]
+    names = [path_of(trace, "traces") for trace in traces]
     seed, threads = whole(seed, "seed", SEED_MAX), whole(threads, "threads")
     try:
-        return json.loads(_core.paper(names, seed, threads, quick, progress))
+        report: Dict[str, Any] = json.loads(_core.paper(names, seed, threads, quick, progress))
+        return report
     except Interrupted as stop:
         if stop.finished is not None:
             stop.finished = json.loads(stop.finished)

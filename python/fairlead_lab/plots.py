@@ -44,7 +44,8 @@ def _draw(
     from matplotlib.figure import Figure
 
     # The salt makes what is drawn the same each time.
-    with matplotlib.rc_context({**RC, "svg.hashsalt": label}):
+    settings: Any = {**RC, "svg.hashsalt": label}
+    with matplotlib.rc_context(settings):
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasSVG(figure)
         axes = figure.add_subplot()

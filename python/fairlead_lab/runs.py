@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 from . import _core
 from .errors import ArgumentError, Interrupted
@@ -125,7 +125,7 @@ def _asked(configuration: Any) -> Dict[str, Any]:
     return dict(configuration)
 
 
-def core_of(stream: Any, wanted: type = Accesses) -> Any:
+def core_of(stream: Any, wanted: Union[Type[Accesses], Type[Requests]] = Accesses) -> Any:
     """What the core knows of ``stream``, if it is of the kind that is ``wanted``."""
     if not isinstance(stream, wanted):
         makers = "read_requests or Requests.from_table" if wanted is Requests else (
@@ -158,7 +158,8 @@ def fully_associative(
 def stat(accesses: Accesses) -> Dict[str, Any]:
     """What a stream is like: ON and OFF times, averages of the identifiers' bits, sessions by set,
     how many are open at once."""
-    return json.loads(_core.stat(core_of(accesses)))
+    told: Dict[str, Any] = json.loads(_core.stat(core_of(accesses)))
+    return told
 
 
 class Advice(Dict[str, Any]):

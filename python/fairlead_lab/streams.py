@@ -6,9 +6,10 @@ import ipaddress
 import json
 import os
 import pathlib
-from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union, overload
 
 import numpy as np
+import numpy.typing as npt
 
 from . import _core
 from .arrays import columns_of, numbers, times_us
@@ -45,7 +46,8 @@ class _Columns:
     @property
     def report(self) -> Optional[Dict[str, Any]]:
         """What reading came to: rows, and how many could not be read and why."""
-        return self._core.report
+        report: Optional[Dict[str, Any]] = self._core.report
+        return report
 
     def to_arrow(self) -> Any:
         """As a ``pyarrow.Table``, without a copy."""
@@ -69,9 +71,15 @@ class _Column:
     def __init__(self, name: str, said: str, wide: int = 1) -> None:
         self.name, self.wide, self.__doc__ = name, wide, said
 
-    def __get__(self, stream: Any, owner: Any = None) -> np.ndarray:
+    @overload
+    def __get__(self, stream: None, owner: Any = None) -> _Column: ...
+    @overload
+    def __get__(self, stream: _Columns, owner: Any = None) -> npt.NDArray[Any]: ...
+    def __get__(
+        self, stream: Optional[_Columns], owner: Any = None
+    ) -> Union[_Column, npt.NDArray[Any]]:
         if stream is None:
-            return self  # type: ignore[return-value]
+            return self
         column = np.asarray(stream._core.column(self.name))
         return column if self.wide == 1 else column.reshape(-1, self.wide)
 
@@ -109,7 +117,7 @@ class Requests(_Columns):
         client, addresses = _addresses(ip)
         _same_length(time_us=times, ip=client)
 
-        def column(values: Any, kind: str, name: str, default: int) -> np.ndarray:
+        def column(values: Any, kind: str, name: str, default: int) -> npt.NDArray[Any]:
             if values is None:
                 return np.full(len(times), default, kind)
             return numbers(values, kind, name)
@@ -144,7 +152,7 @@ class Requests(_Columns):
     client_address = _Column("client_address", _OCTETS, wide=16)
 
     @property
-    def client_named(self) -> np.ndarray:
+    def client_named(self) -> npt.NDArray[Any]:
         """By client number: true where the log has a name, and the address is a hash of it."""
         return np.asarray(self._core.column("client_named")).view(bool)
 
@@ -209,18 +217,21 @@ class Accesses(_Columns):
     @property
     def warm_up(self) -> int:
         """Accesses at the beginning that warm the cache and count for nothing."""
-        return self._core.warm_up
+        count: int = self._core.warm_up
+        return count
 
     @property
     def provenance(self) -> Dict[str, Any]:
         """Where the stream comes from: trace, parameters, seed, what reading it came to."""
-        return json.loads(self._core.provenance())
+        provenance: Dict[str, Any] = json.loads(self._core.provenance())
+        return provenance
 
     @property
     def sessions(self) -> int:
         """Sessions that are accessed. The tables of keys may have more: those of a synthetic
         workload that is too short for all its sessions."""
-        return self._core.sessions
+        count: int = self._core.sessions
+        return count
 
     def write(self, path: Path, format: Optional[str] = None) -> None:
         """Writes a file, whole or not at all: ``lab`` (compact, times in full) or libCacheSim's
@@ -278,13 +289,13 @@ def _needed(columns: Dict[str, Any], *names: str) -> None:
         )
 
 
-def _same_length(**columns: np.ndarray) -> None:
+def _same_length(**columns: npt.NDArray[Any]) -> None:
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
         raise ArgumentError(f"columns of different lengths: {lengths}")
 
 
-def _addresses(values: Any) -> Tuple[np.ndarray, np.ndarray]:
+def _addresses(values: Any) -> Tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Addresses as numbers, and 16 bytes for each number."""
     kind = getattr(getattr(values, "dtype", None), "kind", None)
     if kind is None and len(values) and isinstance(values[0], int) or kind in ("i", "u"):
@@ -310,12 +321,12 @@ def _addresses(values: Any) -> Tuple[np.ndarray, np.ndarray]:
         coded = coded.combine_chunks()
     # One address can be written in several ways.
     known: Dict[bytes, int] = {}
-    index = [known.setdefault(_octets(text), len(known)) for text in coded.dictionary.to_pylist()]
+    place = [known.setdefault(_octets(text), len(known)) for text in coded.dictionary.to_pylist()]
     octets = np.frombuffer(b"".join(known), "uint8").reshape(-1, 16)
-    return np.asarray(index, "uint32")[coded.indices.to_numpy()], octets
+    return np.asarray(place, "uint32")[coded.indices.to_numpy()], octets
 
 
-def _distinct(values: Any) -> Tuple[np.ndarray, np.ndarray]:
+def _distinct(values: Any) -> Tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Addresses as numbers, value by value."""
     known: Dict[bytes, int] = {}
     index = [known.setdefault(_octets(value), len(known)) for value in values]

@@ -158,11 +158,8 @@ def _local(threads: int, notes: List[str]) -> Callable[[Sequence[Task], Tell], I
                 batch, group = group[:size], group[size:]
                 begun = time.monotonic()
                 try:
-                    rows = stream.run_tasks(
-                        [task.text for task in batch],
-                        threads,
-                        lambda at, of, done=done, size=len(batch): tell(done + at * size // of),
-                    )
+                    texts = [task.text for task in batch]
+                    rows = stream.run_tasks(texts, threads, _part(tell, done, len(batch)))
                     yield _rows(rows), None
                 except LabError as error:
                     yield [], f"{len(batch)} runs: {error}"
@@ -172,6 +169,11 @@ def _local(threads: int, notes: List[str]) -> Callable[[Sequence[Task], Tell], I
                 size = max(1, min(512, int(len(batch) * BATCH_S / took)))
 
     return run
+
+
+def _part(tell: Tell, before: int, size: int) -> Callable[[int, int], None]:
+    """Tells how far a batch of so many runs is, as so many runs."""
+    return lambda at, of: tell(before + at * size // of)
 
 
 def _remote(scheduler: str) -> Callable[[Sequence[Task], Tell], Iterator[Part]]:
@@ -203,9 +205,9 @@ def _remote(scheduler: str) -> Callable[[Sequence[Task], Tell], Iterator[Part]]:
                     futures[future] = len(batch)
             done = 0
             for future in as_completed(futures, loop=client.loop):
-                error = future.exception()
+                wrong = future.exception()
                 size = futures.pop(future)
-                yield ([], f"{size} runs: {error}") if error else (future.result(), None)
+                yield ([], f"{size} runs: {wrong}") if wrong else (future.result(), None)
                 future.release()
                 done += size
                 tell(done)
