@@ -31,7 +31,7 @@ pub struct Snapshot {
     pub accepted: u64,
     /// Connections spliced.
     pub spliced: u64,
-    /// Connections taken over from an earlier run, those at rest included.
+    /// Connections taken over from an earlier run, those at rest not included.
     pub adopted: u64,
     /// Records in TIME_WAIT or after a RST that were given up for newcomers, as the table was full.
     pub rests_cut_short: u64,

@@ -249,7 +249,7 @@ fn connections(status: &Status, page: &mut Page<'_>) -> fmt::Result {
     )?;
     page.counter(
         "adopted",
-        "Connections taken over from an earlier run, those at rest included",
+        "Connections taken over from an earlier run, those at rest not included",
         status.adopted,
     )?;
     page.counter(
@@ -284,7 +284,6 @@ fn connections(status: &Status, page: &mut Page<'_>) -> fmt::Result {
     )
 }
 
-/// Nothing when there is no TCB cache.
 /// What the kernel program did; its packets and drops are in the switch's families, too.
 fn kernel(kernel: Option<&KernelStatus>, page: &mut Page<'_>) -> fmt::Result {
     let Some(kernel) = kernel else {

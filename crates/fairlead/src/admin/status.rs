@@ -47,7 +47,7 @@ pub struct Status {
     pub syn_acks: u64,
     pub accepted: u64,
     pub spliced: u64,
-    /// Connections taken over from an earlier run, those at rest included.
+    /// Connections taken over from an earlier run, those at rest not included.
     pub adopted: u64,
     /// Records at rest that were given up for newcomers.
     pub rests_cut_short: u64,
