@@ -2,6 +2,7 @@
 
 use fairlead_base::DropReason;
 
+use super::plain_line;
 use crate::admin::{DeviceStatus, PoolStatus, ServerStatus, ServiceStatus, Status, TcbCacheStatus};
 use crate::screen::{
     BOLD, DIM, GREEN, Paint, RED, Side, YELLOW, bytes, columns, elapsed, grouped, plural,
@@ -30,7 +31,7 @@ pub(super) fn render(status: &Status, paint: Paint) -> String {
         elapsed(status.uptime_s),
     );
     if !status.fast_path.is_empty() {
-        out += &format!("fast path: {}\n", plain(&status.fast_path));
+        out += &format!("fast path: {}\n", plain_line(&status.fast_path));
     }
     if status.age_ms > 2_000 {
         let age = format!("these counters are {} old", elapsed(status.age_ms / 1_000));
@@ -482,6 +483,17 @@ dropped or refused
       1  from_the_future
 ";
         assert_eq!(render(&status(), Paint(false)), expected);
+    }
+
+    #[test]
+    fn why_there_is_no_better_fast_path_is_told_to_its_end() {
+        let why = format!("engine ({})", "the kernel refused; ".repeat(30));
+        let slow = Status {
+            fast_path: format!("{why}\u{1b}"),
+            ..status()
+        };
+        let text = render(&slow, Paint(false));
+        assert!(text.contains(&why) && !text.contains('\u{1b}'), "{text}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::rates::Rates;
 use crate::admin::Status;
 use crate::screen::{bytes, elapsed, grouped};
-use crate::status::plain;
+use crate::status::{plain, plain_line};
 
 /// By what the servers are sorted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,7 +104,7 @@ impl Table {
         Self {
             title,
             is_well: status.health == "ok" && age.is_empty(),
-            fast_path: plain(&status.fast_path),
+            fast_path: plain_line(&status.fast_path),
             totals: totals(status, rates),
             services: services(status, rates),
             servers: servers(status, rates),
