@@ -17,6 +17,7 @@ mod lifecycle;
 mod load;
 mod loss;
 mod modes;
+mod orders;
 mod path_mtu;
 mod refusals;
 mod reload;

@@ -9,7 +9,9 @@ use crate::check::{self, CheckArgs};
 use crate::demo::{self, DemoArgs};
 use crate::doctor::{self, DoctorArgs};
 use crate::down::{self, DownArgs};
+use crate::drain::{self, DrainArgs};
 use crate::lab;
+use crate::reload::{self, ReloadArgs};
 use crate::replay::{self, ReplayArgs};
 use crate::serve::{self, ServeArgs};
 use crate::status::{self, StatusArgs};
@@ -37,6 +39,10 @@ pub struct Cli {
 pub enum Command {
     /// Run the switch until it is told to end
     Serve(ServeArgs),
+    /// Make a running switch take its configuration file as it is now, and tell what came of it
+    Reload(ReloadArgs),
+    /// End a running switch once its connections have ended, and show how many are left
+    Drain(DrainArgs),
     /// Remove what an instance that does not run any more has left in the kernel
     Down(DownArgs),
     /// Check a configuration and show what it means
@@ -62,6 +68,8 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     match &cli.command {
         Command::Serve(args) => serve::run(args),
+        Command::Reload(args) => reload::run(args),
+        Command::Drain(args) => drain::run(args),
         Command::Down(args) => down::run(args),
         Command::Check(args) => check::run(args),
         Command::Demo(args) => demo::run(args),

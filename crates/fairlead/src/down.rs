@@ -1,28 +1,22 @@
 //! `fairlead down`: removes everything that an instance left in the kernel, and nothing else.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use fairlead_bpf_loader::{Pins, PinsError};
 use fairlead_driver_tun::net;
 
-use crate::config;
+use crate::control;
+use crate::instance::InstanceArgs;
 use crate::screen::{print, print_error};
 use crate::serve::inherit::owner;
 
 /// What `fairlead down` takes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DownArgs {
-    /// The configuration file of the instance
-    #[arg(short, long, value_name = "FILE", conflicts_with = "instance")]
-    pub config: Option<PathBuf>,
-    /// The instance's name, instead of its configuration
-    #[arg(long, value_name = "NAME")]
-    pub instance: Option<String>,
+    /// Which instance.
+    #[command(flatten)]
+    pub instance: InstanceArgs,
 }
-
-/// The name of an instance that has none.
-const INSTANCE: &str = "fairlead";
 
 /// Removes pinned maps, what is attached by pinned links, device, routes and rules of an instance
 /// that does not run, and says what it removed. Connections that only the kernel still forwards
@@ -31,10 +25,10 @@ const INSTANCE: &str = "fairlead";
 /// Exit codes: 0 nothing is left; 1 what was removed cannot be written; 2 the configuration or the
 /// name is wrong; 3 something is left, or the instance runs, or is another namespace's.
 pub fn run(args: &DownArgs) -> ExitCode {
-    let instance = match instance(args) {
+    let instance = match args.instance.name() {
         Ok(instance) => instance,
         Err(error) => {
-            print_error(&format!("{error}\n"));
+            print_error(&format!("fairlead: {error}\n"));
             return ExitCode::from(2);
         }
     };
@@ -55,22 +49,6 @@ pub fn run(args: &DownArgs) -> ExitCode {
             ExitCode::from(3)
         }
     }
-}
-
-fn instance(args: &DownArgs) -> Result<String, String> {
-    let name = match (&args.config, &args.instance) {
-        (Some(path), _) => {
-            let loaded = config::load(path).map_err(|error| error.to_string())?;
-            loaded.settings.instance.name
-        }
-        (None, Some(name)) => name.clone(),
-        (None, None) => INSTANCE.to_owned(),
-    };
-    let fits = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
-    if name.is_empty() || name.len() > 64 || !name.chars().all(fits) {
-        return Err(format!("fairlead: {name:?} is no instance's name"));
-    }
-    Ok(name)
 }
 
 fn down(instance: &str) -> Result<Vec<String>, String> {
@@ -106,5 +84,9 @@ fn down(instance: &str) -> Result<Vec<String>, String> {
         removed.extend(net::remove_device(&left.device, &owner).map_err(|error| text(&error))?);
     }
     removed.extend(net::remove_leftovers().map_err(|error| text(&error))?);
+    let socket = control::socket_of(instance).map_err(|error| text(&error))?;
+    if control::remove_if_dead(&socket) {
+        removed.push(format!("the socket {}", socket.display()));
+    }
     Ok(removed)
 }

@@ -146,6 +146,7 @@ fn counters() -> Counters {
         }),
         log_lines_lost: count(),
         reloads_refused: 5_003,
+        orders_refused: 5_004,
     }
 }
 
@@ -231,6 +232,7 @@ fn status_is_the_snapshot_and_who_runs() {
     assert_eq!(document["device_use"]["tx_unsendable"], 20_034);
     assert_eq!(document["log_lines_lost"], 20_035);
     assert_eq!(document["reloads_refused"], 5_003);
+    assert_eq!(document["orders_refused"], 5_004);
     assert_eq!(document["flow_table"], "tcb-cache");
     assert_eq!(document["kernel"]["lookups"][1]["migrations"], 73);
     // What is published later is what is shown later.
@@ -348,6 +350,7 @@ fn metrics_are_openmetrics_and_name_every_reason() {
     );
     assert_eq!(metrics.value("fairlead_log_lines_lost_total"), 20_035.0);
     assert_eq!(metrics.value("fairlead_reloads_refused_total"), 5_003.0);
+    assert_eq!(metrics.value("fairlead_orders_refused_total"), 5_004.0);
     assert_eq!(metrics.value("fairlead_kernel_to_engine_total"), 41.0);
     assert_eq!(metrics.value("fairlead_kernel_fins_total"), 43.0);
     let lookups = |what: &str| metrics.value(&format!("fairlead_flow_table_{what}"));

@@ -244,6 +244,7 @@ fn pages(draining: bool) -> (AdminServer, Arc<Shared>) {
         switch,
         log_lines_lost: 17,
         reloads_refused: 0,
+        orders_refused: 0,
         ..Counters::default()
     });
     let server = start("127.0.0.1:0".parse().unwrap(), Arc::clone(&shared)).unwrap();

@@ -121,6 +121,11 @@ fn instance(status: &Status, page: &mut Page<'_>) -> fmt::Result {
         "reloads_refused",
         "Reloads that were asked for and could not be",
         status.reloads_refused,
+    )?;
+    page.counter(
+        "orders_refused",
+        "Requests at the control socket that were no orders, not permitted or too many",
+        status.orders_refused,
     )
 }
 

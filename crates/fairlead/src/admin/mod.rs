@@ -71,6 +71,8 @@ pub struct Counters {
     pub log_lines_lost: u64,
     /// Reloads that were asked for and could not be.
     pub reloads_refused: u64,
+    /// Requests at the control socket that were no orders, not permitted or too many.
+    pub orders_refused: u64,
 }
 
 /// Counters and when they were published.

@@ -76,6 +76,8 @@ pub struct Status {
     pub log_lines_lost: u64,
     /// Reloads that were asked for and could not be.
     pub reloads_refused: u64,
+    /// Requests at the control socket that were no orders, not permitted or too many.
+    pub orders_refused: u64,
 }
 
 /// A part of the document that has the fields of what is counted, under the same names: one that
@@ -321,12 +323,14 @@ impl Status {
             kernel,
             log_lines_lost,
             reloads_refused,
+            orders_refused,
         } = counters.clone();
         Self {
             kernel: kernel.map(KernelStatus::from),
             device_use: device.into(),
             log_lines_lost,
             reloads_refused,
+            orders_refused,
             ..Self::of_switch(switch)
         }
     }

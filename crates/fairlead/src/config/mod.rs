@@ -13,6 +13,7 @@ use fairlead_bpf_loader::FlowTableKind;
 use fairlead_splice::config::{Config, Pool, Route, Service};
 use toml::de::DeTable;
 
+mod changes;
 mod cross;
 mod diagnostic;
 mod instance;
@@ -28,6 +29,7 @@ mod service;
 mod source;
 mod tcb_cache;
 
+pub(crate) use changes::changes;
 pub use diagnostic::{Diagnostic, FINDINGS_MAX, Finding, Report, Severity};
 pub use prefix::Prefix;
 pub(crate) use quantity::{show_duration, show_size};

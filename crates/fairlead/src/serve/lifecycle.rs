@@ -4,6 +4,8 @@ use core::time::Duration;
 
 use fairlead_base::Instant;
 
+use crate::control;
+
 /// How long the start waits for the servers' first answers, which tell what to offer to clients.
 pub(super) const PROBE_PATIENCE: Duration = Duration::from_millis(250);
 
@@ -74,6 +76,14 @@ impl Lifecycle {
         }
     }
 
+    /// Somebody wants a drain: it begins, or goes on if it has begun.
+    pub(super) fn handle_drain(&mut self, now: Instant, live: u64) -> Step {
+        match self.is_ending() {
+            true => Step::Continue,
+            false => self.handle_signal(now, live),
+        }
+    }
+
     /// Called after every round. `live` counts connections that are set up or spliced,
     /// `servers_known` tells whether every server has answered or failed to.
     pub(super) fn handle_round(
@@ -120,6 +130,16 @@ impl Lifecycle {
     /// True once it was told to end.
     pub(super) fn is_ending(&self) -> bool {
         matches!(self.phase, Phase::Draining { .. } | Phase::Aborting { .. })
+    }
+
+    /// The phase in the words of the control socket.
+    pub(super) fn phase(&self) -> control::Phase {
+        match self.phase {
+            Phase::Starting { .. } => control::Phase::Starting,
+            Phase::Serving => control::Phase::Serving,
+            Phase::Draining { .. } => control::Phase::Draining,
+            Phase::Aborting { .. } => control::Phase::Resetting,
+        }
     }
 
     /// Connections that were live when they were aborted.
@@ -199,6 +219,22 @@ mod tests {
         for step in [Step::Drain, Step::Abort, Step::End] {
             assert_eq!(stuck.handle_signal(at(2_000), 5), step);
         }
+    }
+
+    #[test]
+    fn a_drain_that_is_asked_for_twice_resets_nothing() {
+        let mut life = serving();
+        assert_eq!(life.handle_drain(at(1_000), 2), Step::Drain);
+        assert_eq!(life.handle_drain(at(2_000), 2), Step::Continue);
+        assert_eq!(life.poll_timeout(), Some(at(31_000)), "of the first");
+        assert_eq!(life.phase(), control::Phase::Draining);
+        assert_eq!(
+            life.handle_signal(at(3_000), 2),
+            Step::Abort,
+            "a signal does"
+        );
+        assert_eq!(life.handle_drain(at(3_001), 2), Step::Continue);
+        assert_eq!(life.phase(), control::Phase::Resetting);
     }
 
     #[test]

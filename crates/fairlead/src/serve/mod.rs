@@ -11,6 +11,7 @@ pub(crate) mod inherit;
 pub(crate) mod interfaces;
 mod lifecycle;
 mod notify;
+mod orders;
 pub(crate) mod plan;
 mod pressure;
 mod reload;
@@ -26,10 +27,11 @@ use fairlead_base::{Instant, Seed};
 use fairlead_bpf_loader::Pins;
 use fairlead_datapath::{Datapath, Estate, ServerState, Snapshot};
 use fairlead_driver_tun::net::{self, Network, NetworkPlan, Obstacle};
-use fairlead_driver_tun::{DeviceCounters, EndSignal, EndSignals, Ready, TunDevice};
+use fairlead_driver_tun::{DeviceCounters, EndSignals, Ready, TunDevice};
 
 use crate::admin::{self, AdminServer, Counters, Identity, Shared};
-use crate::config::{self, OnStop, Settings, show_duration};
+use crate::config::{self, OnStop, Settings};
+use crate::control::{self, ControlServer, Desk, Phase};
 use crate::log::{self, Log, LogArgs};
 use crate::screen::{plural, print_error};
 
@@ -144,6 +146,8 @@ fn serve(args: &ServeArgs, program: &Program, watch: &mut dyn FnMut()) -> Result
     let shared = Arc::new(Shared::new(Identity::of(&settings, &fastpath.state())));
     // Kept until the end; its pages say "starting" until something is published.
     let _pages = start_pages(&settings, &shared)?;
+    let desk = Arc::new(Desk::new(&settings.instance.name, clock.now_ns()));
+    let _socket = start_control(&settings, &desk);
     fresh.keep();
 
     let tap = fastpath.take_capture();
@@ -153,6 +157,7 @@ fn serve(args: &ServeArgs, program: &Program, watch: &mut dyn FnMut()) -> Result
     let mut board = Board {
         settings: &settings,
         shared: &shared,
+        desk: &desk,
         log: &log,
         ways: Ways::start(&settings, &mut engine, clock.now()),
         fastpath,
@@ -362,6 +367,21 @@ fn start_pages(settings: &Settings, shared: &Arc<Shared>) -> Result<Option<Admin
     }
 }
 
+/// Where orders are taken. Without it signals are left, so that nothing else depends on it.
+fn start_control(settings: &Settings, desk: &Arc<Desk>) -> Option<ControlServer> {
+    let path = control::socket_of(&settings.instance.name);
+    match path.and_then(|path| control::start(&path, Arc::clone(desk))) {
+        Ok(socket) => {
+            tracing::info!("takes orders at {}", socket.path().display());
+            Some(socket)
+        }
+        Err(error) => {
+            tracing::warn!("no `fairlead reload` and `fairlead drain`, only signals: {error}");
+            None
+        }
+    }
+}
+
 fn announce_host(settings: &Settings, network: &Network) {
     for line in network.made() {
         tracing::info!("made {line}");
@@ -431,6 +451,7 @@ fn run_loop(
         if publishing {
             publish_at = now + PUBLISH_INTERVAL;
             board.publish_unless(life.is_starting(), engine, now);
+            orders::tell(&life, engine, now, board);
         }
         let due = [life.poll_timeout(), Some(publish_at)];
         let ready = wait(engine, clock, signals, &board.ways, due).map_err(device_failed)?;
@@ -438,53 +459,28 @@ fn run_loop(
         if ready.passing {
             board.ways.hear(engine, clock.now());
         }
+        let mut parting = None;
         if ready.signal
             && let Some(signal) = signals.poll_signal().map_err(device_failed)?
         {
-            match handle_signal(signal, &mut life, engine, now, board) {
-                None => {}
-                Some(Parting::Clean) => break,
-                Some(parting) => return Ok(parting),
-            }
+            parting = orders::handle_signal(signal, &mut life, engine, now, board);
+        }
+        if publishing && parting.is_none() {
+            parting = orders::handle_order(&mut life, engine, now, board);
+        }
+        match parting {
+            None => {}
+            Some(Parting::Clean) => break,
+            Some(parting) => return Ok(parting),
         }
     }
     board.publish(engine, clock.now());
+    orders::tell_end(&life, board, Phase::Ended);
     match life.cut_off() {
         0 => tracing::info!("ended"),
         cut_off => tracing::warn!("ended; {} reset", live_ones(cut_off)),
     }
     Ok(Parting::Clean)
-}
-
-/// Does what a signal asks for; how to part when the loop is to be left.
-fn handle_signal(
-    signal: EndSignal,
-    life: &mut Lifecycle,
-    engine: &mut Engine<TunDevice>,
-    now: Instant,
-    board: &mut Board<'_>,
-) -> Option<Parting> {
-    let live = engine.live_connections();
-    let name = signal.name();
-    if signal == EndSignal::Reload {
-        if !board.may_reload(life) {
-            board.publish(engine, now);
-            return None;
-        }
-        notify::reloading();
-        tracing::info!("{name}: begins anew; {live} connections stay with the kernel meanwhile");
-        board.publish(engine, now);
-        return Some(Parting::Reload);
-    }
-    notify::stopping();
-    if board.keeps() {
-        tracing::info!("{name}: {live} connections stay with the kernel");
-        board.publish(engine, now);
-        return Some(Parting::Keep);
-    }
-    let step = life.handle_signal(now, live);
-    tracing::info!("{name}: {}", describe(step, live, board.settings));
-    act(step, engine, now, board).then_some(Parting::Clean)
 }
 
 /// Waits for whatever comes first; `None` where nobody waits, for packets keep coming: then the
@@ -518,18 +514,6 @@ fn act(step: Step, engine: &mut Engine<TunDevice>, now: Instant, board: &mut Boa
     false
 }
 
-fn describe(step: Step, live: u64, settings: &Settings) -> String {
-    match step {
-        Step::Drain => format!(
-            "no new connections; {} have {}; once more ends them at once",
-            live_ones(live),
-            show_duration(settings.instance.drain_timeout)
-        ),
-        Step::Abort => format!("resetting {}", live_ones(live)),
-        _ => "ending at once".to_owned(),
-    }
-}
-
 fn live_ones(count: u64) -> String {
     plural(
         usize::try_from(count).unwrap_or(usize::MAX),
@@ -546,6 +530,7 @@ fn servers_known(snapshot: &Snapshot) -> bool {
 struct Board<'a> {
     settings: &'a Settings,
     shared: &'a Shared,
+    desk: &'a Desk,
     log: &'a Log,
     ways: Ways,
     fastpath: Fastpath,
@@ -559,8 +544,9 @@ impl Board<'_> {
         self.settings.instance.on_stop == OnStop::Keep && self.fastpath.outlives()
     }
 
-    /// True when the process can begin anew without a connection noticing; says why not.
-    fn may_reload(&mut self, life: &Lifecycle) -> bool {
+    /// What is different when the process begins anew, which no connection notices; or why that
+    /// cannot be.
+    fn may_reload(&mut self, life: &Lifecycle) -> Result<Vec<String>, String> {
         self.reload
             .check(life.is_ending(), self.fastpath.outlives())
     }
@@ -590,6 +576,7 @@ impl Board<'_> {
             kernel,
             log_lines_lost: self.log.lost_lines(),
             reloads_refused: self.reload.refused(),
+            orders_refused: self.desk.refused(),
         });
         (self.watch)();
     }
@@ -645,7 +632,11 @@ impl Clock {
     }
 
     fn now(&self) -> Instant {
-        let now_ns = fairlead_bpf_loader::monotonic_ns();
-        Instant::ZERO + Duration::from_nanos(now_ns.saturating_sub(self.origin_ns))
+        Instant::ZERO + Duration::from_nanos(self.now_ns().saturating_sub(self.origin_ns))
+    }
+
+    /// As the kernel counts, since the machine began.
+    fn now_ns(&self) -> u64 {
+        fairlead_bpf_loader::monotonic_ns()
     }
 }

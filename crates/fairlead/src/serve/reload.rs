@@ -36,14 +36,14 @@ impl<'a> Reload<'a> {
         }
     }
 
-    /// True when there is no reason against it; logs what there is, and counts.
-    pub(super) fn check(&mut self, is_ending: bool, outlives: bool) -> bool {
-        let Err(why) = self.find_obstacle(is_ending, outlives) else {
-            return true;
-        };
-        self.refused += 1;
-        tracing::error!("no reload, everything goes on as it was: {why}");
-        false
+    /// What would be different; or the reason against it, which is logged and counted.
+    pub(super) fn check(&mut self, is_ending: bool, outlives: bool) -> Result<Vec<String>, String> {
+        let outcome = self.find_changes(is_ending, outlives);
+        if let Err(why) = &outcome {
+            self.refused += 1;
+            tracing::error!("no reload, everything goes on as it was: {why}");
+        }
+        outcome
     }
 
     /// Reloads that were refused.
@@ -51,7 +51,7 @@ impl<'a> Reload<'a> {
         self.refused
     }
 
-    fn find_obstacle(&self, is_ending: bool, outlives: bool) -> Result<(), String> {
+    fn find_changes(&self, is_ending: bool, outlives: bool) -> Result<Vec<String>, String> {
         if is_ending {
             return Err("the switch is about to end".to_owned());
         }
@@ -72,7 +72,8 @@ impl<'a> Reload<'a> {
         if admin != self.running.instance.admin {
             can_bind(admin)?;
         }
-        has_room(&new.settings)
+        has_room(&new.settings)?;
+        Ok(config::changes(&self.running, &new.settings))
     }
 }
 
@@ -237,8 +238,9 @@ mod tests {
     fn a_reload_that_cannot_be_is_counted() {
         let program = Program::running();
         let mut reload = Reload::new(&program, Path::new("/nowhere/a.toml"), &settings(SMALL));
-        assert!(!reload.check(true, true) && !reload.check(false, false));
-        assert!(!reload.check(false, true), "without a file");
+        for (is_ending, outlives) in [(true, true), (false, false), (false, true)] {
+            assert!(reload.check(is_ending, outlives).is_err());
+        }
         assert_eq!(reload.refused(), 3);
     }
 
@@ -253,7 +255,7 @@ mod tests {
             (Program::anothers(), "not begun by the command line"),
         ] {
             let reload = Reload::new(&program, Path::new("/nowhere/a.toml"), &settings(SMALL));
-            let why = reload.find_obstacle(false, true).unwrap_err();
+            let why = reload.find_changes(false, true).unwrap_err();
             assert!(why.contains(said), "{why}");
         }
     }

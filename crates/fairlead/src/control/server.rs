@@ -1,0 +1,465 @@
+//! The control socket's side of the instance, on a thread and a runtime of its own.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::timeout;
+
+use super::{Answer, Desk, OVER, Order};
+
+/// Connections served at once; a further one is refused.
+const CONNECTIONS_MAX: u32 = 16;
+/// The longest line that is read, bytes.
+const LINE_BYTES_MAX: u64 = 64;
+/// How long the order's line may take to come, and a line of the answer to be taken.
+const LINE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the switch may take to do it.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the end waits for the last lines to be taken.
+const END_PATIENCE: Duration = Duration::from_secs(1);
+/// How long to wait after an error of `accept`, such as too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The socket while it is served; with its end it is removed.
+#[derive(Debug)]
+pub struct ControlServer {
+    path: PathBuf,
+    desk: Arc<Desk>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ControlServer {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for ControlServer {
+    fn drop(&mut self) {
+        // First, so that nobody finds it who would not be answered.
+        let _ = fs::remove_file(&self.path);
+        self.desk.close();
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Makes the socket and serves it from a new thread. What dead instances have left beside it is
+/// removed.
+///
+/// # Errors
+/// When it cannot be made, or another process serves it.
+pub fn start(path: &Path, desk: Arc<Desk>) -> io::Result<ControlServer> {
+    if let Some(folder) = path.parent() {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .map_err(|error| named(folder, &error))?;
+        remove_dead(folder);
+    }
+    let listener = bind(path).map_err(|error| named(path, &error))?;
+    listener.set_nonblocking(true)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let listener = {
+        let _inside = runtime.enter();
+        tokio::net::UnixListener::from_std(listener)?
+    };
+    let owner = fs::metadata("/proc/self")?.uid();
+    let of_server = Arc::clone(&desk);
+    let (stop, stopped) = oneshot::channel();
+    let thread = std::thread::Builder::new()
+        .name("fairlead-control".into())
+        .spawn(move || {
+            runtime.block_on(async {
+                let places = Arc::new(Semaphore::new(CONNECTIONS_MAX as usize));
+                tokio::select! {
+                    () = accept(&listener, &places, &desk, owner) => {}
+                    _ = stopped => {}
+                }
+                let _ = timeout(END_PATIENCE, places.acquire_many(CONNECTIONS_MAX)).await;
+            });
+            runtime.shutdown_background();
+        })?;
+    Ok(ControlServer {
+        path: path.to_owned(),
+        desk: of_server,
+        stop: Some(stop),
+        thread: Some(thread),
+    })
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// Listens there. Under another name first: who finds the file finds it with its mode, and served.
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    if std::os::unix::net::UnixStream::connect(path).is_ok() {
+        return Err(io::ErrorKind::AddrInUse.into());
+    }
+    let fresh = path.with_added_extension("new");
+    let _ = fs::remove_file(&fresh);
+    let listener = UnixListener::bind(&fresh)?;
+    fs::set_permissions(&fresh, Permissions::from_mode(0o600))?;
+    fs::rename(&fresh, path)?;
+    Ok(listener)
+}
+
+/// Removes sockets in `folder` that nobody listens at: whoever was killed left its own.
+fn remove_dead(folder: &Path) {
+    for file in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = file.path();
+        if path.extension().is_some_and(|ending| ending == "sock") {
+            remove_if_dead(&path);
+        }
+    }
+}
+
+/// Removes a socket if it is there and nobody listens at it; true when it is removed.
+pub fn remove_if_dead(path: &Path) -> bool {
+    let tried = std::os::unix::net::UnixStream::connect(path);
+    let is_dead = tried.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+    is_dead && fs::remove_file(path).is_ok()
+}
+
+async fn accept(
+    listener: &tokio::net::UnixListener,
+    places: &Arc<Semaphore>,
+    desk: &Arc<Desk>,
+    owner: u32,
+) {
+    loop {
+        let mut stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::debug!(%error, "control connection not accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        // The file's mode says it already; a folder that others may change says nothing.
+        let user = stream.peer_cred().map(|peer| peer.uid());
+        let why = match user {
+            Ok(user) if user == 0 || user == owner => None,
+            Ok(user) => Some(format!("user {user} may not give orders here")),
+            Err(error) => Some(format!("who asks cannot be told: {error}")),
+        };
+        let place = Arc::clone(places).try_acquire_owned().ok();
+        let why = why.or_else(|| {
+            let many = || format!("{CONNECTIONS_MAX} others are connected");
+            place.is_none().then(many)
+        });
+        if let Some(why) = why {
+            // An empty socket takes a line at once; whoever does not read it loses it.
+            let answer = desk.refuse(&why);
+            let _ = timeout(ACCEPT_PAUSE, write(&mut stream, &answer)).await;
+            continue;
+        }
+        let desk = Arc::clone(desk);
+        tokio::spawn(async move {
+            if let Err(error) = serve(stream, &desk).await {
+                tracing::debug!(%error, "control connection failed");
+            }
+            drop(place);
+        });
+    }
+}
+
+/// One order and its answer.
+async fn serve(mut stream: UnixStream, desk: &Desk) -> io::Result<()> {
+    let mut line = Vec::new();
+    let read = async {
+        let mut part = (&mut stream).take(LINE_BYTES_MAX);
+        while !line.ends_with(b"\n") && part.read_buf(&mut line).await? > 0 {}
+        io::Result::Ok(())
+    };
+    timeout(LINE_TIMEOUT, read).await.map_err(late)??;
+    if line.is_empty() {
+        return Ok(()); // whoever looked whether somebody listens
+    }
+    let text = String::from_utf8_lossy(&line);
+    let order = text.strip_suffix('\n').and_then(|word| {
+        let mut all = Order::ALL.into_iter();
+        all.find(|order| order.name() == word)
+    });
+    let Some(order) = order else {
+        let names = Order::ALL.map(Order::name).join(", ");
+        let answer = desk.refuse(&format!("no such order; there are: {names}"));
+        return write(&mut stream, &answer).await;
+    };
+    if order == Order::Look {
+        return write(&mut stream, &Answer::State(desk.state())).await;
+    }
+    let mut states = desk.state.subscribe();
+    let answer = match given(desk, order).await {
+        Ok(_) if order == Order::Drain => None,
+        Ok(changes) => Some(Answer::Reloading(changes)),
+        Err(answer) => Some(answer),
+    };
+    if let Some(answer) = answer {
+        return write(&mut stream, &answer).await;
+    }
+    loop {
+        let state = states.borrow_and_update().clone();
+        let is_over = state.phase.is_over();
+        write(&mut stream, &Answer::State(state)).await?;
+        if is_over || states.changed().await.is_err() {
+            return Ok(());
+        }
+    }
+}
+
+/// Gives the order to the switch and waits for what comes of it.
+async fn given(desk: &Desk, order: Order) -> Result<Vec<String>, Answer> {
+    let outcome = desk.leave(order).map_err(|why| desk.refuse(why))?;
+    match timeout(ORDER_TIMEOUT, outcome).await {
+        Ok(Ok(outcome)) => outcome.map_err(Answer::Refused),
+        Ok(Err(_)) => Err(desk.refuse(OVER)),
+        Err(_) => Err(desk.refuse("the switch takes no orders: its loop stands still")),
+    }
+}
+
+fn late(_: tokio::time::error::Elapsed) -> io::Error {
+    io::ErrorKind::TimedOut.into()
+}
+
+async fn write(stream: &mut UnixStream, answer: &Answer) -> io::Result<()> {
+    let mut line = serde_json::to_vec(answer)?;
+    line.push(b'\n');
+    timeout(LINE_TIMEOUT, stream.write_all(&line))
+        .await
+        .map_err(late)?
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream as Stream;
+    use std::time::Instant;
+
+    use super::super::ask::{Asked, ask_at};
+    use super::super::{Outcome, Phase};
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// A served socket in a folder of its own.
+    struct Served {
+        folder: PathBuf,
+        path: PathBuf,
+        desk: Arc<Desk>,
+        server: Option<ControlServer>,
+    }
+
+    impl Served {
+        fn new(name: &str) -> Self {
+            let folder = format!("fairlead-control-{}-{name}", std::process::id());
+            let folder = std::env::temp_dir().join(folder);
+            let path = folder.join("edge.1.sock");
+            let desk = Arc::new(Desk::new("edge", 7));
+            let server = start(&path, Arc::clone(&desk)).unwrap();
+            Self {
+                folder,
+                path,
+                desk,
+                server: Some(server),
+            }
+        }
+
+        fn ask(&self, order: Order) -> Asked {
+            ask_at(&self.path, order).unwrap()
+        }
+
+        /// Does the next order as the switch would.
+        fn answer(&self, order: Order, outcome: Outcome) {
+            let until = Instant::now() + PATIENCE;
+            loop {
+                if let Some(pending) = self.desk.take() {
+                    assert_eq!(pending.order, order);
+                    return pending.answer(outcome);
+                }
+                assert!(Instant::now() < until, "no order came");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+
+        /// What comes for these bytes.
+        fn exchange(&self, bytes: &[u8]) -> String {
+            let mut stream = Stream::connect(&self.path).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let _ = stream.write_all(bytes);
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            let mut text = String::new();
+            let _ = stream.read_to_string(&mut text);
+            text
+        }
+    }
+
+    impl Drop for Served {
+        fn drop(&mut self) {
+            self.server = None;
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+
+    #[test]
+    fn others_may_not_even_knock() {
+        let served = Served::new("mode");
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!(mode(&served.path), 0o600);
+        assert_eq!(mode(&served.folder), 0o700);
+    }
+
+    #[test]
+    fn a_look_is_answered_without_the_loop() {
+        let served = Served::new("look");
+        served.desk.tell(|state| state.live = 3);
+        let Some(Answer::State(state)) = served.ask(Order::Look).next().unwrap() else {
+            panic!("no state")
+        };
+        assert_eq!(
+            (state.instance.as_str(), state.run, state.live),
+            ("edge", 7, 3)
+        );
+        assert_eq!(state.process, std::process::id());
+    }
+
+    #[test]
+    fn a_reload_has_an_outcome() {
+        let served = Served::new("reload");
+        let mut asked = served.ask(Order::Reload);
+        served.answer(Order::Reload, Err("no room".to_owned()));
+        let refused = Answer::Refused("no room".to_owned());
+        assert_eq!(asked.next().unwrap(), Some(refused));
+        assert_eq!(
+            served.desk.refused(),
+            0,
+            "that is counted where it is refused"
+        );
+        let mut asked = served.ask(Order::Reload);
+        served.answer(Order::Reload, Ok(vec!["pool a is new".to_owned()]));
+        let begun = Answer::Reloading(vec!["pool a is new".to_owned()]);
+        assert_eq!(asked.next().unwrap(), Some(begun));
+        assert_eq!(asked.next().unwrap(), None);
+    }
+
+    #[test]
+    fn a_drain_is_told_to_its_end_even_if_that_comes_at_once() {
+        let mut served = Served::new("drain");
+        let mut asked = served.ask(Order::Drain);
+        served.desk.tell(|state| state.phase = Phase::Draining);
+        served.answer(Order::Drain, Ok(Vec::new()));
+        let mut next = || match asked.next().unwrap() {
+            Some(Answer::State(state)) => Some(state.phase),
+            other => {
+                assert_eq!(other, None);
+                None
+            }
+        };
+        assert_eq!(next(), Some(Phase::Draining));
+        served.desk.tell(|state| state.phase = Phase::Ended);
+        served.server = None;
+        assert_eq!(next(), Some(Phase::Ended));
+        assert_eq!(next(), None);
+        assert!(!served.path.exists(), "the socket stays");
+    }
+
+    #[test]
+    fn an_order_that_comes_with_the_end_is_not_left_without_an_answer() {
+        let mut served = Served::new("late");
+        let mut asked = served.ask(Order::Drain);
+        let until = Instant::now() + PATIENCE;
+        let waits = || served.desk.pending.lock().unwrap().as_ref().map(Vec::len);
+        while waits() == Some(0) {
+            assert!(Instant::now() < until, "no order came");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        served.server = None;
+        let Some(Answer::Refused(why)) = asked.next().unwrap() else {
+            panic!("it was not refused")
+        };
+        assert!(why.contains("ask again"), "{why}");
+    }
+
+    #[test]
+    fn what_is_no_order_is_refused_with_a_reason_and_counted() {
+        let served = Served::new("strange");
+        let long = [b'x'; 100_000];
+        for bytes in [
+            &b"end\n"[..],
+            b"drain",
+            b"\xff\n",
+            b"DRAIN\n",
+            b"drain \n",
+            &long,
+        ] {
+            let before = served.desk.refused();
+            let answer = served.exchange(bytes);
+            // The rest of a line that is too long may reset the answer.
+            let known = answer.contains("there are: look, reload, drain") || bytes.len() > 64;
+            assert!(known, "{answer}");
+            assert_eq!(served.desk.refused(), before + 1);
+        }
+        assert_eq!(served.exchange(b""), "");
+        assert_eq!(
+            served.desk.refused(),
+            6,
+            "who says nothing asks for nothing"
+        );
+        assert!(served.desk.take().is_none());
+    }
+
+    #[test]
+    fn connections_are_bounded() {
+        let served = Served::new("many");
+        let waiting: Vec<_> = (0..CONNECTIONS_MAX)
+            .map(|_| served.ask(Order::Drain))
+            .collect();
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let Some(Answer::Refused(why)) = served.ask(Order::Look).next().unwrap() else {
+                assert!(Instant::now() < until, "never refused");
+                continue;
+            };
+            assert!(why.contains("16 others"), "{why}");
+            break;
+        }
+        drop(waiting);
+    }
+
+    #[test]
+    fn dead_sockets_are_replaced_and_live_ones_are_not() {
+        let served = Served::new("dead");
+        let [other, dead, fresh] =
+            ["a.1.sock", "b.1.sock", "c.1.sock"].map(|name| served.folder.join(name));
+        drop(UnixListener::bind(&dead).unwrap());
+        drop(UnixListener::bind(&other).unwrap());
+        let second = start(&other, Arc::new(Desk::new("a", 8))).unwrap();
+        assert!(other.exists() && !dead.exists() && served.path.exists());
+        let taken = start(&served.path, Arc::new(Desk::new("edge", 9))).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        assert!(!remove_if_dead(&served.path) && !remove_if_dead(&fresh));
+        drop(second);
+        let Some(Answer::State(state)) = served.ask(Order::Look).next().unwrap() else {
+            panic!("no state")
+        };
+        assert_eq!(state.run, 7);
+        assert_eq!(served.desk.refused(), 0);
+    }
+}

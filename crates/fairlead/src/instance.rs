@@ -1,0 +1,81 @@
+//! Which instance a command is about.
+
+use std::path::PathBuf;
+
+use crate::config;
+
+/// How a command is told which instance is meant.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct InstanceArgs {
+    /// The configuration file of the instance
+    #[arg(short, long, value_name = "FILE", conflicts_with = "instance")]
+    pub config: Option<PathBuf>,
+    /// The instance's name, instead of its configuration [default: fairlead]
+    #[arg(long, value_name = "NAME")]
+    pub instance: Option<String>,
+}
+
+/// The name of an instance that has none.
+const UNNAMED: &str = "fairlead";
+
+impl InstanceArgs {
+    /// The instance's name.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration or the name.
+    pub fn name(&self) -> Result<String, String> {
+        let name = match (&self.config, &self.instance) {
+            (Some(path), _) => {
+                let loaded = config::load(path).map_err(|error| error.to_string())?;
+                loaded.settings.instance.name
+            }
+            (None, Some(name)) => name.clone(),
+            (None, None) => UNNAMED.to_owned(),
+        };
+        let fits =
+            |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
+        if name.is_empty() || name.len() > 64 || !name.chars().all(fits) {
+            return Err(format!("{name:?} is no instance's name"));
+        }
+        Ok(name)
+    }
+}
+
+/// Seconds as they are written on the command line.
+pub(crate) fn seconds(text: &str) -> Result<std::time::Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds".to_owned())?;
+    if !(0.1..=86_400.0).contains(&seconds) {
+        return Err("0.1 to 86400 seconds".to_owned());
+    }
+    Ok(std::time::Duration::from_secs_f64(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(name: &str) -> Result<String, String> {
+        let args = InstanceArgs {
+            config: None,
+            instance: Some(name.to_owned()),
+        };
+        args.name()
+    }
+
+    #[test]
+    fn names_are_no_paths() {
+        assert_eq!(named("edge-1.a"), Ok("edge-1.a".to_owned()));
+        for wrong in ["", "../x", "a/b", &"n".repeat(65)] {
+            assert!(named(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(InstanceArgs::default().name(), Ok(UNNAMED.to_owned()));
+    }
+
+    #[test]
+    fn seconds_are_bounded() {
+        assert_eq!(seconds("0.5"), Ok(std::time::Duration::from_millis(500)));
+        for wrong in ["0", "-1", "1e9", "x", "NaN", "inf"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+}
