@@ -63,6 +63,13 @@ impl<'a> Reload<'a> {
             );
         }
         self.program.find_obstacle()?;
+        // A pipe was read at the start; now it would be waited for, and packets with it.
+        if std::fs::metadata(&self.file).is_ok_and(|found| !found.is_file()) {
+            let file = self.file.display();
+            return Err(format!(
+                "{file} is no regular file, so it cannot be read again"
+            ));
+        }
         let new = config::load(&self.file).map_err(|error| error.to_string())?;
         if !new.warnings.is_empty() {
             tracing::warn!("{}", new.warnings.render(false).trim_end());
@@ -258,6 +265,20 @@ mod tests {
             let why = reload.find_changes(false, true).unwrap_err();
             assert!(why.contains(said), "{why}");
         }
+    }
+
+    #[test]
+    fn a_pipe_is_not_waited_for() {
+        let folder = std::env::temp_dir().join(format!("fairlead-reload-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let pipe = folder.join("a.toml");
+        let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        let program = Program::running();
+        let why = Reload::new(&program, &pipe, &settings(SMALL)).find_changes(false, true);
+        std::fs::remove_dir_all(&folder).unwrap();
+        let why = why.unwrap_err();
+        assert!(why.contains("no regular file"), "{why}");
     }
 
     #[test]
