@@ -194,7 +194,17 @@ fn place(section: Section<'_>, fastpath: &mut Fastpath, problems: &mut Problems)
     }
     if let Some(node) = section.node("interfaces") {
         for text in strings(node, "interfaces", "[\"eth0\"]", problems) {
-            fastpath.interfaces.extend(names::device(&text, problems));
+            let Some(name) = names::device(&text, problems) else {
+                continue;
+            };
+            if fastpath.interfaces.contains(&name) {
+                let message = format!("`interfaces` names {name} twice");
+                problems.push(
+                    Diagnostic::error(&text.span, message).help("the fast path is there once"),
+                );
+                continue;
+            }
+            fastpath.interfaces.push(name);
         }
     }
     if let Some(device) = section
