@@ -450,6 +450,32 @@ fn a_log_that_nobody_reads_holds_nothing_up() {
 }
 
 #[test]
+fn the_doctor_knows_a_running_instance_without_pages() {
+    in_a_trial(|trial| {
+        let silent = CONFIG.replace("admin = \"127.0.0.1:9090\"", "");
+        let mut serving = trial.start(&silent);
+        let problems = |config: &str| {
+            let mut doctor = trial.switch.command(env!("CARGO_BIN_EXE_fairlead"));
+            doctor.args(["doctor", "--json", "--config"]);
+            let output = doctor.arg(trial.write(config)).output().unwrap();
+            let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            let checks = told["checks"].as_array().unwrap().clone();
+            let bad = checks.into_iter().filter(|one| one["state"] == "problem");
+            bad.map(|one| one["what"].to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(problems(&silent), [""; 0]);
+        // Another instance that wants its device is not the running one.
+        let other = problems(&CONFIG.replace("\"trial\"", "\"other\""));
+        assert!(
+            other.iter().any(|one| one.contains("fl0 exists already")),
+            "{other:?}"
+        );
+        serving.process.signal(Signal::Terminate).unwrap();
+        assert_eq!(serving.end(), Some(0));
+    });
+}
+
+#[test]
 fn a_device_that_vanishes_ends_it_with_a_code_of_its_own() {
     in_a_trial(|trial| {
         let mut serving = trial.start(CONFIG);

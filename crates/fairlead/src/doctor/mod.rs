@@ -142,7 +142,7 @@ struct Facts {
     chains: std::io::Result<Vec<fairlead_survey::Chain>>,
     /// All interfaces.
     links: std::io::Result<Vec<fairlead_survey::Link>>,
-    /// A switch with this configuration's device is running.
+    /// The instance of this configuration is running, with its device.
     is_running: bool,
 }
 

@@ -9,6 +9,7 @@ use fairlead_survey::{Link, Neighbour, Way, way_to};
 
 use super::{Check, Facts, read};
 use crate::config::Settings;
+use crate::serve::inherit;
 use crate::serve::plan::network_plan;
 
 const ABOUT: &str = "network";
@@ -23,8 +24,8 @@ pub(super) fn look(facts: &Facts, checks: &mut Vec<Check>) {
     };
     if facts.is_running {
         let what = format!(
-            "a switch with device {} is running: its own routes are not counted against it",
-            settings.fastpath.device
+            "instance \"{}\" is running, with device {}: its own routes are not counted against it",
+            settings.instance.name, settings.fastpath.device
         );
         checks.push(Check::ok(ABOUT, "running", what));
     }
@@ -33,16 +34,9 @@ pub(super) fn look(facts: &Facts, checks: &mut Vec<Check>) {
     servers(settings, facts, checks);
 }
 
-/// True when the admin pages of this configuration are those of a switch with its device.
+/// True when a process runs this instance here, whether it serves pages yet, or any.
 pub(super) fn is_running(settings: &Settings) -> bool {
-    let Some(admin) = settings.instance.admin else {
-        return false;
-    };
-    let Ok(page) = crate::status::fetch(admin) else {
-        return false;
-    };
-    let status: Result<crate::admin::Status, _> = serde_json::from_str(&page);
-    status.is_ok_and(|status| status.device == settings.fastpath.device)
+    inherit::is_running(&network_plan(settings)).unwrap_or(false)
 }
 
 /// Whether packets of each family are forwarded: of one is enough for some configuration.

@@ -133,7 +133,7 @@ impl Inheritance {
 
 /// True while another process runs this instance: what that one has made is in nobody's way then,
 /// and nothing to be removed.
-pub(super) fn is_running(plan: &NetworkPlan) -> Result<bool, net::NetError> {
+pub(crate) fn is_running(plan: &NetworkPlan) -> Result<bool, net::NetError> {
     let mut owned = net::owned_by(&plan.owner)?.into_iter();
     Ok(owned.any(|one| one.in_use && one.device == plan.device))
 }
