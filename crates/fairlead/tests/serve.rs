@@ -476,6 +476,23 @@ fn the_doctor_knows_a_running_instance_without_pages() {
 }
 
 #[test]
+fn a_fast_path_that_is_missed_is_a_warning() {
+    in_a_trial(|trial| {
+        let mistyped = "mode = \"auto\"\ninterfaces = [\"nope0\"]";
+        let mut serving = trial.start(&CONFIG.replace("mode = \"engine\"", mistyped));
+        assert_eq!(trial.ask("10.1.0.3:80"), "10.1.0.1");
+        serving.process.signal(Signal::Terminate).unwrap();
+        assert_eq!(serving.end(), Some(0));
+        let log = serving.end_of_log();
+        let said = log
+            .lines()
+            .find(|line| line.contains("no fast path in the kernel"));
+        let said = said.unwrap_or_else(|| panic!("not a word of it:\n{log}"));
+        assert!(said.contains("WARN") && said.contains("engine ("), "{said}");
+    });
+}
+
+#[test]
 fn a_device_that_vanishes_ends_it_with_a_code_of_its_own() {
     in_a_trial(|trial| {
         let mut serving = trial.start(CONFIG);

@@ -30,7 +30,7 @@ use fairlead_driver_tun::net::{self, Network, NetworkPlan, Obstacle};
 use fairlead_driver_tun::{DeviceCounters, EndSignals, Ready, TunDevice};
 
 use crate::admin::{self, AdminServer, Counters, Identity, Shared};
-use crate::config::{self, OnStop, Settings};
+use crate::config::{self, Mode, OnStop, Settings};
 use crate::control::{self, ControlServer, Desk, Phase};
 use crate::log::{self, Log, LogArgs};
 use crate::screen::{plural, print_error};
@@ -343,7 +343,11 @@ fn start_fastpath(
     if !fastpath.is_in_kernel() {
         inherited.without_kernel();
     }
-    tracing::info!("fast path: {}", fastpath.state());
+    match settings.fastpath.mode == Mode::Engine || fastpath.is_in_kernel() {
+        true => tracing::info!("fast path: {}", fastpath.state()),
+        // Somebody who mistyped an interface would find out by the load.
+        false => tracing::warn!("no fast path in the kernel: {}", fastpath.state()),
+    }
     if inherited.origin_ns.is_some() {
         inherit::tell(&datapath.adopt(clock.now(), &inherited.estate));
         inherited.estate = Estate::default();
