@@ -147,7 +147,8 @@ impl Screen {
     fn show(&mut self, state: &State) {
         let line = line(&self.name, state);
         if self.is_terminal {
-            print(&format!("\r{line}\x1b[K"));
+            // Cut off at the edge: what is wrapped would not be written over.
+            print(&format!("\r\x1b[?7l{line}\x1b[K\x1b[?7h"));
             return;
         }
         let now = (state.phase, state.live);
