@@ -280,6 +280,24 @@ fn a_drain_is_one_also_where_connections_would_be_kept() {
 }
 
 #[test]
+fn an_order_that_nobody_waits_for_any_more_is_not_done() {
+    in_a_lab(|lab| {
+        let _web = web_on(lab, &[1]);
+        let test = "orders::an_order_that_nobody_waits_for_any_more_is_not_done";
+        let Some(mut switch) = start(lab, test, &in_engine("drain_timeout = \"1s\"")) else {
+            return;
+        };
+        switch.signal(Signal::Stop);
+        let (code, _, errors) = fairlead(lab, &["drain", "--instance", "e2e", "--timeout", "0.3"]);
+        switch.signal(Signal::Continue);
+        assert_eq!(code, Some(1));
+        assert!(errors.contains("no answer in time"), "{errors}");
+        let _open = connect(lab);
+        assert!(switch.is_alive() && !is_draining(&switch));
+    });
+}
+
+#[test]
 fn who_may_not_give_orders_is_told_so() {
     in_a_lab(|lab| {
         let test = "orders::who_may_not_give_orders_is_told_so";

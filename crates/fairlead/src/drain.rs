@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use fairlead_driver_tun::EndSignals;
 
-use crate::control::{Answer, Order, Phase, State, ask, is_late};
+use crate::control::{Answer, Order, PATIENCE, Phase, State, ask, describe, is_late};
 use crate::instance::{InstanceArgs, seconds};
 use crate::screen::{elapsed, plural, print, print_error};
 use crate::status::plain_line;
@@ -55,6 +55,9 @@ fn drained(args: &DrainArgs) -> Result<End, String> {
     let begun = Instant::now();
     let name = args.instance.name()?;
     let mut asked = ask(&name, Order::Drain).map_err(|error| error.to_string())?;
+    let patience = args.timeout.map_or(PATIENCE, |one| one.min(PATIENCE));
+    let told = |error: std::io::Error| error.to_string();
+    asked.set_patience(patience).map_err(told)?;
     let mut screen = Screen::new(name.clone());
     let mut last = None;
     // The first line says that it has begun, so that nobody leaves before.
@@ -69,9 +72,7 @@ fn drained(args: &DrainArgs) -> Result<End, String> {
                 if last.is_none() {
                     let taken = EndSignals::take_over();
                     signals = Some(taken.map_err(|error| format!("signals: {error}"))?);
-                    asked
-                        .set_patience(PAUSE)
-                        .map_err(|error| error.to_string())?;
+                    asked.set_patience(PAUSE).map_err(told)?;
                 }
                 screen.show(&state);
                 last = Some(state);
@@ -85,7 +86,7 @@ fn drained(args: &DrainArgs) -> Result<End, String> {
                 return Err("the switch has ended without a word".to_owned());
             }
             Err(error) if is_late(&error) && last.is_some() => {}
-            Err(error) => return Err(format!("no answer: {error}")),
+            Err(error) => return Err(describe(&error)),
         }
         let live = last.as_ref().map_or(0, |state| state.live);
         let left = format!("{} left; the drain goes on", live_ones(live));

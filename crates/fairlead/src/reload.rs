@@ -5,7 +5,7 @@ use std::fs;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use crate::control::{Answer, Order, Phase, State, ask};
+use crate::control::{Answer, Order, Phase, State, ask, describe};
 use crate::instance::{InstanceArgs, seconds};
 use crate::screen::{plural, print, print_error};
 use crate::status::plain_line;
@@ -120,7 +120,7 @@ fn one(name: &str, order: Order) -> Result<Answer, String> {
     match asked.next() {
         Ok(Some(answer)) => Ok(answer),
         Ok(None) => Err("the switch has ended without an answer".to_owned()),
-        Err(error) => Err(format!("no answer: {error}")),
+        Err(error) => Err(describe(&error)),
     }
 }
 

@@ -65,7 +65,9 @@ fn version_and_help() {
         format!("fairlead {}\n", env!("CARGO_PKG_VERSION"))
     );
     let help = out(&fairlead(&["--help"]));
-    for command in ["serve", "check", "demo", "replay", "status"] {
+    for command in [
+        "serve", "reload", "drain", "check", "demo", "replay", "status",
+    ] {
         assert!(help.contains(&format!("\n  {command} ")), "{help}");
     }
     assert_eq!(fairlead(&["chekc"]).status.code(), Some(2));
@@ -74,7 +76,9 @@ fn version_and_help() {
 
 #[test]
 fn every_command_that_takes_a_configuration_takes_it_by_one_letter() {
-    for command in ["serve", "check", "down", "doctor", "status"] {
+    for command in [
+        "serve", "reload", "drain", "check", "down", "doctor", "status",
+    ] {
         let output = fairlead(&[command, "-c", "no/such/file.toml"]);
         assert!(!output.status.success(), "{command}");
         let said = out(&output) + &err(&output);

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::{Answer, FOLDER, Order, instances, socket_of};
 
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// How long an answer may take: longer than the switch may, which says why it is late.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
 /// The longest line of an answer that is read, bytes.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
@@ -99,6 +99,18 @@ impl Asked {
         let answer = serde_json::from_slice(&self.line)?;
         self.line.clear();
         Ok(Some(answer))
+    }
+}
+
+/// Why there is no answer, after an error of [`Asked::next`].
+pub(crate) fn describe(error: &io::Error) -> String {
+    match is_late(error) {
+        true => {
+            "no answer in time: the process is stopped, or too busy. It does not do what nobody \
+                 waits for; `fairlead status` tells how it is"
+                .to_owned()
+        }
+        false => format!("no answer: {error}"),
     }
 }
 

@@ -15,8 +15,8 @@ use std::sync::{Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 
-pub(crate) use ask::is_late;
 pub use ask::{Asked, NoAnswer, ask};
+pub(crate) use ask::{PATIENCE, describe, is_late};
 pub use server::{ControlServer, remove_if_dead, start};
 
 /// Where the sockets of all instances are.

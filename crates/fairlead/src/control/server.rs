@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
@@ -24,6 +24,10 @@ const LINE_BYTES_MAX: u64 = 64;
 const LINE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the switch may take to do it.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often it is looked whether somebody still waits for an order to be done.
+const GONE_PAUSE: Duration = Duration::from_millis(100);
+/// Long enough for the runtime to ask the kernel what has happened.
+const ASK_PAUSE: Duration = Duration::from_millis(2);
 /// How long the end waits for the last lines to be taken.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 /// How long to wait after an error of `accept`, such as too many open files.
@@ -207,7 +211,10 @@ async fn serve(mut stream: UnixStream, desk: &Desk) -> io::Result<()> {
         return write(&mut stream, &Answer::State(desk.state())).await;
     }
     let mut states = desk.state.subscribe();
-    let answer = match given(desk, order).await {
+    let Some(outcome) = given(desk, order, &stream).await else {
+        return Ok(());
+    };
+    let answer = match outcome {
         Ok(_) if order == Order::Drain => None,
         Ok(changes) => Some(Answer::Reloading(changes)),
         Err(answer) => Some(answer),
@@ -225,14 +232,40 @@ async fn serve(mut stream: UnixStream, desk: &Desk) -> io::Result<()> {
     }
 }
 
-/// Gives the order to the switch and waits for what comes of it.
-async fn given(desk: &Desk, order: Order) -> Result<Vec<String>, Answer> {
-    let outcome = desk.leave(order).map_err(|why| desk.refuse(why))?;
-    match timeout(ORDER_TIMEOUT, outcome).await {
-        Ok(Ok(outcome)) => outcome.map_err(Answer::Refused),
-        Ok(Err(_)) => Err(desk.refuse(OVER)),
-        Err(_) => Err(desk.refuse("the switch takes no orders: its loop stands still")),
+/// Gives the order to the switch and waits for what comes of it; none when whoever asked is gone
+/// before it is done: it is not done then, for they were told, if anything, that it failed.
+async fn given(
+    desk: &Desk,
+    order: Order,
+    stream: &UnixStream,
+) -> Option<Result<Vec<String>, Answer>> {
+    if has_gone(stream).await {
+        return None;
     }
+    let mut outcome = match desk.leave(order) {
+        Ok(outcome) => outcome,
+        Err(why) => return Some(Err(desk.refuse(why))),
+    };
+    let until = tokio::time::Instant::now() + ORDER_TIMEOUT;
+    while tokio::time::Instant::now() < until {
+        match timeout(GONE_PAUSE, &mut outcome).await {
+            Ok(Ok(outcome)) => return Some(outcome.map_err(Answer::Refused)),
+            Ok(Err(_)) => return Some(Err(desk.refuse(OVER))),
+            Err(_) if has_gone(stream).await => return None,
+            Err(_) => {}
+        }
+    }
+    Some(Err(
+        desk.refuse("the switch takes no orders: its loop stands still")
+    ))
+}
+
+/// True when nobody is there any more; one that only sends nothing more still reads.
+async fn has_gone(stream: &UnixStream) -> bool {
+    // A fresh connection is taken to be ready before the runtime has asked the kernel about it.
+    tokio::time::sleep(ASK_PAUSE).await;
+    let ready = timeout(GONE_PAUSE, stream.ready(Interest::WRITABLE)).await;
+    ready.is_ok_and(|ready| ready.is_ok_and(|ready| ready.is_write_closed()))
 }
 
 fn late(_: tokio::time::error::Elapsed) -> io::Error {
@@ -378,6 +411,48 @@ mod tests {
         assert_eq!(next(), Some(Phase::Ended));
         assert_eq!(next(), None);
         assert!(!served.path.exists(), "the socket stays");
+    }
+
+    #[test]
+    fn an_order_of_whoever_has_gone_is_not_done() {
+        let served = Served::new("gone");
+        let asked = served.ask(Order::Drain);
+        let waits = || served.desk.pending.lock().unwrap().as_ref().map(Vec::len);
+        let until = Instant::now() + PATIENCE;
+        while waits() == Some(0) {
+            assert!(Instant::now() < until, "no order came");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(asked);
+        std::thread::sleep(GONE_PAUSE * 5);
+        assert!(served.desk.take().is_none(), "nobody waits for it");
+        // Whoever only says no more waits all the same.
+        let mut stream = Stream::connect(&served.path).unwrap();
+        stream.write_all(b"drain\n").unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        std::thread::sleep(GONE_PAUSE * 5);
+        assert!(served.desk.take().is_some());
+    }
+
+    #[test]
+    fn who_left_before_anybody_listened_is_known_to_have_gone() {
+        let served = Served::new("early");
+        let path = served.folder.join("early");
+        let listener = UnixListener::bind(&path).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        Stream::connect(&path)
+            .unwrap()
+            .write_all(b"drain\n")
+            .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = tokio::net::UnixListener::from_std(listener).unwrap();
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut line = Vec::new();
+            stream.read_buf(&mut line).await.unwrap();
+            assert!(has_gone(&stream).await);
+        });
     }
 
     #[test]
