@@ -67,12 +67,10 @@ impl Drop for ControlServer {
 /// # Errors
 /// When it cannot be made, or another process serves it.
 pub fn start(path: &Path, desk: Arc<Desk>) -> io::Result<ControlServer> {
+    let owner = fs::metadata("/proc/self")?.uid();
     if let Some(folder) = path.parent() {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)
-            .map_err(|error| named(folder, &error))?;
+        let made = make(folder, owner);
+        made.map_err(|error| named(folder, &error))?;
         remove_dead(folder);
     }
     let listener = bind(path).map_err(|error| named(path, &error))?;
@@ -84,7 +82,6 @@ pub fn start(path: &Path, desk: Arc<Desk>) -> io::Result<ControlServer> {
         let _inside = runtime.enter();
         tokio::net::UnixListener::from_std(listener)?
     };
-    let owner = fs::metadata("/proc/self")?.uid();
     let of_server = Arc::clone(&desk);
     let (stop, stopped) = oneshot::channel();
     let thread = std::thread::Builder::new()
@@ -106,6 +103,23 @@ pub fn start(path: &Path, desk: Arc<Desk>) -> io::Result<ControlServer> {
         stop: Some(stop),
         thread: Some(thread),
     })
+}
+
+/// Makes the folder of the sockets, or finds it as it has to be: whoever else may write there could
+/// put something of their own in a socket's place.
+fn make(folder: &Path, owner: u32) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)?;
+    let found = fs::metadata(folder)?;
+    match found.uid() {
+        user if user != 0 && user != owner => {
+            Err(io::Error::other(format!("it belongs to user {user}")))
+        }
+        _ if found.mode() & 0o022 != 0 => Err(io::Error::other("others may write there")),
+        _ => Ok(()),
+    }
 }
 
 fn named(path: &Path, error: &io::Error) -> io::Error {
@@ -357,6 +371,21 @@ mod tests {
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
         assert_eq!(mode(&served.path), 0o600);
         assert_eq!(mode(&served.folder), 0o700);
+    }
+
+    #[test]
+    fn a_folder_that_others_may_write_to_is_not_used() {
+        let served = Served::new("folder");
+        let path = served.folder.join("b.1.sock");
+        let begin = || start(&path, Arc::new(Desk::new("b", 8)));
+        fs::set_permissions(&served.folder, Permissions::from_mode(0o777)).unwrap();
+        let why = begin().unwrap_err().to_string();
+        assert!(why.contains("others may write there"), "{why}");
+        let user = fs::metadata(&served.folder).unwrap().uid();
+        let why = make(&served.folder, user + 1).unwrap_err().to_string();
+        assert!(user == 0 || why.contains("it belongs to user"), "{why}");
+        fs::set_permissions(&served.folder, Permissions::from_mode(0o750)).unwrap();
+        assert!(begin().is_ok());
     }
 
     #[test]
