@@ -63,7 +63,7 @@ fn drained(args: &DrainArgs) -> Result<End, String> {
     // The first line says that it has begun, so that nobody leaves before.
     let mut signals = None;
     loop {
-        match asked.next() {
+        match asked.answer() {
             Ok(Some(Answer::State(state))) if state.phase.is_over() => {
                 screen.close();
                 return over(&name, &state);

@@ -117,7 +117,7 @@ fn look(name: &str) -> Result<State, String> {
 /// The one line that answers an order.
 fn one(name: &str, order: Order) -> Result<Answer, String> {
     let mut asked = ask(name, order).map_err(|error| error.to_string())?;
-    match asked.next() {
+    match asked.answer() {
         Ok(Some(answer)) => Ok(answer),
         Ok(None) => Err("the switch has ended without an answer".to_owned()),
         Err(error) => Err(describe(&error)),

@@ -78,14 +78,14 @@ fn explain(instance: &str, at: &Path, error: &io::Error) -> String {
 }
 
 impl Asked {
-    /// How long [`Self::next`] waits.
+    /// How long [`Self::answer`] waits.
     pub fn set_patience(&mut self, patience: Duration) -> io::Result<()> {
         self.lines.get_ref().set_read_timeout(Some(patience))
     }
 
     /// The next line; none when there are no more. After an error for want of time
     /// ([`is_late`]) it may be asked for again.
-    pub fn next(&mut self) -> io::Result<Option<Answer>> {
+    pub fn answer(&mut self) -> io::Result<Option<Answer>> {
         let room = LINE_BYTES_MAX.saturating_sub(self.line.len() as u64);
         (&mut self.lines)
             .take(room)
@@ -102,7 +102,7 @@ impl Asked {
     }
 }
 
-/// Why there is no answer, after an error of [`Asked::next`].
+/// Why there is no answer, after an error of [`Asked::answer`].
 pub(crate) fn describe(error: &io::Error) -> String {
     match is_late(error) {
         true => {

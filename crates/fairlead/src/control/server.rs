@@ -392,7 +392,7 @@ mod tests {
     fn a_look_is_answered_without_the_loop() {
         let served = Served::new("look");
         served.desk.tell(|state| state.live = 3);
-        let Some(Answer::State(state)) = served.ask(Order::Look).next().unwrap() else {
+        let Some(Answer::State(state)) = served.ask(Order::Look).answer().unwrap() else {
             panic!("no state")
         };
         assert_eq!(
@@ -408,7 +408,7 @@ mod tests {
         let mut asked = served.ask(Order::Reload);
         served.answer(Order::Reload, Err("no room".to_owned()));
         let refused = Answer::Refused("no room".to_owned());
-        assert_eq!(asked.next().unwrap(), Some(refused));
+        assert_eq!(asked.answer().unwrap(), Some(refused));
         assert_eq!(
             served.desk.refused(),
             0,
@@ -417,8 +417,8 @@ mod tests {
         let mut asked = served.ask(Order::Reload);
         served.answer(Order::Reload, Ok(vec!["pool a is new".to_owned()]));
         let begun = Answer::Reloading(vec!["pool a is new".to_owned()]);
-        assert_eq!(asked.next().unwrap(), Some(begun));
-        assert_eq!(asked.next().unwrap(), None);
+        assert_eq!(asked.answer().unwrap(), Some(begun));
+        assert_eq!(asked.answer().unwrap(), None);
     }
 
     #[test]
@@ -427,7 +427,7 @@ mod tests {
         let mut asked = served.ask(Order::Drain);
         served.desk.tell(|state| state.phase = Phase::Draining);
         served.answer(Order::Drain, Ok(Vec::new()));
-        let mut next = || match asked.next().unwrap() {
+        let mut next = || match asked.answer().unwrap() {
             Some(Answer::State(state)) => Some(state.phase),
             other => {
                 assert_eq!(other, None);
@@ -495,7 +495,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
         served.server = None;
-        let Some(Answer::Refused(why)) = asked.next().unwrap() else {
+        let Some(Answer::Refused(why)) = asked.answer().unwrap() else {
             panic!("it was not refused")
         };
         assert!(why.contains("ask again"), "{why}");
@@ -537,7 +537,7 @@ mod tests {
             .collect();
         let until = Instant::now() + PATIENCE;
         loop {
-            let Some(Answer::Refused(why)) = served.ask(Order::Look).next().unwrap() else {
+            let Some(Answer::Refused(why)) = served.ask(Order::Look).answer().unwrap() else {
                 assert!(Instant::now() < until, "never refused");
                 continue;
             };
@@ -560,7 +560,7 @@ mod tests {
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         assert!(!remove_if_dead(&served.path) && !remove_if_dead(&fresh));
         drop(second);
-        let Some(Answer::State(state)) = served.ask(Order::Look).next().unwrap() else {
+        let Some(Answer::State(state)) = served.ask(Order::Look).answer().unwrap() else {
             panic!("no state")
         };
         assert_eq!(state.run, 7);

@@ -27,7 +27,7 @@ pub(super) fn handle_signal(
     let live = engine.live_connections();
     notify::stopping();
     if board.keeps() {
-        tracing::info!("{name}: {live} connections stay with the kernel");
+        tracing::info!("{name}: the kernel goes on with {}", live_ones(live));
         board.publish(engine, now);
         tell_end(life, board, Phase::Left);
         return Some(Parting::Keep);
