@@ -57,8 +57,7 @@ static __always_inline __u16 fl_payload_sum(struct fl_reading *reading, __u32 by
 
 		if (left > FL_SUM_AT_ONCE)
 			left = FL_SUM_AT_ONCE;
-		FL_OPAQUE(left);
-		if (!left || left > FL_SUM_AT_ONCE)
+		if (!fl_within(&left, 1, FL_SUM_AT_ONCE))
 			break;
 		sum = bpf_csum_diff(0, 0, (__be32 *)(reading->payload + at), left, sum);
 		if (sum < 0)
@@ -79,8 +78,7 @@ __noinline int fl_lane_of(fl_ctx *ctx, struct fl_packet *packet, struct fl_liste
 	if (!packet || !listen || !settings || !reading)
 		return -1;
 	bytes = packet->payload_bytes;
-	FL_OPAQUE(bytes);
-	if (!bytes || bytes > FL_JOIN_BYTES ||
+	if (!fl_within(&bytes, 1, FL_JOIN_BYTES) ||
 	    fl_ctx_load(ctx, fl_tcp_at(packet) + packet->tcp_bytes, reading->payload, bytes))
 		return -1;
 	__builtin_memset(reading->payload + bytes, 0, 4);
@@ -237,8 +235,7 @@ static __always_inline int fl_begin_write(fl_ctx *ctx, struct fl_packet *packet,
 		return -1;
 	if (fl_ctx_load(ctx, at + 16, &work->syn.tcp.checksum, sizeof(work->syn.tcp.checksum)))
 		return -1;
-	FL_OPAQUE(bytes);
-	if (bytes > sizeof(work->syn) || bytes < sizeof(work->syn.tcp) ||
+	if (!fl_within(&bytes, sizeof(work->syn.tcp), sizeof(work->syn)) ||
 	    fl_ctx_store(ctx, at, &work->syn, bytes))
 		return -1;
 	/* An answer goes from the destination to the source. */
@@ -291,8 +288,7 @@ static __noinline int fl_begin_fill(fl_ctx *ctx, struct fl_packet *packet, struc
 	fl_begin_record(record, packet, listen->index, join->begun_ms);
 	join->payload_bytes = bytes;
 	join->payload_sum = work->payload_sum;
-	FL_OPAQUE(bytes);
-	if (!bytes || bytes > FL_JOIN_BYTES ||
+	if (!fl_within(&bytes, 1, FL_JOIN_BYTES) ||
 	    fl_ctx_load(ctx, fl_tcp_at(packet) + packet->tcp_bytes, join->payload, bytes))
 		return -1;
 	work->bytes = fl_begin_syn(&work->syn, packet, join, &work->edits);

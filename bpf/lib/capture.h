@@ -94,8 +94,7 @@ static __always_inline int fl_capture_wants(const struct fl_capture_settings *se
 		event->leg = what & 1;                                                             \
 		event->when = what >> 1 & 3;                                                       \
 		event->pad = 0;                                                                    \
-		FL_OPAQUE(bytes);                                                                  \
-		if (bytes && bytes <= (room) &&                                                    \
+		if (fl_within(&bytes, 1, room) &&                                                  \
 		    !fl_ctx_load(ctx, FL_V4_AT, event + 1, bytes))                                 \
 			bpf_ringbuf_submit(event, 0);                                              \
 		else                                                                               \

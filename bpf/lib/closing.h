@@ -211,11 +211,10 @@ __noinline int fl_checksum_is_good(fl_ctx *ctx, struct fl_packet *packet)
 	for (int number = 0; number < FL_SUM_PIECES; number++) {
 		__u32 bytes = left < FL_SUM_PIECE ? left : FL_SUM_PIECE;
 
-		if (!bytes)
+		if (!left)
 			break;
 		__builtin_memset(piece, 0, sizeof(piece));
-		FL_OPAQUE(bytes);
-		if (bytes < 1 || bytes > FL_SUM_PIECE || fl_ctx_load(ctx, at, piece, bytes))
+		if (!fl_within(&bytes, 1, FL_SUM_PIECE) || fl_ctx_load(ctx, at, piece, bytes))
 			return 0;
 		sum = bpf_csum_diff(0, 0, (__be32 *)piece, FL_SUM_PIECE, (__u32)sum);
 		if (sum < 0)

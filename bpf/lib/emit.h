@@ -124,8 +124,7 @@ static __always_inline int fl_prepare(fl_ctx *ctx, const struct fl_packet *packe
 	if (fl_ctx_sum_is_lost(rewrite->tcp.checksum, fl_checksum_fold(fl_pseudo_sum(packet))))
 		return -1;
 	if (bytes) {
-		FL_OPAQUE(bytes);
-		if (bytes < 4 || bytes > sizeof(rewrite->options) ||
+		if (!fl_within(&bytes, 4, sizeof(rewrite->options)) ||
 		    fl_ctx_load(ctx, at + sizeof(rewrite->tcp), &rewrite->options, bytes))
 			return -1;
 		if (fl_edit_options(&rewrite->options, bytes, edits, &rest))
@@ -150,8 +149,7 @@ static __always_inline int fl_write_tcp(fl_ctx *ctx, const struct fl_packet *pac
 		return -1;
 	if (fl_ctx_load(ctx, at + 16, &rewrite->tcp.checksum, sizeof(rewrite->tcp.checksum)))
 		return -1;
-	FL_OPAQUE(bytes);
-	if (bytes < sizeof(rewrite->tcp) || bytes > sizeof(rewrite->tcp) + sizeof(rewrite->options))
+	if (!fl_within(&bytes, sizeof(rewrite->tcp), sizeof(rewrite->tcp) + sizeof(rewrite->options)))
 		return -1;
 	return fl_ctx_store(ctx, at, rewrite, bytes);
 }

@@ -35,8 +35,7 @@ static __always_inline int fl_join_read(fl_ctx *ctx, struct fl_packet *packet,
 	if ((packet->flags & 0x3f) != (FL_TCP_SYN | FL_TCP_ACK) || packet->payload_bytes ||
 	    packet->ack != record->client_isn + 1 || !fl_may_leave(ctx, fl_ctx_ifindex(ctx)))
 		return -1;
-	FL_OPAQUE(bytes);
-	if (bytes < sizeof(syn->tcp) || bytes > FL_SYN_BYTES ||
+	if (!fl_within(&bytes, sizeof(syn->tcp), FL_SYN_BYTES) ||
 	    fl_ctx_load(ctx, fl_tcp_at(packet), syn, bytes))
 		return -1;
 	if (fl_ctx_sum_is_lost(syn->tcp.checksum, fl_checksum_fold(fl_pseudo_sum(packet))) ||
@@ -100,8 +99,7 @@ static __always_inline int fl_join_write(fl_ctx *ctx, const struct fl_packet *pa
 	__u32 asked_bytes = packet->tcp_bytes, payload_bytes = join->payload_bytes;
 	__u64 changed = fl_syn_change(syn, answer);
 
-	FL_OPAQUE(payload_bytes);
-	if (!payload_bytes || payload_bytes > FL_JOIN_BYTES)
+	if (!fl_within(&payload_bytes, 1, FL_JOIN_BYTES))
 		return -1;
 	if (fl_answer_write(ctx, packet, answer, asked_bytes, bytes, payload_bytes,
 			    changed + join->payload_sum))

@@ -287,8 +287,7 @@ static __always_inline int fl_answer_write(fl_ctx *ctx, const struct fl_packet *
 		return -1;
 	if (fl_ctx_load(ctx, at + 16, &answer->tcp.checksum, sizeof(answer->tcp.checksum)))
 		return -1;
-	FL_OPAQUE(bytes);
-	if (bytes > sizeof(*answer) || bytes < sizeof(answer->tcp))
+	if (!fl_within(&bytes, sizeof(answer->tcp), sizeof(*answer)))
 		return -1;
 	if (fl_ctx_store(ctx, at, answer, bytes))
 		return -1;
@@ -327,8 +326,7 @@ static __noinline int fl_answer_syn(fl_ctx *ctx, struct fl_packet *packet, struc
 	/* In the service's own name: the engine refuses it, and counts why. */
 	if (fl_same_address(&packet->key.src, &packet->key.dst))
 		return -1;
-	FL_OPAQUE(asked_bytes);
-	if (asked_bytes < sizeof(syn.tcp) || asked_bytes > FL_SYN_BYTES)
+	if (!fl_within(&asked_bytes, sizeof(syn.tcp), FL_SYN_BYTES))
 		return -1;
 	if (fl_ctx_load(ctx, at, &syn, asked_bytes))
 		return -1;

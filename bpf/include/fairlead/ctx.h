@@ -18,6 +18,20 @@
  * follow. */
 #define FL_OPAQUE(number) asm volatile("" : "+r"(number))
 
+/* True when `*number` is low..=high, in a form that verifiers from Linux 6.1 on can follow: one
+ * comparison, with a constant, of the register that the number is then made from. Two comparisons the
+ * compiler would merge into one of a copy, and "not zero" tells an old verifier nothing. */
+static __always_inline int fl_within(__u32 *number, __u32 low, __u32 high)
+{
+	__u32 above = *number - low;
+
+	FL_OPAQUE(above);
+	if (above > high - low)
+		return 0;
+	*number = above + low;
+	return 1;
+}
+
 #if defined(FL_TC)
 
 typedef struct __sk_buff fl_ctx;
