@@ -155,12 +155,16 @@ static __always_inline union fl_phase fl_next_phase(struct fl_record *record, un
 	return phase;
 }
 
-/* Follows a connection by a packet that may be followed. Not 0: the engine has taken it. */
-static __always_inline int fl_follow(struct fl_record *record, union fl_phase phase, int side,
-				     const struct fl_packet *packet, __u32 now_ms)
+/* Follows a connection, as of the phase `word`, by a packet that may be followed. Not 0: the engine
+ * has taken it. Global, so that it is verified once. */
+__noinline int fl_follow(struct fl_record *record, __u32 word, __u32 side,
+			 struct fl_packet *packet, __u32 now_ms)
 {
 	__u8 fin = side == FL_SIDE_CLIENT ? FL_FLAG_CLIENT_FIN : FL_FLAG_SERVER_FIN;
+	union fl_phase phase = { .word = word };
 
+	if (!record || !packet)
+		return -1;
 	if (packet->payload_bytes && !(phase.flags & fin)) {
 		__u32 end = packet->seq + packet->payload_bytes;
 
@@ -206,23 +210,28 @@ __noinline int fl_checksum_is_good(fl_ctx *ctx, struct fl_packet *packet)
 	pseudo = fl_pseudo_sum(packet);
 	if (fl_ctx_sum_is_open(ctx, field, fl_checksum_fold(pseudo)))
 		return 1;
+	if (left > FL_SUM_PIECE * FL_SUM_PIECES)
+		return 0;
 	sum = fl_checksum_fold(pseudo);
 #pragma clang loop unroll(disable)
 	for (int number = 0; number < FL_SUM_PIECES; number++) {
-		__u32 bytes = left < FL_SUM_PIECE ? left : FL_SUM_PIECE;
-
-		if (!left)
+		if (left < FL_SUM_PIECE)
 			break;
-		__builtin_memset(piece, 0, sizeof(piece));
-		if (!fl_within(&bytes, 1, FL_SUM_PIECE) || fl_ctx_load(ctx, at, piece, bytes))
+		if (fl_ctx_load(ctx, at, piece, FL_SUM_PIECE))
 			return 0;
 		sum = bpf_csum_diff(0, 0, (__be32 *)piece, FL_SUM_PIECE, (__u32)sum);
 		if (sum < 0)
 			return 0;
-		at += bytes;
-		left -= bytes;
+		at += FL_SUM_PIECE;
+		left -= FL_SUM_PIECE;
 	}
-	return !left && fl_checksum_fold((__u32)sum) == 0xffff;
+	if (left) {
+		__builtin_memset(piece, 0, sizeof(piece));
+		if (!fl_within(&left, 1, FL_SUM_PIECE - 1) || fl_ctx_load(ctx, at, piece, left))
+			return 0;
+		sum = bpf_csum_diff(0, 0, (__be32 *)piece, FL_SUM_PIECE, (__u32)sum);
+	}
+	return sum >= 0 && fl_checksum_fold((__u32)sum) == 0xffff;
 }
 
 #endif

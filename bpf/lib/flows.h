@@ -141,22 +141,34 @@ static __always_inline int fl_is_all_in_index(void)
 }
 #endif
 
+/* What fl_flows has for the packet's key, or FL_NO_FLOW. Global, so that it is verified once. */
+__noinline fl_flow fl_flow_of_map(struct fl_packet *packet)
+{
+	struct fl_flow_key key;
+	fl_flow *flow;
+
+	if (!packet)
+		return FL_NO_FLOW;
+	/* A copy: what a global function is given is no place for a key to verifiers as old as that of
+	 * Linux 6.1. */
+	key = packet->key;
+	flow = bpf_map_lookup_elem(&fl_flows, &key);
+	if (!flow || fl_relation(packet, *flow >> 1, *flow & 1) == FL_OTHERS)
+		return FL_NO_FLOW;
+	return *flow;
+}
+
 /* What the packet's key leads to, or FL_NO_FLOW. */
 static __always_inline fl_flow fl_flow_of(struct fl_packet *packet,
 					  const struct fl_settings *settings)
 {
-	fl_flow *flow;
-
 #if !defined(FL_FLOWS_LRU)
 	fl_flow found = fl_flow_of_index(packet, settings);
 
 	if (found != FL_NO_FLOW || fl_is_all_in_index())
 		return found;
 #endif
-	flow = bpf_map_lookup_elem(&fl_flows, &packet->key);
-	if (!flow || fl_relation(packet, *flow >> 1, *flow & 1) == FL_OTHERS)
-		return FL_NO_FLOW;
-	return *flow;
+	return fl_flow_of_map(packet);
 }
 
 #endif

@@ -99,10 +99,9 @@ static __always_inline int fl_join_write(fl_ctx *ctx, const struct fl_packet *pa
 	__u32 asked_bytes = packet->tcp_bytes, payload_bytes = join->payload_bytes;
 	__u64 changed = fl_syn_change(syn, answer);
 
-	if (!fl_within(&payload_bytes, 1, FL_JOIN_BYTES))
-		return -1;
 	if (fl_answer_write(ctx, packet, answer, asked_bytes, bytes, payload_bytes,
-			    changed + join->payload_sum))
+			    changed + join->payload_sum) ||
+	    !fl_within(&payload_bytes, 1, FL_JOIN_BYTES))
 		return -1;
 	return fl_ctx_store(ctx, fl_tcp_at(packet) + bytes, join->payload, payload_bytes);
 }

@@ -42,9 +42,9 @@ static __always_inline __u32 fl_about_now_ms(const struct fl_settings *settings)
 }
 
 /* A packet to a listening endpoint from a tuple that has no spliced connection; `flow` is one at
- * rest, or FL_NO_FLOW. */
-static __noinline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet, struct fl_listen *listen,
-				  struct fl_settings *settings, fl_flow flow)
+ * rest, or FL_NO_FLOW. Global, so that it is verified once. */
+__noinline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet, struct fl_listen *listen,
+			   struct fl_settings *settings, fl_flow flow)
 {
 	int verdict = FL_DROP, swallow;
 
@@ -115,9 +115,10 @@ static __always_inline int fl_not_followed(const struct fl_packet *packet,
 	return FL_STRANGER;
 }
 
-/* A packet of a connection on record: the program's verdict, FL_STRANGER, FL_LEFT or FL_ARMED. */
-static __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow flow,
-				struct fl_settings *settings)
+/* A packet of a connection on record: the program's verdict, FL_STRANGER, FL_LEFT or FL_ARMED.
+ * Global, so that it is verified once. */
+__noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow flow,
+			 struct fl_settings *settings)
 {
 	__u32 line = flow >> 1;
 	int side = flow & 1, plain, verdict;
@@ -127,7 +128,7 @@ static __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow f
 	struct fl_edits edits = {};
 	struct fl_rewrite rewrite = {};
 
-	if (!record || !settings)
+	if (!packet || !record || !settings)
 		return FL_LEFT;
 	if (packet->ttl <= 1)
 		return FL_PASS; /* the stack tells the sender */
@@ -150,7 +151,7 @@ static __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow f
 		return FL_LEFT;
 	if (plain)
 		fl_track(record, side, packet, fl_about_now_ms(settings));
-	else if (fl_follow(record, phase, side, packet, fl_now_ns(settings) / 1000000))
+	else if (fl_follow(record, phase.word, side, packet, fl_now_ns(settings) / 1000000))
 		return FL_LEFT;
 	fl_capture_spliced(ctx, record, line, side, FL_CAPTURE_BEFORE, fl_ctx_ifindex(ctx));
 	fl_ctx_own(ctx);

@@ -18,15 +18,16 @@
  * follow. */
 #define FL_OPAQUE(number) asm volatile("" : "+r"(number))
 
-/* True when `*number` is low..=high, in a form that verifiers from Linux 6.1 on can follow: one
- * comparison, with a constant, of the register that the number is then made from. Two comparisons the
- * compiler would merge into one of a copy, and "not zero" tells an old verifier nothing. */
-static __always_inline int fl_within(__u32 *number, __u32 low, __u32 high)
+/* True when `*number` is low..=high, both constants, in a form that verifiers from Linux 6.1 on can
+ * follow. Of comparisons in C the compiler merges two into one, or makes it with a copy while what
+ * counts is on the stack, and "not zero" tells an old verifier nothing. Here the register itself says
+ * whether it was out of bounds, so that no path has to be followed twice. */
+static __always_inline int fl_within(__u32 *number, const __u32 low, const __u32 high)
 {
-	__u32 above = *number - low;
+	__u64 above = (__u32)(*number - low);
 
-	FL_OPAQUE(above);
-	if (above > high - low)
+	asm volatile("if %0 <= %1 goto +1\n\t%0 = -1" : "+r"(above) : "i"(high - low));
+	if (above == -1ULL)
 		return 0;
 	*number = above + low;
 	return 1;
