@@ -4,16 +4,14 @@ use std::path::{Path, PathBuf};
 
 use aya::pin::PinError;
 use aya::programs::links::{FdLink, PinnedLink};
-use aya::programs::tc::{
-    NlOptions, SchedClassifierLink, TcAttachOptions, TcAttachType, TcError, qdisc_add_clsact,
-    qdisc_detach_program,
-};
+use aya::programs::tc::{SchedClassifierLink, TcAttachOptions, TcAttachType, TcError, TcHandle};
 use aya::programs::xdp::XdpLink;
 use aya::programs::{LinkOrder, ProgramError, SchedClassifier, Xdp, XdpMode};
 
+use crate::filter;
 use crate::interfaces::interface_index;
 use crate::kernel::{Kernel, LoadError};
-use crate::sys;
+use crate::pins;
 
 /// A way of attaching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,9 +64,6 @@ pub(crate) enum Held {
     Xdp(#[expect(dead_code, reason = "kept for its end")] XdpLink),
 }
 
-/// The first of the classifiers at an ingress: before rules that others may have.
-const PRIORITY: u16 = 1;
-
 impl Kernel {
     pub(crate) fn load_program(&mut self) -> Result<(), LoadError> {
         match self.mode {
@@ -110,10 +105,11 @@ impl Kernel {
         })
     }
 
-    /// By a link of its own where the kernel has them (6.6). Elsewhere as a filter of the `clsact`
-    /// queueing discipline, in the place of the one that an earlier run left: for the moment
-    /// between them packets take the way to the engine.
+    /// By a link of its own where the kernel has them (6.6), else as a filter.
     fn attach_tc(&mut self, interface: &str) -> Result<(), ProgramError> {
+        if !filter::has_links() {
+            return self.attach_filter(interface);
+        }
         let pin = self.pin_of(interface);
         let program = self.classifier().map_err(|_| ProgramError::NotLoaded)?;
         if let Some(link) = pin.as_deref().and_then(pinned::<SchedClassifierLink>)
@@ -122,24 +118,30 @@ impl Kernel {
             return Ok(());
         }
         let options = TcAttachOptions::TcxOrder(LinkOrder::default());
-        if let Ok(link) = program.attach_with_options(interface, TcAttachType::Ingress, options) {
-            let link = program.take_link(link)?;
-            return match pin {
-                Some(pin) => hold(link, &pin),
-                None => {
-                    self.keep(interface, Held::Tc(link));
-                    Ok(())
-                }
-            };
+        let link = program.attach_with_options(interface, TcAttachType::Ingress, options)?;
+        let link = program.take_link(link)?;
+        match pin {
+            Some(pin) => hold(link, &pin),
+            None => {
+                self.keep(interface, Held::Tc(link));
+                Ok(())
+            }
         }
-        // It may be there already, ours of an earlier run or another's: then it serves as it is.
-        let _ = qdisc_add_clsact(interface);
-        let _ = qdisc_detach_program(interface, TcAttachType::Ingress, TC_PROGRAM);
-        let filter = TcAttachOptions::Netlink(NlOptions {
-            priority: PRIORITY,
-            ..NlOptions::default()
-        });
-        program.attach_with_options(interface, TcAttachType::Ingress, filter)?;
+    }
+
+    fn attach_filter(&mut self, interface: &str) -> Result<(), ProgramError> {
+        let note = self.pin_of(interface);
+        let folder = note.as_deref().and_then(Path::parent);
+        let handle = folder.map_or(TcHandle::AUTO_ASSIGN, filter::handle);
+        let program = self.classifier().map_err(|_| ProgramError::NotLoaded)?;
+        let link = filter::attach(program, interface, handle)?;
+        let Some(note) = note else {
+            self.keep(interface, Held::Tc(link));
+            return Ok(());
+        };
+        let _ = std::fs::remove_file(&note); // with the program before this one
+        program.pin(&note).map_err(pin_failed)?;
+        std::mem::forget(link); // whose end would be the filter's
         Ok(())
     }
 
@@ -154,7 +156,7 @@ impl Kernel {
         }
         // An interface has room for one program only.
         if let Some(other) = other {
-            let _ = sys::remove_link(&other);
+            let _ = pins::remove(&other);
         }
         let link = program.attach(interface, mode)?;
         let link = program.take_link(link)?;
@@ -201,7 +203,7 @@ impl Kernel {
         });
         let ours: Vec<PathBuf> = ours.collect();
         let others = pins.links().into_iter().filter(|one| !ours.contains(one));
-        let removed = others.filter(|other| sys::remove_link(other).is_ok());
+        let removed = others.filter(|other| pins::remove(other).is_ok());
         removed.map(|other| other.display().to_string()).collect()
     }
 
@@ -212,15 +214,9 @@ impl Kernel {
         let held = &mut self.held;
         held.retain(|interface, _| interface_index(interface).is_some());
         let links = self.pins.iter().flat_map(|pins| pins.links());
-        let gone = links.filter(|link| sys::link_at(link).is_ok_and(|(_, index)| index == 0));
-        gone.filter(|link| sys::remove_link(link).is_ok()).count()
+        let gone = links.filter(|link| pins::at(link).is_ok_and(|(_, index)| index == 0));
+        gone.filter(|link| pins::remove(link).is_ok()).count()
     }
-}
-
-/// Takes the program off an interface to which it is attached without a link (before Linux 6.6).
-/// True when it was there.
-pub fn detach_filter(interface: &str) -> bool {
-    !has_links() && qdisc_detach_program(interface, TcAttachType::Ingress, TC_PROGRAM).is_ok()
 }
 
 /// A link that an earlier run pinned.
@@ -240,17 +236,12 @@ where
     };
     // One of an interface that is gone, whose index has been given to another.
     let _ = std::fs::remove_file(pin);
-    let failed = |error: PinError| TcError::IoError(std::io::Error::other(error.to_string()));
-    link.pin(pin).map_err(failed)?;
+    link.pin(pin).map_err(pin_failed)?;
     Ok(())
 }
 
-/// True when this kernel attaches programs to tc by links (Linux 6.6).
-pub(crate) fn has_links() -> bool {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>());
-    let version = (numbers.next(), numbers.next());
-    matches!(version, (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= (6, 6))
+fn pin_failed(error: PinError) -> TcError {
+    TcError::IoError(std::io::Error::other(error.to_string()))
 }
 
 pub(crate) const TC_PROGRAM: &str = "fairlead_tc";

@@ -1,6 +1,6 @@
 //! Which interfaces packets may come in on.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -30,6 +30,18 @@ pub fn interface_index(name: &str) -> Option<u32> {
     // SAFETY: a string that ends in zero.
     let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
     (index != 0).then_some(index)
+}
+
+/// The name of an interface of the calling thread's network namespace.
+pub(crate) fn interface_name(index: u32) -> Option<String> {
+    let mut name = [0u8; libc::IF_NAMESIZE];
+    // SAFETY: room for the longest name and its zero byte.
+    let found = unsafe { libc::if_indextoname(index, name.as_mut_ptr().cast()) };
+    if found.is_null() {
+        return None;
+    }
+    let name = CStr::from_bytes_until_nul(&name).ok()?;
+    name.to_str().ok().map(str::to_owned)
 }
 
 fn any_socket() -> io::Result<OwnedFd> {

@@ -29,6 +29,7 @@ mod attach;
 mod capture;
 mod counters;
 mod exits;
+mod filter;
 mod flow_table;
 mod index;
 mod interfaces;
@@ -46,7 +47,7 @@ mod sys;
 mod trial;
 mod way_out;
 
-pub use attach::{AttachError, Attachment, Mode, detach_filter};
+pub use attach::{AttachError, Attachment, Mode};
 pub use capture::{CaptureFilter, CaptureTap, Captured};
 pub use counters::Counters;
 pub use exits::Exit;

@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use crate::attach::Mode;
-use crate::sys;
+use crate::{filter, sys};
 
 /// Where the BPF file system is.
 const ROOT: &str = "/sys/fs/bpf";
@@ -118,17 +118,20 @@ impl Pins {
         self.folder.join(name)
     }
 
-    /// Where the link to an interface lies.
+    /// Where the link to an interface lies, or the note of what is there instead of one.
     pub(crate) fn link(&self, mode: Mode, interface: u32) -> PathBuf {
+        if mode == Mode::Tc && !filter::has_links() {
+            return filter::note(&self.folder, interface);
+        }
         self.folder
             .join(format!("{LINK}{}-{interface}", mode.name()))
     }
 
-    /// All links that are pinned.
+    /// All links that are pinned, and notes.
     pub(crate) fn links(&self) -> Vec<PathBuf> {
         let is_link = |path: &PathBuf| {
             let name = path.file_name().and_then(|name| name.to_str());
-            name.is_some_and(|name| name.starts_with(LINK))
+            name.is_some_and(|name| name.starts_with(LINK) || name.starts_with(filter::FILTER))
         };
         self.files().into_iter().filter(is_link).collect()
     }
@@ -143,7 +146,7 @@ impl Pins {
     /// The interfaces, by index, at which a program is by a link that is pinned here.
     pub fn interfaces(&self) -> Vec<u32> {
         let links = self.links().into_iter();
-        let indices = links.filter_map(|link| Some(sys::link_at(&link).ok()?.1));
+        let indices = links.filter_map(|link| Some(at(&link).ok()?.1));
         indices.filter(|index| *index != 0).collect()
     }
 
@@ -151,13 +154,13 @@ impl Pins {
     /// here.
     pub fn has_program(&self, interface: u32, program: u32) -> bool {
         let mut links = self.links().into_iter();
-        links.any(|link| sys::link_at(&link).is_ok_and(|there| there == (program, interface)))
+        links.any(|link| at(&link).is_ok_and(|there| there == (program, interface)))
     }
 
     /// True when a link leads to an interface that there still is.
     pub(crate) fn is_attached(&self) -> bool {
         let mut links = self.links().into_iter();
-        links.any(|link| sys::link_at(&link).is_ok_and(|(_, interface)| interface != 0))
+        links.any(|link| at(&link).is_ok_and(|(_, interface)| interface != 0))
     }
 
     /// Removes what is pinned, links first: with the last of them the program leaves its
@@ -168,7 +171,7 @@ impl Pins {
         let maps = self.files().into_iter().filter(|one| !links.contains(one));
         for path in links.iter().cloned().chain(maps) {
             match links.contains(&path) {
-                true => sys::remove_link(&path)?,
+                true => remove(&path)?,
                 false => fs::remove_file(&path)?,
             }
             removed.push(path.display().to_string());
@@ -193,6 +196,28 @@ impl Pins {
 }
 
 const LINK: &str = "link-";
+
+fn is_note(link: &Path) -> bool {
+    let name = link.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name.starts_with(filter::FILTER))
+}
+
+/// The program of a link or a note, by the kernel's number, and the interface's index (0 once that
+/// is gone).
+pub(crate) fn at(link: &Path) -> io::Result<(u32, u32)> {
+    match is_note(link) {
+        true => filter::at(link),
+        false => sys::link_at(link),
+    }
+}
+
+/// Takes the program of a link or a note off its interface and removes the file.
+pub(crate) fn remove(link: &Path) -> io::Result<()> {
+    match is_note(link) {
+        true => filter::remove(link),
+        false => sys::remove_link(link),
+    }
+}
 
 /// The names of files there have no dots.
 fn folder_of(instance: &str) -> PathBuf {

@@ -8,7 +8,7 @@ use aya::{Ebpf, EbpfLoader, Pod};
 use fairlead_base::{Address, Endpoint};
 use fairlead_tcp::{Endpoints, Kept, Line, ListenOffer, Misfit, adoption};
 
-use crate::attach::{Mode, has_links};
+use crate::attach::Mode;
 use crate::flow_table::FlowTableKind;
 use crate::kernel::{LoadError, object};
 use crate::layout::{NO_SCALE, RawAddress, RawEndpoint, RawListen, RawSettings, VERSION, offer};
@@ -162,14 +162,8 @@ pub fn survey(
         return Ok(None);
     }
     if !pins.is_attached() {
-        // It ended before it had begun, or its interfaces are gone, unless the program is attached
-        // without a link (before Linux 6.6).
-        let filter = |there: RawSettings| {
-            there.version != 0 && there.netns == network_namespace() && !has_links()
-        };
-        if !settings(pins).is_ok_and(filter) {
-            return forget();
-        }
+        // It ended before it had begun, or its interfaces are gone.
+        return forget();
     }
     shapes.check(pins)?;
     let there = settings(pins)?;

@@ -4,7 +4,7 @@ use aya::programs::tc::{TcAttachOptions, TcAttachType};
 use aya::programs::{LinkOrder, SchedClassifier};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 
-use crate::attach::has_links;
+use crate::filter::has_links;
 use crate::kernel::LoadError;
 
 static OUT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fairlead_out.o"));

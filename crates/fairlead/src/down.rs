@@ -66,11 +66,6 @@ fn down(instance: &str) -> Result<Vec<String>, String> {
                  remove it there (`ip netns exec NAME fairlead down`, or `nsenter --net=FILE`)"
             ));
         }
-        for interface in fairlead_bpf_loader::ethernet_interfaces().unwrap_or_default() {
-            if fairlead_bpf_loader::detach_filter(&interface) {
-                removed.push(format!("the program at tc of {interface}"));
-            }
-        }
         removed.extend(pins.clear().map_err(|error| text(&error))?);
     }
     let owner = owner(instance);
