@@ -1,4 +1,4 @@
-//! Attaching at tc before Linux 6.6, which knows no links there: a filter of the `clsact` queueing
+//! Attaching at tc before Linux 6.6, which knows no links there: a filter of a `clsact` queueing
 //! discipline, which stays until somebody removes it. Its handle is the instance's, and its program
 //! is pinned as a note of it, `filter-NAMESPACE-INTERFACE`, so that what comes later finds it as it
 //! would find a link.
@@ -106,8 +106,8 @@ fn parts(note: &Path) -> Option<(u64, u32)> {
     Some((namespace.parse().ok()?, interface.parse().ok()?))
 }
 
-/// True while a thread of some process is in the network namespace, or one has a file of it open, or
-/// it has a name as `ip netns` gives it.
+/// True while a thread is in the network namespace, a process has a file of it open, or it has a
+/// name as `ip netns` gives it.
 fn is_alive(namespace: u64) -> bool {
     let name = PathBuf::from(format!("net:[{namespace}]"));
     let is_named = |file: PathBuf| std::fs::metadata(file).is_ok_and(|it| it.ino() == namespace);
