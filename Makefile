@@ -18,7 +18,7 @@ FLOW_TABLE_TESTS := http::requests_of http::files_of restart::connections_from \
 	refusals::connections_beyond
 FLOW_TABLE_ALL := flow_tables:: http:: restart:: refusals:: servers::
 
-.PHONY: help run run-lab test test-fastpath test-flow-tables test-python test-long bench \
+.PHONY: help run run-lab test test-fastpath test-flow-tables test-kernels test-python test-long bench \
 	bench-core bench-lab lint setup-run setup-test setup-bench setup-lab doc clean
 
 help: ## this list
@@ -50,7 +50,8 @@ test: setup-test lint ## every test; what needs rights that are missing is skipp
 	$(CARGO) build --workspace --locked
 	$(CARGO) test --workspace --locked --no-fail-fast; status=$$?; \
 		$(MAKE) --no-print-directory test-fastpath || status=1; \
-		$(MAKE) --no-print-directory test-python || status=1; scripts/skipped; exit $$status
+		$(MAKE) --no-print-directory test-python || status=1; \
+		scripts/test-kernels || status=1; scripts/skipped; exit $$status
 
 test-fastpath: ## the end-to-end tests once more, on the best fast path that this machine allows
 	FAIRLEAD_E2E_MODE=auto $(CARGO) test --workspace --test e2e --locked --no-fail-fast
@@ -69,6 +70,9 @@ test-flow-tables: ## end-to-end tests at length with each of the other kinds of 
 		--workspace --test e2e --locked --no-fail-fast -- $(FLOW_TABLE_ALL) || status=1; \
 		done; done; exit $$status
 
+test-kernels: setup-test ## the fast path on Linux 6.1 and 6.12, in virtual machines: most tests that need a kernel
+	scripts/test-kernels all
+
 test-python: setup-lab ## the Python package alone: build, install, pytest
 	@mkdir -p target; scripts/lab-venv test; code=$$?; \
 	if [ $$code = 0 ]; then .venv-lab-test/bin/python -m pytest python; \
@@ -84,6 +88,7 @@ test-long: setup-test lint ## the long forms: more seeds, a minute of fuzzing a 
 		for mode in auto xdp xdp-generic; do FAIRLEAD_E2E_MODE=$$mode \
 			$(CARGO) test --release --workspace --test e2e --locked --no-fail-fast || status=1; \
 		done; $(MAKE) --no-print-directory test-flow-tables || status=1; \
+		scripts/test-kernels all || status=1; \
 		scripts/skipped; exit $$status
 	$(CARGO) run --locked -p fairlead-fuzz -- --all --seconds $${FAIRLEAD_FUZZ_SECONDS:-60} # with debug assertions
 

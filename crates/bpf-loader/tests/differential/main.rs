@@ -29,7 +29,7 @@ const ETHERNET: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
 
 /// Runs `test` on a forwarding host between clients (eth `c`, whose index it is told) and servers
 /// (eth `s`), whose neighbours are known.
-fn on_a_switch(test: impl FnOnce(&Host, u32) + Send) {
+fn on_a_switch<T: Send>(test: impl FnOnce(&Host, u32) -> T + Send) -> T {
     let mut world = World::new().unwrap();
     let host = world.host("switch").unwrap();
     host.sysctl("net.ipv4.ip_forward", "1").unwrap();
@@ -46,7 +46,7 @@ fn on_a_switch(test: impl FnOnce(&Host, u32) + Send) {
          neigh add fd02::1 lladdr 02:00:00:00:00:11 dev s\n",
     )
     .unwrap();
-    host.enter(|| test(&host, interface_index(c"c"))).unwrap();
+    host.enter(|| test(&host, interface_index(c"c"))).unwrap()
 }
 
 /// The index of an interface of this thread's namespace.

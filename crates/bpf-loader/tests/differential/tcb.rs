@@ -9,8 +9,9 @@ use super::*;
 
 const LINES: u32 = 64;
 const CONNECTIONS: u32 = 150;
-/// Few accesses a tick, so that lines are ON and OFF in turn.
-const TICK_NS: u64 = 3_000_000;
+/// Few accesses a tick, so that lines are ON and OFF in turn: the first that is so, on machines that
+/// are quicker or slower.
+const TICKS_NS: [u64; 4] = [3_000_000, 12_000_000, 48_000_000, 192_000_000];
 
 /// Connection `number`: every third of IPv6, every second of the others behind source NAT, and a
 /// few from a port that is listened on here.
@@ -49,6 +50,7 @@ struct Twin {
     records: Vec<u32>,
     /// What the kernel writes for whom: for IPv6 a hash.
     tags: HashMap<Endpoint, u64>,
+    tick_ns: u64,
     tick: u32,
     hits: u64,
     misses: u64,
@@ -56,7 +58,7 @@ struct Twin {
 }
 
 impl Twin {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, tick_ns: u64) -> Self {
         let scheme = Scheme::parse("spec").unwrap();
         let geometry = Geometry::new(u64::from(LINES) * 64, 64, 2, 4).unwrap();
         Self {
@@ -64,6 +66,7 @@ impl Twin {
             indexer: scheme.indexer(&geometry, seed).unwrap(),
             records: vec![0; LINES as usize],
             tags: HashMap::new(),
+            tick_ns,
             tick: 0,
             hits: 0,
             misses: 0,
@@ -133,7 +136,7 @@ fn step(
     // The kernel's clock is the one that counts: what it has just written is its time.
     let lines = kernel.tcb_lines().unwrap();
     let newest = lines.iter().map(|line| line.used_at_ns).max().unwrap();
-    twin.tick = (newest / TICK_NS) as u32;
+    twin.tick = (newest / twin.tick_ns) as u32;
     let guess = if key.dst.port == 80 {
         Side::Client
     } else {
@@ -149,10 +152,22 @@ fn step(
 }
 
 fn caches_agree(mode: Mode) {
+    let mut told = Vec::new();
+    for tick_ns in TICKS_NS {
+        match caches_agree_at(mode, tick_ns) {
+            Ok(()) => return,
+            Err(left) => told.push(left),
+        }
+    }
+    panic!("not all of it was tried: {told:#?}");
+}
+
+/// Fails where they do not agree; an error where that means little, for not all of it was tried.
+fn caches_agree_at(mode: Mode, tick_ns: u64) -> Result<(), String> {
     on_a_switch(|_, interface| {
         let geometry = TcbGeometry {
             lines: LINES,
-            tick_ns: TICK_NS,
+            tick_ns,
         };
         let kind = FlowTableKind::TcbCache(geometry);
         let origin = monotonic_ns();
@@ -160,7 +175,7 @@ fn caches_agree(mode: Mode) {
             Kernel::load_pinned(mode, kind, CONNECTIONS, &endpoints(), COOKIE, origin, None);
         let (mut kernel, mut table): (Kernel, FlowTable) = loaded.unwrap();
         super::tell_interfaces(&mut kernel);
-        let mut twin = Twin::new(COOKIE.0 ^ COOKIE.1.rotate_left(32));
+        let mut twin = Twin::new(COOKIE.0 ^ COOKIE.1.rotate_left(32), tick_ns);
         let mut rng = Rng::new(11);
         let mut known = vec![false; CONNECTIONS as usize];
         let mut seen = 0;
@@ -204,17 +219,17 @@ fn caches_agree(mode: Mode) {
         assert_eq!(sum(|one| one.evictions), model.evictions);
         assert_eq!(sum(|one| one.evicted_on), model.evicted_on);
         assert_eq!(twin.hits + twin.misses, u64::from(seen));
-        // All of it was tried.
-        let told = format!("{model:?}, {} hits, {} strays", twin.hits, twin.mismatches);
-        assert!(twin.hits > 500 && twin.misses > 500, "{told}");
-        assert!(
-            model.migrations > 20 && model.second_lookup_hits > 5,
-            "{told}"
-        );
-        assert!(twin.mismatches > 2 && model.evicted_on > 0, "{told}");
         let different: std::collections::HashSet<_> = twin.tags.values().collect();
         assert_eq!(different.len(), twin.tags.len(), "tags differ");
-    });
+        let is_tried = twin.hits > 500
+            && twin.misses > 500
+            && twin.mismatches > 2
+            && model.migrations > 20
+            && model.second_lookup_hits > 5
+            && model.evicted_on > 0;
+        let told = format!("{model:?}, {} hits, {} strays", twin.hits, twin.mismatches);
+        is_tried.then_some(()).ok_or(told)
+    })
 }
 
 #[test]
