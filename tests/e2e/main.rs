@@ -26,3 +26,4 @@ mod servers;
 mod streams;
 mod tickets;
 mod tls;
+mod vlan;

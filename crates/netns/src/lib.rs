@@ -23,6 +23,7 @@
 //! Devices, addresses and routes are made with the `ip` tool (Debian package `iproute2`), which is
 //! on nearly every Linux machine; [`allowed`] says so where it is missing.
 
+pub mod cards;
 mod command;
 mod process;
 mod rights;

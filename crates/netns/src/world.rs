@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::cards;
 use crate::command::program;
 use crate::process::Running;
 use crate::rights::{Why, unshare};
@@ -29,6 +30,8 @@ pub enum Error {
         /// What it wrote to standard error.
         said: String,
     },
+    /// Links are to be made of cards, and of this link, by its number, they are not here.
+    NoCards(usize),
     /// A setting that this kernel does not have or that cannot be written: its name, and why.
     Sysctl(String, io::Error),
 }
@@ -45,6 +48,9 @@ impl fmt::Display for Error {
                     said.trim(),
                     script.trim().replace('\n', "; ")
                 )
+            }
+            Self::NoCards(number) => {
+                write!(f, "{}: link {number} has no cards here", cards::CARDS)
             }
             Self::Sysctl(name, error) => write!(f, "sysctl {name}: {error}"),
         }
@@ -106,8 +112,8 @@ impl World {
         Ok(host)
     }
 
-    /// Joins two hosts by a veth pair and gives its ends these addresses (`10.0.0.1/24`,
-    /// `fd00::1/64`).
+    /// Joins two hosts by a veth pair, or by cards ([`crate::cards`]), and gives its ends these
+    /// addresses (`10.0.0.1/24`, `fd00::1/64`).
     ///
     /// # Errors
     /// When `ip` refuses, with its words.
@@ -122,12 +128,16 @@ impl World {
             a: format!("{}{number}", b.name),
             b: format!("{}{number}", a.name),
         };
-        a.ip(&format!(
-            "link add {} type veth peer name {} netns {}\n",
-            link.a,
-            link.b,
-            b.namespace_path()
-        ))?;
+        match cards::names(number) {
+            Some(cards) => self.wire(&link, a, b, &cards)?,
+            None if cards::are_given() => return Err(Error::NoCards(number)),
+            None => a.ip(&format!(
+                "link add {} type veth peer name {} netns {}\n",
+                link.a,
+                link.b,
+                b.namespace_path()
+            ))?,
+        }
         // Both ends first: an address given to a device without a carrier is of no use until the
         // kernel has noticed the carrier, up to a second later.
         a.ip(&format!("link set {} up\n", link.a))?;
@@ -144,6 +154,43 @@ impl World {
         b.await_ipv6(&link.b, b_addresses)?;
         Ok(link)
     }
+
+    /// Gives the hosts these cards of the calling process.
+    fn wire(&self, link: &Link, a: &Host, b: &Host, cards: &(String, String)) -> Result<(), Error> {
+        let script = format!(
+            "link set {} down name {} netns {}\nlink set {} down name {} netns {}\n",
+            cards.0,
+            link.a,
+            a.namespace_path(),
+            cards.1,
+            link.b,
+            b.namespace_path()
+        );
+        run_ip(Command::new(&self.ip), &script)
+    }
+}
+
+fn run_ip(mut command: Command, script: &str) -> Result<(), Error> {
+    let starting = |error| Error::System("running ip", error);
+    command.args(["-batch", "-"]);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(starting)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A tool that ended early says why on standard error; the broken pipe adds nothing.
+        let _ = stdin.write_all(script.as_bytes());
+    }
+    let output = child.wait_with_output().map_err(starting)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    Err(Error::Ip {
+        script: script.into(),
+        said,
+    })
 }
 
 /// The names of a link's devices.
@@ -244,27 +291,7 @@ impl Host {
     /// # Errors
     /// [`Error::Ip`] with what it said.
     pub fn ip(&self, script: &str) -> Result<(), Error> {
-        let starting = |error| Error::System("running ip", error);
-        let mut command = self.command(&self.ip.to_string_lossy());
-        command.args(["-batch", "-"]);
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(starting)?;
-        if let Some(mut stdin) = child.stdin.take() {
-            // A tool that ended early says why on standard error; the broken pipe adds nothing.
-            let _ = stdin.write_all(script.as_bytes());
-        }
-        let output = child.wait_with_output().map_err(starting)?;
-        if output.status.success() {
-            return Ok(());
-        }
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        Err(Error::Ip {
-            script: script.into(),
-            said,
-        })
+        run_ip(self.command(&self.ip.to_string_lossy()), script)
     }
 
     /// Waits for the routes of the IPv6 addresses of `device`: a work queue of the kernel makes

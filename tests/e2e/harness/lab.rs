@@ -101,7 +101,8 @@ impl Lab {
         servers.route("::/0", "fd02::fe")?;
         switch.sysctl("net.ipv4.ip_forward", "1")?;
         switch.sysctl("net.ipv6.conf.all.forwarding", "1")?;
-        if xdp_is_asked_for() {
+        // Cards are on wires.
+        if xdp_is_asked_for() && !fairlead_netns::cards::are_given() {
             as_on_a_wire((&client, &front.a), (&switch, &front.b))?;
             as_on_a_wire((&servers, &back.b), (&switch, &back.a))?;
         }

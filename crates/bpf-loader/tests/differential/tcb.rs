@@ -9,8 +9,8 @@ use super::*;
 
 const LINES: u32 = 64;
 const CONNECTIONS: u32 = 150;
-/// Few accesses a tick, so that lines are ON and OFF in turn: the first that is so, on machines that
-/// are quicker or slower.
+/// Few accesses a tick, so that lines are ON and OFF in turn; the first with which it is so, on
+/// machines that are quicker or slower.
 const TICKS_NS: [u64; 4] = [3_000_000, 12_000_000, 48_000_000, 192_000_000];
 
 /// Connection `number`: every third of IPv6, every second of the others behind source NAT, and a

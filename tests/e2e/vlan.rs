@@ -1,0 +1,76 @@
+//! Interfaces of VLANs, on both sides of the switch.
+
+use fairlead_netns::Host;
+use fairlead_netns::trial::skip;
+
+use crate::harness::{
+    Connection, Family, Lab, Origin, Switch, on_the_fast_path, prefix_in, web, web_service,
+};
+
+/// Puts what is on a host's end of a link on a VLAN's interface there. False: this kernel has none.
+fn tag(host: &Host, device: &str, name: &str, number: u16, addresses: &[&str]) -> bool {
+    let made = format!("link add link {device} name {name} type vlan id {number}\n");
+    if host.ip(&made).is_err() {
+        return false;
+    }
+    let mut moved = format!("addr flush dev {device}\nlink set {device} up\nlink set {name} up\n");
+    for address in addresses {
+        let nodad = if address.contains(':') { " nodad" } else { "" };
+        moved += &format!("addr add {address} dev {name}{nodad}\n");
+    }
+    host.ip(&moved).unwrap();
+    true
+}
+
+/// A lab whose links carry tagged frames only, if there can be one.
+fn is_tagged(lab: &Lab) -> bool {
+    let client = ["10.1.0.10/24", "fd01::10/64"];
+    let front = ["10.1.0.2/24", "fd01::2/64"];
+    let back = ["10.2.0.254/24", "fd02::fe/64"];
+    let servers = ["10.2.0.1/24", "fd02::1/64"];
+    if !tag(&lab.client, &lab.front.a, "tagged", 5, &client) {
+        return false;
+    }
+    assert!(tag(&lab.switch, &lab.front.b, "front5", 5, &front));
+    assert!(tag(&lab.switch, &lab.back.a, "back7", 7, &back));
+    assert!(tag(&lab.servers, &lab.back.b, "tagged", 7, &servers));
+    lab.client.route("10.1.0.3/32", "10.1.0.2").unwrap();
+    lab.client.route("fd01:3::/64", "fd01::2").unwrap();
+    lab.servers.route("0.0.0.0/0", "10.2.0.254").unwrap();
+    lab.servers.route("::/0", "fd02::fe").unwrap();
+    true
+}
+
+#[test]
+fn tagged_frames_are_forwarded_by_the_kernel_between_vlans() {
+    let name = "vlan::tagged_frames_are_forwarded_by_the_kernel_between_vlans";
+    on_the_fast_path(|lab| {
+        if !is_tagged(lab) {
+            return skip(name, "this kernel has no interfaces of VLANs");
+        }
+        let servers = [Family::V4, Family::V6].map(|family| {
+            let serve = web("pages", false, std::sync::Arc::default());
+            Origin::start(lab, family.server_at(1, 8080), serve)
+        });
+        let services = web_service("transparent", "", "", |family| {
+            vec![family.server_at(1, 8080)]
+        });
+        let config = format!("{}{services}", prefix_in("tc", ""));
+        let switch = Switch::start_with(lab, &config);
+        let state = switch.status()["fast_path"].as_str().unwrap().to_owned();
+        assert!(
+            state.contains("front5") && state.contains("back7"),
+            "{state}"
+        );
+        for family in [Family::V4, Family::V6] {
+            let before = switch.count("fast_packets");
+            let mut connection = Connection::to(lab, family.virtual_at(80));
+            for path in ["/", "/bytes/1000000"] {
+                let response = connection.ask("GET", "a.example", path).unwrap();
+                assert_eq!((response.status, response.server()), (200, "pages"));
+            }
+            assert!(switch.count("fast_packets") > before + 20);
+        }
+        drop(servers);
+    });
+}
