@@ -34,10 +34,11 @@ fn is_tagged(lab: &Lab) -> bool {
     assert!(tag(&lab.switch, &lab.front.b, "front5", 5, &front));
     assert!(tag(&lab.switch, &lab.back.a, "back7", 7, &back));
     assert!(tag(&lab.servers, &lab.back.b, "tagged", 7, &servers));
-    lab.client.route("10.1.0.3/32", "10.1.0.2").unwrap();
-    lab.client.route("fd01:3::/64", "fd01::2").unwrap();
-    lab.servers.route("0.0.0.0/0", "10.2.0.254").unwrap();
-    lab.servers.route("::/0", "fd02::fe").unwrap();
+    let through_front =
+        "route replace 10.1.0.3/32 via 10.1.0.2\nroute replace fd01:3::/64 via fd01::2\n";
+    lab.client.ip(through_front).unwrap();
+    let through_back = "route replace 0.0.0.0/0 via 10.2.0.254\nroute replace ::/0 via fd02::fe\n";
+    lab.servers.ip(through_back).unwrap();
     true
 }
 
