@@ -4,9 +4,9 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Pairs of hardware addresses: `02:00:00:00:01:0a/02:00:00:00:01:0b,…`. A world's first link is made
-/// of the first pair, and so on. The cards have to be in the namespace of the process that asks for
-/// one, and come back there when the world ends.
+/// Pairs of hardware addresses: `02:00:00:00:01:0a/02:00:00:00:01:0b,…`. A world's first link is
+/// made of the first pair, and so on. The cards have to be in the namespace of the process that
+/// asks for one, and come back there when the world ends.
 pub const CARDS: &str = "FAIRLEAD_CARDS";
 
 /// True when links are made of cards.
