@@ -6,7 +6,9 @@
 SEC("classifier")
 int fairlead_tc(struct __sk_buff *ctx)
 {
-	return fl_process(ctx);
+	struct fl_packet packet = { .ifindex = ctx->ifindex };
+
+	return fl_process(ctx, &packet);
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -23,9 +23,8 @@ struct {
 	__type(value, __u64);
 } fl_addresses SEC(".maps");
 
-static __always_inline int fl_is_addressed(fl_ctx *ctx, const struct ethhdr *link)
+static __always_inline int fl_is_addressed(fl_ctx *ctx, __u32 ifindex, const struct ethhdr *link)
 {
-	__u32 ifindex = fl_ctx_ifindex(ctx);
 	__u64 *own = bpf_map_lookup_elem(&fl_addresses, &ifindex), to = 0;
 
 	__builtin_memcpy(&to, link->h_dest, ETH_ALEN);
@@ -35,7 +34,7 @@ static __always_inline int fl_is_addressed(fl_ctx *ctx, const struct ethhdr *lin
 #else
 
 /* The stack has compared by then. */
-static __always_inline int fl_is_addressed(fl_ctx *ctx, const struct ethhdr *link)
+static __always_inline int fl_is_addressed(fl_ctx *ctx, __u32 ifindex, const struct ethhdr *link)
 {
 	return ctx->pkt_type == PACKET_HOST;
 }

@@ -142,7 +142,7 @@ static __always_inline void fl_capture_newcomer(fl_ctx *ctx, const struct fl_pac
 
 	if (settings && fl_capture_wants(settings, &packet->key.src, listen->index))
 		fl_capture_packet(ctx, (__u32)listen->index << 16 | when << 1, FL_CAPTURE_NO_LINE,
-				  fl_ctx_ifindex(ctx));
+				  packet->ifindex);
 }
 
 #endif

@@ -9,15 +9,15 @@
 #include "parse.h"
 #include "translate.h"
 
-/* Asks the routing table for the way to `edits->dst`. 0: `fib` has interface and link addresses, and
- * the packet fits through, or its segments do. */
-static __noinline int fl_route(fl_ctx *ctx, const struct fl_packet *packet,
+/* Asks the routing table for the way to `edits->dst`. 0: `fib` has interface and link addresses, the
+ * packet its exit, and it fits through, or its segments do. */
+static __noinline int fl_route(fl_ctx *ctx, struct fl_packet *packet,
 				    const struct fl_edits *edits, struct bpf_fib_lookup *fib)
 {
 	__u32 headers = fl_tcp_at(packet) - FL_V4_AT + packet->tcp_bytes;
 
 	__builtin_memset(fib, 0, sizeof(*fib));
-	fib->ifindex = fl_ctx_ifindex(ctx);
+	fib->ifindex = packet->ifindex;
 	fib->l4_protocol = FL_PROTOCOL_TCP;
 	fib->sport = edits->src.port;
 	fib->dport = edits->dst.port;
@@ -34,7 +34,7 @@ static __noinline int fl_route(fl_ctx *ctx, const struct fl_packet *packet,
 	fib->tot_len = fl_ctx_wire_bytes(ctx, FL_V4_AT, headers);
 	if (bpf_fib_lookup(ctx, fib, sizeof(*fib), 0) != BPF_FIB_LKUP_RET_SUCCESS)
 		return -1;
-	return fl_may_leave(ctx, fib->ifindex) ? 0 : -1;
+	return fl_may_leave(ctx, packet, fib->ifindex) ? 0 : -1;
 }
 
 static __always_inline int fl_write_v4(fl_ctx *ctx, const struct fl_edits *edits,
@@ -160,7 +160,7 @@ static __always_inline int fl_emit(fl_ctx *ctx, struct fl_packet *packet, struct
 {
 	if (packet->v4 ? fl_write_v4(ctx, edits, fib) : fl_write_v6(ctx, edits, fib))
 		return fl_drop(packet, FL_REASON_TRUNCATED);
-	return fl_ctx_redirect(fib->ifindex);
+	return fl_ctx_redirect(packet->exit);
 }
 
 #endif

@@ -8,6 +8,7 @@
 #define FAIRLEAD_EXITS_H
 
 #include <fairlead/ctx.h>
+#include "parse.h"
 
 #if defined(FL_XDP)
 
@@ -15,26 +16,41 @@
 #define FL_EXIT_BUFFERS 1
 #define FL_EXITS 1024
 
-/* By index of the interface: FL_EXIT_*. crates/bpf-loader/src/exits.rs fills it. */
+/* crates/bpf-loader/src/exits.rs has the same. */
+struct fl_exit {
+	__u32 flags;  /* FL_EXIT_* */
+	__u32 device; /* the interface itself, or the one that this VLAN's stands on */
+	__u32 tag;    /* of the VLAN, as in struct fl_packet */
+};
+
+_Static_assert(sizeof(struct fl_exit) == 12, "layout");
+
+/* By index of the interface. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, FL_EXITS);
 	__type(key, __u32);
-	__type(value, __u32);
+	__type(value, struct fl_exit);
 } fl_exits SEC(".maps");
 
-static __always_inline int fl_may_leave(fl_ctx *ctx, __u32 ifindex)
+/* Whether the packet can be sent out of an interface; notes how. */
+static __always_inline int fl_may_leave(fl_ctx *ctx, struct fl_packet *packet, __u32 ifindex)
 {
-	__u32 *exit = bpf_map_lookup_elem(&fl_exits, &ifindex);
+	const struct fl_exit *exit = bpf_map_lookup_elem(&fl_exits, &ifindex);
 
-	return exit && (*exit & FL_EXIT_BUFFERS || !fl_ctx_has_buffers(ctx));
+	if (!exit || (!(exit->flags & FL_EXIT_BUFFERS) && fl_ctx_has_buffers(ctx)))
+		return 0;
+	packet->exit = exit->device;
+	packet->tag = exit->tag;
+	return 1;
 }
 
 #else
 
-/* At tc every interface takes what is sent. */
-static __always_inline int fl_may_leave(fl_ctx *ctx, __u32 ifindex)
+/* At tc every interface takes what is sent, and one of a VLAN tags it. */
+static __always_inline int fl_may_leave(fl_ctx *ctx, struct fl_packet *packet, __u32 ifindex)
 {
+	packet->exit = ifindex;
 	return 1;
 }
 

@@ -33,7 +33,7 @@ static __always_inline int fl_join_read(fl_ctx *ctx, struct fl_packet *packet,
 	int stamps = record->phase.flags & FL_FLAG_TIMESTAMPS;
 
 	if ((packet->flags & 0x3f) != (FL_TCP_SYN | FL_TCP_ACK) || packet->payload_bytes ||
-	    packet->ack != record->client_isn + 1 || !fl_may_leave(ctx, fl_ctx_ifindex(ctx)))
+	    packet->ack != record->client_isn + 1 || !fl_may_leave(ctx, packet, packet->ifindex))
 		return -1;
 	if (!fl_within(&bytes, sizeof(syn->tcp), FL_SYN_BYTES) ||
 	    fl_ctx_load(ctx, fl_tcp_at(packet), syn, bytes))
@@ -140,8 +140,7 @@ __noinline int fl_join(fl_ctx *ctx, struct fl_packet *packet, __u32 line, __u64 
 	    fl_join_read(ctx, packet, record, join, &syn, &told))
 		return FL_NOT_JOINED;
 	/* One that turns out to be the engine's is shown by it once more. */
-	fl_capture_spliced(ctx, record, line, FL_SIDE_SERVER, FL_CAPTURE_BEFORE,
-			   fl_ctx_ifindex(ctx));
+	fl_capture_spliced(ctx, record, line, FL_SIDE_SERVER, FL_CAPTURE_BEFORE, packet->ifindex);
 	/* XDP may have no room behind a packet: so this comes before anything is decided. */
 	bytes = sizeof(answer.tcp) + (told.timestamps ? FL_TIMESTAMPS_BYTES : 0);
 	payload_bytes = join->payload_bytes;
@@ -172,9 +171,8 @@ __noinline int fl_join(fl_ctx *ctx, struct fl_packet *packet, __u32 line, __u64 
 		return fl_drop(packet, FL_REASON_TRANSMIT_FAILED);
 	fl_end(packet);
 	fl_count(FL_C_MADE_BYTES, fl_tcp_at(packet) - FL_V4_AT + bytes + payload_bytes);
-	fl_capture_spliced(ctx, record, line, FL_SIDE_SERVER, FL_CAPTURE_AFTER,
-			   fl_ctx_ifindex(ctx));
-	return fl_ctx_redirect(fl_ctx_ifindex(ctx));
+	fl_capture_spliced(ctx, record, line, FL_SIDE_SERVER, FL_CAPTURE_AFTER, packet->ifindex);
+	return fl_ctx_redirect(packet->exit);
 }
 
 #endif

@@ -44,6 +44,9 @@ struct fl_packet {
 	__u8 ttl;
 	__u8 v4;
 	__u8 tos;
+	__u32 ifindex; /* that it came in by; of a tagged frame, the VLAN's */
+	__u32 exit;    /* the device that sends it, once that is known */
+	__u32 tag;     /* that is put on it then; 0: none. TPID, and above it TCI, as they lie in a frame */
 };
 
 struct fl_tcp_view {
@@ -174,7 +177,8 @@ static __always_inline int fl_parse(fl_ctx *ctx, struct fl_packet *packet)
 	if (fl_ctx_is_tagged(ctx) || fl_ctx_pull(ctx, FL_V4_TCP_AT + sizeof(struct fl_tcp_view)))
 		return -1;
 	link = (void *)(long)ctx->data;
-	if ((void *)(link + 1) > (void *)(long)ctx->data_end || !fl_is_addressed(ctx, link))
+	if ((void *)(link + 1) > (void *)(long)ctx->data_end ||
+	    !fl_is_addressed(ctx, packet->ifindex, link))
 		return -1;
 	if (link->h_proto == bpf_htons(ETH_P_IP))
 		return fl_parse_v4(ctx, packet);

@@ -153,7 +153,7 @@ __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow flow,
 		fl_track(record, side, packet, fl_about_now_ms(settings));
 	else if (fl_follow(record, phase.word, side, packet, fl_now_ns(settings) / 1000000))
 		return FL_LEFT;
-	fl_capture_spliced(ctx, record, line, side, FL_CAPTURE_BEFORE, fl_ctx_ifindex(ctx));
+	fl_capture_spliced(ctx, record, line, side, FL_CAPTURE_BEFORE, packet->ifindex);
 	fl_ctx_own(ctx);
 	if (fl_write_tcp(ctx, packet, &rewrite))
 		return fl_drop(packet, FL_REASON_TRUNCATED);
@@ -178,9 +178,9 @@ static __always_inline fl_flow fl_find(struct fl_packet *packet, struct fl_setti
 #endif
 }
 
-static __always_inline int fl_process(fl_ctx *ctx)
+/* The verdict on a packet; `packet` says by which interface it came in, and nothing else yet. */
+static __always_inline int fl_process(fl_ctx *ctx, struct fl_packet *packet)
 {
-	struct fl_packet packet = {};
 	struct fl_settings *settings;
 	struct fl_listen *listen;
 	fl_flow flow;
@@ -188,14 +188,15 @@ static __always_inline int fl_process(fl_ctx *ctx)
 	settings = fl_settings_now();
 	if (!settings)
 		return FL_PASS;
-	if (fl_parse(ctx, &packet))
-		return fl_is_our_error(ctx, settings) ? fl_to_engine(ctx, settings) : FL_PASS;
-	flow = fl_find(&packet, settings);
+	if (fl_parse(ctx, packet))
+		return fl_is_our_error(ctx, packet->ifindex, settings) ? fl_to_engine(ctx, settings) :
+									 FL_PASS;
+	flow = fl_find(packet, settings);
 	if (flow != FL_NO_FLOW) {
-		int verdict = fl_splice(ctx, &packet, flow, settings);
+		int verdict = fl_splice(ctx, packet, flow, settings);
 
 		if (verdict == FL_ARMED) {
-			verdict = fl_join(ctx, &packet, flow >> 1, fl_now_ns(settings));
+			verdict = fl_join(ctx, packet, flow >> 1, fl_now_ns(settings));
 			if (verdict == FL_NOT_JOINED)
 				verdict = FL_LEFT;
 		}
@@ -206,16 +207,16 @@ static __always_inline int fl_process(fl_ctx *ctx)
 		if (verdict != FL_STRANGER)
 			return verdict;
 	}
-	listen = fl_listen_of(&packet);
+	listen = fl_listen_of(packet);
 #if !defined(FL_FLOWS_LRU)
 	/* It ends nothing, and would only be counted by the engine, too: whoever is answered a SYN
 	 * that another sent in its name sends one. An LRU table may have lost the key. */
-	if (listen && flow == FL_NO_FLOW && packet.flags & FL_TCP_RST)
-		return fl_drop(&packet, packet.flags & FL_TCP_SYN ? FL_REASON_BAD_TCP_FLAGS :
+	if (listen && flow == FL_NO_FLOW && packet->flags & FL_TCP_RST)
+		return fl_drop(packet, packet->flags & FL_TCP_SYN ? FL_REASON_BAD_TCP_FLAGS :
 								   FL_REASON_NO_CONNECTION);
 #endif
 	if (listen)
-		return fl_newcomer(ctx, &packet, listen, settings, flow);
+		return fl_newcomer(ctx, packet, listen, settings, flow);
 	fl_count(FL_C_NOT_OURS, 1);
 	return FL_PASS;
 }

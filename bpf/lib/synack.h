@@ -321,7 +321,7 @@ static __noinline int fl_answer_syn(fl_ctx *ctx, struct fl_packet *packet, struc
 	now_ns = bpf_ktime_get_ns() - settings->origin_ns;
 	at = fl_tcp_at(packet);
 	asked_bytes = packet->tcp_bytes;
-	if (packet->payload_bytes || !fl_may_leave(ctx, fl_ctx_ifindex(ctx)))
+	if (packet->payload_bytes || !fl_may_leave(ctx, packet, packet->ifindex))
 		return -1;
 	/* In the service's own name: the engine refuses it, and counts why. */
 	if (fl_same_address(&packet->key.src, &packet->key.dst))
@@ -362,7 +362,7 @@ static __noinline int fl_answer_syn(fl_ctx *ctx, struct fl_packet *packet, struc
 	fl_count(FL_C_MADE_BYTES, at - FL_V4_AT + bytes);
 	fl_count(FL_C_SYNS, 1);
 	fl_count(FL_C_SYN_ACKS, 1);
-	*verdict = fl_ctx_redirect(fl_ctx_ifindex(ctx));
+	*verdict = fl_ctx_redirect(packet->exit);
 	return 0;
 }
 

@@ -120,11 +120,6 @@ static __always_inline int fl_ctx_redirect(__u32 ifindex)
 	return bpf_redirect(ifindex, 0);
 }
 
-static __always_inline __u32 fl_ctx_ifindex(fl_ctx *ctx)
-{
-	return ctx->ifindex;
-}
-
 /* Gives a packet to an interface without Ethernet headers; 0: to the stack. */
 static __always_inline int fl_ctx_hand_over(fl_ctx *ctx, __u32 ifindex)
 {
@@ -147,7 +142,7 @@ static __always_inline __u32 fl_ctx_len(fl_ctx *ctx)
 	return bpf_xdp_get_buff_len(ctx);
 }
 
-/* Here tags are in the packet, which is none of IP then. */
+/* Here tags are in the packet, which is none of IP until they are taken off (lib/vlan.h). */
 static __always_inline int fl_ctx_is_tagged(fl_ctx *ctx)
 {
 	return 0;
@@ -215,11 +210,6 @@ static __always_inline void fl_ctx_own(fl_ctx *ctx)
 static __always_inline int fl_ctx_redirect(__u32 ifindex)
 {
 	return bpf_redirect(ifindex, 0);
-}
-
-static __always_inline __u32 fl_ctx_ifindex(fl_ctx *ctx)
-{
-	return ctx->ingress_ifindex;
 }
 
 /* Here a packet has no form that such an interface takes: always to the stack. */

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use aya::maps::{HashMap, MapData};
+use aya::maps::{HashMap, Map, MapData};
 
 use crate::kernel::{Kernel, LoadError};
+use crate::pins::Pins;
+use crate::remains::pinned;
 
 /// `FL_ADDRESSES`
 const ADDRESSES_MAX: usize = 1_024;
@@ -13,6 +15,15 @@ const ADDRESSES_MAX: usize = 1_024;
 fn word(address: [u8; 6]) -> u64 {
     let [a, b, c, d, e, f] = address;
     u64::from_ne_bytes([a, b, c, d, e, f, 0, 0])
+}
+
+/// The interfaces, by index, that XDP serves by what an earlier run pinned.
+pub(crate) fn told(pins: &Pins) -> Vec<u32> {
+    let map = pinned(pins, "fl_addresses").and_then(Map::from_map_data);
+    let Ok(map) = map.and_then(HashMap::<MapData, u32, u64>::try_from) else {
+        return Vec::new();
+    };
+    map.keys().take(ADDRESSES_MAX).flatten().collect()
 }
 
 impl Kernel {

@@ -9,7 +9,7 @@ use aya::programs::xdp::XdpLink;
 use aya::programs::{LinkOrder, ProgramError, SchedClassifier, Xdp, XdpMode};
 
 use crate::filter;
-use crate::interfaces::interface_index;
+use crate::interfaces::{interface_index, interface_name};
 use crate::kernel::{Kernel, LoadError};
 use crate::pins;
 
@@ -83,13 +83,15 @@ impl Kernel {
         Ok(program.ok_or(LoadError::Missing(XDP_PROGRAM))?.try_into()?)
     }
 
-    /// Attaches the program to an interface of this network namespace.
+    /// Attaches the program to an interface of this network namespace, if it is not there yet.
     ///
     /// # Errors
     /// What the kernel refused, and where.
     pub fn attach(&mut self, interface: &str) -> Result<Attachment, AttachError> {
         let mode = self.mode;
+        let there = interface_index(interface).is_some_and(|index| self.held.contains_key(&index));
         let attached = match mode {
+            _ if there => Ok(()),
             Mode::Tc => self.attach_tc(interface),
             Mode::XdpNative => self.attach_xdp(interface, XdpMode::Driver),
             Mode::XdpGeneric => self.attach_xdp(interface, XdpMode::Skb),
@@ -169,10 +171,12 @@ impl Kernel {
         }
     }
 
-    /// Has a link for as long as this lives, or until the interface gets another: the program would
-    /// have the old ones for as long as it lives, a descriptor each.
+    /// Has a link for as long as this lives, or until the interface is gone: the program would have
+    /// the old ones for as long as it lives, a descriptor each.
     fn keep(&mut self, interface: &str, link: Held) {
-        self.held.insert(interface.to_owned(), link);
+        if let Some(index) = interface_index(interface) {
+            self.held.insert(index, link);
+        }
     }
 
     /// Where the link to an interface is pinned, if links are.
@@ -212,7 +216,7 @@ impl Kernel {
     /// would stay for as long as this run.
     pub fn forget_gone(&mut self) -> usize {
         let held = &mut self.held;
-        held.retain(|interface, _| interface_index(interface).is_some());
+        held.retain(|interface, _| interface_name(*interface).is_some());
         let links = self.pins.iter().flat_map(|pins| pins.links());
         let gone = links.filter(|link| pins::at(link).is_ok_and(|(_, index)| index == 0));
         gone.filter(|link| pins::remove(link).is_ok()).count()

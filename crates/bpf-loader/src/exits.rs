@@ -2,19 +2,37 @@
 
 use std::collections::BTreeMap;
 
+use aya::Pod;
 use aya::maps::{HashMap, MapData};
 
 use crate::attach::Mode;
 use crate::kernel::{Kernel, LoadError};
+use crate::vlans::Tag;
 
 /// An interface that takes packets from XDP programs of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exit {
     /// Its index.
     pub interface: u32,
+    /// The index of the one that sends: itself, or what a VLAN's interface stands on.
+    pub device: u32,
+    /// The tag that is put on for a VLAN.
+    pub tag: Option<Tag>,
     /// Also those that lie in several buffers (longer than a page).
     pub buffers: bool,
 }
+
+/// `struct fl_exit`
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct RawExit {
+    flags: u32,
+    device: u32,
+    tag: u32,
+}
+
+// SAFETY: three numbers without a gap.
+unsafe impl Pod for RawExit {}
 
 /// `FL_EXIT_BUFFERS`
 const BUFFERS: u32 = 1;
@@ -37,12 +55,16 @@ impl Kernel {
         let Some(map) = self.ebpf.map_mut("fl_exits") else {
             return Ok(());
         };
-        let mut map: HashMap<&mut MapData, u32, u32> = map.try_into()?;
-        let mut left: BTreeMap<u32, u32> = map.iter().take(EXITS_MAX).flatten().collect();
+        let mut map: HashMap<&mut MapData, u32, RawExit> = map.try_into()?;
+        let mut left: BTreeMap<u32, RawExit> = map.iter().take(EXITS_MAX).flatten().collect();
         for exit in exits.iter().take(EXITS_MAX) {
-            let flags = if exit.buffers { BUFFERS } else { 0 };
-            if left.remove(&exit.interface) != Some(flags) {
-                map.insert(exit.interface, flags, 0)?;
+            let raw = RawExit {
+                flags: if exit.buffers { BUFFERS } else { 0 },
+                device: exit.device,
+                tag: exit.tag.map_or(0, Tag::word),
+            };
+            if left.remove(&exit.interface) != Some(raw) {
+                map.insert(exit.interface, raw, 0)?;
             }
         }
         for gone in left.into_keys() {

@@ -108,8 +108,8 @@ pub struct Kernel {
     pub(crate) ebpf: Ebpf,
     pub(crate) mode: Mode,
     pub(crate) pins: Option<Arc<Pins>>,
-    /// By interface, where nothing is pinned.
-    pub(crate) held: BTreeMap<String, Held>,
+    /// By the interface's index, where nothing is pinned.
+    pub(crate) held: BTreeMap<u32, Held>,
     counters: PerCpuArray<MapData, u64>,
     /// What was counted before this run.
     before: Counters,

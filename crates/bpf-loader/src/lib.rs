@@ -15,6 +15,7 @@
 //! | `attach.rs` | interfaces: tc and XDP |
 //! | `interfaces.rs` | which interfaces there are |
 //! | `exits.rs` | which of them take packets from XDP |
+//! | `vlans.rs` | which VLANs XDP serves on the interfaces that those stand on |
 //! | `way_out.rs` | the engine's device, where what it sends takes a shorter way |
 //! | `capture.rs` | packets that the program shows |
 //! | `counters.rs` | what was counted, summed over CPUs |
@@ -45,6 +46,7 @@ mod rehearsal;
 mod remains;
 mod sys;
 mod trial;
+mod vlans;
 mod way_out;
 
 pub use attach::{AttachError, Attachment, Mode};
@@ -58,6 +60,7 @@ pub use pins::{Pins, PinsError, Removed};
 pub use rehearsal::rehearse;
 pub use remains::{Remains, is_at_work_elsewhere, survey};
 pub use trial::{Fate, PassProgram, Trial};
+pub use vlans::{Tag, Vlan};
 pub use way_out::WayOut;
 
 /// True when this build has the kernel program in it (there was a compiler for it).

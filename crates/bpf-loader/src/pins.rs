@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use crate::attach::Mode;
-use crate::{filter, sys};
+use crate::{addresses, filter, sys};
 
 /// Where the BPF file system is.
 const ROOT: &str = "/sys/fs/bpf";
@@ -143,11 +143,20 @@ impl Pins {
         files
     }
 
-    /// The interfaces, by index, at which a program is by a link that is pinned here.
+    /// The interfaces, by index, that a program serves by links that are pinned here: those where it
+    /// is, or VLANs on them.
     pub fn interfaces(&self) -> Vec<u32> {
         let links = self.links().into_iter();
-        let indices = links.filter_map(|link| Some(at(&link).ok()?.1));
-        indices.filter(|index| *index != 0).collect()
+        let (xdp, others): (Vec<_>, Vec<_>) = links.partition(|link| is_xdp(link));
+        let told = match xdp.is_empty() {
+            true => Vec::new(),
+            false => addresses::told(self),
+        };
+        let looked_at = if told.is_empty() { &xdp } else { &Vec::new() };
+        let looked_at = others.iter().chain(looked_at);
+        let indices = looked_at.filter_map(|link| Some(at(link).ok()?.1));
+        let there = indices.filter(|index| *index != 0);
+        told.iter().copied().chain(there).collect()
     }
 
     /// True when this program, by the kernel's number, is at the interface by a link that is pinned
@@ -196,6 +205,12 @@ impl Pins {
 }
 
 const LINK: &str = "link-";
+
+fn is_xdp(link: &Path) -> bool {
+    let name = link.file_name().and_then(|name| name.to_str());
+    let rest = name.and_then(|name| name.strip_prefix(LINK));
+    rest.is_some_and(|rest| rest.starts_with("xdp"))
+}
 
 fn is_note(link: &Path) -> bool {
     let name = link.file_name().and_then(|name| name.to_str());

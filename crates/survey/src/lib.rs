@@ -22,7 +22,7 @@ mod ways;
 mod xdp_features;
 
 pub use firewall::{Chain, chains};
-pub use links::{Link, XdpProgram, links};
+pub use links::{Link, Vlan, XdpProgram, links};
 pub use offload::{Offload, Offloads, offloads};
 pub use programs::{ProgramName, loaded_by, program_name, tc_programs};
 pub use ways::{Neighbour, Way, mtu_to, way_to};

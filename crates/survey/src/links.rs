@@ -15,6 +15,12 @@ const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const IFLA_VLAN_ID: u16 = 1;
+const IFLA_VLAN_EGRESS_QOS: u16 = 3;
+const IFLA_VLAN_PROTOCOL: u16 = 5;
+/// Of one whose `IFLA_LINK` is an index in another namespace.
+const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_NUM_TX_QUEUES: u16 = 31;
 const IFLA_NUM_RX_QUEUES: u16 = 32;
 const IFLA_XDP: u16 = 43;
@@ -47,12 +53,24 @@ pub struct Link {
     pub controller: Option<u32>,
     /// Index of the interface that it stands on (of a VLAN, …) or leads to (of a veth).
     pub below: Option<u32>,
+    /// Of a VLAN's interface, the tag of what it sends and receives, while that is known: that on
+    /// which it stands is in the same network namespace, and frames have no priorities of their own.
+    pub vlan: Option<Vlan>,
     /// Receive queues that its driver set up.
     pub rx_queues: u32,
     /// Transmit queues.
     pub tx_queues: u32,
     /// XDP programs on it.
     pub xdp: Vec<XdpProgram>,
+}
+
+/// A tag of IEEE 802.1Q or 802.1ad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vlan {
+    /// Its EtherType, 0x8100 or 0x88a8.
+    pub protocol: u16,
+    /// The VLAN's number, 0 to 4,095.
+    pub id: u16,
 }
 
 /// An XDP program on an interface.
@@ -117,6 +135,7 @@ fn link(body: &[u8]) -> Option<Link> {
         is_ethernet: u16_at(body, 2) == libc::ARPHRD_ETHER,
         ..Link::default()
     };
+    let mut is_elsewhere = false;
     for (kind, value) in attributes(rest) {
         match kind {
             IFLA_ADDRESS => link.address = value.try_into().ok(),
@@ -124,7 +143,14 @@ fn link(body: &[u8]) -> Option<Link> {
             IFLA_MTU => link.mtu = u32_at(value, 0),
             IFLA_LINK => link.below = Some(u32_at(value, 0)),
             IFLA_MASTER => link.controller = Some(u32_at(value, 0)),
-            IFLA_LINKINFO => link.kind = attribute(value, IFLA_INFO_KIND).map(text),
+            IFLA_LINK_NETNSID => is_elsewhere = true,
+            IFLA_LINKINFO => {
+                link.kind = attribute(value, IFLA_INFO_KIND).map(text);
+                link.vlan = match link.kind.as_deref() {
+                    Some("vlan") => attribute(value, IFLA_INFO_DATA).and_then(vlan),
+                    _ => None,
+                };
+            }
             IFLA_NUM_TX_QUEUES => link.tx_queues = u32_at(value, 0),
             IFLA_NUM_RX_QUEUES => link.rx_queues = u32_at(value, 0),
             IFLA_XDP => link.xdp = xdp(value),
@@ -134,7 +160,21 @@ fn link(body: &[u8]) -> Option<Link> {
     if !link.is_ethernet {
         link.address = None;
     }
+    if is_elsewhere {
+        link.vlan = None;
+    }
     (!link.name.is_empty()).then_some(link)
+}
+
+fn vlan(value: &[u8]) -> Option<Vlan> {
+    if attribute(value, IFLA_VLAN_EGRESS_QOS).is_some() {
+        return None;
+    }
+    let protocol = attribute(value, IFLA_VLAN_PROTOCOL)?;
+    Some(Vlan {
+        protocol: u16::from_be_bytes(protocol.first_chunk().copied()?),
+        id: u16_at(attribute(value, IFLA_VLAN_ID)?, 0),
+    })
 }
 
 fn xdp(value: &[u8]) -> Vec<XdpProgram> {
@@ -209,6 +249,30 @@ mod tests {
             way: "generic",
         };
         assert_eq!(read.xdp, [program]);
-        assert_eq!(link(&[0; 4]), None);
+        assert_eq!((link(&[0; 4]), read.vlan), (None, None));
+    }
+
+    #[test]
+    fn the_tag_of_a_vlan_is_told_where_it_is_all_there_is() {
+        let read = |more: &dyn Fn(&mut Vec<u8>), elsewhere: bool| {
+            let mut body = vec![0; HEADER_BYTES];
+            push(&mut body, IFLA_IFNAME, b"eth0.5\0");
+            let (mut info, mut data) = (Vec::new(), Vec::new());
+            push(&mut info, IFLA_INFO_KIND, b"vlan");
+            push(&mut data, IFLA_VLAN_ID, &5u16.to_ne_bytes());
+            push(&mut data, IFLA_VLAN_PROTOCOL, &[0x88, 0xa8]);
+            more(&mut data);
+            push(&mut info, IFLA_INFO_DATA, &data);
+            push(&mut body, IFLA_LINKINFO, &info);
+            if elsewhere {
+                push(&mut body, IFLA_LINK_NETNSID, &[0; 4]);
+            }
+            link(&body).unwrap().vlan
+        };
+        let (protocol, id) = (0x88a8, 5);
+        assert_eq!(read(&|_| {}, false), Some(Vlan { protocol, id }));
+        assert_eq!(read(&|_| {}, true), None);
+        let mapped = |data: &mut Vec<u8>| push(data, IFLA_VLAN_EGRESS_QOS, &[0; 4]);
+        assert_eq!(read(&mapped, false), None);
     }
 }

@@ -9,6 +9,7 @@ mod sums;
 mod taking;
 mod tcb;
 mod unbegun;
+mod vlans;
 mod ways;
 
 use fairlead_base::{Address, DropReason, Endpoint, FlowKey, Instant, Packet, Rng, SeqNumber};
@@ -73,6 +74,8 @@ fn kernel(mode: Mode, origin_ns: u64) -> (Kernel, FlowTable) {
 fn tell_interfaces(kernel: &mut Kernel) {
     let exits = [c"c", c"s"].map(|name| Exit {
         interface: interface_index(name),
+        device: interface_index(name),
+        tag: None,
         buffers: false,
     });
     kernel.set_exits(&exits).unwrap();

@@ -11,13 +11,13 @@ use fairlead_wire::{TcpFlags, build};
 use super::{OFFER, endpoints, frame_of, interface_index, kernel, on_a_switch, record, run};
 
 /// A packet of 1,040 bytes from the client of a record, and a SYN of a newcomer.
-struct Packets {
-    data: Packet,
-    syn: Packet,
+pub(super) struct Packets {
+    pub(super) data: Packet,
+    pub(super) syn: Packet,
 }
 
 impl Packets {
-    fn each(&self) -> [&Packet; 2] {
+    pub(super) fn each(&self) -> [&Packet; 2] {
         [&self.data, &self.syn]
     }
 }
@@ -40,7 +40,7 @@ fn packets(record: &Record, v6: bool) -> Packets {
 }
 
 /// Runs `test` for both families with a joined connection and the packets that belong to it.
-fn with_packets(mode: Mode, test: impl Fn(&Host, &mut Kernel, u32, &Packets) + Sync) {
+pub(super) fn with_packets(mode: Mode, test: impl Fn(&Host, &mut Kernel, u32, &Packets) + Sync) {
     for v6 in [false, true] {
         on_a_switch(|host, interface| {
             let (mut kernel, mut table) = kernel(mode, 0);
@@ -109,6 +109,8 @@ fn xdp_sends_only_out_of_interfaces_that_take_it() {
         with_packets(Mode::XdpNative, |_, kernel, client_side, packets| {
             let exit = |interface| Exit {
                 interface,
+                device: interface,
+                tag: None,
                 buffers: false,
             };
             let server_side = interface_index(c"s");

@@ -8,6 +8,8 @@ use fairlead_survey::{
 use super::mode::{Expected, is_our_name};
 use super::{Check, Facts, read};
 use crate::screen::plural;
+use crate::serve::interfaces::hidden_tags;
+use crate::serve::vlans::{carrier, carriers, each_once};
 
 /// Interfaces that are looked at, at most.
 const INTERFACES_MAX: usize = 64;
@@ -29,10 +31,14 @@ pub(super) fn look(facts: &Facts, expected: &Expected, checks: &mut Vec<Check>) 
                 .advise("`ip link set NAME up`, or name some in `interfaces` of [fastpath]"),
         );
     }
-    for name in expected.interfaces.iter().take(INTERFACES_MAX) {
+    let way = expected.way_wanted();
+    // And those on which the fast path would be for them.
+    let at = way.map_or_else(Vec::new, |way| carriers(links, way, &expected.interfaces));
+    let names = each_once([expected.interfaces.clone(), at].concat());
+    for name in names.iter().take(INTERFACES_MAX) {
         let about = format!("interface {name}");
         match links.iter().find(|link| link.name == *name) {
-            Some(link) => one(&about, link, facts, expected.way_wanted(), checks),
+            Some(link) => one(&about, link, facts, way, checks),
             None => checks.push(
                 Check::problem(&about, "interface", format!("there is no interface {name}"))
                     .advise("`ip link` lists them; `interfaces` in [fastpath] names those to use"),
@@ -45,7 +51,13 @@ fn one(about: &str, link: &Link, facts: &Facts, way: Option<Way>, checks: &mut V
     let found = offloads(&link.name).unwrap_or_default();
     let features = xdp_features(link.index);
     checks.push(state(about, link));
-    checks.push(driver(about, link, &found, features));
+    let links = facts.links.as_deref().unwrap_or_default();
+    checks.push(match way.map(|way| carrier(links, way, link)) {
+        Some(at) if at.index != link.index => {
+            Check::ok(about, "driver", format!("a VLAN's, served at {}", at.name))
+        }
+        _ => driver(about, link, &found, features),
+    });
     checks.extend(xdp_programs(about, link, way));
     checks.push(tc(about, &link.name));
     checks.push(queues(about, link, &found));
@@ -55,6 +67,11 @@ fn one(about: &str, link: &Link, facts: &Facts, way: Option<Way>, checks: &mut V
         .map(|settings| settings.fastpath.mtu);
     checks.push(length(about, link, mtu));
     checks.push(offload(about, link, &found, way));
+    if way.is_some_and(|way| way != Way::Tc)
+        && let Some(hidden) = hidden_tags(&link.name)
+    {
+        checks.push(Check::warning(about, "vlan-tags", hidden));
+    }
     checks.push(reverse_path(about, &link.name));
 }
 

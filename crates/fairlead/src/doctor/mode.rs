@@ -8,6 +8,7 @@ use super::{Check, Facts};
 use crate::config::Mode;
 use crate::serve::fastpath::{in_full, ways, ways_on};
 use crate::serve::interfaces::interfaces;
+use crate::serve::vlans::carrier;
 
 /// Names that programs of a running switch have in the kernel.
 const OURS: [&str; 2] = ["fairlead_xdp", "fairlead_tc"];
@@ -74,6 +75,7 @@ fn try_way(way: Way, found: &Result<Vec<String>, String>, facts: &Facts) -> Resu
     for name in found {
         let link = links.iter().find(|link| link.name == *name);
         let link = link.ok_or_else(|| format!("there is no interface {name}"))?;
+        let link = carrier(links, way, link);
         fits(way, link, xdp_features(link.index).ok().flatten())?;
     }
     Ok(())

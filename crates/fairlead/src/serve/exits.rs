@@ -1,26 +1,46 @@
-//! What XDP has to know of interfaces: which it may send packets out of, and their addresses.
+//! What XDP has to know of interfaces: which it may send packets out of, their addresses, and the
+//! tags of VLANs.
 
-use fairlead_bpf_loader::{Exit, Mode as Way};
-use fairlead_survey::{XdpFeatures, all_xdp_features, links};
+use fairlead_bpf_loader::{Exit, Kernel, LoadError, Mode as Way};
+use fairlead_survey::{Link, XdpFeatures, all_xdp_features, links};
 
-/// The interfaces that take what the program sends, by the way it is attached; those in `attached`,
-/// by index, come first. Others come by the stack, whatever they are.
+use super::vlans::vlans;
+
+/// Tells the program of the interfaces that it serves, by index; `at` are those where it is. Gives
+/// the indexes of those, among all, that it may send out of.
+///
+/// # Errors
+/// When the kernel does not take it.
+pub(super) fn tell(kernel: &mut Kernel, served: &[u32], at: &[u32]) -> Result<Vec<u32>, LoadError> {
+    let way = kernel.mode();
+    if way == Way::Tc {
+        return Ok(Vec::new());
+    }
+    let links = links().unwrap_or_default();
+    let exits = exits(way, &links, served, at);
+    kernel.set_exits(&exits)?;
+    let ours = links.iter().filter(|link| served.contains(&link.index));
+    let addresses = ours.filter_map(|link| Some((link.index, link.address?)));
+    kernel.set_addresses(&addresses.collect::<Vec<_>>())?;
+    // Before the stack, and without the driver, a VLAN's interface has a program of its own.
+    if way == Way::XdpNative {
+        let ours = vlans(&links).filter(|vlan| served.contains(&vlan.interface));
+        kernel.set_vlans(&ours.collect::<Vec<_>>())?;
+    }
+    Ok(exits.iter().map(|exit| exit.interface).collect())
+}
+
+/// The interfaces that take what the program sends, by the way it is attached, first those that it
+/// serves. Others come by the stack, whatever they are.
 ///
 /// A driver may take packets from XDP only while something else is so: of a veth the other end must
 /// have a program or join received segments (`gro`), of many cards a program must be attached to
 /// the interface itself. So this is to be asked again from time to time.
-pub(super) fn exits(way: Way, attached: &[u32]) -> Vec<Exit> {
-    if way == Way::Tc {
-        return Vec::new();
-    }
+fn exits(way: Way, links: &[Link], served: &[u32], at: &[u32]) -> Vec<Exit> {
     let features = match way {
         Way::XdpNative => all_xdp_features().ok().flatten(),
         _ => None,
     };
-    let Ok(mut links) = links() else {
-        return Vec::new();
-    };
-    links.sort_by_key(|link| !attached.contains(&link.index));
     // What has no Ethernet header would be sent one.
     let usable = links.iter().filter(|link| link.is_up && link.is_ethernet);
     let exits = usable.filter_map(|link| match (way, &features) {
@@ -30,19 +50,23 @@ pub(super) fn exits(way: Way, attached: &[u32]) -> Vec<Exit> {
             .get(&link.index)
             .and_then(|one| by_driver(link.index, *one)),
         // Before Linux 6.3 nobody tells.
-        (_, None) => attached
-            .contains(&link.index)
-            .then(|| exit(link.index, false)),
+        (_, None) => at.contains(&link.index).then(|| exit(link.index, false)),
     });
-    exits.collect()
-}
-
-/// The Ethernet addresses of those in `attached`, by index.
-pub(super) fn addresses(attached: &[u32]) -> Vec<(u32, [u8; 6])> {
-    let links = links().unwrap_or_default();
-    let ours = links.iter().filter(|link| attached.contains(&link.index));
-    ours.filter_map(|link| Some((link.index, link.address?)))
-        .collect()
+    let mut exits: Vec<Exit> = exits.collect();
+    if way == Way::XdpNative {
+        let tagged = vlans(links).filter_map(|vlan| {
+            let device = exits.iter().find(|exit| exit.interface == vlan.device)?;
+            Some(Exit {
+                interface: vlan.interface,
+                tag: Some(vlan.tag),
+                ..*device
+            })
+        });
+        let tagged: Vec<Exit> = tagged.collect();
+        exits.extend(tagged);
+    }
+    exits.sort_by_key(|exit| !served.contains(&exit.interface));
+    exits
 }
 
 fn by_driver(interface: u32, features: XdpFeatures) -> Option<Exit> {
@@ -51,5 +75,10 @@ fn by_driver(interface: u32, features: XdpFeatures) -> Option<Exit> {
 }
 
 fn exit(interface: u32, buffers: bool) -> Exit {
-    Exit { interface, buffers }
+    Exit {
+        interface,
+        device: interface,
+        tag: None,
+        buffers,
+    }
 }

@@ -7,9 +7,11 @@ use fairlead_bpf_loader::{
     interface_index,
 };
 use fairlead_datapath::Datapath;
+use fairlead_survey::links;
 
-use super::exits::{addresses, exits};
+use super::exits;
 use super::interfaces::{hidden_tags, interfaces, other_program, super_packets};
+use super::vlans::{carriers, each_once};
 use crate::config::{Mode, Settings};
 use crate::doctor::rights_for_programs;
 
@@ -30,11 +32,13 @@ pub(super) struct Fastpath {
     why_not_better: String,
 }
 
-/// An interface that the program is to be attached to.
+/// An interface that the program is to serve.
 #[derive(Debug)]
 struct Attached {
     name: String,
-    /// Its index while the program is there; `None` while the interface is gone.
+    /// Where the program is for it: there, or at the interface that this VLAN's stands on.
+    at: String,
+    /// Its index while the program serves it; `None` while the interface is gone.
     index: Option<u32>,
     /// Whether the program may send packets out of it; where not, the engine does.
     is_exit: bool,
@@ -113,9 +117,9 @@ impl Fastpath {
     /// In words: what forwards packets, on which interfaces, and why nothing better does.
     pub(super) fn state(&self) -> String {
         let mut text = self.way.clone();
-        let names = |is: fn(&Attached) -> bool| -> Vec<&str> {
+        let names = |is: fn(&Attached) -> bool| -> Vec<String> {
             let all = self.attached.iter().filter(|one| is(one));
-            all.map(|one| one.name.as_str()).collect()
+            all.map(Attached::said).collect()
         };
         let there = names(|one| one.index.is_some());
         let gone = names(|one| one.index.is_none());
@@ -145,13 +149,17 @@ impl Fastpath {
             return false;
         };
         let mut changed = false;
+        let way = kernel.mode();
         for one in &mut self.attached {
             let index = interface_index(&one.name);
             if index == one.index {
                 continue;
             }
+            if index.is_some() {
+                one.at = at(way, std::slice::from_ref(&one.name)).remove(0);
+            }
             let name = &one.name;
-            match index.map(|_| kernel.attach(name)) {
+            match index.map(|_| kernel.attach(&one.at)) {
                 None => tracing::warn!("interface {name} is gone; the others go on"),
                 Some(Ok(_)) => tracing::info!("interface {name} is back"),
                 // It is looked at again the next time.
@@ -226,13 +234,21 @@ pub(crate) fn ways(mode: Mode) -> &'static [Way] {
 /// of them: XDP can only send to interfaces that have XDP, too.
 pub(crate) fn ways_on(mode: Mode, interfaces: &[String]) -> Vec<(Way, Option<String>)> {
     let ways = ways(mode).iter();
-    let any = |why: fn(&str) -> Option<String>| interfaces.iter().find_map(|name| why(name));
-    let reason = |way| match (mode, way) {
-        (Mode::Auto, Way::XdpNative) => any(super_packets).or_else(|| any(hidden_tags)),
-        (Mode::Auto, Way::XdpGeneric) => any(hidden_tags),
-        _ => None,
+    let reason = |way| {
+        let on = at(way, interfaces);
+        let any = |why: fn(&str) -> Option<String>| on.iter().find_map(|name| why(name));
+        match (mode, way) {
+            (Mode::Auto, Way::XdpNative) => any(super_packets).or_else(|| any(hidden_tags)),
+            (Mode::Auto, Way::XdpGeneric) => any(hidden_tags),
+            _ => None,
+        }
     };
     ways.map(|&way| (way, reason(way))).collect()
+}
+
+/// Where a program that serves these interfaces is, each in its place.
+fn at(way: Way, interfaces: &[String]) -> Vec<String> {
+    carriers(&links().unwrap_or_default(), way, interfaces)
 }
 
 fn attach(
@@ -243,7 +259,9 @@ fn attach(
     pins: Option<&Arc<Pins>>,
     interfaces: &[String],
 ) -> Result<(Kernel, FlowTable, Vec<Attached>), String> {
-    for interface in interfaces {
+    let at = at(way, interfaces);
+    let places = each_once(at.clone());
+    for interface in &places {
         if let Some(other) = other_program(interface, way, pins.map(|pins| &**pins)) {
             return Err(other);
         }
@@ -264,10 +282,18 @@ fn attach(
         table.set_engine(device).map_err(|error| in_full(&error))?;
     }
     let mut done: Vec<Attachment> = Vec::new();
-    for interface in interfaces {
+    for interface in &places {
         done.push(kernel.attach(interface).map_err(|error| in_full(&error))?);
     }
-    let mut attached: Vec<Attached> = done.iter().map(Attached::from).collect();
+    let mut attached: Vec<Attached> = Vec::new();
+    for (name, at) in interfaces.iter().zip(at) {
+        attached.push(Attached {
+            name: name.clone(),
+            at,
+            index: interface_index(name),
+            is_exit: true,
+        });
+    }
     tell_exits(&mut kernel, &mut attached).map_err(|error| in_full(&error))?;
     let closed = attached.iter().find(|one| !one.is_exit);
     if let (Mode::Auto, Some(closed)) = (settings.fastpath.mode, closed) {
@@ -286,30 +312,27 @@ fn attach(
 const CLOSED: &str = "it takes no packets from XDP; of a veth the other end must join received \
                       segments (`ethtool -K … gro on`)";
 
-/// Tells the program which interfaces take what it sends, and which frames are for this host. True
-/// when that has changed for one that
-/// it is attached to.
+/// Tells the program of its interfaces. True when that one of them takes what it sends has changed.
 fn tell_exits(kernel: &mut Kernel, attached: &mut [Attached]) -> Result<bool, LoadError> {
-    let indexes: Vec<u32> = attached.iter().filter_map(|one| one.index).collect();
-    let exits = exits(kernel.mode(), &indexes);
-    kernel.set_exits(&exits)?;
-    kernel.set_addresses(&addresses(&indexes))?;
+    let served: Vec<u32> = attached.iter().filter_map(|one| one.index).collect();
+    let at = attached.iter().filter(|one| one.index.is_some());
+    let at: Vec<u32> = at.filter_map(|one| interface_index(&one.at)).collect();
+    let exits = exits::tell(kernel, &served, &at)?;
     let mut changed = false;
     for one in attached {
         let is_exit =
-            kernel.mode() == Way::Tc || exits.iter().any(|exit| Some(exit.interface) == one.index);
+            kernel.mode() == Way::Tc || one.index.is_some_and(|index| exits.contains(&index));
         changed |= is_exit != one.is_exit;
         one.is_exit = is_exit;
     }
     Ok(changed)
 }
 
-impl From<&Attachment> for Attached {
-    fn from(one: &Attachment) -> Self {
-        Self {
-            name: one.interface.clone(),
-            index: interface_index(&one.interface),
-            is_exit: true,
+impl Attached {
+    fn said(&self) -> String {
+        match self.at == self.name {
+            true => self.name.clone(),
+            false => format!("{} (at {})", self.name, self.at),
         }
     }
 }

@@ -1,0 +1,115 @@
+//! Interfaces of VLANs under XDP in the driver, which they have not: a program serves them on the
+//! interface that they stand on.
+
+use fairlead_bpf_loader::{Mode as Way, Tag, Vlan};
+use fairlead_survey::Link;
+
+/// The interface at which a program sees what comes in by `link`: that itself, or the one that it
+/// stands on. A VLAN on a VLAN is not served so, nor one that gives frames priorities.
+pub(crate) fn carrier<'a>(links: &'a [Link], way: Way, link: &'a Link) -> &'a Link {
+    below(links, link)
+        .filter(|_| way == Way::XdpNative)
+        .unwrap_or(link)
+}
+
+fn below<'a>(links: &'a [Link], link: &Link) -> Option<&'a Link> {
+    link.vlan?;
+    let below = links.iter().find(|one| Some(one.index) == link.below)?;
+    (below.kind.as_deref() != Some("vlan")).then_some(below)
+}
+
+/// The names of the interfaces at which a program sees what comes in by those with these names,
+/// each in its place.
+pub(crate) fn carriers(links: &[Link], way: Way, interfaces: &[String]) -> Vec<String> {
+    let of = |name: &String| {
+        let link = links.iter().find(|link| link.name == *name);
+        link.map_or_else(
+            || name.clone(),
+            |link| carrier(links, way, link).name.clone(),
+        )
+    };
+    interfaces.iter().map(of).collect()
+}
+
+/// The same names, each once.
+pub(crate) fn each_once(mut names: Vec<String>) -> Vec<String> {
+    let mut seen = std::collections::BTreeSet::new();
+    names.retain(|name| seen.insert(name.clone()));
+    names
+}
+
+/// The VLANs whose interfaces are up and can be served on the one that they stand on.
+pub(super) fn vlans(links: &[Link]) -> impl Iterator<Item = Vlan> {
+    let up = links.iter().filter(|link| link.is_up);
+    up.filter_map(|link| {
+        let tag = link.vlan?;
+        Some(Vlan {
+            interface: link.index,
+            device: below(links, link)?.index,
+            tag: Tag {
+                protocol: tag.protocol,
+                vlan: tag.id,
+            },
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlead_survey::Vlan as Told;
+
+    use super::*;
+
+    fn link(index: u32, name: &str, below: Option<(u32, u16)>) -> Link {
+        let protocol = 0x8100;
+        Link {
+            index,
+            name: name.into(),
+            is_up: true,
+            kind: below.map(|_| "vlan".into()),
+            below: below.map(|(index, _)| index),
+            vlan: below.map(|(_, id)| Told { protocol, id }),
+            ..Link::default()
+        }
+    }
+
+    fn links() -> Vec<Link> {
+        let mut links = vec![
+            link(2, "eth0", None),
+            link(3, "eth0.5", Some((2, 5))),
+            link(4, "eth0.6", Some((2, 6))),
+            link(5, "eth0.6.7", Some((4, 7))),
+            link(6, "eth0.8", Some((2, 8))),
+            link(7, "eth0.9", Some((2, 9))),
+        ];
+        links[4].vlan = None; // with priorities, or in another namespace
+        links[5].is_up = false;
+        links
+    }
+
+    #[test]
+    fn vlans_are_served_on_what_they_stand_on_by_xdp_in_the_driver() {
+        let names = ["eth0.5", "eth0", "eth0.6", "eth0.6.7", "eth0.8", "gone"].map(String::from);
+        let on = carriers(&links(), Way::XdpNative, &names);
+        assert_eq!(on, ["eth0", "eth0", "eth0", "eth0.6.7", "eth0.8", "gone"]);
+        assert_eq!(each_once(on), ["eth0", "eth0.6.7", "eth0.8", "gone"]);
+        for way in [Way::Tc, Way::XdpGeneric] {
+            assert_eq!(carriers(&links(), way, &names), names);
+        }
+    }
+
+    #[test]
+    fn tags_are_told_of_those_that_are_up() {
+        let all = links();
+        let told: Vec<Vlan> = vlans(&all).collect();
+        let vlan = |interface, vlan| Vlan {
+            interface,
+            device: 2,
+            tag: Tag {
+                protocol: 0x8100,
+                vlan,
+            },
+        };
+        assert_eq!(told, [vlan(3, 5), vlan(4, 6)]);
+    }
+}
