@@ -2,7 +2,7 @@
 /*
  * Frames of VLANs (IEEE 802.1Q, 802.1ad) at XDP, where the tag is in the packet. Between taking it off
  * and putting one on, a packet is one that came in by the VLAN's interface, as it would be one layer
- * up: that is the interface that routes and neighbours mean.
+ * up: that is the interface that routes and neighbours mean (docs/decisions/0019).
  */
 #ifndef FAIRLEAD_VLAN_H
 #define FAIRLEAD_VLAN_H

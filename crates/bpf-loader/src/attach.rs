@@ -44,6 +44,7 @@ pub struct AttachError {
     /// What was tried.
     pub mode: Mode,
     /// What the kernel said.
+    #[source]
     pub cause: ProgramError,
 }
 

@@ -143,8 +143,8 @@ impl Pins {
         files
     }
 
-    /// The interfaces, by index, that a program serves by links that are pinned here: those where it
-    /// is, or VLANs on them.
+    /// The interfaces, by index, that a program serves by links that are pinned here: those where
+    /// it is, or VLANs on them.
     pub fn interfaces(&self) -> Vec<u32> {
         let links = self.links().into_iter();
         let (xdp, others): (Vec<_>, Vec<_>) = links.partition(|link| is_xdp(link));

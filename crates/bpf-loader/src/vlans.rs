@@ -49,10 +49,10 @@ struct RawVlan {
 unsafe impl Pod for RawVlan {}
 
 impl Kernel {
-    /// Tells the program in the driver which tagged frames it is to handle, as ones that came in by
-    /// a VLAN's own interface; others are the stack's. Before the first call there are none. Of more
-    /// than 1,024 the last ones are left out. At tc, which runs on a VLAN's interface, nothing needs
-    /// to be told.
+    /// Tells the program in the driver which tagged frames it is to handle, as ones that came in
+    /// by a VLAN's own interface; others are the stack's. Before the first call there are none. Of
+    /// more than 1,024 the last ones are left out. At tc, which runs on a VLAN's interface, nothing
+    /// needs to be told.
     ///
     /// # Errors
     /// When the kernel does not take them.

@@ -54,7 +54,7 @@ pub struct Link {
     /// Index of the interface that it stands on (of a VLAN, …) or leads to (of a veth).
     pub below: Option<u32>,
     /// Of a VLAN's interface, the tag of what it sends and receives, while that is known: that on
-    /// which it stands is in the same network namespace, and frames have no priorities of their own.
+    /// which it stands is in the same network namespace, and frames have no priorities of theirs.
     pub vlan: Option<Vlan>,
     /// Receive queues that its driver set up.
     pub rx_queues: u32,

@@ -1,5 +1,5 @@
-//! Tagged frames at XDP: what is in them is handled as if it had come in by the VLAN's interface, and
-//! leaves with the tag of the VLAN that it leaves by.
+//! Tagged frames at XDP: what is in them is handled as if it had come in by the VLAN's interface,
+//! and leaves with the tag of the VLAN that it leaves by.
 
 use fairlead_base::Packet;
 use fairlead_bpf_loader::{Exit, Fate, Kernel, Mode, Tag, Vlan};

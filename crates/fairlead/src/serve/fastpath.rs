@@ -11,7 +11,7 @@ use fairlead_survey::links;
 
 use super::exits;
 use super::interfaces::{hidden_tags, interfaces, other_program, super_packets};
-use super::vlans::{carriers, each_once};
+use super::vlans::{carriers, each_once, from_below};
 use crate::config::{Mode, Settings};
 use crate::doctor::rights_for_programs;
 
@@ -251,6 +251,11 @@ fn at(way: Way, interfaces: &[String]) -> Vec<String> {
     carriers(&links().unwrap_or_default(), way, interfaces)
 }
 
+/// The places to attach it to, in this order.
+fn places(at: &[String]) -> Vec<String> {
+    from_below(&links().unwrap_or_default(), each_once(at.to_vec()))
+}
+
 fn attach(
     settings: &Settings,
     datapath: &Datapath,
@@ -260,7 +265,7 @@ fn attach(
     interfaces: &[String],
 ) -> Result<(Kernel, FlowTable, Vec<Attached>), String> {
     let at = at(way, interfaces);
-    let places = each_once(at.clone());
+    let places = places(&at);
     for interface in &places {
         if let Some(other) = other_program(interface, way, pins.map(|pins| &**pins)) {
             return Err(other);

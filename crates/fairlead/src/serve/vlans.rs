@@ -31,6 +31,15 @@ pub(crate) fn carriers(links: &[Link], way: Way, interfaces: &[String]) -> Vec<S
     interfaces.iter().map(of).collect()
 }
 
+/// The same names with those of VLANs last: the kernel takes no XDP program below another.
+pub(super) fn from_below(links: &[Link], mut names: Vec<String>) -> Vec<String> {
+    names.sort_by_key(|name| {
+        let link = links.iter().find(|link| link.name == *name);
+        link.is_some_and(|link| link.kind.as_deref() == Some("vlan"))
+    });
+    names
+}
+
 /// The same names, each once.
 pub(crate) fn each_once(mut names: Vec<String>) -> Vec<String> {
     let mut seen = std::collections::BTreeSet::new();
@@ -93,6 +102,8 @@ mod tests {
         let on = carriers(&links(), Way::XdpNative, &names);
         assert_eq!(on, ["eth0", "eth0", "eth0", "eth0.6.7", "eth0.8", "gone"]);
         assert_eq!(each_once(on), ["eth0", "eth0.6.7", "eth0.8", "gone"]);
+        let mixed = ["eth0.5", "eth0", "gone"].map(String::from).to_vec();
+        assert_eq!(from_below(&links(), mixed), ["eth0", "gone", "eth0.5"]);
         for way in [Way::Tc, Way::XdpGeneric] {
             assert_eq!(carriers(&links(), way, &names), names);
         }
