@@ -157,3 +157,55 @@ fn what_a_stalled_reader_did_not_get_is_lost() {
     let sum = number(" packets") + number(" lost");
     assert!(is_well && sum == 1_500, "{told}");
 }
+
+/// Somebody who answers with `words`, and then says nothing more until the asker is gone.
+fn stranger(words: &'static str) -> (SocketAddr, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let thread = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(words.as_bytes()).unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    (address, thread)
+}
+
+#[test]
+fn a_file_is_emptied_for_nothing_but_a_capture() {
+    let name = format!("fairlead-capture-{}.pcapng", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    for (words, why) in [
+        (
+            "HTTP/1.1 200 OK\r\n\r\nhello, world",
+            "no capture of Fairlead",
+        ),
+        ("HTTP/1.1 200 OK\r\n\r\n", "nothing came"),
+        ("", "no answer"),
+    ] {
+        std::fs::write(&path, "of old").unwrap();
+        let (admin, thread) = stranger(words);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fairlead"));
+        command.args(["capture", "--admin", &admin.to_string(), "-w"]);
+        command.arg(&path).stderr(Stdio::piped());
+        let (is_well, told) = ended(command.spawn().unwrap());
+        assert!(!is_well && told.contains(why), "{told}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"of old", "{told}");
+        thread.join().unwrap();
+    }
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn it_ends_by_a_signal_though_the_switch_stalls() {
+    let (admin, thread) = switch(|writer| {
+        packet(writer)?;
+        let mut rest = Vec::new();
+        writer.out_mut().read_to_end(&mut rest).map(|_| ())
+    });
+    let capture = capture(admin, &[]);
+    std::thread::sleep(Duration::from_millis(700));
+    signal(&capture, "INT");
+    let (is_well, told) = ended(capture);
+    assert!(is_well && told.starts_with("1 packet, "), "{told}");
+    thread.join().unwrap();
+}

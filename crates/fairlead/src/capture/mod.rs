@@ -29,6 +29,10 @@ const SNAP_BYTES_MAX: u32 = 65_535;
 const MIB_MAX: u64 = u64::MAX >> 20;
 /// The longest block that is believed.
 const BLOCK_BYTES_MAX: u32 = 1 << 20;
+/// Blocks that are read before they are written, at most.
+const BLOCKS_AHEAD: usize = 16;
+/// What every capture begins with.
+const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const ENHANCED_PACKET: u32 = 6;
 const INTERFACE_STATISTICS: u32 = 5;
 /// Where the number of lost packets stands in the blocks of statistics that a switch writes.
@@ -38,7 +42,9 @@ const LOST_AT: usize = 36;
 const SETTLE: Duration = Duration::from_secs(2);
 /// What it has told so shortly before the end, and nothing behind it, is the last word.
 const FRESH_NS: u64 = 100_000_000;
-/// How long a reader that stalls keeps this from noticing that the capture is over.
+/// How long an answer and its first block may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a reader or a switch that stalls keeps this from noticing that the capture is over.
 const TURN: Duration = Duration::from_millis(100);
 
 /// What `fairlead capture` takes.
@@ -182,7 +188,14 @@ fn captured(args: &CaptureArgs) -> Result<String, StatusError> {
         config: args.config.clone(),
         json: false,
     })?;
-    let mut source = open(admin, args)?;
+    let blocks = Blocks::of(open(admin, args)?);
+    // Before there is a file, for it may have something in it.
+    let first = blocks.next(PATIENCE).unwrap_or_else(|| {
+        let waited = format!("nothing came for {} s", PATIENCE.as_secs());
+        Err(io::Error::new(io::ErrorKind::TimedOut, waited))
+    });
+    let first = first.and_then(checked_first);
+    let first = first.map_err(|error| failed(&admin.to_string(), error))?;
     let name = args.write.display().to_string();
     // Standard output without the library's buffer, which is emptied at the end whatever the
     // reader does.
@@ -203,10 +216,10 @@ fn captured(args: &CaptureArgs) -> Result<String, StatusError> {
     };
     let put = |block: &[u8], tally: &Tally| sink.put(block, || over(tally));
     let mut clock = SwitchClock::default();
-    let (tally, end) = copy(&mut source, put, args.max_mib << 20, over, &mut clock);
+    let (tally, end) = copy(&blocks, first, put, args.max_mib << 20, over, &mut clock);
     let tally = match &end {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => tally,
-        _ => settled(source, tally, clock),
+        _ => settled(&blocks, tally, clock),
     };
     let why = match end {
         Ok(()) => String::new(),
@@ -269,7 +282,8 @@ fn told(tally: &Tally, name: &str, why: &str) -> String {
 /// Asks the switch for a capture; what comes is the file.
 fn open(admin: SocketAddr, args: &CaptureArgs) -> Result<impl Read + Send + use<>, StatusError> {
     let agent: ureq::Agent = ureq::Agent::config_builder()
-        .timeout_connect(Some(Duration::from_secs(5)))
+        .timeout_connect(Some(PATIENCE))
+        .timeout_recv_response(Some(PATIENCE))
         .http_status_as_error(false)
         .max_redirects(0)
         .proxy(None)
@@ -306,25 +320,69 @@ fn open(admin: SocketAddr, args: &CaptureArgs) -> Result<impl Read + Send + use<
     Ok(answer.into_body().into_reader())
 }
 
-/// Copies whole blocks until `over`, the end, or the file would be longer than `bytes_max`; `put`
-/// writes one, and says whether it could before it was over. A switch sends one each second at
-/// least, so that this looks up as often.
+/// Whole blocks of a capture as they come, read by a thread: who waits for one can look up.
+struct Blocks(mpsc::Receiver<io::Result<Vec<u8>>>);
+
+impl Blocks {
+    fn of(mut source: impl Read + Send + 'static) -> Self {
+        let (sender, receiver) = mpsc::sync_channel(BLOCKS_AHEAD);
+        // A read has no time limit: where it goes on waiting, it ends with the process.
+        std::thread::spawn(move || {
+            loop {
+                let block = read_block(&mut source);
+                let is_last = block.is_err();
+                if sender.send(block).is_err() || is_last {
+                    break;
+                }
+            }
+        });
+        Self(receiver)
+    }
+
+    /// The next one; `None` if none comes within that time.
+    fn next(&self, most: Duration) -> Option<io::Result<Vec<u8>>> {
+        match self.0.recv_timeout(most) {
+            Ok(block) => Some(block),
+            Err(mpsc::RecvTimeoutError::Timeout) => None,
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                Some(Err(io::ErrorKind::UnexpectedEof.into()))
+            }
+        }
+    }
+}
+
+fn no_capture() -> io::Error {
+    io::Error::other("the answer is no capture of Fairlead")
+}
+
+fn checked_first(block: Vec<u8>) -> io::Result<Vec<u8>> {
+    match word(&block, 0) {
+        SECTION_HEADER => Ok(block),
+        _ => Err(no_capture()),
+    }
+}
+
+/// Copies whole blocks, from `first` on, until `over`, the end, or the file would be longer than
+/// `bytes_max`; `put` writes one, and says whether it could before it was over.
 fn copy(
-    source: &mut impl Read,
+    blocks: &Blocks,
+    first: Vec<u8>,
     mut put: impl FnMut(&[u8], &Tally) -> io::Result<bool>,
     bytes_max: u64,
     over: impl Fn(&Tally) -> bool,
     clock: &mut SwitchClock,
 ) -> (Tally, io::Result<()>) {
     let mut tally = Tally::default();
-    let mut block = Vec::new();
+    let mut first = Some(Ok(first));
     let end = loop {
         if over(&tally) {
             break Ok(());
         }
-        if let Err(error) = read_block(source, &mut block) {
-            break Err(error);
-        }
+        let block = match first.take().or_else(|| blocks.next(TURN)) {
+            None => continue,
+            Some(Err(error)) => break Err(error),
+            Some(Ok(block)) => block,
+        };
         let kind = word(&block, 0);
         tally.is_told = kind == INTERFACE_STATISTICS;
         if tally.is_told {
@@ -350,7 +408,7 @@ fn copy(
 }
 
 /// The tally once the switch has told what was lost up to now, if it does within [`SETTLE`].
-fn settled(mut source: impl Read + Send + 'static, tally: Tally, clock: SwitchClock) -> Tally {
+fn settled(blocks: &Blocks, tally: Tally, clock: SwitchClock) -> Tally {
     let Some(end_ns) = clock.now_ns() else {
         return tally;
     };
@@ -358,21 +416,18 @@ fn settled(mut source: impl Read + Send + 'static, tally: Tally, clock: SwitchCl
     if tally.is_told && !tally.is_stalled && clock.last_ns.saturating_add(FRESH_NS) >= end_ns {
         return tally;
     }
-    // A read has no time limit: where it goes on waiting, it ends with the process.
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || sender.send(last_word(&mut source, tally, end_ns)));
-    let unknown = Tally {
-        is_told: false,
-        ..tally
-    };
-    receiver.recv_timeout(SETTLE).unwrap_or(unknown)
+    last_word(blocks, tally, end_ns)
 }
 
 /// Reads on, and writes nothing, until statistics of `end_ns` or later.
-fn last_word(source: &mut impl Read, mut tally: Tally, end_ns: u64) -> Tally {
-    let mut block = Vec::new();
+fn last_word(blocks: &Blocks, mut tally: Tally, end_ns: u64) -> Tally {
+    let until = Instant::now() + SETTLE;
     tally.is_told = false;
-    while !tally.is_told && read_block(source, &mut block).is_ok() {
+    while !tally.is_told {
+        let left = until.saturating_duration_since(Instant::now());
+        let Some(Ok(block)) = blocks.next(left) else {
+            break;
+        };
         let is_before = stamp_ns(&block) < end_ns;
         match word(&block, 0) {
             INTERFACE_STATISTICS => {
@@ -401,17 +456,17 @@ fn stamp_ns(block: &[u8]) -> u64 {
     u64::from(word(block, 12)) << 32 | u64::from(word(block, 16))
 }
 
-fn read_block(source: &mut impl Read, block: &mut Vec<u8>) -> io::Result<()> {
+fn read_block(source: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut head = [0; 8];
     source.read_exact(&mut head)?;
     let length = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
     if !(12..=BLOCK_BYTES_MAX).contains(&length) || !length.is_multiple_of(4) {
-        return Err(io::Error::other("the answer is no capture of Fairlead"));
+        return Err(no_capture());
     }
-    block.clear();
-    block.extend(head);
+    let mut block = head.to_vec();
     block.resize(length as usize, 0);
-    source.read_exact(&mut block[8..])
+    source.read_exact(&mut block[8..])?;
+    Ok(block)
 }
 
 #[cfg(test)]
@@ -437,10 +492,17 @@ mod tests {
     #[test]
     fn blocks_are_copied_and_counted_until_it_is_over() {
         let whole = file();
+        let begun = |whole: &[u8]| {
+            let blocks = Blocks::of(io::Cursor::new(whole.to_vec()));
+            let first = blocks.next(PATIENCE).unwrap().and_then(checked_first);
+            (blocks, first.unwrap())
+        };
         let mut clock = SwitchClock::default();
         let mut out = Vec::new();
+        let (blocks, first) = begun(&whole);
         let (tally, end) = copy(
-            &mut &whole[..],
+            &blocks,
+            first,
             into(&mut out),
             u64::MAX,
             |_| false,
@@ -451,8 +513,10 @@ mod tests {
         assert_eq!(out, whole);
 
         let mut out = Vec::new();
+        let (blocks, first) = begun(&whole);
         let (tally, end) = copy(
-            &mut &whole[..],
+            &blocks,
+            first,
             into(&mut out),
             u64::MAX,
             |tally| tally.packets >= 2,
@@ -462,7 +526,8 @@ mod tests {
         assert_eq!(tally.packets, 2);
         let mut out = Vec::new();
         let most = whole.len() as u64 / 2;
-        let (tally, end) = copy(&mut &whole[..], into(&mut out), most, |_| false, &mut clock);
+        let (blocks, first) = begun(&whole);
+        let (tally, end) = copy(&blocks, first, into(&mut out), most, |_| false, &mut clock);
         assert!(end.is_ok() && out.len() as u64 <= most);
         assert_eq!(tally.bytes, out.len() as u64);
     }
@@ -487,16 +552,17 @@ mod tests {
 
     #[test]
     fn what_is_no_capture_is_refused() {
-        let mut clock = SwitchClock::default();
-        for wrong in [&[1u8, 2, 3][..], &[0; 64], &[0xff; 64]] {
-            let (tally, end) = copy(
-                &mut &wrong[..],
-                into(&mut Vec::new()),
-                u64::MAX,
-                |_| false,
-                &mut clock,
+        let mut other = file();
+        other[0] = 6;
+        for wrong in [&[1u8, 2, 3][..], &[0; 64], &[0xff; 64], &other] {
+            let blocks = Blocks::of(io::Cursor::new(wrong.to_vec()));
+            assert!(
+                blocks
+                    .next(PATIENCE)
+                    .unwrap()
+                    .and_then(checked_first)
+                    .is_err()
             );
-            assert!(end.is_err() && tally.packets == 0);
         }
     }
 
