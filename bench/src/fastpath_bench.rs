@@ -16,11 +16,11 @@ use fairlead_tcp::{Endpoints, FastPath, Line, ListenOffer, Record, State};
 use fairlead_wire::{TcpFlags, TcpRepr};
 use serde_json::{Value, json};
 
-use crate::begin_bench;
 use crate::table::{median, row};
+use crate::{begin_bench, tag_bench};
 
 /// Runs a call for what stays its connection's: the hop limit lasts for no more.
-const REPEAT: u32 = 200;
+pub(crate) const REPEAT: u32 = 200;
 const CLIENT_NXT: u32 = 5_000_000;
 const SERVER_NXT: u32 = 9_000_000;
 /// The options that stacks in use put before SACK blocks, and one block.
@@ -32,7 +32,7 @@ const SYN_OPTIONS: [u8; 20] = [
     2, 4, 5, 180, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7,
 ];
 
-fn server(v6: bool) -> Endpoint {
+pub(crate) fn server(v6: bool) -> Endpoint {
     let addr = if v6 {
         let mut bytes = [0; 16];
         (bytes[0], bytes[1], bytes[15]) = (0xfd, 2, 1);
@@ -56,7 +56,7 @@ fn client(number: u32, v6: bool) -> Endpoint {
     Endpoint { addr, port }
 }
 
-fn endpoints() -> Endpoints {
+pub(crate) fn endpoints() -> Endpoints {
     Endpoints {
         listens: vec![server(false), server(true)],
         servers: vec![server(false), server(true)],
@@ -85,7 +85,7 @@ fn record(number: u32, v6: bool) -> Record {
 }
 
 /// A packet of client `number`.
-struct Shape<'a> {
+pub(crate) struct Shape<'a> {
     v6: bool,
     flags: TcpFlags,
     ack: u32,
@@ -102,7 +102,7 @@ const DATA: Shape<'static> = Shape {
     payload: &[7; 100],
 };
 
-fn frame(number: u32, to: Endpoint, shape: &Shape<'_>) -> Vec<u8> {
+pub(crate) fn frame(number: u32, to: Endpoint, shape: &Shape<'_>) -> Vec<u8> {
     let mut packet = Vec::new();
     TcpRepr {
         key: FlowKey {
@@ -141,7 +141,7 @@ fn host(world: &mut World) -> Result<Host> {
     Ok(host)
 }
 
-fn give(table: &mut FlowTable, number: u32, line: u32, v6: bool) -> bool {
+pub(crate) fn give(table: &mut FlowTable, number: u32, line: u32, v6: bool) -> bool {
     let record = record(number, v6);
     let (client, server) = (
         record.client_key(&endpoints()),
@@ -166,8 +166,23 @@ fn offer() -> ListenOffer {
     }
 }
 
+/// A long segment.
+pub(crate) fn plain(v6: bool) -> Shape<'static> {
+    with_options(v6, &TIMESTAMPS)
+}
+
+fn with_options(v6: bool, options: &'static [u8]) -> Shape<'static> {
+    Shape {
+        v6,
+        flags: TcpFlags::ACK,
+        ack: SERVER_NXT + 1,
+        options,
+        payload: &[7; 1_000],
+    }
+}
+
 /// Median nanoseconds of a run, `calls` times `repeat` runs.
-fn time(
+pub(crate) fn time(
     kernel: &mut Kernel,
     frame: &[u8],
     interface: u32,
@@ -188,13 +203,6 @@ type Case = (&'static str, Vec<u8>, (u32, u32), Fate);
 
 fn cases(kernel: &mut Kernel, interface: u32) -> Result<Vec<Case>> {
     let spliced = SERVER_NXT + 1;
-    let plain = |v6, options: &'static [u8]| Shape {
-        v6,
-        flags: TcpFlags::ACK,
-        ack: spliced,
-        options,
-        payload: &[7; 1_000],
-    };
     let bare = |flags, ack, options: &'static [u8]| Shape {
         v6: false,
         flags,
@@ -217,7 +225,7 @@ fn cases(kernel: &mut Kernel, interface: u32) -> Result<Vec<Case>> {
     Ok(vec![
         (
             "not ours",
-            frame(0, stranger, &plain(false, &[])),
+            frame(0, stranger, &with_options(false, &[])),
             many,
             Fate::Pass,
         ),
@@ -225,25 +233,25 @@ fn cases(kernel: &mut Kernel, interface: u32) -> Result<Vec<Case>> {
         ("last ACK swallowed", ack, many, Fate::Drop),
         (
             "translate IPv4",
-            frame(0, to, &plain(false, &TIMESTAMPS)),
+            frame(0, to, &plain(false)),
             many,
             Fate::Redirect,
         ),
         (
             "translate IPv4, SACK",
-            frame(0, to, &plain(false, &TIMESTAMPS_AND_SACK)),
+            frame(0, to, &with_options(false, &TIMESTAMPS_AND_SACK)),
             many,
             Fate::Redirect,
         ),
         (
             "translate IPv6",
-            frame(0, server(true), &plain(true, &TIMESTAMPS)),
+            frame(0, server(true), &plain(true)),
             many,
             Fate::Redirect,
         ),
         (
             "translate IPv4 (once a call)",
-            frame(0, to, &plain(false, &TIMESTAMPS)),
+            frame(0, to, &plain(false)),
             once,
             Fate::Redirect,
         ),
@@ -451,7 +459,10 @@ pub(crate) fn run(connections: &[u32], packets: u32, rounds: usize) -> Result<Va
         let interface = interface_index("c").context("the interface just made")?;
         let mut steps = steps(interface, rounds)?;
         let back = interface_index("s").context("the interface just made")?;
-        for (name, ns) in begin_bench::steps(&offer(), (interface, back), rounds)? {
+        let wire = interface_index("cx").context("the interface just made")?;
+        let begun = begin_bench::steps(&offer(), (interface, back), rounds)?;
+        let tagged = tag_bench::steps([interface, back, wire], rounds)?;
+        for (name, ns) in begun.into_iter().chain(tagged) {
             row(name, [format!("{ns:.0} ns")]);
             steps.push(json!({ "step": name, "ns": ns }));
         }

@@ -12,6 +12,7 @@ mod held;
 mod open;
 mod peers;
 mod table;
+mod tag_bench;
 mod testbed;
 mod world;
 
