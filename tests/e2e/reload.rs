@@ -42,6 +42,17 @@ fn open_files(switch: &Switch) -> usize {
     folder.expect("the switch's open files").count()
 }
 
+/// How often the device has had nobody who reads it, and somebody again.
+fn carrier_changes(lab: &Lab) -> u64 {
+    let mut command = lab.switch.command("ip");
+    command.args(["-s", "-s", "-j", "link", "show", "dev", "fairlead0"]);
+    let output = command.output().expect("running ip");
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("what ip says");
+    told[0]["stats64"]["tx"]["carrier_changes"]
+        .as_u64()
+        .expect("a number")
+}
+
 #[test]
 fn a_reload_changes_who_serves_and_no_connection_notices() {
     on_the_fast_path(|lab| {
@@ -50,6 +61,7 @@ fn a_reload_changes_who_serves_and_no_connection_notices() {
         let id = switch.id();
         let keep_alive = KeepAlive::start(lab, 40);
         let end = Arc::new(AtomicBool::new(false));
+        let changes = carrier_changes(lab);
         let asked = std::thread::scope(|scope| {
             // New connections all the while, also where nobody is there to take them.
             let newcomers = scope.spawn(|| {
@@ -71,6 +83,7 @@ fn a_reload_changes_who_serves_and_no_connection_notices() {
             newcomers.join().expect("every request was answered")
         });
         assert!(asked > 10, "{asked} requests in all");
+        assert_eq!(carrier_changes(lab), changes, "the device was never closed");
         assert_eq!((switch.id(), switch.is_alive()), (id, true));
         keep_alive.wait_for_more(100);
         let status = switch.status();

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use fairlead_base::{Instant, Packet};
@@ -147,6 +147,22 @@ impl TunDevice {
         sys::tun_set_persistent(&self.file, persistent)
     }
 
+    /// Keeps the device open for the next program of this process, which finds it by this number
+    /// ([`Self::left_open`]): what comes meanwhile waits in it.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn leave_open(&self) -> io::Result<RawFd> {
+        sys::duplicate_for_exec(&self.file)
+    }
+
+    /// Takes up the device of this name that the program before this one left open under a number.
+    /// To be called once, when nobody else can have that descriptor. `None`: it is not there.
+    pub fn left_open(name: &str, number: RawFd) -> Option<Self> {
+        let file = sys::tun_left_open(number, name)?;
+        Self::agreed(file, name.to_owned()).ok()
+    }
+
     fn attach(name: &str, exclusive: libc::c_int) -> Result<Self, TunError> {
         if !is_valid_name(name) {
             return Err(TunError::BadName(name.to_owned()));
@@ -176,6 +192,11 @@ impl TunDevice {
                 _ => TunError::Os { step, source },
             }
         })?;
+        Self::agreed(file, name)
+    }
+
+    /// With what reads and writes are to look like.
+    fn agreed(file: File, name: String) -> Result<Self, TunError> {
         let agree =
             |step, outcome: io::Result<()>| outcome.map_err(|source| TunError::Os { step, source });
         agree(

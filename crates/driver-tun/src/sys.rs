@@ -5,7 +5,7 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 /// Longest interface name, without the closing zero byte.
@@ -34,6 +34,34 @@ pub(crate) fn tun_create(file: &File, name: &str, flags: i32) -> io::Result<Stri
         .take_while(|byte| **byte != 0)
         .map(|byte| *byte as u8);
     String::from_utf8(name.collect()).map_err(io::Error::other)
+}
+
+/// A second descriptor of the same open file, which the next program of this process will have.
+pub(crate) fn duplicate_for_exec(file: &File) -> io::Result<RawFd> {
+    // SAFETY: an open descriptor; the call touches no memory of ours.
+    let number = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, 3) };
+    if number < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(number)
+}
+
+/// The TUN device of this name that the program before this one left open as `number`. `None` when
+/// that is no descriptor of it: then it is left alone.
+pub(crate) fn tun_left_open(number: RawFd, name: &str) -> Option<File> {
+    // SAFETY: `ifreq` is plain old data of integers and byte arrays; all zeroes is a valid value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // SAFETY: TUNGETIFF writes an `ifreq` to where the pointer leads; of a number that is no
+    // descriptor, or none of a TUN device, the kernel says so.
+    let answer = unsafe { libc::ioctl(number, libc::TUNGETIFF, &raw mut request) };
+    let told = request.ifr_name.iter().take_while(|byte| **byte != 0);
+    if answer < 0 || !told.map(|byte| *byte as u8).eq(name.bytes()) {
+        return None;
+    }
+    // SAFETY: an open descriptor; the call touches no memory of ours.
+    unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
+    // SAFETY: an open descriptor of our device, which the caller says nobody else has taken.
+    Some(unsafe { File::from_raw_fd(number) })
 }
 
 /// `TUNSETVNETHDRSZ`: how many bytes of header precede every packet.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use fairlead_bpf_loader::{LoadError, Pins, survey};
 use fairlead_datapath::{Adopted, Estate};
+use fairlead_driver_tun::TunDevice;
 use fairlead_driver_tun::net::{self, NetworkPlan, Prefix};
 
 use super::fastpath::in_full;
@@ -138,11 +139,22 @@ pub(crate) fn is_running(plan: &NetworkPlan) -> Result<bool, net::NetError> {
     Ok(owned.any(|one| one.in_use && one.device == plan.device))
 }
 
+/// Where the program before this one in the same process says under which number it left the device
+/// open.
+pub(super) const DEVICE: &str = "FAIRLEAD_DEVICE";
+
+/// The device, if that program has left it open. To be called once in a process.
+pub(super) fn open_device(plan: &NetworkPlan) -> Option<TunDevice> {
+    let number = std::env::var(DEVICE).ok()?.parse().ok()?;
+    TunDevice::left_open(&plan.device, number)
+}
+
 /// Finds the device that an earlier run of this instance left: it is taken up when it is the one
-/// that is wanted, and removed when it has another name.
-pub(super) fn find_device(plan: &mut NetworkPlan) -> Result<(), net::NetError> {
+/// that is wanted, and removed when it has another name. `is_open`: this process has it already.
+pub(super) fn find_device(plan: &mut NetworkPlan, is_open: bool) -> Result<(), net::NetError> {
     for left in net::owned_by(&plan.owner)? {
-        if left.in_use {
+        let is_ours = is_open && left.device == plan.device;
+        if left.in_use && !is_ours {
             continue; // then it is nobody's leftover
         }
         if left.device == plan.device {

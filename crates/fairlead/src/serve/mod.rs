@@ -18,6 +18,7 @@ mod reload;
 pub(crate) mod vlans;
 mod ways;
 
+use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -95,7 +96,7 @@ const PUBLISH_INTERVAL: Duration = Duration::from_millis(250);
 pub fn run(args: &ServeArgs) -> ExitCode {
     let program = Program::running();
     match serve(args, &program, &mut || {}) {
-        Ok(Parting::Reload) => program.begin_anew().code().into(),
+        Ok(Parting::Reload(device)) => program.begin_anew(device).code().into(),
         Ok(Parting::Clean | Parting::Keep) => Ending::AsTold.code().into(),
         Err(ending) => ending.code().into(),
     }
@@ -170,6 +171,7 @@ fn serve(args: &ServeArgs, program: &Program, watch: &mut dyn FnMut()) -> Result
     }));
     let counters = *engine.queue().counters();
     let clean = matches!(worked, Ok(Ok(Parting::Clean)));
+    let worked = worked.map(|parting| parting.map(|one| left_open(one, engine.queue())));
     part(clean, inherited.pins.as_deref(), engine.queue(), network);
     drop(engine); // and the device and its routes with it, unless they stay
     summarise(&counters, log.lost_lines());
@@ -177,6 +179,15 @@ fn serve(args: &ServeArgs, program: &Program, watch: &mut dyn FnMut()) -> Result
         tracing::error!("this is an error in fairlead itself; please report the lines above");
         Err(Ending::Bug)
     })
+}
+
+/// The parting, with the device that stays open for the next run: what comes meanwhile waits there.
+/// Without, first segments are lost, and clients send them again.
+fn left_open(parting: Parting, device: &TunDevice) -> Parting {
+    match parting {
+        Parting::Reload(_) => Parting::Reload(device.leave_open().ok()),
+        other => other,
+    }
 }
 
 /// Removes what was made, or leaves it for the next start: when that is wanted, and after an error,
@@ -202,8 +213,9 @@ enum Parting {
     Clean,
     /// They stay with the kernel.
     Keep,
-    /// They stay with the kernel until this process has begun anew.
-    Reload,
+    /// They stay with the kernel until this process has begun anew, and finds the device open under
+    /// this number.
+    Reload(Option<RawFd>),
 }
 
 /// Pins of a run that has not begun: with a failed start they go again.
@@ -272,14 +284,15 @@ fn prepare_host(
         tracing::warn!("removed what an earlier run left behind: {leftover}");
     }
     let mut plan = plan.clone();
-    if inherit::is_running(&plan).map_err(|error| refuse(&error))? {
+    let open = inherit::open_device(&plan);
+    if open.is_none() && inherit::is_running(&plan).map_err(|error| refuse(&error))? {
         return Err(refuse(&format!(
             "this instance runs already: a process has its device {}; end that one first, or give \
              this one an `instance.name`, a device and addresses of its own",
             plan.device
         )));
     }
-    inherit::find_device(&mut plan).map_err(|error| refuse(&error))?;
+    inherit::find_device(&mut plan, open.is_some()).map_err(|error| refuse(&error))?;
     let (plan, obstacles) = obstacles_of(plan, inherited).map_err(|error| refuse(&error))?;
     for obstacle in &obstacles {
         refuse(obstacle);
@@ -292,9 +305,10 @@ fn prepare_host(
     {
         return Err(Ending::Host);
     }
-    let device = match plan.resumed {
-        true => TunDevice::resume(&plan.device),
-        false => TunDevice::open(&plan.device),
+    let device = match (open, plan.resumed) {
+        (Some(device), _) => Ok(device),
+        (None, true) => TunDevice::resume(&plan.device),
+        (None, false) => TunDevice::open(&plan.device),
     };
     let device = device.map_err(|error| refuse(&error))?;
     if !obstacles.is_empty() {

@@ -22,7 +22,7 @@ pub(super) fn handle_signal(
     if signal == EndSignal::Reload {
         return reload(name, life, engine, now, board)
             .is_ok()
-            .then_some(Parting::Reload);
+            .then_some(Parting::Reload(None));
     }
     let live = engine.live_connections();
     notify::stopping();
@@ -55,7 +55,7 @@ pub(super) fn handle_order(
         Order::Look => None,
         Order::Reload => {
             let outcome = reload("ordered", life, engine, now, board);
-            let parting = outcome.is_ok().then_some(Parting::Reload);
+            let parting = outcome.is_ok().then_some(Parting::Reload(None));
             pending.answer(outcome);
             parting
         }

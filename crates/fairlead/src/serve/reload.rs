@@ -6,12 +6,14 @@
 
 use std::ffi::OsString;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fairlead_driver_tun::net;
 
+use super::inherit::DEVICE;
 use super::{Ending, plan};
 use crate::config::{self, Settings};
 
@@ -169,8 +171,9 @@ impl Program {
         }
     }
 
-    /// Becomes a new run of it; returns when that fails.
-    pub(super) fn begin_anew(&self) -> Ending {
+    /// Becomes a new run of it, for which the device was left open under this number; returns when
+    /// that fails.
+    pub(super) fn begin_anew(&self, device: Option<RawFd>) -> Ending {
         let why = match &self.known {
             Err(why) => why.clone(),
             Ok((file, words)) => {
@@ -178,6 +181,10 @@ impl Program {
                 if let Some((called, arguments)) = words.split_first() {
                     command.arg0(called).args(arguments);
                 }
+                match device {
+                    Some(number) => command.env(DEVICE, number.to_string()),
+                    None => command.env_remove(DEVICE),
+                };
                 let error = command.exec();
                 format!("{}: {error}", file.display())
             }
