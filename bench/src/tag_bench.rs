@@ -14,8 +14,8 @@ const TAG: Tag = Tag {
     vlan: 5,
 };
 
-/// The steps with nanoseconds, medians over rounds in which they take turns. `clients`, `servers` and
-/// `wire` are indexes of interfaces.
+/// The steps with nanoseconds, medians over rounds in which they take turns. `clients`, `servers`
+/// and `wire` are indexes of interfaces.
 pub(crate) fn steps(
     [clients, servers, wire]: [u32; 3],
     rounds: usize,
