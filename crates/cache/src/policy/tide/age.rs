@@ -62,7 +62,9 @@ impl Hours {
                 self.find_aged(stamp as u8);
             }
         }
-        for age in FINE_STEPS..=FINE_CYCLE {
+        // What a fine stamp becomes does not change from the age at which it is old until it is
+        // given out again.
+        for age in [FINE_STEPS, FINE_CYCLE] {
             let stamp = (self.fine + FINE_CYCLE - age) % FINE_CYCLE;
             self.find_aged(FINE | stamp as u8);
         }

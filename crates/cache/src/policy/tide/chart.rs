@@ -141,34 +141,36 @@ impl Chart {
         rates
     }
 
-    /// Hits a step in one class: the pooled rate, unless there is reason to think otherwise.
-    fn rate(&self, class: usize, pooled: f64) -> f64 {
-        let hits = f64::from(self.hits[class]);
-        let exposure = f64::from(self.exposure[class]);
-        let raw = (hits + PRIOR_HITS) / (exposure + PRIOR_HITS / pooled);
-        let doubt = MARGIN + ERRORS / (hits.max(pooled * exposure) + 1.0).sqrt();
-        if raw > pooled * doubt {
-            raw / doubt
-        } else if raw * doubt < pooled {
-            raw * doubt
-        } else {
-            pooled
-        }
+    /// Hits a step in each class: the pooled rate, unless there is reason to think otherwise.
+    fn rates(&self, pooled: &[f64; EACH]) -> [f64; CLASSES] {
+        core::array::from_fn(|class| {
+            let pooled = pooled[class % EACH];
+            let hits = f64::from(self.hits[class]);
+            let exposure = f64::from(self.exposure[class]);
+            let raw = (hits + PRIOR_HITS) / (exposure + PRIOR_HITS / pooled);
+            let doubt = MARGIN + ERRORS / (hits.max(pooled * exposure) + 1.0).sqrt();
+            // All three are worked out: which it is cannot be foretold.
+            let (more, less) = (raw / doubt, raw * doubt);
+            let rate = if less < pooled { less } else { pooled };
+            if raw > pooled * doubt { more } else { rate }
+        })
     }
 
     /// What a line of each class is worth: hits a step if it is kept from now until the best moment
     /// to give it up (the index of Gittins).
     pub(super) fn worths(&self) -> [f64; CLASSES] {
-        let pooled = self.pooled();
+        let rates = self.rates(&self.pooled());
+        let survivals: [f64; CLASSES] =
+            core::array::from_fn(|class| 1.0 / (1.0 + rates[class] * width(class % EACH)));
+        let times: [f64; CLASSES] =
+            core::array::from_fn(|class| (1.0 - survivals[class]) / rates[class]);
         let mut worths = [0.0; CLASSES];
         for from in [0, REUSED_FROM] {
             // Hits, steps until the end or a hit, and survival of stretches, the nearest on top.
             let mut stretches = [(0.0, 0.0, 0.0); EACH];
             let mut count = 0;
-            for class in (0..EACH).rev() {
-                let rate = self.rate(from + class, pooled[class]);
-                let survival = 1.0 / (1.0 + rate * width(class));
-                let mut stretch = (1.0 - survival, (1.0 - survival) / rate, survival);
+            for class in (from..from + EACH).rev() {
+                let mut stretch = (1.0 - survivals[class], times[class], survivals[class]);
                 while count > 0 {
                     let next: (f64, f64, f64) = stretches[count - 1];
                     if next.0 * stretch.1 <= stretch.0 * next.1 {
@@ -179,7 +181,7 @@ impl Chart {
                     stretch.2 *= next.2;
                     count -= 1;
                 }
-                worths[from + class] = stretch.0 / stretch.1;
+                worths[class] = stretch.0 / stretch.1;
                 stretches[count] = stretch;
                 count += 1;
             }
