@@ -51,7 +51,7 @@ struct Model {
     worths: Option<[[f64; 41]; 2]>,
     /// Rank of the line that is good enough, as a key.
     enough: Key,
-    looks: usize,
+    looks: i64,
     misses: u64,
     bypasses: u64,
     moves: u64,
@@ -254,7 +254,7 @@ impl Model {
     }
 
     fn access(&mut self, id: u32, places: &[[usize; 4]], hint: u8) {
-        self.looks = (self.looks + 16).min(2048);
+        self.looks = (self.looks + 14).min(2048);
         self.accesses += 1;
         if self.accesses.is_multiple_of(self.lines.len() as u64 / 8) {
             self.step();
@@ -309,7 +309,7 @@ impl Model {
                     }
                 }
             }
-            seen.len()
+            seen.len() as i64
         };
         let mut looked = widen(self, place, None, &mut best);
         let limit = self.looks.max(looked);
@@ -321,7 +321,7 @@ impl Model {
                 looked = widen(self, &places[owner as usize], Some(parent), &mut best);
             }
         }
-        self.looks = self.looks.saturating_sub(looked);
+        self.looks = (self.looks - looked - 16).max(-2048);
         let Some((line, parent)) = best.1 else {
             self.bypasses += 1;
             return;

@@ -9,7 +9,7 @@ use fearless_simd::{Level, Simd, mask8x64, u8x64, u32x4};
 use super::age::{ByAge, CLOSED, Hours, REUSED};
 use super::chart::Chart;
 use super::log::LogBook;
-use super::{LOOKS, LOOKS_MAX, Tide};
+use super::{LOOKS, LOOKS_MAX, Tide, paid};
 use crate::cache::Cache;
 use crate::lifetime::{Clock, STAMP_FIRST};
 use crate::lines::{Homes, Lines};
@@ -127,7 +127,7 @@ struct Stretch<'a, const B: usize> {
     hours: &'a Hours,
     clock: &'a mut Clock,
     seen_now: u32,
-    looks: u32,
+    looks: i32,
     /// Lines that hold nothing.
     free: u32,
     enough: u32,
@@ -147,13 +147,13 @@ impl<const B: usize> Stretch<'_, B> {
 
     /// Notes that four sets are looked at; gives how many lines were not looked at before.
     #[inline(always)]
-    fn mark(&mut self, sets: &Four) -> u32 {
+    fn mark(&mut self, sets: &Four) -> i32 {
         let mut fresh = 0;
         for set in sets {
             let seen = core::mem::replace(&mut self.seen[*set as usize], self.seen_now);
-            fresh += u32::from(seen != self.seen_now);
+            fresh += i32::from(seen != self.seen_now);
         }
-        fresh * QUAD as u32
+        fresh * QUAD as i32
     }
 
     /// As [`Tide::search`].
@@ -165,8 +165,8 @@ impl<const B: usize> Stretch<'_, B> {
         let mut parent = best as usize % LANES;
         let mut rank = (best >> LANE_BITS).min(of_fresh);
         let mut moves = false;
-        let twice = u32::from(sets[0] == sets[2]) + u32::from(sets[1] == sets[3]);
-        let mut looked = LANES as u32 - twice * QUAD as u32;
+        let twice = i32::from(sets[0] == sets[2]) + i32::from(sets[1] == sets[3]);
+        let mut looked = LANES as i32 - twice * QUAD as i32;
         if (rank > enough) & (looked < self.looks) {
             self.seen_now += 1;
             self.mark(sets);
@@ -185,7 +185,7 @@ impl<const B: usize> Stretch<'_, B> {
                 }
             }
         }
-        self.looks = self.looks.saturating_sub(looked);
+        self.looks = paid(self.looks, looked);
         let into = At::of(sets, parent);
         let mut to = into;
         if moves {
@@ -467,7 +467,7 @@ mod tests {
         let (mut cache, mut model) = (Tested::new(&setup), Tested::new(&setup));
         for round in 0..400 {
             let mut draw = |_| {
-                let bound = rng.below(2000) + 1;
+                let bound = rng.below(500) + 1;
                 rng.below(bound)
             };
             let ids: Vec<u32> = (0..1 + round % 90).map(&mut draw).collect();
