@@ -9,7 +9,7 @@ use crate::config::Mode;
 
 const ABOUT: &str = "machine";
 /// The oldest kernel that the fast path is written for.
-const KERNEL_MIN: (u32, u32) = (5, 15);
+const KERNEL_MIN: (u32, u32) = (6, 1);
 /// Before it, memory of maps counts against the limit of locked memory.
 const KERNEL_WITHOUT_MEMLOCK: (u32, u32) = (5, 11);
 const FAST_PATH_ADVICE: &str = "without it packets take the engine behind the TUN device";
@@ -281,7 +281,8 @@ mod tests {
         assert_eq!(version("linux"), None);
         for (release, state) in [
             ("6.1.0-13-amd64", State::Ok),
-            ("5.15.0", State::Ok),
+            ("6.1", State::Ok),
+            ("5.15.0", State::Warning),
             ("5.14.21-suse", State::Warning),
             ("4.19.0", State::Warning),
             ("", State::Unseen),
