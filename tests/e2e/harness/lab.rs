@@ -138,6 +138,13 @@ pub(crate) fn xdp_is_asked_for() -> bool {
     std::env::var("FAIRLEAD_E2E_MODE").is_ok_and(|mode| mode.starts_with("xdp"))
 }
 
+/// True where XDP sends into the links of a lab. Before Linux 6.3 a veth does not tell whether it
+/// takes packets, and is not believed to: such packets are the engine's.
+pub(crate) fn links_take_xdp() -> bool {
+    let tells = matches!(fairlead_survey::all_xdp_features(), Ok(Some(_)));
+    tells || fairlead_netns::cards::are_given()
+}
+
 /// Switches a link's offloads off. The far end keeps joining received segments: a veth takes what
 /// XDP sends to it only where that, or a program, is on.
 fn as_on_a_wire(far: (&Host, &str), near: (&Host, &str)) -> Result<(), Error> {

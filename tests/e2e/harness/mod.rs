@@ -14,7 +14,7 @@ mod worlds;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) use client::{Connection, send_stream};
-pub(crate) use lab::{Family, Lab, offloads, xdp_is_asked_for};
+pub(crate) use lab::{Family, Lab, links_take_xdp, offloads, xdp_is_asked_for};
 pub(crate) use nginx::{Nginx, wait_for_listener};
 pub(crate) use origin::{Origin, Preamble, Seen, show, web};
 pub(crate) use switch::{PREFIX, Switch, binary, kernel_mode, prefix_in, raw_service, web_service};

@@ -2,8 +2,8 @@
 
 use fairlead_netns::trial::{Needs, in_namespaces, name_of, skip};
 
-use super::lab::{Lab, PROGRAMS};
-use super::switch::binary;
+use super::lab::{Lab, PROGRAMS, links_take_xdp};
+use super::switch::{binary, kernel_mode};
 
 /// Runs `test` in a lab of its own, or skips it aloud. Call it from the test's own function: the
 /// name comes from there.
@@ -27,10 +27,14 @@ fn in_a_lab_of(name: &str, test: impl FnOnce(&Lab)) {
     });
 }
 
-/// A lab with the kernel fast path; without the right to load programs the test is skipped.
+/// A lab with the kernel fast path; without the right to load programs the test is skipped, and
+/// where XDP is asked for and sends into no link of it.
 pub(crate) fn on_the_fast_path<F: FnOnce(&Lab)>(test: F) {
     let name = name_of::<F>();
     in_a_lab_of(name, |lab| {
+        if kernel_mode() == "xdp" && !links_take_xdp() {
+            return skip(name, "before Linux 6.3 XDP sends into no veth");
+        }
         if may_load_programs(name) {
             test(lab);
         }

@@ -1,6 +1,8 @@
 //! What XDP has to know of interfaces: which it may send packets out of, their addresses, and the
 //! tags of VLANs.
 
+use std::collections::BTreeMap;
+
 use fairlead_bpf_loader::{Exit, Kernel, LoadError, Mode as Way};
 use fairlead_survey::{Link, XdpFeatures, all_xdp_features, links};
 
@@ -41,16 +43,27 @@ fn exits(way: Way, links: &[Link], served: &[u32], at: &[u32]) -> Vec<Exit> {
         Way::XdpNative => all_xdp_features().ok().flatten(),
         _ => None,
     };
+    exits_of(way, (served, at), links, features.as_ref())
+}
+
+fn exits_of(
+    way: Way,
+    (served, at): (&[u32], &[u32]),
+    links: &[Link],
+    features: Option<&BTreeMap<u32, XdpFeatures>>,
+) -> Vec<Exit> {
     // What has no Ethernet header would be sent one.
     let usable = links.iter().filter(|link| link.is_up && link.is_ethernet);
-    let exits = usable.filter_map(|link| match (way, &features) {
+    let exits = usable.filter_map(|link| match (way, features) {
         // Before the stack, every interface takes what the stack would send.
         (Way::XdpGeneric, _) => Some(exit(link.index, true)),
         (_, Some(told)) => told
             .get(&link.index)
             .and_then(|one| by_driver(link.index, *one)),
         // Before Linux 6.3 nobody tells.
-        (_, None) => at.contains(&link.index).then(|| exit(link.index, false)),
+        (_, None) => {
+            (at.contains(&link.index) && has_a_wire(link)).then(|| exit(link.index, false))
+        }
     });
     let mut exits: Vec<Exit> = exits.collect();
     if way == Way::XdpNative {
@@ -69,6 +82,13 @@ fn exits(way: Way, links: &[Link], served: &[u32], at: &[u32]) -> Vec<Exit> {
     exits
 }
 
+/// Whether an interface takes packets from XDP by what there is on this side alone. A veth loses
+/// them in silence while its other end, which may be in another's namespace, is not ready for them;
+/// and as it is made, it is not.
+fn has_a_wire(link: &Link) -> bool {
+    link.kind.as_deref() != Some("veth")
+}
+
 fn by_driver(interface: u32, features: XdpFeatures) -> Option<Exit> {
     let takes = features.redirect_target();
     takes.then(|| exit(interface, features.several_buffers_target()))
@@ -80,5 +100,30 @@ fn exit(interface: u32, buffers: bool) -> Exit {
         device: interface,
         tag: None,
         buffers,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_nobody_tells_a_veth_is_not_believed_to_take_packets() {
+        let link = |index, kind: Option<&str>| Link {
+            index,
+            is_up: true,
+            is_ethernet: true,
+            kind: kind.map(Into::into),
+            ..Link::default()
+        };
+        let links = [link(2, None), link(3, Some("veth")), link(4, None)];
+        let indexes = |way, features| {
+            let all = exits_of(way, (&[2, 3], &[2, 3]), &links, features);
+            all.iter().map(|one| one.interface).collect::<Vec<_>>()
+        };
+        assert_eq!(indexes(Way::XdpNative, None), [2]);
+        assert_eq!(indexes(Way::XdpGeneric, None), [2, 3, 4]);
+        let nobody_takes_any = BTreeMap::new();
+        assert!(indexes(Way::XdpNative, Some(&nobody_takes_any)).is_empty());
     }
 }

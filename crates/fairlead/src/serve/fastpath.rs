@@ -315,7 +315,8 @@ fn attach(
 
 /// Why nothing can be sent.
 const CLOSED: &str = "it takes no packets from XDP; of a veth the other end must join received \
-                      segments (`ethtool -K … gro on`)";
+                      segments (`ethtool -K … gro on`), and Linux be 6.3 or newer, which tells \
+                      whether it does";
 
 /// Tells the program of its interfaces. True when that one of them takes what it sends has changed.
 fn tell_exits(kernel: &mut Kernel, attached: &mut [Attached]) -> Result<bool, LoadError> {
