@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fairlead_netns::Signal;
+use fairlead_netns::trial::skip;
 use serde_json::Value;
 
 use crate::harness::{Connection, Family, Lab, Origin, Switch, on_the_fast_path, web};
@@ -14,6 +15,10 @@ const EACH: u64 = 400;
 
 /// Clients at a time.
 const CLIENTS: u64 = 4;
+
+/// Connections a second that make a listening endpoint's route busy: 8 between two of the engine's
+/// sweeps, which come every 50 ms.
+const BUSY_A_SECOND: f64 = 8.0 / 0.05;
 
 /// Servers by name and port: two of a pool for `/a/`, and two for everything else.
 const SERVERS: [(&str, u16); 4] = [("a1", 8081), ("a2", 8082), ("b1", 8083), ("b2", 8084)];
@@ -70,12 +75,29 @@ fn may_begin(switch: &Switch) -> bool {
     !way.starts_with("xdp-generic")
 }
 
+/// More connections than `least` were begun by the kernel, where it may, unless fewer came for each
+/// route than make one busy: a slow machine's test is skipped in that.
+fn begins(name: &str, switch: &Switch, least: u64, a_second: f64) {
+    let begun = kernel(switch, "begun");
+    if !may_begin(switch) {
+        assert_eq!(begun, 0, "{}", switch.status());
+    } else if begun <= least && a_second < BUSY_A_SECOND {
+        let why = "connections a second make no route busy, for the kernel to begin them";
+        skip(name, &format!("{a_second:.0} {why}"));
+    } else {
+        assert!(begun > least, "{begun}: {}", switch.status());
+    }
+}
+
 #[test]
 fn of_a_busy_route_the_kernel_begins_connections_and_everything_is_counted_as_ever() {
+    let name = "tickets::of_a_busy_route_the_kernel_begins_connections_and_everything_is_\
+                counted_as_ever";
     on_the_fast_path(|lab| {
         let _servers = Family::BOTH.map(|family| servers(lab, family));
         let mut switch = Switch::start_in_kernel(lab, "", &services());
         let answers = Mutex::new(std::collections::BTreeMap::<String, u64>::new());
+        let begin = Instant::now();
         std::thread::scope(|scope| {
             for client in 0..CLIENTS {
                 let answers = &answers;
@@ -89,14 +111,10 @@ fn of_a_busy_route_the_kernel_begins_connections_and_everything_is_counted_as_ev
             }
         });
         let count = CLIENTS * EACH;
+        let a_second = count as f64 / begin.elapsed().as_secs_f64();
         switch.wait_for_count("live", 0);
         let status = switch.status();
-        let begun = kernel(&switch, "begun");
-        assert!(
-            !may_begin(&switch) || begun > count / 4,
-            "{begun}: {status}"
-        );
-        assert!(may_begin(&switch) || begun == 0, "{begun}: {status}");
+        begins(name, &switch, count / 4, a_second / 4.0);
         for (name, expected) in [("accepted", count), ("spliced", count), ("setups", 0)] {
             assert_eq!(status[name].as_u64(), Some(expected), "{name}: {status}");
         }
@@ -122,11 +140,13 @@ fn of_a_busy_route_the_kernel_begins_connections_and_everything_is_counted_as_ev
 
 #[test]
 fn a_server_that_ends_costs_no_request_though_tickets_name_it() {
+    let name = "tickets::a_server_that_ends_costs_no_request_though_tickets_name_it";
     on_the_fast_path(|lab| {
         let mut all: Vec<Origin> = servers(lab, Family::V4);
         let _others = servers(lab, Family::V6);
         let mut switch = Switch::start_in_kernel(lab, "", &services());
         let (end, asked) = (AtomicBool::new(false), AtomicU64::new(0));
+        let begin = Instant::now();
         // What waits to be accepted when a server ends is reset: so nothing does.
         let gate = RwLock::new(());
         std::thread::scope(|scope| {
@@ -151,8 +171,8 @@ fn a_server_that_ends_costs_no_request_though_tickets_name_it() {
             wait_for(400);
             end.store(true, Ordering::SeqCst);
         });
-        let begun = kernel(&switch, "begun");
-        assert!(!may_begin(&switch) || begun > 0, "{}", switch.status());
+        let a_second = asked.load(Ordering::SeqCst) as f64 / begin.elapsed().as_secs_f64();
+        begins(name, &switch, 0, a_second / 2.0);
         // At once, while tickets are there still.
         switch.signal(Signal::Terminate);
         assert_eq!(switch.wait_for_end(), Some(0));
