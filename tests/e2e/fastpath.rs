@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fairlead_netns::Host;
 use fairlead_netns::trial::skip;
 use serde_json::Value;
 
@@ -55,6 +56,7 @@ fn of_a_connection_per_request_the_engine_sees_the_head_alone() {
             let joins = kernel(&switch, "joins").unwrap();
             let begun = kernel(&switch, "begun").unwrap();
             let finished = switch.status()["ended"]["finished"].as_u64().unwrap();
+            let again = sent_again(lab);
             for _ in 0..EACH {
                 for family in Family::BOTH {
                     ask_and_close(lab, family);
@@ -74,9 +76,14 @@ fn of_a_connection_per_request_the_engine_sees_the_head_alone() {
             // Where requests come that quickly, the kernel begins some connections itself.
             let begun = kernel(&switch, "begun").unwrap() - begun;
             let left = kernel(&switch, "to_engine").unwrap() - before;
-            assert_eq!(left, count - begun + answers, "heads: {status}");
+            // On a slow machine some packets come twice.
+            let again = sent_again(lab) - again;
+            let is_exact = |got, least| (least..=least + again).contains(&got);
+            let told = || format!("heads: {left}, {again} sent again: {status}");
+            assert!(is_exact(left, count - begun + answers), "{}", told());
             let seen = switch.count("engine_packets") - engine;
-            assert_eq!(seen, 2 * count - begun - joined, "heads: {status}");
+            let heads = 2 * count - begun - joined;
+            assert!(is_exact(seen, heads), "{seen}, {}", told());
             assert_eq!(status["drops"]["transmit_failed"], 0, "{status}");
             assert!(
                 kernel(&switch, "fins").unwrap() - fins >= 2 * count,
@@ -154,23 +161,36 @@ fn packets_and_bytes_are_those_of_the_interfaces() {
     });
 }
 
+/// A file of `/proc/net`, as a host sees it.
+fn counters(host: &Host, file: &str) -> String {
+    let read = || std::fs::read_to_string(format!("/proc/thread-self/net/{file}"));
+    host.enter(read).expect("the namespace").expect("counters")
+}
+
+/// A number of `/proc/net/snmp`.
+fn snmp(host: &Host, protocol: &str, name: &str) -> u64 {
+    let text = counters(host, "snmp");
+    let mut lines = text.lines().filter(|line| line.starts_with(protocol));
+    let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
+    let mut fields = names.split(' ').zip(values.split(' '));
+    let (_, value) = fields.find(|one| one.0 == name).expect("the number's name");
+    value.parse().expect("a number")
+}
+
+/// Segments that clients and servers have sent more than once.
+fn sent_again(lab: &Lab) -> u64 {
+    let of = |host| snmp(host, "Tcp: ", "RetransSegs");
+    of(&lab.client) + of(&lab.servers)
+}
+
 /// Packets that the switch's stack has forwarded, of both families.
 fn forwarded(lab: &Lab) -> u64 {
-    let read = |file: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{file}"));
-    let (v4, v6) = lab
-        .switch
-        .enter(|| (read("snmp"), read("snmp6")))
-        .expect("the switch's namespace");
-    let (v4, v6) = (v4.expect("counters"), v6.expect("counters"));
-    let mut ip = v4.lines().filter(|line| line.starts_with("Ip: "));
-    let (names, values) = (ip.next().expect("names"), ip.next().expect("values"));
-    let mut fields = names.split(' ').zip(values.split(' '));
-    let of_v4 = fields.find(|(name, _)| *name == "ForwDatagrams");
-    let of_v6 = v6
+    let text = counters(&lab.switch, "snmp6");
+    let of_v6 = text
         .lines()
         .find_map(|line| line.strip_prefix("Ip6OutForwDatagrams"));
-    let number = |text: &str| text.trim().parse::<u64>().expect("a number");
-    number(of_v4.expect("of IPv4").1) + number(of_v6.expect("of IPv6"))
+    let of_v6: u64 = of_v6.expect("of IPv6").trim().parse().expect("a number");
+    snmp(&lab.switch, "Ip: ", "ForwDatagrams") + of_v6
 }
 
 #[test]

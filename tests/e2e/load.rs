@@ -113,8 +113,8 @@ fn wrk_finds_no_error_with_kept_connections_or_one_a_request() {
 fn five_thousand_connections_at_once_are_all_served() {
     in_a_lab(|lab| {
         const COUNT: usize = 5_000;
-        // Where the engine needs seconds for that many heads, clients send them again and again, and
-        // servers' answers are lost among them. It is not time that is tested here.
+        // Where the engine needs seconds for that many heads, clients send them again and again,
+        // and servers' answers are lost among them. It is not time that is tested here.
         const PATIENT: &str = "connect_timeout = \"1m\"";
         let _nginx = Nginx::plain(lab, "pages", Family::V4.server_at(1, 8080));
         for source in ["snat", "transparent"] {
