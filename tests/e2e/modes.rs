@@ -123,6 +123,23 @@ fn programs_by_doctor(lab: &Lab, mode: &str) -> BTreeMap<String, (String, String
     told.collect()
 }
 
+#[test]
+fn a_driver_without_xdp_is_said_to_have_none() {
+    on_the_fast_path(|lab| {
+        let _server = server(lab);
+        let interfaces = [&*lab.front.b, &*lab.back.a, "lo"];
+        let mut refused = Switch::launch(lab, &config("xdp", &interfaces));
+        assert_eq!(refused.wait_for_end(), Some(3));
+        for said in ["lo: xdp refused", "os error 95", "its driver has no XDP"] {
+            refused.wait_for_log(said);
+        }
+        // What was attached before it is not left behind.
+        let switch = Switch::start_with(lab, &config("xdp-generic", &interfaces[..2]));
+        serves(lab);
+        assert!(fast_path(&switch).starts_with("xdp-generic on "));
+    });
+}
+
 /// XDP is not told which checksums are open, and cannot send super-packets or into a veth that is
 /// not ready for it: such packets are the engine's, and none is lost.
 #[test]

@@ -1,5 +1,7 @@
 //! Interfaces: where the program is attached, and how.
 
+use std::error::Error;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use aya::pin::PinError;
@@ -46,6 +48,21 @@ pub struct AttachError {
     /// What the kernel said.
     #[source]
     pub cause: ProgramError,
+}
+
+impl AttachError {
+    /// True when the driver has no such way at all.
+    pub fn is_unsupported(&self) -> bool {
+        let mut cause: Option<&(dyn Error + 'static)> = self.source();
+        while let Some(one) = cause {
+            let said = one.downcast_ref::<io::Error>();
+            if said.is_some_and(|error| error.kind() == io::ErrorKind::Unsupported) {
+                return true;
+            }
+            cause = one.source();
+        }
+        false
+    }
 }
 
 /// An interface that the program is attached to. It is detached when [`Kernel`] goes, unless its

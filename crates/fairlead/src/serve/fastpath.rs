@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fairlead_bpf_loader::{
-    Attachment, CaptureTap, Counters, FlowTable, Kernel, LoadError, Mode as Way, Pins, WayOut,
-    interface_index,
+    AttachError, Attachment, CaptureTap, Counters, FlowTable, Kernel, LoadError, Mode as Way, Pins,
+    WayOut, interface_index,
 };
 use fairlead_datapath::Datapath;
 use fairlead_survey::links;
@@ -288,7 +288,7 @@ fn attach(
     }
     let mut done: Vec<Attachment> = Vec::new();
     for interface in &places {
-        done.push(kernel.attach(interface).map_err(|error| in_full(&error))?);
+        done.push(kernel.attach(interface).map_err(|error| refused(&error))?);
     }
     let mut attached: Vec<Attached> = Vec::new();
     for (name, at) in interfaces.iter().zip(at) {
@@ -311,6 +311,17 @@ fn attach(
         tracing::info!("removed {other}, which an earlier run used");
     }
     Ok((kernel, table, attached))
+}
+
+/// What the kernel said when the program was to be attached, and what that means.
+fn refused(error: &AttachError) -> String {
+    let said = in_full(error);
+    match error.mode {
+        Way::XdpNative if error.is_unsupported() => {
+            format!("{said}; its driver has no XDP of its own, tc and xdp-generic need none")
+        }
+        _ => said,
+    }
 }
 
 /// Why nothing can be sent.
