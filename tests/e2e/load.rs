@@ -145,7 +145,10 @@ fn five_thousand_connections_at_once_are_all_served() {
                         .unwrap();
                 }
                 for connection in &mut held {
-                    let response = connection.response(false).unwrap();
+                    let response = connection.response(false).unwrap_or_else(|error| {
+                        let (at, status) = (connection.local(), switch.status());
+                        panic!("{at}, round {round}: {error}: {status}")
+                    });
                     assert_eq!(
                         (response.status, response.text()),
                         (200, "pages\n"),
