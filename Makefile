@@ -70,7 +70,7 @@ test-flow-tables: ## end-to-end tests at length with each of the other kinds of 
 		--workspace --test e2e --locked --no-fail-fast -- $(FLOW_TABLE_ALL) || status=1; \
 		done; done; exit $$status
 
-test-kernels: setup-test ## the fast path on Linux 6.1 and 6.12, in virtual machines: most tests that need a kernel
+test-kernels: setup-test ## every end-to-end test on Linux 6.1 and 6.12, in virtual machines: hours
 	scripts/test-kernels all
 
 test-python: setup-lab ## the Python package alone: build, install, pytest
