@@ -30,10 +30,7 @@ fn is_tagged(lab: &Lab) -> bool {
     let back = ["10.2.0.254/24", "fd02::fe/64"];
     let servers = ["10.2.0.1/24", "fd02::1/64"];
     if kernel_mode() == "xdp" {
-        show_tags(&lab.client, &lab.front.a);
-        show_tags(&lab.switch, &lab.front.b);
-        show_tags(&lab.switch, &lab.back.a);
-        show_tags(&lab.servers, &lab.back.b);
+        show_tags(lab);
     }
     if !tag(&lab.client, &lab.front.a, "tagged", 5, &client) {
         return false;
@@ -53,11 +50,18 @@ fn is_tagged(lab: &Lab) -> bool {
 
 /// Programs in a driver see tags that are in the frame; a veth's are beside it where both ends
 /// permit.
-fn show_tags(host: &Host, device: &str) {
-    let mut command = host.command("ethtool");
-    command.args(["-K", device, "rxvlan", "off", "txvlan", "off"]);
-    // A card may know none of both.
-    command.output().expect("running ethtool");
+pub(crate) fn show_tags(lab: &Lab) {
+    for (host, device) in [
+        (&lab.client, &lab.front.a),
+        (&lab.switch, &lab.front.b),
+        (&lab.switch, &lab.back.a),
+        (&lab.servers, &lab.back.b),
+    ] {
+        let mut command = host.command("ethtool");
+        command.args(["-K", device, "rxvlan", "off", "txvlan", "off"]);
+        // A card may know none of both.
+        command.output().expect("running ethtool");
+    }
 }
 
 #[test]
