@@ -1,5 +1,6 @@
 //! What the kernel fast path does by itself, and what it leaves to the engine.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use fairlead_netns::Host;
@@ -58,9 +59,10 @@ fn of_a_connection_per_request_the_engine_sees_the_head_alone() {
             let begun = kernel(&switch, "begun").unwrap();
             let finished = switch.status()["ended"]["finished"].as_u64().unwrap();
             let again = sent_again(lab);
+            let mut clients = BTreeSet::new();
             for _ in 0..EACH {
                 for family in Family::BOTH {
-                    ask_and_close(lab, family);
+                    clients.insert((family == Family::V4, ask_and_close(lab, family)));
                 }
             }
             settled(&switch);
@@ -92,7 +94,9 @@ fn of_a_connection_per_request_the_engine_sees_the_head_alone() {
             );
             let ended = status["ended"]["finished"].as_u64().unwrap() - finished;
             assert_eq!(ended, count, "{status}");
-            assert!(status["time_wait"].as_u64().unwrap() >= count, "{status}");
+            // A client that draws the same port once more begins anew on what is at rest.
+            let rests = clients.len() as u64;
+            assert!(status["time_wait"].as_u64().unwrap() >= rests, "{status}");
         }
     });
 }
