@@ -323,7 +323,7 @@ static __noinline int fl_begin_send(fl_ctx *ctx, struct fl_packet *packet, __u32
 	fl_count(FL_C_BEGUN, 1);
 	fl_count(FL_C_MADE_BYTES, fl_tcp_at(packet) - FL_V4_AT + work->bytes);
 	fl_capture_spliced(ctx, record, line, FL_SIDE_SERVER, FL_CAPTURE_AFTER, work->fib.ifindex);
-	return fl_ctx_redirect(packet->exit);
+	return fl_leave(ctx, packet);
 }
 
 /* True where a ticket's server can be reached from here; the way is in the work then. */

@@ -160,7 +160,7 @@ static __always_inline int fl_emit(fl_ctx *ctx, struct fl_packet *packet, struct
 {
 	if (packet->v4 ? fl_write_v4(ctx, edits, fib) : fl_write_v6(ctx, edits, fib))
 		return fl_drop(packet, FL_REASON_TRUNCATED);
-	return fl_ctx_redirect(packet->exit);
+	return fl_leave(ctx, packet);
 }
 
 #endif

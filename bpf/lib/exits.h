@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * Interfaces that XDP may send packets out of. The kernel drops without a word what a driver does not
- * take from XDP (no such function, a veth whose peer is not ready for it), so only what user space has
- * found able is used; packets for all others go to the engine.
+ * How packets leave. XDP may not send out of every interface: the kernel drops without a word what a
+ * driver does not take from XDP (no such function, a veth whose peer is not ready for it), so only what
+ * user space has found able is used; packets for all others go to the engine. At tc every interface
+ * sends, and a veth can do more (docs/decisions/0020).
  */
 #ifndef FAIRLEAD_EXITS_H
 #define FAIRLEAD_EXITS_H
@@ -45,13 +46,44 @@ static __always_inline int fl_may_leave(fl_ctx *ctx, struct fl_packet *packet, _
 	return 1;
 }
 
+/* Sends a packet out of the interface that was noted: the program's verdict. */
+static __always_inline int fl_leave(fl_ctx *ctx, const struct fl_packet *packet)
+{
+	return bpf_redirect(packet->exit, 0);
+}
+
 #else
+
+#define FL_STRAIGHT 1024
+
+/* By the low bits of an interface's index, the index of one whose other end takes packets straight:
+ * of two veths that share a place, one does. An array is read without a call; a hash table's look-up
+ * would be a part of what is saved. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, FL_STRAIGHT);
+	__type(key, __u32);
+	__type(value, __u32);
+} fl_straight SEC(".maps");
 
 /* At tc every interface takes what is sent, and one of a VLAN tags it. */
 static __always_inline int fl_may_leave(fl_ctx *ctx, struct fl_packet *packet, __u32 ifindex)
 {
 	packet->exit = ifindex;
 	return 1;
+}
+
+/* Sends a packet out of the interface that was noted, or has its other end receive it here and now:
+ * the program's verdict. */
+static __always_inline int fl_leave(fl_ctx *ctx, const struct fl_packet *packet)
+{
+	__u32 place = packet->exit % FL_STRAIGHT;
+	const __u32 *straight = bpf_map_lookup_elem(&fl_straight, &place);
+
+	if (straight && *straight == packet->exit)
+		return bpf_redirect_peer(packet->exit, 0);
+	fl_ctx_own(ctx);
+	return bpf_redirect(packet->exit, 0);
 }
 
 #endif

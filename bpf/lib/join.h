@@ -172,7 +172,7 @@ __noinline int fl_join(fl_ctx *ctx, struct fl_packet *packet, __u32 line, __u64 
 	fl_end(packet);
 	fl_count(FL_C_MADE_BYTES, fl_tcp_at(packet) - FL_V4_AT + bytes + payload_bytes);
 	fl_capture_spliced(ctx, record, line, FL_SIDE_SERVER, FL_CAPTURE_AFTER, packet->ifindex);
-	return fl_ctx_redirect(packet->exit);
+	return fl_leave(ctx, packet);
 }
 
 #endif

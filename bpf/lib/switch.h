@@ -154,7 +154,6 @@ __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow flow,
 	else if (fl_follow(record, phase.word, side, packet, fl_now_ns(settings) / 1000000))
 		return FL_LEFT;
 	fl_capture_spliced(ctx, record, line, side, FL_CAPTURE_BEFORE, packet->ifindex);
-	fl_ctx_own(ctx);
 	if (fl_write_tcp(ctx, packet, &rewrite))
 		return fl_drop(packet, FL_REASON_TRUNCATED);
 	fl_count(FL_C_FAST_PACKETS, 1);

@@ -362,7 +362,7 @@ static __noinline int fl_answer_syn(fl_ctx *ctx, struct fl_packet *packet, struc
 	fl_count(FL_C_MADE_BYTES, at - FL_V4_AT + bytes);
 	fl_count(FL_C_SYNS, 1);
 	fl_count(FL_C_SYN_ACKS, 1);
-	*verdict = fl_ctx_redirect(packet->exit);
+	*verdict = fl_leave(ctx, packet);
 	return 0;
 }
 

@@ -23,6 +23,7 @@ mod refusals;
 mod reload;
 mod restart;
 mod servers;
+mod straight;
 mod streams;
 mod tickets;
 mod tls;

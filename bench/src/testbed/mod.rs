@@ -233,7 +233,7 @@ impl Testbed {
             let path = write(name, &targets::haproxy(tuned))?;
             self.spawn(&switch, 1, &["haproxy", "-db", "-f", &path])?;
         }
-        let text = targets::fairlead(&layout.mode, &self.interfaces);
+        let text = targets::fairlead(&layout.mode, &self.interfaces, layout.apart);
         let path = write("fairlead.toml", &text)?;
         let program = layout.fairlead.display().to_string();
         self.spawn(&switch, 1, &[&program, "serve", "--config", &path])?;

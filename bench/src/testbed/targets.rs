@@ -121,8 +121,13 @@ pub(crate) fn haproxy(tuned: bool) -> String {
     )
 }
 
-/// Fairlead's configuration; without `interfaces` it finds them.
-pub(crate) fn fairlead(mode: &str, interfaces: &[String]) -> String {
+/// Fairlead's configuration; without `interfaces` it finds them. Where the hosts at the other ends
+/// steer what they receive to another core, packets go `by_queue`: the steering is there.
+pub(crate) fn fairlead(mode: &str, interfaces: &[String], by_queue: bool) -> String {
+    let veth = match by_queue && mode != "engine" {
+        true => "veth = \"queue\"",
+        false => "",
+    };
     let interfaces = match interfaces {
         [] => String::new(),
         named => format!("interfaces = {named:?}"),
@@ -137,6 +142,7 @@ mode = "{mode}"
 device = "fairlead0"
 snat = "100.64.0.0/24"
 {interfaces}
+{veth}
 
 [[service]]
 name = "web"

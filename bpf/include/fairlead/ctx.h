@@ -115,11 +115,6 @@ static __always_inline void fl_ctx_own(fl_ctx *ctx)
 		bpf_skb_change_head(ctx, 0, 0);
 }
 
-static __always_inline int fl_ctx_redirect(__u32 ifindex)
-{
-	return bpf_redirect(ifindex, 0);
-}
-
 /* Gives a packet to an interface without Ethernet headers; 0: to the stack. */
 static __always_inline int fl_ctx_hand_over(fl_ctx *ctx, __u32 ifindex)
 {
@@ -200,16 +195,6 @@ static __always_inline int fl_ctx_has_buffers(fl_ctx *ctx)
 static __always_inline int fl_ctx_resize(fl_ctx *ctx, __u32 bytes)
 {
 	return bpf_xdp_adjust_tail(ctx, (int)bytes - (int)fl_ctx_len(ctx));
-}
-
-/* Here every packet has been copied, or was nobody's. */
-static __always_inline void fl_ctx_own(fl_ctx *ctx)
-{
-}
-
-static __always_inline int fl_ctx_redirect(__u32 ifindex)
-{
-	return bpf_redirect(ifindex, 0);
 }
 
 /* Here a packet has no form that such an interface takes: always to the stack. */

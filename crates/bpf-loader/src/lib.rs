@@ -15,6 +15,7 @@
 //! | `attach.rs` | interfaces: tc and XDP |
 //! | `interfaces.rs` | which interfaces there are |
 //! | `exits.rs` | which of them take packets from XDP |
+//! | `straight.rs` | which veths' other ends receive at once what the program at tc sends |
 //! | `vlans.rs` | which VLANs XDP serves on the interfaces that those stand on |
 //! | `way_out.rs` | the engine's device, where what it sends takes a shorter way |
 //! | `capture.rs` | packets that the program shows |
@@ -44,6 +45,7 @@ mod memory;
 mod pins;
 mod rehearsal;
 mod remains;
+mod straight;
 mod sys;
 mod trial;
 mod vlans;

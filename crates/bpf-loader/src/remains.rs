@@ -71,6 +71,7 @@ impl Shapes {
         let passing = [
             "fl_capture",
             "fl_exits",
+            "fl_straight",
             "fl_vlans",
             "fl_flows_empty",
             "fl_joins",

@@ -136,12 +136,12 @@ fn fate(mode: Mode, value: u32) -> Fate {
     }
 }
 
-/// An XDP program that passes every packet, at an interface for as long as this lives: what the far
-/// end of a veth needs, and a stranger's program for tests.
+/// A program that passes every packet, at an interface for as long as this lives: what the far end
+/// of a veth needs for XDP, and a stranger's program for tests.
 pub struct PassProgram(#[expect(dead_code, reason = "kept for its end")] aya::Ebpf);
 
 impl PassProgram {
-    /// Attaches it, not in the driver, to an interface of this network namespace.
+    /// Attaches one for XDP, not in the driver, to an interface of this network namespace.
     ///
     /// # Errors
     /// What the kernel refuses.
@@ -156,6 +156,26 @@ impl PassProgram {
         let program: &mut aya::programs::Xdp = program.try_into()?;
         program.load()?;
         program.attach(interface, aya::programs::XdpMode::Skb)?;
+        Ok(Self(ebpf))
+    }
+    /// Attaches one to what an interface of this network namespace sends: ours for tc, which passes
+    /// every packet while it has no connections.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn attach_at_egress(interface: &str) -> Result<Self, LoadError> {
+        let object = crate::kernel::object(Mode::Tc, &FlowTableKind::Hash);
+        if object.is_empty() {
+            return Err(LoadError::NotBuiltIn);
+        }
+        // Needed by programs without links (before Linux 6.6); elsewhere it does no harm.
+        let _ = aya::programs::tc::qdisc_add_clsact(interface);
+        let mut ebpf = aya::Ebpf::load(object)?;
+        let name = crate::attach::TC_PROGRAM;
+        let program = ebpf.program_mut(name).ok_or(LoadError::Missing(name))?;
+        let program: &mut aya::programs::SchedClassifier = program.try_into()?;
+        program.load()?;
+        program.attach(interface, aya::programs::TcAttachType::Egress)?;
         Ok(Self(ebpf))
     }
 }

@@ -32,7 +32,8 @@ fn keys_of_the_kernel_program_do_nothing_for_the_engine_alone() {
     let found = |mode: &str| {
         let text = format!(
             "[instance]\non_stop = \"keep\"\n[fastpath]\nmode = \"{mode}\"\ninterfaces = \"eth0\"\n\
-             flow_table = \"lru-hash\"\nflow_lines = 256\n[[service]]\nname = \"a\"\n\
+             flow_table = \"lru-hash\"\nflow_lines = 256\nveth = \"queue\"\n\
+             [[service]]\nname = \"a\"\n\
              listen = \"10.1.0.3:80\"\nprotocol = \"tcp\"\nsource = \"transparent\"\n\
              [[service.route]]\npool = \"p\"\n[[pool]]\nname = \"p\"\n\
              server = [{{ address = \"10.2.0.1:80\" }}]\n"
@@ -42,7 +43,7 @@ fn keys_of_the_kernel_program_do_nothing_for_the_engine_alone() {
         let lines = warnings.map(|one| loaded.warnings.position(one).0);
         lines.collect::<Vec<_>>()
     };
-    assert_eq!(found("engine"), [2, 5, 6, 7]);
+    assert_eq!(found("engine"), [2, 5, 6, 7, 8]);
     assert!(found("auto").is_empty() && found("tc").is_empty());
 }
 

@@ -54,6 +54,20 @@ pub fn chains() -> io::Result<Vec<Chain>> {
     Ok(read(&chains, &rules))
 }
 
+/// The first chain, by its table and name, that sees what leaves by interfaces, whichever those are
+/// (family `netdev`, hook `egress`, Linux 5.16). Reads no rules, of which there can be many.
+///
+/// # Errors
+/// As [`chains`].
+pub fn chain_at_egress() -> io::Result<Option<String>> {
+    let chains = ask(libc::NETLINK_NETFILTER, GET_CHAIN, true, &[0; HEADER_BYTES])?;
+    let found = read(&chains, &[]).into_iter();
+    let mut found = found.filter(|chain| chain.family == "netdev" && chain.hook == "egress");
+    Ok(found
+        .next()
+        .map(|chain| format!("{} {}", chain.table, chain.name)))
+}
+
 fn read(chains: &[Message], rules: &[Message]) -> Vec<Chain> {
     let mut counts: BTreeMap<(u8, String, String), u64> = BTreeMap::new();
     let mut tracking: BTreeMap<(u8, String), bool> = BTreeMap::new();

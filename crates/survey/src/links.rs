@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use crate::netlink::{ask, attribute, attributes, text, u16_at, u32_at};
+use crate::netlink::{ask, attribute, attributes, push, text, u16_at, u32_at};
 
 const RTM_GETLINK: u16 = 18;
 /// Octets of `struct ifinfomsg`.
@@ -12,6 +12,7 @@ const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
+const IFLA_QDISC: u16 = 6;
 const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
@@ -24,6 +25,8 @@ const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_NUM_TX_QUEUES: u16 = 31;
 const IFLA_NUM_RX_QUEUES: u16 = 32;
 const IFLA_XDP: u16 = 43;
+/// In a question: the namespace that is meant, by its number in ours.
+const IFLA_TARGET_NETNSID: u16 = 46;
 const IFLA_XDP_ATTACHED: u16 = 2;
 const IFLA_XDP_PROG_ID: u16 = 4;
 const IFLA_XDP_DRV_PROG_ID: u16 = 5;
@@ -53,6 +56,10 @@ pub struct Link {
     pub controller: Option<u32>,
     /// Index of the interface that it stands on (of a VLAN, …) or leads to (of a veth).
     pub below: Option<u32>,
+    /// The namespace that `below` is an index in, by its number in ours; `None`: ours.
+    pub elsewhere: Option<u32>,
+    /// The queueing discipline that it sends by: `noqueue`, `fq_codel`, `mq`, …
+    pub qdisc: String,
     /// Of a VLAN's interface, the tag of what it sends and receives, while that is known: that on
     /// which it stands is in the same network namespace, and frames have no priorities of theirs.
     pub vlan: Option<Vlan>,
@@ -90,6 +97,20 @@ pub fn links() -> io::Result<Vec<Link>> {
     let messages = ask(libc::NETLINK_ROUTE, RTM_GETLINK, true, &[0; HEADER_BYTES])?;
     let read = messages.iter().filter_map(|message| link(&message.body));
     Ok(read.collect())
+}
+
+/// The interface of this index in another network namespace, given by its number in ours, as
+/// [`Link::elsewhere`] has it. What it stands on is told as seen from there.
+///
+/// # Errors
+/// When the kernel does not say; [`io::ErrorKind::PermissionDenied`] without CAP_NET_ADMIN there.
+pub fn link_elsewhere(namespace: u32, index: u32) -> io::Result<Link> {
+    let mut question = vec![0; HEADER_BYTES];
+    question[4..8].copy_from_slice(&index.to_ne_bytes());
+    push(&mut question, IFLA_TARGET_NETNSID, &namespace.to_ne_bytes());
+    let messages = ask(libc::NETLINK_ROUTE, RTM_GETLINK, false, &question)?;
+    let found = messages.iter().find_map(|message| link(&message.body));
+    found.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 /// Name and MTU of the interface of this index. Asked so that the kernel answers at once: netlink
@@ -135,7 +156,6 @@ fn link(body: &[u8]) -> Option<Link> {
         is_ethernet: u16_at(body, 2) == libc::ARPHRD_ETHER,
         ..Link::default()
     };
-    let mut is_elsewhere = false;
     for (kind, value) in attributes(rest) {
         match kind {
             IFLA_ADDRESS => link.address = value.try_into().ok(),
@@ -143,7 +163,8 @@ fn link(body: &[u8]) -> Option<Link> {
             IFLA_MTU => link.mtu = u32_at(value, 0),
             IFLA_LINK => link.below = Some(u32_at(value, 0)),
             IFLA_MASTER => link.controller = Some(u32_at(value, 0)),
-            IFLA_LINK_NETNSID => is_elsewhere = true,
+            IFLA_LINK_NETNSID => link.elsewhere = Some(u32_at(value, 0)),
+            IFLA_QDISC => link.qdisc = text(value),
             IFLA_LINKINFO => {
                 link.kind = attribute(value, IFLA_INFO_KIND).map(text);
                 link.vlan = match link.kind.as_deref() {
@@ -160,7 +181,7 @@ fn link(body: &[u8]) -> Option<Link> {
     if !link.is_ethernet {
         link.address = None;
     }
-    if is_elsewhere {
+    if link.elsewhere.is_some() {
         link.vlan = None;
     }
     (!link.name.is_empty()).then_some(link)
@@ -204,7 +225,6 @@ fn xdp(value: &[u8]) -> Vec<XdpProgram> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::push;
 
     #[test]
     fn every_machine_has_a_loopback() {
@@ -233,6 +253,8 @@ mod tests {
         body[8..12].copy_from_slice(&1u32.to_ne_bytes());
         push(&mut body, IFLA_IFNAME, b"veth1\0");
         push(&mut body, IFLA_LINK, &6u32.to_ne_bytes());
+        push(&mut body, IFLA_LINK_NETNSID, &3u32.to_ne_bytes());
+        push(&mut body, IFLA_QDISC, b"noqueue\0");
         let mut kind = Vec::new();
         push(&mut kind, IFLA_INFO_KIND, b"veth");
         push(&mut body, IFLA_LINKINFO, &kind);
@@ -243,7 +265,8 @@ mod tests {
         let read = link(&body).unwrap();
         assert_eq!((read.index, read.is_up, read.is_ethernet), (7, true, true));
         assert_eq!(read.kind.as_deref(), Some("veth"));
-        assert_eq!(read.below, Some(6));
+        assert_eq!((read.below, read.elsewhere), (Some(6), Some(3)));
+        assert_eq!(read.qdisc, "noqueue");
         let program = XdpProgram {
             id: 41,
             way: "generic",

@@ -1,9 +1,17 @@
-//! Names of kernel programs, and those at an interface's tc ingress.
+//! Names of kernel programs, those at an interface's tc ingress, and whether any are at its egress.
 
 use std::io;
 
 use aya::programs::tc::TcAttachType;
 use aya::programs::{ProgramError, SchedClassifier, loaded_programs};
+
+use crate::netlink::ask;
+
+const RTM_GETTFILTER: u16 = 46;
+/// Octets of `struct tcmsg`.
+const TC_HEADER_BYTES: usize = 20;
+/// `TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_EGRESS)`: where `clsact` keeps what is for sent packets.
+const EGRESS: u32 = 0xffff_fff3;
 
 /// A kernel program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,4 +65,19 @@ pub fn tc_programs(interface: &str) -> io::Result<Vec<ProgramName>> {
         name: String::from_utf8_lossy(program.name()).into_owned(),
     });
     Ok(named.collect())
+}
+
+/// Whether programs or filters see what is sent out of an interface: by links (TCX, where there is
+/// that) or in a `clsact` queueing discipline.
+///
+/// # Errors
+/// Mostly that looking takes CAP_NET_ADMIN.
+pub fn is_seen_at_egress(interface: &str, index: u32) -> io::Result<bool> {
+    let mut question = [0; TC_HEADER_BYTES];
+    question[4..8].copy_from_slice(&index.to_ne_bytes());
+    question[12..16].copy_from_slice(&EGRESS.to_ne_bytes());
+    let filters = ask(libc::NETLINK_ROUTE, RTM_GETTFILTER, true, &question)?;
+    // Before Linux 6.6 there are no links to be asked for.
+    let linked = SchedClassifier::query_tcx(interface, TcAttachType::Egress);
+    Ok(!filters.is_empty() || linked.is_ok_and(|(_, programs)| !programs.is_empty()))
 }

@@ -2,7 +2,10 @@
 
 use fairlead_netns::World;
 use fairlead_netns::trial::{Needs, in_namespaces};
-use fairlead_survey::{Neighbour, Offload, chains, links, mtu_to, offloads, way_to, xdp_features};
+use fairlead_survey::{
+    Neighbour, Offload, chain_at_egress, chains, is_seen_at_egress, link_elsewhere, links, mtu_to,
+    offloads, way_to, xdp_features,
+};
 
 #[test]
 fn a_veth_and_the_ways_through_it_are_described() {
@@ -21,13 +24,20 @@ fn described() {
         .link((&left, &["10.0.0.1/24"]), (&right, &["10.0.0.2/24"]))
         .unwrap();
     left.route("10.9.0.0/16", "10.0.0.2").unwrap();
-    let name = link.a;
+    let (name, far) = (link.a, link.b);
     left.enter(|| {
         let links = links().unwrap();
         let found = links.iter().find(|one| one.name == name).unwrap();
         assert_eq!(found.kind.as_deref(), Some("veth"));
         assert!(found.is_up && found.is_ethernet && found.xdp.is_empty());
         assert!(found.rx_queues >= 1 && found.mtu == 1_500);
+        // Its other end, in a namespace of its own, is asked from here.
+        let other = link_elsewhere(found.elsewhere.unwrap(), found.below.unwrap()).unwrap();
+        assert_eq!((&*other.name, other.below), (&*far, Some(found.index)));
+        assert!(link_elsewhere(found.elsewhere.unwrap(), u32::MAX >> 1).is_err());
+        assert_eq!(found.qdisc, "noqueue");
+        assert!(!is_seen_at_egress(&name, found.index).unwrap());
+        assert!(!matches!(chain_at_egress(), Ok(Some(_))));
 
         let offloads = offloads(&name).unwrap();
         assert_eq!(offloads.driver, "veth");

@@ -11,7 +11,7 @@ use super::names;
 use super::prefix::{Prefix, SNAT_ADDRESSES_MAX, prefix};
 use super::quantity::{duration, show_size, size, socket};
 use super::section::{Section, boolean, integer, string, strings, word};
-use super::{Fastpath, Mode, OnStop};
+use super::{Fastpath, Mode, OnStop, Veth};
 
 /// `[instance]` as far as it could be read.
 #[derive(Debug)]
@@ -116,6 +116,7 @@ pub(super) fn fastpath(
         mtu: 1_500,
         interfaces: Vec::new(),
         flow_table: FlowTableKind::Hash,
+        veth: Veth::Auto,
     };
     let Some(section) = section else {
         return (
@@ -129,6 +130,11 @@ pub(super) fn fastpath(
     place(section, &mut fastpath, problems);
     if let Some(kind) = flow_table(section, problems) {
         fastpath.flow_table = kind;
+    }
+    let words = Veth::ALL.map(|veth| (veth.name(), veth));
+    let veth = section.node("veth");
+    if let Some(veth) = veth.and_then(|node| word(node, "veth", &words, problems)) {
+        fastpath.veth = veth.value;
     }
     let node = section.node("snat");
     let texts = node
@@ -172,7 +178,7 @@ pub(super) fn fastpath(
 
 /// Says which keys are for a kernel program, which `mode = "engine"` has not.
 fn idle_without_kernel(section: Section<'_>, problems: &mut Problems) {
-    for key in ["interfaces", "flow_table", "flow_lines"] {
+    for key in ["interfaces", "flow_table", "flow_lines", "veth"] {
         if section.node(key).is_some() {
             let message =
                 format!("`{key}` does nothing with mode = \"engine\": there is no kernel program");

@@ -107,6 +107,30 @@ pub struct Fastpath {
     pub interfaces: Vec<String>,
     /// How the kernel finds a packet's connection.
     pub flow_table: FlowTableKind,
+    /// How packets reach the other ends of veths.
+    pub veth: Veth,
+}
+
+/// How packets that the kernel fast path sends reach the other end of a veth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Veth {
+    /// Straight, where that is known to pass nothing by.
+    Auto,
+    /// By the queue of received packets, as every other packet does.
+    Queue,
+}
+
+impl Veth {
+    /// All of them, as offered to who writes the file.
+    pub const ALL: [Self; 2] = [Self::Auto, Self::Queue];
+
+    /// The word for it in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Queue => "queue",
+        }
+    }
 }
 
 /// Where spliced packets are translated.

@@ -46,6 +46,7 @@ pub const FASTPATH: Table = Table {
         "interfaces",
         "flow_table",
         "flow_lines",
+        "veth",
     ],
 };
 

@@ -7,8 +7,10 @@ use fairlead_survey::{
 
 use super::mode::{Expected, is_our_name};
 use super::{Check, Facts, read};
+use crate::config::Veth;
 use crate::screen::plural;
 use crate::serve::interfaces::hidden_tags;
+use crate::serve::straight::straight;
 use crate::serve::vlans::{carrier, carriers, each_once};
 
 /// Interfaces that are looked at, at most.
@@ -72,7 +74,24 @@ fn one(about: &str, link: &Link, facts: &Facts, way: Option<Way>, checks: &mut V
     {
         checks.push(Check::warning(about, "vlan-tags", hidden));
     }
+    checks.extend(other_end(about, link, facts, way));
     checks.push(reverse_path(about, &link.name));
+}
+
+/// How packets from tc reach the other end of a veth.
+fn other_end(about: &str, link: &Link, facts: &Facts, way: Option<Way>) -> Option<Check> {
+    const NAME: &str = "other-end";
+    let veth = facts.settings.as_ref().map(|one| one.fastpath.veth);
+    if way != Some(Way::Tc) || veth == Some(Veth::Queue) {
+        return None;
+    }
+    let what = match straight(link)? {
+        Ok(()) => "packets go straight to its other end, past that one's queue, its steering over \
+                   cores and its joining of segments (`veth = \"queue\"` changes that)"
+            .to_owned(),
+        Err(why) => format!("packets go by the queue of its other end: {why}"),
+    };
+    Some(Check::ok(about, NAME, what))
 }
 
 fn state(about: &str, link: &Link) -> Check {

@@ -11,8 +11,9 @@ use fairlead_survey::links;
 
 use super::exits;
 use super::interfaces::{hidden_tags, interfaces, other_program, super_packets};
+use super::straight;
 use super::vlans::{carriers, each_once, from_below};
-use crate::config::{Mode, Settings};
+use crate::config::{Mode, Settings, Veth};
 use crate::doctor::rights_for_programs;
 
 /// What was chosen.
@@ -24,7 +25,9 @@ pub(super) struct Fastpath {
     /// It goes on without this process.
     outlives: bool,
     attached: Vec<Attached>,
-    /// Until interfaces are looked at for what they take from XDP.
+    /// How packets reach other ends of veths, where that can be chosen.
+    veth: Veth,
+    /// Until interfaces are looked at again for how packets can leave by them.
     rounds_to_exits: u32,
     /// What works, or why nothing does.
     way: String,
@@ -42,11 +45,18 @@ struct Attached {
     index: Option<u32>,
     /// Whether the program may send packets out of it; where not, the engine does.
     is_exit: bool,
+    /// Whether what it sends goes straight to its other end.
+    is_straight: bool,
 }
 
-/// How often [`Fastpath::tend`] is called until it asks again what takes packets from XDP: that is
-/// once a second.
-const EXIT_ROUNDS: u32 = 4;
+/// How often [`Fastpath::tend`] is called until it asks again how packets can leave. A second under
+/// XDP, whose packets may be lost; ten at tc, where that changes only what is quickest.
+fn exit_rounds(way: Way) -> u32 {
+    match way {
+        Way::XdpNative | Way::XdpGeneric => 4,
+        Way::Tc => 40,
+    }
+}
 
 /// Why the kernel fast path that the configuration asks for cannot be had.
 #[derive(Debug)]
@@ -83,7 +93,8 @@ impl Fastpath {
                         way_out: way_out(&settings.fastpath.device),
                         outlives: pins.is_some(),
                         attached,
-                        rounds_to_exits: EXIT_ROUNDS,
+                        veth: settings.fastpath.veth,
+                        rounds_to_exits: exit_rounds(way),
                         way: way.name().to_owned(),
                         why_not_better: refusals.join("; "),
                     };
@@ -108,6 +119,7 @@ impl Fastpath {
             way_out: None,
             outlives: false,
             attached: Vec::new(),
+            veth: Veth::Queue,
             rounds_to_exits: 0,
             way: "engine".to_owned(),
             why_not_better: why,
@@ -124,11 +136,15 @@ impl Fastpath {
         let there = names(|one| one.index.is_some());
         let gone = names(|one| one.index.is_none());
         let closed = names(|one| one.index.is_some() && !one.is_exit);
+        let straight = names(|one| one.index.is_some() && one.is_straight);
         if !there.is_empty() {
             text += &format!(" on {}", there.join(", "));
         }
         if !gone.is_empty() {
             text += &format!(", lost: {}", gone.join(", "));
+        }
+        if !straight.is_empty() {
+            text += &format!(", straight to the other end of {}", straight.join(", "));
         }
         if !closed.is_empty() {
             text += &format!(", the engine sends on {} ({CLOSED})", closed.join(", "));
@@ -176,10 +192,10 @@ impl Fastpath {
         }
         self.rounds_to_exits = self.rounds_to_exits.saturating_sub(1);
         if changed || self.rounds_to_exits == 0 {
-            self.rounds_to_exits = EXIT_ROUNDS;
-            match tell_exits(kernel, &mut self.attached) {
+            self.rounds_to_exits = exit_rounds(way);
+            match tell_exits(kernel, self.veth, &mut self.attached) {
                 Ok(told) => changed |= told,
-                Err(error) => tracing::warn!("ways out for XDP: {}", in_full(&error)),
+                Err(error) => tracing::warn!("ways out of interfaces: {}", in_full(&error)),
             }
         }
         changed
@@ -297,9 +313,11 @@ fn attach(
             at,
             index: interface_index(name),
             is_exit: true,
+            is_straight: false,
         });
     }
-    tell_exits(&mut kernel, &mut attached).map_err(|error| in_full(&error))?;
+    let veth = settings.fastpath.veth;
+    tell_exits(&mut kernel, veth, &mut attached).map_err(|error| in_full(&error))?;
     let closed = attached.iter().find(|one| !one.is_exit);
     if let (Mode::Auto, Some(closed)) = (settings.fastpath.mode, closed) {
         return Err(format!(
@@ -329,18 +347,24 @@ const CLOSED: &str = "it takes no packets from XDP; of a veth the other end must
                       segments (`ethtool -K … gro on`), and Linux be 6.3 or newer, which tells \
                       whether it does";
 
-/// Tells the program of its interfaces. True when that one of them takes what it sends has changed.
-fn tell_exits(kernel: &mut Kernel, attached: &mut [Attached]) -> Result<bool, LoadError> {
+/// Tells the program of its interfaces. True when it has changed how packets leave by one of them.
+fn tell_exits(
+    kernel: &mut Kernel,
+    veth: Veth,
+    attached: &mut [Attached],
+) -> Result<bool, LoadError> {
     let served: Vec<u32> = attached.iter().filter_map(|one| one.index).collect();
     let at = attached.iter().filter(|one| one.index.is_some());
     let at: Vec<u32> = at.filter_map(|one| interface_index(&one.at)).collect();
     let exits = exits::tell(kernel, &served, &at)?;
+    let straight = straight::tell(kernel, veth, &served)?;
     let mut changed = false;
     for one in attached {
-        let is_exit =
-            kernel.mode() == Way::Tc || one.index.is_some_and(|index| exits.contains(&index));
-        changed |= is_exit != one.is_exit;
-        one.is_exit = is_exit;
+        let is_among = |these: &[u32]| one.index.is_some_and(|index| these.contains(&index));
+        let is_exit = kernel.mode() == Way::Tc || is_among(&exits);
+        let is_straight = is_among(&straight);
+        changed |= is_exit != one.is_exit || is_straight != one.is_straight;
+        (one.is_exit, one.is_straight) = (is_exit, is_straight);
     }
     Ok(changed)
 }

@@ -15,6 +15,7 @@ mod orders;
 pub(crate) mod plan;
 mod pressure;
 mod reload;
+pub(crate) mod straight;
 pub(crate) mod vlans;
 mod ways;
 
