@@ -1,6 +1,9 @@
 //! Where a session identifier may stand.
 
+use fearless_simd::Simd;
+
 use crate::geometry::BANKS_MAX;
+use crate::vector::{Kernel, on_vectors};
 
 /// The sets in which a session identifier may stand: one by the first function and one by the
 /// second in each bank (paper: hash1 and hash2, hash3 and hash4). Entries of banks that the cache
@@ -227,8 +230,6 @@ fn push_rows<T: Copy + Default, const N: usize>(
     }
 }
 
-/// Rows of so many bytes together stay in a processor's second cache.
-const NEAR_BYTES: usize = 2 << 20;
 /// Rows that are read before any of them is looked at.
 const AHEAD: usize = 128;
 /// Cells that are numbered at once.
@@ -242,45 +243,54 @@ fn gather<N: Copy + Default + Into<u32>, const B: usize, const R: usize>(
     first: &mut [u32],
     second: &mut [u32],
 ) {
-    let (rows, _) = cells.as_chunks::<R>();
-    let (first, _) = first.as_chunks_mut::<B>();
-    let (second, _) = second.as_chunks_mut::<B>();
-    if !second.is_empty() || size_of_val(cells) > NEAR_BYTES {
-        return gather_far(rows, sets, ids, first, second);
-    }
-    for (id, first) in ids.iter().zip(first) {
-        let row = &rows[*id as usize];
-        *first = core::array::from_fn(|bank| bank as u32 * sets + row[bank].into());
-    }
+    on_vectors(Gather::<N, B, R> {
+        rows: cells.as_chunks().0,
+        sets,
+        ids,
+        first: first.as_chunks_mut().0,
+        second: second.as_chunks_mut().0,
+    });
 }
 
-/// As `gather`, for rows that are mostly in none of the nearer caches: the less there is to do
-/// between two of them, the more are on their way at once.
-fn gather_far<N: Copy + Default + Into<u32>, const B: usize, const R: usize>(
-    rows: &[[N; R]],
+/// Rows are mostly in none of the nearer caches: the less there is to do between two of them, the
+/// more are on their way at once.
+struct Gather<'a, N, const B: usize, const R: usize> {
+    rows: &'a [[N; R]],
     sets: u32,
-    ids: &[u32],
-    first: &mut [[u32; B]],
-    second: &mut [[u32; B]],
-) {
-    let (mut firsts, mut seconds) = (first.chunks_mut(AHEAD), second.chunks_mut(AHEAD));
-    let before: [u32; CELLS] = core::array::from_fn(|cell| (cell % R % B) as u32 * sets);
-    let mut read = [[N::default(); R]; AHEAD];
-    let mut numbered = [[0u32; R]; AHEAD];
-    for ids in ids.chunks(AHEAD) {
-        for (row, id) in read.iter_mut().zip(ids) {
-            *row = rows[*id as usize];
-        }
-        let (read, _) = read.as_flattened().as_chunks::<CELLS>();
-        let (sets, _) = numbered.as_flattened_mut().as_chunks_mut::<CELLS>();
-        for (sets, read) in sets.iter_mut().zip(read) {
-            *sets = core::array::from_fn(|cell| before[cell] + read[cell].into());
-        }
-        for (first, sets) in firsts.next().unwrap_or_default().iter_mut().zip(&numbered) {
-            first.copy_from_slice(&sets[..B]);
-        }
-        for (second, sets) in seconds.next().unwrap_or_default().iter_mut().zip(&numbered) {
-            second.copy_from_slice(&sets[R - B..]);
+    ids: &'a [u32],
+    first: &'a mut [[u32; B]],
+    second: &'a mut [[u32; B]],
+}
+
+impl<N: Copy + Default + Into<u32>, const B: usize, const R: usize> Kernel for Gather<'_, N, B, R> {
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Self {
+            rows,
+            sets,
+            ids,
+            first,
+            second,
+        } = self;
+        let (mut firsts, mut seconds) = (first.chunks_mut(AHEAD), second.chunks_mut(AHEAD));
+        let before: [u32; CELLS] = core::array::from_fn(|cell| (cell % R % B) as u32 * sets);
+        let mut read = [[N::default(); R]; AHEAD];
+        let mut numbered = [[0u32; R]; AHEAD];
+        for ids in ids.chunks(AHEAD) {
+            for (row, id) in read.iter_mut().zip(ids) {
+                *row = rows[*id as usize];
+            }
+            let (read, _) = read.as_flattened().as_chunks::<CELLS>();
+            let (sets, _) = numbered.as_flattened_mut().as_chunks_mut::<CELLS>();
+            for (sets, read) in sets.iter_mut().zip(read) {
+                *sets = core::array::from_fn(|cell| before[cell] + read[cell].into());
+            }
+            for (first, sets) in firsts.next().unwrap_or_default().iter_mut().zip(&numbered) {
+                first.copy_from_slice(&sets[..B]);
+            }
+            for (second, sets) in seconds.next().unwrap_or_default().iter_mut().zip(&numbered) {
+                second.copy_from_slice(&sets[R - B..]);
+            }
         }
     }
 }

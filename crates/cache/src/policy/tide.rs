@@ -28,7 +28,7 @@ mod kernel;
 mod log;
 
 use age::{ByAge, CLOSED, Hours, REUSED};
-use chart::Chart;
+use chart::{Chart, Some64};
 use log::LogBook;
 
 use super::{Block, Choice, Parameters, Policy, Setup, StateBits};
@@ -70,9 +70,6 @@ pub struct Tide {
     log: LogBook,
     ranks: ByAge,
     classes: ByAge,
-    /// What `kernel.rs` keeps by set, and whether bytes or ranks have changed since.
-    lowest: Vec<u16>,
-    lowest_stale: bool,
     enough: u8,
     /// Lines that are paid for; fewer than none when they are owed.
     looks: i32,
@@ -96,7 +93,6 @@ impl Tide {
     /// One access more.
     #[inline]
     fn advance<const B: usize, const W: usize>(&mut self, lines: &mut Lines<B, W>) {
-        self.lowest_stale = true;
         self.looks = (self.looks + LOOKS).min(LOOKS_MAX);
         self.accesses += 1;
         if self.accesses == self.step {
@@ -108,7 +104,20 @@ impl Tide {
     #[cold]
     #[inline(never)]
     fn take_step<const B: usize, const W: usize>(&mut self, lines: &mut Lines<B, W>) {
-        self.lowest_stale = true;
+        self.step_with(lines, |classes, hours, bytes| {
+            let classes = bytes.map(|byte| classes.of(byte));
+            *bytes = bytes.map(|byte| hours.aged(byte));
+            classes
+        });
+    }
+
+    /// One step more; `look` as of [`Chart::see_all`].
+    #[inline(always)]
+    fn step_with<const B: usize, const W: usize>(
+        &mut self,
+        lines: &mut Lines<B, W>,
+        look: impl Fn(&ByAge, &Hours, &mut Some64) -> Some64,
+    ) {
         self.hours.step();
         self.ranks.turn(&self.hours, false);
         self.classes.turn(&self.hours, false);
@@ -116,7 +125,12 @@ impl Tide {
         let from = self.hand as usize * ways;
         let passed = &mut lines.bytes[from..][..self.hand_sets as usize * ways];
         let (chart, classes, hours) = (&mut self.chart, &self.classes, &self.hours);
-        chart.see_all(classes, hours, passed, self.hand_steps);
+        chart.see_all(
+            passed,
+            self.hand_steps,
+            #[inline(always)]
+            |bytes| look(classes, hours, bytes),
+        );
         self.hand += self.hand_sets;
         if self.hand == B as u32 * lines.sets() {
             self.hand = 0;
@@ -132,6 +146,8 @@ impl Tide {
         }
     }
 
+    #[cold]
+    #[inline(never)]
     fn make_order<const B: usize, const W: usize>(&mut self, lines: &Lines<B, W>) {
         self.chart.rank(&mut self.ranks);
         self.chart.fade();
@@ -153,9 +169,8 @@ impl Tide {
     /// The byte of a line that is asked for now, and what the log-book knew of it.
     #[inline(always)]
     fn note(&mut self, first: u32, mark: u16, byte: u8) {
-        if let Some(watched) = self.log.note(first, mark, byte) {
-            self.chart.hit(self.classes.of(watched));
-        }
+        let watched = self.log.note(first, mark, byte);
+        self.chart.hit(self.classes.of(watched));
     }
 
     /// The rank at which a line is good enough to be given up.
@@ -293,8 +308,6 @@ impl<const B: usize, const W: usize> Policy<B, W> for Tide {
             log: LogBook::new(lines),
             ranks,
             classes,
-            lowest: vec![0; sets as usize],
-            lowest_stale: true,
             enough: 0,
             looks: 0,
             seen: vec![0; sets as usize],
@@ -344,7 +357,6 @@ impl<const B: usize, const W: usize> Policy<B, W> for Tide {
     #[inline]
     fn on_remove(&mut self, _: &mut Lines<B, W>, _: Spot) {
         self.held -= 1;
-        self.lowest_stale = true;
     }
 
     #[inline]

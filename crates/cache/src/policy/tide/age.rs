@@ -92,6 +92,12 @@ impl Hours {
         FINE | self.fine as u8
     }
 
+    /// [`Hours::aged`] of all bytes.
+    #[inline(always)]
+    pub(super) fn table(&self) -> &[u8; 256] {
+        &self.aged
+    }
+
     fn aged_by_definition(&self, byte: u8) -> u8 {
         if is_untold(byte) {
             return byte;

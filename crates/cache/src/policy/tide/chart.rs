@@ -1,7 +1,7 @@
 //! What a cache has learned: how likely a line of each age is to be asked for again, and the order
 //! in which lines should go.
 
-use super::age::{ByAge, Hours, STATES, state};
+use super::age::{ByAge, EBBED, STATES, state};
 
 /// Age classes of lines not seen twice, then those of reused ones.
 pub(super) const CLASSES: usize = 2 * EACH;
@@ -31,6 +31,9 @@ const ADMISSION: f64 = 1.1;
 const HITS_MAX: u32 = 1 << 12;
 const EXPOSURE_MAX: u32 = 1 << 20;
 
+/// What is looked at together: a widest vector of bytes.
+pub(super) type Some64 = [u8; 64];
+
 /// The class of an age in fine steps, of lines not seen twice.
 pub(super) fn class_of(age: u32) -> usize {
     EDGES[1..EACH].partition_point(|edge| *edge <= age)
@@ -40,20 +43,23 @@ fn width(class: usize) -> f64 {
     f64::from(EDGES[class + 1] - EDGES[class])
 }
 
-/// Counters by class, and one more for lines whose age is not told.
+/// Counters by class, one more for lines whose age is not told, and as many as make whole vectors.
+const COUNTERS: usize = 128;
+
+/// What was counted.
 #[derive(Clone, Debug)]
 pub(super) struct Chart {
-    hits: [u32; CLASSES + 1],
+    hits: [u32; COUNTERS],
     /// Lines times fine steps.
-    exposure: [u32; CLASSES + 1],
+    exposure: [u32; COUNTERS],
     by_age: Vec<(u8, u8)>,
 }
 
 impl Chart {
     pub(super) fn new() -> Self {
         Self {
-            hits: [0; CLASSES + 1],
-            exposure: [0; CLASSES + 1],
+            hits: [0; COUNTERS],
+            exposure: [0; COUNTERS],
             by_age: by_age(),
         }
     }
@@ -61,7 +67,7 @@ impl Chart {
     /// Someone of this class was asked for.
     #[inline]
     pub(super) fn hit(&mut self, class: u8) {
-        self.hits[usize::from(class)] += 1;
+        self.hits[usize::from(class) % COUNTERS] += 1;
     }
 
     /// One of this class was there at the begin of a step, for all of `steps` steps.
@@ -76,30 +82,33 @@ impl Chart {
         }
     }
 
-    /// As `see`, for many at once, which are given the bytes that they should have.
-    pub(super) fn see_all(&mut self, classes: &ByAge, hours: &Hours, bytes: &mut [u8], steps: u32) {
-        let of = |byte: u8| usize::from(classes.of(byte)).min(CLASSES);
-        let before = [self.exposure[1], self.exposure[REUSED_FROM + 1]];
-        if bytes.len() < 4 * CLASSES {
-            for byte in bytes {
-                self.exposure[of(*byte)] += steps;
-                *byte = hours.aged(*byte);
-            }
-        } else {
-            // By turns, so that a count need not wait for the one before it.
-            let mut counts = [[0u32; CLASSES + 1]; 4];
-            for (at, byte) in bytes.iter_mut().enumerate() {
-                counts[at % 4][of(*byte)] += 1;
-                *byte = hours.aged(*byte);
-            }
-            for (class, exposure) in self.exposure.iter_mut().enumerate() {
-                let count: u32 = counts.iter().map(|counts| counts[class]).sum();
-                *exposure += count * steps;
+    /// As `see`, for many at once: `look` says the classes of some bytes, and gives these the bytes
+    /// that they should have.
+    #[inline(always)]
+    pub(super) fn see_all(
+        &mut self,
+        bytes: &mut [u8],
+        steps: u32,
+        mut look: impl FnMut(&mut Some64) -> Some64,
+    ) {
+        // By turns, so that a count need not wait for the one before it.
+        let mut counts = [[0u32; COUNTERS]; 4];
+        for bytes in bytes.chunks_mut(size_of::<Some64>()) {
+            let mut some = [EBBED; 64];
+            some[..bytes.len()].copy_from_slice(bytes);
+            let classes = look(&mut some);
+            bytes.copy_from_slice(&some[..bytes.len()]);
+            for (at, class) in classes[..bytes.len()].iter().enumerate() {
+                counts[at % 4][usize::from(*class) % COUNTERS] += 1;
             }
         }
-        for (first, before) in [0, REUSED_FROM].into_iter().zip(before) {
-            let count = (self.exposure[first + 1] - before) / steps;
-            self.exposure[first] += count * steps.div_ceil(2);
+        let [a, b, c, d] = counts;
+        for first in [0, REUSED_FROM] {
+            let second = a[first + 1] + b[first + 1] + c[first + 1] + d[first + 1];
+            self.exposure[first] += second * steps.div_ceil(2);
+        }
+        for class in 0..COUNTERS {
+            self.exposure[class] += (a[class] + b[class] + c[class] + d[class]) * steps;
         }
     }
 

@@ -4,10 +4,10 @@
 use core::hint::select_unpredictable;
 
 use fearless_simd::prelude::*;
-use fearless_simd::{Level, Simd, mask8x64, u8x64, u32x4};
+use fearless_simd::{Level, Simd, mask8x64, u8x16, u8x64, u16x8, u32x4};
 
 use super::age::{ByAge, CLOSED, Hours, REUSED};
-use super::chart::Chart;
+use super::chart::{Chart, Some64};
 use super::log::LogBook;
 use super::{LOOKS, LOOKS_MAX, Tide, paid};
 use crate::cache::Cache;
@@ -34,48 +34,49 @@ fn four<const B: usize>(first: &[u32; B], second: &[u32; B]) -> Four {
     [first[0], first[B - 1], second[0], second[B - 1]]
 }
 
-/// Sets whose lowest lines are found together: a widest vector of bytes.
-const SETS: usize = 16;
-
-/// The line that ranks lowest in a set: its rank above [`LANE_BITS`] bits, in which there is its
-/// way; the first of equals.
-#[inline(always)]
-fn lowest_of(ranks: &[u8]) -> u16 {
-    let key = |way: usize| u16::from(ranks[way]) << LANE_BITS | way as u16;
-    (key(0).min(key(1))).min(key(2).min(key(3)))
-}
-
 /// Bits for the number of a line in four sets.
 const LANE_BITS: u32 = 4;
 
-/// Finds the lowest line of every set anew, for ranks have changed.
+/// The line that ranks lowest in four sets, of which these are the bytes: its rank above
+/// [`LANE_BITS`] bits, in which there is its number; the first of equals.
 #[inline(always)]
-fn find_lowest<S: Simd>(simd: S, ranks: &ByAge, bytes: &[[u8; QUAD]], lowest: &mut [u16]) {
-    let (wide, rest) = bytes.as_chunks::<SETS>();
-    let (to, last) = lowest.as_chunks_mut::<SETS>();
-    for (lowest, bytes) in to.iter_mut().zip(wide) {
-        let ranks = ranks_of(simd, ranks, bytes.as_flattened());
-        *lowest = core::array::from_fn(|set| lowest_of(&ranks[QUAD * set..][..QUAD]));
-    }
-    for (lowest, bytes) in last.iter_mut().zip(rest) {
-        *lowest = lowest_of(&bytes.map(|byte| ranks.of(byte)));
-    }
+fn lowest_of<S: Simd>(simd: S, ranks: &ByAge, sets: [u32; 4]) -> u32 {
+    let bytes: u8x16<S> = u32x4::simd_from(simd, sets).bitcast();
+    let ranks = looked_up(simd, ranks.table(), bytes);
+    let (low, high) = ranks.widen();
+    let lanes = u16x8::simd_from(simd, [0, 1, 2, 3, 4, 5, 6, 7]);
+    let low = (low << LANE_BITS) | lanes;
+    let high = (high << LANE_BITS) | lanes | u16x8::splat(simd, 8);
+    low.min(high).reduce_min().into()
 }
 
-/// The ranks of bytes. With AVX-512 the whole table is in registers.
+/// What a table says of bytes. With AVX-512 the whole table is in registers.
 #[inline(always)]
-fn ranks_of<S: Simd>(simd: S, ranks: &ByAge, bytes: &[u8]) -> [u8; SETS * QUAD] {
+fn looked_up<S: Simd>(simd: S, table: &[u8; 256], bytes: u8x16<S>) -> u8x16<S> {
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
     if matches!(simd.level(), Level::Avx512(_)) {
-        let quarter = |at: usize| u8x64::from_slice(simd, &ranks.table()[64 * at..64 * at + 64]);
-        let bytes = u8x64::from_slice(simd, bytes);
+        let zeros = u8x16::splat(simd, 0);
+        let wide = bytes.combine(zeros).combine(zeros.combine(zeros));
+        return all_looked_up(simd, table, wide).split().0.split().0;
+    }
+    let bytes: [u8; 16] = bytes.into();
+    u8x16::simd_from(simd, bytes.map(|byte| table[usize::from(byte)]))
+}
+
+/// As `looked_up`, of a widest vector.
+#[inline(always)]
+fn all_looked_up<S: Simd>(simd: S, table: &[u8; 256], bytes: u8x64<S>) -> u8x64<S> {
+    #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+    if matches!(simd.level(), Level::Avx512(_)) {
+        let quarter = |at: usize| u8x64::from_slice(simd, &table[64 * at..64 * at + 64]);
         let within = bytes & !REUSED;
         let once = quarter(0).concat_swizzle_dyn(quarter(1), within);
         let reused = quarter(2).concat_swizzle_dyn(quarter(3), within);
         let is_reused: mask8x64<S> = bytes.simd_ge(u8x64::splat(simd, REUSED));
-        return is_reused.select(reused, once).into();
+        return is_reused.select(reused, once);
     }
-    core::array::from_fn(|at| ranks.of(bytes[at]))
+    let bytes: Some64 = bytes.into();
+    u8x64::simd_from(simd, bytes.map(|byte| table[usize::from(byte)]))
 }
 
 /// One bit for each line of four sets that has the tag.
@@ -84,6 +85,43 @@ fn with_tag<S: Simd>(simd: S, tags: &[[u32; QUAD]], sets: &Four, tag: u32) -> u3
     let quad = |at: usize| u32x4::simd_from(simd, tags[sets[at] as usize]);
     let row = quad(0).combine(quad(1)).combine(quad(2).combine(quad(3)));
     row.simd_eq(tag).to_bitmask() as u32
+}
+
+/// Where an access may stand, and how many lines there are, for some of the sets may be the same.
+#[derive(Clone, Copy)]
+struct Placed<'a, const B: usize> {
+    first: &'a [u32; B],
+    second: &'a [u32; B],
+    looked: i32,
+}
+
+impl<const B: usize> Placed<'_, B> {
+    #[inline(always)]
+    fn sets(&self) -> Four {
+        four(self.first, self.second)
+    }
+
+    /// The line with this number among those of the sets.
+    #[inline(always)]
+    fn at(&self, lane: usize) -> At {
+        let half = if lane < LANES / 2 {
+            self.first
+        } else {
+            self.second
+        };
+        At {
+            set: half[lane / QUAD % B],
+            way: (lane % QUAD) as u32,
+        }
+    }
+
+    #[inline(always)]
+    fn homes(&self) -> Homes<B> {
+        Homes {
+            first: *self.first,
+            second: *self.second,
+        }
+    }
 }
 
 /// A line: a set, and which of its lines.
@@ -120,8 +158,6 @@ struct Stretch<'a, const B: usize> {
     stamps: &'a mut [[i32; QUAD]],
     bytes: &'a mut [[u8; QUAD]],
     homes: &'a mut [[Homes<B>; QUAD]],
-    /// By set ([`lowest_of`]).
-    lowest: &'a mut [u16],
     seen: &'a mut [u32],
     ranks: &'a ByAge,
     hours: &'a Hours,
@@ -132,17 +168,17 @@ struct Stretch<'a, const B: usize> {
     free: u32,
     enough: u32,
     fresh: u8,
-    /// Tags that the last newcomer made enter, leave or move.
-    changed: [u32; 3],
+    /// The rank of a line that is touched now.
+    of_fresh: u32,
     counts: Statistics,
 }
 
 impl<const B: usize> Stretch<'_, B> {
-    /// The line that ranks lowest in four sets: as [`lowest_of`], but with its number among them.
+    /// See [`lowest_of`].
     #[inline(always)]
-    fn lowest_in(&self, sets: &Four) -> u32 {
-        let of = |at: usize| u32::from(self.lowest[sets[at] as usize]) + (at * QUAD) as u32;
-        (of(0).min(of(1))).min(of(2).min(of(3)))
+    fn lowest_in<S: Simd>(&self, simd: S, sets: &Four) -> u32 {
+        let bytes = sets.map(|set| u32::from_le_bytes(self.bytes[set as usize]));
+        lowest_of(simd, self.ranks, bytes)
     }
 
     /// Notes that four sets are looked at; gives how many lines were not looked at before.
@@ -156,33 +192,49 @@ impl<const B: usize> Stretch<'_, B> {
         fresh * QUAD as i32
     }
 
-    /// As [`Tide::search`].
+    /// Whether a miss looks further than the newcomer's own sets, of which this is the lowest line,
+    /// and which have so many lines.
     #[inline(always)]
-    fn search(&mut self, sets: &Four) -> Option<Way> {
+    fn looks_further(&self, lowest: u32, looked: i32) -> bool {
         let enough = if self.free > 0 { 0 } else { self.enough };
-        let of_fresh = u32::from(self.ranks.of(self.fresh));
-        let mut best = self.lowest_in(sets);
+        (self.rank_of(lowest) > enough) & (looked < self.looks)
+    }
+
+    /// The rank of a newcomer's lowest line, or of itself where that is less.
+    #[inline(always)]
+    fn rank_of(&self, lowest: u32) -> u32 {
+        (lowest >> LANE_BITS).min(self.of_fresh)
+    }
+
+    /// As [`Tide::search`], where the newcomer's own sets are not enough.
+    #[inline(always)]
+    fn search_further<S: Simd>(
+        &mut self,
+        simd: S,
+        place: Placed<'_, B>,
+        lowest: u32,
+    ) -> Option<Way> {
+        let sets = &place.sets();
+        let enough = if self.free > 0 { 0 } else { self.enough };
+        let mut best = lowest;
         let mut parent = best as usize % LANES;
-        let mut rank = (best >> LANE_BITS).min(of_fresh);
+        let mut rank = self.rank_of(lowest);
         let mut moves = false;
-        let twice = i32::from(sets[0] == sets[2]) + i32::from(sets[1] == sets[3]);
-        let mut looked = LANES as i32 - twice * QUAD as i32;
-        if (rank > enough) & (looked < self.looks) {
-            self.seen_now += 1;
-            self.mark(sets);
-            for from in 0..LANES {
-                let homes = self.homes[sets[from / QUAD] as usize][from % QUAD];
-                let sets = four(&homes.first, &homes.second);
-                let lowest = self.lowest_in(&sets);
-                looked += self.mark(&sets);
-                let better = lowest >> LANE_BITS < rank;
-                moves |= better;
-                rank = rank.min(lowest >> LANE_BITS);
-                best = select_unpredictable(better, lowest, best);
-                parent = select_unpredictable(better, from, parent);
-                if (rank <= enough) | (looked >= self.looks) {
-                    break;
-                }
+        let mut looked = place.looked;
+        self.seen_now += 1;
+        self.mark(sets);
+        for from in 0..LANES {
+            let homes = self.homes[sets[from / QUAD] as usize][from % QUAD];
+            let sets = four(&homes.first, &homes.second);
+            let lowest = self.lowest_in(simd, &sets);
+            looked += self.mark(&sets);
+            let better = lowest >> LANE_BITS < rank;
+            moves |= better;
+            rank = rank.min(lowest >> LANE_BITS);
+            best = select_unpredictable(better, lowest, best);
+            parent = select_unpredictable(better, from, parent);
+            if (rank <= enough) | (looked >= self.looks) {
+                break;
             }
         }
         self.looks = paid(self.looks, looked);
@@ -192,7 +244,7 @@ impl<const B: usize> Stretch<'_, B> {
             let homes = self.homes[into.set as usize][into.way as usize % QUAD];
             to = At::of(&four(&homes.first, &homes.second), best as usize % LANES);
         }
-        (rank < of_fresh).then_some(Way { moves, to, into })
+        (rank < self.of_fresh).then_some(Way { moves, to, into })
     }
 
     /// Gives a line this byte. Sets are read and written whole, as in `vector.rs`.
@@ -200,9 +252,7 @@ impl<const B: usize> Stretch<'_, B> {
     fn set_byte(&mut self, (set, way): (usize, usize), byte: u8) {
         let shift = way % QUAD * 8;
         let others = u32::from_le_bytes(self.bytes[set]) & !(0xFF << shift);
-        let bytes = (others | u32::from(byte) << shift).to_le_bytes();
-        self.bytes[set] = bytes;
-        self.lowest[set] = lowest_of(&bytes.map(|byte| self.ranks.of(byte)));
+        self.bytes[set] = (others | u32::from(byte) << shift).to_le_bytes();
     }
 
     /// The byte of a line.
@@ -213,9 +263,9 @@ impl<const B: usize> Stretch<'_, B> {
 
     /// A hit: the byte that the line had.
     #[inline(always)]
-    fn touch(&mut self, sets: &Four, found: u32, hint: u8) -> u8 {
+    fn touch(&mut self, place: Placed<'_, B>, found: u32, hint: u8) -> u8 {
         let lane = found.trailing_zeros() as usize % LANES;
-        let At { set, way } = At::of(sets, lane);
+        let At { set, way } = place.at(lane);
         let (set, way) = (set as usize, way as usize % QUAD);
         let byte = self.byte((set, way));
         let closed = hint == 1 || byte == CLOSED && hint != 2;
@@ -226,13 +276,40 @@ impl<const B: usize> Stretch<'_, B> {
         byte
     }
 
-    /// A miss.
+    /// A miss that looks no further: the tag that was in the newcomer's line.
     #[inline(always)]
-    fn admit(&mut self, sets: &Four, (id, hint): (u32, u8), homes: Homes<B>) {
+    fn replace(&mut self, place: Placed<'_, B>, lowest: u32, (id, hint): (u32, u8)) -> u32 {
+        self.counts.misses += 1;
+        self.looks = paid(self.looks, place.looked);
+        if lowest >> LANE_BITS >= self.of_fresh {
+            self.counts.bypasses += 1;
+            return id;
+        }
+        let At { set, way } = place.at(lowest as usize % LANES);
+        let (set, way) = (set as usize, way as usize % QUAD);
+        let given_up = self.stamps[set][way];
+        self.counts.evicted_on += u64::from(given_up >= self.clock.on_since());
+        self.free -= u32::from(given_up < STAMP_FIRST);
+        let left = core::mem::replace(&mut self.tags[set][way], id);
+        self.stamps[set][way] = self.clock.take();
+        self.set_byte((set, way), if hint == 1 { CLOSED } else { self.fresh });
+        self.homes[set][way] = place.homes();
+        left
+    }
+
+    /// A miss that looks further.
+    #[inline(always)]
+    fn admit<S: Simd>(
+        &mut self,
+        simd: S,
+        place: Placed<'_, B>,
+        lowest: u32,
+        (id, hint): (u32, u8),
+    ) {
         self.counts.misses += 1;
         let byte = if hint == 1 { CLOSED } else { self.fresh };
-        match self.search(sets) {
-            Some(way) => self.enter(way, (id, byte), homes),
+        match self.search_further(simd, place, lowest) {
+            Some(way) => self.enter(way, (id, byte), place.homes()),
             None => self.counts.bypasses += 1,
         }
     }
@@ -245,7 +322,6 @@ impl<const B: usize> Stretch<'_, B> {
         let given_up = self.stamps[to][to_way];
         self.counts.evicted_on += u64::from(given_up >= self.clock.on_since());
         self.free -= u32::from(given_up < STAMP_FIRST);
-        self.changed = [id, self.tags[to][to_way], self.tags[into][into_way]];
         if way.moves {
             self.counts.migrations += 1;
             self.tags[to][to_way] = self.tags[into][into_way];
@@ -270,22 +346,37 @@ impl<const B: usize, const W: usize> Kernel for ByVectors<'_, B, W> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Self { cache, block } = self;
-        let mut marks = [0u16; BLOCK];
+        let mut ahead = Ahead {
+            marks: [0; BLOCK],
+            looked: [0; BLOCK],
+        };
         let sets = block.first.iter().zip(block.second);
-        for (mark, (first, second)) in marks.iter_mut().zip(sets) {
+        let to = ahead.marks.iter_mut().zip(&mut ahead.looked);
+        for ((mark, looked), (first, second)) in to.zip(sets) {
             *mark = super::log::mark(first, second);
+            let twice = i32::from(first[0] == second[0]) + i32::from(first[B - 1] == second[B - 1]);
+            *looked = LANES as i32 - twice * QUAD as i32;
         }
         let (mut at, end) = (0, block.ids.len().min(BLOCK));
         // A step comes before the access that completes it.
         let mut until_step = cache.policy.step - 1 - cache.policy.accesses;
         while at < end {
             if until_step == 0 {
-                cache.policy.take_step(&mut cache.lines);
+                cache.policy.step_with(
+                    &mut cache.lines,
+                    #[inline(always)]
+                    |classes, hours, bytes| {
+                        let seen = u8x64::simd_from(simd, *bytes);
+                        let classes = all_looked_up(simd, classes.table(), seen);
+                        *bytes = all_looked_up(simd, hours.table(), seen).into();
+                        classes.into()
+                    },
+                );
                 until_step = cache.policy.step;
             }
             let to = end.min(at + until_step as usize);
             until_step -= (to - at) as u32;
-            stretch(simd, cache, block, &marks, at..to);
+            stretch(simd, cache, block, &ahead, at..to);
             at = to;
         }
         cache.policy.accesses = cache.policy.step - 1 - until_step;
@@ -298,7 +389,7 @@ fn stretch<S: Simd, const B: usize, const W: usize>(
     simd: S,
     cache: &mut Cache<u32, Tide, B, W>,
     block: &Block<'_, B>,
-    marks: &[u16; BLOCK],
+    ahead: &Ahead,
     part: core::ops::Range<usize>,
 ) {
     let tide = &mut cache.policy;
@@ -314,17 +405,12 @@ fn stretch<S: Simd, const B: usize, const W: usize>(
         ..
     } = &mut cache.lines;
     let sets = tide.seen.len();
-    let (bytes, lowest) = (&mut quads_mut(bytes)[..sets], &mut tide.lowest[..sets]);
-    if core::mem::take(&mut tide.lowest_stale) {
-        find_lowest(simd, &tide.ranks, bytes, lowest);
-    }
     let free = tide.lines - tide.held;
     let mut now = Stretch {
         tags: &mut quads_mut(&mut cache.tags)[..sets],
         stamps: &mut quads_mut(stamps)[..sets],
-        bytes,
+        bytes: &mut quads_mut(bytes)[..sets],
         homes: &mut quads_mut(homes)[..sets],
-        lowest,
         seen: &mut tide.seen[..sets],
         ranks: &tide.ranks,
         hours: &tide.hours,
@@ -334,16 +420,16 @@ fn stretch<S: Simd, const B: usize, const W: usize>(
         free,
         enough: u32::from(tide.enough),
         fresh: tide.hours.fresh(),
-        changed: [0; 3],
+        of_fresh: u32::from(tide.ranks.of(tide.hours.fresh())),
         counts: Statistics::default(),
     };
     now.counts.accesses = part.len() as u64;
-    let learner = Learner {
+    let mut learner = Learner {
         chart: &mut tide.chart,
         classes: &tide.classes,
         log: &mut tide.log,
     };
-    each(simd, &mut now, learner, block, marks, part);
+    each(simd, &mut now, &mut learner, block, ahead, part);
     (tide.seen_now, tide.looks) = (now.seen_now, now.looks);
     tide.held = tide.lines - now.free;
     now.counts.fills = now.counts.misses - now.counts.bypasses;
@@ -360,7 +446,8 @@ struct Learner<'a> {
 }
 
 impl Learner<'_> {
-    /// A line with this byte was asked for.
+    /// A line with this byte was asked for; [`EBBED`]: none was, which is counted where nobody
+    /// looks.
     #[inline(always)]
     fn hit(&mut self, byte: u8) {
         self.chart.hit(self.classes.of(byte));
@@ -369,51 +456,64 @@ impl Learner<'_> {
 
 static NO_HINTS: [u8; BLOCK] = [0; BLOCK];
 
+/// What is worked out for a block at once.
+struct Ahead {
+    /// For the log-book.
+    marks: [u16; BLOCK],
+    /// See [`Placed`].
+    looked: [i32; BLOCK],
+}
+
 /// One access after the other.
 #[inline(always)]
 fn each<S: Simd, const B: usize>(
     simd: S,
     now: &mut Stretch<'_, B>,
-    mut learner: Learner<'_>,
+    learner: &mut Learner<'_>,
     block: &Block<'_, B>,
-    marks: &[u16; BLOCK],
+    ahead: &Ahead,
     part: core::ops::Range<usize>,
 ) {
     let hints = block.hints.get(part.clone()).unwrap_or(&NO_HINTS);
     let (ids, ticks) = (&block.ids[part.clone()], &block.ticks[part.clone()]);
     let (first, second) = (&block.first[part.clone()], &block.second[part.clone()]);
+    let ahead = ahead.marks[part.clone()].iter().zip(&ahead.looked[part]);
     let places_of = |at: usize| four(&first[at], &second[at]);
     let mut found = with_tag(simd, now.tags, &places_of(0), ids[0]);
-    let rest = ticks.iter().zip(hints).zip(&marks[part.clone()]);
+    let rest = ticks.iter().zip(hints).zip(ahead);
     let accesses = ids.iter().zip(first).zip(second).zip(rest);
-    for (at, (((id, first), second), ((tick, hint), mark))) in accesses.enumerate() {
-        let homes = Homes {
-            first: *first,
-            second: *second,
+    for (at, (((id, first), second), ((tick, hint), (mark, looked)))) in accesses.enumerate() {
+        let place = Placed {
+            first,
+            second,
+            looked: *looked,
         };
-        // The next one is looked for before it is known what this one changes: whether it hits is
-        // guessed wrong too often to wait for that any longer than need be.
-        let next = (at + 1).min(part.len() - 1);
+        // The next one is looked for before it is known what this one changes.
+        let next = (at + 1).min(ids.len() - 1);
         let mut next_found = with_tag(simd, now.tags, &places_of(next), ids[next]);
         now.clock.advance(*tick);
         now.looks = (now.looks + LOOKS).min(LOOKS_MAX);
-        let sets = four(&homes.first, &homes.second);
         let byte = if found != 0 {
-            let byte = now.touch(&sets, found, *hint);
+            let byte = now.touch(place, found, *hint);
             learner.hit(byte);
             now.fresh | REUSED
         } else {
-            now.admit(&sets, (*id, *hint), homes);
-            let [a, b, c] = now.changed.map(|tag| tag == ids[next]);
-            if a | b | c {
+            let lowest = now.lowest_in(simd, &place.sets());
+            let changed = if now.looks_further(lowest, place.looked) {
+                now.admit(simd, place, lowest, (*id, *hint));
+                true
+            } else {
+                let left = now.replace(place, lowest, (*id, *hint));
+                (ids[next] == *id) | (ids[next] == left)
+            };
+            if changed {
                 next_found = with_tag(simd, now.tags, &places_of(next), ids[next]);
             }
             now.fresh
         };
         found = next_found;
-        if let Some(watched) = learner.log.note(sets[0], *mark, byte) {
-            learner.hit(watched);
-        }
+        let watched = learner.log.note(place.first[0], *mark, byte);
+        learner.hit(watched);
     }
 }
 
