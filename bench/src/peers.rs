@@ -64,18 +64,21 @@ impl Case {
     }
 }
 
+/// Who is measured: Fairlead, the peers, direct, the link.
+const TARGETS: [Target; 7] = Target::WITH_LINK;
+
 /// Measures these rows; prints a table as it grows.
 pub(crate) fn run(testbed: &Testbed, effort: Effort, cases: &[Case]) -> Result<Value> {
-    let names = Target::ALL.iter().map(|target| target.name());
+    let names = TARGETS.iter().map(|target| target.name());
     row(
         "requests/s (p99 ms)",
         names.chain(["/best peer", "/direct", "p99 ms/peer's"]),
     );
     let mut cells = Vec::new();
     for &case in cases {
-        let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); Target::ALL.len()];
+        let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); TARGETS.len()];
         for _ in 0..effort.rounds {
-            for (all, target) in samples.iter_mut().zip(Target::ALL) {
+            for (all, target) in samples.iter_mut().zip(TARGETS) {
                 all.push(testbed.measure(&case.load(target, effort))?);
             }
         }
@@ -97,7 +100,7 @@ fn cell(case: Case, samples: &[Vec<Sample>]) -> Value {
         .collect();
     let p99 = |at: usize| median(samples[at].iter().map(|sample| sample.p99_ms));
     let middle = |at: usize| median(rates[at].iter().copied());
-    let peers = (0..Target::ALL.len()).filter(|&at| Target::ALL[at].is_peer());
+    let peers = (0..TARGETS.len()).filter(|&at| TARGETS[at].is_peer());
     let best = peers
         .clone()
         .max_by(|&a, &b| middle(a).total_cmp(&middle(b)))
@@ -107,12 +110,12 @@ fn cell(case: Case, samples: &[Vec<Sample>]) -> Value {
         .map(p99)
         .min_by(f64::total_cmp)
         .unwrap_or(f64::NAN);
-    let direct = Target::ALL.len() - 1;
+    let direct = TARGETS.len() - 2;
     let (to_best, to_direct) = (
         ratio(&rates[0], &rates[best]),
         ratio(&rates[0], &rates[direct]),
     );
-    let values = (0..Target::ALL.len()).map(|at| format!("{:.0} ({:.1})", middle(at), p99(at)));
+    let values = (0..TARGETS.len()).map(|at| format!("{:.0} ({:.1})", middle(at), p99(at)));
     row(
         &case.title(),
         values.chain([
@@ -121,13 +124,13 @@ fn cell(case: Case, samples: &[Vec<Sample>]) -> Value {
             format!("{:.1}/{quickest:.1}", p99(0)),
         ]),
     );
-    let ratios: Map<String, Value> = (1..Target::ALL.len())
+    let ratios: Map<String, Value> = (1..TARGETS.len())
         .map(|at| {
-            let name = Target::ALL[at].name().to_owned();
+            let name = TARGETS[at].name().to_owned();
             (name, json!(ratio(&rates[0], &rates[at])))
         })
         .collect();
-    let targets: Map<String, Value> = (0..Target::ALL.len())
+    let targets: Map<String, Value> = (0..TARGETS.len())
         .map(|at| {
             let errors: u64 = samples[at].iter().map(|sample| sample.errors).sum();
             let value = json!({
@@ -136,15 +139,16 @@ fn cell(case: Case, samples: &[Vec<Sample>]) -> Value {
                 "all_rates": rates[at].iter().map(|rate| rate.round()).collect::<Vec<_>>(),
                 "errors": errors,
             });
-            (Target::ALL[at].name().to_owned(), value)
+            (TARGETS[at].name().to_owned(), value)
         })
         .collect();
     json!({
         "kind": case.kind(),
         "size": case.file,
-        "best_peer": Target::ALL[best].name(),
+        "best_peer": TARGETS[best].name(),
         "ratio_to_best_peer": to_best,
         "ratio_to_direct": to_direct,
+        "link_to_best_peer": ratio(&rates[direct + 1], &rates[best]),
         "ratio_to": ratios,
         "targets": targets,
     })

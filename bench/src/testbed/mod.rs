@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! client 10.1.0.2 ── 10.1.0.1 switch 10.2.0.254 ── 10.2.0.1 servers
+//!        10.4.0.2 ──────────────────────────────── 10.4.0.1
 //! ```
 
 pub(crate) mod congestion;
@@ -110,6 +111,7 @@ impl Testbed {
         of_client.extend(addresses.iter().map(String::as_str));
         let front = world.link((&client, &of_client), (&switch, &["10.1.0.1/24"]))?;
         let back = world.link((&switch, &["10.2.0.254/24"]), (&servers, &["10.2.0.1/24"]))?;
+        let alone = world.link((&client, &["10.4.0.2/24"]), (&servers, &["10.4.0.1/24"]))?;
         client.route("10.1.0.3/32", "10.1.0.1")?;
         client.route("10.2.0.0/24", "10.1.0.1")?;
         servers.route("default", "10.2.0.254")?;
@@ -137,13 +139,13 @@ impl Testbed {
             apart: layout.apart,
             files: u32::try_from(files).unwrap_or(u32::MAX),
         };
-        testbed.settle_links(layout, &servers, &front, &back)?;
+        testbed.settle_links(layout, &servers, [&front, &back, &alone])?;
         if layout.stranger {
             let third = testbed.add_stranger()?;
             testbed.interfaces = vec![front.b, back.a, third];
         }
         testbed.start(layout, &servers)?;
-        for target in Target::ALL {
+        for target in Target::WITH_LINK {
             testbed.wait_for(target)?;
         }
         Ok(testbed)
@@ -164,8 +166,7 @@ impl Testbed {
         &self,
         layout: &Layout,
         servers: &Host,
-        front: &Link,
-        back: &Link,
+        [front, back, alone]: [&Link; 3],
     ) -> Result<()> {
         // Masks of cores that take what a device receives; 0: whoever sent it.
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -179,6 +180,8 @@ impl Testbed {
             (&self.switch, &front.b, of_switch),
             (&self.switch, &back.a, of_switch),
             (servers, &back.b, of_hosts),
+            (&self.client, &alone.a, of_hosts),
+            (servers, &alone.b, of_hosts),
         ];
         for (host, device, cores) in ends {
             if !layout.offloads {

@@ -19,6 +19,9 @@ pub(crate) enum Target {
     NginxTuned,
     /// The server itself, by plain IP forwarding.
     Direct,
+    /// The server itself, by a link of its own: nobody is between. What no switch can do better
+    /// than, whatever it costs.
+    Link,
 }
 
 impl Target {
@@ -32,6 +35,17 @@ impl Target {
         Self::Direct,
     ];
 
+    /// Everybody, and last the link without anybody.
+    pub(crate) const WITH_LINK: [Self; 7] = {
+        let mut all = [Self::Link; 7];
+        let mut at = 0;
+        while at < Self::ALL.len() {
+            all[at] = Self::ALL[at];
+            at += 1;
+        }
+        all
+    };
+
     /// Its name in tables and records.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -41,6 +55,7 @@ impl Target {
             Self::Nginx => "nginx",
             Self::NginxTuned => "nginx-128k",
             Self::Direct => "direct",
+            Self::Link => "link",
         }
     }
 
@@ -53,12 +68,13 @@ impl Target {
             Self::Nginx => "10.1.0.1:8082",
             Self::NginxTuned => "10.1.0.1:8083",
             Self::Direct => "10.2.0.1:8081",
+            Self::Link => "10.4.0.1:8081",
         }
     }
 
     /// True for the proxies that Fairlead is held against.
     pub(crate) fn is_peer(self) -> bool {
-        !matches!(self, Self::Fairlead | Self::Direct)
+        !matches!(self, Self::Fairlead | Self::Direct | Self::Link)
     }
 }
 
@@ -83,7 +99,8 @@ pub(crate) fn server(folder: &Path, name: &str) -> String {
     let at = folder.display();
     let inside = format!(
         "sendfile on;\ntcp_nopush on;\nopen_file_cache max=100;\n\
-         server {{ listen 10.2.0.1:8081 reuseport backlog=16384; root {at}/files; }}"
+         server {{ listen 10.2.0.1:8081 reuseport backlog=16384;\n\
+         listen 10.4.0.1:8081 reuseport backlog=16384; root {at}/files; }}"
     );
     nginx(folder, name, &inside)
 }
