@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use fairlead_netns::{Host, Link, Running, World};
+use fairlead_netns::{Host, Link, Running, Signal, World};
 
 use targets::Target;
 
@@ -69,8 +69,17 @@ pub(crate) struct Testbed {
     files: u32,
 }
 
+/// How long Fairlead may take to end.
+const END: Duration = Duration::from_secs(5);
+
 impl Drop for Testbed {
     fn drop(&mut self) {
+        // Killed, it would leave its fast path to a next run in a network that goes away.
+        let fairlead = self.processes.iter_mut().rev();
+        for process in fairlead.filter(|process| process.id() == self.fairlead_pid) {
+            let _ = process.signal(Signal::Terminate);
+            let _ = process.wait_for(END);
+        }
         self.processes.clear();
         let _ = fs::remove_dir_all(&self.folder);
     }

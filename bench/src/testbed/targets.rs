@@ -153,6 +153,7 @@ pub(crate) fn fairlead(mode: &str, interfaces: &[String], by_queue: bool) -> Str
         r#"
 [instance]
 name = "bench"
+drain_timeout = "0s"
 
 [fastpath]
 mode = "{mode}"
