@@ -80,9 +80,9 @@ static __always_inline int fl_leave(fl_ctx *ctx, const struct fl_packet *packet)
 	__u32 place = packet->exit % FL_STRAIGHT;
 	const __u32 *straight = bpf_map_lookup_elem(&fl_straight, &place);
 
+	fl_ctx_own(ctx);
 	if (straight && *straight == packet->exit)
 		return bpf_redirect_peer(packet->exit, 0);
-	fl_ctx_own(ctx);
 	return bpf_redirect(packet->exit, 0);
 }
 
