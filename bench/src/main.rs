@@ -126,6 +126,10 @@ struct Bed {
     /// cores.
     #[arg(long)]
     steer: bool,
+    /// Of peers: the switch's interfaces join the segments that they receive (generic receive
+    /// offload) in spite of `--offloads off`, as `fairlead doctor` advises.
+    #[arg(long)]
+    join: bool,
     /// Folder in which the result is kept as JSON.
     #[arg(long)]
     record: Option<PathBuf>,
@@ -270,6 +274,7 @@ impl Bed {
             congestion: self.congestion.clone(),
             apart,
             steer: self.steer && !apart,
+            join: self.join && !apart,
             client_addresses: 8,
             open,
             stranger: false,
@@ -311,8 +316,9 @@ impl Bed {
         };
         let distinct = if self.distinct { "-distinct" } else { "" };
         let steer = if self.steer { "-steer" } else { "" };
+        let join = if self.join { "-join" } else { "" };
         let name = format!(
-            "{name}-{}{offloads}{congestion}{distinct}{steer}",
+            "{name}-{}{offloads}{congestion}{distinct}{steer}{join}",
             self.mode
         );
         keep(&name, result, self.record.as_deref())

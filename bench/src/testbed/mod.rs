@@ -39,6 +39,8 @@ pub(crate) struct Layout {
     pub(crate) apart: bool,
     /// Packets that the switch's interfaces receive are steered over all cores.
     pub(crate) steer: bool,
+    /// The switch's interfaces join the segments that they receive.
+    pub(crate) join: bool,
     /// Addresses of the client.
     pub(crate) client_addresses: u8,
     /// Connections that are open at once.
@@ -199,6 +201,9 @@ impl Testbed {
                     .args(["-K", device])
                     .args(["tso", "off", "gso", "off", "gro", "off"])
                     .args(["tx", "off", "rx", "off"]))?;
+            }
+            if layout.join && host.name() == self.switch.name() {
+                run(host.command("ethtool").args(["-K", device, "gro", "on"]))?;
             }
             if cores > 0 {
                 // The system's own view of devices is of another namespace: a fresh one is needed.
