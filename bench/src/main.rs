@@ -127,7 +127,7 @@ struct Bed {
     #[arg(long)]
     steer: bool,
     /// Of peers: the switch's interfaces join the segments that they receive (generic receive
-    /// offload) in spite of `--offloads off`, as `fairlead doctor` advises.
+    /// offload) in spite of `--offloads off`.
     #[arg(long)]
     join: bool,
     /// Folder in which the result is kept as JSON.
