@@ -77,8 +77,8 @@ const END: Duration = Duration::from_secs(5);
 impl Drop for Testbed {
     fn drop(&mut self) {
         // Killed, it would leave its fast path to a next run in a network that goes away.
-        let fairlead = self.processes.iter_mut().rev();
-        for process in fairlead.filter(|process| process.id() == self.fairlead_pid) {
+        let all = self.processes.iter_mut();
+        for process in all.filter(|process| process.id() == self.fairlead_pid) {
             let _ = process.signal(Signal::Terminate);
             let _ = process.wait_for(END);
         }
