@@ -196,8 +196,13 @@ impl<const B: usize> Stretch<'_, B> {
     /// and which have so many lines.
     #[inline(always)]
     fn looks_further(&self, lowest: u32, looked: i32) -> bool {
-        let enough = if self.free > 0 { 0 } else { self.enough };
-        (self.rank_of(lowest) > enough) & (looked < self.looks)
+        (self.rank_of(lowest) > self.enough_now()) & (looked < self.looks)
+    }
+
+    /// As [`Tide::enough_now`].
+    #[inline(always)]
+    fn enough_now(&self) -> u32 {
+        if self.free > 0 { 0 } else { self.enough }
     }
 
     /// The rank of a newcomer's lowest line, or of itself where that is less.
@@ -215,7 +220,7 @@ impl<const B: usize> Stretch<'_, B> {
         lowest: u32,
     ) -> Option<Way> {
         let sets = &place.sets();
-        let enough = if self.free > 0 { 0 } else { self.enough };
+        let enough = self.enough_now();
         let mut best = lowest;
         let mut parent = best as usize % LANES;
         let mut rank = self.rank_of(lowest);
@@ -285,15 +290,15 @@ impl<const B: usize> Stretch<'_, B> {
             self.counts.bypasses += 1;
             return id;
         }
-        let At { set, way } = place.at(lowest as usize % LANES);
-        let (set, way) = (set as usize, way as usize % QUAD);
-        let given_up = self.stamps[set][way];
-        self.counts.evicted_on += u64::from(given_up >= self.clock.on_since());
-        self.free -= u32::from(given_up < STAMP_FIRST);
-        let left = core::mem::replace(&mut self.tags[set][way], id);
-        self.stamps[set][way] = self.clock.take();
-        self.set_byte((set, way), if hint == 1 { CLOSED } else { self.fresh });
-        self.homes[set][way] = place.homes();
+        let into = place.at(lowest as usize % LANES);
+        let left = self.tags[into.set as usize][into.way as usize % QUAD];
+        let byte = if hint == 1 { CLOSED } else { self.fresh };
+        let way = Way {
+            moves: false,
+            to: into,
+            into,
+        };
+        self.enter(way, (id, byte), place.homes());
         left
     }
 
