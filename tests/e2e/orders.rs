@@ -3,10 +3,11 @@
 use std::fs::Permissions;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use fairlead_netns::trial::skip;
+use fairlead_netns::trial::{copy_program, skip};
 use fairlead_netns::{Running, Signal};
 
 use crate::harness::{
@@ -167,13 +168,13 @@ fn a_new_run_that_cannot_start_is_told() {
         let test = "orders::a_new_run_that_cannot_start_is_told";
         // A copy, at whose place something else lies later.
         let copy = lab.folder().join("fairlead-copy");
-        std::fs::copy(binary(), &copy).unwrap();
+        copy_program(binary(), &copy);
         let mut switch = Switch::launch_as(lab, &good, &copy, &[]).ready();
         if switch.log().contains("only signals") {
             return skip(test, "the folder of sockets cannot be made by this user");
         }
         std::fs::remove_file(&copy).unwrap();
-        std::fs::copy("/bin/false", &copy).unwrap();
+        copy_program(Path::new("/bin/false"), &copy);
         let (code, _, errors) = fairlead(lab, &["reload", "--instance", "e2e"]);
         assert_eq!(code, Some(1), "{errors}");
         assert!(
@@ -306,7 +307,7 @@ fn who_may_not_give_orders_is_told_so() {
         };
         // Where anybody may run it.
         let copy = lab.folder().join("fairlead-copy");
-        std::fs::copy(binary(), &copy).unwrap();
+        copy_program(binary(), &copy);
         std::fs::set_permissions(lab.folder(), Permissions::from_mode(0o755)).unwrap();
         let mut asks = lab.switch.command("setpriv");
         asks.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);

@@ -3,13 +3,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use fairlead::log::LogArgs;
 use fairlead::serve::{ServeArgs, run_watched};
-use fairlead_netns::trial::{Needs, in_namespaces, name_of, skip};
+use fairlead_netns::trial::{Needs, copy_program, in_namespaces, name_of, skip};
 use fairlead_netns::{Host, Running, Signal, World};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -640,7 +640,7 @@ fn without_rights_it_says_which() {
         trial.command(CONFIG); // writes the configuration
         // A copy that anybody may read and run, wherever this was built.
         let program = trial.folder.join("fairlead");
-        std::fs::copy(env!("CARGO_BIN_EXE_fairlead"), &program).unwrap();
+        copy_program(Path::new(env!("CARGO_BIN_EXE_fairlead")), &program);
         let mut command = trial.switch.command("setpriv");
         command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
         command

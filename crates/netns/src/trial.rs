@@ -121,6 +121,19 @@ fn list_beside(test: &Path) -> Option<PathBuf> {
     Some(deps.ancestors().nth(2)?.join(LIST))
 }
 
+/// Lays a copy of `program` at `place`, over what lies there, for a test that runs the copy.
+///
+/// By cp(1), not by this process: tests run in threads, and while one writes the copy another may
+/// start a process. That process has the open file until it is another program, and as long as
+/// anybody has a program open for writing, the kernel starts it for nobody ("Text file busy").
+///
+/// # Panics
+/// When it cannot be copied.
+pub fn copy_program(program: &Path, place: &Path) {
+    let copied = Command::new("cp").arg(program).arg(place).status();
+    assert!(copied.expect("running cp").success(), "no {place:?}");
+}
+
 /// `module::test`, as the standard test harness knows it, for a closure of type `F` written inside
 /// that test.
 pub fn name_of<F>() -> &'static str {
@@ -141,6 +154,32 @@ mod tests {
         let expected = "trial::tests::a_test_has_the_name_that_the_harness_knows";
         assert_eq!(name_by(|| {}), expected);
         assert_eq!(std::thread::current().name(), Some(expected));
+    }
+
+    #[test]
+    fn a_copied_program_can_be_run_while_others_are_started() {
+        let folder = std::env::temp_dir().join(format!("fairlead-copies-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let others = || {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    Command::new("/bin/true").status().unwrap();
+                }
+            };
+            scope.spawn(others);
+            for number in 0..50 {
+                let copy = folder.join(format!("copy-{number}"));
+                copy_program(Path::new("/bin/true"), &copy);
+                let end = Command::new(&copy).status();
+                if !end.as_ref().is_ok_and(std::process::ExitStatus::success) {
+                    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+                    panic!("{end:?}");
+                }
+            }
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
