@@ -30,7 +30,7 @@ fn busy_seconds(started: std::time::Instant) -> Result<f64> {
 }
 
 /// Measures these rows; prints a table as it grows.
-pub(crate) fn run(testbed: &Testbed, effort: Effort, cases: &[Case]) -> Result<Value> {
+pub(crate) fn run(testbed: &mut Testbed, effort: Effort, cases: &[Case]) -> Result<Value> {
     let started = std::time::Instant::now();
     let names = Target::ALL.iter().map(|target| target.name());
     row("core 1, µs a request", names.chain(["of cheapest peer"]));
@@ -40,6 +40,7 @@ pub(crate) fn run(testbed: &Testbed, effort: Effort, cases: &[Case]) -> Result<V
         let mut rates = costs.clone();
         for _ in 0..effort.rounds {
             for (at, target) in Target::ALL.into_iter().enumerate() {
+                testbed.turn_of(target)?;
                 let before = busy_seconds(started)?;
                 let sample = testbed.measure(&case.load(target, effort))?;
                 let busy = busy_seconds(started)? - before;

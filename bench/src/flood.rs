@@ -194,7 +194,7 @@ pub(crate) fn run(testbed: &Testbed, storm: Storm) -> Result<Value> {
         std::net::Ipv4Addr::from(NOWHERE)
     ))?;
     let mut held = Held::open(testbed, Target::Fairlead.address(), storm.held)?;
-    let before_kib = resident_kib(testbed.fairlead_pid);
+    let before_kib = resident_kib(testbed.fairlead_pid());
     let aims = [
         ("no flood", None),
         ("flood dropped first", Some(NOWHERE)),
@@ -206,7 +206,7 @@ pub(crate) fn run(testbed: &Testbed, storm: Storm) -> Result<Value> {
             all.push(measure(testbed, &stranger, storm, &mut held, to)?);
         }
     }
-    let after_kib = resident_kib(testbed.fairlead_pid);
+    let after_kib = resident_kib(testbed.fairlead_pid());
     let of = |at: usize, what: fn(&Outcome) -> f64| -> Vec<f64> {
         outcomes[at].iter().map(what).collect()
     };

@@ -178,19 +178,19 @@ fn main() -> Result<()> {
             keep("fastpath", result, record.as_deref())
         }
         What::Peers(bed) => {
-            let testbed = Testbed::new(&bed.layout(false, 1_000)?)?;
-            let result = peers::run(&testbed, bed.effort(), &bed.cases()?)?;
+            let mut testbed = Testbed::new(&bed.layout(false, 1_000)?)?;
+            let result = peers::run(&mut testbed, bed.effort(), &bed.cases()?)?;
             bed.keep("peers", &testbed, result)
         }
         What::Cost(bed) => {
-            let testbed = Testbed::new(&bed.layout(true, 1_000)?)?;
-            let result = cost::run(&testbed, bed.effort(), &bed.cases()?)?;
+            let mut testbed = Testbed::new(&bed.layout(true, 1_000)?)?;
+            let result = cost::run(&mut testbed, bed.effort(), &bed.cases()?)?;
             bed.keep("cost", &testbed, result)
         }
         What::Open(Open { bed, open }) => {
             let most = open.iter().copied().max().unwrap_or(0);
-            let testbed = Testbed::new(&bed.layout(false, most)?)?;
-            let result = open::run(&testbed, bed.effort(), &open)?;
+            let mut testbed = Testbed::new(&bed.layout(false, most)?)?;
+            let result = open::run(&mut testbed, bed.effort(), &open)?;
             bed.keep("open", &testbed, result)
         }
         What::Hold(hold) => held::hold(&hold),

@@ -22,7 +22,7 @@ const TARGETS: [Target; 4] = [
 ];
 
 /// For every number of open connections: requests/s over the active ones, and Fairlead's memory.
-pub(crate) fn run(testbed: &Testbed, effort: Effort, counts: &[u32]) -> Result<Value> {
+pub(crate) fn run(testbed: &mut Testbed, effort: Effort, counts: &[u32]) -> Result<Value> {
     row(
         "requests/s (p99 ms)",
         TARGETS
@@ -41,6 +41,7 @@ pub(crate) fn run(testbed: &Testbed, effort: Effort, counts: &[u32]) -> Result<V
                 if !testbed.can_hold(target, count) {
                     continue;
                 }
+                testbed.turn_of(target)?;
                 let held = Held::open(testbed, target.address(), count - active)?;
                 let sample = testbed.measure(&Load {
                     address: target.address(),
@@ -51,7 +52,7 @@ pub(crate) fn run(testbed: &Testbed, effort: Effort, counts: &[u32]) -> Result<V
                     distinct: false,
                 })?;
                 if target == Target::Fairlead {
-                    memory_kib = memory_kib.max(resident_kib(testbed.fairlead_pid));
+                    memory_kib = memory_kib.max(resident_kib(testbed.fairlead_pid()));
                 }
                 drop(held);
                 rates[at].push(sample.rate);

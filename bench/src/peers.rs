@@ -68,7 +68,7 @@ impl Case {
 const TARGETS: [Target; 7] = Target::WITH_LINK;
 
 /// Measures these rows; prints a table as it grows.
-pub(crate) fn run(testbed: &Testbed, effort: Effort, cases: &[Case]) -> Result<Value> {
+pub(crate) fn run(testbed: &mut Testbed, effort: Effort, cases: &[Case]) -> Result<Value> {
     let names = TARGETS.iter().map(|target| target.name());
     row(
         "requests/s (p99 ms)",
@@ -79,6 +79,7 @@ pub(crate) fn run(testbed: &Testbed, effort: Effort, cases: &[Case]) -> Result<V
         let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); TARGETS.len()];
         for _ in 0..effort.rounds {
             for (all, target) in samples.iter_mut().zip(TARGETS) {
+                testbed.turn_of(target)?;
                 all.push(testbed.measure(&case.load(target, effort))?);
             }
         }

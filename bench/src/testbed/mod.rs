@@ -1,5 +1,6 @@
 //! The testbed: three hosts (network namespaces), `wrk` on the client, nginx on the server, and
-//! between them the switch's host with Fairlead and its peers, all running all the time.
+//! between them the switch's host with Fairlead and its peers. The peers run all the time, idle but in
+//! their turns. Fairlead runs in its own turns only: its program would see everybody's packets.
 //!
 //! ```text
 //! client 10.1.0.2 ── 10.1.0.1 switch 10.2.0.254 ── 10.2.0.1 servers
@@ -61,8 +62,10 @@ pub(crate) struct Testbed {
     pub(crate) congestion: String,
     /// Interfaces that Fairlead is told to use; empty: it finds them.
     interfaces: Vec<String>,
-    /// Fairlead's process, 0 before it runs.
-    pub(crate) fairlead_pid: u32,
+    /// While it runs.
+    fairlead: Option<Running>,
+    /// What starts it.
+    serve: Vec<String>,
     world: World,
     processes: Vec<Running>,
     folder: PathBuf,
@@ -77,11 +80,7 @@ const END: Duration = Duration::from_secs(5);
 impl Drop for Testbed {
     fn drop(&mut self) {
         // Killed, it would leave its fast path to a next run in a network that goes away.
-        let all = self.processes.iter_mut();
-        for process in all.filter(|process| process.id() == self.fairlead_pid) {
-            let _ = process.signal(Signal::Terminate);
-            let _ = process.wait_for(END);
-        }
+        let _ = self.end_fairlead();
         self.processes.clear();
         let _ = fs::remove_dir_all(&self.folder);
     }
@@ -143,7 +142,8 @@ impl Testbed {
             switch,
             stranger: None,
             interfaces: Vec::new(),
-            fairlead_pid: 0,
+            fairlead: None,
+            serve: Vec::new(),
             world,
             processes: Vec::new(),
             folder,
@@ -157,8 +157,10 @@ impl Testbed {
         }
         testbed.start(layout, &servers)?;
         for target in Target::WITH_LINK {
+            testbed.turn_of(target)?;
             testbed.wait_for(target)?;
         }
+        testbed.turn_of(Target::Fairlead)?;
         Ok(testbed)
     }
 
@@ -253,20 +255,53 @@ impl Testbed {
         let text = targets::fairlead(&layout.mode, &self.interfaces, layout.apart);
         let path = write("fairlead.toml", &text)?;
         let program = layout.fairlead.display().to_string();
-        self.spawn(&switch, 1, &[&program, "serve", "--config", &path])?;
-        // taskset becomes the program that it starts, so this is Fairlead's own number.
-        self.fairlead_pid = self.processes.last().map_or(0, Running::id);
+        self.serve = [&program, "serve", "--config", &path]
+            .map(str::to_owned)
+            .into();
         Ok(())
     }
 
+    /// Has Fairlead running where it is its turn, and nowhere else.
+    pub(crate) fn turn_of(&mut self, target: Target) -> Result<()> {
+        if target != Target::Fairlead {
+            return self.end_fairlead();
+        }
+        if self.fairlead.is_none() {
+            let words: Vec<&str> = self.serve.iter().map(String::as_str).collect();
+            self.fairlead = Some(self.started(&self.switch, 1, &words)?);
+            self.wait_for(target)?;
+        }
+        Ok(())
+    }
+
+    fn end_fairlead(&mut self) -> Result<()> {
+        let Some(mut process) = self.fairlead.take() else {
+            return Ok(());
+        };
+        process.signal(Signal::Terminate)?;
+        let end = process.wait_for(END)?;
+        ensure!(end.is_some(), "Fairlead does not end");
+        Ok(())
+    }
+
+    /// Fairlead's own number, 0 where it does not run: `taskset` becomes the program that it starts.
+    pub(crate) fn fairlead_pid(&self) -> u32 {
+        self.fairlead.as_ref().map_or(0, Running::id)
+    }
+
     fn spawn(&mut self, host: &Host, core: usize, words: &[&str]) -> Result<()> {
+        let process = self.started(host, core, words)?;
+        self.processes.push(process);
+        Ok(())
+    }
+
+    fn started(&self, host: &Host, core: usize, words: &[&str]) -> Result<Running> {
         let words = [self.on_core(core), words].concat();
         let mut command = host.command(words[0]);
         command.args(&words[1..]).stdout(Stdio::null());
         let name = Path::new(words[words.len() - 1]).with_extension("err");
         command.stderr(Stdio::from(fs::File::create(name)?));
-        self.processes.push(host.start(&mut command)?);
-        Ok(())
+        Ok(host.start(&mut command)?)
     }
 
     /// What to write before a program so that it runs where it belongs.
@@ -286,7 +321,7 @@ impl Testbed {
             if curl.arg(url).output()?.stdout == b"200" {
                 return Ok(());
             }
-            std::thread::sleep(Duration::from_millis(200));
+            std::thread::sleep(Duration::from_millis(50));
         }
         let said = |name: &str| fs::read_to_string(self.folder.join(name)).unwrap_or_default();
         bail!(
