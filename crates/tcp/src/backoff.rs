@@ -39,6 +39,14 @@ impl Backoff {
         true
     }
 
+    /// What was sent first, and nothing since, has met something older: it is sent again after
+    /// `wait`, if that is sooner. `retransmissions` is what [`Self::start`] was given.
+    pub fn hurry(&mut self, now: Instant, wait: Duration, retransmissions: u8) {
+        if self.left == retransmissions {
+            self.due = self.due.min(now + wait);
+        }
+    }
+
     /// The peer has shown that it lives without taking anything: it is given `retransmissions`
     /// again, at the pace that was reached. This is how a closed window is waited for (RFC 9293,
     /// section 3.8.6.1: a connection stays while its probes are answered).
@@ -59,6 +67,21 @@ mod tests {
             dues.push(backoff.due.as_millis());
         }
         assert_eq!(dues, [200, 600, 1_400, 3_000]);
+    }
+
+    #[test]
+    fn only_the_first_retransmission_is_hurried_and_never_put_off() {
+        let (now, soon) = (Instant::ZERO, Duration::from_millis(2));
+        let mut backoff = Backoff::start(now, Duration::from_millis(200), 3);
+        backoff.hurry(now, Duration::from_secs(9), 3);
+        assert_eq!(backoff.due.as_millis(), 200);
+        backoff.hurry(now, soon, 3);
+        assert_eq!(backoff.due.as_millis(), 2);
+        assert!(backoff.expire(backoff.due));
+        let next = backoff.due;
+        assert_eq!(next.as_millis(), 402);
+        backoff.hurry(now, soon, 3);
+        assert_eq!(backoff.due, next);
     }
 
     #[test]

@@ -201,12 +201,32 @@ fn syn_sent_stale_ack_is_reset_and_the_retry_works() {
     assert_eq!(reset.header.flags, TcpFlags::RST);
     assert_eq!(reset.header.seq, SeqNumber(99_999));
     assert_eq!(reset.header.key, syn.header.key);
-    let again = rig.wait_ms(250);
+    // As soon as the server has had time for the RST.
+    let again = rig.wait_ms(2);
     assert_eq!(again[0].header, syn.header);
     assert_eq!(
         payload(&rig.put(&syn_ack(&again[0], 9, &linux(1)))),
         REQUEST
     );
+}
+
+/// Whoever sends such acknowledgements without end does not get as many SYNs for it.
+#[test]
+fn syn_sent_stale_acks_hurry_one_retransmission_only() {
+    let (mut rig, _, syn) = asked(http_config());
+    let stale = segment(syn.header.key.dst, syn.header.key.src)
+        .seq(5_555)
+        .ack(99_999);
+    let mut syns = 0;
+    for _ in 0..100 {
+        assert_eq!(rig.put_one(&stale).header.flags, TcpFlags::RST);
+        let sent = rig.wait_ms(2);
+        syns += sent
+            .iter()
+            .filter(|one| one.header.flags == TcpFlags::SYN)
+            .count();
+    }
+    assert_eq!(syns, 1, "the next is due after half a second");
 }
 
 #[test]

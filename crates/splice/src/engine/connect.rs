@@ -21,6 +21,10 @@ use crate::event::{Event, ServerState};
 const SYN_WAIT: Duration = Duration::from_millis(250);
 const SYN_RETRANSMISSIONS: u8 = 8;
 
+/// The first one comes as soon as this after the server answered an older connection's packets: it
+/// takes a RST first, and to give it time to arrive is all that is waited for.
+const SYN_AFTER_RESET: Duration = Duration::from_millis(2);
+
 /// Why a server was not reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
@@ -281,7 +285,10 @@ impl Switch {
             return self.drop(DropReason::BadSequence);
         }
         if !acceptable {
-            // Perhaps left over from an older connection on this tuple: RFC 9293, section 3.5.2.
+            // Perhaps left over from an older connection on this tuple: RFC 9293, section 3.5.2. A
+            // server keeps closed ones for a minute, and a switch that was started anew does not
+            // know them.
+            self.ask_again_soon(now, index);
             return self.refuse(packet, header, DropReason::BadSequence);
         }
         if !flags.contains(TcpFlags::SYN) {
@@ -301,6 +308,16 @@ impl Switch {
         }
         self.splice(now, header, line, index, &options);
         Verdict::Consumed
+    }
+
+    /// The server is about to forget what it took our SYN for.
+    fn ask_again_soon(&mut self, now: Instant, index: u32) {
+        let setup = self.setups.entry(index);
+        let Some(backoff) = setup.and_then(|setup| setup.backoff.as_mut()) else {
+            return;
+        };
+        backoff.hurry(now, SYN_AFTER_RESET, SYN_RETRANSMISSIONS);
+        self.schedule(index);
     }
 
     /// A server has answered a client's connection: it is up. What it honours is a probe's to say,
