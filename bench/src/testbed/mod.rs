@@ -270,6 +270,15 @@ impl Testbed {
             let words: Vec<&str> = self.serve.iter().map(String::as_str).collect();
             self.fairlead = Some(self.started(&self.switch, 1, &words)?);
             self.wait_for(target)?;
+            // A second that does not count: the peers have had theirs, and have their pools.
+            self.measure(&wrk::Load {
+                address: target.address(),
+                file: FILES[0].0,
+                close: true,
+                connections: 64,
+                seconds: 1,
+                distinct: false,
+            })?;
         }
         Ok(())
     }
