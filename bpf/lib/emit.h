@@ -8,14 +8,19 @@
 #include "exits.h"
 #include "parse.h"
 #include "translate.h"
+#include "way.h"
 
-/* Asks the routing table for the way to `edits->dst`. 0: `fib` has interface and link addresses, the
+/* Finds the way to `edits->dst`, by the routing table. 0: `fib` has interface and link addresses, the
  * packet its exit, and it fits through, or its segments do. */
 static __noinline int fl_route(fl_ctx *ctx, struct fl_packet *packet,
 				    const struct fl_edits *edits, struct bpf_fib_lookup *fib)
 {
 	__u32 headers = fl_tcp_at(packet) - FL_V4_AT + packet->tcp_bytes;
+	__u32 bytes = fl_ctx_wire_bytes(ctx, FL_V4_AT, headers);
+	struct fl_way *way = fl_way_at(edits);
 
+	if (way && fl_way_again(way, packet, edits, bytes, fib))
+		return fl_may_leave(ctx, packet, fib->ifindex) ? 0 : -1;
 	__builtin_memset(fib, 0, sizeof(*fib));
 	fib->ifindex = packet->ifindex;
 	fib->l4_protocol = FL_PROTOCOL_TCP;
@@ -31,9 +36,11 @@ static __noinline int fl_route(fl_ctx *ctx, struct fl_packet *packet,
 		__builtin_memcpy(fib->ipv6_src, edits->src.addr.bytes, 16);
 		__builtin_memcpy(fib->ipv6_dst, edits->dst.addr.bytes, 16);
 	}
-	fib->tot_len = fl_ctx_wire_bytes(ctx, FL_V4_AT, headers);
+	fib->tot_len = bytes;
 	if (bpf_fib_lookup(ctx, fib, sizeof(*fib), 0) != BPF_FIB_LKUP_RET_SUCCESS)
 		return -1;
+	if (way)
+		fl_way_note(way, packet, edits, fib);
 	return fl_may_leave(ctx, packet, fib->ifindex) ? 0 : -1;
 }
 

@@ -73,6 +73,7 @@ impl Shapes {
             "fl_exits",
             "fl_straight",
             "fl_vlans",
+            "fl_ways",
             "fl_flows_empty",
             "fl_joins",
             "fl_tcb",

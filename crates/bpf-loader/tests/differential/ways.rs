@@ -130,6 +130,21 @@ fn xdp_sends_only_out_of_interfaces_that_take_it() {
 
 const SERVERS: [&str; 2] = ["10.2.0.1/32", "fd02::1/128"];
 
+/// Longer than the program remembers a way: two ticks of the kernel's clock.
+fn wait_until_forgotten() {
+    std::thread::sleep(std::time::Duration::from_millis(40));
+}
+
+fn longer(packet: &Packet, bytes: usize) -> Packet {
+    let header = tcp(packet);
+    segment(header.key.src, header.key.dst)
+        .seq(header.seq.0)
+        .ack(header.ack.0)
+        .flags(TcpFlags::ACK)
+        .payload(vec![7; bytes])
+        .packet()
+}
+
 /// What does not fit through is the engine's, whose kernel tells the sender by ICMP.
 fn long_packets_are_left(mode: Mode) {
     with_packets(mode, |host, kernel, interface, packets| {
@@ -138,12 +153,72 @@ fn long_packets_are_left(mode: Mode) {
             let route = format!("route add {server} dev s mtu lock 900\n");
             host.ip(&route).unwrap();
         }
+        wait_until_forgotten();
         assert_left(kernel, &packets.data, interface);
         for server in SERVERS {
-            host.ip(&format!("route change {server} dev s mtu lock 2000\n"))
+            host.ip(&format!("route change {server} dev s mtu lock 1200\n"))
                 .unwrap();
         }
         assert_sent(kernel, &packets.data, interface);
+        // Whether the way is remembered or not.
+        assert_left(kernel, &longer(&packets.data, 1_300), interface);
+        assert_sent(kernel, &packets.data, interface);
+    });
+}
+
+/// The link address to which packets of 1,040 bytes are sent now.
+fn sent_to(kernel: &mut Kernel, packet: &Packet, interface: u32) -> [u8; 6] {
+    let trial = kernel.try_frame(&frame_of(packet), interface, 1).unwrap();
+    assert_eq!(trial.fate, Fate::Redirect);
+    trial.frame[..6].try_into().unwrap()
+}
+
+#[test]
+fn a_way_is_remembered_for_a_moment_only() {
+    run(|| {
+        for mode in [Mode::Tc, Mode::XdpNative] {
+            with_packets(mode, |host, kernel, interface, packets| {
+                assert_eq!(sent_to(kernel, &packets.data, interface)[5], 0x11);
+                for server in SERVERS {
+                    let (server, _) = server.split_once('/').unwrap();
+                    let neighbour =
+                        format!("neigh replace {server} lladdr 02:00:00:00:00:12 dev s\n");
+                    host.ip(&neighbour).unwrap();
+                }
+                wait_until_forgotten();
+                assert_eq!(sent_to(kernel, &packets.data, interface)[5], 0x12);
+            });
+        }
+    });
+}
+
+/// Rules and routes may go by the type of service: so does what is remembered.
+#[test]
+fn a_remembered_way_is_for_packets_of_its_kind() {
+    run(|| {
+        on_a_switch(|host, interface| {
+            let (mut kernel, mut table) = kernel(Mode::Tc, 0);
+            let (record, client, server) = record(&mut Rng::new(3), false, true);
+            assert!(table.give(Line(0), &record, &client, &server));
+            let data = packets(&record, false).data;
+            let mut hurried = data.clone();
+            hurried.bytes[1] = 0x10;
+            // The sum of the header's words without the field itself.
+            hurried.bytes[10..12].fill(0);
+            let words = hurried.bytes[..20].chunks(2);
+            let sum: u32 = words
+                .map(|two| u32::from(two[0]) << 8 | u32::from(two[1]))
+                .sum();
+            let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+            hurried.bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+            assert_sent(&mut kernel, &hurried, interface);
+            host.ip("route add blackhole 10.2.0.1/32 tos 0x10\n")
+                .unwrap();
+            wait_until_forgotten();
+            assert_sent(&mut kernel, &data, interface);
+            assert_left(&mut kernel, &hurried, interface);
+            assert_sent(&mut kernel, &data, interface);
+        });
     });
 }
 
