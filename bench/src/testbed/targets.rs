@@ -20,7 +20,7 @@ pub(crate) enum Target {
     /// The server itself, by plain IP forwarding.
     Direct,
     /// The server itself, by a link of its own: nobody is between. What no switch can do better
-    /// than, whatever it costs.
+    /// than, whatever it costs, but by joining segments.
     Link,
 }
 
