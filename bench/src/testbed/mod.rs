@@ -1,6 +1,6 @@
 //! The testbed: three hosts (network namespaces), `wrk` on the client, nginx on the server, and
-//! between them the switch's host with Fairlead and its peers. The peers run all the time, idle but in
-//! their turns. Fairlead runs in its own turns only: its program would see everybody's packets.
+//! between them the switch's host with Fairlead and its peers. The peers run all the time, idle but
+//! in their turns. Fairlead runs in its own only: its program would see everybody's packets.
 //!
 //! ```text
 //! client 10.1.0.2 ── 10.1.0.1 switch 10.2.0.254 ── 10.2.0.1 servers
@@ -156,12 +156,17 @@ impl Testbed {
             testbed.interfaces = vec![front.b, back.a, third];
         }
         testbed.start(layout, &servers)?;
-        for target in Target::WITH_LINK {
-            testbed.turn_of(target)?;
-            testbed.wait_for(target)?;
-        }
-        testbed.turn_of(Target::Fairlead)?;
+        testbed.wait_for_all()?;
         Ok(testbed)
+    }
+
+    /// Has everybody answer once; Fairlead, whose turn it is then, at last.
+    fn wait_for_all(&mut self) -> Result<()> {
+        for target in Target::WITH_LINK.into_iter().rev() {
+            self.turn_of(target)?;
+            self.wait_for(target)?;
+        }
+        Ok(())
     }
 
     /// Makes the host of [`Layout::stranger`]; the switch's interface that leads to it.
@@ -293,7 +298,7 @@ impl Testbed {
         Ok(())
     }
 
-    /// Fairlead's own number, 0 where it does not run: `taskset` becomes the program that it starts.
+    /// Fairlead's own number, 0 where it does not run: `taskset` becomes what it starts.
     pub(crate) fn fairlead_pid(&self) -> u32 {
         self.fairlead.as_ref().map_or(0, Running::id)
     }
