@@ -169,8 +169,9 @@ impl Tide {
     /// The byte of a line that is asked for now, and what the log-book knew of it.
     #[inline(always)]
     fn note(&mut self, first: u32, mark: u16, byte: u8) {
-        let watched = self.log.note(first, mark, byte);
-        self.chart.hit(self.classes.of(watched));
+        if let Some(watched) = self.log.note(first, mark, byte) {
+            self.chart.hit(self.classes.of(watched));
+        }
     }
 
     /// The rank at which a line is good enough to be given up.

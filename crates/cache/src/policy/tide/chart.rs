@@ -234,15 +234,16 @@ fn by_age() -> Vec<(u8, u8)> {
 /// Ranks states by the worth of their classes, among those of equal worth the oldest first.
 fn sort(ranks: &mut ByAge, by_age: &[(u8, u8)], worth: impl Fn(usize) -> f64) {
     // Positive numbers are ordered as their bits are.
-    let mut keys: [(u64, u8); CLASSES] =
-        core::array::from_fn(|class| (worth(class).to_bits() >> 20, class as u8));
+    // So a worth above its class in one number is sorted without a branch.
+    let mut keys: [u64; CLASSES] =
+        core::array::from_fn(|class| worth(class).to_bits() >> 20 << 8 | class as u64);
     keys.sort_unstable();
     // Classes of equal worth are one group.
     let mut group_of = [0u8; CLASSES + 1];
     let mut groups = 0;
-    for (at, (worth, class)) in keys.iter().enumerate() {
-        groups += u8::from(at > 0 && keys[at - 1].0 != *worth);
-        group_of[usize::from(*class)] = groups;
+    for (at, key) in keys.iter().enumerate() {
+        groups += u8::from(at > 0 && keys[at - 1] >> 8 != key >> 8);
+        group_of[*key as usize & 0xFF] = groups;
     }
     let mut next = [0u32; CLASSES + 1];
     for (_, class) in by_age {

@@ -451,8 +451,7 @@ struct Learner<'a> {
 }
 
 impl Learner<'_> {
-    /// A line with this byte was asked for; [`EBBED`]: none was, which is counted where nobody
-    /// looks.
+    /// A line with this byte was asked for.
     #[inline(always)]
     fn hit(&mut self, byte: u8) {
         self.chart.hit(self.classes.of(byte));
@@ -517,8 +516,9 @@ fn each<S: Simd, const B: usize>(
             now.fresh
         };
         found = next_found;
-        let watched = learner.log.note(place.first[0], *mark, byte);
-        learner.hit(watched);
+        if let Some(watched) = learner.log.note(place.first[0], *mark, byte) {
+            learner.hit(watched);
+        }
     }
 }
 

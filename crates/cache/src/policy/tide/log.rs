@@ -6,8 +6,6 @@
 //! lives to see. An entry is found by the session's sets alone, so that it needs no hash of its own
 //! and is the same for a simulation and for the datapath.
 
-use core::hint::select_unpredictable;
-
 use super::age::{EBBED, is_untold};
 
 /// Lines for one entry.
@@ -48,22 +46,21 @@ impl LogBook {
     }
 
     /// The session with this first set and this [`mark`] is asked for, and its line's byte becomes
-    /// `byte`. If it was watched, the byte it was written down with, and its entry is then free;
-    /// else [`EBBED`]. Without branches, for which of these it is cannot be foretold.
+    /// `byte`. If it was watched, the byte it was written down with, and its entry is then free.
+    /// Both that and writing down are rare: an entry is soon taken by a session that is seldom
+    /// asked for.
     #[inline(always)]
-    pub(super) fn note(&mut self, first: u32, mark: u16, byte: u8) -> u8 {
+    pub(super) fn note(&mut self, first: u32, mark: u16, byte: u8) -> Option<u8> {
         self.turn = self.turn.wrapping_add(1);
         let at = first as usize & (self.entries.len() - 1);
-        let entry = self.entries[at];
-        let free = is_untold(entry.byte);
-        let watched = !free & (entry.mark == mark);
-        let written = free & self.turn.is_multiple_of(ONE_OF);
-        let kept = select_unpredictable(watched, EBBED, entry.byte);
-        self.entries[at] = Entry {
-            mark: select_unpredictable(written, mark, entry.mark),
-            byte: select_unpredictable(written, byte, kept),
-        };
-        select_unpredictable(watched, entry.byte, EBBED)
+        let entry = &mut self.entries[at];
+        if entry.mark == mark && !is_untold(entry.byte) {
+            return Some(core::mem::replace(&mut entry.byte, EBBED));
+        }
+        if self.turn.is_multiple_of(ONE_OF) && is_untold(entry.byte) {
+            *entry = Entry { mark, byte };
+        }
+        None
     }
 
     /// Looks at the next eighth of the entries: each byte is shown to `see` and becomes what it
@@ -94,7 +91,7 @@ pub(super) fn mark<const N: usize, const M: usize>(first: &[u32; N], second: &[u
 mod tests {
     use super::*;
 
-    fn note(log: &mut LogBook, first: &[u32; 2], second: &[u32; 2], byte: u8) -> u8 {
+    fn note(log: &mut LogBook, first: &[u32; 2], second: &[u32; 2], byte: u8) -> Option<u8> {
         log.note(first[0], mark(first, second), byte)
     }
 
@@ -102,12 +99,12 @@ mod tests {
     fn a_watched_session_is_told_once() {
         let mut log = LogBook::new(512);
         for _ in 0..ONE_OF {
-            assert_eq!(note(&mut log, &[3, 70], &[9, 80], 0x41), EBBED);
+            assert_eq!(note(&mut log, &[3, 70], &[9, 80], 0x41), None);
         }
         // Another one of the same entry does not disturb it.
-        assert_eq!(note(&mut log, &[3, 71], &[9, 80], 0x42), EBBED);
-        assert_eq!(note(&mut log, &[3, 70], &[9, 80], 0x43), 0x41);
-        assert_eq!(note(&mut log, &[3, 70], &[9, 80], 0x44), EBBED);
+        assert_eq!(note(&mut log, &[3, 71], &[9, 80], 0x42), None);
+        assert_eq!(note(&mut log, &[3, 70], &[9, 80], 0x43), Some(0x41));
+        assert_eq!(note(&mut log, &[3, 70], &[9, 80], 0x44), None);
     }
 
     #[test]
@@ -126,6 +123,6 @@ mod tests {
             });
         }
         assert_eq!(seen, 32);
-        assert_eq!(note(&mut log, &[5, 0], &[0, 0], 0x41), EBBED);
+        assert_eq!(note(&mut log, &[5, 0], &[0, 0], 0x41), None);
     }
 }
