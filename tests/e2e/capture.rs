@@ -33,7 +33,13 @@ impl Seen {
 fn packets(path: &Path) -> Vec<Seen> {
     let mut reader = CaptureReader::open(path).expect("the capture");
     let mut seen = Vec::new();
+    let mut last_ns = 0;
     while let Some(captured) = reader.next_packet().expect("a sound capture") {
+        assert!(
+            captured.stamp_ns >= last_ns,
+            "packets in the order of their times"
+        );
+        last_ns = captured.stamp_ns;
         let ip = ip_packet(captured.link, captured.bytes).expect("an IP packet");
         assert_eq!(ip.missing, 0, "whole packets");
         let Ok(Classified::Tcp(header)) = classify(ip.bytes) else {

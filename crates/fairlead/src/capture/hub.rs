@@ -50,8 +50,8 @@ struct Host {
     device: String,
     /// Listening endpoints in the order of their indexes, with their services' names.
     listens: Vec<(Endpoint, String)>,
-    /// The core's origin since 1970.
-    wall_origin_ns: u64,
+    /// The core's origin on the monotonic clock.
+    origin_ns: u64,
 }
 
 /// What a reader asks for.
@@ -88,6 +88,9 @@ pub(crate) struct Session {
     over: AtomicBool,
     writer: Mutex<CaptureWriter<Vec<u8>>>,
     host: Host,
+    /// From the monotonic clock to the time since 1970 as it was at the begin: one for all packets,
+    /// whatever is done to the clock meanwhile.
+    wall_offset_ns: u64,
     /// Indexes and names of interfaces.
     interfaces: Vec<(u32, String)>,
 }
@@ -125,7 +128,7 @@ impl CaptureHub {
         inner.host = Some(Host {
             device: settings.fastpath.device.clone(),
             listens: listens.map(|one| (*one, name(one))).collect(),
-            wall_origin_ns: wall_ns().saturating_sub(monotonic_ns().saturating_sub(origin_ns)),
+            origin_ns,
         });
         inner.kernel = kernel;
     }
@@ -180,22 +183,27 @@ impl CaptureHub {
             over: AtomicBool::new(false),
             writer: Mutex::new(writer),
             host,
+            wall_offset_ns: wall_ns().saturating_sub(monotonic_ns()),
             interfaces: links
                 .into_iter()
                 .map(|link| (link.index, link.name))
                 .collect(),
         });
-        if let Some(mut tap) = inner.kernel.take() {
-            if let Err(error) = tap.start(&session.filter) {
-                inner.kernel = Some(tap);
-                return Err(failed(&error));
-            }
-            let (hub, session) = (Arc::clone(self), Arc::clone(&session));
+        if inner.kernel.is_some() {
+            // The thread before the window, which would be lost with one that cannot begin.
+            let (give, given) = std::sync::mpsc::channel();
+            let (hub, shared) = (Arc::clone(self), Arc::clone(&session));
             let thread = std::thread::Builder::new().name("fairlead-capture".into());
-            thread
-                .spawn(move || hub.follow_kernel(tap, &session))
-                .map_err(|error| failed(&error))?;
-            inner.is_kernel_read = true;
+            let follow = move || given.recv().map(|tap| hub.follow_kernel(tap, &shared));
+            thread.spawn(follow).map_err(|error| failed(&error))?;
+            if let Some(mut tap) = inner.kernel.take() {
+                if let Err(error) = tap.start(&session.filter) {
+                    inner.kernel = Some(tap);
+                    return Err(failed(&error));
+                }
+                inner.is_kernel_read = true;
+                let _ = give.send(tap); // which it waits for
+            }
         }
         inner.session = Some(Arc::clone(&session));
         self.on.store(true, Ordering::Relaxed);
@@ -291,7 +299,7 @@ impl Session {
         let line = (whose.line != u32::MAX).then_some(whose.line);
         let comment = self.comment(whose.listen, whose.is_server_leg, line, is_after);
         let since = now.since(Instant::ZERO).as_nanos();
-        let at_ns = self.host.wall_origin_ns + u64::try_from(since).unwrap_or(0);
+        let at_ns = self.host.origin_ns + u64::try_from(since).unwrap_or(0);
         let comment = format!("{comment} client={}", whose.client);
         self.put(is_after, at_ns, &packet.bytes, 0, &comment);
     }
@@ -323,11 +331,10 @@ impl Session {
             .iter()
             .find(|(index, _)| *index == captured.interface)
             .map_or("?", |(_, name)| name.as_str());
-        let offset = wall_ns().saturating_sub(monotonic_ns());
         let missing = (captured.whole_bytes as usize).saturating_sub(captured.bytes.len());
         self.put(
             captured.is_after,
-            captured.at_ns + offset,
+            captured.at_ns,
             captured.bytes,
             missing,
             &format!("{comment} kernel on={on}"),
@@ -343,7 +350,9 @@ impl Session {
         format!("service={service} side={side} line={line} {when}")
     }
 
+    /// `at_ns` is on the monotonic clock.
     fn put(&self, is_after: bool, at_ns: u64, bytes: &[u8], missing: usize, comment: &str) {
+        let at_ns = self.wall_offset_ns.saturating_add(at_ns);
         self.seen.fetch_add(1, Ordering::Relaxed);
         let shown = &bytes[..bytes.len().min(self.filter.snap_bytes as usize)];
         let missing = missing + bytes.len() - shown.len();
@@ -376,7 +385,8 @@ impl Session {
             self.lost.load(Ordering::Relaxed),
         );
         let mut writer = locked(&self.writer);
-        let _ = writer.write_statistics(0, wall_ns(), seen, lost);
+        let now_ns = self.wall_offset_ns.saturating_add(monotonic_ns());
+        let _ = writer.write_statistics(0, now_ns, seen, lost);
         std::mem::take(writer.out_mut())
     }
 }

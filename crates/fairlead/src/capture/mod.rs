@@ -2,6 +2,7 @@
 //! legs, as a capture file.
 
 mod hub;
+mod order;
 mod page;
 
 use std::fs::File;
@@ -19,6 +20,8 @@ use fairlead_driver_tun::{EndSignals, PIPE_BYTES, wait_for_room};
 use crate::admin::StatusError;
 use crate::screen::{bytes, grouped, plural, print_error};
 use crate::status::{StatusArgs, address, plain};
+
+use order::Ordered;
 
 pub use hub::CaptureHub;
 pub(crate) use page::{Long, capture_page};
@@ -154,6 +157,16 @@ struct Tally {
     is_stalled: bool,
 }
 
+/// Whether a capture is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over {
+    No,
+    /// Nothing is written any more.
+    Enough,
+    /// What has come is written.
+    Ended,
+}
+
 /// The switch's clock.
 #[derive(Clone, Copy, Debug, Default)]
 struct SwitchClock {
@@ -208,18 +221,26 @@ fn captured(args: &CaptureArgs) -> Result<String, StatusError> {
         .map_err(|error| failed(&name, error))?;
     let begun = Instant::now();
     let over = |tally: &Tally| {
-        args.count.is_some_and(|count| tally.packets >= count)
-            || args
-                .seconds
-                .is_some_and(|most| begun.elapsed() >= Duration::from_secs(most))
-            || !matches!(signals.poll_signal(), Ok(None))
+        let is_late = args
+            .seconds
+            .is_some_and(|most| begun.elapsed() >= Duration::from_secs(most));
+        if args.count.is_some_and(|count| tally.packets >= count) {
+            Over::Enough
+        } else if is_late || !matches!(signals.poll_signal(), Ok(None)) {
+            Over::Ended
+        } else {
+            Over::No
+        }
     };
-    let put = |block: &[u8], tally: &Tally| sink.put(block, || over(tally));
-    let mut clock = SwitchClock::default();
-    let (tally, end) = copy(&blocks, first, put, args.max_mib << 20, over, &mut clock);
+    let put = |block: &[u8], tally: &Tally| sink.put(block, || over(tally) != Over::No);
+    let mut ordered = Ordered::of(&blocks);
+    let (mut tally, end) = copy(&mut ordered, first, put, args.max_mib << 20, over);
+    if tally.is_stalled {
+        tally.late += ordered.packets();
+    }
     let tally = match &end {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => tally,
-        _ => settled(&blocks, tally, clock),
+        _ => settled(&blocks, tally, ordered.clock),
     };
     let why = match end {
         Ok(()) => String::new(),
@@ -365,20 +386,22 @@ fn checked_first(block: Vec<u8>) -> io::Result<Vec<u8>> {
 /// Copies whole blocks, from `first` on, until `over`, the end, or the file would be longer than
 /// `bytes_max`; `put` writes one, and says whether it could before it was over.
 fn copy(
-    blocks: &Blocks,
+    blocks: &mut Ordered<'_>,
     first: Vec<u8>,
     mut put: impl FnMut(&[u8], &Tally) -> io::Result<bool>,
     bytes_max: u64,
-    over: impl Fn(&Tally) -> bool,
-    clock: &mut SwitchClock,
+    over: impl Fn(&Tally) -> Over,
 ) -> (Tally, io::Result<()>) {
     let mut tally = Tally::default();
     let mut first = Some(Ok(first));
     let end = loop {
-        if over(&tally) {
-            break Ok(());
+        match over(&tally) {
+            Over::No => {}
+            Over::Enough => break Ok(()),
+            Over::Ended => blocks.finish(),
         }
         let block = match first.take().or_else(|| blocks.next(TURN)) {
+            None if blocks.is_empty() => break Ok(()),
             None => continue,
             Some(Err(error)) => break Err(error),
             Some(Ok(block)) => block,
@@ -387,7 +410,6 @@ fn copy(
         tally.is_told = kind == INTERFACE_STATISTICS;
         if tally.is_told {
             tally.lost = wide(&block, LOST_AT);
-            clock.see(stamp_ns(&block));
         }
         if tally.bytes + block.len() as u64 > bytes_max {
             break Ok(());
@@ -497,37 +519,52 @@ mod tests {
             let first = blocks.next(PATIENCE).unwrap().and_then(checked_first);
             (blocks, first.unwrap())
         };
-        let mut clock = SwitchClock::default();
         let mut out = Vec::new();
         let (blocks, first) = begun(&whole);
-        let (tally, end) = copy(
-            &blocks,
-            first,
-            into(&mut out),
-            u64::MAX,
-            |_| false,
-            &mut clock,
-        );
+        let mut blocks = Ordered::of(&blocks);
+        let (tally, end) = copy(&mut blocks, first, into(&mut out), u64::MAX, |_| Over::No);
         assert_eq!(end.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         assert_eq!((tally.packets, tally.lost), (5, 12));
         assert_eq!(out, whole);
 
         let mut out = Vec::new();
         let (blocks, first) = begun(&whole);
-        let (tally, end) = copy(
-            &blocks,
-            first,
-            into(&mut out),
-            u64::MAX,
-            |tally| tally.packets >= 2,
-            &mut clock,
-        );
+        let enough = |tally: &Tally| match tally.packets {
+            0 | 1 => Over::No,
+            _ => Over::Enough,
+        };
+        let mut blocks = Ordered::of(&blocks);
+        let (tally, end) = copy(&mut blocks, first, into(&mut out), u64::MAX, enough);
         assert!(end.is_ok());
         assert_eq!(tally.packets, 2);
+
+        // What has come when it is told to end is written.
+        let mut out = Vec::new();
+        let (sender, receiver) = mpsc::sync_channel(BLOCKS_AHEAD);
+        let mut source = &whole[..];
+        while let Ok(block) = read_block(&mut source) {
+            sender.send(Ok(block)).unwrap();
+        }
+        let blocks = Blocks(receiver);
+        let first = blocks.next(PATIENCE).unwrap().unwrap();
+        let mut blocks = Ordered::of(&blocks);
+        while blocks.packets() < 5 {
+            assert!(!matches!(
+                blocks.next(Duration::from_millis(1)),
+                Some(Err(_))
+            ));
+        }
+        let (tally, end) = copy(&mut blocks, first, into(&mut out), u64::MAX, |_| {
+            Over::Ended
+        });
+        assert!(end.is_ok());
+        assert_eq!(tally.packets, 5);
+
         let mut out = Vec::new();
         let most = whole.len() as u64 / 2;
         let (blocks, first) = begun(&whole);
-        let (tally, end) = copy(&blocks, first, into(&mut out), most, |_| false, &mut clock);
+        let mut blocks = Ordered::of(&blocks);
+        let (tally, end) = copy(&mut blocks, first, into(&mut out), most, |_| Over::No);
         assert!(end.is_ok() && out.len() as u64 <= most);
         assert_eq!(tally.bytes, out.len() as u64);
     }
