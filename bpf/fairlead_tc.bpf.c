@@ -7,8 +7,10 @@ SEC("classifier")
 int fairlead_tc(struct __sk_buff *ctx)
 {
 	struct fl_packet packet = { .ifindex = ctx->ifindex };
+	int verdict = fl_process(ctx, &packet);
 
-	return fl_process(ctx, &packet);
+	/* As if we were not here: programs and filters behind this one have their turn. */
+	return verdict == FL_PASS ? TC_ACT_UNSPEC : verdict;
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

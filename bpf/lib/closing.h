@@ -70,6 +70,15 @@ static __always_inline int fl_may_follow(const struct fl_record *record, union f
 	return fl_is_live(phase.state);
 }
 
+/* True for a packet that begins, or ends, exactly where the last one seen of its sender ended. */
+static __always_inline int fl_is_next(const struct fl_record *record, int side,
+				      const struct fl_packet *packet)
+{
+	__u32 nxt = fl_nxt(record, side);
+
+	return packet->seq == nxt || packet->seq + packet->payload_bytes == nxt;
+}
+
 /* The bit to set when the packet acknowledges the other side's FIN for the first time. */
 static __always_inline __u8 fl_acks_fin(const struct fl_record *record, union fl_phase phase,
 					int side, const struct fl_packet *packet)
@@ -123,9 +132,11 @@ static __always_inline __u8 fl_state_of(__u8 flags)
 	return acked == 2 ? FL_STATE_TIME_WAIT : FL_STATE_FIN_RELAYED2;
 }
 
-/* Where the packet leads from `phase`. Its sender's number is written on the way. */
+/* Where the packet leads from `phase`. Its sender's number is written on the way. `is_next`: see
+ * above, before that number has moved. */
 static __always_inline union fl_phase fl_next_phase(struct fl_record *record, union fl_phase phase,
-						    int side, const struct fl_packet *packet)
+						    int side, const struct fl_packet *packet,
+						    int is_next)
 {
 	__u8 fin = side == FL_SIDE_CLIENT ? FL_FLAG_CLIENT_FIN : FL_FLAG_SERVER_FIN;
 	__u8 acked = side == FL_SIDE_CLIENT ? FL_FLAG_CLIENT_FIN_ACKED : FL_FLAG_SERVER_FIN_ACKED;
@@ -138,7 +149,8 @@ static __always_inline union fl_phase fl_next_phase(struct fl_record *record, un
 		return phase;
 	}
 	if (packet->flags & FL_TCP_FIN && phase.state != FL_STATE_TIME_WAIT &&
-	    !(phase.flags & acked) && fl_is_near(fl_ack_ahead(record, side, packet), 0) &&
+	    !(phase.flags & acked) &&
+	    (is_next || fl_is_near(fl_ack_ahead(record, side, packet), 0)) &&
 	    fl_is_near(end, fl_nxt(record, side))) {
 		int refused = side == FL_SIDE_CLIENT ?
 				      fl_settle(&record->client_nxt, &record->client_wraps,
@@ -162,9 +174,11 @@ __noinline int fl_follow(struct fl_record *record, __u32 word, __u32 side,
 {
 	__u8 fin = side == FL_SIDE_CLIENT ? FL_FLAG_CLIENT_FIN : FL_FLAG_SERVER_FIN;
 	union fl_phase phase = { .word = word };
+	int is_next;
 
 	if (!record || !packet)
 		return -1;
+	is_next = fl_is_next(record, side, packet);
 	if (packet->payload_bytes && !(phase.flags & fin)) {
 		__u32 end = packet->seq + packet->payload_bytes;
 
@@ -177,7 +191,7 @@ __noinline int fl_follow(struct fl_record *record, __u32 word, __u32 side,
 		record->last_active = now_ms;
 #pragma clang loop unroll(disable)
 	for (int tries = 0; tries < FL_PHASE_TRIES; tries++) {
-		union fl_phase next = fl_next_phase(record, phase, side, packet), seen;
+		union fl_phase next = fl_next_phase(record, phase, side, packet, is_next), seen;
 
 		if (next.word == phase.word)
 			return 0;

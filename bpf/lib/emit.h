@@ -68,20 +68,25 @@ static __always_inline int fl_write_v4(fl_ctx *ctx, const struct fl_edits *edits
 	return 0;
 }
 
+/* `pseudo`: what changes in the addresses. */
 static __always_inline int fl_write_v6(fl_ctx *ctx, const struct fl_edits *edits,
-				       const struct bpf_fib_lookup *fib)
+				       const struct bpf_fib_lookup *fib, __u16 pseudo)
 {
 	void *start = (void *)(long)ctx->data;
 	struct ethhdr *link = start;
 	struct ipv6hdr *ip = start + FL_V4_AT;
+	struct fl_delta delta = { .sum = pseudo };
 
 	if ((void *)(ip + 1) > (void *)(long)ctx->data_end)
 		return -1;
+	/* With the byte beside it that makes a word. */
+	fl_delta_u16(&delta, bpf_htons(ip->hop_limit), bpf_htons((__u8)(ip->hop_limit - 1)));
 	ip->hop_limit -= 1;
 	__builtin_memcpy(&ip->saddr, edits->src.addr.bytes, 16);
 	__builtin_memcpy(&ip->daddr, edits->dst.addr.bytes, 16);
 	__builtin_memcpy(link->h_dest, fib->dmac, ETH_ALEN);
 	__builtin_memcpy(link->h_source, fib->smac, ETH_ALEN);
+	fl_ctx_sum_changes(ctx, fl_checksum_fold(delta.sum));
 	return 0;
 }
 
@@ -161,11 +166,12 @@ static __always_inline int fl_write_tcp(fl_ctx *ctx, const struct fl_packet *pac
 	return fl_ctx_store(ctx, at, rewrite, bytes);
 }
 
-/* Rewrites IP and link headers and sends the packet on its way: the program's verdict. */
+/* Rewrites IP and link headers and sends the packet on its way: the program's verdict. `pseudo` as of
+ * `fl_rewrite`. */
 static __always_inline int fl_emit(fl_ctx *ctx, struct fl_packet *packet, struct fl_edits *edits,
-				   struct bpf_fib_lookup *fib)
+				   struct bpf_fib_lookup *fib, __u16 pseudo)
 {
-	if (packet->v4 ? fl_write_v4(ctx, edits, fib) : fl_write_v6(ctx, edits, fib))
+	if (packet->v4 ? fl_write_v4(ctx, edits, fib) : fl_write_v6(ctx, edits, fib, pseudo))
 		return fl_drop(packet, FL_REASON_TRUNCATED);
 	return fl_leave(ctx, packet);
 }

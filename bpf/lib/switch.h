@@ -46,10 +46,15 @@ static __always_inline __u32 fl_about_now_ms(const struct fl_settings *settings)
 __noinline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet, struct fl_listen *listen,
 			   struct fl_settings *settings, fl_flow flow)
 {
-	int verdict = FL_DROP, swallow;
+	int verdict = FL_DROP, swallow, proven;
 
 	if (!packet || !listen || !settings)
 		return FL_PASS;
+#if defined(FL_FLOWS_LRU)
+	proven = 0; /* One whose key was evicted proves nothing in midstream, and is the engine's. */
+#else
+	proven = settings->proven;
+#endif
 	if (!(listen->flags & FL_OFFER_ANSWER))
 		return fl_to_engine(ctx, settings);
 	if ((packet->flags & 0x3f) == FL_TCP_SYN) {
@@ -70,9 +75,9 @@ __noinline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet, struct fl_list
 	}
 	swallow = (packet->flags & 0x3f) == FL_TCP_ACK && !packet->payload_bytes &&
 		  (listen->flags & FL_OFFER_AWAIT_CLIENT);
-	if (swallow || settings->proven) {
+	if (swallow || proven) {
 		if (!fl_is_proven(packet, settings)) {
-			if (settings->proven)
+			if (proven)
 				return fl_drop(packet, FL_REASON_OVERLOADED);
 		} else if (swallow) {
 			fl_count(FL_C_ACKS_SWALLOWED, 1);
@@ -162,7 +167,7 @@ __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow flow,
 		fl_count(FL_C_RESETS, 1);
 	else if (packet->flags & FL_TCP_FIN)
 		fl_count(FL_C_FINS, 1);
-	verdict = fl_emit(ctx, packet, &edits, &fib);
+	verdict = fl_emit(ctx, packet, &edits, &fib, rewrite.pseudo);
 	fl_capture_spliced(ctx, record, line, !side, FL_CAPTURE_AFTER, fib.ifindex);
 	return verdict;
 }
@@ -194,13 +199,14 @@ static __always_inline int fl_process(fl_ctx *ctx, struct fl_packet *packet)
 	if (flow != FL_NO_FLOW) {
 		int verdict = fl_splice(ctx, packet, flow, settings);
 
+		if (verdict == FL_ARMED || verdict == FL_LEFT || verdict == FL_STRANGER ||
+		    verdict == FL_PASS)
+			fl_count(FL_C_FLOW_OTHER, 1);
 		if (verdict == FL_ARMED) {
 			verdict = fl_join(ctx, packet, flow >> 1, fl_now_ns(settings));
 			if (verdict == FL_NOT_JOINED)
 				verdict = FL_LEFT;
 		}
-		if (verdict == FL_LEFT || verdict == FL_STRANGER || verdict == FL_PASS)
-			fl_count(FL_C_FLOW_OTHER, 1);
 		if (verdict == FL_LEFT)
 			return fl_to_engine(ctx, settings);
 		if (verdict != FL_STRANGER)

@@ -71,6 +71,14 @@ static __always_inline int fl_ctx_tcp_checksum(fl_ctx *ctx, __u32 at, __u32 pseu
 	return rest ? bpf_l4_csum_replace(ctx, at, 0, rest, 0) : 0;
 }
 
+/* What a device has told of a packet is the sum over all of it, from the IP header on. It changes by
+ * what was written without a helper; the checksum's helper takes the pseudo-header for that, which is
+ * right in IPv4 alone, whose own checksum balances the header. */
+static __always_inline void fl_ctx_sum_changes(fl_ctx *ctx, __u32 change)
+{
+	bpf_csum_update(ctx, change); /* Of a packet whose sum is not told: an error, and nothing. */
+}
+
 static __always_inline int fl_ctx_load(fl_ctx *ctx, __u32 at, void *to, __u32 bytes)
 {
 	return bpf_skb_load_bytes(ctx, at, to, bytes);
@@ -151,6 +159,11 @@ static __always_inline int fl_ctx_load(fl_ctx *ctx, __u32 at, void *to, __u32 by
 static __always_inline int fl_ctx_store(fl_ctx *ctx, __u32 at, const void *from, __u32 bytes)
 {
 	return bpf_xdp_store_bytes(ctx, at, (void *)from, bytes);
+}
+
+/* Nobody has told it one. */
+static __always_inline void fl_ctx_sum_changes(fl_ctx *ctx, __u32 change)
+{
 }
 
 /* Every checksum that comes here is complete: RFC 1624, equation 3. */

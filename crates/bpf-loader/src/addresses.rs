@@ -1,12 +1,11 @@
 //! The Ethernet addresses of the host's interfaces, which XDP has to be told.
 
-use std::collections::BTreeMap;
-
 use aya::maps::{HashMap, Map, MapData};
 
 use crate::kernel::{Kernel, LoadError};
 use crate::pins::Pins;
 use crate::remains::pinned;
+use crate::told::make_equal;
 
 /// `FL_ADDRESSES`
 const ADDRESSES_MAX: usize = 1_024;
@@ -39,15 +38,8 @@ impl Kernel {
             return Ok(());
         };
         let mut map: HashMap<&mut MapData, u32, u64> = map.try_into()?;
-        let mut left: BTreeMap<u32, u64> = map.iter().take(ADDRESSES_MAX).flatten().collect();
-        for &(interface, address) in addresses.iter().take(ADDRESSES_MAX) {
-            if left.remove(&interface) != Some(word(address)) {
-                map.insert(interface, word(address), 0)?;
-            }
-        }
-        for gone in left.into_keys() {
-            map.remove(&gone)?;
-        }
-        Ok(())
+        let addresses = addresses.iter();
+        let addresses = addresses.map(|(interface, address)| (*interface, word(*address)));
+        Ok(make_equal(&mut map, ADDRESSES_MAX, addresses)?)
     }
 }

@@ -133,9 +133,10 @@ impl Kernel {
         let pin = self.pin_of(interface);
         let program = self.classifier().map_err(|_| ProgramError::NotLoaded)?;
         if let Some(link) = pin.as_deref().and_then(pinned::<SchedClassifierLink>)
-            && program.attach_to_link(link).is_ok()
+            && let Ok(link) = program.attach_to_link(link)
         {
-            return Ok(());
+            // The pin keeps the link; this process needs no hold on it.
+            return program.take_link(link).map(drop);
         }
         let options = TcAttachOptions::TcxOrder(LinkOrder::default());
         let link = program.attach_with_options(interface, TcAttachType::Ingress, options)?;
@@ -170,9 +171,10 @@ impl Kernel {
         let other = self.pin_of_other_xdp(interface);
         let program = self.xdp().map_err(|_| ProgramError::NotLoaded)?;
         if let Some(link) = pin.as_deref().and_then(pinned::<XdpLink>)
-            && program.attach_to_link(link).is_ok()
+            && let Ok(link) = program.attach_to_link(link)
         {
-            return Ok(());
+            // The pin keeps the link; this process needs no hold on it.
+            return program.take_link(link).map(drop);
         }
         // An interface has room for one program only.
         if let Some(other) = other {

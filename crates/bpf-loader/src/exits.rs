@@ -1,12 +1,11 @@
 //! Which interfaces XDP may send packets out of.
 
-use std::collections::BTreeMap;
-
 use aya::Pod;
 use aya::maps::{HashMap, MapData};
 
 use crate::attach::Mode;
 use crate::kernel::{Kernel, LoadError};
+use crate::told::make_equal;
 use crate::vlans::Tag;
 
 /// An interface that takes packets from XDP programs of others.
@@ -56,20 +55,12 @@ impl Kernel {
             return Ok(());
         };
         let mut map: HashMap<&mut MapData, u32, RawExit> = map.try_into()?;
-        let mut left: BTreeMap<u32, RawExit> = map.iter().take(EXITS_MAX).flatten().collect();
-        for exit in exits.iter().take(EXITS_MAX) {
-            let raw = RawExit {
-                flags: if exit.buffers { BUFFERS } else { 0 },
-                device: exit.device,
-                tag: exit.tag.map_or(0, Tag::word),
-            };
-            if left.remove(&exit.interface) != Some(raw) {
-                map.insert(exit.interface, raw, 0)?;
-            }
-        }
-        for gone in left.into_keys() {
-            map.remove(&gone)?;
-        }
-        Ok(())
+        let raw = |exit: &Exit| RawExit {
+            flags: if exit.buffers { BUFFERS } else { 0 },
+            device: exit.device,
+            tag: exit.tag.map_or(0, Tag::word),
+        };
+        let exits = exits.iter().map(|exit| (exit.interface, raw(exit)));
+        Ok(make_equal(&mut map, EXITS_MAX, exits)?)
     }
 }

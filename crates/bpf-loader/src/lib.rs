@@ -47,6 +47,7 @@ mod rehearsal;
 mod remains;
 mod straight;
 mod sys;
+mod told;
 mod trial;
 mod vlans;
 mod way_out;

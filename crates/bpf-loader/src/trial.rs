@@ -123,9 +123,9 @@ impl Kernel {
 }
 
 fn fate(mode: Mode, value: u32) -> Fate {
-    // TC_ACT_OK, TC_ACT_SHOT, TC_ACT_REDIRECT; XDP_PASS, XDP_DROP, XDP_REDIRECT.
+    // TC_ACT_UNSPEC, TC_ACT_SHOT, TC_ACT_REDIRECT; XDP_PASS, XDP_DROP, XDP_REDIRECT.
     let (pass, drop, redirect) = match mode {
-        Mode::Tc => (0, 2, 7),
+        Mode::Tc => (u32::MAX, 2, 7),
         Mode::XdpNative | Mode::XdpGeneric => (2, 1, 4),
     };
     match value {

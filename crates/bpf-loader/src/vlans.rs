@@ -1,11 +1,10 @@
 //! Which VLANs XDP serves on the interfaces that those stand on.
 
-use std::collections::BTreeMap;
-
 use aya::Pod;
 use aya::maps::{HashMap, MapData};
 
 use crate::kernel::{Kernel, LoadError};
+use crate::told::make_equal;
 
 /// `FL_VLANS`
 const VLANS_MAX: usize = 1_024;
@@ -61,19 +60,11 @@ impl Kernel {
             return Ok(());
         };
         let mut map: HashMap<&mut MapData, RawVlan, u32> = map.try_into()?;
-        let mut left: BTreeMap<RawVlan, u32> = map.iter().take(VLANS_MAX).flatten().collect();
-        for vlan in vlans.iter().take(VLANS_MAX) {
-            let key = RawVlan {
-                device: vlan.device,
-                tag: vlan.tag.word(),
-            };
-            if left.remove(&key) != Some(vlan.interface) {
-                map.insert(key, vlan.interface, 0)?;
-            }
-        }
-        for gone in left.into_keys() {
-            map.remove(&gone)?;
-        }
-        Ok(())
+        let key = |vlan: &Vlan| RawVlan {
+            device: vlan.device,
+            tag: vlan.tag.word(),
+        };
+        let vlans = vlans.iter().map(|vlan| (key(vlan), vlan.interface));
+        Ok(make_equal(&mut map, VLANS_MAX, vlans)?)
     }
 }

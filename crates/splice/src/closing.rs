@@ -116,6 +116,7 @@ pub(crate) fn follow_packet(
     ack_hidden: bool,
 ) -> Option<Reset> {
     let (fin, _) = bits(side);
+    let is_next = is_next(record, side, header);
     if header.payload_len() > 0
         && record.flags & fin == 0
         && translate::may_advance(record, side, header)
@@ -128,8 +129,8 @@ pub(crate) fn follow_packet(
     if header.flags.contains(TcpFlags::RST) {
         return Some(note_reset(record, side, header.seq, now_ms));
     }
-    let near = translate::acks_nearby(record, side, header);
-    if header.flags.contains(TcpFlags::FIN) && near {
+    let is_its = is_next || translate::acks_nearby(record, side, header);
+    if header.flags.contains(TcpFlags::FIN) && is_its {
         let end = header.seq + header.payload_len() as u32 + 1;
         note_fin(record, side, end, now_ms);
     }
@@ -137,6 +138,14 @@ pub(crate) fn follow_packet(
         note_ack(record, side, header.ack, now_ms);
     }
     None
+}
+
+/// True for a packet that begins, or ends, exactly where the last one seen of its sender ended. A
+/// stranger hits that number so rarely that the acknowledgement need not be near: with a large
+/// window it is farther behind.
+fn is_next(record: &Record, side: Side, header: &TcpPacket) -> bool {
+    let (nxt, end) = (record.nxt(side), header.seq + header.payload_len() as u32);
+    translate::is_in_step(record, side, header) && (header.seq == nxt || end == nxt)
 }
 
 /// Follows a connection by a packet for which [`is_fast`] holds, and [`moves_state`] only if its

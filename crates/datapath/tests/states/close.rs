@@ -157,6 +157,32 @@ fn fin_relayed2_last_ack_lost_is_repeated_in_time_wait() {
     }
 }
 
+/// Windows may have a GiB (RFC 7323, section 2.3): a sender closes while much is on its way to it.
+#[test]
+fn spliced_fin_at_the_next_number_counts_however_much_is_not_acknowledged() {
+    for side in SIDES {
+        for bytes in [&b""[..], b"last"] {
+            let mut joined = Joined::usual();
+            let early = joined.by(side).flags(FIN).payload(bytes);
+            for _ in 0..24 {
+                joined.advance(side.other(), 1 << 20);
+                let packet = joined.by(side.other()).payload(b"x");
+                joined.rig.put_one(&packet);
+                joined.advance(side.other(), 1);
+            }
+            assert_eq!(joined.state(), State::Spliced);
+            joined.rig.put_one(&early);
+            joined.advance(side, 1 + bytes.len() as u32);
+            assert_eq!(joined.state(), State::FinRelayed1);
+            joined.acknowledge(side.other());
+            assert_eq!(joined.state(), State::AckRelayed1);
+            joined.close(side.other());
+            joined.acknowledge(side);
+            assert_eq!(joined.state(), State::TimeWait);
+        }
+    }
+}
+
 #[test]
 fn spliced_fin_that_nobody_can_have_sent_is_passed_on_and_not_believed() {
     for side in SIDES {
