@@ -268,6 +268,24 @@ fn syn_sent_server_without_promised_timestamps_is_passed_over_and_not_promised_a
 }
 
 #[test]
+fn syn_sent_server_that_takes_less_than_it_was_asked_with_is_promised_less() {
+    let saying = |mss| SynOptions {
+        mss: Some(mss),
+        ..linux(0)
+    };
+    // What the client takes, what the server says, what the next client is told.
+    for (client, said, next) in [(1_460, 1_360, 1_360), (1_300, 1_300, 1_460)] {
+        let mut rig = Rig::probed(simple_config(Protocol::Http, &["10.2.0.1:8081"]), &linux(1));
+        let opened = rig.open(1_000, &saying(client));
+        let syn = rig.put_one(&opened.data(0, REQUEST));
+        assert!(syn.syn_options().mss <= Some(client));
+        rig.put(&syn_ack(&syn, 9, &saying(said)));
+        rig.client.port += 1;
+        assert_eq!(rig.open(7, &linux(5_000)).offered.mss, Some(next));
+    }
+}
+
+#[test]
 fn syn_sent_client_rst_takes_the_syn_back() {
     let (mut rig, opened, syn) = asked(http_config());
     let reset = opened.at(REQUEST.len() as u32).flags(TcpFlags::RST);

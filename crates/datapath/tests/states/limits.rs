@@ -277,10 +277,12 @@ fn too_many_holes_in_a_head_are_refused_packet_by_packet() {
 fn sources_exhausted_are_refused_and_counted() {
     let mut config = http_config();
     config.snat.clear();
+    config.pools[1].servers.push(server("10.2.0.3:8082"));
     let mut rig = Rig::probed(config, &linux(1));
     let (_, sent) = rig.request(1_000, REQUEST);
     assert!(sent[0].payload().starts_with(b"HTTP/1.1 503 "));
     assert_eq!(rig.refusals(), [(DropReason::SnatExhausted, Some(503))]);
+    assert_eq!(rig.drops(DropReason::SnatExhausted), 1, "one client");
     rig.wait(Duration::from_secs(60));
     rig.assert_empty();
 }

@@ -3,13 +3,14 @@
 use core::time::Duration;
 
 use fairlead_base::{DropReason, Seed, SeqNumber};
-use fairlead_datapath::config::{Config, PoolId, ProxyVersion};
+use fairlead_datapath::config::{Config, PoolId, ProxyVersion, Source};
 use fairlead_datapath::{Event, Offers, ServerState};
 use fairlead_testkit::{endpoint, segment};
 use fairlead_wire::{SynOptions, TcpFlags, Timestamps};
 
 use crate::rig::{
-    Ends, Joined, REQUEST, Rig, Sent, http_config, linux, payload, refusal, syn_ack, v6_config,
+    Ends, Joined, REQUEST, Rig, Sent, http_config, linux, payload, refusal, server, syn_ack,
+    v6_config,
 };
 
 /// Asks for everything.
@@ -139,6 +140,45 @@ fn probed_ipv6_servers_say_an_mss_of_their_family_and_so_do_we() {
     };
     let mut rig = Rig::probed(v6_config(), &small);
     assert_eq!(rig.open(1_000, &greedy()).offered.mss, Some(1_220));
+}
+
+/// A server of the other family serves no client of the service.
+#[test]
+fn probed_service_offers_what_servers_of_its_clients_family_honour() {
+    for (mut config, other) in [
+        (http_config(), "[2001:db8:2::2]:8082"),
+        (v6_config(), "10.2.0.2:8082"),
+    ] {
+        config.pools[1].servers.push(server(other));
+        let mut rig = Rig::probed(config, &linux(1));
+        assert_eq!(rig.open(1_000, &greedy()).offered.window_scale, Some(7));
+    }
+}
+
+/// A pool of both families, and a service for each: whichever comes first.
+#[test]
+fn probes_ask_every_server_from_a_service_that_can_reach_it() {
+    for v6_first in [false, true] {
+        let mut config = http_config();
+        config.snat.clear();
+        config.pools[0].servers.push(server("[2001:db8:2::1]:8081"));
+        config.pools[1].servers.push(server("[2001:db8:2::2]:8082"));
+        config.services[0].source = Source::Transparent;
+        let mut six = config.services[0].clone();
+        six.name = "web6".into();
+        six.listen = vec![endpoint("[2001:db8:1::3]:80")];
+        config.services.insert(usize::from(!v6_first), six);
+        let mut rig = Rig::new(config);
+        let mut asked = servers_of(&rig.wait(Duration::ZERO));
+        asked.sort();
+        let all = [
+            "10.2.0.1:8081",
+            "10.2.0.2:8082",
+            "[2001:db8:2::1]:8081",
+            "[2001:db8:2::2]:8082",
+        ];
+        assert_eq!(asked, all);
+    }
 }
 
 #[test]

@@ -309,6 +309,41 @@ fn time_wait_new_connection_is_known_by_its_first_segment_whoever_sent_a_syn_sin
     assert_eq!(syn.header.seq, SeqNumber(500_000));
 }
 
+/// A stranger who sends SYNs has every packet of the connection looked at as if it began another:
+/// of many one has a number whose cookie it happens to acknowledge.
+#[test]
+fn spliced_packets_of_the_old_connection_never_pass_for_the_first_of_a_new_one() {
+    let mut joined = Joined::usual();
+    let (seen_nxt, client_nxt) = (joined.seen_nxt, joined.client_nxt);
+    let ahead = |dseq: u32| dseq.wrapping_add(1).wrapping_sub(seen_nxt);
+    // Cookies of one tuple differ in some bits only: soon one is not far ahead of the server.
+    let (isn, dseq) = (0..200u32)
+        .map(|at| client_nxt.wrapping_add(1_000 * at))
+        .map(|isn| (isn, joined.rig.open(isn, &linux(70_000)).dseq))
+        .find(|(_, dseq)| (1..1 << 23).contains(&ahead(*dseq)))
+        .expect("a cookie in reach");
+    let mut left = ahead(dseq);
+    while left > 0 {
+        let step = left.min(1 << 20);
+        joined.advance(Side::Server, step - 1);
+        joined.rig.put_one(&joined.by_server().payload(b"x"));
+        joined.advance(Side::Server, 1);
+        left -= step;
+    }
+    joined.rig.open(7_000_000, &linux(1)); // of all these SYNs the last one is remembered
+    joined.rig.events();
+    let packet = joined
+        .by_client()
+        .seq(isn.wrapping_add(1))
+        .payload(b"upload");
+    let sent = joined.rig.put_one(&packet);
+    assert_eq!(
+        (sent.payload(), joined.state()),
+        (&b"upload"[..], State::Spliced)
+    );
+    assert!(joined.rig.ends().is_empty());
+}
+
 /// A connection that is being set up has a cookie too; its own packets are not those of another.
 #[test]
 fn established_syn_of_a_stranger_does_not_disturb_the_head() {

@@ -50,6 +50,10 @@ const RETRIES: u8 = 2;
 /// A client may not send more than the 65,535 bytes of an unscaled window before anything of it
 /// is acknowledged, and a head is not acknowledged before a server has it.
 const HEAD_BYTES_MAX: u64 = 63 << 10;
+const _: () = assert!(
+    HEAD_BYTES_MAX <= fairlead_wire::tls::HELLO_BYTES_MAX as u64,
+    "as long a ClientHello is read as may be asked for"
+);
 const HEAD_BYTES_MIN: u64 = 512;
 const HTTP_HEAD_BYTES: u32 = 16 << 10;
 const TLS_HEAD_BYTES: u32 = 32 << 10;

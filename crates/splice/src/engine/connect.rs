@@ -88,7 +88,6 @@ impl Switch {
                 self.send_first_syn(now, line, index, server);
                 return;
             }
-            self.counts.drops.add(DropReason::SnatExhausted);
             if let Some(setup) = self.setups.entry(index) {
                 setup.no_source = true;
             }
@@ -228,10 +227,19 @@ impl Switch {
         client_isn - decision.map_or(0, Decision::inserted_bytes)
     }
 
+    /// The MSS that a server is asked with.
+    fn asked_mss(&self, line: Line, index: u32) -> Option<u16> {
+        let v4 = self.table.record(line).client_addr.is_v4();
+        let device_mss = probe::mss_of_family(self.config.device_mss, v4);
+        let setup = self.setups.peek(index)?;
+        Some(setup.promise.mss.min(device_mss))
+    }
+
     /// Sends a SYN with the client's own number and options.
     pub(super) fn send_syn(&mut self, line: Line, index: u32) {
         let isn = self.our_isn(line, index);
         let record = *self.table.record(line);
+        let mss = self.asked_mss(line, index);
         let Some(setup) = self.setups.entry(index) else {
             return;
         };
@@ -239,9 +247,8 @@ impl Switch {
             value: setup.client_ts,
             echo: 0,
         });
-        let device_mss = probe::mss_of_family(self.config.device_mss, record.client_addr.is_v4());
         let ask = SynOptions {
-            mss: Some(setup.promise.mss.min(device_mss)),
+            mss,
             window_scale: setup.promise.window_scale,
             sack_permitted: setup.promise.sack,
             timestamps,
@@ -298,7 +305,7 @@ impl Switch {
             return self.drop(DropReason::BadTcpOptions);
         };
         let promised_timestamps = self.table.record(line).flags & flag::TIMESTAMPS != 0;
-        self.note_answer(now, line, &options, promised_timestamps);
+        self.note_answer(now, line, index, &options);
         if promised_timestamps && options.timestamps.is_none() {
             // The client will send them in every segment and wants them in every segment
             // (RFC 7323, section 3.2): this server cannot be joined to it.
@@ -323,20 +330,20 @@ impl Switch {
     /// A server has answered a client's connection: it is up. What it honours is a probe's to say,
     /// as this SYN asked only for what its client knows; but a promise that it broke is not made
     /// again.
-    fn note_answer(
-        &mut self,
-        now: Instant,
-        line: Line,
-        options: &SynOptions,
-        promised_timestamps: bool,
-    ) {
+    fn note_answer(&mut self, now: Instant, line: Line, index: u32, options: &SynOptions) {
+        let asked_mss = self.asked_mss(line, index);
         let record = self.table.record(line);
+        let promised_timestamps = record.flags & flag::TIMESTAMPS != 0;
         let v4 = record.client_addr.is_v4();
         let Some(id) = self.places.server(record.server) else {
             return;
         };
-        let known = self.backends.offers(id);
-        let mut offers = known.unwrap_or_else(|| probe::honoured(options, v4));
+        let answered = probe::honoured(options, v4);
+        let mut offers = self.backends.offers(id).unwrap_or(answered);
+        // Below what it was asked with, it is the server's own: some say no more than was asked.
+        if asked_mss.is_some_and(|asked| answered.mss < asked) {
+            offers.mss = offers.mss.min(answered.mss);
+        }
         if promised_timestamps && options.timestamps.is_none() {
             offers.timestamps = false;
         }

@@ -360,9 +360,8 @@ impl Switch {
     fn probe_source(&self, id: ServerId, server: Endpoint) -> Option<fairlead_base::Address> {
         let v4 = server.addr.is_v4();
         let (pool, _) = self.backends.server(id);
-        let mut services = self
-            .config
-            .services
+        let services = &self.config.services;
+        let mut services = services
             .iter()
             .filter(|service| service.routes.iter().any(|route| route.pool == pool));
         let snat = self
@@ -370,15 +369,14 @@ impl Switch {
             .snat
             .iter()
             .find(|address| address.is_v4() == v4);
-        let service = services.next()?;
-        match (service.source, snat) {
+        services.find_map(|service| match (service.source, snat) {
             (Source::Snat, Some(&address)) => Some(address),
             _ => service
                 .listen
                 .iter()
                 .map(|listen| listen.addr)
                 .find(|addr| addr.is_v4() == v4),
-        }
+        })
     }
 
     fn begin_probe(&mut self, now: Instant, id: ServerId, server: Endpoint) {
@@ -538,10 +536,16 @@ impl Switch {
                 .for_each(|offer| offer.note_scale_used(now));
         }
         for (service, offer) in self.config.services.iter().zip(&mut self.offers) {
+            // No client of another family than its own gets to a server.
+            let is_used = |id: &ServerId| {
+                let v4 = self.backends.server(*id).1.endpoint.addr.is_v4();
+                service.listen.iter().any(|one| one.addr.is_v4() == v4)
+            };
             let ids = service
                 .routes
                 .iter()
-                .flat_map(|route| self.backends.ids(route.pool));
+                .flat_map(|route| self.backends.ids(route.pool))
+                .filter(is_used);
             let mut common: Option<Offers> = None;
             let mut all_known = true;
             for id in ids {

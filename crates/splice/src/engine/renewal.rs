@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairlead_base::{DropReason, Instant, Packet, SeqNumber};
 use fairlead_tcp::record::flag;
-use fairlead_tcp::{Line, Side, State, cookie};
+use fairlead_tcp::{Line, Promise, Side, State, cookie};
 use fairlead_wire::{TcpFlags, TcpPacket};
 
 use super::Switch;
@@ -20,6 +20,10 @@ use crate::translate;
 
 /// New handshakes on tuples of live connections that can be under way at once.
 const RENEWALS_MAX: usize = 65_536;
+
+/// How far into its stream a client gets before it hears more than a SYN-ACK, whose window has 16
+/// bits.
+const FIRST_WINDOW: i32 = 0xFFFF;
 
 /// The latest SYN on each tuple that has a live connection.
 #[derive(Debug, Default)]
@@ -102,7 +106,6 @@ impl Switch {
         header: &TcpPacket,
         line: Line,
     ) -> Option<Verdict> {
-        let first = header.seq - 1;
         let remembered = match self.renewals.begun.get(&line) {
             Some(renewal) => Some(renewal.client_isn),
             None => {
@@ -110,12 +113,11 @@ impl Switch {
                 None
             }
         };
-        let client_isn = remembered.unwrap_or(first);
         if header.flags.contains(TcpFlags::RST) {
             // The client denies the SYN: a RST for our SYN-ACK has the number that it acknowledged
             // (RFC 9293, section 3.10.7.3), and so has one by which it gives up. The old
             // connection is not meant.
-            if header.seq != client_isn + 1 {
+            if remembered.is_some_and(|isn| header.seq != isn + 1) {
                 return None;
             }
             self.forget_renewal(line);
@@ -129,12 +131,8 @@ impl Switch {
             return None;
         }
         // Whatever acknowledges the cookie is of the new connection, also if it is not its first
-        // segment: under the old one's delta it must not pass. The number that is remembered may be
-        // a stranger's, who sent another SYN since; the first segment tells its own.
-        let proven = [client_isn, first].into_iter().find_map(|isn| {
-            let promise = self.cookies.check(&header.key, isn, now, cookie)?;
-            Some((isn, promise))
-        });
+        // segment: under the old one's delta it must not pass.
+        let proven = self.proof(now, header, line, remembered);
         let record = self.table.record(line);
         let Some((client_isn, promise)) = proven else {
             if self.acks_idle_end(now, header) {
@@ -154,6 +152,29 @@ impl Switch {
         }
         self.end_for_new(now, line);
         Some(self.admit(now, packet, header, listen, client_isn, promise))
+    }
+
+    /// With which number the new connection began that this packet is of, if it acknowledges the
+    /// cookie for that, and what was promised. The number that is remembered may be a stranger's,
+    /// who sent another SYN since; the first segment tells its own. What by its numbers is the old
+    /// connection's is not tried as a first segment: of many packets one would pass by chance.
+    fn proof(
+        &self,
+        now: Instant,
+        header: &TcpPacket,
+        line: Line,
+        remembered: Option<SeqNumber>,
+    ) -> Option<(SeqNumber, Promise)> {
+        let record = self.table.record(line);
+        let may_be_old =
+            !record.state.is_resting() && translate::is_recent(record, Side::Client, header);
+        let begun =
+            remembered.filter(|isn| (0..=FIRST_WINDOW).contains(&header.seq.since(*isn + 1)));
+        let first = (!may_be_old).then_some(header.seq - 1);
+        begun.into_iter().chain(first).find_map(|isn| {
+            let promise = self.cookies.check(&header.key, isn, now, header.ack - 1)?;
+            Some((isn, promise))
+        })
     }
 
     /// True for a packet of the old connection that acknowledges the cookie by which that began.

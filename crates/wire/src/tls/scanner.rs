@@ -9,8 +9,9 @@ use super::hello::ClientHello;
 /// The longest content of a record (RFC 8446, section 5.1).
 pub const RECORD_BYTES_MAX: usize = 16_384;
 
-/// The longest ClientHello that is read, without its four bytes of type and length.
-pub const HELLO_BYTES_MAX: usize = 32 * 1024;
+/// The longest ClientHello that is read, without its four bytes of type and length: more than a
+/// client may send before it hears something. Who uses this may read less.
+pub const HELLO_BYTES_MAX: usize = 64 * 1024;
 
 /// The most records over which a ClientHello may be spread.
 pub const RECORDS_MAX: usize = 64;

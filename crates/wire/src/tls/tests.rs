@@ -281,7 +281,7 @@ fn bad_hellos() -> Vec<(Vec<u8>, TlsError)> {
             TlsError::NotClientHello,
         ),
         (record(22, &[0, 0, 0, 0]), TlsError::NotClientHello),
-        (record(22, &[1, 0, 0x80, 1]), TlsError::TooLarge),
+        (record(22, &[1, 1, 0, 1]), TlsError::TooLarge),
         (record(22, &[1, 0xff, 0xff, 0xff]), TlsError::TooLarge),
         (
             record(22, &[message(1, &front), vec![0]].concat()),
