@@ -81,7 +81,7 @@ def _plot(page: Page, advice: Mapping[str, Any]) -> None:
         "best of what was tried": series([step["best"]["miss_ratio"] for step in steps]),
         "conventional (modulo, LRU)": series([step["conventional_miss_ratio"] for step in steps]),
         "fully associative LRU": series([step["lru_miss_ratio"] for step in steps]),
-        "no policy can do better": series([step["min_miss_ratio"] for step in steps]),
+        "Belady’s MIN": series([step["min_miss_ratio"] for step in steps]),
     }
     curves = {name: curve for name, curve in curves.items() if curve[0]}
     svg = plots.lines(
@@ -92,13 +92,14 @@ def _plot(page: Page, advice: Mapping[str, Any]) -> None:
         logx=True,
         percent=True,
         ticks={x: size(x).replace("\u00a0", "\n") for x in sizes},
-        dashed=["fully associative LRU", "no policy can do better"],
+        dashed=["fully associative LRU", "Belady’s MIN"],
         mark=(_capacity(advised), advised["miss_ratio"], "advised"),
     )
     page.figure(
         svg,
         "Packets whose connection state is not in fast memory, by its size. Dashed: fully "
-        "associative LRU, which cannot be built at speed, and Belady’s bound, which knows the future.",
+        "associative LRU, which cannot be built at speed, and Belady’s MIN, which knows the future: no "
+        "policy that gives every newcomer a line misses less.",
     )
 
 
@@ -178,7 +179,7 @@ def _more(page: Page, advice: Mapping[str, Any]) -> None:
             f"{_part(smaller, _capacity(advised))} ({size(smaller)}) would send {percent(loss)} of "
             "packets more to main memory."
         )
-    heads = ["memory", "policy", "misses", "points", "conventional", "LRU bound", "least possible", "ns a packet"]
+    heads = ["memory", "policy", "misses", "points", "conventional", "LRU bound", "Belady’s MIN", "ns a packet"]
     rows: List[List[Any]] = []
     marks = {}
     for at, step in enumerate(steps):

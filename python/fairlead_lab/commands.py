@@ -148,15 +148,22 @@ def _paper(words: List[str]) -> int:
     parser.add_argument("--threads", type=int, default=0, help="threads; 0: as many as cores")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="fewer seeds and points: a first look")
+    parser.add_argument(
+        "--max-bad", type=float, default=0.01, metavar="SHARE",
+        help="the share of rows of a trace that may be unreadable (default: 0.01)",
+    )
     given = parser.parse_args(words)
     with Progress("paper", quiet=given.quiet) as progress:
         report = write_paper(
             given.traces, given.out, seed=given.seed, threads=given.threads,
-            quick=given.quick, progress=progress,
+            quick=given.quick, progress=progress, max_bad=given.max_bad,
         )
     print(f"the report: {report.resolve()}")
     print(f"its tables, as Parquet and CSV: {(given.out / 'tables').resolve()}")
-    return 0
+    failed = json.loads((given.out / "paper.json").read_text(encoding="utf-8"))["failed"]
+    for failure in failed:
+        print(f"error: {failure['trace']}: {failure['problem']}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 def _advise(words: List[str]) -> int:

@@ -30,17 +30,20 @@ def paper(
     threads: int = 0,
     quick: bool = False,
     progress: Tell = None,
+    max_bad: float = 0.01,
 ) -> Dict[str, Any]:
     """Runs every figure and table of the paper over ``traces`` (files, or folders of them) and over
     synthetic stand-ins that are called so; gives all values as one dictionary.
 
     Only the concurrency is fitted, and on the Mod column alone; every other value is a prediction.
+    Traces that cannot be run, as one with more unreadable rows than ``max_bad``, are in ``failed``
+    with the reason; an error is raised when none can be.
     Ctrl-C raises :class:`Interrupted`, with the traces that were finished.
     """
     names = [path_of(trace, "traces") for trace in traces]
     seed, threads = whole(seed, "seed", SEED_MAX), whole(threads, "threads")
     try:
-        report: Dict[str, Any] = json.loads(_core.paper(names, seed, threads, quick, progress))
+        report: Dict[str, Any] = json.loads(_core.paper(names, seed, threads, quick, progress, max_bad))
         return report
     except Interrupted as stop:
         if stop.finished is not None:
@@ -55,6 +58,7 @@ def write_paper(
     threads: int = 0,
     quick: bool = False,
     progress: Tell = None,
+    max_bad: float = 0.01,
 ) -> Path:
     """Writes the report into the folder ``out``: ``paper.html``, which stands alone, and the tables
     as Parquet and CSV. Gives the page's path.
@@ -64,7 +68,7 @@ def write_paper(
     folder = Path(out)
     make_folder(folder)
     try:
-        report = paper(traces, seed, threads, quick, progress)
+        report = paper(traces, seed, threads, quick, progress, max_bad)
     except Interrupted as stop:
         if stop.finished and stop.finished["traces"]:
             # Whoever stops it does not wait for plots.
@@ -165,6 +169,10 @@ def _summary(page: Page, report: Mapping[str, Any]) -> None:
     if unsaid:
         texts.append(f"Of {unsaid} more it cannot be said whether they do.")
     page.call(f"{held} of {len(judged)} comparisons with the paper’s text hold here.", *texts)
+    if report["failed"]:
+        page.heading("Could not be run")
+        page.text("Nothing of these traces is in the figures.")
+        page.points([f"{failure['trace']}: {failure['problem']}" for failure in report["failed"]])
     if report["absent"]:
         page.heading("Not at hand")
         page.text(

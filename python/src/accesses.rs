@@ -17,7 +17,7 @@ use crate::attend::attend;
 use crate::column::Column;
 use crate::control::{finish, parsed, written};
 use crate::errors::Class;
-use crate::requests::{PyRequests, Reading, addresses, report_dict};
+use crate::requests::{PyRequests, Reading, addresses, check_times, report_dict};
 
 /// Accesses by time, column by column.
 #[pyclass(frozen, name = "Accesses")]
@@ -210,6 +210,7 @@ impl PyAccesses {
         if ports.len() != known || accesses.id.iter().any(|id| *id as usize >= known) {
             return Err(Class::Argument.error(py, "id: a number without a session identifier"));
         }
+        check_times(py, times)?;
         accesses.set_times(times.to_vec());
         let known = Known {
             name: OF_A_TABLE.to_owned(),

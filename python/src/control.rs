@@ -43,7 +43,7 @@ impl Control for Passed<'_> {
 /// What an error of the laboratory is in Python.
 pub(crate) fn raised(py: Python<'_>, error: &LabError) -> PyErr {
     let class = match error {
-        LabError::Option { .. } => Class::Argument,
+        LabError::Option { .. } | LabError::Empty(_) => Class::Argument,
         LabError::Geometry(_) => Class::Geometry,
         LabError::Plan { .. } => Class::Plan,
         LabError::Trace(_) | LabError::File { .. } => Class::Trace,

@@ -44,8 +44,20 @@ const DRAWS_QUICK: u32 = 50;
 /// How many seeds are averaged over.
 const SEEDS: u64 = 3;
 
-fn paper_spec(paths: &[PathBuf], seed: u64, quick: bool) -> Result<PaperSpec, LabError> {
+fn paper_spec(
+    paths: &[PathBuf],
+    seed: u64,
+    quick: bool,
+    max_bad: f64,
+) -> Result<PaperSpec, LabError> {
+    if !(0.0..=1.0).contains(&max_bad) {
+        let problem = "write a share from 0 to 1";
+        return Err(LabError::option("max_bad", max_bad.to_string(), problem));
+    }
     let mut traces = given(paths, seed)?;
+    for one in &mut traces {
+        one.made.max_bad = max_bad;
+    }
     if quick {
         // The paper's own traces, and what was named as a file.
         let named = |one: &Given| {
@@ -80,7 +92,10 @@ fn paper_spec(paths: &[PathBuf], seed: u64, quick: bool) -> Result<PaperSpec, La
 /// The paper's figures and tables over these traces, as JSON. After Ctrl-C `Interrupted.finished`
 /// has those of the traces that are finished.
 #[pyfunction]
-#[pyo3(name = "paper", signature = (paths, seed=1, threads=0, quick=false, progress=None))]
+#[pyo3(
+    name = "paper",
+    signature = (paths, seed=1, threads=0, quick=false, progress=None, max_bad=0.01)
+)]
 pub(crate) fn paper_report(
     py: Python<'_>,
     paths: Vec<PathBuf>,
@@ -88,9 +103,10 @@ pub(crate) fn paper_report(
     threads: usize,
     quick: bool,
     progress: Option<Py<PyAny>>,
+    max_bad: f64,
 ) -> PyResult<String> {
     let Attended { value, stopped } = run(py, progress, move |control| {
-        paper::paper(paper_spec(&paths, seed, quick)?, threads, control)
+        paper::paper(paper_spec(&paths, seed, quick, max_bad)?, threads, control)
     })?;
     let text = match &value {
         Some(Ok(report)) => Some(written(py, report)?),
@@ -145,7 +161,7 @@ pub(crate) fn advice(
 pub(crate) fn statistics(py: Python<'_>, accesses: &PyAccesses) -> PyResult<String> {
     let stream = Arc::clone(&accesses.stream);
     let measured = finish(py, None, move |_| {
-        measure::accesses(&stream, &StatSpec::default())
+        measure::accesses(&stream, &StatSpec::seeded(stream.note.made.seed))
     })?;
     written(py, &measured)
 }

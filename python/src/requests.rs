@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use fairlead_base::Address;
 use fairlead_lab::load::is_folder;
-use fairlead_trace::{Client, Format, Origin, ReadOptions, Report, Requests, Source};
+use fairlead_trace::{Client, Format, Origin, ReadOptions, Report, Requests, Source, TIME_MAX_US};
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -123,6 +123,18 @@ pub(crate) fn report_dict<'py>(py: Python<'py>, report: &Report) -> PyResult<Bou
     Ok(dict)
 }
 
+/// Are these times that rows may have?
+pub(crate) fn check_times(py: Python<'_>, times: &[i64]) -> PyResult<()> {
+    let most = TIME_MAX_US.unsigned_abs();
+    match times.iter().find(|time| time.unsigned_abs() > most) {
+        Some(time) => {
+            let message = format!("time_us {time}: write microseconds from -{most} to {most}");
+            Err(Class::Argument.error(py, message))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Addresses, 16 bytes each.
 pub(crate) fn addresses(bytes: &[u8]) -> impl Iterator<Item = Address> {
     bytes.chunks_exact(16).map(|chunk| {
@@ -195,6 +207,7 @@ impl PyRequests {
         if lengths.iter().any(|length| *length != rows) {
             return Err(Class::Argument.error(py, "columns of different lengths"));
         }
+        check_times(py, &requests.time_us)?;
         let known = requests.clients.len();
         if requests
             .client

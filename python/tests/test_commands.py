@@ -138,6 +138,21 @@ def test_the_paper_on_the_bundled_excerpts(command, tmp_path):
     assert nasa[0]["published"] == 0.26 and not nasa[0]["fitted"]
 
 
+def test_a_trace_that_fails_does_not_take_the_others_along(command, tmp_path):
+    log = ROOT / "tests" / "traces" / "combined.log"
+    broken = tmp_path / "broken.log"
+    broken.write_bytes(log.read_bytes() + b"no row\n" * 60)
+    done = command("paper", broken, log, "--quick", "--out", "report", ok=False)
+    assert done.returncode == 1 and "broken.log: line" in done.stderr, done.stderr
+    report = json.loads((tmp_path / "report" / "paper.json").read_text())
+    assert [failure["trace"] for failure in report["failed"]] == ["broken.log"]
+    page = (tmp_path / "report" / "paper.html").read_text()
+    checked(page)
+    assert "Could not be run" in page and "more than the 1 %" in page
+    wrong = command("paper", log, "--max-bad", "2", "--out", "report", ok=False)
+    assert wrong.returncode == 2 and "max_bad 2: write a share from 0 to 1" in wrong.stderr
+
+
 def test_ctrl_c_ends_a_command_of_the_core_within_a_second(tmp_path):
     child = subprocess.Popen(
         [sys.executable, "-m", "fairlead_lab", "map", "--seeds", "1,2,3,4,5,6,7,8,9"],

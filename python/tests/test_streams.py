@@ -68,6 +68,7 @@ def test_out_again_without_a_copy():
         ({"ip": ["192.0.2.1", None] * 2}, "missing"),
         ({"time_us": np.array([1, np.nan, 2, 3])}, "fraction|missing"),
         ({"hint": [0, 1, 2, 3]}, "nothing above 2"),
+        ({"time_us": [-(2**62), 0, 1, 2]}, "time_us -4611686018427387904: write microseconds"),
     ],
 )
 def test_values_that_cannot_be_meant_are_refused(change, said):

@@ -69,14 +69,18 @@ pub fn calibrate(
 ) -> Result<Calibration, LabError> {
     let mut tried: Vec<(u32, f64)> = Vec::new();
     let mut ratio = |sessions: u32, loader: &mut Loader| -> Result<f64, LabError> {
-        let stream = loader.stream(&at(&asked.made, sessions), control)?;
+        let stream = match loader.stream(&at(&asked.made, sessions), control) {
+            // Where there is no access none misses. It is no load to end at, though.
+            Err(LabError::Empty(_)) => return Ok(0.0),
+            made => made?,
+        };
         stream.note.check_concurrency()?;
         let fitted = std::slice::from_ref(&asked.fitted);
         let results = run_many(&stream, fitted, Wanted::Nothing, threads, control)?;
         tried.push((sessions, results[0].miss_ratio));
         Ok(results[0].miss_ratio)
     };
-    let (mut low, mut high) = (1u32, SESSIONS_FIRST);
+    let (mut low, mut high) = (1u32, SESSIONS_FIRST.min(asked.sessions_max));
     while ratio(high, loader)? < asked.target {
         low = high;
         if high >= asked.sessions_max {

@@ -30,6 +30,9 @@ pub enum LabError {
     /// A trace that cannot be read or used; the text begins with its name.
     #[error("{0}")]
     Trace(String),
+    /// A synthetic workload, by its name, of which nothing is seen.
+    #[error("{0}: no access falls into so short a time; raise seconds or sessions")]
+    Empty(String),
     /// A file that cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {
@@ -85,7 +88,7 @@ impl LabError {
     /// what was found, 130 for what was stopped.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Option { .. } | Self::Geometry(_) | Self::Plan { .. } => 2,
+            Self::Option { .. } | Self::Geometry(_) | Self::Plan { .. } | Self::Empty(_) => 2,
             Self::Trace(_) | Self::File { .. } => 1,
             Self::Stopped => 130,
         }

@@ -16,6 +16,18 @@ use siphasher::sip128::{Hash128, Hasher128, SipHasher13};
 pub struct Fingerprint(pub u128);
 
 impl Fingerprint {
+    /// Hexadecimal digits of one.
+    const DIGITS: usize = 32;
+
+    /// As it is written: no more digits, no fewer, and nothing else, as any short number would be
+    /// one.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_one =
+            text.len() == Self::DIGITS && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let number = is_one.then(|| u128::from_str_radix(text, 16).ok());
+        number.flatten().map(Self)
+    }
+
     /// Of a stream: the same accesses at the same ticks, counted from the same one on, have the
     /// same, wherever they come from.
     pub fn of_stream(
@@ -52,9 +64,7 @@ impl Serialize for Fingerprint {
 impl<'de> Deserialize<'de> for Fingerprint {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
-        u128::from_str_radix(&text, 16)
-            .map(Self)
-            .map_err(|_| serde::de::Error::custom("not 32 hexadecimal digits"))
+        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("not 32 hexadecimal digits"))
     }
 }
 

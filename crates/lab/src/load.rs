@@ -236,7 +236,7 @@ impl Provenance {
         Err(LabError::Trace(format!(
             "{}: rows are accesses as they are, so how many sessions are open at once cannot be \
              chosen: leave concurrent_sessions out, or take a trace of requests (--as requests; in \
-             a plan: rows = \"requests\")",
+             a plan: as = \"requests\")",
             self.trace
         )))
     }
@@ -346,11 +346,20 @@ pub struct Log {
     pub report: Report,
 }
 
+/// What of a recipe decides how a log is read, and whether it is.
+fn reading(path: &Path, made: &StreamSpec) -> StreamSpec {
+    StreamSpec {
+        format: made.format.clone(),
+        max_bad: made.max_bad,
+        ..StreamSpec::file(path)
+    }
+}
+
 /// Loads streams. Keeps the last log, and the last log cut into sessions, so that many loads of
 /// one trace read it once.
 #[derive(Debug, Default)]
 pub struct Loader {
-    log: Option<(PathBuf, Option<String>, Rc<Log>)>,
+    log: Option<(StreamSpec, Rc<Log>)>,
     prepared: Option<(StreamSpec, Prepared)>,
     keep_times: bool,
 }
@@ -478,8 +487,8 @@ impl Loader {
 
     /// The last log that was read, if it is this one.
     fn known_log(&self, path: &Path, made: &StreamSpec) -> Option<Rc<Log>> {
-        let (known, format, log) = self.log.as_ref()?;
-        (known == path && *format == made.format).then(|| Rc::clone(log))
+        let (known, log) = self.log.as_ref()?;
+        (*known == reading(path, made)).then(|| Rc::clone(log))
     }
 
     fn read_log(
@@ -492,7 +501,7 @@ impl Loader {
         self.log = None;
         let (requests, report) = opened.read(path, made, control, fairlead_trace::read_requests)?;
         let log = Rc::new(Log { requests, report });
-        self.log = Some((path.to_owned(), made.format.clone(), Rc::clone(&log)));
+        self.log = Some((reading(path, made), Rc::clone(&log)));
         Ok(log)
     }
 
@@ -568,10 +577,7 @@ fn one_session(read: Option<&ReadNote>) -> &'static str {
 
 fn workload_error(made: &StreamSpec, error: &WorkloadError) -> LabError {
     match error {
-        WorkloadError::Empty if made.path.is_none() => {
-            let problem = "no access falls into so short a time; raise seconds or sessions";
-            LabError::option(made.name(), "", problem)
-        }
+        WorkloadError::Empty if made.path.is_none() => LabError::Empty(made.name()),
         WorkloadError::Empty => LabError::Trace(format!("{}: {error}", made.name())),
         _ => LabError::option(made.name(), "", error.to_string()),
     }

@@ -155,11 +155,12 @@ impl Results {
             }
             number += 1;
             whole += count as u64;
-            if layout == Layout::Csv && number == 1 && line == csv_head() {
+            let is_head = layout == Layout::Csv && number == 1;
+            if is_head && line == csv_head() {
                 continue;
             }
-            let key = key_of(&line, layout).ok_or_else(|| foreign(number))?;
-            keys.insert(key);
+            let key = key_of(&line, layout).filter(|_| !is_head);
+            keys.insert(key.ok_or_else(|| foreign(number))?);
         }
         file.set_len(whole).map_err(failed)?;
         file.seek(SeekFrom::End(0)).map_err(failed)?;
@@ -224,10 +225,7 @@ fn key_of(line: &str, layout: Layout) -> Option<Fingerprint> {
     }
     match layout {
         Layout::Lines => serde_json::from_str::<Keyed>(line).ok().map(|row| row.key),
-        Layout::Csv => {
-            let first = line.split(',').next()?;
-            u128::from_str_radix(first, 16).ok().map(Fingerprint)
-        }
+        Layout::Csv => Fingerprint::parse(line.split(',').next()?),
     }
 }
 
@@ -336,8 +334,8 @@ pub fn sweep(
                 outcome.notes.push(note);
             }
         }
-        let (keys, runs) = missing(plan, &stream, made, results);
-        outcome.there += plan.runs.len() - runs.len();
+        let (keys, runs, there) = missing(plan, &stream, made, results);
+        outcome.there += there;
         if runs.is_empty() {
             continue;
         }
@@ -381,18 +379,22 @@ pub fn sweep(
     Ok(outcome)
 }
 
-/// The configurations that have no result yet, with their keys.
+/// The configurations that have no result yet, with their keys; how many have one.
 fn missing(
     plan: &Plan,
     stream: &Stream,
     made: &StreamSpec,
     results: &Results,
-) -> (Vec<Fingerprint>, Vec<RunSpec>) {
-    plan.runs_for(made)
+) -> (Vec<Fingerprint>, Vec<RunSpec>, usize) {
+    let asked = plan.runs_for(made);
+    let all = asked.len();
+    let (keys, runs): (Vec<Fingerprint>, Vec<RunSpec>) = asked
         .into_iter()
         .map(|run| (task_key(stream.note.stream, &run, plan.bounds), run))
         .filter(|(key, _)| !results.has(*key))
-        .unzip()
+        .unzip();
+    let there = all - runs.len();
+    (keys, runs, there)
 }
 
 fn row(
@@ -439,6 +441,39 @@ mod tests {
                     assert!(!is_begun && left == text, "{text}");
                     assert!(problem.contains("line 1: is not a result"), "{problem}");
                 }
+            }
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn tables_of_others_are_left_as_they_are() {
+        let folder = std::env::temp_dir().join(format!("fairlead-others-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let key = "0123456789abcdef0123456789abcdef";
+        let ours = format!("{}{key},0.1\n", csv_head());
+        for (name, text, foreign) in [
+            ("a.csv", "1,2,3\n4,5,6\n".to_owned(), Some(1)),
+            ("a.csv", format!("{key},1\n"), Some(1)),
+            ("a.csv", ours.replace(key, "123"), Some(2)),
+            (
+                "a.csv",
+                ours.replace(key, &format!("+{}", &key[1..])),
+                Some(2),
+            ),
+            ("a.jsonl", "{\"key\":\"12\"}\n".to_owned(), Some(1)),
+            ("a.csv", csv_head(), None),
+            ("a.csv", ours.clone(), None),
+            ("a.jsonl", format!("{{\"key\":\"{key}\"}}\n"), None),
+        ] {
+            let path = folder.join(name);
+            std::fs::write(&path, &text).unwrap();
+            let problem = Results::open(&path).err().map(|error| error.to_string());
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+            let said = foreign.map(|line| format!("line {line}: is not a result of a sweep"));
+            match (problem, said) {
+                (Some(problem), Some(said)) => assert!(problem.contains(&said), "{problem}"),
+                (problem, said) => assert_eq!(problem, said, "{text}"),
             }
         }
         std::fs::remove_dir_all(&folder).unwrap();

@@ -9,6 +9,11 @@ pub const HINT_CLOSING: u8 = 1;
 /// In [`Accesses::hint`]: the connection opens; its SYN is on this packet.
 pub const HINT_OPENING: u8 = 2;
 
+/// Times of rows are at most this far from their origin, before or behind it, microseconds; what
+/// lies beyond is no time that can be read. So the difference of two, and what a model adds to it,
+/// fits 64 bits. 2⁶¹: 73,000 years.
+pub const TIME_MAX_US: i64 = 1 << 61;
+
 /// Accesses by time, a column each. `time_us`, `id` and (unless empty) `hint` have a value a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accesses {

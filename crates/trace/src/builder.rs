@@ -2,8 +2,10 @@
 
 use fairlead_base::{Address, Endpoint};
 
+use crate::accesses::TIME_MAX_US;
 use crate::hash::address_of_name;
 use crate::intern::{NameTable, NumberTable};
+use crate::reason::Step;
 use crate::requests::{BYTES_UNKNOWN, Client, Requests};
 use crate::{Reason, field};
 
@@ -75,7 +77,8 @@ impl Builder {
     }
 
     #[inline]
-    pub(crate) fn push(&mut self, row: Row) {
+    pub(crate) fn push(&mut self, row: Row) -> Result<Step, Reason> {
+        check_time(row.time_us)?;
         let requests = &mut self.requests;
         if requests
             .time_us
@@ -90,6 +93,7 @@ impl Builder {
         requests.bytes.push(row.bytes);
         requests.object.push(row.object);
         requests.status.push(row.status);
+        Ok(Step::Row)
     }
 
     /// The number of a client given as text: an address of either family, or a name.
@@ -173,6 +177,15 @@ impl Builder {
         self.requests.clients.push(Client { address, named });
         Ok(number)
     }
+}
+
+/// Is it a time that rows may have?
+#[inline]
+pub(crate) fn check_time(time_us: i64) -> Result<(), Reason> {
+    if time_us.unsigned_abs() > TIME_MAX_US.unsigned_abs() {
+        return Err(Reason::Time);
+    }
+    Ok(())
 }
 
 /// One access.

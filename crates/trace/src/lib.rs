@@ -29,7 +29,7 @@ mod sessions;
 mod source;
 mod stamp;
 
-pub use accesses::{Accesses, HINT_CLOSING, HINT_NONE, HINT_OPENING};
+pub use accesses::{Accesses, HINT_CLOSING, HINT_NONE, HINT_OPENING, TIME_MAX_US};
 pub use error::{Fault, Place, TraceError};
 pub use format::Format;
 pub use format::capture::Packets;

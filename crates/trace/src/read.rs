@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fairlead_base::Endpoint;
 
 use crate::accesses::{Accesses, HINT_NONE};
-use crate::builder::{Access, Builder};
+use crate::builder::{Access, Builder, check_time};
 use crate::error::{Fault, Place, TraceError};
 use crate::format::capture::{self, Packets};
 use crate::format::{self, Format};
@@ -302,13 +302,15 @@ impl AccessBuilder {
 
     #[inline]
     pub(crate) fn push(&mut self, access: Access) -> Result<Step, Reason> {
+        check_time(access.time_us)?;
         let id = self.number(access.key)?;
         self.push_numbered(access.time_us, id, access.hint);
         Ok(Step::Row)
     }
 
-    /// Many accesses of IPv4 identifiers, as keys of 48 bits, without hints. Gives how many of them
-    /// were taken: fewer than there are when the sessions are too many.
+    /// Many accesses of IPv4 identifiers, as keys of 48 bits, without hints; times are of 32 bits
+    /// of seconds, and so never beyond what a row may have. Gives how many of them were taken:
+    /// fewer than there are when the sessions are too many.
     #[inline]
     pub(crate) fn push_v4<'a>(
         &mut self,
@@ -438,6 +440,7 @@ fn of_requests(
             key,
             hint: 0,
         };
+        // Its time was looked at when the request was taken.
         if out.push(access).is_err() {
             let fault = Fault::TooManySessions(out.sessions_max);
             return Err(watch.error(Place::File, fault));

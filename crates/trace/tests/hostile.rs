@@ -7,8 +7,8 @@ use std::path::Path;
 use fairlead_base::{Address, Endpoint, Rng};
 use fairlead_trace::format::{lab, oracle_general};
 use fairlead_trace::{
-    Accesses, Column, ColumnMap, Fault, Format, Limits, Place, ReadOptions, Reason, TraceError,
-    open, read_accesses, read_requests,
+    Accesses, Column, ColumnMap, Fault, Format, Limits, Place, ReadOptions, Reason, TIME_MAX_US,
+    TraceError, open, read_accesses, read_requests,
 };
 use proptest::prelude::*;
 
@@ -211,7 +211,7 @@ proptest! {
         let mut accesses = made_up(rows, keys.min(rows as u32), hints);
         if wide {
             let last = accesses.time_us.len() - 1;
-            accesses.time_us[last] = u64::MAX / 2;
+            accesses.time_us[last] = 2 * TIME_MAX_US as u64;
         }
         let mut bytes = Vec::new();
         lab::write(&accesses, &mut bytes).unwrap();
@@ -254,6 +254,108 @@ proptest! {
         };
         prop_assert_eq!(keys_of(&back), keys_of(&accesses));
     }
+}
+
+/// Two sessions and three rows with hints, as the laboratory's file: the header, a chunk of
+/// sessions at byte 64, one of rows at byte 112, the end at byte 167.
+fn small_lab() -> Vec<u8> {
+    let mut accesses = made_up(3, 2, true);
+    accesses.time_us = vec![0, 10, 20];
+    accesses.hint = vec![2, 0, 1];
+    let mut bytes = Vec::new();
+    lab::write(&accesses, &mut bytes).unwrap();
+    assert_eq!(bytes.len(), 167 + 12);
+    bytes
+}
+
+/// CRC-32 as gzip has it, bit by bit.
+fn crc32(bytes: &[u8]) -> u32 {
+    let mut sum = u32::MAX;
+    for byte in bytes {
+        sum ^= u32::from(*byte);
+        for _ in 0..8 {
+            sum = if sum & 1 == 1 {
+                sum >> 1 ^ 0xedb8_8320
+            } else {
+                sum >> 1
+            };
+        }
+    }
+    !sum
+}
+
+#[test]
+fn what_the_laboratorys_format_rules_out_is_named_by_its_byte() {
+    let read = |bytes: &[u8]| {
+        let source = open("x", Cursor::new(bytes.to_vec())).unwrap();
+        read_accesses(source, ReadOptions::default())
+    };
+    let whole = small_lab();
+    assert_eq!(read(&whole).unwrap().0.len(), 3);
+    // Where something is changed, with what, and the byte and the words of the error.
+    for (at, value, byte, word) in [
+        (10, vec![1], 10, "zero in version 1"),
+        (59, vec![1], 59, "zero in version 1"),
+        (12, vec![2], 12, "flags"),
+        (24, vec![4], 24, "so many sessions"),
+        (16, vec![4], 179, "fewer rows"),
+        // The second session like the first.
+        (90, whole[72..90].to_vec(), 90, "there before"),
+        // Hints, widths, and times: of the chunk's first row, of the row itself.
+        (162, vec![3], 112, "a hint that does not exist"),
+        (124, vec![2], 112, "width"),
+        (128, vec![5], 112, "do not count from the first"),
+        (136, vec![5], 112, "not the one that the chunk says"),
+        (144, vec![1], 112, "runs backwards"),
+        (148, vec![9], 112, "of a session that is not there"),
+    ] {
+        let mut bytes = whole.clone();
+        bytes[at..at + value.len()].copy_from_slice(&value);
+        for (from, to) in [(0, 60), (72, 108), (120, 163)] {
+            let sum = crc32(&bytes[from..to]);
+            bytes[to..to + 4].copy_from_slice(&sum.to_le_bytes());
+        }
+        let error = read(&bytes).unwrap_err();
+        assert_eq!(error.place, Place::Byte(byte), "{error}");
+        assert!(error.to_string().contains(word), "{word}: {error}");
+    }
+    let more = [&whole[..], b"x"].concat();
+    let error = read(&more).unwrap_err();
+    assert_eq!(error.place, Place::Byte(179), "{error}");
+}
+
+#[test]
+fn times_whose_difference_would_not_fit_are_no_times() {
+    let table = |times: [i64; 3]| {
+        let rows = times.map(|time| format!("{time},10.0.0.1,5\n"));
+        format!("time_us,ip,port\n{}", rows.concat()).into_bytes()
+    };
+    let beyond = table([-i64::MAX, 0, i64::MAX]);
+    for read in [as_accesses, as_requests] {
+        assert_eq!(read(&table([-TIME_MAX_US, 0, TIME_MAX_US])).unwrap(), 3);
+        let said = read(&beyond).unwrap_err().to_string();
+        assert!(said.contains("line 2: no time that can be read"), "{said}");
+        assert!(said.contains("2 of the first 3 rows"), "{said}");
+    }
+    let mut accesses = made_up(2, 1, false);
+    for (last, fits) in [(2 * TIME_MAX_US as u64, true), (u64::MAX - 20, false)] {
+        accesses.time_us = vec![0, last];
+        let mut bytes = Vec::new();
+        lab::write(&accesses, &mut bytes).unwrap();
+        assert_eq!(as_accesses(&bytes).is_ok(), fits, "{last}");
+    }
+}
+
+/// Rows of a file read as accesses.
+fn as_accesses(bytes: &[u8]) -> Result<usize, TraceError> {
+    let source = open("x", Cursor::new(bytes.to_vec())).unwrap();
+    read_accesses(source, ReadOptions::default()).map(|(accesses, _)| accesses.len())
+}
+
+/// Rows of a file read as requests.
+fn as_requests(bytes: &[u8]) -> Result<usize, TraceError> {
+    let source = open("x", Cursor::new(bytes.to_vec())).unwrap();
+    read_requests(source, ReadOptions::default()).map(|(requests, _)| requests.len())
 }
 
 fn failed(bytes: &[u8], options: ReadOptions<'_>) -> TraceError {
@@ -443,8 +545,8 @@ fn numbers_that_are_none_are_not_taken_for_numbers() {
     assert_eq!(ends("us", "2.9").unwrap(), 2);
     assert_eq!(ends("ns", "2999.5").unwrap(), 2);
     assert_eq!(
-        ends("s", "9223372036854.7").unwrap(),
-        9_223_372_036_854_700_000
+        ends("s", "2305843009213.6").unwrap(),
+        2_305_843_009_213_600_000
     );
     assert_eq!(
         ends("iso", "2016-02-29T00:00:00Z").unwrap(),
@@ -453,7 +555,8 @@ fn numbers_that_are_none_are_not_taken_for_numbers() {
     for (unit, time) in [
         ("us", "2.x"),
         ("ns", "2.x"),
-        // More than 64 bits hold, by the fraction.
+        // Beyond 2⁶¹ µs, and more than 64 bits hold, by the fraction.
+        ("s", "2305843009213.7"),
         ("s", "9223372036854.9"),
         ("ms", "9223372036854775.9"),
         ("iso", "-2016-02-29T00:00:00Z"),

@@ -111,10 +111,7 @@ impl Prepared {
             return Err(WorkloadError::TooManyRows(expansion.rows_max));
         }
         let mut seeds = Rng::new(seed);
-        let sessions = sessions::split(requests, expansion, seeds.next_u64());
-        if sessions.since_us.len() as u64 > expansion.rows_max {
-            return Err(WorkloadError::TooManyRows(expansion.rows_max));
-        }
+        let sessions = sessions::split(requests, expansion, seeds.next_u64())?;
         Ok(Self {
             sessions,
             expansion: expansion.clone(),

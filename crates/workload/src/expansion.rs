@@ -38,6 +38,7 @@ pub struct Expansion {
     pub session_timeout_s: f64,
     /// How clients choose ports where the log has none. Default: as in 1995, because the traces
     /// that the figures are compared with are of 1995.
+    #[serde(deserialize_with = "crate::ports::deserialize")]
     pub ports: PortModel,
     /// How whole seconds become instants. Default: drawn where the log has whole seconds only.
     pub sub_second: SubSecond,

@@ -1,11 +1,17 @@
 //! Which port a client's next session has.
 
+use core::fmt;
+use core::iter;
+
 use fairlead_base::Rng;
-use serde::{Deserialize, Serialize};
+use serde::de::value::{MapAccessDeserializer, MapDeserializer};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::draw::uniform;
 
-/// How clients choose ports.
+/// How clients choose ports. As text, a parameter that is left out is as usual; where
+/// an expansion or a workload has it, the model's name alone will do.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "model", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum PortModel {
@@ -13,21 +19,73 @@ pub enum PortModel {
     /// (tcb-cache-2010, section 3.4: from 1024 on, typically within 256).
     Sequential {
         /// The first port.
+        #[serde(default = "usual::base")]
         base: u16,
         /// How many ports there are.
+        #[serde(default = "usual::range")]
         range: u16,
         /// Where a client stands when it is first seen: `range` × *u* to this power, *u* evenly
         /// from 0 to 1. 1 is evenly; larger is nearer to `base`, as with machines that were
         /// switched on not long ago.
+        #[serde(default = "usual::skew")]
         skew: f64,
     },
     /// Each drawn by itself, as systems do today.
     Random {
         /// The lowest port.
+        #[serde(default = "usual::low")]
         low: u16,
         /// The highest port.
+        #[serde(default = "usual::high")]
         high: u16,
     },
+}
+
+/// Parameters as they usually are.
+mod usual {
+    pub(super) const fn base() -> u16 {
+        1_024
+    }
+
+    pub(super) const fn range() -> u16 {
+        256
+    }
+
+    pub(super) const fn skew() -> f64 {
+        2.0
+    }
+
+    pub(super) const fn low() -> u16 {
+        32_768
+    }
+
+    pub(super) const fn high() -> u16 {
+        60_999
+    }
+}
+
+/// A model by its name, or as a table with its parameters.
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PortModel, D::Error> {
+    from.deserialize_any(NameOrTable)
+}
+
+struct NameOrTable;
+
+impl<'de> Visitor<'de> for NameOrTable {
+    type Value = PortModel;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\"sequential\", \"random\" or { model = \"random\" } with its parameters")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<PortModel, E> {
+        let table = iter::once(("model", name));
+        PortModel::deserialize(MapDeserializer::new(table))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<PortModel, A::Error> {
+        PortModel::deserialize(MapAccessDeserializer::new(table))
+    }
 }
 
 impl Default for PortModel {
@@ -39,14 +97,14 @@ impl Default for PortModel {
 impl PortModel {
     /// Ports of 1995, for logs of then.
     pub const SEQUENTIAL: Self = Self::Sequential {
-        base: 1_024,
-        range: 256,
-        skew: 2.0,
+        base: usual::base(),
+        range: usual::range(),
+        skew: usual::skew(),
     };
     /// Ports of Linux today.
     pub const RANDOM: Self = Self::Random {
-        low: 32_768,
-        high: 60_999,
+        low: usual::low(),
+        high: usual::high(),
     };
 
     /// Where a client stands when it is first seen.

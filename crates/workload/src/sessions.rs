@@ -1,12 +1,18 @@
 //! Requests to sessions, and their accesses at instants within a session.
 
 use fairlead_base::{Address, Endpoint, Rng};
-use fairlead_trace::{BYTES_UNKNOWN, HINT_CLOSING, HINT_NONE, HINT_OPENING, NumberTable, Requests};
+use fairlead_trace::{
+    BYTES_UNKNOWN, HINT_CLOSING, HINT_NONE, HINT_OPENING, NumberTable, Requests, TIME_MAX_US,
+};
 
 use crate::draw::{below, exponential};
+use crate::expand::WorkloadError;
 use crate::expansion::{Expansion, PacketModel, SubSecond};
 
 const SECOND_US: i64 = 1_000_000;
+/// No packet is further from its request than this: what a log's times may be apart, and twice
+/// this, fits 64 bits.
+const AWAY_MAX_US: i64 = TIME_MAX_US / 2;
 
 /// Sessions with their accesses, each counted from the session's own beginning.
 #[derive(Clone, Debug, Default)]
@@ -93,12 +99,12 @@ fn grouped(requests: &Requests) -> Grouped {
 /// The mean pause within ON periods, of one client (and port) each; 0 where there is none. Pauses
 /// of whole seconds average to the true mean, because stamps are cut off evenly.
 fn on_gap_mean_us(requests: &Requests, grouped: &Grouped, max_us: i64) -> f64 {
-    let (mut sum, mut count) = (0i64, 0u64);
+    let (mut sum, mut count) = (0i128, 0u64);
     for pair in grouped.from.windows(2) {
         for rows in grouped.rows[pair[0]..pair[1]].windows(2) {
             let gap = requests.time_us[rows[1] as usize] - requests.time_us[rows[0] as usize];
             if gap <= max_us {
-                sum += gap;
+                sum += i128::from(gap);
                 count += 1;
             }
         }
@@ -111,7 +117,14 @@ fn on_gap_mean_us(requests: &Requests, grouped: &Grouped, max_us: i64) -> f64 {
 }
 
 /// Cuts a log into sessions.
-pub(crate) fn split(requests: &Requests, expansion: &Expansion, seed: u64) -> Sessions {
+///
+/// # Errors
+/// When there would be more than `rows_max` accesses.
+pub(crate) fn split(
+    requests: &Requests,
+    expansion: &Expansion,
+    seed: u64,
+) -> Result<Sessions, WorkloadError> {
     let grouped = grouped(requests);
     let us = |seconds: f64| (seconds * 1e6) as i64;
     let (timeout_us, on_max_us) = (us(expansion.session_timeout_s), us(expansion.on_gap_max_s));
@@ -158,14 +171,14 @@ pub(crate) fn split(requests: &Requests, expansion: &Expansion, seed: u64) -> Se
                 0 => expansion.ports.port(first, number, &mut ports),
                 logged => logged,
             };
-            writer.session(&rows[from..at], address, port);
+            writer.session(&rows[from..at], address, port)?;
             number += 1;
             from = at;
         }
     }
     let mut sessions = writer.sessions;
     sessions.from.push(sessions.since_us.len());
-    sessions
+    Ok(sessions)
 }
 
 /// Draws what seconds hide.
@@ -216,7 +229,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn session(&mut self, rows: &[u32], addr: Address, port: u16) {
+    fn session(&mut self, rows: &[u32], addr: Address, port: u16) -> Result<(), WorkloadError> {
         let mut before = None;
         self.times.clear();
         for row in rows {
@@ -225,18 +238,18 @@ impl Writer<'_> {
             let at = self.offsets.instant(logged, before);
             before = Some((logged, at));
             match self.expansion.packets {
-                PacketModel::Request => self.times.push((at, HINT_NONE)),
-                PacketModel::Packets => self.exchange(at, self.requests.bytes[row]),
+                PacketModel::Request => self.push(at, HINT_NONE)?,
+                PacketModel::Packets => self.exchange(at, self.requests.bytes[row])?,
             }
         }
         if self.expansion.packets == PacketModel::Packets {
             // Acknowledgements of one response may come after the next request.
             self.times.sort_by_key(|(at, _)| *at);
             let last = self.times.last().map_or(0, |(at, _)| *at);
-            self.times.push((last + self.step_us(), HINT_CLOSING));
+            self.push(last + self.step_us(), HINT_CLOSING)?;
         }
         let Some((start, _)) = self.times.first().copied() else {
-            return;
+            return Ok(());
         };
         let sessions = &mut self.sessions;
         sessions.from.push(sessions.since_us.len());
@@ -246,6 +259,18 @@ impl Writer<'_> {
             sessions.since_us.push((at - start) as u64);
             sessions.hint.push(*hint);
         }
+        Ok(())
+    }
+
+    /// One more access of the session at hand, as long as there is room: a single response may have
+    /// more acknowledgements than memory holds.
+    fn push(&mut self, at: i64, hint: u8) -> Result<(), WorkloadError> {
+        let rows = self.sessions.since_us.len() + self.times.len();
+        if rows as u64 >= self.expansion.rows_max {
+            return Err(WorkloadError::TooManyRows(self.expansion.rows_max));
+        }
+        self.times.push((at, hint));
+        Ok(())
     }
 
     /// Between two acknowledgements: two segments at the client's rate.
@@ -255,12 +280,13 @@ impl Writer<'_> {
     }
 
     /// One request and what the client sends for its response.
-    fn exchange(&mut self, at: i64, bytes: u64) {
-        let round_trip = i64::try_from(self.expansion.round_trip_us).unwrap_or(i64::MAX / 4);
+    fn exchange(&mut self, at: i64, bytes: u64) -> Result<(), WorkloadError> {
+        let round_trip = i64::try_from(self.expansion.round_trip_us).unwrap_or(i64::MAX);
+        let round_trip = round_trip.min(AWAY_MAX_US);
         if self.times.is_empty() {
-            self.times.push((at - round_trip, HINT_OPENING));
+            self.push(at - round_trip, HINT_OPENING)?;
         }
-        self.times.push((at, HINT_NONE));
+        self.push(at, HINT_NONE)?;
         let bytes = if bytes == BYTES_UNKNOWN { 0 } else { bytes };
         // A response without content still has a head.
         let segments = bytes
@@ -271,10 +297,9 @@ impl Writer<'_> {
         self.sessions.responses_cut += u64::from(sent < acks);
         let step = self.step_us();
         for ack in 0..sent as i64 {
-            let time = at
-                .saturating_add(round_trip)
-                .saturating_add(ack.saturating_mul(step));
-            self.times.push((time, HINT_NONE));
+            let away = round_trip.saturating_add(ack.saturating_mul(step));
+            self.push(at + away.min(AWAY_MAX_US), HINT_NONE)?;
         }
+        Ok(())
     }
 }

@@ -56,6 +56,7 @@ pub struct Standard {
     #[serde(skip_serializing_if = "is_zero")]
     pub bursts_per_session: f64,
     /// Ports of clients.
+    #[serde(deserialize_with = "crate::ports::deserialize")]
     pub ports: PortModel,
     /// Sessions of one client, at most: each client has a number of them drawn evenly from 1 to
     /// this.

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use fairlead_base::{Address, Rng};
-use fairlead_trace::{Accesses, Client, HINT_CLOSING, HINT_OPENING, Requests};
+use fairlead_trace::{Accesses, Client, HINT_CLOSING, HINT_OPENING, Requests, TIME_MAX_US};
 use fairlead_workload::statistics::{bit_averages, gaps, open, totals};
-use fairlead_workload::{Expansion, PacketModel, PortModel, Prepared, WorkloadError, expand};
+use fairlead_workload::{
+    Expansion, PacketModel, PortModel, Prepared, Standard, WorkloadError, expand,
+};
 
 const SECOND: i64 = 1_000_000;
 
@@ -361,6 +363,64 @@ fn what_cannot_be_had_is_said() {
     assert_eq!(said, WorkloadError::NeverOpen(2.0));
 }
 
+/// One client's requests at these times, with responses of so many bytes.
+fn one_client(times_us: &[i64], bytes: u64) -> Requests {
+    let rows = times_us.len();
+    Requests {
+        time_us: times_us.to_vec(),
+        client: vec![0; rows],
+        clients: vec![Client {
+            address: Address::v4([10, 0, 0, 1]),
+            named: false,
+        }],
+        port: vec![0; rows],
+        bytes: vec![bytes; rows],
+        object: vec![1; rows],
+        status: vec![200; rows],
+        ..Requests::default()
+    }
+}
+
+#[test]
+fn a_response_does_not_outgrow_what_is_let_in() {
+    // Half a billion acknowledgements, of which not one too many is made.
+    let packets = Expansion {
+        packets: PacketModel::Packets,
+        acks_max: 4_000_000_000,
+        rows_max: 1_000,
+        ..Expansion::default()
+    };
+    let said = expand(&one_client(&[0], 1_000_000_000_000), &packets, 1);
+    assert_eq!(said.unwrap_err(), WorkloadError::TooManyRows(1_000));
+    // A SYN, the request, the acknowledgements and a FIN.
+    let fits = one_client(&[0], (1_000 - 3) * 2 * 1_460);
+    assert_eq!(expand(&fits, &packets, 1).unwrap().rows, 1_000);
+    let more = one_client(&[0], (1_000 - 3) * 2 * 1_460 + 1);
+    assert!(expand(&more, &packets, 1).is_err());
+}
+
+#[test]
+fn times_at_both_ends_of_what_is_read_are_expanded() {
+    let requests = one_client(&[-TIME_MAX_US, 0, 1, TIME_MAX_US], 1_000_000);
+    let ends = Expansion {
+        session_timeout_s: 1e300,
+        on_gap_max_s: 1e300,
+        client_bytes_per_s: 1e-300,
+        round_trip_us: u64::MAX,
+        packets: PacketModel::Packets,
+        ..Expansion::default()
+    };
+    let single = Expansion::default();
+    for (expansion, sessions) in [(&ends, 1), (&single, 3)] {
+        let expanded = expand(&requests, expansion, 1).unwrap();
+        assert_eq!(expanded.log_sessions, sessions);
+        assert!(expanded.accesses.time_us.is_sorted());
+        let span = *expanded.accesses.time_us.last().unwrap();
+        assert!(span >= 2 * TIME_MAX_US as u64);
+    }
+    assert_eq!(totals(&requests, 1.0).span_us, 2 * TIME_MAX_US as u64);
+}
+
 #[test]
 fn parameters_are_written_and_read_by_name() {
     let text = "session_timeout_s = 60\nconcurrent_sessions = 500\n\
@@ -368,6 +428,41 @@ fn parameters_are_written_and_read_by_name() {
     let expansion: Expansion = toml::from_str(text).unwrap();
     assert_eq!(expansion.ports, PortModel::Random { low: 1, high: 2 });
     assert_eq!(expansion.on_gap_max_s, Expansion::default().on_gap_max_s);
+    let PortModel::Random { low, .. } = PortModel::RANDOM else {
+        panic!("another model");
+    };
+    let skewed = match PortModel::SEQUENTIAL {
+        PortModel::Sequential { base, range, .. } => PortModel::Sequential {
+            base,
+            range,
+            skew: 1.0,
+        },
+        other @ PortModel::Random { .. } => other,
+    };
+    for (text, model) in [
+        ("\"random\"", PortModel::RANDOM),
+        ("\"sequential\"", PortModel::SEQUENTIAL),
+        ("{ model = \"random\" }", PortModel::RANDOM),
+        (
+            "{ model = \"random\", high = 40_000 }",
+            PortModel::Random { low, high: 40_000 },
+        ),
+        ("{ model = \"sequential\", skew = 1.0 }", skewed),
+    ] {
+        let text = format!("ports = {text}");
+        assert_eq!(toml::from_str::<Expansion>(&text).unwrap().ports, model);
+        assert_eq!(toml::from_str::<Standard>(&text).unwrap().ports, model);
+    }
+    for (text, word) in [
+        ("\"odd\"", "expected `sequential` or `random`"),
+        ("5", "expected \"sequential\", \"random\""),
+        ("{ model = \"random\", skew = 1.0 }", "skew"),
+        ("{ low = 5 }", "model"),
+    ] {
+        let read = toml::from_str::<Expansion>(&format!("ports = {text}"));
+        let said = read.unwrap_err().to_string();
+        assert!(said.contains(word), "{text}: {said}");
+    }
     let back: Expansion = toml::from_str(&toml::to_string(&expansion).unwrap()).unwrap();
     assert_eq!(back, expansion);
     assert!(toml::from_str::<Expansion>("timeout = 1").is_err());

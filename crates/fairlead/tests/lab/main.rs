@@ -3,6 +3,7 @@
 
 mod options;
 mod output;
+mod paper;
 mod support;
 
 use std::ffi::OsStr;

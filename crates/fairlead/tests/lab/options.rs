@@ -50,6 +50,40 @@ fn values_that_cannot_be_are_named_by_option_key_and_line() {
 }
 
 #[test]
+fn plans_name_a_model_of_ports_as_the_guide_does() {
+    let folder = Folder::new("ports");
+    let out = folder.path("out.jsonl");
+    let log = crate::support::root().join(crate::NASA);
+    let text = format!(
+        "[[trace]]\npath = {log:?}\nexpansion = {{ ports = ['random', 'sequential'] }}\n\
+         [[trace]]\npath = {log:?}\n\
+         expansion = {{ ports = {{ model = 'sequential', skew = 1.0 }} }}\n\
+         [[trace]]\nstandard = {{ sessions = 9, seconds = 9, ports = 'random' }}\n\
+         [[run]]\nscheme = 'mod'\n"
+    );
+    let plan = folder.write("plan.toml", text);
+    let done = lab(&["sweep", &plan, "--out", &out]);
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success(), "{said}");
+    let rows = std::fs::read_to_string(&out).unwrap();
+    assert_eq!(rows.lines().count(), 4, "{rows}");
+    assert!(rows.contains("\"range\":256,\"skew\":1.0"), "{rows}");
+}
+
+#[test]
+fn times_that_no_clock_shows_are_refused() {
+    let folder = Folder::new("times");
+    let rows = [-i64::MAX, 0, i64::MAX].map(|at| format!("{at},10.0.0.1,1024\n"));
+    let table = format!("time_us,ip,port\n{}", rows.concat());
+    let table = folder.write("times.csv", table);
+    let words = ["times.csv: line 2", "no time that can be read"];
+    for command in ["stat", "advise"] {
+        refused(&[command, &table], 1, &words);
+        refused(&[command, &table, "--as", "requests"], 1, &words);
+    }
+}
+
+#[test]
 fn plans_take_fractions_ranges_of_seeds_and_counts_with_suffixes() {
     let folder = Folder::new("ranges");
     let plan = |text: &str| folder.write("plan.toml", text);

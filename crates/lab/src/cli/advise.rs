@@ -143,7 +143,7 @@ fn steps_text(advice: &Advice) -> String {
         "miss ratio",
         "conventional",
         "LRU, any place",
-        "cannot be below",
+        "MIN, any place",
         "receive ns",
         "",
     ]);
@@ -170,8 +170,9 @@ fn steps_text(advice: &Advice) -> String {
     }
     out += &table.text(2);
     out += "\"Conventional\" is modulo indexing with LRU, one bank of 4 ways. \"LRU, any place\" \
-            is a fully associative cache with\nLRU, \"cannot be below\" Belady's MIN. \"Receive \
-            ns\" is the model of an offload engine (`lab cost`).\n";
+            is a fully associative cache with\nLRU, \"MIN, any place\" one with Belady's MIN: no \
+            policy that gives every newcomer a line misses less.\n\"Receive ns\" is the model of \
+            an offload engine (`lab cost`).\n";
     out
 }
 

@@ -114,6 +114,26 @@ impl StreamArgs {
         Ok(spec)
     }
 
+    /// The recipe for a command that finds itself how many sessions are open.
+    pub(crate) fn spec_of_any_load(&self) -> Result<StreamSpec, LabError> {
+        let spec = self.spec()?;
+        let problem = "how many sessions are open is what is found here; leave it out";
+        if let Some(sessions) = self.made.concurrency {
+            let value = sessions.to_string();
+            return Err(LabError::option("--concurrency", value, problem));
+        }
+        if spec.expansion.concurrent_sessions.is_some() {
+            return Err(LabError::option("--expand", "concurrent_sessions", problem));
+        }
+        let text = self.trace.to_str().unwrap_or_default();
+        let (_, settings) = text.split_once(':').unwrap_or((text, ""));
+        let is_standard = spec.standard.is_some();
+        if is_standard && Settings::read(STANDARD, settings, SESSIONS)?.name(SESSIONS) {
+            return Err(LabError::option("TRACE", text, problem));
+        }
+        Ok(spec)
+    }
+
     /// The standard workload of `text`, whose sessions `--concurrency` may number instead.
     fn standard(&self, text: &str, settings: &str) -> Result<Standard, LabError> {
         let settings = Settings::read(STANDARD, settings, SESSIONS)?;
@@ -141,14 +161,7 @@ impl MadeArgs {
                 "write 1 or more (the paper's: 250)",
             ));
         }
-        if !(0.0..=1.0).contains(&self.max_bad) {
-            let problem = "write a share from 0 to 1";
-            return Err(LabError::option(
-                "--max-bad",
-                self.max_bad.to_string(),
-                problem,
-            ));
-        }
+        check_max_bad(self.max_bad)?;
         if self.concurrency == Some(0) {
             return Err(LabError::option("--concurrency", "0", "write 1 or more"));
         }
@@ -218,6 +231,15 @@ impl MadeArgs {
         }
         deserialize(table).map_err(|problem| LabError::option("expansion", "", problem))
     }
+}
+
+/// Is it a share of rows?
+pub(crate) fn check_max_bad(share: f64) -> Result<(), LabError> {
+    if (0.0..=1.0).contains(&share) {
+        return Ok(());
+    }
+    let problem = "write a share from 0 to 1";
+    Err(LabError::option("--max-bad", share.to_string(), problem))
 }
 
 /// The option that sets a parameter of the expansion.
@@ -507,6 +529,36 @@ mod tests {
             of("standard:30", &["--packets", "packets"]),
             Ok((Some(30), 1))
         );
+    }
+
+    #[test]
+    fn where_the_load_is_found_none_is_given() {
+        let of = |trace: &str, words: &[&str]| {
+            let words = ["lab", trace].into_iter().chain(words.iter().copied());
+            let one = One::try_parse_from(words).map_err(|error| error.to_string())?;
+            let spec = one.stream.spec_of_any_load();
+            spec.map(|_| ()).map_err(|error| error.to_string())
+        };
+        for (trace, words, said) in [
+            ("x.log", &["--concurrency", "9"][..], "--concurrency 9"),
+            ("standard", &["--concurrency", "9"], "--concurrency 9"),
+            (
+                "x.log",
+                &["--expand", "concurrent_sessions=9"],
+                "concurrent_sessions",
+            ),
+            ("standard:10", &[], "standard:10"),
+            ("standard:seconds=5,sessions=4000", &[], "sessions=4000"),
+        ] {
+            let problem = of(trace, words).unwrap_err();
+            assert!(
+                problem.contains(said) && problem.contains("leave it out"),
+                "{problem}"
+            );
+        }
+        for trace in ["x.log", "10:20", "standard", "standard:seconds=5"] {
+            assert_eq!(of(trace, &["--warm-up", "5"]), Ok(()), "{trace}");
+        }
     }
 
     #[test]

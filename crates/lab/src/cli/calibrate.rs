@@ -59,7 +59,7 @@ pub(super) fn run(args: &CalibrateArgs, context: &Context<'_>) -> Result<(), Lab
             problem,
         ));
     }
-    let made = args.stream.spec()?;
+    let made = args.stream.spec_of_any_load()?;
     let seed = made.seed;
     let asked = CalibrateSpec {
         made,
@@ -76,6 +76,9 @@ pub(super) fn run(args: &CalibrateArgs, context: &Context<'_>) -> Result<(), Lab
     }
     let mut loader = Loader::default();
     let found = calibrate(&asked, &mut loader, args.threads.threads, context.control)?;
+    for text in &found.stream.notes {
+        context.note(&format!("note: {}: {text}", found.stream.trace));
+    }
     if args.json {
         return output::print_json(&found);
     }

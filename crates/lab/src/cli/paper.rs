@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::arguments::{CostArgs, ThreadArgs};
+use super::arguments::{CostArgs, ThreadArgs, check_max_bad};
 use super::{Context, output};
 use crate::error::LabError;
 use crate::paper::{self, CONCURRENCY, Figure, Given, PaperSpec, Report, published, traces};
@@ -29,6 +29,9 @@ pub struct PaperArgs {
     /// A file; may be given more than once
     #[arg(long, value_name = "FILE")]
     trace: Vec<PathBuf>,
+    /// The share of rows of a trace that may be unreadable
+    #[arg(long, value_name = "SHARE", default_value_t = 0.01)]
+    max_bad: f64,
     /// Where tables go: `paper.json` and a CSV for each figure
     #[arg(long, short, value_name = "FOLDER", default_value = "paper-results")]
     out: PathBuf,
@@ -63,6 +66,7 @@ const DRAWS_QUICK: u32 = 50;
 
 impl PaperArgs {
     fn spec(&self) -> Result<PaperSpec, LabError> {
+        check_max_bad(self.max_bad)?;
         let mut seeds = self.seeds.clone();
         if seeds.is_empty() {
             seeds = if self.quick { vec![1] } else { vec![1, 2, 3] };
@@ -78,6 +82,9 @@ impl PaperArgs {
         for path in &self.trace {
             let known = traces::recognise(path, first);
             given.push(known.unwrap_or_else(|| traces::unknown(path, first)));
+        }
+        for one in &mut given {
+            one.made.max_bad = self.max_bad;
         }
         if !self.no_synthetic {
             let seconds = if self.quick { SECONDS_QUICK } else { SECONDS };
@@ -128,7 +135,23 @@ pub(super) fn run(args: &PaperArgs, context: &Context<'_>) -> Result<(), LabErro
     if report.stopped {
         return Err(LabError::Stopped);
     }
+    if !report.failed.is_empty() {
+        return Err(failed(&report));
+    }
     Ok(())
+}
+
+/// That some traces could not be run: all else is written.
+fn failed(report: &Report) -> LabError {
+    let mut text = format!(
+        "{} of {} traces could not be run; what is written has the others",
+        report.failed.len(),
+        report.asked.traces.len()
+    );
+    for failure in &report.failed {
+        text += &format!("\n  {}: {}", failure.trace, failure.problem);
+    }
+    LabError::Trace(text)
 }
 
 fn claims(report: &Report) -> Table {
@@ -163,6 +186,9 @@ fn text(report: &Report) -> String {
             grouped(u64::from(note.sessions)),
             percent(note.mod_miss_ratio),
         );
+    }
+    for failure in &report.failed {
+        out += &format!("  {}: could not be run\n", failure.trace);
     }
     for line in &report.absent {
         out += &format!("  {line}\n");

@@ -50,7 +50,7 @@ pub(super) fn run(args: &StatArgs, context: &Context<'_>) -> Result<(), LabError
     let spec = StatSpec {
         on_gap_max_s: args.on_gap,
         session_timeout_s: made.expansion.session_timeout_s,
-        ..StatSpec::default()
+        ..StatSpec::seeded(made.seed)
     };
     let log = match &made.path {
         Some(path) if stream.note.expanded.is_some() => Some(stat::log(

@@ -49,7 +49,7 @@ pub(super) fn run(args: &SweepArgs, context: &Context<'_>) -> Result<(), LabErro
     let plan = Plan::read(&args.plan)?;
     if args.dry_run {
         output::print(&format!(
-            "{}: {} streams × {} configurations = {} runs\n",
+            "{}: {} streams, {} configurations: {} runs\n",
             plan.name,
             plan.streams.len(),
             plan.runs.len(),

@@ -115,7 +115,7 @@ pub(super) fn measure(
         None => Vec::new(),
     };
     let draws = draws(asked, &stream, threads, control)?;
-    let spec = StatSpec::default();
+    let spec = StatSpec::seeded(asked.seeds[0]);
     let stat = stat::accesses(&stream, &spec)?;
     let gaps = match &given.made.path {
         Some(path) if stream.note.expanded.is_some() => {

@@ -165,6 +165,15 @@ pub struct TraceNote {
     pub stream: crate::load::Provenance,
 }
 
+/// A trace that could not be run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    /// The trace.
+    pub trace: String,
+    /// What is wrong, and what to do.
+    pub problem: String,
+}
+
 /// Everything.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
@@ -174,6 +183,8 @@ pub struct Report {
     pub asked: PaperSpec,
     /// The traces, as they were run.
     pub traces: Vec<TraceNote>,
+    /// Traces that could not be run: nothing of them is in the figures.
+    pub failed: Vec<Failure>,
     /// The paper's traces that are not at hand.
     pub absent: Vec<String>,
     /// Figures and tables, in the paper's order.
@@ -185,7 +196,8 @@ pub struct Report {
 /// Runs everything.
 ///
 /// # Errors
-/// A trace that cannot be read or fitted. A stop keeps the traces that are finished.
+/// What cannot be run as it was asked for; what is wrong with the first trace, if none could be
+/// run. Where some could, the others are [`Report::failed`]. A stop keeps what is finished.
 pub fn paper(asked: PaperSpec, threads: usize, control: &dyn Control) -> Result<Report, LabError> {
     if asked.traces.is_empty() || asked.seeds.is_empty() {
         return Err(LabError::option(
@@ -198,6 +210,7 @@ pub fn paper(asked: PaperSpec, threads: usize, control: &dyn Control) -> Result<
         return Err(LabError::option("seed", seed.to_string(), "is given twice"));
     }
     let mut measured: Vec<Measured> = Vec::new();
+    let mut failures: Vec<(String, LabError)> = Vec::new();
     let mut stopped = false;
     for given in &asked.traces {
         let mut loader = Loader::with_times();
@@ -207,14 +220,23 @@ pub fn paper(asked: PaperSpec, threads: usize, control: &dyn Control) -> Result<
                 stopped = true;
                 break;
             }
-            Err(error) => return Err(error),
+            // Hours may have gone into the others.
+            Err(error) => failures.push((given.name.clone(), error)),
         }
     }
+    if measured.is_empty() && !stopped && !failures.is_empty() {
+        return Err(failures.swap_remove(0).1);
+    }
+    let failure = |(trace, error): (String, LabError)| Failure {
+        trace,
+        problem: error.to_string(),
+    };
     let figures = figures::figures(&measured, &asked);
     Ok(Report {
         version: crate::sweep::VERSION,
         absent: traces::absent(&asked.traces),
         traces: measured.into_iter().map(|one| one.note).collect(),
+        failed: failures.into_iter().map(failure).collect(),
         figures,
         stopped,
         asked,

@@ -80,7 +80,7 @@ pub(super) fn measure(
         };
         let found = match calibrate(&asked, loader, threads, control) {
             Ok(found) => found,
-            Err(LabError::Option { .. }) => continue,
+            Err(LabError::Option { .. } | LabError::Empty(_)) => continue,
             Err(error) => return Err(error),
         };
         let schemes = found.runs.iter().map(|run| run.scheme.clone());

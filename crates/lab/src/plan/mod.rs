@@ -41,12 +41,19 @@ pub struct Plan {
     pub name: String,
     /// Streams, each with its seed.
     pub streams: Vec<StreamSpec>,
-    /// Configurations; the stream's seed replaces theirs unless the plan gives one.
-    pub runs: Vec<RunSpec>,
-    /// Whether `runs` have seeds of their own.
-    pub own_seeds: bool,
+    /// Configurations.
+    pub runs: Vec<PlannedRun>,
     /// Whether bounds stand beside each result.
     pub bounds: bool,
+}
+
+/// A configuration of a plan.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlannedRun {
+    /// What is run.
+    pub spec: RunSpec,
+    /// Whether its table gives it a seed; otherwise it takes each stream's.
+    pub own_seed: bool,
 }
 
 #[derive(Deserialize)]
@@ -94,7 +101,6 @@ impl Plan {
             }
         }
         let streams = each_once(streams);
-        let own_seeds = written.run.iter().any(|table| table.contains_key("seed"));
         let runs = runs(&written.run, place)?;
         if streams.is_empty() || runs.is_empty() {
             let problem = "a plan has at least one [[trace]] and one [[run]]".to_owned();
@@ -104,7 +110,6 @@ impl Plan {
             name: written.name.unwrap_or_else(|| place.to_owned()),
             streams,
             runs,
-            own_seeds,
             bounds: written.bounds,
         })
     }
@@ -119,27 +124,24 @@ impl Plan {
         Self::parse(&text, &path.display().to_string(), folder)
     }
 
-    /// The configurations to run over a stream.
+    /// The configurations to run over a stream, each once: one whose own seed is the stream's is
+    /// the same as one that takes it.
     pub fn runs_for(&self, stream: &StreamSpec) -> Vec<RunSpec> {
-        let seed = |run: &RunSpec| {
-            if self.own_seeds {
-                run.seed
+        let runs = self.runs.iter().map(|run| RunSpec {
+            seed: if run.own_seed {
+                run.spec.seed
             } else {
                 stream.seed
-            }
-        };
-        self.runs
-            .iter()
-            .map(|run| RunSpec {
-                seed: seed(run),
-                ..run.clone()
-            })
-            .collect()
+            },
+            ..run.spec.clone()
+        });
+        each_once(runs.collect())
     }
 
     /// How many tasks there are.
     pub fn tasks(&self) -> usize {
-        self.streams.len() * self.runs.len()
+        let runs = |stream| self.runs_for(stream).len();
+        self.streams.iter().map(runs).sum()
     }
 }
 
@@ -157,10 +159,11 @@ pub fn runs_of(text: &str, place: &str) -> Result<Vec<RunSpec>, LabError> {
         place: place.to_owned(),
         problem: one_line(text, &error),
     })?;
-    runs(&written.run, place)
+    let runs = runs(&written.run, place)?;
+    Ok(runs.into_iter().map(|run| run.spec).collect())
 }
 
-fn runs(tables: &[Table], place: &str) -> Result<Vec<RunSpec>, LabError> {
+fn runs(tables: &[Table], place: &str) -> Result<Vec<PlannedRun>, LabError> {
     let mut runs = Vec::new();
     for (at, table) in tables.iter().enumerate() {
         let place = format!("{place}: [[run]] number {}", at + 1);
@@ -171,7 +174,8 @@ fn runs(tables: &[Table], place: &str) -> Result<Vec<RunSpec>, LabError> {
                 problem: error.to_string(),
             })?;
         }
-        runs.extend(specs);
+        let own_seed = table.contains_key("seed");
+        runs.extend(specs.into_iter().map(|spec| PlannedRun { spec, own_seed }));
     }
     Ok(each_once(runs))
 }
@@ -274,11 +278,32 @@ mod tests {
         let runs: Vec<(&str, u64)> = plan
             .runs
             .iter()
-            .map(|run| (run.scheme.as_str(), run.capacity.0))
+            .map(|run| (run.spec.scheme.as_str(), run.spec.capacity.0))
             .collect();
         let small = 32 << 10;
         assert_eq!(runs, [("mod", small), ("spec", small), ("spec", 2 * small)]);
         assert_eq!((plan.streams.len(), plan.tasks()), (2, 6));
+    }
+
+    #[test]
+    fn a_seed_of_one_run_is_that_runs_alone() {
+        let text = "seeds = [1, 2]\n[[trace]]\nzipf = { ids = 10 }\n\
+                    [[run]]\nscheme = 'spec'\nseed = [2, 7]\n\
+                    [[run]]\nscheme = ['mod', 'spec']\n";
+        let plan = Plan::parse(text, "p", Path::new("")).unwrap();
+        let seeds = |stream: usize| -> Vec<(String, u64)> {
+            let runs = plan.runs_for(&plan.streams[stream]);
+            runs.into_iter().map(|run| (run.scheme, run.seed)).collect()
+        };
+        let named = |runs: &[(&str, u64)]| -> Vec<(String, u64)> {
+            let owned = |(scheme, seed): &(&str, u64)| ((*scheme).to_owned(), *seed);
+            runs.iter().map(owned).collect()
+        };
+        let first = [("spec", 2), ("spec", 7), ("mod", 1), ("spec", 1)];
+        assert_eq!(seeds(0), named(&first));
+        // Under the second seed the last is the first once more.
+        assert_eq!(seeds(1), named(&[("spec", 2), ("spec", 7), ("mod", 2)]));
+        assert_eq!(plan.tasks(), 7);
     }
 
     #[test]

@@ -38,6 +38,13 @@ pub struct StatSpec {
 
 impl Default for StatSpec {
     fn default() -> Self {
+        Self::seeded(1)
+    }
+}
+
+impl StatSpec {
+    /// The usual, with the index functions that are drawn from a seed.
+    pub fn seeded(seed: u64) -> Self {
         let schemes = [
             "mod",
             "xor",
@@ -52,7 +59,13 @@ impl Default for StatSpec {
         ];
         Self {
             on_gap_max_s: gaps::ON_GAP_MAX_S,
-            spread: schemes.into_iter().map(RunSpec::paper).collect(),
+            spread: schemes
+                .into_iter()
+                .map(|scheme| RunSpec {
+                    seed,
+                    ..RunSpec::paper(scheme)
+                })
+                .collect(),
             session_timeout_s: 1_800.0,
         }
     }
@@ -192,5 +205,29 @@ pub fn concurrency(stream: &Stream) -> Concurrency {
             ..seen
         },
         None => seen,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Loader, Silent, StreamSpec};
+
+    #[test]
+    fn index_functions_are_drawn_from_the_seed() {
+        let standard = fairlead_workload::Standard {
+            sessions: 600,
+            seconds: 30.0,
+            ..fairlead_workload::Standard::default()
+        };
+        let made = StreamSpec::standard(standard, 1);
+        let stream = Loader::with_times().stream(&made, &Silent).unwrap();
+        let spread = |spec: StatSpec| accesses(&stream, &spec).unwrap().spread;
+        let (usual, other) = (spread(StatSpec::default()), spread(StatSpec::seeded(2)));
+        assert_eq!(usual, spread(StatSpec::seeded(1)));
+        for (usual, other) in usual.iter().zip(&other) {
+            let is_drawn = usual.scheme.contains("universal");
+            assert_eq!(usual.pdf != other.pdf, is_drawn, "{}", usual.scheme);
+        }
     }
 }

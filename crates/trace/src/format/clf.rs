@@ -36,8 +36,7 @@ impl LineFormat for Clf {
             object: hash64(field::object_of(answer.request)),
             status: answer.status,
             ..Row::new(time_us, client)
-        });
-        Ok(Step::Row)
+        })
     }
 }
 

@@ -330,7 +330,7 @@ impl Csv {
         Some(places)
     }
 
-    fn row(&mut self, fields: &[&[u8]], out: &mut Builder) -> Result<(), Reason> {
+    fn row(&mut self, fields: &[&[u8]], out: &mut Builder) -> Result<Step, Reason> {
         let places = self.places.ok_or(Reason::Fields)?;
         let [time, client, port, bytes, object, status] = places;
         let at = |place: Option<usize>| match place {
@@ -367,8 +367,7 @@ impl Csv {
             object,
             status,
             ..Row::new(time_us, client)
-        });
-        Ok(())
+        })
     }
 
     fn time_us(&mut self, text: &[u8]) -> Option<i64> {
@@ -454,7 +453,6 @@ impl LineFormat for Csv {
                 None => Err(Reason::Header),
             };
         }
-        self.row(fields, out)?;
-        Ok(Step::Row)
+        self.row(fields, out)
     }
 }

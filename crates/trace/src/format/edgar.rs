@@ -50,8 +50,7 @@ impl LineFormat for Edgar {
             object,
             status,
             ..Row::new(time_us, client)
-        });
-        Ok(Step::Row)
+        })
     }
 }
 

@@ -53,8 +53,7 @@ impl LineFormat for Elb {
             object: hash64(field::object_of(&rest[..end])),
             status,
             ..Row::new(time_us, client)
-        });
-        Ok(Step::Row)
+        })
     }
 }
 

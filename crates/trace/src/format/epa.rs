@@ -32,8 +32,7 @@ impl LineFormat for Epa {
             object: hash64(field::object_of(answer.request)),
             status: answer.status,
             ..Row::new(time_us, client)
-        });
-        Ok(Step::Row)
+        })
     }
 }
 

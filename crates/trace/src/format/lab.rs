@@ -7,9 +7,10 @@ use std::io::{self, Write};
 
 use fairlead_base::{Address, Endpoint};
 
-use crate::accesses::Accesses;
+use crate::accesses::{Accesses, HINT_OPENING, TIME_MAX_US};
 use crate::error::{Fault, Place, TraceError};
 use crate::read::Watch;
+use crate::sessions::EndpointTable;
 use crate::source::{Source, fill};
 
 /// How a file begins. The first byte is no text, and the line ends show what was copied as text.
@@ -18,6 +19,8 @@ const VERSION: u16 = 1;
 const HEADER_BYTES: usize = 64;
 /// Bytes of the header that its checksum covers.
 const CHECKED_BYTES: usize = 60;
+/// Bytes of the header that are zero.
+const ZEROS: [core::ops::Range<usize>; 2] = [10..12, 32..CHECKED_BYTES];
 
 const KEYS: u32 = 1;
 const ROWS: u32 = 2;
@@ -28,12 +31,18 @@ const KEY_BYTES: usize = 18;
 const CHUNK_KEYS: usize = 1 << 16;
 /// Rows of a chunk, at most.
 const CHUNK_ROWS: usize = 1 << 16;
+/// Bytes of a chunk before its content.
+const CHUNK_HEAD_BYTES: u64 = 8;
 /// Bytes of a chunk, at most: rows with wide times, ids and hints, and what stands before them.
 const CHUNK_BYTES_MAX: usize = CHUNK_ROWS * 13 + 16;
 
 /// Times of a chunk as 32-bit distances from its first, or all 64 bits.
 const TIMES_32: u32 = 0;
 const TIMES_64: u32 = 1;
+
+/// The latest time: times of rows count from the first, which may lie as far before the origin as
+/// the last behind it.
+const TIME_MAX: u64 = 2 * TIME_MAX_US.unsigned_abs();
 
 /// In the header: rows have hints.
 const FLAG_HINTS: u32 = 1;
@@ -125,17 +134,22 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Header {
-    fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Self, Fault> {
-        let damaged = |what: &str| Err(Fault::Damaged(what.to_owned()));
+    fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Self, (Place, Fault)> {
+        let damaged =
+            |at: usize, what: &str| Err((Place::Byte(at as u64), Fault::Damaged(what.to_owned())));
         if !begins(bytes) {
-            return Err(Fault::Unknown("not a file of the laboratory".to_owned()));
+            let fault = Fault::Unknown("not a file of the laboratory".to_owned());
+            return Err((Place::File, fault));
         }
         if crc32fast::hash(&bytes[..CHECKED_BYTES]) != u32_at(bytes, CHECKED_BYTES) {
-            return damaged("the header's checksum is wrong");
+            return damaged(CHECKED_BYTES, "the header's checksum is wrong");
         }
         let version = u16::from_le_bytes([bytes[8], bytes[9]]);
         if version != VERSION {
-            return Err(Fault::Version(version));
+            return Err((Place::File, Fault::Version(version)));
+        }
+        if let Some(at) = ZEROS.into_iter().flatten().find(|at| bytes[*at] != 0) {
+            return damaged(at, "a byte of the header that is zero in version 1 is not");
         }
         let flags = u32_at(bytes, 12);
         let header = Self {
@@ -144,10 +158,10 @@ impl Header {
             hints: flags & FLAG_HINTS != 0,
         };
         if flags & !FLAG_HINTS != 0 {
-            return damaged("the header has flags that do not exist");
+            return damaged(12, "the header has flags that do not exist");
         }
         if header.keys >= u64::from(u32::MAX) || header.keys > header.rows {
-            return damaged("there cannot be so many sessions");
+            return damaged(24, "there cannot be so many sessions");
         }
         Ok(header)
     }
@@ -174,10 +188,23 @@ impl Chunks<'_> {
         Ok(())
     }
 
+    /// Nothing may be behind the last chunk.
+    fn end(&mut self) -> Result<(), (Place, Fault)> {
+        let place = Place::Byte(self.offset);
+        match fill(self.source, &mut [0]) {
+            Ok(0) => Ok(()),
+            Ok(_) => {
+                let what = "something behind the last chunk".to_owned();
+                Err((place, Fault::Damaged(what)))
+            }
+            Err(error) => Err((place, Fault::of_io(error))),
+        }
+    }
+
     /// The next chunk's kind; its bytes are in `self.bytes`, without the checksum.
     fn next(&mut self) -> Result<u32, (Place, Fault)> {
         let place = Place::Byte(self.offset);
-        self.exactly(8, "a chunk's head")?;
+        self.exactly(CHUNK_HEAD_BYTES as usize, "a chunk's head")?;
         let (kind, len) = (u32_at(&self.bytes, 0), u32_at(&self.bytes, 4) as usize);
         if len > CHUNK_BYTES_MAX.max(CHUNK_KEYS * KEY_BYTES) {
             let fault = Fault::Damaged(format!("a chunk of {len} bytes"));
@@ -224,7 +251,7 @@ impl From<(Place, Fault)> for Halt {
 fn read_chunks(chunks: &mut Chunks<'_>, watch: &mut Watch<'_>) -> Result<Accesses, Halt> {
     chunks.exactly(HEADER_BYTES, "the header")?;
     let header: &[u8; HEADER_BYTES] = chunks.bytes.first_chunk().unwrap_or(&[0; HEADER_BYTES]);
-    let header = Header::parse(header).map_err(|fault| (Place::File, fault))?;
+    let header = Header::parse(header)?;
     let limits = watch.limits();
     if header.keys > u64::from(limits.sessions_max) {
         let fault = Fault::TooManySessions(limits.sessions_max);
@@ -237,15 +264,29 @@ fn read_chunks(chunks: &mut Chunks<'_>, watch: &mut Watch<'_>) -> Result<Accesse
         keys: Vec::with_capacity(header.keys.min(RESERVE_MAX) as usize),
         hint: Vec::new(),
     };
+    let mut sessions = SessionChunks::default();
     loop {
-        let place = Place::Byte(chunks.offset);
+        let at = chunks.offset;
+        let place = Place::Byte(at);
         let kind = chunks.next()?;
         watch.add_bytes(chunks.bytes.len() as u64 + 12);
         let damaged = |what: &str| (place, Fault::Damaged(what.to_owned()));
         match kind {
-            KEYS => add_keys(&mut accesses.keys, &chunks.bytes).map_err(damaged)?,
+            KEYS => {
+                let first = accesses.keys.len();
+                add_keys(&mut accesses.keys, &chunks.bytes).map_err(damaged)?;
+                if accesses.keys.len() > first {
+                    sessions.0.push((first, at + CHUNK_HEAD_BYTES));
+                }
+            }
             ROWS => add_rows(&mut accesses, &chunks.bytes, &header).map_err(damaged)?,
-            END => break,
+            END if !chunks.bytes.is_empty() => {
+                return Err(damaged("the last chunk has a content").into());
+            }
+            END => {
+                chunks.end()?;
+                break;
+            }
             other => return Err(damaged(&format!("a chunk of kind {other}")).into()),
         }
         if accesses.keys.len() as u64 > header.keys || accesses.len() as u64 > header.rows {
@@ -257,9 +298,32 @@ fn read_chunks(chunks: &mut Chunks<'_>, watch: &mut Watch<'_>) -> Result<Accesse
     let (rows, keys) = (accesses.len() as u64, accesses.keys.len() as u64);
     if rows != header.rows || keys != header.keys {
         let what = "fewer rows or sessions than the header says";
-        return Err((Place::File, Fault::Damaged(what.to_owned())).into());
+        let end = Place::Byte(chunks.offset);
+        return Err((end, Fault::Damaged(what.to_owned())).into());
     }
+    sessions.check(&accesses.keys)?;
     Ok(accesses)
+}
+
+/// Chunks with sessions: the number of each one's first, and the byte where that is.
+#[derive(Default)]
+struct SessionChunks(Vec<(usize, u64)>);
+
+impl SessionChunks {
+    /// Are no two sessions equal? Looked at once, when all are there.
+    fn check(&self, keys: &[Endpoint]) -> Result<(), (Place, Fault)> {
+        let mut table = EndpointTable::default();
+        let known =
+            |(number, key): (usize, &Endpoint)| table.number(*key, u32::MAX) != Some(number as u32);
+        let Some(number) = keys.iter().enumerate().position(known) else {
+            return Ok(());
+        };
+        let chunk = self.0.partition_point(|(first, _)| *first <= number) - 1;
+        let (first, byte) = self.0[chunk];
+        let place = Place::Byte(byte + ((number - first) * KEY_BYTES) as u64);
+        let what = "a session identifier that is there before";
+        Err((place, Fault::Damaged(what.to_owned())))
+    }
 }
 
 fn add_keys(keys: &mut Vec<Endpoint>, bytes: &[u8]) -> Result<(), &'static str> {
@@ -274,6 +338,24 @@ fn add_keys(keys: &mut Vec<Endpoint>, bytes: &[u8]) -> Result<(), &'static str> 
             addr: Address::v6(octets),
             port: u16::from_le_bytes([key[16], key[17]]),
         });
+    }
+    Ok(())
+}
+
+/// Times of a chunk, from the row `from` on, of which the chunk says that its first is `first`.
+fn check_times(times: &[u64], from: usize, first: u64) -> Result<(), &'static str> {
+    if times[from] != first {
+        return Err("the first time is not the one that the chunk says");
+    }
+    if from == 0 && first != 0 {
+        return Err("times do not count from the first");
+    }
+    // What went beyond 64 bits came out below the first.
+    if !times[from.saturating_sub(1)..].is_sorted() {
+        return Err("time runs backwards");
+    }
+    if times.last().is_some_and(|last| *last > TIME_MAX) {
+        return Err("a time beyond 146,000 years");
     }
     Ok(())
 }
@@ -313,9 +395,10 @@ fn add_rows(accesses: &mut Accesses, bytes: &[u8], header: &Header) -> Result<()
         .id
         .extend(ids.iter().map(|id| u32::from_le_bytes(*id)));
     accesses.hint.extend_from_slice(hints);
-    let from = before.saturating_sub(1);
-    if !accesses.time_us[from..].is_sorted() {
-        return Err("time runs backwards");
+    check_times(&accesses.time_us, before, first)?;
+    // No branches: the largest is found in vectors.
+    if hints.iter().fold(0, |most, hint| most.max(*hint)) > HINT_OPENING {
+        return Err("a hint that does not exist");
     }
     let largest = accesses.id[before..].iter().copied().max().unwrap_or(0);
     if largest as usize >= accesses.keys.len() {

@@ -124,20 +124,18 @@ pub(crate) fn requests(
     records::read::<LEN>(source, watch, |watch, records| {
         for record in records {
             let number = match client {
-                Some(number) => number,
-                None => match out.add(Address::default(), true) {
-                    Ok(number) => *client.insert(number),
-                    Err(reason) => {
-                        watch.other(Place::Byte(0), Err(reason), 0)?;
-                        0
-                    }
-                },
+                Some(number) => Ok(number),
+                None => out.add(Address::default(), true),
             };
-            out.push(Row {
+            client = number.ok();
+            let row = |number| Row {
                 bytes: u64::from(u32::from_le_bytes(four(record, 12))),
                 object: object(record),
                 ..Row::new(time_us(record), number)
-            });
+            };
+            if let Err(reason) = number.and_then(|number| out.push(row(number))) {
+                watch.other(Place::Byte(0), Err(reason), out.rows())?;
+            }
         }
         Ok(out.rows())
     })

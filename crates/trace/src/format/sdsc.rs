@@ -44,8 +44,7 @@ impl LineFormat for Sdsc {
         out.push(Row {
             object: hash64(field::object_of(request)),
             ..Row::new(time_us, client)
-        });
-        Ok(Step::Row)
+        })
     }
 }
 

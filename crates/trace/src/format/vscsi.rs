@@ -32,12 +32,9 @@ pub(crate) fn requests(
     records::read::<LEN>(source, watch, |watch, records| {
         for (at, record) in records.iter().enumerate() {
             let read = row(record, &mut client, out);
-            match read {
-                Ok(row) => out.push(row),
-                Err(reason) => {
-                    let place = Place::Byte(watch.bytes() + (at * LEN) as u64);
-                    watch.other(place, Err(reason), out.rows())?;
-                }
+            if let Err(reason) = read.and_then(|row| out.push(row)) {
+                let place = Place::Byte(watch.bytes() + (at * LEN) as u64);
+                watch.other(place, Err(reason), out.rows())?;
             }
         }
         Ok(out.rows())

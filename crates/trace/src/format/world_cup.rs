@@ -120,13 +120,10 @@ pub(crate) fn requests(
                 true => clients.number(number::<4>(record), out),
                 false => Err(Reason::Record),
             };
-            match client {
-                Ok(client) => out.push(row(record, client)),
-                Err(reason) => {
-                    let before = watch.bytes() / LEN as u64;
-                    let place = Place::Row(before + at as u64 + 1);
-                    watch.other(place, Err(reason), out.rows())?;
-                }
+            if let Err(reason) = client.and_then(|client| out.push(row(record, client))) {
+                let before = watch.bytes() / LEN as u64;
+                let place = Place::Row(before + at as u64 + 1);
+                watch.other(place, Err(reason), out.rows())?;
             }
         }
         Ok(out.rows())

@@ -45,7 +45,6 @@ impl LineFormat for WorldCupCsv {
             object: hash64(object),
             status,
             ..Row::new(time_us, client)
-        });
-        Ok(Step::Row)
+        })
     }
 }

@@ -33,8 +33,7 @@ impl LineFormat for Youtube {
         out.push(Row {
             object: hash64(video),
             ..Row::new(time_us, client)
-        });
-        Ok(Step::Row)
+        })
     }
 }
 

@@ -90,8 +90,7 @@ impl LineFormat for Zeek {
             object: host ^ uri.rotate_left(1),
             status,
             ..Row::new(time_us, client)
-        });
-        Ok(Step::Row)
+        })
     }
 }
 

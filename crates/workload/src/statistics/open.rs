@@ -47,7 +47,7 @@ pub fn measure(ids: &[u32], times_us: &[u64], distinct: usize, on_us: u64) -> Co
         if last[id] == row {
             open -= 1;
         }
-        while times_us[oldest] + on_us < at {
+        while at - times_us[oldest] > on_us {
             on -= u64::from(latest[ids[oldest] as usize] == oldest);
             oldest += 1;
         }
@@ -86,6 +86,12 @@ mod tests {
         let open = measure(&[0, 1, 0, 2, 1], &[0, 10, 10, 20, 40], 3, S);
         assert_eq!(open.peak_open, 2);
         assert!((open.mean_open - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn times_may_be_as_late_as_a_number_can_be() {
+        let measured = measure(&[0, 1], &[u64::MAX - 20, u64::MAX], 2, S);
+        assert_eq!((measured.peak_open, measured.peak_on), (1, 2));
     }
 
     #[test]

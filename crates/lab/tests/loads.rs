@@ -1,0 +1,66 @@
+//! One loader for many recipes: what it keeps of one does not decide another.
+
+use std::path::PathBuf;
+
+use fairlead_lab::calibrate::{CalibrateSpec, calibrate};
+use fairlead_lab::{LabError, Loader, RunSpec, Silent, StreamSpec};
+use fairlead_workload::Standard;
+
+/// A log of ten rows of which one cannot be read.
+fn log(name: &str) -> PathBuf {
+    let line = "host - - [01/Jul/1995:00:00:01 -0400] \"GET /a HTTP/1.0\" 200 7\n";
+    let path = std::env::temp_dir().join(format!("fairlead-{name}-{}.log", std::process::id()));
+    std::fs::write(&path, line.repeat(9) + "no row of a log\n").unwrap();
+    path
+}
+
+#[test]
+fn how_much_of_a_log_may_be_unreadable_is_asked_each_time() {
+    let path = log("max-bad");
+    let made = |max_bad: f64| StreamSpec {
+        max_bad,
+        ..StreamSpec::file(&path)
+    };
+    let mut loader = Loader::default();
+    let mut rows = |max_bad: f64| {
+        let stream = loader.stream(&made(max_bad), &Silent);
+        let read = stream.map(|stream| stream.note.read.unwrap().rows);
+        read.map_err(|error| error.to_string())
+    };
+    assert_eq!(rows(0.5), Ok(9));
+    let refused = rows(0.01).unwrap_err();
+    assert!(refused.contains("more than the 1 %"), "{refused}");
+    assert_eq!(rows(0.5), Ok(9));
+    std::fs::remove_file(&path).unwrap();
+}
+
+/// A fit of the standard workload to `target`.
+fn fit(seconds: f64, target: f64, sessions_max: u32) -> Result<u32, LabError> {
+    let standard = Standard {
+        seconds,
+        ..Standard::default()
+    };
+    let asked = CalibrateSpec {
+        made: StreamSpec::standard(standard, 1),
+        fitted: RunSpec::paper("mod"),
+        target,
+        predicted: Vec::new(),
+        sessions_max,
+    };
+    let found = calibrate(&asked, &mut Loader::default(), 1, &Silent)?;
+    Ok(found.sessions)
+}
+
+#[test]
+fn no_more_sessions_are_tried_than_are_asked_for() {
+    let refused = fit(20.0, 0.99, 100).unwrap_err().to_string();
+    assert!(refused.contains("even with 100 open sessions"), "{refused}");
+}
+
+#[test]
+fn a_load_at_which_nothing_is_accessed_is_a_low_one() {
+    // One session is in a pause for all of these ten seconds.
+    let refused = fit(10.0, 0.05, 1 << 17).unwrap_err().to_string();
+    assert!(refused.contains("--target 0.05"), "{refused}");
+    assert!(refused.contains("no nearer than"), "{refused}");
+}
