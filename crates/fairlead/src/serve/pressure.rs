@@ -14,8 +14,9 @@ const FULL_BATCHES: u32 = 64;
 
 /// So many of the packets in them must be strangers' of a kind, or refusing that kind would not
 /// help. Where data waits that the kernel left to the engine, the peers' congestion control sees to
-/// it.
-const STRANGERS_MIN: u64 = FULL_BATCHES as u64 * BATCH_PACKETS as u64 / 4;
+/// it. More than the three in nine of a short connection of which the engine sees every packet:
+/// its clients wait for each other, and a refused SYN costs one a second.
+const STRANGERS_MIN: u64 = FULL_BATCHES as u64 * BATCH_PACKETS as u64 / 2;
 
 /// How long a share of SYNs holds before less is refused again.
 const EASE_AFTER: Duration = Duration::from_millis(20);
@@ -170,8 +171,8 @@ mod tests {
     fn nobody_is_refused_for_what_connections_send() {
         let mut flood = Flood::default();
         for round in 0..10_000 {
-            // One packet of eight is a newcomer's.
-            flood.strangers.newcomers += BATCH_PACKETS as u64 / 8;
+            // Of a short connection nine packets: SYN, last ACK and head are a newcomer's.
+            flood.strangers.newcomers += BATCH_PACKETS as u64 * 3 / 9;
             assert_eq!(flood.others(round, BATCH_PACKETS), None);
         }
     }
