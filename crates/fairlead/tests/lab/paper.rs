@@ -17,11 +17,16 @@ fn paper(traces: &[&str], more: &[&str]) -> std::process::Output {
     lab(&[&words[..], more].concat())
 }
 
+/// A log of which too many rows cannot be read.
+fn broken(folder: &Folder) -> String {
+    let log = std::fs::read_to_string(crate::support::root().join(COMBINED)).unwrap();
+    folder.write("broken.log", log + "no row\n".repeat(60).as_str())
+}
+
 #[test]
 fn a_trace_that_fails_does_not_take_the_others_along() {
     let folder = Folder::new("paper-failed");
-    let log = std::fs::read_to_string(crate::support::root().join(COMBINED)).unwrap();
-    let broken = folder.write("broken.log", log + "no row\n".repeat(60).as_str());
+    let broken = broken(&folder);
     let out = folder.path("out");
     let output = paper(&[&broken, COMBINED], &["--out", &out]);
     let said = text(&output.stderr);
@@ -52,8 +57,7 @@ fn a_trace_that_fails_does_not_take_the_others_along() {
 #[test]
 fn more_unreadable_rows_may_be_let_pass() {
     let folder = Folder::new("paper-max-bad");
-    let log = std::fs::read_to_string(crate::support::root().join(COMBINED)).unwrap();
-    let broken = folder.write("broken.log", log + "no row\n".repeat(60).as_str());
+    let broken = broken(&folder);
     let out = folder.path("out");
     let words = [
         "paper",
