@@ -98,6 +98,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC); /* room for many, memory for those that there are */
 	__uint(max_entries, 1024);
 	__type(key, struct fl_endpoint);
 	__type(value, struct fl_listen);

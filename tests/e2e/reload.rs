@@ -140,6 +140,44 @@ fn a_reload_that_cannot_be_is_refused_and_everything_goes_on() {
     });
 }
 
+/// What the first run has pinned, and its device, suit a later one with far more in it, and with a
+/// family that there was none of.
+#[test]
+fn a_reload_may_bring_many_servers_and_another_family() {
+    on_the_fast_path(|lab| {
+        let _web = web_on(lab, &[1]);
+        let few = in_kernel(&web_service("snat", "", "", |family| match family {
+            Family::V4 => vec![family.server_at(1, 8080)],
+            Family::V6 => Vec::new(),
+        }));
+        let sources = "snat = [\"100.64.0.0/24\", \"fd64::/120\"]";
+        assert!(few.contains(sources));
+        let few = few.replace(sources, "snat = [\"100.64.0.0/30\"]");
+        let mut switch = Switch::start_with(lab, &few);
+        let mut connection = Connection::to(lab, Family::V4.virtual_at(80));
+        connection.ask("GET", "a.example", "/").unwrap();
+        // Nothing answers at the others, which are not chosen.
+        let others = 10_000..10_300;
+        let mut many = web_service("snat", "", "", |family| {
+            let all = std::iter::once(8080).chain(others.clone());
+            all.map(|port| family.server_at(1, port)).collect()
+        });
+        for port in others {
+            many = many.replace(
+                &format!(":{port}\" }}"),
+                &format!(":{port}\", weight = 0 }}"),
+            );
+        }
+        reload(lab, &mut switch, &in_kernel(&many), 2);
+        assert_eq!(connection.ask("GET", "a.example", "/").unwrap().status, 200);
+        assert_eq!(switch.count("adopted"), 1);
+        assert_eq!(asks(lab), Some(200));
+        let mut six = Connection::to(lab, Family::V6.virtual_at(80));
+        assert_eq!(six.ask("GET", "a.example", "/").unwrap().status, 200);
+        assert_ne!(switch.status()["mode"], "engine");
+    });
+}
+
 #[test]
 fn a_service_manager_is_told() {
     on_the_fast_path(|lab| {
@@ -164,6 +202,18 @@ fn a_service_manager_is_told() {
             "{reloading}"
         );
         assert_eq!(told().trim_end(), "READY=1");
+        // One that is refused is over, too: whoever has asked for it waits for this.
+        lab.file(
+            "fairlead.toml",
+            configuration.replace("\"e2e\"", "\"other\""),
+        );
+        switch.signal(Signal::HangUp);
+        assert!(told().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+        let refused = told();
+        assert!(
+            refused.starts_with("READY=1\nSTATUS=no reload") && refused.contains("instance.name"),
+            "{refused}"
+        );
         switch.signal(Signal::Terminate);
         assert_eq!(told().trim_end(), "STOPPING=1");
         assert_eq!(switch.wait_for_end(), Some(0));

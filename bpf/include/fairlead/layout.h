@@ -9,7 +9,7 @@
 
 #include <linux/types.h>
 
-#define LAYOUT_VERSION 7
+#define LAYOUT_VERSION 8
 
 /* An address as everywhere in Fairlead: 16 bytes, IPv4 as ::ffff:a.b.c.d. */
 struct fl_address {
@@ -152,6 +152,10 @@ struct fl_settings {
 	__u64 hash_key;  /* of the index of keys */
 	__u32 buckets;   /* of the index, a power of two */
 	__u32 proven;    /* not 0: of strangers' segments only those with a good cookie are the engine's */
+	__u32 listens;   /* entries of fl_listen_at, fl_server_at and fl_nat_at that mean something */
+	__u32 servers;
+	__u32 nats;
+	__u32 pad;
 };
 
 /* A segment on a link of 1,500 bytes always fits. */
@@ -279,7 +283,7 @@ _Static_assert(__builtin_offsetof(struct fl_record, seq_delta) == 28, "layout");
 _Static_assert(__builtin_offsetof(struct fl_record, last_active) == 56, "layout");
 _Static_assert(__builtin_offsetof(struct fl_record, phase) == 60, "layout");
 _Static_assert(sizeof(struct fl_listen) == 8, "layout");
-_Static_assert(sizeof(struct fl_settings) == 64, "layout");
+_Static_assert(sizeof(struct fl_settings) == 80, "layout");
 _Static_assert(sizeof(struct fl_join) == 1536, "layout");
 _Static_assert(__builtin_offsetof(struct fl_join, payload) == 32, "layout");
 _Static_assert(sizeof(struct fl_lane) == 128 + 4 * FL_LANE_TICKETS, "layout");

@@ -201,7 +201,7 @@ impl Kernel {
             return Err(LoadError::NotBuiltIn);
         }
         let records = records.max(1);
-        let mut ebpf = load_maps(mode, &kind, records, endpoints, pins.as_deref())?;
+        let mut ebpf = load_maps(mode, &kind, records, pins.as_deref())?;
         let record_map: Array<MapData, RawRecord> = take(&mut ebpf, "fl_records")?;
         let memory = RecordMemory::map(record_map.map().fd().as_fd(), records as usize)?;
         let joins = may_join(mode).then(|| map_joins(&mut ebpf)).transpose()?;
@@ -211,19 +211,7 @@ impl Kernel {
         if let FlowTableKind::TcbCache(geometry) = &kind {
             fill_cache(&mut ebpf, geometry, endpoints, cookie)?;
         }
-        let settled = RawSettings {
-            cookie_k0: cookie.0,
-            cookie_k1: cookie.1,
-            origin_ns,
-            version: VERSION,
-            records,
-            netns: network_namespace(),
-            refuse: 0,
-            engine: 0,
-            hash_key: hash_key(cookie),
-            buckets: buckets_for(records),
-            proven: 0,
-        };
+        let settled = settings(records, endpoints, cookie, origin_ns);
         // Last of all: an instance that ends before has left nothing that could be used.
         let mut settings: Array<MapData, RawSettings> = take(&mut ebpf, "fl_settings")?;
         settings.set(0, settled, 0)?;
@@ -281,12 +269,34 @@ impl Kernel {
     }
 }
 
+/// What the program has to know at the start.
+fn settings(
+    records: u32,
+    endpoints: &Endpoints,
+    cookie: (u64, u64),
+    origin_ns: u64,
+) -> RawSettings {
+    RawSettings {
+        cookie_k0: cookie.0,
+        cookie_k1: cookie.1,
+        origin_ns,
+        version: VERSION,
+        records,
+        netns: network_namespace(),
+        hash_key: hash_key(cookie),
+        buckets: buckets_for(records),
+        listens: endpoints.listens.len() as u32,
+        servers: endpoints.servers.len() as u32,
+        nats: endpoints.nats.len() as u32,
+        ..RawSettings::default()
+    }
+}
+
 /// Makes the maps, or opens those that are pinned, and reads the program.
 fn load_maps(
     mode: Mode,
     kind: &FlowTableKind,
     records: u32,
-    endpoints: &Endpoints,
     pins: Option<&Pins>,
 ) -> Result<Ebpf, LoadError> {
     let mut loader = EbpfLoader::new();
@@ -295,10 +305,10 @@ fn load_maps(
         .map_max_entries("fl_joins", TICKETS_MAX + records.min(PLACES_MAX))
         .map_max_entries("fl_index", buckets_for(records))
         .map_max_entries("fl_flows", kind.keys(records))
-        .map_max_entries("fl_listens", room(endpoints.listens.len()).max(1_024))
-        .map_max_entries("fl_listen_at", room(endpoints.listens.len()))
-        .map_max_entries("fl_server_at", room(endpoints.servers.len()))
-        .map_max_entries("fl_nat_at", room(endpoints.nats.len()));
+        .map_max_entries("fl_listens", ENDPOINTS_MAX)
+        .map_max_entries("fl_listen_at", ENDPOINTS_MAX)
+        .map_max_entries("fl_server_at", ENDPOINTS_MAX)
+        .map_max_entries("fl_nat_at", ENDPOINTS_MAX);
     if let FlowTableKind::TcbCache(geometry) = kind {
         let sets = geometry.sets() * TcbGeometry::LINES_MIN / TCB_WAYS as u32;
         loader.map_max_entries("fl_tcb_sets", sets);
@@ -360,11 +370,8 @@ fn map_lanes(ebpf: &mut Ebpf) -> Result<(Lanes, Heads), LoadError> {
     Ok((lanes, take(ebpf, "fl_heads")?))
 }
 
-/// Entries for `count` things, and as many again for a later configuration.
-fn room(count: usize) -> u32 {
-    let wanted = (count * 2).next_power_of_two().clamp(64, 1 << 16);
-    wanted.max(count) as u32
-}
+/// As many endpoints as records can name: what is pinned must suit every later configuration.
+const ENDPOINTS_MAX: u32 = 1 << 16;
 
 /// Writes what the TCB cache is made from.
 fn fill_cache(
@@ -398,13 +405,6 @@ fn fill<R: aya::Pod + PartialEq>(
     // Not taken out: the program is loaded later, and needs it.
     let map = ebpf.map_mut(name).ok_or(LoadError::Missing(name))?;
     let mut map: Array<&mut MapData, R> = map.try_into()?;
-    if entries.len() > map.len() as usize {
-        return Err(LoadError::OtherLayout(format!(
-            "{name} has room for {} addresses, {} are needed",
-            map.len(),
-            entries.len()
-        )));
-    }
     for (index, entry) in (0..).zip(entries) {
         if map.get(&index, 0)? != entry {
             map.set(index, entry, 0)?;

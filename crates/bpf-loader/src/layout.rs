@@ -6,7 +6,7 @@ use fairlead_base::{Address, Endpoint, FlowKey};
 use fairlead_tcp::Record;
 
 /// Goes up with every change of a map's content: a program never touches maps of another version.
-pub(crate) const VERSION: u32 = 7;
+pub(crate) const VERSION: u32 = 8;
 
 /// No window scale is offered.
 pub(crate) const NO_SCALE: u8 = 0xff;
@@ -157,6 +157,10 @@ pub(crate) struct RawSettings {
     pub(crate) hash_key: u64,
     pub(crate) buckets: u32,
     pub(crate) proven: u32,
+    pub(crate) listens: u32,
+    pub(crate) servers: u32,
+    pub(crate) nats: u32,
+    pub(crate) pad: u32,
 }
 
 /// The longest payload of a [`RawJoin`], bytes.
@@ -240,7 +244,7 @@ const _: () = assert!(size_of::<RawTcb>() == 128 + 8_192 + 3 * 36 * 16 * 8);
 const _: () = assert!(size_of::<RawFlowKey>() == 36);
 const _: () = assert!(size_of::<RawEndpoint>() == 20);
 const _: () = assert!(size_of::<RawListen>() == 8);
-const _: () = assert!(size_of::<RawSettings>() == 64);
+const _: () = assert!(size_of::<RawSettings>() == 80);
 const _: () = assert!(size_of::<RawBucket>() == 64);
 const _: () = assert!(size_of::<Record>() == 64);
 const _: () = assert!(core::mem::offset_of!(Record, seq_delta) == 28);

@@ -187,10 +187,13 @@ pub fn survey(
             "its clock is ahead of this machine's".into(),
         ));
     }
+    let endpoint = |raw: RawEndpoint| Endpoint::from(raw);
     let endpoints = Endpoints {
-        listens: entries(pins, "fl_listen_at", |raw: RawEndpoint| Endpoint::from(raw))?,
-        servers: entries(pins, "fl_server_at", |raw: RawEndpoint| Endpoint::from(raw))?,
-        nats: entries(pins, "fl_nat_at", |raw: RawAddress| Address(raw.0))?,
+        listens: entries(pins, "fl_listen_at", there.listens, endpoint)?,
+        servers: entries(pins, "fl_server_at", there.servers, endpoint)?,
+        nats: entries(pins, "fl_nat_at", there.nats, |raw: RawAddress| {
+            Address(raw.0)
+        })?,
     };
     let mut memory = RecordMemory::map(lines.fd().as_fd(), records as usize)?;
     memory.disarm_all();
@@ -251,21 +254,17 @@ fn settings(pins: &Pins) -> Result<RawSettings, LoadError> {
     Ok(map.get(&0, 0)?)
 }
 
-/// The entries of a small array, unused ones at its end left out.
-fn entries<R: Pod, T: Default + PartialEq>(
+/// The first entries of an array, or all where it has fewer.
+fn entries<R: Pod, T>(
     pins: &Pins,
     name: &str,
+    count: u32,
     read: impl Fn(R) -> T,
 ) -> Result<Vec<T>, LoadError> {
     let map: Array<MapData, R> = Map::from_map_data(pinned(pins, name)?)?.try_into()?;
-    let mut all = Vec::new();
-    for index in 0..map.len().min(u32::from(u16::MAX)) {
-        all.push(read(map.get(&index, 0)?));
-    }
-    while all.last() == Some(&T::default()) {
-        all.pop();
-    }
-    Ok(all)
+    let indices = 0..map.len().min(count);
+    let all = indices.map(|index| Ok(read(map.get(&index, 0)?)));
+    all.collect()
 }
 
 fn offers(pins: &Pins) -> Result<Vec<(Endpoint, ListenOffer)>, LoadError> {

@@ -198,16 +198,16 @@ fn other_layouts_and_sizes_are_refused_with_what_to_do() {
         assert!(refused(65).contains("64 lines"), "{}", refused(65));
         assert!(refused(65).contains("`fairlead down`"));
         // The version is behind two words and the clock's origin.
-        edit::<64>(&pins, "fl_settings", 0, |settings| settings[24] ^= 0x40);
+        edit::<80>(&pins, "fl_settings", 0, |settings| settings[24] ^= 0x40);
         assert!(refused(64).contains("layout is number"), "{}", refused(64));
-        edit::<64>(&pins, "fl_settings", 0, |settings| settings[24] ^= 0x40);
-        edit::<64>(&pins, "fl_settings", 0, |settings| settings[32] ^= 1);
+        edit::<80>(&pins, "fl_settings", 0, |settings| settings[24] ^= 0x40);
+        edit::<80>(&pins, "fl_settings", 0, |settings| settings[32] ^= 1);
         assert!(matches!(
             survey(&pins, 64, &HASH),
             Err(LoadError::OtherNamespace)
         ));
-        edit::<64>(&pins, "fl_settings", 0, |settings| settings[32] ^= 1);
-        edit::<64>(&pins, "fl_settings", 0, |settings| settings[23] = 0x7f);
+        edit::<80>(&pins, "fl_settings", 0, |settings| settings[32] ^= 1);
+        edit::<80>(&pins, "fl_settings", 0, |settings| settings[23] = 0x7f);
         assert!(refused(64).contains("clock"), "{}", refused(64));
         // A map that is not there, and one of another shape in its place.
         std::fs::remove_file(pins.folder().join("fl_nat_at")).unwrap();

@@ -4,11 +4,12 @@ mod support;
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use fairlead_driver_tun::TunDevice;
 use fairlead_driver_tun::net::{
-    Network, NetworkPlan, Obstacle, Prefix, apply, check, remove_leftovers,
+    Keeper, Network, NetworkPlan, Obstacle, Prefix, apply, check, remove_leftovers,
 };
 use fairlead_netns::{Host, Running, Signal};
 
@@ -176,6 +177,71 @@ fn dropping_the_network_of_a_resumed_device_leaves_what_was_there() {
         let network = host.enter(|| apply(&resumed)).unwrap().unwrap();
         host.enter(|| network.remove()).unwrap().unwrap();
         device.set_persistent(false).unwrap();
+        close(&host, device);
+        assert_eq!(settings(&host), before);
+    });
+}
+
+/// The first run served IPv4 alone, so that the device spoke no IPv6.
+#[test]
+fn a_resumed_device_learns_ipv6() {
+    in_a_world(|world| {
+        let host = forwarding_host(world);
+        let mut only_v4 = plan();
+        only_v4.listen.truncate(1);
+        only_v4.transparent.truncate(1);
+        let (device, network) = start(&host, &only_v4);
+        device.set_persistent(true).unwrap();
+        host.enter(|| network.leave()).unwrap();
+        drop(device);
+        let mut resumed = plan();
+        resumed.resumed = true;
+        let resume = || (TunDevice::resume("fl0").unwrap(), apply(&resumed).unwrap());
+        let (device, network) = host.enter(resume).unwrap();
+        assert!(ip(&host, "-6 route show proto 246").contains("fd09::1"));
+        host.enter(|| network.remove()).unwrap().unwrap();
+        device.set_persistent(false).unwrap();
+        close(&host, device);
+    });
+}
+
+#[test]
+fn what_somebody_removes_is_made_again_and_told() {
+    in_a_world(|world| {
+        let host = forwarding_host(world);
+        let before = settings(&host);
+        let (device, network) = start(&host, &plan());
+        let whole = settings(&host);
+        let (heard, told) = mpsc::channel();
+        let tell = move |outcome: Result<Vec<String>, _>| {
+            let _ = heard.send(outcome.unwrap());
+        };
+        let keep = || Keeper::start(&network, Duration::from_millis(20), tell).unwrap();
+        let keeper = host.enter(keep).unwrap();
+        let next = || told.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!(next(), [""; 0]);
+        // A look may fall between two of these.
+        for (undo, made) in [
+            ("-4 rule del pref 7600", vec!["rule from 10.2.0.1"]),
+            ("-6 route del fd09::1 dev fl0", vec!["route fd09::1"]),
+            ("-4 route flush table 7600", vec!["route 0.0.0.0/0"]),
+            (
+                "link set fl0 down",
+                vec!["which was down", "route 10.9.0.1/32", "100.64.0.0/24"],
+            ),
+        ] {
+            ip(&host, undo);
+            let until = Instant::now() + Duration::from_secs(60);
+            let mut said = String::new();
+            while !made.iter().all(|one| said.contains(one)) {
+                assert!(Instant::now() < until, "after {undo}: {said}");
+                said += &next().join("\n");
+            }
+        }
+        while !next().is_empty() {}
+        drop(keeper);
+        assert_eq!(settings(&host), whole);
+        host.enter(|| network.remove()).unwrap().unwrap();
         close(&host, device);
         assert_eq!(settings(&host), before);
     });

@@ -8,13 +8,14 @@ use super::leftover::rules_to;
 use super::{NetError, NetworkPlan, Prefix, TABLES};
 
 /// The main routing table's number.
-const MAIN: u32 = libc::RT_TABLE_MAIN as u32;
+pub(super) const MAIN: u32 = libc::RT_TABLE_MAIN as u32;
 
 /// Settings that were made. Dropping it removes those that would outlive the device; the rest goes
 /// with the device. What an earlier run had left stays then: the device does, too, and with it
 /// connections that need these settings.
 #[derive(Debug)]
 pub struct Network {
+    pub(super) plan: NetworkPlan,
     made: Vec<String>,
     rules: Vec<Rule>,
     /// Of an earlier run, and wanted still.
@@ -25,6 +26,12 @@ impl Network {
     /// What was made, a line each.
     pub fn made(&self) -> &[String] {
         &self.made
+    }
+
+    /// The table that the rules lead to, where there are any.
+    pub(super) fn table(&self) -> Option<u32> {
+        let rule = self.rules.first().or(self.found.first());
+        rule.map(|rule| rule.table)
     }
 
     /// Removes the rules, those of an earlier run included. Drop the device afterwards: its routes
@@ -69,6 +76,7 @@ impl Drop for Network {
 /// When anything fails, what was made is taken back.
 pub fn apply(plan: &NetworkPlan) -> Result<Network, NetError> {
     let mut network = Network {
+        plan: plan.clone(),
         made: Vec::new(),
         rules: Vec::new(),
         found: Vec::new(),
@@ -134,11 +142,18 @@ fn adjust_device(plan: &NetworkPlan) -> Result<(), NetError> {
     // Without IPv6 to serve, none is spoken: the kernel would report its multicast groups to us.
     // With it, no link-local address: the device would look for routers that are not there. A
     // kernel without these settings does so, which costs a few packets that we drop.
-    let _ = if plan.has_family(false) {
-        kernel::set_setting(&format!("ipv6/conf/{device}/addr_gen_mode"), "1")
-    } else {
-        kernel::set_setting(&format!("ipv6/conf/{device}/disable_ipv6"), "1")
-    };
+    let disabled = format!("ipv6/conf/{device}/disable_ipv6");
+    if !plan.has_family(false) {
+        let _ = kernel::set_setting(&disabled, "1");
+        return Ok(());
+    }
+    let _ = kernel::set_setting(&format!("ipv6/conf/{device}/addr_gen_mode"), "1");
+    // An earlier run had none to serve, or the default for new devices is such.
+    if kernel::setting(&disabled).is_ok_and(|value| value == "1")
+        && let Err(error) = kernel::set_setting(&disabled, "0")
+    {
+        return Err(not_written(&disabled, &error));
+    }
     Ok(())
 }
 
@@ -244,7 +259,7 @@ async fn free_table(kernel: &Kernel) -> Result<u32, NetError> {
         })
 }
 
-fn everything(v4: bool) -> Prefix {
+pub(super) fn everything(v4: bool) -> Prefix {
     Prefix {
         address: if v4 { [0; 4].into() } else { [0; 16].into() },
         len: 0,

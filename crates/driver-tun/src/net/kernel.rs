@@ -65,6 +65,7 @@ pub(super) struct Interface {
     pub(super) index: u32,
     pub(super) name: String,
     pub(super) alias: Option<String>,
+    pub(super) up: bool,
     /// It has a carrier: of a TUN device, a process.
     pub(super) running: bool,
 }
@@ -113,6 +114,7 @@ impl Kernel {
                 index: link.header.index,
                 name: name?,
                 alias,
+                up: link.header.flags.contains(LinkFlags::Up),
                 running: link.header.flags.contains(LinkFlags::LowerUp),
             })
         });
@@ -246,14 +248,15 @@ impl Kernel {
         }
     }
 
-    /// Adds a route to the device.
+    /// Adds a route to the device; false when it is there already, which only a device that was
+    /// `resumed` permits.
     pub(super) async fn add_route(
         &self,
         destination: Prefix,
         device: u32,
         table: u32,
         resumed: bool,
-    ) -> Result<(), NetError> {
+    ) -> Result<bool, NetError> {
         let builder = RouteMessageBuilder::<IpAddr>::new();
         let builder = builder
             .destination_prefix(destination.address, destination.len)
@@ -273,10 +276,12 @@ impl Kernel {
             message.header.scope = RouteScope::Link;
         }
         match self.handle.route().add(message).execute().await {
-            // Only a device that an earlier run left has routes before.
-            Err(error) if resumed && is_errno(&error, libc::EEXIST) => Ok(()),
-            outcome => outcome
-                .map_err(|error| refused(&format!("adding the route to {destination}"), &error)),
+            Ok(()) => Ok(true),
+            Err(error) if resumed && is_errno(&error, libc::EEXIST) => Ok(false),
+            Err(error) => Err(refused(
+                &format!("adding the route to {destination}"),
+                &error,
+            )),
         }
     }
 

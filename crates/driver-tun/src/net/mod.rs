@@ -16,6 +16,7 @@
 
 mod apply;
 mod check;
+mod keep;
 mod kernel;
 mod leftover;
 
@@ -24,6 +25,7 @@ use core::net::{IpAddr, SocketAddr};
 
 pub use apply::{Network, apply};
 pub use check::{Obstacle, check};
+pub use keep::Keeper;
 pub use leftover::{Owned, owned_by, remove_device, remove_leftovers};
 
 /// Marks routes and rules as made by this program (`ip rule show protocol 246`). No routing

@@ -29,7 +29,7 @@ use std::time::Duration;
 use fairlead_base::{Instant, Seed};
 use fairlead_bpf_loader::Pins;
 use fairlead_datapath::{Datapath, Estate, ServerState, Snapshot};
-use fairlead_driver_tun::net::{self, Network, NetworkPlan, Obstacle};
+use fairlead_driver_tun::net::{self, Keeper, Network, NetworkPlan, Obstacle};
 use fairlead_driver_tun::{DeviceCounters, EndSignals, Ready, TunDevice};
 
 use crate::admin::{self, AdminServer, Counters, Identity, Shared};
@@ -133,22 +133,20 @@ fn serve(args: &ServeArgs, program: &Program, watch: &mut dyn FnMut()) -> Result
         Ending::Host
     };
     let mut inherited = Inheritance::find(&settings).map_err(host)?;
-    let fresh = Fresh(match inherited.origin_ns {
-        Some(_) => None,
-        None => inherited.pins.clone(),
-    });
-    let earlier = inherited.pins.as_ref().map(|pins| pins.interfaces());
-    interfaces::settle(&mut settings, &earlier.unwrap_or_default());
+    let fresh = Fresh::of(&inherited);
+    interfaces::settle(&mut settings);
     let clock = Clock::start(inherited.origin_ns);
     let mut datapath = start_datapath(&settings, clock.now(), &inherited.estate)?;
     let (device, network) = prepare_host(&plan::network_plan(&settings), &inherited)?;
     announce_host(&settings, &network);
+    let keeper = keep_network(&network);
     let mut fastpath = start_fastpath(&settings, &mut datapath, &clock, &mut inherited)?;
-    let persistent = device.set_persistent(inherited.pins.is_some());
-    persistent.map_err(|error| host(format!("device {}: {error}", device.name())))?;
     let shared = Arc::new(Shared::new(Identity::of(&settings, &fastpath.state())));
     // Kept until the end; its pages say "starting" until something is published.
     let _pages = start_pages(&settings, &shared)?;
+    // Not before: a start that fails leaves nothing that was not there.
+    let persistent = device.set_persistent(inherited.pins.is_some());
+    persistent.map_err(|error| host(format!("device {}: {error}", device.name())))?;
     let desk = Arc::new(Desk::new(&settings.instance.name, clock.now_ns()));
     let _socket = start_control(&settings, &desk);
     fresh.keep();
@@ -173,6 +171,7 @@ fn serve(args: &ServeArgs, program: &Program, watch: &mut dyn FnMut()) -> Result
     let counters = *engine.queue().counters();
     let clean = matches!(worked, Ok(Ok(Parting::Clean)));
     let worked = worked.map(|parting| parting.map(|one| left_open(one, engine.queue())));
+    drop(keeper);
     part(clean, inherited.pins.as_deref(), engine.queue(), network);
     drop(engine); // and the device and its routes with it, unless they stay
     summarise(&counters, log.lost_lines());
@@ -223,6 +222,13 @@ enum Parting {
 struct Fresh(Option<Arc<Pins>>);
 
 impl Fresh {
+    fn of(inherited: &Inheritance) -> Self {
+        Self(match inherited.origin_ns {
+            Some(_) => None,
+            None => inherited.pins.clone(),
+        })
+    }
+
     fn keep(mut self) {
         self.0 = None;
     }
@@ -412,6 +418,32 @@ fn announce_host(settings: &Settings, network: &Network) {
             tracing::info!("service {} listens on {listen} ({protocol})", service.name);
         }
     }
+}
+
+/// How often routes and rules are looked at.
+const NETWORK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Makes again what others remove of what was made, and says so.
+fn keep_network(network: &Network) -> Option<Keeper> {
+    let mut failing = String::new();
+    let tell = move |outcome: Result<Vec<String>, net::NetError>| match outcome {
+        Ok(mended) => {
+            for line in mended {
+                tracing::warn!("made again, somebody had removed it: {line}");
+            }
+            failing.clear();
+        }
+        Err(error) => {
+            let error = error.to_string();
+            if error != failing {
+                tracing::error!("packets may not come here: {error}");
+            }
+            failing = error;
+        }
+    };
+    Keeper::start(network, NETWORK_INTERVAL, tell)
+        .inspect_err(|error| tracing::warn!("routes and rules are not looked after: {error}"))
+        .ok()
 }
 
 /// One line on standard output, for people and for scripts that wait for it.

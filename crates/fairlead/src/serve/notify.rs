@@ -22,6 +22,14 @@ pub(super) fn reloading() {
     }
 }
 
+/// A reload that was asked for will not be: whoever waits for it need not, and sees why.
+pub(super) fn not_reloading(why: &str) {
+    reloading();
+    let line = why.lines().next().unwrap_or_default();
+    let status = format!("no reload, everything goes on as it was: {line}");
+    tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
+}
+
 /// About to end.
 pub(super) fn stopping() {
     tell(&[NotifyState::Stopping]);

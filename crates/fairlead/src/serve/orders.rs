@@ -77,6 +77,9 @@ fn reload(
     board: &mut Board<'_>,
 ) -> Result<Vec<String>, String> {
     let outcome = board.may_reload(life);
+    if let Err(why) = &outcome {
+        notify::not_reloading(why);
+    }
     if let Ok(changes) = &outcome {
         notify::reloading();
         for change in changes {
