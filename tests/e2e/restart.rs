@@ -403,6 +403,97 @@ fn another_size_is_refused_and_down_leaves_nothing_behind() {
     });
 }
 
+/// The program of an earlier run goes on by its own secret, so that a run beside it would answer
+/// nobody: neither without the rights to take it over, nor where it cannot be found.
+#[test]
+fn an_earlier_run_that_cannot_be_taken_over_is_not_passed_by() {
+    on_the_fast_path(|lab| {
+        let _web = web_on(lab, &[1]);
+        let services = pages("transparent");
+        let configuration = in_kernel(&services).replace(&kernel_mode(), "auto");
+        let switch = Switch::start_with(lab, &configuration);
+        let mut held = Connection::to(lab, Family::V4.virtual_at(80));
+        assert_eq!(held.ask("GET", "a.example", "/").unwrap().status, 200);
+        assert_ne!(switch.status()["mode"], "engine");
+        let on_tc = switch.status()["mode"] == "tc";
+        kill(switch);
+        let mut unable = lab.switch.command("setpriv");
+        let without = "-bpf,-perfmon,-sys_admin";
+        let options = [
+            format!("--inh-caps={without}"),
+            format!("--bounding-set={without}"),
+        ];
+        unable.args(options).arg(binary());
+        let mut elsewhere = lab.switch.command("unshare");
+        let script = "mount -t bpf bpf /sys/fs/bpf && exec \"$0\" \"$@\"";
+        elsewhere
+            .args(["--mount", "sh", "-c", script])
+            .arg(binary());
+        for (command, why) in [
+            (unable, "start it as that one was"),
+            (elsewhere, "another BPF file system"),
+        ] {
+            if why.contains("file system") && !on_tc {
+                continue; // XDP itself refuses a second program
+            }
+            let mut refused = Switch::run(lab, &configuration, command, &[]);
+            assert_eq!(refused.wait_for_end(), Some(3), "{}", refused.log());
+            refused.wait_for_log(why);
+            assert_eq!(held.ask("GET", "a.example", "/").unwrap().status, 200);
+        }
+        let switch = Switch::start_with(lab, &configuration);
+        assert_eq!(switch.count("adopted"), 1, "{}", switch.status());
+        assert_eq!(held.ask("GET", "a.example", "/").unwrap().status, 200);
+    });
+}
+
+#[test]
+fn a_first_start_that_fails_leaves_nothing() {
+    on_the_fast_path(|lab| {
+        let before = left(lab);
+        let somebody = lab.switch.enter(|| TcpListener::bind("127.0.0.1:9090"));
+        let _somebody = somebody.unwrap().unwrap();
+        let mut failed = Switch::launch(lab, &in_kernel(&pages("transparent")));
+        assert_eq!(failed.wait_for_end(), Some(3));
+        failed.wait_for_log("admin pages cannot be served");
+        assert_eq!(left(lab), before);
+    });
+}
+
+/// Routes lead to the switch's own device then, and say nothing about interfaces.
+#[test]
+fn doctor_knows_the_interfaces_of_a_run() {
+    on_the_fast_path(|lab| {
+        let _web = web_on(lab, &[1]);
+        let aside = "ip link add aside0 type veth peer name aside1; ip link set aside0 up";
+        shell(lab, aside);
+        // No route tells where the other family's virtual address is.
+        let configuration = in_kernel(&web_service("transparent", "", "", |family| match family {
+            Family::V4 => vec![family.server_at(1, 8080)],
+            Family::V6 => Vec::new(),
+        }));
+        let path = lab.file("fairlead.toml", &configuration);
+        let judged = || {
+            let path = path.to_str().unwrap();
+            let output = fairlead(lab, &["doctor", "--json", "--config", path]);
+            let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            let about = document["checks"].as_array().unwrap().iter();
+            let about = about.map(|check| check["about"].as_str().unwrap().to_owned());
+            let about: Vec<_> = about.filter(|one| one.starts_with("interface")).collect();
+            (
+                output.status.code(),
+                document["expected_mode"].clone(),
+                about,
+            )
+        };
+        let before = judged();
+        let aside = before.2.iter().any(|one| one.contains("aside"));
+        assert!(!before.2.is_empty() && !aside, "{before:?}");
+        let _switch = Switch::start_with(lab, &configuration);
+        assert_eq!(judged(), before);
+    });
+}
+
 /// A start that fails, here because somebody has the address of the admin pages, leaves what the
 /// run before it has left: the rules among it, by which answers to clients' own addresses come to
 /// the switch.

@@ -33,7 +33,7 @@ pub fn interface_index(name: &str) -> Option<u32> {
 }
 
 /// The name of an interface of the calling thread's network namespace.
-pub(crate) fn interface_name(index: u32) -> Option<String> {
+pub fn interface_name(index: u32) -> Option<String> {
     let mut name = [0u8; libc::IF_NAMESIZE];
     // SAFETY: room for the longest name and its zero byte.
     let found = unsafe { libc::if_indextoname(index, name.as_mut_ptr().cast()) };

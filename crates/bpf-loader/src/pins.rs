@@ -10,6 +10,8 @@ use crate::{addresses, filter, sys};
 
 /// Where the BPF file system is.
 const ROOT: &str = "/sys/fs/bpf";
+/// The folder there around those of all instances.
+const ALL: &str = "fairlead";
 
 /// Why nothing can be pinned.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +44,8 @@ pub struct Pins {
     folder: PathBuf,
     /// True when this process had to mount the file system.
     mounted: bool,
-    _lock: File,
+    /// None where it is only looked at.
+    _lock: Option<File>,
 }
 
 /// What was removed by [`Pins::clear`], in words, a line each.
@@ -98,7 +101,18 @@ impl Pins {
         Ok(Self {
             folder,
             mounted,
-            _lock: lock,
+            _lock: Some(lock),
+        })
+    }
+
+    /// The folder of `instance`, to look at while whoever has it goes on; `None` when there is
+    /// none.
+    pub fn seen_from_outside(instance: &str) -> Option<Self> {
+        let folder = folder_of(instance);
+        folder.is_dir().then_some(Self {
+            folder,
+            mounted: false,
+            _lock: None,
         })
     }
 
@@ -204,6 +218,20 @@ impl Pins {
     }
 }
 
+/// True when this program, by the kernel's number, is at the interface by a link that any instance
+/// has pinned.
+pub fn is_pinned(interface: u32, program: u32) -> bool {
+    let instances = fs::read_dir(Path::new(ROOT).join(ALL))
+        .into_iter()
+        .flatten();
+    let mut instances = instances.flatten().map(|entry| Pins {
+        folder: entry.path(),
+        mounted: false,
+        _lock: None,
+    });
+    instances.any(|pins| pins.has_program(interface, program))
+}
+
 const LINK: &str = "link-";
 
 fn is_xdp(link: &Path) -> bool {
@@ -236,9 +264,7 @@ pub(crate) fn remove(link: &Path) -> io::Result<()> {
 
 /// The names of files there have no dots.
 fn folder_of(instance: &str) -> PathBuf {
-    Path::new(ROOT)
-        .join("fairlead")
-        .join(instance.replace('.', ":"))
+    Path::new(ROOT).join(ALL).join(instance.replace('.', ":"))
 }
 
 /// The network namespace of the calling thread, by the inode of its file; 0 when it is not known.

@@ -183,8 +183,10 @@ fn one(
         last = Some(cache.statistics());
     });
     let counts = last.unwrap_or_default();
-    let (ratio, moved) = (counts.miss_ratio(), counts.migrations);
-    println!("{name:14} {rate:6.1} M/s   miss ratio {ratio:.4}   migrations {moved}");
+    let (ratio, moved, refused) = (counts.miss_ratio(), counts.migrations, counts.bypasses);
+    println!(
+        "{name:14} {rate:6.1} M/s   miss ratio {ratio:.4}   migrations {moved}   bypasses {refused}"
+    );
     Ok(())
 }
 

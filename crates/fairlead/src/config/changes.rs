@@ -121,6 +121,12 @@ fn process(old: &Settings, new: &Settings, lines: &mut Vec<String>) {
         lines,
     );
     value(
+        "fastpath.veth",
+        (&old.fastpath.veth, &new.fastpath.veth),
+        |one| one.name().to_owned(),
+        lines,
+    );
+    value(
         "fastpath.mtu",
         (&old.fastpath.mtu, &new.fastpath.mtu),
         u16::to_string,
@@ -253,6 +259,11 @@ mod tests {
                     "pool pages: server 10.2.0.9:8081 is new",
                     "pool pages: server 10.2.0.1:8081 is gone",
                 ][..],
+            ),
+            (
+                "mode =",
+                "veth = \"queue\"\nmode =",
+                &["fastpath.veth is queue, was auto"],
             ),
             (
                 name,

@@ -11,6 +11,8 @@ mod mode;
 mod network;
 mod view;
 
+pub(crate) use mode::is_our_name;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
 //! Where packets would be translated, found by the steps of `serve`: the same ways in the same
 //! order, on the same interfaces, with the same program.
 
-use fairlead_bpf_loader::{Mode as Way, rehearse};
+use fairlead_bpf_loader::{Mode as Way, Pins, is_pinned, rehearse};
 use fairlead_survey::{Link, XdpFeatures, xdp_features};
 
 use super::{Check, Facts};
@@ -76,13 +76,26 @@ fn try_way(way: Way, found: &Result<Vec<String>, String>, facts: &Facts) -> Resu
         let link = links.iter().find(|link| link.name == *name);
         let link = link.ok_or_else(|| format!("there is no interface {name}"))?;
         let link = carrier(links, way, link);
-        fits(way, link, xdp_features(link.index).ok().flatten())?;
+        let instance = settings.map(|settings| settings.instance.name.as_str());
+        let pins = instance.and_then(Pins::seen_from_outside);
+        // As `serve` sees it; without a configuration there is no instance to be told from others.
+        let is_ours = |id: u32| {
+            let own = |pins: &Pins| pins.has_program(link.index, id);
+            let others = || instance.is_some() && is_pinned(link.index, id);
+            is_ours(id) && (pins.as_ref().is_some_and(own) || !others())
+        };
+        fits(way, link, xdp_features(link.index).ok().flatten(), is_ours)?;
     }
     Ok(())
 }
 
 /// Why `way` cannot be had on an interface, as far as that can be told without trying.
-fn fits(way: Way, link: &Link, features: Option<XdpFeatures>) -> Result<(), String> {
+fn fits(
+    way: Way,
+    link: &Link,
+    features: Option<XdpFeatures>,
+    is_ours: impl Fn(u32) -> bool,
+) -> Result<(), String> {
     if way == Way::Tc {
         return Ok(());
     }
@@ -111,7 +124,7 @@ pub(super) fn is_ours(id: u32) -> bool {
 }
 
 /// True for the name, maybe cut, of one of our programs.
-pub(super) fn is_our_name(name: &str) -> bool {
+pub(crate) fn is_our_name(name: &str) -> bool {
     name.len() >= 8 && OURS.iter().any(|ours| ours.starts_with(name))
 }
 

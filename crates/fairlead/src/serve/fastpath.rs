@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fairlead_bpf_loader::{
     AttachError, Attachment, CaptureTap, Counters, FlowTable, Kernel, LoadError, Mode as Way, Pins,
-    WayOut, interface_index,
+    WayOut, interface_index, interface_name,
 };
 use fairlead_datapath::Datapath;
 use fairlead_survey::links;
@@ -176,7 +176,7 @@ impl Fastpath {
             }
             let name = &one.name;
             match index.map(|_| kernel.attach(&one.at)) {
-                None => tracing::warn!("interface {name} is gone; the others go on"),
+                None => tracing::warn!("interface {name} is {}", gone(one.index)),
                 Some(Ok(_)) => tracing::info!("interface {name} is back"),
                 // It is looked at again the next time.
                 Some(Err(error)) => {
@@ -265,6 +265,17 @@ pub(crate) fn ways_on(mode: Mode, interfaces: &[String]) -> Vec<(Way, Option<Str
 /// Where a program that serves these interfaces is, each in its place.
 fn at(way: Way, interfaces: &[String]) -> Vec<String> {
     carriers(&links().unwrap_or_default(), way, interfaces)
+}
+
+/// What became of an interface that there is not by its name any more.
+fn gone(index: Option<u32>) -> String {
+    match index.and_then(interface_name) {
+        Some(name) => format!(
+            "called {name} now, and no longer served by all means: give it its name back, or \
+             start again with the new one"
+        ),
+        None => "gone; the others go on".to_owned(),
+    }
 }
 
 /// The places to attach it to, in this order.

@@ -6,9 +6,11 @@ use fairlead_bpf_loader::{LoadError, Pins, survey};
 use fairlead_datapath::{Adopted, Estate};
 use fairlead_driver_tun::TunDevice;
 use fairlead_driver_tun::net::{self, NetworkPlan, Prefix};
+use fairlead_survey::{links, tc_programs};
 
 use super::fastpath::in_full;
 use crate::config::{Mode, Settings};
+use crate::doctor::is_our_name;
 
 /// What was found, and where this run leaves its own.
 #[derive(Debug, Default)]
@@ -30,6 +32,16 @@ impl Inheritance {
     /// Looks for it. What was left and cannot be used is an error, for the kernel still works by
     /// it; that nothing can be left is none.
     pub(super) fn find(settings: &Settings) -> Result<Self, String> {
+        let found = Self::look(settings)?;
+        if found.origin_ns.is_none()
+            && let Some(stray) = stray_program(&settings.instance.name)
+        {
+            return Err(stray);
+        }
+        Ok(found)
+    }
+
+    fn look(settings: &Settings) -> Result<Self, String> {
         let instance = &settings.instance.name;
         let engine = settings.fastpath.mode == Mode::Engine;
         let opened = match engine {
@@ -39,10 +51,7 @@ impl Inheritance {
         let pins = match opened {
             Ok(Some(pins)) => pins,
             Ok(None) => return Ok(Self::default()),
-            Err(error) => {
-                tracing::warn!("spliced connections end with this process: {error}");
-                return Ok(Self::default());
-            }
+            Err(error) => return Self::nothing(instance, &error),
         };
         if pins.is_private() {
             tracing::warn!(
@@ -61,13 +70,7 @@ impl Inheritance {
             ) => {
                 return Err(error.to_string());
             }
-            Err(error) => {
-                tracing::warn!(
-                    "spliced connections end with this process: {}",
-                    in_full(&error)
-                );
-                return Ok(Self::default());
-            }
+            Err(error) => return Self::nothing(instance, &error),
         };
         let mut found = Self {
             pins: Some(Arc::new(pins)),
@@ -91,6 +94,21 @@ impl Inheritance {
             found.take_from_kernel();
         }
         Ok(found)
+    }
+
+    /// Nothing can be left, and nothing of an earlier run was found: an error where there must be
+    /// something, for that answers clients by its own secret, and its packets come here.
+    fn nothing(instance: &str, error: &dyn std::error::Error) -> Result<Self, String> {
+        let error = in_full(error);
+        if let Some(device) = left_device(instance) {
+            return Err(format!(
+                "an earlier run of this instance has left {device} and a fast path, which this \
+                 one cannot take over: {error}; start it as that one was, or remove both with \
+                 `fairlead down`"
+            ));
+        }
+        tracing::warn!("spliced connections end with this process: {error}");
+        Ok(Self::default())
     }
 
     /// The kernel is not to forward any more: the engine goes on with all connections.
@@ -130,6 +148,32 @@ impl Inheritance {
         }
         extended
     }
+}
+
+/// The device that an earlier run has left to the next one, with its fast path.
+fn left_device(instance: &str) -> Option<String> {
+    let owned = net::owned_by(&owner(instance)).ok()?;
+    let left = owned.into_iter().find(|one| !one.in_use)?;
+    Some(format!("the device {}", left.device))
+}
+
+/// A program of an earlier run that goes on where this one cannot reach it, in words: its device is
+/// there, but its pins are not, as in another mount namespace's BPF file system.
+fn stray_program(instance: &str) -> Option<String> {
+    let device = left_device(instance)?;
+    let all = links().ok()?;
+    all.iter().find_map(|link| {
+        let programs = tc_programs(&link.name).unwrap_or_default();
+        let ours = programs.iter().find(|one| {
+            is_our_name(&one.name) && !fairlead_bpf_loader::is_pinned(link.index, one.id)
+        })?;
+        Some(format!(
+            "an earlier run of this instance has left {device}, and its program is still at {} \
+             (number {}), but pinned in another BPF file system than that at /sys/fs/bpf here: \
+             start it where that one was started, or run `fairlead down` there and here",
+            link.name, ours.id
+        ))
+    })
 }
 
 /// True while another process runs this instance: what that one has made is in nobody's way then,

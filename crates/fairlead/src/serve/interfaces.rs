@@ -28,7 +28,7 @@ pub(crate) fn interfaces(settings: &Settings) -> Result<Vec<String>, String> {
         return Ok(named.clone());
     }
     let all = links().map_err(|error| format!("interfaces cannot be listed: {error}"))?;
-    let derived = derive(settings, &all, &[]);
+    let derived = derive(settings, &all);
     if derived.is_empty() {
         return Err("no Ethernet interface is up".into());
     }
@@ -36,12 +36,11 @@ pub(crate) fn interfaces(settings: &Settings) -> Result<Vec<String>, String> {
 }
 
 /// Settles which interfaces are used where the configuration names none, and says what each is for:
-/// before routes to our own device hide those to services' addresses. `earlier` are the interfaces
-/// of an earlier run, whose routes are still there.
-pub(super) fn settle(settings: &mut Settings, earlier: &[u32]) {
+/// before routes to our own device hide those to services' addresses.
+pub(super) fn settle(settings: &mut Settings) {
     let needed = settings.fastpath.mode != Mode::Engine && settings.fastpath.interfaces.is_empty();
     if needed && let Ok(all) = links() {
-        let derived = derive(settings, &all, earlier);
+        let derived = derive(settings, &all);
         for (name, why) in &derived {
             tracing::info!("interface {name}: {why}");
         }
@@ -49,8 +48,11 @@ pub(super) fn settle(settings: &mut Settings, earlier: &[u32]) {
     }
 }
 
-/// Names of interfaces, each with what lies behind it.
-fn derive(settings: &Settings, all: &[Link], earlier: &[u32]) -> BTreeMap<String, String> {
+/// Names of interfaces, each with what lies behind it. Those that an earlier run has pinned count
+/// where its routes are there still, or it runs.
+fn derive(settings: &Settings, all: &[Link]) -> BTreeMap<String, String> {
+    let earlier = Pins::seen_from_outside(&settings.instance.name);
+    let earlier = earlier.map(|pins| pins.interfaces()).unwrap_or_default();
     let is_own = |link: &Link| link.name == settings.fastpath.device;
     let usable =
         |link: &&Link| link.is_up && link.is_ethernet && !link.is_loopback && !is_own(link);

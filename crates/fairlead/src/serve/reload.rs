@@ -78,8 +78,14 @@ impl<'a> Reload<'a> {
         }
         takes_over(&self.running, &new.settings)?;
         let admin = new.settings.instance.admin;
-        if admin != self.running.instance.admin {
-            can_bind(admin)?;
+        if let Some(wanted) = admin
+            && !self
+                .running
+                .instance
+                .admin
+                .is_some_and(|ours| meet(ours, wanted))
+        {
+            can_bind(wanted)?;
         }
         has_room(&new.settings)?;
         Ok(config::changes(&self.running, &new.settings))
@@ -117,10 +123,14 @@ fn takes_over(running: &Settings, new: &Settings) -> Result<(), String> {
     }
 }
 
-fn can_bind(admin: Option<SocketAddr>) -> Result<(), String> {
-    let Some(address) = admin else {
-        return Ok(());
-    };
+/// Whether a socket at one of them is in the way of one at the other: ours is in nobody's, being
+/// closed before the new one is opened. What else is in the way cannot be known before then.
+fn meet(ours: SocketAddr, wanted: SocketAddr) -> bool {
+    let any = ours.ip().is_unspecified() || wanted.ip().is_unspecified();
+    ours.port() == wanted.port() && (any || ours.ip() == wanted.ip())
+}
+
+fn can_bind(address: SocketAddr) -> Result<(), String> {
     let tried = TcpListener::bind(address).map(drop);
     tried.map_err(|error| format!("admin pages cannot be served at {address}: {error}"))
 }
@@ -292,9 +302,24 @@ mod tests {
     fn an_address_in_use_is_noticed() {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap();
-        let why = can_bind(Some(address)).unwrap_err();
+        let why = can_bind(address).unwrap_err();
         assert!(why.contains(&address.to_string()), "{why}");
         drop(taken);
-        assert_eq!(can_bind(Some(address)), Ok(()));
+        assert_eq!(can_bind(address), Ok(()));
+    }
+
+    #[test]
+    fn an_address_in_the_way_of_none_but_our_own_is_not_tried() {
+        let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let local = at("127.0.0.1:9090");
+        for wanted in ["127.0.0.1:9090", "0.0.0.0:9090", "[::]:9090"] {
+            assert!(
+                meet(local, at(wanted)) && meet(at(wanted), local),
+                "{wanted}"
+            );
+        }
+        for wanted in ["127.0.0.1:9091", "127.0.0.2:9090", "0.0.0.0:9091"] {
+            assert!(!meet(local, at(wanted)), "{wanted}");
+        }
     }
 }
