@@ -33,7 +33,7 @@ impl Seen {
 fn packets(path: &Path) -> Vec<Seen> {
     let mut reader = CaptureReader::open(path).expect("the capture");
     let mut seen = Vec::new();
-    let mut last_ns = 0;
+    let mut last_ns = None;
     while let Some(captured) = reader.next_packet().expect("a sound capture") {
         assert!(
             captured.stamp_ns >= last_ns,

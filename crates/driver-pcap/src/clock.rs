@@ -46,6 +46,11 @@ impl StampClock {
         self.now
     }
 
+    /// The instant of a packet whose file may not have said a stamp yet: without one it is now.
+    pub fn advance_if_known(&mut self, stamp_ns: Option<u64>) -> Instant {
+        stamp_ns.map_or(self.now, |stamp_ns| self.advance(stamp_ns))
+    }
+
     /// The instant of the last packet.
     pub fn now(&self) -> Instant {
         self.now

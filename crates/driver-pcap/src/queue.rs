@@ -63,7 +63,7 @@ impl CaptureQueue {
             return Ok(Some(ahead));
         }
         while let Some(captured) = self.reader.next_packet()? {
-            let at = self.clock.advance(captured.stamp_ns);
+            let at = self.clock.advance_if_known(captured.stamp_ns);
             match ip_packet(captured.link, captured.bytes) {
                 Ok(ip) if ip.missing > 0 => self.counts.snapped += 1,
                 Ok(ip) if ip.bytes.len() > PACKET_BYTES_MAX => self.counts.too_long += 1,

@@ -16,8 +16,8 @@ pub struct Captured<'a> {
     /// Its number in the file; the first is 1.
     pub number: u64,
     /// When it was captured, nanoseconds since 1970; the previous packet's where the file does not
-    /// say.
-    pub stamp_ns: u64,
+    /// say, and `None` where it has not said any yet.
+    pub stamp_ns: Option<u64>,
     /// What its first byte belongs to.
     pub link: LinkType,
     /// The captured bytes, link header first.
@@ -61,7 +61,7 @@ pub struct CaptureReader {
     intake: Intake,
     layout: Layout,
     packets: u64,
-    stamp_ns: u64,
+    stamp_ns: Option<u64>,
     /// Length of the record lent out by the last call.
     lent: usize,
     over: bool,
@@ -124,7 +124,7 @@ impl CaptureReader {
             intake,
             layout,
             packets: 0,
-            stamp_ns: 0,
+            stamp_ns: None,
             lent: 0,
             over: false,
         })
@@ -181,7 +181,7 @@ impl CaptureReader {
         };
         self.lent = framed.record_len;
         self.packets += 1;
-        self.stamp_ns = framed.stamp_ns.unwrap_or(self.stamp_ns);
+        self.stamp_ns = framed.stamp_ns.or(self.stamp_ns);
         let end = framed.packet_at + framed.packet_len;
         Ok(Some(Captured {
             number: self.packets,

@@ -11,7 +11,7 @@ use support::{Given, Variant, block, enhanced, interface, option, packets, pcap,
 #[derive(Debug, PartialEq)]
 struct Read {
     number: u64,
-    stamp_ns: u64,
+    stamp_ns: Option<u64>,
     link: LinkType,
     bytes: Vec<u8>,
     original_len: u32,
@@ -78,7 +78,7 @@ fn expected(given: &[Given]) -> Vec<Read> {
         .zip(1..)
         .map(|(given, number)| Read {
             number,
-            stamp_ns: given.stamp_ns,
+            stamp_ns: Some(given.stamp_ns),
             link: LinkType::ETHERNET,
             bytes: given.bytes.clone(),
             original_len: given.original_len,
@@ -277,7 +277,7 @@ fn sections_may_differ_in_byte_order_and_interfaces() {
     assert_eq!(error, None);
     let links: Vec<u16> = all.iter().map(|packet| packet.link.0).collect();
     assert_eq!(links, [1, 276, 101]);
-    assert_eq!(all[2].stamp_ns, given[2].stamp_ns);
+    assert_eq!(all[2].stamp_ns, Some(given[2].stamp_ns));
     file.extend(enhanced(big, 2, 0, &given[2]));
     assert!(read(&file).1.unwrap().contains("there is no interface 2"));
 }
@@ -307,8 +307,9 @@ fn stamps_are_read_in_any_resolution_with_offsets() {
         file.extend(enhanced(variant, 1, units, given));
         let (all, error) = read(&file);
         assert_eq!(error, None);
-        assert_eq!(all[0].stamp_ns, stamp_ns);
-        assert_eq!(all[1].stamp_ns, stamp_ns.saturating_sub(100_000_000_000));
+        assert_eq!(all[0].stamp_ns, Some(stamp_ns));
+        let earlier = stamp_ns.saturating_sub(100_000_000_000);
+        assert_eq!(all[1].stamp_ns, Some(earlier));
     }
     let mut file = section(variant);
     file.extend(interface(variant, 1, 0, &option(variant, 9, &[20])));
@@ -345,9 +346,14 @@ fn simple_and_obsolete_packet_blocks_are_read() {
             (&all[0].bytes[..], all[0].original_len),
             (&b"abc"[..], 1_500)
         );
-        assert_eq!(all[0].stamp_ns, stamp_us * 1_000);
+        assert_eq!(all[0].stamp_ns, Some(stamp_us * 1_000));
         assert_eq!((&all[1].bytes[..], all[1].original_len), (&b"abcd"[..], 6));
         assert_eq!(all[1].stamp_ns, all[0].stamp_ns);
+        // Before all others it has none.
+        let mut file = section(variant);
+        file.extend(interface(variant, 1, 4, &[]));
+        file.extend(block(variant, 3, &body.concat()));
+        assert_eq!(read(&file).0[0].stamp_ns, None);
     }
 }
 

@@ -60,7 +60,7 @@ fn packets_come_back_with_interface_stamp_and_lengths() {
         let packet = reader.next_packet().unwrap().unwrap();
         assert_eq!(packet.bytes, ip(len, at as u8 + 1));
         assert_eq!(packet.link, LinkType::RAW);
-        assert_eq!(packet.stamp_ns, stamp + at as u64);
+        assert_eq!(packet.stamp_ns, Some(stamp + at as u64));
         assert_eq!(packet.original_len, len as u32 + missing);
     }
     assert!(reader.next_packet().unwrap().is_none());

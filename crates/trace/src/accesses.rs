@@ -27,6 +27,9 @@ pub struct Accesses {
     pub hint: Vec<u8>,
 }
 
+/// The longest leap of ticks from one access to the next.
+const LEAP_MAX: i64 = 1 << 30;
+
 impl Accesses {
     /// Rows.
     pub fn len(&self) -> usize {
@@ -39,16 +42,18 @@ impl Accesses {
     }
 
     /// The ticks of `tick_us` microseconds in which the accesses are, counted from the first. The
-    /// last tick is 2³² − 1, whatever comes later.
+    /// count wraps, and no leap is longer than 2³⁰: for a cache's clock that is for ever, and a
+    /// leap of half the numbers would be a step backwards.
     pub fn ticks(&self, tick_us: u64) -> Vec<u32> {
         let tick_us = tick_us.max(1);
         // Most accesses are in the tick of the one before: no division.
-        let (mut begin, mut tick) = (0u64, 0u32);
+        let (mut begin, mut number, mut tick) = (0u64, 0u64, 0u32);
         let tick = |at: &u64| {
             if at.wrapping_sub(begin) >= tick_us {
-                let ticks = at / tick_us;
-                begin = ticks * tick_us;
-                tick = u32::try_from(ticks).unwrap_or(u32::MAX);
+                let before = std::mem::replace(&mut number, at / tick_us);
+                begin = number * tick_us;
+                let leap = number.wrapping_sub(before) as i64;
+                tick = tick.wrapping_add(leap.min(LEAP_MAX) as u32);
             }
             tick
         };
@@ -99,17 +104,40 @@ mod tests {
     }
 
     #[test]
-    fn ticks_count_from_the_first_access_and_stop_at_the_last_number() {
-        let accesses = Accesses {
-            time_us: vec![0, 249_999, 250_000, u64::MAX],
+    fn ticks_count_from_the_first_access() {
+        let at = |time_us: Vec<u64>| Accesses {
+            time_us,
             ..Accesses::default()
         };
-        assert_eq!(accesses.ticks(250_000), [0, 0, 1, u32::MAX]);
+        let accesses = at(vec![0, 249_999, 250_000]);
+        assert_eq!(accesses.ticks(250_000), [0, 0, 1]);
         assert_eq!(accesses.ticks(0)[1], 249_999);
-        let back = Accesses {
-            time_us: vec![900_000, 10, 600_000],
+        let back = at(vec![900_000, 10, 600_000]);
+        assert_eq!(back.ticks(250_000), [3, 0, 2]);
+    }
+
+    #[test]
+    fn ticks_go_forward_whatever_lies_between_and_behind() {
+        let years = 2 * TIME_MAX_US as u64;
+        let accesses = Accesses {
+            time_us: vec![0, 1 << 30, 3 << 30, (3 << 30) + 7, 1 << 33, years, years + 1],
             ..Accesses::default()
         };
-        assert_eq!(back.ticks(250_000), [3, 0, 2]);
+        let ticks = accesses.ticks(1);
+        fn leap(pair: &[u32]) -> u32 {
+            pair[1].wrapping_sub(pair[0])
+        }
+        let leaps: Vec<u32> = ticks.windows(2).map(leap).collect();
+        assert_eq!(leaps, [1 << 30, 1 << 30, 7, 1 << 30, 1 << 30, 1]);
+        // Past all numbers of 32 bits in small steps.
+        let month = 30 * 24 * 3_600_000_000;
+        let months: Vec<u64> = (0..6).map(|at| at * month).collect();
+        let accesses = Accesses {
+            time_us: months.iter().flat_map(|at| [*at, at + 2_000]).collect(),
+            ..Accesses::default()
+        };
+        for pair in accesses.ticks(1_000).chunks(2) {
+            assert_eq!(leap(pair), 2);
+        }
     }
 }

@@ -140,6 +140,37 @@ fn of_a_segment_in_fragments_the_first_is_the_access() {
 }
 
 #[test]
+fn a_packet_before_all_times_has_none() {
+    // pcapng: a section, an interface of raw IP, and SYNs of which the first has no time.
+    let block = |kind: u32, body: &[u8]| {
+        let len = (body.len() as u32 + 12).to_le_bytes();
+        [&kind.to_le_bytes()[..], &len, body, &len].concat()
+    };
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let enhanced = |stamp: u32| {
+        let head: Vec<u8> = words(&[0, 0, stamp, 40, 40]);
+        block(6, &[head, syn(5)].concat())
+    };
+    let section: Vec<u8> = words(&[0x1a2b_3c4d, 1, u32::MAX, u32::MAX]);
+    let interface: Vec<u8> = words(&[101, 0]);
+    let file = [
+        block(0x0a0d_0d0a, &section),
+        block(1, &interface),
+        block(3, &[&40u32.to_le_bytes()[..], &syn(5)].concat()),
+        enhanced(7_000_000),
+        enhanced(8_000_000),
+    ];
+    let source = open("made.pcapng", Cursor::new(file.concat())).unwrap();
+    let options = ReadOptions {
+        max_bad: 0.5,
+        ..ReadOptions::default()
+    };
+    let (accesses, report) = read_accesses(source, options).unwrap();
+    assert_eq!(accesses.time_us, [0, 1_000_000]);
+    assert_eq!(report.first_bad, Some((1, Reason::Time)));
+}
+
+#[test]
 fn a_bad_segment_is_named_by_the_number_of_its_packet() {
     let packets = [v4(UDP, [192, 0, 2, 9], 0, &[0; 8]), syn(5), syn(2)];
     let (_, report) = read(&packets, 1.0).unwrap();

@@ -150,7 +150,7 @@ impl Player {
     /// # Errors
     /// When the outlet cannot be written.
     pub fn play(&mut self, captured: &Captured<'_>) -> io::Result<()> {
-        let at = self.clock.advance(captured.stamp_ns);
+        let at = self.clock.advance_if_known(captured.stamp_ns);
         self.pass_time(at)?;
         self.tally.packets += 1;
         let ip = match ip_packet(captured.link, captured.bytes) {

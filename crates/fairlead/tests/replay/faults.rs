@@ -19,7 +19,7 @@ static CAPTURES: LazyLock<Vec<Vec<Record>>> = LazyLock::new(|| {
             let mut reader = CaptureReader::open(path).unwrap();
             let mut records = Vec::new();
             while let Some(packet) = reader.next_packet().unwrap() {
-                let (link, stamp) = (packet.link.0, packet.stamp_ns);
+                let (link, stamp) = (packet.link.0, packet.stamp_ns.unwrap());
                 records.push((link, stamp, packet.bytes.to_vec(), packet.original_len));
             }
             records

@@ -40,7 +40,7 @@ fn flows(path: &Path, file: Vec<u8>) -> BTreeMap<FlowKey, Flow> {
     let mut reader = CaptureReader::from_source("written", Cursor::new(file)).unwrap();
     assert_eq!(reader.format(), Format::PcapNg);
     let mut flows: BTreeMap<FlowKey, Flow> = BTreeMap::new();
-    let mut last = 0;
+    let mut last = None;
     while let Some(packet) = reader.next_packet().unwrap() {
         assert_eq!(packet.link, LinkType::RAW);
         assert!(packet.stamp_ns >= last, "{}", path.display());

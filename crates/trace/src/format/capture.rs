@@ -209,8 +209,10 @@ impl Flows {
         } else {
             packet.key.dst
         };
+        // A file that has said no time yet means none, not 1970.
+        let stamp_ns = captured.stamp_ns.ok_or(Reason::Time)?;
         Ok(Found::Access(Access {
-            time_us: i64::try_from(captured.stamp_ns / 1_000).unwrap_or(i64::MAX),
+            time_us: i64::try_from(stamp_ns / 1_000).unwrap_or(i64::MAX),
             key,
             hint,
         }))
