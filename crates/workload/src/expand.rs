@@ -31,6 +31,12 @@ pub enum WorkloadError {
          trace, or raise rows_max"
     )]
     TooManyRows(u64),
+    /// A load that lasts longer than can be counted.
+    #[error(
+        "the load would last more than 36,000 years; raise concurrent_sessions, or lower periods \
+         or warm_up_s"
+    )]
+    TooLong,
 }
 
 /// Accesses, and what is to be said of them.
@@ -146,6 +152,7 @@ impl Prepared {
             Ok(overlaid) => Ok(self.finish(overlaid, Some(load))),
             Err(Refusal::NeverOpen) => Err(WorkloadError::NeverOpen(concurrent)),
             Err(Refusal::Rows(most)) => Err(WorkloadError::TooManyRows(most)),
+            Err(Refusal::Long) => Err(WorkloadError::TooLong),
         }
     }
 

@@ -7,7 +7,7 @@
 //! it, so that each access of the log is measured equally often; what lies before is warm-up.
 
 use fairlead_base::{Address, Endpoint, Rng};
-use fairlead_trace::{EndpointTable, address_of_name, hash64};
+use fairlead_trace::{EndpointTable, TIME_MAX_US, address_of_name, hash64};
 
 use crate::draw::below;
 use crate::sessions::Sessions;
@@ -48,9 +48,14 @@ pub(crate) enum Refusal {
     NeverOpen,
     /// The accesses would be more than so many.
     Rows(u64),
+    /// It would be longer than [`LONG_MAX_US`].
+    Long,
 }
 
 const UNSEEN: u32 = u32::MAX;
+/// Warm-up and periods are at most so long, microseconds: with how long a session of a log can be
+/// open, that fits 64 bits.
+const LONG_MAX_US: f64 = (TIME_MAX_US / 2) as f64;
 
 pub(crate) fn overlay(sessions: &Sessions, load: Load, seed: u64) -> Result<Overlaid, Refusal> {
     let open_us: u128 = (0..sessions.len())
@@ -63,8 +68,11 @@ pub(crate) fn overlay(sessions: &Sessions, load: Load, seed: u64) -> Result<Over
     if period < 1.0 {
         return Err(Refusal::Rows(load.rows_max));
     }
-    let period = period.min(9e15) as i64;
-    let end = period.saturating_mul(i64::from(load.periods));
+    if period * f64::from(load.periods) + load.warm_up_us as f64 > LONG_MAX_US {
+        return Err(Refusal::Long);
+    }
+    let period = period as i64;
+    let end = period * i64::from(load.periods);
     let stretch = (end as f64 + load.warm_up_us as f64) / period as f64;
     let expected = stretch * sessions.since_us.len() as f64;
     if expected > load.rows_max as f64 {
@@ -85,8 +93,13 @@ pub(crate) fn overlay(sessions: &Sessions, load: Load, seed: u64) -> Result<Over
         // The repetitions of which anything can lie in the stretch.
         let lowest = (-load.warm_up_us - phase - open).div_euclid(period);
         let highest = (end - phase).div_euclid(period);
+        let copies = (highest - lowest + 1).max(0) as u64;
+        // So many are open at once, though of each there may be hardly an access.
+        if copies > load.rows_max {
+            return Err(Refusal::Rows(load.rows_max));
+        }
         ids.clear();
-        ids.resize((highest - lowest + 1).max(0) as usize, UNSEEN);
+        ids.resize(copies as usize, UNSEEN);
         for row in sessions.rows(session) {
             let at = phase + sessions.since_us[row] as i64;
             // The first repetition whose access is not before the warm-up.

@@ -214,7 +214,11 @@ impl Offsets {
                     at
                 }
             }
-            _ => second + below(&mut self.rng, SECOND_US as u64) as i64,
+            before => {
+                // A pause may end in the second in which it begins, but not before that.
+                let from = before.map_or(second, |(_, before_us)| before_us.max(second));
+                from + below(&mut self.rng, (end - from) as u64) as i64
+            }
         }
     }
 }

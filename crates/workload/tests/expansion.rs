@@ -6,7 +6,7 @@ use fairlead_base::{Address, Rng};
 use fairlead_trace::{Accesses, Client, HINT_CLOSING, HINT_OPENING, Requests, TIME_MAX_US};
 use fairlead_workload::statistics::{bit_averages, gaps, open, totals};
 use fairlead_workload::{
-    Expansion, PacketModel, PortModel, Prepared, Standard, WorkloadError, expand,
+    Expansion, PacketModel, PortModel, Prepared, Standard, SubSecond, WorkloadError, expand,
 };
 
 const SECOND: i64 = 1_000_000;
@@ -419,6 +419,44 @@ fn times_at_both_ends_of_what_is_read_are_expanded() {
         assert!(span >= 2 * TIME_MAX_US as u64);
     }
     assert_eq!(totals(&requests, 1.0).span_us, 2 * TIME_MAX_US as u64);
+}
+
+#[test]
+fn loads_that_cannot_be_counted_are_refused() {
+    let requests = one_client(&[0, 1_000 * SECOND], 1);
+    let load = |concurrent: f64, periods: u32| {
+        let expansion = Expansion {
+            concurrent_sessions: Some(concurrent),
+            warm_up_s: Some(0.0),
+            periods,
+            ..Expansion::default()
+        };
+        expand(&requests, &expansion, 1)
+    };
+    assert_eq!(load(1e-9, 2_000).unwrap_err(), WorkloadError::TooLong);
+    assert_eq!(load(1e-300, 1).unwrap_err(), WorkloadError::TooLong);
+    // Thirty years to the session.
+    let rare = load(1e-6, 1_000).unwrap();
+    assert!(rare.rows == 2_000 && rare.accesses.time_us.is_sorted());
+    // One session in so many copies, of which hardly one has an access.
+    assert!(matches!(load(9e8, 1), Err(WorkloadError::TooManyRows(_))));
+}
+
+#[test]
+fn drawn_instants_keep_the_order_of_a_log_that_has_fractions() {
+    let requests = one_client(&[100_000, 500_000, 900_000], 1);
+    let short = Expansion {
+        sub_second: SubSecond::Drawn,
+        on_gap_max_s: 0.2,
+        concurrent_sessions: Some(1.0),
+        warm_up_s: Some(0.0),
+        ..Expansion::default()
+    };
+    for seed in 0..20 {
+        let expanded = expand(&requests, &short, seed).unwrap();
+        // As long as the session is open: from its first access to its last, within the second.
+        assert!(expanded.measured_us < SECOND as u64);
+    }
 }
 
 #[test]
