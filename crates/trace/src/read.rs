@@ -427,7 +427,7 @@ fn of_requests(
     requests: Requests,
     mut out: AccessBuilder,
 ) -> Result<AccessBuilder, TraceError> {
-    if !requests.is_empty() && !requests.has_ports() {
+    if !requests.is_empty() && !format.has_ports() {
         return Err(watch.error(Place::File, Fault::NoPorts(format.name())));
     }
     for row in 0..requests.len() {

@@ -58,11 +58,6 @@ impl Requests {
         self.time_us.is_empty()
     }
 
-    /// True when the log has ports for all rows: they can be taken for sessions as they are.
-    pub fn has_ports(&self) -> bool {
-        !self.port.is_empty() && self.port.iter().all(|port| *port != 0)
-    }
-
     /// Sorts by time; rows of equal time keep their order. Client numbers stay.
     pub fn sort_by_time(&mut self) {
         if self.time_us.is_sorted() {

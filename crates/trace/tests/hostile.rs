@@ -285,6 +285,54 @@ fn crc32(bytes: &[u8]) -> u32 {
 }
 
 #[test]
+fn sessions_without_an_access_are_written_and_read() {
+    let key = |port: u16| Endpoint {
+        addr: Address::v4([10, 0, 0, 1]),
+        port,
+    };
+    let accesses = Accesses {
+        time_us: vec![0, 5],
+        id: vec![3, 1],
+        keys: (0..5).map(key).collect(),
+        hint: Vec::new(),
+    };
+    let mut file = Vec::new();
+    lab::write(&accesses, &mut file).unwrap();
+    let source = open("x", Cursor::new(file)).unwrap();
+    let (read, _) = read_accesses(source, ReadOptions::default()).unwrap();
+    assert_eq!(read, accesses);
+}
+
+#[test]
+fn port_zero_is_a_port() {
+    let table = "time_us,ip,port\n1,10.0.0.1,0\n2,10.0.0.1,7\n";
+    let named = "csv:time=time_us,client=ip,port=port,unit=us";
+    for format in [None, Some(named.parse::<Format>().unwrap())] {
+        let source = open("x", Cursor::new(table)).unwrap();
+        let (read, _) = read_accesses(source, options(format)).unwrap();
+        let ports: Vec<u16> = read.keys.iter().map(|key| key.port).collect();
+        assert_eq!(ports, [0, 7]);
+    }
+    let portless: Format = "csv:time=time_us,client=ip,unit=us".parse().unwrap();
+    let source = open("x", Cursor::new(table)).unwrap();
+    let refused = read_accesses(source, options(Some(portless))).unwrap_err();
+    assert!(matches!(refused.fault, Fault::NoPorts("csv")), "{refused}");
+}
+
+#[test]
+fn a_row_without_a_time_leaves_no_client() {
+    let table = "time_us,ip,port\n9000000000000000000,10.0.0.1,7\n2,10.0.0.2,7\n";
+    let source = open("x", Cursor::new(table)).unwrap();
+    let half = ReadOptions {
+        max_bad: 0.5,
+        ..ReadOptions::default()
+    };
+    let (read, report) = read_requests(source, half).unwrap();
+    assert_eq!(report.first_bad, Some((2, Reason::Time)));
+    assert_eq!((read.clients.len(), read.client[0]), (1, 0));
+}
+
+#[test]
 fn what_the_laboratorys_format_rules_out_is_named_by_its_byte() {
     let read = |bytes: &[u8]| {
         let source = open("x", Cursor::new(bytes.to_vec())).unwrap();
@@ -297,7 +345,8 @@ fn what_the_laboratorys_format_rules_out_is_named_by_its_byte() {
         (10, vec![1], 10, "zero in version 1"),
         (59, vec![1], 59, "zero in version 1"),
         (12, vec![2], 12, "flags"),
-        (24, vec![4], 24, "so many sessions"),
+        (24, vec![255; 8], 24, "so many sessions"),
+        (24, vec![4], 179, "fewer rows or sessions"),
         (16, vec![4], 179, "fewer rows"),
         // The second session like the first.
         (90, whole[72..90].to_vec(), 90, "there before"),

@@ -9,7 +9,7 @@ use memchr::memchr;
 use serde::{Deserialize, Serialize};
 
 use super::{Format, edgar};
-use crate::builder::{Builder, Row};
+use crate::builder::{Builder, Row, check_time};
 use crate::field;
 use crate::hash::hash64;
 use crate::lines::LineFormat;
@@ -342,6 +342,8 @@ impl Csv {
         };
         let time = at(time)?.unwrap_or_default();
         let time_us = self.time_us(time).ok_or(Reason::Time)?;
+        // Before the client is taken, who would stay without a row.
+        check_time(time_us)?;
         let port = match at(port)? {
             None => 0,
             Some(text) => field::number16(text).ok_or(Reason::Port)?,

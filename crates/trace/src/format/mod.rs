@@ -92,6 +92,14 @@ impl Format {
         )
     }
 
+    /// True when rows of requests have their clients' ports, so that they can be taken for accesses.
+    pub fn has_ports(&self) -> bool {
+        match self {
+            Self::Csv(columns) => columns.port.is_some(),
+            other => matches!(other, Self::Elb | Self::Zeek | Self::AccessCsv),
+        }
+    }
+
     /// Tells the format of a file by its first bytes, unpacked; the name decides only between what
     /// the bytes leave open.
     ///
