@@ -1,6 +1,7 @@
 //! Runs a plan: every configuration over every stream, results written as they finish, what is
 //! there already left out.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
@@ -65,6 +66,18 @@ pub struct Outcome {
     pub notes: Vec<String>,
 }
 
+impl Outcome {
+    /// Each note once: streams of one trace have them in common.
+    fn note(&mut self, stream: &Stream) {
+        for text in &stream.note.notes {
+            let note = format!("{}: {text}", stream.note.trace);
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
+        }
+    }
+}
+
 /// How results are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
@@ -91,7 +104,8 @@ pub struct Results {
     file: File,
     layout: Layout,
     keys: BTreeSet<Fingerprint>,
-    empty: bool,
+    /// Bytes of all whole lines.
+    whole: u64,
 }
 
 impl Results {
@@ -137,16 +151,16 @@ impl Results {
         };
         let mut keys = BTreeSet::new();
         let mut whole = 0u64;
-        let mut line = String::new();
+        let mut line = Vec::new();
         let mut number = 0;
         let mut reader = BufReader::new(&file);
         loop {
             line.clear();
-            let count = reader.read_line(&mut line).map_err(failed)?;
+            let count = reader.read_until(b'\n', &mut line).map_err(failed)?;
             if count == 0 {
                 break;
             }
-            if !line.ends_with('\n') {
+            if !line.ends_with(b"\n") {
                 // Of a file of ours a kill leaves this; what is another's is not to be cut.
                 if number == 0 && !begins_results(&line, layout) {
                     return Err(foreign(1));
@@ -156,10 +170,11 @@ impl Results {
             number += 1;
             whole += count as u64;
             let is_head = layout == Layout::Csv && number == 1;
-            if is_head && line == csv_head() {
+            if is_head && line == csv_head().as_bytes() {
                 continue;
             }
-            let key = key_of(&line, layout).filter(|_| !is_head);
+            let text = std::str::from_utf8(&line).ok().filter(|_| !is_head);
+            let key = text.and_then(|text| key_of(text, layout));
             keys.insert(key.ok_or_else(|| foreign(number))?);
         }
         file.set_len(whole).map_err(failed)?;
@@ -169,7 +184,7 @@ impl Results {
             file,
             layout,
             keys,
-            empty: whole == 0,
+            whole,
         })
     }
 
@@ -178,7 +193,7 @@ impl Results {
         self.keys.contains(&key)
     }
 
-    /// Appends a result and hands it to the system.
+    /// Appends a result and hands it to the system: all of its line, or nothing.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -193,28 +208,31 @@ impl Results {
                 text.push('\n');
             }
             Layout::Csv => {
-                if self.empty {
+                if self.whole == 0 {
                     text = csv_head();
                 }
                 text += &csv_row(row);
             }
         }
-        self.empty = false;
-        self.file
-            .write_all(text.as_bytes())
-            .and_then(|()| self.file.flush())
-            .map_err(|error| LabError::file(&self.path, error))?;
+        let written = self.file.write_all(text.as_bytes());
+        if let Err(error) = written.and_then(|()| self.file.flush()) {
+            // Whoever goes on here writes behind whole lines. Failing twice is told once.
+            let _ = self.file.set_len(self.whole);
+            let _ = self.file.seek(SeekFrom::Start(self.whole));
+            return Err(LabError::file(&self.path, error));
+        }
+        self.whole += text.len() as u64;
         self.keys.insert(row.key);
         Ok(())
     }
 }
 
 /// Can a file of results begin so? `line` is its first, without an end.
-fn begins_results(line: &str, layout: Layout) -> bool {
-    const OBJECT: &str = "{\"key\":\"";
+fn begins_results(line: &[u8], layout: Layout) -> bool {
+    const OBJECT: &[u8] = b"{\"key\":\"";
     match layout {
         Layout::Lines => OBJECT.starts_with(line) || line.starts_with(OBJECT),
-        Layout::Csv => csv_head().starts_with(line),
+        Layout::Csv => csv_head().as_bytes().starts_with(line),
     }
 }
 
@@ -301,7 +319,39 @@ fn csv_row(row: &Row) -> String {
         ratio(bounds.map(|bounds| bounds.lru_miss_ratio)),
         ratio(bounds.map(|bounds| bounds.min_miss_ratio)),
     ];
-    crate::table::csv_line(&cells)
+    // A row is a line, whatever a file is called.
+    let in_line = cells.map(|cell| cell.replace('\n', "\\n").replace('\r', "\\r"));
+    crate::table::csv_line(&in_line)
+}
+
+/// Ends a run when its results cannot be written, too.
+struct WhileWritten<'a> {
+    control: &'a dyn Control,
+    error: RefCell<Option<LabError>>,
+}
+
+impl WhileWritten<'_> {
+    fn failed(&self) -> bool {
+        self.error.borrow().is_some()
+    }
+}
+
+impl Control for WhileWritten<'_> {
+    fn stopped(&self) -> bool {
+        self.failed() || self.control.stopped()
+    }
+
+    fn begin(&self, what: &str, steps: u64) {
+        self.control.begin(what, steps);
+    }
+
+    fn reached(&self, step: u64) {
+        self.control.reached(step);
+    }
+
+    fn end(&self) {
+        self.control.end();
+    }
 }
 
 /// Runs what of the plan is not among the results yet. A stop keeps what is finished.
@@ -328,12 +378,7 @@ pub fn sweep(
             other => other?,
         };
         stream.note.check_concurrency()?;
-        for text in &stream.note.notes {
-            let note = format!("{}: {text}", stream.note.trace);
-            if !outcome.notes.contains(&note) {
-                outcome.notes.push(note);
-            }
-        }
+        outcome.note(&stream);
         let (keys, runs, there) = missing(plan, &stream, made, results);
         outcome.there += there;
         if runs.is_empty() {
@@ -345,7 +390,10 @@ pub fn sweep(
             number + 1,
             plan.streams.len()
         );
-        let mut write_error = None;
+        let written = WhileWritten {
+            control,
+            error: RefCell::default(),
+        };
         let ended = run_each(
             &stream,
             &runs,
@@ -356,16 +404,19 @@ pub fn sweep(
             },
             threads,
             &what,
-            control,
+            &written,
             &mut |Finished { index, result }| {
+                if written.failed() {
+                    return;
+                }
                 let row = row(keys[index], &stream, made, &runs[index], result);
                 match results.append(&row) {
                     Ok(()) => outcome.finished += 1,
-                    Err(error) => write_error = Some(error),
+                    Err(error) => *written.error.borrow_mut() = Some(error),
                 }
             },
         );
-        if let Some(error) = write_error {
+        if let Some(error) = written.error.take() {
             return Err(error);
         }
         match ended {
@@ -418,27 +469,32 @@ fn row(
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+    use crate::control::Silent;
 
     #[test]
     fn only_what_a_sweep_began_is_cut() {
         let folder = std::env::temp_dir().join(format!("fairlead-begun-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         for (name, text, is_begun) in [
-            ("a.jsonl", "{\"key\":\"00ff", true),
-            ("a.jsonl", "{\"k", true),
-            ("a.jsonl", "{\"mine\":1}", false),
-            ("a.csv", "key,version,tra", true),
-            ("a.csv", "time_us,ip,port", false),
+            ("a.jsonl", &b"{\"key\":\"00ff"[..], true),
+            ("a.jsonl", b"{\"k", true),
+            ("a.jsonl", b"{\"mine\":1}", false),
+            ("a.csv", b"key,version,tra", true),
+            ("a.jsonl", b"{\"key\":\"00ff\",\"trace\":\"\xc3", true),
+            ("a.csv", b"time_us,ip,port", false),
         ] {
             let path = folder.join(name);
             std::fs::write(&path, text).unwrap();
             let opened = Results::open(&path).map_err(|error| error.to_string());
-            let left = std::fs::read_to_string(&path).unwrap();
+            let left = std::fs::read(&path).unwrap();
+            let shown = text.escape_ascii();
             match opened {
-                Ok(_) => assert!(is_begun && left.is_empty(), "{text}"),
+                Ok(_) => assert!(is_begun && left.is_empty(), "{shown}"),
                 Err(problem) => {
-                    assert!(!is_begun && left == text, "{text}");
+                    assert!(!is_begun && left == text, "{shown}");
                     assert!(problem.contains("line 1: is not a result"), "{problem}");
                 }
             }
@@ -489,6 +545,65 @@ mod tests {
         assert!(refused.contains("another sweep is writing"), "{refused}");
         drop(first);
         assert!(Results::open(&path).is_ok());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// Sixty configurations over this trace, as a plan has it.
+    fn planned(folder: &Path, trace: &str) -> Plan {
+        std::fs::create_dir_all(folder).unwrap();
+        let path = folder.join("plan.toml");
+        let runs = "[[run]]\nscheme = [\"spec\", \"no-migrate\", \"tide\"]\nways = [2, 4, 8, 16]\n\
+                    capacity = [\"8K\", \"16K\", \"32K\", \"64K\", \"128K\"]\n";
+        std::fs::write(&path, format!("[[trace]]\n{trace}\n{runs}")).unwrap();
+        Plan::read(&path).unwrap()
+    }
+
+    #[test]
+    fn a_line_break_in_a_name_breaks_no_row() {
+        let folder = std::env::temp_dir().join(format!("fairlead-broken-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("a\r\nb.csv"), "time_us,ip,port\n1,::1,1\n").unwrap();
+        let plan = planned(&folder, "path = \"a\\r\\nb.csv\"");
+        let out = folder.join("rows.csv");
+        let mut there = Vec::new();
+        for _ in 0..2 {
+            let mut results = Results::open(&out).unwrap();
+            there.push(sweep(&plan, &mut results, 1, &Silent).unwrap().there);
+        }
+        assert_eq!(there, [0, plan.tasks()]);
+        let text = std::fs::read_to_string(&out).unwrap();
+        assert!(text.contains(",a\\r\\nb.csv,"), "{text}");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn nothing_more_is_computed_when_nothing_can_be_written() {
+        struct Steps(Cell<u64>, Cell<u64>);
+        impl Control for Steps {
+            fn begin(&self, _: &str, steps: u64) {
+                self.1.set(steps);
+            }
+            fn reached(&self, step: u64) {
+                self.0.set(step);
+            }
+        }
+        let folder = std::env::temp_dir().join(format!("fairlead-full-{}", std::process::id()));
+        let plan = planned(&folder, "zipf = { ids = 1000, accesses = 300000 }");
+        let path = Path::new("/dev/full");
+        let mut results = Results {
+            path: path.to_owned(),
+            file: OpenOptions::new().write(true).open(path).unwrap(),
+            layout: Layout::Csv,
+            keys: BTreeSet::new(),
+            whole: 0,
+        };
+        let steps = Steps(Cell::new(0), Cell::new(0));
+        let failed = sweep(&plan, &mut results, 1, &steps)
+            .unwrap_err()
+            .to_string();
+        assert!(failed.contains("/dev/full"), "{failed}");
+        let (done, all) = (steps.0.get(), steps.1.get());
+        assert!(done < all, "{done} of {all}");
         std::fs::remove_dir_all(&folder).unwrap();
     }
 

@@ -120,7 +120,15 @@ mod tests {
     fn ticks_go_forward_whatever_lies_between_and_behind() {
         let years = 2 * TIME_MAX_US as u64;
         let accesses = Accesses {
-            time_us: vec![0, 1 << 30, 3 << 30, (3 << 30) + 7, 1 << 33, years, years + 1],
+            time_us: vec![
+                0,
+                1 << 30,
+                3 << 30,
+                (3 << 30) + 7,
+                1 << 33,
+                years,
+                years + 1,
+            ],
             ..Accesses::default()
         };
         let ticks = accesses.ticks(1);

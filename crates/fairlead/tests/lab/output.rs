@@ -2,7 +2,7 @@
 //! all.
 
 use std::fs::{self, File};
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use crate::support::{Folder, command as lab};
 use crate::{json, refused};
@@ -163,6 +163,27 @@ fn a_sweep_writes_to_files_only() {
     let plan = folder.write("plan.toml", plan);
     for out in ["/dev/full", "/dev/stdout", "/dev/null"] {
         refused(&["sweep", &plan, "--out", out], 2, &[out, "is no file"]);
+    }
+}
+
+/// What goes on with a file of results finds whole rows in it, however full the disk was.
+#[test]
+fn a_sweep_that_cannot_write_leaves_whole_rows() {
+    let folder = Folder::new("full-disk");
+    let plan =
+        "seeds = 60\n[[trace]]\nzipf = { ids = 9, accesses = 9 }\n[[run]]\nscheme = \"mod\"\n";
+    let plan = folder.write("plan.toml", plan);
+    for name in ["rows.csv", "rows.jsonl"] {
+        let out = folder.path(name);
+        let mut command = Command::new("sh");
+        let limited = "trap '' XFSZ; ulimit -f 8; exec \"$0\" lab sweep \"$1\" --out \"$2\"";
+        let fairlead = env!("CARGO_BIN_EXE_fairlead");
+        command.args(["-c", limited, fairlead, &plan, &out]);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+        assert!(said(&output).contains(name), "{}", said(&output));
+        let rows = fs::read_to_string(&out).unwrap();
+        assert!(rows.len() > 2_000 && rows.ends_with('\n'), "{rows}");
     }
 }
 
