@@ -22,28 +22,47 @@ def _array(values: Any, name: str) -> npt.NDArray[Any]:
     elif isinstance(values, np.ndarray):
         array = values
     elif hasattr(values, "__arrow_c_stream__") or hasattr(values, "__arrow_c_array__"):
-        import pyarrow
+        array = _of_arrow(values, name)
+    elif hasattr(values, "to_numpy"):
+        array = values.to_numpy()
+    else:
+        array = np.asarray(values)
+        if array.dtype.kind == "f" and array.ndim == 1 and _are_whole(values):
+            # On both sides of 2⁶³: numpy rounds them, as no kind of integer holds all.
+            array = np.array(values, object)
+    if array.dtype.kind == "O" and array.ndim == 1:
+        array = _objects(values, array, name)
+    if array.ndim != 1:
+        raise ArgumentError(f"{name}: one column is needed, not {array.ndim} dimensions")
+    return array
 
+
+def _are_whole(values: Any) -> bool:
+    """Are these whole numbers, of Python's or of numpy's kinds?"""
+    return all(isinstance(value, (int, np.integer)) for value in values)
+
+
+def _of_arrow(values: Any, name: str) -> npt.NDArray[Any]:
+    """What Arrow makes of ``values`` that can be handed to it, as an array of numpy."""
+    import pyarrow
+
+    column: Any
+    try:
         if isinstance(values, (pyarrow.Array, pyarrow.ChunkedArray)):
             column = values
         elif hasattr(values, "__arrow_c_stream__"):
             column = pyarrow.chunked_array(values)
         else:
             column = pyarrow.array(values)
-        if column.null_count:
-            raise ArgumentError(f"{name}: {column.null_count} values are missing; fill or drop them")
-        array = column.to_numpy() if isinstance(column, pyarrow.ChunkedArray) else (
-            column.to_numpy(zero_copy_only=False)
-        )
-    elif hasattr(values, "to_numpy"):
-        array = values.to_numpy()
-    else:
-        array = np.asarray(values)
-    if array.dtype.kind == "O" and array.ndim == 1:
-        array = _objects(values, array, name)
-    if array.ndim != 1:
-        raise ArgumentError(f"{name}: one column is needed, not {array.ndim} dimensions")
-    return array
+    except (pyarrow.ArrowException, OverflowError, TypeError, ValueError):
+        # Objects of Python in a column of pandas for which Arrow has no type.
+        return np.asarray(values)
+    if column.null_count:
+        raise ArgumentError(f"{name}: {column.null_count} values are missing; fill or drop them")
+    plain: npt.NDArray[Any] = column.to_numpy() if isinstance(column, pyarrow.ChunkedArray) else (
+        column.to_numpy(zero_copy_only=False)
+    )
+    return plain
 
 
 def _objects(values: Any, array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
@@ -71,12 +90,13 @@ def numbers(values: Any, kind: str, name: str) -> npt.NDArray[Any]:
         return np.ascontiguousarray(array)
     if array.size == 0:
         return np.empty(0, wanted)
-    if array.dtype.kind not in "iufb":
+    whole = array.dtype.kind == "O" and _are_whole(array)
+    if array.dtype.kind not in "iufb" and not whole:
         raise ArgumentError(f"{name}: whole numbers are needed, not {array.dtype}")
     if array.dtype.kind == "f" and not (np.isfinite(array).all() and (array % 1 == 0).all()):
         raise ArgumentError(f"{name}: whole numbers are needed; some are missing or have a fraction")
     limits = np.iinfo(wanted)
-    least, most = array.min().item(), array.max().item()
+    least, most = int(array.min()), int(array.max())
     if least < limits.min or most > limits.max:
         raise ArgumentError(
             f"{name}: values from {least} to {most} do not fit {wanted} ({limits.min} to {limits.max})"

@@ -306,6 +306,9 @@ def _addresses(values: Any) -> Tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         return index.reshape(-1).astype("uint32"), octets
     import pyarrow
 
+    if kind == "S":
+        # Text; bytes of Python's own are addresses as the wire has them.
+        values = np.char.decode(values, "ascii", "replace")
     if isinstance(values, np.ndarray):
         values = values.tolist()
     try:
@@ -319,11 +322,16 @@ def _addresses(values: Any) -> Tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     coded = texts.combine_chunks().dictionary_encode()
     if isinstance(coded, pyarrow.ChunkedArray):
         coded = coded.combine_chunks()
-    # One address can be written in several ways.
+    # One address can be written in several ways, and a category may have no row.
     known: Dict[bytes, int] = {}
-    place = [known.setdefault(_octets(text), len(known)) for text in coded.dictionary.to_pylist()]
+    rows = coded.indices.to_numpy()
+    counts = np.bincount(rows.astype("int64", copy=False), minlength=len(coded.dictionary))
+    place = [
+        known.setdefault(_octets(text), len(known)) if count else 0
+        for text, count in zip(coded.dictionary.to_pylist(), counts.tolist())
+    ]
     octets = np.frombuffer(b"".join(known), "uint8").reshape(-1, 16)
-    return np.asarray(place, "uint32")[coded.indices.to_numpy()], octets
+    return np.asarray(place, "uint32")[rows], octets
 
 
 def _distinct(values: Any) -> Tuple[npt.NDArray[Any], npt.NDArray[Any]]:
@@ -335,7 +343,8 @@ def _distinct(values: Any) -> Tuple[npt.NDArray[Any], npt.NDArray[Any]]:
 
 def _octets(text: Any) -> bytes:
     try:
-        address = ipaddress.ip_address(text)
+        # A number is an IPv4 address, here as in a column of numbers.
+        address = ipaddress.IPv4Address(text) if isinstance(text, int) else ipaddress.ip_address(text)
     except ValueError:
         raise ArgumentError(f"ip: {text!r} is no address; write 192.0.2.1 or 2001:db8::1") from None
     if address.version == 4:

@@ -172,6 +172,39 @@ def test_objects_of_python_are_times_and_numbers():
         Accesses.from_columns([0, None, 2], ["192.0.2.1"] * 3, [1, 1, 1])
 
 
+def test_whole_numbers_are_taken_as_they_are():
+    # On both sides of 2⁶³, where numpy makes floats of a list.
+    large = [2**64 - 2, 5, 2**63 + 1]
+    columns = {"time_us": [0, 1, 2], "ip": ["192.0.2.1"] * 3}
+    for objects in (
+        large, tuple(large), [np.uint64(large[0]), 5, large[2]], np.array(large, object),
+        pandas.Series(large, dtype=object), pandas.Series(large, dtype="uint64"),
+    ):
+        assert Requests.from_table({**columns, "object": objects}).object.tolist() == large
+    for wrong in ([2**64, 5, 6], [2**63, -1, 0], pandas.Series([2**64, 5, 6], dtype=object)):
+        with pytest.raises(ArgumentError, match="object: values from .* do not fit uint64"):
+            Requests.from_table({**columns, "object": wrong})
+
+
+def test_addresses_are_not_taken_for_others():
+    def octets(values):
+        requests = Requests.from_columns([0] * len(values), values)
+        return [requests.client_address[client].tobytes() for client in requests.client]
+
+    texts = ["2001:db8::1:2:33", "2001:db8::1:2:34"]
+    expected = [ipaddress.ip_address(text).packed for text in texts]
+    assert octets(np.array(texts)) == octets(np.array(texts, "S")) == expected
+    assert octets(pyarrow.array([1, 2]))[1].endswith(b"\xff\xff\0\0\0\x02")
+    for numbers in (pyarrow.array([1, 2**33]), ["192.0.2.1", 2**33]):
+        with pytest.raises(ArgumentError, match="8589934592 is no address"):
+            octets(numbers)
+    # Of the categories only those that a row has.
+    kinds = pandas.Series([*texts, "nothing"]).astype("category")
+    assert octets(kinds[:2]) == expected
+    with pytest.raises(ArgumentError, match="'nothing' is no address"):
+        octets(kinds)
+
+
 def test_the_end_of_a_name_says_the_format(tmp_path):
     accesses = lab.zipf(ids=10, accesses=100)
     accesses.write(tmp_path / "a.oracleGeneral")
