@@ -4,6 +4,7 @@ machines, the report, and advice as a page."""
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import subprocess
@@ -23,6 +24,9 @@ INTERRUPTED = 130
 
 def entry() -> NoReturn:
     """The process ``fairlead-lab``."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A name that the terminal has no letters for is told all the same.
+        sys.stdout.reconfigure(errors="backslashreplace")
     code = main()
     if code == INTERRUPTED:
         # All is written. What libraries would still tidy up (Dask: half a second, of a machine
@@ -73,7 +77,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 MORE = """
 From Python:
-  sweep     As above, into Parquet; with --scheduler tcp://… on many machines (Dask)
+  sweep     As above, into Parquet; with --scheduler tcp://... on many machines (Dask)
   paper     Every figure and table of the paper on the traces at hand, as one page of HTML
   advise    With --html FILE: the advice as a page that a manager can read"""
 
@@ -110,7 +114,7 @@ def _sweep(words: List[str]) -> int:
         help="where results go, as Parquet and CSV (default: the plan's name with -results)",
     )
     parser.add_argument(
-        "--scheduler", metavar="tcp://…", help="a Dask scheduler; without one, the cores here"
+        "--scheduler", metavar="tcp://...", help="a Dask scheduler; without one, the cores here"
     )
     parser.add_argument("--threads", type=int, default=0, help="threads here; 0: as many as cores")
     parser.add_argument("--dry-run", action="store_true", help="only say how many runs there are")
@@ -181,7 +185,7 @@ def _advise(words: List[str]) -> int:
         raise PlanError("--html and --json are two outputs; ask for one of them")
     # A process of its own: its output is what is wanted, its progress goes to the terminal.
     command = [sys.executable, "-c", AGAIN, "advise", "--json", *rest]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, encoding="utf-8")
     if done.returncode:
         return done.returncode
     advice = json.loads(done.stdout)

@@ -70,18 +70,28 @@ def _attribute(text: str) -> str:
 LEGEND_LETTERS = 76
 
 
-def _legend(axes: Any, names: Sequence[str]) -> None:
-    """Above the plot, in as many lines as it needs."""
-    if len(names) > 1:
-        widest = max(len(name) for name in names) + 6
-        axes.legend(
+def _plain(text: str) -> str:
+    """A name as it is: between two dollars there would be a formula."""
+    return text.replace("$", r"\$")
+
+
+def _legend(axes: Any, drawn: Mapping[str, Any]) -> None:
+    """Above the plot, in as many lines as it needs, for what is drawn by its name."""
+    if len(drawn) > 1:
+        widest = max(len(name) for name in drawn) + 6
+        # By numbers first: a label that begins with an underscore would be left out.
+        legend = axes.legend(
+            list(drawn.values()),
+            [str(number) for number in range(len(drawn))],
             loc="lower left",
             bbox_to_anchor=(0.0, 1.0),
-            ncols=max(1, min(len(names), LEGEND_LETTERS // widest)),
+            ncols=max(1, min(len(drawn), LEGEND_LETTERS // widest)),
             borderaxespad=0.2,
             handlelength=1.4,
             columnspacing=1.4,
         )
+        for text, name in zip(legend.get_texts(), drawn):
+            text.set_text(_plain(name))
 
 
 def bars(
@@ -99,6 +109,7 @@ def bars(
     def draw(_figure: Any, axes: Any) -> None:
         width = 0.82 / max(len(series), 1)
         shade = _shades(series, published)
+        drawn: Dict[str, Any] = {}
         for at, (name, values) in enumerate(series.items()):
             places = [
                 group - 0.41 + width * (at + 0.5)
@@ -107,11 +118,11 @@ def bars(
             ]
             heights = [value for value in values if value is not None]
             hatch = "///" if name in published else None
-            axes.bar(
-                places, heights, width * 0.92, label=name, color=shade[name], hatch=hatch,
+            drawn[name] = axes.bar(
+                places, heights, width * 0.92, color=shade[name], hatch=hatch,
                 edgecolor="white", linewidth=0,
             )
-        axes.set_xticks(range(len(groups)), [_short(group) for group in groups])
+        axes.set_xticks(range(len(groups)), [_plain(_short(group)) for group in groups])
         axes.grid(axis="x", visible=False)
         axes.tick_params(axis="x", length=0)
         axes.set_ylabel(ylabel)
@@ -119,7 +130,7 @@ def bars(
             axes.axhline(base, color="#1d2733", linewidth=0.8)
         if percent:
             axes.yaxis.set_major_formatter("{x:.0%}")
-        _legend(axes, list(series))
+        _legend(axes, drawn)
 
     return _draw(draw, (max(7.6, min(11.0, 1.6 + 0.9 * len(groups) * 1.2)), 3.5), label)
 
@@ -143,9 +154,10 @@ def lines(
     near the beginning of the x axis."""
 
     def draw(_figure: Any, axes: Any) -> None:
+        drawn: Dict[str, Any] = {}
         for at, (name, (xs, ys)) in enumerate(series.items()):
-            axes.plot(
-                xs, ys, label=name, color=COLOURS[at % len(COLOURS)],
+            [drawn[name]] = axes.plot(
+                xs, ys, color=COLOURS[at % len(COLOURS)],
                 linestyle="--" if name in dashed or at >= len(COLOURS) else "-",
                 marker="o" if markers and name not in dashed else None, markersize=4,
             )
@@ -161,7 +173,7 @@ def lines(
         elif zero:
             axes.set_ylim(bottom=0)
         if ticks:
-            axes.set_xticks(list(ticks), list(ticks.values()))
+            axes.set_xticks(list(ticks), [_plain(name) for name in ticks.values()])
             axes.minorticks_off()
         if percent:
             axes.yaxis.set_major_formatter("{x:.0%}")
@@ -169,9 +181,9 @@ def lines(
             x, y, word = mark
             axes.plot([x], [y], "o", markersize=11, markerfacecolor="none",
                       markeredgecolor="#1d2733", markeredgewidth=1.6)
-            axes.annotate(word, (x, y), xytext=(10, 14), textcoords="offset points",
+            axes.annotate(_plain(word), (x, y), xytext=(10, 14), textcoords="offset points",
                           color="#1d2733", fontweight="bold")
-        _legend(axes, list(series))
+        _legend(axes, drawn)
 
     return _draw(draw, (7.6, 3.7), label)
 
@@ -199,8 +211,8 @@ def heat(
         # Not an image: its cells stay shapes, and the page stays text.
         axes.pcolormesh(array, cmap="RdBu", vmin=-limit, vmax=limit, edgecolors="white", linewidth=1)
         axes.invert_yaxis()
-        axes.set_xticks([at + 0.5 for at in range(len(columns))], columns)
-        axes.set_yticks([at + 0.5 for at in range(len(rows))], rows)
+        axes.set_xticks([at + 0.5 for at in range(len(columns))], [_plain(name) for name in columns])
+        axes.set_yticks([at + 0.5 for at in range(len(rows))], [_plain(name) for name in rows])
         axes.grid(visible=False)
         axes.set_xlabel(xlabel)
         axes.set_ylabel(ylabel)

@@ -2,7 +2,6 @@
 //! stands for the trace's content, the configuration and the version.
 
 use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -48,9 +47,6 @@ struct Row<'a> {
     result: &'a RunResult,
 }
 
-/// Bytes of a file that are taken in at once.
-const CHUNK_BYTES: usize = 1 << 20;
-
 /// Stands for what is in a file.
 fn content(path: &Path, control: &dyn Control) -> Result<Fingerprint, LabError> {
     let failed = |error| LabError::file(path, error);
@@ -62,19 +58,9 @@ fn content(path: &Path, control: &dyn Control) -> Result<Fingerprint, LabError> 
             path.display()
         )));
     }
-    let mut file = File::open(path).map_err(failed)?;
-    let mut printer = Printer::default();
-    let mut chunk = vec![0; CHUNK_BYTES];
-    loop {
-        let count = file.read(&mut chunk).map_err(failed)?;
-        if count == 0 {
-            return Ok(printer.finish());
-        }
-        if control.stopped() {
-            return Err(LabError::Stopped);
-        }
-        printer.bytes(&chunk[..count]);
-    }
+    let file = File::open(path).map_err(failed)?;
+    let print = Fingerprint::of_content(file, control).map_err(failed)?;
+    print.ok_or(LabError::Stopped)
 }
 
 /// Stands for a stream, without making it: the recipe, with what is in the file in place of where

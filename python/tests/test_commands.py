@@ -173,6 +173,24 @@ def test_the_stub_names_what_the_core_has():
     assert names and all(f"def {name}(" in stub or f"class {name}:" in stub for name in names)
 
 
+def test_a_terminal_without_the_letters_is_told_all_the_same(tmp_path):
+    script = str(Path(sys.executable).with_name("fairlead-lab"))
+    narrow = {**os.environ, "PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0", "LC_ALL": "C"}
+
+    def run(*words: str) -> bytes:
+        done = subprocess.run(
+            [script, *words], cwd=tmp_path, env=narrow, capture_output=True, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert b"tcp://..." in run("--help") and b"tcp://..." in run("sweep", "--help")
+    trace = tmp_path / "\u65e5.csv"
+    trace.write_text("time_us,ip,port\n" + "".join(f"{at},10.0.0.{at},1\n" for at in range(200)))
+    assert b"\\u65e5.html" in run("advise", trace.name, "--html", "\u65e5.html")
+    assert "\u65e5.csv" in (tmp_path / "\u65e5.html").read_text(encoding="utf-8")
+
+
 def test_modules_in_the_folder_are_not_the_commands(command, tmp_path):
     for name in ("json.py", "fairlead_lab.py"):
         (tmp_path / name).write_text("raise SystemExit('the wrong one')")

@@ -131,6 +131,23 @@ def test_a_page_stands_alone_and_escapes_what_it_is_given():
     assert len(re.findall("<svg", text)) == 3 and "http-equiv" not in text
 
 
+def test_names_are_no_formulas_and_all_are_in_the_legend():
+    names = ["a$_$b.log", "_hidden.log", "c$^$"]
+    shown = [
+        plots.bars(names, {name: [0.1, 0.2, 0.3] for name in names}, "y", "B"),
+        plots.heat(names, names, [[0.1, 0.2, 0.3]] * 3, "x", "y", "H"),
+        plots.lines(
+            {name: ([1, 2], [3, 4]) for name in names}, "x", "y", "L", logx=True, mark=(1, 3, names[0])
+        ),
+    ]
+    # Every text is drawn under a comment with its words.
+    texts = [re.findall("<!-- (.*?) -->", svg) for svg in shown]
+    for words in texts[:2]:
+        assert [words.count(name) for name in names] == [2, 2, 2]
+    assert [texts[2].count(name) for name in names] == [2, 1, 1]
+    assert any("2^{1}" in word for word in texts[2]), "powers of a log axis are formulas"
+
+
 def test_plots_are_the_same_each_time():
     one, two = (plots.bars(["a"], {"p": [0.1]}, "y", "same") for _ in range(2))
     assert one == two

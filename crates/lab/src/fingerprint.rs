@@ -5,11 +5,14 @@
 
 use std::fmt;
 use std::hash::Hasher;
+use std::io::{self, Read};
 
 use fairlead_base::Endpoint;
 use fairlead_trace::hash64;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use siphasher::sip128::{Hash128, Hasher128, SipHasher13};
+
+use crate::control::Control;
 
 /// 128 bits that stand for what was hashed; written as 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,7 +50,30 @@ impl Fingerprint {
         });
         printer.json(&counted_from).finish()
     }
+
+    /// Of what is in a file, whatever pieces the system gives it in. Nothing when it was stopped.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn of_content(mut reader: impl Read, control: &dyn Control) -> io::Result<Option<Self>> {
+        let mut printer = Printer::default();
+        let mut chunk = Vec::with_capacity(CHUNK_BYTES);
+        loop {
+            chunk.clear();
+            let mut part = reader.by_ref().take(CHUNK_BYTES as u64);
+            if part.read_to_end(&mut chunk)? == 0 {
+                return Ok(Some(printer.finish()));
+            }
+            if control.stopped() {
+                return Ok(None);
+            }
+            printer.bytes(&chunk);
+        }
+    }
 }
+
+/// Bytes of a file that are taken in at once.
+const CHUNK_BYTES: usize = 1 << 20;
 
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -121,6 +147,35 @@ impl Printer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::Silent;
+
+    /// Gives a few bytes at a time, and is interrupted before each.
+    struct Drip<'a>(&'a [u8], bool);
+
+    impl Read for Drip<'_> {
+        fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+            self.1 = !self.1;
+            if self.1 {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let count = to.len().min(100_003);
+            self.0.read(&mut to[..count])
+        }
+    }
+
+    #[test]
+    fn content_is_the_same_in_whatever_pieces_it_comes() {
+        let content: Vec<u8> = (0..5u32 << 19).map(|at| (at >> 8) as u8).collect();
+        let print = |reader: &mut dyn Read| Fingerprint::of_content(reader, &Silent).unwrap();
+        let whole = print(&mut &content[..]);
+        assert!(whole.is_some() && whole == print(&mut Drip(&content, false)));
+        // As it was before it was said so: what is planned already goes on.
+        let mut printer = Printer::default();
+        for chunk in content.chunks(1 << 20) {
+            printer.bytes(chunk);
+        }
+        assert_eq!(whole, Some(printer.finish()));
+    }
 
     #[test]
     fn parts_do_not_run_into_each_other() {

@@ -641,7 +641,7 @@ fn reading_notes(report: &Report) -> Vec<String> {
     if let Some((number, reason)) = report.first_bad {
         let place = match report.format {
             Format::Pcap => "packet",
-            Format::WorldCupBinary => "row",
+            Format::WorldCupBinary | Format::Vscsi | Format::OracleGeneral => "row",
             _ => "line",
         };
         notes.push(format!(

@@ -10,6 +10,7 @@ use crate::bounds::Wanted;
 use crate::control::Control;
 use crate::error::LabError;
 use crate::load::{Loader, StreamSpec};
+use crate::plan::given_twice;
 use crate::run::run_many;
 use crate::size::Size;
 use crate::spec::RunSpec;
@@ -175,6 +176,13 @@ fn check(asked: &MapSpec) -> Result<(), LabError> {
     };
     positive("--loads", &asked.loads, 0.001)?;
     positive("--bursts", &asked.bursts, 1.0)?;
+    if let Some(seed) = given_twice(&asked.seeds) {
+        return Err(LabError::option(
+            "--seeds",
+            seed.to_string(),
+            "is given twice",
+        ));
+    }
     for scheme in &asked.schemes {
         crate::run::check(&run(asked, scheme, 1))?;
     }

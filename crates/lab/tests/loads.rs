@@ -34,6 +34,26 @@ fn how_much_of_a_log_may_be_unreadable_is_asked_each_time() {
     std::fs::remove_file(&path).unwrap();
 }
 
+#[test]
+fn rows_of_binary_files_are_no_lines() {
+    let record = |time_us: u64| {
+        let mut record = [0u8; 32];
+        record[15] = 1;
+        record[24..].copy_from_slice(&time_us.to_le_bytes());
+        record
+    };
+    let path = std::env::temp_dir().join(format!("fairlead-rows-{}", std::process::id()));
+    std::fs::write(&path, [record(1), record(u64::MAX), record(2)].concat()).unwrap();
+    let made = StreamSpec {
+        max_bad: 0.5,
+        ..StreamSpec::file(&path)
+    };
+    let stream = Loader::default().stream(&made, &Silent).unwrap();
+    let notes = stream.note.notes.join(" ");
+    assert!(notes.contains("the first is row 2: no time"), "{notes}");
+    std::fs::remove_file(&path).unwrap();
+}
+
 /// A fit of the standard workload to `target`.
 fn fit(seconds: f64, target: f64, sessions_max: u32) -> Result<u32, LabError> {
     let standard = Standard {

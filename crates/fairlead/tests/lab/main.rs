@@ -424,6 +424,7 @@ fn equal_seeds_are_refused() {
     refused(&["sweep", &plan, "--out", &out], 2, &["4 is given twice"]);
     let paper = ["paper", "--seeds", "2,2", "--out", &out];
     refused(&paper, 2, &["seed 2", "given twice"]);
+    refused(&["map", "--seeds", "1,1"], 2, &["--seeds 1", "given twice"]);
 }
 
 #[test]
