@@ -384,12 +384,8 @@ pub fn sweep(
         if runs.is_empty() {
             continue;
         }
-        let what = format!(
-            "{} ({}/{})",
-            stream.note.trace,
-            number + 1,
-            plan.streams.len()
-        );
+        let (trace, all) = (&stream.note.trace, plan.streams.len());
+        let what = format!("{trace} ({}/{all})", number + 1);
         let written = WhileWritten {
             control,
             error: RefCell::default(),

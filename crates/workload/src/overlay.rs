@@ -104,9 +104,9 @@ pub(crate) fn overlay(sessions: &Sessions, load: Load, seed: u64) -> Result<Over
             let at = phase + sessions.since_us[row] as i64;
             // The first repetition whose access is not before the warm-up.
             let first = -(load.warm_up_us + at).div_euclid(period);
-            let mut time = at + first * period;
+            let mut time_us = at + first * period;
             let mut copy = first;
-            while time < end {
+            while time_us < end {
                 let id = &mut ids[(copy - lowest) as usize];
                 if *id == UNSEEN {
                     let key = repeated(sessions.key[session], copy);
@@ -115,12 +115,8 @@ pub(crate) fn overlay(sessions: &Sessions, load: Load, seed: u64) -> Result<Over
                     *id = overlaid.table.number(key, UNSEEN - 1).unwrap_or(0);
                 }
                 let (id, hint) = (*id, sessions.hint[row]);
-                overlaid.rows.push(Row {
-                    time_us: time,
-                    id,
-                    hint,
-                });
-                time += period;
+                overlaid.rows.push(Row { time_us, id, hint });
+                time_us += period;
                 copy += 1;
             }
         }

@@ -92,7 +92,7 @@ impl Format {
         )
     }
 
-    /// True when rows of requests have their clients' ports, so that they can be taken for accesses.
+    /// True when rows have their clients' ports, so that requests can be taken for accesses.
     pub fn has_ports(&self) -> bool {
         match self {
             Self::Csv(columns) => columns.port.is_some(),
