@@ -48,6 +48,34 @@ fn keys_of_the_kernel_program_do_nothing_for_the_engine_alone() {
 }
 
 #[test]
+fn a_server_of_a_family_that_no_client_has_is_never_chosen() {
+    let found = |listen: &str, servers: &str| -> Vec<String> {
+        let text = format!(
+            "[[service]]\nname = \"a\"\nlisten = {listen}\nprotocol = \"tcp\"\n\
+             source = \"transparent\"\n[[service.route]]\npool = \"p\"\n\
+             [[pool]]\nname = \"p\"\nserver = [{servers}]\n"
+        );
+        let loaded = parse(&text, "a.toml").unwrap_or_else(|report| panic!("{report}"));
+        let warnings = loaded.warnings.diagnostics().iter();
+        warnings.map(|one| one.message().to_owned()).collect()
+    };
+    let four = "{ address = \"10.2.0.1:80\" }";
+    let both = "{ address = \"10.2.0.1:80\" }, { address = \"[fd02::1]:80\" }";
+    let idle = "{ address = \"10.2.0.1:80\" }, { address = \"[fd02::1]:80\", weight = 0 }";
+    let listens = "[\"10.1.0.3:80\", \"[fd01::3]:80\"]";
+    let none = [""; 0];
+    assert_eq!(found("\"10.1.0.3:80\"", four), none);
+    assert_eq!(found("\"10.1.0.3:80\"", idle), none);
+    assert_eq!(found(listens, both), none);
+    let told = found("\"10.1.0.3:80\"", both);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(
+        told[0].starts_with("[fd02::1]:80 is never chosen"),
+        "{told:?}"
+    );
+}
+
+#[test]
 fn a_route_behind_a_wider_one_is_never_reached() {
     // Each pair: a condition that takes everything the other one does.
     for (wide, narrow) in [

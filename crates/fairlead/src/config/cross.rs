@@ -91,7 +91,7 @@ pub(super) fn check(draft: &Draft, problems: &mut Problems) {
     nothing_to_keep(draft, problems);
     let listens = listens(draft, problems);
     let ids = pool_ids(&draft.pools);
-    let mut used = vec![false; draft.pools.len()];
+    let mut uses = vec![Use::default(); draft.pools.len()];
     let mut said = Said::default();
     for service in &draft.services {
         let openings = openings(service);
@@ -101,7 +101,7 @@ pub(super) fn check(draft: &Draft, problems: &mut Problems) {
                 no_pool(name, &ids, problems);
                 continue;
             };
-            used[usize::from(id.0)] = true;
+            uses[usize::from(id.0)].add(open);
             let pool = &draft.pools[usize::from(id.0)];
             families(service, open, name, pool, problems);
             hashing(service, name, pool, problems);
@@ -111,17 +111,10 @@ pub(super) fn check(draft: &Draft, problems: &mut Problems) {
         reach(service, &openings, unmatched_answer(service), problems);
     }
     servers(draft, &listens, problems);
-    let broken = problems.any_error();
-    for (pool, used) in draft.pools.iter().zip(used) {
-        // A route that could not be read may be the one that leads here.
-        if let (Some(name), false, false) = (&pool.name, used, broken) {
-            problems.push(
-                Diagnostic::warning(
-                    &name.span,
-                    format!("no route leads to pool {:?}", name.value),
-                )
-                .help("name it in a [[service.route]], or leave it out"),
-            );
+    // A route that could not be read may be the one that leads to a pool.
+    if !problems.any_error() {
+        for (pool, of) in draft.pools.iter().zip(uses) {
+            never_used(pool, &of, problems);
         }
     }
     if let Some(admin) = &draft.instance.admin
@@ -138,6 +131,55 @@ pub(super) fn check(draft: &Draft, problems: &mut Problems) {
             .related(listen, "the service")
             .help("write an address of this machine, such as \"127.0.0.1:9090\""),
         );
+    }
+}
+
+/// Who comes to a pool.
+#[derive(Clone, Debug, Default)]
+struct Use {
+    any: bool,
+    v4: bool,
+    v6: bool,
+}
+
+impl Use {
+    /// A route leads there from these.
+    fn add(&mut self, open: &[Endpoint]) {
+        self.any = true;
+        self.v4 |= open.iter().any(|listen| listen.addr.is_v4());
+        self.v6 |= open.iter().any(|listen| !listen.addr.is_v4());
+    }
+}
+
+/// Says so of a pool that no route leads to, and of servers of a family that no client there has.
+fn never_used(pool: &PoolDraft, of: &Use, problems: &mut Problems) {
+    let Some(name) = &pool.name else { return };
+    if !of.any {
+        let message = format!("no route leads to pool {:?}", name.value);
+        let finding = Diagnostic::warning(&name.span, message);
+        problems.push(finding.help("name it in a [[service.route]], or leave it out"));
+        return;
+    }
+    let has_clients = |v4: bool| if v4 { of.v4 } else { of.v6 };
+    let chosen = pool.servers.iter().filter(|one| one.value.weight > 0);
+    let mut idle = chosen.filter(|one| !has_clients(one.value.endpoint.addr.is_v4()));
+    // Where none comes at all, a finding about the route says so.
+    if let Some(server) = idle.next().filter(|_| of.v4 || of.v6) {
+        let endpoint = server.value.endpoint;
+        let (its, theirs) = match endpoint.addr.is_v4() {
+            true => ("IPv4", "IPv6"),
+            false => ("IPv6", "IPv4"),
+        };
+        let message = format!(
+            "{endpoint} is never chosen: an {its} server, and {theirs} clients alone come to pool \
+             {:?}",
+            name.value
+        );
+        let help = format!(
+            "a splice keeps the address family: listen at an {its} address, too, or leave the \
+             server out"
+        );
+        problems.push(Diagnostic::warning(&server.span, message).help(help));
     }
 }
 
