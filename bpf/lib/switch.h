@@ -53,7 +53,8 @@ __noinline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet, struct fl_list
 #if defined(FL_FLOWS_LRU)
 	proven = 0; /* One whose key was evicted proves nothing in midstream, and is the engine's. */
 #else
-	proven = settings->proven;
+	/* On a tuple at rest it may be the client's question about a RST (RFC 5961, section 3.2). */
+	proven = settings->proven && flow == FL_NO_FLOW;
 #endif
 	if (!(listen->flags & FL_OFFER_ANSWER))
 		return fl_to_engine(ctx, settings);

@@ -1,10 +1,10 @@
 //! FINs, their acknowledgements and RSTs: packets and records after them, as in Rust.
 
-use fairlead_base::{Packet, Rng};
+use fairlead_base::{DropReason, Packet, Rng};
 use fairlead_bpf_loader::{Fate, FlowTable, Kernel, Mode};
 use fairlead_splice::{closing, translate};
 use fairlead_tcp::record::flag;
-use fairlead_tcp::{FastPath, Line, ListenOffer, Record, Side, State, Tracking};
+use fairlead_tcp::{FastPath, Line, ListenOffer, Record, Refusal, Side, State, Tracking};
 use fairlead_testkit::{segment, tcp};
 use fairlead_wire::{Classified, TcpFlags, TcpPacket, checksum, classify};
 
@@ -337,6 +337,42 @@ fn tc_follows_a_whole_close() {
 #[test]
 fn xdp_follows_a_whole_close() {
     run(|| a_whole_close(Mode::XdpNative));
+}
+
+/// A RST can be exact for the switch and not for its receiver, who then asks (RFC 5961, section
+/// 3.2): during a flood, too, or the exact one never comes.
+fn a_question_about_a_reset_is_no_strangers(mode: Mode) {
+    on_a_switch(|_, interface| {
+        let (kernel, mut table) = kernel(mode, 0);
+        table.set_offer(endpoints().listens[0], &OFFER);
+        table.refuse(Refusal {
+            syns: 0,
+            unproven: true,
+        });
+        let (mut record, client, server) = record(&mut Rng::new(5), false, false);
+        let sent = record.server_nxt.wrapping_add(record.seq_delta);
+        let asks = segment(client.src, client.dst).seq(record.client_nxt);
+        let frame = frame_of(&asks.ack(sent).flags(TcpFlags::ACK).packet());
+        let counted = || {
+            kernel.try_frame(&frame, interface, 1).unwrap();
+            let counted = kernel.counters().unwrap();
+            (counted.to_engine, counted.drops.of(DropReason::Overloaded))
+        };
+        assert_eq!(counted(), (0, 1), "of no connection");
+        record.state = State::Reset;
+        assert!(table.give(Line(3), &record, &client, &server));
+        assert_eq!(counted(), (1, 1), "the engine passes it on");
+    });
+}
+
+#[test]
+fn tc_a_question_about_a_reset_is_no_strangers() {
+    run(|| a_question_about_a_reset_is_no_strangers(Mode::Tc));
+}
+
+#[test]
+fn xdp_a_question_about_a_reset_is_no_strangers() {
+    run(|| a_question_about_a_reset_is_no_strangers(Mode::XdpNative));
 }
 
 /// A checksum that a device has yet to complete is as good as a right one, under tc.
