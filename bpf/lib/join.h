@@ -144,6 +144,9 @@ __noinline int fl_join(fl_ctx *ctx, struct fl_packet *packet, __u32 line, __u64 
 	/* XDP may have no room behind a packet: so this comes before anything is decided. */
 	bytes = sizeof(answer.tcp) + (told.timestamps ? FL_TIMESTAMPS_BYTES : 0);
 	payload_bytes = join->payload_bytes;
+	/* A packet that was made shorter cannot be given back: its last options would be gone. */
+	if (bytes + payload_bytes < packet->tcp_bytes)
+		return FL_NOT_JOINED;
 	if (fl_ctx_resize(ctx, fl_tcp_at(packet) + bytes + payload_bytes))
 		return FL_NOT_JOINED;
 	joining = armed;

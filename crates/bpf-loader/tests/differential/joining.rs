@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use aya::maps::{Array, Map, MapData, loaded_maps};
 use fairlead_base::{DropReason, Instant, Packet, Rng, SeqNumber};
-use fairlead_bpf_loader::{Fate, Kernel, Mode};
+use fairlead_bpf_loader::{Fate, FlowTable, Kernel, Mode};
 use fairlead_splice::config::{
     Balance, Config, Limits, Pool, PoolId, Protocol, Route, Server, Service, Source, Timeouts,
     Treatment, Unmatched,
@@ -284,6 +284,62 @@ fn xdp_joins_as_the_engine_does() {
     run(|| joins_agree(Mode::XdpNative));
 }
 
+/// An armed connection with these first bytes, and its server's SYN-ACK of a header of 28.
+fn armed(table: &mut FlowTable, payload: &[u8]) -> Packet {
+    let (mut record, client, server) = super::record(&mut Rng::new(5), false, true);
+    (record.state, record.flags) = (State::SynSent, 0);
+    let join = Join {
+        terms: Terms {
+            dseq: SeqNumber(1),
+            asked_scale: Some(7),
+            offered_scale: Some(7),
+            our_ts: 0,
+        },
+        client_ts: 0,
+        client_window: 1_000,
+        device_mss: 1_460,
+        payload,
+    };
+    assert!(table.arm(Line(3), 0, &record, &join, [&client, &server]));
+    let options = SynOptions {
+        mss: Some(1_460),
+        window_scale: Some(7),
+        ..SynOptions::default()
+    };
+    segment(server.src, server.dst)
+        .flags(TcpFlags::SYN | TcpFlags::ACK)
+        .ack(record.client_isn + 1)
+        .window(29_000)
+        .syn_options(&options)
+        .packet()
+}
+
+/// What turns out to be the engine's goes there whole, or it would miss the last options: so no
+/// packet is made shorter before all is settled.
+fn a_syn_ack_is_made_no_shorter(mode: Mode) {
+    on_a_switch(|_, interface| {
+        for (payload, fate) in [(&b"1234567"[..], Fate::Pass), (b"12345678", Fate::Redirect)] {
+            let (kernel, mut table) = super::kernel(mode, 0);
+            let frame = frame_of(&armed(&mut table, payload));
+            assert_eq!(frame.len(), 14 + 20 + 28);
+            let trial = kernel.try_frame(&frame, interface, 1).unwrap();
+            assert_eq!(trial.fate, fate, "{payload:?}");
+            assert_eq!(trial.frame.len(), frame.len());
+            assert_eq!(trial.frame == frame, fate == Fate::Pass, "left as it was");
+        }
+    });
+}
+
+#[test]
+fn tc_makes_a_syn_ack_no_shorter() {
+    run(|| a_syn_ack_is_made_no_shorter(Mode::Tc));
+}
+
+#[test]
+fn xdp_makes_a_syn_ack_no_shorter() {
+    run(|| a_syn_ack_is_made_no_shorter(Mode::XdpNative));
+}
+
 /// `struct fl_join` as bytes.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
@@ -296,8 +352,8 @@ unsafe impl aya::Pod for RawJoin {}
 const PAYLOAD_BYTES_AT: usize = 20;
 const PAYLOAD_AT: usize = 32;
 
-/// Makes the payload that waits in the first place behind those of tickets an impossible one, of no
-/// bytes. It is found among the maps of all processes by its content.
+/// Makes the payload that waits in the first place behind those of tickets an impossible one,
+/// longer than a place. It is found among the maps of all processes by its content.
 fn spoil(payload: &[u8]) {
     let all = loaded_maps().flatten();
     let named = all.filter(|map| map.name() == b"fl_joins");
@@ -310,7 +366,7 @@ fn spoil(payload: &[u8]) {
             continue;
         };
         if first.0[PAYLOAD_AT..].starts_with(payload) {
-            first.0[PAYLOAD_BYTES_AT..][..2].fill(0);
+            first.0[PAYLOAD_BYTES_AT..][..2].copy_from_slice(&1_600u16.to_ne_bytes());
             places.set(TICKETS_MAX, first, 0).unwrap();
             spoilt += 1;
         }
@@ -334,13 +390,13 @@ fn what_fails_is_counted_once(mode: Mode) {
             },
             client_ts: 0,
             client_window: 1_000,
-            device_mss: 1_460,
+            device_mss: 9_000,
             payload: payload.as_bytes(),
         };
         assert!(table.arm(Line(3), 0, &record, &join, [&client, &server]));
         spoil(payload.as_bytes());
         let options = SynOptions {
-            mss: Some(1_460),
+            mss: Some(9_000),
             ..SynOptions::default()
         };
         let packet = segment(server.src, server.dst)
