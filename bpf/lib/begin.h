@@ -215,19 +215,6 @@ static __always_inline __u32 fl_begin_syn(struct fl_answer *syn, const struct fl
 	return bytes;
 }
 
-/* The sum of an IPv6 header; IPv4's own checksum makes that always the same. */
-static __always_inline __u16 fl_v6_sum(fl_ctx *ctx, const struct fl_packet *packet)
-{
-	const __u32 *words = (void *)(long)ctx->data + FL_V4_AT;
-	__u64 sum = 0;
-
-	if (packet->v4 || (void *)(words + sizeof(struct ipv6hdr) / 4) > (void *)(long)ctx->data_end)
-		return 0;
-	for (__u32 at = 0; at < sizeof(struct ipv6hdr) / 4; at++)
-		sum += words[at];
-	return fl_checksum_fold(sum);
-}
-
 /* Makes the packet into that SYN. Not 0: the packet is spoilt. */
 static __noinline int fl_begin_write(fl_ctx *ctx, struct fl_packet *packet,
 				   struct fl_beginning *work)
@@ -237,11 +224,9 @@ static __noinline int fl_begin_write(fl_ctx *ctx, struct fl_packet *packet,
 	__u64 changed = fl_syn_change(&work->old, &work->syn) + (__u16)~work->payload_sum;
 	struct fl_delta pseudo = {};
 	struct ethhdr *link;
-	__u16 before;
 
 	if (fl_ctx_resize(ctx, at + bytes))
 		return -1;
-	before = fl_v6_sum(ctx, packet);
 	fl_delta_address(&pseudo, packet->key.src.bytes, work->edits.src.addr.bytes);
 	fl_delta_address(&pseudo, packet->key.dst.bytes, work->edits.dst.addr.bytes);
 	fl_delta_u16(&pseudo, bpf_htons(old_bytes), bpf_htons(bytes));
@@ -259,8 +244,7 @@ static __noinline int fl_begin_write(fl_ctx *ctx, struct fl_packet *packet,
 	if (fl_answer_ip(ctx, packet, bytes))
 		return -1;
 	/* The payload went from the packet, and into the checksum. */
-	fl_ctx_sum_changes(ctx, fl_checksum_fold((__u64)work->payload_sum +
-						 fl_v6_sum(ctx, packet) + (__u16)~before));
+	fl_ctx_sum_changes(ctx, work->payload_sum);
 	link = (void *)(long)ctx->data;
 	if ((void *)(link + 1) > (void *)(long)ctx->data_end)
 		return -1;
