@@ -566,3 +566,17 @@ fn held_aborted_connections_reset_both_ends_at_the_right_numbers() {
     assert_eq!(sent[1].header.seq, SeqNumber(holding.start()) + 10);
     holding.rig.assert_empty();
 }
+
+/// The server has ten bytes, and believes a RST behind these alone.
+#[test]
+fn held_connections_whose_clients_begin_anew_are_reset_at_the_right_number() {
+    let mut holding = Holding::with(proxied(ProxyVersion::V1), 10, REQUEST);
+    let anew = holding.rig.open(500_000, &linux(70_000));
+    let sent = holding.rig.put(&anew.data(0, REQUEST));
+    assert_eq!(sent.len(), 2);
+    assert_eq!(sent[0].header.flags, TcpFlags::RST | TcpFlags::ACK);
+    assert_eq!(sent[0].header.key.dst, holding.syn.header.key.dst);
+    assert_eq!(sent[0].header.seq, SeqNumber(holding.start()) + 10);
+    assert_eq!(sent[1].header.flags, TcpFlags::SYN);
+    assert_eq!(holding.rig.ends(), [End::Replaced]);
+}

@@ -221,7 +221,8 @@ impl Switch {
             }
             state if state.is_live() => {
                 let key = record.server_key(self.table.endpoints()).reversed();
-                let seq = SeqNumber(record.client_nxt);
+                let client_nxt = SeqNumber(record.client_nxt);
+                let seq = self.held_next(line).unwrap_or(client_nxt);
                 let ack = SeqNumber(record.server_nxt);
                 let flags = TcpFlags::RST | TcpFlags::ACK;
                 self.output.send(key, seq, ack, flags, 0, &[], &[]);
