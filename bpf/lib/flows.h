@@ -105,13 +105,15 @@ static __always_inline fl_flow fl_flow_of_index(struct fl_packet *packet,
 
 #if !defined(FL_FLOWS_LRU)
 /* Has the packet's key lead to `flow`, where it led to `old`, or nowhere. Not 0: its bucket is full,
- * or it leads elsewhere by now. */
+ * or it leads elsewhere by now. That is looked for last, as another copy of the packet may be on its
+ * way on another processor, or in the engine: of two that write, one at least sees the other. */
 static __noinline int fl_tell(struct fl_packet *packet, struct fl_settings *settings, fl_flow flow,
 			      fl_flow old)
 {
-	__u64 hash, tag, before;
+	__u64 hash, tag, before, after;
 	struct fl_bucket *bucket;
 	__u32 number;
+	int told = 0;
 
 	if (!packet || !settings)
 		return -1;
@@ -122,10 +124,21 @@ static __noinline int fl_tell(struct fl_packet *packet, struct fl_settings *sett
 		return -1;
 	tag = hash >> 32 << 32;
 	before = old == FL_NO_FLOW ? 0 : tag | (old + 1);
+	after = tag | (flow + 1);
+	for (int at = 0; at < FL_BUCKET_ENTRIES && !told; at++)
+		told = __sync_val_compare_and_swap(&bucket->entries[at], before, after) == before;
+	if (!told)
+		return -1;
+	for (int at = 0; at < FL_BUCKET_ENTRIES; at++) {
+		__u64 entry = *(volatile __u64 *)&bucket->entries[at];
+
+		if (entry != after && entry >> 32 == tag >> 32 && (__u32)entry)
+			told = 0;
+	}
+	if (told)
+		return 0;
 	for (int at = 0; at < FL_BUCKET_ENTRIES; at++)
-		if (__sync_val_compare_and_swap(&bucket->entries[at], before, tag | (flow + 1)) ==
-		    before)
-			return 0;
+		__sync_val_compare_and_swap(&bucket->entries[at], after, 0);
 	return -1;
 }
 #endif

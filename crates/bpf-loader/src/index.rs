@@ -71,7 +71,8 @@ impl KeyIndex {
         (hash as usize & (self.buckets.count() - 1), entry)
     }
 
-    /// Has a key lead to a flow. False when its bucket is full.
+    /// Has a key lead to a flow. False when its bucket is full. A program that writes the key, too,
+    /// looks for others afterwards (`fl_tell`), and finds this one, or wrote before.
     pub(crate) fn tell(&mut self, key: &RawFlowKey, flow: u32) -> bool {
         let (number, entry) = self.place(key, flow);
         let bucket = self.bucket(number);
@@ -114,7 +115,7 @@ impl KeyIndex {
 fn replace(entry: &AtomicU64, before: u64, after: u64) -> bool {
     entry.load(Ordering::Relaxed) == before
         && entry
-            .compare_exchange(before, after, Ordering::AcqRel, Ordering::Relaxed)
+            .compare_exchange(before, after, Ordering::SeqCst, Ordering::Relaxed)
             .is_ok()
 }
 

@@ -1,12 +1,14 @@
 //! Two processors at once on the same connections: whoever comes first, the same bytes leave, and
 //! the connections come to the same ends. On a machine with one processor the two take turns.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use fairlead_bpf_loader::{FlowTableKind, TcbGeometry, Trial};
 use fairlead_tcp::Join;
 use fairlead_tcp::join::Terms;
 
+use super::unbegun::{HEAD, LANE, PROMISE, Stage, behind, ticket_of};
 use super::*;
 
 const CONNECTIONS: u32 = 64;
@@ -329,6 +331,111 @@ fn a_connection_is_joined_or_taken_back_and_never_both() {
                 table.flush();
             }
             assert_eq!(kernel.counters().unwrap().joins, joins);
+        });
+    });
+}
+
+/// A client's first segment on a tuple of its own.
+fn first_segment(turn: u32) -> Packet {
+    let client = endpoint(&format!("10.1.0.9:{}", 10_000 + turn));
+    behind(client, turn, PROMISE).payload(HEAD).packet()
+}
+
+/// Who has taken tickets of the lines 0 and 1; both are free again.
+fn settle(stage: &mut Stage) -> u32 {
+    let mut taken = 0;
+    while let Some(begun) = stage.table.begun(LANE) {
+        let mut record = ticket_of(begun.line.0);
+        if let Some(taker) = begun.taker {
+            (record.client_addr, record.client_port) = (taker.client.addr, taker.client.port);
+            taken += 1;
+        }
+        let [client, server] = keys_of(&record);
+        stage.table.forget(begun.line, &client, &server);
+    }
+    let mut gone = Vec::new();
+    stage.table.revoke(LANE, &mut gone);
+    for (line, _) in gone {
+        let [client, server] = keys_of(&ticket_of(line.0));
+        stage.table.forget(line, &client, &server);
+    }
+    taken
+}
+
+/// A client's first segment comes twice at once: one of them begins a connection, or none. Two would
+/// be with two servers.
+#[test]
+fn of_two_equal_first_segments_at_once_one_begins_at_most() {
+    run(|| {
+        on_a_switch(|_, interface| {
+            let mut stage = Stage::new(Mode::Tc, CONNECTIONS, interface);
+            let (start, mut begun) = (Start::default(), 0);
+            for turn in 0..ROUNDS * CONNECTIONS {
+                stage.issue(LANE, 0);
+                stage.issue(LANE, 1);
+                let frame = frame_of(&first_segment(turn));
+                let trials: [Trial; 2] = on_both(|_| {
+                    start.wait(turn);
+                    stage.kernel.try_frame(&frame, interface, 1).unwrap()
+                });
+                let taken = settle(&mut stage);
+                assert!(taken <= 1, "turn {turn}");
+                let went = trials.iter().filter(|trial| trial.fate == Fate::Redirect);
+                assert_eq!(went.count(), taken as usize, "{trials:?}");
+                begun += taken;
+            }
+            assert!(begun > ROUNDS * CONNECTIONS / 4, "most: {begun}");
+        });
+    });
+}
+
+/// Lets some time pass, of two at once now the one is earlier, now the other.
+fn linger(turn: u32) {
+    for _ in 0..turn % 64 * 20 {
+        std::hint::spin_loop();
+    }
+}
+
+/// The engine puts a client on record while a copy of its first segment comes: the copy is the
+/// engine's, or the engine finds at once that it has begun a connection.
+#[test]
+fn a_copy_of_who_is_put_on_record_begins_before_that_or_not_at_all() {
+    run(|| {
+        on_a_switch(|_, interface| {
+            let mut stage = Stage::new(Mode::Tc, CONNECTIONS, interface);
+            let mut begun = 0;
+            for turn in 0..ROUNDS * CONNECTIONS {
+                stage.issue(LANE, 0);
+                let packet = first_segment(turn);
+                let (key, frame) = (tcp(&packet).key, frame_of(&packet));
+                let (start, kernel) = (Start::default(), Arc::clone(&stage.kernel));
+                let (taken, trial) = std::thread::scope(|scope| {
+                    let arrives = scope.spawn(|| {
+                        stay_on(1);
+                        start.wait(0);
+                        linger(if turn.is_multiple_of(2) { turn } else { 0 });
+                        kernel.try_frame(&frame, interface, 1).unwrap()
+                    });
+                    start.wait(0);
+                    linger(if turn.is_multiple_of(2) { 0 } else { turn });
+                    stage.table.introduce(Line(9), &key);
+                    let taken = stage.table.begun(LANE).and_then(|begun| begun.taker);
+                    (taken, arrives.join().unwrap())
+                });
+                let went = trial.fate == Fate::Redirect;
+                assert_eq!(taken.is_some(), went, "turn {turn}: {trial:?}");
+                begun += u32::from(went);
+                let mut record = ticket_of(0);
+                if let Some(taker) = taken {
+                    (record.client_addr, record.client_port) =
+                        (taker.client.addr, taker.client.port);
+                }
+                let [client, server] = keys_of(&record);
+                stage.table.forget(Line(0), &client, &server);
+                stage.table.forget(Line(9), &key, &server);
+                settle(&mut stage);
+            }
+            assert!(begun > 0, "some are begun");
         });
     });
 }

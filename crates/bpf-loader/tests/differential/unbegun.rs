@@ -13,8 +13,8 @@ use super::*;
 /// Of the endpoints that all tests here share.
 const LISTEN: &str = "10.1.0.3:80";
 const CLIENT: &str = "10.1.0.9:40000";
-const HEAD: &[u8] = b"GET /a HTTP/1.1\r\nHost: a.example\r\n\r\n";
-const LANE: u16 = 5;
+pub(super) const HEAD: &[u8] = b"GET /a HTTP/1.1\r\nHost: a.example\r\n\r\n";
+pub(super) const LANE: u16 = 5;
 const ISN: u32 = 0x7fff_fff0;
 
 pub(super) const PROMISE: Promise = Promise {

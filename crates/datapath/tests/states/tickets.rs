@@ -713,6 +713,9 @@ fn a_ticket_taken_by_a_client_that_the_engine_has_admitted_is_given_up() {
         assert_eq!(sent.len(), 1, "{sent:?}");
         assert_eq!(sent[0].header.flags, TcpFlags::RST);
         assert_eq!(sent[0].header.key, taken.syn.header.key);
+        // What its server expects: behind the request where it has that.
+        let had = if joined { REQUEST.len() as u32 } else { 0 };
+        assert_eq!(sent[0].header.seq, taken.syn.header.seq + 1 + had);
         assert_eq!((counts(&rig), rig.events()), (before, vec![]));
         // The other one goes on.
         let answer = rig.put(&syn_ack(&syn, 70_000, &linux(900_000)));
@@ -724,6 +727,63 @@ fn a_ticket_taken_by_a_client_that_the_engine_has_admitted_is_given_up() {
         rig.datapath.abort_all(rig.now);
         assert_over(&mut rig, &outside);
     }
+}
+
+/// One copy of a client's first segment waits for the engine, another takes a ticket: one server is
+/// asked.
+#[test]
+fn a_client_whose_copy_has_taken_a_ticket_is_not_admitted_beside_it() {
+    for joined in [false, true] {
+        let (mut rig, outside) = busy();
+        rig.client.port += 1;
+        let opened = rig.open(1_000, &linux(5_000));
+        let before = rig.datapath.snapshot();
+        outside.told(|told| told.copy = Some((opened, REQUEST, joined)));
+        let sent = rig.put(&opened.data(0, REQUEST));
+        let taken = outside.told(|told| told.copied.take()).expect("a ticket");
+        let now = rig.datapath.snapshot();
+        assert_eq!(
+            (now.accepted, now.records),
+            (before.accepted + 1, before.records)
+        );
+        if joined {
+            // Its server has the request, and gets it again as from any client.
+            assert_eq!(sent.len(), 1, "{sent:?}");
+            assert_eq!(sent[0].header.key, taken.syn.header.key);
+            assert_eq!(payload(&sent), REQUEST);
+        } else {
+            assert!(sent.is_empty(), "{sent:?}");
+            let answer = rig.put(&syn_ack(&taken.syn, 70_000, &linux(900_000)));
+            assert_eq!(payload(&answer), REQUEST);
+        }
+        assert_eq!(rig.state(), Some(State::Spliced));
+        rig.datapath.abort_all(rig.now);
+        assert_over(&mut rig, &outside);
+    }
+}
+
+#[test]
+fn a_client_whose_copy_has_taken_a_ticket_and_was_turned_away_is_not_admitted() {
+    let (mut rig, outside) = busy();
+    rig.client.port += 1;
+    let opened = rig.open(1_000, &linux(5_000));
+    outside.told(|told| told.copy = Some((opened, b"nonsense\r\n\r\n", false)));
+    let sent = rig.put(&opened.data(0, REQUEST));
+    let taken = outside.told(|told| told.copied.take()).expect("a ticket");
+    assert_eq!(
+        sent.len(),
+        3,
+        "the segment's own answer, and both ends': {sent:?}"
+    );
+    assert!(
+        sent.iter()
+            .all(|sent| sent.header.flags.contains(TcpFlags::RST))
+    );
+    let server = taken.syn.header.key.dst;
+    let to_server = sent.iter().filter(|sent| sent.header.key.dst == server);
+    assert_eq!(to_server.count(), 1);
+    assert_eq!(rig.state(), None);
+    assert_over(&mut rig, &outside);
 }
 
 #[test]

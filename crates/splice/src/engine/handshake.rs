@@ -1,8 +1,8 @@
 //! The client's handshake: SYN, cookie, first data (the paper's Table 1; RFC 4987).
 
-use fairlead_base::{DropReason, Instant, Packet, SeqNumber};
+use fairlead_base::{DropReason, FlowKey, Instant, Packet, SeqNumber};
 use fairlead_tcp::record::{Record, State, flag};
-use fairlead_tcp::{Line, Promise};
+use fairlead_tcp::{Found, Line, Promise, Side};
 use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps, options};
 
 use super::setup::Setup;
@@ -180,6 +180,11 @@ impl Switch {
         let Ok(line) = self.table.insert(record, Self::now_ms(now)) else {
             return self.refuse_newcomer(packet, header, listen, DropReason::TableFull);
         };
+        match self.whose_meanwhile(now, line, &header.key) {
+            Some(found) if found.line == line => {}
+            Some(begun) => return self.handle_on_record(now, packet, header, begun),
+            None => return self.refuse(packet, header, DropReason::NoConnection),
+        }
         self.begin_setup(
             now,
             line,
@@ -191,6 +196,19 @@ impl Switch {
         // Only now: where the splice could be left to the fast path, it has been told by that.
         self.introduce(line);
         verdict
+    }
+
+    /// Whose a client's key is that a new record has just been made for: a fast path may have begun
+    /// a connection by another copy of its segment. That is so before it is told of the record, or
+    /// not at all: so it is told first and asked then. `None`: begun, and ended at once.
+    fn whose_meanwhile(&mut self, now: Instant, line: Line, client: &FlowKey) -> Option<Found> {
+        if self.tickets.out() == 0 {
+            let side = Side::Client;
+            return Some(Found { line, side });
+        }
+        self.introduce(line);
+        self.learn_begun(now);
+        self.table.find(client)
     }
 
     /// Sees to it that one more connection can be set up, whose head begins with so many bytes.

@@ -340,16 +340,27 @@ impl Switch {
         if packet.checksum == Checksum::Complete && !header.checksum_valid(&packet.bytes) {
             return self.drop(DropReason::BadTcpChecksum);
         }
-        let Some(Found { line, side }) = found else {
-            return self.handle_stranger(now, packet, header);
-        };
+        match found {
+            Some(found) => self.handle_on_record(now, packet, header, found),
+            None => self.handle_stranger(now, packet, header),
+        }
+    }
+
+    /// A packet of a connection on record, in whichever hand that is.
+    fn handle_on_record(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet,
+        header: &TcpPacket,
+        Found { line, side }: Found,
+    ) -> Verdict {
         self.take_back(now, line);
         let verdict = self.handle_found(now, packet, header, line, side);
         self.give_out(line);
         verdict
     }
 
-    /// A packet of a connection on record.
+    /// A packet of a connection on record, which the engine has.
     fn handle_found(
         &mut self,
         now: Instant,

@@ -14,7 +14,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use fairlead_base::{FlowKey, Instant};
+use fairlead_base::{FlowKey, Instant, SeqNumber};
 use fairlead_tcp::record::flag;
 use fairlead_tcp::ticket::{PAYLOAD_BYTES_MAX, TICKETS_MAX};
 use fairlead_tcp::{Begun, CookieKey, Line, Record, State, Taker, Ticket};
@@ -419,20 +419,39 @@ impl Switch {
             return true;
         };
         self.take_back(now, found.line);
-        if self.table.record(found.line).state.is_resting() {
+        let state = self.table.record(found.line).state;
+        if state.is_resting() {
             if let Some(fast_path) = &mut self.given.fast_path {
                 fast_path.succeeded(found.line);
             }
             self.remove_resting(found.line);
             return true;
         }
-        // The engine has admitted the same client meanwhile, by another copy of its segment.
-        self.reset_server_in_setup_at(line, taker.client_isn + 1);
+        if self.table.setup(found.line).is_none() && state == State::Established {
+            // The engine is about to admit the same client by another copy of its segment, and has
+            // asked nobody yet: whoever asked a server first keeps the client.
+            self.free(found.line);
+            return true;
+        }
+        // It has admitted that client meanwhile.
+        self.reset_begun(line, taker);
         if let Some(fast_path) = &mut self.given.fast_path {
             fast_path.forget(line, &client, &server);
         }
         self.free(line);
         false
+    }
+
+    /// Sends the server of a connection that was begun a RST, with the number that it expects:
+    /// behind the client's first bytes where it has been sent these.
+    fn reset_begun(&mut self, line: Line, taker: &Taker) {
+        let mut next = taker.client_isn + 1;
+        if let Some(fast_path) = &mut self.given.fast_path
+            && fast_path.disarm(line).is_some()
+        {
+            next = SeqNumber(fast_path.peek(line).client_nxt);
+        }
+        self.reset_server_in_setup_at(line, next);
     }
 
     fn set_up_begun(

@@ -216,11 +216,19 @@ impl Crowd {
         self.rig.fetch(&mut Vec::new());
     }
 
-    /// The engine has admitted the same client a moment before.
+    /// The engine admits the same client: a moment before, or the very moment.
     fn collide(&mut self, opened: &Opened) {
-        let sent = self.rig.put(&opened.data(0, REQUEST));
-        assert_eq!(sent.len(), 1, "{sent:?}");
-        self.outside.begin(0, opened, REQUEST).expect("a ticket");
+        let joined = self.rng.below(2) == 0;
+        if self.rng.below(2) == 0 {
+            let copy = Some((*opened, REQUEST, joined));
+            self.outside.told(|told| told.copy = copy);
+            let sent = self.rig.put(&opened.data(0, REQUEST));
+            assert_eq!(sent.len(), usize::from(joined), "{sent:?}");
+        } else {
+            let sent = self.rig.put(&opened.data(0, REQUEST));
+            assert_eq!(sent.len(), 1, "{sent:?}");
+            self.outside.begin(0, opened, REQUEST).expect("a ticket");
+        }
         self.reset(opened);
     }
 
