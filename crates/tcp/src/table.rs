@@ -32,19 +32,36 @@ pub struct Full;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyInUse(pub Line);
 
-/// What is kept beside a record but not needed per packet.
+/// What is kept beside a record but not needed per packet. In the lower bits there is 1 + the index
+/// of the set-up state while there is one, or the free list's link; above them, when the record was
+/// made, in milliseconds since the core's origin, modulo 2³⁷: four years, where 32 bits are seven
+/// weeks.
 #[derive(Clone, Copy, Debug, Default)]
-struct Beside {
-    /// When the record was made, milliseconds since the core's origin.
-    opened_ms: u32,
-    /// 1 + index of the set-up state while there is one; also the free list's link.
-    link: u32,
+struct Beside(u64);
+
+impl Beside {
+    fn new(opened_ms: u64, link: u32) -> Self {
+        debug_assert!(u64::from(link) <= LINK_MASK);
+        Self(opened_ms << LINK_BITS | u64::from(link))
+    }
+
+    fn link(self) -> u32 {
+        (self.0 & LINK_MASK) as u32
+    }
+
+    fn opened_ms(self) -> u64 {
+        self.0 >> LINK_BITS
+    }
 }
 
 /// No set-up state; the end of the free list.
 const NONE: u32 = 0;
 const SIDE_BIT: u64 = 1 << 31;
 const LINES_MAX: u32 = 1 << 26;
+/// Of a link to any line.
+const LINK_BITS: u32 = 27;
+const LINK_MASK: u64 = (1 << LINK_BITS) - 1;
+const OPENED_MASK: u64 = u64::MAX >> LINK_BITS;
 
 /// The table. See the module's text.
 #[derive(Debug)]
@@ -122,19 +139,27 @@ impl Table {
         (&mut self.records[line.0 as usize], &self.endpoints)
     }
 
-    /// When the record was made, milliseconds since the core's origin.
-    pub fn opened_ms(&self, line: Line) -> u32 {
-        self.beside[line.0 as usize].opened_ms
+    /// How long ago the record was made, milliseconds; 0 for one that was made since `now_ms` was
+    /// read, by a fast path outside. Right for two years.
+    pub fn lived_ms(&self, line: Line, now_ms: u64) -> u64 {
+        let opened_ms = self.beside[line.0 as usize].opened_ms();
+        let lived_ms = now_ms.wrapping_sub(opened_ms) & OPENED_MASK;
+        if lived_ms > OPENED_MASK / 2 {
+            0
+        } else {
+            lived_ms
+        }
     }
 
     /// Index of the set-up state of a connection that is not yet plainly spliced.
     pub fn setup(&self, line: Line) -> Option<u32> {
-        self.beside[line.0 as usize].link.checked_sub(1)
+        self.beside[line.0 as usize].link().checked_sub(1)
     }
 
     /// Notes or forgets where the set-up state is.
     pub fn set_setup(&mut self, line: Line, setup: Option<u32>) {
-        self.beside[line.0 as usize].link = setup.map_or(NONE, |index| index + 1);
+        let beside = &mut self.beside[line.0 as usize];
+        *beside = Beside::new(beside.opened_ms(), setup.map_or(NONE, |index| index + 1));
     }
 
     /// The hash under which a key is found.
@@ -204,24 +229,18 @@ impl Table {
     ///
     /// # Errors
     /// [`Full`] when no line is free. The caller has made sure that the key is not in use.
-    pub fn insert(&mut self, record: Record, opened_ms: u32) -> Result<Line, Full> {
+    pub fn insert(&mut self, record: Record, opened_ms: u64) -> Result<Line, Full> {
         debug_assert!(record.state != State::Free);
         debug_assert!(self.find(&record.client_key(&self.endpoints)).is_none());
         let line = if self.free != NONE {
             let line = Line(self.free - 1);
-            self.free = self.beside[line.0 as usize].link;
+            self.free = self.beside[line.0 as usize].link();
             self.records[line.0 as usize] = record;
-            self.beside[line.0 as usize] = Beside {
-                opened_ms,
-                link: NONE,
-            };
+            self.beside[line.0 as usize] = Beside::new(opened_ms, NONE);
             line
         } else if self.high_water() < self.capacity {
             self.records.push(record);
-            self.beside.push(Beside {
-                opened_ms,
-                link: NONE,
-            });
+            self.beside.push(Beside::new(opened_ms, NONE));
             Line(self.high_water() - 1)
         } else {
             return Err(Full);
@@ -237,7 +256,7 @@ impl Table {
     ///
     /// # Errors
     /// [`Misfit::Line`] for a line that there is not, or not any more; [`Misfit::KeyInUse`].
-    pub fn adopt(&mut self, line: Line, record: Record, opened_ms: u32) -> Result<(), Misfit> {
+    pub fn adopt(&mut self, line: Line, record: Record, opened_ms: u64) -> Result<(), Misfit> {
         if line.0 >= self.capacity || line.0 < self.high_water() {
             return Err(Misfit::Line);
         }
@@ -248,17 +267,11 @@ impl Table {
         }
         while self.high_water() < line.0 {
             self.records.push(FREE_RECORD);
-            self.beside.push(Beside {
-                opened_ms: 0,
-                link: self.free,
-            });
+            self.beside.push(Beside::new(0, self.free));
             self.free = self.high_water();
         }
         self.records.push(record);
-        self.beside.push(Beside {
-            opened_ms,
-            link: NONE,
-        });
+        self.beside.push(Beside::new(opened_ms, NONE));
         self.used += 1;
         self.index_insert(self.hash(&client), line, Side::Client);
         self.index_insert(self.hash(&server), line, Side::Server);
@@ -286,14 +299,14 @@ impl Table {
     }
 
     /// Has a record be another client's, from now on: under a key that is not in use.
-    pub fn rename_client(&mut self, line: Line, client: Endpoint, opened_ms: u32) {
+    pub fn rename_client(&mut self, line: Line, client: Endpoint, opened_ms: u64) {
         let at = line.0 as usize;
         let before = self.records[at].client_key(&self.endpoints);
         let removed = self.index_remove(self.hash(&before), line, Side::Client);
         debug_assert!(removed, "every record in use is indexed by its client");
         self.records[at].client_addr = client.addr;
         self.records[at].client_port = client.port;
-        self.beside[at].opened_ms = opened_ms;
+        self.beside[at] = Beside::new(opened_ms, self.beside[at].link());
         let key = self.records[at].client_key(&self.endpoints);
         debug_assert!(self.find(&key).is_none());
         self.index_insert(self.hash(&key), line, Side::Client);
@@ -310,10 +323,7 @@ impl Table {
         let removed = self.index_remove(self.hash(&key), line, Side::Client);
         debug_assert!(removed, "every record in use is indexed by its client");
         self.records[line.0 as usize] = FREE_RECORD;
-        self.beside[line.0 as usize] = Beside {
-            opened_ms: 0,
-            link: self.free,
-        };
+        self.beside[line.0 as usize] = Beside::new(0, self.free);
         self.free = line.0 + 1;
         self.used -= 1;
     }
@@ -493,7 +503,7 @@ mod tests {
                 side
             })
         );
-        assert_eq!((table.used(), table.opened_ms(Line(3))), (2, 5));
+        assert_eq!((table.used(), table.lived_ms(Line(3), 9)), (2, 4));
         let free: Vec<_> = (4..7).map(|port| table.insert(record(port), 0)).collect();
         assert_eq!(free, [Ok(Line(2)), Ok(Line(0)), Err(Full)]);
         for line in (0..4).map(Line) {
@@ -537,12 +547,29 @@ mod tests {
         assert_eq!(found(&after), Some((line, Side::Client)));
         assert_eq!(found(&server), Some((line, Side::Server)));
         assert_eq!(table.record(line).client(), client);
-        assert_eq!((table.opened_ms(line), table.setup(line)), (8, Some(7)));
+        assert_eq!((table.lived_ms(line, 9), table.setup(line)), (1, Some(7)));
         assert_eq!(table.used(), 1);
         // Both keys are free again with the line.
         table.remove(line);
         assert!(table.index.iter().all(|&entry| entry == 0));
         assert_eq!(table.insert(record(4_000), 0), Ok(line));
+    }
+
+    #[test]
+    fn a_record_has_an_age_of_years_beside_any_link() {
+        const DAY_MS: u64 = 86_400_000;
+        let mut table = Table::new(4, endpoints(), 1);
+        // About to come to the end of 37 bits.
+        let opened_ms = (1 << 37) - DAY_MS;
+        let line = table.insert(record(1), opened_ms).unwrap();
+        for link in [None, Some(0), Some(LINES_MAX)] {
+            table.set_setup(line, link);
+            assert_eq!(table.setup(line), link);
+            for lived_ms in [0, 1, 50 * DAY_MS, 700 * DAY_MS] {
+                assert_eq!(table.lived_ms(line, opened_ms + lived_ms), lived_ms);
+            }
+            assert_eq!(table.lived_ms(line, opened_ms - 3), 0, "a moment later");
+        }
     }
 
     /// Random inserts and removals against an ordered map: nothing is lost, nothing stays.

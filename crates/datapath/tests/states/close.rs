@@ -636,3 +636,26 @@ fn spliced_packet_with_a_wrong_checksum_does_not_close_anything() {
         assert_eq!(joined.state(), State::Spliced);
     }
 }
+
+/// Milliseconds in 32 bits are seven weeks.
+#[test]
+fn a_connection_of_half_a_year_is_logged_as_that() {
+    let mut joined = Joined::usual();
+    joined.rig.events();
+    let opened = joined.rig.now;
+    let lived = Duration::from_secs(180 * 86_400);
+    joined.rig.now = opened + lived;
+    joined.rig.put(&joined.by_server().flags(TcpFlags::RST));
+    let told = joined.rig.events();
+    let [
+        Event::Closed {
+            opened: at,
+            duration,
+            ..
+        },
+    ] = &told[..]
+    else {
+        panic!("{told:?}");
+    };
+    assert_eq!((*at, *duration), (opened, lived));
+}

@@ -177,7 +177,7 @@ impl Switch {
             },
             ..Record::default()
         };
-        let Ok(line) = self.table.insert(record, Self::now_ms(now)) else {
+        let Ok(line) = self.table.insert(record, now.as_millis()) else {
             return self.refuse_newcomer(packet, header, listen, DropReason::TableFull);
         };
         match self.whose_meanwhile(now, line, &header.key) {

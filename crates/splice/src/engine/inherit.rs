@@ -262,7 +262,7 @@ impl Switch {
         let mut lines: Vec<(Line, FlowKey, FlowKey)> = Vec::new();
         for &(line, kept) in &estate.records {
             let record = self.with_route(kept.record);
-            if let Err(misfit) = self.table.adopt(line, record, Self::now_ms(now)) {
+            if let Err(misfit) = self.table.adopt(line, record, now.as_millis()) {
                 *adopted.misfits.entry(misfit).or_default() += 1;
                 continue;
             }

@@ -575,9 +575,9 @@ impl Switch {
             _ => 0,
         };
         // And of one that it has begun, perhaps only after it closed.
-        let known_ms = now_ms.wrapping_sub(self.table.opened_ms(line));
-        let lived_ms = known_ms.saturating_sub(since_ms);
-        let duration = Duration::from_millis(u64::from(lived_ms));
+        let known_ms = self.table.lived_ms(line, now.as_millis());
+        let lived_ms = known_ms.saturating_sub(u64::from(since_ms));
+        let duration = Duration::from_millis(lived_ms);
         let event = Event::Closed {
             client: record.client(),
             listen: endpoints.listen(record.listen),

@@ -332,7 +332,7 @@ impl Switch {
             state: State::SynSent,
             ..Record::default()
         };
-        let Ok(line) = self.table.insert(record, Self::now_ms(now)) else {
+        let Ok(line) = self.table.insert(record, now.as_millis()) else {
             self.backends.give_back(server);
             return false;
         };
@@ -394,7 +394,9 @@ impl Switch {
             self.tickets.free_place(Some(place));
             return;
         }
-        self.table.rename_client(line, taker.client, taker.begun_ms);
+        let since_ms = taker.begun_ms.wrapping_sub(Self::now_ms(now)).cast_signed();
+        let begun_ms = now.as_millis().wrapping_add_signed(since_ms.into());
+        self.table.rename_client(line, taker.client, begun_ms);
         let record = self.record(line);
         record.client_isn = taker.client_isn.0;
         record.client_nxt = (taker.client_isn + 1).0;
