@@ -110,7 +110,8 @@ pub trait FastPath: core::fmt::Debug + Send {
     }
 
     /// A connection was put on record under this key of its client's: packets of that key are the
-    /// engine's from now on, SYNs too. It may have been armed before that.
+    /// engine's from now on, SYNs too. It may have been armed before that. Who begins a connection
+    /// under it has taken its ticket by now ([`Self::begun`]), or gives it up.
     fn introduce(&mut self, line: Line, client: &FlowKey);
 
     /// Gives it a connection, found by these two keys. False when it has no room or failed: the
