@@ -218,7 +218,9 @@ pub struct Timeouts {
     pub head: Duration,
     /// Without any packet on a spliced connection.
     pub idle: Duration,
-    /// Without any packet after one side has closed.
+    /// Without any packet after one side has closed. Whoever waits for a reader that has paused
+    /// asks again after two minutes at most, as does who sends again what was lost (Linux's
+    /// `TCP_RTO_MAX`): sooner than that, silence says nothing.
     pub half_closed: Duration,
     /// A closed connection's record stays this long (2 MSL).
     pub time_wait: Duration,
@@ -229,7 +231,7 @@ impl Default for Timeouts {
         Self {
             head: Duration::from_secs(10),
             idle: Duration::from_secs(3600),
-            half_closed: Duration::from_secs(60),
+            half_closed: Duration::from_secs(150),
             time_wait: Duration::from_secs(60),
         }
     }

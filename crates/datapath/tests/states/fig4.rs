@@ -149,7 +149,7 @@ impl Walk {
                 self.joined.rig.put_one(&challenge);
             }
             IdleTimeout => drop(self.joined.rig.wait(millis(3_602_000))),
-            HalfClosedTimeout | TwoMsl => drop(self.joined.rig.wait(millis(62_000))),
+            HalfClosedTimeout | TwoMsl => drop(self.joined.rig.wait(millis(152_000))),
         }
     }
 }

@@ -414,7 +414,7 @@ fn every_state_can_be_replaced_and_nothing_leaks() {
         assert_eq!(syn.header.flags, TcpFlags::SYN);
         joined.rig.put(&syn_ack(syn, 33, &linux(1)));
         assert_eq!(joined.state(), State::FinRelayed1);
-        joined.rig.wait(Duration::from_secs(130));
+        joined.rig.wait(Duration::from_secs(160));
         joined.rig.assert_empty();
     }
 }

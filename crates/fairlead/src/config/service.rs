@@ -58,6 +58,9 @@ const HEAD_BYTES_MIN: u64 = 512;
 const HTTP_HEAD_BYTES: u32 = 16 << 10;
 const TLS_HEAD_BYTES: u32 = 32 << 10;
 
+/// The longest time after which Linux asks a reader that has paused once more (`TCP_RTO_MAX`).
+const PROBE_AFTER_MAX: Duration = Duration::from_secs(120);
+
 pub(super) fn service(section: Section<'_>, problems: &mut Problems) -> ServiceDraft {
     let name = section
         .require("name", "name = \"web\"", problems)
@@ -211,6 +214,15 @@ fn timeouts(section: Section<'_>, problems: &mut Problems) -> Timeouts {
         &mut timeouts.half_closed,
     );
     read("time_wait", 1_000, 600, &mut timeouts.time_wait);
+    if timeouts.half_closed < PROBE_AFTER_MAX
+        && let Some(node) = section.node("half_closed_timeout")
+    {
+        let message = "a client that has sent all and pauses in reading the answer is reset";
+        problems.push(
+            Diagnostic::warning(&node.span(), message)
+                .help("a server asks it again within 2m only; write \"150s\" or more"),
+        );
+    }
     timeouts
 }
 

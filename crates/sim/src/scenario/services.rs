@@ -152,8 +152,8 @@ fn draw_service(
         timeouts: Timeouts {
             head: Duration::from_secs(10),
             idle: Duration::from_secs(300),
-            half_closed: Duration::from_secs(150),
             time_wait: dice.millis(15_000, 60_000),
+            ..Timeouts::default()
         },
         head_bytes_max: if protocol == Protocol::Tls {
             32_768
