@@ -362,8 +362,8 @@ fn settle(stage: &mut Stage) -> u32 {
     taken
 }
 
-/// A client's first segment comes twice at once: one of them begins a connection, or none. Two would
-/// be with two servers.
+/// A client's first segment comes twice at once: one of them begins a connection, or none. Two
+/// would be with two servers.
 #[test]
 fn of_two_equal_first_segments_at_once_one_begins_at_most() {
     run(|| {
