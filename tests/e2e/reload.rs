@@ -194,14 +194,14 @@ fn a_service_manager_is_told() {
         let mut command = lab.switch.command(&binary().to_string_lossy());
         command.env("NOTIFY_SOCKET", &path);
         let mut switch = Switch::run(lab, &configuration, command, &[]).ready();
-        assert_eq!(told().trim_end(), "READY=1");
+        assert_eq!(told().trim_end(), "READY=1\nSTATUS=in service");
         reload(lab, &mut switch, &configuration, 2);
         let reloading = told();
         assert!(
             reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="),
             "{reloading}"
         );
-        assert_eq!(told().trim_end(), "READY=1");
+        assert_eq!(told().trim_end(), "READY=1\nSTATUS=in service");
         // One that is refused is over, too: whoever has asked for it waits for this.
         lab.file(
             "fairlead.toml",

@@ -415,7 +415,6 @@ fn an_earlier_run_that_cannot_be_taken_over_is_not_passed_by() {
         let mut held = Connection::to(lab, Family::V4.virtual_at(80));
         assert_eq!(held.ask("GET", "a.example", "/").unwrap().status, 200);
         assert_ne!(switch.status()["mode"], "engine");
-        let on_tc = switch.status()["mode"] == "tc";
         kill(switch);
         let mut unable = lab.switch.command("setpriv");
         let without = "-bpf,-perfmon,-sys_admin";
@@ -433,9 +432,6 @@ fn an_earlier_run_that_cannot_be_taken_over_is_not_passed_by() {
             (unable, "start it as that one was"),
             (elsewhere, "another BPF file system"),
         ] {
-            if why.contains("file system") && !on_tc {
-                continue; // XDP itself refuses a second program
-            }
             let mut refused = Switch::run(lab, &configuration, command, &[]);
             assert_eq!(refused.wait_for_end(), Some(3), "{}", refused.log());
             refused.wait_for_log(why);

@@ -83,8 +83,19 @@ impl Pins {
     /// See [`PinsError`].
     pub fn existing(instance: &str) -> Result<Option<Self>, PinsError> {
         let folder = folder_of(instance);
-        if !sys::is_bpffs(Path::new(ROOT)).unwrap_or(false) || !folder.is_dir() {
+        if !sys::is_bpffs(Path::new(ROOT)).unwrap_or(false) {
             return Ok(None);
+        }
+        match fs::metadata(&folder) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            // Whether there is one cannot be seen.
+            Err(cause) => {
+                return Err(PinsError::Folder {
+                    path: folder,
+                    cause,
+                });
+            }
         }
         Self::lock(instance, folder, false).map(Some)
     }

@@ -110,6 +110,12 @@ impl Shapes {
                     Some(other) if name == "fl_flows" && other.kind != shape.kind => {
                         return Err(LoadError::OtherFlowTable);
                     }
+                    Some(other)
+                        if (other.key_bytes, other.value_bytes)
+                            == (shape.key_bytes, shape.value_bytes) =>
+                    {
+                        format!("{name} was made in another way there")
+                    }
                     Some(other) => format!(
                         "{name} has keys and values of {} and {} bytes there, {} and {} here",
                         other.key_bytes, other.value_bytes, shape.key_bytes, shape.value_bytes

@@ -41,9 +41,17 @@ pub struct Owned {
 /// # Errors
 /// When the kernel does not answer.
 pub fn owned_by(owner: &str) -> Result<Vec<Owned>, NetError> {
+    owned_by_any(|one| one == owner)
+}
+
+/// As [`owned_by`], of all owners that these are.
+///
+/// # Errors
+/// When the kernel does not answer.
+pub fn owned_by_any(is: impl Fn(&str) -> bool) -> Result<Vec<Owned>, NetError> {
     with_kernel(async |kernel| {
         let all = kernel.interfaces().await?.into_iter();
-        let owned = all.filter(|one| one.alias.as_deref() == Some(owner));
+        let owned = all.filter(|one| one.alias.as_deref().is_some_and(&is));
         let owned = owned.map(|one| Owned {
             device: one.name,
             in_use: one.running,

@@ -26,7 +26,7 @@ use core::net::{IpAddr, SocketAddr};
 pub use apply::{Network, apply};
 pub use check::{Obstacle, check};
 pub use keep::Keeper;
-pub use leftover::{Owned, owned_by, remove_device, remove_leftovers};
+pub use leftover::{Owned, owned_by, owned_by_any, remove_device, remove_leftovers};
 
 /// Marks routes and rules as made by this program (`ip rule show protocol 246`). No routing
 /// daemon known to iproute2 uses it.

@@ -11,7 +11,7 @@ mod mode;
 mod network;
 mod view;
 
-pub(crate) use mode::is_our_name;
+pub(crate) use mode::{is_our_name, is_ours};
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

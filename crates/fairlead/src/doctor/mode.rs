@@ -119,7 +119,7 @@ fn fits(
 }
 
 /// True for a program that a running switch has attached.
-pub(super) fn is_ours(id: u32) -> bool {
+pub(crate) fn is_ours(id: u32) -> bool {
     fairlead_survey::program_name(id).is_ok_and(|name| is_our_name(&name))
 }
 

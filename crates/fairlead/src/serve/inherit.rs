@@ -10,7 +10,7 @@ use fairlead_survey::{links, tc_programs};
 
 use super::fastpath::in_full;
 use crate::config::{Mode, Settings};
-use crate::doctor::is_our_name;
+use crate::doctor::{is_our_name, is_ours};
 
 /// What was found, and where this run leaves its own.
 #[derive(Debug, Default)]
@@ -25,8 +25,11 @@ pub(super) struct Inheritance {
 
 /// Whose the TUN device is.
 pub(crate) fn owner(instance: &str) -> String {
-    format!("fairlead:{instance}")
+    format!("{OWNER}{instance}")
 }
+
+/// What the owners of all instances' devices begin with.
+const OWNER: &str = "fairlead:";
 
 impl Inheritance {
     /// Looks for it. What was left and cannot be used is an error, for the kernel still works by
@@ -158,22 +161,28 @@ fn left_device(instance: &str) -> Option<String> {
 }
 
 /// A program of an earlier run that goes on where this one cannot reach it, in words: its device is
-/// there, but its pins are not, as in another mount namespace's BPF file system.
+/// there, but its pins are not, as in another mount namespace's BPF file system. Whose a program is
+/// cannot be told while another instance runs; before Linux 6.6 those at tc are not seen.
 fn stray_program(instance: &str) -> Option<String> {
     let device = left_device(instance)?;
+    let others = net::owned_by_any(|one| one.starts_with(OWNER)).ok()?;
+    if others.iter().any(|one| one.in_use) {
+        return None;
+    }
     let all = links().ok()?;
-    all.iter().find_map(|link| {
-        let programs = tc_programs(&link.name).unwrap_or_default();
-        let ours = programs.iter().find(|one| {
-            is_our_name(&one.name) && !fairlead_bpf_loader::is_pinned(link.index, one.id)
-        })?;
-        Some(format!(
-            "an earlier run of this instance has left {device}, and its program is still at {} \
-             (number {}), but pinned in another BPF file system than that at /sys/fs/bpf here: \
-             start it where that one was started, or run `fairlead down` there and here",
-            link.name, ours.id
-        ))
-    })
+    let (link, id) = all.iter().find_map(|link| {
+        let at_tc = tc_programs(&link.name).unwrap_or_default();
+        let at_tc = at_tc.into_iter().filter(|one| is_our_name(&one.name));
+        let xdp = link.xdp.iter().map(|one| one.id).filter(|id| is_ours(*id));
+        let mut ours = at_tc.map(|one| one.id).chain(xdp);
+        let id = ours.find(|id| !fairlead_bpf_loader::is_pinned(link.index, *id))?;
+        Some((&link.name, id))
+    })?;
+    Some(format!(
+        "an earlier run of this instance has left {device}, and its program is still at {link} \
+         (number {id}), but pinned in another BPF file system than that at /sys/fs/bpf here: start \
+         it where that one was started, or run `fairlead down` there and here"
+    ))
 }
 
 /// True while another process runs this instance: what that one has made is in nobody's way then,

@@ -9,9 +9,9 @@ fn tell(state: &[NotifyState<'_>]) {
     }
 }
 
-/// In service.
+/// In service; whatever was said before is over.
 pub(super) fn ready() {
-    tell(&[NotifyState::Ready]);
+    tell(&[NotifyState::Ready, NotifyState::Status("in service")]);
 }
 
 /// The process is about to begin anew, and will be [`ready`] again.

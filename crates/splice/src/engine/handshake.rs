@@ -159,7 +159,7 @@ impl Switch {
         let head_max = self.service_of(listen).head_bytes_max as usize;
         let needed = header.payload_len().min(head_max) as u64;
         if let Err(reason) = self.make_room(now, needed) {
-            return self.refuse_newcomer(packet, header, listen, reason);
+            return self.no_room_for(now, packet, header, listen, reason);
         }
         let stamps = options::timestamps(header.options(&packet.bytes));
         let record = Record {
@@ -178,7 +178,7 @@ impl Switch {
             ..Record::default()
         };
         let Ok(line) = self.table.insert(record, now.as_millis()) else {
-            return self.refuse_newcomer(packet, header, listen, DropReason::TableFull);
+            return self.no_room_for(now, packet, header, listen, DropReason::TableFull);
         };
         match self.whose_meanwhile(now, line, &header.key) {
             Some(found) if found.line == line => {}
@@ -209,6 +209,25 @@ impl Switch {
         self.introduce(line);
         self.learn_begun(now);
         self.table.find(client)
+    }
+
+    /// Refuses a client, unless a fast path has begun its connection meanwhile, by another copy of
+    /// its segment.
+    fn no_room_for(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet,
+        header: &TcpPacket,
+        listen: u16,
+        reason: DropReason,
+    ) -> Verdict {
+        if self.tickets.out() > 0 {
+            self.learn_begun(now);
+        }
+        match self.table.find(&header.key) {
+            Some(begun) => self.handle_on_record(now, packet, header, begun),
+            None => self.refuse_newcomer(packet, header, listen, reason),
+        }
     }
 
     /// Sees to it that one more connection can be set up, whose head begins with so many bytes.
