@@ -80,6 +80,22 @@ fn start(host: &Host, plan: &NetworkPlan) -> (TunDevice, Network) {
     host.enter(start).unwrap()
 }
 
+/// A run that leaves its device, routes and rules to the next one.
+fn leave(host: &Host, plan: &NetworkPlan) {
+    let (device, network) = start(host, plan);
+    device.set_persistent(true).unwrap();
+    host.enter(|| network.leave()).unwrap();
+}
+
+/// The next run.
+fn resume(host: &Host, plan: &NetworkPlan) -> (TunDevice, Network) {
+    let resume = || {
+        let device = TunDevice::resume(&plan.device).unwrap();
+        (device, apply(plan).unwrap())
+    };
+    host.enter(resume).unwrap()
+}
+
 /// Closes the device and waits until it is gone: a child that another test starts at this moment
 /// holds a copy of the descriptor until it becomes its own program.
 fn close(host: &Host, device: TunDevice) {
@@ -159,18 +175,14 @@ fn dropping_the_network_of_a_resumed_device_leaves_what_was_there() {
     in_a_world(|world| {
         let host = forwarding_host(world);
         let before = settings(&host);
-        let (device, network) = start(&host, &plan());
-        device.set_persistent(true).unwrap();
-        host.enter(|| network.leave()).unwrap();
-        drop(device);
+        leave(&host, &plan());
         let rules = || ip(&host, "-4 rule") + &ip(&host, "-6 rule");
         let left = rules();
         assert_eq!(left.matches("7600:").count(), 2, "{left}");
         let mut resumed = plan();
         resumed.resumed = true;
         resumed.transparent.push("10.2.0.2:8081".parse().unwrap());
-        let resume = || (TunDevice::resume("fl0").unwrap(), apply(&resumed).unwrap());
-        let (device, network) = host.enter(resume).unwrap();
+        let (device, network) = resume(&host, &resumed);
         assert!(rules().contains("10.2.0.2"));
         host.enter(|| drop(network)).unwrap();
         assert_eq!(rules(), left);
@@ -190,14 +202,10 @@ fn a_resumed_device_learns_ipv6() {
         let mut only_v4 = plan();
         only_v4.listen.truncate(1);
         only_v4.transparent.truncate(1);
-        let (device, network) = start(&host, &only_v4);
-        device.set_persistent(true).unwrap();
-        host.enter(|| network.leave()).unwrap();
-        drop(device);
+        leave(&host, &only_v4);
         let mut resumed = plan();
         resumed.resumed = true;
-        let resume = || (TunDevice::resume("fl0").unwrap(), apply(&resumed).unwrap());
-        let (device, network) = host.enter(resume).unwrap();
+        let (device, network) = resume(&host, &resumed);
         assert!(ip(&host, "-6 route show proto 246").contains("fd09::1"));
         host.enter(|| network.remove()).unwrap().unwrap();
         device.set_persistent(false).unwrap();
