@@ -79,12 +79,17 @@ fn try_way(way: Way, found: &Result<Vec<String>, String>, facts: &Facts) -> Resu
         let instance = settings.map(|settings| settings.instance.name.as_str());
         let pins = instance.and_then(Pins::seen_from_outside);
         // As `serve` sees it; without a configuration there is no instance to be told from others.
-        let is_ours = |id: u32| {
+        let is_its_own = |id: u32| {
             let own = |pins: &Pins| pins.has_program(link.index, id);
             let others = || instance.is_some() && is_pinned(link.index, id);
             is_ours(id) && (pins.as_ref().is_some_and(own) || !others())
         };
-        fits(way, link, xdp_features(link.index).ok().flatten(), is_ours)?;
+        fits(
+            way,
+            link,
+            xdp_features(link.index).ok().flatten(),
+            is_its_own,
+        )?;
     }
     Ok(())
 }
@@ -94,13 +99,13 @@ fn fits(
     way: Way,
     link: &Link,
     features: Option<XdpFeatures>,
-    is_ours: impl Fn(u32) -> bool,
+    is_its_own: impl Fn(u32) -> bool,
 ) -> Result<(), String> {
     if way == Way::Tc {
         return Ok(());
     }
     let name = &link.name;
-    if let Some(program) = link.xdp.iter().find(|program| !is_ours(program.id)) {
+    if let Some(program) = link.xdp.iter().find(|program| !is_its_own(program.id)) {
         let whose = fairlead_survey::program_name(program.id).unwrap_or_default();
         return Err(format!(
             "{name} has another XDP program ({} {whose}), which is not replaced",
