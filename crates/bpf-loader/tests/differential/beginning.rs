@@ -290,12 +290,16 @@ fn one_beginning(rng: &mut Rng, mode: Mode, interface: u32) -> bool {
     joined
 }
 
+/// Each loads the program anew, which takes the time, above all on emulated machines.
 fn beginnings_agree(mode: Mode) {
+    let long = std::env::var_os("FAIRLEAD_LONG").is_some_and(|value| value != "0");
+    let beginnings = if long { 240 } else { 24 };
     on_a_switch(|_, interface| {
         let mut rng = Rng::new(71);
-        let joined = (0..80).filter(|_| one_beginning(&mut rng, mode, interface));
+        let joined = (0..beginnings).filter(|_| one_beginning(&mut rng, mode, interface));
         let joined = joined.count();
-        assert!((25..75).contains(&joined), "most, not all: {joined} of 80");
+        let most = beginnings * 5 / 16..beginnings * 15 / 16;
+        assert!(most.contains(&joined), "{joined} of {beginnings}");
     });
 }
 
