@@ -64,7 +64,7 @@ pub enum Fault {
     #[error("there is no {0} in it; is it the right file?")]
     Empty(&'static str),
     /// The content is of no known format.
-    #[error("{0}; name the format if you know it (one of: {names})", names = crate::format::NAMES)]
+    #[error("{0}; name the format if you know it (one of: {names})", names = crate::format::names())]
     Unknown(String),
     /// Packed in a way that is not unpacked here.
     #[error("it is {0}")]
@@ -75,9 +75,6 @@ pub enum Fault {
          loopback or raw IP"
     )]
     Link,
-    /// There is no format of this name.
-    #[error("there is no format `{0}`; write one of: {formats}", formats = crate::format::NAMES)]
-    NoSuchFormat(String),
     /// A description of columns that cannot be used.
     #[error("{0}")]
     Columns(String),

@@ -571,6 +571,22 @@ fn tables_are_read_by_number_and_by_name() {
     }
 }
 
+#[test]
+fn the_formats_that_are_listed_are_those_that_are_chosen_by_name() {
+    let names = fairlead_trace::format::names();
+    let (plain, table) = names.rsplit_once(' ').unwrap();
+    assert_eq!(table, "csv:COLUMNS");
+    assert_eq!(plain.split(' ').count(), 14);
+    for name in plain.split(' ') {
+        assert_eq!(name.parse::<Format>().unwrap().to_string(), name);
+    }
+    let told = "xml".parse::<Format>().unwrap_err();
+    assert!(told.ends_with(&format!("one of: {names}")), "{told}");
+    let source = open("x", Cursor::new(b"odd\n".to_vec())).unwrap();
+    let told = source.detect().unwrap_err().to_string();
+    assert!(told.ends_with(&format!("(one of: {names})")), "{told}");
+}
+
 fn read_table(columns: &str, table: &[u8]) -> Result<fairlead_trace::Requests, TraceError> {
     let source = open("x", Cursor::new(table.to_vec())).unwrap();
     let format = Some(columns.parse().unwrap());

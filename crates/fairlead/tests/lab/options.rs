@@ -1,7 +1,7 @@
 //! Values of options and of keys: what is taken, and what is said of the others.
 
-use crate::refused;
-use crate::support::{Folder, lab};
+use crate::support::{Folder, lab, root};
+use crate::{refused, text};
 
 #[test]
 fn values_that_cannot_be_are_named_by_option_key_and_line() {
@@ -53,7 +53,7 @@ fn values_that_cannot_be_are_named_by_option_key_and_line() {
 fn plans_name_a_model_of_ports_as_the_guide_does() {
     let folder = Folder::new("ports");
     let out = folder.path("out.jsonl");
-    let log = crate::support::root().join(crate::NASA);
+    let log = root().join(crate::NASA);
     let text = format!(
         "[[trace]]\npath = {log:?}\nexpansion = {{ ports = ['random', 'sequential'] }}\n\
          [[trace]]\npath = {log:?}\n\
@@ -110,4 +110,31 @@ fn plans_take_fractions_ranges_of_seeds_and_counts_with_suffixes() {
     let wrong = plan(&format!("seeds = '1..8'\n[[trace]]\nzipf = {{}}\n{runs}"));
     let words = ["plan.toml", "seeds", "{ from = 1, to = 8, step = 1 }"];
     refused(&["sweep", &wrong, "--out", &out], 2, &words);
+}
+
+/// The formats that the guide has a row for.
+fn formats_of_the_guide() -> Vec<String> {
+    let guide = std::fs::read_to_string(root().join("docs/lab.md")).unwrap();
+    let (_, table) = guide.split_once("| format | what it is |").unwrap();
+    let rows = table.lines().skip(2).take_while(|line| !line.is_empty());
+    let names = rows.map(|row| row.split('`').nth(1).unwrap().to_owned());
+    names.collect()
+}
+
+#[test]
+fn help_messages_and_the_guide_list_the_same_formats() {
+    let listed = formats_of_the_guide().join(" ");
+    let told = text(&lab(&["stat", crate::NASA, "--format", "odd"]).stderr);
+    assert!(
+        told.ends_with(&format!("write one of: {listed}\n")),
+        "{listed}: {told}"
+    );
+    for command in ["tcb", "stat", "advise", "calibrate", "convert"] {
+        for help in ["-h", "--help"] {
+            let shown = text(&lab(&[command, help]).stdout);
+            let shown: Vec<&str> = shown.split_whitespace().collect();
+            let shown = shown.join(" ");
+            assert!(shown.contains(&format!("One of: {listed}.")), "{shown}");
+        }
+    }
 }

@@ -32,10 +32,7 @@ const EXPANSION: &str = "Expansion of requests to accesses";
 /// How a stream is made of a trace.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct MadeArgs {
-    /// The trace's format; told by its content when left out. Other tables by their columns, as
-    /// numbers or names: `csv:time=1,client=2`, `csv:time=ts,client=src,port=sport`; also bytes,
-    /// object, status, unit=s|ms|us|ns|iso, separator=;, header=yes
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", help = formats())]
     pub(crate) format: Option<String>,
     /// As what rows are taken
     #[arg(long = "as", value_name = "WHAT", value_enum, default_value = "auto")]
@@ -85,6 +82,17 @@ pub(crate) struct MadeArgs {
         help_heading = EXPANSION
     )]
     pub(crate) expand: Vec<String>,
+}
+
+/// What `--format` takes.
+fn formats() -> String {
+    format!(
+        "The trace's format; told by its content when left out. One of: {}. COLUMNS are those of \
+         any other table, as numbers or names: `csv:time=1,client=2`, \
+         `csv:time=ts,client=src,port=sport`; also bytes, object, status, unit=s|ms|us|ns|iso, \
+         separator=;, header=yes",
+        fairlead_trace::format::names()
+    )
 }
 
 /// Beginnings of synthetic traces' names, and what a lone value says of each.

@@ -22,9 +22,31 @@ use crate::field;
 use crate::lines::probe;
 use csv::ColumnMap;
 
-/// The names by which formats are chosen, for messages.
-pub(crate) const NAMES: &str = "clf epa sdsc worldcup worldcup-csv elb zeek edgar youtube vscsi \
-    pcap oracleGeneral lab accesses csv:COLUMNS";
+/// Formats that are chosen by their names alone, as lists of them are ordered.
+const PLAIN: [Format; 14] = [
+    Format::Clf,
+    Format::Epa,
+    Format::Sdsc,
+    Format::WorldCupBinary,
+    Format::WorldCupCsv,
+    Format::Elb,
+    Format::Zeek,
+    Format::Edgar,
+    Format::Youtube,
+    Format::Vscsi,
+    Format::Pcap,
+    Format::OracleGeneral,
+    Format::Lab,
+    Format::AccessCsv,
+];
+
+/// The names by which formats are chosen, for messages and help: what is read from text
+/// ([`Format::from_str`]), divided by blanks, and `csv:COLUMNS`.
+pub fn names() -> String {
+    let mut names: Vec<&str> = PLAIN.iter().map(Format::name).collect();
+    names.push("csv:COLUMNS");
+    names.join(" ")
+}
 
 /// A format of traces.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -205,26 +227,10 @@ impl FromStr for Format {
         if let Some(columns) = text.strip_prefix("csv:") {
             return columns.parse().map(Self::Csv);
         }
-        let plain = [
-            Self::Clf,
-            Self::Epa,
-            Self::Sdsc,
-            Self::WorldCupBinary,
-            Self::WorldCupCsv,
-            Self::Elb,
-            Self::Zeek,
-            Self::Edgar,
-            Self::Youtube,
-            Self::Vscsi,
-            Self::Pcap,
-            Self::OracleGeneral,
-            Self::Lab,
-            Self::AccessCsv,
-        ];
-        let found = plain
+        let found = PLAIN
             .into_iter()
             .find(|format| format.name().eq_ignore_ascii_case(text));
-        found.ok_or_else(|| format!("there is no format `{text}`; write one of: {NAMES}"))
+        found.ok_or_else(|| format!("there is no format `{text}`; write one of: {}", names()))
     }
 }
 
