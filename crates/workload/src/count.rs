@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
 
 const HOW: &str = "write a whole number, with K for thousands or M for millions";
@@ -73,6 +74,49 @@ pub fn deserialize_sessions<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D
     let number = deserialize(from)?;
     let problem = || D::Error::custom(format!("{number}: write a whole number up to {}", u32::MAX));
     u32::try_from(number).map_err(|_| problem())
+}
+
+/// As [`deserialize`], of sessions that are open on average, of whom there may be a fraction.
+///
+/// # Errors
+/// What to write instead.
+pub fn deserialize_open<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+    Ok(Option::<Open>::deserialize(from)?.map(|open| open.0))
+}
+
+/// What [`Written`] takes, or a number with a fraction.
+struct Open(f64);
+
+impl<'de> Deserialize<'de> for Open {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(WrittenOpen).map(Self)
+    }
+}
+
+struct WrittenOpen;
+
+impl Visitor<'_> for WrittenOpen {
+    type Value = f64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("write a number, with K for thousands or M for millions if it is a whole one")
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<f64, E> {
+        Ok(number as f64)
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<f64, E> {
+        Ok(number as f64)
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<f64, E> {
+        Ok(number)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<f64, E> {
+        Written.visit_str(text).map(|number: u64| number as f64)
+    }
 }
 
 #[cfg(test)]

@@ -58,6 +58,7 @@ pub struct Expansion {
     /// downloads of whole images would outweigh everything else; how many were cut is reported.
     pub acks_max: u32,
     /// How many sessions are open at once, in steady state. None: the log's own pace.
+    #[serde(deserialize_with = "crate::count::deserialize_open")]
     pub concurrent_sessions: Option<f64>,
     /// With `concurrent_sessions`: how much of the steady state comes before what is measured,
     /// seconds. None: as long as a session can be silent, so that every session that is open when
@@ -68,6 +69,7 @@ pub struct Expansion {
     /// 1: each access of the log once.
     pub periods: u32,
     /// The most accesses, warm-up included. 2²⁸, which take 3.5 GiB.
+    #[serde(deserialize_with = "crate::count::deserialize")]
     pub rows_max: u64,
 }
 

@@ -60,6 +60,7 @@ pub struct Standard {
     pub ports: PortModel,
     /// Sessions of one client, at most: each client has a number of them drawn evenly from 1 to
     /// this.
+    #[serde(deserialize_with = "crate::count::deserialize_sessions")]
     pub sessions_per_client_max: u32,
     /// The most accesses.
     #[serde(deserialize_with = "crate::count::deserialize")]

@@ -1,7 +1,7 @@
 //! Values of options and of keys: what is taken, and what is said of the others.
 
 use crate::support::{Folder, lab, root};
-use crate::{refused, text};
+use crate::{NASA, json, refused, text};
 
 #[test]
 fn values_that_cannot_be_are_named_by_option_key_and_line() {
@@ -53,7 +53,7 @@ fn values_that_cannot_be_are_named_by_option_key_and_line() {
 fn plans_name_a_model_of_ports_as_the_guide_does() {
     let folder = Folder::new("ports");
     let out = folder.path("out.jsonl");
-    let log = root().join(crate::NASA);
+    let log = root().join(NASA);
     let text = format!(
         "[[trace]]\npath = {log:?}\nexpansion = {{ ports = ['random', 'sequential'] }}\n\
          [[trace]]\npath = {log:?}\n\
@@ -112,6 +112,83 @@ fn plans_take_fractions_ranges_of_seeds_and_counts_with_suffixes() {
     refused(&["sweep", &wrong, "--out", &out], 2, &words);
 }
 
+#[test]
+fn counts_of_sessions_end_in_k_and_m_wherever_they_are_written() {
+    let made = |args: &[&str]| {
+        let args = [&["stat"], args, &["--json", "-q"]].concat();
+        json(&args)["stream"]["made"].clone()
+    };
+    for words in [
+        ["--concurrency", "1K"],
+        ["--expand", "concurrent_sessions=1K"],
+    ] {
+        let expansion = &made(&[NASA, words[0], words[1]])["expansion"];
+        assert_eq!(expansion["concurrent_sessions"], 1_000.0, "{words:?}");
+    }
+    let expansion = &made(&[NASA, "--expand", "rows_max=2M"])["expansion"];
+    assert_eq!(expansion["rows_max"], 2_000_000);
+    let short = "standard:seconds=2,sessions_per_client_max=2K";
+    let standard = &made(&[short, "--concurrency", "1 k"])["standard"];
+    assert_eq!(standard["sessions"], 1_000);
+    assert_eq!(standard["sessions_per_client_max"], 2_000);
+    // As many as `1K` of them elsewhere, not 1,024.
+    made(&["standard:1K,seconds=2", "--concurrency", "1000"]);
+
+    let few = ["--target", "0.999", "--sessions-max", "1K"];
+    refused(
+        &[&["calibrate", "standard:seconds=2"], &few[..]].concat(),
+        2,
+        &["even with 1000 open sessions"],
+    );
+    let told = &json(&[
+        "paper",
+        "--quick",
+        "--no-synthetic",
+        "--hash-draws",
+        "0",
+        "--trace",
+        "tests/traces/combined.log",
+        "--concurrency",
+        "1K",
+        "--json",
+        "-q",
+    ])["asked"];
+    assert_eq!(told["concurrency"], 1_000);
+
+    let folder = Folder::new("suffixes");
+    let out = folder.path("out.jsonl");
+    let log = root().join(NASA);
+    let plan = folder.write(
+        "plan.toml",
+        format!(
+            "[[trace]]\npath = {log:?}\n\
+             expansion = {{ concurrent_sessions = ['1K', 70, 50.5] }}\n[[run]]\nscheme = 'mod'\n"
+        ),
+    );
+    let done = lab(&["sweep", &plan, "--out", &out]);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let rows = std::fs::read_to_string(&out).unwrap();
+    for sessions in ["1000.0", "70.0", "50.5"] {
+        let part = format!("\"concurrent_sessions\":{sessions},");
+        assert!(rows.contains(&part), "{part}: {rows}");
+    }
+}
+
+#[test]
+fn counts_that_are_none_are_refused() {
+    let how = "K for thousands or M for millions";
+    for wrong in ["1G", "1.5K", "K", "-1"] {
+        let quoted = format!("'{wrong}' for '--concurrency");
+        refused(&["stat", NASA, "--concurrency", wrong], 2, &[&quoted, how]);
+    }
+    let setting = "concurrent_sessions=1G";
+    refused(&["stat", NASA, "--expand", setting], 2, &["\"1G\"", how]);
+    let calibrate = ["calibrate", NASA, "--target", "0.5", "--sessions-max", "0"];
+    refused(&calibrate, 2, &["--sessions-max 0: write 1 or more"]);
+    let paper = ["paper", "--trace", NASA, "--concurrency", "0"];
+    refused(&paper, 2, &["--concurrency 0: write 1 or more"]);
+}
+
 /// The formats that the guide has a row for.
 fn formats_of_the_guide() -> Vec<String> {
     let guide = std::fs::read_to_string(root().join("docs/lab.md")).unwrap();
@@ -124,7 +201,7 @@ fn formats_of_the_guide() -> Vec<String> {
 #[test]
 fn help_messages_and_the_guide_list_the_same_formats() {
     let listed = formats_of_the_guide().join(" ");
-    let told = text(&lab(&["stat", crate::NASA, "--format", "odd"]).stderr);
+    let told = text(&lab(&["stat", NASA, "--format", "odd"]).stderr);
     assert!(
         told.ends_with(&format!("write one of: {listed}\n")),
         "{listed}: {told}"

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
+use fairlead_workload::count::sessions;
 use fairlead_workload::{Expansion, PortModel, Standard};
 use serde::Deserialize;
 use toml::{Table, Value};
@@ -51,7 +52,7 @@ pub(crate) struct MadeArgs {
     pub(crate) tick_ms: u32,
     /// Sessions open at the same time, by starting them densely enough; the log's own pace when
     /// left out
-    #[arg(long, value_name = "SESSIONS", help_heading = EXPANSION)]
+    #[arg(long, value_name = "SESSIONS", value_parser = sessions, help_heading = EXPANSION)]
     pub(crate) concurrency: Option<u32>,
     /// How clients choose ports where the trace has none: sequential (1995), random (today)
     #[arg(long, value_name = "MODEL", help_heading = EXPANSION)]
@@ -170,8 +171,8 @@ impl MadeArgs {
             ));
         }
         check_max_bad(self.max_bad)?;
-        if self.concurrency == Some(0) {
-            return Err(LabError::option("--concurrency", "0", "write 1 or more"));
+        if let Some(sessions) = self.concurrency {
+            check_some("--concurrency", sessions)?;
         }
         let expansion = self.expansion()?;
         let mut spec = StreamSpec {
@@ -248,6 +249,14 @@ pub(crate) fn check_max_bad(share: f64) -> Result<(), LabError> {
     }
     let problem = "write a share from 0 to 1";
     Err(LabError::option("--max-bad", share.to_string(), problem))
+}
+
+/// Are there any?
+pub(crate) fn check_some(option: &str, sessions: u32) -> Result<(), LabError> {
+    if sessions > 0 {
+        return Ok(());
+    }
+    Err(LabError::option(option, "0", "write 1 or more"))
 }
 
 /// The option that sets a parameter of the expansion.

@@ -1,8 +1,9 @@
 //! `lab calibrate`: fit the concurrency to one column, predict the others.
 
 use clap::Args;
+use fairlead_workload::count::sessions;
 
-use super::arguments::{GeometryArgs, StreamArgs, ThreadArgs};
+use super::arguments::{GeometryArgs, StreamArgs, ThreadArgs, check_some};
 use super::{Context, output, tcb};
 use crate::calibrate::{CalibrateSpec, Calibration, calibrate};
 use crate::error::LabError;
@@ -38,7 +39,7 @@ pub struct CalibrateArgs {
     #[command(flatten)]
     geometry: GeometryArgs,
     /// The most open sessions that are tried
-    #[arg(long, value_name = "NUMBER", default_value_t = SESSIONS_MAX)]
+    #[arg(long, value_name = "NUMBER", value_parser = sessions, default_value_t = SESSIONS_MAX)]
     sessions_max: u32,
     #[command(flatten)]
     threads: ThreadArgs,
@@ -59,6 +60,7 @@ pub(super) fn run(args: &CalibrateArgs, context: &Context<'_>) -> Result<(), Lab
             problem,
         ));
     }
+    check_some("--sessions-max", args.sessions_max)?;
     let made = args.stream.spec_of_any_load()?;
     let seed = made.seed;
     let asked = CalibrateSpec {
@@ -69,7 +71,7 @@ pub(super) fn run(args: &CalibrateArgs, context: &Context<'_>) -> Result<(), Lab
             .iter()
             .map(|scheme| args.geometry.run(scheme, seed))
             .collect(),
-        sessions_max: args.sessions_max.max(1),
+        sessions_max: args.sessions_max,
     };
     for run in std::iter::once(&asked.fitted).chain(&asked.predicted) {
         crate::run::check(run)?;

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use fairlead_workload::count::sessions;
 
-use super::arguments::{CostArgs, ThreadArgs, check_max_bad};
+use super::arguments::{CostArgs, ThreadArgs, check_max_bad, check_some};
 use super::{Context, output};
 use crate::error::LabError;
 use crate::paper::{self, CONCURRENCY, Figure, Given, PaperSpec, Report, published, traces};
@@ -39,7 +40,7 @@ pub struct PaperArgs {
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
     seeds: Vec<u64>,
     /// Open sessions for traces that have no published column to be fitted to
-    #[arg(long, value_name = "NUMBER", default_value_t = CONCURRENCY)]
+    #[arg(long, value_name = "NUMBER", value_parser = sessions, default_value_t = CONCURRENCY)]
     concurrency: u32,
     /// Universal functions to draw for section 4.1
     #[arg(long, value_name = "NUMBER")]
@@ -67,6 +68,7 @@ const DRAWS_QUICK: u32 = 50;
 impl PaperArgs {
     fn spec(&self) -> Result<PaperSpec, LabError> {
         check_max_bad(self.max_bad)?;
+        check_some("--concurrency", self.concurrency)?;
         let mut seeds = self.seeds.clone();
         if seeds.is_empty() {
             seeds = if self.quick { vec![1] } else { vec![1, 2, 3] };
@@ -106,7 +108,7 @@ impl PaperArgs {
         Ok(PaperSpec {
             traces: given,
             seeds,
-            concurrency: self.concurrency.max(1),
+            concurrency: self.concurrency,
             hash_draws: self.hash_draws.unwrap_or(draws).min(published::HASH_DRAWS),
             variants: !self.quick,
             constants: self.cost.constants()?,
