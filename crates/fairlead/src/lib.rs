@@ -14,6 +14,7 @@ pub mod drain;
 pub mod instance;
 pub mod lab;
 pub mod log;
+mod number;
 pub mod reload;
 pub mod replay;
 mod screen;

@@ -45,6 +45,21 @@ fn a_pipe_gets_one_plain_table_a_look() {
 }
 
 #[test]
+fn no_look_at_all_is_refused() {
+    let pages = start("127.0.0.1:0".parse().unwrap(), shared()).unwrap();
+    let admin = pages.address().to_string();
+    for option in ["-n", "--count"] {
+        let output = top(&["--admin", &admin, option, "0"]);
+        assert_eq!(output.status.code(), Some(2));
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            told.contains("'0' for '--count <N>'") && told.contains("1 or more"),
+            "{told}"
+        );
+    }
+}
+
+#[test]
 fn it_ends_when_its_reader_goes_away() {
     let pages = start("127.0.0.1:0".parse().unwrap(), shared()).unwrap();
     let admin = pages.address().to_string();

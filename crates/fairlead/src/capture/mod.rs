@@ -18,6 +18,7 @@ use fairlead_base::Address;
 use fairlead_driver_tun::{EndSignals, PIPE_BYTES, wait_for_room};
 
 use crate::admin::StatusError;
+use crate::number::one_or_more;
 use crate::screen::{bytes, grouped, plural, print_error};
 use crate::status::{StatusArgs, address, plain};
 
@@ -66,10 +67,10 @@ pub struct CaptureArgs {
     #[arg(long)]
     pub after: bool,
     /// End after this many packets
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(short = 'n', long, value_name = "N", value_parser = one_or_more)]
     pub count: Option<u64>,
     /// End after this many seconds
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = one_or_more)]
     pub seconds: Option<u64>,
     /// End before the file is longer than this, MiB
     #[arg(long, value_name = "MIB", default_value_t = 1_024,
@@ -619,6 +620,9 @@ mod tests {
         );
         assert!(read("--service", "web-1.a_b").is_ok());
         for (option, value) in [
+            ("--count", "0"),
+            ("-n", "0"),
+            ("--seconds", "0"),
             ("--max-mib", "17592186044416"),
             ("--max-mib", "0"),
             ("--service", "a b"),

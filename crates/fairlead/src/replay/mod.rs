@@ -17,6 +17,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::check::failure;
 use crate::config::load;
+use crate::number::one_or_more;
 use crate::screen::{Paint, print, print_error};
 use fairlead_driver_pcap::{CaptureError, CaptureReader};
 
@@ -55,7 +56,7 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "SERVERPORT=SERVICE")]
     pub map: Vec<PortMap>,
     /// Stop after this many packets of the capture
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = one_or_more)]
     pub limit: Option<u64>,
     /// Write one JSON object a line to standard output instead
     #[arg(long)]

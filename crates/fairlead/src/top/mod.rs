@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use crate::admin::{Status, StatusError};
+use crate::number::one_or_more;
 use crate::screen::{print_error, print_while_read};
 use crate::status::{StatusArgs, address, fetch};
 
@@ -32,7 +33,7 @@ pub struct TopArgs {
     #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
     pub interval: Duration,
     /// End after this many looks
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(short = 'n', long, value_name = "N", value_parser = one_or_more)]
     pub count: Option<u64>,
     /// Write plain tables even to a terminal
     #[arg(long)]

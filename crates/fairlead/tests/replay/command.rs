@@ -144,6 +144,13 @@ fn packets_can_be_limited_and_ports_mapped() {
     let snapped = kept("tcp-snapped-raw-ip-2025.pcap");
     let shown = text(&folder.replay(&snapped, &["--limit", "50"]).stdout);
     assert!(shown.contains("capture     50 packets"), "{shown}");
+    let output = folder.replay(&snapped, &["--limit", "0"]);
+    assert_eq!(output.status.code(), Some(2));
+    let told = text(&output.stderr);
+    assert!(
+        told.contains("'0' for '--limit <N>'") && told.contains("1 or more"),
+        "{told}"
+    );
     // Without a map nothing goes to a service; what there is is told.
     assert!(
         shown.contains("--map PORT=SERVICE plays others:"),
