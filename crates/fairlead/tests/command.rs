@@ -230,7 +230,8 @@ fn the_log_follows_the_variable_unless_the_option_is_given() {
         err(&command.env("FAIRLEAD_LOG", variable).output().unwrap())
     };
     // A filter that cannot be understood is found before the file that is not there.
-    assert!(serve("loud=very=much", &[]).contains("says nothing about the log"));
+    assert!(serve("warning", &[]).contains("did you mean warn?"));
+    assert!(serve("loud=very=much", &[]).contains("no level of the log"));
     assert!(serve("loud=very=much", &["--log", "info"]).contains("no/such/file.toml"));
     assert!(serve("debug", &[]).contains("no/such/file.toml"));
 }

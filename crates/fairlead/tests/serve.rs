@@ -574,6 +574,13 @@ fn every_obstacle_is_named_at_once_and_nothing_is_changed() {
             assert!(said.contains(words), "no word of {words:?}:\n{said}");
         }
         assert_eq!(trial.network(), before);
+        // Where the log is off, standard error has it all the same.
+        let silent = trial.command(CONFIG).args(["--log", "off"]).output();
+        let said = String::from_utf8(silent.unwrap().stderr).unwrap();
+        assert!(
+            said.contains("fairlead: 10.1.0.4 is assigned to lo"),
+            "{said}"
+        );
     });
 }
 

@@ -27,12 +27,14 @@ pub mod schema;
 mod section;
 mod service;
 mod source;
+mod syntax;
 mod tcb_cache;
 
 pub(crate) use changes::changes;
 pub use diagnostic::{Diagnostic, FINDINGS_MAX, Finding, Report, Severity};
 pub use prefix::Prefix;
 pub(crate) use quantity::{show_duration, show_size};
+pub(crate) use section::nearest;
 pub(crate) use service::protocol_name;
 
 use cross::{Draft, pool_ids};
@@ -305,13 +307,7 @@ pub fn parse(text: &str, name: &str) -> Result<Loaded, Report> {
 
 fn settings(text: &str, problems: &mut Problems) -> Option<Settings> {
     let (document, errors) = DeTable::parse_recoverable(text);
-    for error in &errors {
-        let span = error.span().unwrap_or(0..0);
-        problems.push(Diagnostic::error(
-            &span,
-            error.message().replace('\n', ", "),
-        ));
-    }
+    syntax::report(text, &errors, problems);
     if !errors.is_empty() {
         // What the parser made up to go on would only draw findings that nobody can act upon.
         return None;

@@ -294,7 +294,7 @@ pub(super) fn type_name(value: &DeValue<'_>) -> &'static str {
 }
 
 /// The known word that `word` was probably meant to be.
-pub(super) fn nearest<'k>(word: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+pub(crate) fn nearest<'k>(word: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
     // Longer words than any we know cost too much to compare and are no slips of the pen.
     if word.is_empty() || word.len() > 64 {
         return None;

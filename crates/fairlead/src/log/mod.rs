@@ -12,6 +12,7 @@
 //!
 //! Nobody waits for whoever reads it: see [`Log`].
 
+mod filter;
 mod outlet;
 
 use std::io::IsTerminal;
@@ -22,7 +23,8 @@ use std::time::Duration;
 
 use fairlead_datapath::{Event, ServerState};
 use fairlead_splice::config::{Config, PoolId, Treatment};
-use tracing_subscriber::EnvFilter;
+
+use crate::screen::print_error;
 
 use outlet::Outlet;
 
@@ -130,12 +132,7 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
 /// Starts logging. `filter` is a level (`error`, `warn`, `info`, `debug`, `trace`) or a list such
 /// as `info,fairlead::connection=debug`.
 pub fn start(filter: &str, format: LogFormat) -> Result<Log, StartError> {
-    let levels = EnvFilter::builder().parse(filter).map_err(|error| {
-        StartError(format!(
-            "{filter:?} says nothing about the log ({error}); \
-             write error, warn, info, debug or trace"
-        ))
-    })?;
+    let levels = filter::parse(filter).map_err(StartError)?;
     let impossible = |error: std::io::Error| StartError(format!("no log can be kept: {error}"));
     // A descriptor of its own: the standard library's has a lock, which would be held for as long
     // as a write takes.
@@ -160,6 +157,16 @@ pub fn start(filter: &str, format: LogFormat) -> Result<Log, StartError> {
     };
     started.map_err(|error| StartError(error.to_string()))?;
     Ok(Log { outlet })
+}
+
+/// Logs the error that ends the process, or writes it to standard error where the filter keeps
+/// errors from the log: nobody should have to guess.
+pub(crate) fn fatal(error: &dyn std::fmt::Display) {
+    const TARGET: &str = "fairlead::serve";
+    match tracing::enabled!(target: TARGET, tracing::Level::ERROR) {
+        true => tracing::error!(target: TARGET, "{error}"),
+        false => print_error(&format!("fairlead: {error}\n")),
+    }
 }
 
 /// True for what is logged only with `log_connections = true`.
@@ -304,6 +311,7 @@ mod tests {
 
     use fairlead_base::{Address, DropReason, Endpoint, Instant};
     use fairlead_datapath::End;
+    use tracing_subscriber::EnvFilter;
 
     use super::*;
 

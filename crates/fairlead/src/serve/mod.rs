@@ -120,7 +120,7 @@ fn serve(args: &ServeArgs, program: &Program, watch: &mut dyn FnMut()) -> Result
     })?;
     log.take_over_panics();
     let signals = signals.map_err(|error| {
-        tracing::error!("signals cannot be received: {error}");
+        log::fatal(&format_args!("signals cannot be received: {error}"));
         Ending::Host
     })?;
     let mut settings = load(args)?;
@@ -129,7 +129,7 @@ fn serve(args: &ServeArgs, program: &Program, watch: &mut dyn FnMut()) -> Result
         settings.instance.on_stop = OnStop::Keep;
     }
     let host = |error: String| {
-        tracing::error!("{error}");
+        log::fatal(&error);
         Ending::Host
     };
     let mut inherited = Inheritance::find(&settings).map_err(host)?;
@@ -176,7 +176,7 @@ fn serve(args: &ServeArgs, program: &Program, watch: &mut dyn FnMut()) -> Result
     drop(engine); // and the device and its routes with it, unless they stay
     summarise(&counters, log.lost_lines());
     worked.unwrap_or_else(|_| {
-        tracing::error!("this is an error in fairlead itself; please report the lines above");
+        log::fatal(&"this is an error in fairlead itself; please report the lines above");
         Err(Ending::Bug)
     })
 }
@@ -198,11 +198,15 @@ fn part(clean: bool, pins: Option<&Pins>, device: &TunDevice, network: Network) 
     }
     // The kernel stops first: packets that it leaves alone need the device.
     if let Some(error) = pins.and_then(|pins| pins.clear().err()) {
-        tracing::error!("{error}; `fairlead down` removes what is left");
+        log::fatal(&format_args!(
+            "{error}; `fairlead down` removes what is left"
+        ));
     }
     let _ = device.set_persistent(false);
     if let Err(error) = network.remove() {
-        tracing::error!("{error}; the next start removes what is left");
+        log::fatal(&format_args!(
+            "{error}; the next start removes what is left"
+        ));
     }
 }
 
@@ -260,13 +264,13 @@ fn load(args: &ServeArgs) -> Result<Settings, Ending> {
 fn start_datapath(settings: &Settings, now: Instant, estate: &Estate) -> Result<Datapath, Ending> {
     let chance = || {
         getrandom::u64().map_err(|error| {
-            tracing::error!("the kernel gives no random numbers: {error}");
+            log::fatal(&format_args!("the kernel gives no random numbers: {error}"));
             Ending::Host
         })
     };
     let seed = Seed::new([chance()?, chance()?]);
     let refuse = |error: &dyn std::fmt::Display| {
-        tracing::error!("{error}");
+        log::fatal(error);
         Ending::Configuration
     };
     let mut datapath = Datapath::resume(settings.switch.clone(), seed, now, estate)
@@ -284,7 +288,7 @@ fn prepare_host(
     inherited: &Inheritance,
 ) -> Result<(TunDevice, Network), Ending> {
     let refuse = |error: &dyn std::fmt::Display| {
-        tracing::error!("{error}");
+        log::fatal(error);
         Ending::Host
     };
     for leftover in net::remove_leftovers().map_err(|error| refuse(&error))? {
@@ -356,7 +360,7 @@ fn start_fastpath(
     let started = Fastpath::start(settings, datapath, clock.origin_ns, inherited.pins.as_ref());
     let (fastpath, table) = started.map_err(|fastpath::Unavailable(why)| {
         let mode = settings.fastpath.mode.name();
-        tracing::error!("no fast path with mode = \"{mode}\": {why}");
+        log::fatal(&format_args!("no fast path with mode = \"{mode}\": {why}"));
         Ending::Host
     })?;
     if let Some(table) = table {
@@ -387,7 +391,9 @@ fn start_pages(settings: &Settings, shared: &Arc<Shared>) -> Result<Option<Admin
             Ok(Some(pages))
         }
         Err(error) => {
-            tracing::error!("admin pages cannot be served at {address}: {error}");
+            log::fatal(&format_args!(
+                "admin pages cannot be served at {address}: {error}"
+            ));
             Err(Ending::Host)
         }
     }
@@ -473,7 +479,8 @@ fn run_loop(
     board: &mut Board<'_>,
 ) -> Result<Parting, Ending> {
     let device_failed = |error: std::io::Error| {
-        tracing::error!("device {} failed: {error}", settings.fastpath.device);
+        let device = &settings.fastpath.device;
+        log::fatal(&format_args!("device {device} failed: {error}"));
         Ending::DeviceFailed
     };
     let of_connections = settings.instance.log_connections;
