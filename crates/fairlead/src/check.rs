@@ -10,7 +10,7 @@ use fairlead_splice::config::{
 };
 
 use crate::config::{
-    Fastpath, Instance, LoadError, Loaded, Mode, OnStop, Settings, load, protocol_name,
+    Fastpath, Instance, LoadError, Loaded, Mode, OnStop, RETRIES, Settings, load, protocol_name,
     show_duration, show_size,
 };
 use crate::log::treatment_name;
@@ -223,6 +223,7 @@ fn show_service(service: &Service, switch: &Config, paint: Paint) -> String {
         protocol_name(service.protocol),
         listen.join(", "),
     );
+    out += &format!("  {}\n", bounds(service));
     let mut rows: Vec<Vec<String>> = service
         .routes
         .iter()
@@ -257,6 +258,25 @@ fn show_service(service: &Service, switch: &Config, paint: Paint) -> String {
     out
 }
 
+/// What a connection of the service may take.
+fn bounds(service: &Service) -> String {
+    let timeouts = &service.timeouts;
+    let head = match service.protocol {
+        Protocol::Tcp => String::new(),
+        Protocol::Http | Protocol::Tls => format!(
+            "a head of {} within {}, ",
+            show_size(service.head_bytes_max.into()),
+            show_duration(timeouts.head)
+        ),
+    };
+    format!(
+        "{head}idle for {}, half closed for {}, TIME_WAIT {}",
+        show_duration(timeouts.idle),
+        show_duration(timeouts.half_closed),
+        show_duration(timeouts.time_wait)
+    )
+}
+
 /// True when connections may get past all routes: no endpoint's are taken whatever they say.
 fn is_open(service: &Service) -> bool {
     service.listen.iter().any(|at| {
@@ -271,10 +291,17 @@ fn is_open(service: &Service) -> bool {
 
 /// What of a route is not as usual.
 fn extras(route: &Route) -> String {
-    match route.treatment {
-        Treatment::Splice => String::new(),
-        treatment => treatment_name(treatment).to_owned(),
-    }
+    let treatment = match route.treatment {
+        Treatment::Splice => None,
+        treatment => Some(treatment_name(treatment).to_owned()),
+    };
+    let retries = match route.retries {
+        RETRIES => None,
+        0 => Some("no retries".to_owned()),
+        retries => Some(plural(retries.into(), "retry")),
+    };
+    let parts: Vec<_> = treatment.into_iter().chain(retries).collect();
+    parts.join(", ")
 }
 
 fn show_pool(pool: &Pool, paint: Paint) -> String {
@@ -300,6 +327,7 @@ fn show_pool(pool: &Pool, paint: Paint) -> String {
         .iter()
         .map(|server| {
             let weight = match server.weight {
+                0 => "weight 0: not chosen".to_owned(),
                 1 => String::new(),
                 weight => format!("weight {weight}"),
             };
@@ -379,6 +407,7 @@ mod tests {
 edge.toml is sound: 1 service, 3 routes, 3 pools, 4 servers
 
 service web  http at 10.1.0.3:80, source snat
+  a head of 16KiB within 10s, idle for 1h, half closed for 150s, TIME_WAIT 1m
   #1  path_suffix .jpg | .png  -> images
   #2  host api.example.com     -> api
   #3  everything else          -> pages
@@ -419,6 +448,11 @@ stop      live connections have 30s
             protocol = "http"
             source = "transparent"
             unmatched = 421
+            head_limit = "8KiB"
+            head_timeout = "5s"
+            idle_timeout = "15m"
+            half_closed_timeout = "5m"
+            time_wait = "30s"
             [[service.route]]
             name = "all"
             listen = "10.1.0.3:81"
@@ -430,13 +464,14 @@ stop      live connections have 30s
             query = { q = { regex = "^[0-9]$" } }
             cookie = { c = "1" }
             treatment = "one-shot"
+            retries = 0
             pool = "p"
             [[pool]]
             name = "p"
             balance = "maglev"
             hash = "cookie:id"
             proxy_protocol = "v2"
-            server = [{ address = "10.2.0.1:80" }]
+            server = [{ address = "10.2.0.1:80" }, { address = "10.2.0.2:80", weight = 0 }]
         "#;
         let shown = summary("a.toml", &parse(text, "a.toml").unwrap(), Paint(false));
         for part in [
@@ -444,9 +479,11 @@ stop      live connections have 30s
             "all  listen 10.1.0.3:81, host *.b.example | c.example, ",
             "path /1 | /2 | /3 | /4 | 1 more, path_regex /^/x/, method GET, ",
             "header x-a present, query q ~ /^[0-9]$/, cookie c = 1",
-            "-> p                     one-shot",
+            "a head of 8KiB within 5s, idle for 15m, half closed for 5m, TIME_WAIT 30s\n",
+            "-> p                     one-shot, no retries",
             "-    everything else",
             "421 Misdirected Request",
+            "  10.2.0.1:80\n  10.2.0.2:80  weight 0: not chosen\n",
             "maglev on cookie id, PROXY protocol v2",
         ] {
             assert!(shown.contains(part), "{part:?} is not in\n{shown}");

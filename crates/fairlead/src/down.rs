@@ -28,7 +28,7 @@ pub fn run(args: &DownArgs) -> ExitCode {
     let instance = match args.instance.name() {
         Ok(instance) => instance,
         Err(error) => {
-            print_error(&format!("fairlead: {error}\n"));
+            print_error(&format!("fairlead down: {error}\n"));
             return ExitCode::from(2);
         }
     };
@@ -45,7 +45,7 @@ pub fn run(args: &DownArgs) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            print_error(&format!("fairlead: {error}\n"));
+            print_error(&format!("fairlead down: {error}\n"));
             ExitCode::from(3)
         }
     }

@@ -297,6 +297,20 @@ fn status_says_why_there_is_none() {
     );
     assert!(said.contains("is the switch running?"), "{said}");
 
+    for (wrong, told) in [
+        ("127.0.0.1", "the port is missing: write 127.0.0.1:9090"),
+        ("::1", "the port is missing: write [::1]:9090"),
+        ("[::1]", "the port is missing: write [::1]:9090"),
+        (
+            "localhost:9090",
+            "such as 127.0.0.1:9090; names are not looked up",
+        ),
+    ] {
+        let output = fairlead(&["status", "--admin", wrong]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(err(&output).contains(told), "{}", err(&output));
+    }
+
     let pageless = Written::new(
         "pageless",
         &edge().replace("admin = \"127.0.0.1:9090\"", ""),
@@ -346,4 +360,52 @@ fn status_waits_no_longer_than_its_patience() {
     ]);
     assert_eq!(output.status.code(), Some(1));
     assert!(begun.elapsed() < std::time::Duration::from_secs(30));
+}
+
+/// The values of a key of the systemd unit.
+fn of_the_unit<'u>(unit: &'u str, key: &str) -> Vec<&'u str> {
+    let of = |line: &'u str| line.split_once('=').filter(|(name, _)| *name == key);
+    unit.lines()
+        .filter_map(of)
+        .map(|(_, value)| value)
+        .collect()
+}
+
+#[test]
+fn the_systemd_unit_runs_commands_that_there_are_and_heeds_their_codes() {
+    use clap::Parser;
+    use fairlead::cli::Cli;
+    use fairlead::serve::Ending;
+    const UNIT: &str = include_str!("../../../examples/fairlead.service");
+    for key in ["ExecStart", "ExecReload"] {
+        let [line] = of_the_unit(UNIT, key)[..] else {
+            panic!("one {key}");
+        };
+        assert!(line.starts_with("/usr/local/bin/fairlead "), "{line}");
+        Cli::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+    // A command before the start fails with codes of its own, at which systemd starts it again.
+    assert!(of_the_unit(UNIT, "ExecStartPre").is_empty());
+    let final_code = Ending::Configuration.code().to_string();
+    assert_eq!(of_the_unit(UNIT, "RestartPreventExitStatus"), [final_code]);
+
+    // As far as the systemd at hand can tell: it looks for the program, too.
+    let program = env!("CARGO_BIN_EXE_fairlead");
+    let folder = std::env::temp_dir().join(format!("fairlead-unit-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let unit = folder.join("fairlead.service");
+    std::fs::write(&unit, UNIT.replace("/usr/local/bin/fairlead", program)).unwrap();
+    let told = Command::new("systemd-analyze")
+        .arg("verify")
+        .arg("--man=no")
+        .arg(&unit)
+        .output();
+    std::fs::remove_dir_all(&folder).unwrap();
+    match told {
+        // What it says of the machine's own units does not count.
+        Ok(told) => assert!(!err(&told).contains("fairlead"), "{}", err(&told)),
+        Err(error) => {
+            fairlead_netns::trial::skip("the_systemd_unit", &format!("systemd-analyze: {error}"))
+        }
+    }
 }

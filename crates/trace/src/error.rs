@@ -64,7 +64,10 @@ pub enum Fault {
     #[error("there is no {0} in it; is it the right file?")]
     Empty(&'static str),
     /// The content is of no known format.
-    #[error("{0}; name the format if you know it (one of: {names})", names = crate::format::names())]
+    #[error(
+        "{0}; name the format if you know it (one of: {names})",
+        names = crate::format::names()
+    )]
     Unknown(String),
     /// Packed in a way that is not unpacked here.
     #[error("it is {0}")]

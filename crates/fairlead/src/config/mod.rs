@@ -35,7 +35,7 @@ pub use diagnostic::{Diagnostic, FINDINGS_MAX, Finding, Report, Severity};
 pub use prefix::Prefix;
 pub(crate) use quantity::{show_duration, show_size};
 pub(crate) use section::nearest;
-pub(crate) use service::protocol_name;
+pub(crate) use service::{RETRIES, protocol_name};
 
 use cross::{Draft, pool_ids};
 use diagnostic::Problems;

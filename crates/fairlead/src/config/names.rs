@@ -34,15 +34,19 @@ pub(super) fn name(text: &At<&str>, problems: &mut Problems) -> Option<At<String
 pub(super) fn device(text: &At<&str>, problems: &mut Problems) -> Option<String> {
     let fits = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
     let word = text.value;
-    // The last two stand for every device in the kernel's settings, and none may be called so.
-    let is_taken = [".", "..", "all", "default"].contains(&word);
-    if (1..=15).contains(&word.len()) && word.chars().all(fits) && !is_taken {
+    let is_path = [".", ".."].contains(&word);
+    let is_every = ["all", "default"].contains(&word);
+    if (1..=15).contains(&word.len()) && word.chars().all(fits) && !is_path && !is_every {
         return Some(word.to_owned());
     }
+    let why = match is_every {
+        true => ": in the kernel's settings it stands for every device",
+        false => "",
+    };
     problems.push(
         Diagnostic::error(
             &text.span,
-            format!("{} cannot be a device's name", quoted(word)),
+            format!("{} cannot be a device's name{why}", quoted(word)),
         )
         .help("write 1 to 15 letters, digits, \"-\", \"_\" and \".\", such as \"fairlead0\""),
     );

@@ -46,7 +46,8 @@ pub(super) struct RouteDraft {
 
 const ROUTES_MAX: usize = 1_024;
 const RETRIES_MAX: u64 = 8;
-const RETRIES: u8 = 2;
+/// Retries of a route that says nothing of them.
+pub(crate) const RETRIES: u8 = 2;
 /// A client may not send more than the 65,535 bytes of an unscaled window before anything of it
 /// is acknowledged, and a head is not acknowledged before a server has it.
 const HEAD_BYTES_MAX: u64 = 63 << 10;

@@ -137,8 +137,9 @@ pub(super) fn tell_end(life: &Lifecycle, board: &Board<'_>, phase: Phase) {
 fn describe(step: Step, live: u64, settings: &Settings) -> String {
     match step {
         Step::Drain => format!(
-            "no new connections; {} have {}",
+            "no new connections; {} {} {}",
             live_ones(live),
+            if live == 1 { "has" } else { "have" },
             show_duration(settings.instance.drain_timeout)
         ),
         Step::Abort => format!("resetting {}", live_ones(live)),

@@ -60,7 +60,9 @@ impl<'a> Reload<'a> {
         if !outlives {
             return Err(
                 "spliced connections live in this process and would end with it; only with the \
-                 kernel's fast path, pinned in a BPF file system, do they outlive it"
+                 kernel's fast path, pinned in a BPF file system, do they outlive it. For the \
+                 file as it is now start the switch anew: `fairlead drain` ends it once they have \
+                 ended"
                     .to_owned(),
             );
         }

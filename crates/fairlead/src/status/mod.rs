@@ -20,12 +20,24 @@ pub struct StatusArgs {
     /// Write the document of /status as it comes
     #[arg(long)]
     pub json: bool,
-    /// Where the switch serves its pages [default: 127.0.0.1:9090]
-    #[arg(long, value_name = "ADDR", conflicts_with = "config")]
+    /// Address and port where the switch serves its pages [default: 127.0.0.1:9090]
+    #[arg(long, value_name = "ADDR", conflicts_with = "config", value_parser = at)]
     pub admin: Option<SocketAddr>,
     /// Take the address from this configuration
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+}
+
+/// The address and port that somebody wrote.
+fn at(text: &str) -> Result<SocketAddr, String> {
+    let port = DEFAULT_ADMIN.port();
+    let bare = text.trim_matches(['[', ']']);
+    text.parse().map_err(|_| match bare.parse::<IpAddr>() {
+        Ok(ip) => format!("the port is missing: write {}", SocketAddr::new(ip, port)),
+        Err(_) => {
+            format!("write an address and a port, such as {DEFAULT_ADMIN}; names are not looked up")
+        }
+    })
 }
 
 /// One line of text from elsewhere, without what could drive the terminal.
