@@ -20,7 +20,7 @@ use fairlead_driver_tun::{EndSignals, PIPE_BYTES, wait_for_room};
 use crate::admin::StatusError;
 use crate::number::one_or_more;
 use crate::screen::{bytes, grouped, plural, print_error};
-use crate::status::{StatusArgs, address, plain};
+use crate::status::{StatusArgs, address, at, plain};
 
 use order::Ordered;
 
@@ -83,8 +83,8 @@ pub struct CaptureArgs {
     /// Write to this file; - is standard output
     #[arg(short, long, value_name = "FILE")]
     pub write: PathBuf,
-    /// Where the switch serves its pages [default: 127.0.0.1:9090]
-    #[arg(long, value_name = "ADDR", conflicts_with = "config")]
+    /// Address and port where the switch serves its pages [default: 127.0.0.1:9090]
+    #[arg(long, value_name = "ADDR", conflicts_with = "config", value_parser = at)]
     pub admin: Option<SocketAddr>,
     /// Take the address from this configuration
     #[arg(short, long, value_name = "FILE")]

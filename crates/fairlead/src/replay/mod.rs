@@ -49,7 +49,8 @@ pub struct ReplayArgs {
     /// The configuration file
     #[arg(short, long, value_name = "FILE")]
     pub config: PathBuf,
-    /// Write the packets on both sides of the switch to this file (pcapng)
+    /// Write the packets on both sides of the switch to this file (pcapng); - is standard output,
+    /// and the text goes to standard error
     #[arg(short, long, value_name = "OUT.pcapng")]
     pub write: Option<PathBuf>,
     /// Play connections to this port of captured servers to this service; may be repeated
@@ -58,9 +59,35 @@ pub struct ReplayArgs {
     /// Stop after this many packets of the capture
     #[arg(long, value_name = "N", value_parser = one_or_more)]
     pub limit: Option<u64>,
-    /// Write one JSON object a line to standard output instead
+    /// Write one JSON object a line instead
     #[arg(long)]
     pub json: bool,
+}
+
+impl ReplayArgs {
+    /// Whether the packets go to standard output.
+    fn is_pipe(&self) -> bool {
+        self.write
+            .as_ref()
+            .is_some_and(|path| path.as_os_str() == "-")
+    }
+
+    /// Where the packets go, in words.
+    fn place(&self) -> String {
+        match &self.write {
+            _ if self.is_pipe() => "standard output".to_owned(),
+            Some(path) => path.display().to_string(),
+            None => String::new(),
+        }
+    }
+
+    /// Shows text, where packets are not.
+    fn say(&self, text: &str) {
+        match self.is_pipe() {
+            true => print_error(text),
+            false => print(text),
+        }
+    }
 }
 
 /// Plays the capture: 0 when all of it could be played, 1 when something was wrong with the
@@ -87,6 +114,9 @@ fn replay(args: &ReplayArgs) -> Result<bool> {
             return Ok(false);
         }
     };
+    if args.is_pipe() && io::stdout().is_terminal() {
+        bail!("a capture is no text: -w FILE, or a pipe behind -w -");
+    }
     let config = loaded.settings.switch;
     let targets = Targets::new(&config, &args.map).context("--map")?;
     let limit = args.limit.unwrap_or(u64::MAX);
@@ -96,6 +126,7 @@ fn replay(args: &ReplayArgs) -> Result<bool> {
     let survey = Survey::of(&mut reader, &config, &targets, limit, |_| progress.show());
     let mut reader = progress.open(&args.capture, "playing")?;
     let outlet = match &args.write {
+        Some(_) if args.is_pipe() => Outlet::to(io::stdout()).context("standard output")?,
         Some(path) if is_same_file(path, &args.capture) => {
             bail!("{} is the capture itself; write elsewhere", path.display())
         }
@@ -109,17 +140,14 @@ fn replay(args: &ReplayArgs) -> Result<bool> {
     progress.end();
     let summary = Summary::of(&player, reader.format());
     if args.json {
-        print(&format!("{}\n", serde_json::to_string(&summary)?));
+        args.say(&format!("{}\n", serde_json::to_string(&summary)?));
     } else {
         let mut text = summary.text();
-        if let Some(path) = &args.write {
-            text += &format!(
-                "written     {} packets to {}\n",
-                summary.written,
-                path.display()
-            );
+        if args.write.is_some() {
+            let place = args.place();
+            text += &format!("written     {} packets to {place}\n", summary.written);
         }
-        print(&text);
+        args.say(&text);
     }
     if let Some(damage) = &damage {
         print_error(&format!("{damage}; what came before was played\n"));
@@ -135,10 +163,7 @@ fn play(
     args: &ReplayArgs,
     progress: &Progress,
 ) -> Result<Option<CaptureError>> {
-    let written = || match &args.write {
-        Some(path) => format!("cannot write {}", path.display()),
-        None => "cannot write".to_owned(),
-    };
+    let written = || format!("cannot write {}", args.place());
     let mut damage = None;
     while player.tally().packets < limit {
         let captured = match reader.next_packet() {
@@ -152,30 +177,30 @@ fn play(
         player.play(&captured).with_context(written)?;
         if player.tally().packets.is_multiple_of(PROGRESS_PACKETS) {
             progress.show();
-            tell(player, args.json, progress)?;
+            tell(player, args, progress)?;
         }
     }
     player.finish().with_context(written)?;
-    tell(player, args.json, progress)?;
+    tell(player, args, progress)?;
     Ok(damage)
 }
 
 /// Writes the lines of connections that are over.
-fn tell(player: &mut Player, json: bool, progress: &Progress) -> Result<()> {
+fn tell(player: &mut Player, args: &ReplayArgs, progress: &Progress) -> Result<()> {
     let finished = player.take_finished();
     if finished.is_empty() {
         return Ok(());
     }
     let mut text = String::new();
     for connection in &finished {
-        if json {
+        if args.json {
             text += &serde_json::to_string(connection)?;
             text.push('\n');
         } else {
             text += &connection.line();
         }
     }
-    progress.aside(|| print(&text));
+    progress.aside(|| args.say(&text));
     Ok(())
 }
 
@@ -241,7 +266,7 @@ impl Progress {
         }
     }
 
-    /// Does something to standard output without the bar in the way.
+    /// Shows something without the bar in the way.
     fn aside(&self, act: impl FnOnce()) {
         match &self.bar {
             Some(bar) => bar.suspend(act),

@@ -53,7 +53,7 @@ impl Outlet {
     /// # Errors
     /// When it cannot be made.
     pub fn file(path: &Path) -> io::Result<Self> {
-        Self::to(BufWriter::with_capacity(256 << 10, File::create(path)?))
+        Self::to(File::create(path)?)
     }
 
     /// Anything that can be written to.
@@ -62,7 +62,8 @@ impl Outlet {
     /// When it cannot be.
     pub fn to(out: impl Write + 'static) -> io::Result<Self> {
         let application = concat!("fairlead ", env!("CARGO_PKG_VERSION"));
-        let writer = CaptureWriter::new(Box::new(out) as Box<dyn Write>, application, &INTERFACES)?;
+        let out = Box::new(BufWriter::with_capacity(256 << 10, out)) as Box<dyn Write>;
+        let writer = CaptureWriter::new(out, application, &INTERFACES)?;
         Ok(Self {
             writer: Some(writer),
         })

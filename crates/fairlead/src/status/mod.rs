@@ -29,7 +29,7 @@ pub struct StatusArgs {
 }
 
 /// The address and port that somebody wrote.
-fn at(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn at(text: &str) -> Result<SocketAddr, String> {
     let port = DEFAULT_ADMIN.port();
     let bare = text.trim_matches(['[', ']']);
     text.parse().map_err(|_| match bare.parse::<IpAddr>() {

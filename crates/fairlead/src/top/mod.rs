@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::admin::{Status, StatusError};
 use crate::number::one_or_more;
 use crate::screen::{print_error, print_while_read};
-use crate::status::{StatusArgs, address, fetch};
+use crate::status::{StatusArgs, address, at, fetch};
 
 use rates::Meter;
 use rows::Table;
@@ -23,8 +23,8 @@ use rows::Table;
 /// What `fairlead top` takes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TopArgs {
-    /// Where the switch serves its pages [default: 127.0.0.1:9090]
-    #[arg(long, value_name = "ADDR", conflicts_with = "config")]
+    /// Address and port where the switch serves its pages [default: 127.0.0.1:9090]
+    #[arg(long, value_name = "ADDR", conflicts_with = "config", value_parser = at)]
     pub admin: Option<SocketAddr>,
     /// Take the address from this configuration
     #[arg(short, long, value_name = "FILE")]

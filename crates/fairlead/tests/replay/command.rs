@@ -78,6 +78,20 @@ fn a_line_for_each_connection_and_a_summary() {
 }
 
 #[test]
+fn packets_go_to_standard_output_and_the_text_elsewhere() {
+    let folder = Folder::new("pipe");
+    let capture = kept("http-2011.pcap");
+    let to_file = folder.replay(&capture, &["-w", "out.pcapng"]);
+    let written = std::fs::read(folder.file("out.pcapng")).unwrap();
+    let piped = folder.replay(&capture, &["-w", "-"]);
+    assert!(piped.status.success());
+    assert!(piped.stdout == written, "the same capture");
+    let shown = text(&to_file.stdout).replace("to out.pcapng", "to standard output");
+    assert_eq!(text(&piped.stderr), shown);
+    assert!(!folder.file("-").exists());
+}
+
+#[test]
 fn tcpdump_reads_what_is_written_and_comments_name_the_leg() {
     let folder = Folder::new("tcpdump");
     let output = folder.replay(&kept("http-2011.pcap"), &["-w", "out.pcapng"]);
