@@ -104,8 +104,12 @@ fn instance(status: &Status, page: &mut Page<'_>) -> fmt::Result {
         ("mode", &status.mode),
         ("device", &status.device),
     ];
-    page.family("instance", "Who is running", MetricType::Info)?
-        .encode_info(&labels)?;
+    page.family(
+        "instance",
+        "The instance, its program and its device",
+        MetricType::Info,
+    )?
+    .encode_info(&labels)?;
     page.gauge("uptime_seconds", "Time since the start", status.uptime_s)?;
     page.gauge(
         "draining",
@@ -114,12 +118,12 @@ fn instance(status: &Status, page: &mut Page<'_>) -> fmt::Result {
     )?;
     page.counter(
         "log_lines_lost",
-        "Log lines that nobody read in time",
+        "Log lines lost, as nobody read them in time",
         status.log_lines_lost,
     )?;
     page.counter(
         "reloads_refused",
-        "Reloads that were asked for and could not be",
+        "Reloads asked for and refused",
         status.reloads_refused,
     )?;
     page.counter(
@@ -139,22 +143,22 @@ fn both(rx: u64, tx: u64) -> Rows<'static> {
 fn packets(status: &Status, page: &mut Page<'_>) -> fmt::Result {
     page.counters(
         "packets",
-        "Packets by direction, a super-packet counted once",
+        "Packets received and sent, a super-packet counted once",
         both(status.rx_packets, status.tx_packets),
     )?;
     page.counters(
         "bytes",
-        "Bytes of packets by direction, IP headers included",
+        "Bytes of packets received and sent, IP headers included",
         both(status.rx_bytes, status.tx_bytes),
     )?;
     page.counter(
         "fast_packets",
-        "Packets translated by the fast path",
+        "Packets translated by the fast path alone, in the kernel or in the process",
         status.fast_packets,
     )?;
     page.counter(
         "fast_bytes",
-        "Bytes translated by the fast path",
+        "Bytes of packets translated by the fast path alone",
         status.fast_bytes,
     )?;
     page.counter(
@@ -193,7 +197,7 @@ fn device(status: &Status, page: &mut Page<'_>) -> fmt::Result {
     )?;
     page.gauges(
         "device_longest_bytes",
-        "The longest packet read and written",
+        "Length of the longest packet read and written since the start",
         of(|one| one.longest_bytes),
     )?;
     let limits: Vec<String> = (0..fairlead_driver_tun::SIZE_CLASSES)
@@ -210,7 +214,7 @@ fn device(status: &Status, page: &mut Page<'_>) -> fmt::Result {
     }
     page.counters(
         "device_packets_by_size",
-        "Packets read and written by length, each counted once",
+        "Packets read and written by length, each in the first class that holds it",
         sizes,
     )?;
     page.counter(
@@ -262,7 +266,11 @@ fn connections(status: &Status, page: &mut Page<'_>) -> fmt::Result {
         "Records in TIME_WAIT or after a RST given up for newcomers, as the table was full",
         status.rests_cut_short,
     )?;
-    page.counter("retries", "Further servers tried", status.retries)?;
+    page.counter(
+        "retries",
+        "Further servers tried after a refusal or silence",
+        status.retries,
+    )?;
     page.counter("probes", "Probes sent to servers", status.probes_sent)?;
     page.gauge(
         "live",
@@ -284,7 +292,7 @@ fn connections(status: &Status, page: &mut Page<'_>) -> fmt::Result {
     page.gauge("records", "Connection records in use now", status.records)?;
     page.gauge(
         "records_max",
-        "Connection records that fit",
+        "Connection records that there is room for",
         status.records_max,
     )
 }
@@ -307,21 +315,25 @@ fn kernel(kernel: Option<&KernelStatus>, page: &mut Page<'_>) -> fmt::Result {
             "Last ACKs of handshakes that ended in the kernel",
             kernel.acks_swallowed,
         ),
-        ("fins", "FINs followed in the kernel", kernel.fins),
-        ("resets", "RSTs followed in the kernel", kernel.resets),
+        ("fins", "FINs translated in the kernel", kernel.fins),
+        (
+            "resets",
+            "RSTs translated in the kernel that ended their connections",
+            kernel.resets,
+        ),
         (
             "begun",
-            "Connections begun in the kernel, their servers asked",
+            "Connections whose server the kernel sent the SYN by itself",
             kernel.begun,
         ),
         (
             "joins",
-            "Connections joined to their servers in the kernel",
+            "Connections spliced by the kernel, at the server's SYN-ACK",
             kernel.joins,
         ),
         (
             "to_engine",
-            "Packets of connections and services left to the engine",
+            "Packets of connections and services left to the engine, for whatever cause",
             kernel.to_engine,
         ),
         (
@@ -329,14 +341,18 @@ fn kernel(kernel: Option<&KernelStatus>, page: &mut Page<'_>) -> fmt::Result {
             "Packets left to the engine for want of a route or a neighbour",
             kernel.no_neighbour,
         ),
-        ("not_ours", "Packets passed on untouched", kernel.not_ours),
+        (
+            "not_ours",
+            "Packets that concern no service or connection, passed on untouched",
+            kernel.not_ours,
+        ),
         ("dropped", "Packets dropped in the kernel", kernel.dropped),
     ] {
         page.counter(&format!("kernel_{name}"), help, value)?;
     }
     page.counter(
         "flow_table_keys_anew",
-        "Keys that the kernel's flow table had evicted and was told anew",
+        "Keys that a flow table of lru-hash had evicted and was told anew",
         kernel.keys_anew,
     )?;
     lookups(&kernel.lookups, page)
@@ -348,31 +364,39 @@ fn lookups(all: &[FlowLookupsStatus], page: &mut Page<'_>) -> fmt::Result {
     let families: [(&str, &str, Field); 7] = [
         (
             "hits",
-            "Packets whose connection the flow table had",
+            "Packets whose connection the flow table found, with tcb-cache by a line of the cache",
             |one| one.hits,
         ),
         (
             "misses",
-            "Packets whose connection only the map behind the cache had",
+            "Packets whose connection only the map behind the tcb-cache had",
             |one| one.misses,
         ),
         (
             "mismatches",
-            "Hits on a line that led to another connection",
+            "Hits on a line of the tcb-cache that led to another connection",
             |one| one.mismatches,
         ),
-        ("second_hits", "Hits in a set of a second function", |one| {
-            one.second_hits
-        }),
-        ("migrations", "Lines moved into another set", |one| {
-            one.migrations
-        }),
-        ("evictions", "Lines given up for others", |one| {
-            one.evictions
-        }),
-        ("evicted_on", "Lines given up that were ON", |one| {
-            one.evicted_on
-        }),
+        (
+            "second_hits",
+            "Hits of the tcb-cache in the set of its second index function",
+            |one| one.second_hits,
+        ),
+        (
+            "migrations",
+            "Lines of the tcb-cache moved into another of their sets",
+            |one| one.migrations,
+        ),
+        (
+            "evictions",
+            "Lines of the tcb-cache given up for others",
+            |one| one.evictions,
+        ),
+        (
+            "evicted_on",
+            "Lines of the tcb-cache given up although they were ON",
+            |one| one.evicted_on,
+        ),
     ];
     let cpus: Vec<String> = (0..all.len()).map(|cpu| cpu.to_string()).collect();
     for (name, help, field) in families {
@@ -386,7 +410,7 @@ fn lookups(all: &[FlowLookupsStatus], page: &mut Page<'_>) -> fmt::Result {
 fn tcb_cache(cache: Option<&TcbCacheStatus>, page: &mut Page<'_>) -> fmt::Result {
     let Some(cache) = cache else { return Ok(()) };
     let scheme = [("scheme", cache.scheme.as_str())];
-    page.family("tcb_cache", "How connections are cached", MetricType::Info)?
+    page.family("tcb_cache", "The TCB cache's scheme", MetricType::Info)?
         .encode_info(&scheme)?;
     for (name, help, value) in [
         (
@@ -394,16 +418,24 @@ fn tcb_cache(cache: Option<&TcbCacheStatus>, page: &mut Page<'_>) -> fmt::Result
             "Look-ups for connections on record",
             cache.accesses,
         ),
-        ("hits", "Look-ups that found their client", cache.hits),
-        ("misses", "Look-ups that did not", cache.misses),
+        (
+            "hits",
+            "Accesses whose session identifier was in the cache",
+            cache.hits,
+        ),
+        (
+            "misses",
+            "Accesses whose session identifier was not in the cache",
+            cache.misses,
+        ),
         (
             "strangers",
-            "Look-ups for connections not on record",
+            "Look-ups for connections not on record, which are no accesses",
             cache.strangers,
         ),
         (
             "mismatches",
-            "Hits on another connection of the client",
+            "Hits that led to another connection of the same client",
             cache.mismatches,
         ),
         (
@@ -413,7 +445,7 @@ fn tcb_cache(cache: Option<&TcbCacheStatus>, page: &mut Page<'_>) -> fmt::Result
         ),
         (
             "second_lookup_hits",
-            "Hits by a second function",
+            "Hits in the set of a second index function",
             cache.second_lookup_hits,
         ),
         (
@@ -424,7 +456,7 @@ fn tcb_cache(cache: Option<&TcbCacheStatus>, page: &mut Page<'_>) -> fmt::Result
         ("evictions", "Lines given up for others", cache.evictions),
         (
             "evicted_on",
-            "Lines given up that were ON",
+            "Lines given up for others although they were ON",
             cache.evicted_on,
         ),
     ] {
@@ -432,7 +464,7 @@ fn tcb_cache(cache: Option<&TcbCacheStatus>, page: &mut Page<'_>) -> fmt::Result
     }
     page.ratio(
         "tcb_cache_hit_ratio",
-        "Hits of all accesses",
+        "Share of accesses that hit since the start, 0 to 1",
         cache.hit_ratio,
     )?;
     tcb_cache_lines(cache, page)
@@ -441,10 +473,10 @@ fn tcb_cache(cache: Option<&TcbCacheStatus>, page: &mut Page<'_>) -> fmt::Result
 /// What the TCB cache holds now.
 fn tcb_cache_lines(cache: &TcbCacheStatus, page: &mut Page<'_>) -> fmt::Result {
     for (name, help, value) in [
-        ("capacity_bytes", "Bytes of its lines", cache.capacity_bytes),
-        ("lines", "Its lines", cache.lines),
+        ("capacity_bytes", "Size of all lines", cache.capacity_bytes),
+        ("lines", "Lines of the cache", cache.lines),
         ("occupied_lines", "Lines in use now", cache.occupied),
-        ("on_lines", "ON lines now", cache.on_lines),
+        ("on_lines", "Lines in use and ON now", cache.on_lines),
         (
             "set_occupancy_min",
             "Lines in use in the emptiest set now",
@@ -460,7 +492,7 @@ fn tcb_cache_lines(cache: &TcbCacheStatus, page: &mut Page<'_>) -> fmt::Result {
     }
     page.ratio(
         "tcb_cache_set_occupancy_mean",
-        "Lines in use in the mean of all sets now",
+        "Lines in use now, averaged over all sets",
         cache.occupancy_mean,
     )?;
     let counts: Vec<String> = (0..cache.sets_by_occupancy.len())
@@ -522,7 +554,7 @@ fn servers(status: &Status, page: &mut Page<'_>) -> fmt::Result {
     };
     page.gauges(
         "server_weight",
-        "A server's weight",
+        "A server's weight in its pool",
         of(|one| Some(u64::from(one.weight))),
     )?;
     page.gauges(
@@ -551,22 +583,22 @@ fn servers(status: &Status, page: &mut Page<'_>) -> fmt::Result {
     )?;
     page.gauges(
         "server_mss_bytes",
-        "Maximum segment size a server announced",
+        "Maximum segment size a server announced; missing until it has answered",
         of(|one| one.offers.as_ref().map(|offers| u64::from(offers.mss))),
     )?;
     page.gauges(
         "server_window_scale",
-        "Window scale of a server that takes part in scaling",
+        "Window scale a server announced; missing where it does not scale",
         of(|one| one.offers.as_ref()?.window_scale.map(u64::from)),
     )?;
     page.gauges(
         "server_sack",
-        "1 if a server honours selective acknowledgements",
+        "1 if a server honours selective acknowledgements, 0 if not",
         of(|one| one.offers.as_ref().map(|offers| u64::from(offers.sack))),
     )?;
     page.gauges(
         "server_timestamps",
-        "1 if a server honours timestamps",
+        "1 if a server honours timestamps, 0 if not",
         of(|one| {
             one.offers
                 .as_ref()

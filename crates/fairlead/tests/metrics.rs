@@ -1,0 +1,337 @@
+//! `docs/metrics.md`: every metric of `/metrics`, as the program has it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Instant;
+
+use fairlead::admin::{Counters, Identity, Published, Shared, Status, metrics};
+use fairlead_bpf_loader::FlowLookups;
+use fairlead_datapath::{Offers, ServerState, Snapshot};
+use fairlead_splice::snapshot::{
+    PoolSnapshot, RouteSnapshot, ServerSnapshot, ServiceSnapshot, TcbCacheSnapshot,
+};
+use serde_json::Value;
+
+const PATH: &str = "docs/metrics.md";
+
+const OPENING: &str = "# Metrics
+
+All that `/metrics` of the admin pages serves, as OpenMetrics text; the pages' address is `admin` in
+[`[instance]`](configuration.md#instance-the-process). Counters begin at 0 with the process, and
+again with each reload; they end in `_total`. Where a name ends in a unit (`bytes`, `seconds`), that
+is its unit; all others are numbers of what the meaning says. `/status` has the same as JSON.
+
+Made from `crates/fairlead/src/admin/metrics.rs`; after a change there:
+`UPDATE=1 cargo test -p fairlead --test metrics`.
+";
+
+/// What a page has, and when: title, what is said below it, and whether it takes the kernel program
+/// and the TCB cache.
+const SECTIONS: [(&str, &str, bool, bool); 3] = [
+    (
+        "Always",
+        "`fairlead_server_up` has no series for a server until it was asked; the four metrics of TCP
+options that it honours have none until it has answered.",
+        false,
+        false,
+    ),
+    (
+        "With the fast path in the kernel",
+        "Missing with `mode = \"engine\"`, and where the machine allows no fast path in the kernel.
+Packets, bytes, SYNs and drops counted here are among those above, too. Of `fairlead_flow_table_*`,
+`hits` alone is counted with `flow_table = \"hash\"`.",
+        true,
+        false,
+    ),
+    (
+        "With a TCB cache",
+        "Only with `enabled = true` in \
+[`[tcb_cache]`](configuration.md#tcb_cache-a-small-cache-in-front-of-the-connection-table).
+A line is ON for `on_time` after its last packet.",
+        false,
+        true,
+    ),
+];
+
+/// Every label, whether its values are the same in every configuration, and what it says.
+const LABELS: [(&str, bool, &str); 16] = [
+    (
+        "cpu",
+        false,
+        "the processor that looked up, numbered from 0",
+    ),
+    (
+        "device",
+        false,
+        "the switch's device: `device` in `[fastpath]`",
+    ),
+    (
+        "direction",
+        true,
+        "received and sent; of the device, read and written",
+    ),
+    (
+        "end",
+        true,
+        "how a spliced connection ended: `aborted` by the operator, `replaced` by a new one \
+         from the same address and port, `preamble_unacked` as the server did not acknowledge what \
+         the switch held for it",
+    ),
+    ("mode", false, "`mode` in `[fastpath]`, as configured"),
+    ("name", false, "the instance: `name` in `[instance]`"),
+    ("occupied", false, "how many lines of a set are in use"),
+    ("pool", false, "a pool, by its name"),
+    ("reason", false, "a [drop reason](reasons.md)"),
+    (
+        "route",
+        false,
+        "a route, by its name, or its number in the service (`#1`)",
+    ),
+    (
+        "scheme",
+        false,
+        "the TCB cache's scheme, and what differs from what its name stands for",
+    ),
+    ("server", false, "a server's address and port"),
+    ("service", false, "a service, by its name"),
+    (
+        "up_to_bytes",
+        true,
+        "the longest packet of a class of lengths; each packet counts in one class only",
+    ),
+    ("version", false, "the program's version"),
+    (
+        "why",
+        true,
+        "read: its header contradicted it; written: the device had no memory or room, was down, \
+         refused it as malformed, or has no header that describes it",
+    ),
+];
+
+/// A page's counters, every place in it taken.
+fn counters(kernel: bool, tcb_cache: bool) -> Counters {
+    let route = RouteSnapshot {
+        name: "#1".into(),
+        pool: "pages".into(),
+        decisions: 0,
+    };
+    let server = ServerSnapshot {
+        endpoint: "10.2.0.1:80"
+            .parse::<std::net::SocketAddr>()
+            .unwrap()
+            .into(),
+        weight: 1,
+        active: 0,
+        total: 0,
+        failures: 0,
+        state: ServerState::Up,
+        offers: Some(Offers {
+            mss: 1_460,
+            window_scale: Some(7),
+            sack: true,
+            timestamps: true,
+        }),
+    };
+    let cache = TcbCacheSnapshot {
+        scheme: "spec".into(),
+        sets_by_occupancy: vec![0, 0],
+        ..TcbCacheSnapshot::default()
+    };
+    Counters {
+        switch: Snapshot {
+            tcb_cache: tcb_cache.then_some(cache),
+            services: vec![ServiceSnapshot {
+                name: "web".into(),
+                routes: vec![route],
+                ..ServiceSnapshot::default()
+            }],
+            pools: vec![PoolSnapshot {
+                name: "pages".into(),
+                servers: vec![server],
+            }],
+            ..Snapshot::default()
+        },
+        kernel: kernel.then(|| fairlead_bpf_loader::Counters {
+            lookups: vec![FlowLookups::default()],
+            ..Default::default()
+        }),
+        ..Counters::default()
+    }
+}
+
+fn status(kernel: bool, tcb_cache: bool) -> Status {
+    let shared = Shared::new(Identity {
+        instance: "edge".into(),
+        version: "1.2.3".into(),
+        mode: "auto".into(),
+        fast_path: "tc".into(),
+        flow_table: "hash".into(),
+        device: "fairlead0".into(),
+    });
+    let published = Published {
+        counters: counters(kernel, tcb_cache),
+        at: Instant::now(),
+    };
+    Status::of(&shared, &published)
+}
+
+/// One metric of a page.
+struct Family {
+    /// The name of its series.
+    name: String,
+    kind: String,
+    help: String,
+    /// In the order of the page, each with the values that it has there.
+    labels: Vec<(String, Vec<String>)>,
+}
+
+/// The labels of a series, in their order. No value of this page has a quotation mark in it.
+fn labels(series: &str) -> Vec<(&str, &str)> {
+    let Some((_, inside)) = series.trim_end_matches('}').split_once('{') else {
+        return Vec::new();
+    };
+    let pairs = inside.split("\",");
+    pairs
+        .map(|pair| pair.trim_end_matches('"').split_once("=\"").unwrap())
+        .collect()
+}
+
+fn families(kernel: bool, tcb_cache: bool) -> Vec<Family> {
+    let page = metrics(status(kernel, tcb_cache)).unwrap();
+    let mut families: Vec<Family> = Vec::new();
+    for line in page.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            families.push(Family {
+                name: String::new(),
+                kind: String::new(),
+                help: rest.split_once(' ').unwrap().1.to_owned(),
+                labels: Vec::new(),
+            });
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            rest.split_once(' ')
+                .unwrap()
+                .1
+                .clone_into(&mut families.last_mut().unwrap().kind);
+        } else if !line.starts_with('#') {
+            let (series, _) = line.rsplit_once(' ').unwrap();
+            let family = families.last_mut().unwrap();
+            series
+                .split('{')
+                .next()
+                .unwrap()
+                .clone_into(&mut family.name);
+            for (label, value) in labels(series) {
+                let known = family.labels.iter_mut().find(|(name, _)| name == label);
+                match known {
+                    Some((_, values)) if values.iter().any(|one| one == value) => {}
+                    Some((_, values)) => values.push(value.to_owned()),
+                    None => family
+                        .labels
+                        .push((label.to_owned(), vec![value.to_owned()])),
+                }
+            }
+        }
+    }
+    for family in &families {
+        let told = !family.name.is_empty() && !family.kind.is_empty();
+        assert!(told, "of no series or no type: {}", family.help);
+    }
+    families
+}
+
+fn table(text: &mut String, families: &[Family]) {
+    *text += "| name | type | labels | meaning |\n|---|---|---|---|\n";
+    for family in families {
+        let labels: Vec<String> = family
+            .labels
+            .iter()
+            .map(|(label, _)| format!("`{label}`"))
+            .collect();
+        writeln!(
+            text,
+            "| `{}` | {} | {} | {} |",
+            family.name,
+            family.kind,
+            labels.join(", "),
+            family.help.replace('|', "\\|")
+        )
+        .unwrap();
+    }
+}
+
+fn label_table(text: &mut String, families: &[Family]) {
+    let mut seen: BTreeMap<&str, &[String]> = BTreeMap::new();
+    for (label, values) in families.iter().flat_map(|family| &family.labels) {
+        // Of the device's failures the one direction has not all that the other has.
+        let known = seen.entry(label).or_default();
+        if known.len() < values.len() {
+            *known = values;
+        }
+    }
+    let described: Vec<&str> = LABELS.iter().map(|(label, ..)| *label).collect();
+    let all: Vec<&str> = seen.keys().copied().collect();
+    assert_eq!(
+        all, described,
+        "the labels, and those that LABELS describes"
+    );
+    *text += "\n## Labels\n\n| label | values | meaning |\n|---|---|---|\n";
+    for (label, is_fixed, meaning) in LABELS {
+        let values = if is_fixed { seen[label] } else { &[] };
+        let values: Vec<String> = values.iter().map(|value| format!("`{value}`")).collect();
+        writeln!(text, "| `{label}` | {} | {meaning} |", values.join(", ")).unwrap();
+    }
+}
+
+fn text() -> String {
+    let mut text = OPENING.to_owned();
+    let mut documented = BTreeSet::new();
+    for (title, when, kernel, tcb_cache) in SECTIONS {
+        let mut families = families(kernel, tcb_cache);
+        families.retain(|family| documented.insert(family.name.clone()));
+        write!(text, "\n## {title}\n\n{when}\n\n").unwrap();
+        table(&mut text, &families);
+    }
+    let whole = families(true, true);
+    let names: BTreeSet<String> = whole.iter().map(|family| family.name.clone()).collect();
+    assert_eq!(names, documented, "all metrics, and those of the sections");
+    label_table(&mut text, &whole);
+    text
+}
+
+/// Where something is missing or empty, it may bring metrics of its own when it is there.
+fn empty_places(value: &Value, path: &str, out: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) if !fields.is_empty() => fields
+            .iter()
+            .for_each(|(name, value)| empty_places(value, &format!("{path}.{name}"), out)),
+        Value::Array(items) if !items.is_empty() => {
+            items.iter().for_each(|item| empty_places(item, path, out));
+        }
+        Value::Object(_) | Value::Array(_) | Value::Null => out.push(path.to_owned()),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_whole_page_has_all_that_there_can_be() {
+    let document = serde_json::to_value(status(true, true)).unwrap();
+    let mut empty = Vec::new();
+    empty_places(&document, "", &mut empty);
+    assert_eq!(empty, Vec::<String>::new(), "not in this test's page");
+}
+
+#[test]
+fn metrics_are_documented() {
+    let expected = text();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let path = root.join(PATH);
+    if std::fs::read_to_string(&path).is_ok_and(|found| found == expected) {
+        return;
+    }
+    if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
+        std::fs::write(&path, expected).unwrap();
+        return;
+    }
+    panic!("{PATH} is not up to date: UPDATE=1 cargo test -p fairlead --test metrics");
+}
