@@ -12,18 +12,23 @@ use crate::serve::inherit::owner;
 
 /// What `fairlead down` takes.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXIT_CODES)]
 pub struct DownArgs {
     /// Which instance.
     #[command(flatten)]
     pub instance: InstanceArgs,
 }
 
+/// What the help says; `docs/operator-tools.md` has the same words.
+const EXIT_CODES: &str = "Exit codes:
+  0  nothing is left
+  1  what was removed cannot be written to standard output
+  2  the configuration or the command line is wrong
+  3  the instance runs, or something is left; standard error says what";
+
 /// Removes pinned maps, what is attached by pinned links, device, routes and rules of an instance
 /// that does not run, and says what it removed. Connections that only the kernel still forwards
 /// end. What is at work in another network namespace is left to a call there.
-///
-/// Exit codes: 0 nothing is left; 1 what was removed cannot be written; 2 the configuration or the
-/// name is wrong; 3 something is left, or the instance runs, or is another namespace's.
 pub fn run(args: &DownArgs) -> ExitCode {
     let instance = match args.instance.name() {
         Ok(instance) => instance,

@@ -14,6 +14,7 @@ use crate::status::plain_line;
 
 /// What `fairlead drain` takes.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXIT_CODES)]
 pub struct DrainArgs {
     /// Which instance.
     #[command(flatten)]
@@ -28,7 +29,14 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// How often a line is written where it is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Exit codes: 0 the instance has ended; 1 it has not, and standard error says why; 130 by Ctrl-C.
+/// What the help says; `docs/operator-tools.md` has the same words.
+const EXIT_CODES: &str = "Exit codes:
+  0    the instance has ended
+  1    it has not; standard error says why
+  2    the command line is wrong
+  130  Ctrl-C ended the command; the drain goes on";
+
+/// Waits until the instance has ended.
 pub fn run(args: &DrainArgs) -> ExitCode {
     let told = match drained(args) {
         Ok(End::Done(told)) => {

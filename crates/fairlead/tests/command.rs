@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use fairlead::admin::{AdminServer, Counters, Identity, Shared, start};
 use fairlead::config::load;
+use fairlead::serve::Ending;
 use fairlead_datapath::Snapshot;
 use serde_json::Value;
 
@@ -83,6 +84,58 @@ fn every_command_that_takes_a_configuration_takes_it_by_one_letter() {
         assert!(!output.status.success(), "{command}");
         let said = out(&output) + &err(&output);
         assert!(said.contains("no/such/file.toml"), "{command}: {said}");
+    }
+}
+
+/// Exit codes and their meanings, as a command's help has them.
+fn exit_codes(command: &str) -> Vec<(u8, String)> {
+    let help = out(&fairlead(&[command, "--help"]));
+    let (_, codes) = help.split_once("\nExit codes:\n").expect("it tells them");
+    let lines = codes.lines().map(str::trim);
+    lines
+        .map(|line| {
+            let (code, meaning) = line.split_once("  ").unwrap();
+            (code.parse().unwrap(), meaning.trim_start().to_owned())
+        })
+        .collect()
+}
+
+#[test]
+fn exit_codes_are_told_by_the_help_and_the_guide() {
+    let guide = std::fs::read_to_string(root().join("docs/operator-tools.md")).unwrap();
+    let (_, guide) = guide.split_once("\n## Exit codes\n").unwrap();
+    let guided = |command: &str| -> Vec<(u8, String)> {
+        let begin = format!("| `{command}` | ");
+        let rows = guide.lines().filter_map(|line| line.strip_prefix(&begin));
+        rows.map(|row| {
+            let (code, meaning) = row.trim_end_matches(" |").split_once(" | ").unwrap();
+            (code.parse().unwrap(), meaning.to_owned())
+        })
+        .collect()
+    };
+    let endings = [
+        Ending::AsTold,
+        Ending::DeviceFailed,
+        Ending::Configuration,
+        Ending::Host,
+        Ending::Bug,
+    ];
+    for (command, codes) in [
+        ("serve", endings.map(Ending::code).to_vec()),
+        ("down", vec![0, 1, 2, 3]),
+        ("drain", vec![0, 1, 2, 130]),
+    ] {
+        let told = exit_codes(command);
+        let these: Vec<u8> = told.iter().map(|(code, _)| *code).collect();
+        assert_eq!(these, codes, "{command}");
+        assert_eq!(told, guided(command), "{command}");
+    }
+    let help = out(&fairlead(&["--help"]));
+    let (_, commands) = help.split_once("\nCommands:\n").unwrap();
+    let lines = commands.lines().take_while(|line| !line.is_empty());
+    for command in lines.filter_map(|line| line.split_whitespace().next()) {
+        let missing = command != "help" && guided(command).is_empty();
+        assert!(!missing, "{command} has no exit codes in the guide");
     }
 }
 

@@ -48,6 +48,7 @@ use ways::Ways;
 
 /// What `fairlead serve` takes.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXIT_CODES)]
 pub struct ServeArgs {
     /// The configuration file
     #[arg(short, long, value_name = "FILE")]
@@ -60,6 +61,14 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub log: LogArgs,
 }
+
+/// What the help says of [`Ending`]; `docs/operator-tools.md` has the same words.
+const EXIT_CODES: &str = "Exit codes:
+  0   it was told to end, and has
+  1   its device failed while it was in service
+  2   the configuration, the log's filter or the command line is wrong
+  3   the host does not permit it, or something is in the way
+  70  an error in the program itself";
 
 /// How the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,10 +99,8 @@ const PUBLISH_INTERVAL: Duration = Duration::from_millis(250);
 /// Serves until a signal ends it. Call it before any thread is started: it takes over the signals
 /// for all threads to come, and panics of all threads go to the log.
 ///
-/// Exit codes: 0 ended as told; 1 the device failed; 2 the configuration is wrong; 3 the host
-/// does not permit it or something is in the way; 70 an error in the program.
-///
-/// A reload (SIGHUP) does not return: the process becomes a new run of the program.
+/// Its exit codes are those of [`Ending`]. A reload (SIGHUP) does not return: the process becomes a
+/// new run of the program.
 pub fn run(args: &ServeArgs) -> ExitCode {
     let program = Program::running();
     match serve(args, &program, &mut || {}) {
