@@ -110,7 +110,11 @@ fn instance(status: &Status, page: &mut Page<'_>) -> fmt::Result {
         MetricType::Info,
     )?
     .encode_info(&labels)?;
-    page.gauge("uptime_seconds", "Time since the start", status.uptime_s)?;
+    page.gauge(
+        "uptime_seconds",
+        "Time since the start or the last reload",
+        status.uptime_s,
+    )?;
     page.gauge(
         "draining",
         "1 while no new connections are taken",
