@@ -119,6 +119,12 @@ fn replay(args: &ReplayArgs) -> Result<bool> {
     }
     let config = loaded.settings.switch;
     let targets = Targets::new(&config, &args.map).context("--map")?;
+    let is_stream =
+        |path: &Path| path.as_os_str() == "-" || path.metadata().is_ok_and(|it| !it.is_file());
+    if is_stream(&args.capture) {
+        let name = args.capture.display();
+        bail!("{name} is no regular file: a capture is read twice, so write it to one first");
+    }
     let limit = args.limit.unwrap_or(u64::MAX);
     let progress = Progress::new(&args.capture);
 

@@ -384,8 +384,8 @@ impl Summary {
         if self.seams > 0 {
             let _ = writeln!(
                 out,
-                "            stamps jump {} times: captures joined",
-                self.seams
+                "            stamps jump {}: captures joined",
+                plural(self.seams as usize, "time")
             );
         }
         let _ = writeln!(

@@ -229,6 +229,10 @@ fn what_cannot_be_played_is_said() {
         &[],
         "edge.toml: neither pcap nor pcapng: it begins with ",
     );
+    for stream in ["/dev/stdin", "-", "."] {
+        let told = format!("{stream} is no regular file: a capture is read twice");
+        ends(Path::new(stream), &[], &told);
+    }
     let capture = folder.file("c.pcap");
     std::fs::copy(kept("tls-ipv6-2020.pcap"), &capture).unwrap();
     let length = std::fs::metadata(&capture).unwrap().len();
