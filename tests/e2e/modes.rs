@@ -276,6 +276,11 @@ fn an_interface_that_goes_is_named_and_one_that_comes_back_is_used() {
             lab.switch.ip("link del extra0\n").unwrap();
             wait_for(&switch, |state| state.contains("lost: extra0"));
             switch.wait_for_log("interface extra0 is gone");
+            let told = switch.status();
+            assert_eq!(told["way"], "tc");
+            let extra =
+                (told["interfaces"].as_array().unwrap().iter()).find(|one| one["name"] == "extra0");
+            assert_eq!(extra.unwrap()["served"], false, "{told}");
             serves(lab);
             lab.switch.ip(add).unwrap();
             wait_for(&switch, |state| {
@@ -303,6 +308,7 @@ fn without_rights_it_names_them_and_runs_on_the_engine() {
         let state = fast_path(&switch);
         assert!(state.starts_with("engine"), "{state}");
         assert!(state.contains("CAP_BPF"), "{state}");
+        assert_eq!(switch.status()["way"], "engine");
         serves(lab);
         drop(switch);
         let mut command = lab.switch.command("setpriv");

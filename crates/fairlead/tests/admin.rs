@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fairlead::admin::{AdminServer, Counters, Identity, Shared, Status, start};
+use fairlead::admin::{AdminServer, Counters, FastPathState, Identity, Shared, Status, start};
 use fairlead_base::{DropReason, Endpoint};
 use fairlead_bpf_loader::FlowLookups;
 use fairlead_datapath::{End, Offers, ServerState, Snapshot};
@@ -21,7 +21,7 @@ fn identity() -> Identity {
         instance: "edge".into(),
         version: "1.2.3".into(),
         mode: "engine".into(),
-        fast_path: "engine".into(),
+        fast_path: FastPathState::engine("engine"),
         flow_table: "tcb-cache".into(),
         device: "fairlead0".into(),
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-use fairlead::admin::{AdminServer, Counters, Identity, Shared, start};
+use fairlead::admin::{AdminServer, Counters, FastPathState, Identity, Shared, start};
 use fairlead::config::load;
 use fairlead::serve::Ending;
 use fairlead_datapath::Snapshot;
@@ -291,7 +291,10 @@ fn the_log_follows_the_variable_unless_the_option_is_given() {
 
 fn pages(draining: bool) -> (AdminServer, Arc<Shared>) {
     let settings = load(&root().join("examples/edge.toml")).unwrap().settings;
-    let shared = Arc::new(Shared::new(Identity::of(&settings, "engine")));
+    let shared = Arc::new(Shared::new(Identity::of(
+        &settings,
+        FastPathState::engine("engine"),
+    )));
     let switch = Snapshot {
         live: 41,
         rx_packets: 1_234_567,

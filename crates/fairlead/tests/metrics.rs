@@ -5,7 +5,8 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::Instant;
 
-use fairlead::admin::{Counters, Identity, Published, Shared, Status, metrics};
+use fairlead::admin::{Counters, FastPathState, Identity, Published, Shared, Status, metrics};
+use fairlead_base::DropReason;
 use fairlead_bpf_loader::FlowLookups;
 use fairlead_datapath::{Offers, ServerState, Snapshot};
 use fairlead_splice::snapshot::{
@@ -21,6 +22,7 @@ All that `/metrics` of the admin pages serves, as OpenMetrics text; the pages' a
 [`[instance]`](configuration.md#instance-the-process). Counters begin at 0 with the process, and
 again with each reload; they end in `_total`. Where a name ends in a unit (`bytes`, `seconds`), that
 is its unit; all others are numbers of what the meaning says. `/status` has the same as JSON.
+What to be woken for is in [examples/alerts.yml](../examples/alerts.yml), rules for Prometheus.
 
 Made from `crates/fairlead/src/admin/metrics.rs`; after a change there:
 `UPDATE=1 cargo test -p fairlead --test metrics`.
@@ -55,7 +57,7 @@ A line is ON for `on_time` after its last packet.",
 ];
 
 /// Every label, whether its values are the same in every configuration, and what it says.
-const LABELS: [(&str, bool, &str); 16] = [
+const LABELS: [(&str, bool, &str); 18] = [
     (
         "cpu",
         false,
@@ -77,6 +79,11 @@ const LABELS: [(&str, bool, &str); 16] = [
         "how a spliced connection ended: `aborted` by the operator, `replaced` by a new one \
          from the same address and port, `preamble_unacked` as the server did not acknowledge what \
          the switch held for it",
+    ),
+    (
+        "interface",
+        false,
+        "an interface of the fast path's, derived or named in `[fastpath]`",
     ),
     ("mode", false, "`mode` in `[fastpath]`, as configured"),
     ("name", false, "the instance: `name` in `[instance]`"),
@@ -101,6 +108,11 @@ const LABELS: [(&str, bool, &str); 16] = [
         "the longest packet of a class of lengths; each packet counts in one class only",
     ),
     ("version", false, "the program's version"),
+    (
+        "way",
+        false,
+        "`xdp`, `tc`, `xdp-generic`, or `engine` alone",
+    ),
     (
         "why",
         true,
@@ -165,7 +177,14 @@ fn status(kernel: bool, tcb_cache: bool) -> Status {
         instance: "edge".into(),
         version: "1.2.3".into(),
         mode: "auto".into(),
-        fast_path: "tc".into(),
+        fast_path: FastPathState {
+            way: if kernel { "tc" } else { "engine" }.into(),
+            told: String::new(),
+            interfaces: match kernel {
+                true => vec![("eth0".into(), true), ("eth1".into(), false)],
+                false => Vec::new(),
+            },
+        },
         flow_table: "hash".into(),
         device: "fairlead0".into(),
     });
@@ -334,4 +353,23 @@ fn metrics_are_documented() {
         return;
     }
     panic!("{PATH} is not up to date: UPDATE=1 cargo test -p fairlead --test metrics");
+}
+
+#[test]
+fn the_alerts_are_about_metrics_and_reasons_that_there_are() {
+    const ALERTS: &str = include_str!("../../../examples/alerts.yml");
+    let whole = families(true, true);
+    let names: BTreeSet<&str> = whole.iter().map(|family| &*family.name).collect();
+    let words = ALERTS.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let used: BTreeSet<&str> = words.filter(|word| word.starts_with("fairlead_")).collect();
+    assert!(used.len() >= 10, "{used:?}");
+    let unknown: Vec<_> = used.difference(&names).collect();
+    assert!(unknown.is_empty(), "no metrics: {unknown:?}");
+    let reasons: BTreeSet<&str> = DropReason::ALL.iter().map(|one| one.name()).collect();
+    for named in ALERTS.split("reason=").skip(1) {
+        let named = named.split('"').nth(1).unwrap();
+        for reason in named.split('|') {
+            assert!(reasons.contains(reason), "no reason: {reason}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fairlead::admin::{Counters, Identity, Shared, start};
+use fairlead::admin::{Counters, FastPathState, Identity, Shared, start};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -19,7 +19,7 @@ fn shared() -> Arc<Shared> {
         instance: "edge".into(),
         version: "1.2.3".into(),
         mode: "engine".into(),
-        fast_path: "engine (mode = \"engine\")".into(),
+        fast_path: FastPathState::engine("engine (mode = \"engine\")"),
         flow_table: "hash".into(),
         device: "fairlead0".into(),
     }));

@@ -91,6 +91,7 @@ impl Collector for Everything {
         device(status, &mut page)?;
         connections(status, &mut page)?;
         kernel(status.kernel.as_ref(), &mut page)?;
+        interfaces(status, &mut page)?;
         tcb_cache(status.tcb_cache.as_ref(), &mut page)?;
         services(status, &mut page)?;
         servers(status, &mut page)
@@ -110,6 +111,8 @@ fn instance(status: &Status, page: &mut Page<'_>) -> fmt::Result {
         MetricType::Info,
     )?
     .encode_info(&labels)?;
+    page.family("fast_path", "What translates packets now", MetricType::Info)?
+        .encode_info(&[("way", status.way.as_str())])?;
     page.gauge(
         "uptime_seconds",
         "Time since the start or the last reload",
@@ -134,6 +137,21 @@ fn instance(status: &Status, page: &mut Page<'_>) -> fmt::Result {
         "orders_refused",
         "Requests at the control socket that were no orders, not permitted or too many",
         status.orders_refused,
+    )
+}
+
+fn interfaces(status: &Status, page: &mut Page<'_>) -> fmt::Result {
+    if status.interfaces.is_empty() {
+        return Ok(());
+    }
+    let mut rows = Rows::new();
+    for one in &status.interfaces {
+        rows.push((vec![("interface", &one.name)], u64::from(one.served)));
+    }
+    page.gauges(
+        "interface_served",
+        "1 while the fast path serves an interface, 0 while the interface is gone",
+        rows,
     )
 }
 

@@ -20,8 +20,8 @@ use crate::config::Settings;
 pub use metrics::{CONTENT_TYPE as METRICS_CONTENT_TYPE, metrics};
 pub use server::{AdminServer, start};
 pub use status::{
-    DeviceStatus, DirectionStatus, FlowLookupsStatus, KernelStatus, Offers, PoolStatus,
-    RouteStatus, ServerStatus, ServiceStatus, Status, StatusError, TcbCacheStatus,
+    DeviceStatus, DirectionStatus, FlowLookupsStatus, InterfaceStatus, KernelStatus, Offers,
+    PoolStatus, RouteStatus, ServerStatus, ServiceStatus, Status, StatusError, TcbCacheStatus,
 };
 
 /// How old the last published counters may be before the switch counts as stalled.
@@ -36,22 +36,44 @@ pub struct Identity {
     pub version: String,
     /// Where spliced packets are translated.
     pub mode: String,
-    /// What translates them now, and on which interfaces; or why nothing better does.
-    pub fast_path: String,
+    /// What translates them now.
+    pub fast_path: FastPathState,
     /// The kind of the kernel's flow table, where the kernel has one.
     pub flow_table: String,
     /// The device.
     pub device: String,
 }
 
+/// What translates packets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FastPathState {
+    /// `xdp`, `tc`, `xdp-generic`, or `engine`.
+    pub way: String,
+    /// All of it in words: which interfaces, and why nothing better does.
+    pub told: String,
+    /// The interfaces that are to be served, each with whether it is.
+    pub interfaces: Vec<(String, bool)>,
+}
+
+impl FastPathState {
+    /// The engine alone.
+    pub fn engine(told: &str) -> Self {
+        Self {
+            way: "engine".to_owned(),
+            told: told.to_owned(),
+            interfaces: Vec::new(),
+        }
+    }
+}
+
 impl Identity {
     /// Who runs with these settings; `fast_path` is what was chosen.
-    pub fn of(settings: &Settings, fast_path: &str) -> Self {
+    pub fn of(settings: &Settings, fast_path: FastPathState) -> Self {
         Self {
             instance: settings.instance.name.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             mode: settings.fastpath.mode.name().to_owned(),
-            fast_path: fast_path.to_owned(),
+            fast_path,
             flow_table: settings.fastpath.flow_table.name().to_owned(),
             device: settings.fastpath.device.clone(),
         }
@@ -159,7 +181,7 @@ impl Shared {
     }
 
     /// Says what translates packets from now on.
-    pub fn set_fast_path(&self, state: String) {
+    pub fn set_fast_path(&self, state: FastPathState) {
         let identity = self.identity.write();
         identity.unwrap_or_else(PoisonError::into_inner).fast_path = state;
     }
@@ -189,7 +211,7 @@ pub(crate) mod tests {
             instance: "edge".into(),
             version: "0.1.0".into(),
             mode: "engine".into(),
-            fast_path: "engine".into(),
+            fast_path: FastPathState::engine("engine"),
             flow_table: "hash".into(),
             device: "fairlead0".into(),
         }

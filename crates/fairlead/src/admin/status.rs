@@ -14,6 +14,16 @@ use serde::{Deserialize, Serialize};
 
 use super::{Counters, Published, Shared};
 
+/// An interface of the kernel's fast path.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct InterfaceStatus {
+    /// Its name.
+    pub name: String,
+    /// False while it is gone.
+    pub served: bool,
+}
+
 /// Everything that `/status` says. Fields that a newer switch adds are ignored, and a missing one
 /// is zero, so that the command and the switch may differ in version.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -26,7 +36,12 @@ pub struct Status {
     pub instance: String,
     pub version: String,
     pub mode: String,
+    /// All of it in words.
     pub fast_path: String,
+    /// What translates packets now: `xdp`, `tc`, `xdp-generic`, or `engine`.
+    pub way: String,
+    /// The interfaces that the kernel's fast path is to serve.
+    pub interfaces: Vec<InterfaceStatus>,
     pub flow_table: String,
     pub device: String,
     /// What `/healthz` says.
@@ -304,7 +319,11 @@ impl Status {
             instance: identity.instance,
             version: identity.version,
             mode: identity.mode,
-            fast_path: identity.fast_path,
+            fast_path: identity.fast_path.told,
+            way: identity.fast_path.way,
+            interfaces: (identity.fast_path.interfaces.into_iter())
+                .map(|(name, served)| InterfaceStatus { name, served })
+                .collect(),
             flow_table: identity.flow_table,
             device: identity.device,
             health: shared.health().name().to_owned(),

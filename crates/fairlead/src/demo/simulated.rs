@@ -14,7 +14,7 @@ use super::client::Answer;
 use super::journal::Entry;
 use super::scene::{BIG_BYTES, BIG_PATH, CONFIG, PROCESSES, Request, SERVERS, VIRTUAL, origin_at};
 use super::stage::Stage;
-use crate::admin::{Counters, Identity, Shared, Status};
+use crate::admin::{Counters, FastPathState, Identity, Shared, Status};
 use crate::config::Settings;
 
 /// Bytes of an ordinary answer's body.
@@ -182,7 +182,10 @@ impl Stage for Simulated {
 
     fn status(&mut self) -> Result<Value> {
         // The status page's own words, made the way the page makes them.
-        let shared = Shared::new(Identity::of(&self.settings, "engine (simulated)"));
+        let shared = Shared::new(Identity::of(
+            &self.settings,
+            FastPathState::engine("engine (simulated)"),
+        ));
         shared.publish(Counters {
             switch: self.demo.snapshot(),
             ..Counters::default() // there is no device

@@ -13,6 +13,7 @@ use super::exits;
 use super::interfaces::{hidden_tags, interfaces, other_program, super_packets};
 use super::straight;
 use super::vlans::{carriers, each_once, from_below};
+use crate::admin::FastPathState;
 use crate::config::{Mode, Settings, Veth};
 use crate::doctor::rights_for_programs;
 
@@ -126,8 +127,18 @@ impl Fastpath {
         }
     }
 
-    /// In words: what forwards packets, on which interfaces, and why nothing better does.
-    pub(super) fn state(&self) -> String {
+    /// What forwards packets.
+    pub(super) fn state(&self) -> FastPathState {
+        let served = |one: &Attached| (one.name.clone(), one.index.is_some());
+        FastPathState {
+            way: self.way.clone(),
+            told: self.told(),
+            interfaces: self.attached.iter().map(served).collect(),
+        }
+    }
+
+    /// In words: on which interfaces, and why nothing better does.
+    fn told(&self) -> String {
         let mut text = self.way.clone();
         let names = |is: fn(&Attached) -> bool| -> Vec<String> {
             let all = self.attached.iter().filter(|one| is(one));

@@ -148,7 +148,7 @@ fn serve(args: &ServeArgs, program: &Program, watch: &mut dyn FnMut()) -> Result
     announce_host(&settings, &network);
     let keeper = keep_network(&network);
     let mut fastpath = start_fastpath(&settings, &mut datapath, &clock, &mut inherited)?;
-    let shared = Arc::new(Shared::new(Identity::of(&settings, &fastpath.state())));
+    let shared = Arc::new(Shared::new(Identity::of(&settings, fastpath.state())));
     // Kept until the end; its pages say "starting" until something is published.
     let _pages = start_pages(&settings, &shared)?;
     // Not before: a start that fails leaves nothing that was not there.
@@ -377,9 +377,9 @@ fn start_fastpath(
         inherited.without_kernel();
     }
     match settings.fastpath.mode == Mode::Engine || fastpath.is_in_kernel() {
-        true => tracing::info!("fast path: {}", fastpath.state()),
+        true => tracing::info!("fast path: {}", fastpath.state().told),
         // Somebody who mistyped an interface would find out by the load.
-        false => tracing::warn!("no fast path in the kernel: {}", fastpath.state()),
+        false => tracing::warn!("no fast path in the kernel: {}", fastpath.state().told),
     }
     if inherited.origin_ns.is_some() {
         inherit::tell(&datapath.adopt(clock.now(), &inherited.estate));
@@ -626,7 +626,7 @@ impl Board<'_> {
     fn publish(&mut self, engine: &mut Engine<TunDevice>, now: Instant) {
         if self.fastpath.tend() {
             let state = self.fastpath.state();
-            tracing::info!("fast path: {state}");
+            tracing::info!("fast path: {}", state.told);
             self.shared.set_fast_path(state);
         }
         self.ways.tend(engine, now);
