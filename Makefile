@@ -18,7 +18,7 @@ FLOW_TABLE_TESTS := http::requests_of http::files_of restart::connections_from \
 	refusals::connections_beyond
 FLOW_TABLE_ALL := flow_tables:: http:: restart:: refusals:: servers::
 
-.PHONY: help run run-lab test test-fastpath test-flow-tables test-kernels test-python test-long bench \
+.PHONY: help run run-lab build install uninstall test test-fastpath test-flow-tables test-kernels test-python test-long bench \
 	bench-core bench-lab lint setup-run setup-test setup-bench setup-lab doc clean
 
 help: ## this list
@@ -33,9 +33,17 @@ setup-bench:
 setup-lab:
 	@scripts/setup lab
 
-run: setup-run ## build and show the switch at work (DEMO_ARGS="--once" ends by itself)
-	$(CARGO) build --release --locked -p fairlead
+run: build ## build and show the switch at work (DEMO_ARGS="--once" ends by itself)
 	./target/release/fairlead demo $(DEMO_ARGS)
+
+build: setup-run ## build the program for use
+	$(CARGO) build --release --locked -p fairlead
+
+install: ## program, manual pages, completions, systemd unit, examples below PREFIX (/usr/local), after `make build`
+	@scripts/install
+
+uninstall: ## take away what `make install` put there
+	@scripts/install uninstall
 
 run-lab: setup-lab ## install the laboratory into .venv-lab and reproduce the paper on the traces at hand
 	@scripts/lab-venv run

@@ -11,6 +11,7 @@ use crate::doctor::{self, DoctorArgs};
 use crate::down::{self, DownArgs};
 use crate::drain::{self, DrainArgs};
 use crate::lab;
+use crate::manual::{self, CompletionsArgs, ManualArgs};
 use crate::reload::{self, ReloadArgs};
 use crate::replay::{self, ReplayArgs};
 use crate::serve::{self, ServeArgs};
@@ -61,6 +62,10 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Simulate caches of connection state on traces
     Lab(Box<fairlead_lab::cli::LabArgs>),
+    /// Write what a shell needs to complete this command line
+    Completions(CompletionsArgs),
+    /// Write the manual pages, one a command, for man
+    Manual(ManualArgs),
 }
 
 /// Does what the command line says.
@@ -79,6 +84,8 @@ pub fn main() -> ExitCode {
         Command::Top(args) => top::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Lab(args) => lab::run(args),
+        Command::Completions(args) => manual::completions(args),
+        Command::Manual(args) => manual::manual(args),
     }
 }
 

@@ -14,6 +14,7 @@ pub mod drain;
 pub mod instance;
 pub mod lab;
 pub mod log;
+pub mod manual;
 mod number;
 pub mod reload;
 pub mod replay;
