@@ -437,7 +437,7 @@ fn the_systemd_unit_runs_commands_that_there_are_and_heeds_their_codes() {
     use clap::Parser;
     use fairlead::cli::Cli;
     use fairlead::serve::Ending;
-    const UNIT: &str = include_str!("../../../examples/fairlead.service");
+    const UNIT: &str = include_str!("../../../../examples/fairlead.service");
     for key in ["ExecStart", "ExecReload"] {
         let [line] = of_the_unit(UNIT, key)[..] else {
             panic!("one {key}");

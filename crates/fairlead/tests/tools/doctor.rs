@@ -165,7 +165,7 @@ fn in_a_user_namespace_the_engine_is_expected_and_the_reason_told() {
 #[test]
 fn a_network_is_judged_before_and_after_the_advice_is_followed() {
     in_namespaces(
-        "a_network_is_judged_before_and_after_the_advice_is_followed",
+        "doctor::a_network_is_judged_before_and_after_the_advice_is_followed",
         Needs::default(),
         |_| {},
         judged,

@@ -7,7 +7,7 @@ use fairlead_splice::config::{
     Balance, HashOn, Limits, Matcher, NamePattern, Protocol, Source, Timeouts, Treatment, Unmatched,
 };
 
-const EDGE: &str = include_str!("../../../examples/edge.toml");
+const EDGE: &str = include_str!("../../../../examples/edge.toml");
 
 fn edge() -> Loaded {
     parse(EDGE, "edge.toml").unwrap_or_else(|report| panic!("{report}"))

@@ -25,7 +25,7 @@ is its unit; all others are numbers of what the meaning says. `/status` has the 
 What to be woken for is in [examples/alerts.yml](../examples/alerts.yml), rules for Prometheus.
 
 Made from `crates/fairlead/src/admin/metrics.rs`; after a change there:
-`UPDATE=1 cargo test -p fairlead --test metrics`.
+`UPDATE=1 cargo test -p fairlead --test tools metrics`.
 ";
 
 /// What a page has, and when: title, what is said below it, and whether it takes the kernel program
@@ -352,12 +352,12 @@ fn metrics_are_documented() {
         std::fs::write(&path, expected).unwrap();
         return;
     }
-    panic!("{PATH} is not up to date: UPDATE=1 cargo test -p fairlead --test metrics");
+    panic!("{PATH} is not up to date: UPDATE=1 cargo test -p fairlead --test tools metrics");
 }
 
 #[test]
 fn the_alerts_are_about_metrics_and_reasons_that_there_are() {
-    const ALERTS: &str = include_str!("../../../examples/alerts.yml");
+    const ALERTS: &str = include_str!("../../../../examples/alerts.yml");
     let whole = families(true, true);
     let names: BTreeSet<&str> = whole.iter().map(|family| &*family.name).collect();
     let words = ALERTS.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use fairlead::config::{FINDINGS_MAX, LoadError, Report, load, parse};
 use proptest::prelude::*;
 
-const EDGE: &str = include_str!("../../../examples/edge.toml");
-const TLS: &str = include_str!("../../../examples/tls-sni.toml");
-const TRANSPARENT: &str = include_str!("../../../examples/transparent.toml");
+const EDGE: &str = include_str!("../../../../examples/edge.toml");
+const TLS: &str = include_str!("../../../../examples/tls-sni.toml");
+const TRANSPARENT: &str = include_str!("../../../../examples/transparent.toml");
 
 /// Every finding lies within the file, and none is said too often.
 fn is_within(report: &Report, text: &str) -> bool {

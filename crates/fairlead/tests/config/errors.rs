@@ -1,12 +1,12 @@
 //! Wrong configurations: where the finding points and what it says.
 //!
-//! Most cases are in `cases/config.txt`; those that leave something out or have several findings
+//! Most cases are in `cases.txt`; those that leave something out or have several findings
 //! are here.
 
 use fairlead::config::{Report, Severity, parse};
 
-const EDGE: &str = include_str!("../../../examples/edge.toml");
-const CASES: &str = include_str!("cases/config.txt");
+const EDGE: &str = include_str!("../../../../examples/edge.toml");
+const CASES: &str = include_str!("cases.txt");
 
 /// The report on a text, whether it could be used or not.
 fn report(text: &str) -> Report {
@@ -31,7 +31,7 @@ fn unmark(marked: &str) -> (String, Vec<(usize, usize)>) {
     (marked.replace('¦', ""), places)
 }
 
-/// One case of `cases/config.txt`.
+/// One case of `cases.txt`.
 #[derive(Debug, Default)]
 struct Case {
     line: usize,
