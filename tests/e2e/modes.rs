@@ -164,6 +164,15 @@ fn what_xdp_cannot_carry_goes_by_the_engine() {
                 "{}",
                 fast_path(&switch)
             );
+            // Whoever asks for XDP there is told what would be better.
+            let better =
+                "carries super-packets, which go by the engine; mode = \"tc\" forwards them";
+            assert!(
+                fast_path(&switch).contains(better),
+                "{}",
+                fast_path(&switch)
+            );
+            switch.wait_for_log("carries super-packets, which go by the engine");
             serves_both_ways(lab);
             for (host, device) in far {
                 offloads(host, device, "on", "on").unwrap();

@@ -6,7 +6,7 @@ use fairlead_survey::{Link, XdpFeatures, xdp_features};
 
 use super::{Check, Facts};
 use crate::config::Mode;
-use crate::serve::fastpath::{in_full, ways, ways_on};
+use crate::serve::fastpath::{in_full, slow_there, ways, ways_on};
 use crate::serve::interfaces::interfaces;
 use crate::serve::vlans::carrier;
 
@@ -43,6 +43,7 @@ pub(super) fn expect(facts: &Facts) -> Expected {
         let tried = reason.map_or_else(|| try_way(way, &found, facts), Err);
         match tried {
             Ok(()) => {
+                refusals.extend(slow_there(asked, way, on));
                 return Expected {
                     name: way.name(),
                     way: Some(way),
@@ -154,9 +155,15 @@ impl Expected {
         let asked = self.asked.name();
         if self.way.is_some() {
             let what = format!("mode = \"{asked}\": {}{on}", self.name);
-            return match self.why_not_better.is_empty() {
-                true => Check::ok(ABOUT, "mode", what),
-                false => Check::ok(ABOUT, "mode", format!("{what} ({})", self.why_not_better)),
+            if self.why_not_better.is_empty() {
+                return Check::ok(ABOUT, "mode", what);
+            }
+            let what = format!("{what} ({})", self.why_not_better);
+            return match self.asked {
+                Mode::Auto => Check::ok(ABOUT, "mode", what),
+                // Of the one way that was asked for.
+                _ => Check::warning(ABOUT, "mode", what)
+                    .advise("mode = \"auto\" takes the best that there is"),
             };
         }
         let why = &self.why_not_better;
@@ -204,6 +211,14 @@ mod tests {
         let tc = expected(Mode::Auto, Some(Way::Tc));
         assert_eq!(tc.state, State::Ok);
         assert_eq!(tc.what, "mode = \"auto\": tc on eth0");
+        let slow = Expected {
+            name: "xdp",
+            way: Some(Way::XdpNative),
+            interfaces: vec!["eth0".into()],
+            why_not_better: "eth0 carries super-packets".into(),
+            asked: Mode::Xdp,
+        };
+        assert_eq!(slow.check().state, State::Warning);
     }
 
     #[test]

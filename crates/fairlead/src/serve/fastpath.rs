@@ -89,6 +89,10 @@ impl Fastpath {
             };
             match tried {
                 Ok((kernel, table, attached)) => {
+                    if let Some(slow) = slow_there(mode, way, &found) {
+                        tracing::warn!("{slow}");
+                        refusals.push(slow);
+                    }
                     let this = Self {
                         kernel: Some(kernel),
                         way_out: way_out(&settings.fastpath.device),
@@ -271,6 +275,20 @@ pub(crate) fn ways_on(mode: Mode, interfaces: &[String]) -> Vec<(Way, Option<Str
         }
     };
     ways.map(|&way| (way, reason(way))).collect()
+}
+
+/// What of these interfaces' packets goes by the engine because a way was asked for that is not
+/// theirs: `auto` would take another.
+pub(crate) fn slow_there(mode: Mode, way: Way, interfaces: &[String]) -> Option<String> {
+    if mode == Mode::Auto || way == Way::Tc {
+        return None;
+    }
+    let why = at(way, interfaces)
+        .iter()
+        .find_map(|name| super_packets(name))?;
+    Some(format!(
+        "{why}, which go by the engine; mode = \"tc\" forwards them in the kernel"
+    ))
 }
 
 /// Where a program that serves these interfaces is, each in its place.
