@@ -62,8 +62,9 @@ test: setup-test lint ## every test; what needs rights that are missing is skipp
 		scripts/test-kernels || status=1; scripts/skipped; exit $$status
 
 test-fastpath: ## the end-to-end tests once more, on the best fast path that this machine allows
-	@# Restarts and reloads choose tc by themselves where no way of the kernel's is named, so that was done already.
-	FAIRLEAD_E2E_MODE=auto $(CARGO) test --workspace --test e2e --locked --no-fail-fast -- --skip restart:: --skip reload::
+	@# These choose tc, or all ways, by themselves where none of the kernel's is named, so that was done already.
+	FAIRLEAD_E2E_MODE=auto $(CARGO) test --workspace --test e2e --locked --no-fail-fast -- --skip restart:: --skip reload:: \
+		--skip modes:: --skip straight:: --skip flow_tables::
 	@# Of XDP a part (all of it: test-long): requests, restarts, reloads, comings and goings, captures, floods.
 	FAIRLEAD_E2E_MODE=xdp $(CARGO) test --workspace --test e2e --locked --no-fail-fast -- \
 		http:: restart:: reload:: lifecycle:: capture::both flood::
