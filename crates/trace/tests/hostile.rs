@@ -1,6 +1,6 @@
 //! What strangers' files get: typed errors, never a panic, and bounded memory.
 
-use std::io::Cursor;
+use std::io::{Cursor, ErrorKind};
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -209,9 +209,9 @@ proptest! {
         wide: bool,
     ) {
         let mut accesses = made_up(rows, keys.min(rows as u32), hints);
-        if wide {
-            let last = accesses.time_us.len() - 1;
-            accesses.time_us[last] = 2 * TIME_MAX_US as u64;
+        // The time of a first row is zero, so only a later one can be far away.
+        if wide && rows > 1 {
+            accesses.time_us[rows - 1] = 2 * TIME_MAX_US as u64;
         }
         let mut bytes = Vec::new();
         lab::write(&accesses, &mut bytes).unwrap();
@@ -253,6 +253,28 @@ proptest! {
             accesses.id.iter().map(|id| accesses.keys[*id as usize]).collect()
         };
         prop_assert_eq!(keys_of(&back), keys_of(&accesses));
+    }
+}
+
+#[test]
+fn times_that_would_not_be_read_are_not_written() {
+    let limit = 2 * TIME_MAX_US as u64;
+    let written = |time_us: &[u64]| {
+        let mut accesses = made_up(time_us.len(), 1, false);
+        accesses.time_us = time_us.to_vec();
+        lab::write(&accesses, Vec::new()).map_err(|e| (e.kind(), e.to_string()))
+    };
+    for times in [&[][..], &[0], &[0, limit], &[0, 7, 7]] {
+        assert_eq!(written(times), Ok(()), "{times:?}");
+    }
+    for (times, why) in [
+        (&[limit][..], "times do not count from the first"),
+        (&[1, 2], "times do not count from the first"),
+        (&[0, 2, 1], "time runs backwards"),
+        (&[0, limit + 1], "a time beyond 146,000 years"),
+    ] {
+        let why = (ErrorKind::InvalidInput, why.to_owned());
+        assert_eq!(written(times), Err(why), "{times:?}");
     }
 }
 
@@ -387,12 +409,16 @@ fn times_whose_difference_would_not_fit_are_no_times() {
         assert!(said.contains("2 of the first 3 rows"), "{said}");
     }
     let mut accesses = made_up(2, 1, false);
-    for (last, fits) in [(2 * TIME_MAX_US as u64, true), (u64::MAX - 20, false)] {
-        accesses.time_us = vec![0, last];
-        let mut bytes = Vec::new();
-        lab::write(&accesses, &mut bytes).unwrap();
-        assert_eq!(as_accesses(&bytes).is_ok(), fits, "{last}");
-    }
+    accesses.time_us = vec![0, 2 * TIME_MAX_US as u64];
+    let mut bytes = Vec::new();
+    lab::write(&accesses, &mut bytes).unwrap();
+    assert_eq!(as_accesses(&bytes).unwrap(), 2);
+    // One session's identifier behind the header, so rows are at byte 102, the last time at 126.
+    bytes[126..134].copy_from_slice(&(u64::MAX - 20).to_le_bytes());
+    let sum = crc32(&bytes[102..142]);
+    bytes[142..146].copy_from_slice(&sum.to_le_bytes());
+    let said = as_accesses(&bytes).unwrap_err().to_string();
+    assert!(said.contains("a time beyond 146,000 years"), "{said}");
 }
 
 /// Rows of a file read as accesses.

@@ -54,8 +54,13 @@ pub(crate) fn begins(head: &[u8]) -> bool {
 /// Writes accesses.
 ///
 /// # Errors
-/// When `out` cannot be written.
+/// When `out` cannot be written; [`io::ErrorKind::InvalidInput`] for times that the reader would
+/// refuse: those that run backwards, do not count from the first or lie 146,000 years behind it.
 pub fn write(accesses: &Accesses, out: impl Write) -> io::Result<()> {
+    if let Some(first) = accesses.time_us.first() {
+        check_times(&accesses.time_us, 0, *first)
+            .map_err(|fault| io::Error::new(io::ErrorKind::InvalidInput, fault))?;
+    }
     let mut out = io::BufWriter::with_capacity(1 << 20, out);
     let hints = !accesses.hint.is_empty();
     let mut header = [0u8; HEADER_BYTES];
