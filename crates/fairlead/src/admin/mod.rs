@@ -51,8 +51,8 @@ pub struct FastPathState {
     pub way: String,
     /// All of it in words: which interfaces, and why nothing better does.
     pub told: String,
-    /// The interfaces that are to be served, each with whether it is.
-    pub interfaces: Vec<(String, bool)>,
+    /// The interfaces that are to be served.
+    pub interfaces: Vec<InterfaceStatus>,
 }
 
 impl FastPathState {

@@ -321,9 +321,7 @@ impl Status {
             mode: identity.mode,
             fast_path: identity.fast_path.told,
             way: identity.fast_path.way,
-            interfaces: (identity.fast_path.interfaces.into_iter())
-                .map(|(name, served)| InterfaceStatus { name, served })
-                .collect(),
+            interfaces: identity.fast_path.interfaces,
             flow_table: identity.flow_table,
             device: identity.device,
             health: shared.health().name().to_owned(),

@@ -90,8 +90,8 @@ impl ReplayArgs {
     }
 }
 
-/// Plays the capture: 0 when all of it could be played, 1 when something was wrong with the
-/// configuration, the capture or what the switch made of it.
+/// Plays the capture: 0 when it was played to its end and is as it must be, 1 when something was
+/// wrong with the configuration, the capture or what the switch made of it, or nothing was played.
 pub fn run(args: &ReplayArgs) -> ExitCode {
     match replay(args) {
         Ok(true) => ExitCode::SUCCESS,
@@ -157,8 +157,13 @@ fn replay(args: &ReplayArgs) -> Result<bool> {
     }
     if let Some(damage) = &damage {
         print_error(&format!("{damage}; what came before was played\n"));
+    } else if summary.connections == 0 {
+        let name = args.capture.display();
+        print_error(&format!("{name}: no connection in it could be played\n"));
     }
-    Ok(damage.is_none() && summary.different == 0 && summary.unsound == 0)
+    // Where nothing was played, nothing was tried either.
+    let sound = summary.different == 0 && summary.unsound == 0;
+    Ok(damage.is_none() && summary.connections > 0 && sound)
 }
 
 /// Plays packet after packet; what is wrong with the capture comes back.

@@ -185,7 +185,7 @@ impl ConnectionReport {
     /// The line for people, with its line break.
     pub fn line(&self) -> String {
         let mut line = format!(
-            "#{} {} -> {} {}",
+            "{}: {} -> {} {}",
             self.number, self.client, self.service, self.listen
         );
         if let Some(port) = self.client_port_played {

@@ -13,7 +13,7 @@ use super::exits;
 use super::interfaces::{hidden_tags, interfaces, other_program, super_packets};
 use super::straight;
 use super::vlans::{carriers, each_once, from_below};
-use crate::admin::FastPathState;
+use crate::admin::{FastPathState, InterfaceStatus};
 use crate::config::{Mode, Settings, Veth};
 use crate::doctor::rights_for_programs;
 
@@ -133,11 +133,14 @@ impl Fastpath {
 
     /// What forwards packets.
     pub(super) fn state(&self) -> FastPathState {
-        let served = |one: &Attached| (one.name.clone(), one.index.is_some());
+        let interface = |one: &Attached| InterfaceStatus {
+            name: one.name.clone(),
+            served: one.index.is_some(),
+        };
         FastPathState {
             way: self.way.clone(),
             told: self.told(),
-            interfaces: self.attached.iter().map(served).collect(),
+            interfaces: self.attached.iter().map(interface).collect(),
         }
     }
 

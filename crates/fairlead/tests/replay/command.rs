@@ -56,11 +56,14 @@ fn a_line_for_each_connection_and_a_summary() {
     assert!(output.status.success(), "{shown}");
     assert_eq!(text(&output.stderr), "");
     assert_eq!(
-        shown.lines().filter(|line| line.starts_with('#')).count(),
+        shown
+            .lines()
+            .filter(|line| line.contains(" -> web 10.1.0.3:80 ("))
+            .count(),
         8
     );
     for part in [
-        "#1 192.168.2.76:52028 -> web 10.1.0.3:80 (captured: 72.21.211.173:80)  \
+        "1: 192.168.2.76:52028 -> web 10.1.0.3:80 (captured: 72.21.211.173:80)  \
          GET c.thumbs.redditmedia.com/IEeSI3Q47xHE0UEz.jpg  images -> images 10.2.0.1:808",
         "in 6 packets 380 B, out 4 packets 2.2 KiB  finished\n",
         "no request in the capture\n",
@@ -156,7 +159,14 @@ fn objects_for_programs() {
 fn packets_can_be_limited_and_ports_mapped() {
     let folder = Folder::new("limits");
     let snapped = kept("tcp-snapped-raw-ip-2025.pcap");
-    let shown = text(&folder.replay(&snapped, &["--limit", "50"]).stdout);
+    let output = folder.replay(&snapped, &["--limit", "50"]);
+    assert_eq!(output.status.code(), Some(1), "nothing was played");
+    let told = format!(
+        "{}: no connection in it could be played\n",
+        snapped.display()
+    );
+    assert_eq!(text(&output.stderr), told);
+    let shown = text(&output.stdout);
     assert!(shown.contains("capture     50 packets"), "{shown}");
     let output = folder.replay(&snapped, &["--limit", "0"]);
     assert_eq!(output.status.code(), Some(2));

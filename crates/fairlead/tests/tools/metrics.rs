@@ -5,7 +5,9 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::Instant;
 
-use fairlead::admin::{Counters, FastPathState, Identity, Published, Shared, Status, metrics};
+use fairlead::admin::{
+    Counters, FastPathState, Identity, InterfaceStatus, Published, Shared, Status, metrics,
+};
 use fairlead_base::DropReason;
 use fairlead_bpf_loader::FlowLookups;
 use fairlead_datapath::{Offers, ServerState, Snapshot};
@@ -181,7 +183,12 @@ fn status(kernel: bool, tcb_cache: bool) -> Status {
             way: if kernel { "tc" } else { "engine" }.into(),
             told: String::new(),
             interfaces: match kernel {
-                true => vec![("eth0".into(), true), ("eth1".into(), false)],
+                true => [("eth0", true), ("eth1", false)]
+                    .map(|(name, served)| InterfaceStatus {
+                        name: name.into(),
+                        served,
+                    })
+                    .to_vec(),
                 false => Vec::new(),
             },
         },
