@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod backends;
+pub mod carried;
 pub mod closing;
 pub mod config;
 pub mod engine;

@@ -2,6 +2,7 @@
 
 use fairlead_base::{Endpoint, ReasonCounts};
 
+use crate::carried::Carried;
 use crate::event::{End, Offers, ServerState};
 
 /// Counters since start, and gauges ("now").
@@ -123,6 +124,8 @@ pub struct ServiceSnapshot {
     pub accepted: u64,
     /// Clients turned away.
     pub refused: u64,
+    /// What its connections carried that are over.
+    pub carried: Carried,
     /// Decisions by route.
     pub routes: Vec<RouteSnapshot>,
 }
@@ -160,6 +163,8 @@ pub struct ServerSnapshot {
     pub total: u64,
     /// Connections and probes that it refused or left unanswered.
     pub failures: u64,
+    /// What connections to it carried that are over.
+    pub carried: Carried,
     /// What is known of it.
     pub state: ServerState,
     /// What it honours, once it has answered.

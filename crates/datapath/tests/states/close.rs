@@ -57,6 +57,16 @@ fn ack_relayed1_data_still_flows_the_other_way() {
         let mut expected = [REQUEST.len() as u64, 0];
         expected[usize::from(first == Side::Client)] += 14_000;
         assert_eq!([bytes_in, bytes_out], expected, "FINs are no bytes");
+        let snapshot = joined.rig.datapath.snapshot();
+        let service = snapshot.services[0].carried;
+        assert_eq!([service.bytes_in, service.bytes_out], expected);
+        assert_eq!(service.connections(), 1);
+        let servers = snapshot.pools.iter().flat_map(|pool| &pool.servers);
+        let served: Vec<_> = servers
+            .filter(|one| one.carried.connections() > 0)
+            .collect();
+        assert_eq!(served.len(), 1, "the others had nothing");
+        assert_eq!(served[0].carried, service);
     }
 }
 

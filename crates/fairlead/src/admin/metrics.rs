@@ -1,6 +1,7 @@
 //! The counters as OpenMetrics text.
 
 use std::fmt;
+use std::iter::repeat;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -11,9 +12,11 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use fairlead_driver_tun::SizeCounts;
+use fairlead_splice::carried::DURATION_LIMITS_MS;
 
 use super::status::{
-    DirectionStatus, FlowLookupsStatus, KernelStatus, ServerStatus, Status, TcbCacheStatus,
+    CarriedStatus, DirectionStatus, FlowLookupsStatus, KernelStatus, ServerStatus, Status,
+    TcbCacheStatus,
 };
 
 /// The media type of [`metrics`].
@@ -33,6 +36,9 @@ struct Everything(Status);
 
 /// A metric with labels: its values by their labels.
 type Rows<'a> = Vec<(Vec<(&'static str, &'a str)>, u64)>;
+
+/// What connections carried, by the labels of who they were of.
+type CarriedRows<'a> = Vec<(Vec<(&'static str, &'a str)>, &'a CarriedStatus)>;
 
 struct Page<'a>(DescriptorEncoder<'a>);
 
@@ -82,6 +88,36 @@ impl Page<'_> {
     }
 }
 
+impl Page<'_> {
+    /// Traffic and durations of connections that are over; `whose` says which.
+    fn carried(&mut self, of: &str, whose: &str, all: &CarriedRows<'_>) -> fmt::Result {
+        let mut rows = Rows::new();
+        for (labels, carried) in all {
+            for (direction, bytes) in [("in", carried.bytes_in), ("out", carried.bytes_out)] {
+                rows.push(([&labels[..], &[("direction", direction)]].concat(), bytes));
+            }
+        }
+        let name = format!("{of}_bytes");
+        let help = format!("Stream bytes of spliced connections {whose}, counted as one ends");
+        self.counters(&name, &help, rows)?;
+        let name = format!("{of}_connection_seconds");
+        let help = format!("How long spliced connections {whose} lived, counted as one ends");
+        let mut family = self.family(&name, &help, MetricType::Histogram)?;
+        let limits = DURATION_LIMITS_MS.iter().map(|ms| *ms as f64 / 1e3);
+        let limits: Vec<f64> = limits.chain([f64::INFINITY]).collect();
+        for (labels, carried) in all {
+            // Of a switch of another version there may be fewer classes, or none.
+            let counts = carried.by_duration.iter().copied().chain(repeat(0));
+            let classes: Vec<(f64, u64)> = limits.iter().copied().zip(counts).collect();
+            let connections = classes.iter().map(|(_, count)| count).sum();
+            let lived_s = carried.lived_ms as f64 / 1e3;
+            let mut one = family.encode_family(labels)?;
+            one.encode_histogram::<NoLabelSet>(lived_s, connections, &classes, None)?;
+        }
+        Ok(())
+    }
+}
+
 impl Collector for Everything {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let status = &self.0;
@@ -94,7 +130,8 @@ impl Collector for Everything {
         interfaces(status, &mut page)?;
         tcb_cache(status.tcb_cache.as_ref(), &mut page)?;
         services(status, &mut page)?;
-        servers(status, &mut page)
+        servers(status, &mut page)?;
+        carried(status, &mut page)
     }
 }
 
@@ -627,4 +664,18 @@ fn servers(status: &Status, page: &mut Page<'_>) -> fmt::Result {
                 .map(|offers| u64::from(offers.timestamps))
         }),
     )
+}
+
+fn carried(status: &Status, page: &mut Page<'_>) -> fmt::Result {
+    let services = status.services.iter();
+    let of_services = services.map(|one| (vec![("service", one.name.as_str())], &one.carried));
+    page.carried("service", "of a service", &of_services.collect())?;
+    let mut of_servers = CarriedRows::new();
+    for pool in &status.pools {
+        for server in &pool.servers {
+            let labels = vec![("pool", pool.name.as_str()), ("server", &server.endpoint)];
+            of_servers.push((labels, &server.carried));
+        }
+    }
+    page.carried("server", "to a server", &of_servers)
 }

@@ -20,8 +20,9 @@ use crate::config::Settings;
 pub use metrics::{CONTENT_TYPE as METRICS_CONTENT_TYPE, metrics};
 pub use server::{AdminServer, start};
 pub use status::{
-    DeviceStatus, DirectionStatus, FlowLookupsStatus, InterfaceStatus, KernelStatus, Offers,
-    PoolStatus, RouteStatus, ServerStatus, ServiceStatus, Status, StatusError, TcbCacheStatus,
+    CarriedStatus, DeviceStatus, DirectionStatus, FlowLookupsStatus, InterfaceStatus, KernelStatus,
+    Offers, PoolStatus, RouteStatus, ServerStatus, ServiceStatus, Status, StatusError,
+    TcbCacheStatus,
 };
 
 /// How old the last published counters may be before the switch counts as stalled.

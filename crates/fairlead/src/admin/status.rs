@@ -6,6 +6,7 @@ use std::fmt;
 use fairlead_base::ReasonCounts;
 use fairlead_bpf_loader::FlowLookups;
 use fairlead_driver_tun::{DeviceCounters, SizeCounts};
+use fairlead_splice::carried::Carried;
 use fairlead_splice::event::{End, Offers as OffersSeen};
 use fairlead_splice::snapshot::{
     PoolSnapshot, RouteSnapshot, ServerSnapshot, ServiceSnapshot, Snapshot, TcbCacheSnapshot,
@@ -235,6 +236,17 @@ mirror! {
 }
 
 mirror! {
+    /// What connections that are over carried. The entries of `by_duration` are connections that
+    /// lived up to each of `DURATION_LIMITS_MS`, and longer.
+    CarriedStatus of Carried {
+        bytes_in: u64,
+        bytes_out: u64,
+        lived_ms: u64,
+        by_duration: Vec<u64>,
+    }
+}
+
+mirror! {
     /// One route.
     RouteStatus of RouteSnapshot {
         name: String,
@@ -264,6 +276,7 @@ pub struct ServiceStatus {
     pub name: String,
     pub accepted: u64,
     pub refused: u64,
+    pub carried: CarriedStatus,
     pub routes: Vec<RouteStatus>,
 }
 
@@ -293,6 +306,7 @@ pub struct ServerStatus {
     pub active: u64,
     pub total: u64,
     pub failures: u64,
+    pub carried: CarriedStatus,
     /// `up`, `down` or `unknown`.
     pub state: String,
     pub offers: Option<Offers>,
@@ -442,12 +456,14 @@ impl From<ServiceSnapshot> for ServiceStatus {
             name,
             accepted,
             refused,
+            carried,
             routes,
         } = snapshot;
         Self {
             name,
             accepted,
             refused,
+            carried: carried.into(),
             routes: routes.into_iter().map(RouteStatus::from).collect(),
         }
     }
@@ -463,6 +479,7 @@ impl From<PoolSnapshot> for PoolStatus {
                 active,
                 total,
                 failures,
+                carried,
                 state,
                 offers,
             } = server;
@@ -472,6 +489,7 @@ impl From<PoolSnapshot> for PoolStatus {
                 active: u64::from(active),
                 total,
                 failures,
+                carried: carried.into(),
                 state: state.name().to_owned(),
                 offers: offers.map(Offers::from),
             }

@@ -3,7 +3,9 @@
 use fairlead_base::DropReason;
 
 use super::plain_line;
-use crate::admin::{DeviceStatus, PoolStatus, ServerStatus, ServiceStatus, Status, TcbCacheStatus};
+use crate::admin::{
+    CarriedStatus, DeviceStatus, PoolStatus, ServerStatus, ServiceStatus, Status, TcbCacheStatus,
+};
 use crate::screen::{
     BOLD, DIM, GREEN, Paint, RED, Side, YELLOW, bytes, columns, elapsed, grouped, plural,
 };
@@ -257,11 +259,12 @@ fn dimmed_first(text: &str, paint: Paint) -> String {
 
 fn service_lines(service: &ServiceStatus, paint: Paint) -> String {
     let mut out = format!(
-        "\n{} {}  {} accepted, {} refused\n",
+        "\n{} {}  {} accepted, {} refused; {}\n",
         paint.text(DIM, "service"),
         paint.text(BOLD, &plain(&service.name)),
         grouped(service.accepted),
         grouped(service.refused),
+        ended_of(&service.carried),
     );
     let all: u64 = service.routes.iter().map(|route| route.decisions).sum();
     let rows: Vec<_> = service
@@ -288,6 +291,21 @@ fn service_lines(service: &ServiceStatus, paint: Paint) -> String {
     out
 }
 
+/// Connections of a service that are over: how many, what they carried, how long they lived.
+fn ended_of(carried: &CarriedStatus) -> String {
+    let connections: u64 = carried.by_duration.iter().sum();
+    if connections == 0 {
+        return "none ended".to_owned();
+    }
+    let mean_s = carried.lived_ms as f64 / connections as f64 / 1e3;
+    format!(
+        "{} ended, {} in, {} out, {mean_s:.3} s in the mean",
+        grouped(connections),
+        bytes(carried.bytes_in),
+        bytes(carried.bytes_out),
+    )
+}
+
 fn pool_lines(pool: &PoolStatus, paint: Paint) -> String {
     let up = pool
         .servers
@@ -309,6 +327,8 @@ fn pool_lines(pool: &PoolStatus, paint: Paint) -> String {
             format!("{} active", grouped(server.active)),
             format!("{} in all", grouped(server.total)),
             format!("{} failed", grouped(server.failures)),
+            format!("{} in", bytes(server.carried.bytes_in)),
+            format!("{} out", bytes(server.carried.bytes_out)),
             options(server),
         ]
     };
@@ -317,6 +337,8 @@ fn pool_lines(pool: &PoolStatus, paint: Paint) -> String {
         Side::Left,
         Side::Left,
         Side::Left,
+        Side::Right,
+        Side::Right,
         Side::Right,
         Side::Right,
         Side::Right,
@@ -381,6 +403,7 @@ mod tests {
             active: 3,
             total: 12_345,
             failures: 0,
+            carried: CarriedStatus::default(),
             state: state.into(),
             offers,
         };
@@ -437,6 +460,12 @@ mod tests {
                 name: "web".into(),
                 accepted: 1_000,
                 refused: 3,
+                carried: CarriedStatus {
+                    bytes_in: 5_000,
+                    bytes_out: 7 << 20,
+                    lived_ms: 2_469,
+                    by_duration: vec![970, 0, 8, 0, 2],
+                },
                 routes: vec![route("#1", "images", 250), route("default", "pages", 750)],
             }],
             pools: vec![PoolStatus {
@@ -469,13 +498,15 @@ flow table   none: no kernel fast path
 device       2,000 reads of 1.5 KiB, 1,234 of nothing; 0 writes of 0 B; 7 without room
 probes       0
 
-service web  1,000 accepted, 3 refused
+service web  1,000 accepted, 3 refused; 980 ended, 4.9 KiB in, 7.0 MiB out, \
+0.003 s in the mean
   #1       -> images  250  25.0 %
   default  -> pages   750  75.0 %
 
 pool images  1 of 2 servers up
-  10.2.0.1:8081  up    weight 1  3 active  12,345 in all  0 failed  mss 1460, wscale 7, sack
-  10.2.0.1:80    down  weight 1  3 active  12,345 in all  0 failed
+  10.2.0.1:8081  up    weight 1  3 active  12,345 in all  0 failed  0 B in  0 B out  \
+mss 1460, wscale 7, sack
+  10.2.0.1:80    down  weight 1  3 active  12,345 in all  0 failed  0 B in  0 B out
 
 dropped or refused
   2,000  not_tcp          Neither TCP nor an ICMP message that concerns a connection.

@@ -11,6 +11,7 @@ use fairlead_base::{DropReason, Endpoint};
 use fairlead_bpf_loader::FlowLookups;
 use fairlead_datapath::{End, Offers, ServerState, Snapshot};
 use fairlead_driver_tun::{DeviceCounters, SizeCounts};
+use fairlead_splice::carried::Carried;
 use fairlead_splice::snapshot::{
     PoolSnapshot, RouteSnapshot, ServerSnapshot, ServiceSnapshot, TcbCacheSnapshot,
 };
@@ -68,10 +69,21 @@ fn snapshot() -> Snapshot {
         pool: "images".into(),
         decisions,
     };
+    let carried = |base| {
+        let mut carried = Carried {
+            bytes_in: base + 3,
+            bytes_out: base + 4,
+            lived_ms: base + 5,
+            ..Carried::default()
+        };
+        (carried.by_duration[0], carried.by_duration[10]) = (base + 6, 2);
+        carried
+    };
     snapshot.services = vec![ServiceSnapshot {
         name: "web".into(),
         accepted: count(),
         refused: count(),
+        carried: carried(1),
         routes: vec![route("#1", count()), route("#2", count())],
     }];
     let endpoint = |text: &str| Endpoint::from(text.parse::<SocketAddr>().unwrap());
@@ -81,6 +93,7 @@ fn snapshot() -> Snapshot {
         active: base as u32,
         total: base + 1,
         failures: base + 2,
+        carried: carried(base),
         state,
         offers,
     };
@@ -276,15 +289,16 @@ impl Metrics {
             }
             let (series, value) = line.rsplit_once(' ').unwrap();
             let name = series.split('{').next().unwrap();
-            let suffix = match metrics.types[&family].as_str() {
-                "counter" => "_total",
-                "info" => "_info",
-                "gauge" => "",
+            let suffixes: &[&str] = match metrics.types[&family].as_str() {
+                "counter" => &["_total"],
+                "info" => &["_info"],
+                "gauge" => &[""],
+                "histogram" => &["_sum", "_count", "_bucket"],
                 other => panic!("{other}"),
             };
-            assert_eq!(
-                name,
-                format!("{family}{suffix}"),
+            let suffix = name.strip_prefix(&family);
+            assert!(
+                suffix.is_some_and(|one| suffixes.contains(&one)),
                 "{line} is not of its family"
             );
             let value: f64 = value.parse().unwrap_or_else(|_| panic!("{line}"));
@@ -382,6 +396,23 @@ fn metrics_are_openmetrics_and_name_every_reason() {
         6_001.0
     );
     assert_eq!(metrics.value(&server_series("up", "10.2.0.1:8081")), 1.0);
+    let of_server = "pool=\"images\",server=\"10.2.0.1:8081\"";
+    for (of, labels, base) in [
+        ("service", "service=\"web\"", 1.0),
+        ("server", of_server, 5_000.0),
+    ] {
+        let bytes = |direction: &str| format!("{{{labels},direction=\"{direction}\"}}");
+        let value = |rest: String| metrics.value(&format!("fairlead_{of}_{rest}"));
+        assert_eq!(value(format!("bytes_total{}", bytes("in"))), base + 3.0);
+        assert_eq!(value(format!("bytes_total{}", bytes("out"))), base + 4.0);
+        let lived = |rest: String| value(format!("connection_seconds_{rest}"));
+        assert_eq!(lived(format!("sum{{{labels}}}")), (base + 5.0) / 1e3);
+        assert_eq!(lived(format!("count{{{labels}}}")), base + 8.0);
+        for (limit, connections) in [("0.01", 6.0), ("3600.0", 6.0), ("+Inf", 8.0)] {
+            let class = format!("bucket{{le=\"{limit}\",{labels}}}");
+            assert_eq!(lived(class), base + connections, "{limit}");
+        }
+    }
     assert_eq!(metrics.value(&server_series("up", "[2001:db8::1]:80")), 0.0);
     assert!(
         !metrics
@@ -419,8 +450,14 @@ fn every_number_of_the_status_is_a_metric() {
     assert!(all.len() > 90, "{}", all.len());
     for (path, number) in all {
         let is_clock = path == ".age_ms" || path == ".uptime_s";
+        // A class of the page has those of shorter connections, too: looked at by itself above.
+        let is_class = path.ends_with(".by_duration");
+        let number = match path.ends_with(".lived_ms") {
+            true => number / 1e3,
+            false => number,
+        };
         assert!(
-            is_clock || metrics.values.values().any(|&value| value == number),
+            is_clock || is_class || metrics.values.values().any(|&value| value == number),
             "{path} = {number} is no metric"
         );
     }

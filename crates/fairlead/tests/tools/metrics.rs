@@ -11,6 +11,7 @@ use fairlead::admin::{
 use fairlead_base::DropReason;
 use fairlead_bpf_loader::FlowLookups;
 use fairlead_datapath::{Offers, ServerState, Snapshot};
+use fairlead_splice::carried::Carried;
 use fairlead_splice::snapshot::{
     PoolSnapshot, RouteSnapshot, ServerSnapshot, ServiceSnapshot, TcbCacheSnapshot,
 };
@@ -59,7 +60,7 @@ A line is ON for `on_time` after its last packet.",
 ];
 
 /// Every label, whether its values are the same in every configuration, and what it says.
-const LABELS: [(&str, bool, &str); 18] = [
+const LABELS: [(&str, bool, &str); 19] = [
     (
         "cpu",
         false,
@@ -73,7 +74,8 @@ const LABELS: [(&str, bool, &str); 18] = [
     (
         "direction",
         true,
-        "received and sent; of the device, read and written",
+        "`rx` and `tx`: received and sent; of the device, read and written. `in` and `out`: of \
+         streams, from clients to servers and from servers to clients",
     ),
     (
         "end",
@@ -86,6 +88,11 @@ const LABELS: [(&str, bool, &str); 18] = [
         "interface",
         false,
         "an interface of the fast path's, derived or named in `[fastpath]`",
+    ),
+    (
+        "le",
+        true,
+        "the longest of a class, seconds; each class has those of the shorter ones, too",
     ),
     ("mode", false, "`mode` in `[fastpath]`, as configured"),
     ("name", false, "the instance: `name` in `[instance]`"),
@@ -139,6 +146,7 @@ fn counters(kernel: bool, tcb_cache: bool) -> Counters {
         active: 0,
         total: 0,
         failures: 0,
+        carried: Carried::default(),
         state: ServerState::Up,
         offers: Some(Offers {
             mss: 1_460,
@@ -242,11 +250,11 @@ fn families(kernel: bool, tcb_cache: bool) -> Vec<Family> {
         } else if !line.starts_with('#') {
             let (series, _) = line.rsplit_once(' ').unwrap();
             let family = families.last_mut().unwrap();
-            series
-                .split('{')
-                .next()
-                .unwrap()
-                .clone_into(&mut family.name);
+            let mut name = series.split('{').next().unwrap();
+            if family.kind == "histogram" {
+                name = name.rsplit_once('_').unwrap().0; // `_sum`, `_count` and `_bucket`
+            }
+            name.clone_into(&mut family.name);
             for (label, value) in labels(series) {
                 let known = family.labels.iter_mut().find(|(name, _)| name == label);
                 match known {
@@ -287,12 +295,13 @@ fn table(text: &mut String, families: &[Family]) {
 }
 
 fn label_table(text: &mut String, families: &[Family]) {
-    let mut seen: BTreeMap<&str, &[String]> = BTreeMap::new();
+    let mut seen: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (label, values) in families.iter().flat_map(|family| &family.labels) {
-        // Of the device's failures the one direction has not all that the other has.
         let known = seen.entry(label).or_default();
-        if known.len() < values.len() {
-            *known = values;
+        for value in values {
+            if !known.contains(&value.as_str()) {
+                known.push(value);
+            }
         }
     }
     let described: Vec<&str> = LABELS.iter().map(|(label, ..)| *label).collect();
@@ -303,7 +312,7 @@ fn label_table(text: &mut String, families: &[Family]) {
     );
     *text += "\n## Labels\n\n| label | values | meaning |\n|---|---|---|\n";
     for (label, is_fixed, meaning) in LABELS {
-        let values = if is_fixed { seen[label] } else { &[] };
+        let values = if is_fixed { &seen[label][..] } else { &[] };
         let values: Vec<String> = values.iter().map(|value| format!("`{value}`")).collect();
         writeln!(text, "| `{label}` | {} | {meaning} |", values.join(", ")).unwrap();
     }

@@ -40,6 +40,7 @@ use thiserror::Error;
 pub use self::affinity::{Affinity, affinity};
 use self::health::Health;
 use self::policy::{Draw, Members, Policy};
+use crate::carried::Carried;
 use crate::config::{Balance, Config, HashOn, PoolId, Server};
 use crate::event::{Offers, ServerState};
 use crate::routes::Subject;
@@ -90,6 +91,7 @@ struct Member {
     active: u32,
     total: u64,
     failures: u64,
+    carried: Carried,
     health: Health,
     offers: Option<Offers>,
     /// The largest segment that the way to it takes.
@@ -237,6 +239,11 @@ impl Backends {
             debug_assert!(member.active > 0, "closed without opened");
             member.active = member.active.saturating_sub(1);
         }
+    }
+
+    /// What spliced connections to `id` carried that are over.
+    pub fn carried(&mut self, id: ServerId) -> Option<&mut Carried> {
+        self.member_mut(id).map(|member| &mut member.carried)
     }
 
     /// The server refused a probe, or left it unanswered. It is down until it
@@ -387,6 +394,7 @@ impl Member {
             active: 0,
             total: 0,
             failures: 0,
+            carried: Carried::default(),
             health: Health::default(),
             offers: None,
             way_mss: u16::MAX,
@@ -400,6 +408,7 @@ impl Member {
             active: self.active,
             total: self.total,
             failures: self.failures,
+            carried: self.carried,
             state: self.health.state(),
             offers: self.offers,
         }

@@ -2,6 +2,7 @@
 
 use fairlead_base::ReasonCounts;
 
+use crate::carried::Carried;
 use crate::config::Config;
 use crate::event::End;
 
@@ -34,6 +35,7 @@ pub(super) struct Counts {
 pub(super) struct ServiceCounts {
     pub(super) accepted: u64,
     pub(super) refused: u64,
+    pub(super) carried: Carried,
     pub(super) decisions: Vec<u64>,
 }
 
@@ -42,6 +44,7 @@ impl Counts {
         let services = config.services.iter().map(|service| ServiceCounts {
             accepted: 0,
             refused: 0,
+            carried: Carried::default(),
             decisions: vec![0; service.routes.len()],
         });
         Self {

@@ -512,6 +512,7 @@ impl Switch {
                     name: service.name.clone(),
                     accepted: counts.accepted,
                     refused: counts.refused,
+                    carried: counts.carried,
                     routes: service
                         .routes
                         .iter()
@@ -561,13 +562,6 @@ impl Switch {
             .map(|route| (route.pool, route.treatment));
         self.counts.ended[end as usize] += 1;
         self.counts.live -= 1;
-        if let Some(server) = self.places.server(record.server) {
-            self.backends.closed(server);
-        }
-        let Some((pool, treatment)) = route_config else {
-            return;
-        };
-        let endpoints = self.table.endpoints();
         // Of what a fast path outside saw closing one hears later.
         let now_ms = Self::now_ms(now);
         let since_ms = match record.state {
@@ -578,6 +572,19 @@ impl Switch {
         let known_ms = self.table.lived_ms(line, now.as_millis());
         let lived_ms = known_ms.saturating_sub(u64::from(since_ms));
         let duration = Duration::from_millis(lived_ms);
+        let (bytes_in, bytes_out) = (record.bytes_in(), record.bytes_out());
+        if let Some(server) = self.places.server(record.server) {
+            self.backends.closed(server);
+            if let Some(carried) = self.backends.carried(server) {
+                carried.add(bytes_in, bytes_out, lived_ms);
+            }
+        }
+        let carried = &mut self.counts.services[usize::from(service)].carried;
+        carried.add(bytes_in, bytes_out, lived_ms);
+        let Some((pool, treatment)) = route_config else {
+            return;
+        };
+        let endpoints = self.table.endpoints();
         let event = Event::Closed {
             client: record.client(),
             listen: endpoints.listen(record.listen),
@@ -587,8 +594,8 @@ impl Switch {
             server: endpoints.server(record.server),
             source: record.source(endpoints),
             treatment,
-            bytes_in: record.bytes_in(),
-            bytes_out: record.bytes_out(),
+            bytes_in,
+            bytes_out,
             opened: now - Duration::from_millis(u64::from(since_ms)) - duration,
             duration,
             end,
