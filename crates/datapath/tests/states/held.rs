@@ -580,3 +580,31 @@ fn held_connections_whose_clients_begin_anew_are_reset_at_the_right_number() {
     assert_eq!(sent[1].header.flags, TcpFlags::SYN);
     assert_eq!(holding.rig.ends(), [End::Replaced]);
 }
+
+#[test]
+fn a_client_that_has_reset_keeps_nothing_by_what_it_sends_afterwards() {
+    let mut config = simple_config(Protocol::Http, &["10.2.0.1:8081"]);
+    config.pools[0].proxy_protocol = Some(ProxyVersion::V2);
+    let mut stream = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9999\r\n\r\n".to_vec();
+    stream.resize(1_400, b'x');
+    let end = stream.len() as u32;
+    for flags in [TcpFlags::ACK, TcpFlags::RST] {
+        let mut holding = Holding::with(config.clone(), 500, &stream);
+        let rst = holding.opened.at(end).flags(TcpFlags::RST);
+        holding.rig.put(&rst);
+        assert_eq!(holding.rig.state(), Some(State::Reset));
+        let before = holding.rig.datapath.snapshot();
+        assert!(before.buffered_bytes > 0, "the server took a part of it");
+        let mut waited_ms = 0;
+        while holding.rig.datapath.snapshot().setups > 0 {
+            waited_ms += 2_900;
+            let mut sent = holding.rig.wait_ms(2_900);
+            let packet = holding.opened.at(end).flags(flags);
+            sent.extend(holding.rig.put(&packet));
+            let data = sent.iter().find(|one| !one.payload().is_empty());
+            assert!(data.is_none(), "after a RST nothing is sent");
+            assert!(waited_ms < 150_000, "it is kept for ever by {flags:?}");
+        }
+        assert_eq!(holding.rig.datapath.snapshot().buffered_bytes, 0);
+    }
+}

@@ -54,7 +54,12 @@ impl Switch {
                 } => (header, new_ack) = (passed, ack),
                 Passage::Stop(reason) => return self.drop(reason),
                 Passage::Heard => {
-                    self.record(line).last_active = Self::now_ms(now);
+                    // What is at rest ends when its time has come, whoever still speaks.
+                    let now_ms = Self::now_ms(now);
+                    let record = self.record(line);
+                    if !record.state.is_resting() {
+                        record.last_active = now_ms;
+                    }
                     return Verdict::Consumed;
                 }
             }

@@ -199,6 +199,9 @@ impl Switch {
     /// there is nothing.
     pub(super) fn send_held(&mut self, now: Instant, line: Line, index: u32) {
         let record = *self.table.record(line);
+        if record.state.is_resting() {
+            return; // after a RST nothing is sent
+        }
         let key = record.server_key(self.table.endpoints()).reversed();
         let Some(setup) = self.setups.entry(index) else {
             return;
@@ -271,8 +274,11 @@ impl Switch {
             return;
         };
         if resting {
-            // After a RST nothing is sent; it stays for the case that the RST is not accepted.
-            *backoff = Backoff::start(now, RESEND_WAIT, RESENDS);
+            // After a RST nothing is sent. It stays for the case that the RST is not accepted, but
+            // not for as long as the client repeats it.
+            if !backoff.expire(now) {
+                self.let_go(line);
+            }
             return;
         }
         if !backoff.expire(now) {
