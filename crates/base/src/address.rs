@@ -37,6 +37,17 @@ impl Address {
         [self.0[12], self.0[13], self.0[14], self.0[15]]
     }
 
+    /// What all addresses of one subscriber share: an IPv4 address itself, and the first 64 bits of
+    /// an IPv6 one, for whoever has one address of such a network has all of them (RFC 6177,
+    /// section 2).
+    pub fn subscriber(&self) -> Self {
+        let mut subscriber = *self;
+        if !self.is_v4() {
+            subscriber.0[8..].fill(0);
+        }
+        subscriber
+    }
+
     /// As the standard library's type.
     pub fn to_ip(self) -> IpAddr {
         if self.is_v4() {

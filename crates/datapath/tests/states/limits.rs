@@ -10,6 +10,7 @@ use fairlead_wire::TcpFlags;
 
 use crate::rig::{
     Ends, Joined, REQUEST, Rig, http_config, linux, refusal, server, simple_config, syn_ack,
+    v6_config,
 };
 
 fn limited(change: impl Fn(&mut Limits)) -> Rig {
@@ -137,6 +138,28 @@ fn half_read_heads_of_one_client_are_limited_and_those_of_others_not() {
     let (_, sent) = rig.request(1_000, REQUEST);
     assert_eq!(sent[0].header.flags, TcpFlags::SYN);
     rig.client.addr.0[15] += 1;
+    let opened = rig.open(1_000, &linux(5_000));
+    rig.put_none(&opened.data(0, b"GET"));
+    assert_eq!(rig.datapath.snapshot().half_read, 3);
+    rig.wait(Duration::from_secs(60));
+    rig.assert_empty();
+}
+
+#[test]
+fn all_addresses_of_a_64_bit_network_are_one_client() {
+    let mut config = v6_config();
+    config.limits.half_read_per_client = 2;
+    let mut rig = Rig::probed(config, &linux(1));
+    let client = rig.client.addr;
+    for host in 0..2 {
+        rig.client.addr.0[8] += host + 1;
+        let opened = rig.open(1_000, &linux(5_000));
+        rig.put_none(&opened.data(0, b"GET"));
+    }
+    rig.client.addr.0[15] += 1;
+    assert_refused(&mut rig, b"GET", DropReason::HalfReadClientFull);
+    rig.client.addr = client;
+    rig.client.addr.0[7] += 1;
     let opened = rig.open(1_000, &linux(5_000));
     rig.put_none(&opened.data(0, b"GET"));
     assert_eq!(rig.datapath.snapshot().half_read, 3);

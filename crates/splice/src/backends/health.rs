@@ -71,6 +71,7 @@ impl Health {
     /// What is up is not down for one client's failures: a server may have banned it, or the client
     /// may have refused in the server's name.
     pub(super) fn failed_for(&mut self, client: Address, now: Instant) -> bool {
+        let client = client.subscriber();
         let others = self.doubted_by.is_some_and(|first| first != client);
         if self.state == ServerState::Up && !others {
             self.doubted_by = Some(client);

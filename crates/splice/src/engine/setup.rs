@@ -228,6 +228,7 @@ pub(super) struct Setups {
     free: Vec<u32>,
     max: u32,
     half_read: u32,
+    /// By subscriber.
     awaited_of: BTreeMap<Address, u32>,
     /// Those that were answered, in that order.
     answered: BTreeMap<u64, u32>,
@@ -266,9 +267,13 @@ impl Setups {
         self.half_read
     }
 
-    /// Set-ups in which something is awaited of this client.
+    /// Set-ups in which something is awaited of this client, or of another address of its
+    /// subscriber.
     pub(super) fn awaited_of(&self, client: &Address) -> u32 {
-        self.awaited_of.get(client).copied().unwrap_or(0)
+        self.awaited_of
+            .get(&client.subscriber())
+            .copied()
+            .unwrap_or(0)
     }
 
     pub(super) fn buffered_bytes(&self) -> u64 {
@@ -327,15 +332,16 @@ impl Setups {
         let before = std::mem::replace(&mut setup.awaited, awaited);
         self.half_read += u32::from(awaited == Some(Awaited::Head));
         self.half_read -= u32::from(before == Some(Awaited::Head));
+        let client = client.subscriber();
         if awaited.is_some() {
-            *self.awaited_of.entry(*client).or_insert(0) += 1;
+            *self.awaited_of.entry(client).or_insert(0) += 1;
         }
         if before.is_some()
-            && let Some(count) = self.awaited_of.get_mut(client)
+            && let Some(count) = self.awaited_of.get_mut(&client)
         {
             *count -= 1;
             if *count == 0 {
-                self.awaited_of.remove(client);
+                self.awaited_of.remove(&client);
             }
         }
     }
