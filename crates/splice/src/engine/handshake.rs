@@ -235,6 +235,10 @@ impl Switch {
         if self.draining {
             return Err(DropReason::Draining);
         }
+        if self.tickets.out() > 0 && !self.has_room_beside_tickets(needed) {
+            // They may be taken at any moment: at the limits there are none.
+            self.withdraw_tickets(now);
+        }
         if self.setups.buffered_bytes() + needed > self.config.limits.buffered_bytes {
             return Err(DropReason::BufferFull);
         }

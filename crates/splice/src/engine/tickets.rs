@@ -294,17 +294,18 @@ impl Switch {
             // takes one needs a set-up.
             let free = self.table.capacity() - self.table.used();
             let wanted = of.wanted.min(free / 4);
-            let room = self.has_room_for_ticket() && !self.draining;
+            let room = self.has_room_beside_tickets(PAYLOAD_BYTES_MAX as u64) && !self.draining;
             if of.out >= wanted || !room || !self.issue(now, lane) {
                 return;
             }
         }
     }
 
-    /// One more may be taken, beside all that are out, each with as many bytes as it may hold.
-    fn has_room_for_ticket(&self) -> bool {
+    /// One more connection may be set up that holds so many bytes, and all tickets that are out be
+    /// taken besides, each with as many bytes as it may hold.
+    pub(super) fn has_room_beside_tickets(&self, bytes: u64) -> bool {
         let out = self.tickets.out();
-        let bytes = u64::from(out + 1) * PAYLOAD_BYTES_MAX as u64;
+        let bytes = bytes + u64::from(out) * PAYLOAD_BYTES_MAX as u64;
         self.setups.has_room_for(out)
             && self.setups.buffered_bytes() + bytes <= self.config.limits.buffered_bytes
     }

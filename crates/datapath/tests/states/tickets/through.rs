@@ -51,6 +51,32 @@ fn tickets_give_way_to_newcomers_in_a_full_table() {
 }
 
 #[test]
+fn tickets_give_way_to_newcomers_where_set_ups_or_bytes_run_out() {
+    let payload_bytes = PAYLOAD_BYTES_MAX as u64;
+    for (setups, buffered_bytes) in [(12, 1 << 20), (1_000, 12 * payload_bytes)] {
+        let mut config = roomy(http_config());
+        (config.limits.setups, config.limits.buffered_bytes) = (setups, buffered_bytes);
+        let (mut rig, outside) = under(Rig::probed(config, &linux(1)));
+        come(&mut rig, BUSY, REQUEST);
+        sweep(&mut rig);
+        assert_eq!(outside.out(0), 12);
+        let mut half = b"GET / HTTP/1.1\r\nHost: example.com\r\nX-Long: ".to_vec();
+        half.resize(PAYLOAD_BYTES_MAX, b'x');
+        for _ in 0..12 {
+            rig.client.port += 1;
+            let opened = rig.open(1_000, &linux(5_000));
+            rig.put(&opened.data(0, &half));
+            let now = rig.datapath.snapshot();
+            let out = outside.out(0) as u64;
+            assert!(now.setups + out <= u64::from(setups), "{out}");
+            let bytes = now.buffered_bytes + out * payload_bytes;
+            assert!(bytes <= buffered_bytes, "{bytes} with {out}");
+        }
+        assert!(rig.datapath.snapshot().setups >= 12, "none was turned away");
+    }
+}
+
+#[test]
 fn who_takes_tickets_fast_is_looked_after_between_sweeps() {
     let (mut rig, outside) = under(Rig::probed(roomy(http_config()), &linux(1)));
     come(&mut rig, 100, REQUEST);
