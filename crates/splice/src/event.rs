@@ -54,16 +54,17 @@ pub enum Event {
         listen: Endpoint,
         /// Index of the service.
         service: u16,
-        /// Index of the route within the service.
+        /// Index of the route within the service; of one that an earlier run chose and that leads
+        /// elsewhere by now, 65,535.
         route: u16,
-        /// The pool.
-        pool: PoolId,
+        /// The pool, if the server is in one still.
+        pool: Option<PoolId>,
         /// The server.
         server: Endpoint,
         /// The address and port that the server saw.
         source: Endpoint,
-        /// How it was served.
-        treatment: Treatment,
+        /// How it was served, if the route is known.
+        treatment: Option<Treatment>,
         /// Stream bytes from client to server.
         bytes_in: u64,
         /// Stream bytes from server to client.

@@ -87,6 +87,9 @@ pub fn forward(
     header: &TcpPacket,
     now_ms: u32,
 ) -> Result<(), DropReason> {
+    if header.ttl <= 1 {
+        return Err(DropReason::TtlExpired); // it does not pass, so it tells nothing
+    }
     let end = header.seq + header.payload_len() as u32;
     match side {
         Side::Client => record.advance_client(end),

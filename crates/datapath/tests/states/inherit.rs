@@ -2,12 +2,14 @@
 
 use core::time::Duration;
 
-use fairlead_base::{Instant, Seed};
-use fairlead_datapath::{Datapath, End, Estate, State};
+use fairlead_base::{DropReason, Endpoint, Instant, Seed};
+use fairlead_datapath::config::{Config, PoolId};
+use fairlead_datapath::{Datapath, End, Estate, Event, State, Verdict};
 use fairlead_tcp::{Endpoints, Kept, Line, Record};
-use fairlead_testkit::endpoint;
+use fairlead_testkit::{endpoint, segment, tcp};
+use fairlead_wire::TcpFlags;
 
-use crate::rig::http_config;
+use crate::rig::{http_config, linux, route};
 
 /// A connection from this port, as an earlier run left it; `http_config` has the rest.
 fn kept(port: u16, state: State) -> Kept {
@@ -75,4 +77,100 @@ fn records_at_rest_are_no_connections_that_go_on() {
     assert_eq!(ended(End::HalfClosedTimeout), 1);
     let all: u64 = snapshot.ended.iter().map(|(_, count)| count).sum();
     assert_eq!(all, snapshot.adopted, "each that was taken over ends once");
+}
+
+/// Takes over one spliced connection to `server`, by the first route of the earlier run.
+fn resumed(config: Config, server: Endpoint) -> (Datapath, Instant) {
+    let estate = Estate {
+        endpoints: Endpoints {
+            listens: config.services[0].listen.clone(),
+            servers: vec![server],
+            nats: config.snat.clone(),
+        },
+        records: vec![(Line(0), kept(40_000, State::Spliced))],
+        ..Estate::default()
+    };
+    let start = Instant::from_millis(1_000);
+    let mut switch = Datapath::resume(config, Seed::from(1), start, &estate).unwrap();
+    assert_eq!(switch.adopt(start, &estate).connections, 1);
+    (switch, start)
+}
+
+#[test]
+fn the_end_is_told_whatever_became_of_route_and_server() {
+    let as_it_was = http_config();
+    let mut other_routes = http_config();
+    other_routes.services[0].routes.insert(0, route(vec![], 1));
+    let server = as_it_was.pools[0].servers[0].endpoint;
+    let stranger = endpoint("10.2.0.99:8081");
+    for (config, server, knows_route, of_pool) in [
+        (as_it_was.clone(), server, true, Some(PoolId(0))),
+        (other_routes, server, false, Some(PoolId(0))),
+        (as_it_was, stranger, false, None),
+    ] {
+        let (mut switch, start) = resumed(config, server);
+        switch.handle_timeout(start + Duration::from_secs(2 * 3_600));
+        let mut told = Vec::new();
+        while let Some(event) = switch.poll_event() {
+            if let Event::Closed {
+                route,
+                pool,
+                treatment,
+                end,
+                ..
+            } = event
+            {
+                told.push((route != u16::MAX, pool, treatment.is_some(), end));
+            }
+        }
+        let expected = (knows_route, of_pool, knows_route, End::IdleTimeout);
+        assert_eq!(told, [expected]);
+    }
+}
+
+#[test]
+fn an_address_that_is_listened_on_no_more_takes_no_new_connection() {
+    let mut config = http_config();
+    let old = config.services[0].listen.clone();
+    config.services[0].listen = vec![endpoint("10.1.0.4:80")];
+    let server = config.pools[0].servers[0].endpoint;
+    let estate = Estate {
+        endpoints: Endpoints {
+            // Nothing stands at the second place any more, and nobody names it.
+            listens: vec![old[0], endpoint("10.1.0.5:80"), endpoint("10.1.0.4:80")],
+            servers: vec![server],
+            nats: config.snat.clone(),
+        },
+        records: vec![(Line(0), kept(40_000, State::Spliced))],
+        ..Estate::default()
+    };
+    let start = Instant::from_millis(1_000);
+    let mut switch = Datapath::resume(config, Seed::from(1), start, &estate).unwrap();
+    assert_eq!(switch.adopt(start, &estate).of_retired_services, 1);
+    let client = endpoint("192.0.2.9:40000");
+    let syn = segment(client, old[0]).flags(TcpFlags::SYN).seq(77_000);
+    let mut packet = syn.syn_options(&linux(5)).packet();
+    assert_eq!(switch.handle_packet(start, &mut packet), Verdict::Transmit);
+    assert!(tcp(&packet).flags.contains(TcpFlags::RST), "refused");
+    assert_eq!(switch.snapshot().drops.of(DropReason::NotOurs), 1);
+    let state = switch.connection_state(client, old[0]);
+    assert_eq!(state, Some(State::Spliced), "what is spliced goes on");
+}
+
+#[test]
+fn a_place_that_nothing_stands_at_is_no_service() {
+    let config = http_config();
+    let listen = config.services[0].listen[0];
+    let estate = Estate {
+        endpoints: Endpoints {
+            listens: vec![endpoint("10.1.0.5:80"), listen],
+            servers: vec![config.pools[0].servers[0].endpoint],
+            nats: config.snat.clone(),
+        },
+        ..Estate::default()
+    };
+    let services = config.services.len();
+    let start = Instant::from_millis(1_000);
+    let switch = Datapath::resume(config, Seed::from(1), start, &estate).unwrap();
+    assert_eq!(switch.snapshot().services.len(), services);
 }

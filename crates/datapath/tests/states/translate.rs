@@ -1,7 +1,7 @@
 //! SPLICED: data and acknowledgements are translated and passed on, the paper's Table 3.
 
 use fairlead_base::{Address, Checksum, DropReason, Endpoint, Gso, Packet, SeqNumber};
-use fairlead_datapath::{Side, State};
+use fairlead_datapath::{Side, State, Verdict};
 use fairlead_splice::translate::{self, AckEdit, Edits};
 use fairlead_testkit::{segment, tcp};
 use fairlead_wire::packet::offset;
@@ -126,6 +126,32 @@ fn spliced_packet_at_its_last_hop_is_dropped_unchanged() {
             assert_eq!(sent.len(), usize::from(passes));
         }
         assert_eq!(joined.rig.drops(DropReason::TtlExpired), 2);
+    }
+}
+
+#[test]
+fn what_is_dropped_at_its_last_hop_tells_nothing() {
+    let fin = TcpFlags::FIN | TcpFlags::ACK;
+    for (flags, payload) in [
+        (TcpFlags::RST, &b""[..]),
+        (fin, b""),
+        (fin, b"last"),
+        (TcpFlags::ACK, b"more data"),
+    ] {
+        for side in [Side::Client, Side::Server] {
+            let mut joined = Joined::usual();
+            let next = joined.by(side).payload(b"next");
+            joined
+                .rig
+                .put_none(&joined.by(side).flags(flags).payload(payload).ttl(1));
+            assert_eq!(joined.rig.last, Some(Verdict::Drop(DropReason::TtlExpired)));
+            assert_eq!(joined.state(), State::Spliced);
+            // A RST of the number that its receiver expects still is one.
+            joined.rig.put_one(&next);
+            joined.advance(side, 4);
+            joined.rig.put_one(&joined.by(side).flags(TcpFlags::RST));
+            assert_eq!(joined.state(), State::Reset, "{flags:?} by {side:?}");
+        }
     }
 }
 

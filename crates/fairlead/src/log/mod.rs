@@ -237,10 +237,10 @@ pub fn log_event(event: &Event, config: &Config) {
             %listen,
             service = service_name(config, *service),
             route = route_name(config, *service, *route),
-            pool = pool_name(config, *pool),
+            pool = pool.map_or("?", |pool| pool_name(config, pool)),
             %server,
             %source,
-            treatment = treatment_name(*treatment),
+            treatment = treatment.map_or("?", treatment_name),
             bytes_in,
             bytes_out,
             duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
@@ -384,10 +384,10 @@ mod tests {
             listen: at(3, 80),
             service: 0,
             route: 1,
-            pool: PoolId(1),
+            pool: Some(PoolId(1)),
             server: at(9, 8083),
             source: at(5, 1024),
-            treatment: Treatment::OneShot,
+            treatment: Some(Treatment::OneShot),
             bytes_in: 120,
             bytes_out: 4_500,
             opened: Instant::ZERO,
@@ -486,17 +486,25 @@ mod tests {
     }
 
     #[test]
-    fn an_index_that_is_out_of_range_is_a_question_mark() {
-        let mut event = closed();
-        if let Event::Closed { service, pool, .. } = &mut event {
-            *service = 9;
-            *pool = PoolId(9);
+    fn what_is_not_known_any_more_is_a_question_mark() {
+        for known in [Some(PoolId(9)), None] {
+            let mut event = closed();
+            if let Event::Closed {
+                service,
+                pool,
+                treatment,
+                ..
+            } = &mut event
+            {
+                *service = 9;
+                *pool = known;
+                *treatment = None;
+            }
+            let (text, _) = logged(&[event], "info");
+            let names = "service=\"?\" route=\"?\" pool=\"?\"";
+            assert!(text.contains(names), "{text}");
+            assert!(text.contains("treatment=\"?\""), "{text}");
         }
-        let (text, _) = logged(&[event], "info");
-        assert!(
-            text.contains("service=\"?\" route=\"?\" pool=\"?\""),
-            "{text}"
-        );
     }
 
     #[test]

@@ -64,6 +64,9 @@ impl Switch {
                 }
             }
         }
+        if header.ttl <= 1 {
+            return self.drop(DropReason::TtlExpired); // it does not pass, so it tells nothing
+        }
         self.follow(now, &header, line, side, new_ack.is_some());
         let (record, endpoints) = self.table.record_and_endpoints(line);
         let mut edits = Edits::of(record, endpoints, side);

@@ -212,8 +212,14 @@ pub(super) fn services(
     let of: BTreeMap<Endpoint, u16> = of.map(|(listen, service)| (*listen, *service)).collect();
     let retired = config.services.len() as u16;
     let listens = endpoints.listens.iter();
+    // A place that nothing stands at is no record's, so any service will do.
+    let nothing = Endpoint::default();
     let services: Vec<u16> = listens
-        .map(|listen| of.get(listen).copied().unwrap_or(retired))
+        .map(|listen| match of.get(listen) {
+            Some(service) => *service,
+            None if *listen == nothing => 0,
+            None => retired,
+        })
         .collect();
     if services.contains(&retired) {
         config.services.push(Service {

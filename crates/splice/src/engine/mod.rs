@@ -555,11 +555,11 @@ impl Switch {
     fn note_end(&mut self, now: Instant, line: Line, end: End) {
         let record = *self.table.record(line);
         let service = self.listen_services[usize::from(record.listen)];
-        let route_config = self
-            .service_of(record.listen)
-            .routes
-            .get(usize::from(record.route))
-            .map(|route| (route.pool, route.treatment));
+        let routes = &self.service_of(record.listen).routes;
+        let route = routes.get(usize::from(record.route));
+        let treatment = route.map(|route| route.treatment);
+        let server = self.places.server(record.server);
+        let pool = server.map(|id| self.backends.server(id).0);
         self.counts.ended[end as usize] += 1;
         self.counts.live -= 1;
         // Of what a fast path outside saw closing one hears later.
@@ -573,7 +573,7 @@ impl Switch {
         let lived_ms = known_ms.saturating_sub(u64::from(since_ms));
         let duration = Duration::from_millis(lived_ms);
         let (bytes_in, bytes_out) = (record.bytes_in(), record.bytes_out());
-        if let Some(server) = self.places.server(record.server) {
+        if let Some(server) = server {
             self.backends.closed(server);
             if let Some(carried) = self.backends.carried(server) {
                 carried.add(bytes_in, bytes_out, lived_ms);
@@ -581,9 +581,6 @@ impl Switch {
         }
         let carried = &mut self.counts.services[usize::from(service)].carried;
         carried.add(bytes_in, bytes_out, lived_ms);
-        let Some((pool, treatment)) = route_config else {
-            return;
-        };
         let endpoints = self.table.endpoints();
         let event = Event::Closed {
             client: record.client(),

@@ -76,6 +76,9 @@ impl Switch {
             // A late copy of the SYN that began this connection; its client has our answer.
             return self.drop(DropReason::NothingToDo);
         }
+        if !self.listens.contains_key(&header.key.dst) {
+            return self.refuse(packet, header, DropReason::NotOurs); // not configured any more
+        }
         // On a tuple at rest the first data proves all, and need not be expected.
         if !self.draining && !record.state.is_resting() {
             if let Some(oldest) = self.renewals.begin(line, header.seq, now) {
