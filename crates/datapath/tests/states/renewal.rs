@@ -475,3 +475,29 @@ fn time_wait_transparent_source_is_used_again_at_once() {
     joined.rig.wait(Duration::from_secs(62));
     joined.rig.assert_empty();
 }
+
+#[test]
+fn a_strangers_syn_keeps_a_connection_from_the_fast_path_for_a_second() {
+    let mut joined = Joined::usual();
+    let fast = |joined: &mut Joined| {
+        let before = joined.rig.datapath.snapshot().fast_packets;
+        let data = joined.by_client().payload(b"x");
+        joined.rig.put_one(&data);
+        joined.advance(Side::Client, 1);
+        joined.rig.datapath.snapshot().fast_packets > before
+    };
+    assert!(fast(&mut joined));
+    let syn = joined.rig.by_client().flags(TcpFlags::SYN).seq(0x1234_5678);
+    let syn = syn.syn_options(&linux(1));
+    joined.rig.put_one(&syn);
+    for _ in 0..9 {
+        assert!(!fast(&mut joined), "the client may have begun anew");
+        joined.rig.wait_ms(100);
+    }
+    // The old number again, as of a probe that asks whether the other end is there, proves nothing.
+    joined.rig.wait_ms(200);
+    let old = joined.by_client().seq(joined.client_nxt.wrapping_sub(1));
+    joined.rig.put(&old);
+    assert!(!fast(&mut joined), "this one is what tells");
+    assert!(fast(&mut joined));
+}

@@ -32,11 +32,11 @@ impl Switch {
                 Side::Server => self.syn_from_server(packet, header, line),
             };
         }
-        if side == Side::Client
-            && self.may_be_new(header, line)
-            && let Some(verdict) = self.replace_if_new(now, packet, header, line)
-        {
-            return verdict;
+        if side == Side::Client && self.may_be_new(header, line) {
+            if let Some(verdict) = self.replace_if_new(now, packet, header, line) {
+                return verdict;
+            }
+            self.doubt_renewal(now, header, line);
         }
         let (mut header, mut new_ack) = (*header, None);
         if side == Side::Server && self.is_of_preamble(&header, line) {

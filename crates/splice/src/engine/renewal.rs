@@ -5,6 +5,7 @@
 //! number is remembered. Data that acknowledges that cookie comes from someone who saw the answer:
 //! then the old connection gives way (RFC 6191 does the same for TIME_WAIT, by weaker proof).
 
+use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairlead_base::{DropReason, Instant, Packet, SeqNumber};
@@ -20,6 +21,9 @@ use crate::translate;
 
 /// New handshakes on tuples of live connections that can be under way at once.
 const RENEWALS_MAX: usize = 65_536;
+
+/// How long packets of an old connection may still arrive when its client has begun anew.
+const UNDER_WAY: Duration = Duration::from_secs(1);
 
 /// How far into its stream a client gets before it hears more than a SYN-ACK, whose window has 16
 /// bits.
@@ -236,6 +240,22 @@ impl Switch {
         self.free(line);
     }
 
+    /// A packet of the old connection. Goes that on for a second after the SYN, then its host has not
+    /// begun anew, and the SYN was a stranger's: it must not keep the connection from the fast path.
+    /// What is under way when a host does begin anew arrives sooner.
+    pub(super) fn doubt_renewal(&mut self, now: Instant, header: &TcpPacket, line: Line) {
+        let record = self.table.record(line);
+        let goes_on = record.state.is_live()
+            && header.flags.0 & (TcpFlags::ACK.0 | TcpFlags::RST.0) == TcpFlags::ACK.0
+            && header.seq.0 == record.client_nxt
+            && translate::is_recent(record, Side::Client, header);
+        let renewal = self.renewals.begun.get(&line);
+        let due = renewal.is_some_and(|one| one.until <= now + (cookie::LIFETIME - UNDER_WAY));
+        if goes_on && due {
+            self.forget_renewal(line);
+        }
+    }
+
     /// Forgets a SYN that has led to nothing while its cookie was good.
     pub(super) fn expire_renewal(&mut self, now: Instant, line: Line) {
         let renewal = self.renewals.begun.get(&line);
@@ -253,8 +273,6 @@ impl Switch {
 
 #[cfg(test)]
 mod tests {
-    use core::time::Duration;
-
     use super::*;
 
     #[test]
