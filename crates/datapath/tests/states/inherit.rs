@@ -174,3 +174,34 @@ fn a_place_that_nothing_stands_at_is_no_service() {
     let switch = Datapath::resume(config, Seed::from(1), start, &estate).unwrap();
     assert_eq!(switch.snapshot().services.len(), services);
 }
+
+#[test]
+fn a_connection_that_was_begun_on_a_tuple_at_rest_is_taken_over() {
+    for order in [
+        [State::TimeWait, State::Spliced],
+        [State::Spliced, State::Reset],
+    ] {
+        let config = http_config();
+        let records = order.map(|state| {
+            let mut one = kept(40_000, state);
+            one.record.nat_port = 2_000 + u16::from(state == State::Spliced);
+            one
+        });
+        let estate = Estate {
+            endpoints: Endpoints {
+                listens: config.services[0].listen.clone(),
+                servers: vec![config.pools[0].servers[0].endpoint],
+                nats: config.snat.clone(),
+            },
+            records: (0..).map(Line).zip(records).collect(),
+            ..Estate::default()
+        };
+        let start = Instant::from_millis(1_000);
+        let mut switch = Datapath::resume(config, Seed::from(1), start, &estate).unwrap();
+        let adopted = switch.adopt(start, &estate);
+        assert_eq!((adopted.connections, adopted.at_rest), (1, 0), "{order:?}");
+        assert!(adopted.misfits.is_empty(), "{:?}", adopted.misfits);
+        let snapshot = switch.snapshot();
+        assert_eq!((snapshot.live, snapshot.records), (1, 1));
+    }
+}

@@ -266,7 +266,11 @@ impl Switch {
     pub fn adopt(&mut self, now: Instant, estate: &Estate) -> Adopted {
         let mut adopted = Adopted::default();
         let mut lines: Vec<(Line, FlowKey, FlowKey)> = Vec::new();
+        let left = self.left_for_others(estate);
         for &(line, kept) in &estate.records {
+            if left.contains(&line) {
+                continue;
+            }
             let record = self.with_route(kept.record);
             if let Err(misfit) = self.table.adopt(line, record, now.as_millis()) {
                 *adopted.misfits.entry(misfit).or_default() += 1;
@@ -295,6 +299,27 @@ impl Switch {
         self.counts.adopted += adopted.connections;
         self.reconcile_fast_path(&lines, estate);
         adopted
+    }
+
+    /// Records at rest whose client has begun anew. A fast path outside begins connections by
+    /// itself, also on a tuple at rest, and whoever was to end the rest was not there any more.
+    fn left_for_others(&self, estate: &Estate) -> BTreeSet<Line> {
+        let key = |record: &Record| record.client_key(self.table.endpoints());
+        let records = || {
+            estate
+                .records
+                .iter()
+                .map(|(line, kept)| (*line, &kept.record))
+        };
+        let resting = records().filter(|(_, record)| record.state.is_resting());
+        let resting: BTreeMap<FlowKey, Line> =
+            resting.map(|(line, record)| (key(record), line)).collect();
+        if resting.is_empty() {
+            return BTreeSet::new();
+        }
+        let live = records().filter(|(_, record)| !record.state.is_resting());
+        live.filter_map(|(_, record)| resting.get(&key(record)).copied())
+            .collect()
     }
 
     /// A record whose route is the one that it had: known only when that still leads to the pool
