@@ -146,6 +146,40 @@ fn half_read_heads_of_one_client_are_limited_and_those_of_others_not() {
 }
 
 #[test]
+fn a_refused_client_of_a_tcp_service_counts_once_whatever_it_sends() {
+    for no_source in [false, true] {
+        let mut config = simple_config(Protocol::Tcp, &["10.2.0.1:8081"]);
+        if no_source {
+            config.snat.clear();
+        } else {
+            config.limits.setups = 1;
+        }
+        let mut rig = Rig::probed(config, &linux(1));
+        if !no_source {
+            let opened = rig.open(1_000, &linux(5_000));
+            rig.put_one(&opened.at(0));
+            next_client(&mut rig);
+        }
+        let before = rig.datapath.snapshot().services[0].clone();
+        let opened = rig.open(1_000, &linux(5_000));
+        // The handshake's last ACK; the first data, which is under way by then; and again.
+        for segment in [
+            opened.at(0),
+            opened.data(0, b"hello"),
+            opened.data(0, b"hello"),
+        ] {
+            let sent = rig.put_one(&segment);
+            assert!(sent.header.flags.contains(TcpFlags::RST));
+        }
+        let after = rig.datapath.snapshot().services[0].clone();
+        assert_eq!(after.refused, before.refused + 1);
+        assert_eq!(after.accepted, before.accepted + u64::from(no_source));
+        assert_eq!(rig.refusals().len(), 1);
+        assert_eq!(rig.drops(DropReason::NoConnection), 2);
+    }
+}
+
+#[test]
 fn all_addresses_of_a_64_bit_network_are_one_client() {
     let mut config = v6_config();
     config.limits.half_read_per_client = 2;

@@ -156,6 +156,11 @@ impl Switch {
         if header.payload_len() == 0 && protocol != Protocol::Tcp {
             return self.hear_idle(now, packet, header);
         }
+        // Others send one segment that proves them, and may be answered it once more.
+        let is_tcp = protocol == Protocol::Tcp;
+        if is_tcp && self.refused.contains(header.key, header.ack) {
+            return self.refuse(packet, header, DropReason::NoConnection);
+        }
         let head_max = self.service_of(listen).head_bytes_max as usize;
         let needed = header.payload_len().min(head_max) as u64;
         if let Err(reason) = self.make_room(now, needed) {
@@ -192,7 +197,11 @@ impl Switch {
             promise,
             stamps.unwrap_or_default(),
         );
+        let (client, ack) = (header.key, header.ack);
         let verdict = self.client_in_setup(now, packet, header, line);
+        if self.table.record(line).state == State::Free {
+            self.refused.note(client, ack);
+        }
         // Only now: where the splice could be left to the fast path, it has been told by that.
         self.introduce(line);
         verdict
@@ -298,6 +307,7 @@ impl Switch {
         listen: u16,
         reason: DropReason,
     ) -> Verdict {
+        self.refused.note(header.key, header.ack);
         let service = self.listen_services[usize::from(listen)];
         self.counts.services[usize::from(service)].refused += 1;
         self.emit_event(Event::Refused {

@@ -37,6 +37,7 @@ mod loads;
 mod output;
 mod parting;
 mod probe;
+mod refused;
 mod renewal;
 mod setup;
 mod tickets;
@@ -60,6 +61,7 @@ use self::output::Output;
 pub use self::parting::Parted;
 use self::parting::Parting;
 use self::probe::{Offer, Probes};
+use self::refused::Refused;
 use self::renewal::Renewals;
 use self::setup::Setups;
 use self::tickets::Tickets;
@@ -203,6 +205,7 @@ pub struct Switch {
     cookies: CookieKey,
     offers: Vec<Offer>,
     setups: Setups,
+    refused: Refused,
     renewals: Renewals,
     timers: Timers,
     sweep: Sweep,
@@ -271,6 +274,7 @@ impl Switch {
             cookies: CookieKey::new(seed.word("cookies", 0), seed.word("cookies", 1)),
             offers: vec![Offer::unknown(&config); services],
             setups: Setups::new(config.limits.setups),
+            refused: Refused::default(),
             renewals: Renewals::default(),
             timers: Timers::default(),
             sweep: Sweep::new(now),
