@@ -142,15 +142,15 @@ static __always_inline __u16 fl_mss_of_class(__u32 class)
 {
 	switch (class) {
 	case 0:
-		return 536;
+		return 216;
 	case 1:
-		return 1220;
+		return 536;
 	case 2:
-		return 1340;
+		return 1220;
 	case 3:
-		return 1400;
+		return 1340;
 	case 4:
-		return 1420;
+		return 1400;
 	case 5:
 		return 1440;
 	case 6:

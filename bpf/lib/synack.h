@@ -19,6 +19,7 @@
 #define FL_KIND_WINDOW_SCALE 3
 #define FL_KIND_SACK_PERMITTED 4
 #define FL_WINDOW_SCALE_MAX 14
+#define FL_MSS_UNSAID 536
 #define FL_OWN_TTL 64
 #define FL_SYN_OPTIONS_MAX 20
 
@@ -88,13 +89,13 @@ static __always_inline __u32 fl_mss_class(__u16 mss)
 		return 6;
 	if (mss >= 1440)
 		return 5;
-	if (mss >= 1420)
-		return 4;
 	if (mss >= 1400)
-		return 3;
+		return 4;
 	if (mss >= 1340)
+		return 3;
+	if (mss >= 1220)
 		return 2;
-	return mss >= 1220 ? 1 : 0;
+	return mss >= 536 ? 1 : 0;
 }
 
 /* A TCP header with room for the options of a SYN. */
@@ -327,7 +328,7 @@ static __noinline int fl_answer_syn(fl_ctx *ctx, struct fl_packet *packet, struc
 {
 	struct fl_syn syn = {};
 	struct fl_answer answer = {};
-	struct fl_asked asked = {};
+	struct fl_asked asked = { .mss = FL_MSS_UNSAID };
 	struct fl_told told = {};
 	__u64 now_ns;
 	__u32 at, asked_bytes, bytes, bits, options;

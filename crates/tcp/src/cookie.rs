@@ -16,8 +16,12 @@ use core::time::Duration;
 use fairlead_base::{FlowKey, Instant, SeqNumber};
 use siphasher::sip::SipHasher24;
 
-/// MSS values that a cookie can remember; a client's is rounded down to one of them.
-pub const MSS_CLASSES: [u16; 8] = [536, 1220, 1340, 1400, 1420, 1440, 1460, 8960];
+/// MSS values that a cookie can remember; a client's is rounded down to one of them. The smallest is
+/// for links of 256 bytes and a little more.
+pub const MSS_CLASSES: [u16; 8] = [216, 536, 1220, 1340, 1400, 1440, 1460, 8960];
+
+/// What a client takes that says nothing (RFC 9293, section 3.7.1).
+const MSS_UNSAID: u16 = 536;
 
 /// A cookie is good in the interval it was made in and the one after it.
 pub const INTERVAL: Duration = Duration::from_secs(64);
@@ -43,10 +47,10 @@ pub struct Promise {
 }
 
 impl Promise {
-    /// The largest class that does not exceed what the client said (536 when it said nothing or
-    /// less: RFC 9293, section 3.7.1).
+    /// The largest class that does not exceed what the client said, or takes when it says nothing;
+    /// the smallest for less than that.
     pub fn mss_class(mss: Option<u16>) -> u16 {
-        let mss = mss.unwrap_or(MSS_CLASSES[0]);
+        let mss = mss.unwrap_or(MSS_UNSAID);
         MSS_CLASSES
             .into_iter()
             .rev()
@@ -309,7 +313,9 @@ mod tests {
     #[test]
     fn mss_is_rounded_down() {
         assert_eq!(Promise::mss_class(None), 536);
-        assert_eq!(Promise::mss_class(Some(100)), 536);
+        assert_eq!(Promise::mss_class(Some(100)), 216);
+        assert_eq!(Promise::mss_class(Some(535)), 216);
+        assert_eq!(Promise::mss_class(Some(536)), 536);
         assert_eq!(Promise::mss_class(Some(1459)), 1440);
         assert_eq!(Promise::mss_class(Some(65_495)), 8960);
     }

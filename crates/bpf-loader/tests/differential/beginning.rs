@@ -93,9 +93,9 @@ fn some_client(rng: &mut Rng, config: &Config) -> Client {
         "[fd01::9]:40000"
     };
     let sizes = [
-        0, 100, 1_219, 1_220, 1_340, 1_400, 1_420, 1_440, 1_460, 8_960, 65_535,
+        0, 100, 216, 535, 536, 1_219, 1_220, 1_340, 1_400, 1_440, 1_460, 8_960, 65_535,
     ];
-    let mss = sizes[rng.below(11) as usize];
+    let mss = sizes[rng.below(13) as usize];
     let stamps = Timestamps {
         value: rng.next_u64() as u32,
         echo: 0,

@@ -487,7 +487,7 @@ const OFFER: ListenOffer = ListenOffer {
 
 fn some_syn(rng: &mut Rng, client: Endpoint, listen: Endpoint) -> Packet {
     let options = SynOptions {
-        mss: rng.chance(900_000).then(|| 500 + rng.below(9_000) as u16),
+        mss: rng.chance(900_000).then(|| 200 + rng.below(9_000) as u16),
         window_scale: rng.chance(700_000).then(|| rng.below(15) as u8),
         sack_permitted: rng.chance(700_000),
         timestamps: rng.chance(700_000).then(|| Timestamps {

@@ -4,7 +4,7 @@
 use fairlead_datapath::Side;
 use fairlead_wire::SynOptions;
 
-use crate::rig::{Ends, Joined, Rig, http_config, linux};
+use crate::rig::{Ends, Joined, REQUEST, Rig, http_config, linux};
 
 /// Scales as each side said them, and what must become of a window field of 1,000 on its way.
 #[test]
@@ -171,4 +171,24 @@ fn spliced_timestamps_never_go_back_for_the_client() {
         .payload(b"x");
     let seen = rig.put_one(&data).timestamps().unwrap();
     assert_eq!((seen.value, seen.echo), (1_700 + 0x13, 5_800));
+}
+
+#[test]
+fn a_server_is_asked_for_segments_that_its_client_takes() {
+    for (said, asked) in [
+        (Some(256), 216),
+        (None, 536),
+        (Some(536), 536),
+        (Some(1_435), 1_400),
+        (Some(1_460), 1_460),
+    ] {
+        let mut rig = Rig::probed(http_config(), &linux(1));
+        let client = SynOptions {
+            mss: said,
+            ..linux(5_000)
+        };
+        let opened = rig.open(1_000, &client);
+        let syn = rig.put_one(&opened.data(0, REQUEST));
+        assert_eq!(syn.syn_options().mss, Some(asked), "{said:?}");
+    }
 }
