@@ -16,8 +16,8 @@ use core::time::Duration;
 use fairlead_base::{FlowKey, Instant, SeqNumber};
 use siphasher::sip::SipHasher24;
 
-/// MSS values that a cookie can remember; a client's is rounded down to one of them. The smallest is
-/// for links of 256 bytes and a little more.
+/// MSS values that a cookie can remember; a client's is rounded down to one of them. The smallest
+/// is for links of 256 bytes and a little more.
 pub const MSS_CLASSES: [u16; 8] = [216, 536, 1220, 1340, 1400, 1440, 1460, 8960];
 
 /// What a client takes that says nothing (RFC 9293, section 3.7.1).

@@ -9,28 +9,28 @@ const REFUSED_MAX: usize = 1_024;
 /// Refused clients, each with what it acknowledged of our SYN-ACK: no two handshakes share both.
 #[derive(Debug)]
 pub(super) struct Refused {
-    slots: Box<[Option<(FlowKey, SeqNumber)>; REFUSED_MAX]>,
+    places: Box<[Option<(FlowKey, SeqNumber)>; REFUSED_MAX]>,
 }
 
 impl Default for Refused {
     fn default() -> Self {
         Self {
-            slots: Box::new([None; REFUSED_MAX]),
+            places: Box::new([None; REFUSED_MAX]),
         }
     }
 }
 
 impl Refused {
-    /// The numbers are those of cookies, so they spread by themselves.
-    fn slot(ack: SeqNumber) -> usize {
+    /// Where it stands: acknowledgements of cookies spread by themselves.
+    fn index(ack: SeqNumber) -> usize {
         ack.0 as usize % REFUSED_MAX
     }
 
     pub(super) fn note(&mut self, client: FlowKey, ack: SeqNumber) {
-        self.slots[Self::slot(ack)] = Some((client, ack));
+        self.places[Self::index(ack)] = Some((client, ack));
     }
 
     pub(super) fn contains(&self, client: FlowKey, ack: SeqNumber) -> bool {
-        self.slots[Self::slot(ack)] == Some((client, ack))
+        self.places[Self::index(ack)] == Some((client, ack))
     }
 }

@@ -240,9 +240,9 @@ impl Switch {
         self.free(line);
     }
 
-    /// A packet of the old connection. Goes that on for a second after the SYN, then its host has not
-    /// begun anew, and the SYN was a stranger's: it must not keep the connection from the fast path.
-    /// What is under way when a host does begin anew arrives sooner.
+    /// A packet of the old connection. Goes that on for a second after the SYN, then its host has
+    /// not begun anew, and the SYN was a stranger's: it must not keep the connection from the fast
+    /// path. What is under way when a host does begin anew arrives sooner.
     pub(super) fn doubt_renewal(&mut self, now: Instant, header: &TcpPacket, line: Line) {
         let record = self.table.record(line);
         let goes_on = record.state.is_live()
