@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fairlead_base::{Address, Endpoint};
-use fairlead_lab::load::{CountedOnce, Provenance, ReadNote, accessed, expansion_notes, in_order};
+use fairlead_lab::load::{CountedOnce, Provenance, ReadNote, accessed, in_order};
+use fairlead_lab::notes::expansion_notes;
 use fairlead_lab::{Fingerprint, LabError, Loader, Stream, StreamSpec};
 use fairlead_trace::{Accesses, Report};
 use fairlead_workload::{Expanded, Expansion};

@@ -11,6 +11,7 @@ mod error;
 mod fingerprint;
 pub mod load;
 pub mod map;
+pub mod notes;
 pub mod paper;
 pub mod plan;
 mod pool;

@@ -1,0 +1,83 @@
+//! What is to be known of a stream before its numbers are believed, in words.
+
+use fairlead_trace::{Format, Report};
+use fairlead_workload::{Expanded, Expansion};
+
+use crate::load::{ReadNote, StreamSpec};
+
+/// What is to be known of an expansion before its numbers are believed.
+pub fn expansion_notes(expansion: &Expansion, expanded: &Expanded) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(given) = expansion.short_warm_up() {
+        notes.push(format!(
+            "a warm-up of {given} s is shorter than the silence that ends a session ({} s): \
+             sessions in a longer pause than that look new, so that first accesses and every bound \
+             come out too high, and so do the misses of large caches; leave --warm-up (warm_up_s) \
+             out",
+            expansion.session_timeout_s
+        ));
+    }
+    if expanded.rows == 0 {
+        notes.push("no access is left beside the warm-up".to_owned());
+    }
+    if expanded.responses_cut > 0 {
+        notes.push(format!(
+            "{} responses were acknowledged in part only (acks_max)",
+            expanded.responses_cut
+        ));
+    }
+    notes
+}
+
+/// What is to be known of how a trace was read.
+pub fn reading_notes(report: &Report) -> Vec<String> {
+    let mut notes = Vec::new();
+    let bad = report.bad_rows();
+    if let Some((number, reason)) = report.first_bad {
+        let place = match report.format {
+            Format::Pcap => "packet",
+            Format::WorldCupBinary | Format::Vscsi | Format::OracleGeneral => "row",
+            _ => "line",
+        };
+        notes.push(format!(
+            "{bad} of {} rows could not be read and are left out; the first is {place} {number}: \
+             {reason}",
+            report.seen()
+        ));
+    }
+    if report.stepped_back > 0 {
+        notes.push(format!(
+            "time steps back {} in the file; rows were sorted by time",
+            times(report.stepped_back)
+        ));
+    }
+    notes
+}
+
+/// What one session alone may come from: a capture can be of one connection.
+pub(crate) fn one_session(read: Option<&ReadNote>) -> &'static str {
+    if read.is_some_and(|read| read.format == Format::Pcap.to_string()) {
+        "every access is of one session: the capture has one connection with segments from its \
+         client"
+    } else {
+        "every access is of one session: the trace names no clients, or not in the column that \
+         was read (--format csv:time=1,client=2 names columns)"
+    }
+}
+
+/// That nothing of the expansion is used, where something was said of it.
+pub(crate) fn unused_expansion(made: &StreamSpec) -> Option<String> {
+    let is_set = made.expansion != Expansion::default();
+    is_set.then(|| {
+        "rows are accesses as they are: --concurrency and other settings of the expansion have no \
+         meaning and are not used"
+            .to_owned()
+    })
+}
+
+pub(crate) fn times(count: u64) -> String {
+    match count {
+        1 => "once".to_owned(),
+        more => format!("{more} times"),
+    }
+}
