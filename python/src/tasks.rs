@@ -1,6 +1,7 @@
 //! A plan's runs as tasks that can be done anywhere: each says all that it needs, and its key
 //! stands for the trace's content, the configuration and the version.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -68,7 +69,7 @@ fn content(path: &Path, control: &dyn Control) -> Result<Fingerprint, LabError> 
 fn stream_print(made: &StreamSpec, content: Option<Fingerprint>) -> Fingerprint {
     let placeless = StreamSpec {
         path: None,
-        ..made.clone()
+        ..made.deciding()
     };
     Printer::default()
         .json(&placeless)
@@ -80,6 +81,9 @@ fn stream_print(made: &StreamSpec, content: Option<Fingerprint>) -> Fingerprint 
 fn tasks(path: &Path, control: &dyn Control) -> Result<Vec<Task>, LabError> {
     let plan = Plan::read(path)?;
     let mut tasks = Vec::with_capacity(plan.tasks());
+    // What the plan names twice is run once: two names of a file, two files of one content, seeds
+    // that draw nothing.
+    let mut known = HashSet::new();
     // Streams of one file come one after the other.
     let mut last: Option<(PathBuf, Fingerprint)> = None;
     for made in &plan.streams {
@@ -92,8 +96,8 @@ fn tasks(path: &Path, control: &dyn Control) -> Result<Vec<Task>, LabError> {
                 let problem = "its name is not UTF-8: give it another, or a link with another";
                 return Err(LabError::Trace(format!("{}: {problem}", path.display())));
             }
-            let known = last.as_ref().filter(|(before, _)| before == path);
-            let print = match known {
+            let before = last.as_ref().filter(|(known, _)| known == path);
+            let print = match before {
                 Some((_, print)) => *print,
                 None => content(path, control)?,
             };
@@ -103,6 +107,9 @@ fn tasks(path: &Path, control: &dyn Control) -> Result<Vec<Task>, LabError> {
         let stream = stream_print(&made, content_print);
         for run in plan.runs_for(&made) {
             let key = fairlead_lab::sweep::task_key(stream, &run, plan.bounds);
+            if !known.insert(key) {
+                continue;
+            }
             tasks.push(Task {
                 key,
                 stream,

@@ -55,6 +55,17 @@ pub enum As {
     Requests,
 }
 
+impl As {
+    /// Are rows of this format taken as accesses?
+    fn takes(self, format: &Format) -> bool {
+        match self {
+            Self::Accesses => true,
+            Self::Requests => false,
+            Self::Auto => format.holds_accesses(),
+        }
+    }
+}
+
 /// A stream's recipe: the same recipe over the same file gives the same stream. One of `path`,
 /// `standard` and `zipf` is there.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -160,6 +171,33 @@ impl StreamSpec {
             .as_ref()
             .map_or(0, |standard| standard.sessions);
         format!("synthetic: standard, {sessions} sessions")
+    }
+
+    /// The recipe without what decides nothing: equal for recipes that make the same of one file.
+    /// Of rows that are accesses as they are nothing is drawn, whatever the seed. Looks at the
+    /// beginning of the file.
+    #[must_use]
+    pub fn deciding(&self) -> Self {
+        let mut deciding = self.clone();
+        deciding.expansion = self.expansion.used();
+        // What cannot be opened is told when it is read.
+        let opened = self.path.as_ref().map(|path| Opened::new(path, self));
+        let is_log = match opened {
+            Some(Ok(opened)) => !self.rows.takes(&opened.format),
+            Some(Err(_)) => true,
+            None => false,
+        };
+        if !is_log {
+            // How many are open at once has no meaning there and is refused, not left out.
+            deciding.expansion = Expansion {
+                concurrent_sessions: self.expansion.concurrent_sessions,
+                ..Expansion::default()
+            };
+        }
+        if !is_log && self.path.is_some() {
+            deciding.seed = Self::default().seed;
+        }
+        deciding
     }
 
     /// Is the recipe sound?
@@ -425,11 +463,7 @@ impl Loader {
         made: &StreamSpec,
         control: &dyn Control,
     ) -> Result<Loaded, LabError> {
-        let takes = |format: &Format| match made.rows {
-            As::Accesses => true,
-            As::Requests => false,
-            As::Auto => format.holds_accesses(),
-        };
+        let takes = |format: &Format| made.rows.takes(format);
         let log = match self.known_log(path, made) {
             Some(log) if !takes(&log.report.format) => log,
             _ => {

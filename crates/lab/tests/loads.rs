@@ -54,6 +54,34 @@ fn rows_of_binary_files_are_no_lines() {
     std::fs::remove_file(&path).unwrap();
 }
 
+#[test]
+fn a_recipe_is_told_apart_by_what_decides_its_stream() {
+    let path = log("deciding");
+    let table = path.with_extension("csv");
+    std::fs::write(&table, "time_us,ip,port\n1,::1,1\n").unwrap();
+    let made = |path: &PathBuf, seed: u64| {
+        let mut made = StreamSpec::file(path);
+        made.seed = seed;
+        made.expansion.periods = seed as u32;
+        made
+    };
+    let (log, rows) = (
+        |seed| made(&path, seed).deciding(),
+        |seed| made(&table, seed).deciding(),
+    );
+    assert_eq!(rows(2), StreamSpec::file(&table));
+    assert_ne!(log(2), log(3));
+    assert_eq!(log(2).expansion, log(3).expansion);
+    let open = |sessions: f64| {
+        let mut made = made(&table, 2);
+        made.expansion.concurrent_sessions = Some(sessions);
+        made.deciding()
+    };
+    assert_ne!(open(8.0), open(9.0));
+    std::fs::remove_file(&path).unwrap();
+    std::fs::remove_file(&table).unwrap();
+}
+
 /// A fit of the standard workload to `target`.
 fn fit(seconds: f64, target: f64, sessions_max: u32) -> Result<u32, LabError> {
     let standard = Standard {

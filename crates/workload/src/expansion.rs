@@ -117,6 +117,24 @@ impl Expansion {
         given.filter(|given| *given < self.session_timeout_s)
     }
 
+    /// Without what has no effect beside the rest: expansions that are used alike are equal.
+    #[must_use]
+    pub fn used(&self) -> Self {
+        let usual = Self::default();
+        let mut used = self.clone();
+        if self.concurrent_sessions.is_none() {
+            used.warm_up_s = usual.warm_up_s;
+            used.periods = usual.periods;
+        }
+        if self.packets == PacketModel::Request {
+            used.segment_bytes = usual.segment_bytes;
+            used.client_bytes_per_s = usual.client_bytes_per_s;
+            used.round_trip_us = usual.round_trip_us;
+            used.acks_max = usual.acks_max;
+        }
+        used
+    }
+
     /// What keeps these parameters from being used: the name of one, and what to write.
     pub fn complaint(&self) -> Option<String> {
         let positive = |value: f64| value > 0.0 && value.is_finite();
