@@ -17,6 +17,7 @@ pub fn expansion_notes(expansion: &Expansion, expanded: &Expanded) -> Vec<String
             expansion.session_timeout_s
         ));
     }
+    notes.extend(without_effect(expansion, expanded));
     if expanded.rows == 0 {
         notes.push("no access is left beside the warm-up".to_owned());
     }
@@ -25,6 +26,59 @@ pub fn expansion_notes(expansion: &Expansion, expanded: &Expanded) -> Vec<String
             "{} responses were acknowledged in part only (acks_max)",
             expanded.responses_cut
         ));
+    }
+    notes
+}
+
+/// What was set and decides nothing, beside the rest of the settings or for this log.
+fn without_effect(expansion: &Expansion, expanded: &Expanded) -> Vec<String> {
+    let (usual, used) = (Expansion::default(), expansion.used());
+    let named = |names: &[(bool, &'static str)]| -> Option<String> {
+        let set = names.iter().filter(|(is_set, _)| *is_set);
+        let set: Vec<&str> = set.map(|(_, name)| *name).collect();
+        (!set.is_empty()).then(|| set.join(", "))
+    };
+    let of_a_load = named(&[
+        (
+            expansion.warm_up_s != used.warm_up_s,
+            "--warm-up (warm_up_s)",
+        ),
+        (expansion.periods != used.periods, "--periods (periods)"),
+    ]);
+    let of_packets = named(&[
+        (
+            expansion.segment_bytes != used.segment_bytes,
+            "segment_bytes",
+        ),
+        (
+            expansion.client_bytes_per_s != used.client_bytes_per_s,
+            "client_bytes_per_s",
+        ),
+        (
+            expansion.round_trip_us != used.round_trip_us,
+            "round_trip_us",
+        ),
+        (expansion.acks_max != used.acks_max, "acks_max"),
+    ]);
+    let of_ports = expansion.ports != usual.ports && !expanded.ports_drawn;
+    let mut notes = Vec::new();
+    notes.extend(of_a_load.map(|names| {
+        format!(
+            "without effect at the log's own pace: {names}; write --concurrency \
+             (concurrent_sessions), or leave it out"
+        )
+    }));
+    notes.extend(of_packets.map(|names| {
+        format!(
+            "without effect where a request is one access: {names}; write --packets packets \
+             (packets = \"packets\"), or leave it out"
+        )
+    }));
+    if of_ports {
+        notes.push(
+            "without effect where every row has a port of its own: --ports (ports); leave it out"
+                .to_owned(),
+        );
     }
     notes
 }

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use fairlead_lab::calibrate::{CalibrateSpec, calibrate};
+use fairlead_lab::load::As;
 use fairlead_lab::{LabError, Loader, RunSpec, Silent, StreamSpec};
-use fairlead_workload::Standard;
+use fairlead_workload::{PacketModel, PortModel, Standard};
 
 /// A log of ten rows of which one cannot be read.
 fn log(name: &str) -> PathBuf {
@@ -80,6 +81,52 @@ fn a_recipe_is_told_apart_by_what_decides_its_stream() {
     assert_ne!(open(8.0), open(9.0));
     std::fs::remove_file(&path).unwrap();
     std::fs::remove_file(&table).unwrap();
+}
+
+#[test]
+fn settings_of_the_expansion_without_effect_are_named() {
+    let path = log("without-effect");
+    let notes = |change: &dyn Fn(&mut StreamSpec)| {
+        let mut made = StreamSpec {
+            max_bad: 0.5,
+            ..StreamSpec::file(&path)
+        };
+        change(&mut made);
+        let stream = Loader::default().stream(&made, &Silent).unwrap();
+        let mut notes = stream.note.notes;
+        notes.retain(|note| note.starts_with("without effect"));
+        notes
+    };
+    let random = |made: &mut StreamSpec| {
+        made.expansion.ports = PortModel::RANDOM;
+        made.expansion.acks_max = 7;
+        made.expansion.packets = PacketModel::Packets;
+    };
+    assert_eq!(notes(&random), [""; 0]);
+    let said = notes(&|made| {
+        made.expansion.periods = 3;
+        made.expansion.warm_up_s = Some(9.0);
+        made.expansion.segment_bytes = 99;
+    });
+    assert!(
+        said[0].contains("--warm-up (warm_up_s), --periods (periods);"),
+        "{said:?}"
+    );
+    assert!(
+        said[1].contains("segment_bytes; write --packets"),
+        "{said:?}"
+    );
+    std::fs::write(&path, "1,10.0.0.1,5000\n2,10.0.0.1,5000\n").unwrap();
+    let said = notes(&|made| {
+        made.format = Some("csv:time=1,client=2,port=3".to_owned());
+        made.rows = As::Requests;
+        made.expansion.ports = PortModel::RANDOM;
+    });
+    assert!(
+        said.len() == 1 && said[0].contains("--ports (ports)"),
+        "{said:?}"
+    );
+    std::fs::remove_file(&path).unwrap();
 }
 
 /// A fit of the standard workload to `target`.

@@ -74,6 +74,9 @@ pub struct Expanded {
     pub on_gap_mean_us: f64,
     /// Responses that were acknowledged in part only (`acks_max`).
     pub responses_cut: u64,
+    /// Whether any session was given a port by the model: the log does not have them all.
+    #[serde(skip)]
+    pub ports_drawn: bool,
 }
 
 /// A log cut into sessions and timed: what does not depend on the load. To be expanded to many
@@ -230,6 +233,7 @@ impl Prepared {
             period_us: load.map(|_| overlaid.period_us),
             on_gap_mean_us: self.sessions.on_gap_mean_us,
             responses_cut: self.sessions.responses_cut,
+            ports_drawn: self.sessions.ports_drawn,
             accesses,
         }
     }

@@ -29,6 +29,8 @@ pub(crate) struct Sessions {
     pub(crate) on_gap_mean_us: f64,
     /// Responses whose acknowledgements were cut.
     pub(crate) responses_cut: u64,
+    /// Whether any session was given a port: the log does not have them all.
+    pub(crate) ports_drawn: bool,
 }
 
 impl Sessions {
@@ -167,6 +169,7 @@ pub(crate) fn split(
             if at < rows.len() && time(at) - time(at - 1) <= timeout_us {
                 continue;
             }
+            writer.sessions.ports_drawn |= logged == 0;
             let port = match logged {
                 0 => expansion.ports.port(first, number, &mut ports),
                 logged => logged,
