@@ -94,6 +94,7 @@ def advise(
     tolerance: float,
     threads: int = 0,
     progress: Tell = None,
+    seed: Optional[int] = None,
 ) -> str: ...
 def stat(accesses: Accesses) -> str: ...
 def paper(

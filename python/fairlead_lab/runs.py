@@ -182,17 +182,20 @@ def advise(
     tolerance: float = 0.01,
     threads: int = 0,
     progress: Tell = None,
+    seed: Optional[int] = None,
 ) -> Advice:
     """The smallest cache within ``tolerance`` of the best miss ratio, which policy, what it costs,
-    and what more memory would buy. What is left empty has its usual values; capacities in bytes."""
+    and what more memory would buy. What is left empty has its usual values; capacities in bytes.
+    Index functions and chance are drawn from ``seed``, the stream's unless it is given."""
     if not 0 <= tolerance < 1:
         raise ArgumentError(f"tolerance {tolerance}: write a share from 0 to 1, as 0.01")
     ways = [whole(one, "ways") for one in ways]
     capacities = [whole(one, "capacities", BYTES_MAX) for one in capacities]
+    seed = None if seed is None else whole(seed, "seed", SEED_MAX)
     with Progress("advise") as shown:
         text = _core.advise(
             core_of(accesses), _several(schemes), ways, capacities, tolerance,
-            whole(threads, "threads"), progress or shown,
+            whole(threads, "threads"), progress or shown, seed,
         )
     return Advice({**json.loads(text), "version": _core.version()})
 

@@ -123,7 +123,9 @@ pub(crate) fn paper_report(
 #[pyfunction]
 #[pyo3(
     name = "advise",
-    signature = (accesses, schemes, ways, capacities, tolerance, threads=0, progress=None)
+    signature = (
+        accesses, schemes, ways, capacities, tolerance, threads=0, progress=None, seed=None
+    )
 )]
 #[expect(clippy::too_many_arguments, reason = "what Python's function takes")]
 pub(crate) fn advice(
@@ -135,6 +137,7 @@ pub(crate) fn advice(
     tolerance: f64,
     threads: usize,
     progress: Option<Py<PyAny>>,
+    seed: Option<u64>,
 ) -> PyResult<String> {
     let usual = AdviseSpec::default();
     let spec = AdviseSpec {
@@ -146,6 +149,8 @@ pub(crate) fn advice(
         ways: if ways.is_empty() { usual.ways } else { ways },
         capacities: capacities.into_iter().map(Size).collect(),
         tolerance,
+        // Index functions and chance are drawn from what the stream was drawn from, as everywhere.
+        seed: seed.unwrap_or(accesses.stream.note.made.seed),
         ..AdviseSpec::default()
     };
     let stream = Arc::clone(&accesses.stream);

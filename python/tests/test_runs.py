@@ -117,6 +117,19 @@ def test_configurations_that_cannot_be_built_are_refused(run, kind, said):
     assert issubclass(kind, ValueError)
 
 
+def test_advice_is_drawn_from_the_seed_of_its_stream():
+    def asked(**given):
+        stream = lab.standard(sessions=200, seconds=3, seed=5)
+        return lab.advise(stream, schemes="2-universal", ways=[4], capacities=[8192], **given)
+
+    usual, same, other = asked(), asked(seed=5), asked(seed=6)
+    assert [one["asked"]["seed"] for one in (usual, same, other)] == [5, 5, 6]
+    assert usual["advised"] == same["advised"] and usual["advised"]["run"]["seed"] == 5
+    assert "seed 5." in lab.advice_page(usual)
+    with pytest.raises(errors.ArgumentError, match="seed -1"):
+        asked(seed=-1)
+
+
 def test_numpy_numbers_are_numbers():
     stream = lab.zipf(ids=10, accesses=100)
     sizes = np.array([4096, 8192])
