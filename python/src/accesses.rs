@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fairlead_base::{Address, Endpoint};
 use fairlead_lab::load::{CountedOnce, Provenance, ReadNote, accessed, in_order};
-use fairlead_lab::notes::expansion_notes;
+use fairlead_lab::notes::{expansion_notes, reading_notes};
 use fairlead_lab::{Fingerprint, LabError, Loader, Stream, StreamSpec};
 use fairlead_trace::{Accesses, Report};
 use fairlead_workload::{Expanded, Expansion};
@@ -25,7 +25,6 @@ use crate::requests::{PyRequests, Reading, addresses, check_times, report_dict};
 #[derive(Debug)]
 pub(crate) struct PyAccesses {
     pub(crate) stream: Arc<Stream>,
-    report: Option<Report>,
 }
 
 /// What accesses are called that were in no file.
@@ -72,11 +71,11 @@ impl PyAccesses {
             keys,
             counted_from: known.warm_up,
             note,
+            report: known.report,
             counted_once: CountedOnce::default(),
         };
         Self {
             stream: Arc::new(stream),
-            report: known.report,
         }
     }
 
@@ -117,6 +116,7 @@ impl PyAccesses {
             in_order(&made, &report).map_err(|error| error.to_string())?;
             let known = Known {
                 name: made.name(),
+                notes: reading_notes(&report),
                 report: Some(report),
                 made,
                 ..Known::default()
@@ -136,7 +136,6 @@ impl PyAccesses {
         })?;
         Ok(Self {
             stream: Arc::new(stream),
-            report: None,
         })
     }
 
@@ -159,7 +158,8 @@ impl PyAccesses {
             let mut expanded = fairlead_workload::expand(&source, &expansion, seed)
                 .map_err(|error| LabError::option("expand", "", error.to_string()))?;
             let accesses = std::mem::take(&mut expanded.accesses);
-            let notes = expansion_notes(&expansion, &expanded);
+            let mut notes = report.as_ref().map(reading_notes).unwrap_or_default();
+            notes.extend(expansion_notes(&expansion, &expanded));
             let made = StreamSpec {
                 expansion,
                 seed,
@@ -263,10 +263,8 @@ impl PyAccesses {
     /// What reading came to; `None` for accesses that were not read.
     #[getter]
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        self.report
-            .as_ref()
-            .map(|report| report_dict(py, report))
-            .transpose()
+        let report = self.stream.report.as_ref();
+        report.map(|report| report_dict(py, report)).transpose()
     }
 
     /// Where the stream comes from and what it is, as JSON.

@@ -116,6 +116,22 @@ def test_files_that_cannot_be_read_name_themselves(tmp_path):
         read_accesses(cut, format="excel")
 
 
+def test_what_reading_left_out_is_in_every_provenance(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("time_us,ip,port\n3,10.0.0.1,7\nwhat,is,this\n" + "9,10.0.0.2,7\n" * 200)
+    read, expanded = read_accesses(path), lab.expand_file(path)
+    log = lab.expand(lab.read_requests(path, format="csv:time=1,client=2,unit=us,header=yes"))
+    for stream in (read, expanded, log):
+        [note] = stream.provenance["notes"]
+        assert note.startswith("1 of 202 rows could not be read"), note
+        assert stream.report["rows"] == 201 and stream.report["first_bad"][0] == 3
+    assert lab.zipf(ids=10, accesses=100).report is None
+    with path.open("a") as out:
+        out.write("8,10.0.0.2,7\n")
+    sorted_rows = read_accesses(path, sort=True).provenance["notes"]
+    assert any("time steps back once" in note for note in sorted_rows)
+
+
 def test_addresses_of_other_kinds():
     texts = ["192.0.2.1", "2001:db8::1", "192.0.2.1"]
     given = {"time_us": [0, 1, 2], "ip": [ipaddress.ip_address(text) for text in texts], "port": [1, 1, 1]}

@@ -342,6 +342,8 @@ pub struct Stream {
     pub counted_from: usize,
     /// Where it comes from.
     pub note: Provenance,
+    /// The reader's report; nothing for streams that were in no file.
+    pub report: Option<Report>,
     /// What is worked out of it once.
     pub counted_once: CountedOnce,
 }
@@ -408,7 +410,7 @@ pub struct Loader {
 struct Loaded {
     accesses: Accesses,
     warm_up: usize,
-    read: Option<ReadNote>,
+    report: Option<Report>,
     expanded: Option<Expanded>,
     notes: Vec<String>,
 }
@@ -480,7 +482,7 @@ impl Loader {
         Ok(Loaded {
             accesses: std::mem::take(&mut expanded.accesses),
             warm_up: expanded.warm_up_rows,
-            read: Some(ReadNote::new(&log.report)),
+            report: Some(log.report.clone()),
             expanded: Some(expanded),
             notes,
         })
@@ -544,10 +546,11 @@ impl Loader {
         let Loaded {
             accesses,
             warm_up,
-            read,
+            report,
             expanded,
             notes,
         } = loaded;
+        let read = report.as_ref().map(ReadNote::new);
         let ticks = accesses.ticks(u64::from(made.tick_ms) * 1_000);
         let Accesses {
             time_us,
@@ -581,6 +584,7 @@ impl Loader {
             keys,
             counted_from: warm_up,
             note,
+            report,
             counted_once: CountedOnce::default(),
         }
     }
@@ -719,7 +723,7 @@ fn of_accesses(
     notes.extend(unused_expansion(made));
     Ok(Loaded {
         accesses,
-        read: Some(ReadNote::new(&report)),
+        report: Some(report),
         notes,
         ..Loaded::default()
     })
