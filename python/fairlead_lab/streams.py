@@ -6,6 +6,7 @@ import ipaddress
 import json
 import os
 import pathlib
+import warnings
 from typing import Any, Callable, Dict, List, Optional, Tuple, Union, overload
 
 import numpy as np
@@ -235,7 +236,10 @@ class Accesses(_Columns):
 
     def write(self, path: Path, format: Optional[str] = None) -> None:
         """Writes a file, whole or not at all: ``lab`` (compact, times in full) or libCacheSim's
-        ``oracleGeneral``; by the end of its name when left out, ``lab`` where that says neither."""
+        ``oracleGeneral``; by the end of its name when left out, ``lab`` where that says neither.
+
+        What ``oracleGeneral`` does not hold of these accesses (below whole seconds, longer
+        addresses, hints) is warned of."""
         if format is None:
             end = pathlib.Path(path_of(path)).suffix
             if end == ".csv":
@@ -244,6 +248,8 @@ class Accesses(_Columns):
         if format not in ("lab", "oracleGeneral"):
             raise ArgumentError(f"format {format}: write lab or oracleGeneral")
         write_whole(pathlib.Path(path_of(path)), lambda to: self._core.write(to, format))
+        for text in self._core.losses(format):
+            warnings.warn(text, stacklevel=2)
 
     def _shown(self) -> List[str]:
         return ["time_us", "id", "hint"] if len(self.hint) else ["time_us", "id"]

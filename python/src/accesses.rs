@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fairlead_base::{Address, Endpoint};
 use fairlead_lab::load::{CountedOnce, Provenance, ReadNote, accessed, in_order};
-use fairlead_lab::notes::{expansion_notes, reading_notes};
+use fairlead_lab::notes::{expansion_notes, lost_in_oracle_general, reading_notes};
 use fairlead_lab::{Fingerprint, LabError, Loader, Stream, StreamSpec};
 use fairlead_trace::{Accesses, Report};
 use fairlead_workload::{Expanded, Expansion};
@@ -236,6 +236,14 @@ impl PyAccesses {
             "key_port" => Column::of(stream.keys.iter().map(|key| key.port).collect()),
             _ => return Err(Class::Argument.error(py, format!("no column {name}"))),
         })
+    }
+
+    /// What a format does not hold of these accesses.
+    fn losses(&self, format: &str) -> Vec<String> {
+        match format {
+            "oracleGeneral" => lost_in_oracle_general(&self.accesses()),
+            _ => Vec::new(),
+        }
     }
 
     /// Writes a file: `lab` or `oracleGeneral`.

@@ -222,7 +222,8 @@ def test_addresses_are_not_taken_for_others():
 
 
 def test_the_end_of_a_name_says_the_format(tmp_path):
-    accesses = lab.zipf(ids=10, accesses=100)
+    # Of whole seconds and without hints: the format holds all of it.
+    accesses = Accesses.from_columns([0, 1_000_000] * 50, ["192.0.2.1"] * 100, [1] * 100)
     accesses.write(tmp_path / "a.oracleGeneral")
     assert (tmp_path / "a.oracleGeneral").stat().st_size == 24 * 100
     accesses.write(tmp_path / "a.lab")
@@ -231,3 +232,14 @@ def test_the_end_of_a_name_says_the_format(tmp_path):
     with pytest.raises(ArgumentError, match="a.csv: write does not make tables.*convert"):
         accesses.write(tmp_path / "a.csv")
     assert not (tmp_path / "a.csv").exists()
+
+
+def test_what_a_format_does_not_hold_is_warned_of(tmp_path):
+    accesses = Accesses.from_columns([0, 3], ["192.0.2.1", "2001:db9::1"], [1, 1], hint=[2, 0])
+    with pytest.warns(UserWarning) as warned:
+        accesses.write(tmp_path / "a.oracleGeneral")
+    said = [str(one.message) for one in warned]
+    assert len(said) == 3 and warned[0].filename == __file__
+    assert "1 of 2 accesses lose" in said[0] and "1 of 2 sessions have IPv6" in said[1]
+    assert "open and close connections; 1 of 2 do" in said[2]
+    accesses.write(tmp_path / "a.lab")

@@ -1,9 +1,11 @@
 //! What is to be known of a stream before its numbers are believed, in words.
 
-use fairlead_trace::{Format, Report};
+use fairlead_trace::format::oracle_general;
+use fairlead_trace::{Accesses, Format, HINT_NONE, Report};
 use fairlead_workload::{Expanded, Expansion};
 
 use crate::load::{ReadNote, StreamSpec};
+use crate::table::grouped;
 
 /// What is to be known of an expansion before its numbers are believed.
 pub fn expansion_notes(expansion: &Expansion, expanded: &Expanded) -> Vec<String> {
@@ -134,4 +136,48 @@ pub(crate) fn times(count: u64) -> String {
         1 => "once".to_owned(),
         more => format!("{more} times"),
     }
+}
+
+/// What `oracleGeneral` cannot hold of these accesses, so that they are others when they are read
+/// back.
+pub fn lost_in_oracle_general(accesses: &Accesses) -> Vec<String> {
+    let mut notes = Vec::new();
+    let rows = accesses.len() as u64;
+    let is_between = |time: &&u64| !time.is_multiple_of(1_000_000);
+    let between = accesses.time_us.iter().filter(is_between).count() as u64;
+    if between > 0 {
+        notes.push(format!(
+            "oracleGeneral holds whole seconds; the times of {} of {} accesses lose what is below",
+            grouped(between),
+            grouped(rows)
+        ));
+    }
+    let keys = accesses.keys.iter();
+    let others =
+        keys.filter(|key| oracle_general::endpoint_of(oracle_general::object_of(key)) != **key);
+    let others = others.count() as u64;
+    if others > 0 {
+        notes.push(format!(
+            "oracleGeneral holds identifiers of 64 bits; {} of {} sessions have IPv6 addresses \
+             that do not fit and are hashed: read back, they have other addresses, and caches \
+             other misses",
+            grouped(others),
+            grouped(accesses.keys.len() as u64)
+        ));
+    }
+    notes.extend(lost_hints(accesses));
+    notes
+}
+
+/// That a format without hints does not hold these.
+pub fn lost_hints(accesses: &Accesses) -> Option<String> {
+    let hints = accesses.hint.iter().filter(|hint| **hint != HINT_NONE);
+    let hints = hints.count() as u64;
+    (hints > 0).then(|| {
+        format!(
+            "the format does not hold which accesses open and close connections; {} of {} do",
+            grouped(hints),
+            grouped(accesses.len() as u64)
+        )
+    })
 }

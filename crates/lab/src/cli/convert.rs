@@ -5,14 +5,15 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use fairlead_trace::Accesses;
 use fairlead_trace::format::{self, oracle_general};
-use fairlead_trace::{Accesses, HINT_NONE};
 
 use super::arguments::StreamArgs;
 use super::output::Written;
 use super::{Context, output};
 use crate::error::LabError;
 use crate::load::{Loader, Stream};
+use crate::notes::{lost_hints, lost_in_oracle_general};
 use crate::table::grouped;
 
 /// What `lab convert` takes.
@@ -142,43 +143,11 @@ pub(super) fn write(
 
 /// What a format cannot hold of these accesses, so that they are others when they are read back.
 fn losses(accesses: &Accesses, target: Target) -> Vec<String> {
-    let mut notes = Vec::new();
-    let rows = accesses.len() as u64;
-    if target == Target::OracleGeneral {
-        let is_between = |time: &&u64| !time.is_multiple_of(1_000_000);
-        let between = accesses.time_us.iter().filter(is_between).count() as u64;
-        if between > 0 {
-            notes.push(format!(
-                "oracleGeneral holds whole seconds; the times of {} of {} accesses lose what is \
-                 below",
-                grouped(between),
-                grouped(rows)
-            ));
-        }
-        let keys = accesses.keys.iter();
-        let others =
-            keys.filter(|key| oracle_general::endpoint_of(oracle_general::object_of(key)) != **key);
-        let others = others.count() as u64;
-        if others > 0 {
-            notes.push(format!(
-                "oracleGeneral holds identifiers of 64 bits; {} of {} sessions have IPv6 \
-                 addresses that do not fit and are hashed: read back, they have other addresses, \
-                 and caches other misses",
-                grouped(others),
-                grouped(accesses.keys.len() as u64)
-            ));
-        }
+    match target {
+        Target::Lab => Vec::new(),
+        Target::OracleGeneral => lost_in_oracle_general(accesses),
+        Target::Csv => lost_hints(accesses).into_iter().collect(),
     }
-    let hints = accesses.hint.iter().filter(|hint| **hint != HINT_NONE);
-    let hints = hints.count() as u64;
-    if hints > 0 && target != Target::Lab {
-        notes.push(format!(
-            "the format does not hold which accesses open and close connections; {} of {} do",
-            grouped(hints),
-            grouped(rows)
-        ));
-    }
-    notes
 }
 
 /// `time_us,ip,port`, a row an access. IPv4 addresses as such.
@@ -196,6 +165,7 @@ mod tests {
     use fairlead_base::{Address, Endpoint};
 
     use super::*;
+    use fairlead_trace::HINT_NONE;
 
     #[test]
     fn what_a_format_cannot_hold_is_said_and_nothing_else() {
