@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use fairlead_lab::calibrate::{CalibrateSpec, calibrate};
 use fairlead_lab::load::As;
+use fairlead_lab::stat;
 use fairlead_lab::{LabError, Loader, RunSpec, Silent, StreamSpec};
 use fairlead_workload::{PacketModel, PortModel, Standard};
 
@@ -126,6 +127,33 @@ fn settings_of_the_expansion_without_effect_are_named() {
         said.len() == 1 && said[0].contains("--ports (ports)"),
         "{said:?}"
     );
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn sessions_of_a_log_with_ports_are_counted_alike_everywhere() {
+    let path = log("with-ports");
+    // Two connections of one client at once, and one of another.
+    let rows =
+        "0,10.0.0.1,5000\n1,10.0.0.1,6000\n30,10.0.0.1,5000\n31,10.0.0.1,6000\n40,10.0.0.2,7\n";
+    std::fs::write(&path, rows).unwrap();
+    let made = StreamSpec {
+        format: Some("csv:time=1,client=2,port=3".to_owned()),
+        rows: As::Requests,
+        ..StreamSpec::file(&path)
+    };
+    let mut loader = Loader::with_times();
+    let stream = loader.stream(&made, &Silent).unwrap();
+    let log = loader.log(&path, &made, &Silent).unwrap();
+    let spec = stat::StatSpec::default();
+    let (of_log, of_stream) = (
+        stat::log(&log, &spec),
+        stat::accesses(&stream, &spec).unwrap(),
+    );
+    assert_eq!((of_log.totals.clients, of_log.totals.sessions), (2, 3));
+    assert_eq!(of_stream.sessions, 3);
+    assert_eq!((of_log.gaps.on.count, of_log.gaps.off.count), (0, 2));
+    assert_eq!((of_stream.gaps.on.count, of_stream.gaps.off.count), (0, 2));
     std::fs::remove_file(&path).unwrap();
 }
 

@@ -25,5 +25,6 @@ mod zipf;
 pub use expand::{Expanded, Prepared, WorkloadError, expand};
 pub use expansion::{Expansion, PacketModel, SubSecond};
 pub use ports::PortModel;
+pub use sessions::askers;
 pub use standard::{Standard, standard};
 pub use zipf::zipf;

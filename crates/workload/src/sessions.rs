@@ -56,25 +56,29 @@ struct Grouped {
     rows: Vec<u32>,
 }
 
-/// Groups rows by client, and by port where the log has it.
-fn grouped(requests: &Requests) -> Grouped {
+/// Who asked, by row: the number of the client, and of its port where the log has it; how many
+/// numbers there are.
+pub fn askers(requests: &Requests) -> (Vec<u32>, usize) {
+    if requests.port.iter().all(|port| *port == 0) {
+        return (requests.client.clone(), requests.clients.len());
+    }
     let mut table = NumberTable::default();
-    let mut groups = 0u32;
-    let with_ports = requests.port.iter().any(|port| *port != 0);
-    let group: Vec<u32> = if with_ports {
-        let mut number = |client: u32, port: u16| {
-            let key = u64::from(client) << 16 | u64::from(port);
-            let (number, fresh) = table.number(key, groups);
-            groups += u32::from(fresh);
-            number
-        };
-        let rows = requests.client.iter().zip(&requests.port);
-        rows.map(|(client, port)| number(*client, *port)).collect()
-    } else {
-        groups = requests.clients.len() as u32;
-        requests.client.clone()
+    let mut askers = 0u32;
+    let mut number = |client: u32, port: u16| {
+        let key = u64::from(client) << 16 | u64::from(port);
+        let (number, fresh) = table.number(key, askers);
+        askers += u32::from(fresh);
+        number
     };
-    let mut from = vec![0usize; groups as usize + 1];
+    let rows = requests.client.iter().zip(&requests.port);
+    let of_rows = rows.map(|(client, port)| number(*client, *port)).collect();
+    (of_rows, askers as usize)
+}
+
+/// Groups rows by who asked.
+fn grouped(requests: &Requests) -> Grouped {
+    let (group, groups) = askers(requests);
+    let mut from = vec![0usize; groups + 1];
     for group in &group {
         from[*group as usize + 1] += 1;
     }

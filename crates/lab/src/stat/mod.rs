@@ -79,7 +79,7 @@ pub struct LogStat {
     pub totals: Totals,
     /// The silence that ends a session, s.
     pub session_timeout_s: f64,
-    /// ON and OFF times of clients, as the log has them.
+    /// ON and OFF times of clients, by port where the log has it.
     pub gaps: Gaps,
 }
 
@@ -125,18 +125,18 @@ pub fn log(log: &Log, spec: &StatSpec) -> LogStat {
     let requests = &log.requests;
     let mut order: Vec<usize> = (0..requests.len()).collect();
     order.sort_by_key(|row| requests.time_us[*row]);
-    let clients: Vec<u32> = order.iter().map(|row| requests.client[*row]).collect();
+    let (askers, distinct) = fairlead_workload::askers(requests);
+    let askers: Vec<u32> = order.iter().map(|row| askers[*row]).collect();
     let times: Vec<i64> = order.iter().map(|row| requests.time_us[*row]).collect();
     let limits = Limits {
         on_gap_max_s: spec.on_gap_max_s,
         end_us: Some((spec.session_timeout_s * 1e6) as i64),
         counted_from: 0,
     };
-    let distinct = requests.clients.len();
     LogStat {
         totals: totals(requests, spec.session_timeout_s),
         session_timeout_s: spec.session_timeout_s,
-        gaps: gaps::measure(&clients, &times, distinct, limits),
+        gaps: gaps::measure(&askers, &times, distinct, limits),
     }
 }
 

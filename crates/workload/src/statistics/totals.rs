@@ -3,6 +3,8 @@
 use fairlead_trace::{BYTES_UNKNOWN, Requests};
 use serde::{Deserialize, Serialize};
 
+use crate::sessions::askers;
+
 /// Totals of a log.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Totals {
@@ -12,7 +14,8 @@ pub struct Totals {
     pub clients: u64,
     /// Clients whose address stands for a name.
     pub named_clients: u64,
-    /// Sessions: requests of one client without a longer pause than the timeout.
+    /// Sessions: requests of one client, and one port where the log has it, without a longer pause
+    /// than the timeout.
     pub sessions: u64,
     /// Distinct objects, those that are unknown apart.
     pub objects: u64,
@@ -33,7 +36,8 @@ pub fn totals(requests: &Requests, session_timeout_s: f64) -> Totals {
     let timeout_us = (session_timeout_s * 1e6) as i64;
     let mut order: Vec<u32> = (0..requests.len() as u32).collect();
     order.sort_by_key(|row| requests.time_us[*row as usize]);
-    let mut last = vec![None; requests.clients.len()];
+    let (askers, distinct) = askers(requests);
+    let mut last = vec![None; distinct];
     let mut of_client = vec![0u64; requests.clients.len()];
     let (mut sessions, mut peak, mut in_second) = (0, 0u64, (i64::MIN, 0u64));
     for row in order {
@@ -49,7 +53,7 @@ pub fn totals(requests: &Requests, session_timeout_s: f64) -> Totals {
         };
         peak = peak.max(in_second.1);
         of_client[client as usize] += 1;
-        match last[client as usize].replace(time) {
+        match last[askers[row as usize] as usize].replace(time) {
             Some(before) if time - before <= timeout_us => {}
             _ => sessions += 1,
         }
