@@ -124,6 +124,7 @@ fn hardware_table(document: &Document) -> Table {
         "hash functions",
         "gates",
         "gate delays",
+        "ps",
     ]);
     for built in &document.hardware {
         let hash = built.hardware.hash.as_ref();
@@ -139,14 +140,20 @@ fn hardware_table(document: &Document) -> Table {
             cell(hash.map(|hash| hash.functions.to_string())),
             cell(hash.map(|hash| grouped(hash.gates))),
             cell(hash.map(|hash| hash.gate_delays.to_string())),
+            cell(hash.map(|hash| format!("{:.0}", hash.delay_ps))),
         ]);
     }
     hardware
 }
 
-fn text(document: &Document) -> String {
-    let constants = &document.constants;
-    let mut times = Table::new([
+fn times_table(document: &Document) -> Table {
+    let cpu = &document.constants.cpu;
+    // Shares of what is not known cannot be said.
+    let shares = [
+        (cpu.other_cycles.is_some(), "of a request"),
+        (cpu.response_other_cycles.is_some(), "of a response"),
+    ];
+    let columns = [
         "miss ratio",
         "TOE ns",
         "of that TCB",
@@ -154,9 +161,11 @@ fn text(document: &Document) -> String {
         "CPU cycles for the TCB",
         "without TCB cache",
         "saved",
-    ]);
+    ];
+    let known = shares.iter().filter(|(is_known, _)| *is_known);
+    let mut times = Table::new(columns.into_iter().chain(known.map(|(_, name)| *name)));
     for time in &document.times {
-        times.row([
+        let mut cells = vec![
             percent(time.miss_ratio),
             format!("{:.1}", time.toe.receive_ns),
             format!("{:.1}", time.toe.tcb_ns),
@@ -164,8 +173,16 @@ fn text(document: &Document) -> String {
             format!("{:.0}", time.cpu.tcb_cache_cycles),
             format!("{:.0}", time.cpu.original_cycles),
             format!("{:.0}", time.cpu.saved_cycles),
-        ]);
+        ];
+        let shares = [time.cpu.receive_saved_share, time.cpu.response_saved_share];
+        cells.extend(shares.into_iter().flatten().map(signed_percent));
+        times.row(cells);
     }
+    times
+}
+
+fn text(document: &Document) -> String {
+    let constants = &document.constants;
     let mut out = format!(
         "Time of a packet: an offload engine ({} ns of protocol, {} ns for a hit, {} × {} ns for \
          a miss), a processor\n{}\n{}",
@@ -173,7 +190,7 @@ fn text(document: &Document) -> String {
         constants.toe.hit_ns,
         constants.toe.memory_accesses,
         constants.toe.memory_ns,
-        times.text(2),
+        times_table(document).text(2),
         hardware_table(document).text(2),
     );
     let [first, .., last] = document.times.as_slice() else {
@@ -205,4 +222,54 @@ fn text(document: &Document) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(constants: Constants) -> String {
+        let time = |miss_ratio| Time {
+            miss_ratio,
+            toe: toe::receive(&constants.toe, miss_ratio),
+            toe_saved_share: toe::saved_share(&constants.toe, 0.5, miss_ratio),
+            cpu: cpu::request(&constants.cpu, miss_ratio),
+        };
+        let configuration = Configuration::new(&crate::RunSpec::paper("2-universal")).unwrap();
+        text(&Document {
+            times: vec![time(0.5), time(0.26)],
+            hardware: vec![Built {
+                scheme: "2-universal".to_owned(),
+                hardware: hardware(&constants, &configuration),
+            }],
+            constants,
+        })
+    }
+
+    #[test]
+    fn what_the_constants_decide_is_in_the_text() {
+        let usual = said(Constants::default());
+        assert!(
+            !usual.contains("of a request") && usual.contains("  70"),
+            "{usual}"
+        );
+        let mut constants = Constants::default();
+        constants.cpu.other_cycles = Some(3000.0);
+        constants.gates.gate_ps = 20.0;
+        let receive = cpu::request(&constants.cpu, 0.26)
+            .receive_saved_share
+            .unwrap();
+        let told = said(constants.clone());
+        let shown = signed_percent(receive);
+        assert!(
+            told.contains("of a request") && told.contains(&shown),
+            "{told}"
+        );
+        assert!(
+            !told.contains("of a response") && told.contains("  140"),
+            "{told}"
+        );
+        constants.cpu.response_other_cycles = Some(20_000.0);
+        assert!(said(constants).contains("of a response"));
+    }
 }
