@@ -1,6 +1,6 @@
 //! A trace's bytes, unpacked.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufReader, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -107,9 +107,13 @@ pub fn open(
     })
 }
 
-fn unpacked(raw: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
-    let mut raw = BufReader::with_capacity(PACKED_BYTES, raw);
-    let first = raw.fill_buf()?;
+fn unpacked(mut raw: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
+    // A pipe may give them one by one.
+    let mut first = [0; ZSTD_MAGIC.len()];
+    let filled = fill(&mut raw, &mut first)?;
+    let again = io::Cursor::new(first).take(filled as u64);
+    let raw = BufReader::with_capacity(PACKED_BYTES, again.chain(raw));
+    let first = &first[..filled];
     if first.starts_with(&ZSTD_MAGIC) || begins_with_skipped(first) {
         let mut decoder = zstd::Decoder::with_buffer(raw)?;
         decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
@@ -209,5 +213,37 @@ impl<R: Read> Read for Counted<R> {
         let count = self.reader.read(buffer)?;
         self.taken.fetch_add(count as u64, Ordering::Relaxed);
         Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// Gives a byte at a time, as a pipe may.
+    struct Dripping(io::Cursor<Vec<u8>>);
+
+    impl Read for Dripping {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let one = buffer.len().min(1);
+            self.0.read(&mut buffer[..one])
+        }
+    }
+
+    #[test]
+    fn what_is_packed_is_known_however_little_is_read_at_once() {
+        let plain = b"1,10.0.0.1,7\n";
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(plain).unwrap();
+        let zstd = zstd::encode_all(&plain[..], 1).unwrap();
+        for packed in [zstd, gzip.finish().unwrap(), plain.to_vec(), b"1".to_vec()] {
+            let is_short = packed.len() == 1;
+            let bytes = Dripping(io::Cursor::new(packed));
+            let mut text = Vec::new();
+            open("x", bytes).unwrap().read_to_end(&mut text).unwrap();
+            assert_eq!(text, if is_short { &plain[..1] } else { &plain[..] });
+        }
     }
 }
