@@ -704,6 +704,25 @@ fn a_table_of_accesses_has_addresses() {
 }
 
 #[test]
+fn a_table_of_accesses_without_a_header_keeps_its_first_row() {
+    let times = |table: &str| {
+        let read = read_table("accesses", table.as_bytes());
+        read.map(|columns| columns.time_us)
+    };
+    let rows = "1,1.2.3.4,5\n2,1.2.3.4,5\n";
+    assert_eq!(times(rows).unwrap(), [1, 2]);
+    for header in ["time_us,ip,port", "\"time_us\",\"ip\",\"port\""] {
+        assert_eq!(times(&format!("{header}\n{rows}")).unwrap(), [1, 2]);
+    }
+    // Another's table is not taken for one with these columns.
+    let said = times(&format!("ts,src,sport\n{rows}")).unwrap_err();
+    assert!(said.to_string().contains("line 1: no time"), "{said}");
+    let quoted = format!("\"time_us\",\"ip\",\"port\"\n{rows}");
+    let source = open("x", Cursor::new(quoted.into_bytes())).unwrap();
+    assert_eq!(source.detect().unwrap(), Format::AccessCsv);
+}
+
+#[test]
 fn a_mark_of_byte_order_is_no_part_of_the_first_row() {
     let mark = b"\xef\xbb\xbf".as_slice();
     let rows = b"time_us,ip,port\n1,1.2.3.4,5\n".as_slice();

@@ -260,7 +260,15 @@ pub(crate) fn by_header(head: &[u8]) -> Option<Format> {
     if line.starts_with(edgar::HEADER) {
         return Some(Format::Edgar);
     }
-    (line == ACCESSES).then_some(Format::AccessCsv)
+    // Names may stand in quotation marks.
+    let names: Vec<u8> = line.iter().copied().filter(|byte| *byte != b'"').collect();
+    (names == ACCESSES).then_some(Format::AccessCsv)
+}
+
+/// Are these the names of a table of accesses?
+fn is_header_of_accesses(fields: &[&[u8]]) -> bool {
+    let names = ACCESSES.split(|byte| *byte == b',');
+    names.eq(fields.iter().map(|field| field.trim_ascii()))
 }
 
 /// The most columns that are looked at.
@@ -450,6 +458,10 @@ impl LineFormat for Csv {
         let fields = &fields[..count];
         if std::mem::take(&mut self.header_due) {
             self.places = self.find(fields);
+            let is_first_row = self.only_addresses && !is_header_of_accesses(fields);
+            if is_first_row {
+                return self.row(fields, out);
+            }
             return match self.places {
                 Some(_) => Ok(Step::Passed(Passed::Comment)),
                 None => Err(Reason::Header),
