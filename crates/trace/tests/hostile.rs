@@ -723,6 +723,17 @@ fn a_table_of_accesses_without_a_header_keeps_its_first_row() {
 }
 
 #[test]
+fn blanks_may_stand_around_quotation_marks() {
+    let read = |format: &str, row: &[u8]| read_table(format, row).unwrap().clients[0].named;
+    let named = read("csv:time=1,client=2", b"3, \"10.0.0.3\" ,82\n");
+    assert!(!named, "an address, not a name with marks");
+    assert!(!read(
+        "csv:time=1,client=3,separator=blank",
+        b"3  \"10.0.0.3\" 82\n"
+    ));
+}
+
+#[test]
 fn a_mark_of_byte_order_is_no_part_of_the_first_row() {
     let mark = b"\xef\xbb\xbf".as_slice();
     let rows = b"time_us,ip,port\n1,1.2.3.4,5\n".as_slice();

@@ -1,6 +1,7 @@
 //! Tables of separated fields, with a map from columns to meanings.
 //!
-//! Fields may stand in quotation marks, doubled inside. A row ends with its line.
+//! Fields may stand in quotation marks, doubled inside, and blanks around those. A row ends with
+//! its line.
 
 use core::fmt;
 use core::str::FromStr;
@@ -406,7 +407,9 @@ impl Csv {
         self.ends.clear();
         let mut rest = line;
         loop {
-            if let [b'"', inside @ ..] = rest {
+            let is_blank = |byte: &&u8| matches!(byte, b' ' | b'\t') && **byte != self.separator;
+            let blanks = rest.iter().take_while(is_blank).count();
+            if let [b'"', inside @ ..] = &rest[blanks..] {
                 rest = self.quoted(inside)?;
             }
             let end = memchr(self.separator, rest);
