@@ -52,7 +52,10 @@ impl Configuration {
             .map_err(|error| LabError::option("scheme", &spec.scheme, error.to_string()))?;
         if let Some(bits) = &spec.index_bits {
             let wrong = |error| LabError::option("index bits", bits, format!("{error}"));
-            scheme.mask = bits.parse().map_err(wrong)?;
+            let own = std::mem::replace(&mut scheme.mask, bits.parse().map_err(wrong)?);
+            if says(spec, "bits") && own != scheme.mask {
+                return Err(contradicts(spec, "index bits", bits, "bits"));
+            }
         }
         if let Some(threshold) = spec.threshold {
             if threshold > THRESHOLD_MAX {
@@ -63,7 +66,12 @@ impl Configuration {
                     problem,
                 ));
             }
-            scheme.parameters.lifetime = Lifetime::from_counter(threshold.into());
+            let asked = Lifetime::from_counter(threshold.into());
+            let own = std::mem::replace(&mut scheme.parameters.lifetime, asked);
+            if says(spec, "on_ticks") && own != asked {
+                let threshold = threshold.to_string();
+                return Err(contradicts(spec, "threshold", &threshold, "on_ticks"));
+            }
         }
         let line_bytes = u32::try_from(spec.line.0)
             .map_err(|_| LabError::option("line", spec.line.to_string(), "write at most 2G"))?;
@@ -112,6 +120,20 @@ impl Configuration {
             self.seed,
         )
     }
+}
+
+/// Does the scheme itself say this?
+fn says(spec: &RunSpec, setting: &str) -> bool {
+    let mut said = spec.scheme.split(',');
+    said.any(|part| matches!(part.split_once('='), Some((name, _)) if name.trim() == setting))
+}
+
+/// That a scheme says one thing and the configuration another: which is meant is not known.
+fn contradicts(spec: &RunSpec, what: &str, asked: &str, setting: &str) -> LabError {
+    let scheme = &spec.scheme;
+    let problem =
+        format!("scheme {scheme} says otherwise; write one of the two, {setting}= or {what}");
+    LabError::option(what, asked, problem)
 }
 
 /// Index, mask, banks, sets, seed.
@@ -613,4 +635,39 @@ fn in_batches(
         from = to;
     }
     Some(Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_scheme_says_is_not_overridden_in_silence() {
+        let said = |scheme: &str, bits: Option<&str>, threshold: Option<u8>| {
+            let spec = RunSpec {
+                index_bits: bits.map(str::to_owned),
+                threshold,
+                ..RunSpec::paper(scheme)
+            };
+            check(&spec).map_err(|error| error.to_string())
+        };
+        for (scheme, bits, threshold) in [
+            ("spec", Some("16"), Some(2)),
+            ("spec,bits=16", Some("16"), None),
+            ("spec,on_ticks=4", None, Some(4)),
+            ("spec,on_ticks=always", Some("8"), Some(0)),
+        ] {
+            assert_eq!(said(scheme, bits, threshold), Ok(()), "{scheme}");
+        }
+        let two = said("spec,on_ticks=8", None, Some(4)).unwrap_err();
+        assert!(
+            two.contains("threshold 4") && two.contains("on_ticks= or"),
+            "{two}"
+        );
+        let two = said("spec, bits=8", Some("16"), None).unwrap_err();
+        assert!(
+            two.contains("index bits 16") && two.contains("bits= or"),
+            "{two}"
+        );
+    }
 }
