@@ -15,7 +15,9 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::control::Control;
 use crate::error::LabError;
 use crate::fingerprint::Fingerprint;
-use crate::notes::{expansion_notes, one_session, reading_notes, times, unused_expansion};
+use crate::notes::{
+    expansion_notes, nothing_counts, one_session, reading_notes, times, unused_expansion,
+};
 
 /// Independent accesses to `ids` sessions, the k-th most frequent with weight 1/k^alpha.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -434,10 +436,12 @@ impl Loader {
         let mut loaded = match (&made.path, &made.standard, &made.zipf) {
             (Some(path), _, _) => self.of_file(path, made, control)?,
             (_, Some(standard), _) => {
-                let accesses = fairlead_workload::standard(standard, made.seed).map_err(failed)?;
-                let warm_up_us = (standard.warm_up_s * 1e6) as u64;
+                let warmed = fairlead_workload::warmed(standard, made.seed).map_err(failed)?;
+                let (accesses, warm_up) = warmed;
+                let is_all = warm_up == accesses.len();
                 Loaded {
-                    warm_up: accesses.time_us.partition_point(|time| *time < warm_up_us),
+                    notes: is_all.then(nothing_counts).into_iter().collect(),
+                    warm_up,
                     accesses,
                     ..Loaded::default()
                 }

@@ -21,7 +21,7 @@ pub fn expansion_notes(expansion: &Expansion, expanded: &Expanded) -> Vec<String
     }
     notes.extend(without_effect(expansion, expanded));
     if expanded.rows == 0 {
-        notes.push("no access is left beside the warm-up".to_owned());
+        notes.push(nothing_counts());
     }
     if expanded.responses_cut > 0 {
         notes.push(format!(
@@ -30,6 +30,11 @@ pub fn expansion_notes(expansion: &Expansion, expanded: &Expanded) -> Vec<String
         ));
     }
     notes
+}
+
+/// That all of a stream is warm-up.
+pub(crate) fn nothing_counts() -> String {
+    "no access is left beside the warm-up".to_owned()
 }
 
 /// What was set and decides nothing, beside the rest of the settings or for this log.

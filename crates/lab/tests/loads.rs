@@ -157,6 +157,23 @@ fn sessions_of_a_log_with_ports_are_counted_alike_everywhere() {
     std::fs::remove_file(&path).unwrap();
 }
 
+#[test]
+fn a_workload_that_is_all_warm_up_says_so() {
+    let standard = |seconds: f64| Standard {
+        sessions: 20,
+        warm_up_s: 30.0,
+        seconds,
+        ..Standard::default()
+    };
+    for (seconds, is_said) in [(0.0, true), (30.0, false)] {
+        let made = StreamSpec::standard(standard(seconds), 1);
+        let stream = Loader::default().stream(&made, &Silent).unwrap();
+        assert_eq!(stream.counted() == 0, is_said);
+        let said = stream.note.notes.join(" ").contains("no access is left");
+        assert_eq!(said, is_said);
+    }
+}
+
 /// A fit of the standard workload to `target`.
 fn fit(seconds: f64, target: f64, sessions_max: u32) -> Result<u32, LabError> {
     let standard = Standard {

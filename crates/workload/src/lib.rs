@@ -26,5 +26,5 @@ pub use expand::{Expanded, Prepared, WorkloadError, expand};
 pub use expansion::{Expansion, PacketModel, SubSecond};
 pub use ports::PortModel;
 pub use sessions::askers;
-pub use standard::{Standard, standard};
+pub use standard::{Standard, standard, warmed};
 pub use zipf::zipf;

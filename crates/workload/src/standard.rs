@@ -242,6 +242,15 @@ impl Walk<'_> {
 /// # Errors
 /// When a parameter cannot be used, or there would be too many accesses.
 pub fn standard(standard: &Standard, seed: u64) -> Result<Accesses, WorkloadError> {
+    warmed(standard, seed).map(|(accesses, _)| accesses)
+}
+
+/// The same, and how many accesses at its beginning are of the warm-up: times count from the first
+/// access, `warm_up_s` does from where the workload begins.
+///
+/// # Errors
+/// As [`standard`].
+pub fn warmed(standard: &Standard, seed: u64) -> Result<(Accesses, usize), WorkloadError> {
     if let Some(complaint) = standard.complaint() {
         return Err(WorkloadError::Parameter(complaint));
     }
@@ -274,8 +283,10 @@ pub fn standard(standard: &Standard, seed: u64) -> Result<Accesses, WorkloadErro
         return Err(WorkloadError::Empty);
     }
     let first = rows[0].0;
+    let warm_up_us = micros(standard.warm_up_s);
+    let warm_up = rows.partition_point(|(time, ..)| *time < warm_up_us);
     let hints = rows.iter().map(|(.., hint)| *hint);
-    Ok(Accesses {
+    let accesses = Accesses {
         time_us: rows.iter().map(|(time, ..)| time - first).collect(),
         id: rows.iter().map(|(_, id, _)| *id).collect(),
         keys: walk.table.into_keys(),
@@ -284,13 +295,43 @@ pub fn standard(standard: &Standard, seed: u64) -> Result<Accesses, WorkloadErro
         } else {
             Vec::new()
         },
-    })
+    };
+    Ok((accesses, warm_up))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::statistics::gaps::{Limits, measure};
+
+    #[test]
+    fn a_warm_up_counts_from_the_beginning() {
+        // Few accesses: the first is long behind the beginning.
+        let made = |warm_up_s: f64, seconds: f64| Standard {
+            sessions: 1,
+            warm_up_s,
+            seconds,
+            ..Standard::default()
+        };
+        let (mut late, mut none) = (0, 0);
+        for seed in 1..40 {
+            let Ok(short) = standard(&made(0.0, 20.0), seed) else {
+                continue;
+            };
+            // The same accesses, whatever part of them is warm-up.
+            let (whole, warm_up) = warmed(&made(20.0, 40.0), seed).unwrap();
+            assert_eq!(warm_up, short.len());
+            assert_eq!(whole.time_us[..warm_up], short.time_us);
+            late += u64::from(
+                whole
+                    .time_us
+                    .get(warm_up)
+                    .is_some_and(|at| *at < 20_000_000),
+            );
+            none += usize::from(warmed(&made(20.0, 0.0), seed).unwrap().1 == warm_up);
+        }
+        assert!(late > 5 && none > 5, "{late} {none}");
+    }
 
     #[test]
     fn bursts_and_pauses_are_as_asked_for() {
