@@ -122,7 +122,7 @@ fn figure_5(measured: &[Measured]) -> Figure {
     );
     for one in measured {
         for spread in &one.stat.spread {
-            for &(off, share) in &spread.pdf {
+            for (off, share) in with_zeros(&spread.pdf) {
                 figure
                     .rows
                     .push(row(one, spread.scheme.clone(), off.to_string(), share));
@@ -136,6 +136,21 @@ fn figure_5(measured: &[Measured]) -> Figure {
             .to_owned(),
     );
     figure
+}
+
+/// Values that occur, with a share of 0 on both sides of each that stands alone: whoever joins the
+/// points is not to draw anything where there is nothing.
+fn with_zeros(pdf: &[(u64, f64)]) -> Vec<(u64, f64)> {
+    let occurring = pdf.iter().flat_map(|&(off, share)| {
+        let before = off.checked_sub(1).map(|before| (before, 0.0));
+        before.into_iter().chain([(off, share), (off + 1, 0.0)])
+    });
+    let mut shares = std::collections::BTreeMap::new();
+    for (off, share) in occurring {
+        // Of two neighbours neither has a place that is empty there.
+        *shares.entry(off).or_insert(0.0) += share;
+    }
+    shares.into_iter().collect()
 }
 
 fn figure_7(measured: &[Measured]) -> Figure {
@@ -404,4 +419,25 @@ fn gate_table(asked: &PaperSpec) -> Figure {
         }
     }
     figure
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn between_values_that_do_not_occur_a_curve_is_at_zero() {
+        let drawn = with_zeros(&[(0, 0.2), (1, 0.3), (7, 0.4), (9, 0.1)]);
+        let expected = [
+            (0, 0.2),
+            (1, 0.3),
+            (2, 0.0),
+            (6, 0.0),
+            (7, 0.4),
+            (8, 0.0),
+            (9, 0.1),
+            (10, 0.0),
+        ];
+        assert_eq!(drawn, expected);
+    }
 }
