@@ -564,7 +564,7 @@ impl Loader {
         } = accesses;
         let mut notes = notes;
         if keys.len() == 1 && id.len() > 1 {
-            notes.push(one_session(read.as_ref()).to_owned());
+            notes.push(one_session(report.as_ref().map(|report| &report.format)));
         }
         let span_s = time_us.last().copied().unwrap_or(0) as f64 / 1e6;
         let note = Provenance {

@@ -4,7 +4,7 @@ use fairlead_trace::format::oracle_general;
 use fairlead_trace::{Accesses, Format, HINT_NONE, Report};
 use fairlead_workload::{Expanded, Expansion};
 
-use crate::load::{ReadNote, StreamSpec};
+use crate::load::StreamSpec;
 use crate::table::grouped;
 
 /// What is to be known of an expansion before its numbers are believed.
@@ -115,15 +115,22 @@ pub fn reading_notes(report: &Report) -> Vec<String> {
     notes
 }
 
-/// What one session alone may come from: a capture can be of one connection.
-pub(crate) fn one_session(read: Option<&ReadNote>) -> &'static str {
-    if read.is_some_and(|read| read.format == Format::Pcap.to_string()) {
-        "every access is of one session: the capture has one connection with segments from its \
-         client"
-    } else {
-        "every access is of one session: the trace names no clients, or not in the column that \
-         was read (--format csv:time=1,client=2 names columns)"
-    }
+/// What one session alone comes from: a capture can be of one connection, and a format without
+/// clients.
+pub(crate) fn one_session(format: Option<&Format>) -> String {
+    let why = match format {
+        None => "the workload has one",
+        Some(Format::Pcap) => "the capture has one connection with segments from its client",
+        Some(Format::Vscsi) => "the format names no clients",
+        Some(Format::Csv(columns)) if columns.client.is_none() => {
+            "no column of clients was named (--format csv:time=1,client=2 names columns)"
+        }
+        Some(_) => {
+            "the trace names one client alone; where that is not so, they are in another column \
+             than was read (--format csv:time=1,client=2 names columns)"
+        }
+    };
+    format!("every access is of one session: {why}")
 }
 
 /// That nothing of the expansion is used, where something was said of it.

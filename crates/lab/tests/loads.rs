@@ -174,6 +174,28 @@ fn a_workload_that_is_all_warm_up_says_so() {
     }
 }
 
+#[test]
+fn why_all_is_one_session_is_told_by_what_was_read() {
+    let path = log("one-client");
+    let note = |format: Option<&str>, text: &str| {
+        std::fs::write(&path, text).unwrap();
+        let made = StreamSpec {
+            format: format.map(str::to_owned),
+            ..StreamSpec::file(&path)
+        };
+        let stream = Loader::default().stream(&made, &Silent).unwrap();
+        stream.note.notes.join(" ")
+    };
+    let line = "10.0.0.1 - - [01/Jul/1995:00:00:01 -0400] \"GET /a HTTP/1.0\" 200 7\n";
+    let said = note(None, &line.repeat(2));
+    assert!(said.contains("names one client alone"), "{said}");
+    let said = note(Some("csv:time=1"), "1,a\n2,b\n");
+    assert!(said.contains("no column of clients was named"), "{said}");
+    let said = note(Some("csv:time=1,client=2"), "1,a\n2,b\n");
+    assert_eq!(said, "");
+    std::fs::remove_file(&path).unwrap();
+}
+
 /// A fit of the standard workload to `target`.
 fn fit(seconds: f64, target: f64, sessions_max: u32) -> Result<u32, LabError> {
     let standard = Standard {

@@ -40,9 +40,14 @@ const KNOWN: &[Known] = &[
         what: "a part of the paper's NASA log",
     },
     Known {
+        begins: "clarknet_access_log_",
+        paper_trace: Some("ClarkNet"),
+        what: "one week, one of the archive's two files",
+    },
+    Known {
         begins: "clarknet_access_log",
         paper_trace: Some("ClarkNet"),
-        what: "one week, the archive's file",
+        what: "the archive's two files, of a week each, as one",
     },
     Known {
         begins: "UofS_access_log",
@@ -201,6 +206,9 @@ mod tests {
         assert!(day.what.contains("one day"));
         let epa = recognise(Path::new("epa-http.log.zst"), 1).unwrap();
         assert_eq!((epa.paper_trace, epa.fitted_to), (None, None));
+        let what = |name: &str| recognise(Path::new(name), 1).unwrap().what;
+        assert!(what("clarknet_access_log_Aug28.gz").contains("one week"));
+        assert!(what("clarknet_access_log.gz").contains("as one"));
         assert!(recognise(Path::new("other.log"), 1).is_none());
         assert_eq!(absent(&[day, epa]).len(), 3);
     }
