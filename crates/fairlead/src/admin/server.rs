@@ -213,3 +213,88 @@ async fn status_page(State(shared): State<Arc<Shared>>) -> Response {
     };
     axum::Json(Status::of(&shared, &latest)).into_response()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use axum::extract::RawQuery;
+    use axum::http::Method;
+    use fairlead_base::Instant;
+    use fairlead_datapath::Datapath;
+
+    use super::*;
+    use crate::admin::{Counters, FastPathState, Identity};
+    use crate::config;
+
+    /// Pages of a switch of which a capture can be made.
+    fn pages() -> Arc<Shared> {
+        let shared = Shared::new(Identity {
+            instance: "edge".into(),
+            version: "1.2.3".into(),
+            mode: "engine".into(),
+            fast_path: FastPathState::engine("engine"),
+            flow_table: "hash".into(),
+            device: "fairlead0".into(),
+        });
+        let settings = config::parse(config::SMALL, "test.toml").unwrap().settings;
+        let datapath = Datapath::new(settings.switch.clone(), 1.into(), Instant::ZERO).unwrap();
+        shared.capture().open(&settings, &datapath, 0, None);
+        shared.publish(Counters::default());
+        Arc::new(shared)
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_long_while_it_has_a_capture() {
+        let (shared, long) = (pages(), Long::default());
+        let page = |method| {
+            let (state, query) = (State(Arc::clone(&shared)), RawQuery(None));
+            capture_page(state, Extension(long.clone()), method, query)
+        };
+        let is_long = || long.0.load(Ordering::Relaxed);
+        let answer = page(Method::GET).await;
+        assert!(answer.status().is_success() && is_long() && shared.capture().is_on());
+        drop(answer);
+        assert!(!is_long() && !shared.capture().is_on());
+        // Kept, so that a capture would last.
+        let answer = page(Method::HEAD).await;
+        assert!(answer.status().is_success() && !is_long() && !shared.capture().is_on());
+        assert_eq!(answer.headers()["content-type"], "application/x-pcapng");
+    }
+
+    #[test]
+    fn who_asks_whether_there_are_captures_gives_way_as_others_do() {
+        let server = start("127.0.0.1:0".parse().unwrap(), pages()).unwrap();
+        let connect = || {
+            let stream = std::net::TcpStream::connect(server.address()).unwrap();
+            let patience = Some(Duration::from_secs(5));
+            stream.set_read_timeout(patience).unwrap();
+            stream
+        };
+        let ask = |mut stream: &std::net::TcpStream, request: &str| {
+            stream.write_all(request.as_bytes()).unwrap();
+            let mut answer = Vec::new();
+            while !answer.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).expect("an answer's head");
+                answer.extend(byte);
+            }
+            String::from_utf8(answer).unwrap()
+        };
+        let head = "HEAD /capture HTTP/1.1\r\nHost: a\r\n\r\n";
+        // More than fit into buffers on the way: none of them is read.
+        let pages = "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1_000);
+        let slow: Vec<_> = (0..CONNECTIONS_MAX)
+            .map(|_| {
+                let stream = connect();
+                let answer = ask(&stream, head);
+                assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+                (&stream).write_all(pages.as_bytes()).unwrap();
+                stream
+            })
+            .collect();
+        let answer = ask(&connect(), "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 "), "{answer}");
+        drop(slow);
+    }
+}

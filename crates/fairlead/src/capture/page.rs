@@ -8,31 +8,57 @@ use std::time::Duration;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
-use axum::http::{StatusCode, header};
+use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use super::hub::{Refusal, Wanted};
+use super::hub::{Reading, Refusal, Wanted};
 use super::prefix;
 use crate::admin::Shared;
 
-/// Set by a page that lasts longer than others.
+/// Set while a connection has a capture, which lasts longer than other pages.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Long(pub(crate) Arc<AtomicBool>);
+
+/// A capture that a connection takes. Whatever ends it, the connection is one as any other then.
+struct Lasting {
+    reading: Reading,
+    long: Long,
+}
+
+impl Lasting {
+    fn of(reading: Reading, long: Long) -> Self {
+        long.0.store(true, Ordering::Relaxed);
+        Self { reading, long }
+    }
+}
+
+impl Drop for Lasting {
+    fn drop(&mut self) {
+        self.long.0.store(false, Ordering::Relaxed);
+    }
+}
 
 /// How often, and after which pause, a capture is tried while another one ends.
 const TRIES: usize = 10;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The page.
+/// The page. Who asks for its head alone begins no capture.
 pub(crate) async fn capture_page(
     State(shared): State<Arc<Shared>>,
     Extension(long): Extension<Long>,
+    method: Method,
     RawQuery(query): RawQuery,
 ) -> Response {
     let wanted = match wanted(query.as_deref().unwrap_or_default()) {
         Ok(wanted) => wanted,
         Err(why) => return (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
     };
+    let kind = [(header::CONTENT_TYPE, "application/x-pcapng")];
+    if method == Method::HEAD {
+        // Of no length, as the capture's.
+        let none = futures_util::stream::empty::<Result<Vec<u8>, Infallible>>();
+        return (kind, Body::from_stream(none)).into_response();
+    }
     // A reader that has just gone is noticed a moment later.
     let mut begun = shared.capture().begin(&wanted);
     for _ in 0..TRIES {
@@ -46,12 +72,11 @@ pub(crate) async fn capture_page(
         Ok(reading) => reading,
         Err((status, why)) => return (status, format!("{why}\n")).into_response(),
     };
-    long.0.store(true, Ordering::Relaxed);
-    let blocks = futures_util::stream::unfold(reading, |mut reading| async move {
-        let block = reading.next().await;
-        Some((Ok::<_, Infallible>(block), reading))
+    let lasting = Lasting::of(reading, long);
+    let blocks = futures_util::stream::unfold(lasting, |mut lasting| async move {
+        let block = lasting.reading.next().await;
+        Some((Ok::<_, Infallible>(block), lasting))
     });
-    let kind = [(header::CONTENT_TYPE, "application/x-pcapng")];
     (kind, Body::from_stream(blocks)).into_response()
 }
 
