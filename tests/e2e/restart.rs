@@ -428,9 +428,15 @@ fn an_earlier_run_that_cannot_be_taken_over_is_not_passed_by() {
         elsewhere
             .args(["--mount", "sh", "-c", script])
             .arg(binary());
+        // Who lists programs, but is not told their names.
+        let mut nameless = lab.switch.command("unshare");
+        let script = "mount -t bpf bpf /sys/fs/bpf && exec setpriv \
+                      --bounding-set=-all,+net_admin,+net_raw,+bpf,+perfmon \"$0\" \"$@\"";
+        nameless.args(["--mount", "sh", "-c", script]).arg(binary());
         for (command, why) in [
             (unable, "start it as that one was"),
             (elsewhere, "another BPF file system"),
+            (nameless, "not told without CAP_SYS_ADMIN"),
         ] {
             let mut refused = Switch::run(lab, &configuration, command, &[]);
             assert_eq!(refused.wait_for_end(), Some(3), "{}", refused.log());

@@ -120,7 +120,7 @@ fn programs_that_see_what_is_sent_are_seen() {
         let back = &lab.back.a;
         let is_seen = || {
             lab.switch
-                .enter(|| is_seen_at_egress(back, interface_index(back).unwrap()))
+                .enter(|| is_seen_at_egress(interface_index(back).unwrap()))
         };
         let is_seen = || is_seen().expect("the namespace").expect("an answer");
         assert!(!is_seen());

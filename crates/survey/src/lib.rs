@@ -24,6 +24,8 @@ mod xdp_features;
 pub use firewall::{Chain, chain_at_egress, chains};
 pub use links::{Link, Vlan, XdpProgram, link_elsewhere, links};
 pub use offload::{Offload, Offloads, offloads};
-pub use programs::{ProgramName, is_seen_at_egress, loaded_by, program_name, tc_programs};
+pub use programs::{
+    ProgramName, is_seen_at_egress, loaded_by, program_name, tc_program_ids, tc_programs,
+};
 pub use ways::{Neighbour, Way, mtu_to, way_to};
 pub use xdp_features::{XdpFeatures, all_xdp_features, xdp_features};

@@ -1,10 +1,12 @@
 //! Interfaces of a world of our own. Where namespaces cannot be had the test says so and passes.
 
+use std::os::fd::{FromRawFd, OwnedFd};
+
 use fairlead_netns::World;
-use fairlead_netns::trial::{Needs, in_namespaces};
+use fairlead_netns::trial::{Needs, in_namespaces, skip};
 use fairlead_survey::{
     Neighbour, Offload, chain_at_egress, chains, is_seen_at_egress, link_elsewhere, links, mtu_to,
-    offloads, way_to, xdp_features,
+    offloads, program_name, tc_program_ids, way_to, xdp_features,
 };
 
 #[test]
@@ -36,7 +38,7 @@ fn described() {
         assert_eq!((&*other.name, other.below), (&*far, Some(found.index)));
         assert!(link_elsewhere(found.elsewhere.unwrap(), u32::MAX >> 1).is_err());
         assert_eq!(found.qdisc, "noqueue");
-        assert!(!is_seen_at_egress(&name, found.index).unwrap());
+        assert!(!is_seen_at_egress(found.index).unwrap());
         assert!(!matches!(chain_at_egress(), Ok(Some(_))));
 
         let offloads = offloads(&name).unwrap();
@@ -119,4 +121,92 @@ fn measured() {
         (longest("fd00::2"), longest("10.0.0.2")),
         (Some(1_280), Some(1_500))
     );
+}
+
+const FEW_RIGHTS: &str = "programs_are_seen_with_the_rights_that_a_service_has";
+
+#[test]
+fn programs_are_seen_with_the_rights_that_a_service_has() {
+    in_namespaces(FEW_RIGHTS, Needs::default(), |_| {}, seen);
+}
+
+fn seen() {
+    let mut world = World::new().unwrap();
+    let (left, right) = (world.host("left").unwrap(), world.host("right").unwrap());
+    let link = world.link((&left, &[]), (&right, &[])).unwrap();
+    let looked_at = left.enter(|| {
+        let links = links().unwrap();
+        let index = links.iter().find(|one| one.name == link.a).unwrap().index;
+        let attached = (attach(index, INGRESS), attach(index, EGRESS));
+        let (Ok(ingress), Ok(_egress)) = attached else {
+            return Err(format!("no program can be attached here: {attached:?}"));
+        };
+        // Rights are a thread's own.
+        let look = move || {
+            with_few_rights();
+            let ids = tc_program_ids(index).unwrap();
+            assert_eq!(ids.len(), 1);
+            assert!(program_name(ids[0]).is_err(), "names are told all the same");
+            assert!(is_seen_at_egress(index).unwrap());
+        };
+        std::thread::spawn(look).join().unwrap();
+        drop(ingress);
+        assert_eq!(tc_program_ids(index).unwrap(), []);
+        Ok(())
+    });
+    if let Err(why) = looked_at.unwrap() {
+        skip(FEW_RIGHTS, &why);
+    }
+}
+
+const INGRESS: u32 = 46;
+const EGRESS: u32 = 47;
+
+/// The system call `bpf`, for a descriptor.
+fn bpf(command: libc::c_long, attributes: &mut [u64; 16]) -> std::io::Result<OwnedFd> {
+    let bytes = size_of_val(attributes);
+    // SAFETY: attributes of that length, whose pointers lead to what lives through the call.
+    let made = unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_mut_ptr(), bytes) };
+    if made < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor that was just made and that nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(made as i32) })
+}
+
+/// Attaches a program that does nothing by a link (TCX), which lives as long as the descriptor.
+fn attach(interface: u32, place: u32) -> std::io::Result<OwnedFd> {
+    use std::os::fd::AsRawFd;
+
+    const BPF_PROG_LOAD: libc::c_long = 5;
+    const BPF_LINK_CREATE: libc::c_long = 28;
+    /// `BPF_PROG_TYPE_SCHED_CLS`.
+    const CLASSIFIER: u64 = 3;
+    let pair = |first: u64, second: u64| first | second << 32;
+    // r0 = 0; exit
+    let steps: [[u8; 8]; 2] = [[0xb7, 0, 0, 0, 0, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]];
+    let mut attributes = [0; 16];
+    attributes[0] = pair(CLASSIFIER, steps.len() as u64);
+    attributes[1] = steps.as_ptr() as u64;
+    attributes[2] = c"GPL".as_ptr() as u64;
+    let program = bpf(BPF_PROG_LOAD, &mut attributes)?;
+    let mut attributes = [0; 16];
+    attributes[0] = pair(program.as_raw_fd() as u64, u64::from(interface));
+    attributes[1] = pair(u64::from(place), 0);
+    bpf(BPF_LINK_CREATE, &mut attributes)
+}
+
+/// Leaves this thread what examples/fairlead.service gives: CAP_NET_ADMIN, CAP_NET_RAW, CAP_PERFMON
+/// and CAP_BPF.
+fn with_few_rights() {
+    const RIGHTS: [u32; 4] = [12, 13, 38, 39];
+    const VERSION_3: u32 = 0x2008_0522;
+    let rights = RIGHTS.iter().fold(0, |all, one| all | 1u64 << one);
+    let (low, high) = (rights as u32, (rights >> 32) as u32);
+    let head = [VERSION_3, 0];
+    // Effective, permitted and inheritable ones, twice 32 of each.
+    let sets = [low, low, 0, high, high, 0];
+    // SAFETY: a head and two sets of three words, as capset(2) reads them.
+    let told = unsafe { libc::syscall(libc::SYS_capset, head.as_ptr(), sets.as_ptr()) };
+    assert_eq!(told, 0, "{}", std::io::Error::last_os_error());
 }

@@ -11,7 +11,7 @@ mod mode;
 mod network;
 mod view;
 
-pub(crate) use mode::{is_our_name, is_ours};
+pub(crate) use mode::is_our_name;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -125,7 +125,7 @@ fn fits(
 }
 
 /// True for a program that a running switch has attached.
-pub(crate) fn is_ours(id: u32) -> bool {
+fn is_ours(id: u32) -> bool {
     fairlead_survey::program_name(id).is_ok_and(|name| is_our_name(&name))
 }
 

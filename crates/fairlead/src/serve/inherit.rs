@@ -6,11 +6,11 @@ use fairlead_bpf_loader::{LoadError, Pins, survey};
 use fairlead_datapath::{Adopted, Estate};
 use fairlead_driver_tun::TunDevice;
 use fairlead_driver_tun::net::{self, NetworkPlan, Prefix};
-use fairlead_survey::{links, tc_programs};
+use fairlead_survey::{Link, links, program_name, tc_program_ids};
 
 use super::fastpath::in_full;
 use crate::config::{Mode, Settings};
-use crate::doctor::{is_our_name, is_ours};
+use crate::doctor::is_our_name;
 
 /// What was found, and where this run leaves its own.
 #[derive(Debug, Default)]
@@ -161,8 +161,9 @@ fn left_device(instance: &str) -> Option<String> {
 }
 
 /// A program of an earlier run that goes on where this one cannot reach it, in words: its device is
-/// there, but its pins are not, as in another mount namespace's BPF file system. Whose a program is
-/// cannot be told while another instance runs; before Linux 6.6 those at tc are not seen.
+/// there, but its pins are not, as in another mount namespace's BPF file system. One whose name is
+/// not told, for want of CAP_SYS_ADMIN, may be that program. Whose a program is cannot be told
+/// while another instance runs; before Linux 6.6 those at tc are not seen.
 fn stray_program(instance: &str) -> Option<String> {
     let device = left_device(instance)?;
     let others = net::owned_by_any(|one| one.starts_with(OWNER)).ok()?;
@@ -170,19 +171,53 @@ fn stray_program(instance: &str) -> Option<String> {
         return None;
     }
     let all = links().ok()?;
-    let (link, id) = all.iter().find_map(|link| {
-        let at_tc = tc_programs(&link.name).unwrap_or_default();
-        let at_tc = at_tc.into_iter().filter(|one| is_our_name(&one.name));
-        let xdp = link.xdp.iter().map(|one| one.id).filter(|id| is_ours(*id));
-        let mut ours = at_tc.map(|one| one.id).chain(xdp);
-        let id = ours.find(|id| !fairlead_bpf_loader::is_pinned(link.index, *id))?;
-        Some((&link.name, id))
-    })?;
-    Some(format!(
-        "an earlier run of this instance has left {device}, and its program is still at {link} \
-         (number {id}), but pinned in another BPF file system than that at /sys/fs/bpf here: start \
-         it where that one was started, or run `fairlead down` there and here"
-    ))
+    let strays = all.iter().flat_map(strays);
+    let stray = strays.min_by_key(|stray| stray.name.is_none())?;
+    Some(stray.words(&device))
+}
+
+/// A program at an interface that no pin here leads to, and that is ours or may be.
+struct Stray<'a> {
+    link: &'a str,
+    id: u32,
+    /// `None` where that is not told.
+    name: Option<String>,
+}
+
+fn strays(link: &Link) -> Vec<Stray<'_>> {
+    let at_tc = tc_program_ids(link.index).unwrap_or_else(|error| {
+        tracing::warn!("programs at {} cannot be listed: {error}", link.name);
+        Vec::new()
+    });
+    let all = at_tc.into_iter().chain(link.xdp.iter().map(|one| one.id));
+    let strays = all.filter(|id| !fairlead_bpf_loader::is_pinned(link.index, *id));
+    let strays = strays.map(|id| Stray {
+        link: &link.name,
+        id,
+        name: program_name(id).ok(),
+    });
+    let may_be_ours = |stray: &Stray<'_>| stray.name.as_deref().is_none_or(is_our_name);
+    strays.filter(may_be_ours).collect()
+}
+
+impl Stray<'_> {
+    fn words(&self, device: &str) -> String {
+        let (link, id) = (self.link, self.id);
+        let what_to_do = "start it where that one was started, or run `fairlead down` there and \
+                          here";
+        match &self.name {
+            Some(_) => format!(
+                "an earlier run of this instance has left {device}, and its program is still at \
+                 {link} (number {id}), but pinned in another BPF file system than that at \
+                 /sys/fs/bpf here: {what_to_do}"
+            ),
+            None => format!(
+                "an earlier run of this instance has left {device}, and nothing of it is pinned \
+                 at /sys/fs/bpf here; whether the program at {link} (number {id}) is its own is \
+                 not told without CAP_SYS_ADMIN: {what_to_do}"
+            ),
+        }
+    }
 }
 
 /// True while another process runs this instance: what that one has made is in nobody's way then,

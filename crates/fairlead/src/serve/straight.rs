@@ -46,7 +46,7 @@ fn passes_nothing_by(link: &Link) -> Result<(), String> {
             link.name
         ));
     }
-    match is_seen_at_egress(&link.name, link.index) {
+    match is_seen_at_egress(link.index) {
         Ok(false) => {}
         Ok(true) => return Err("a program or filter sees what it sends".into()),
         Err(error) => return Err(format!("who sees what it sends is not told: {error}")),
