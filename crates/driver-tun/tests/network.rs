@@ -194,6 +194,43 @@ fn dropping_the_network_of_a_resumed_device_leaves_what_was_there() {
     });
 }
 
+/// Each reload that took the last transparent server away left a table behind, until none was free.
+#[test]
+fn a_table_that_no_server_needs_any_more_is_free_again() {
+    in_a_world(|world| {
+        let host = forwarding_host(world);
+        leave(&host, &plan());
+        let mut resumed = plan();
+        resumed.resumed = true;
+        let run = |servers: &[&str]| {
+            let mut plan = resumed.clone();
+            plan.transparent = servers.iter().map(|one| one.parse().unwrap()).collect();
+            let (device, network) = resume(&host, &plan);
+            device.set_persistent(true).unwrap();
+            host.enter(|| network.leave()).unwrap();
+            let of = |family| ip(&host, &format!("{family} route show table all proto 246"));
+            let tables = |family| {
+                let routes: String = of(family);
+                let words: Vec<&str> = routes.split_whitespace().collect();
+                let tables = words.windows(2).filter(|pair| pair[0] == "table");
+                tables.map(|pair| pair[1].to_owned()).collect::<Vec<_>>()
+            };
+            (tables("-4"), tables("-6"))
+        };
+        let (v4, v6) = ("10.2.0.1:8081", "[fd02::1]:8081");
+        let table = || vec!["7600".to_owned()];
+        for _ in 0..2 {
+            assert_eq!(run(&[v4, v6]), (table(), table()));
+            assert_eq!(run(&[v4]), (table(), vec![]));
+            assert_eq!(run(&[]), (vec![], vec![]));
+        }
+        let (device, network) = resume(&host, &resumed);
+        host.enter(|| network.remove()).unwrap().unwrap();
+        device.set_persistent(false).unwrap();
+        close(&host, device);
+    });
+}
+
 /// The first run served IPv4 alone, so that the device spoke no IPv6.
 #[test]
 fn a_resumed_device_learns_ipv6() {

@@ -209,7 +209,8 @@ async fn bring_answers(
     Ok(())
 }
 
-/// Removes what an earlier run led to the device and this one does not.
+/// Removes what an earlier run led to the device and this one does not: rules first, so that one of
+/// ours over an empty table is always a leftover.
 async fn remove_outdated(
     kernel: &Kernel,
     plan: &NetworkPlan,
@@ -224,13 +225,26 @@ async fn remove_outdated(
                 network.made.push(format!("no more: {}", rule.describe()));
             }
         }
+        let rules = network.rules.iter().chain(&network.found);
+        let of_family = rules.filter(|rule| rule.server.is_ipv4() == v4);
+        let tables: Vec<u32> = of_family.map(|rule| rule.table).collect();
         for route in kernel.routes(v4).await? {
-            let outdated = route.is_ours && route.interface == Some(device) && route.is_in_main();
-            if outdated && !wanted.contains(&route.destination) {
+            if !route.is_ours || route.interface != Some(device) {
+                continue;
+            }
+            let destination = route.destination;
+            let in_main = route.is_in_main() && !wanted.contains(&destination);
+            // A table that no rule leads to: the next ones would take another.
+            let unused = TABLES.contains(&route.table) && !tables.contains(&route.table);
+            if in_main || unused {
                 kernel.remove_route(&route).await?;
+                let of_table = match unused {
+                    true => format!(" table {}", route.table),
+                    false => String::new(),
+                };
                 network
                     .made
-                    .push(format!("no more: route {}", route.destination));
+                    .push(format!("no more: route {destination}{of_table}"));
             }
         }
     }
