@@ -18,4 +18,6 @@ pub use counters::{DeviceCounters, SIZE_CLASSES, SizeCounts};
 pub use device::{SendError, TunDevice, TunError};
 pub use passing::PassingErrors;
 pub use vnet::{BadHeader, Unsendable, VNET_HEADER_BYTES, VnetHeader};
-pub use wait::{EndSignal, EndSignals, PIPE_BYTES, Ready, wait_for_packet, wait_for_room};
+pub use wait::{
+    EndSignal, EndSignals, PIPE_BYTES, Ready, open_named_pipe, wait_for_packet, wait_for_room,
+};

@@ -1,7 +1,10 @@
 //! Waiting for packets, signals and time, in one system call.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::passing::PassingErrors;
@@ -112,6 +115,21 @@ pub fn wait_for_packet(device: &impl AsFd, timeout: Option<Duration>) -> io::Res
 /// first two cases. A pipe that is ready takes [`PIPE_BYTES`] at once.
 pub fn wait_for_room(file: &impl AsFd, timeout: Duration) -> io::Result<bool> {
     sys::wait_writable(file.as_fd(), timeout)
+}
+
+/// Opens a named pipe for writing, without waiting for its reader; `None` while there is none. A
+/// write does not wait either: [`wait_for_room`] does.
+///
+/// # Errors
+/// When it cannot be opened.
+pub fn open_named_pipe(path: &Path) -> io::Result<Option<File>> {
+    let mut options = File::options();
+    let options = options.write(true).custom_flags(libc::O_NONBLOCK);
+    match options.open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// What a pipe with room takes without waiting.

@@ -5,17 +5,19 @@ mod hub;
 mod order;
 mod page;
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use fairlead_base::Address;
-use fairlead_driver_tun::{EndSignals, PIPE_BYTES, wait_for_room};
+use fairlead_driver_tun::{EndSignals, PIPE_BYTES, open_named_pipe, wait_for_room};
 
 use crate::admin::StatusError;
 use crate::number::one_or_more;
@@ -213,21 +215,25 @@ fn captured(args: &CaptureArgs) -> Result<String, StatusError> {
     let name = args.write.display().to_string();
     // Standard output without the library's buffer, which is emptied at the end whatever the
     // reader does.
+    let is_told = || !matches!(signals.poll_signal(), Ok(None));
     let file = match is_pipe {
         true => io::stdout().as_fd().try_clone_to_owned().map(File::from),
-        false => File::create(&args.write),
+        false => create(&args.write, is_told),
     };
     let mut sink = file
         .and_then(Sink::new)
         .map_err(|error| failed(&name, error))?;
     let begun = Instant::now();
+    // A signal is there once, and asked for more often.
+    let has_ended = Cell::new(false);
     let over = |tally: &Tally| {
         let is_late = args
             .seconds
             .is_some_and(|most| begun.elapsed() >= Duration::from_secs(most));
         if args.count.is_some_and(|count| tally.packets >= count) {
             Over::Enough
-        } else if is_late || !matches!(signals.poll_signal(), Ok(None)) {
+        } else if is_late || has_ended.get() || is_told() {
+            has_ended.set(true);
             Over::Ended
         } else {
             Over::No
@@ -254,6 +260,20 @@ fn captured(args: &CaptureArgs) -> Result<String, StatusError> {
     Ok(told(&tally, &name, &why))
 }
 
+/// Opens what is written to. A named pipe is waited for until somebody reads it, or it is over.
+fn create(path: &Path, is_over: impl Fn() -> bool) -> io::Result<File> {
+    if !path.metadata().is_ok_and(|it| it.file_type().is_fifo()) {
+        return File::create(path);
+    }
+    while !is_over() {
+        if let Some(file) = open_named_pipe(path)? {
+            return Ok(file);
+        }
+        std::thread::sleep(TURN);
+    }
+    Err(io::Error::other("nobody has opened this pipe to read it"))
+}
+
 /// What is written to: a file, or something with a reader that may stall.
 struct Sink {
     file: File,
@@ -272,13 +292,23 @@ impl Sink {
         if !self.may_stall {
             return self.file.write_all(block).map(|()| true);
         }
-        for piece in block.chunks(PIPE_BYTES) {
-            while !wait_for_room(&self.file, TURN)? {
-                if is_over() {
-                    return Ok(false);
-                }
+        let mut rest = block;
+        while !rest.is_empty() {
+            let mut written = 0;
+            if wait_for_room(&self.file, TURN)? {
+                let piece = &rest[..rest.len().min(PIPE_BYTES)];
+                written = match self.file.write(piece) {
+                    Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                    // The room is another writer's by now, where a named pipe has several.
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+                    told => told?,
+                };
             }
-            self.file.write_all(piece)?;
+            if written == 0 && is_over() {
+                return Ok(false);
+            }
+            rest = &rest[written..];
         }
         Ok(true)
     }

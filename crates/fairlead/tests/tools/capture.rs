@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -156,6 +157,90 @@ fn what_a_stalled_reader_did_not_get_is_lost() {
     };
     let sum = number(" packets") + number(" lost");
     assert!(is_well && sum == 1_500, "{told}");
+}
+
+/// What has come by then is written, as far as the pipe takes it.
+#[test]
+fn it_ends_by_a_signal_just_before_its_reader_stalls() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let (admin, thread) = switch(move |writer| {
+        // Two thirds of a pipe, and as much again, which waits for earlier packets a moment.
+        for pause in [500, 0] {
+            for _ in 0..40 {
+                packet(writer)?;
+            }
+            std::thread::sleep(Duration::from_millis(pause));
+        }
+        tell.send(()).unwrap();
+        let mut rest = Vec::new();
+        writer.out_mut().read_to_end(&mut rest).map(|_| ())
+    });
+    let capture = capture(admin, &[]);
+    told.recv_timeout(PATIENCE).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    signal(&capture, "TERM");
+    let (is_well, told) = ended(capture);
+    assert!(is_well && told.contains(" packets, "), "{told}");
+    thread.join().unwrap();
+}
+
+/// A place of its own for a file.
+fn place(name: &str) -> std::path::PathBuf {
+    let name = format!("fairlead-capture-{}-{name}", std::process::id());
+    std::env::temp_dir().join(name)
+}
+
+fn capture_to(place: &Path, admin: SocketAddr) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fairlead"));
+    command.args(["capture", "--admin", &admin.to_string(), "-w"]);
+    command.arg(place).stderr(Stdio::piped());
+    command
+}
+
+#[test]
+fn a_named_pipe_waits_for_its_reader_but_not_for_ever() {
+    let pipe = place("pipe");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let (admin, thread) = five(Duration::ZERO, 0);
+    let capture = capture_to(&pipe, admin).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    signal(&capture, "TERM");
+    let (is_well, told) = ended(capture);
+    assert!(
+        !is_well && told.contains("nobody has opened this pipe"),
+        "{told}"
+    );
+    thread.join().unwrap();
+
+    let (admin, thread) = five(Duration::ZERO, 0);
+    let mut command = capture_to(&pipe, admin);
+    let capture = command.args(["--count", "5"]).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let file = std::fs::read(&pipe).unwrap();
+    let (is_well, told) = ended(capture);
+    assert!(is_well && told.starts_with("5 packets, "), "{told}");
+    assert_eq!(whole_blocks(&file), file.len());
+    thread.join().unwrap();
+    std::fs::remove_file(&pipe).unwrap();
+}
+
+/// How many bytes of a capture are whole blocks.
+fn whole_blocks(file: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(length) = file.get(at + 4..).and_then(|rest| rest.first_chunk()) {
+        let end = at + u32::from_le_bytes(*length) as usize;
+        if end > file.len() {
+            break;
+        }
+        at = end;
+    }
+    at
 }
 
 /// Somebody who answers with `words`, and then says nothing more until the asker is gone.
