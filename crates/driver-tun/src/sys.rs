@@ -310,6 +310,16 @@ fn wait_for<const N: usize>(
     Ok(polled.map(|entry| entry.revents != 0))
 }
 
+/// Whether a signal is ignored, as nohup(1) has it for the program that it starts. Once it is
+/// blocked it waits all the same.
+pub(crate) fn is_ignored(signal: i32) -> bool {
+    // SAFETY: plain old data, of which zeros are a value.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: without a new action the call only writes the old one, to a live structure.
+    let told = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) };
+    told == 0 && action.sa_sigaction == libc::SIG_IGN
+}
+
 /// Blocks these signals in the calling thread, and in those it starts later, and opens a
 /// descriptor from which they are read instead.
 pub(crate) fn open_signals(signals: &[i32]) -> io::Result<OwnedFd> {

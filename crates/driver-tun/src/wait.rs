@@ -14,6 +14,8 @@ use crate::sys;
 #[derive(Debug)]
 pub struct EndSignals {
     file: OwnedFd,
+    /// The end of the terminal is none of ours.
+    ignores_hang_up: bool,
 }
 
 /// A request to end.
@@ -63,16 +65,33 @@ impl Ready {
 }
 
 impl EndSignals {
-    /// Takes SIGTERM, SIGINT and SIGHUP over. Call it before any thread is started: threads that
-    /// run already would go on being ended by them.
+    /// Takes SIGTERM, SIGINT and SIGHUP over, but for those that are ignored, as SIGHUP is behind
+    /// nohup(1). Call it before any thread is started: threads that run already would go on being
+    /// ended by them.
     pub fn take_over() -> io::Result<Self> {
-        let file = sys::open_signals(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP])?;
-        Ok(Self { file })
+        Self::of(END.into_iter().filter(|one| !sys::is_ignored(*one)))
+    }
+
+    /// As [`Self::take_over`], for whoever has a configuration: [`EndSignal::Reload`] comes behind
+    /// nohup(1), too, and only [`EndSignal::HangUp`] does not.
+    pub fn take_over_with_reload() -> io::Result<Self> {
+        let comes = |one: &i32| *one == libc::SIGHUP || !sys::is_ignored(*one);
+        Self::of(END.into_iter().filter(comes))
+    }
+
+    fn of(signals: impl Iterator<Item = i32>) -> io::Result<Self> {
+        let file = sys::open_signals(&signals.collect::<Vec<_>>())?;
+        let ignores_hang_up = sys::is_ignored(libc::SIGHUP);
+        Ok(Self {
+            file,
+            ignores_hang_up,
+        })
     }
 
     /// The next signal that has come; never waits.
     pub fn poll_signal(&self) -> io::Result<Option<EndSignal>> {
-        Ok(sys::read_signal(&self.file)?.and_then(|(number, code)| known(number, code)))
+        let signal = sys::read_signal(&self.file)?.and_then(|(number, code)| known(number, code));
+        Ok(signal.filter(|one| *one != EndSignal::HangUp || !self.ignores_hang_up))
     }
 
     /// Waits until the device has a packet, an error passes by, a signal has come, or the time is
@@ -94,6 +113,8 @@ impl EndSignals {
         })
     }
 }
+
+const END: [i32; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
 
 /// What a signal means, by its number and what sent it (`si_code`, sigaction(2)).
 fn known(number: i32, code: i32) -> Option<EndSignal> {

@@ -119,7 +119,7 @@ pub fn run_watched(args: &ServeArgs, watch: &mut dyn FnMut()) -> Ending {
 }
 
 fn serve(args: &ServeArgs, program: &Program, watch: &mut dyn FnMut()) -> Result<Parting, Ending> {
-    let signals = EndSignals::take_over();
+    let signals = EndSignals::take_over_with_reload();
     // Kept until the end, which waits for the last lines.
     let log = args.log.start().map_err(|error| {
         print_error(&format!("fairlead: {error}\n"));

@@ -184,6 +184,35 @@ fn it_ends_by_a_signal_just_before_its_reader_stalls() {
     thread.join().unwrap();
 }
 
+#[test]
+fn behind_nohup_it_outlives_its_terminal() {
+    let (admin, thread) = five(Duration::ZERO, 0);
+    let mut command = Command::new("nohup");
+    command.args([env!("CARGO_BIN_EXE_fairlead"), "capture", "-w", "-"]);
+    command
+        .args(["--admin", &admin.to_string()])
+        .stdin(Stdio::null());
+    let mut capture = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0];
+    capture
+        .stdout
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut first)
+        .unwrap();
+    signal(&capture, "HUP");
+    // As long as a signal is noticed in, and longer.
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(capture.try_wait().unwrap().is_none(), "it has ended");
+    signal(&capture, "TERM");
+    assert!(ended(capture).0);
+    thread.join().unwrap();
+}
+
 /// A place of its own for a file.
 fn place(name: &str) -> std::path::PathBuf {
     let name = format!("fairlead-capture-{}-{name}", std::process::id());
