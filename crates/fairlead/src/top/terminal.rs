@@ -2,8 +2,9 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use fairlead_driver_tun::EndSignals;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
 use super::rates::Meter;
@@ -12,6 +13,9 @@ use super::view::{Choice, draw};
 use super::{TopArgs, look};
 use crate::admin::Status;
 
+/// How long a signal may wait.
+const TURN: Duration = Duration::from_millis(100);
+
 /// What a key asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wish {
@@ -19,16 +23,18 @@ enum Wish {
     Redraw,
 }
 
-/// Shows until `q`, or as often as asked. The terminal is put back whatever happens.
+/// Shows until `q` or a signal, or as often as asked. The terminal is put back whatever happens.
 pub(super) fn show(args: &TopArgs, admin: SocketAddr, first: &Status) -> io::Result<()> {
+    let signals = EndSignals::take_over()?;
     let mut terminal = ratatui::try_init()?;
-    let outcome = turns(&mut terminal, args, admin, first);
+    let outcome = turns(&mut terminal, &signals, args, admin, first);
     ratatui::restore();
     outcome
 }
 
 fn turns(
     terminal: &mut ratatui::DefaultTerminal,
+    signals: &EndSignals,
     args: &TopArgs,
     admin: SocketAddr,
     first: &Status,
@@ -48,8 +54,11 @@ fn turns(
         terminal.draw(|frame| draw(frame, &table, choice, trouble.as_deref()))?;
         let due = Instant::now() + args.interval;
         while let Some(wait) = due.checked_duration_since(Instant::now()) {
-            if !event::poll(wait)? {
-                break;
+            if signals.poll_signal()?.is_some() {
+                return Ok(());
+            }
+            if !event::poll(wait.min(TURN))? {
+                continue;
             }
             match wish(&event::read()?, &mut choice) {
                 Some(Wish::End) => return Ok(()),

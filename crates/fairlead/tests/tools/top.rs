@@ -1,11 +1,13 @@
 //! `fairlead top` as scripts call it, against real pages.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairlead::admin::{Counters, FastPathState, Identity, Shared, start};
+use fairlead_netns::trial::skip;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -104,6 +106,63 @@ fn a_switch_that_does_not_answer_is_asked_again() {
     wait_for("edge");
     top.kill().unwrap();
     top.wait().unwrap();
+}
+
+/// The shell at a terminal of its own that runs `top` in a process whose number is written to
+/// `number`, and then tells its exit code and what the terminal does. `None` where there is no
+/// script(1).
+fn at_a_terminal(number: &Path, arguments: &str) -> Option<Child> {
+    let top = format!("{} top {arguments}", env!("CARGO_BIN_EXE_fairlead"));
+    let number = number.display();
+    let size = "stty cols 120 rows 40";
+    let line = format!("{size}; sh -c 'echo $$ > {number}; exec {top}'; echo code=$?; stty -a");
+    let mut command = Command::new("script");
+    command
+        .args(["-qec", &line, "/dev/null"])
+        .env("TERM", "xterm");
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    command.spawn().ok()
+}
+
+/// What is shown until a line has `words`, and that line.
+fn shown_until(shown: &mut impl BufRead, words: &str) -> String {
+    let mut all = Vec::new();
+    while !String::from_utf8_lossy(&all).contains(words) {
+        let mut byte = [0];
+        let shown = shown.read_exact(&mut byte);
+        shown.unwrap_or_else(|_| panic!("no {words}: {}", String::from_utf8_lossy(&all)));
+        all.extend(byte);
+    }
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+#[test]
+fn a_signal_gives_the_terminal_back() {
+    let number = std::env::temp_dir().join(format!("fairlead-top-{}", std::process::id()));
+    for signal in ["TERM", "HUP"] {
+        let pages = start("127.0.0.1:0".parse().unwrap(), shared()).unwrap();
+        let arguments = format!("--interval 60 --admin {}", pages.address());
+        let Some(mut shell) = at_a_terminal(&number, &arguments) else {
+            return skip("top::a_signal_gives_the_terminal_back", "no script(1) here");
+        };
+        let mut shown = BufReader::new(shell.stdout.take().unwrap());
+        shown_until(&mut shown, "connections/s");
+        let top = std::fs::read_to_string(&number).unwrap();
+        let kill = Command::new("kill")
+            .args(["-s", signal, top.trim()])
+            .status();
+        assert!(kill.unwrap().success());
+        let told = shown_until(&mut shown, "icanon");
+        assert!(
+            told.contains("code=0") && !told.contains("-icanon"),
+            "{told}"
+        );
+        shell.wait().unwrap();
+    }
+    std::fs::remove_file(&number).unwrap();
 }
 
 #[test]
