@@ -68,8 +68,9 @@ fn shown(args: &TopArgs) -> Result<(), StatusError> {
     let admin = address(&from)?;
     let first = look(admin)?;
     if std::io::stdout().is_terminal() && !args.plain {
-        return terminal::show(args, admin, &first)
-            .map_err(|error| StatusError(format!("the terminal: {error}")));
+        let last = terminal::show(args, admin, &first)
+            .map_err(|error| StatusError(format!("the terminal: {error}")))?;
+        return last.map_or(Ok(()), Err);
     }
     tables(args, admin, &first)
 }

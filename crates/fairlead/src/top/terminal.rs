@@ -11,7 +11,7 @@ use super::rates::Meter;
 use super::rows::Table;
 use super::view::{Choice, draw};
 use super::{TopArgs, look};
-use crate::admin::Status;
+use crate::admin::{Status, StatusError};
 
 /// How long a signal may wait.
 const TURN: Duration = Duration::from_millis(100);
@@ -23,8 +23,13 @@ enum Wish {
     Redraw,
 }
 
-/// Shows until `q` or a signal, or as often as asked. The terminal is put back whatever happens.
-pub(super) fn show(args: &TopArgs, admin: SocketAddr, first: &Status) -> io::Result<()> {
+/// Shows until `q` or a signal, or as often as asked: then it tells what the last look failed by.
+/// The terminal is put back whatever happens.
+pub(super) fn show(
+    args: &TopArgs,
+    admin: SocketAddr,
+    first: &Status,
+) -> io::Result<Option<StatusError>> {
     let signals = EndSignals::take_over()?;
     let mut terminal = ratatui::try_init()?;
     let outcome = turns(&mut terminal, &signals, args, admin, first);
@@ -38,7 +43,7 @@ fn turns(
     args: &TopArgs,
     admin: SocketAddr,
     first: &Status,
-) -> io::Result<()> {
+) -> io::Result<Option<StatusError>> {
     let mut meter = Meter::default();
     let mut choice = Choice {
         in_colour: std::env::var_os("NO_COLOR").is_none(),
@@ -46,32 +51,33 @@ fn turns(
     };
     let _ = meter.note(first, Instant::now());
     let mut table = Table::of(first, None);
-    let mut trouble = None;
+    let mut trouble: Option<StatusError> = None;
     let mut left = args.count;
     loop {
         table.sort(choice.order);
         choice.skipped = choice.skipped.min(table.servers.len().saturating_sub(1));
-        terminal.draw(|frame| draw(frame, &table, choice, trouble.as_deref()))?;
+        let said = trouble.as_ref().map(ToString::to_string);
+        terminal.draw(|frame| draw(frame, &table, choice, said.as_deref()))?;
         let due = Instant::now() + args.interval;
         while let Some(wait) = due.checked_duration_since(Instant::now()) {
             if signals.poll_signal()?.is_some() {
-                return Ok(());
+                return Ok(None);
             }
             if !event::poll(wait.min(TURN))? {
                 continue;
             }
             match wish(&event::read()?, &mut choice) {
-                Some(Wish::End) => return Ok(()),
+                Some(Wish::End) => return Ok(None),
                 Some(Wish::Redraw) => {
                     choice.skipped = choice.skipped.min(table.servers.len().saturating_sub(1));
                     table.sort(choice.order);
-                    terminal.draw(|frame| draw(frame, &table, choice, trouble.as_deref()))?;
+                    terminal.draw(|frame| draw(frame, &table, choice, said.as_deref()))?;
                 }
                 None => {}
             }
         }
         if left == Some(0) {
-            return Ok(());
+            return Ok(trouble);
         }
         left = left.map(|count| count - 1);
         match look(admin) {
@@ -83,7 +89,7 @@ fn turns(
                 }
             }
             // A switch that is being restarted comes back.
-            Err(error) => trouble = Some(error.to_string()),
+            Err(error) => trouble = Some(error),
         }
     }
 }

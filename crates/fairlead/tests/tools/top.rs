@@ -166,6 +166,27 @@ fn a_signal_gives_the_terminal_back() {
 }
 
 #[test]
+fn at_a_terminal_too_a_last_look_that_fails_is_1() {
+    let number = std::env::temp_dir().join(format!("fairlead-top-{}-1", std::process::id()));
+    let pages = start("127.0.0.1:0".parse().unwrap(), shared()).unwrap();
+    let arguments = format!("--interval 1 --count 1 --admin {}", pages.address());
+    let Some(mut shell) = at_a_terminal(&number, &arguments) else {
+        let name = "top::at_a_terminal_too_a_last_look_that_fails_is_1";
+        return skip(name, "no script(1) here");
+    };
+    let mut shown = BufReader::new(shell.stdout.take().unwrap());
+    shown_until(&mut shown, "connections/s");
+    drop(pages);
+    let told = shown_until(&mut shown, "icanon");
+    assert!(
+        told.contains("code=1") && told.contains("no answer from"),
+        "{told}"
+    );
+    shell.wait().unwrap();
+    std::fs::remove_file(&number).unwrap();
+}
+
+#[test]
 fn without_a_switch_it_says_so_and_bad_usage_is_2() {
     // Nobody listens on a port that was just free.
     let port = {
