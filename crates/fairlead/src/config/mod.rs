@@ -360,9 +360,6 @@ fn settings(text: &str, problems: &mut Problems) -> Option<Settings> {
         .max()
         .unwrap_or(0);
     instance::room_for_a_head(limits_section, &limits, longest_head, problems);
-    if let Some(section) = fastpath_section {
-        room_for_ipv6(section, &fastpath, &services, problems);
-    }
     let draft = Draft {
         instance,
         fastpath,
@@ -371,6 +368,9 @@ fn settings(text: &str, problems: &mut Problems) -> Option<Settings> {
         pools,
         tcb_cache,
     };
+    if let Some(section) = fastpath_section {
+        room_for_ipv6(section, &draft, problems);
+    }
     cross::check(&draft, problems);
     if problems.any_error() {
         return None;
@@ -378,15 +378,32 @@ fn settings(text: &str, problems: &mut Problems) -> Option<Settings> {
     build(draft, limits)
 }
 
-/// Says so when a service listens at an IPv6 address, and the MTU is too small for that.
-fn room_for_ipv6(
-    section: Section<'_>,
-    fastpath: &Fastpath,
-    services: &[service::ServiceDraft],
-    problems: &mut Problems,
-) {
+/// Says so when IPv6 packets come to the device, and the MTU is too small for that: those of
+/// clients, of servers to a source address, and of servers that see the clients' own.
+fn room_for_ipv6(section: Section<'_>, draft: &Draft, problems: &mut Problems) {
+    use fairlead_splice::config::Source::Transparent;
+
+    let services = &draft.services;
     let mut listens = services.iter().flat_map(|one| &one.listen);
-    if fastpath.mtu < IPV6_MTU_MIN && listens.any(|listen| !listen.value.addr.is_v4()) {
+    let mut sources = draft.fastpath.snat.iter();
+    let transparent = services.iter().filter(|one| one.source == Transparent);
+    let pools: Vec<&str> = transparent
+        .flat_map(|service| &service.routes)
+        .filter_map(|route| Some(route.pool.as_ref()?.value.as_str()))
+        .collect();
+    let of_them = |pool: &&pool::PoolDraft| {
+        let name = pool.name.as_ref();
+        name.is_some_and(|name| pools.contains(&name.value.as_str()))
+    };
+    let mut servers = draft
+        .pools
+        .iter()
+        .filter(of_them)
+        .flat_map(|pool| &pool.servers);
+    let has_ipv6 = listens.any(|listen| !listen.value.addr.is_v4())
+        || sources.any(|prefix| prefix.address().is_ipv6())
+        || servers.any(|server| !server.value.endpoint.addr.is_v4());
+    if draft.fastpath.mtu < IPV6_MTU_MIN && has_ipv6 {
         problems.push(
             Diagnostic::error(
                 &section.key_span("mtu"),

@@ -167,6 +167,43 @@ fn keys_that_are_missing() {
 }
 
 #[test]
+fn an_mtu_too_small_for_ipv6_is_found_wherever_that_comes_from() {
+    let small = EDGE.replace("[fastpath]", "[fastpath]\nmtu = 1279");
+    let change = |text: &str, from: &str, to: &str| {
+        assert!(text.contains(from), "{from}");
+        text.replace(from, to)
+    };
+    let sources = "\"100.64.0.0/24\"";
+    let to_v6 = change(&small, "10.2.0.1:8084", "[fd02::1]:8084");
+    for (text, is_found) in [
+        (small.clone(), false),
+        (
+            change(
+                &small,
+                "\"10.1.0.3:80\"",
+                "[\"10.1.0.3:80\", \"[fd01::3]:80\"]",
+            ),
+            true,
+        ),
+        (
+            change(&small, sources, "[\"100.64.0.0/24\", \"fd64::/112\"]"),
+            true,
+        ),
+        // Its answers come to a source address, of which there is none.
+        (to_v6.clone(), false),
+        (
+            change(&to_v6, "source = \"snat\"", "source = \"transparent\""),
+            true,
+        ),
+    ] {
+        let report = report(&text);
+        let all = report.diagnostics().iter();
+        let mut found = all.filter(|one| one.message().contains("IPv6 needs an MTU of 1280"));
+        assert_eq!(found.next().is_some(), is_found, "{text}\n{report}");
+    }
+}
+
+#[test]
 fn the_pages_cannot_be_at_an_address_of_a_service() {
     let report = report(&EDGE.replace("127.0.0.1:9090", "10.1.0.3:9090"));
     let [taken, open] = report.diagnostics() else {
