@@ -1,6 +1,7 @@
 //! `make install` and `make uninstall`.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -41,6 +42,50 @@ fn files(folder: &Path) -> BTreeSet<PathBuf> {
         }
     }
     found
+}
+
+/// A run without a network leaves a lock and folders there, but no lists.
+#[test]
+fn an_ordinary_user_s_setup_asks_for_lists_of_packages_until_it_has_them() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("setup");
+    let _ = std::fs::remove_dir_all(&folder);
+    let lists = folder.join(".deps/lists");
+    let programs = folder.join("programs");
+    for needed in ["partial", "auxfiles"].map(|name| lists.join(name)) {
+        std::fs::create_dir_all(needed).unwrap();
+    }
+    std::fs::write(lists.join("lock"), "").unwrap();
+    std::fs::create_dir_all(folder.join("scripts")).unwrap();
+    std::fs::create_dir(&programs).unwrap();
+    let setup = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/setup");
+    std::fs::copy(setup, folder.join("scripts/setup")).unwrap();
+    // A machine on which a compiler is missing, and a user who is not root.
+    for (name, does) in [
+        ("id", "echo 1000"),
+        ("apt-get", "echo \"$@\" >>asked"),
+        ("apt-cache", ""),
+    ] {
+        let program = programs.join(name);
+        std::fs::write(&program, format!("#!/bin/sh\n{does}\n")).unwrap();
+        let executable = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&program, executable).unwrap();
+    }
+    for name in ["dirname", "grep", "ls", "mkdir", "rm", "sort"] {
+        std::os::unix::fs::symlink(Path::new("/bin").join(name), programs.join(name)).unwrap();
+    }
+    let asks = || {
+        let _ = std::fs::remove_file(folder.join("asked"));
+        let mut command = Command::new("/bin/bash");
+        command.args(["scripts/setup", "lab"]).current_dir(&folder);
+        let output = command.env("PATH", &programs).output().unwrap();
+        let told = String::from_utf8(output.stdout).unwrap();
+        assert!(told.contains("missing: cc"), "{told}");
+        let asked = std::fs::read_to_string(folder.join("asked")).unwrap_or_default();
+        asked.lines().any(|line| line.contains(" update "))
+    };
+    assert!(asks());
+    std::fs::write(lists.join("deb.example_dists_stable_main_Packages"), "").unwrap();
+    assert!(!asks());
 }
 
 #[test]
