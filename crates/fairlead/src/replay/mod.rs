@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -215,10 +216,10 @@ fn tell(player: &mut Player, args: &ReplayArgs, progress: &Progress) -> Result<(
     Ok(())
 }
 
-/// True when both paths lead to one file.
+/// True when both paths lead to one file, which may have several names.
 fn is_same_file(one: &Path, other: &Path) -> bool {
-    match (one.canonicalize(), other.canonicalize()) {
-        (Ok(one), Ok(other)) => one == other,
+    match (one.metadata(), other.metadata()) {
+        (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
         _ => false,
     }
 }

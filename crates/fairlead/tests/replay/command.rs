@@ -251,6 +251,12 @@ fn what_cannot_be_played_is_said() {
         &["-w", "./c.pcap"],
         "c.pcap is the capture itself; write elsewhere",
     );
+    std::fs::hard_link(&capture, folder.file("other.pcapng")).unwrap();
+    ends(
+        &capture,
+        &["-w", "other.pcapng"],
+        "other.pcapng is the capture itself; write elsewhere",
+    );
     assert_eq!(std::fs::metadata(&capture).unwrap().len(), length);
     ends(
         &capture,
