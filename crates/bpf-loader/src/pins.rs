@@ -220,12 +220,22 @@ impl Pins {
     /// When something stays.
     pub fn clear(&self) -> io::Result<Removed> {
         let mut removed = self.forget()?;
-        fs::remove_dir(&self.folder)?;
+        self.remove_folder()?;
         removed.push(self.folder.display().to_string());
+        Ok(removed)
+    }
+
+    /// Removes the folder if nothing is pinned in it, as one that was made for nothing.
+    pub fn remove_if_empty(&self) {
+        let _ = self.remove_folder(); // which the kernel refuses for any other
+    }
+
+    fn remove_folder(&self) -> io::Result<()> {
+        fs::remove_dir(&self.folder)?;
         if let Some(all) = self.folder.parent() {
             let _ = fs::remove_dir(all); // stays while other instances have something there
         }
-        Ok(removed)
+        Ok(())
     }
 }
 

@@ -106,6 +106,20 @@ fn edit<const N: usize>(pins: &Pins, map: &str, index: u32, change: impl FnOnce(
 }
 
 #[test]
+fn a_folder_that_was_made_for_nothing_goes_again() {
+    apart(|| {
+        let all = Path::new("/sys/fs/bpf/fairlead");
+        let pins = Pins::open("empty").unwrap();
+        pins.remove_if_empty();
+        assert!(!all.exists());
+        let pins = Pins::open("empty").unwrap();
+        std::fs::create_dir(pins.folder().join("something")).unwrap();
+        pins.remove_if_empty();
+        assert!(pins.folder().exists());
+    });
+}
+
+#[test]
 fn a_later_run_finds_what_is_whole_and_drops_what_is_not() {
     apart(|| {
         let pins = Arc::new(Pins::open("one.of-two").unwrap());

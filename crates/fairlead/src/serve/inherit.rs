@@ -39,6 +39,9 @@ impl Inheritance {
         if found.origin_ns.is_none()
             && let Some(stray) = stray_program(&settings.instance.name)
         {
+            if let Some(pins) = &found.pins {
+                pins.remove_if_empty();
+            }
             return Err(stray);
         }
         Ok(found)
@@ -73,7 +76,10 @@ impl Inheritance {
             ) => {
                 return Err(error.to_string());
             }
-            Err(error) => return Self::nothing(instance, &error),
+            Err(error) => {
+                pins.remove_if_empty();
+                return Self::nothing(instance, &error);
+            }
         };
         let mut found = Self {
             pins: Some(Arc::new(pins)),
