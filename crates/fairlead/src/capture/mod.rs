@@ -7,7 +7,7 @@ mod page;
 
 use std::cell::Cell;
 use std::fs::File;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Read, Seek, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
@@ -290,7 +290,7 @@ impl Sink {
     /// part at most.
     fn put(&mut self, block: &[u8], is_over: impl Fn() -> bool) -> io::Result<bool> {
         if !self.may_stall {
-            return self.file.write_all(block).map(|()| true);
+            return self.put_whole(block).map(|()| true);
         }
         let mut rest = block;
         while !rest.is_empty() {
@@ -311,6 +311,33 @@ impl Sink {
             rest = &rest[written..];
         }
         Ok(true)
+    }
+
+    /// Writes a block to a file, or nothing of it: half a one, as on a full disk, is a file that
+    /// programs call damaged.
+    fn put_whole(&mut self, block: &[u8]) -> io::Result<()> {
+        let mut rest = block;
+        while !rest.is_empty() {
+            match self.file.write(rest) {
+                Ok(0) => {
+                    return self.cut(block.len() - rest.len(), io::ErrorKind::WriteZero.into());
+                }
+                Ok(written) => rest = &rest[written..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return self.cut(block.len() - rest.len(), error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back what was written last.
+    fn cut(&mut self, bytes: usize, error: io::Error) -> io::Result<()> {
+        let end = self.file.stream_position()?;
+        // Others may have gone on behind.
+        if bytes > 0 && self.file.metadata()?.len() == end {
+            self.file.set_len(end.saturating_sub(bytes as u64))?;
+        }
+        Err(error)
     }
 }
 

@@ -272,6 +272,24 @@ fn whole_blocks(file: &[u8]) -> usize {
     at
 }
 
+#[test]
+fn a_file_that_cannot_grow_any_more_ends_with_a_whole_packet() {
+    let file = place("full");
+    let (admin, thread) = flood();
+    let whole = capture_to(&file, admin);
+    let mut command = Command::new("sh");
+    // Of 512 or 1,024 bytes each, neither of which a block has.
+    command.args(["-c", "trap '' XFSZ; ulimit -f 8; exec \"$0\" \"$@\""]);
+    command.arg(whole.get_program()).args(whole.get_args());
+    let (is_well, told) = ended(command.stderr(Stdio::piped()).spawn().unwrap());
+    assert!(!is_well && told.contains("File too large"), "{told}");
+    let written = std::fs::read(&file).unwrap();
+    assert!(written.len() > 2_000);
+    assert_eq!(whole_blocks(&written), written.len());
+    thread.join().unwrap();
+    std::fs::remove_file(&file).unwrap();
+}
+
 /// Somebody who answers with `words`, and then says nothing more until the asker is gone.
 fn stranger(words: &'static str) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
