@@ -149,14 +149,14 @@ fn values(node: Node<'_>) -> usize {
 }
 
 fn unmatched(node: Node<'_>, problems: &mut Problems) -> Option<Unmatched> {
-    let text = match node.get_ref() {
-        DeValue::Integer(number) => number.as_str(),
-        DeValue::String(text) => text.as_ref(),
-        _ => "",
+    let number = match node.get_ref() {
+        DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix()).ok(),
+        DeValue::String(text) => [404, 421].into_iter().find(|one| one.to_string() == **text),
+        _ => None,
     };
-    match text {
-        "404" => Some(Unmatched::NotFound),
-        "421" => Some(Unmatched::Misdirected),
+    match number {
+        Some(404) => Some(Unmatched::NotFound),
+        Some(421) => Some(Unmatched::Misdirected),
         _ => {
             problems.push(
                 Diagnostic::error(&node.span(), "`unmatched` is 404 or 421").help(
