@@ -146,7 +146,7 @@ struct fl_settings {
 	__u64 origin_ns; /* the core's origin on the monotonic clock */
 	__u32 version;   /* LAYOUT_VERSION */
 	__u32 records;   /* lines in the record array */
-	__u64 netns;     /* inode of the network namespace whose interfaces this serves */
+	__u64 netns;     /* inode of the network namespace whose interfaces this serves; ever here */
 	__u32 refuse;    /* of 2^32 SYNs, so many are dropped: the engine is overloaded */
 	__u32 engine;    /* interface that leads to the engine; 0: what routes say */
 	__u64 hash_key;  /* of the index of keys */

@@ -245,6 +245,8 @@ const _: () = assert!(size_of::<RawFlowKey>() == 36);
 const _: () = assert!(size_of::<RawEndpoint>() == 20);
 const _: () = assert!(size_of::<RawListen>() == 8);
 const _: () = assert!(size_of::<RawSettings>() == 80);
+// Other builds look for it there, whatever their layout.
+const _: () = assert!(core::mem::offset_of!(RawSettings, netns) == 32);
 const _: () = assert!(size_of::<RawBucket>() == 64);
 const _: () = assert!(size_of::<Record>() == 64);
 const _: () = assert!(core::mem::offset_of!(Record, seq_delta) == 28);

@@ -1,9 +1,10 @@
 //! What an earlier run left in pinned maps: checked before it is used, as all input is.
 
 use std::collections::BTreeMap;
+use std::mem::offset_of;
 use std::os::fd::AsFd;
 
-use aya::maps::{Array, HashMap, IterableMap as _, Map, MapData, MapError, MapInfo};
+use aya::maps::{Array, HashMap, IterableMap as _, Map, MapData, MapError, MapInfo, MapType};
 use aya::{Ebpf, EbpfLoader, Pod};
 use fairlead_base::{Address, Endpoint};
 use fairlead_tcp::{Endpoints, Kept, Line, ListenOffer, Misfit, adoption};
@@ -15,6 +16,7 @@ use crate::layout::{NO_SCALE, RawAddress, RawEndpoint, RawListen, RawSettings, V
 use crate::memory::RecordMemory;
 use crate::monotonic_ns;
 use crate::pins::{Pins, network_namespace};
+use crate::sys;
 
 /// What an earlier run left.
 #[derive(Debug)]
@@ -174,6 +176,10 @@ pub fn survey(
         // It ended before it had begun, or its interfaces are gone.
         return forget();
     }
+    // Before any advice to remove what cannot be taken over: there it may be in use.
+    if namespace(pins).is_some_and(|there| there != network_namespace()) {
+        return Err(LoadError::OtherNamespace);
+    }
     shapes.check(pins)?;
     let there = settings(pins)?;
     if there.version != VERSION {
@@ -182,9 +188,6 @@ pub fn survey(
             there.version
         );
         return Err(LoadError::OtherLayout(said));
-    }
-    if there.netns != network_namespace() {
-        return Err(LoadError::OtherNamespace);
     }
     let lines = pinned(pins, "fl_records")?;
     check_sizes(pins, &lines, &there, records, kind)?;
@@ -222,11 +225,24 @@ pub fn survey(
 }
 
 /// True when what an instance has pinned is at work in another network namespace than the calling
-/// thread's. Of a namespace that is gone, interfaces are gone, too.
+/// thread's, whatever build has pinned it. Of a namespace that is gone, interfaces are gone, too.
 pub fn is_at_work_elsewhere(pins: &Pins) -> bool {
     let here = network_namespace();
-    let other = |there: RawSettings| there.version == VERSION && there.netns != here;
-    pins.is_attached() && settings(pins).is_ok_and(other)
+    pins.is_attached() && namespace(pins).is_some_and(|there| there != here)
+}
+
+/// The network namespace in the settings that are pinned: where every layout that was ever pinned
+/// has it, however long the rest is.
+fn namespace(pins: &Pins) -> Option<u64> {
+    let map = pinned(pins, "fl_settings").ok()?;
+    let info = map.info().ok()?;
+    if info.map_type().ok()? != MapType::Array || info.key_size() != 4 {
+        return None;
+    }
+    // SAFETY: an array, whose values are as long as it says.
+    let value = unsafe { sys::first_value(map.fd().as_fd(), info.value_size() as usize) }.ok()?;
+    let bytes = value.get(offset_of!(RawSettings, netns)..)?;
+    Some(u64::from_ne_bytes(*bytes.first_chunk()?))
 }
 
 /// Compares the sizes of the tables with those that are asked for.

@@ -71,6 +71,7 @@ pub(crate) fn map_bytes(map: BorrowedFd<'_>) -> u64 {
         .unwrap_or(0)
 }
 
+const BPF_MAP_LOOKUP_ELEM: libc::c_long = 1;
 const BPF_OBJ_GET: libc::c_long = 7;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_long = 15;
 const BPF_MAP_DELETE_BATCH: libc::c_long = 27;
@@ -81,6 +82,16 @@ const BPF_LINK_DETACH: libc::c_long = 34;
 struct Attributes {
     first: u64,
     second: u64,
+}
+
+/// `union bpf_attr` as far as the commands about one entry of a map read it.
+#[repr(C)]
+struct EntryAttributes {
+    map: u32,
+    pad: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
 }
 
 /// `union bpf_attr` as far as the commands about many entries of a map read and write it.
@@ -162,6 +173,26 @@ pub(crate) fn link_at(path: &Path) -> io::Result<(u32, u32)> {
     // SAFETY: the kernel fills in at most the length that it is told, which is the structure's.
     unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut ask) }?;
     Ok((raw.program, raw.interface))
+}
+
+/// The first value of a plain array, whose values have `bytes` bytes.
+///
+/// # Safety
+/// `map` must be of type `BPF_MAP_TYPE_ARRAY`, and its values no longer than `bytes`.
+pub(crate) unsafe fn first_value(map: BorrowedFd<'_>, bytes: usize) -> io::Result<Vec<u8>> {
+    let key = 0_u32;
+    let mut value = vec![0; bytes];
+    let mut ask = EntryAttributes {
+        map: map.as_raw_fd() as u32,
+        pad: 0,
+        key: &raw const key as u64,
+        value: value.as_mut_ptr() as u64,
+        flags: 0,
+    };
+    // SAFETY: the attributes of this command, a key as arrays have it, and, as the caller promises,
+    // room for a value.
+    unsafe { bpf(BPF_MAP_LOOKUP_ELEM, &mut ask) }?;
+    Ok(value)
 }
 
 /// Removes entries of a map, one after the other; how many were removed, and why no more.

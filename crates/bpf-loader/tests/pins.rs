@@ -301,6 +301,49 @@ fn what_is_at_work_elsewhere_is_told_until_its_network_is_gone() {
     });
 }
 
+/// Of a build with another layout, too, however long its settings are: who is told to remove it
+/// there, or removes it, ends connections.
+#[test]
+fn what_another_build_has_at_work_elsewhere_is_left_alone() {
+    apart(|| {
+        let pins = Arc::new(Pins::open("another").unwrap());
+        run_and_crash(&pins);
+        let settings = pins.folder().join("fl_settings");
+        let mut namespace = [0; 8];
+        edit::<80>(&pins, "fl_settings", 0, |settings| {
+            namespace.copy_from_slice(&settings[32..40]);
+            settings[24] ^= 0x40;
+        });
+        let refused = |here: bool| {
+            assert_eq!(is_at_work_elsewhere(&pins), !here);
+            match survey(&pins, RECORDS, &HASH).unwrap_err() {
+                LoadError::OtherLayout(_) => assert!(here),
+                LoadError::OtherNamespace => assert!(!here),
+                other => panic!("{other}"),
+            }
+        };
+        let first = std::fs::File::open("/proc/thread-self/ns/net").unwrap();
+        // SAFETY: a descriptor that is open.
+        let back = || unsafe { libc::setns(first.as_raw_fd(), libc::CLONE_NEWNET) };
+        refused(true);
+        leave_network();
+        refused(false);
+        assert_eq!(back(), 0);
+        // Settings of 64 bytes: the records' array in their place.
+        std::fs::remove_file(&settings).unwrap();
+        let other = MapData::from_pin(pins.folder().join("fl_records")).unwrap();
+        other.pin(&settings).unwrap();
+        edit::<64>(&pins, "fl_settings", 0, |settings| {
+            settings[32..40].copy_from_slice(&namespace);
+        });
+        refused(true);
+        leave_network();
+        refused(false);
+        assert_eq!(back(), 0);
+        pins.clear().unwrap();
+    });
+}
+
 #[test]
 fn a_folder_has_one_owner_and_leaves_nothing() {
     apart(|| {
