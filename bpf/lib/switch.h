@@ -46,7 +46,7 @@ static __always_inline __u32 fl_about_now_ms(const struct fl_settings *settings)
 __noinline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet, struct fl_listen *listen,
 			   struct fl_settings *settings, fl_flow flow)
 {
-	int verdict = FL_DROP, swallow, proven;
+	int verdict = FL_DROP, swallow, proven, answers, refused;
 
 	if (!packet || !listen || !settings)
 		return FL_PASS;
@@ -56,12 +56,15 @@ __noinline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet, struct fl_list
 	/* On a tuple at rest it may be the client's question about a RST (RFC 5961, section 3.2). */
 	proven = settings->proven && flow == FL_NO_FLOW;
 #endif
-	if (!(listen->flags & FL_OFFER_ANSWER))
-		return fl_to_engine(ctx, settings);
+	answers = listen->flags & FL_OFFER_ANSWER;
 	if ((packet->flags & 0x3f) == FL_TCP_SYN) {
+		/* While the switch drains, too, when each of them is answered by the engine. */
+		refused = settings->refuse && bpf_get_prandom_u32() < settings->refuse;
+		if (!refused && !answers)
+			return fl_to_engine(ctx, settings);
 		/* One that turns out to be the engine's is shown by it once more. */
 		fl_capture_newcomer(ctx, packet, listen, FL_CAPTURE_BEFORE);
-		if (settings->refuse && bpf_get_prandom_u32() < settings->refuse)
+		if (refused)
 			return fl_drop(packet, FL_REASON_OVERLOADED);
 		if (fl_answer_syn(ctx, packet, listen, settings, &verdict))
 			return fl_to_engine(ctx, settings);
@@ -69,12 +72,12 @@ __noinline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet, struct fl_list
 			fl_capture_newcomer(ctx, packet, listen, FL_CAPTURE_AFTER);
 		return verdict;
 	}
-	if (listen->flags & FL_OFFER_BEGIN && packet->payload_bytes) {
+	if (answers && listen->flags & FL_OFFER_BEGIN && packet->payload_bytes) {
 		verdict = fl_begin(ctx, packet, listen, settings, flow);
 		if (verdict != FL_NOT_BEGUN)
 			return verdict;
 	}
-	swallow = (packet->flags & 0x3f) == FL_TCP_ACK && !packet->payload_bytes &&
+	swallow = answers && (packet->flags & 0x3f) == FL_TCP_ACK && !packet->payload_bytes &&
 		  (listen->flags & FL_OFFER_AWAIT_CLIENT);
 	if (swallow || proven) {
 		if (!fl_is_proven(packet, settings)) {

@@ -246,6 +246,14 @@ fn an_overloaded_engine_has_syns_dropped_and_counted() {
             let refused = counters.drops.of(fairlead_base::DropReason::Overloaded);
             assert!(refused >= 399 + half as u64);
             assert!(counters.syn_acks >= 800);
+            // While the switch drains, each SYN costs the engine an answer.
+            let draining = ListenOffer {
+                answer: false,
+                ..offer
+            };
+            table.set_offer(endpoint("10.1.0.3:80"), &draining);
+            assert_eq!(dropped(0, &mut table, &mut kernel), 0);
+            assert!(dropped(u32::MAX, &mut table, &mut kernel) >= 399);
         });
     });
 }
@@ -292,10 +300,16 @@ fn what_the_engine_must_see_goes_to_its_device() {
 fn segments_without_a_good_cookie_are_refused_for_an_overloaded_engine() {
     run(|| {
         on_a_switch(|_, interface| {
-            for mode in [Mode::Tc, Mode::XdpNative] {
+            let modes = [Mode::Tc, Mode::XdpNative];
+            // Without answers while the switch drains: what proves itself is the engine's.
+            for (mode, answer) in modes
+                .into_iter()
+                .flat_map(|one| [(one, true), (one, false)])
+            {
                 let origin = fairlead_bpf_loader::monotonic_ns() - 1_000_000_000;
                 let (kernel, mut table) = kernel(mode, origin);
-                table.set_offer(endpoint("10.1.0.3:80"), &OFFER);
+                let offer = ListenOffer { answer, ..OFFER };
+                table.set_offer(endpoint("10.1.0.3:80"), &offer);
                 let (from, to) = (endpoint("10.1.0.9:2000"), endpoint("10.1.0.3:80"));
                 let key = FlowKey { src: from, dst: to };
                 let promise = Promise {
@@ -326,7 +340,8 @@ fn segments_without_a_good_cookie_are_refused_for_an_overloaded_engine() {
                     assert_eq!(to_engine(true, cookie + 2, payload), (0, 1));
                 }
                 assert_eq!(to_engine(true, cookie + 1, b"GET /"), (1, 0));
-                assert_eq!(to_engine(true, cookie + 1, b""), (0, 0), "swallowed");
+                let swallowed = if answer { (0, 0) } else { (1, 0) };
+                assert_eq!(to_engine(true, cookie + 1, b""), swallowed);
             }
         });
     });
