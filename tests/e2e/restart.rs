@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fairlead_netns::Signal;
+use fairlead_netns::trial::skip;
 use fairlead_testkit::stream::{self, Digest};
 
 use crate::harness::{
-    Connection, Family, Lab, Origin, PATIENCE, Switch, binary, kernel_mode, on_the_fast_path,
-    prefix_in, raw_service, web, web_service,
+    Connection, Family, Lab, Origin, PATIENCE, Switch, binary, kernel_mode, links_take_xdp,
+    offloads, on_the_fast_path, prefix_in, raw_service, web, web_service,
 };
 
 /// A configuration on the fast path.
@@ -518,6 +519,45 @@ fn a_start_that_fails_takes_nothing_from_connections_that_go_on() {
         keep_alive.wait_for_more(80);
         drop(somebody);
         let switch = start(lab, &services);
+        assert_eq!(switch.count("adopted"), 8, "{}", switch.status());
+        keep_alive.finish();
+        switch.wait_for_count("live", 0);
+    });
+}
+
+/// One that fails when the program is at some interfaces already, here because one has no XDP: the
+/// new program goes on in the place of the old one.
+#[test]
+fn a_start_that_fails_between_two_interfaces_leaves_a_program_that_forwards() {
+    let name = "restart::a_start_that_fails_between_two_interfaces_leaves_a_program_that_forwards";
+    if !links_take_xdp() {
+        return skip(name, "before Linux 6.3 no veth is believed to take packets");
+    }
+    on_the_fast_path(|lab| {
+        let _web = web_on(lab, &[1]);
+        let (front, back) = (&*lab.front.b, &*lab.back.a);
+        if !fairlead_netns::cards::are_given() {
+            for (host, device) in [(&lab.client, &*lab.front.a), (&lab.servers, &*lab.back.b)] {
+                offloads(host, device, "off", "on").unwrap();
+            }
+            for device in [front, back] {
+                offloads(&lab.switch, device, "off", "off").unwrap();
+            }
+        }
+        let on = |interfaces: &[&str]| {
+            let line = format!("interfaces = {interfaces:?}\n");
+            format!("{}{}", prefix_in("xdp", &line), pages("snat"))
+        };
+        let switch = Switch::start_with(lab, &on(&[front, back]));
+        let keep_alive = KeepAlive::start(lab, 8);
+        keep_alive.wait_for_more(16);
+        kill(switch);
+        keep_alive.wait_for_more(80);
+        let mut failed = Switch::launch(lab, &on(&[front, back, "lo"]));
+        assert_eq!(failed.wait_for_end(), Some(3));
+        failed.wait_for_log("lo: xdp refused");
+        keep_alive.wait_for_more(80);
+        let switch = Switch::start_with(lab, &on(&[front, back]));
         assert_eq!(switch.count("adopted"), 8, "{}", switch.status());
         keep_alive.finish();
         switch.wait_for_count("live", 0);

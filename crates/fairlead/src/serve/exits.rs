@@ -14,19 +14,42 @@ use super::vlans::vlans;
 /// # Errors
 /// When the kernel does not take it.
 pub(super) fn tell(kernel: &mut Kernel, served: &[u32], at: &[u32]) -> Result<Vec<u32>, LoadError> {
-    let way = kernel.mode();
-    if way == Way::Tc {
+    if kernel.mode() == Way::Tc {
         return Ok(Vec::new());
     }
     let links = links().unwrap_or_default();
-    let exits = exits(way, &links, served, at);
-    kernel.set_exits(&exits)?;
+    let exits = tell_own(kernel, &links, served, at)?;
     let ours = links.iter().filter(|link| served.contains(&link.index));
     let addresses = ours.filter_map(|link| Some((link.index, link.address?)));
     kernel.set_addresses(&addresses.collect::<Vec<_>>())?;
+    Ok(exits)
+}
+
+/// Tells it what is this program's own and nothing that the one before it goes by, `served` among
+/// others then: from when it is at the first interface, it can forward, should it stay at that one
+/// alone.
+///
+/// # Errors
+/// When the kernel does not take it.
+pub(super) fn foretell(kernel: &mut Kernel, served: &[u32], at: &[u32]) -> Result<(), LoadError> {
+    match kernel.mode() {
+        Way::Tc => Ok(()),
+        _ => tell_own(kernel, &links().unwrap_or_default(), served, at).map(drop),
+    }
+}
+
+fn tell_own(
+    kernel: &mut Kernel,
+    links: &[Link],
+    served: &[u32],
+    at: &[u32],
+) -> Result<Vec<u32>, LoadError> {
+    let way = kernel.mode();
+    let exits = exits(way, links, served, at);
+    kernel.set_exits(&exits)?;
     // Before the stack, and without the driver, a VLAN's interface has a program of its own.
     if way == Way::XdpNative {
-        let ours = vlans(&links).filter(|vlan| served.contains(&vlan.interface));
+        let ours = vlans(links).filter(|vlan| served.contains(&vlan.interface));
         kernel.set_vlans(&ours.collect::<Vec<_>>())?;
     }
     Ok(exits.iter().map(|exit| exit.interface).collect())

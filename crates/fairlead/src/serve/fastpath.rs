@@ -339,15 +339,12 @@ fn attach(
     let cookie = datapath.cookie_words();
     let endpoints = datapath.endpoints();
     let kind = settings.fastpath.flow_table;
+    let earlier = pins.map(|pins| pins.interfaces()).unwrap_or_default();
     let pins = pins.cloned();
     let loaded = Kernel::load_pinned(way, kind, records, endpoints, cookie, origin_ns, pins);
     let (mut kernel, mut table) = loaded.map_err(|error| in_full(&error))?;
     if let Some(device) = interface_index(&settings.fastpath.device) {
         table.set_engine(device).map_err(|error| in_full(&error))?;
-    }
-    let mut done: Vec<Attachment> = Vec::new();
-    for interface in &places {
-        done.push(kernel.attach(interface).map_err(|error| refused(&error))?);
     }
     let mut attached: Vec<Attached> = Vec::new();
     for (name, at) in interfaces.iter().zip(at) {
@@ -358,6 +355,11 @@ fn attach(
             is_exit: true,
             is_straight: false,
         });
+    }
+    foretell_exits(&mut kernel, &earlier, &attached).map_err(|error| in_full(&error))?;
+    let mut done: Vec<Attachment> = Vec::new();
+    for interface in &places {
+        done.push(kernel.attach(interface).map_err(|error| refused(&error))?);
     }
     let veth = settings.fastpath.veth;
     tell_exits(&mut kernel, veth, &mut attached).map_err(|error| in_full(&error))?;
@@ -389,6 +391,19 @@ fn refused(error: &AttachError) -> String {
 const CLOSED: &str = "it takes no packets from XDP; of a veth the other end must join received \
                       segments (`ethtool -K … gro on`), and Linux be 6.3 or newer, which tells \
                       whether it does";
+
+/// Tells the program by which interfaces packets can leave before it is anywhere: in the place of
+/// one of an `earlier` run it forwards from the first moment, and goes on where this start fails.
+fn foretell_exits(
+    kernel: &mut Kernel,
+    earlier: &[u32],
+    attached: &[Attached],
+) -> Result<(), LoadError> {
+    let ours = attached.iter().filter_map(|one| one.index);
+    let served: Vec<u32> = ours.chain(earlier.iter().copied()).collect();
+    let at = attached.iter().filter_map(|one| interface_index(&one.at));
+    exits::foretell(kernel, &served, &at.collect::<Vec<_>>())
+}
 
 /// Tells the program of its interfaces. True when it has changed how packets leave by one of them.
 fn tell_exits(
