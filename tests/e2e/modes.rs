@@ -106,6 +106,44 @@ fn another_xdp_program_is_named_and_not_replaced() {
     });
 }
 
+/// XDP in the driver runs at a bond's members, whose frames nobody has told the program of.
+#[test]
+fn a_bond_is_served_at_tc() {
+    let name = "modes::a_bond_is_served_at_tc";
+    on_the_fast_path(|lab| {
+        let made = lab
+            .switch
+            .ip("link add bond9 type bond mode active-backup miimon 100\n");
+        if made.is_err() {
+            return skip(name, "this kernel has no bonds");
+        }
+        let _server = server(lab);
+        let (front, back) = (&*lab.front.b, &*lab.back.a);
+        let bundle = format!(
+            "addr flush dev {front}\nlink set {front} down\nlink set {front} master bond9\n\
+             link set bond9 up\naddr add 10.1.0.2/24 dev bond9\n"
+        );
+        lab.switch.ip(&bundle).unwrap();
+        for mode in ["auto", "xdp-generic"] {
+            let switch = Switch::start_with(lab, &config(mode, &["bond9", back]));
+            let state = fast_path(&switch);
+            if mode == "auto" {
+                assert!(state.starts_with("tc on bond9"), "{state}");
+                assert!(state.contains("bond9 is a bond"), "{state}");
+            }
+            serves(lab);
+            assert!(switch.count("fast_packets") > 5, "{state}");
+        }
+        // Where XDP is insisted on, the log tells what that means, or the members refuse it.
+        let mut switch = Switch::launch(lab, &config("xdp", &["bond9", back]));
+        switch.wait_for_log("bond9");
+        if switch.is_alive() {
+            switch.wait_for_log("bond9 is a bond");
+            serves(lab);
+        }
+    });
+}
+
 /// What `fairlead doctor` says of XDP programs: state, finding and advice by interface.
 fn programs_by_doctor(lab: &Lab, mode: &str) -> BTreeMap<String, (String, String, String)> {
     let path = lab.file("doctor.toml", config(mode, &[]));

@@ -10,7 +10,7 @@ use fairlead_datapath::Datapath;
 use fairlead_survey::links;
 
 use super::exits;
-use super::interfaces::{hidden_tags, interfaces, other_program, super_packets};
+use super::interfaces::{bundles, hidden_tags, interfaces, other_program, super_packets};
 use super::straight;
 use super::vlans::{carriers, each_once, from_below};
 use crate::admin::{FastPathState, InterfaceStatus};
@@ -272,7 +272,9 @@ pub(crate) fn ways_on(mode: Mode, interfaces: &[String]) -> Vec<(Way, Option<Str
         let on = at(way, interfaces);
         let any = |why: fn(&str) -> Option<String>| on.iter().find_map(|name| why(name));
         match (mode, way) {
-            (Mode::Auto, Way::XdpNative) => any(super_packets).or_else(|| any(hidden_tags)),
+            (Mode::Auto, Way::XdpNative) => any(bundles)
+                .or_else(|| any(super_packets))
+                .or_else(|| any(hidden_tags)),
             (Mode::Auto, Way::XdpGeneric) => any(hidden_tags),
             _ => None,
         }
@@ -286,9 +288,10 @@ pub(crate) fn slow_there(mode: Mode, way: Way, interfaces: &[String]) -> Option<
     if mode == Mode::Auto || way == Way::Tc {
         return None;
     }
+    let bundled = |name: &String| bundles(name).filter(|_| way == Way::XdpNative);
     let why = at(way, interfaces)
         .iter()
-        .find_map(|name| super_packets(name))?;
+        .find_map(|name| bundled(name).or_else(|| super_packets(name)))?;
     Some(format!(
         "{why}, which go by the engine; mode = \"tc\" forwards them in the kernel"
     ))

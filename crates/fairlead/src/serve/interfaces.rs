@@ -104,6 +104,21 @@ fn carries_super_packets(driver: &str, lro: bool) -> Option<String> {
     lro.then(|| "joins received segments (`ethtool -K … lro off`)".to_owned())
 }
 
+/// Why XDP in the driver would not know this interface's frames.
+pub(crate) fn bundles(interface: &str) -> Option<String> {
+    is_bond(&links().ok()?, interface).then(|| {
+        format!(
+            "{interface} is a bond, which has XDP programs run at its members, where frames are \
+             not {interface}'s"
+        )
+    })
+}
+
+fn is_bond(links: &[Link], interface: &str) -> bool {
+    let mut links = links.iter();
+    links.any(|link| link.name == interface && link.kind.as_deref() == Some("bond"))
+}
+
 /// Why XDP would take tagged frames of this interface for others, as far as that is known.
 pub(crate) fn hidden_tags(interface: &str) -> Option<String> {
     let links = links().ok()?;
@@ -149,6 +164,7 @@ pub(crate) fn other_program(interface: &str, way: Way, pins: Option<&Pins>) -> O
 
 #[cfg(test)]
 mod tests {
+    use super::super::vlans::carriers;
     use super::*;
 
     #[test]
@@ -158,6 +174,37 @@ mod tests {
         assert_eq!(carries_super_packets("ixgbe", false), None);
         let joined = carries_super_packets("ixgbe", true).unwrap();
         assert!(joined.contains("lro off"));
+    }
+
+    #[test]
+    fn a_bond_and_a_vlan_on_it_are_not_for_xdp_in_the_driver() {
+        let link = |index, name: &str, kind: Option<&str>, below: Option<u32>| Link {
+            index,
+            name: name.into(),
+            kind: kind.map(Into::into),
+            below,
+            vlan: below.map(|_| fairlead_survey::Vlan {
+                protocol: 0x8100,
+                id: 7,
+            }),
+            ..Link::default()
+        };
+        let links = [
+            link(2, "eth0", None, None),
+            link(3, "bond0", Some("bond"), None),
+            link(4, "bond0.7", Some("vlan"), Some(3)),
+            link(5, "eth0.7", Some("vlan"), Some(2)),
+        ];
+        let bundled = |way, name: &str| {
+            let at = carriers(&links, way, &[name.to_owned()]);
+            is_bond(&links, &at[0])
+        };
+        for name in ["bond0", "bond0.7"] {
+            assert!(bundled(Way::XdpNative, name), "{name}");
+        }
+        for name in ["eth0", "eth0.7", "gone"] {
+            assert!(!bundled(Way::XdpNative, name), "{name}");
+        }
     }
 
     #[test]
