@@ -192,6 +192,48 @@ fn a_way_is_remembered_for_a_moment_only() {
     });
 }
 
+/// Gives an interface another MTU: sooner than a way is forgotten.
+fn set_mtu(device: &std::ffi::CStr, mtu: i32) {
+    // SAFETY: a structure of numbers and arrays, for which zeros are values.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(device.to_bytes()) {
+        *to = *from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_mtu = mtu;
+    // SAFETY: system calls on numbers, and on a request that lives through them.
+    let done = unsafe {
+        let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
+        let done = libc::ioctl(socket, libc::SIOCSIFMTU, &raw const request);
+        libc::close(socket);
+        done
+    };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// What fitted through a moment ago is not asked about again. The moment is short: where something
+/// came between, it is tried once more.
+#[test]
+fn a_way_is_remembered_for_that_moment() {
+    run(|| {
+        for mode in [Mode::Tc, Mode::XdpNative] {
+            with_packets(mode, |_, kernel, interface, packets| {
+                let long = longer(&packets.data, 1_300);
+                let remembered = || {
+                    set_mtu(c"s", 1_500);
+                    wait_until_forgotten();
+                    assert_sent(kernel, &long, interface);
+                    set_mtu(c"s", 1_280);
+                    let trial = kernel.try_frame(&frame_of(&long), interface, 1);
+                    trial.unwrap().fate == Fate::Redirect
+                };
+                assert!(std::iter::repeat_with(remembered).take(50).any(|it| it));
+                wait_until_forgotten();
+                assert_left(kernel, &long, interface);
+            });
+        }
+    });
+}
+
 /// Rules and routes may go by the type of service: so does what is remembered.
 #[test]
 fn a_remembered_way_is_for_packets_of_its_kind() {
