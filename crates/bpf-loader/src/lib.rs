@@ -61,7 +61,7 @@ pub use interfaces::{ethernet_interfaces, interface_index, interface_name};
 pub use kernel::{FlowTable, Kernel, LoadError};
 pub use pins::{Pins, PinsError, Removed, is_pinned};
 pub use rehearsal::rehearse;
-pub use remains::{Remains, is_at_work_elsewhere, survey};
+pub use remains::{Remains, is_at_work_elsewhere, retire, survey};
 pub use trial::{Fate, PassProgram, Trial};
 pub use vlans::{Tag, Vlan};
 pub use way_out::WayOut;

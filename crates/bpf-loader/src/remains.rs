@@ -15,7 +15,7 @@ use crate::kernel::{LoadError, object};
 use crate::layout::{NO_SCALE, RawAddress, RawEndpoint, RawListen, RawSettings, VERSION, offer};
 use crate::memory::RecordMemory;
 use crate::monotonic_ns;
-use crate::pins::{Pins, network_namespace};
+use crate::pins::{self, Pins, network_namespace};
 use crate::sys;
 
 /// What an earlier run left.
@@ -206,22 +206,43 @@ pub fn survey(
     };
     let mut memory = RecordMemory::map(lines.fd().as_fd(), records as usize)?;
     memory.disarm_all();
-    let mut remains = Remains {
+    let (records, misfits) = read(&memory, &endpoints);
+    Ok(Some(Remains {
         origin_ns: there.origin_ns,
         cookie: (there.cookie_k0, there.cookie_k1),
         offers: offers(pins)?,
-        records: Vec::new(),
-        misfits: BTreeMap::new(),
+        records,
+        misfits,
         endpoints,
-    };
-    for line in (0..records).map(Line) {
-        match adoption::read(&memory.bytes(line), &remains.endpoints) {
+    }))
+}
+
+type Read = (Vec<(Line, Kept)>, BTreeMap<Misfit, u64>);
+
+fn read(memory: &RecordMemory, endpoints: &Endpoints) -> Read {
+    let mut read = Read::default();
+    for line in (0..memory.lines()).map(Line) {
+        match adoption::read(&memory.bytes(line), endpoints) {
             Ok(None) => {}
-            Ok(Some(kept)) => remains.records.push((line, kept)),
-            Err(misfit) => *remains.misfits.entry(misfit).or_default() += 1,
+            Ok(Some(kept)) => read.0.push((line, kept)),
+            Err(misfit) => *read.1.entry(misfit).or_default() += 1,
         }
     }
-    Ok(Some(remains))
+    read
+}
+
+/// Ends the work of the program that an earlier run left, and gives its joined connections as they
+/// are then: since [`survey`] some have ended. What else is pinned stays.
+///
+/// # Errors
+/// What the kernel refuses; the program may go on then.
+pub fn retire(pins: &Pins, endpoints: &Endpoints) -> Result<Vec<(Line, Kept)>, LoadError> {
+    let lines = pinned(pins, "fl_records")?;
+    let memory = RecordMemory::map(lines.fd().as_fd(), lines.info()?.max_entries() as usize)?;
+    for link in pins.links() {
+        pins::remove(&link)?;
+    }
+    Ok(read(&memory, endpoints).0)
 }
 
 /// True when what an instance has pinned is at work in another network namespace than the calling

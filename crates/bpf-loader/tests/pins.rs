@@ -9,7 +9,7 @@ use aya::maps::{Array, Map, MapData};
 use fairlead_base::{Address, Endpoint, SeqNumber};
 use fairlead_bpf_loader::{
     FlowTableKind, Kernel, LoadError, Mode, Pins, PinsError, TcbGeometry, is_at_work_elsewhere,
-    survey,
+    retire, survey,
 };
 use fairlead_netns::trial::{name_of, skip};
 use fairlead_tcp::adoption::JOINING;
@@ -148,6 +148,35 @@ fn a_later_run_finds_what_is_whole_and_drops_what_is_not() {
         assert_eq!(remains.endpoints.listens, endpoints().listens);
         assert_eq!(remains.endpoints.servers, endpoints().servers);
         assert_eq!(remains.endpoints.nats, endpoints().nats);
+    });
+}
+
+/// Between the first look and the moment in which the engine takes over for good, seconds may pass:
+/// what ends in them is over.
+#[test]
+fn what_ends_after_the_next_run_has_looked_does_not_come_back() {
+    apart(|| {
+        let pins = Arc::new(Pins::open("retired").unwrap());
+        run_and_crash(&pins);
+        let remains = survey(&pins, RECORDS, &HASH).unwrap().unwrap();
+        assert_eq!(remains.records.len(), 4);
+        edit::<64>(&pins, "fl_records", 1, |line| line[60] = State::Free as u8);
+        edit::<64>(&pins, "fl_records", 4, |line| {
+            line[60] = State::TimeWait as u8
+        });
+        let lines = retire(&pins, &remains.endpoints).unwrap();
+        let found = lines.iter().map(|(line, kept)| (line.0, kept.record.state));
+        assert_eq!(
+            found.collect::<Vec<_>>(),
+            [
+                (4, State::TimeWait),
+                (6, State::FinRelayed1),
+                (9, State::Spliced)
+            ]
+        );
+        // The program is at no interface any more.
+        assert_eq!(pins.interfaces(), []);
+        pins.clear().unwrap();
     });
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fairlead_bpf_loader::{LoadError, Pins, survey};
+use fairlead_bpf_loader::{LoadError, Pins, retire, survey};
 use fairlead_datapath::{Adopted, Estate};
 use fairlead_driver_tun::TunDevice;
 use fairlead_driver_tun::net::{self, NetworkPlan, Prefix};
@@ -122,10 +122,17 @@ impl Inheritance {
 
     /// The kernel is not to forward any more: the engine goes on with all connections.
     fn take_from_kernel(&mut self) {
-        if let Some(pins) = self.pins.take()
-            && let Err(error) = pins.clear()
-        {
-            tracing::error!("what an earlier run pinned stays: {error}");
+        if let Some(pins) = self.pins.take() {
+            if self.origin_ns.is_some() {
+                // As they are when it stops: what has ended since they were read is over.
+                match retire(&pins, &self.estate.endpoints) {
+                    Ok(records) => self.estate.records = records,
+                    Err(error) => tracing::error!("an earlier run's program goes on: {error}"),
+                }
+            }
+            if let Err(error) = pins.clear() {
+                tracing::error!("what an earlier run pinned stays: {error}");
+            }
         }
         for (_, kept) in &mut self.estate.records {
             kept.given = false;
