@@ -19,6 +19,7 @@ static __noinline int fl_route(fl_ctx *ctx, struct fl_packet *packet,
 	__u32 bytes = fl_ctx_wire_bytes(ctx, FL_V4_AT, headers);
 	struct fl_way *way = fl_way_at(edits);
 
+	packet->asked = 0;
 	if (way && fl_way_again(way, packet, edits, bytes, fib))
 		return fl_may_leave(ctx, packet, fib->ifindex) ? 0 : -1;
 	__builtin_memset(fib, 0, sizeof(*fib));
@@ -39,6 +40,7 @@ static __noinline int fl_route(fl_ctx *ctx, struct fl_packet *packet,
 	fib->tot_len = bytes;
 	if (bpf_fib_lookup(ctx, fib, sizeof(*fib), 0) != BPF_FIB_LKUP_RET_SUCCESS)
 		return -1;
+	packet->asked = 1;
 	if (way)
 		fl_way_note(way, packet, edits, fib);
 	return fl_may_leave(ctx, packet, fib->ifindex) ? 0 : -1;
@@ -173,7 +175,7 @@ static __always_inline int fl_emit(fl_ctx *ctx, struct fl_packet *packet, struct
 {
 	if (packet->v4 ? fl_write_v4(ctx, edits, fib) : fl_write_v6(ctx, edits, fib, pseudo))
 		return fl_drop(packet, FL_REASON_TRUNCATED);
-	return fl_leave(ctx, packet);
+	return packet->asked ? fl_leave_by(ctx, packet, fib) : fl_leave(ctx, packet);
 }
 
 #endif

@@ -52,6 +52,13 @@ static __always_inline int fl_leave(fl_ctx *ctx, const struct fl_packet *packet)
 	return bpf_redirect(packet->exit, 0);
 }
 
+/* XDP has no way to have a neighbour asked. */
+static __always_inline int fl_leave_by(fl_ctx *ctx, const struct fl_packet *packet,
+				       const struct bpf_fib_lookup *fib)
+{
+	return fl_leave(ctx, packet);
+}
+
 #else
 
 #define FL_STRAIGHT 1024
@@ -73,17 +80,36 @@ static __always_inline int fl_may_leave(fl_ctx *ctx, struct fl_packet *packet, _
 	return 1;
 }
 
-/* Sends a packet out of the interface that was noted, or has its other end receive it here and now:
- * the program's verdict. */
-static __always_inline int fl_leave(fl_ctx *ctx, const struct fl_packet *packet)
+static __always_inline int fl_is_straight(const struct fl_packet *packet)
 {
 	__u32 place = packet->exit % FL_STRAIGHT;
 	const __u32 *straight = bpf_map_lookup_elem(&fl_straight, &place);
 
+	return straight && *straight == packet->exit;
+}
+
+/* Sends a packet out of the interface that was noted, or has its other end receive it here and now:
+ * the program's verdict. */
+static __always_inline int fl_leave(fl_ctx *ctx, const struct fl_packet *packet)
+{
 	fl_ctx_own(ctx);
-	if (straight && *straight == packet->exit)
+	if (fl_is_straight(packet))
 		return bpf_redirect_peer(packet->exit, 0);
 	return bpf_redirect(packet->exit, 0);
+}
+
+/* The same for one whose way the routing table has just named: the kernel writes the link addresses
+ * once more, and asks a neighbour of which it has not heard for long (docs/decisions/0021). */
+static __noinline int fl_leave_by(fl_ctx *ctx, const struct fl_packet *packet,
+				  const struct bpf_fib_lookup *fib)
+{
+	struct bpf_redir_neigh next = { .nh_family = fib->family };
+
+	if (fl_is_straight(packet))
+		return fl_leave(ctx, packet);
+	fl_ctx_own(ctx);
+	__builtin_memcpy(next.ipv6_nh, fib->ipv6_dst, sizeof(next.ipv6_nh)); /* or the IPv4 one there */
+	return bpf_redirect_neigh(packet->exit, &next, sizeof(next), 0);
 }
 
 #endif

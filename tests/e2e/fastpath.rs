@@ -243,6 +243,49 @@ fn what_the_engine_sends_does_not_pass_the_stack() {
     });
 }
 
+/// A neighbour whose link address is old is still sent to, and asked whether it has that address:
+/// or one that has changed it without a word would never be heard of again.
+#[test]
+fn a_neighbour_that_was_not_heard_of_for_long_is_asked() {
+    let name = "fastpath::a_neighbour_that_was_not_heard_of_for_long_is_asked";
+    on_the_fast_path(|lab| {
+        if kernel_mode() != "tc" {
+            return skip(name, "XDP has no way to have a neighbour asked");
+        }
+        let _servers = Family::BOTH
+            .map(|family| Nginx::plain(lab, &format!("n{family:?}"), family.server_at(1, 8080)));
+        let services = web_service("snat", "", "", |family| vec![family.server_at(1, 8080)]);
+        let switch = Switch::start_in_kernel(lab, "veth = \"queue\"", &services);
+        let (front, back) = (&*lab.front.b, &*lab.back.a);
+        for family in Family::BOTH {
+            let mut connection = Connection::to(lab, family.virtual_at(80));
+            let mut ask = || {
+                let response = connection.ask("GET", "a.example", "/").unwrap();
+                assert_eq!(response.status, 200, "{response:?}");
+            };
+            ask();
+            ask();
+            let server = family.server_at(1, 80).ip();
+            for (neighbour, device) in [(family.client(), front), (server, back)] {
+                let one = format!("{neighbour} dev {device}");
+                lab.switch
+                    .ip(&format!("neigh change {one} nud stale\n"))
+                    .unwrap();
+                let before = kernel(&switch, "fast_packets").unwrap();
+                ask();
+                assert!(kernel(&switch, "fast_packets").unwrap() >= before + 2);
+                let mut show = lab.switch.command("ip");
+                let shown = show.args(["neigh", "show"]).args(one.split(' ')).output();
+                let shown = String::from_utf8(shown.unwrap().stdout).unwrap();
+                assert!(
+                    !shown.contains("STALE") && shown.contains("lladdr"),
+                    "{shown}"
+                );
+            }
+        }
+    });
+}
+
 /// The engine learns of ends from the records alone: how, when, and how much was carried.
 #[test]
 fn ends_in_the_kernel_are_told_as_they_were() {
