@@ -155,7 +155,8 @@ fn stream_text(stream: &StreamStat) -> String {
 fn gaps_text(gaps: &Gaps, whose: &str) -> String {
     let mut out = format!(
         "\nTime between accesses of a {whose} (figure 3): ON up to {} s\n  ON: {} gaps, mean \
-         {:.2} s, {} within 1 s; {:.1} accesses a burst\n  OFF: {} gaps, mean {:.1} s\n",
+         {:.2} s, {} within 1 s; {:.1} accesses a burst\n  OFF: {} gaps, mean {:.1} s \
+         of those that begin and end within {}\n",
         gaps.on_gap_max_s,
         grouped(gaps.on.count),
         gaps.on.mean,
@@ -163,6 +164,7 @@ fn gaps_text(gaps: &Gaps, whose: &str) -> String {
         gaps.accesses_per_burst,
         grouped(gaps.off.count),
         gaps.off.mean,
+        span(gaps.within_s),
     );
     for (name, histogram) in [("ON", &gaps.on), ("OFF", &gaps.off)] {
         let bars: Vec<String> = histogram
@@ -199,4 +201,25 @@ fn bits_text(stream: &StreamStat) -> String {
         out += &format!("  {} of IPv6 are left out\n", grouped(bits.v6));
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_long_pauses_were_looked_for_is_said() {
+        let limits = stat::gaps::Limits {
+            on_gap_max_s: 5.0,
+            end_us: None,
+            counted_from: 0,
+        };
+        let gaps = stat::gaps::measure(&[0, 0, 1], &[0, 7_000_000, 10_000_000], 2, limits);
+        let said = gaps_text(&gaps, "session");
+        let expected = format!(
+            "mean 7.0 s of those that begin and end within {}\n",
+            span(10.0)
+        );
+        assert!(said.contains(&expected), "{said}");
+    }
 }

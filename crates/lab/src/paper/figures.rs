@@ -5,6 +5,7 @@ use super::measure::{HASH_DRAWS, Measured, PLANS, Ratios};
 use super::{Figure, PaperSpec, Row, printed, published};
 use crate::cost::{cpu, gates, toe};
 use crate::stat::histogram::Histogram;
+use crate::table::grouped;
 
 /// All figures, in the paper's order.
 pub(super) fn figures(measured: &[Measured], asked: &PaperSpec) -> Vec<Figure> {
@@ -100,7 +101,24 @@ fn figure_3(measured: &[Measured], part: &str) -> Figure {
          there are no numbers to hold against."
             .to_owned(),
     );
+    if part != "a" {
+        figure.notes.push(pauses_cut(measured));
+    }
     figure
+}
+
+/// How long pauses were looked for: longer ones than that cannot be among them.
+fn pauses_cut(measured: &[Measured]) -> String {
+    let within = measured.iter().map(|one| {
+        let seconds = grouped(one.gaps.within_s.round() as u64);
+        format!("{} {seconds} s", one.note.given.name)
+    });
+    let within: Vec<String> = within.collect();
+    format!(
+        "A pause is seen where it begins and ends within what was looked at ({}): of pauses that \
+         are not much shorter than that, many are missing.",
+        within.join(", ")
+    )
 }
 
 fn figure_4(measured: &[Measured]) -> Figure {
