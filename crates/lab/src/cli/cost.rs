@@ -259,7 +259,7 @@ mod tests {
         let receive = cpu::request(&constants.cpu, 0.26)
             .receive_saved_share
             .unwrap();
-        let told = said(constants.clone());
+        let told = said(constants);
         let shown = signed_percent(receive);
         assert!(
             told.contains("of a request") && told.contains(&shown),
