@@ -114,7 +114,7 @@ fn log_text(name: &str, log: &LogStat) -> String {
     format!(
         "{name}\n{}{}",
         table.text(2),
-        gaps_text(&log.gaps, "client (by port, where there is one)")
+        gaps_text(&log.gaps, "client, by port where there is one")
     )
 }
 
