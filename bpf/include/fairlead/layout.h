@@ -245,7 +245,7 @@ enum fl_counter {
 	FL_C_SYN_ACKS,
 	FL_C_ACKS_SWALLOWED,
 	FL_C_TO_ENGINE,       /* packets of ours left to the engine */
-	FL_C_NO_NEIGHBOUR,    /* of them: no route or no known neighbour for the fast way */
+	FL_C_NO_NEIGHBOUR,    /* of them, of a connection: no route or neighbour, too long, no exit */
 	FL_C_NOT_OURS,        /* packets passed on untouched */
 	FL_C_FINS,            /* of the fast packets: with a FIN */
 	FL_C_RESETS,          /* of the fast packets: with a RST that ended its connection */

@@ -21,7 +21,8 @@ pub struct Counters {
     pub acks_swallowed: u64,
     /// Packets of connections and services that were left to the engine.
     pub to_engine: u64,
-    /// Of them: packets for which the kernel knew no route or no neighbour.
+    /// Of them: packets of connections that could not be sent: no route or neighbour was known,
+    /// they were too long for the way, or their interface takes nothing from XDP.
     pub no_neighbour: u64,
     /// Packets of others, passed on untouched.
     pub not_ours: u64,

@@ -397,7 +397,9 @@ fn kernel(kernel: Option<&KernelStatus>, page: &mut Page<'_>) -> fmt::Result {
         ),
         (
             "no_neighbour",
-            "Packets left to the engine for want of a route or a neighbour",
+            "Packets of connections left to the engine because the kernel cannot send them: \
+             without a route or neighbour, too long for their way, or, under XDP, for an \
+             interface that takes nothing from it",
             kernel.no_neighbour,
         ),
         (
