@@ -45,6 +45,9 @@ pub enum Command {
     /// End a running switch once its connections have ended, and show how many are left
     Drain(DrainArgs),
     /// Remove what an instance that does not run any more has left in the kernel
+    ///
+    /// Before Linux 6.6 the empty `clsact` queueing discipline stays at the interfaces that were
+    /// served: it does nothing, and somebody else may use it by now.
     Down(DownArgs),
     /// Check a configuration and show what it means
     Check(CheckArgs),
