@@ -267,7 +267,7 @@ mod tests {
         let server = start("127.0.0.1:0".parse().unwrap(), pages()).unwrap();
         let connect = || {
             let stream = std::net::TcpStream::connect(server.address()).unwrap();
-            let patience = Some(Duration::from_secs(5));
+            let patience = Some(Duration::from_secs(20));
             stream.set_read_timeout(patience).unwrap();
             stream
         };
