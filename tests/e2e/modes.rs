@@ -119,6 +119,14 @@ fn a_bond_is_served_at_tc() {
         }
         let _server = server(lab);
         let (front, back) = (&*lab.front.b, &*lab.back.a);
+        for (host, device) in [
+            (&lab.client, &*lab.front.a),
+            (&lab.servers, &*lab.back.b),
+            (&lab.switch, front),
+            (&lab.switch, back),
+        ] {
+            offloads(host, device, "off", "on").unwrap();
+        }
         let bundle = format!(
             "addr flush dev {front}\nlink set {front} down\nlink set {front} master bond9\n\
              link set bond9 up\naddr add 10.1.0.2/24 dev bond9\n"
