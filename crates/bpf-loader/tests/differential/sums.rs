@@ -3,7 +3,8 @@
 use fairlead_base::{DropReason, Packet, Rng};
 use fairlead_bpf_loader::{Fate, FlowTable, Mode};
 use fairlead_tcp::{FastPath, ListenOffer};
-use fairlead_testkit::{endpoint, tcp};
+use fairlead_testkit::{endpoint, segment, tcp};
+use fairlead_wire::TcpFlags;
 
 use super::ways::with_open_checksum;
 use super::{OFFER, endpoints, frame_of, kernel, on_a_switch, run, some_syn};
@@ -12,6 +13,39 @@ fn offer(table: &mut FlowTable) {
     for (listen, endpoint) in (0..).zip(endpoints().listens) {
         table.set_offer(endpoint, &ListenOffer { listen, ..OFFER });
     }
+}
+
+/// A SYN in a service's name is the engine's, which refuses it, where that is the service that it
+/// is sent to. In another one's name it is answered, as no look-up is spent on it: back by the link
+/// to where it came from, as every answer, not to where routes to that service lead (decision
+/// 0007).
+#[test]
+fn an_answer_to_another_services_address_goes_back_to_where_the_syn_came_from() {
+    run(|| {
+        on_a_switch(|_, interface| {
+            for mode in [Mode::Tc, Mode::XdpNative] {
+                let (kernel, mut table) = kernel(mode, 0);
+                let two = ["10.1.0.3:80", "10.1.0.4:80"];
+                for (listen, name) in (0..).zip(two) {
+                    table.set_offer(endpoint(name), &ListenOffer { listen, ..OFFER });
+                }
+                for from in ["10.1.0.3:41000", "10.1.0.4:41000"] {
+                    for to in two {
+                        let syn = segment(endpoint(from), endpoint(to));
+                        let frame = frame_of(&syn.flags(TcpFlags::SYN).packet());
+                        let trial = kernel.try_frame(&frame, interface, 1).unwrap();
+                        if from.split(':').next() == to.split(':').next() {
+                            assert_eq!((trial.fate, trial.frame), (Fate::Pass, frame));
+                            continue;
+                        }
+                        assert_eq!(trial.fate, Fate::Redirect, "{from} to {to}");
+                        assert_eq!(trial.frame[..6], frame[6..12]);
+                        assert_eq!(trial.frame[6..12], frame[..6]);
+                    }
+                }
+            }
+        });
+    });
 }
 
 /// The engine drops what has a wrong checksum before it looks at anything else.
