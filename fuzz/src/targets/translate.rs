@@ -322,6 +322,13 @@ fn check_forward(case: &Case) {
         translate::apply(&mut expected, &case.header, &edits)
     );
     assert_eq!(packet.bytes, expected.bytes);
+    if outcome.is_err() {
+        // It does not pass, so it tells nothing.
+        assert_eq!(record.last_active, case.record.last_active);
+        assert_eq!(record.client_nxt, case.record.client_nxt);
+        assert_eq!(record.server_nxt, case.record.server_nxt);
+        return;
+    }
     assert_eq!(record.last_active, 77);
     let end = case.header.seq + case.header.payload_len() as u32;
     let (before, after) = match case.side {
