@@ -7,10 +7,10 @@ use std::process::Stdio;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use fairlead_driver_tun::TunDevice;
 use fairlead_driver_tun::net::{
     Keeper, Network, NetworkPlan, Obstacle, Prefix, apply, check, remove_leftovers,
 };
+use fairlead_driver_tun::{TunDevice, TunError};
 use fairlead_netns::{Host, Running, Signal};
 
 use support::{forwarding_host, in_a_world};
@@ -87,11 +87,16 @@ fn leave(host: &Host, plan: &NetworkPlan) {
     host.enter(|| network.leave()).unwrap();
 }
 
-/// The next run.
+/// The next run. As of [`close`], a child of another test may have the device for a moment still.
 fn resume(host: &Host, plan: &NetworkPlan) -> (TunDevice, Network) {
-    let resume = || {
-        let device = TunDevice::resume(&plan.device).unwrap();
-        (device, apply(plan).unwrap())
+    let until = Instant::now() + Duration::from_secs(60);
+    let resume = || loop {
+        match TunDevice::resume(&plan.device) {
+            Err(TunError::NameTaken(_)) if Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            told => return (told.unwrap(), apply(plan).unwrap()),
+        }
     };
     host.enter(resume).unwrap()
 }

@@ -1,5 +1,6 @@
 //! The switch as a process of its own, and what it says.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -153,6 +154,8 @@ pub(crate) struct Switch {
     process: Running,
     lab_switch: fairlead_netns::Host,
     lines: Arc<Mutex<Vec<String>>>,
+    /// Which of them [`Switch::record`] has told.
+    told: Mutex<BTreeSet<usize>>,
 }
 
 impl Switch {
@@ -235,6 +238,7 @@ impl Switch {
             process,
             lab_switch: lab.switch.clone(),
             lines,
+            told: Mutex::default(),
         }
     }
 
@@ -320,37 +324,33 @@ impl Switch {
             .unwrap_or(0)
     }
 
-    /// The records about the connection from `client`, once there is one of `kind`.
-    pub(crate) fn records(&self, client: SocketAddr, kind: &str) -> Vec<Record> {
+    /// The next record of `kind` about a connection from `client`, once there is one that was not
+    /// asked for before: a later connection may have the same port.
+    pub(crate) fn record(&self, client: SocketAddr, kind: &str) -> Record {
         let client = client.to_string();
         let until = Instant::now() + PATIENCE;
         loop {
-            let found: Vec<Record> = {
+            let found = {
                 let lines = self.lines.lock().expect("the log");
-                let about = lines.iter().filter(|line| line.contains(&client));
-                about
-                    .filter_map(|line| Record::parse(line))
-                    .filter(|record| record.text("client") == client)
-                    .collect()
+                let mut told = self.told.lock().expect("what was told");
+                let about = (lines.iter().enumerate()).filter(|(_, line)| line.contains(&client));
+                let mut records =
+                    about.filter_map(|(number, line)| Some((number, Record::parse(line)?)));
+                records.find(|(number, record)| {
+                    let is_it = record.text("client") == client && record.kind == kind;
+                    is_it && told.insert(*number)
+                })
             };
-            if found.iter().any(|record| record.kind == kind) {
-                return found;
+            if let Some((_, record)) = found {
+                return record;
             }
             assert!(
                 Instant::now() < until,
-                "no line {kind:?} about {client}, only {found:?}\n{}",
+                "no line {kind:?} about {client}\n{}",
                 self.log()
             );
             std::thread::sleep(Duration::from_millis(5));
         }
-    }
-
-    /// The first record of `kind` about the connection from `client`.
-    pub(crate) fn record(&self, client: SocketAddr, kind: &str) -> Record {
-        let mut records = self.records(client, kind).into_iter();
-        records
-            .find(|record| record.kind == kind)
-            .expect("records() found it")
     }
 
     /// Waits until the number `name` at the top of the status page is `wanted`.

@@ -26,6 +26,19 @@ fn kept(port: u16, state: State) -> Kept {
     }
 }
 
+/// What an earlier run left that listened and had sources as `config` says, and these records.
+fn estate(config: &Config, server: Endpoint, records: Vec<(Line, Kept)>) -> Estate {
+    Estate {
+        endpoints: Endpoints {
+            listens: config.services[0].listen.clone(),
+            servers: vec![server],
+            nats: config.snat.clone(),
+        },
+        records,
+        ..Estate::default()
+    }
+}
+
 #[test]
 fn records_at_rest_are_no_connections_that_go_on() {
     let states = [
@@ -37,17 +50,13 @@ fn records_at_rest_are_no_connections_that_go_on() {
     ];
     let config = http_config();
     let records = (0..).zip(states);
-    let estate = Estate {
-        endpoints: Endpoints {
-            listens: config.services[0].listen.clone(),
-            servers: vec![config.pools[0].servers[0].endpoint],
-            nats: config.snat.clone(),
-        },
-        records: records
+    let estate = estate(
+        &config,
+        config.pools[0].servers[0].endpoint,
+        records
             .map(|(line, state)| (Line(line), kept(40_000 + line as u16, state)))
             .collect(),
-        ..Estate::default()
-    };
+    );
     let start = Instant::from_millis(1_000);
     let mut switch = Datapath::resume(config, Seed::from(1), start, &estate).unwrap();
     let adopted = switch.adopt(start, &estate);
@@ -81,15 +90,11 @@ fn records_at_rest_are_no_connections_that_go_on() {
 
 /// Takes over one spliced connection to `server`, by the first route of the earlier run.
 fn resumed(config: Config, server: Endpoint) -> (Datapath, Instant) {
-    let estate = Estate {
-        endpoints: Endpoints {
-            listens: config.services[0].listen.clone(),
-            servers: vec![server],
-            nats: config.snat.clone(),
-        },
-        records: vec![(Line(0), kept(40_000, State::Spliced))],
-        ..Estate::default()
-    };
+    let estate = estate(
+        &config,
+        server,
+        vec![(Line(0), kept(40_000, State::Spliced))],
+    );
     let start = Instant::from_millis(1_000);
     let mut switch = Datapath::resume(config, Seed::from(1), start, &estate).unwrap();
     assert_eq!(switch.adopt(start, &estate).connections, 1);
@@ -187,15 +192,11 @@ fn a_connection_that_was_begun_on_a_tuple_at_rest_is_taken_over() {
             one.record.nat_port = 2_000 + u16::from(state == State::Spliced);
             one
         });
-        let estate = Estate {
-            endpoints: Endpoints {
-                listens: config.services[0].listen.clone(),
-                servers: vec![config.pools[0].servers[0].endpoint],
-                nats: config.snat.clone(),
-            },
-            records: (0..).map(Line).zip(records).collect(),
-            ..Estate::default()
-        };
+        let estate = estate(
+            &config,
+            config.pools[0].servers[0].endpoint,
+            (0..).map(Line).zip(records).collect(),
+        );
         let start = Instant::from_millis(1_000);
         let mut switch = Datapath::resume(config, Seed::from(1), start, &estate).unwrap();
         let adopted = switch.adopt(start, &estate);
