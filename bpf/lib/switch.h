@@ -14,6 +14,7 @@
 #include "join.h"
 #include "maps.h"
 #include "parse.h"
+#include "stray.h"
 #include "synack.h"
 #include "tcb.h"
 #include "translate.h"
@@ -58,6 +59,9 @@ __noinline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet, struct fl_list
 #endif
 	answers = listen->flags & FL_OFFER_ANSWER;
 	if ((packet->flags & 0x3f) == FL_TCP_SYN) {
+		/* In the service's own name: of no client. The engine would count why. */
+		if (settings->proven && fl_same_address(&packet->key.src, &packet->key.dst))
+			return fl_drop(packet, FL_REASON_OVERLOADED);
 		/* While the switch drains, too, when each of them is answered by the engine. */
 		refused = settings->refuse && bpf_get_prandom_u32() < settings->refuse;
 		if (!refused && !answers)
@@ -196,9 +200,11 @@ static __always_inline int fl_process(fl_ctx *ctx, struct fl_packet *packet)
 	settings = fl_settings_now();
 	if (!settings)
 		return FL_PASS;
-	if (fl_parse(ctx, packet))
-		return fl_is_our_error(ctx, packet->ifindex, settings) ? fl_to_engine(ctx, settings) :
-									 FL_PASS;
+	if (fl_parse(ctx, packet)) {
+		if (fl_is_our_error(ctx, packet->ifindex, settings))
+			return fl_to_engine(ctx, settings);
+		return settings->proven ? fl_stray(ctx, packet->ifindex) : FL_PASS;
+	}
 	flow = fl_find(packet, settings);
 	if (flow != FL_NO_FLOW) {
 		int verdict = fl_splice(ctx, packet, flow, settings);
@@ -226,6 +232,8 @@ static __always_inline int fl_process(fl_ctx *ctx, struct fl_packet *packet)
 #endif
 	if (listen)
 		return fl_newcomer(ctx, packet, listen, settings, flow);
+	if (settings->proven && fl_stray(ctx, packet->ifindex) == FL_DROP)
+		return FL_DROP;
 	fl_count(FL_C_NOT_OURS, 1);
 	return FL_PASS;
 }

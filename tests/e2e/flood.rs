@@ -1,7 +1,7 @@
 //! SYNs from everywhere: what they cost those who are there, those who come, and the machine. And
 //! what happens to SYNs when the engine is behind with its work.
 
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -220,5 +220,55 @@ fn syns_are_dropped_in_the_kernel_while_the_engine_is_behind() {
             asked(&mut Connection::to(lab, Family::V4.virtual_at(80)));
         }
         assert_eq!(switch.drops("overloaded"), dropped);
+    });
+}
+
+/// Datagrams to a service's address, which the engine would only count, are dropped in the kernel
+/// while it has nothing else to read, and nobody who comes has to wait for them.
+#[test]
+fn strays_are_dropped_in_the_kernel_while_the_engine_is_behind() {
+    on_the_fast_path(|lab| {
+        let _origin = origin(lab);
+        let mut switch = Switch::start_in_kernel(lab, "", &services());
+        let mut held = Connection::to(lab, Family::V4.virtual_at(80));
+        asked(&mut held);
+        let stray = || lab.client.enter(|| UdpSocket::bind("0.0.0.0:0").unwrap());
+        let stray = stray().unwrap();
+        let to = Family::V4.virtual_at(443);
+        for _ in 0..10 {
+            switch.signal(Signal::Stop);
+            for _ in 0..6_000 {
+                let _ = stray.send_to(b"QUIC, perhaps", to);
+            }
+            let stop = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::SeqCst) {
+                        let _ = stray.send_to(b"QUIC, perhaps", to);
+                        std::thread::sleep(Duration::from_micros(100));
+                    }
+                });
+                switch.signal(Signal::Continue);
+                std::thread::sleep(Duration::from_millis(300));
+                asked(&mut held);
+                asked(&mut Connection::to(lab, Family::V4.virtual_at(80)));
+                stop.store(true, Ordering::SeqCst);
+            });
+            std::thread::sleep(Duration::from_millis(300));
+            if switch.drops("overloaded") > 0 {
+                break;
+            }
+        }
+        assert!(switch.drops("overloaded") > 0, "{}", switch.status());
+        assert!(switch.drops("not_tcp") > 0, "{}", switch.status());
+        // A second later it is as ever: a port that nobody listens on says so.
+        std::thread::sleep(Duration::from_millis(1_100));
+        let refused = lab
+            .client
+            .enter(|| std::net::TcpStream::connect(to))
+            .unwrap();
+        let kind = refused.map(drop).map_err(|error| error.kind());
+        assert_eq!(kind, Err(std::io::ErrorKind::ConnectionRefused));
+        asked(&mut held);
     });
 }

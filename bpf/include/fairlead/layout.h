@@ -151,7 +151,7 @@ struct fl_settings {
 	__u32 engine;    /* interface that leads to the engine; 0: what routes say */
 	__u64 hash_key;  /* of the index of keys */
 	__u32 buckets;   /* of the index, a power of two */
-	__u32 proven;    /* not 0: of strangers' segments only those with a good cookie are the engine's */
+	__u32 proven;    /* not 0: of what strangers send, only segments with a good cookie are the engine's */
 	__u32 listens;   /* entries of fl_listen_at, fl_server_at and fl_nat_at that mean something */
 	__u32 servers;
 	__u32 nats;

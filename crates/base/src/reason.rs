@@ -120,8 +120,8 @@ reasons! {
     TransmitFailed = 60, "transmit_failed";
     /// An event could not be kept because nobody fetched the earlier ones.
     EventLost = 61, "event_lost";
-    /// A SYN, or a segment that proved no handshake, that the kernel dropped because the engine did
-    /// not keep up.
+    /// A SYN, a segment that proved no handshake, or a packet for no service, that the kernel
+    /// dropped because the engine did not keep up.
     Overloaded = 62, "overloaded";
 }
 

@@ -1,6 +1,6 @@
 //! The program and its maps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use aya::maps::{Array, HashMap, IterableMap as _, MapData, MapError, PerCpuArray};
 use aya::programs::ProgramError;
 use aya::{Ebpf, EbpfError, EbpfLoader, include_bytes_aligned};
-use fairlead_base::{Endpoint, FlowKey};
+use fairlead_base::{Address, Endpoint, FlowKey};
 use fairlead_tcp::ticket::TICKETS_MAX;
 use fairlead_tcp::{
     Begun, Endpoints, FastPath, Join, Joined, Line, ListenOffer, Record, Refusal, Taker, Ticket,
@@ -208,6 +208,7 @@ impl Kernel {
         let begins = may_join(mode) && !kind.evicts();
         let lanes = begins.then(|| map_lanes(&mut ebpf)).transpose()?;
         fill_addresses(&mut ebpf, endpoints)?;
+        fill_strays(&mut ebpf, endpoints)?;
         if let FlowTableKind::TcbCache(geometry) = &kind {
             fill_cache(&mut ebpf, geometry, endpoints, cookie)?;
         }
@@ -308,7 +309,8 @@ fn load_maps(
         .map_max_entries("fl_listens", ENDPOINTS_MAX)
         .map_max_entries("fl_listen_at", ENDPOINTS_MAX)
         .map_max_entries("fl_server_at", ENDPOINTS_MAX)
-        .map_max_entries("fl_nat_at", ENDPOINTS_MAX);
+        .map_max_entries("fl_nat_at", ENDPOINTS_MAX)
+        .map_max_entries("fl_strays_at", ENDPOINTS_MAX);
     if let FlowTableKind::TcbCache(geometry) = kind {
         let sets = geometry.sets() * TcbGeometry::LINES_MIN / TCB_WAYS as u32;
         loader.map_max_entries("fl_tcb_sets", sets);
@@ -394,6 +396,19 @@ fn fill_addresses(ebpf: &mut Ebpf, endpoints: &Endpoints) -> Result<(), LoadErro
     fill(ebpf, "fl_server_at", endpoints.servers.iter().map(raw))?;
     let nats = endpoints.nats.iter().map(|nat| RawAddress::from(*nat));
     fill(ebpf, "fl_nat_at", nats)
+}
+
+/// Writes the addresses to which whatever comes is the engine's alone.
+fn fill_strays(ebpf: &mut Ebpf, endpoints: &Endpoints) -> Result<(), LoadError> {
+    let name = "fl_strays_at";
+    let map = ebpf.map_mut(name).ok_or(LoadError::Missing(name))?;
+    let mut map: HashMap<&mut MapData, RawAddress, u32> = map.try_into()?;
+    let nats: BTreeSet<Address> = endpoints.nats.iter().copied().collect();
+    let listened = endpoints.listens.iter().map(|listen| listen.addr);
+    for address in listened.filter(|address| !nats.contains(address)) {
+        map.insert(RawAddress::from(address), 1, 0)?;
+    }
+    Ok(())
 }
 
 /// Writes an array from its start. What is in it and stays the same is not written.

@@ -74,6 +74,7 @@ impl Shapes {
             "fl_capture",
             "fl_exits",
             "fl_straight",
+            "fl_strays_at",
             "fl_vlans",
             "fl_ways",
             "fl_flows_empty",

@@ -25,6 +25,19 @@ use fairlead_wire::{Classified, TcpPacket, classify};
 /// first all index entries are read, then all records, then the packets are handled in order.
 const PORTION: usize = 64;
 
+/// Why something is not even classified; nothing of a connection is.
+const UNREADABLE: [DropReason; 9] = [
+    DropReason::Truncated,
+    DropReason::BadIpHeader,
+    DropReason::BadIpChecksum,
+    DropReason::Fragment,
+    DropReason::BadExtensionHeader,
+    DropReason::BadTcpHeader,
+    DropReason::BadTcpFlags,
+    DropReason::NotTcp,
+    DropReason::BadSource,
+];
+
 /// Packets and bytes in and out.
 #[derive(Clone, Copy, Debug, Default)]
 struct Traffic {
@@ -332,9 +345,11 @@ impl Datapath {
         self.switch.live_connections()
     }
 
-    /// Segments without a record that proved no handshake.
+    /// Packets that proved nothing; see [`Switch::unproven`]. What is no packet of TCP or ICMP is
+    /// among them.
     pub fn unproven(&self) -> u64 {
-        self.switch.unproven()
+        let no_tcp: u64 = UNREADABLE.map(|reason| self.drops.of(reason)).iter().sum();
+        self.switch.unproven() + no_tcp
     }
 
     /// Packets of newcomers that the engine has dealt with; see [`Switch::newcomers`].

@@ -88,7 +88,8 @@ pub struct ListenOffer {
 pub struct Refusal {
     /// This share of SYNs, of 2³².
     pub syns: u32,
-    /// Strangers' segments that prove no handshake by a cookie.
+    /// Strangers' segments that prove no handshake by a cookie, and what comes to a service's
+    /// address and concerns none: other ports, other protocols, fragments.
     pub unproven: bool,
 }
 

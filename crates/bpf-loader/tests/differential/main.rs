@@ -5,6 +5,7 @@ mod closing;
 mod heads;
 mod joining;
 mod processors;
+mod strays;
 mod sums;
 mod taking;
 mod tcb;

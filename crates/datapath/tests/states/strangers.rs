@@ -2,10 +2,10 @@
 
 use core::time::Duration;
 
-use fairlead_base::{DropReason, SeqNumber};
+use fairlead_base::{DropReason, Packet, SeqNumber};
 use fairlead_datapath::{Side, State};
 use fairlead_testkit::segment;
-use fairlead_wire::TcpFlags;
+use fairlead_wire::{TcpFlags, build};
 
 use crate::rig::{Joined, REQUEST, Rig, http_config, linux, payload, syn_ack};
 
@@ -129,5 +129,54 @@ fn spliced_old_acknowledgements_and_small_gaps_stay_on_the_fast_path() {
             .put_one(&joined.by(side).payload(b"behind a gap"));
         assert!(sent.header.seq != SeqNumber(0));
         assert_eq!(joined.rig.datapath.snapshot().fast_packets, fast + 2);
+    }
+}
+
+/// Whoever lets a fast path refuse such packets must know how many of them there are.
+#[test]
+fn what_proves_nothing_is_counted_and_what_belongs_to_somebody_is_not() {
+    let mut joined = Joined::usual();
+    let before = joined.rig.datapath.unproven();
+    joined
+        .rig
+        .put_one(&joined.by(Side::Client).payload(b"more"));
+    let (client, vip) = (joined.rig.client, joined.rig.vip);
+    let mut other = client;
+    other.port += 1;
+    joined
+        .rig
+        .put_one(&segment(other, vip).flags(TcpFlags::SYN));
+    assert_eq!(joined.rig.datapath.unproven(), before);
+    let mut other_port = vip;
+    other_port.port += 1;
+    let syn = |to| segment(other, to).flags(TcpFlags::SYN);
+    let changed = |at: usize, byte: u8| {
+        let mut packet = syn(vip).packet();
+        packet.bytes[at] = byte;
+        let sum = !fairlead_testkit::oracle::ones_complement_sum(
+            &[&packet.bytes[..10], &[0, 0], &packet.bytes[12..20]].concat(),
+        );
+        packet.bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+        packet
+    };
+    let mut ping = Packet::default();
+    build::emit_icmp_echo_request(&other.addr, &vip.addr, 1, 1, b"?", &mut ping.bytes);
+    let strays = [
+        syn(other_port).packet(),
+        segment(other, vip)
+            .ack(7)
+            .flags(TcpFlags::ACK)
+            .payload(b"GET /")
+            .packet(),
+        segment(vip, vip).flags(TcpFlags::SYN).packet(),
+        segment(other, vip).flags(TcpFlags::NONE).packet(),
+        changed(9, 17),
+        changed(6, 0x20),
+        ping,
+        Packet::default(),
+    ];
+    for (number, packet) in (1..).zip(strays) {
+        joined.rig.put_raw(packet);
+        assert_eq!(joined.rig.datapath.unproven(), before + number);
     }
 }

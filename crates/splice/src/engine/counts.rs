@@ -22,6 +22,8 @@ pub(super) struct Counts {
     pub(super) rests_cut_short: u64,
     pub(super) retries: u64,
     pub(super) probes_sent: u64,
+    /// Echo requests that were answered.
+    pub(super) pings: u64,
     /// Spliced connections whose end has not been noted.
     pub(super) live: u64,
     /// Records at rest: in TIME_WAIT or after a RST.
@@ -58,6 +60,7 @@ impl Counts {
             rests_cut_short: 0,
             retries: 0,
             probes_sent: 0,
+            pings: 0,
             live: 0,
             resting: 0,
             ended: [0; End::ALL.len()],

@@ -87,6 +87,7 @@ impl Switch {
         if !self.listen_addresses.contains(&message.dst) {
             return self.drop(DropReason::NotOurs);
         }
+        self.counts.pings += 1;
         let mut answer = Vec::with_capacity(packet.bytes.len());
         build::emit_icmp_echo_reply(&packet.bytes, message, &mut answer);
         packet.clear();

@@ -478,9 +478,21 @@ impl Switch {
         self.counts.syns + taken - self.counts.begun
     }
 
-    /// Segments without a record that proved no handshake.
+    /// Packets that proved nothing: segments of strangers without a handshake, what concerns no
+    /// service and no connection, and pings.
     pub fn unproven(&self) -> u64 {
-        self.counts.drops.of(DropReason::CookieInvalid)
+        let reasons = [
+            DropReason::CookieInvalid,
+            DropReason::BadTcpChecksum,
+            DropReason::BadSource,
+            DropReason::BadIcmp,
+            DropReason::NotOurs,
+        ];
+        let dropped: u64 = reasons
+            .map(|reason| self.counts.drops.of(reason))
+            .iter()
+            .sum();
+        dropped + self.counts.pings
     }
 
     /// All counters of the switch itself.
