@@ -33,7 +33,7 @@ struct fl_beginning {
 	struct fl_syn old;
 	struct fl_answer syn;
 	struct fl_edits edits;
-	struct bpf_fib_lookup fib;
+	struct fl_way way;
 	__u32 bytes; /* of the SYN's header */
 	__u16 payload_sum;
 };
@@ -248,8 +248,8 @@ static __noinline int fl_begin_write(fl_ctx *ctx, struct fl_packet *packet,
 	link = (void *)(long)ctx->data;
 	if ((void *)(link + 1) > (void *)(long)ctx->data_end)
 		return -1;
-	__builtin_memcpy(link->h_dest, work->fib.dmac, ETH_ALEN);
-	__builtin_memcpy(link->h_source, work->fib.smac, ETH_ALEN);
+	__builtin_memcpy(link->h_dest, work->way.dmac, ETH_ALEN);
+	__builtin_memcpy(link->h_source, work->way.smac, ETH_ALEN);
 	return 0;
 }
 
@@ -324,7 +324,7 @@ static __noinline int fl_begin_send(fl_ctx *ctx, struct fl_packet *packet, __u32
 	}
 	fl_count(FL_C_BEGUN, 1);
 	fl_count(FL_C_MADE_BYTES, fl_tcp_at(packet) - FL_V4_AT + work->bytes);
-	fl_capture_spliced(ctx, record, line, FL_SIDE_SERVER, FL_CAPTURE_AFTER, work->fib.ifindex);
+	fl_capture_spliced(ctx, record, line, FL_SIDE_SERVER, FL_CAPTURE_AFTER, work->way.ifindex);
 	return fl_leave(ctx, packet);
 }
 
@@ -334,10 +334,15 @@ static __noinline int fl_begin_route(fl_ctx *ctx, struct fl_packet *packet, __u3
 	__u32 zero = 0;
 	struct fl_record *record = bpf_map_lookup_elem(&fl_records, &line);
 	struct fl_beginning *work = bpf_map_lookup_elem(&fl_beginnings, &zero);
+	struct fl_way *way;
 
-	return record && work && record->phase.state == FL_STATE_TICKET &&
-	       !fl_edits_of(record, FL_SIDE_CLIENT, &work->edits) &&
-	       !fl_route(ctx, packet, &work->edits, &work->fib);
+	if (!record || !work || record->phase.state != FL_STATE_TICKET ||
+	    fl_edits_of(record, FL_SIDE_CLIENT, &work->edits))
+		return 0;
+	way = fl_route(ctx, packet, &work->edits);
+	if (way)
+		work->way = *way;
+	return way != 0;
 }
 
 /* A client's first bytes: the program's verdict, or FL_NOT_BEGUN. `flow` is what its key leads to

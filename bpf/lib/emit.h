@@ -10,44 +10,25 @@
 #include "translate.h"
 #include "way.h"
 
-/* Finds the way to `edits->dst`, by the routing table. 0: `fib` has interface and link addresses, the
- * packet its exit, and it fits through, or its segments do. */
-static __noinline int fl_route(fl_ctx *ctx, struct fl_packet *packet,
-				    const struct fl_edits *edits, struct bpf_fib_lookup *fib)
+/* The way to `edits->dst`, or 0; the packet has its exit then, and it fits through, or its segments
+ * do. */
+static __always_inline struct fl_way *fl_route(fl_ctx *ctx, struct fl_packet *packet,
+					       const struct fl_edits *edits)
 {
 	__u32 headers = fl_tcp_at(packet) - FL_V4_AT + packet->tcp_bytes;
 	__u32 bytes = fl_ctx_wire_bytes(ctx, FL_V4_AT, headers);
 	struct fl_way *way = fl_way_at(edits);
 
-	packet->asked = 0;
-	if (way && fl_way_again(way, packet, edits, bytes, fib))
-		return fl_may_leave(ctx, packet, fib->ifindex) ? 0 : -1;
-	__builtin_memset(fib, 0, sizeof(*fib));
-	fib->ifindex = packet->ifindex;
-	fib->l4_protocol = FL_PROTOCOL_TCP;
-	fib->sport = edits->src.port;
-	fib->dport = edits->dst.port;
-	if (packet->v4) {
-		fib->family = FL_AF_INET;
-		fib->tos = packet->tos;
-		fib->ipv4_src = *(__be32 *)(edits->src.addr.bytes + 12);
-		fib->ipv4_dst = *(__be32 *)(edits->dst.addr.bytes + 12);
-	} else {
-		fib->family = FL_AF_INET6;
-		__builtin_memcpy(fib->ipv6_src, edits->src.addr.bytes, 16);
-		__builtin_memcpy(fib->ipv6_dst, edits->dst.addr.bytes, 16);
-	}
-	fib->tot_len = bytes;
-	if (bpf_fib_lookup(ctx, fib, sizeof(*fib), 0) != BPF_FIB_LKUP_RET_SUCCESS)
-		return -1;
-	packet->asked = 1;
-	if (way)
-		fl_way_note(way, packet, edits, fib);
-	return fl_may_leave(ctx, packet, fib->ifindex) ? 0 : -1;
+	if (!way)
+		return 0;
+	packet->asked = !fl_way_again(way, packet, edits, bytes);
+	if (packet->asked && fl_way_ask(ctx, packet, edits, bytes, way))
+		return 0;
+	return fl_may_leave(ctx, packet, way->ifindex) ? way : 0;
 }
 
 static __always_inline int fl_write_v4(fl_ctx *ctx, const struct fl_edits *edits,
-				       const struct bpf_fib_lookup *fib)
+				       const struct fl_way *way)
 {
 	void *start = (void *)(long)ctx->data;
 	struct ethhdr *link = start;
@@ -65,19 +46,18 @@ static __always_inline int fl_write_v4(fl_ctx *ctx, const struct fl_edits *edits
 	ip->ttl -= 1;
 	ip->saddr = src;
 	ip->daddr = dst;
-	__builtin_memcpy(link->h_dest, fib->dmac, ETH_ALEN);
-	__builtin_memcpy(link->h_source, fib->smac, ETH_ALEN);
+	__builtin_memcpy(link->h_dest, way->dmac, ETH_ALEN);
+	__builtin_memcpy(link->h_source, way->smac, ETH_ALEN);
 	return 0;
 }
 
-/* `pseudo`: what changes in the addresses. */
 static __always_inline int fl_write_v6(fl_ctx *ctx, const struct fl_edits *edits,
-				       const struct bpf_fib_lookup *fib, __u16 pseudo)
+				       const struct fl_way *way, __u64 told)
 {
 	void *start = (void *)(long)ctx->data;
 	struct ethhdr *link = start;
 	struct ipv6hdr *ip = start + FL_V4_AT;
-	struct fl_delta delta = { .sum = pseudo };
+	struct fl_delta delta = { .sum = told };
 
 	if ((void *)(ip + 1) > (void *)(long)ctx->data_end)
 		return -1;
@@ -86,8 +66,8 @@ static __always_inline int fl_write_v6(fl_ctx *ctx, const struct fl_edits *edits
 	ip->hop_limit -= 1;
 	__builtin_memcpy(&ip->saddr, edits->src.addr.bytes, 16);
 	__builtin_memcpy(&ip->daddr, edits->dst.addr.bytes, 16);
-	__builtin_memcpy(link->h_dest, fib->dmac, ETH_ALEN);
-	__builtin_memcpy(link->h_source, fib->smac, ETH_ALEN);
+	__builtin_memcpy(link->h_dest, way->dmac, ETH_ALEN);
+	__builtin_memcpy(link->h_source, way->smac, ETH_ALEN);
 	fl_ctx_sum_changes(ctx, fl_checksum_fold(delta.sum));
 	return 0;
 }
@@ -122,24 +102,69 @@ struct fl_rewrite {
 	struct fl_options options;
 	__u16 pseudo; /* change of the pseudo-header, and of the rest */
 	__u16 rest;
+	__u16 open; /* what an open checksum becomes by the first; 0: it is not known to be one */
 };
+
+/* Headers as nearly all are, without options and with timestamps alone, are read and written where
+ * they lie: each call of a helper costs as much as all else that is done to the header. */
+struct fl_bare_header {
+	__u32 words[5];
+};
+
+struct fl_usual_header {
+	__u32 words[8];
+};
+
+static __always_inline int fl_load_tcp(fl_ctx *ctx, __u32 at, __u32 bytes, struct fl_rewrite *rewrite)
+{
+	void *from = (void *)(long)ctx->data + at, *end = (void *)(long)ctx->data_end;
+
+	if (bytes == sizeof(struct fl_usual_header) && from + sizeof(struct fl_usual_header) <= end) {
+		*(struct fl_usual_header *)rewrite = *(struct fl_usual_header *)from;
+		return 0;
+	}
+	if (bytes == sizeof(struct fl_bare_header) && from + sizeof(struct fl_bare_header) <= end) {
+		*(struct fl_bare_header *)rewrite = *(struct fl_bare_header *)from;
+		return 0;
+	}
+	if (!fl_within(&bytes, sizeof(rewrite->tcp), sizeof(rewrite->tcp) + sizeof(rewrite->options)))
+		return -1;
+	return fl_ctx_load(ctx, at, rewrite, bytes);
+}
+
+static __always_inline int fl_store_tcp(fl_ctx *ctx, __u32 at, __u32 bytes,
+					const struct fl_rewrite *rewrite)
+{
+	void *to = (void *)(long)ctx->data + at, *end = (void *)(long)ctx->data_end;
+
+	if (bytes == sizeof(struct fl_usual_header) && to + sizeof(struct fl_usual_header) <= end) {
+		*(struct fl_usual_header *)to = *(struct fl_usual_header *)rewrite;
+		return 0;
+	}
+	if (bytes == sizeof(struct fl_bare_header) && to + sizeof(struct fl_bare_header) <= end) {
+		*(struct fl_bare_header *)to = *(struct fl_bare_header *)rewrite;
+		return 0;
+	}
+	if (!fl_within(&bytes, sizeof(rewrite->tcp), sizeof(rewrite->tcp) + sizeof(rewrite->options)))
+		return -1;
+	return fl_ctx_store(ctx, at, rewrite, bytes);
+}
 
 /* Reads and edits the TCP header and its options. Not 0: this is the engine's. The packet is as it
  * was either way. */
-static __always_inline int fl_prepare(fl_ctx *ctx, const struct fl_packet *packet,
+static __always_inline int fl_prepare(fl_ctx *ctx, struct fl_packet *packet,
 				      const struct fl_edits *edits, struct fl_rewrite *rewrite)
 {
-	__u32 at = fl_tcp_at(packet);
 	__u32 bytes = packet->tcp_bytes - sizeof(rewrite->tcp);
+	__u16 sum = fl_checksum_fold(fl_pseudo_sum(packet));
 	struct fl_delta pseudo = {}, rest = {};
 
-	if (fl_ctx_load(ctx, at, &rewrite->tcp, sizeof(rewrite->tcp)))
+	if (fl_load_tcp(ctx, fl_tcp_at(packet), packet->tcp_bytes, rewrite))
 		return -1;
-	if (fl_ctx_sum_is_lost(rewrite->tcp.checksum, fl_checksum_fold(fl_pseudo_sum(packet))))
+	if (fl_ctx_sum_is_lost(rewrite->tcp.checksum, sum))
 		return -1;
 	if (bytes) {
-		if (!fl_within(&bytes, 4, sizeof(rewrite->options)) ||
-		    fl_ctx_load(ctx, at + sizeof(rewrite->tcp), &rewrite->options, bytes))
+		if (!fl_within(&bytes, 4, sizeof(rewrite->options)))
 			return -1;
 		if (fl_edit_options(&rewrite->options, bytes, edits, &rest))
 			return -1;
@@ -149,6 +174,15 @@ static __always_inline int fl_prepare(fl_ctx *ctx, const struct fl_packet *packe
 	fl_edit_tcp(packet, edits, &rewrite->tcp, &rest);
 	rewrite->pseudo = fl_checksum_fold(pseudo.sum);
 	rewrite->rest = fl_checksum_fold(rest.sum);
+	packet->open = fl_ctx_sum_may_be_open(ctx, rewrite->tcp.checksum, sum);
+	/* Changed by nothing, it would look the same, open or complete. */
+	rewrite->open = rewrite->tcp.checksum == sum && (__u16)(rewrite->pseudo + 1) > 1 ?
+				fl_checksum_fold((__u64)sum + rewrite->pseudo) :
+				0;
+	if (!packet->open) {
+		rest.sum += pseudo.sum;
+		rewrite->tcp.checksum = fl_delta_apply(rest, rewrite->tcp.checksum);
+	}
 	return 0;
 }
 
@@ -157,25 +191,28 @@ static __always_inline int fl_write_tcp(fl_ctx *ctx, const struct fl_packet *pac
 					struct fl_rewrite *rewrite)
 {
 	__u32 at = fl_tcp_at(packet);
-	__u32 bytes = packet->tcp_bytes;
 
-	if (fl_ctx_tcp_checksum(ctx, at + 16, rewrite->pseudo, rewrite->rest))
+	if (fl_store_tcp(ctx, at, packet->tcp_bytes, rewrite))
 		return -1;
-	if (fl_ctx_load(ctx, at + 16, &rewrite->tcp.checksum, sizeof(rewrite->tcp.checksum)))
-		return -1;
-	if (!fl_within(&bytes, sizeof(rewrite->tcp), sizeof(rewrite->tcp) + sizeof(rewrite->options)))
-		return -1;
-	return fl_ctx_store(ctx, at, rewrite, bytes);
+	if (packet->open)
+		return fl_ctx_open_checksum(ctx, at + 16, rewrite->pseudo, rewrite->rest,
+					    rewrite->open);
+	return 0;
 }
 
-/* Rewrites IP and link headers and sends the packet on its way: the program's verdict. `pseudo` as of
+/* Rewrites IP and link headers and sends the packet on its way: the program's verdict. What was told
+ * of a checksum's sum the helper has changed by the pseudo-header, or nobody has. In IPv4 the header's
+ * own checksum balances the addresses, in IPv6 they balance the TCP checksum. `pseudo` as of
  * `fl_rewrite`. */
 static __always_inline int fl_emit(fl_ctx *ctx, struct fl_packet *packet, struct fl_edits *edits,
-				   struct bpf_fib_lookup *fib, __u16 pseudo)
+				   const struct fl_way *way, __u16 pseudo)
 {
-	if (packet->v4 ? fl_write_v4(ctx, edits, fib) : fl_write_v6(ctx, edits, fib, pseudo))
+	if (packet->v4 ? fl_write_v4(ctx, edits, way) :
+			 fl_write_v6(ctx, edits, way, packet->open ? pseudo : 0))
 		return fl_drop(packet, FL_REASON_TRUNCATED);
-	return packet->asked ? fl_leave_by(ctx, packet, fib) : fl_leave(ctx, packet);
+	if (packet->v4 && !packet->open)
+		fl_ctx_sum_changes(ctx, (__u16)~pseudo);
+	return packet->asked ? fl_leave_by(ctx, packet, way) : fl_leave(ctx, packet);
 }
 
 #endif

@@ -10,6 +10,7 @@
 
 #include <fairlead/ctx.h>
 #include "parse.h"
+#include "way.h"
 
 #if defined(FL_XDP)
 
@@ -54,7 +55,7 @@ static __always_inline int fl_leave(fl_ctx *ctx, const struct fl_packet *packet)
 
 /* XDP has no way to have a neighbour asked. */
 static __always_inline int fl_leave_by(fl_ctx *ctx, const struct fl_packet *packet,
-				       const struct bpf_fib_lookup *fib)
+				       const struct fl_way *way)
 {
 	return fl_leave(ctx, packet);
 }
@@ -101,14 +102,14 @@ static __always_inline int fl_leave(fl_ctx *ctx, const struct fl_packet *packet)
 /* The same for one whose way the routing table has just named: the kernel writes the link addresses
  * once more, and asks a neighbour of which it has not heard for long (docs/decisions/0021). */
 static __noinline int fl_leave_by(fl_ctx *ctx, const struct fl_packet *packet,
-				  const struct bpf_fib_lookup *fib)
+				  const struct fl_way *way)
 {
-	struct bpf_redir_neigh next = { .nh_family = fib->family };
+	struct bpf_redir_neigh next = { .nh_family = way->family };
 
 	if (fl_is_straight(packet))
 		return fl_leave(ctx, packet);
 	fl_ctx_own(ctx);
-	__builtin_memcpy(next.ipv6_nh, fib->ipv6_dst, sizeof(next.ipv6_nh)); /* or the IPv4 one there */
+	__builtin_memcpy(next.ipv6_nh, way->next, sizeof(next.ipv6_nh));
 	return bpf_redirect_neigh(packet->exit, &next, sizeof(next), 0);
 }
 

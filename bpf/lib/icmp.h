@@ -67,17 +67,16 @@ static __always_inline __u32 fl_quote_v6(fl_ctx *ctx, struct fl_flow_key *key)
 	return at + sizeof(ip);
 }
 
-/* True for an error about a packet that this sent for a connection on record. Global, so that it is
- * verified once. */
-__noinline int fl_is_our_error(fl_ctx *ctx, __u32 ifindex, struct fl_settings *settings)
+/* True for an error about a packet that this sent for a connection on record. */
+static __always_inline int fl_is_our_error(fl_ctx *ctx, __u32 ifindex,
+					   struct fl_settings *settings)
 {
 	struct fl_packet answer = {};
 	struct ethhdr link;
 	__be16 ports[2];
 	__u32 at = 0;
 
-	FL_OPAQUE(ifindex); /* a verifier wants every argument of a global function */
-	if (!settings || fl_ctx_is_tagged(ctx) || fl_ctx_load(ctx, 0, &link, sizeof(link)) ||
+	if (fl_ctx_is_tagged(ctx) || fl_ctx_load(ctx, 0, &link, sizeof(link)) ||
 	    !fl_is_addressed(ctx, ifindex, &link))
 		return 0;
 	if (link.h_proto == bpf_htons(ETH_P_IP))

@@ -147,6 +147,29 @@ static __always_inline void fl_count(__u32 which, __u64 by)
 		*counter += by;
 }
 
+static __always_inline struct fl_settings *fl_settings_now(void)
+{
+	__u32 zero = 0;
+	struct fl_settings *settings = bpf_map_lookup_elem(&fl_settings, &zero);
+
+	return settings && settings->version == LAYOUT_VERSION ? settings : 0;
+}
+
+/* The time after the core's origin. */
+static __always_inline __u64 fl_now_ns(const struct fl_settings *settings)
+{
+	return bpf_ktime_get_ns() - settings->origin_ns;
+}
+
+/* The same, as of the last tick of the kernel's clock, at most 10 ms ago: enough to tell who is idle,
+ * and it costs next to nothing. */
+static __always_inline __u32 fl_about_now_ms(const struct fl_settings *settings)
+{
+	__u64 now_ns = bpf_ktime_get_coarse_ns();
+
+	return now_ns < settings->origin_ns ? 0 : (now_ns - settings->origin_ns) / 1000000;
+}
+
 /* A packet ends here, from its IP header on so long. */
 static __always_inline void fl_end(const struct fl_packet *packet)
 {

@@ -45,6 +45,7 @@ struct fl_packet {
 	__u8 v4;
 	__u8 tos;
 	__u8 asked;    /* not 0: its way is none that was remembered */
+	__u8 open;     /* not 0: its TCP checksum may be one that a device has yet to complete */
 	__u32 ifindex; /* that it came in by; of a tagged frame, the VLAN's */
 	__u32 exit;    /* the device that sends it, once that is known */
 	__u32 tag;     /* that is put on it then; 0: none. TPID, and above it TCI, as they lie in a frame */

@@ -19,29 +19,6 @@
 #include "tcb.h"
 #include "translate.h"
 
-static __always_inline struct fl_settings *fl_settings_now(void)
-{
-	__u32 zero = 0;
-	struct fl_settings *settings = bpf_map_lookup_elem(&fl_settings, &zero);
-
-	return settings && settings->version == LAYOUT_VERSION ? settings : 0;
-}
-
-/* The time after the core's origin. */
-static __always_inline __u64 fl_now_ns(const struct fl_settings *settings)
-{
-	return bpf_ktime_get_ns() - settings->origin_ns;
-}
-
-/* The same, as of the last tick of the kernel's clock, at most 10 ms ago: enough to tell who is idle,
- * and it costs next to nothing. */
-static __always_inline __u32 fl_about_now_ms(const struct fl_settings *settings)
-{
-	__u64 now_ns = bpf_ktime_get_coarse_ns();
-
-	return now_ns < settings->origin_ns ? 0 : (now_ns - settings->origin_ns) / 1000000;
-}
-
 /* A packet to a listening endpoint from a tuple that has no spliced connection; `flow` is one at
  * rest, or FL_NO_FLOW. Global, so that it is verified once. */
 __noinline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet, struct fl_listen *listen,
@@ -137,7 +114,7 @@ __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow flow,
 	int side = flow & 1, plain, verdict;
 	struct fl_record *record = bpf_map_lookup_elem(&fl_records, &line);
 	union fl_phase phase;
-	struct bpf_fib_lookup fib;
+	struct fl_way *way;
 	struct fl_edits edits = {};
 	struct fl_rewrite rewrite = {};
 
@@ -156,14 +133,15 @@ __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow flow,
 		return FL_LEFT;
 	if (fl_edits_of(record, side, &edits))
 		return FL_LEFT;
-	if (fl_route(ctx, packet, &edits, &fib)) {
+	way = fl_route(ctx, packet, &edits);
+	if (!way) {
 		fl_count(FL_C_NO_NEIGHBOUR, 1);
 		return FL_LEFT;
 	}
 	if (fl_prepare(ctx, packet, &edits, &rewrite))
 		return FL_LEFT;
 	if (plain)
-		fl_track(record, side, packet, fl_about_now_ms(settings));
+		fl_track(record, side, packet, way->asked_ms);
 	else if (fl_follow(record, phase.word, side, packet, fl_now_ns(settings) / 1000000))
 		return FL_LEFT;
 	fl_capture_spliced(ctx, record, line, side, FL_CAPTURE_BEFORE, packet->ifindex);
@@ -175,9 +153,20 @@ __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow flow,
 		fl_count(FL_C_RESETS, 1);
 	else if (packet->flags & FL_TCP_FIN)
 		fl_count(FL_C_FINS, 1);
-	verdict = fl_emit(ctx, packet, &edits, &fib, rewrite.pseudo);
-	fl_capture_spliced(ctx, record, line, !side, FL_CAPTURE_AFTER, fib.ifindex);
+	verdict = fl_emit(ctx, packet, &edits, way, rewrite.pseudo);
+	fl_capture_spliced(ctx, record, line, !side, FL_CAPTURE_AFTER, way->ifindex);
 	return verdict;
+}
+
+/* What is no segment that can be read: FL_LEFT, or the program's verdict. Global, so that it is
+ * verified once. */
+__noinline int fl_unread(fl_ctx *ctx, __u32 ifindex, struct fl_settings *settings)
+{
+	if (!settings)
+		return FL_PASS;
+	if (fl_is_our_error(ctx, ifindex, settings))
+		return FL_LEFT;
+	return settings->proven ? fl_stray(ctx, ifindex) : FL_PASS;
 }
 
 /* What the packet's key leads to, or FL_NO_FLOW. */
@@ -201,9 +190,9 @@ static __always_inline int fl_process(fl_ctx *ctx, struct fl_packet *packet)
 	if (!settings)
 		return FL_PASS;
 	if (fl_parse(ctx, packet)) {
-		if (fl_is_our_error(ctx, packet->ifindex, settings))
-			return fl_to_engine(ctx, settings);
-		return settings->proven ? fl_stray(ctx, packet->ifindex) : FL_PASS;
+		int verdict = fl_unread(ctx, packet->ifindex, settings);
+
+		return verdict == FL_LEFT ? fl_to_engine(ctx, settings) : verdict;
 	}
 	flow = fl_find(packet, settings);
 	if (flow != FL_NO_FLOW) {

@@ -20,8 +20,11 @@ struct fl_way {
 	struct fl_endpoint src; /* of packets as they leave */
 	struct fl_endpoint dst;
 	__u64 asked;      /* when, in ticks */
+	__u32 asked_ms;   /* and in milliseconds, after the core's origin */
 	__u32 from;       /* the interface by which they came in */
 	__u32 ifindex;    /* by which they leave; 0: nothing is remembered here */
+	__u32 next[4];    /* the next hop, of */
+	__u32 family;
 	__u16 mtu;
 	__u8 tos;
 	__u8 pad;
@@ -56,37 +59,55 @@ static __always_inline __u32 fl_ends_differ(const struct fl_endpoint *one,
 	return differ;
 }
 
-/* True where this is the way of a packet of so many bytes, and still fresh; `fib` has what is needed
- * of it then. */
+/* True where this is the way of a packet of so many bytes, and still fresh. */
 static __always_inline int fl_way_again(const struct fl_way *way, const struct fl_packet *packet,
-					const struct fl_edits *edits, __u32 bytes,
-					struct bpf_fib_lookup *fib)
+					const struct fl_edits *edits, __u32 bytes)
 {
 	if (!way->ifindex || bpf_jiffies64() - way->asked >= FL_WAY_TICKS)
 		return 0;
-	if (way->from != packet->ifindex || way->tos != packet->tos || bytes > way->mtu ||
-	    fl_ends_differ(&way->src, &edits->src) || fl_ends_differ(&way->dst, &edits->dst))
-		return 0;
-	fib->ifindex = way->ifindex;
-	__builtin_memcpy(fib->smac, way->smac, ETH_ALEN);
-	__builtin_memcpy(fib->dmac, way->dmac, ETH_ALEN);
-	return 1;
+	return way->from == packet->ifindex && way->tos == packet->tos && bytes <= way->mtu &&
+	       !fl_ends_differ(&way->src, &edits->src) && !fl_ends_differ(&way->dst, &edits->dst);
 }
 
-/* Remembers what the routing table has just said. */
-static __always_inline void fl_way_note(struct fl_way *way, const struct fl_packet *packet,
-					const struct fl_edits *edits,
-					const struct bpf_fib_lookup *fib)
+/* Asks the routing table for the way of a packet of so many bytes, and remembers it. Not 0: there is
+ * none. */
+static __noinline int fl_way_ask(fl_ctx *ctx, const struct fl_packet *packet,
+				 const struct fl_edits *edits, __u32 bytes, struct fl_way *way)
 {
+	struct fl_settings *settings = fl_settings_now();
+	struct bpf_fib_lookup fib = {
+		.ifindex = packet->ifindex,
+		.l4_protocol = FL_PROTOCOL_TCP,
+		.sport = edits->src.port,
+		.dport = edits->dst.port,
+		.tot_len = bytes,
+	};
+
+	if (packet->v4) {
+		fib.family = FL_AF_INET;
+		fib.tos = packet->tos;
+		fib.ipv4_src = *(__be32 *)(edits->src.addr.bytes + 12);
+		fib.ipv4_dst = *(__be32 *)(edits->dst.addr.bytes + 12);
+	} else {
+		fib.family = FL_AF_INET6;
+		__builtin_memcpy(fib.ipv6_src, edits->src.addr.bytes, 16);
+		__builtin_memcpy(fib.ipv6_dst, edits->dst.addr.bytes, 16);
+	}
+	if (!settings || bpf_fib_lookup(ctx, &fib, sizeof(fib), 0) != BPF_FIB_LKUP_RET_SUCCESS)
+		return -1;
 	way->src = edits->src;
 	way->dst = edits->dst;
 	way->asked = bpf_jiffies64();
+	way->asked_ms = fl_about_now_ms(settings);
 	way->from = packet->ifindex;
-	way->ifindex = fib->ifindex;
-	way->mtu = fib->mtu_result;
+	way->ifindex = fib.ifindex;
+	__builtin_memcpy(way->next, fib.ipv6_dst, sizeof(way->next)); /* or the IPv4 one there */
+	way->family = fib.family;
+	way->mtu = fib.mtu_result;
 	way->tos = packet->tos;
-	__builtin_memcpy(way->smac, fib->smac, ETH_ALEN);
-	__builtin_memcpy(way->dmac, fib->dmac, ETH_ALEN);
+	__builtin_memcpy(way->smac, fib.smac, ETH_ALEN);
+	__builtin_memcpy(way->dmac, fib.dmac, ETH_ALEN);
+	return 0;
 }
 
 #endif

@@ -8,8 +8,8 @@ use fairlead_netns::trial::skip;
 use serde_json::Value;
 
 use crate::harness::{
-    Connection, Family, Lab, Nginx, Origin, Switch, in_a_lab, kernel_mode, on_the_fast_path, web,
-    web_service, xdp_is_asked_for,
+    Connection, Family, Lab, Nginx, Origin, Switch, in_a_lab, kernel_mode, offloads,
+    on_the_fast_path, web, web_service, xdp_is_asked_for,
 };
 use crate::vlan::show_tags;
 
@@ -240,6 +240,57 @@ fn what_the_engine_sends_does_not_pass_the_stack() {
             heads
         };
         assert_eq!(forwarded(lab) - before, to_engine, "{fast_path}");
+    });
+}
+
+/// What a sender's device would complete is completed by the switch's, which knows the sum's start
+/// from the packet alone; the receiver looks at it. Super-packets and single segments, both ways.
+#[test]
+fn checksums_that_are_completed_behind_the_switch_are_right() {
+    let name = "fastpath::checksums_that_are_completed_behind_the_switch_are_right";
+    on_the_fast_path(|lab| {
+        if kernel_mode() != "tc" {
+            return skip(name, "XDP leaves such packets to the engine");
+        }
+        let _servers = Family::BOTH.map(|family| {
+            let serve = web("up", false, std::sync::Arc::default());
+            Origin::start(lab, family.server_at(1, 8080), serve)
+        });
+        let services = web_service("snat", "", "", |family| vec![family.server_at(1, 8080)]);
+        for device in [&lab.front.b, &lab.back.a] {
+            offloads(&lab.switch, device, "off", "off").unwrap();
+        }
+        let switch = Switch::start_in_kernel(lab, "veth = \"queue\"", &services);
+        for tso in ["on", "off"] {
+            for (host, device) in [(&lab.client, &lab.front.a), (&lab.servers, &lab.back.b)] {
+                offloads(host, device, "on", "off").unwrap();
+                let mut command = host.command("ethtool");
+                let command = command.args(["-K", device, "tso", tso, "gso", tso]);
+                assert!(command.status().unwrap().success());
+            }
+            for family in Family::BOTH {
+                let mut connection = Connection::to(lab, family.virtual_at(80));
+                let response = connection.ask("GET", "a.example", "/bytes/300000").unwrap();
+                assert_eq!(response.body.len(), 300_000);
+                let len = 300_000;
+                let head = "PUT /up HTTP/1.1\r\nHost: a.example\r\n";
+                let head = format!("{head}Content-Length: {len}\r\n\r\n");
+                connection.send(head).unwrap();
+                connection.send_stream(9, 0, len).unwrap();
+                assert_eq!(connection.response(false).unwrap().status, 200);
+            }
+        }
+        for host in [&lab.client, &lab.servers] {
+            let mut command = host.command("cat");
+            let told = command.arg("/proc/net/snmp").output().unwrap().stdout;
+            let told = String::from_utf8(told).unwrap();
+            let mut rows = told.lines().filter(|line| line.starts_with("Tcp:"));
+            let (names, values) = (rows.next().unwrap(), rows.next().unwrap());
+            let mut both = names.split(' ').zip(values.split(' '));
+            let wrong = both.find(|(name, _)| *name == "InCsumErrors").unwrap().1;
+            assert_eq!(wrong, "0", "{told}");
+        }
+        assert!(switch.count("fast_packets") > 100, "{}", switch.status());
     });
 }
 

@@ -71,6 +71,21 @@ static __always_inline int fl_ctx_tcp_checksum(fl_ctx *ctx, __u32 at, __u32 pseu
 	return rest ? bpf_l4_csum_replace(ctx, at, 0, rest, 0) : 0;
 }
 
+/* The same, where an open checksum is known to become `open` by the first: what the second would do is
+ * known then, too. 0: it is not. */
+static __always_inline int fl_ctx_open_checksum(fl_ctx *ctx, __u32 at, __u32 pseudo, __u32 rest,
+						__u16 open)
+{
+	const __u16 *field;
+
+	if (bpf_l4_csum_replace(ctx, at, 0, pseudo, BPF_F_PSEUDO_HDR))
+		return -1;
+	field = (void *)(long)ctx->data + at;
+	if (open && (void *)(field + 1) <= (void *)(long)ctx->data_end && *field == open)
+		return 0;
+	return rest ? bpf_l4_csum_replace(ctx, at, 0, rest, 0) : 0;
+}
+
 /* What a device has told of a packet is the sum over all of it, from the IP header on. It changes by
  * what was written without a helper; the checksum's helper takes the pseudo-header for that, which is
  * right in IPv4 alone, whose own checksum balances the header. */
@@ -93,6 +108,13 @@ static __always_inline int fl_ctx_store(fl_ctx *ctx, __u32 at, const void *from,
 static __always_inline int fl_ctx_sum_is_open(fl_ctx *ctx, __u16 field, __u16 pseudo)
 {
 	return field == pseudo;
+}
+
+/* False for one that is complete for certain, and can be written as such. Of a super-packet nobody
+ * says what is in the field; and 0 is the sum 0xffff, too. */
+static __always_inline int fl_ctx_sum_may_be_open(fl_ctx *ctx, __u16 field, __u16 pseudo)
+{
+	return ctx->gso_size || !field || field == pseudo;
 }
 
 /* The stack knows which checksums are open, and keeps them so. */
@@ -185,6 +207,17 @@ static __always_inline int fl_ctx_tcp_checksum(fl_ctx *ctx, __u32 at, __u32 pseu
 static __always_inline int fl_ctx_sum_is_open(fl_ctx *ctx, __u16 field, __u16 pseudo)
 {
 	return 0;
+}
+
+static __always_inline int fl_ctx_sum_may_be_open(fl_ctx *ctx, __u16 field, __u16 pseudo)
+{
+	return 0;
+}
+
+static __always_inline int fl_ctx_open_checksum(fl_ctx *ctx, __u32 at, __u32 pseudo, __u32 rest,
+						__u16 open)
+{
+	return -1; /* there are none */
 }
 
 /* True for a checksum that a device has yet to complete, which XDP could not tell it: a veth or a

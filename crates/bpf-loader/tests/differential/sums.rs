@@ -1,13 +1,16 @@
 //! SYNs whose TCP checksum is wrong, and others whose checksum a device has yet to complete.
 
 use fairlead_base::{DropReason, Packet, Rng};
-use fairlead_bpf_loader::{Fate, FlowTable, Mode};
-use fairlead_tcp::{FastPath, ListenOffer};
+use fairlead_bpf_loader::{Fate, FlowTable, Kernel, Mode};
+use fairlead_tcp::{FastPath, Line, ListenOffer, Side};
 use fairlead_testkit::{endpoint, segment, tcp};
 use fairlead_wire::TcpFlags;
 
 use super::ways::with_open_checksum;
-use super::{OFFER, endpoints, frame_of, kernel, on_a_switch, run, some_syn};
+use super::{
+    COOKIE, OFFER, endpoints, frame_of, kernel, on_a_switch, one_translation, record, run,
+    some_syn, tell_interfaces,
+};
 
 fn offer(table: &mut FlowTable) {
     for (listen, endpoint) in (0..).zip(endpoints().listens) {
@@ -130,6 +133,104 @@ fn tc_answers_checksums_that_a_device_has_yet_to_complete() {
             }
             let counted = kernel.counters().unwrap();
             assert_eq!((counted.syn_acks, counted.drops.total()), (2, 0));
+        });
+    });
+}
+
+/// The same packet with a payload for which its checksum, complete as it is, says `wanted`.
+fn with_checksum(made: impl Fn(&[u8]) -> Packet, wanted: u16) -> Packet {
+    let field = |packet: &Packet| {
+        let at = usize::from(tcp(packet).tcp_at) + 16;
+        u16::from_be_bytes([packet.bytes[at], packet.bytes[at + 1]])
+    };
+    let sum = u32::from(field(&made(&[0, 0]))) + u32::from(!wanted);
+    let word = ((sum & 0xffff) + (sum >> 16)) as u16;
+    let packet = made(&word.to_be_bytes());
+    assert_eq!(field(&packet), wanted);
+    packet
+}
+
+/// One complete checksum of 65,536 says what an open one would, and another says 0: both are
+/// changed like any other, in headers of every length, whatever becomes of the addresses.
+#[test]
+fn tc_translates_complete_checksums_that_look_open() {
+    run(|| {
+        on_a_switch(|_, interface| {
+            let (mut kernel, mut table) = kernel(Mode::Tc, 0);
+            let mut rng = Rng::new(31);
+            for round in 0..240u32 {
+                let (record, client, server) =
+                    record(&mut rng, round % 2 == 0, round.is_multiple_of(3));
+                let line = Line(round % 64);
+                assert!(table.give(line, &record, &client, &server));
+                let sent = record.server_nxt.wrapping_add(record.seq_delta);
+                let made = |payload: &[u8]| {
+                    let packet = segment(client.src, client.dst).seq(record.client_nxt);
+                    let packet = packet.ack(sent).flags(TcpFlags::ACK).payload(payload);
+                    match round / 2 % 3 {
+                        0 => packet.packet(),
+                        1 => packet.timestamps(round, 77).packet(),
+                        _ => packet.sack(&[(sent, sent.wrapping_add(9))]).packet(),
+                    }
+                };
+                let bare = made(&[0, 0]);
+                let at = usize::from(tcp(&bare).tcp_at) + 16;
+                let open = &with_open_checksum(&bare).bytes[at..at + 2];
+                let open = u16::from_be_bytes([open[0], open[1]]);
+                for wanted in [open, 0] {
+                    let packet = with_checksum(made, wanted);
+                    let side = Side::Client;
+                    let done = one_translation(
+                        &mut kernel,
+                        &table,
+                        &record,
+                        line,
+                        side,
+                        &packet,
+                        interface,
+                    );
+                    assert!(done, "{round}");
+                }
+                table.forget(line, &client, &server);
+            }
+        });
+    });
+}
+
+/// Where the addresses change by nothing in the sum, an open checksum would stay what it is, as a
+/// complete one would: this one is complete, and the ports are in it.
+#[test]
+fn tc_translates_them_where_the_addresses_balance() {
+    run(|| {
+        on_a_switch(|host, interface| {
+            host.ip("addr add 10.3.0.254/24 dev s\n\
+                 neigh add 10.3.0.1 lladdr 02:00:00:00:00:11 dev s\n")
+                .unwrap();
+            let mut ends = endpoints();
+            ends.servers[0] = endpoint("10.3.0.1:8081"); // as much as 10.1.0.3
+            let (mut kernel, mut table) = Kernel::load(Mode::Tc, 64, &ends, COOKIE, 0).unwrap();
+            tell_interfaces(&mut kernel);
+            let (record, client, _) = record(&mut Rng::new(7), false, true);
+            let server = record.server_key(&ends);
+            assert!(table.give(Line(0), &record, &client, &server));
+            let made = |payload: &[u8]| {
+                let packet = segment(client.src, client.dst).seq(record.client_nxt);
+                let ack = record.server_nxt.wrapping_add(record.seq_delta);
+                let packet = packet.ack(ack).flags(TcpFlags::ACK).payload(payload);
+                packet.packet()
+            };
+            let at = usize::from(tcp(&made(&[0, 0])).tcp_at) + 16;
+            let open = with_open_checksum(&made(&[0, 0])).bytes;
+            let packet = with_checksum(made, u16::from_be_bytes([open[at], open[at + 1]]));
+            let trial = kernel.try_frame(&frame_of(&packet), interface, 1).unwrap();
+            assert_eq!(trial.fate, Fate::Redirect);
+            let sent = Packet {
+                bytes: trial.frame[14..].to_vec(),
+                ..Packet::default()
+            };
+            let header = tcp(&sent);
+            assert_eq!((header.key.src, header.key.dst), (server.dst, server.src));
+            assert!(header.checksum_valid(&sent.bytes));
         });
     });
 }
