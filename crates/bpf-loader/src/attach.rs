@@ -233,12 +233,13 @@ impl Kernel {
 
     /// Removes links whose interfaces are gone, and says how many of them were pinned. An interface
     /// that comes back is another to the kernel and gets a link of its own, so that the old ones
-    /// would stay for as long as this run.
+    /// would stay for as long as this run. One that was moved to another network namespace has kept
+    /// the program, which would answer for addresses that may be somebody else's there.
     pub fn forget_gone(&mut self) -> usize {
-        let held = &mut self.held;
-        held.retain(|interface, _| interface_name(*interface).is_some());
+        let is_gone = |interface: u32| interface_name(interface).is_none();
+        self.held.retain(|interface, _| !is_gone(*interface));
         let links = self.pins.iter().flat_map(|pins| pins.links());
-        let gone = links.filter(|link| pins::at(link).is_ok_and(|(_, index)| index == 0));
+        let gone = links.filter(|link| pins::at(link).is_ok_and(|(_, index)| is_gone(index)));
         gone.filter(|link| pins::remove(link).is_ok()).count()
     }
 }

@@ -373,6 +373,52 @@ fn what_another_build_has_at_work_elsewhere_is_left_alone() {
     });
 }
 
+/// Runs `ip` in the calling thread's network namespace.
+fn ip(arguments: &str) {
+    let mut ip = std::process::Command::new("ip");
+    let status = ip.args(arguments.split(' ')).status().unwrap();
+    assert!(status.success(), "ip {arguments}");
+}
+
+/// There it would answer for addresses that are somebody else's, perhaps the ones that the
+/// interface was moved for.
+#[test]
+fn a_program_leaves_an_interface_that_was_moved_to_another_network() {
+    apart(|| {
+        let (told, thread) = std::sync::mpsc::channel();
+        let (over, wait) = std::sync::mpsc::channel::<()>();
+        let elsewhere = std::thread::spawn(move || {
+            leave_network();
+            // SAFETY: a system call without arguments.
+            told.send(unsafe { libc::gettid() }).unwrap();
+            let _ = wait.recv(); // until the test is over
+        });
+        let thread = thread.recv().unwrap();
+        for mode in [Mode::Tc, Mode::XdpNative, Mode::XdpGeneric] {
+            let pins = Arc::new(Pins::open(mode.name()).unwrap());
+            let owned = Some(Arc::clone(&pins));
+            let loaded = Kernel::load_pinned(mode, HASH, RECORDS, &endpoints(), (1, 2), 3, owned);
+            let (mut kernel, _table) = loaded.unwrap();
+            ip("link add stays type veth peer name stays2");
+            ip("link add moves type veth peer name moves2");
+            kernel.attach("stays").unwrap();
+            kernel.attach("moves").unwrap();
+            assert_eq!(kernel.forget_gone(), 0, "{mode:?}");
+            ip(&format!("link set moves netns {thread}"));
+            assert_eq!(kernel.forget_gone(), 1, "{mode:?}");
+            let links = std::fs::read_dir(pins.folder()).unwrap().flatten();
+            let links = links.map(|file| file.file_name().into_string().unwrap());
+            let is_link = |name: &String| name.starts_with("link-") || name.starts_with("filter-");
+            assert_eq!(links.filter(is_link).count(), 1, "{mode:?}");
+            ip("link del stays");
+            ip("link del moves2");
+            pins.clear().unwrap();
+        }
+        drop(over);
+        elsewhere.join().unwrap();
+    });
+}
+
 #[test]
 fn a_folder_has_one_owner_and_leaves_nothing() {
     apart(|| {
