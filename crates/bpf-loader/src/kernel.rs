@@ -486,7 +486,7 @@ impl FlowTable {
     /// Sees that a key leads to its line, where the kernel may have evicted it: whenever the engine
     /// had to take a packet that may be why.
     fn point_anew(&mut self, key: &FlowKey, flow: u32, told: bool) -> bool {
-        if self.keys.flow_of(&RawFlowKey::from(key)) == Some(flow) {
+        if self.keys.leads_to(&RawFlowKey::from(key), flow) {
             return true;
         }
         if told {

@@ -126,9 +126,13 @@ impl Keys {
         }
     }
 
-    /// What a key leads to.
-    pub(crate) fn flow_of(&mut self, key: &RawFlowKey) -> Option<u32> {
-        self.map.get(key, 0).ok()
+    /// True for a key of the map that leads to a flow. It is no longer leaving then.
+    pub(crate) fn leads_to(&mut self, key: &RawFlowKey, flow: u32) -> bool {
+        let leads = self.map.get(key, 0).ok() == Some(flow);
+        if leads {
+            self.leaving.remove(key);
+        }
+        leads
     }
 
     /// Forgets all keys but those that `is_key` gives for the flows to which they lead; tells

@@ -14,7 +14,7 @@ mod vlans;
 mod ways;
 
 use fairlead_base::{Address, DropReason, Endpoint, FlowKey, Instant, Packet, Rng, SeqNumber};
-use fairlead_bpf_loader::{Exit, Fate, FlowTable, Kernel, Mode, is_built_in};
+use fairlead_bpf_loader::{Exit, Fate, FlowTable, FlowTableKind, Kernel, Mode, is_built_in};
 use fairlead_netns::trial::{Needs, in_namespaces, name_of, skip};
 use fairlead_netns::{Host, World};
 use fairlead_splice::translate;
@@ -687,9 +687,11 @@ fn fill_a_table(seed: u64, interface: u32) {
 }
 
 /// Keys stay for a while after their connection; the line may be another's by then.
-fn old_keys_lead_nowhere(mode: Mode) {
+fn old_keys_lead_nowhere(mode: Mode, kind: FlowTableKind) {
     on_a_switch(|_, interface| {
-        let (kernel, mut table) = kernel(mode, 0);
+        let loaded = Kernel::load_pinned(mode, kind, 64, &endpoints(), COOKIE, 0, None);
+        let (mut kernel, mut table) = loaded.unwrap();
+        tell_interfaces(&mut kernel);
         let mut rng = Rng::new(31);
         for (v6, transparent) in [(false, false), (false, true), (true, true)] {
             let line = Line(5);
@@ -739,12 +741,14 @@ fn old_keys_lead_nowhere(mode: Mode) {
 
 #[test]
 fn tc_old_keys_lead_nowhere() {
-    run(|| old_keys_lead_nowhere(Mode::Tc));
+    run(|| old_keys_lead_nowhere(Mode::Tc, FlowTableKind::Hash));
+    run(|| old_keys_lead_nowhere(Mode::Tc, FlowTableKind::LruHash { keys: 0 }));
 }
 
 #[test]
 fn xdp_old_keys_lead_nowhere() {
-    run(|| old_keys_lead_nowhere(Mode::XdpNative));
+    run(|| old_keys_lead_nowhere(Mode::XdpNative, FlowTableKind::Hash));
+    run(|| old_keys_lead_nowhere(Mode::XdpNative, FlowTableKind::LruHash { keys: 0 }));
 }
 
 /// Tagged frames are not looked into: the VLAN's own interface sees them without the tag.
