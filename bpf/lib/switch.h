@@ -148,7 +148,7 @@ __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow flow,
 	if (fl_write_tcp(ctx, packet, &rewrite))
 		return fl_drop(packet, FL_REASON_TRUNCATED);
 	fl_count(FL_C_FAST_PACKETS, 1);
-	fl_count(FL_C_FAST_BYTES, fl_ctx_len(ctx) - FL_V4_AT);
+	fl_count(FL_C_FAST_BYTES, fl_ip_bytes(packet));
 	if (packet->flags & FL_TCP_RST)
 		fl_count(FL_C_RESETS, 1);
 	else if (packet->flags & FL_TCP_FIN)

@@ -91,6 +91,29 @@ pub(super) fn with_open_checksum(packet: &Packet) -> Packet {
     open
 }
 
+/// Cards give short frames with what fills them up to 60 bytes.
+fn padding_is_not_counted(mode: Mode) {
+    with_packets(mode, |_, kernel, interface, packets| {
+        let before = kernel.counters().unwrap();
+        let padded = [frame_of(&packets.data), vec![0; 6]].concat();
+        let trial = kernel.try_frame(&padded, interface, 1).unwrap();
+        assert_eq!(trial.fate, Fate::Redirect);
+        let after = kernel.counters().unwrap();
+        let bytes = packets.data.bytes.len() as u64;
+        assert_eq!(after.fast_bytes - before.fast_bytes, bytes);
+    });
+}
+
+#[test]
+fn tc_does_not_count_padding() {
+    run(|| padding_is_not_counted(Mode::Tc));
+}
+
+#[test]
+fn xdp_does_not_count_padding() {
+    run(|| padding_is_not_counted(Mode::XdpNative));
+}
+
 #[test]
 fn xdp_leaves_checksums_that_a_device_has_yet_to_complete() {
     run(|| {
