@@ -133,6 +133,8 @@ __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow flow,
 		return FL_LEFT;
 	if (fl_edits_of(record, side, &edits))
 		return FL_LEFT;
+	if (!(packet->flags & FL_TCP_ACK))
+		edits.ack_add = 0; /* nor do SACK blocks change, which belong to one */
 	way = fl_route(ctx, packet, &edits);
 	if (!way) {
 		fl_count(FL_C_NO_NEIGHBOUR, 1);

@@ -8,9 +8,8 @@ use fairlead_tcp::{FastPath, Line, ListenOffer, Record, Refusal, Side, State, Tr
 use fairlead_testkit::{segment, tcp};
 use fairlead_wire::{Classified, TcpFlags, TcpPacket, checksum, classify};
 
-use super::{
-    OFFER, endpoints, frame_of, is_usual, kernel, monotonic_now, on_a_switch, record, run,
-};
+use super::translating::is_usual;
+use super::{OFFER, endpoints, frame_of, kernel, monotonic_now, on_a_switch, record, run};
 
 /// The longest segment whose checksum the program looks at.
 const SUMMED_BYTES_MAX: usize = 1_600;

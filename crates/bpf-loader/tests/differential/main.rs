@@ -9,6 +9,7 @@ mod strays;
 mod sums;
 mod taking;
 mod tcb;
+mod translating;
 mod unbegun;
 mod vlans;
 mod ways;
@@ -21,10 +22,9 @@ use fairlead_splice::translate;
 use fairlead_tcp::record::{TRANSPARENT, flag};
 use fairlead_tcp::{
     CookieKey, Endpoints, FastPath, Line, ListenOffer, Promise, Record, Refusal, Side, State,
-    Tracking,
 };
 use fairlead_testkit::{endpoint, segment, tcp};
-use fairlead_wire::{Classified, SynOptions, TcpFlags, Timestamps, classify};
+use fairlead_wire::{SynOptions, TcpFlags, Timestamps};
 
 const COOKIE: (u64, u64) = (0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210);
 const ETHERNET: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
@@ -133,75 +133,6 @@ fn record(rng: &mut Rng, v6: bool, transparent: bool) -> (Record, FlowKey, FlowK
         record.server_key(&endpoints()),
     );
     (record, keys.0, keys.1)
-}
-
-/// A packet of a sender who has sent up to `nxt`, to a receiver who has sent up to `sent`; now and
-/// then one with numbers of a stranger.
-fn some_packet(rng: &mut Rng, key: FlowKey, nxt: u32, sent: u32) -> Packet {
-    let stranger = rng.chance(50_000);
-    let ack = if stranger {
-        rng.next_u64() as u32
-    } else {
-        sent.wrapping_sub(rng.below(70_000))
-    };
-    let mut built = segment(key.src, key.dst)
-        .seq(nxt.wrapping_add(rng.below(4_000)).wrapping_sub(2_000))
-        .ack(ack)
-        .flags(if rng.chance(300_000) {
-            TcpFlags::ACK | TcpFlags::PSH
-        } else {
-            TcpFlags::ACK
-        })
-        .window(rng.next_u64() as u16)
-        .ttl(2 + rng.below(200) as u8);
-    let shape = rng.below(4);
-    if shape & 1 == 1 {
-        built = built.timestamps(rng.next_u64() as u32, rng.next_u64() as u32);
-    }
-    if shape & 2 == 2 {
-        let blocks: Vec<(u32, u32)> = (0..1 + rng.below(3))
-            .map(|_| (rng.next_u64() as u32, rng.next_u64() as u32))
-            .collect();
-        built = built.sack(&blocks);
-    }
-    let payload = vec![rng.below(256) as u8; rng.below(1_200) as usize];
-    let mut packet = built.payload(payload).packet();
-    if rng.chance(100_000) {
-        // A checksum that was wrong before stays wrong by the same amount.
-        let at = usize::from(tcp(&packet).tcp_at) + 16;
-        packet.bytes[at] ^= 0x5a;
-    }
-    packet
-}
-
-fn translations_agree(mode: Mode) {
-    on_a_switch(|_, interface| {
-        let mut rng = Rng::new(7);
-        let (mut kernel, mut table) = kernel(mode, 0);
-        let mut translated = 0;
-        for round in 0..600u32 {
-            let (record, client, server) = record(&mut rng, round % 3 == 0, round % 2 == 0);
-            let line = Line(round % 64);
-            assert!(table.give(line, &record, &client, &server));
-            for side in [Side::Client, Side::Server] {
-                let key = if side == Side::Client { client } else { server };
-                let nxt = record.nxt(side).0;
-                let sent = match side {
-                    Side::Client => record.server_nxt.wrapping_add(record.seq_delta),
-                    Side::Server => record.client_nxt,
-                };
-                let packet = some_packet(&mut rng, key, nxt, sent);
-                let done =
-                    one_translation(&mut kernel, &table, &record, line, side, &packet, interface);
-                translated += u32::from(done);
-            }
-            table.forget(line, &client, &server);
-        }
-        assert!(
-            translated > 800,
-            "most packets are translated: {translated}"
-        );
-    });
 }
 
 #[test]
@@ -387,60 +318,6 @@ fn resets_of_no_connection_end_in_the_kernel() {
     });
 }
 
-/// Timestamps, SACK blocks, or both in this order, each behind two NOPs, and nothing else.
-fn is_usual(options: &[u8]) -> bool {
-    let rest = match options {
-        [1, 1, 8, 10, rest @ ..] if rest.len() >= 8 => &rest[8..],
-        other => other,
-    };
-    let is_sack = |length: usize| length == rest.len() - 2 && length >= 10 && length % 8 == 2;
-    rest.is_empty() || matches!(rest, [1, 1, 5, length, ..] if is_sack(usize::from(*length)))
-}
-
-/// Tries one packet; true when it was translated, and then as the engine would.
-fn one_translation(
-    kernel: &mut Kernel,
-    table: &FlowTable,
-    record: &Record,
-    line: Line,
-    side: Side,
-    packet: &Packet,
-    interface: u32,
-) -> bool {
-    let Ok(Classified::Tcp(header)) = classify(&packet.bytes) else {
-        panic!("a TCP packet");
-    };
-    let mut ours = *record;
-    let before = table.peek(line);
-    before.apply_to(&mut ours);
-    let frame = frame_of(packet);
-    let trial = match frame.len() {
-        ..800 => kernel.try_frame(&frame, interface, 1),
-        _ => kernel.try_super_packet(&frame, interface, (2, 600)),
-    };
-    let trial = trial.unwrap();
-    if !translate::is_fast(&ours, side, &header) {
-        assert_eq!(trial.fate, Fate::Pass);
-        assert_eq!(trial.frame, frame_of(packet), "left as it was");
-        return false;
-    }
-    // Lists of options of an unusual shape are the engine's.
-    let unusual = !is_usual(header.options(&packet.bytes));
-    if unusual {
-        assert_eq!(trial.fate, Fate::Pass);
-        assert_eq!(trial.frame, frame_of(packet), "left as it was");
-        return false;
-    }
-    assert_eq!(trial.fate, Fate::Redirect, "{header:?}");
-    let mut expected = packet.clone();
-    translate::forward(&mut ours, &endpoints(), side, &mut expected, &header, 0).unwrap();
-    assert_eq!(trial.frame[14..], expected.bytes, "{header:?}");
-    let seen = table.peek(line);
-    ours.last_active = seen.last_active;
-    assert_eq!(seen, Tracking::of(&ours));
-    true
-}
-
 /// Runs `test`, which is written inside its test function, where programs may be loaded.
 fn run<F: FnOnce()>(test: F) {
     let name = name_of::<F>();
@@ -476,16 +353,6 @@ fn may_use_bpf() -> Result<(), String> {
     }
     assert!(text.contains("not permitted"), "root, and yet: {text}");
     Err("no right to use BPF (CAP_BPF and CAP_NET_ADMIN, as root)".to_owned())
-}
-
-#[test]
-fn tc_translates_as_the_engine_does() {
-    run(|| translations_agree(Mode::Tc));
-}
-
-#[test]
-fn xdp_translates_as_the_engine_does() {
-    run(|| translations_agree(Mode::XdpNative));
 }
 
 const OFFER: ListenOffer = ListenOffer {
