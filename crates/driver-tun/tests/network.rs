@@ -8,7 +8,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use fairlead_driver_tun::net::{
-    Keeper, Network, NetworkPlan, Obstacle, Prefix, apply, check, remove_leftovers,
+    Keeper, Network, NetworkPlan, Obstacle, Prefix, apply, check, owned_by, remove_device,
+    remove_leftovers,
 };
 use fairlead_driver_tun::{TunDevice, TunError};
 use fairlead_netns::{Host, Running, Signal};
@@ -42,6 +43,33 @@ fn ip(host: &Host, arguments: &str) -> String {
         .output()
         .unwrap();
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// `fairlead down` removes what nobody has.
+#[test]
+fn a_device_that_is_set_down_has_its_process_still() {
+    in_a_world(|world| {
+        let host = forwarding_host(world);
+        let (device, network) = start(&host, &plan());
+        let is_in_use = || {
+            let owned = host.enter(|| owned_by("test")).unwrap().unwrap();
+            owned.iter().map(|one| one.in_use).collect::<Vec<_>>()
+        };
+        let remove = || {
+            host.enter(|| remove_device("fl0", "test"))
+                .unwrap()
+                .unwrap()
+        };
+        assert_eq!(is_in_use(), [true]);
+        host.ip("link set fl0 down\n").unwrap();
+        assert_eq!(is_in_use(), [true]);
+        assert_eq!(remove(), [""; 0]);
+        device.set_persistent(true).unwrap();
+        drop((device, network));
+        assert_eq!(is_in_use(), [false]);
+        assert!(!remove().is_empty());
+        assert_eq!(is_in_use(), [false; 0]);
+    });
 }
 
 /// Everything of the host's network that settings could change, but for the device's own.

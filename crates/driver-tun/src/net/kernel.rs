@@ -102,11 +102,13 @@ impl Kernel {
             .await
             .map_err(|error| refused("listing the network interfaces", &error))?;
         let named = links.into_iter().filter_map(|link| {
-            let (mut name, mut alias) = (None, None);
+            let (mut name, mut alias, mut running) = (None, None, false);
             for attribute in link.attributes {
                 match attribute {
                     LinkAttribute::IfName(text) => name = Some(text),
                     LinkAttribute::IfAlias(text) => alias = Some(text),
+                    // The flag that says so goes with a device that is set down.
+                    LinkAttribute::Carrier(carrier) => running = carrier != 0,
                     _ => {}
                 }
             }
@@ -115,7 +117,7 @@ impl Kernel {
                 name: name?,
                 alias,
                 up: link.header.flags.contains(LinkFlags::Up),
-                running: link.header.flags.contains(LinkFlags::LowerUp),
+                running,
             })
         });
         Ok(named.collect())
