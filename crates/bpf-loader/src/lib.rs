@@ -29,6 +29,7 @@
 mod addresses;
 mod attach;
 mod capture;
+mod clock;
 mod counters;
 mod exits;
 mod filter;
@@ -54,6 +55,7 @@ mod way_out;
 
 pub use attach::{AttachError, Attachment, Mode};
 pub use capture::{CaptureFilter, CaptureTap, Captured};
+pub use clock::monotonic_ns;
 pub use counters::Counters;
 pub use exits::Exit;
 pub use flow_table::{FlowLookups, FlowTableKind, TcbGeometry, TcbLine};
@@ -69,15 +71,4 @@ pub use way_out::WayOut;
 /// True when this build has the kernel program in it (there was a compiler for it).
 pub fn is_built_in() -> bool {
     !kernel::object(Mode::Tc, &FlowTableKind::Hash).is_empty()
-}
-
-/// The monotonic clock as the kernel program reads it, nanoseconds.
-pub fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: fills in a structure of ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
