@@ -35,13 +35,16 @@ struct fl_asked {
 };
 
 /* 0 when the list is made of the groups of four bytes that stacks in use send; the engine reads all
- * others. Global, as those below that are, so that each is verified once. */
+ * others. `asked` says what an MSS is that is not said, or said to be 0. Global, as those below that
+ * are, so that each is verified once. */
 __noinline int fl_read_syn_options(struct fl_options *options, __u32 words, struct fl_asked *asked)
 {
 	__u32 skip = 0;
+	__u16 unsaid;
 
 	if (!options || !asked)
 		return -1;
+	unsaid = asked->mss;
 	asked->scale = FL_NO_SCALE;
 #pragma clang loop unroll(disable)
 	for (__u32 at = 0; at < FL_OPTIONS_MAX / 4; at++) {
@@ -68,15 +71,13 @@ __noinline int fl_read_syn_options(struct fl_options *options, __u32 words, stru
 			asked->sack = 1;
 			break;
 		} else if (word >> 16 == (FL_KIND_MSS << 8 | 4)) {
-			asked->mss = word;
+			asked->mss = (__u16)word ? word : unsaid;
 		} else if (word >> 8 == (FL_KIND_NOP << 16 | FL_KIND_WINDOW_SCALE << 8 | 3)) {
-			asked->scale = word;
+			asked->scale = (__u8)word > FL_WINDOW_SCALE_MAX ? FL_WINDOW_SCALE_MAX : word;
 		} else {
 			return -1;
 		}
 	}
-	if (asked->scale != FL_NO_SCALE && asked->scale > FL_WINDOW_SCALE_MAX)
-		asked->scale = FL_WINDOW_SCALE_MAX;
 	return skip ? -1 : 0;
 }
 

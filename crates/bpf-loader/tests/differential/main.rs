@@ -7,6 +7,7 @@ mod joining;
 mod processors;
 mod strays;
 mod sums;
+mod syns;
 mod taking;
 mod tcb;
 mod translating;
