@@ -353,6 +353,29 @@ fn an_interface_that_goes_is_named_and_one_that_comes_back_is_used() {
     });
 }
 
+/// Under the same name there may be another interface a moment later, which cannot be served.
+#[test]
+fn an_interface_that_comes_back_and_cannot_be_served_is_lost_and_the_log_says_why() {
+    on_the_fast_path(|lab| {
+        let _server = server(lab);
+        let add = "link add extra0 type veth peer name extra1\nlink set extra0 up\n";
+        lab.switch.ip(add).unwrap();
+        let interfaces = [&*lab.front.b, &*lab.back.a, "extra0"];
+        let switch = Switch::start_with(lab, &config("xdp", &interfaces));
+        assert!(!fast_path(&switch).contains("lost"));
+        let bridge = "link del extra0\nlink add extra0 type bridge\nlink set extra0 up\n";
+        if lab.switch.ip(bridge).is_err() {
+            let name = "modes::an_interface_that_comes_back_and_cannot_be_served";
+            return skip(name, "this kernel has no bridges");
+        }
+        wait_for(&switch, |state| state.contains("lost: extra0"));
+        switch.wait_for_log("interface extra0 is back, and cannot be served: extra0: xdp refused");
+        lab.switch.ip(&format!("link del extra0\n{add}")).unwrap();
+        wait_for(&switch, |state| !state.contains("lost"));
+        serves(lab);
+    });
+}
+
 #[test]
 fn without_rights_it_names_them_and_runs_on_the_engine() {
     on_the_fast_path(|lab| {

@@ -44,6 +44,8 @@ struct Attached {
     at: String,
     /// Its index while the program serves it; `None` while the interface is gone.
     index: Option<u32>,
+    /// Why one that has come back is not served.
+    refused: String,
     /// Whether the program may send packets out of it; where not, the engine does.
     is_exit: bool,
     /// Whether what it sends goes straight to its other end.
@@ -193,17 +195,29 @@ impl Fastpath {
                 one.at = at(way, std::slice::from_ref(&one.name)).remove(0);
             }
             let name = &one.name;
-            match index.map(|_| kernel.attach(&one.at)) {
-                None => tracing::warn!("interface {name} is {}", gone(one.index)),
-                Some(Ok(_)) => tracing::info!("interface {name} is back"),
+            let served = match index.map(|_| kernel.attach(&one.at)) {
+                None => {
+                    tracing::warn!("interface {name} is {}", gone(one.index));
+                    one.refused.clear();
+                    None
+                }
+                Some(Ok(_)) => {
+                    tracing::info!("interface {name} is back");
+                    one.refused.clear();
+                    index
+                }
                 // It is looked at again the next time.
                 Some(Err(error)) => {
-                    tracing::debug!("interface {name} is back: {}", in_full(&error));
-                    continue;
+                    let why = in_full(&error);
+                    if one.refused != why {
+                        tracing::warn!("interface {name} is back, and cannot be served: {why}");
+                        one.refused = why;
+                    }
+                    None
                 }
-            }
-            one.index = index;
-            changed = true;
+            };
+            changed |= served != one.index;
+            one.index = served;
         }
         if changed {
             kernel.forget_gone();
@@ -355,6 +369,7 @@ fn attach(
             name: name.clone(),
             at,
             index: interface_index(name),
+            refused: String::new(),
             is_exit: true,
             is_straight: false,
         });
