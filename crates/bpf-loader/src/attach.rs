@@ -150,20 +150,36 @@ impl Kernel {
         }
     }
 
+    /// A filter stays until somebody removes it, and only its note leads there: so wherever a start
+    /// is ended, there is a note while there is a filter.
     fn attach_filter(&mut self, interface: &str) -> Result<(), ProgramError> {
         let note = self.pin_of(interface);
         let folder = note.as_deref().and_then(Path::parent);
         let handle = folder.map_or(TcHandle::AUTO_ASSIGN, filter::handle);
         let program = self.classifier().map_err(|_| ProgramError::NotLoaded)?;
-        let link = filter::attach(program, interface, handle)?;
         let Some(note) = note else {
+            let link = filter::attach(program, interface, handle)?;
             self.keep(interface, Held::Tc(link));
             return Ok(());
         };
-        let _ = std::fs::remove_file(&note); // with the program before this one
-        program.pin(&note).map_err(pin_failed)?;
-        std::mem::forget(link); // whose end would be the filter's
-        Ok(())
+        let is_first = !note.exists();
+        if is_first {
+            program.pin(&note).map_err(pin_failed)?;
+        }
+        let attached = filter::attach(program, interface, handle);
+        // The link's end would be the filter's.
+        let attached = attached.map(std::mem::forget);
+        if is_first {
+            return attached.inspect_err(|_| {
+                let _ = std::fs::remove_file(&note);
+            });
+        }
+        attached?;
+        // In one step in the place of the note of the program before this one.
+        let new = note.with_file_name("new-note");
+        let _ = std::fs::remove_file(&new);
+        program.pin(&new).map_err(pin_failed)?;
+        Ok(std::fs::rename(&new, &note).map_err(TcError::IoError)?)
     }
 
     fn attach_xdp(&mut self, interface: &str, mode: XdpMode) -> Result<(), ProgramError> {
