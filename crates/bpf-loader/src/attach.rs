@@ -101,6 +101,12 @@ impl Kernel {
         Ok(program.ok_or(LoadError::Missing(XDP_PROGRAM))?.try_into()?)
     }
 
+    /// Says whose the program is, which a later run of the instance takes the place of where it
+    /// outlives this process without being pinned (tc before Linux 6.6).
+    pub fn set_instance(&mut self, instance: &str) {
+        self.instance = Some(instance.to_owned());
+    }
+
     /// Attaches the program to an interface of this network namespace, if it is not there yet.
     ///
     /// # Errors
@@ -154,8 +160,10 @@ impl Kernel {
     /// is ended, there is a note while there is a filter.
     fn attach_filter(&mut self, interface: &str) -> Result<(), ProgramError> {
         let note = self.pin_of(interface);
-        let folder = note.as_deref().and_then(Path::parent);
-        let handle = folder.map_or(TcHandle::AUTO_ASSIGN, filter::handle);
+        let handle = match &self.instance {
+            Some(instance) => filter::handle(&pins::folder_of(instance)),
+            None => TcHandle::AUTO_ASSIGN,
+        };
         let program = self.classifier().map_err(|_| ProgramError::NotLoaded)?;
         let Some(note) = note else {
             let link = filter::attach(program, interface, handle)?;

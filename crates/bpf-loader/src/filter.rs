@@ -7,13 +7,14 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use aya::programs::links::Link as _;
 use aya::programs::tc::{
     NlOptions, SchedClassifierLink, TcAttachOptions, TcAttachType, TcHandle, qdisc_add_clsact,
 };
 use aya::programs::{ProgramError, ProgramInfo, SchedClassifier};
 
-use crate::interfaces::interface_name;
-use crate::pins::network_namespace;
+use crate::interfaces::{ethernet_interfaces, interface_name};
+use crate::pins::{folder_of, network_namespace};
 
 pub(crate) const FILTER: &str = "filter-";
 
@@ -73,6 +74,22 @@ pub(crate) fn handle(folder: &Path) -> TcHandle {
         (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
     });
     TcHandle::from(hash.max(1))
+}
+
+/// Takes the programs of an instance that does not run off the interfaces of this network namespace
+/// where they are filters, whether notes of them lie anywhere or not: without a BPF file system
+/// there are none. Says which.
+pub fn remove_filters(instance: &str) -> Vec<String> {
+    if has_links() {
+        return Vec::new();
+    }
+    let handle = handle(&folder_of(instance));
+    let interfaces = ethernet_interfaces().unwrap_or_default().into_iter();
+    let removed = interfaces
+        .filter(|interface| link(interface, handle).is_ok_and(|there| there.detach().is_ok()));
+    removed
+        .map(|interface| format!("the program at {interface}"))
+        .collect()
 }
 
 /// What a note says: the program's id, and the interface's index (0 once that is gone, and its

@@ -108,6 +108,7 @@ pub struct Kernel {
     pub(crate) ebpf: Ebpf,
     pub(crate) mode: Mode,
     pub(crate) pins: Option<Arc<Pins>>,
+    pub(crate) instance: Option<String>,
     /// By the interface's index, where nothing is pinned.
     pub(crate) held: BTreeMap<u32, Held>,
     counters: PerCpuArray<MapData, u64>,
@@ -222,6 +223,7 @@ impl Kernel {
         let mut kernel = Self {
             ebpf,
             mode,
+            instance: pins.as_ref().and_then(|pins| pins.instance()),
             pins,
             held: BTreeMap::new(),
             before: Counters::read(&counters)?,

@@ -58,6 +58,7 @@ pub use capture::{CaptureFilter, CaptureTap, Captured};
 pub use clock::monotonic_ns;
 pub use counters::Counters;
 pub use exits::Exit;
+pub use filter::remove_filters;
 pub use flow_table::{FlowLookups, FlowTableKind, TcbGeometry, TcbLine};
 pub use interfaces::{ethernet_interfaces, interface_index, interface_name};
 pub use kernel::{FlowTable, Kernel, LoadError};

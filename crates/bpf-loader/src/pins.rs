@@ -139,6 +139,12 @@ impl Pins {
         self.mounted && namespace("self").ok() != namespace("1").ok()
     }
 
+    /// The name of the instance, as its folder has it.
+    pub(crate) fn instance(&self) -> Option<String> {
+        let name = self.folder.file_name()?.to_str()?;
+        Some(name.to_owned())
+    }
+
     pub(crate) fn map(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
@@ -284,7 +290,7 @@ pub(crate) fn remove(link: &Path) -> io::Result<()> {
 }
 
 /// The names of files there have no dots.
-fn folder_of(instance: &str) -> PathBuf {
+pub(crate) fn folder_of(instance: &str) -> PathBuf {
     Path::new(ROOT).join(ALL).join(instance.replace('.', ":"))
 }
 

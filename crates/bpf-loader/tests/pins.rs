@@ -9,7 +9,7 @@ use aya::maps::{Array, Map, MapData};
 use fairlead_base::{Address, Endpoint, SeqNumber};
 use fairlead_bpf_loader::{
     FlowTableKind, Kernel, LoadError, Mode, Pins, PinsError, TcbGeometry, is_at_work_elsewhere,
-    retire, survey,
+    remove_filters, retire, survey,
 };
 use fairlead_netns::trial::{name_of, skip};
 use fairlead_tcp::adoption::JOINING;
@@ -452,5 +452,51 @@ fn what_was_never_in_use_is_forgotten() {
         drop(loaded.unwrap());
         assert!(survey(&pins, 1_000, &HASH).unwrap().is_none());
         assert_eq!(std::fs::read_dir(pins.folder()).unwrap().count(), 0);
+    });
+}
+
+/// Has this kernel be one that attaches programs to tc by filters, to those who ask `/proc`.
+fn be_older() {
+    let release = std::env::temp_dir().join(format!("fairlead-release-{}", std::process::id()));
+    std::fs::write(&release, "6.1.0\n").unwrap();
+    let mut mount = std::process::Command::new("mount");
+    mount.arg("--bind").arg(&release);
+    let status = mount.arg("/proc/sys/kernel/osrelease").status().unwrap();
+    std::fs::remove_file(&release).unwrap();
+    assert!(status.success());
+}
+
+/// Programs at an interface by filters.
+fn filters(interface: &str) -> usize {
+    let mut tc = std::process::Command::new("tc");
+    let output = tc.args(["filter", "show", "dev", interface, "ingress"]);
+    let shown = String::from_utf8(output.output().unwrap().stdout).unwrap();
+    shown.matches("fairlead_tc direct-action").count()
+}
+
+/// Before Linux 6.6, and without a BPF file system: a program stays where a run was killed.
+#[test]
+fn a_filter_that_a_killed_run_left_is_taken_over_or_removed() {
+    apart(|| {
+        be_older();
+        ip("link add c type veth peer name cx");
+        ip("link set c up");
+        let run = || {
+            let (mut kernel, table) =
+                Kernel::load(Mode::Tc, RECORDS, &endpoints(), (1, 2), 3).unwrap();
+            kernel.set_instance("one.of-two");
+            kernel.attach("c").unwrap();
+            (kernel, table)
+        };
+        std::mem::forget(run());
+        assert_eq!(filters("c"), 1);
+        std::mem::forget(run());
+        assert_eq!(filters("c"), 1, "in the place of the first");
+        assert_eq!(remove_filters("other").len(), 0);
+        assert_eq!(remove_filters("one.of-two"), ["the program at c"]);
+        assert_eq!(filters("c"), 0);
+        drop(run());
+        assert_eq!(filters("c"), 0, "an end in order");
+        assert_eq!(remove_filters("one.of-two").len(), 0);
     });
 }

@@ -74,13 +74,15 @@ fn down(instance: &str) -> Result<Vec<String>, String> {
         removed.extend(pins.clear().map_err(|error| text(&error))?);
     }
     let owner = owner(instance);
-    for left in net::owned_by(&owner).map_err(|error| text(&error))? {
-        if left.in_use {
-            let device = left.device;
-            return Err(format!(
-                "instance \"{instance}\" runs: a process has its device {device}; end it first"
-            ));
-        }
+    let owned = net::owned_by(&owner).map_err(|error| text(&error))?;
+    if let Some(running) = owned.iter().find(|one| one.in_use) {
+        let device = &running.device;
+        return Err(format!(
+            "instance \"{instance}\" runs: a process has its device {device}; end it first"
+        ));
+    }
+    removed.extend(fairlead_bpf_loader::remove_filters(instance));
+    for left in owned {
         removed.extend(net::remove_device(&left.device, &owner).map_err(|error| text(&error))?);
     }
     removed.extend(net::remove_leftovers().map_err(|error| text(&error))?);

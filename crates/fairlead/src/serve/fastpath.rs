@@ -360,6 +360,7 @@ fn attach(
     let pins = pins.cloned();
     let loaded = Kernel::load_pinned(way, kind, records, endpoints, cookie, origin_ns, pins);
     let (mut kernel, mut table) = loaded.map_err(|error| in_full(&error))?;
+    kernel.set_instance(&settings.instance.name);
     if let Some(device) = interface_index(&settings.fastpath.device) {
         table.set_engine(device).map_err(|error| in_full(&error))?;
     }
