@@ -3,13 +3,13 @@
 use core::time::Duration;
 
 use fairlead_base::{DropReason, Endpoint, Instant, Seed};
-use fairlead_datapath::config::{Config, PoolId};
+use fairlead_datapath::config::{Balance, Config, HashOn, PoolId, Protocol};
 use fairlead_datapath::{Datapath, End, Estate, Event, State, Verdict};
 use fairlead_tcp::{Endpoints, Kept, Line, Record};
 use fairlead_testkit::{endpoint, segment, tcp};
 use fairlead_wire::TcpFlags;
 
-use crate::rig::{http_config, linux, route};
+use crate::rig::{REQUEST, Rig, http_config, linux, route, simple_config};
 
 /// A connection from this port, as an earlier run left it; `http_config` has the rest.
 fn kept(port: u16, state: State) -> Kept {
@@ -204,5 +204,52 @@ fn a_connection_that_was_begun_on_a_tuple_at_rest_is_taken_over() {
         assert!(adopted.misfits.is_empty(), "{:?}", adopted.misfits);
         let snapshot = switch.snapshot();
         assert_eq!((snapshot.live, snapshot.records), (1, 1));
+    }
+}
+
+/// Which server each of some clients is sent to.
+fn chosen(rig: &mut Rig) -> Vec<Endpoint> {
+    let ports = 40_000..40_032;
+    let server = |port| {
+        rig.client = endpoint(&format!("192.0.2.{}:{port}", port - 39_990));
+        rig.request(1_000, REQUEST);
+        let events = rig.events().into_iter();
+        let mut decided = events.filter_map(|event| match event {
+            Event::Decided { server, .. } => Some(server),
+            _ => None,
+        });
+        decided.next().unwrap()
+    };
+    ports.map(server).collect()
+}
+
+#[test]
+fn a_client_meets_its_server_again_after_a_restart_unless_that_is_gone() {
+    let servers: Vec<String> = (1..=8).map(|host| format!("10.2.0.{host}:8081")).collect();
+    let servers: Vec<&str> = servers.iter().map(String::as_str).collect();
+    let config = |servers: &[&str]| {
+        let mut config = simple_config(Protocol::Http, servers);
+        config.pools[0].balance = Balance::Maglev(HashOn::ClientAddress);
+        config
+    };
+    let mut before = Rig::seeded(config(&servers), 1.into());
+    let estate = Estate {
+        cookie: Some(before.datapath.cookie_words()),
+        ..Estate::default()
+    };
+    let before = chosen(&mut before);
+    let gone = endpoint(servers[7]);
+    for left in [&servers[..], &servers[..7]] {
+        let start = Instant::from_millis(1_000);
+        let mut after = Rig::seeded(config(left), 2.into());
+        after.datapath = Datapath::resume(config(left), 2.into(), start, &estate).unwrap();
+        let after = chosen(&mut after);
+        let both = before.iter().zip(&after);
+        let moved = both
+            .filter(|(old, new)| old != new && **old != gone)
+            .count();
+        // Of what was not the removed server's the table itself moves a little.
+        let may_move = if left.len() < servers.len() { 3 } else { 0 };
+        assert!(moved <= may_move, "{before:?} {after:?}");
     }
 }

@@ -156,6 +156,13 @@ impl Backends {
         })
     }
 
+    /// Keys [`Self::affinity_hash`] by another seed: one that outlives a run, so that the next run
+    /// sends the same affinity key to the same server.
+    pub fn key_affinity(&mut self, seed: u64) {
+        let mut rng = Rng::new(seed);
+        self.key = (rng.next_u64(), rng.next_u64());
+    }
+
     /// Chooses a server of `pool` for a new connection, never one of `tried` nor one of weight 0.
     ///
     /// Servers that are down are passed over, except for one trial connection each time their

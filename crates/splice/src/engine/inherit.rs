@@ -237,12 +237,8 @@ pub(super) fn services(
 }
 
 impl Switch {
-    /// Cookies that are on their way stay good, and clients are offered what they were until the
-    /// servers have answered.
+    /// Clients are offered what they were until the servers have answered.
     pub(super) fn take_over(&mut self, now: Instant, estate: &Estate) {
-        if let Some((k0, k1)) = estate.cookie {
-            self.cookies = fairlead_tcp::CookieKey::new(k0, k1);
-        }
         for (endpoint, terms) in &estate.offers {
             let Some(&listen) = self.listens.get(endpoint) else {
                 continue;

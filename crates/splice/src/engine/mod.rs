@@ -254,7 +254,11 @@ impl Switch {
         estate: &Estate,
     ) -> Result<Self, ConfigError> {
         let listens = Listens::of(&config)?;
-        let backends = Backends::new(&config, seed.word("servers", 0))?;
+        let words = estate.cookie;
+        let words = words.unwrap_or_else(|| (seed.word("cookies", 0), seed.word("cookies", 1)));
+        let mut backends = Backends::new(&config, seed.word("servers", 0))?;
+        // What cookies are made of is inherited, and so is which client meets which server.
+        backends.key_affinity(Seed::new([words.0, words.1]).word("affinity", 0));
         let servers: Vec<Endpoint> = backends.servers().map(|(_, _, one)| one.endpoint).collect();
         let (endpoints, places) =
             inherit::places(estate, &listens.endpoints, &servers, &config.snat)?;
@@ -271,7 +275,7 @@ impl Switch {
             table: Table::new(config.limits.connections, endpoints, table_seed),
             places,
             backends,
-            cookies: CookieKey::new(seed.word("cookies", 0), seed.word("cookies", 1)),
+            cookies: CookieKey::new(words.0, words.1),
             offers: vec![Offer::unknown(&config); services],
             setups: Setups::new(config.limits.setups),
             refused: Refused::default(),
