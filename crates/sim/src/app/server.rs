@@ -134,6 +134,8 @@ impl ServerApp {
             self.at = header.len;
             self.proxy_read = true;
             check_proxy(role, ledger, &header)?;
+            // Whose stream follows it, shows when that is read.
+            ledger.party_mut(role).told = Some((header.source, header.destination));
         }
         match self.plan.dialect {
             Dialect::Http => while self.understand_request(role, ledger)? {},

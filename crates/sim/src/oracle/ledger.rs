@@ -45,6 +45,8 @@ pub(crate) struct Party {
     pub(crate) prefix: usize,
     /// Of a server: the client's bytes that `prefix` stands for.
     pub(crate) replaced: usize,
+    /// Of a server: who its client is and where that connected to, by the PROXY header.
+    pub(crate) told: Option<(Endpoint, Endpoint)>,
 }
 
 /// All parties of a world.
@@ -142,7 +144,14 @@ impl Ledger {
             ));
         }
         client.peer = Some(server_index);
+        let ends = (client.local, client.remote);
         let party = &mut self.servers[server_index];
+        if party.told.is_some_and(|told| told != ends) {
+            let told = party.told;
+            return self.fail(format!(
+                "the PROXY header before the stream {token} tells of {told:?}, not of {ends:?}"
+            ));
+        }
         party.peer = Some(client_index);
         party.prefix = prefix;
         party.replaced = replaced;
@@ -278,6 +287,23 @@ mod tests {
         let second = ledger.open_server("two", Endpoint::default(), Endpoint::default());
         ledger.bind(second, 7, 0, 0);
         assert!(ledger.failure.unwrap().contains("two servers"));
+    }
+
+    #[test]
+    fn a_proxy_header_that_tells_of_another_client_fails() {
+        let end = |port| Endpoint {
+            port,
+            ..Endpoint::default()
+        };
+        for (told, fails) in [(1, false), (2, true)] {
+            let mut ledger = Ledger::default();
+            ledger.open_client(7, end(1), end(80));
+            ledger.open_client(8, end(2), end(80));
+            let server = ledger.open_server("one", end(81), end(9));
+            ledger.party_mut(server).told = Some((end(told), end(80)));
+            ledger.bind(server, 7, 0, 0);
+            assert_eq!(ledger.failure.is_some(), fails, "{:?}", ledger.failure);
+        }
     }
 
     #[test]
