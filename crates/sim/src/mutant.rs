@@ -28,8 +28,8 @@ pub enum Mutant {
     OtherSource,
     /// FINs are lost on the way through.
     NoFin,
-    /// Hop limits grow.
-    MoreHops,
+    /// Hops are not counted.
+    HopsKept,
     /// Segments are longer than the receiver's MSS.
     MssIgnored,
 }
@@ -47,7 +47,7 @@ impl Mutant {
         Self::SackAhead,
         Self::OtherSource,
         Self::NoFin,
-        Self::MoreHops,
+        Self::HopsKept,
         Self::MssIgnored,
     ];
 
@@ -87,8 +87,8 @@ impl Mutant {
                 tcp(bytes, &segment).set_src_port(port);
             }
             Self::NoFin if segment.has(FIN) => tcp(bytes, &segment).set_fin(false),
-            Self::MoreHops => {
-                let hops = segment.hop_limit.saturating_add(2);
+            Self::HopsKept => {
+                let hops = segment.hop_limit.saturating_add(1);
                 if bytes[0] >> 4 == 4 {
                     Ipv4Packet::new_unchecked(&mut bytes[..]).set_hop_limit(hops);
                 } else {

@@ -182,8 +182,8 @@ impl Translation {
         if whole.get(cut..) != Some(passed) || (cut > 0 && self.servers.contains(&old.src.addr)) {
             return Err("other payload".to_owned());
         }
-        if new.hop_limit > old.hop_limit {
-            return Err("more hops than before".to_owned());
+        if new.hop_limit + 1 != old.hop_limit {
+            return Err("not one hop less".to_owned());
         }
         let sender = taps.flow(old.src, old.dst);
         let Some((sender, isn)) = sender.and_then(|flow| Some((flow, flow.isn_out?))) else {
