@@ -176,22 +176,48 @@ fn check_closed(sent: usize, received: usize, ends: &[Ended]) -> Result<(), Stri
     if ends.is_empty() {
         return Err("no event tells its end".to_owned());
     }
-    let finished = |end: &&Ended| end.2 == End::Finished;
-    let right = (sent as u64, received as u64);
-    if ends
-        .iter()
-        .filter(finished)
-        .all(|end| (end.0, end.1) == right)
-        || ends.len() > 1
-    {
+    // An operator may end it while its last acknowledgement is under way. The others are of other
+    // conversations between the same ends.
+    let right = |end: &Ended| {
+        let orderly = matches!(end.2, End::Finished | End::Aborted);
+        orderly && (end.0, end.1) == (sent as u64, received as u64)
+    };
+    if ends.iter().any(right) {
         return Ok(());
     }
     Err(format!(
-        "{sent} bytes were sent and {received} received, the switch counted others"
+        "{sent} bytes were sent and {received} received, and both ends closed; the switch tells of \
+         something else"
     ))
 }
 
 /// True for an expectation that the switch meets without a server.
 pub(crate) fn is_refusal(expect: &Expect) -> bool {
     matches!(expect, Expect::Status(_) | Expect::Alert | Expect::Refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_account_of_a_whole_conversation_has_its_bytes_and_its_end() {
+        let whole = (5, 6, End::Finished);
+        for told in [
+            vec![whole],
+            vec![(5, 6, End::Aborted)],
+            vec![(1, 0, End::ResetByClient), whole],
+        ] {
+            assert_eq!(check_closed(5, 6, &told), Ok(()), "{told:?}");
+        }
+        for told in [
+            vec![],
+            vec![(5, 7, End::Finished)],
+            vec![(5, 6, End::IdleTimeout)],
+            vec![(5, 6, End::ResetByServer)],
+            vec![(1, 0, End::Finished), (5, 7, End::Finished)],
+        ] {
+            assert!(check_closed(5, 6, &told).is_err(), "{told:?}");
+        }
+    }
 }
