@@ -34,7 +34,8 @@ pub struct Snapshot {
     pub spliced: u64,
     /// Connections taken over from an earlier run, those at rest not included.
     pub adopted: u64,
-    /// Records in TIME_WAIT or after a RST that were given up for newcomers, as the table was full.
+    /// Records in TIME_WAIT or after a RST that were given up for newcomers, as the table was full,
+    /// or all sources towards a server were taken.
     pub rests_cut_short: u64,
     /// Further servers tried after a refusal or silence.
     pub retries: u64,

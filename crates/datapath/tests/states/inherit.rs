@@ -253,3 +253,51 @@ fn a_client_meets_its_server_again_after_a_restart_unless_that_is_gone() {
         assert!(moved <= may_move, "{before:?} {after:?}");
     }
 }
+
+/// A switch of one source address, all of whose ports an earlier run has used towards the one
+/// server: by connections in these states, of which nothing was heard for so long.
+fn used_up(quiet_ms: u32, state: impl Fn(u16) -> State) -> Rig {
+    let mut config = simple_config(Protocol::Http, &["10.2.0.1:8081"]);
+    config.snat.truncate(1);
+    config.limits.connections = 100_000;
+    let mut rig = Rig::new(config.clone());
+    let server = config.pools[0].servers[0].endpoint;
+    let records = (0..).zip(1_024..=u16::MAX).map(|(line, port)| {
+        let mut kept = kept(port, state(port));
+        kept.record.last_active = (rig.now.as_millis() as u32).wrapping_sub(quiet_ms);
+        (Line(line), kept)
+    });
+    let estate = estate(&config, server, records.collect());
+    rig.datapath = Datapath::resume(config, Seed::from(1), rig.now, &estate).unwrap();
+    rig.datapath.adopt(rig.now, &estate);
+    rig
+}
+
+#[test]
+fn connections_at_rest_yield_their_sources_when_all_are_taken() {
+    let mut rig = used_up(5_000, |port| match port % 16 {
+        0 => State::TimeWait,
+        _ => State::Spliced,
+    });
+    let rests = rig.datapath.snapshot().time_wait;
+    for count in 1..=3 {
+        let (_, sent) = rig.request(1_000, REQUEST);
+        assert_eq!(sent[0].header.flags, TcpFlags::SYN, "{:?}", rig.refusals());
+        assert_eq!(sent[0].header.key.src.port % 16, 0);
+        rig.client.port += 1;
+        let now = rig.datapath.snapshot();
+        assert_eq!(now.rests_cut_short, count);
+        assert_eq!((now.time_wait, now.live), (rests - count, 15 * rests));
+    }
+}
+
+#[test]
+fn a_source_is_in_use_while_a_connection_lives_and_for_a_moment_after() {
+    for (quiet_ms, state) in [(5_000, State::Spliced), (2_999, State::TimeWait)] {
+        let mut rig = used_up(quiet_ms, |_| state);
+        let (_, sent) = rig.request(1_000, REQUEST);
+        assert!(sent[0].payload().starts_with(b"HTTP/1.1 503 "), "{state:?}");
+        assert_eq!(rig.refusals(), [(DropReason::SnatExhausted, Some(503))]);
+        assert_eq!(rig.datapath.snapshot().rests_cut_short, 0);
+    }
+}

@@ -328,8 +328,7 @@ fn too_many_holes_in_a_head_are_refused_packet_by_packet() {
     assert_eq!(rig.state(), Some(State::Established));
 }
 
-/// 64,512 ports of one address, all of them in use towards one server would take long; a source
-/// list without an address of the family is as good.
+/// A source list without an address of the family. All ports of one: see `inherit.rs`.
 #[test]
 fn sources_exhausted_are_refused_and_counted() {
     let mut config = http_config();

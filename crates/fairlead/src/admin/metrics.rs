@@ -322,7 +322,7 @@ fn connections(status: &Status, page: &mut Page<'_>) -> fmt::Result {
     )?;
     page.counter(
         "rests_cut_short",
-        "Records in TIME_WAIT or after a RST given up for newcomers, as the table was full",
+        "Records in TIME_WAIT or after a RST given up for newcomers, as table or sources were full",
         status.rests_cut_short,
     )?;
     page.counter(

@@ -2,10 +2,10 @@
 
 use core::time::Duration;
 
-use fairlead_base::{DropReason, Endpoint, Instant, Packet, SeqNumber};
+use fairlead_base::{DropReason, Endpoint, FlowKey, Instant, Packet, SeqNumber};
 use fairlead_tcp::join::SynAck;
 use fairlead_tcp::record::{TRANSPARENT, flag};
-use fairlead_tcp::{Backoff, KeyInUse, Line, Side, State};
+use fairlead_tcp::{Backoff, Found, KeyInUse, Line, Side, State};
 use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps};
 
 use super::head::Refusal;
@@ -16,6 +16,7 @@ use crate::Verdict;
 use crate::backends::ServerId;
 use crate::config::Source;
 use crate::event::{Event, ServerState};
+use crate::snat::Candidates;
 
 /// First retransmission of a SYN towards a server: servers are near.
 const SYN_WAIT: Duration = Duration::from_millis(250);
@@ -124,16 +125,52 @@ impl Switch {
             return self.bind_or_replace(now, line);
         }
         let candidates = self.snat.candidates(record.client(), endpoint);
-        for (nat_addr, nat_port) in candidates {
-            let record = self.table.record_mut(line);
-            record.nat_addr = nat_addr;
-            record.nat_port = nat_port;
-            let key = self.table.record(line).server_key(self.table.endpoints());
+        for source in candidates.clone() {
+            let key = self.take_source(line, source);
             if !self.probes.awaits(&key) && self.bind_unused(now, line) {
                 return true;
             }
         }
-        false
+        self.bind_rested(now, line, candidates)
+    }
+
+    /// Writes a source of ours into a record; the key of the server's answers to it.
+    fn take_source(&mut self, line: Line, (nat_addr, nat_port): (u16, u16)) -> FlowKey {
+        let (record, endpoints) = self.table.record_and_endpoints(line);
+        record.nat_addr = nat_addr;
+        record.nat_port = nat_port;
+        record.server_key(endpoints)
+    }
+
+    /// When all are taken, the connection that has rested longest yields its source: nobody uses it
+    /// any more, and the server, should it keep the connection still, gives way to a SYN as well
+    /// (see [`Self::ask_again_soon`]).
+    fn bind_rested(&mut self, now: Instant, line: Line, candidates: Candidates) -> bool {
+        let mut longest: Option<(u32, Line, (u16, u16))> = None;
+        for source in candidates {
+            let key = self.take_source(line, source);
+            let Some(Found { line: other, .. }) = self.table.find(&key) else {
+                continue;
+            };
+            self.catch_up(now, other);
+            let record = self.table.record(other);
+            let quiet_ms = timer::quiet_ms(Self::now_ms(now), record.last_active);
+            let rests = record.state.is_resting() && record.flags & flag::HELD == 0;
+            if rests && longest.is_none_or(|(most, ..)| most < quiet_ms) {
+                longest = Some((quiet_ms, other, source));
+            }
+        }
+        let Some((quiet_ms, other, source)) = longest else {
+            return false;
+        };
+        if quiet_ms < timer::RESET_HOLD_MS {
+            return false;
+        }
+        self.take_back(now, other);
+        self.remove_resting(other);
+        self.counts.rests_cut_short += 1;
+        self.take_source(line, source);
+        self.table.bind_server(line).is_ok()
     }
 
     /// Binds a source of many that nobody uses; what was reset uses it no more after a while.
