@@ -7,7 +7,7 @@ use fairlead_base::{DropReason, SeqNumber};
 use fairlead_datapath::{End, Event, Side, State};
 use fairlead_wire::TcpFlags;
 
-use crate::rig::{Joined, REQUEST, Rig, Sent, http_config, linux, syn_ack};
+use crate::rig::{Ends, Joined, REQUEST, Rig, Sent, http_config, linux, syn_ack};
 
 const SIDES: [Side; 2] = [Side::Client, Side::Server];
 const FIN: TcpFlags = TcpFlags(TcpFlags::FIN.0 | TcpFlags::ACK.0);
@@ -441,6 +441,24 @@ fn reset_packets_still_pass_both_ways() {
 
 /// A copy of the client's first segment that comes late acknowledges a cookie that is still good,
 /// and must not be a second request.
+#[test]
+fn reset_server_that_has_heard_nothing_is_told_once_more() {
+    let mut joined = Joined::usual();
+    let ends = Ends::default();
+    joined.rig.put_one(&joined.by_client().flags(TcpFlags::RST));
+    assert_eq!(joined.state(), State::Reset);
+    let again = joined
+        .by_server()
+        .flags(TcpFlags::SYN | TcpFlags::ACK)
+        .seq(ends.server_isn)
+        .ack(ends.client_isn + 1)
+        .syn_options(&ends.server);
+    let sent = joined.rig.put_one(&again);
+    assert_eq!(sent.header.flags, TcpFlags::RST);
+    assert_eq!(sent.header.seq, SeqNumber(ends.client_isn + 1));
+    assert_eq!(sent.header.key.dst, joined.server);
+}
+
 #[test]
 fn reset_late_copy_of_the_first_segment_begins_nothing() {
     let mut rig = Rig::probed(http_config(), &linux(1));

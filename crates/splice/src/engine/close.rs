@@ -128,6 +128,11 @@ impl Switch {
     /// A SYN from the server's side.
     fn syn_from_server(&mut self, packet: &mut Packet, header: &TcpPacket, line: Line) -> Verdict {
         let ack = header.flags.contains(TcpFlags::ACK);
+        if ack && self.table.record(line).state == State::Reset {
+            // It has heard neither our acknowledgement nor the RST. An acknowledgement now would
+            // open a connection of which no one is left.
+            return self.refuse(packet, header, DropReason::NoConnection);
+        }
         if ack && header.seq.0 != self.table.record(line).server_isn {
             self.begin_anew(header, line);
         }
