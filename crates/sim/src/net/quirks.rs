@@ -3,7 +3,9 @@
 //! Options are taken out of SYNs in both directions, so that the host behind really believes that
 //! the other side does not know them. Sequence numbers are shifted so that streams wrap after a few
 //! bytes. Timestamps are held to PAWS (RFC 7323, section 5), which smoltcp does not check, and echo
-//! what that RFC says (its section 4.3), where smoltcp echoes whatever came last.
+//! what that RFC says (its section 4.3), where smoltcp echoes whatever came last. A RST on a tuple
+//! that is used again must have the number that is expected (RFC 5961, section 3.2): smoltcp takes
+//! any within its window, those of the connection before among them.
 
 use std::collections::BTreeMap;
 
@@ -48,6 +50,8 @@ struct Flow {
     ts_recent: Option<u32>,
     /// The last acknowledgement that left.
     last_ack: Option<SeqNumber>,
+    /// The number behind that, and behind what has come in order since.
+    expected: Option<SeqNumber>,
 }
 
 impl QuirkState {
@@ -85,6 +89,9 @@ impl QuirkState {
         if let Some(flow) = self.flows.get_mut(&key) {
             if segment.has(ACK) {
                 flow.last_ack = Some(segment.ack);
+                if flow.expected.is_none_or(|known| segment.ack.after(known)) {
+                    flow.expected = Some(segment.ack);
+                }
                 if let Some(recent) = flow.ts_recent {
                     set_echo(&mut bytes[segment.tcp_at + 20..segment.payload_at], recent);
                 }
@@ -114,9 +121,10 @@ impl QuirkState {
             seal(bytes);
             return true;
         };
-        if !flow.fresh(&segment) && self.quirks.paws {
+        if !flow.fresh(&segment) && self.quirks.paws || !flow.takes_reset(&segment) {
             return false;
         }
+        flow.expect(&segment);
         if flow.shift != 0 && segment.has(ACK) {
             let mut tcp = TcpPacket::new_unchecked(&mut bytes[segment.tcp_at..segment.end]);
             tcp.set_ack_number(TcpSeqNumber(segment.ack.0.wrapping_sub(flow.shift) as i32));
@@ -150,10 +158,27 @@ impl Flow {
     fn begin(&mut self, isn: u32, before_wrap: Option<u32>) {
         self.isn = Some(isn);
         self.uses += 1;
-        self.last_ack = None;
+        (self.last_ack, self.expected) = (None, None);
         self.shift = before_wrap.filter(|_| self.uses == 1).map_or(0, |before| {
             0u32.wrapping_sub(before + (isn & 0xfff)).wrapping_sub(isn)
         });
+    }
+
+    /// Follows what comes in order.
+    fn expect(&mut self, segment: &Segment) {
+        let end = segment.seq + segment.span();
+        if let Some(expected) = &mut self.expected
+            && !segment.seq.after(*expected)
+            && end.after(*expected)
+        {
+            *expected = end;
+        }
+    }
+
+    /// False for a RST of an earlier connection of this tuple.
+    fn takes_reset(&self, segment: &Segment) -> bool {
+        let exact = [self.expected, self.last_ack].contains(&Some(segment.seq));
+        !segment.has(RST) || self.uses < 2 || self.expected.is_none() || exact
     }
 
     /// PAWS: false for a segment whose timestamp is before the last one that counted.
@@ -247,6 +272,28 @@ mod tests {
         seal(&mut answer);
         assert!(state.arriving(&mut answer));
         assert_eq!(Segment::read(&answer).unwrap().ack, SeqNumber(5_001));
+    }
+
+    #[test]
+    fn a_reset_on_a_tuple_that_is_used_again_must_be_exact() {
+        let segment = |seq, flags, payload: &[u8]| {
+            Segment::read(&packet(false, seq, flags, payload)).unwrap()
+        };
+        let mut flow = Flow::default();
+        flow.begin(1, None);
+        flow.expected = Some(SeqNumber(100));
+        let near = segment(101, RST, b"");
+        assert!(flow.takes_reset(&near), "the first use");
+        flow.begin(2, None);
+        assert!(flow.takes_reset(&near), "nothing is expected yet");
+        flow.expected = Some(SeqNumber(100));
+        flow.expect(&segment(101, ACK, b"ahead"));
+        for (seq, taken) in [(99, false), (100, true), (101, false), (106, false)] {
+            assert_eq!(flow.takes_reset(&segment(seq, RST, b"")), taken, "{seq}");
+        }
+        flow.expect(&segment(98, ACK, b"next"));
+        assert!(flow.takes_reset(&segment(102, RST, b"")));
+        assert!(flow.takes_reset(&segment(7, ACK, b"")), "no reset");
     }
 
     #[test]
