@@ -394,6 +394,11 @@ impl Datapath {
         self.switch.catch_up_with_fast_path(now);
     }
 
+    /// Learns of every end in the fast path, before a run that leaves its connections to the next.
+    pub fn learn_all_ends(&mut self, now: Instant) {
+        self.switch.learn_all_ends(now);
+    }
+
     /// All counters.
     pub fn snapshot(&self) -> Snapshot {
         let mut snapshot = self.switch.snapshot();

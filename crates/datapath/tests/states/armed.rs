@@ -356,6 +356,20 @@ fn what_has_ended_outside_gives_its_line_up() {
     assert_eq!((now.records, now.time_wait, now.rests_cut_short), (1, 0, 1));
 }
 
+/// The last look of a run that leaves its connections to the next, which finds them at rest and
+/// tells no end of them.
+#[test]
+fn the_last_look_learns_what_has_ended_outside() {
+    let (mut rig, double, ..) = armed_with(http_config());
+    double.join(70_000);
+    double.told(|told| told.record.state = State::TimeWait);
+    rig.datapath.learn_all_ends(rig.now);
+    assert_eq!(rig.ends(), [End::Finished]);
+    double.told(|told| told.record.state = State::TimeWait);
+    rig.datapath.learn_all_ends(rig.now);
+    assert_eq!(rig.ends(), []);
+}
+
 #[test]
 fn aborting_takes_back_what_is_armed() {
     let (mut rig, double, ..) = armed();

@@ -190,6 +190,15 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
         self.datapath.catch_up_with_fast_path(now);
     }
 
+    /// The last look of a run that leaves its connections to the next, which does not tell of those
+    /// that had ended before it came.
+    pub(super) fn learn_all_ends(&mut self, now: Instant, on_event: &mut impl FnMut(Event)) {
+        self.datapath.learn_all_ends(now);
+        while let Some(event) = self.datapath.poll_event() {
+            on_event(event);
+        }
+    }
+
     /// All counters, failures to send included.
     pub(super) fn snapshot(&self) -> Snapshot {
         let mut snapshot = self.datapath.snapshot();

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use fairlead_base::{Instant, Seed};
 use fairlead_bpf_loader::Pins;
-use fairlead_datapath::{Datapath, Estate, ServerState, Snapshot};
+use fairlead_datapath::{Datapath, Estate, Event, ServerState, Snapshot};
 use fairlead_driver_tun::net::{self, Keeper, Network, NetworkPlan, Obstacle};
 use fairlead_driver_tun::{DeviceCounters, EndSignals, Ready, TunDevice};
 
@@ -490,12 +490,7 @@ fn run_loop(
         log::fatal(&format_args!("device {device} failed: {error}"));
         Ending::DeviceFailed
     };
-    let of_connections = settings.instance.log_connections;
-    let mut on_event = |event| {
-        if of_connections || !log::is_of_connection(&event) {
-            log::log_event(&event, &settings.switch);
-        }
-    };
+    let mut on_event = log_as_configured(settings);
     let mut life = Lifecycle::new(clock.now(), settings.instance.drain_timeout);
     let mut publish_at = clock.now();
     let mut pressure = Pressure::default();
@@ -537,7 +532,10 @@ fn run_loop(
         match parting {
             None => {}
             Some(Parting::Clean) => break,
-            Some(parting) => return Ok(parting),
+            Some(parting) => {
+                engine.learn_all_ends(clock.now(), &mut on_event);
+                return Ok(parting);
+            }
         }
     }
     board.publish(engine, clock.now());
@@ -547,6 +545,15 @@ fn run_loop(
         cut_off => tracing::warn!("ended; {} reset", live_ones(cut_off)),
     }
     Ok(Parting::Clean)
+}
+
+fn log_as_configured(settings: &Settings) -> impl FnMut(Event) {
+    let of_connections = settings.instance.log_connections;
+    move |event| {
+        if of_connections || !log::is_of_connection(&event) {
+            log::log_event(&event, &settings.switch);
+        }
+    }
 }
 
 /// Waits for whatever comes first; `None` where nobody waits, for packets keep coming: then the
