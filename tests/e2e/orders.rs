@@ -276,6 +276,7 @@ fn a_drain_is_one_also_where_connections_would_be_kept() {
         drop(open);
         let (code, text) = rest(&mut watching);
         assert_eq!(code, Some(0), "{text}");
+        assert!(!switch.is_alive(), "a start would be refused still");
         assert_eq!(switch.wait_for_end(), Some(0));
     });
 }

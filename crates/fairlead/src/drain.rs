@@ -9,6 +9,7 @@ use fairlead_driver_tun::EndSignals;
 
 use crate::control::{Answer, Order, PATIENCE, Phase, State, ask, describe, is_late};
 use crate::instance::{InstanceArgs, seconds};
+use crate::reload::Process;
 use crate::screen::{elapsed, plural, print, print_error};
 use crate::status::plain_line;
 
@@ -26,6 +27,9 @@ pub struct DrainArgs {
 
 /// How often it is looked for Ctrl-C.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long a process may take from the last that it says to its end; its number may be another's
+/// here.
+const END_PATIENCE: Duration = Duration::from_secs(5);
 /// How often a line is written where it is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -74,6 +78,7 @@ fn drained(args: &DrainArgs) -> Result<End, String> {
         match asked.answer() {
             Ok(Some(Answer::State(state))) if state.phase.is_over() => {
                 screen.close();
+                wait_for_end(&state);
                 return over(&name, &state);
             }
             Ok(Some(Answer::State(state))) => {
@@ -112,6 +117,15 @@ fn drained(args: &DrainArgs) -> Result<End, String> {
             let waited = begun.elapsed().as_secs_f64();
             return Err(format!("after {waited:.1} s {left}"));
         }
+    }
+}
+
+/// The device and its routes are the process's until then, so that whoever starts it again at once
+/// would be refused.
+fn wait_for_end(state: &State) {
+    let (process, begun) = (Process::of(state), Instant::now());
+    while !process.has_ended() && process.is_seen() && begun.elapsed() < END_PATIENCE {
+        std::thread::sleep(PAUSE / 10);
     }
 }
 

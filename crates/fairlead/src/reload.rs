@@ -125,16 +125,21 @@ fn one(name: &str, order: Order) -> Result<Answer, String> {
 }
 
 /// The process of the instance, where this one can see it.
-struct Process(Option<String>);
+pub(crate) struct Process(Option<String>);
 
 impl Process {
-    fn of(state: &State) -> Self {
+    pub(crate) fn of(state: &State) -> Self {
         let file = format!("/proc/{}/stat", state.process);
         Self(fs::metadata(&file).is_ok().then_some(file))
     }
 
+    /// True where it could be seen.
+    pub(crate) fn is_seen(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// True when it was there and is not any more, but for what its parent has to take note of.
-    fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.0.as_ref().is_some_and(|file| {
             fs::read_to_string(file).map_or(true, |text| {
                 let state = text.rsplit_once(") ").map(|(_, rest)| rest);
