@@ -1,9 +1,15 @@
 //! From counters to rates.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::admin::Status;
+
+/// Counters that seem to be less than this apart are the same ones, asked for twice: a switch
+/// publishes them every 250 ms.
+const APART_MIN: Duration = Duration::from_millis(50);
+/// Counters that are older are no longer what happens now.
+const AGE_MAX: Duration = Duration::from_secs(1);
 
 /// What happened a second between two looks.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,20 +34,43 @@ pub(super) struct Rates {
 /// Remembers the look before.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
-    last: Option<(Status, Instant)>,
+    last: Option<Look>,
+}
+
+#[derive(Debug)]
+struct Look {
+    status: Status,
+    /// When its counters were published, not when they were asked for: between two looks there
+    /// can be a quarter of a second more or less.
+    counted: Instant,
+    rates: Option<Rates>,
 }
 
 impl Meter {
     /// Takes a look at `at`; the rates since the one before. `None` for the first one, and where
     /// the switch was started anew in between: its counters began again.
     pub(super) fn note(&mut self, status: &Status, at: Instant) -> Option<Rates> {
-        let rates = self.last.as_ref().and_then(|(before, then)| {
-            let seconds = at.duration_since(*then).as_secs_f64();
-            let same_run =
-                status.uptime_s >= before.uptime_s && status.rx_packets >= before.rx_packets;
-            (seconds > 0.0 && same_run).then(|| between(before, status, seconds))
+        let age = Duration::from_millis(status.age_ms);
+        let mut counted = at.checked_sub(age).unwrap_or(at);
+        let before = self.last.take().filter(|one| {
+            status.uptime_s >= one.status.uptime_s && status.rx_packets >= one.status.rx_packets
         });
-        self.last = Some((status.clone(), at));
+        let rates = before.and_then(|before| {
+            if counted.saturating_duration_since(before.counted) >= APART_MIN {
+                let seconds = (counted - before.counted).as_secs_f64();
+                return Some(between(&before.status, status, seconds));
+            }
+            counted = before.counted;
+            match age < AGE_MAX {
+                true => before.rates,
+                false => Some(between(status, status, 1.0)),
+            }
+        });
+        self.last = Some(Look {
+            status: status.clone(),
+            counted,
+            rates: rates.clone(),
+        });
         rates
     }
 }
@@ -159,8 +188,28 @@ mod tests {
         };
         assert_eq!(meter.note(&anew, start + Duration::from_secs(1)), None);
         assert!(meter.note(&after, start + Duration::from_secs(3)).is_some());
-        // The same moment twice: no time to divide by.
-        assert_eq!(meter.note(&after, start + Duration::from_secs(3)), None);
+    }
+
+    #[test]
+    fn counters_count_by_when_they_were_published() {
+        let (before, after) = recorded();
+        let aged = |status: &Status, age_ms| Status {
+            age_ms,
+            ..status.clone()
+        };
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut meter = Meter::default();
+        assert_eq!(meter.note(&aged(&before, 0), at(0)), None);
+        assert_eq!(meter.note(&aged(&before, 100), at(100)), None);
+        // 2 s later, looked at 0.2 s after that.
+        let rates = meter.note(&aged(&after, 200), at(2_200));
+        assert_eq!(rates.as_ref().unwrap().syns, 50.0);
+        // The same ones again, give or take what the answer took: they say nothing else.
+        assert_eq!(meter.note(&aged(&after, 290), at(2_303)), rates);
+        // Until they are too old: nobody knows of anything that happens.
+        let stalled = meter.note(&aged(&after, 1_000), at(3_000)).unwrap();
+        assert_eq!((stalled.syns, stalled.fast_share), (0.0, None));
     }
 
     #[test]
