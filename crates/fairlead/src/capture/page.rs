@@ -95,7 +95,7 @@ fn refused(refusal: Refusal) -> (StatusCode, String) {
     }
 }
 
-/// Reads `service=…&client=…&side=…&snaplen=…`, each at most once.
+/// Reads `service=…&client=…&when=…&snaplen=…`, each at most once.
 fn wanted(query: &str) -> Result<Wanted, String> {
     let mut wanted = Wanted {
         service: None,
@@ -104,12 +104,18 @@ fn wanted(query: &str) -> Result<Wanted, String> {
         after: true,
         snap_bytes: super::SNAP_BYTES_MAX,
     };
+    let mut said = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if said.contains(&key) {
+            return Err(format!("{key} is said twice"));
+        }
+        said.push(key);
+        let value = decoded(value).ok_or_else(|| format!("{value} is no text"))?;
         match key {
-            "service" => wanted.service = Some(value.to_owned()),
-            "client" => wanted.client = Some(prefix(value)?),
-            "when" => match value {
+            "service" => wanted.service = Some(value),
+            "client" => wanted.client = Some(prefix(&value)?),
+            "when" => match value.as_str() {
                 "before" => wanted.after = false,
                 "after" => wanted.before = false,
                 _ => return Err("when=before or when=after".to_owned()),
@@ -123,6 +129,19 @@ fn wanted(query: &str) -> Result<Wanted, String> {
         }
     }
     Ok(wanted)
+}
+
+/// What stands for itself, and `%2F` for a slash: most programs write prefixes so.
+fn decoded(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2)?;
+        let are_digits = digits.bytes().all(|one| one.is_ascii_hexdigit());
+        bytes.push(are_digits.then(|| u8::from_str_radix(digits, 16).ok())??);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]
@@ -140,7 +159,15 @@ mod tests {
             (Some("web"), 96)
         );
         assert_eq!(some.client.unwrap().1, 96 + 8);
+        let encoded = wanted("service=w%65b&client=fd00%3A%3a%2F8").unwrap();
+        let prefix = encoded.client.unwrap();
+        assert_eq!((encoded.service.as_deref(), prefix.1), (Some("web"), 8));
         for wrong in [
+            "client=10.0.0.0%2",
+            "client=10.0.0.0%+28",
+            "service=%ff",
+            "when=before&when=after",
+            "service=web&service=web",
             "client=x",
             "client=1.2.3.4/33",
             "when=now",
