@@ -5,7 +5,7 @@ use std::fs;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use crate::control::{Answer, Order, Phase, State, ask, describe};
+use crate::control::{Answer, Order, PATIENCE, Phase, State, ask, describe};
 use crate::instance::{InstanceArgs, seconds};
 use crate::screen::{plural, print, print_error};
 use crate::status::plain_line;
@@ -43,9 +43,11 @@ fn reloaded(args: &ReloadArgs) -> Result<String, String> {
     // Of a broken file not even the name is known; the running instance would refuse it, too.
     let unasked = |error| format!("{error}\nnothing was asked of the running switch, it goes on");
     let name = args.instance.name().map_err(unasked)?;
-    let before = look(&name)?;
+    // What is not answered by then is not done.
+    let left = || args.timeout.saturating_sub(begun.elapsed()).max(PAUSE);
+    let before = look(&name, left())?;
     let process = Process::of(&before);
-    let changes = match one(&name, Order::Reload)? {
+    let changes = match one(&name, Order::Reload, left())? {
         Answer::Reloading(changes) => changes,
         Answer::Refused(why) => {
             return Err(format!(
@@ -58,7 +60,7 @@ fn reloaded(args: &ReloadArgs) -> Result<String, String> {
     print(&told(&name, &changes));
     loop {
         // Between the runs nobody listens.
-        if let Ok(now) = look(&name)
+        if let Ok(now) = look(&name, left())
             && now.run != before.run
         {
             if now.process != before.process {
@@ -106,17 +108,19 @@ fn lines(text: &str) -> String {
     lines.join("\n")
 }
 
-fn look(name: &str) -> Result<State, String> {
-    match one(name, Order::Look)? {
+fn look(name: &str, most: Duration) -> Result<State, String> {
+    match one(name, Order::Look, most)? {
         Answer::State(state) => Ok(state),
         Answer::Refused(why) => Err(plain_line(&why)),
         Answer::Reloading(_) => Err("the answer is none to a look".to_owned()),
     }
 }
 
-/// The one line that answers an order.
-fn one(name: &str, order: Order) -> Result<Answer, String> {
+/// The one line that answers an order, if it comes within `most`.
+fn one(name: &str, order: Order, most: Duration) -> Result<Answer, String> {
     let mut asked = ask(name, order).map_err(|error| error.to_string())?;
+    let patient = asked.set_patience(most.min(PATIENCE));
+    patient.map_err(|error| error.to_string())?;
     match asked.answer() {
         Ok(Some(answer)) => Ok(answer),
         Ok(None) => Err("the switch has ended without an answer".to_owned()),
