@@ -61,11 +61,9 @@ impl LogArgs {
     }
 
     fn filter(&self, variable: Option<String>) -> String {
-        let variable = variable.filter(|filter| !filter.is_empty());
-        self.log
-            .clone()
-            .or(variable)
-            .unwrap_or_else(|| LEVEL.to_owned())
+        let both = [self.log.clone(), variable];
+        let mut said = both.into_iter().flatten().filter(|one| !one.is_empty());
+        said.next().unwrap_or_else(|| LEVEL.to_owned())
     }
 }
 
@@ -517,6 +515,7 @@ mod tests {
         assert_eq!(args(Some("debug")).filter(variable()), "debug");
         assert_eq!(args(None).filter(variable()), "warn");
         assert_eq!(args(None).filter(Some(String::new())), "info");
+        assert_eq!(args(Some("")).filter(variable()), "warn");
         assert_eq!(args(None).filter(None), "info");
     }
 
