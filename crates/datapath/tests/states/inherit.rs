@@ -301,3 +301,33 @@ fn a_source_is_in_use_while_a_connection_lives_and_for_a_moment_after() {
         assert_eq!(rig.datapath.snapshot().rests_cut_short, 0);
     }
 }
+
+#[test]
+fn of_two_rests_of_one_tuple_the_later_is_taken_over() {
+    for times in [[500, 900], [900, 500], [u32::MAX, 3]] {
+        let config = http_config();
+        let records = times.map(|last_active| {
+            let mut one = kept(40_000, State::TimeWait);
+            one.record.nat_port = 2_000 + u16::from(last_active == 900 || last_active == 3);
+            one.record.last_active = last_active;
+            one
+        });
+        let server = config.pools[0].servers[0].endpoint;
+        let nat = config.snat[0];
+        let records = (0..).map(Line).zip(records).collect();
+        let estate = estate(&config, server, records);
+        let start = Instant::from_millis(1_000);
+        let mut switch = Datapath::resume(config, Seed::from(1), start, &estate).unwrap();
+        let adopted = switch.adopt(start, &estate);
+        assert_eq!((adopted.connections, adopted.at_rest), (0, 1), "{times:?}");
+        assert!(adopted.misfits.is_empty(), "{:?}", adopted.misfits);
+        // What comes late from its server finds it; of the earlier one nothing is known.
+        for (port, is_known) in [(2_001, true), (2_000, false)] {
+            let to = Endpoint { addr: nat, port };
+            let mut late = segment(server, to).flags(TcpFlags::ACK).packet();
+            let verdict = switch.handle_packet(start, &mut late);
+            let reset = verdict == Verdict::Transmit && tcp(&late).flags.contains(TcpFlags::RST);
+            assert_eq!(reset, !is_known, "{times:?}");
+        }
+    }
+}

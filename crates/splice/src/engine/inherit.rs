@@ -299,23 +299,28 @@ impl Switch {
 
     /// Records at rest whose client has begun anew. A fast path outside begins connections by
     /// itself, also on a tuple at rest, and whoever was to end the rest was not there any more.
+    /// What was begun may be at rest itself by then: then the later rest stays.
     fn left_for_others(&self, estate: &Estate) -> BTreeSet<Line> {
-        let key = |record: &Record| record.client_key(self.table.endpoints());
-        let records = || {
-            estate
-                .records
-                .iter()
-                .map(|(line, kept)| (*line, &kept.record))
-        };
-        let resting = records().filter(|(_, record)| record.state.is_resting());
-        let resting: BTreeMap<FlowKey, Line> =
-            resting.map(|(line, record)| (key(record), line)).collect();
-        if resting.is_empty() {
-            return BTreeSet::new();
+        let mut left = BTreeSet::new();
+        let mut owners: BTreeMap<FlowKey, (Line, &Record)> = BTreeMap::new();
+        for (line, Kept { record, .. }) in &estate.records {
+            let key = record.client_key(self.table.endpoints());
+            let Some(&(other, before)) = owners.get(&key) else {
+                owners.insert(key, (*line, record));
+                continue;
+            };
+            let later = record.last_active.wrapping_sub(before.last_active) as i32 > 0;
+            match (before.state.is_resting(), record.state.is_resting()) {
+                (false, false) => continue,
+                (true, true) if !later => left.insert(*line),
+                (false, true) => left.insert(*line),
+                (true, _) => {
+                    owners.insert(key, (*line, record));
+                    left.insert(other)
+                }
+            };
         }
-        let live = records().filter(|(_, record)| !record.state.is_resting());
-        live.filter_map(|(_, record)| resting.get(&key(record)).copied())
-            .collect()
+        left
     }
 
     /// A record whose route is the one that it had: known only when that still leads to the pool
