@@ -7,6 +7,7 @@
 use std::ffi::OsString;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::RawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -177,8 +178,14 @@ impl Program {
     /// Whether it can be begun anew, as far as that can be known.
     fn find_obstacle(&self) -> Result<(), String> {
         match &self.known {
-            Ok((file, _)) if file.is_file() => Ok(()),
-            Ok(_) => Err("the program's own file is gone".to_owned()),
+            Ok((file, _)) => match std::fs::metadata(file) {
+                // As it is while another build is put in its place.
+                Ok(found) if found.permissions().mode() & 0o111 == 0 => {
+                    Err(format!("{} is not executable (yet)", file.display()))
+                }
+                Ok(found) if found.is_file() => Ok(()),
+                _ => Err("the program's own file is gone".to_owned()),
+            },
             Err(why) => Err(why.clone()),
         }
     }
@@ -275,7 +282,11 @@ mod tests {
         let gone = Program {
             known: Ok((PathBuf::from("/nowhere/fairlead"), Vec::new())),
         };
+        let plain = Program {
+            known: Ok((PathBuf::from("/proc/self/status"), Vec::new())),
+        };
         for (program, said) in [
+            (plain, "not executable"),
             (Program::running(), "/nowhere/a.toml"),
             (gone, "own file is gone"),
             (Program::anothers(), "not begun by the command line"),
