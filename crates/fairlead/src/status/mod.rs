@@ -69,12 +69,24 @@ pub fn run(args: &StatusArgs) -> ExitCode {
 
 fn shown(args: &StatusArgs) -> Result<String, StatusError> {
     let body = fetch(address(args)?)?;
-    let status: Status = serde_json::from_str(&body)
-        .map_err(|error| StatusError(format!("the answer is no status of Fairlead: {error}")))?;
+    let status = read(&body)?;
     if args.json {
         return Ok(format!("{}\n", body.trim_end()));
     }
     Ok(render(&status, Paint::stdout()))
+}
+
+/// The document of `/status`. What it lacks is left at its default, for it may be another
+/// version's; but a name every switch has.
+pub(crate) fn read(body: &str) -> Result<Status, StatusError> {
+    let no_status = |why: &dyn std::fmt::Display| {
+        StatusError(format!("the answer is no status of Fairlead: {why}"))
+    };
+    let status: Status = serde_json::from_str(body).map_err(|error| no_status(&error))?;
+    match status.instance.is_empty() {
+        true => Err(no_status(&"it names no instance")),
+        false => Ok(status),
+    }
 }
 
 /// Whom to ask.
@@ -134,4 +146,21 @@ pub fn fetch(admin: SocketAddr) -> Result<String, StatusError> {
     }
     let told = plain(body.lines().next().unwrap_or_default());
     Err(StatusError(format!("{admin} answers {code}: {told}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_programs_document_is_no_status() {
+        assert!(read(r#"{"instance": "edge", "new_in_2040": 1}"#).is_ok());
+        for other in ["{}", r#"{"status": "UP"}"#, "[]", "ok", ""] {
+            let error = read(other).unwrap_err();
+            assert!(
+                error.to_string().contains("no status of Fairlead"),
+                "{other}"
+            );
+        }
+    }
 }

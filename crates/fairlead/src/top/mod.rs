@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::admin::{Status, StatusError};
 use crate::number::one_or_more;
 use crate::screen::{print_error, print_while_read};
-use crate::status::{StatusArgs, address, at, fetch};
+use crate::status::{StatusArgs, address, at, fetch, read};
 
 use rates::Meter;
 use rows::Table;
@@ -77,8 +77,7 @@ fn shown(args: &TopArgs) -> Result<(), StatusError> {
 
 /// One look at a switch.
 fn look(admin: SocketAddr) -> Result<Status, StatusError> {
-    serde_json::from_str(&fetch(admin)?)
-        .map_err(|error| StatusError(format!("the answer is no status of Fairlead: {error}")))
+    read(&fetch(admin)?)
 }
 
 /// One plain table an interval, until the reader goes away. The first look only sets the counters'
