@@ -598,6 +598,27 @@ fn tables_are_read_by_number_and_by_name() {
 }
 
 #[test]
+fn a_client_is_known_behind_its_virtual_host_and_before_its_proxies() {
+    let rest = "[10/Oct/2023:13:55:36 +0000] \"GET / HTTP/1.1\" 200 5\n";
+    for (before, client) in [
+        ("10.0.0.1 - -", "::ffff:10.0.0.1"),
+        ("www.example.com:443 10.0.0.1 - -", "::ffff:10.0.0.1"),
+        ("www.example.com 2001:db8::1 - Some Body", "2001:db8::1"),
+        ("10.0.0.1 10.9.9.9 - -", "::ffff:10.0.0.1"),
+        ("10.0.0.1, 10.9.9.9 - -", "::ffff:10.0.0.1"),
+        ("10.0.0.1, 10.8.8.8, 10.9.9.9 - -", "::ffff:10.0.0.1"),
+    ] {
+        let log = format!("{before} {rest}").repeat(3);
+        let source = open("x", Cursor::new(log.into_bytes())).unwrap();
+        let (requests, _) = read_requests(source, options(None)).unwrap();
+        assert_eq!(requests.clients.len(), 1, "{before}");
+        let octets = client.parse::<std::net::Ipv6Addr>().unwrap().octets();
+        assert_eq!(requests.clients[0].address.0, octets, "{before}");
+        assert!(!requests.clients[0].named, "{before}");
+    }
+}
+
+#[test]
 fn the_formats_that_are_listed_are_those_that_are_chosen_by_name() {
     let names = fairlead_trace::format::names();
     let (plain, table) = names.rsplit_once(' ').unwrap();

@@ -1,5 +1,7 @@
 //! Common Log Format, `host ident user [dd/Mon/yyyy:HH:MM:SS ±zzzz] "request" status bytes`, and
-//! whatever other fields come behind: the Combined Log Format, and logs of single servers.
+//! whatever other fields come behind: the Combined Log Format, and logs of single servers. A
+//! virtual host may stand before the client (Apache's `vhost_combined`), and proxies behind it,
+//! after commas (`X-Forwarded-For`).
 //!
 //! Requests may hold quotation marks. The one that ends the request is the first that a status
 //! follows; where none does (logs of 1994 and 1995 lack it at times), the last two words of the
@@ -25,8 +27,9 @@ pub(crate) struct Clf {
 impl LineFormat for Clf {
     #[inline]
     fn line(&mut self, line: &[u8], out: &mut Builder) -> Result<Step, Reason> {
-        let (host, rest) = field::cut(line, b' ').ok_or(Reason::Fields)?;
+        let (first, rest) = field::cut(line, b' ').ok_or(Reason::Fields)?;
         let open = memchr(b'[', rest).ok_or(Reason::Time)?;
+        let host = client_of(first, &rest[..open]);
         let (stamp, rest) = field::cut(&rest[open + 1..], b']').ok_or(Reason::Time)?;
         let time_us = self.calendar.clf_us(stamp).ok_or(Reason::Time)?;
         let answer = answer(rest.trim_ascii_start())?;
@@ -38,6 +41,21 @@ impl LineFormat for Clf {
             ..Row::new(time_us, client)
         })
     }
+}
+
+/// Whose request it is: `first` is the line's first word, `between` what is from there to the time.
+#[inline]
+fn client_of<'a>(first: &'a [u8], between: &'a [u8]) -> &'a [u8] {
+    if let [host @ .., b','] = first {
+        return host;
+    }
+    // No identity (RFC 1413) is an address. Of two addresses the first is the connection's.
+    let is_address = |word: &[u8]| field::v4(word).is_some() || field::v6(word).is_some();
+    let next = word(between).0;
+    if is_address(next) && !is_address(first) {
+        return next;
+    }
+    first
 }
 
 /// What stands behind the time.
