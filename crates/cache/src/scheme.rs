@@ -1,6 +1,7 @@
 //! Schemes: the names of the paper's figures, resolved to index, banks, policy and parameters.
 
 use core::fmt;
+use std::collections::BTreeSet;
 
 use thiserror::Error;
 
@@ -45,6 +46,12 @@ pub enum SchemeError {
     Setting {
         /// What was written.
         text: String,
+    },
+    /// A setting that is written more than once.
+    #[error("{setting} is there twice; write it once")]
+    Twice {
+        /// Its name.
+        setting: String,
     },
     /// An index family that there is not.
     #[error("there is no index `{name}`; there are: {}", index_names())]
@@ -240,7 +247,15 @@ impl Scheme {
             policy: (*policy).to_owned(),
             parameters: Parameters::default(),
         };
+        let mut given = BTreeSet::new();
         for part in parts {
+            // Otherwise the last would be taken in silence.
+            let setting = part.split('=').next().unwrap_or_default();
+            if !given.insert(setting) {
+                return Err(SchemeError::Twice {
+                    setting: setting.to_owned(),
+                });
+            }
             scheme.set(part)?;
         }
         scheme.check()?;
@@ -392,6 +407,9 @@ mod tests {
         assert!(said("spec,on_ticks=9999").contains("4096"));
         assert!(said("spec,stamp_bits=0").contains("1 to 31"));
         assert!(said("").contains("spec"));
+        for twice in ["spec,on_ticks=4,on_ticks=8", "mod,policy=clock, policy=lru"] {
+            assert!(said(twice).contains("is there twice"), "{twice}");
+        }
         let mod_scheme = Scheme::parse("mod").unwrap();
         let error = mod_scheme.indexer(&Geometry::paper(), 0).unwrap_err();
         assert!(error.to_string().contains("banks"));

@@ -591,6 +591,8 @@ fn tables_are_read_by_number_and_by_name() {
         "csv:time=0",
         "csv:time=1,unit=h",
         "csv:time",
+        "csv:time=1,time=2",
+        "csv:time=1,client=2,client=3",
         "xml",
     ] {
         assert!(wrong.parse::<Format>().is_err(), "{wrong}");

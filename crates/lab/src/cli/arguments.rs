@@ -29,6 +29,8 @@ pub(crate) struct StreamArgs {
 }
 
 const EXPANSION: &str = "Expansion of requests to accesses";
+/// The key of an expansion that names the model of ports.
+const PORT_MODEL: &str = "ports.model";
 
 /// How a stream is made of a trace.
 #[derive(Clone, Debug, Args)]
@@ -194,6 +196,21 @@ impl MadeArgs {
         Ok(spec)
     }
 
+    /// The keys of an expansion that options of their own have set.
+    fn given_by_options(&self) -> BTreeSet<&str> {
+        let given = [
+            (PORT_MODEL, self.ports.is_some()),
+            ("session_timeout_s", self.session_timeout.is_some()),
+            ("sub_second", self.sub_second.is_some()),
+            ("packets", self.packets.is_some()),
+            ("warm_up_s", self.warm_up.is_some()),
+            ("periods", self.periods.is_some()),
+            ("concurrent_sessions", self.concurrency.is_some()),
+        ];
+        let given = given.into_iter().filter(|(_, is_given)| *is_given);
+        given.map(|(key, _)| key).collect()
+    }
+
     /// What the options say, over the defaults.
     fn expansion(&self) -> Result<Expansion, LabError> {
         let mut table = Table::new();
@@ -219,7 +236,14 @@ impl MadeArgs {
                 table.insert(key.to_owned(), value);
             }
         }
+        let mut given = self.given_by_options();
         for setting in &self.expand {
+            // Otherwise the last would be taken in silence.
+            let key = key_of(setting);
+            if !given.insert(key) {
+                let problem = format!("{key} is there twice; write it once");
+                return Err(LabError::option("--expand", setting, problem));
+            }
             if setting.starts_with("ports.") && !table.contains_key("ports") {
                 let mut named = self.expand.iter();
                 let named = named.find_map(|one| one.strip_prefix("ports.model="));
@@ -240,6 +264,12 @@ impl MadeArgs {
         }
         deserialize(table).map_err(|problem| LabError::option("expansion", "", problem))
     }
+}
+
+/// The key of `key=value`, before any blanks. A model of ports alone is its name.
+fn key_of(setting: &str) -> &str {
+    let key = setting.split('=').next().unwrap_or_default().trim();
+    if key == "ports" { PORT_MODEL } else { key }
 }
 
 /// Is it a share of rows?
@@ -410,8 +440,13 @@ impl CostArgs {
                 problem: one_line(&text, &error),
             })?;
         }
+        let mut given = BTreeSet::new();
         for setting in &self.constant {
             let wrong = |problem: String| LabError::option("--constant", setting, problem);
+            let key = key_of(setting);
+            if !given.insert(key) {
+                return Err(wrong(format!("{key} is there twice; write it once")));
+            }
             let mut alone = Table::new();
             insert(&mut alone, &number(setting)).map_err(wrong)?;
             deserialize::<Constants>(alone).map_err(wrong)?;
@@ -520,6 +555,32 @@ mod tests {
                 .unwrap_err()
                 .contains("odd")
         );
+    }
+
+    #[test]
+    fn what_is_set_twice_is_refused() {
+        for words in [
+            &["--session-timeout", "6", "--expand", "session_timeout_s=5"][..],
+            &["--concurrency", "9", "--expand", "concurrent_sessions=5"],
+            &["--expand", "periods=2", "--expand", "periods = 3"],
+            &["--ports", "random", "--expand", "ports=sequential"],
+            &["--ports", "random", "--expand", "ports.model=sequential"],
+        ] {
+            let problem = asked(words).unwrap_err();
+            assert!(problem.contains("is there twice"), "{words:?}: {problem}");
+        }
+        assert!(asked(&["--ports", "random", "--expand", "ports.low=2000"]).is_ok());
+        let constants = |constant: &[&str]| {
+            let constant = constant.iter().map(ToString::to_string).collect();
+            let asked = CostArgs {
+                constants: None,
+                constant,
+            };
+            asked.constants().map_err(|error| error.to_string())
+        };
+        let problem = constants(&["toe.memory_ns=80", "toe.memory_ns=90"]).unwrap_err();
+        assert!(problem.contains("is there twice"), "{problem}");
+        assert!(constants(&["toe.memory_ns=80", "toe.hit_ns=9"]).is_ok());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use core::fmt;
 use core::str::FromStr;
+use std::collections::BTreeSet;
 
 use memchr::memchr;
 use serde::{Deserialize, Serialize};
@@ -204,10 +205,15 @@ impl FromStr for ColumnMap {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut time = None;
         let mut map = Self::new(Column::Number(1));
+        let mut given = BTreeSet::new();
         for part in text.split(',') {
             let (key, value) = part
                 .split_once('=')
                 .ok_or_else(|| format!("`{part}`: write time=COLUMN,client=COLUMN,…"))?;
+            // Otherwise the last would be taken in silence.
+            if !given.insert(key.trim()) {
+                return Err(format!("`{}` is there twice; write it once", key.trim()));
+            }
             let column = || Some(Column::from(value));
             match key.trim() {
                 "time" => time = column(),
