@@ -57,8 +57,18 @@ def _of_arrow(values: Any, name: str) -> npt.NDArray[Any]:
     except (pyarrow.ArrowException, OverflowError, TypeError, ValueError):
         # Objects of Python in a column of pandas for which Arrow has no type.
         return np.asarray(values)
+    return _of_column(column, name)
+
+
+def _of_column(column: Any, name: str) -> npt.NDArray[Any]:
+    """An array or a chunked array of Arrow's without missing values, as an array of numpy."""
+    import pyarrow
+
     if column.null_count:
         raise ArgumentError(f"{name}: {column.null_count} values are missing; fill or drop them")
+    if isinstance(column.type, pyarrow.BaseExtensionType):
+        # What is stored means something else: of pandas' periods, how many days or months.
+        raise ArgumentError(f"{name}: numbers, times or addresses are needed, not {column.type}")
     plain: npt.NDArray[Any] = column.to_numpy() if isinstance(column, pyarrow.ChunkedArray) else (
         column.to_numpy(zero_copy_only=False)
     )
@@ -73,10 +83,7 @@ def _objects(values: Any, array: npt.NDArray[Any], name: str) -> npt.NDArray[Any
         column = pyarrow.array(values)
     except (pyarrow.ArrowException, OverflowError, TypeError, ValueError):
         return array
-    if column.null_count:
-        raise ArgumentError(f"{name}: {column.null_count} values are missing; fill or drop them")
-    plain: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return plain
+    return _of_column(column, name)
 
 
 def numbers(values: Any, kind: str, name: str) -> npt.NDArray[Any]:
@@ -110,7 +117,12 @@ def times_us(values: Any, name: str = "time_us") -> npt.NDArray[Any]:
     if array.dtype.kind == "M":
         if np.isnat(array).any():
             raise ArgumentError(f"{name}: some times are missing; fill or drop them")
-        array = array.astype("datetime64[us]").view("int64")
+        fine = array.astype("datetime64[us]")
+        # Finer units have no room for times that microseconds do not hold.
+        is_finer = np.datetime_data(array.dtype)[0] in ("ns", "ps", "fs", "as")
+        if not is_finer and (fine.astype(array.dtype) != array).any():
+            raise ArgumentError(f"{name}: some times are too far from 1970 for 64 bits of microseconds")
+        array = fine.view("int64")
     return numbers(array, "int64", name)
 
 

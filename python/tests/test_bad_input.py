@@ -155,6 +155,25 @@ def test_what_is_no_stream_and_no_configuration_is_named():
             make(10, seed=2**64)
 
 
+def test_times_that_are_something_else_or_too_far_are_refused():
+    import numpy as np
+    import pandas
+
+    def times(values):
+        return lab.Accesses.from_columns(values, [1, 2], [1, 2]).time_us.tolist()
+
+    # Months since 1970 would be taken for microseconds.
+    months = pandas.period_range("2020-01", periods=2, freq="M")
+    for values in (months, pandas.Series(months), list(months)):
+        with pytest.raises(errors.ArgumentError, match="time_us"):
+            times(values)
+    assert times(months.to_timestamp()) == [0, 31 * 86_400_000_000]
+    # 2⁶⁴ µs and a bit more are that bit in 64 bits.
+    with pytest.raises(errors.ArgumentError, match="too far from 1970"):
+        times(np.array([0, 18_446_744_073_710], "datetime64[s]"))
+    assert times(np.array([-1, 1_999], "datetime64[ns]")) == [0, 2]
+
+
 def test_a_column_that_is_there_twice_is_named():
     table = pyarrow.table([[1], ["10.0.0.1"], [1], [2]], ["time_us", "ip", "port", "port"])
     with pytest.raises(errors.ArgumentError, match="several columns port"):
