@@ -238,8 +238,8 @@ class Accesses(_Columns):
         """Writes a file, whole or not at all: ``lab`` (compact, times in full) or libCacheSim's
         ``oracleGeneral``; by the end of its name when left out, ``lab`` where that says neither.
 
-        What ``oracleGeneral`` does not hold of these accesses (below whole seconds, longer
-        addresses, hints) is warned of."""
+        What the file does not hold of these accesses is warned of: of ``oracleGeneral`` what is
+        below whole seconds, longer addresses and hints, of both how many of them are warm-up."""
         if format is None:
             end = pathlib.Path(path_of(path)).suffix
             if end == ".csv":
@@ -248,7 +248,10 @@ class Accesses(_Columns):
         if format not in ("lab", "oracleGeneral"):
             raise ArgumentError(f"format {format}: write lab or oracleGeneral")
         write_whole(pathlib.Path(path_of(path)), lambda to: self._core.write(to, format))
-        for text in self._core.losses(format):
+        lost = self._core.losses(format)
+        if self.warm_up:
+            lost.append(f"the first {self.warm_up:,} accesses are warm-up; the file does not say so")
+        for text in lost:
             warnings.warn(text, stacklevel=2)
 
     def _shown(self) -> List[str]:

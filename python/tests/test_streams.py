@@ -243,3 +243,13 @@ def test_what_a_format_does_not_hold_is_warned_of(tmp_path):
     assert "1 of 2 accesses lose" in said[0] and "1 of 2 sessions have IPv6" in said[1]
     assert "open and close connections; 1 of 2 do" in said[2]
     accesses.write(tmp_path / "a.lab")
+
+
+def test_a_file_that_does_not_hold_the_warm_up_is_warned_of(tmp_path):
+    stream = lab.standard(sessions=50, seconds=5, warm_up_s=5)
+    assert stream.warm_up > 0
+    for name in ("a.lab", "a.oracleGeneral"):
+        with pytest.warns(UserWarning) as warned:
+            stream.write(tmp_path / name)
+        said = str(warned[-1].message)
+        assert said.startswith(f"the first {stream.warm_up:,} accesses are warm-up"), said
