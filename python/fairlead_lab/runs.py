@@ -42,11 +42,20 @@ def expand_file(
     format: Optional[str] = None,
     progress: Tell = None,
     sort: bool = False,
+    max_bad: float = 0.01,
+    tick_ms: int = 250,
     **parameters: Any,
 ) -> Accesses:
     """Reads a trace and makes accesses of it, in one step and without keeping its requests. Rows
-    that are accesses already are an error where they are out of order, unless ``sort`` is set."""
-    recipe: Dict[str, Any] = {"path": path_of(path), "seed": seed, "expansion": parameters}
+    that are accesses already are an error where they are out of order, unless ``sort`` is set; so
+    are more unreadable rows than ``max_bad`` of all."""
+    recipe: Dict[str, Any] = {
+        "path": path_of(path),
+        "seed": seed,
+        "max_bad": max_bad,
+        "tick_ms": whole(tick_ms, "tick_ms", TICK_MS_MAX),
+        "expansion": parameters,
+    }
     if sort:
         recipe["sort"] = True
     if format:

@@ -112,6 +112,10 @@ def test_files_that_cannot_be_read_name_themselves(tmp_path):
     assert len(read_accesses(cut, max_bad=0.5)) == 1
     with pytest.raises(ArgumentError, match="max_bad"):
         read_accesses(cut, max_bad=2)
+    # What the message about them advises, everywhere; ticks can be chosen as for `expand`.
+    assert len(lab.expand_file(cut, max_bad=0.5)) == 1
+    made = lab.expand_file(cut, max_bad=0.5, tick_ms=100).provenance["made"]
+    assert (made["max_bad"], made["tick_ms"]) == (0.5, 100)
     with pytest.raises(ArgumentError, match="format"):
         read_accesses(cut, format="excel")
 
