@@ -137,8 +137,9 @@ def paper_page(report: Mapping[str, Any]) -> str:
     for figure in report["figures"]:
         _figure(page, figure)
     _claims(page, report)
-    seeds = ", ".join(str(seed) for seed in report["asked"]["seeds"])
-    return page.html(footer=f"fairlead-lab {report['version']}; seeds {seeds}.")
+    seeds = [str(seed) for seed in report["asked"]["seeds"]]
+    said = "; ± is half of largest less smallest over these" if len(seeds) > 1 else ""
+    return page.html(footer=f"fairlead-lab {report['version']}; seeds {', '.join(seeds)}{said}.")
 
 
 def _summary(page: Page, report: Mapping[str, Any]) -> None:

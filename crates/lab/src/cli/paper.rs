@@ -244,5 +244,10 @@ fn figure_12(figure: &Figure) -> String {
             if row.fitted { "fitted" } else { "" }.to_owned(),
         ]);
     }
-    format!("\n{} (errors in points)\n{}", figure.title, table.text(2))
+    let spread = match figure.rows.iter().any(|row| row.spread.is_some()) {
+        true => "; ± is half of largest less smallest over the seeds",
+        false => "",
+    };
+    let title = &figure.title;
+    format!("\n{title} (errors in points{spread})\n{}", table.text(2))
 }

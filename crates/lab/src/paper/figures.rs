@@ -210,7 +210,7 @@ fn figure_12(measured: &[Measured]) -> Figure {
             let ours = ratios.mean();
             let theirs = published.map(|row| row.miss_ratios[column]);
             figure.rows.push(Row {
-                spread: Some(ratios.spread()),
+                spread: ratios.spread(),
                 published: theirs,
                 error: theirs.map(|theirs| ours - theirs),
                 fitted: column == 0 && given.fitted_to.is_some(),
@@ -296,7 +296,7 @@ fn relative(
         for ratios in all {
             let of = |value: f64| if base > 0.0 { value / base } else { 0.0 };
             figure.rows.push(Row {
-                spread: Some(of(ratios.spread())),
+                spread: ratios.spread().map(of),
                 ..row(one, "relative", x(ratios), of(ratios.mean()))
             });
             figure

@@ -59,19 +59,11 @@ impl Ratios {
         self.by_seed.iter().sum::<f64>() / self.by_seed.len().max(1) as f64
     }
 
-    /// Half of largest less smallest.
-    pub(super) fn spread(&self) -> f64 {
-        let largest = self
-            .by_seed
-            .iter()
-            .copied()
-            .fold(f64::NEG_INFINITY, f64::max);
-        let smallest = self.by_seed.iter().copied().fold(f64::INFINITY, f64::min);
-        if self.by_seed.is_empty() {
-            0.0
-        } else {
-            (largest - smallest) / 2.0
-        }
+    /// Half of largest less smallest; of a single one it is not known.
+    pub(super) fn spread(&self) -> Option<f64> {
+        let largest = self.by_seed.iter().copied().reduce(f64::max)?;
+        let smallest = self.by_seed.iter().copied().reduce(f64::min)?;
+        (self.by_seed.len() > 1).then_some((largest - smallest) / 2.0)
     }
 }
 
@@ -263,4 +255,21 @@ fn draws(
         .collect();
     let results = run_many(stream, &runs, Wanted::Nothing, threads, control)?;
     Ok(results.iter().map(|result| result.miss_ratio).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_seed_has_no_spread() {
+        let of = |by_seed: &[f64]| Ratios {
+            run: RunSpec::paper("mod"),
+            by_seed: by_seed.to_vec(),
+        };
+        assert_eq!(of(&[0.5]).spread(), None);
+        assert_eq!(of(&[]).spread(), None);
+        assert_eq!(of(&[0.5, 1.0, 0.75]).spread(), Some(0.25));
+        assert_eq!(of(&[0.5, 0.5]).spread(), Some(0.0));
+    }
 }

@@ -62,7 +62,8 @@ pub struct Row {
     pub x: String,
     /// Our value.
     pub ours: f64,
-    /// Half the distance between the largest and the smallest over the seeds.
+    /// Half the distance between the largest and the smallest over the seeds, where there are
+    /// several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<f64>,
     /// The published value, where the paper prints one for this trace.
