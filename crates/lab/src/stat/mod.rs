@@ -194,14 +194,24 @@ fn measured_times(expanded: &Expanded, periods: u32) -> u64 {
 
 /// How many sessions there are at a time; the stream must have its times. A log's stream begins and
 /// ends in the middle of sessions, and its identifiers come again: how many are open is known from
-/// the expansion. An identifier that was accessed lately is ON, whoever bears it.
+/// the expansion. So it is of the standard workload whose connections never end: what is measured
+/// of its short length is less. An identifier that was accessed lately is ON, whoever bears it.
 pub fn concurrency(stream: &Stream) -> Concurrency {
     let seen = open::measure(&stream.ids, &stream.time_us, stream.keys.len(), ON_US);
-    match &stream.note.expanded {
-        Some(expanded) => Concurrency {
+    if let Some(expanded) = &stream.note.expanded {
+        return Concurrency {
             peak_open: expanded.concurrency_peak,
             peak_open_at_s: expanded.concurrency_peak_at_us as f64 / 1e6,
             mean_open: expanded.concurrency_mean,
+            ..seen
+        };
+    }
+    let standard = stream.note.made.standard.as_ref();
+    match standard.filter(|standard| standard.bursts_per_session == 0.0) {
+        Some(standard) => Concurrency {
+            peak_open: standard.sessions.into(),
+            peak_open_at_s: 0.0,
+            mean_open: standard.sessions.into(),
             ..seen
         },
         None => seen,
@@ -212,6 +222,26 @@ pub fn concurrency(stream: &Stream) -> Concurrency {
 mod tests {
     use super::*;
     use crate::{Loader, Silent, StreamSpec};
+
+    #[test]
+    fn sessions_that_never_end_are_open_all_the_time() {
+        let open = |bursts_per_session: f64| {
+            let standard = fairlead_workload::Standard {
+                sessions: 600,
+                seconds: 20.0,
+                bursts_per_session,
+                ..fairlead_workload::Standard::default()
+            };
+            let made = StreamSpec::standard(standard, 1);
+            let stream = Loader::with_times().stream(&made, &Silent).unwrap();
+            concurrency(&stream)
+        };
+        let lasting = open(0.0);
+        assert_eq!((lasting.peak_open, lasting.mean_open), (600, 600.0));
+        assert!(lasting.peak_on < 200, "{}", lasting.peak_on);
+        let ending = open(2.0);
+        assert!(ending.peak_open < 600, "{}", ending.peak_open);
+    }
 
     #[test]
     fn index_functions_are_drawn_from_the_seed() {
