@@ -743,7 +743,9 @@ fn trace_error(error: TraceError) -> LabError {
 fn generate_zipf(zipf: &Zipf, seed: u64) -> Result<Accesses, WorkloadError> {
     let rows = usize::try_from(zipf.accesses).unwrap_or(usize::MAX);
     if rows > ZIPF_ROWS_MAX {
-        return Err(WorkloadError::TooManyRows(ZIPF_ROWS_MAX as u64));
+        // Nothing that an expansion's message advises is there to be lowered.
+        let complaint = format!("accesses must be {ZIPF_ROWS_MAX} at most");
+        return Err(WorkloadError::Parameter(complaint));
     }
     fairlead_workload::zipf(zipf.ids, zipf.alpha, rows, seed)
 }

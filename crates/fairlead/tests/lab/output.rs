@@ -133,6 +133,10 @@ fn counts_have_suffixes_and_empty_traces_are_refused() {
         (["standard", "--sessions", "1.5K"], "K for thousands"),
         (["zipf", "--accesses", "0"], "accesses must be 1 or more"),
         (
+            ["zipf", "--accesses", "1000M"],
+            "accesses must be 268435456 at most",
+        ),
+        (
             ["standard", "--seconds", "1e30"],
             "more than 268435456 accesses",
         ),
