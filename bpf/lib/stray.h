@@ -31,31 +31,32 @@ static __always_inline int fl_is_of_neighbours(__u8 type)
 	return type >= 133 && type <= 137;
 }
 
-/* Not 0: no IP packet, or one for the stack. */
-static __always_inline int fl_stray_to(fl_ctx *ctx, __be16 protocol, struct fl_address *to)
+/* Where a packet goes, and its bytes from the IP header on. Not 0: no IP packet, or one for the
+ * stack. */
+static __always_inline int fl_stray_to(fl_ctx *ctx, __be16 protocol, struct fl_address *to,
+				       __u32 *bytes)
 {
-	struct {
-		struct ipv6hdr ip;
-		__u8 type;
-	} v6;
-	__be32 v4;
+	struct ipv6hdr v6;
+	struct iphdr v4;
+	__u8 type;
 
 	if (protocol == bpf_htons(ETH_P_IP)) {
-		if (fl_ctx_load(ctx, FL_V4_AT + offsetof(struct iphdr, daddr), &v4, sizeof(v4)))
+		if (fl_ctx_load(ctx, FL_V4_AT, &v4, sizeof(v4)))
 			return -1;
-		fl_map_v4(to, v4);
+		fl_map_v4(to, v4.daddr);
+		*bytes = bpf_ntohs(v4.tot_len);
 		return 0;
 	}
-	if (protocol != bpf_htons(ETH_P_IPV6) || fl_ctx_load(ctx, FL_V4_AT, &v6.ip, sizeof(v6.ip)))
+	if (protocol != bpf_htons(ETH_P_IPV6) || fl_ctx_load(ctx, FL_V4_AT, &v6, sizeof(v6)))
 		return -1;
-	if (v6.ip.nexthdr == FL_PROTOCOL_ICMPV6 &&
-	    (fl_ctx_load(ctx, FL_V6_TCP_AT, &v6.type, sizeof(v6.type)) ||
-	     fl_is_of_neighbours(v6.type)))
+	if (v6.nexthdr == FL_PROTOCOL_ICMPV6 &&
+	    (fl_ctx_load(ctx, FL_V6_TCP_AT, &type, sizeof(type)) || fl_is_of_neighbours(type)))
 		return -1;
 	/* Not to be taken for the IPv4 address that it maps. */
-	if (!v6.ip.daddr.in6_u.u6_addr32[0] && !v6.ip.daddr.in6_u.u6_addr32[1])
+	if (!v6.daddr.in6_u.u6_addr32[0] && !v6.daddr.in6_u.u6_addr32[1])
 		return -1;
-	__builtin_memcpy(to->bytes, &v6.ip.daddr, sizeof(to->bytes));
+	__builtin_memcpy(to->bytes, &v6.daddr, sizeof(to->bytes));
+	*bytes = sizeof(v6) + bpf_ntohs(v6.payload_len);
 	return 0;
 }
 
@@ -65,13 +66,14 @@ __noinline int fl_stray(fl_ctx *ctx, __u32 ifindex)
 {
 	struct ethhdr link;
 	struct fl_address to = {};
+	__u32 bytes = 0;
 
 	FL_OPAQUE(ifindex); /* a verifier wants every argument of a global function */
 	if (fl_ctx_is_tagged(ctx) || fl_ctx_load(ctx, 0, &link, sizeof(link)) ||
-	    !fl_is_addressed(ctx, ifindex, &link) || fl_stray_to(ctx, link.h_proto, &to) ||
+	    !fl_is_addressed(ctx, ifindex, &link) || fl_stray_to(ctx, link.h_proto, &to, &bytes) ||
 	    !bpf_map_lookup_elem(&fl_strays_at, &to))
 		return FL_PASS;
-	fl_count(FL_C_ENDED_BYTES, fl_ctx_len(ctx) - FL_V4_AT);
+	fl_count(FL_C_ENDED_BYTES, bytes);
 	fl_count(FL_C_DROPS + FL_REASON_OVERLOADED, 1);
 	return FL_DROP;
 }

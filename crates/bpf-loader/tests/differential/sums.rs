@@ -6,10 +6,10 @@ use fairlead_tcp::{FastPath, Line, ListenOffer, Side};
 use fairlead_testkit::{endpoint, segment, tcp};
 use fairlead_wire::TcpFlags;
 
+use super::translating::one_translation;
 use super::ways::with_open_checksum;
 use super::{
-    COOKIE, OFFER, endpoints, frame_of, kernel, on_a_switch, one_translation, record, run,
-    some_syn, tell_interfaces,
+    COOKIE, OFFER, endpoints, frame_of, kernel, on_a_switch, record, run, some_syn, tell_interfaces,
 };
 
 fn offer(table: &mut FlowTable) {

@@ -119,7 +119,7 @@ pub(super) fn is_usual(options: &[u8]) -> bool {
 }
 
 /// Tries one packet; true when it was translated, and then as the engine would.
-fn one_translation(
+pub(super) fn one_translation(
     kernel: &mut Kernel,
     table: &FlowTable,
     record: &Record,
