@@ -467,6 +467,20 @@ fn two_instances_take_tables_of_their_own_and_not_each_others_servers() {
         second.transparent.truncate(1);
         let taken = Obstacle::ServerTaken("10.2.0.1:8081".parse().unwrap());
         assert_eq!(obstacles(&host, &second), [taken]);
+        // Its addresses are nobody's to be taken away by `ip route`.
+        let of_the_first = NetworkPlan {
+            listen: plan().listen[..1].to_vec(),
+            ..second.clone()
+        };
+        let found = obstacles(&host, &of_the_first);
+        let served = Obstacle::Served {
+            wanted: Prefix::host(of_the_first.listen[0]),
+            device: plan().device,
+            owner: Some(plan().owner),
+            in_use: true,
+        };
+        assert!(found.contains(&served), "{found:?}");
+        assert_eq!(found.len(), 2, "{found:?}");
         second.transparent = vec!["10.2.0.1:8082".parse().unwrap()];
         // Its answers would go to the first instance's device, whatever address they are for.
         second.servers = vec!["10.2.0.1:8081".parse().unwrap()];

@@ -41,6 +41,17 @@ pub enum Obstacle {
         /// The route.
         route: String,
     },
+    /// A route of another instance leads the same addresses to its device.
+    Served {
+        /// The prefix that is to come to the device.
+        wanted: Prefix,
+        /// The other's device.
+        device: String,
+        /// Whose that is, as it says itself ([`NetworkPlan::owner`]).
+        owner: Option<String>,
+        /// A process has it open; without one it was left by a process that is gone.
+        in_use: bool,
+    },
     /// Another living instance takes the answers of this server.
     ServerTaken(SocketAddr),
 }
@@ -91,6 +102,28 @@ impl fmt::Display for Obstacle {
                 "packets for {wanted} have a route already: `{route}`; remove it with `ip route \
                  delete {route}`, or choose other addresses"
             ),
+            Self::Served {
+                wanted,
+                device,
+                owner,
+                in_use,
+            } => {
+                let owner = owner.as_deref().unwrap_or("another instance");
+                if *in_use {
+                    write!(
+                        f,
+                        "packets for {wanted} go to {owner}, which runs already, by {device}; \
+                         choose other addresses, or end that one first"
+                    )
+                } else {
+                    write!(
+                        f,
+                        "packets for {wanted} go to {device}, which {owner} left behind; take it \
+                         away by `fairlead down` with that one's configuration, or choose other \
+                         addresses"
+                    )
+                }
+            }
             Self::ServerTaken(server) => write!(
                 f,
                 "another instance serves {server} transparently and takes its answers; one \
@@ -193,9 +226,17 @@ fn conflicts(wanted: &Prefix, routes: &[Route], interfaces: &[Interface]) -> Vec
         .iter()
         .filter(|route| route.is_in_main() && wanted.covers(&route.destination));
     within
-        .map(|route| Obstacle::RouteExists {
-            wanted: *wanted,
-            route: route.describe(interfaces),
+        .map(|route| match route.device_of_ours(interfaces) {
+            Some(device) => Obstacle::Served {
+                wanted: *wanted,
+                device: device.name.clone(),
+                owner: device.alias.clone(),
+                in_use: device.running,
+            },
+            None => Obstacle::RouteExists {
+                wanted: *wanted,
+                route: route.describe(interfaces),
+            },
         })
         .collect()
 }
@@ -215,6 +256,12 @@ mod tests {
             address: "10.1.0.3".parse().unwrap(),
             interface: "eth0".into(),
             wanted,
+        };
+        let served = |in_use| Obstacle::Served {
+            wanted: host,
+            device: "fairlead0".into(),
+            owner: Some("fairlead:edge".into()),
+            in_use,
         };
         for (obstacle, words) in [
             (
@@ -236,6 +283,8 @@ mod tests {
                 Obstacle::NameTaken("fairlead0".into()),
                 "choose another `device`",
             ),
+            (served(true), "end that one first"),
+            (served(false), "`fairlead down`"),
             (Obstacle::MtuTooSmall { mtu: 600 }, "1280 or more"),
         ] {
             assert!(obstacle.to_string().contains(words), "{obstacle}");

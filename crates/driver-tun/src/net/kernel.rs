@@ -340,6 +340,12 @@ impl Kernel {
 }
 
 impl Route {
+    /// The device that it leads to, where this program made it.
+    pub(super) fn device_of_ours<'a>(&self, interfaces: &'a [Interface]) -> Option<&'a Interface> {
+        let index = self.interface.filter(|_| self.is_ours)?;
+        interfaces.iter().find(|one| one.index == index)
+    }
+
     fn of(message: &RouteMessage, v4: bool) -> Option<Self> {
         let mut route = Self {
             destination: Prefix {

@@ -87,9 +87,7 @@ fn obstacles(settings: &Settings, is_running: bool, checks: &mut Vec<Check>) {
     };
     let ours = |obstacle: &Obstacle| match obstacle {
         Obstacle::NameTaken(_) | Obstacle::ServerTaken(_) => is_running,
-        Obstacle::RouteExists { route, .. } => {
-            is_running && route.split(' ').any(|word| word == device)
-        }
+        Obstacle::Served { device: one, .. } => is_running && one == device,
         _ => false,
     };
     let foreign: Vec<_> = found.iter().filter(|one| !ours(one)).collect();
