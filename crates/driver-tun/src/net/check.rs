@@ -107,29 +107,36 @@ impl fmt::Display for Obstacle {
                 device,
                 owner,
                 in_use,
-            } => {
-                let owner = owner.as_deref().unwrap_or("another instance");
-                if *in_use {
-                    write!(
-                        f,
-                        "packets for {wanted} go to {owner}, which runs already, by {device}; \
-                         choose other addresses, or end that one first"
-                    )
-                } else {
-                    write!(
-                        f,
-                        "packets for {wanted} go to {device}, which {owner} left behind; take it \
-                         away by `fairlead down` with that one's configuration, or choose other \
-                         addresses"
-                    )
-                }
-            }
+            } => describe_served(f, wanted, device, owner.as_deref(), *in_use),
             Self::ServerTaken(server) => write!(
                 f,
                 "another instance serves {server} transparently and takes its answers; one \
                  server's port can belong to one instance only"
             ),
         }
+    }
+}
+
+fn describe_served(
+    f: &mut fmt::Formatter<'_>,
+    wanted: &Prefix,
+    device: &str,
+    owner: Option<&str>,
+    in_use: bool,
+) -> fmt::Result {
+    let owner = owner.unwrap_or("another instance");
+    if in_use {
+        write!(
+            f,
+            "packets for {wanted} go to {owner}, which runs already, by {device}; choose other \
+             addresses, or end that one first"
+        )
+    } else {
+        write!(
+            f,
+            "packets for {wanted} go to {device}, which {owner} left behind; take it away by \
+             `fairlead down` with that one's configuration, or choose other addresses"
+        )
     }
 }
 

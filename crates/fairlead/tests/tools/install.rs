@@ -107,6 +107,7 @@ fn what_is_installed_works_and_goes_again() {
         "share/man/man1/fairlead-lab-sweep.1",
         "share/doc/fairlead/edge.toml",
         "share/doc/fairlead/alerts.yml",
+        "share/doc/fairlead/grafana.json",
     ] {
         assert!(found.contains(Path::new(wanted)), "{wanted}: {found:?}");
     }

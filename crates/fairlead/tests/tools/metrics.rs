@@ -8,7 +8,6 @@ use std::time::Instant;
 use fairlead::admin::{
     Counters, FastPathState, Identity, InterfaceStatus, Published, Shared, Status, metrics,
 };
-use fairlead_base::DropReason;
 use fairlead_bpf_loader::FlowLookups;
 use fairlead_datapath::{Offers, ServerState, Snapshot};
 use fairlead_splice::carried::Carried;
@@ -25,7 +24,8 @@ All that `/metrics` of the admin pages serves, as OpenMetrics text; the pages' a
 [`[instance]`](configuration.md#instance-the-process). Counters begin at 0 with the process, and
 again with each reload; they end in `_total`. Where a name ends in a unit (`bytes`, `seconds`), that
 is its unit; all others are numbers of what the meaning says. `/status` has the same as JSON.
-What to be woken for is in [examples/alerts.yml](../examples/alerts.yml), rules for Prometheus.
+What to be woken for is in [examples/alerts.yml](../examples/alerts.yml), rules for Prometheus, and
+what to look at in [examples/grafana.json](../examples/grafana.json), a dashboard for Grafana.
 
 Made from `crates/fairlead/src/admin/metrics.rs`; after a change there:
 `UPDATE=1 cargo test -p fairlead --test tools metrics`.
@@ -211,13 +211,13 @@ fn status(kernel: bool, tcb_cache: bool) -> Status {
 }
 
 /// One metric of a page.
-struct Family {
+pub(super) struct Family {
     /// The name of its series.
-    name: String,
-    kind: String,
+    pub(super) name: String,
+    pub(super) kind: String,
     help: String,
     /// In the order of the page, each with the values that it has there.
-    labels: Vec<(String, Vec<String>)>,
+    pub(super) labels: Vec<(String, Vec<String>)>,
 }
 
 /// The labels of a series, in their order. No value of this page has a quotation mark in it.
@@ -231,7 +231,7 @@ fn labels(series: &str) -> Vec<(&str, &str)> {
         .collect()
 }
 
-fn families(kernel: bool, tcb_cache: bool) -> Vec<Family> {
+pub(super) fn families(kernel: bool, tcb_cache: bool) -> Vec<Family> {
     let page = metrics(status(kernel, tcb_cache)).unwrap();
     let mut families: Vec<Family> = Vec::new();
     for line in page.lines() {
@@ -369,194 +369,4 @@ fn metrics_are_documented() {
         return;
     }
     panic!("{PATH} is not up to date: UPDATE=1 cargo test -p fairlead --test tools metrics");
-}
-
-const ALERTS: &str = include_str!("../../../../examples/alerts.yml");
-
-/// The expressions of the alerts, each on one line.
-fn expressions() -> Vec<String> {
-    let mut expressions = Vec::new();
-    let mut lines = ALERTS.lines().peekable();
-    while let Some(line) = lines.next() {
-        let Some((before, first)) = line.split_once("expr: ") else {
-            continue;
-        };
-        let mut text = first.trim_start_matches(">-").to_owned();
-        let is_deeper = |line: &&str| line.find(|c| c != ' ') > Some(before.len());
-        while let Some(more) = lines.next_if(is_deeper) {
-            text = text + " " + more.trim();
-        }
-        expressions.push(text);
-    }
-    expressions
-}
-
-type Labels = BTreeSet<String>;
-
-/// An expression of PromQL as far as the alerts use the language, read from left to right: which
-/// labels its series have, and that both sides of each operator can match.
-struct Expression<'a> {
-    words: std::iter::Peekable<std::vec::IntoIter<String>>,
-    of_metrics: &'a BTreeMap<String, Labels>,
-}
-
-/// Binary operators, those that bind loosest first.
-const OPERATORS: [&[&str]; 4] = [
-    &["and", "or", "unless"],
-    &["==", "!=", ">", "<", ">=", "<="],
-    &["+", "-"],
-    &["*", "/", "%"],
-];
-
-impl<'a> Expression<'a> {
-    fn new(text: &str, of_metrics: &'a BTreeMap<String, Labels>) -> Self {
-        let mut words: Vec<String> = Vec::new();
-        let (mut quoted, mut before) = (false, ' ');
-        for letter in text.chars() {
-            quoted ^= letter == '"';
-            let kind = match letter {
-                _ if quoted || letter == '"' || letter == '.' || letter == '_' => 'w',
-                _ if letter.is_alphanumeric() => 'w',
-                '=' | '!' | '<' | '>' | '~' => '=',
-                ' ' => ' ',
-                _ => '(',
-            };
-            match words.last_mut() {
-                Some(last) if kind == before && "w=".contains(kind) => last.push(letter),
-                _ if kind != ' ' => words.push(letter.into()),
-                _ => {}
-            }
-            before = kind;
-        }
-        Self {
-            words: words.into_iter().peekable(),
-            of_metrics,
-        }
-    }
-
-    fn takes(&mut self, word: &str) -> bool {
-        self.words.next_if(|next| next == word).is_some()
-    }
-
-    /// Names in brackets.
-    fn names(&mut self) -> Labels {
-        assert!(self.takes("("));
-        let inside = std::iter::from_fn(|| self.words.next_if(|word| word != ")"));
-        let names = inside.filter(|word| word != ",").collect();
-        assert!(self.takes(")"));
-        names
-    }
-
-    /// The labels of this and what binds tighter; `None` of a number.
-    fn binary(&mut self, level: usize) -> Result<Option<Labels>, String> {
-        let Some(operators) = OPERATORS.get(level) else {
-            return self.operand();
-        };
-        let mut left = self.binary(level + 1)?;
-        let is_one = |word: &String| operators.contains(&word.as_str());
-        while let Some(operator) = self.words.next_if(is_one) {
-            let on = self.takes("on").then(|| self.names());
-            let ignored = match on.is_none() && self.takes("ignoring") {
-                true => self.names(),
-                false => Labels::new(),
-            };
-            let right = self.binary(level + 1)?;
-            let (Some(one), Some(other)) = (&left, &right) else {
-                left = left.or(right);
-                continue;
-            };
-            let matched = |labels: &Labels| match &on {
-                Some(on) => on & labels,
-                None => labels - &ignored,
-            };
-            let (ours, theirs) = (matched(one), matched(other));
-            if ours != theirs || on.as_ref().is_some_and(|on| *on != ours) {
-                return Err(format!("{ours:?} {operator} {theirs:?}"));
-            }
-            // Arithmetic and comparisons leave what was matched, the others the left side.
-            left = Some(if level == 0 { one.clone() } else { ours });
-        }
-        Ok(left)
-    }
-
-    fn operand(&mut self) -> Result<Option<Labels>, String> {
-        if self.takes("(") {
-            let inside = self.binary(0);
-            assert!(self.takes(")"));
-            return inside;
-        }
-        let word = self.words.next().expect("an operand");
-        if word.starts_with(|c: char| c.is_ascii_digit()) {
-            return Ok(None);
-        }
-        if self.takes("by") {
-            let kept = self.names();
-            let labels = self.operand()?;
-            return match labels {
-                Some(labels) if kept.is_subset(&labels) => Ok(Some(kept)),
-                labels => Err(format!("{word} by {kept:?} of {labels:?}")),
-            };
-        }
-        let Some(labels) = self.of_metrics.get(&word) else {
-            assert_eq!(self.words.peek().map(|word| &**word), Some("("), "{word}");
-            return self.operand(); // what a function is applied to
-        };
-        for (open, close) in [("{", "}"), ("[", "]")] {
-            if self.takes(open) {
-                while self.words.next().expect("its end") != close {}
-            }
-        }
-        Ok(Some(labels.clone()))
-    }
-}
-
-/// Series of different labels never match, and an alert of theirs never comes.
-#[test]
-fn both_sides_of_each_operator_in_the_alerts_can_match() {
-    let target = || ["job", "instance"].map(str::to_owned).into_iter();
-    let mut of_metrics: BTreeMap<String, Labels> = families(true, true)
-        .into_iter()
-        .map(|family| {
-            let own = family.labels.into_iter().map(|(label, _)| label);
-            (family.name, own.chain(target()).collect())
-        })
-        .collect();
-    of_metrics.insert("up".to_owned(), target().collect());
-    let matches = |text: &str| {
-        let mut expression = Expression::new(text, &of_metrics);
-        let labels = expression.binary(0)?;
-        assert_eq!(expression.words.next(), None, "{text}");
-        labels.ok_or_else(|| "a number".to_owned())
-    };
-    let all = expressions();
-    assert_eq!(all.len(), ALERTS.matches("alert:").count());
-    for text in all {
-        assert!(matches(&text).is_ok(), "{text}: {:?}", matches(&text));
-    }
-    for wrong in [
-        "fairlead_engine_packets_total > 0.3 * rate(fairlead_packets_total{direction=\"rx\"}[5m])",
-        "fairlead_live / fairlead_server_active > 1",
-        "fairlead_live and on (job, pool) fairlead_records",
-        "sum by (pool) (fairlead_live) > 0",
-    ] {
-        assert!(matches(wrong).is_err(), "{wrong}");
-    }
-}
-
-#[test]
-fn the_alerts_are_about_metrics_and_reasons_that_there_are() {
-    let whole = families(true, true);
-    let names: BTreeSet<&str> = whole.iter().map(|family| &*family.name).collect();
-    let words = ALERTS.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    let used: BTreeSet<&str> = words.filter(|word| word.starts_with("fairlead_")).collect();
-    assert!(used.len() >= 10, "{used:?}");
-    let unknown: Vec<_> = used.difference(&names).collect();
-    assert!(unknown.is_empty(), "no metrics: {unknown:?}");
-    let reasons: BTreeSet<&str> = DropReason::ALL.iter().map(|one| one.name()).collect();
-    for named in ALERTS.split("reason=").skip(1) {
-        let named = named.split('"').nth(1).unwrap();
-        for reason in named.split('|') {
-            assert!(reasons.contains(reason), "no reason: {reason}");
-        }
-    }
 }
