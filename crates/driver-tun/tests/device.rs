@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fairlead_base::{Checksum, Instant, Packet};
-use fairlead_driver_tun::net::{NetworkPlan, apply};
+use fairlead_driver_tun::net::{NetworkPlan, apply, queue_dropped};
 use fairlead_driver_tun::{DeviceCounters, SendError, TunDevice, TunError, wait_for_packet};
 use fairlead_netio::{Batch, RxQueue, TxQueue};
 use fairlead_netns::Host;
@@ -268,6 +268,29 @@ fn packets_that_are_not_taken_are_counted_by_cause() {
             (1, 1, 1)
         );
         assert_eq!((counters.tx_failed(), counters.tx.packets), (3, 0));
+    });
+}
+
+#[test]
+fn packets_that_find_the_queue_full_are_counted_by_the_kernel() {
+    const ROOM: u64 = 8_192;
+    const TOO_MANY: u64 = 500;
+    in_a_world(|world| {
+        let host = forwarding_host(world);
+        let device = open(&host);
+        let dropped = || host.enter(|| queue_dropped(DEVICE)).unwrap();
+        assert_eq!(dropped(), Some(0));
+        let socket = host.enter(|| UdpSocket::bind("10.8.0.1:0")).unwrap();
+        let socket = socket.unwrap();
+        for _ in 0..ROOM + TOO_MANY {
+            let _ = socket.send_to(b"x", "10.9.0.1:9"); // nobody reads
+        }
+        // The kernel has a few packets of its own to send.
+        let full = dropped().unwrap();
+        assert!((TOO_MANY..TOO_MANY + 100).contains(&full), "{full}");
+        host.ip(&format!("link delete {DEVICE}\n")).unwrap();
+        assert_eq!(dropped(), None);
+        drop(device);
     });
 }
 

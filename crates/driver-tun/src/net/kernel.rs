@@ -123,6 +123,21 @@ impl Kernel {
         Ok(named.collect())
     }
 
+    /// Packets that the kernel had for an interface and dropped; `None` without such an interface.
+    pub(super) async fn queue_dropped(&self, name: &str) -> Result<Option<u64>, NetError> {
+        let ask = self.handle.link().get().match_name(name).execute();
+        let link = match core::pin::pin!(ask).try_next().await {
+            Ok(link) => link,
+            Err(error) if is_errno(&error, libc::ENODEV) => return Ok(None),
+            Err(error) => return Err(refused("asking what an interface dropped", &error)),
+        };
+        let mut attributes = link.into_iter().flat_map(|link| link.attributes);
+        Ok(attributes.find_map(|attribute| match attribute {
+            LinkAttribute::Stats64(stats) => Some(stats.tx_dropped),
+            _ => None,
+        }))
+    }
+
     /// Every address that an interface has, with the interface's index.
     pub(super) async fn addresses(&self) -> Result<Vec<(IpAddr, u32)>, NetError> {
         let messages: Vec<_> = self

@@ -19,6 +19,7 @@ mod check;
 mod keep;
 mod kernel;
 mod leftover;
+mod queue;
 
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
@@ -27,6 +28,7 @@ pub use apply::{Network, apply};
 pub use check::{Obstacle, check};
 pub use keep::Keeper;
 pub use leftover::{Owned, owned_by, owned_by_any, remove_device, remove_leftovers};
+pub use queue::queue_dropped;
 
 /// Marks routes and rules as made by this program (`ip rule show protocol 246`). No routing
 /// daemon known to iproute2 uses it.

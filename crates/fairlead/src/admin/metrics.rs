@@ -281,6 +281,11 @@ fn device(status: &Status, page: &mut Page<'_>) -> fmt::Result {
         "Reads that found no packet",
         device.rx_empty_reads,
     )?;
+    page.counter(
+        "device_queue_dropped",
+        "Packets for the engine that found the device's queue full, looked at every few seconds",
+        status.device_queue_dropped,
+    )?;
     let failures = [
         ("rx", "bad_header", device.rx_bad_header),
         ("tx", "no_room", device.tx_no_room),

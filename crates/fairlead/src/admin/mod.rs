@@ -88,6 +88,8 @@ pub struct Counters {
     pub switch: Snapshot,
     /// By its device.
     pub device: DeviceCounters,
+    /// Packets for the engine that found the device's queue full, since this run began.
+    pub device_queue_dropped: u64,
     /// By the kernel program, where there is one; its packets and drops are among the switch's.
     pub kernel: Option<fairlead_bpf_loader::Counters>,
     /// Log lines that were lost because nobody read them in time.

@@ -59,6 +59,10 @@ pub struct Status {
     pub fast_packets: u64,
     pub fast_bytes: u64,
     pub engine_packets: u64,
+    /// Packets for the engine that found the device's queue full since the start or the last
+    /// reload: the kernel dropped them. Looked at every few seconds; of a device that is gone it is
+    /// the last value.
+    pub device_queue_dropped: u64,
     pub syns: u64,
     pub syn_acks: u64,
     pub accepted: u64,
@@ -351,6 +355,7 @@ impl Status {
         let Counters {
             switch,
             device,
+            device_queue_dropped,
             kernel,
             log_lines_lost,
             reloads_refused,
@@ -359,6 +364,7 @@ impl Status {
         Self {
             kernel: kernel.map(KernelStatus::from),
             device_use: device.into(),
+            device_queue_dropped,
             log_lines_lost,
             reloads_refused,
             orders_refused,

@@ -4,6 +4,7 @@
 //! things: configuration, leftovers of a crash, obstacles, device, routes, packets; and on the
 //! way out connections, rules, device.
 
+mod device_queue;
 mod engine;
 mod exits;
 pub(crate) mod fastpath;
@@ -38,6 +39,7 @@ use crate::control::{self, ControlServer, Desk, Phase};
 use crate::log::{self, Log, LogArgs};
 use crate::screen::{plural, print_error};
 
+use device_queue::DeviceQueue;
 use engine::Engine;
 use fastpath::Fastpath;
 use inherit::Inheritance;
@@ -146,7 +148,7 @@ fn serve(args: &ServeArgs, program: &Program, watch: &mut dyn FnMut()) -> Result
     let mut datapath = start_datapath(&settings, clock.now(), &inherited.estate)?;
     let (device, network) = prepare_host(&plan::network_plan(&settings), &inherited)?;
     announce_host(&settings, &network);
-    let keeper = keep_network(&network);
+    let (keeper, device_queue) = keep_network(&network, &device);
     let mut fastpath = start_fastpath(&settings, &mut datapath, &clock, &mut inherited)?;
     let shared = Arc::new(Shared::new(Identity::of(&settings, fastpath.state())));
     // Kept until the end; its pages say "starting" until something is published.
@@ -170,6 +172,7 @@ fn serve(args: &ServeArgs, program: &Program, watch: &mut dyn FnMut()) -> Result
         ways: Ways::start(&settings, &mut engine, clock.now()),
         fastpath,
         reload,
+        device_queue,
         watch,
     };
     let worked = catch_unwind(AssertUnwindSafe(|| {
@@ -433,30 +436,37 @@ fn announce_host(settings: &Settings, network: &Network) {
     }
 }
 
-/// How often routes and rules are looked at.
+/// How often routes, rules and what the device's queue dropped are looked at.
 const NETWORK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Makes again what others remove of what was made, and says so.
-fn keep_network(network: &Network) -> Option<Keeper> {
+/// Makes again what others remove of what was made, and says so; its thread looks at the device's
+/// queue, too.
+fn keep_network(network: &Network, device: &TunDevice) -> (Option<Keeper>, Arc<DeviceQueue>) {
+    let device_queue = Arc::new(DeviceQueue::of(device.name()));
+    let looked_at = Arc::clone(&device_queue);
     let mut failing = String::new();
-    let tell = move |outcome: Result<Vec<String>, net::NetError>| match outcome {
-        Ok(mended) => {
-            for line in mended {
-                tracing::warn!("made again, somebody had removed it: {line}");
+    let tell = move |outcome: Result<Vec<String>, net::NetError>| {
+        looked_at.look();
+        match outcome {
+            Ok(mended) => {
+                for line in mended {
+                    tracing::warn!("made again, somebody had removed it: {line}");
+                }
+                failing.clear();
             }
-            failing.clear();
-        }
-        Err(error) => {
-            let error = error.to_string();
-            if error != failing {
-                tracing::error!("packets may not come here: {error}");
+            Err(error) => {
+                let error = error.to_string();
+                if error != failing {
+                    tracing::error!("packets may not come here: {error}");
+                }
+                failing = error;
             }
-            failing = error;
         }
     };
-    Keeper::start(network, NETWORK_INTERVAL, tell)
+    let keeper = Keeper::start(network, NETWORK_INTERVAL, tell)
         .inspect_err(|error| tracing::warn!("routes and rules are not looked after: {error}"))
-        .ok()
+        .ok();
+    (keeper, device_queue)
 }
 
 /// One line on standard output, for people and for scripts that wait for it.
@@ -608,6 +618,7 @@ struct Board<'a> {
     ways: Ways,
     fastpath: Fastpath,
     reload: Reload<'a>,
+    device_queue: Arc<DeviceQueue>,
     watch: &'a mut dyn FnMut(),
 }
 
@@ -646,6 +657,7 @@ impl Board<'_> {
         self.shared.publish(Counters {
             switch,
             device: *engine.queue().counters(),
+            device_queue_dropped: self.device_queue.dropped(),
             kernel,
             log_lines_lost: self.log.lost_lines(),
             reloads_refused: self.reload.refused(),

@@ -4,7 +4,7 @@ use fairlead_base::DropReason;
 
 use super::plain_line;
 use crate::admin::{
-    CarriedStatus, DeviceStatus, PoolStatus, ServerStatus, ServiceStatus, Status, TcbCacheStatus,
+    CarriedStatus, PoolStatus, ServerStatus, ServiceStatus, Status, TcbCacheStatus,
 };
 use crate::screen::{
     BOLD, DIM, GREEN, Paint, RED, Side, YELLOW, bytes, columns, elapsed, grouped, plural,
@@ -121,7 +121,7 @@ fn totals(status: &Status, paint: Paint) -> String {
         ),
         ("fast path", fast_path(status)),
         ("flow table", flow_table(status)),
-        ("device", device(&status.device_use)),
+        ("device", device(status)),
         ("probes", grouped(status.probes_sent)),
     ];
     let cache = status.tcb_cache.as_ref().map(tcb_cache);
@@ -219,7 +219,8 @@ fn ended(status: &Status) -> String {
 }
 
 /// How the device is used: a packet is a system call, so large ones are cheap ones.
-fn device(device: &DeviceStatus) -> String {
+fn device(status: &Status) -> String {
+    let device = &status.device_use;
     let each = |all: u64, packets: u64| bytes(all.checked_div(packets).unwrap_or(0));
     let mut text = format!(
         "{} reads of {}, {} of nothing; {} writes of {}",
@@ -230,6 +231,7 @@ fn device(device: &DeviceStatus) -> String {
         each(device.tx.bytes, device.tx.packets),
     );
     for (count, why) in [
+        (status.device_queue_dropped, "lost at its full queue"),
         (device.rx_bad_header, "with bad headers"),
         (device.tx_no_room, "without room"),
         (device.tx_down, "while down"),
@@ -394,7 +396,7 @@ fn drops(status: &Status, paint: Paint) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::{DirectionStatus, Offers, RouteStatus};
+    use crate::admin::{DeviceStatus, DirectionStatus, Offers, RouteStatus};
 
     fn status() -> Status {
         let server = |endpoint: &str, state: &str, offers| ServerStatus {
@@ -429,6 +431,7 @@ mod tests {
             tx_packets: 999_990,
             rx_bytes: 5 << 30,
             fast_packets: 990_000,
+            device_queue_dropped: 6,
             device_use: DeviceStatus {
                 rx: DirectionStatus {
                     packets: 2_000,
@@ -495,7 +498,8 @@ packets      1,000,000 in, 999,990 out
 bytes        5.0 GiB in, 0 B out
 fast path    990,000 packets (99.0 %), 0 B; the engine looked at 0
 flow table   none: no kernel fast path
-device       2,000 reads of 1.5 KiB, 1,234 of nothing; 0 writes of 0 B; 7 without room
+device       2,000 reads of 1.5 KiB, 1,234 of nothing; 0 writes of 0 B; \
+6 lost at its full queue; 7 without room
 probes       0
 
 service web  1,000 accepted, 3 refused; 980 ended, 4.9 KiB in, 7.0 MiB out, \

@@ -142,6 +142,7 @@ fn counters() -> Counters {
     Counters {
         switch: snapshot(),
         device,
+        device_queue_dropped: 5_005,
         kernel: Some(fairlead_bpf_loader::Counters {
             to_engine: 41,
             fins: 43,
@@ -243,6 +244,7 @@ fn status_is_the_snapshot_and_who_runs() {
     assert_eq!(document["device_use"]["rx"]["packets"], 20_001);
     assert_eq!(document["device_use"]["tx"]["by_size"][9], 20_028);
     assert_eq!(document["device_use"]["tx_unsendable"], 20_034);
+    assert_eq!(document["device_queue_dropped"], 5_005);
     assert_eq!(document["log_lines_lost"], 20_035);
     assert_eq!(document["reloads_refused"], 5_003);
     assert_eq!(document["orders_refused"], 5_004);
@@ -362,6 +364,7 @@ fn metrics_are_openmetrics_and_name_every_reason() {
         device("failures_total{direction=\"tx\",why=\"no_room\"}"),
         20_031.0
     );
+    assert_eq!(device("queue_dropped_total"), 5_005.0);
     assert_eq!(metrics.value("fairlead_log_lines_lost_total"), 20_035.0);
     assert_eq!(metrics.value("fairlead_reloads_refused_total"), 5_003.0);
     assert_eq!(metrics.value("fairlead_orders_refused_total"), 5_004.0);
