@@ -31,8 +31,8 @@ fn expressions() -> Vec<String> {
 
 type Labels = BTreeSet<String>;
 
-/// An expression of PromQL as far as alerts and dashboard use the language, read from left to right: which
-/// labels its series have, and that both sides of each operator can match.
+/// An expression of PromQL as far as alerts and dashboard use the language, read from left to
+/// right: which labels its series have, and that both sides of each operator can match.
 struct Expression<'a> {
     words: std::iter::Peekable<std::vec::IntoIter<String>>,
     of_metrics: &'a BTreeMap<String, Labels>,
