@@ -62,17 +62,9 @@ static __always_inline int fl_ctx_is_tagged(fl_ctx *ctx)
 }
 
 /* Updates the TCP checksum by the change of the pseudo-header and by that of everything else: a
- * checksum that a device has yet to complete takes only the first. Packet pointers are stale
+ * checksum that a device has yet to complete takes only the first. Where such a one is known to become
+ * `open` by that, what the second would do is known then, too; 0: it is not. Packet pointers are stale
  * afterwards. */
-static __always_inline int fl_ctx_tcp_checksum(fl_ctx *ctx, __u32 at, __u32 pseudo, __u32 rest)
-{
-	if (bpf_l4_csum_replace(ctx, at, 0, pseudo, BPF_F_PSEUDO_HDR))
-		return -1;
-	return rest ? bpf_l4_csum_replace(ctx, at, 0, rest, 0) : 0;
-}
-
-/* The same, where an open checksum is known to become `open` by the first: what the second would do is
- * known then, too. 0: it is not. */
 static __always_inline int fl_ctx_open_checksum(fl_ctx *ctx, __u32 at, __u32 pseudo, __u32 rest,
 						__u16 open)
 {
@@ -84,6 +76,11 @@ static __always_inline int fl_ctx_open_checksum(fl_ctx *ctx, __u32 at, __u32 pse
 	if (open && (void *)(field + 1) <= (void *)(long)ctx->data_end && *field == open)
 		return 0;
 	return rest ? bpf_l4_csum_replace(ctx, at, 0, rest, 0) : 0;
+}
+
+static __always_inline int fl_ctx_tcp_checksum(fl_ctx *ctx, __u32 at, __u32 pseudo, __u32 rest)
+{
+	return fl_ctx_open_checksum(ctx, at, pseudo, rest, 0);
 }
 
 /* What a device has told of a packet is the sum over all of it, from the IP header on. It changes by
