@@ -21,7 +21,7 @@ const STRANGERS_MIN: u64 = FULL_BATCHES as u64 * BATCH_PACKETS as u64 / 2;
 /// How long a share of SYNs holds before less is refused again.
 const EASE_AFTER: Duration = Duration::from_millis(20);
 
-/// How long what proves nothing is refused: of a flood of them the engine then sees so many
+/// How long what proves nothing is refused: of a flood of it the engine then sees so many
 /// batches in this time and no more.
 const UNPROVEN_FOR: Duration = Duration::from_secs(1);
 
