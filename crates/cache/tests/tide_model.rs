@@ -182,18 +182,21 @@ impl Model {
         let pooled = self.pooled();
         let mut worths = [[0.0; 41]; 2];
         for (reuse, worths) in worths.iter_mut().enumerate() {
+            let counted = |of: &dyn Fn(usize) -> f64, class: usize| {
+                let is_beside = |at: &usize| at.abs_diff(class) == 1;
+                let beside: f64 = (0..41).filter(is_beside).map(of).sum();
+                0.5 + of(class) + 0.5 * beside
+            };
             let rate = |class: usize| {
-                let (hits, exposure) = (
-                    f64::from(self.hits[reuse][class]),
-                    f64::from(self.exposure[reuse][class]),
-                );
-                let raw = (hits + 0.5) / (exposure + 0.5 / pooled[class]);
-                let doubt = 1.1 + 1.0 / (hits.max(pooled[class] * exposure) + 1.0).sqrt();
-                let ratio = raw / pooled[class];
-                if ratio > doubt {
-                    raw / doubt
-                } else if ratio < 1.0 / doubt {
-                    raw * doubt
+                let hits = counted(&|at| f64::from(self.hits[reuse][at]), class);
+                let at_pooled = |at: usize| f64::from(self.exposure[reuse][at]) * pooled[at];
+                let expected = counted(&at_pooled, class);
+                let least = (hits.sqrt() - 0.6).powi(2) / 1.1;
+                let most = ((hits + 0.25).sqrt() + 0.6).powi(2) * 1.1;
+                if expected < least {
+                    pooled[class] * least / expected
+                } else if expected > most {
+                    pooled[class] * most / expected
                 } else {
                     pooled[class]
                 }

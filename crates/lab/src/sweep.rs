@@ -19,7 +19,7 @@ use crate::run::{Finished, run_each};
 use crate::spec::{RunResult, RunSpec};
 
 /// The version of everything that decides a result. A task of another version is another task.
-pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+7");
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+8");
 
 /// One finished task: what was run over what, and what came out.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -16,10 +16,12 @@ const EDGES: [u32; EACH + 1] = [
     96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 768, 1024, 1536, 2048, 2560,
 ];
 
-/// A class's rate is taken for the pooled one where it differs by less than this factor ...
+/// A class's rate is taken for the pooled one unless it differs by more than this factor ...
 const MARGIN: f64 = 1.1;
-/// ... and this many standard errors; where it differs by more, by so much less.
-const ERRORS: f64 = 1.0;
+/// ... and by more standard errors of what was counted; where it differs by more, by so much less.
+const ERRORS: f64 = 1.2;
+/// What was counted in the next class on either side counts so much.
+const NEIGHBOUR: f64 = 0.5;
 /// Hits that a class is credited with at the pooled rate.
 const PRIOR_HITS: f64 = 0.5;
 /// A younger line goes before an older one only where the older one is worth more than this factor
@@ -150,19 +152,29 @@ impl Chart {
         rates
     }
 
-    /// Hits a step in each class: the pooled rate, unless there is reason to think otherwise.
+    /// Hits a step in each class: the pooled rate, unless there is reason to think otherwise; then
+    /// the rate nearest to it that is not unlikely. Hits are a Poisson variable, whose square root
+    /// has a standard deviation of about a half whatever its mean.
     fn rates(&self, pooled: &[f64; EACH]) -> [f64; CLASSES] {
-        core::array::from_fn(|class| {
-            let pooled = pooled[class % EACH];
-            let hits = f64::from(self.hits[class]);
-            let exposure = f64::from(self.exposure[class]);
-            let raw = (hits + PRIOR_HITS) / (exposure + PRIOR_HITS / pooled);
-            let doubt = MARGIN + ERRORS / (hits.max(pooled * exposure) + 1.0).sqrt();
-            // All three are worked out: which it is cannot be foretold.
-            let (more, less) = (raw / doubt, raw * doubt);
-            let rate = if less < pooled { less } else { pooled };
-            if raw > pooled * doubt { more } else { rate }
-        })
+        let mut rates = [0.0; CLASSES];
+        for from in [0, REUSED_FROM] {
+            let (mut hits, mut expected) = ([0.0; EACH + 2], [0.0; EACH + 2]);
+            for (class, pooled) in pooled.iter().enumerate() {
+                hits[class + 1] = f64::from(self.hits[from + class]);
+                expected[class + 1] = f64::from(self.exposure[from + class]) * pooled;
+            }
+            let with_neighbours = |of: &[f64; EACH + 2], class: usize| {
+                PRIOR_HITS + of[class + 1] + NEIGHBOUR * (of[class] + of[class + 2])
+            };
+            for (class, pooled) in pooled.iter().enumerate() {
+                let hits = with_neighbours(&hits, class);
+                let expected = with_neighbours(&expected, class);
+                let least = (hits.sqrt() - ERRORS / 2.0).powi(2) / MARGIN;
+                let most = ((hits + 0.25).sqrt() + ERRORS / 2.0).powi(2) * MARGIN;
+                rates[from + class] = pooled * (expected.max(least).min(most) / expected);
+            }
+        }
+        rates
     }
 
     /// What a line of each class is worth: hits a step if it is kept from now until the best moment
@@ -311,6 +323,32 @@ mod tests {
         let worths = chart.worths();
         assert!(worths[hour - 1] < worths[hour] && worths[0] < worths[hour - 1]);
         assert!(worths[hour + 1] < worths[0]);
+    }
+
+    /// What a rate is taken for, of the pooled one, where so many hits were seen in one class and
+    /// so many are expected, and as many as expected in its neighbours.
+    fn taken_for(seen: u32, expected: u32) -> f64 {
+        let mut chart = Chart::new();
+        for class in 0..CLASSES {
+            chart.exposure[class] = 100 * expected;
+            chart.hits[class] = expected;
+        }
+        chart.hits[20] = seen;
+        let pooled = [0.01; EACH];
+        chart.rates(&pooled)[20] / 0.01
+    }
+
+    #[test]
+    fn a_rate_is_the_pooled_one_unless_chance_is_not_enough() {
+        for (seen, expected) in [(0, 0), (0, 2), (5, 2), (20, 26), (1000, 1080), (1000, 930)] {
+            let rate = taken_for(seen, expected);
+            assert!((rate - 1.0).abs() < 1e-9, "{seen} for {expected}: {rate}");
+        }
+        // Of what is beyond doubt most is kept.
+        assert!((0.45..0.75).contains(&taken_for(0, 1000)));
+        assert!((1.3..1.5).contains(&taken_for(2000, 1000)));
+        // A neighbour's hits are half of the evidence.
+        assert!(taken_for(0, 10) < 0.9);
     }
 
     #[test]
