@@ -71,6 +71,12 @@ fn a_client_is_known_behind_its_virtual_host_and_before_its_proxies() {
         ("10.0.0.1 10.9.9.9 - -", "::ffff:10.0.0.1"),
         ("10.0.0.1, 10.9.9.9 - -", "::ffff:10.0.0.1"),
         ("10.0.0.1, 10.8.8.8, 10.9.9.9 - -", "::ffff:10.0.0.1"),
+        ("10.0.0.1,10.9.9.9 - -", "::ffff:10.0.0.1"),
+        (
+            "www.example.com:80 10.0.0.1, 10.9.9.9 - -",
+            "::ffff:10.0.0.1",
+        ),
+        ("www.example.com 10.0.0.1,10.9.9.9 - -", "::ffff:10.0.0.1"),
     ] {
         let log = format!("{before} {rest}").repeat(3);
         let source = open("x", Cursor::new(log.into_bytes())).unwrap();
@@ -79,6 +85,33 @@ fn a_client_is_known_behind_its_virtual_host_and_before_its_proxies() {
         let octets = client.parse::<std::net::Ipv6Addr>().unwrap().octets();
         assert_eq!(requests.clients[0].address.0, octets, "{before}");
         assert!(!requests.clients[0].named, "{before}");
+    }
+}
+
+#[test]
+fn a_client_with_a_name_is_no_virtual_host_and_the_other_way_round() {
+    let rest = "[10/Oct/2023:13:55:36 +0000] \"GET / HTTP/1.1\" 200 5\n";
+    for (before, others) in [
+        ("a.example.net - -", "a.example.net - Some Body"),
+        ("a.example.net - -", "www.example.com:80 a.example.net - -"),
+        (
+            "a.example.net - -",
+            "www.example.com a.example.net - Some Body",
+        ),
+        (
+            "a.example.net - -",
+            "www.example.com:80 a.example.net, proxy - -",
+        ),
+        ("a.example.net - -", "a.example.net, proxy - -"),
+        ("a.example.net - -", "a.example.net identity user"),
+        ("a.example.net - -", "a.example.net identity - "),
+        ("a.example.net - -", "a.example.net  -  - "),
+        ("10.0.0.1 - -", "10.0.0.1 identity - -"),
+    ] {
+        let log = format!("{before} {rest}{others} {rest}").repeat(2);
+        let source = open("x", Cursor::new(log.into_bytes())).unwrap();
+        let (requests, _) = read_requests(source, ReadOptions::default()).unwrap();
+        assert_eq!(requests.clients.len(), 1, "{others}");
     }
 }
 

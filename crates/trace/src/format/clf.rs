@@ -46,16 +46,25 @@ impl LineFormat for Clf {
 /// Whose request it is: `first` is the line's first word, `between` what is from there to the time.
 #[inline]
 fn client_of<'a>(first: &'a [u8], between: &'a [u8]) -> &'a [u8] {
-    if let [host @ .., b','] = first {
-        return host;
-    }
-    // No identity (RFC 1413) is an address. Of two addresses the first is the connection's.
+    let (next, rest) = word(between.trim_ascii());
+    let host = if next != b"-" && is_virtual_host(first, next, rest) {
+        next
+    } else {
+        first
+    };
+    field::cut(host, b',').map_or(host, |(client, _)| client)
+}
+
+/// True when `first` is the virtual host before the client `next`, not the client before its
+/// identity (RFC 1413). No identity is an address or has proxies, and with one known there is no
+/// `-` between it and the user. Of two addresses the first is the connection's.
+fn is_virtual_host(first: &[u8], next: &[u8], rest: &[u8]) -> bool {
     let is_address = |word: &[u8]| field::v4(word).is_some() || field::v6(word).is_some();
-    let next = word(between).0;
-    if is_address(next) && !is_address(first) {
-        return next;
+    if first.ends_with(b",") || is_address(first) {
+        return false;
     }
-    first
+    let (identity, user) = word(rest);
+    is_address(next) || memchr(b',', next).is_some() || identity == b"-" && !user.is_empty()
 }
 
 /// What stands behind the time.
