@@ -282,7 +282,10 @@ fn steps(all: &[Choice], results: &[RunResult]) -> Vec<Step> {
             if run.scheme == CONVENTIONAL && run.ways == CONVENTIONAL_WAYS {
                 step.conventional_miss_ratio = Some(result.miss_ratio);
             }
-            if choice.miss_ratio < step.best.miss_ratio {
+            // Of equals the one with the fewest bits, as everywhere here.
+            let missed = choice.miss_ratio.total_cmp(&step.best.miss_ratio);
+            let bits = choice.hardware.bits.cmp(&step.best.hardware.bits);
+            if missed.then(bits).is_lt() {
                 step.best = choice.clone();
             }
         }

@@ -375,6 +375,18 @@ fn advice_is_on_all_that_was_asked_or_none() {
     advise(&["--tolerance", "2"], &["--tolerance 2", "below 1"]);
 }
 
+/// Where all designs miss the same, the table names the one that is advised.
+#[test]
+fn of_designs_that_miss_the_same_the_one_with_the_fewest_bits_is_best() {
+    let advice = json(&["advise", "zipf:ids=20,accesses=2000", "--json"]);
+    let best = &advice["best"];
+    let steps = advice["steps"].as_array().unwrap();
+    let step = steps
+        .iter()
+        .find(|step| step["capacity"] == best["run"]["capacity"]);
+    assert_eq!(step.unwrap()["best"], *best);
+}
+
 /// How many sessions are open at once is a setting of the expansion, and accesses are not expanded.
 #[test]
 fn a_number_of_open_sessions_is_not_believed_of_accesses() {
