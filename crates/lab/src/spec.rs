@@ -19,8 +19,8 @@ pub struct RunSpec {
     /// Ways of a set (default: the paper's 4).
     #[serde(default = "paper_ways")]
     pub ways: u32,
-    /// Bits of the session identifier that choose the set: `all48`, a number of low bits, or
-    /// masks `IIIIIIII:PPPP`; the scheme's own when left out.
+    /// Bits of the session identifier that choose the set: `all48`, the lowest 1 to 40 of the
+    /// address and the port's low byte, or masks `IIIIIIII:PPPP`; the scheme's own when left out.
     #[serde(
         default,
         deserialize_with = "number_or_text",

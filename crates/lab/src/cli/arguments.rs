@@ -384,8 +384,9 @@ pub(crate) struct GeometryArgs {
     /// Ways of a set, in each bank
     #[arg(long, value_name = "NUMBER", default_value_t = 4)]
     pub(crate) ways: u32,
-    /// Bits of the session identifier that choose the set: `all48`, `16` (the paper's choice), a
-    /// number of low bits, or masks of address and port, `000000ff:00ff`
+    /// Bits of the session identifier that choose the set: `all48`, the lowest 1 to 40 of the
+    /// address and the port's low byte (`16` in the paper), or masks of address and port,
+    /// `000000ff:00ff`
     #[arg(long, value_name = "BITS")]
     pub(crate) index_bits: Option<String>,
     /// The 3-bit counter from which a line is ON: 4 in the paper, 0 always, 8 never
