@@ -77,6 +77,15 @@ fn a_client_is_known_behind_its_virtual_host_and_before_its_proxies() {
             "::ffff:10.0.0.1",
         ),
         ("www.example.com 10.0.0.1,10.9.9.9 - -", "::ffff:10.0.0.1"),
+        (
+            "Oct 10 13:55:36 web1 nginx: 10.0.0.1 - -",
+            "::ffff:10.0.0.1",
+        ),
+        (
+            "Oct 10 13:55:36 10.7.7.7 httpd[12]: www.example.com:80 10.0.0.1, 10.9.9.9 - Some Body",
+            "::ffff:10.0.0.1",
+        ),
+        ("10.0.0.1 - a[b]c", "::ffff:10.0.0.1"),
     ] {
         let log = format!("{before} {rest}").repeat(3);
         let source = open("x", Cursor::new(log.into_bytes())).unwrap();
@@ -106,6 +115,10 @@ fn a_client_with_a_name_is_no_virtual_host_and_the_other_way_round() {
         ("a.example.net - -", "a.example.net identity user"),
         ("a.example.net - -", "a.example.net identity - "),
         ("a.example.net - -", "a.example.net  -  - "),
+        (
+            "a.example.net - -",
+            "Oct 10 13:55:36 web1 httpd: a.example.net - -",
+        ),
         ("10.0.0.1 - -", "10.0.0.1 identity - -"),
     ] {
         let log = format!("{before} {rest}{others} {rest}").repeat(2);

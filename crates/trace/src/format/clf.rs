@@ -1,13 +1,13 @@
 //! Common Log Format, `host ident user [dd/Mon/yyyy:HH:MM:SS ±zzzz] "request" status bytes`, and
 //! whatever other fields come behind: the Combined Log Format, and logs of single servers. A
-//! virtual host may stand before the client (Apache's `vhost_combined`), and proxies behind it,
-//! after commas (`X-Forwarded-For`).
+//! virtual host may stand before the client (Apache's `vhost_combined`), or what syslog puts there,
+//! and proxies behind it, after commas (`X-Forwarded-For`).
 //!
 //! Requests may hold quotation marks. The one that ends the request is the first that a status
 //! follows; where none does (logs of 1994 and 1995 lack it at times), the last two words of the
 //! line are status and size.
 
-use memchr::memchr;
+use memchr::{memchr, memchr_iter};
 
 use super::word;
 use crate::builder::{Builder, Row};
@@ -28,7 +28,7 @@ impl LineFormat for Clf {
     #[inline]
     fn line(&mut self, line: &[u8], out: &mut Builder) -> Result<Step, Reason> {
         let (first, rest) = field::cut(line, b' ').ok_or(Reason::Fields)?;
-        let open = memchr(b'[', rest).ok_or(Reason::Time)?;
+        let open = time_from(rest).ok_or(Reason::Time)?;
         let host = client_of(first, &rest[..open]);
         let (stamp, rest) = field::cut(&rest[open + 1..], b']').ok_or(Reason::Time)?;
         let time_us = self.calendar.clf_us(stamp).ok_or(Reason::Time)?;
@@ -43,28 +43,52 @@ impl LineFormat for Clf {
     }
 }
 
+/// Where the bracket of the time is: the first that begins a word.
+#[inline]
+fn time_from(text: &[u8]) -> Option<usize> {
+    memchr_iter(b'[', text).find(|at| *at == 0 || text[at - 1].is_ascii_whitespace())
+}
+
 /// Whose request it is: `first` is the line's first word, `between` what is from there to the time.
 #[inline]
 fn client_of<'a>(first: &'a [u8], between: &'a [u8]) -> &'a [u8] {
-    let (next, rest) = word(between.trim_ascii());
-    let host = if next != b"-" && is_virtual_host(first, next, rest) {
-        next
-    } else {
+    let next = word(between.trim_ascii_start()).0;
+    // Of two addresses the first is the connection's.
+    let host = if next == b"-" || first.ends_with(b",") || is_address(first) {
         first
+    } else {
+        behind(first, next, between)
     };
     field::cut(host, b',').map_or(host, |(client, _)| client)
 }
 
-/// True when `first` is the virtual host before the client `next`, not the client before its
-/// identity (RFC 1413). No identity is an address or has proxies, and with one known there is no
-/// `-` between it and the user. Of two addresses the first is the connection's.
-fn is_virtual_host(first: &[u8], next: &[u8], rest: &[u8]) -> bool {
-    let is_address = |word: &[u8]| field::v4(word).is_some() || field::v6(word).is_some();
-    if first.ends_with(b",") || is_address(first) {
-        return false;
+fn is_address(word: &[u8]) -> bool {
+    field::v4(word).is_some() || field::v6(word).is_some()
+}
+
+/// The client, which may stand behind a virtual host and whatever else a line begins with (the time
+/// and host of syslog): it and its proxies stand before the first `-`, the identity that nobody
+/// tells (RFC 1413). Where an identity is told, it is no address and has no proxies.
+fn behind<'a>(first: &'a [u8], next: &'a [u8], between: &'a [u8]) -> &'a [u8] {
+    let (mut client, mut before) = (first, first);
+    let mut words = between
+        .split(|byte| *byte == b' ')
+        .filter(|word| !word.is_empty())
+        .peekable();
+    while let Some(word) = words.next() {
+        if word == b"-" && words.peek().is_some() {
+            return client;
+        }
+        if !before.ends_with(b",") {
+            client = word;
+        }
+        before = word;
     }
-    let (identity, user) = word(rest);
-    is_address(next) || memchr(b',', next).is_some() || identity == b"-" && !user.is_empty()
+    if is_address(next) || memchr(b',', next).is_some() {
+        next
+    } else {
+        first
+    }
 }
 
 /// What stands behind the time.
