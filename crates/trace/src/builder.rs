@@ -96,7 +96,8 @@ impl Builder {
         Ok(Step::Row)
     }
 
-    /// The number of a client given as text: an address of either family, or a name.
+    /// The number of a client given as text: an address of either family, or a name. A port behind
+    /// the address is no part of it.
     #[inline]
     pub(crate) fn client(&mut self, text: &[u8]) -> Result<u32, Reason> {
         if let Some(address) = field::v4(text) {
@@ -107,6 +108,12 @@ impl Builder {
         }
         if let Some(octets) = field::v6(text) {
             return self.client_v6(octets);
+        }
+        let bare = field::bare(text);
+        if bare.len() < text.len()
+            && let Ok(client) = self.client_at(bare)
+        {
+            return Ok(client);
         }
         self.client_named(text)
     }

@@ -2,7 +2,7 @@
 
 use core::net::Ipv6Addr;
 
-use memchr::memchr;
+use memchr::{memchr, memrchr};
 
 /// A decimal number, all of it digits; `None` from 2⁶⁴ on.
 #[inline]
@@ -69,6 +69,16 @@ pub(crate) fn v6(text: &[u8]) -> Option<[u8; 16]> {
     let text = core::str::from_utf8(&text[..end]).ok()?;
     let address: Ipv6Addr = text.parse().ok()?;
     Some(address.octets())
+}
+
+/// An address without the port behind it and the brackets around it, as far as they are there.
+pub(crate) fn bare(text: &[u8]) -> &[u8] {
+    let port = memrchr(b':', text).filter(|at| number16(&text[at + 1..]).is_some());
+    let host = &text[..port.unwrap_or(text.len())];
+    let inner = host
+        .strip_prefix(b"[")
+        .and_then(|rest| rest.strip_suffix(b"]"));
+    inner.unwrap_or(host)
 }
 
 /// Cuts at the first `mark`: what is before, what is behind.

@@ -86,6 +86,13 @@ fn a_client_is_known_behind_its_virtual_host_and_before_its_proxies() {
             "::ffff:10.0.0.1",
         ),
         ("10.0.0.1 - a[b]c", "::ffff:10.0.0.1"),
+        ("10.0.0.1:50481 - -", "::ffff:10.0.0.1"),
+        (
+            "www.example.com 10.0.0.1:50481, 10.9.9.9:80 - -",
+            "::ffff:10.0.0.1",
+        ),
+        ("[2001:db8::1] - -", "2001:db8::1"),
+        ("[2001:db8::1]:50481 - -", "2001:db8::1"),
     ] {
         let log = format!("{before} {rest}").repeat(3);
         let source = open("x", Cursor::new(log.into_bytes())).unwrap();

@@ -46,7 +46,7 @@ impl LineFormat for Elb {
             return Err(Reason::Request);
         };
         let end = memchr(b'"', rest).ok_or(Reason::Request)?;
-        let client = out.client(unbracketed(address))?;
+        let client = out.client(address)?;
         out.push(Row {
             port,
             bytes,
@@ -55,11 +55,4 @@ impl LineFormat for Elb {
             ..Row::new(time_us, client)
         })
     }
-}
-
-fn unbracketed(address: &[u8]) -> &[u8] {
-    let inner = address
-        .strip_prefix(b"[")
-        .and_then(|rest| rest.strip_suffix(b"]"));
-    inner.unwrap_or(address)
 }
