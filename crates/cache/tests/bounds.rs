@@ -89,6 +89,26 @@ fn fully_associative_caches_equal_their_slow_twins() {
     }
 }
 
+/// What libCacheSim 0.3.5's `S3FIFO` misses on the streams of these seeds, by number of lines. With
+/// fewer than 20 its small queue has room for one, and it lets nobody in.
+#[test]
+fn s3_fifo_misses_what_libcachesim_misses() {
+    let lines = [20, 32, 50, 100, 200];
+    let misses = [
+        [6_805, 6_236, 5_527, 3_926, 1_763],
+        [6_749, 6_194, 5_491, 3_918, 1_685],
+        [6_858, 6_290, 5_620, 4_020, 1_796],
+        [6_854, 6_252, 5_584, 4_037, 1_773],
+        [6_790, 6_200, 5_482, 3_934, 1_815],
+        [6_797, 6_268, 5_650, 4_074, 1_832],
+    ];
+    for (seed, misses) in misses.into_iter().enumerate() {
+        let ids = stream(seed as u64, 8_000, 400);
+        let stream = Stream::new(&ids, 400, 0).unwrap();
+        assert_eq!(lines.map(|lines| bounds::s3_fifo(&stream, lines)), misses);
+    }
+}
+
 #[test]
 fn bounds_are_in_their_order() {
     for seed in 0..8 {

@@ -80,28 +80,42 @@ impl S3Fifo {
         self.ghosts_held = 0;
     }
 
-    /// Gives up one line.
+    /// Gives up one line: of the small queue, or of the main one when that is too long or when the
+    /// small one has nothing to give up.
     fn evict(&mut self) -> u32 {
         self.has_evicted = true;
-        loop {
-            if self.main.len > self.main_max || self.small.len == 0 {
-                let line = self.main.tail;
-                self.main.remove(line);
-                let count = &mut self.counts[line as usize];
-                if *count == 0 {
-                    return line;
-                }
-                *count -= 1;
-                self.main.push(line);
-                continue;
-            }
+        if self.main.len <= self.main_max
+            && let Some(line) = self.evict_small()
+        {
+            return line;
+        }
+        self.evict_main()
+    }
+
+    /// All that was touched often enough moves on, whatever the main queue's length then is.
+    fn evict_small(&mut self) -> Option<u32> {
+        while self.small.len > 0 {
             let line = self.small.tail;
             self.small.remove(line);
             if self.counts[line as usize] < MOVES_FROM {
                 self.remember(self.table.session_of[line as usize]);
-                return line;
+                return Some(line);
             }
             self.counts[line as usize] = 0;
+            self.main.push(line);
+        }
+        None
+    }
+
+    fn evict_main(&mut self) -> u32 {
+        loop {
+            let line = self.main.tail;
+            self.main.remove(line);
+            let count = &mut self.counts[line as usize];
+            if *count == 0 {
+                return line;
+            }
+            *count -= 1;
             self.main.push(line);
         }
     }
