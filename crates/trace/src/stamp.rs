@@ -97,12 +97,7 @@ impl Calendar {
         }
         let year = two(day, 7)? * 100 + two(day, 9)?;
         let (month, date) = (month(&day[3..6])?, two(day, 0)?);
-        let east_minutes = i64::from(two(&zone, 1)? * 60 + two(&zone, 3)?);
-        let east_us = match zone[0] {
-            b'+' => east_minutes * 60 * SECOND_US,
-            b'-' => -east_minutes * 60 * SECOND_US,
-            _ => return None,
-        };
+        let east_us = east_us(zone)?;
         if !valid(year, month, date) {
             return None;
         }
@@ -160,14 +155,23 @@ impl IsoCalendar {
         }
         match rest {
             [] | b"Z" | b"z" => Some(at),
-            [sign @ (b'+' | b'-'), zone @ ..] => {
-                let minutes_at = if zone.get(2) == Some(&b':') { 3 } else { 2 };
-                let minutes = i64::from(two(zone, 0)? * 60 + two(zone, minutes_at)?);
-                let east = if *sign == b'+' { minutes } else { -minutes };
-                Some(at - east * 60 * SECOND_US)
+            [sign, h, hh, m, mm] | [sign, h, hh, b':', m, mm] => {
+                Some(at - east_us([*sign, *h, *hh, *m, *mm])?)
             }
             _ => None,
         }
+    }
+}
+
+/// How far a zone `±hhmm` is east of Greenwich; less than a day (RFC 3339, section 5.6).
+fn east_us(zone: [u8; 5]) -> Option<i64> {
+    let (hours, minutes) = (two(&zone, 1)?, two(&zone, 3)?);
+    let us = i64::from(hours * 60 + minutes) * 60 * SECOND_US;
+    match zone[0] {
+        _ if hours > 23 || minutes > 59 => None,
+        b'+' => Some(us),
+        b'-' => Some(-us),
+        _ => None,
     }
 }
 
@@ -233,6 +237,8 @@ mod tests {
             "29/Feb/1995:04:00:00 +0000",
             "09/Jul/1995:24:00:00 +0000",
             "09/Jul/1995:04:00:00 +00",
+            "09/Jul/1995:04:00:00 +9900",
+            "09/Jul/1995:04:00:00 +0060",
             "09-Jul-1995:04:00:00 +0000",
         ] {
             assert_eq!(at(&mut calendar, wrong), None, "{wrong}");
@@ -253,6 +259,8 @@ mod tests {
         );
         assert_eq!(at("2015-07-22T08:30:28-0030"), Some(whole));
         assert_eq!(at("2015-07-22T09:00:28x"), None);
+        assert_eq!(at("2015-07-22T09:00:28+24:00"), None);
+        assert_eq!(at("2015-07-22T09:00:28+02:00x"), None);
         assert_eq!(at("2015-13-22T09:00:28Z"), None);
         assert_eq!(at("2015-07-22"), None);
     }
