@@ -4,7 +4,7 @@ const DAY_US: i64 = 86_400_000_000;
 const SECOND_US: i64 = 1_000_000;
 
 /// Days from 1970-01-01 to a date of the Gregorian calendar.
-pub(crate) fn days(year: i64, month: u32, day: u32) -> i64 {
+fn days(year: i64, month: u32, day: u32) -> i64 {
     // March is the first month, so that the leap day is the last of a year.
     let shifted = i64::from((month + 9) % 12);
     let year = year - i64::from(month <= 2);
@@ -43,14 +43,16 @@ pub(crate) fn time_of_day_us(bytes: &[u8]) -> Option<i64> {
     fits.then(|| i64::from(seconds) * SECOND_US)
 }
 
-fn valid(year: u32, month: u32, day: u32) -> bool {
+/// As [`days`], of a date that there is.
+pub(crate) fn date(year: u32, month: u32, day: u32) -> Option<i64> {
     let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let last = match month {
         2 => 28 + u32::from(is_leap),
         4 | 6 | 9 | 11 => 30,
         _ => 31,
     };
-    (1..=12).contains(&month) && (1..=last).contains(&day)
+    let is = (1..=12).contains(&month) && (1..=last).contains(&day);
+    is.then(|| days(i64::from(year), month, day))
 }
 
 /// Reads `dd/Mon/yyyy`, `yyyy-mm-dd` and zones, and remembers the last day: logs change it rarely.
@@ -96,12 +98,9 @@ impl Calendar {
             return None;
         }
         let year = two(day, 7)? * 100 + two(day, 9)?;
-        let (month, date) = (month(&day[3..6])?, two(day, 0)?);
+        let days = date(year, month(&day[3..6])?, two(day, 0)?)?;
         let east_us = east_us(zone)?;
-        if !valid(year, month, date) {
-            return None;
-        }
-        self.base_us = days(i64::from(year), month, date) * DAY_US - east_us;
+        self.base_us = days * DAY_US - east_us;
         (self.day, self.zone, self.known) = (*day, zone, true);
         Some(())
     }
@@ -125,11 +124,7 @@ impl IsoCalendar {
                 return None;
             }
             let year = two(day, 0)? * 100 + two(day, 2)?;
-            let (month, date) = (two(day, 5)?, two(day, 8)?);
-            if !valid(year, month, date) {
-                return None;
-            }
-            self.base_us = days(i64::from(year), month, date) * DAY_US;
+            self.base_us = date(year, two(day, 5)?, two(day, 8)?)? * DAY_US;
             (self.day, self.known) = (*day, true);
         }
         Some(self.base_us)

@@ -7,7 +7,7 @@ use crate::field;
 use crate::hash::hash64;
 use crate::lines::LineFormat;
 use crate::reason::{Reason, Step};
-use crate::stamp::{days, time_of_day_us, two};
+use crate::stamp::{date, time_of_day_us, two};
 
 const DAY_US: i64 = 86_400_000_000;
 /// What must be added to get UTC.
@@ -37,10 +37,9 @@ impl LineFormat for Epa {
 }
 
 fn time_us(stamp: &[u8]) -> Option<i64> {
-    let day = two(stamp, 0).filter(|day| (1..=31).contains(day))?;
     if stamp.len() != 11 || stamp[2] != b':' {
         return None;
     }
     let time = time_of_day_us(&stamp[3..])?;
-    Some(days(1995, 8, day) * DAY_US + time + WEST_US)
+    Some(date(1995, 8, two(stamp, 0)?)? * DAY_US + time + WEST_US)
 }

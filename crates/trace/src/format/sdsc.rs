@@ -7,7 +7,7 @@ use crate::field;
 use crate::hash::hash64;
 use crate::lines::LineFormat;
 use crate::reason::{Reason, Step};
-use crate::stamp::{days, month, time_of_day_us};
+use crate::stamp::{date, month, time_of_day_us};
 
 const DAY_US: i64 = 86_400_000_000;
 /// What must be added to get UTC.
@@ -49,12 +49,26 @@ impl LineFormat for Sdsc {
 }
 
 fn time_us(stamp: &[u8]) -> Option<i64> {
-    let month = month(&stamp[4..7])?;
-    let day = field::number(stamp[8..10].trim_ascii_start())?;
-    let year = field::number(&stamp[20..24])?;
-    if !(1..=31).contains(&day) {
-        return None;
-    }
-    let days = days(i64::try_from(year).ok()?, month, day as u32);
+    let number = |text: &[u8]| u32::try_from(field::number(text)?).ok();
+    let (year, day) = (
+        number(&stamp[20..24])?,
+        number(stamp[8..10].trim_ascii_start())?,
+    );
+    let days = date(year, month(&stamp[4..7])?, day)?;
     Some(days * DAY_US + time_of_day_us(&stamp[11..19])? + WEST_US)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_that_there_are_not_are_refused() {
+        let at = |stamp: &[u8]| time_us(stamp).map(|us| us / 1_000_000);
+        assert_eq!(at(b"Tue Aug 22 00:00:00 1995"), Some(809_074_800));
+        assert_eq!(at(b"Tue Aug  1 00:00:00 1995"), Some(807_260_400));
+        for wrong in [b"Sat Jun 31 00:00:00 1995", b"Sat Aug  0 00:00:00 1995"] {
+            assert_eq!(at(wrong), None);
+        }
+    }
 }
