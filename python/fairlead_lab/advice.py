@@ -137,7 +137,7 @@ def _cost(page: Page, advised: Mapping[str, Any]) -> None:
         )
     rows.append(["average time for a packet in an offload engine", f"{toe['receive_ns']:.1f} ns"])
     rows.append(["of which to get at the connection’s state", f"{toe['tcb_ns']:.1f} ns"])
-    page.table(["", "cost"], rows)
+    page.table(["what", "cost"], rows)
 
 
 def _times(larger: int, smaller: int) -> str:

@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator
 
 import numpy as np
 import numpy.typing as npt
 
-from .errors import ArgumentError
+from .errors import ArgumentError, LabError
 
-__all__ = ["columns_of", "numbers", "times_us"]
+__all__ = ["columns_of", "numbers", "times_us", "understood"]
+
+
+@contextmanager
+def understood(values: Any, name: str, needed: str) -> Iterator[None]:
+    """Whatever a library says of ``values`` from which it cannot make what is ``needed``, as an error
+    of this package: which classes those are, nobody can list for all kinds of tables."""
+    try:
+        yield
+    except (LabError, MemoryError):
+        raise
+    except Exception as error:
+        kind = type(values).__name__
+        raise ArgumentError(f"{name}: {needed} needed, not {kind} ({error})") from error
 
 
 def _array(values: Any, name: str) -> npt.NDArray[Any]:
     """A one-dimensional numpy array, without a copy where that is possible."""
+    with understood(values, name, "a column is"):
+        array = _made(values, name)
+    if array.ndim == 0:
+        raise ArgumentError(f"{name}: a column is needed, not {type(values).__name__}")
+    if array.ndim != 1:
+        raise ArgumentError(f"{name}: one column is needed, not {array.ndim} dimensions")
+    return array
+
+
+def _made(values: Any, name: str) -> npt.NDArray[Any]:
+    array: npt.NDArray[Any]
     if isinstance(values, np.ma.MaskedArray):
         masked = int(np.ma.getmaskarray(values).sum())
         if masked:
@@ -32,8 +57,6 @@ def _array(values: Any, name: str) -> npt.NDArray[Any]:
             array = np.array(values, object)
     if array.dtype.kind == "O" and array.ndim == 1:
         array = _objects(values, array, name)
-    if array.ndim != 1:
-        raise ArgumentError(f"{name}: one column is needed, not {array.ndim} dimensions")
     return array
 
 
@@ -128,6 +151,11 @@ def times_us(values: Any, name: str = "time_us") -> npt.NDArray[Any]:
 
 def columns_of(frame: Any) -> Dict[str, Any]:
     """The columns of a table of any kind, by name."""
+    with understood(frame, "table", "pandas, polars, Arrow or a dict of columns is"):
+        return _columns_of(frame)
+
+
+def _columns_of(frame: Any) -> Dict[str, Any]:
     if isinstance(frame, dict):
         return dict(frame)
     if hasattr(frame, "to_dict") and type(frame).__name__ == "Frame":

@@ -17,12 +17,12 @@ __all__ = ["make_folder", "write_csv", "write_parquet", "write_text"]
 def write_whole(path: Path, write: Callable[[str], None]) -> None:
     """Writes beside ``path``, then puts the file in its place in one step. What a link names is
     written, not the link; devices and pipes are written as they are."""
-    if path.is_symlink():
-        path = Path(os.path.realpath(path))
-    if path.exists() and not path.is_file() and not path.is_dir():
+    if _is_stream(path):
         with _told(path):
             write(str(path))
         return
+    if path.is_symlink():
+        path = Path(os.path.realpath(path))
     make_folder(path.parent)
     with _told(path):
         # A name that no reader takes for a finished file.
@@ -39,6 +39,15 @@ def write_whole(path: Path, write: Callable[[str], None]) -> None:
             if os.path.exists(beside):
                 os.unlink(beside)
             raise
+
+
+def _is_stream(path: Path) -> bool:
+    """True for what cannot be renamed into place: devices, pipes, and what the process has open
+    already (``/dev/stdout``, which may be a file)."""
+    above = [str(folder) for folder in path.absolute().parents]
+    if "/proc" in above or "/dev" in above and "/dev/shm" not in above:
+        return True
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def make_folder(folder: Path) -> None:
@@ -63,7 +72,12 @@ def write_parquet(table: Any, path: Path) -> None:
     """A ``pyarrow.Table`` as Parquet."""
     import pyarrow.parquet
 
-    write_whole(path, lambda to: pyarrow.parquet.write_table(table, to))
+    def write(to: str) -> None:
+        # Given a name, Arrow removes what has it when writing fails: a device, or a pipe.
+        with open(to, "wb") as file:
+            pyarrow.parquet.write_table(table, file)
+
+    write_whole(path, write)
 
 
 def write_csv(table: Any, path: Path) -> None:
@@ -77,7 +91,11 @@ def write_csv(table: Any, path: Path) -> None:
         if pyarrow.types.is_nested(field.type):
             texts = [json.dumps(value) for value in table.column(at).to_pylist()]
             table = table.set_column(at, field.name, pyarrow.array(texts, pyarrow.string()))
-    write_whole(path, lambda to: pyarrow.csv.write_csv(table, to))
+    def write(to: str) -> None:
+        with open(to, "wb") as file:
+            pyarrow.csv.write_csv(table, file)
+
+    write_whole(path, write)
 
 
 def write_text(text: str, path: Path) -> None:

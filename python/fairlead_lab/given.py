@@ -1,14 +1,18 @@
-"""What was given, checked before it reaches the core: numbers, for which that has room, and names of
-files."""
+"""What was given, checked before it reaches the core: numbers, for which that has room, names, and
+functions."""
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Callable, List, Optional
+
+import numpy as np
 
 from .errors import ArgumentError
 
-__all__ = ["SEED_MAX", "THREADS_MAX", "path_of", "whole"]
+__all__ = [
+    "SEED_MAX", "THREADS_MAX", "each_of", "path_of", "share", "teller", "text_of", "whole", "yes_or_no",
+]
 
 THREADS_MAX = 1024
 SEED_MAX = (1 << 64) - 1
@@ -24,6 +28,48 @@ def whole(value: int, what: str, most: int = THREADS_MAX) -> int:
 def path_of(given: Any, what: str = "path") -> str:
     """The name of a file or folder, if ``given`` is one; ``what`` names it in the error."""
     name = os.fspath(given) if isinstance(given, os.PathLike) else given
-    if not isinstance(name, str):
+    if not isinstance(name, str) or not name or "\0" in name:
         raise ArgumentError(f"{what} {given!r}: write a file's name, as text or as a pathlib.Path")
     return name
+
+
+def each_of(given: Any, what: str) -> List[Any]:
+    """What is given of a kind: several, or one that stands for itself."""
+    if isinstance(given, (str, bytes, os.PathLike)) or hasattr(given, "__index__"):
+        return [given]
+    if not hasattr(given, "__iter__"):
+        raise ArgumentError(f"{what} {given!r}: write one, or a list of them")
+    return list(given)
+
+
+def text_of(given: Any, what: str) -> str:
+    """``given``, if it is text; ``what`` names it in the error."""
+    if not isinstance(given, str):
+        raise ArgumentError(f"{what} {given!r}: write text, in quotation marks")
+    return given
+
+
+def share(given: Any, what: str) -> float:
+    """``given``, if it is a share; ``what`` names it in the error."""
+    try:
+        number = float(given)
+    except (TypeError, ValueError):
+        number = -1.0
+    if isinstance(given, str) or not 0 <= number <= 1:
+        said = f"{given:g}" if isinstance(given, float) else repr(given)
+        raise ArgumentError(f"{what} {said}: write a share from 0 to 1, as 0.01")
+    return number
+
+
+def yes_or_no(given: Any, what: str) -> bool:
+    """``given``, if it is one of both; ``what`` names it in the error."""
+    if not isinstance(given, (bool, np.bool_)):
+        raise ArgumentError(f"{what} {given!r}: write True or False")
+    return bool(given)
+
+
+def teller(given: Any, otherwise: Optional[Callable[[int, int], None]]) -> Any:
+    """Who is told of progress, if it is a function; ``otherwise`` when nobody is named."""
+    if given is not None and not callable(given):
+        raise ArgumentError(f"progress {given!r}: write a function of two numbers, done and total")
+    return otherwise if given is None else given

@@ -45,9 +45,19 @@ details { margin: 1rem 0; } summary { cursor: pointer; color: var(--accent); }
 code { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: .92em; }
 pre { background: var(--band); padding: .8rem 1rem; overflow-x: auto; font-size: .88rem; }
 footer { margin-top: 3rem; color: var(--soft); font-size: .85rem; }
-@media (max-width: 40rem) { nav ul { columns: 1; } main { padding-top: 1.2rem; } }
-@media print { details { display: block; } h2 { break-after: avoid; } figure { break-inside: avoid; } }
+@media (max-width: 40rem) { nav ul { columns: 1; } main { padding-top: 1.2rem; }
+  figure { overflow-x: auto; } figure svg { max-width: none; width: 40rem; } }
+@media print { h2, h3, summary { break-after: avoid; } figure, tr { break-inside: avoid; }
+  .scroll { overflow: visible; } th, td { white-space: normal; padding-right: .5rem; }
+  table { font-size: .8rem; } pre { white-space: pre-wrap; overflow-wrap: anywhere; }
+  details::details-content { display: block; content-visibility: visible; } }
 """
+
+#: Paper cannot be unfolded; not every browser prints what is folded, whatever its style says.
+UNFOLD = (
+    "addEventListener('beforeprint', () => "
+    "document.querySelectorAll('details').forEach(one => { one.open = true; }));"
+)
 
 #: Cells longer than this may be broken into lines.
 WIDE = 44
@@ -77,8 +87,9 @@ class Page:
         self._parts.append(f'<h2 id="{escape(anchor)}">{escape(title)}</h2>')
 
     def heading(self, title: str) -> None:
-        """A heading inside a section."""
-        self._parts.append(f"<h3>{escape(title)}</h3>")
+        """A heading inside a section; before the first one, as high as a section's."""
+        level = "h3" if self._contents else "h2"
+        self._parts.append(f"<{level}>{escape(title)}</{level}>")
 
     def text(self, text: str, note: bool = False) -> None:
         """A paragraph."""
@@ -119,7 +130,7 @@ class Page:
             out.append(f"<caption>{escape(caption)}</caption>")
         out.append("<thead><tr>")
         out += [
-            f"<th{_classes('word' if words[at] else '')}>{escape(head)}</th>"
+            f'<th scope="col"{_classes("word" if words[at] else "")}>{escape(head)}</th>'
             for at, head in enumerate(heads)
         ]
         out.append("</tr></thead><tbody>")
@@ -161,7 +172,7 @@ class Page:
             f"<title>{escape(self.title)}</title><style>{STYLE}</style></head>\n"
             f"<body><main><h1>{escape(self.title)}</h1>{lead}{nav}\n"
             + "\n".join(self._parts)
-            + f"\n{below}</main></body></html>\n"
+            + f"\n{below}</main><script>{UNFOLD}</script></body></html>\n"
         )
 
 

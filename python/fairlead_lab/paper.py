@@ -11,7 +11,7 @@ from . import _core, plots
 from .errors import Interrupted, LabError
 from .files import make_folder, write_text
 from .frame import Frame
-from .given import SEED_MAX, path_of, whole
+from .given import SEED_MAX, each_of, path_of, share, teller, whole, yes_or_no
 from .page import Page
 from .words import number, percent, points
 
@@ -25,7 +25,7 @@ CURVE = 8
 
 
 def paper(
-    traces: Sequence[PathLike] = (),
+    traces: Union[PathLike, Sequence[PathLike]] = (),
     seed: int = 1,
     threads: int = 0,
     quick: bool = False,
@@ -40,10 +40,15 @@ def paper(
     with the reason; an error is raised when none can be.
     Ctrl-C raises :class:`Interrupted`, with the traces that were finished.
     """
-    names = [path_of(trace, "traces") for trace in traces]
+    names = [path_of(trace, "traces") for trace in each_of(traces, "traces")]
     seed, threads = whole(seed, "seed", SEED_MAX), whole(threads, "threads")
     try:
-        report: Dict[str, Any] = json.loads(_core.paper(names, seed, threads, quick, progress, max_bad))
+        report: Dict[str, Any] = json.loads(
+            _core.paper(
+                names, seed, threads, yes_or_no(quick, "quick"), teller(progress, None),
+                share(max_bad, "max_bad"),
+            )
+        )
         return report
     except Interrupted as stop:
         if stop.finished is not None:
@@ -52,7 +57,7 @@ def paper(
 
 
 def write_paper(
-    traces: Sequence[PathLike],
+    traces: Union[PathLike, Sequence[PathLike]],
     out: PathLike,
     seed: int = 1,
     threads: int = 0,
@@ -65,7 +70,7 @@ def write_paper(
 
     After Ctrl-C the tables of what was finished are written, and :class:`Interrupted` raised again.
     """
-    folder = Path(out)
+    folder = Path(path_of(out, "out"))
     make_folder(folder)
     try:
         report = paper(traces, seed, threads, quick, progress, max_bad)
@@ -252,7 +257,7 @@ def _claim_table(page: Page, claims: Sequence[Mapping[str, Any]]) -> None:
     rows = [
         [claim["says"], claim["trace"], claim["ours"], verdicts[claim["holds"]]] for claim in claims
     ]
-    page.table(["the paper says", "trace", "here", ""], rows, marks=marks)
+    page.table(["the paper says", "trace", "here", "verdict"], rows, marks=marks)
 
 
 def _values(page: Page, figure: Mapping[str, Any]) -> None:
@@ -262,7 +267,7 @@ def _values(page: Page, figure: Mapping[str, Any]) -> None:
     heads = ["trace", "series", figure["x"] or "at", "ours"]
     heads += ["±"] if spread else []
     in_points = " (points)" if _is_share(unit) else ""
-    heads += ["published", "error" + in_points, ""] if published else []
+    heads += ["published", "error" + in_points, "fitted"] if published else []
     rows = []
     for row in figure["rows"]:
         cells = [row["trace"], row["series"], row["x"], _value(row["ours"], unit)]
@@ -271,7 +276,7 @@ def _values(page: Page, figure: Mapping[str, Any]) -> None:
             cells += [
                 _value(row.get("published"), unit),
                 _difference(row.get("error"), unit),
-                "fitted" if row["fitted"] else "",
+                "fitted" if row["fitted"] else "–",
             ]
         rows.append(cells)
     few = len(rows) <= 24 and published
@@ -381,7 +386,11 @@ def _bars(figure: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
     # A value of one is what ratios are held against.
     base = 1.0 if "/" in figure["unit"] else None
     title = f"{figure['id']} {figure['title']} {rows[0]['series']}"
-    return plots.bars(groups, series, figure["unit"], title, percent=_is_share(figure["unit"]), base=base)
+    named = "xlabel" if groups is places else "legend"
+    return plots.bars(
+        groups, series, figure["unit"], title, percent=_is_share(figure["unit"]), base=base,
+        **{named: figure["x"]},
+    )
 
 
 def _beside_published(figure: Mapping[str, Any]) -> List[Tuple[str, str]]:
@@ -398,7 +407,7 @@ def _beside_published(figure: Mapping[str, Any]) -> List[Tuple[str, str]]:
             places = list(dict.fromkeys(row["x"] for row in rows))
             svg = plots.bars(
                 places, by_series, figure["unit"], f"{figure['id']} {trace}",
-                percent=_is_share(figure["unit"]), published=["published"],
+                percent=_is_share(figure["unit"]), published=["published"], xlabel=figure["x"],
             )
             found.append((svg, f"{trace}."))
             continue
@@ -410,7 +419,7 @@ def _beside_published(figure: Mapping[str, Any]) -> List[Tuple[str, str]]:
         }
         svg = plots.bars(
             groups, values, figure["unit"], f"{figure['id']} {trace}", percent=_is_share(figure["unit"]),
-            published=["published"],
+            published=["published"], xlabel=figure["x"],
         )
         fitted = [row["x"] for row in rows if row["fitted"]]
         words = [f"{trace}."] if trace else []
@@ -466,4 +475,4 @@ def _claims(page: Page, report: Mapping[str, Any]) -> None:
         [figure["id"].replace("-", " "), claim["says"], claim["trace"], claim["ours"]]
         for figure, claim in failed
     ]
-    page.table(["", "the paper says", "trace", "here"], rows)
+    page.table(["figure", "the paper says", "trace", "here"], rows)

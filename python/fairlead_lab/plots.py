@@ -66,6 +66,8 @@ def _attribute(text: str) -> str:
     return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
 
 
+#: More letters than this under an axis are set smaller, or they would touch.
+TICK_LETTERS = 50
 #: Letters that a line of the legend holds.
 LEGEND_LETTERS = 76
 
@@ -75,7 +77,7 @@ def _plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def _legend(axes: Any, drawn: Mapping[str, Any]) -> None:
+def _legend(axes: Any, drawn: Mapping[str, Any], title: str = "") -> None:
     """Above the plot, in as many lines as it needs, for what is drawn by its name."""
     if len(drawn) > 1:
         widest = max(len(name) for name in drawn) + 6
@@ -89,6 +91,8 @@ def _legend(axes: Any, drawn: Mapping[str, Any]) -> None:
             borderaxespad=0.2,
             handlelength=1.4,
             columnspacing=1.4,
+            title=_plain(title) or None,
+            alignment="left",
         )
         for text, name in zip(legend.get_texts(), drawn):
             text.set_text(_plain(name))
@@ -102,9 +106,12 @@ def bars(
     percent: bool = False,
     published: Sequence[str] = (),
     base: Optional[float] = None,
+    xlabel: str = "",
+    legend: str = "",
 ) -> str:
     """Bars side by side: for each of ``groups`` one of each series. Series whose names are in
-    ``published`` are set in grey; ``base`` draws a line at that height."""
+    ``published`` are set in grey; ``base`` draws a line at that height. ``xlabel`` is what the groups
+    are, and ``legend`` what the series are."""
 
     def draw(_figure: Any, axes: Any) -> None:
         width = 0.82 / max(len(series), 1)
@@ -125,12 +132,13 @@ def bars(
         axes.set_xticks(range(len(groups)), [_plain(_short(group)) for group in groups])
         axes.grid(axis="x", visible=False)
         axes.tick_params(axis="x", length=0)
+        axes.set_xlabel(_plain(xlabel))
         axes.set_ylabel(ylabel)
         if base is not None:
             axes.axhline(base, color="#1d2733", linewidth=0.8)
         if percent:
             axes.yaxis.set_major_formatter("{x:.0%}")
-        _legend(axes, drawn)
+        _legend(axes, drawn, legend)
 
     return _draw(draw, (max(7.6, min(11.0, 1.6 + 0.9 * len(groups) * 1.2)), 3.5), label)
 
@@ -175,6 +183,8 @@ def lines(
         if ticks:
             axes.set_xticks(list(ticks), [_plain(name) for name in ticks.values()])
             axes.minorticks_off()
+            if sum(map(len, ticks.values())) > TICK_LETTERS:
+                axes.tick_params(axis="x", labelsize=8)
         if percent:
             axes.yaxis.set_major_formatter("{x:.0%}")
         if mark:

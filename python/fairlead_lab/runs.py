@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from . import _core
 from .errors import ArgumentError, Interrupted
 from .frame import Frame
-from .given import SEED_MAX, path_of, whole
+from .given import SEED_MAX, each_of, path_of, share, teller, text_of, whole, yes_or_no
 from .streams import Accesses, Requests
 from .terminal import Progress
 
@@ -50,18 +50,18 @@ def expand_file(
     that are accesses already are an error where they are out of order, unless ``sort`` is set; so
     are more unreadable rows than ``max_bad`` of all."""
     recipe: Dict[str, Any] = {
-        "path": path_of(path),
-        "seed": seed,
-        "max_bad": max_bad,
+        "path": _encoded(path_of(path)),
+        "seed": whole(seed, "seed", SEED_MAX),
+        "max_bad": share(max_bad, "max_bad"),
         "tick_ms": whole(tick_ms, "tick_ms", TICK_MS_MAX),
         "expansion": parameters,
     }
-    if sort:
+    if yes_or_no(sort, "sort"):
         recipe["sort"] = True
-    if format:
-        recipe["format"] = format
+    if format is not None:
+        recipe["format"] = text_of(format, "format")
     with Progress(f"read {os.path.basename(recipe['path'])}") as shown:
-        return Accesses(_core.Accesses.of_recipe(_json(recipe, "recipe"), progress or shown))
+        return Accesses(_core.Accesses.of_recipe(_json(recipe, "recipe"), teller(progress, shown)))
 
 
 def standard(sessions: int = 4000, seed: int = 1, **parameters: Any) -> Accesses:
@@ -106,7 +106,7 @@ def simulate(
     with Progress("simulate") as shown:
         try:
             done = _core.simulate(
-                core_of(accesses), texts, _bounds(bounds), whole(threads, "threads"), progress or shown
+                core_of(accesses), texts, _bounds(bounds), whole(threads, "threads"), teller(progress, shown)
             )
         except Interrupted as stop:
             stop.finished = _results(stop.finished or [])
@@ -161,7 +161,7 @@ def fully_associative(
     """Misses of fully associative caches of so many lines, by policy: ``lru fifo clock sieve
     s3-fifo``, and Belady's ``min``."""
     lines = whole(lines, "lines", LINES_MAX)
-    return dict(_core.fully_associative(core_of(accesses), lines, _several(policies)))
+    return dict(_core.fully_associative(core_of(accesses), lines, _several(policies, "policies")))
 
 
 def stat(accesses: Accesses) -> Dict[str, Any]:
@@ -186,8 +186,8 @@ class Advice(Dict[str, Any]):
 def advise(
     accesses: Accesses,
     schemes: Union[str, Sequence[str]] = (),
-    ways: Sequence[int] = (),
-    capacities: Sequence[int] = (),
+    ways: Union[int, Sequence[int]] = (),
+    capacities: Union[int, Sequence[int]] = (),
     tolerance: float = 0.01,
     threads: int = 0,
     progress: Tell = None,
@@ -196,15 +196,15 @@ def advise(
     """The smallest cache within ``tolerance`` of the best miss ratio, which policy, what it costs,
     and what more memory would buy. What is left empty has its usual values; capacities in bytes.
     Index functions and chance are drawn from ``seed``, the stream's unless it is given."""
-    if not 0 <= tolerance < 1:
-        raise ArgumentError(f"tolerance {tolerance}: write a share from 0 to 1, as 0.01")
-    ways = [whole(one, "ways") for one in ways]
-    capacities = [whole(one, "capacities", BYTES_MAX) for one in capacities]
+    if share(tolerance, "tolerance") == 1:
+        raise ArgumentError(f"tolerance {tolerance}: write a share below 1, as 0.01")
+    ways = [whole(one, "ways") for one in each_of(ways, "ways")]
+    capacities = [whole(one, "capacities", BYTES_MAX) for one in each_of(capacities, "capacities")]
     seed = None if seed is None else whole(seed, "seed", SEED_MAX)
     with Progress("advise") as shown:
         text = _core.advise(
-            core_of(accesses), _several(schemes), ways, capacities, tolerance,
-            whole(threads, "threads"), progress or shown, seed,
+            core_of(accesses), _several(schemes, "schemes"), ways, capacities, tolerance,
+            whole(threads, "threads"), teller(progress, shown), seed,
         )
     return Advice({**json.loads(text), "version": _core.version()})
 
@@ -223,9 +223,19 @@ def schemes() -> Frame:
     )
 
 
-def _several(names: Union[str, Sequence[str]]) -> List[str]:
+def _several(names: Union[str, Sequence[str]], what: str) -> List[str]:
     """Names; a single one may stand for itself."""
-    return [names] if isinstance(names, str) else list(names)
+    return [text_of(name, what) for name in each_of(names, what)]
+
+
+def _encoded(name: str) -> str:
+    """A name that can be in a recipe, which is text."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        problem = "its name is not UTF-8: give it another, or a link with another"
+        raise ArgumentError(f"path {name!r}: {problem}") from None
+    return name
 
 
 def _json(value: Any, what: str) -> str:

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _core
-from .arrays import columns_of, numbers, times_us
+from .arrays import columns_of, numbers, times_us, understood
 from .errors import ArgumentError
 from .files import write_whole
 from .frame import Frame
-from .given import path_of
+from .given import path_of, share, teller, text_of, yes_or_no
 from .terminal import Progress
 
 __all__ = ["Accesses", "Requests", "read_accesses", "read_requests"]
@@ -43,6 +43,20 @@ class _Columns:
 
     def _shown(self) -> List[str]:
         raise NotImplementedError
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        # Nobody can change it.
+        return self
+
+    def __reduce__(self) -> Any:
+        kind = type(self).__name__
+        raise ArgumentError(
+            f"{kind} cannot be pickled: make them in each process, from the same file or seed "
+            "(forked ones have them already)"
+        )
 
     @property
     def report(self) -> Optional[Dict[str, Any]]:
@@ -271,7 +285,9 @@ def read_requests(
     """
     name = path_of(path)
     with Progress(f"read {os.path.basename(name)}") as shown:
-        return Requests(_core.Requests.read(name, format, max_bad, progress or shown))
+        return Requests(
+            _core.Requests.read(name, _format(format), share(max_bad, "max_bad"), teller(progress, shown))
+        )
 
 
 def read_accesses(
@@ -287,7 +303,16 @@ def read_accesses(
     :func:`read_requests`."""
     name = path_of(path)
     with Progress(f"read {os.path.basename(name)}") as shown:
-        return Accesses(_core.Accesses.read(name, format, max_bad, progress or shown, sort))
+        return Accesses(
+            _core.Accesses.read(
+                name, _format(format), share(max_bad, "max_bad"), teller(progress, shown),
+                yes_or_no(sort, "sort"),
+            )
+        )
+
+
+def _format(given: Optional[str]) -> Optional[str]:
+    return None if given is None else text_of(given, "format")
 
 
 def _needed(columns: Dict[str, Any], *names: str) -> None:
@@ -306,6 +331,11 @@ def _same_length(**columns: npt.NDArray[Any]) -> None:
 
 def _addresses(values: Any) -> Tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Addresses as numbers, and 16 bytes for each number."""
+    with understood(values, "ip", "a column of addresses is"):
+        return _coded(values)
+
+
+def _coded(values: Any) -> Tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     kind = getattr(getattr(values, "dtype", None), "kind", None)
     if kind is None and len(values) and isinstance(values[0], int) or kind in ("i", "u"):
         whole, index = np.unique(numbers(values, "uint32", "ip"), return_inverse=True)

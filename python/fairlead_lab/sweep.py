@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 from . import _core
 from .errors import Interrupted, LabError, PlanError
 from .frame import Frame
-from .given import path_of, whole
+from .given import path_of, teller, whole
 from .store import Store
 
 __all__ = ["Outcome", "Task", "sweep", "tasks_of"]
@@ -92,7 +92,7 @@ def sweep(
 
     Ctrl-C ends it within a second, with what is finished on disk and ``interrupted`` set.
     """
-    threads = whole(threads, "threads")
+    threads, progress = whole(threads, "threads"), teller(progress, None)
     tasks = tasks_of(plan)
     store = Store(path_of(out, "out"))
     store.prepare()
@@ -190,7 +190,7 @@ def _remote(scheduler: str) -> Callable[[Sequence[Task], Tell], Iterator[Part]]:
             client = Client(scheduler, timeout="5s", set_as_default=False)
         except OSError as error:
             raise PlanError(f"--scheduler {scheduler}: no answer ({error}); is it running?") from error
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise PlanError(f"--scheduler {scheduler}: {error}; write tcp://HOST:PORT") from error
         futures: Dict[Any, int] = {}
         try:

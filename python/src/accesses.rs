@@ -247,7 +247,7 @@ impl PyAccesses {
     }
 
     /// Writes a file: `lab` or `oracleGeneral`.
-    fn write(&self, py: Python<'_>, path: String, format: &str) -> PyResult<()> {
+    fn write(&self, py: Python<'_>, path: PathBuf, format: &str) -> PyResult<()> {
         let write: fn(&Accesses, File) -> std::io::Result<()> = match format {
             "lab" => |accesses, out| fairlead_trace::format::lab::write(accesses, out),
             "oracleGeneral" => {
@@ -259,13 +259,11 @@ impl PyAccesses {
             }
         };
         let accesses = self.accesses();
+        // `write_whole` names the file, which has another name while it is written.
         let written = attend(py, None, move |_| {
-            let written = File::create(&path).and_then(|out| write(&accesses, out));
-            written.map_err(|error| format!("{path}: {error}"))
+            File::create(&path).and_then(|out| write(&accesses, out))
         })?;
-        written
-            .finished(py)?
-            .map_err(|error| Class::Trace.error(py, error))
+        Ok(written.finished(py)??)
     }
 
     /// What reading came to; `None` for accesses that were not read.

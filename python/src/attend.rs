@@ -70,7 +70,7 @@ impl<T> Attended<T> {
     /// The value of work of which a part is worth nothing.
     pub(crate) fn finished(self, py: Python<'_>) -> PyResult<T> {
         match (self.stopped, self.value) {
-            (Some(error), _) => Err(error),
+            (Some(reason), _) => Err(errors::stopped(py, reason, py.None())),
             (None, Some(value)) => Ok(value),
             (None, None) => Err(Class::Internal.error(py, "work ended without a result")),
         }

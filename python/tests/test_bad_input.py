@@ -3,8 +3,10 @@ says what to do. The same cases as in crates/fairlead/tests/lab."""
 
 from __future__ import annotations
 
+import copy
 import gzip
 import os
+import pickle
 from pathlib import Path
 
 import pyarrow
@@ -178,3 +180,57 @@ def test_a_column_that_is_there_twice_is_named():
     table = pyarrow.table([[1], ["10.0.0.1"], [1], [2]], ["time_us", "ip", "port", "port"])
     with pytest.raises(errors.ArgumentError, match="several columns port"):
         lab.Accesses.from_table(table)
+
+
+def test_columns_of_which_no_library_knows_are_an_error_of_ours():
+    import pandas
+    import polars
+
+    three = ["10.0.0.1"] * 3
+    tables = pandas.DataFrame({"a": [1, 2, 3]}), polars.DataFrame({"a": [1, 2, 3]})
+    for times in (None, 5, (n for n in range(3)), [[1], [2, 3]], *tables,
+                  polars.Series([1, 2, 3], dtype=polars.Int128)):
+        with pytest.raises(errors.ArgumentError, match="time_us: .* needed, not"):
+            lab.Accesses.from_columns(times, three, [1, 2, 3])
+    for ip in (None, 5, (text for text in three), set(three), [three], [[text] for text in three],
+               pyarrow.array([{"a": 1}] * 3), ["10.0.0.\udc80"] * 3, tables[0]):
+        with pytest.raises(errors.ArgumentError, match="^ip: "):
+            lab.Accesses.from_columns([1, 2, 3], ip, [1, 1, 1])
+    with pytest.raises(errors.ArgumentError, match="table: .*needed, not Series"):
+        lab.Accesses.from_table(pandas.Series([1, 2, 3]))
+
+
+def test_arguments_of_another_kind_are_an_error_of_ours(tmp_path: Path):
+    stream = lab.zipf(ids=10, accesses=100)
+    nasa = ROOT / "tests" / "traces" / "nasa.log"
+    for call, said in [
+        (lambda: lab.advise(stream, tolerance="x"), "tolerance 'x': write a share"),
+        (lambda: lab.advise(stream, schemes=5), "schemes 5: write text"),
+        (lambda: lab.advise(stream, schemes=[5]), "schemes 5: write text"),
+        (lambda: lab.advise(stream, ways=4.5), "ways 4.5: write one, or a list"),
+        (lambda: lab.fully_associative(stream, 4, [5]), "policies 5: write text"),
+        (lambda: lab.simulate(stream, "mod", progress=5), "progress 5: write a function"),
+        (lambda: lab.paper(None), "traces None: write one, or a list"),
+        (lambda: lab.paper([5]), "traces 5: write a file's name"),
+        (lambda: lab.write_paper(nasa, None), "out None: write a file's name"),
+        (lambda: lab.read_requests("a\0b"), "path .*: write a file's name"),
+        (lambda: lab.expand_file("\udc80.log"), "not UTF-8"),
+        (lambda: pickle.dumps(stream), "Accesses cannot be pickled: make them in each process"),
+        *(
+            (lambda read=read, given=given: read(nasa, **given), said)
+            for read in (lab.read_requests, lab.read_accesses, lab.expand_file)
+            for given, said in (
+                ({"format": 5}, "format 5: write text"),
+                ({"max_bad": None}, "max_bad None: write a share"),
+                ({"progress": "x"}, "progress 'x': write a function"),
+            )
+        ),
+    ]:
+        with pytest.raises(errors.ArgumentError, match=said):
+            call()
+    # One stands for itself, and nobody can change what is copied.
+    assert lab.advise(stream, ways=4, capacities=1 << 14)["advised"]["run"]["ways"] == 4
+    assert copy.deepcopy(stream).id.ctypes.data == stream.id.ctypes.data
+    # A name is one trace, not its letters.
+    with pytest.raises(errors.TraceError, match="^/nowhere: "):
+        lab.paper("/nowhere")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import os
 import re
+import subprocess
+import sys
+import threading
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -63,6 +66,32 @@ def test_links_stay_links_and_pipes_stay_pipes(tmp_path):
     finally:
         os.close(reader)
     assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("write", [Frame.to_parquet, Frame.to_csv])
+def test_a_pipe_whose_reader_has_gone_is_not_removed(tmp_path, write):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    reading = threading.Timer(0.3, os.close, [reader])
+    reading.start()
+    with pytest.raises(LabError, match="pipe: cannot be written"):
+        # More than a pipe holds.
+        write(Frame({"n": np.random.default_rng(1).random(100_000)}), pipe)
+    reading.join()
+    assert pipe.is_fifo()
+
+
+def test_standard_output_can_be_written_by_its_name(tmp_path):
+    code = "import sys; from fairlead_lab import Frame; Frame({'a': [1]}).to_csv(sys.argv[1])"
+    for name in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"):
+        # A pipe, and a file that is open already, which is not to be put aside.
+        done = subprocess.run([sys.executable, "-c", code, name], capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, '"a"\n1\n'), done.stderr
+        with (tmp_path / "out").open("w+") as out:
+            subprocess.run([sys.executable, "-c", code, name], stdout=out, check=True)
+            out.seek(0)
+            assert out.read() == '"a"\n1\n'
 
 
 def test_progress_shows_nothing_where_there_is_no_terminal():
@@ -127,7 +156,9 @@ def test_a_page_stands_alone_and_escapes_what_it_is_given():
     page.call("Do this", "because")
     text = page.html(footer="made by hand")
     checked(text)
-    assert "<script>" not in text and "x&lt;y" in text and 'class="good"' in text
+    # One script, of its own: what is folded is printed, too.
+    assert text.count("<script>") == 1 and "beforeprint" in text and "&lt;script&gt;" in text
+    assert '<th scope="col"' in text and "<th></th>" not in text and "x&lt;y" in text and 'class="good"' in text
     assert len(re.findall("<svg", text)) == 3 and "http-equiv" not in text
 
 
@@ -146,6 +177,12 @@ def test_names_are_no_formulas_and_all_are_in_the_legend():
         assert [words.count(name) for name in names] == [2, 2, 2]
     assert [texts[2].count(name) for name in names] == [2, 1, 1]
     assert any("2^{1}" in word for word in texts[2]), "powers of a log axis are formulas"
+
+
+def test_bars_say_what_their_groups_and_series_are():
+    svg = plots.bars(["8", "16"], {"a": [1, 2], "b": [2, 1]}, "y", "B", xlabel="bits", legend="trace")
+    words = re.findall("<!-- (.*?) -->", svg)
+    assert "bits" in words and "trace" in words and "y" in words
 
 
 def test_plots_are_the_same_each_time():
