@@ -55,9 +55,11 @@ pub fn in_words(message: &str) -> String {
         ("expected u64", "write a whole number from 0 on"),
         ("expected f64", "write a number"),
     ];
+    // What a type of ours expects is said as what to write.
+    let message = message.replace("expected write ", "write ");
     let kind = kinds.iter().find(|(name, _)| message.contains(name));
     kind.map_or_else(
-        || message.to_owned(),
+        || message.clone(),
         |(name, instead)| message.replace(name, instead),
     )
 }

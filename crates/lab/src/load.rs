@@ -205,29 +205,22 @@ impl StreamSpec {
     /// Is the recipe sound?
     ///
     /// # Errors
-    /// What is not; `place` is put before it.
-    pub fn check(&self, place: &str) -> Result<(), LabError> {
-        let complain = |problem: String| LabError::Plan {
-            place: place.to_owned(),
-            problem,
-        };
+    /// What is not.
+    pub fn check(&self) -> Result<(), String> {
         let origins = [
             self.path.is_some(),
             self.standard.is_some(),
             self.zipf.is_some(),
         ];
         if origins.iter().filter(|there| **there).count() != 1 {
-            let problem = "write one of path, standard and zipf".to_owned();
-            return Err(complain(problem));
+            return Err("write one of path, standard and zipf".to_owned());
         }
         if self.tick_ms == 0 {
-            return Err(complain(
-                "tick_ms is 0: write 1 or more (the paper's: 250)".to_owned(),
-            ));
+            return Err("tick_ms is 0: write 1 or more (the paper's: 250)".to_owned());
         }
         if !(0.0..=1.0).contains(&self.max_bad) {
-            let problem = format!("max_bad is {}: write a share from 0 to 1", self.max_bad);
-            return Err(complain(problem));
+            let share = self.max_bad;
+            return Err(format!("max_bad is {share}: write a share from 0 to 1"));
         }
         Ok(())
     }
@@ -431,7 +424,10 @@ impl Loader {
     /// # Errors
     /// A file that cannot be read or has nothing in it; a recipe that cannot be followed; a stop.
     pub fn stream(&mut self, made: &StreamSpec, control: &dyn Control) -> Result<Stream, LabError> {
-        made.check(&made.name())?;
+        made.check().map_err(|problem| LabError::Plan {
+            place: made.name(),
+            problem,
+        })?;
         let failed = |error: WorkloadError| workload_error(made, &error);
         let mut loaded = match (&made.path, &made.standard, &made.zipf) {
             (Some(path), _, _) => self.of_file(path, made, control)?,

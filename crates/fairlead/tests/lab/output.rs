@@ -56,10 +56,6 @@ fn a_file_that_cannot_be_finished_leaves_what_was_there() {
     let rows = folder.path("n.csv");
     let before = "time_us,ip,port\n0,10.0.0.1,1024\n10,10.0.0.2,1024\n";
     fs::write(&rows, before).unwrap();
-    // Onto itself.
-    let output = lab(&["convert", &rows, &rows]).output().unwrap();
-    assert!(output.status.success(), "{}", said(&output));
-    assert_eq!(fs::read_to_string(&rows).unwrap(), before);
     // A time that the format does not hold is found while the file is written.
     let late = format!("{before}{},10.0.0.2,1024\n", 5_000_000_000_000_000u64);
     fs::write(folder.path("late.csv"), late).unwrap();
@@ -192,13 +188,44 @@ fn a_sweep_that_cannot_write_leaves_whole_rows() {
 }
 
 #[test]
-fn a_log_is_not_written_over_by_what_is_made_of_it() {
+fn a_trace_is_not_written_over_by_what_is_made_of_it() {
     let folder = Folder::new("itself");
-    let log = fs::read(crate::support::root().join(crate::NASA)).unwrap();
-    let trace = folder.write("nasa.log", &log);
-    let words = ["nasa.log", "the log itself", "another name"];
-    refused(&["convert", &trace, &trace, "--to", "csv"], 2, &words);
-    assert_eq!(fs::read(&trace).unwrap(), log);
+    let at = |path: &str| fs::read(crate::support::root().join(path)).unwrap();
+    for (name, before) in [
+        ("nasa.log", at(crate::NASA)),
+        ("http.pcap", at("tests/captures/http-2011.pcap")),
+        ("few.csv", b"time_us,ip,port\n9,10.0.0.1,1\n".to_vec()),
+    ] {
+        let trace = folder.write(name, &before);
+        let link = folder.path("link");
+        std::os::unix::fs::symlink(&trace, &link).unwrap();
+        for out in [&trace, &link] {
+            let words = [out.as_str(), "the trace itself", "another name"];
+            refused(&["convert", &trace, out, "--to", "csv"], 2, &words);
+            assert_eq!(fs::read(&trace).unwrap(), before);
+        }
+        fs::remove_file(&link).unwrap();
+    }
+}
+
+#[test]
+fn a_dash_is_standard_input() {
+    let stdin = || File::open(crate::support::root().join(crate::NASA)).unwrap();
+    let named = lab(&["stat", "/dev/stdin"])
+        .stdin(stdin())
+        .output()
+        .unwrap();
+    let output = lab(&["stat", "-"]).stdin(stdin()).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(output.stdout, named.stdout);
+    // A file may be called so all the same.
+    let folder = Folder::new("dash");
+    folder.write(
+        "-",
+        fs::read(crate::support::root().join(crate::NASA)).unwrap(),
+    );
+    let output = lab(&["stat", &folder.path("-")]).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
 }
 
 /// A workload that is too short for all its sessions has those that are accessed.

@@ -20,7 +20,8 @@ use crate::spec::RunSpec;
 /// Which stream.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StreamArgs {
-    /// A trace (log, capture, CSV `time_us,ip,port`; packed or not), or a synthetic workload:
+    /// A trace (log, capture, CSV `time_us,ip,port`; packed or not; `-` is standard input), or a
+    /// synthetic workload:
     /// `standard:4000`, `standard:sessions=4000,seconds=20`, `zipf:ids=1000,accesses=100000`
     #[arg(value_name = "TRACE")]
     pub(crate) trace: OsString,
@@ -120,6 +121,8 @@ impl StreamArgs {
                 }
             }
             ZIPF => spec.zipf = Some(Settings::read(ZIPF, settings, IDS)?.describe()?),
+            // As everywhere; a file of this name is `./-`.
+            "-" if settings.is_empty() => spec.path = Some(PathBuf::from("/dev/stdin")),
             _ => spec.path = Some(PathBuf::from(&self.trace)),
         }
         Ok(spec)

@@ -75,10 +75,8 @@ impl Target {
 
 pub(super) fn run(args: &ConvertArgs, context: &Context<'_>) -> Result<(), LabError> {
     let target = Target::of(args.to, &args.out)?;
+    apart(&args.stream.trace, &args.out)?;
     let stream = Loader::with_times().stream(&args.stream.spec()?, context.control)?;
-    if stream.note.expanded.is_some() {
-        apart(&args.stream.trace, &args.out)?;
-    }
     for text in &stream.note.notes {
         context.note(&format!("note: {}: {text}", stream.note.trace));
     }
@@ -102,7 +100,8 @@ pub(super) fn run(args: &ConvertArgs, context: &Context<'_>) -> Result<(), LabEr
     output::report(&args.out, &text, context)
 }
 
-/// A log is not to be lost: only what the expansion made of it would be left.
+/// A trace is not to be lost: of a log only what the expansion made of it would be left, of a
+/// capture or a table only times from the first row on, addresses and ports.
 fn apart(trace: &OsStr, out: &Path) -> Result<(), LabError> {
     let real = |path: &Path| {
         let path = std::fs::canonicalize(path).ok()?;
@@ -112,7 +111,7 @@ fn apart(trace: &OsStr, out: &Path) -> Result<(), LabError> {
         (Some(from), Some(to)) if from == to => Err(LabError::option(
             "OUT",
             out.display().to_string(),
-            "is the log itself; write another name",
+            "is the trace itself; write another name",
         )),
         _ => Ok(()),
     }

@@ -21,6 +21,7 @@
 //! A list stands for a run with each of its values, in `[[trace]]` as in `[[run]]`; so do
 //! `{ from = 1, to = 8, step = 1 }` and `{ from = 1, to = 8, times = 2 }`, with fractions, too.
 
+mod place;
 pub mod ranges;
 
 use std::collections::HashSet;
@@ -33,6 +34,7 @@ use toml::{Table, Value};
 use crate::error::{LabError, in_words};
 use crate::load::StreamSpec;
 use crate::spec::RunSpec;
+use place::{Place, line_of};
 
 /// A plan, its ranges resolved.
 #[derive(Clone, Debug)]
@@ -82,14 +84,24 @@ impl Plan {
             toml::from_str(text).map_err(|error| complain(one_line(text, &error)))?;
         let seeds = match &written.seeds {
             None => vec![1],
-            Some(value) => seeds(value).map_err(complain)?,
+            Some(value) => seeds(value).map_err(|problem| {
+                let line = line_of(text, None, &["seeds"]);
+                complain(format!("line {line}: {problem}"))
+            })?,
         };
         let mut streams = Vec::new();
         for (at, table) in written.trace.iter().enumerate() {
-            let place = format!("{place}: [[trace]] number {}", at + 1);
+            let list = "trace";
+            let place = Place {
+                text,
+                file: place,
+                list,
+                at,
+            };
             for mut spec in resolve::<StreamSpec>(table, &place)? {
                 spec.resolve(folder);
-                spec.check(&place)?;
+                spec.check().map_err(|problem| place.complain(&problem))?;
+                place.check(&spec)?;
                 let own = table.contains_key("seed");
                 let seeds = if own { vec![spec.seed] } else { seeds.clone() };
                 for seed in seeds {
@@ -101,7 +113,7 @@ impl Plan {
             }
         }
         let streams = each_once(streams);
-        let runs = runs(&written.run, place)?;
+        let runs = runs(&written.run, text, place)?;
         if streams.is_empty() || runs.is_empty() {
             let problem = "a plan has at least one [[trace]] and one [[run]]".to_owned();
             return Err(complain(problem));
@@ -159,20 +171,23 @@ pub fn runs_of(text: &str, place: &str) -> Result<Vec<RunSpec>, LabError> {
         place: place.to_owned(),
         problem: one_line(text, &error),
     })?;
-    let runs = runs(&written.run, place)?;
+    let runs = runs(&written.run, text, place)?;
     Ok(runs.into_iter().map(|run| run.spec).collect())
 }
 
-fn runs(tables: &[Table], place: &str) -> Result<Vec<PlannedRun>, LabError> {
+fn runs(tables: &[Table], text: &str, file: &str) -> Result<Vec<PlannedRun>, LabError> {
     let mut runs = Vec::new();
     for (at, table) in tables.iter().enumerate() {
-        let place = format!("{place}: [[run]] number {}", at + 1);
+        let list = "run";
+        let place = Place {
+            text,
+            file,
+            list,
+            at,
+        };
         let specs = resolve::<RunSpec>(table, &place)?;
         for spec in &specs {
-            crate::run::check(spec).map_err(|error| LabError::Plan {
-                place: place.clone(),
-                problem: error.to_string(),
-            })?;
+            crate::run::check(spec).map_err(|error| place.complain(&error.to_string()))?;
         }
         let own_seed = table.contains_key("seed");
         runs.extend(specs.into_iter().map(|spec| PlannedRun { spec, own_seed }));
@@ -189,17 +204,11 @@ fn each_once<T: Serialize>(all: Vec<T>) -> Vec<T> {
 }
 
 /// All values that a table with ranges stands for.
-fn resolve<T: DeserializeOwned>(table: &Table, place: &str) -> Result<Vec<T>, LabError> {
-    let complain = |problem: String| LabError::Plan {
-        place: place.to_owned(),
-        problem,
-    };
+fn resolve<T: DeserializeOwned>(table: &Table, place: &Place<'_>) -> Result<Vec<T>, LabError> {
     ranges::combinations(table, LISTS)
-        .map_err(complain)?
+        .map_err(|problem| place.complain(&problem))?
         .into_iter()
-        .map(|table| {
-            T::deserialize(Value::Table(table)).map_err(|error| complain(in_words(error.message())))
-        })
+        .map(|table| T::deserialize(Value::Table(table)).map_err(|error| place.wrong(&error)))
         .collect()
 }
 
@@ -244,9 +253,12 @@ pub(crate) fn given_twice(seeds: &[u64]) -> Option<u64> {
 
 /// An error of TOML with its line.
 pub(crate) fn one_line(text: &str, error: &toml::de::Error) -> String {
-    let message = in_words(error.message());
+    let mut message = in_words(error.message());
     match error.span() {
         Some(span) => {
+            if message == "duplicate key" {
+                message = format!("{} is there twice", &text[span.clone()]);
+            }
             let before = &text[..span.start.min(text.len())];
             let line = before.matches('\n').count() + 1;
             match key_of(before) {
