@@ -105,7 +105,8 @@ def _plot(page: Page, advice: Mapping[str, Any]) -> None:
 
 def _policy(hardware: Mapping[str, Any]) -> str:
     """What the policy keeps, line by line, set by set and once."""
-    parts = [f"{hardware['policy_bits_a_line']} bits a line"]
+    each = hardware["policy_bits_a_line"]
+    parts = ["1 bit a line" if each == 1 else f"{each} bits a line"]
     if hardware["policy_bits_a_set"]:
         parts.append(f"{hardware['policy_bits_a_set']} a set")
     if hardware["policy_bits_besides"]:

@@ -28,7 +28,11 @@ def percent(share: Optional[float], places: int = 1) -> str:
 
 def points(difference: Optional[float]) -> str:
     """A difference of shares in percentage points, with its sign."""
-    return "–" if difference is None else f"{difference * 100:+.1f}"
+    if difference is None:
+        return "–"
+    shown = f"{difference * 100:+.1f}"
+    # What is rounded away has no sign.
+    return "0.0" if float(shown) == 0 else shown
 
 
 def number(value: Any) -> str:

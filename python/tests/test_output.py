@@ -19,6 +19,7 @@ from fairlead_lab import ArgumentError, Frame, LabError, plots
 from fairlead_lab.files import write_text, write_whole
 from fairlead_lab.page import Page
 from fairlead_lab.terminal import Progress
+from fairlead_lab.words import points
 
 
 def test_a_frame_is_taken_by_others_and_shown():
@@ -183,6 +184,12 @@ def test_bars_say_what_their_groups_and_series_are():
     svg = plots.bars(["8", "16"], {"a": [1, 2], "b": [2, 1]}, "y", "B", xlabel="bits", legend="trace")
     words = re.findall("<!-- (.*?) -->", svg)
     assert "bits" in words and "trace" in words and "y" in words
+
+
+def test_what_is_rounded_away_has_no_sign():
+    assert [points(value) for value in (-0.0003, 0.0, 0.012, -0.0005001, None)] == [
+        "0.0", "0.0", "+1.2", "-0.1", "–"
+    ]
 
 
 def test_plots_are_the_same_each_time():

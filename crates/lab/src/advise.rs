@@ -73,7 +73,7 @@ pub struct Choice {
 pub struct Step {
     /// Bytes of all lines.
     pub capacity: Size,
-    /// The best configuration of this capacity.
+    /// The best configuration of this capacity, of equal ones the cheapest in bits.
     pub best: Choice,
     /// Miss ratio of the conventional cache (modulo, LRU, one bank of 4 ways) of this capacity.
     pub conventional_miss_ratio: Option<f64>,
@@ -282,10 +282,9 @@ fn steps(all: &[Choice], results: &[RunResult]) -> Vec<Step> {
             if run.scheme == CONVENTIONAL && run.ways == CONVENTIONAL_WAYS {
                 step.conventional_miss_ratio = Some(result.miss_ratio);
             }
-            // Of equals the one with the fewest bits, as everywhere here.
-            let missed = choice.miss_ratio.total_cmp(&step.best.miss_ratio);
-            let bits = choice.hardware.bits.cmp(&step.best.hardware.bits);
-            if missed.then(bits).is_lt() {
+            // Of equal ones the cheapest, as in all of the advice.
+            let cost = |choice: &Choice| (choice.miss_ratio, choice.hardware.bits);
+            if cost(choice) < cost(&step.best) {
                 step.best = choice.clone();
             }
         }

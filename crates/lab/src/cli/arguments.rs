@@ -122,7 +122,7 @@ impl StreamArgs {
             }
             ZIPF => spec.zipf = Some(Settings::read(ZIPF, settings, IDS)?.describe()?),
             // As everywhere; a file of this name is `./-`.
-            "-" if settings.is_empty() => spec.path = Some(PathBuf::from("/dev/stdin")),
+            "-" if text == "-" => spec.path = Some(PathBuf::from("/dev/stdin")),
             _ => spec.path = Some(PathBuf::from(&self.trace)),
         }
         Ok(spec)
