@@ -100,6 +100,16 @@ pub enum Fault {
         /// As what it was read.
         format: &'static str,
     },
+    /// Any number may be unreadable, and all rows are.
+    #[error("{reason}; not one of its {bad} rows can be read as {format}: name another format")]
+    AllBad {
+        /// What is wrong with this line.
+        reason: crate::Reason,
+        /// Rows.
+        bad: u64,
+        /// As what they were read.
+        format: &'static str,
+    },
     /// More clients than are let in.
     #[error("more than {0} clients; read a part of the trace, or raise the limit (below 2^32 - 1)")]
     TooManyClients(u32),

@@ -194,6 +194,21 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
+    /// Why there is no row.
+    fn nothing(&self) -> TraceError {
+        match self.report.first_bad {
+            Some((_, reason)) => {
+                let fault = Fault::AllBad {
+                    reason,
+                    bad: self.report.bad_rows(),
+                    format: self.report.format.name(),
+                };
+                self.error(self.first_place, fault)
+            }
+            None => self.error(Place::File, Fault::Empty("row")),
+        }
+    }
+
     /// At the end of the file.
     fn finish(mut self, rows: u64) -> Result<Report, TraceError> {
         self.turn(rows)?;
@@ -204,7 +219,7 @@ impl<'a> Watch<'a> {
             return Err(self.error(Place::File, Fault::Link));
         }
         if rows == 0 {
-            return Err(self.error(Place::File, Fault::Empty("row")));
+            return Err(self.nothing());
         }
         Ok(self.report)
     }

@@ -471,9 +471,13 @@ fn wrong_files_are_told_what_they_are() {
         prose.contains("once upon") && prose.contains("csv:"),
         "{prose}"
     );
-    // Said to be a log: it is believed until too much cannot be read.
+    // Said to be a log, of which any number of rows may be unreadable: there are some, but none
+    // that can be read.
     let as_clf = failed(&[0u8; 3_000_000], options(Some(Format::Clf)));
-    assert!(matches!(as_clf.fault, Fault::Empty(_)), "{as_clf}");
+    assert!(matches!(as_clf.fault, Fault::AllBad { .. }), "{as_clf}");
+    let said = as_clf.to_string();
+    assert!(said.contains("line 1: the line is longer"), "{said}");
+    assert!(said.contains("not one of its 1 rows"), "{said}");
     let cut = failed(&[0x35; 30], options(Some(Format::WorldCupBinary)));
     assert!(matches!(cut.fault, Fault::Cut(_)), "{cut}");
     assert!(cut.to_string().contains("byte 20"), "{cut}");
