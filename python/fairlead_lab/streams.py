@@ -255,10 +255,14 @@ class Accesses(_Columns):
         What the file does not hold of these accesses is warned of: of ``oracleGeneral`` what is
         below whole seconds, longer addresses and hints, of both how many of them are warm-up."""
         if format is None:
-            end = pathlib.Path(path_of(path)).suffix
-            if end == ".csv":
+            # As `fairlead-lab convert` takes it, in whatever case.
+            name = path_of(path).lower()
+            if name.endswith(".csv"):
                 raise ArgumentError(f"{path}: write does not make tables; `fairlead-lab convert` does")
-            format = "oracleGeneral" if end == ".oracleGeneral" else "lab"
+            if name.endswith((".gz", ".zst")):
+                raise ArgumentError(f"{path}: write does not pack; leave out what the name ends in")
+            is_oracle = name.endswith((".oraclegeneral", ".oraclegeneral.bin"))
+            format = "oracleGeneral" if is_oracle else "lab"
         if format not in ("lab", "oracleGeneral"):
             raise ArgumentError(f"format {format}: write lab or oracleGeneral")
         write_whole(pathlib.Path(path_of(path)), lambda to: self._core.write(to, format))

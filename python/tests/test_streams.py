@@ -257,3 +257,16 @@ def test_a_file_that_does_not_hold_the_warm_up_is_warned_of(tmp_path):
             stream.write(tmp_path / name)
         said = str(warned[-1].message)
         assert said.startswith(f"the first {stream.warm_up:,} accesses are warm-up"), said
+
+
+def test_the_end_of_a_name_says_the_format_as_for_the_command(tmp_path):
+    stream = Accesses.from_columns(np.arange(5) * 1_000_000, [1] * 5, [1] * 5)
+    for name, format in [
+        ("a.oracleGeneral", "oracleGeneral"), ("b.ORACLEGENERAL", "oracleGeneral"),
+        ("c.oracleGeneral.bin", "oracleGeneral"), ("d.lab", "lab"), ("e", "lab"),
+    ]:
+        stream.write(tmp_path / name)
+        assert read_accesses(tmp_path / name).report["format"] == format, name
+    for name in ("a.CSV", "a.lab.gz", "a.zst"):
+        with pytest.raises(ArgumentError, match="write does not"):
+            stream.write(tmp_path / name)
