@@ -199,7 +199,12 @@ pub struct Report {
 /// # Errors
 /// What cannot be run as it was asked for; what is wrong with the first trace, if none could be
 /// run. Where some could, the others are [`Report::failed`]. A stop keeps what is finished.
-pub fn paper(asked: PaperSpec, threads: usize, control: &dyn Control) -> Result<Report, LabError> {
+pub fn paper(
+    mut asked: PaperSpec,
+    threads: usize,
+    control: &dyn Control,
+) -> Result<Report, LabError> {
+    asked.traces = traces::told_apart(asked.traces);
     if asked.traces.is_empty() || asked.seeds.is_empty() {
         return Err(LabError::option(
             "paper",

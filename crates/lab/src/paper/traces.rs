@@ -1,5 +1,6 @@
 //! Which traces are at hand, and which of the paper's they are.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -155,6 +156,25 @@ pub fn in_folder(folder: &Path, seed: u64) -> Result<Vec<Given>, LabError> {
         .collect())
 }
 
+/// Each file once, and traces of one name in different folders by their paths: in tables and
+/// figures the name is all that tells them apart.
+pub(super) fn told_apart(mut given: Vec<Given>) -> Vec<Given> {
+    let mut met = HashSet::new();
+    given.retain(|one| match &one.made.path {
+        Some(path) => met.insert(std::fs::canonicalize(path).unwrap_or_else(|_| path.clone())),
+        None => true,
+    });
+    let names: Vec<String> = given.iter().map(|one| one.name.clone()).collect();
+    for one in &mut given {
+        if names.iter().filter(|name| **name == one.name).count() > 1
+            && let Some(path) = &one.made.path
+        {
+            one.name = path.display().to_string();
+        }
+    }
+    given
+}
+
 /// The standard workload, its sessions fitted to TCB(Mod) of one of the paper's traces. It has
 /// nothing else of that trace, and no table calls it by its name.
 pub fn stand_in(paper_trace: &'static str, seconds: f64, seed: u64) -> Given {
@@ -211,6 +231,20 @@ mod tests {
         assert!(what("clarknet_access_log.gz").contains("as one"));
         assert!(recognise(Path::new("other.log"), 1).is_none());
         assert_eq!(absent(&[day, epa]).len(), 3);
+    }
+
+    #[test]
+    fn traces_of_one_name_are_told_apart_and_a_file_twice_is_one() {
+        let paths = ["a/access.log", "b/access.log", "b/access.log", "c.log"];
+        let mut given: Vec<Given> = paths.map(|path| unknown(Path::new(path), 1)).to_vec();
+        given.push(stand_in(published::TRACES[0].name, 10.0, 1));
+        let last = given[4].name.clone();
+        let apart = told_apart(given);
+        let names: Vec<&str> = apart.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(
+            names,
+            ["a/access.log", "b/access.log", "c.log", last.as_str()]
+        );
     }
 
     #[test]
