@@ -105,7 +105,7 @@ test-long: setup-test lint ## the long forms: more seeds, a minute of fuzzing a 
 bench-core: ## speed and memory of the core alone
 	$(CARGO) run --release --locked -p fairlead-bench -- core --record bench/records
 
-bench: setup-bench bench-core ## the core, then all of it beside HAProxy, nginx and plain forwarding
+bench: setup-bench bench-core bench-lab ## the core, the laboratory, then all of it beside HAProxy, nginx and plain forwarding
 	$(CARGO) build --release --locked -p fairlead -p fairlead-bench
 	for what in "peers" "peers --offloads off" "peers --mode engine" cost open flood; do \
 		./target/release/fairlead-bench $$what --record bench/records || exit 1; done
