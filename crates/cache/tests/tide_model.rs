@@ -182,24 +182,26 @@ impl Model {
         let pooled = self.pooled();
         let mut worths = [[0.0; 41]; 2];
         for (reuse, worths) in worths.iter_mut().enumerate() {
-            let counted = |of: &dyn Fn(usize) -> f64, class: usize| {
-                let is_beside = |at: &usize| at.abs_diff(class) == 1;
-                let beside: f64 = (0..41).filter(is_beside).map(of).sum();
-                0.5 + of(class) + 0.5 * beside
-            };
-            let rate = |class: usize| {
-                let hits = counted(&|at| f64::from(self.hits[reuse][at]), class);
-                let at_pooled = |at: usize| f64::from(self.exposure[reuse][at]) * pooled[at];
-                let expected = counted(&at_pooled, class);
+            let likely = |hits: f64, expected: f64, supposed: f64| {
+                let (hits, expected) = (hits + 0.5, expected + 0.5);
                 let least = (hits.sqrt() - 0.6).powi(2) / 1.1;
                 let most = ((hits + 0.25).sqrt() + 0.6).powi(2) * 1.1;
-                if expected < least {
-                    pooled[class] * least / expected
-                } else if expected > most {
-                    pooled[class] * most / expected
+                if supposed * expected < least {
+                    least / expected
+                } else if supposed * expected > most {
+                    most / expected
                 } else {
-                    pooled[class]
+                    supposed
                 }
+            };
+            let hits = |at: usize| f64::from(self.hits[reuse][at]);
+            let at_pooled = |at: usize| f64::from(self.exposure[reuse][at]) * pooled[at];
+            let of_all = likely((0..41).map(hits).sum(), (0..41).map(at_pooled).sum(), 1.0);
+            let rate = |class: usize| {
+                let beside = || (0..41usize).filter(|at| at.abs_diff(class) == 1);
+                let hits = hits(class) + 0.5 * beside().map(hits).sum::<f64>();
+                let expected = at_pooled(class) + 0.5 * beside().map(at_pooled).sum::<f64>();
+                pooled[class] * likely(hits, expected, of_all)
             };
             for (from, worth) in worths.iter_mut().enumerate() {
                 // Kept until the end of each class in turn.

@@ -16,13 +16,13 @@ const EDGES: [u32; EACH + 1] = [
     96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 768, 1024, 1536, 2048, 2560,
 ];
 
-/// A class's rate is taken for the pooled one unless it differs by more than this factor ...
+/// A rate is what it is supposed to be unless it differs by more than this factor ...
 const MARGIN: f64 = 1.1;
 /// ... and by more standard errors of what was counted; where it differs by more, by so much less.
 const ERRORS: f64 = 1.2;
 /// What was counted in the next class on either side counts so much.
 const NEIGHBOUR: f64 = 0.5;
-/// Hits that a class is credited with at the pooled rate.
+/// Hits that are added to both what was counted and what was expected.
 const PRIOR_HITS: f64 = 0.5;
 /// A younger line goes before an older one only where the older one is worth more than this factor
 /// more.
@@ -152,9 +152,9 @@ impl Chart {
         rates
     }
 
-    /// Hits a step in each class: the pooled rate, unless there is reason to think otherwise; then
-    /// the rate nearest to it that is not unlikely. Hits are a Poisson variable, whose square root
-    /// has a standard deviation of about a half whatever its mean.
+    /// Hits a step in each class: the pooled rate; or in proportion to it, where lines of this reuse
+    /// are asked for more or less at all ages together; or another, where the class itself has
+    /// reason.
     fn rates(&self, pooled: &[f64; EACH]) -> [f64; CLASSES] {
         let mut rates = [0.0; CLASSES];
         for from in [0, REUSED_FROM] {
@@ -163,15 +163,14 @@ impl Chart {
                 hits[class + 1] = f64::from(self.hits[from + class]);
                 expected[class + 1] = f64::from(self.exposure[from + class]) * pooled;
             }
+            let of_all = likely(hits.iter().sum(), expected.iter().sum(), 1.0);
             let with_neighbours = |of: &[f64; EACH + 2], class: usize| {
-                PRIOR_HITS + of[class + 1] + NEIGHBOUR * (of[class] + of[class + 2])
+                of[class + 1] + NEIGHBOUR * (of[class] + of[class + 2])
             };
             for (class, pooled) in pooled.iter().enumerate() {
                 let hits = with_neighbours(&hits, class);
                 let expected = with_neighbours(&expected, class);
-                let least = (hits.sqrt() - ERRORS / 2.0).powi(2) / MARGIN;
-                let most = ((hits + 0.25).sqrt() + ERRORS / 2.0).powi(2) * MARGIN;
-                rates[from + class] = pooled * (expected.max(least).min(most) / expected);
+                rates[from + class] = pooled * likely(hits, expected, of_all);
             }
         }
         rates
@@ -223,6 +222,16 @@ impl Chart {
         let worths = self.worths();
         sort(ranks, &self.by_age, |class| worths[class]);
     }
+}
+
+/// Hits in proportion to those expected: the number nearest to `supposed` that is not unlikely. Hits
+/// are a Poisson variable, whose square root has a standard deviation of about a half whatever its
+/// mean.
+fn likely(hits: f64, expected: f64, supposed: f64) -> f64 {
+    let (hits, expected) = (hits + PRIOR_HITS, expected + PRIOR_HITS);
+    let least = (hits.sqrt() - ERRORS / 2.0).powi(2) / MARGIN;
+    let most = ((hits + 0.25).sqrt() + ERRORS / 2.0).powi(2) * MARGIN;
+    (supposed * expected).max(least).min(most) / expected
 }
 
 /// Ranks by age alone, before anything is known.
@@ -325,30 +334,36 @@ mod tests {
         assert!(worths[hour + 1] < worths[0]);
     }
 
-    /// What a rate is taken for, of the pooled one, where so many hits were seen in one class and
-    /// so many are expected, and as many as expected in its neighbours.
-    fn taken_for(seen: u32, expected: u32) -> f64 {
-        let mut chart = Chart::new();
-        for class in 0..CLASSES {
-            chart.exposure[class] = 100 * expected;
-            chart.hits[class] = expected;
+    #[test]
+    fn a_number_is_the_one_supposed_unless_chance_is_not_enough() {
+        for (seen, expected) in [(0, 0), (0, 1), (4, 2), (20, 26), (1000, 1080), (1000, 930)] {
+            let number = likely(seen.into(), expected.into(), 1.0);
+            assert!((number - 1.0).abs() < 1e-9, "{seen} for {expected}");
         }
-        chart.hits[20] = seen;
-        let pooled = [0.01; EACH];
-        chart.rates(&pooled)[20] / 0.01
+        // Of what is beyond doubt most is kept.
+        assert!(likely(0.0, 1000.0, 1.0) < 0.01);
+        assert!((1.7..1.8).contains(&likely(2000.0, 1000.0, 1.0)));
+        assert!((0.5..0.6).contains(&likely(500.0, 1000.0, 1.0)));
     }
 
     #[test]
-    fn a_rate_is_the_pooled_one_unless_chance_is_not_enough() {
-        for (seen, expected) in [(0, 0), (0, 2), (5, 2), (20, 26), (1000, 1080), (1000, 930)] {
-            let rate = taken_for(seen, expected);
-            assert!((rate - 1.0).abs() < 1e-9, "{seen} for {expected}: {rate}");
+    fn what_is_true_of_all_ages_is_believed_of_ages_that_hardly_occur() {
+        let mut chart = Chart::new();
+        for class in 0..CLASSES {
+            chart.exposure[class] = if class % EACH < 10 { 100_000 } else { 100 };
+            chart.hits[class] = match class {
+                0..10 => 250,
+                REUSED_FROM.. if class < REUSED_FROM + 10 => 1_750,
+                _ => 1,
+            };
         }
-        // Of what is beyond doubt most is kept.
-        assert!((0.45..0.75).contains(&taken_for(0, 1000)));
-        assert!((1.3..1.5).contains(&taken_for(2000, 1000)));
-        // A neighbour's hits are half of the evidence.
-        assert!(taken_for(0, 10) < 0.9);
+        let rates = chart.rates(&[0.01; EACH]);
+        assert!((0.0025..0.004).contains(&rates[20]), "{}", rates[20]);
+        assert!((0.013..0.018).contains(&rates[REUSED_FROM + 20]));
+        // A class that has reason itself is another matter, and a neighbour's hits are half of it.
+        chart.hits[20] = 30;
+        let rates = chart.rates(&[0.01; EACH]);
+        assert!(rates[20] > 0.05 && rates[21] > 0.02 && rates[22] < 0.004);
     }
 
     #[test]
