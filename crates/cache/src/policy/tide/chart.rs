@@ -152,9 +152,9 @@ impl Chart {
         rates
     }
 
-    /// Hits a step in each class: the pooled rate; or in proportion to it, where lines of this reuse
-    /// are asked for more or less at all ages together; or another, where the class itself has
-    /// reason.
+    /// Hits a step in each class: the pooled rate; or in proportion to it, where lines of this
+    /// reuse are asked for more or less at all ages together; or another, where the class itself
+    /// has reason.
     fn rates(&self, pooled: &[f64; EACH]) -> [f64; CLASSES] {
         let mut rates = [0.0; CLASSES];
         for from in [0, REUSED_FROM] {
@@ -224,9 +224,9 @@ impl Chart {
     }
 }
 
-/// Hits in proportion to those expected: the number nearest to `supposed` that is not unlikely. Hits
-/// are a Poisson variable, whose square root has a standard deviation of about a half whatever its
-/// mean.
+/// Hits in proportion to those expected: the number nearest to `supposed` that is not unlikely.
+/// Hits are a Poisson variable, whose square root has a standard deviation of about a half whatever
+/// its mean.
 fn likely(hits: f64, expected: f64, supposed: f64) -> f64 {
     let (hits, expected) = (hits + PRIOR_HITS, expected + PRIOR_HITS);
     let least = (hits.sqrt() - ERRORS / 2.0).powi(2) / MARGIN;
