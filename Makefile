@@ -105,10 +105,11 @@ test-long: setup-test lint ## the long forms: more seeds, a minute of fuzzing a 
 bench-core: ## speed and memory of the core alone
 	$(CARGO) run --release --locked -p fairlead-bench -- core --record bench/records
 
-bench: setup-bench bench-core bench-lab ## the core, the laboratory, then all of it beside HAProxy, nginx and plain forwarding
+bench: setup-bench bench-core ## the core, all of it beside HAProxy, nginx and plain forwarding, then the laboratory
 	$(CARGO) build --release --locked -p fairlead -p fairlead-bench
 	for what in "peers" "peers --offloads off" "peers --mode engine" cost open flood; do \
 		./target/release/fairlead-bench $$what --record bench/records || exit 1; done
+	$(MAKE) --no-print-directory bench-lab
 
 bench-lab: setup-lab ## the laboratory against libCacheSim's Python package
 	@scripts/lab-venv bench

@@ -91,6 +91,7 @@ def write_csv(table: Any, path: Path) -> None:
         if pyarrow.types.is_nested(field.type):
             texts = [json.dumps(value) for value in table.column(at).to_pylist()]
             table = table.set_column(at, field.name, pyarrow.array(texts, pyarrow.string()))
+
     def write(to: str) -> None:
         with open(to, "wb") as file:
             pyarrow.csv.write_csv(table, file)

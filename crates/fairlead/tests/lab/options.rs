@@ -215,16 +215,3 @@ fn help_messages_and_the_guide_list_the_same_formats() {
         }
     }
 }
-
-/// Where several are equally good, the table of capacities has the one that the advice names.
-#[test]
-fn of_equally_good_ones_the_cheapest_is_named_everywhere() {
-    let advice = json(&["advise", "standard:sessions=2000,seconds=20", "--json"]);
-    let best = &advice["best"];
-    let steps = advice["steps"].as_array().unwrap();
-    let step = steps
-        .iter()
-        .find(|step| step["capacity"] == best["run"]["capacity"])
-        .unwrap();
-    assert_eq!(&step["best"], best);
-}
