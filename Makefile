@@ -7,6 +7,8 @@ SHELL := /bin/bash
 CARGO ?= cargo
 # Programs that scripts/setup unpacked for an ordinary user.
 export PATH := $(PATH):$(CURDIR)/.deps/usr/sbin:$(CURDIR)/.deps/usr/bin:/usr/sbin:/sbin
+# End-to-end tests wait for half of their time.
+export RUST_TEST_THREADS ?= $(shell echo $$(( $$(nproc) * 3 / 2 )))
 export LD_LIBRARY_PATH := $(LD_LIBRARY_PATH):$(CURDIR)/.deps/usr/lib/x86_64-linux-gnu
 
 # Traces for the laboratory: those beside the checkout, or the excerpts that lie in it.
@@ -58,8 +60,8 @@ test: setup-test lint ## every test; what needs rights that are missing is skipp
 	$(CARGO) build --workspace --locked
 	$(CARGO) test --workspace --locked --no-fail-fast; status=$$?; \
 		$(MAKE) --no-print-directory test-fastpath || status=1; \
-		$(MAKE) --no-print-directory test-python || status=1; \
-		scripts/test-kernels || status=1; scripts/skipped; exit $$status
+		scripts/test-kernels || status=1; \
+		$(MAKE) --no-print-directory test-python || status=1; scripts/skipped; exit $$status
 
 test-fastpath: ## the end-to-end tests once more, on the best fast path that this machine allows
 	@# These choose tc, or all ways, by themselves where none of the kernel's is named, so that was done already.

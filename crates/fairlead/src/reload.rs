@@ -144,13 +144,20 @@ impl Process {
 
     /// True when it was there and is not any more, but for what its parent has to take note of.
     pub(crate) fn has_ended(&self) -> bool {
-        self.0.as_ref().is_some_and(|file| {
-            fs::read_to_string(file).map_or(true, |text| {
-                let state = text.rsplit_once(") ").map(|(_, rest)| rest);
-                state.is_some_and(|rest| rest.starts_with(['Z', 'X']))
-            })
-        })
+        self.0
+            .as_ref()
+            .is_some_and(|file| fs::read_to_string(file).map_or(true, |text| is_over(&text)))
     }
+}
+
+/// Whether that is how a process stands in `/proc/PID/stat` (proc(5)) of which nothing is left. Its
+/// first thread may be gone before others, and with the last one go its files: device and lock.
+fn is_over(stat: &str) -> bool {
+    let Some((_, rest)) = stat.rsplit_once(") ") else {
+        return false;
+    };
+    let threads = rest.split_whitespace().nth(17);
+    rest.starts_with(['Z', 'X']) && matches!(threads, Some("0" | "1"))
 }
 
 #[cfg(test)]
@@ -171,6 +178,17 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains('\u{1b}'), "{text}");
+    }
+
+    #[test]
+    fn a_process_is_over_with_its_last_thread() {
+        let line = |state, threads| {
+            format!("7 (a) (b) {state} 1 7 7 0 -1 4194560 9 0 0 0 1 2 0 0 20 0 {threads} 0 55 0 0")
+        };
+        assert!(!is_over(&line('S', 1)));
+        assert!(!is_over(&line('Z', 3)), "others have its files");
+        assert!(is_over(&line('Z', 1)) && is_over(&line('X', 0)));
+        assert!(!is_over("7 (a"), "not to be read");
     }
 
     #[test]
