@@ -89,12 +89,14 @@ pub enum LoadError {
          ends the connections that it still forwards"
     )]
     OtherFlowTable,
-    /// What an earlier run left is in use in another network namespace.
+    /// What an earlier run left is in use in another network namespace; the folder it is pinned in.
     #[error(
         "an instance of this name has left a fast path in another network namespace: start it \
-         there, remove it with `fairlead down` there, or give this one another `name` in [instance]"
+         there, remove it with `fairlead down` there, or give this one another `name` in \
+         [instance]; where that namespace is gone and its interface is not, `rm -r {0}` takes the \
+         program off"
     )]
-    OtherNamespace,
+    OtherNamespace(String),
     /// The pinned files cannot be changed.
     #[error("the pinned maps: {0}")]
     Pins(String),

@@ -179,7 +179,8 @@ pub fn survey(
     }
     // Before any advice to remove what cannot be taken over: there it may be in use.
     if namespace(pins).is_some_and(|there| there != network_namespace()) {
-        return Err(LoadError::OtherNamespace);
+        let folder = pins.folder().display().to_string();
+        return Err(LoadError::OtherNamespace(folder));
     }
     shapes.check(pins)?;
     let there = settings(pins)?;
@@ -247,7 +248,9 @@ pub fn retire(pins: &Pins, endpoints: &Endpoints) -> Result<Vec<(Line, Kept)>, L
 }
 
 /// True when what an instance has pinned is at work in another network namespace than the calling
-/// thread's, whatever build has pinned it. Of a namespace that is gone, interfaces are gone, too.
+/// thread's, whatever build has pinned it. Of a namespace that is gone, interfaces are gone, too,
+/// but for those that were moved out of it, and network cards, which the machine gets back: nobody
+/// can go there any more, and who asks is told what to do.
 pub fn is_at_work_elsewhere(pins: &Pins) -> bool {
     let here = network_namespace();
     pins.is_attached() && namespace(pins).is_some_and(|there| there != here)

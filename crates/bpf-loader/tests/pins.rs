@@ -247,7 +247,7 @@ fn other_layouts_and_sizes_are_refused_with_what_to_do() {
         edit::<80>(&pins, "fl_settings", 0, |settings| settings[32] ^= 1);
         assert!(matches!(
             survey(&pins, 64, &HASH),
-            Err(LoadError::OtherNamespace)
+            Err(LoadError::OtherNamespace(_))
         ));
         edit::<80>(&pins, "fl_settings", 0, |settings| settings[32] ^= 1);
         edit::<80>(&pins, "fl_settings", 0, |settings| settings[23] = 0x7f);
@@ -347,7 +347,7 @@ fn what_another_build_has_at_work_elsewhere_is_left_alone() {
             assert_eq!(is_at_work_elsewhere(&pins), !here);
             match survey(&pins, RECORDS, &HASH).unwrap_err() {
                 LoadError::OtherLayout(_) => assert!(here),
-                LoadError::OtherNamespace => assert!(!here),
+                LoadError::OtherNamespace(_) => assert!(!here),
                 other => panic!("{other}"),
             }
         };
@@ -416,6 +416,57 @@ fn a_program_leaves_an_interface_that_was_moved_to_another_network() {
         }
         drop(over);
         elsewhere.join().unwrap();
+    });
+}
+
+/// As a network card does that a container was given: when that has ended, the machine has it back,
+/// with the program on it.
+#[test]
+fn the_way_out_is_told_where_an_interface_has_outlived_its_network() {
+    apart(|| {
+        let home = std::fs::File::open("/proc/thread-self/ns/net").unwrap();
+        let (told, thread) = std::sync::mpsc::channel();
+        let (over, wait) = std::sync::mpsc::channel::<()>();
+        let at_home = std::thread::spawn(move || {
+            // SAFETY: a system call without arguments.
+            told.send(unsafe { libc::gettid() }).unwrap();
+            let _ = wait.recv(); // until the interface has come
+        });
+        let thread = thread.recv().unwrap();
+        leave_network();
+        ip("link add card type veth peer name cable");
+        let pins = Arc::new(Pins::open("outlived").unwrap());
+        let owned = Some(Arc::clone(&pins));
+        let loaded = Kernel::load_pinned(
+            Mode::XdpGeneric,
+            HASH,
+            RECORDS,
+            &endpoints(),
+            (1, 2),
+            3,
+            owned,
+        );
+        let (mut kernel, table) = loaded.unwrap();
+        kernel.attach("card").unwrap();
+        drop((kernel, table));
+        ip(&format!("link set card netns {thread}"));
+        ip(&format!("link set cable netns {thread}"));
+        // SAFETY: a descriptor that is open.
+        let back = unsafe { libc::setns(home.as_raw_fd(), libc::CLONE_NEWNET) };
+        assert_eq!(back, 0);
+        drop(over);
+        at_home.join().unwrap();
+        let has_program = || {
+            let mut ip = std::process::Command::new("ip");
+            let shown = ip.args(["link", "show", "card"]).output().unwrap();
+            String::from_utf8_lossy(&shown.stdout).contains("xdp")
+        };
+        assert!(is_at_work_elsewhere(&pins) && has_program());
+        let told = survey(&pins, RECORDS, &HASH).unwrap_err().to_string();
+        let folder = pins.folder().display().to_string();
+        assert!(told.contains(&format!("`rm -r {folder}`")), "{told}");
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(!has_program(), "what the advice says is so");
     });
 }
 

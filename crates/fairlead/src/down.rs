@@ -68,7 +68,10 @@ fn down(instance: &str) -> Result<Vec<String>, String> {
         if fairlead_bpf_loader::is_at_work_elsewhere(&pins) {
             return Err(format!(
                 "instance \"{instance}\" has left its fast path in another network namespace; \
-                 remove it there (`ip netns exec NAME fairlead down`, or `nsenter --net=FILE`)"
+                 remove it there (`ip netns exec NAME fairlead down`, or `nsenter --net=FILE`); \
+                 where that namespace is gone and its interface is not, `rm -r {}` takes the \
+                 program off",
+                pins.folder().display()
             ));
         }
         removed.extend(pins.clear().map_err(|error| text(&error))?);

@@ -72,7 +72,7 @@ impl Inheritance {
             Err(
                 error @ (LoadError::OtherLayout(_)
                 | LoadError::OtherFlowTable
-                | LoadError::OtherNamespace),
+                | LoadError::OtherNamespace(_)),
             ) => {
                 return Err(error.to_string());
             }
