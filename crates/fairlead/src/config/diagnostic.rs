@@ -107,23 +107,31 @@ pub(super) struct Problems {
     list: Vec<Diagnostic>,
     omitted: usize,
     errors: usize,
+    warnings: usize,
     regexes: usize,
 }
 
-/// The most findings that are kept; the rest are counted.
+/// The most findings that are kept, errors before warnings; the rest are counted.
 pub const FINDINGS_MAX: usize = 100;
 /// The most regular expressions in one file.
 pub(super) const REGEXES_MAX: usize = 256;
 
 impl Problems {
     pub(super) fn push(&mut self, diagnostic: Diagnostic) {
-        if diagnostic.severity == Severity::Error {
-            self.errors += 1;
+        let is_error = diagnostic.severity == Severity::Error;
+        match is_error {
+            true => self.errors += 1,
+            false => self.warnings += 1,
         }
         if self.list.len() < FINDINGS_MAX {
             self.list.push(diagnostic);
-        } else {
-            self.omitted += 1;
+            return;
+        }
+        self.omitted += 1;
+        let is_warning = |one: &Diagnostic| one.severity == Severity::Warning;
+        // Nobody can mend an error that is not shown.
+        if is_error && let Some(last) = self.list.iter().rposition(is_warning) {
+            self.list[last] = diagnostic;
         }
     }
 
@@ -146,6 +154,7 @@ impl Problems {
             list: self.list,
             omitted: self.omitted,
             errors: self.errors,
+            warnings: self.warnings,
         }
     }
 }
@@ -157,6 +166,7 @@ pub struct Report {
     list: Vec<Diagnostic>,
     omitted: usize,
     errors: usize,
+    warnings: usize,
 }
 
 /// One finding as other programs read it.
@@ -183,12 +193,9 @@ impl Report {
         self.errors
     }
 
-    /// How many warnings are kept.
+    /// How many warnings were found, the ones not kept included.
     pub fn warnings(&self) -> usize {
-        self.list
-            .iter()
-            .filter(|one| one.severity == Severity::Warning)
-            .count()
+        self.warnings
     }
 
     /// The findings, in the order of the file.

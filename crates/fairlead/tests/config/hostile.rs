@@ -138,6 +138,29 @@ fn thousands_of_mistakes_are_counted_not_listed() {
 }
 
 #[test]
+fn an_error_is_shown_however_many_warnings_there_are() {
+    let service = |port: u32| {
+        format!(
+            "[[service]]\nname = \"s{port}\"\nlisten = \"10.1.0.3:{port}\"\nprotocol = \"tcp\"\n\
+             source = \"transparent\"\nunmatched = 404\nroute = [{{ pool = \"p\" }}]\n"
+        )
+    };
+    let services: String = (1..=130).map(service).collect();
+    let pool = "[[pool]]\nname = \"p\"\nserver = [{ address = \"10.2.0.1:80\" }]\n";
+    let loaded = quickly(&format!("{services}{pool}")).unwrap_or_else(|report| panic!("{report}"));
+    assert_eq!(
+        loaded.warnings.warnings(),
+        130,
+        "and those that are not kept"
+    );
+    let report = quickly(&format!("{services}{pool}connect_timeout = \"5x\"\n")).unwrap_err();
+    assert_eq!((report.errors(), report.warnings()), (1, 130));
+    let told = report.to_string();
+    assert!(told.contains("\"5x\" is no duration"), "{told}");
+    assert!(told.ends_with("… and 31 more of the same file\n"), "{told}");
+}
+
+#[test]
 fn the_largest_tables_load_in_time() {
     let mut text = "[[service]]\nname = \"a\"\nlisten = \"10.1.0.3:80\"\nprotocol = \"http\"\n\
                     source = \"transparent\"\n"
