@@ -15,6 +15,7 @@ use crate::config::{
 };
 use crate::log::treatment_name;
 use crate::screen::{BOLD, DIM, Paint, Side, columns, grouped, plural, print, print_error};
+use crate::status::plain_line;
 
 /// What `fairlead check` takes.
 #[derive(Clone, Debug, clap::Args)]
@@ -234,7 +235,7 @@ fn show_service(service: &Service, switch: &Config, paint: Paint) -> String {
                 .map_or("?", |pool| &pool.name);
             vec![
                 route.name.clone(),
-                condition(route),
+                plain_line(&condition(route)),
                 format!("-> {pool}"),
                 extras(route),
             ]
@@ -488,6 +489,29 @@ stop      live connections have 30s
         ] {
             assert!(shown.contains(part), "{part:?} is not in\n{shown}");
         }
+    }
+
+    #[test]
+    fn what_a_file_holds_does_not_drive_the_terminal() {
+        let text = r#"
+            [[service]]
+            name = "a"
+            listen = "10.1.0.3:80"
+            protocol = "http"
+            source = "transparent"
+            [[service.route]]
+            query = { "q\u001b[2J" = "v\u001b[31m\nw" }
+            pool = "p"
+            [[pool]]
+            name = "p"
+            server = [{ address = "10.2.0.1:80" }]
+        "#;
+        let shown = summary("a.toml", &parse(text, "a.toml").unwrap(), Paint(false));
+        assert!(!shown.contains('\x1b'), "{shown}");
+        assert!(shown.contains("w  -> p"), "in one line: {shown}");
+        let wrong = text.replace("\"v\\u001b[31m\\nw\"", "[]");
+        let report = parse(&wrong, "a.toml").unwrap_err();
+        assert!(!report.render(false).contains('\x1b'), "{report}");
     }
 
     #[test]

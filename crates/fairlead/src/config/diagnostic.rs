@@ -6,6 +6,7 @@ use std::ops::Range;
 use serde::Serialize;
 
 use super::source::Source;
+use crate::status::plain_line;
 
 /// Byte range in the file.
 pub(super) type Span = Range<usize>;
@@ -230,7 +231,7 @@ impl Report {
     }
 
     /// The findings for people: `file:line:column: error: …`, the line, a caret, and what to
-    /// write. `color` adds terminal escapes.
+    /// write. `color` adds terminal escapes; what the file holds does not drive the terminal.
     pub fn render(&self, color: bool) -> String {
         let paint = |code: &'static str, text: &str| {
             if color {
@@ -250,7 +251,7 @@ impl Report {
             out.push_str(&format!(
                 "{}: {word}: {}\n",
                 paint("1", &place),
-                one.message
+                plain_line(&one.message)
             ));
             let excerpt = self.source.excerpt(&one.span);
             out.push_str(&format!(
@@ -266,7 +267,7 @@ impl Report {
                 ));
             }
             if let Some(help) = &one.help {
-                out.push_str(&format!("      = {help}\n"));
+                out.push_str(&format!("      = {}\n", plain_line(help)));
             }
         }
         if self.omitted > 0 {
