@@ -142,5 +142,14 @@ fn what_is_installed_works_and_goes_again() {
 
     make(&folder, "uninstall");
     assert_eq!(files(&folder), BTreeSet::new());
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/install");
+    let slip = Command::new(script)
+        .arg("uninstal")
+        .env("DESTDIR", &folder)
+        .env("PREFIX", "/opt/edge")
+        .env("PROGRAM", env!("CARGO_BIN_EXE_fairlead"))
+        .status();
+    assert_eq!(slip.unwrap().code(), Some(2));
+    assert_eq!(files(&folder), BTreeSet::new());
     std::fs::remove_dir_all(&folder).unwrap();
 }
