@@ -137,6 +137,9 @@ fn replay(args: &ReplayArgs) -> Result<bool> {
         Some(path) if is_same_file(path, &args.capture) => {
             bail!("{} is the capture itself; write elsewhere", path.display())
         }
+        Some(path) if is_same_file(path, &args.config) => {
+            bail!("{} is the configuration; write elsewhere", path.display())
+        }
         Some(path) => {
             Outlet::file(path).with_context(|| format!("cannot write {}", path.display()))?
         }

@@ -260,6 +260,11 @@ fn what_cannot_be_played_is_said() {
     assert_eq!(std::fs::metadata(&capture).unwrap().len(), length);
     ends(
         &capture,
+        &["-w", "edge.toml"],
+        "edge.toml is the configuration; write elsewhere",
+    );
+    ends(
+        &capture,
         &["-w", "no/such/folder.pcapng"],
         "cannot write no/such/folder.pcapng: ",
     );
