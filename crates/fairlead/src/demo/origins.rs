@@ -184,17 +184,18 @@ fn certificate(openssl: &Path, folder: &Path, name: &str) -> Result<String> {
     Ok(fs::read_to_string(pem)?)
 }
 
+/// Paths stand in quotation marks: the folder for temporary files may have spaces in its name.
 fn nginx_configuration(process: &Process, origins: &[Origin], folder: &Path) -> String {
     let folder = folder.display();
     let name = process.name;
     let mut text = format!(
-        "user root root;\ndaemon off;\nmaster_process off;\npid {folder}/{name}.pid;\n\
-         error_log {folder}/{name}-error.log;\nevents {{ worker_connections 4096; }}\nhttp {{\n\
+        "user root root;\ndaemon off;\nmaster_process off;\npid \"{folder}/{name}.pid\";\n\
+         error_log \"{folder}/{name}-error.log\";\nevents {{ worker_connections 4096; }}\nhttp {{\n\
          access_log off;\nsendfile on;\ntcp_nopush on;\ndefault_type text/plain;\n\
          client_max_body_size 64m;\n"
     );
     for kind in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {
-        text.push_str(&format!("{kind}_temp_path {folder}/{name}-{kind};\n"));
+        text.push_str(&format!("{kind}_temp_path \"{folder}/{name}-{kind}\";\n"));
     }
     for Origin {
         name,
@@ -206,14 +207,14 @@ fn nginx_configuration(process: &Process, origins: &[Origin], folder: &Path) -> 
         text.push_str(&format!("server {{\nlisten {SERVERS}:{port}{tls};\n"));
         if let Some(certificate) = certificate {
             text.push_str(&format!(
-                "ssl_certificate {folder}/{certificate}.pem;\n\
-                 ssl_certificate_key {folder}/{certificate}.key;\n"
+                "ssl_certificate \"{folder}/{certificate}.pem\";\n\
+                 ssl_certificate_key \"{folder}/{certificate}.key\";\n"
             ));
         }
         text.push_str(&format!(
             "add_header X-Server \"{name} $server_addr:$server_port\" always;\n\
              add_header X-Saw \"$remote_addr:$remote_port\" always;\n\
-             location = {BIG_PATH} {{ root {folder}/files; }}\n\
+             location = {BIG_PATH} {{ root \"{folder}/files\"; }}\n\
              location / {{ return 200 \"{name} answers $request_method $request_uri\\n\"; }}\n}}\n"
         ));
     }
@@ -295,6 +296,22 @@ fn serve_connection(origin: Origin, stream: TcpStream) -> std::io::Result<()> {
         }
         if close {
             return Ok(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::scene::PROCESSES;
+
+    #[test]
+    fn a_folder_with_a_space_in_its_name_is_one_word_to_nginx() {
+        for process in &PROCESSES {
+            let text = nginx_configuration(process, process.origins, Path::new("/tmp/a b"));
+            let (all, quoted) = (text.matches("/tmp/a b/"), text.matches("\"/tmp/a b/"));
+            assert!(text.contains("ssl_certificate ") && text.contains("pid "));
+            assert_eq!(all.count(), quoted.count(), "{text}");
         }
     }
 }
