@@ -582,3 +582,48 @@ fn spliced_syn_ack_with_another_number_before_any_word_of_the_server_counts() {
     rig.put_none(&syn_ack(&syn, 9_000, &linux(1)));
     rig.assert_dropped(DropReason::BadSequence);
 }
+
+/// Three servers, of which an IPv4 client can have the first alone; the second is down, and may be
+/// tried again.
+fn second_is_down() -> Rig {
+    let servers = [
+        "10.2.0.1:8081",
+        "[2001:db8:2::1]:8081",
+        "[2001:db8:2::2]:8081",
+    ];
+    let mut config = simple_config(Protocol::Http, &servers);
+    let (listen, snat) = ("[2001:db8:1::3]:80", "[2001:db8:64::1]:0");
+    config.services[0].listen.push(endpoint(listen));
+    config.snat.push(endpoint(snat).addr);
+    let up = |at: Endpoint| at != endpoint(servers[1]);
+    let mut rig = Rig::probed_each(config, |at| up(at).then_some(linux(1)));
+    rig.wait_ms(4_000);
+    rig
+}
+
+/// Which servers the next clients of a family are sent to.
+fn chosen(rig: &mut Rig, v4: bool, clients: u16) -> Vec<Endpoint> {
+    let (client, vip) = match v4 {
+        true => ("192.0.2.7:40000", "10.1.0.3:80"),
+        false => ("[2001:db8::7]:40000", "[2001:db8:1::3]:80"),
+    };
+    (rig.client, rig.vip) = (endpoint(client), endpoint(vip));
+    let one = |_| {
+        rig.client.port += 1;
+        let (_, sent) = rig.request(1_000, REQUEST);
+        sent[0].header.key.dst
+    };
+    (0..clients).map(one).collect()
+}
+
+#[test]
+fn the_trial_of_a_server_is_not_spent_on_a_client_that_cannot_have_it() {
+    let second = endpoint("[2001:db8:2::1]:8081");
+    for others in [0, 6] {
+        let mut rig = second_is_down();
+        assert!(!chosen(&mut rig, true, others).contains(&second));
+        let asked = chosen(&mut rig, false, 6);
+        let trials = asked.iter().filter(|one| **one == second);
+        assert_eq!(trials.count(), 1, "{asked:?} after {others}");
+    }
+}

@@ -317,13 +317,15 @@ fn a_ticket_is_no_trial_of_a_server_that_is_down() {
     assert_eq!(asked(true), without);
 }
 
-/// Servers are asked in the order that they would have been, had there been no tickets.
+/// Servers are asked in the order that they would have been, had there been no tickets; servers of
+/// the other family neither gain nor lose.
 #[test]
 fn the_turns_of_tickets_that_are_taken_back_are_not_lost() {
     let asked = |with: bool| {
         let servers = ["10.2.0.1:8081", "10.2.0.2:8081", "10.2.0.3:8081"];
         let mut config = simple_config(Protocol::Http, &servers);
         config.pools[0].servers[0].weight = 3;
+        config.pools[0].servers.push(server("[2001:db8:2::1]:8081"));
         let mut rig = Rig::probed(roomy(config), &linux(1));
         let mut outside = None;
         if with {

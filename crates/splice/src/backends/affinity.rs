@@ -45,7 +45,7 @@ pub fn affinity<'a>(hash_on: &HashOn, subject: &Subject<'a>, client: Address) ->
 mod tests {
     use fairlead_wire::http::{HeadScanner, Scan};
 
-    use super::super::tests::{POOL, at, config};
+    use super::super::tests::{POOL, V4, at, config};
     use super::super::{Backends, ServerId};
     use super::*;
     use crate::config::Balance;
@@ -95,10 +95,10 @@ mod tests {
         for host in 0..=255 {
             let client = Address::v4([192, 0, 2, host]);
             let hash = backends.hash_for(POOL, &Subject::Tcp, client);
-            let ServerId(first) = backends.pick(POOL, hash, &[], at(0)).unwrap();
+            let ServerId(first) = backends.pick(POOL, hash, V4, &[], at(0)).unwrap();
             let again = backends.hash_for(POOL, &Subject::Tcp, client);
             assert_eq!(
-                backends.pick(POOL, again, &[], at(9)),
+                backends.pick(POOL, again, V4, &[], at(9)),
                 Some(ServerId(first))
             );
             seen[usize::from(first)] += 1;

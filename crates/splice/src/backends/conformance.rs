@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use proptest::prelude::*;
 
 use super::policy::{REGISTRY, Registered};
-use super::tests::{POOL, at, config};
+use super::tests::{POOL, V4, at, config};
 use super::*;
 
 fn pool(policy: &Registered, weights: &[u16], seed: u64) -> Backends {
@@ -22,7 +22,7 @@ fn shares(backends: &mut Backends, servers: usize, connections: u64, overlap: us
     for client in 0..connections {
         let hash = backends.affinity_hash(&client.to_be_bytes());
         let id = backends
-            .pick(POOL, hash, &[], at(0))
+            .pick(POOL, hash, V4, &[], at(0))
             .expect("servers are there");
         counts[usize::from(id.0)] += 1;
         backends.opened(id);
@@ -82,7 +82,7 @@ fn the_same_seed_makes_the_same_choices() {
             (0..500u64)
                 .map(|round| {
                     let hash = backends.affinity_hash(&(round % 50).to_be_bytes());
-                    let id = backends.pick(POOL, hash, &[], at(round)).unwrap();
+                    let id = backends.pick(POOL, hash, V4, &[], at(round)).unwrap();
                     backends.opened(id);
                     if round % 7 == 0 {
                         backends.failed(id, at(round));
@@ -105,11 +105,11 @@ fn pools_do_not_disturb_each_other() {
             (0..200u64)
                 .map(|hash| {
                     if busy_neighbour {
-                        let id = backends.pick(PoolId(1), hash, &[], at(0)).unwrap();
+                        let id = backends.pick(PoolId(1), hash, V4, &[], at(0)).unwrap();
                         backends.opened(id);
                     }
                     backends
-                        .pick(POOL, hash.wrapping_mul(0x9E37_79B9), &[], at(0))
+                        .pick(POOL, hash.wrapping_mul(0x9E37_79B9), V4, &[], at(0))
                         .unwrap()
                 })
                 .collect::<Vec<_>>()
@@ -125,14 +125,14 @@ fn a_large_pool_with_one_server_left_finds_it() {
         let mut backends = pool(policy, &weights, 11);
         let tried: Vec<_> = (0..700).filter(|&id| id != 431).map(ServerId).collect();
         for hash in 0..20u64 {
-            let picked = backends.pick(POOL, hash << 40, &tried, at(0));
+            let picked = backends.pick(POOL, hash << 40, V4, &tried, at(0));
             assert_eq!(picked, Some(ServerId(431)), "{}", policy.name);
         }
         for id in &tried {
             backends.failed(*id, at(0));
         }
         for hash in 0..20u64 {
-            let picked = backends.pick(POOL, hash << 40, &[], at(1));
+            let picked = backends.pick(POOL, hash << 40, V4, &[], at(1));
             assert_eq!(picked, Some(ServerId(431)), "{}", policy.name);
         }
     }
@@ -190,7 +190,7 @@ proptest! {
                         let states: Vec<_> = allowed.iter().map(up).collect();
                         let since: Vec<_> =
                             allowed.iter().map(|id| backends.state_since(*id)).collect();
-                        let picked = backends.pick(POOL, *hash, &tried, now);
+                        let picked = backends.pick(POOL, *hash, V4, &tried, now);
                         prop_assert_eq!(picked.is_some(), !allowed.is_empty(), "{}", policy.name);
                         let Some(picked) = picked else { continue };
                         let at = allowed.iter().position(|id| *id == picked);

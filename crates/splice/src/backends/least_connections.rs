@@ -35,7 +35,7 @@ impl Policy for LeastConnections {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{POOL, at, config};
+    use super::super::tests::{POOL, V4, at, config};
     use super::super::{Backends, ServerId};
     use crate::config::Balance;
 
@@ -47,12 +47,12 @@ mod tests {
         for (id, count) in [(0, 2), (1, 7), (2, 4)] {
             (0..count).for_each(|_| backends.opened(ServerId(id)));
         }
-        assert_eq!(backends.pick(POOL, 0, &[], at(0)), Some(ServerId(1)));
+        assert_eq!(backends.pick(POOL, 0, V4, &[], at(0)), Some(ServerId(1)));
         backends.opened(ServerId(1));
         backends.closed(ServerId(2));
-        assert_eq!(backends.pick(POOL, 0, &[], at(0)), Some(ServerId(2)));
+        assert_eq!(backends.pick(POOL, 0, V4, &[], at(0)), Some(ServerId(2)));
         assert_ne!(
-            backends.pick(POOL, 0, &[ServerId(2)], at(0)),
+            backends.pick(POOL, 0, V4, &[ServerId(2)], at(0)),
             Some(ServerId(2))
         );
     }
@@ -62,7 +62,7 @@ mod tests {
         let config = config(&[(Balance::LeastConnections, &[1, 2])]);
         let mut backends = Backends::new(&config, 0).unwrap();
         let picks: Vec<_> = (0..6)
-            .map(|_| backends.pick(POOL, 0, &[], at(0)).unwrap().0)
+            .map(|_| backends.pick(POOL, 0, V4, &[], at(0)).unwrap().0)
             .collect();
         assert_eq!(picks, [1, 0, 1, 1, 0, 1]);
     }
@@ -74,6 +74,6 @@ mod tests {
         (0..200_000).for_each(|_| backends.opened(ServerId(0)));
         (0..3).for_each(|_| backends.opened(ServerId(1)));
         // 200,000 / 65,535 is a little over 3.
-        assert_eq!(backends.pick(POOL, 0, &[], at(0)), Some(ServerId(1)));
+        assert_eq!(backends.pick(POOL, 0, V4, &[], at(0)), Some(ServerId(1)));
     }
 }

@@ -179,7 +179,7 @@ fn populate(servers: &[Server]) -> Vec<u16> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{POOL, at, config};
+    use super::super::tests::{POOL, V4, at, config};
     use super::super::{Backends, ServerId};
     use super::*;
     use crate::config::HashOn;
@@ -212,7 +212,7 @@ mod tests {
         (0..20_000u64)
             .map(|client| {
                 let hash = backends.affinity_hash(&client.to_be_bytes());
-                backends.pick(POOL, hash, tried, at(0)).unwrap()
+                backends.pick(POOL, hash, V4, tried, at(0)).unwrap()
             })
             .collect()
     }

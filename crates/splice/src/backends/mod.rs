@@ -75,6 +75,23 @@ pub enum BackendsError {
     },
 }
 
+/// Whom a server would see, which not every server can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// It calls by IPv4: a splice does not change the family of addresses.
+    pub v4: bool,
+    /// The address that it calls from, where that is not one of ours: a host takes no SYN that
+    /// comes from itself.
+    pub addr: Option<Address>,
+}
+
+impl Caller {
+    /// Any caller of a family, from an address of ours.
+    pub fn by(v4: bool) -> Self {
+        Self { v4, addr: None }
+    }
+}
+
 /// The servers of all pools.
 #[derive(Debug)]
 pub struct Backends {
@@ -163,7 +180,8 @@ impl Backends {
         self.key = (rng.next_u64(), rng.next_u64());
     }
 
-    /// Chooses a server of `pool` for a new connection, never one of `tried` nor one of weight 0.
+    /// Chooses a server of `pool` for a new connection of `caller`, never one of `tried` nor one of
+    /// weight 0. Servers that this caller cannot have lose no turn by it, and no trial.
     ///
     /// Servers that are down are passed over, except for one trial connection each time their
     /// retry time comes. When all that is left is down, a server is chosen all the same: a mistake
@@ -176,12 +194,13 @@ impl Backends {
         &mut self,
         pool: PoolId,
         hash: u64,
+        caller: Caller,
         tried: &[ServerId],
         now: Instant,
     ) -> Option<ServerId> {
         let pool = self.pools.get_mut(usize::from(pool.0))?;
         let range = pool.first..pool.first + pool.len;
-        let mut members = Members::new(&self.members[range], pool.first, tried, now);
+        let mut members = Members::new(&self.members[range], pool.first, caller, tried, now);
         let mut choice = pool.policy.choose(
             &members,
             &mut Draw {
@@ -210,6 +229,7 @@ impl Backends {
     }
 
     /// The choice of a server that was not known to be down came to nothing: nobody was sent there.
+    /// It was chosen for any caller of its family.
     pub fn give_back(&mut self, id: ServerId) {
         let index = usize::from(id.0);
         let Some(member) = self.members.get(index) else {
@@ -219,7 +239,8 @@ impl Backends {
         let range = pool.first..pool.first + pool.len;
         // No trial's time has come then.
         let never = Instant::ZERO;
-        let members = Members::new(&self.members[range], pool.first, &[], never);
+        let caller = Caller::by(member.server.endpoint.addr.is_v4());
+        let members = Members::new(&self.members[range], pool.first, caller, &[], never);
         pool.policy.give_back(&members, index - pool.first);
     }
 

@@ -4,7 +4,9 @@ use core::fmt;
 
 use fairlead_base::{Instant, Rng};
 
-use super::{Member, ServerId, least_connections, maglev, random_two, round_robin, weighted};
+use super::{
+    Caller, Member, ServerId, least_connections, maglev, random_two, round_robin, weighted,
+};
 use crate::config::{Balance, HashOn, Server};
 
 /// How one pool chooses among its servers. An object belongs to one pool and is told nothing but
@@ -33,6 +35,7 @@ pub struct Draw<'a> {
 pub struct Members<'a> {
     members: &'a [Member],
     first: usize,
+    caller: Caller,
     tried: &'a [ServerId],
     now: Instant,
     down_too: bool,
@@ -42,12 +45,14 @@ impl<'a> Members<'a> {
     pub(super) fn new(
         members: &'a [Member],
         first: usize,
+        caller: Caller,
         tried: &'a [ServerId],
         now: Instant,
     ) -> Self {
         Self {
             members,
             first,
+            caller,
             tried,
             now,
             down_too: false,
@@ -62,13 +67,16 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// Whether a server may be chosen: it has a weight, has not been tried for this connection,
-    /// and is not known to be down (unless all that is left is down).
+    /// Whether a server may be chosen: it has a weight, can have this caller, has not been tried
+    /// for this connection, and is not known to be down (unless all that is left is down).
     pub fn eligible(&self, index: usize) -> bool {
         let Some(member) = self.members.get(index) else {
             return false;
         };
+        let addr = member.server.endpoint.addr;
         member.server.weight > 0
+            && addr.is_v4() == self.caller.v4
+            && self.caller.addr != Some(addr)
             && (self.down_too || member.health.admits(self.now))
             && !self
                 .tried

@@ -31,7 +31,7 @@ impl Policy for RandomTwo {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{POOL, at, config};
+    use super::super::tests::{POOL, V4, at, config};
     use super::super::{Backends, ServerId};
     use crate::config::Balance;
 
@@ -39,7 +39,7 @@ mod tests {
         let config = config(&[(balance, &[1; 100])]);
         let mut backends = Backends::new(&config, 4).unwrap();
         for _ in 0..10_000 {
-            let id = backends.pick(POOL, 0, &[], at(0)).unwrap();
+            let id = backends.pick(POOL, 0, V4, &[], at(0)).unwrap();
             backends.opened(id);
         }
         (0..100)
@@ -70,9 +70,12 @@ mod tests {
         let mut backends = Backends::new(&config, 4).unwrap();
         (0..10).for_each(|_| backends.opened(ServerId(1)));
         for _ in 0..200 {
-            assert_ne!(backends.pick(POOL, 0, &[], at(0)), Some(ServerId(1)));
+            assert_ne!(backends.pick(POOL, 0, V4, &[], at(0)), Some(ServerId(1)));
         }
         let others = [ServerId(0), ServerId(2)];
-        assert_eq!(backends.pick(POOL, 0, &others, at(0)), Some(ServerId(1)));
+        assert_eq!(
+            backends.pick(POOL, 0, V4, &others, at(0)),
+            Some(ServerId(1))
+        );
     }
 }

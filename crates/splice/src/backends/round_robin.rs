@@ -85,14 +85,14 @@ impl Turns {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{POOL, at, config};
+    use super::super::tests::{POOL, V4, at, config};
     use super::super::{Backends, ServerId};
     use crate::config::Balance;
 
     fn order(backends: &mut Backends, picks: usize, tried: &[ServerId]) -> String {
         let letter = |id: ServerId| char::from(b'a' + id.0 as u8);
         (0..picks)
-            .filter_map(|_| backends.pick(POOL, 0, tried, at(0)))
+            .filter_map(|_| backends.pick(POOL, 0, V4, tried, at(0)))
             .map(letter)
             .collect()
     }
@@ -122,7 +122,7 @@ mod tests {
                 order(&mut undisturbed, 3, &[])
             );
             let mut taken: Vec<_> = (0..round)
-                .filter_map(|_| backends.pick(POOL, 0, &[], at(0)))
+                .filter_map(|_| backends.pick(POOL, 0, V4, &[], at(0)))
                 .collect();
             taken.rotate_left(round / 3);
             for id in taken {
@@ -136,7 +136,7 @@ mod tests {
         let config = config(&[(Balance::RoundRobin, &[1, 1, 1])]);
         let mut backends = Backends::new(&config, 0).unwrap();
         let taken: Vec<_> = (0..30)
-            .filter_map(|_| backends.pick(POOL, 0, &[], at(0)))
+            .filter_map(|_| backends.pick(POOL, 0, V4, &[], at(0)))
             .collect();
         assert!(backends.failed(ServerId(2), at(0)));
         for id in taken {

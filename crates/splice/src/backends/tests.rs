@@ -48,6 +48,12 @@ pub(super) fn at(seconds: u64) -> Instant {
 
 pub(super) const POOL: PoolId = PoolId(0);
 
+/// Any client: of IPv4, as the servers are.
+pub(super) const V4: Caller = Caller {
+    v4: true,
+    addr: None,
+};
+
 const OFFERS: Offers = Offers {
     mss: 1460,
     window_scale: Some(7),
@@ -74,14 +80,17 @@ fn ids_run_over_all_pools_in_order() {
         backends.server(ServerId(2)),
         (PoolId(2), config.pools[2].servers[0])
     );
-    assert_eq!(backends.pick(PoolId(2), 0, &[], at(0)), Some(ServerId(2)));
     assert_eq!(
-        backends.pick(PoolId(1), 0, &[], at(0)),
+        backends.pick(PoolId(2), 0, V4, &[], at(0)),
+        Some(ServerId(2))
+    );
+    assert_eq!(
+        backends.pick(PoolId(1), 0, V4, &[], at(0)),
         None,
         "a pool without servers"
     );
     assert_eq!(
-        backends.pick(PoolId(3), 0, &[], at(0)),
+        backends.pick(PoolId(3), 0, V4, &[], at(0)),
         None,
         "no such pool"
     );
@@ -98,7 +107,7 @@ fn as_many_servers_as_ids_are_held_and_one_more_is_refused() {
     let full = config(&[(Balance::RoundRobin, &weights)]);
     let mut backends = Backends::new(&full, 1).unwrap();
     assert_eq!(backends.servers().count(), SERVERS_MAX);
-    assert!(backends.pick(POOL, 0, &[], at(0)).is_some());
+    assert!(backends.pick(POOL, 0, V4, &[], at(0)).is_some());
 
     let over = config(&[(Balance::RoundRobin, &weights), (Balance::Weighted, &[1])]);
     let error = Backends::new(&over, 1).unwrap_err();
@@ -172,7 +181,7 @@ fn ids_of_no_server_change_nothing() {
     assert_eq!(backends.state(stranger), ServerState::Unknown);
     assert_eq!(backends.active(stranger), 0);
     assert_eq!(
-        backends.pick(POOL, 0, &[stranger], at(0)),
+        backends.pick(POOL, 0, V4, &[stranger], at(0)),
         Some(ServerId(0))
     );
 }
@@ -184,10 +193,10 @@ fn a_server_that_is_down_gets_one_trial_connection_when_its_time_comes() {
     let [one, two] = [ServerId(0), ServerId(1)];
     backends.failed(one, at(10));
     for _ in 0..5 {
-        assert_eq!(backends.pick(POOL, 0, &[], at(11)), Some(two));
+        assert_eq!(backends.pick(POOL, 0, V4, &[], at(11)), Some(two));
     }
     let picks: Vec<_> = (0..6)
-        .map(|_| backends.pick(POOL, 0, &[], at(12)).unwrap())
+        .map(|_| backends.pick(POOL, 0, V4, &[], at(12)).unwrap())
         .collect();
     assert_eq!(
         picks.iter().filter(|&&id| id == one).count(),
@@ -197,7 +206,7 @@ fn a_server_that_is_down_gets_one_trial_connection_when_its_time_comes() {
     assert_eq!(backends.state(one), ServerState::Down, "until it answers");
     backends.answered(one, OFFERS, at(13));
     let picks: Vec<_> = (0..6)
-        .map(|_| backends.pick(POOL, 0, &[], at(13)).unwrap())
+        .map(|_| backends.pick(POOL, 0, V4, &[], at(13)).unwrap())
         .collect();
     assert_eq!(
         picks.iter().filter(|&&id| id == one).count(),
@@ -212,14 +221,14 @@ fn when_all_that_is_left_is_down_it_is_used_anyway() {
     let mut backends = Backends::new(&config, 1).unwrap();
     let [one, two] = [ServerId(0), ServerId(1)];
     backends.failed(one, at(10));
-    assert_eq!(backends.pick(POOL, 0, &[two], at(10)), Some(one));
+    assert_eq!(backends.pick(POOL, 0, V4, &[two], at(10)), Some(one));
     backends.failed(two, at(10));
     let mut picks: Vec<_> = (0..4)
-        .map(|_| backends.pick(POOL, 0, &[], at(10)).unwrap())
+        .map(|_| backends.pick(POOL, 0, V4, &[], at(10)).unwrap())
         .collect();
     picks.sort_unstable();
     assert_eq!(picks, [one, one, two, two]);
-    assert_eq!(backends.pick(POOL, 0, &[one, two], at(10)), None);
+    assert_eq!(backends.pick(POOL, 0, V4, &[one, two], at(10)), None);
 }
 
 #[test]

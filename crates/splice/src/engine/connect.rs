@@ -13,7 +13,7 @@ use super::held::{Held, Peer};
 use super::setup::Decision;
 use super::{Switch, head, probe, timer};
 use crate::Verdict;
-use crate::backends::ServerId;
+use crate::backends::{Caller, ServerId};
 use crate::config::Source;
 use crate::event::{Event, ServerState};
 use crate::snat::Candidates;
@@ -51,6 +51,10 @@ impl Switch {
         let client = self.table.record(line).client_addr;
         let listen = self.table.record(line).listen;
         let transparent = self.service_of(listen).source == Source::Transparent;
+        let caller = Caller {
+            v4: client.is_v4(),
+            addr: transparent.then_some(client),
+        };
         let setup = self.setups.peek(index);
         if let Some(decision) = setup.and_then(|setup| setup.decision.as_ref()) {
             self.look_at_loads(now, decision.pool);
@@ -64,7 +68,7 @@ impl Switch {
             };
             let picked = if setup.attempts <= decision.retries {
                 self.backends
-                    .pick(decision.pool, decision.hash, &setup.tried, now)
+                    .pick(decision.pool, decision.hash, caller, &setup.tried, now)
             } else {
                 None
             };
@@ -79,12 +83,6 @@ impl Switch {
                 return;
             };
             setup.tried.push(server);
-            // A splice does not change the family of addresses; and a host takes no SYN that comes
-            // from its own address.
-            let addr = self.backends.server(server).1.endpoint.addr;
-            if addr.is_v4() != client.is_v4() || (transparent && addr == client) {
-                continue;
-            }
             if self.bind_source(now, line, server) {
                 self.send_first_syn(now, line, index, server);
                 return;

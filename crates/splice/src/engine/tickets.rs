@@ -23,7 +23,7 @@ use fairlead_wire::http::plain_hash;
 use super::head::Reading;
 use super::timer::SWEEP_STEP;
 use super::{Switch, probe};
-use crate::backends::ServerId;
+use crate::backends::{Caller, ServerId};
 use crate::config::{Balance, Matcher, PoolId, Protocol, Route, Service, Source, Treatment};
 use crate::event::ServerState;
 
@@ -351,13 +351,11 @@ impl Switch {
     /// turns, and their trials, for connections that the engine makes.
     fn pick_known(&mut self, now: Instant, pool: PoolId, v4: bool) -> Option<ServerId> {
         let known = |id: &ServerId| {
-            self.backends.state(*id) == ServerState::Up
-                && self.backends.offers(*id).is_some()
-                && self.backends.server(*id).1.endpoint.addr.is_v4() == v4
+            self.backends.state(*id) == ServerState::Up && self.backends.offers(*id).is_some()
         };
         let others = self.backends.ids(pool).filter(|id| !known(id));
         let others: Vec<ServerId> = others.collect();
-        self.backends.pick(pool, 0, &others, now)
+        self.backends.pick(pool, 0, Caller::by(v4), &others, now)
     }
 
     fn hand_out(&mut self, lane: u16, line: Line, place: u32, v4: bool) -> bool {
