@@ -48,6 +48,16 @@ impl Address {
         subscriber
     }
 
+    /// What all subscribers of one site share: an IPv4 address itself, and the first 48 bits of an
+    /// IPv6 one. As much is given to anybody who asks (RFC 6177), but strangers may share it, too.
+    pub fn site(&self) -> Self {
+        let mut site = self.subscriber();
+        if !self.is_v4() {
+            site.0[6..8].fill(0);
+        }
+        site
+    }
+
     /// As the standard library's type.
     pub fn to_ip(self) -> IpAddr {
         if self.is_v4() {

@@ -201,6 +201,27 @@ fn all_addresses_of_a_64_bit_network_are_one_client() {
     rig.assert_empty();
 }
 
+/// A site that has many networks is one customer: it has a part of all.
+#[test]
+fn the_networks_of_one_site_have_a_sixteenth_of_all_half_read_heads() {
+    let mut config = v6_config();
+    (config.limits.half_read, config.limits.half_read_per_client) = (48, 2);
+    let mut rig = Rig::probed(config, &linux(1));
+    for network in 0..3 {
+        rig.client.addr.0[7] = network;
+        let opened = rig.open(1_000, &linux(5_000));
+        rig.put_none(&opened.data(0, b"GET"));
+    }
+    rig.client.addr.0[6] += 1;
+    assert_refused(&mut rig, b"GET", DropReason::HalfReadClientFull);
+    rig.client.addr.0[5] += 1;
+    let opened = rig.open(1_000, &linux(5_000));
+    rig.put_none(&opened.data(0, b"GET"));
+    assert_eq!(rig.datapath.snapshot().half_read, 4);
+    rig.wait(Duration::from_secs(60));
+    rig.assert_empty();
+}
+
 #[test]
 fn half_read_heads_in_all_are_limited() {
     let mut rig = limited(|limits| limits.half_read = 3);

@@ -71,7 +71,7 @@ impl Health {
     /// What is up is not down for one client's failures: a server may have banned it, or the client
     /// may have refused in the server's name.
     pub(super) fn failed_for(&mut self, client: Address, now: Instant) -> bool {
-        let client = client.subscriber();
+        let client = client.site();
         let others = self.doubted_by.is_some_and(|first| first != client);
         if self.state == ServerState::Up && !others {
             self.doubted_by = Some(client);
@@ -166,6 +166,23 @@ mod tests {
         health.answered(at(13));
         assert!(!health.failed_for(two, at(14)));
         assert!(health.failed(at(14)), "a probe");
+    }
+
+    #[test]
+    fn the_networks_of_one_site_are_one_client() {
+        let client = |site, network| {
+            let mut octets = [
+                0x20, 0x01, 0x0d, 0xb8, 0, site, 0, network, 0, 0, 0, 0, 0, 0, 0, 1,
+            ];
+            octets[15] = network;
+            Address::v6(octets)
+        };
+        let mut health = Health::default();
+        health.answered(at(1));
+        for network in 0..9 {
+            assert!(!health.failed_for(client(1, network), at(2)));
+        }
+        assert!(health.failed_for(client(2, 0), at(2)), "another");
     }
 
     #[test]

@@ -87,7 +87,7 @@ impl Switch {
     pub(super) fn answer(&mut self, now: Instant, line: Line, index: u32, bytes: Vec<u8>) {
         let client = self.table.record(line).client_addr;
         self.setups.set_awaited(index, &client, None);
-        let bounded = self.setups.awaited_of(&client) >= self.config.limits.half_read_per_client;
+        let bounded = self.setups.awaits_enough_of(&client, &self.config.limits);
         let first = SeqNumber(self.table.record(line).client_isn) + 1;
         self.record(line).state = State::Answering;
         let Some(setup) = self.setups.entry(index) else {

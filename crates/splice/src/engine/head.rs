@@ -141,7 +141,7 @@ impl Switch {
         if !already {
             let refusal = if self.setups.half_read() >= limits.half_read {
                 Some(DropReason::HalfReadFull)
-            } else if self.setups.awaited_of(&client) >= limits.half_read_per_client {
+            } else if self.setups.awaits_enough_of(&client, &limits) {
                 Some(DropReason::HalfReadClientFull)
             } else {
                 None

@@ -12,7 +12,11 @@ use fairlead_wire::tls::HelloScanner;
 use super::answer::Answer;
 use super::held::Held;
 use crate::backends::ServerId;
-use crate::config::{PoolId, Protocol, Treatment};
+use crate::config::{Limits, PoolId, Protocol, Treatment};
+
+/// Subscribers of one site have this part of all half-read heads together, or what one of them may
+/// have where that is more.
+const SITE_PART: u32 = 16;
 
 /// A connection that is being set up.
 #[derive(Debug)]
@@ -228,8 +232,9 @@ pub(super) struct Setups {
     free: Vec<u32>,
     max: u32,
     half_read: u32,
-    /// By subscriber.
+    /// By subscriber, and by site.
     awaited_of: BTreeMap<Address, u32>,
+    awaited_at: BTreeMap<Address, u32>,
     /// Those that were answered, in that order.
     answered: BTreeMap<u64, u32>,
     answers: u64,
@@ -244,6 +249,7 @@ impl Setups {
             max,
             half_read: 0,
             awaited_of: BTreeMap::new(),
+            awaited_at: BTreeMap::new(),
             answered: BTreeMap::new(),
             answers: 0,
             buffered_bytes: 0,
@@ -267,13 +273,14 @@ impl Setups {
         self.half_read
     }
 
-    /// Set-ups in which something is awaited of this client, or of another address of its
-    /// subscriber.
-    pub(super) fn awaited_of(&self, client: &Address) -> u32 {
-        self.awaited_of
-            .get(&client.subscriber())
-            .copied()
-            .unwrap_or(0)
+    /// True when as much is awaited of this client as may be, other addresses of its subscriber
+    /// and of its site counted.
+    pub(super) fn awaits_enough_of(&self, client: &Address, limits: &Limits) -> bool {
+        let most = limits.half_read_per_client;
+        let of_site = most.max(limits.half_read / SITE_PART);
+        let count = |of: &BTreeMap<Address, u32>, key| of.get(&key).copied().unwrap_or(0);
+        count(&self.awaited_of, client.subscriber()) >= most
+            || count(&self.awaited_at, client.site()) >= of_site
     }
 
     pub(super) fn buffered_bytes(&self) -> u64 {
@@ -332,18 +339,9 @@ impl Setups {
         let before = std::mem::replace(&mut setup.awaited, awaited);
         self.half_read += u32::from(awaited == Some(Awaited::Head));
         self.half_read -= u32::from(before == Some(Awaited::Head));
-        let client = client.subscriber();
-        if awaited.is_some() {
-            *self.awaited_of.entry(client).or_insert(0) += 1;
-        }
-        if before.is_some()
-            && let Some(count) = self.awaited_of.get_mut(&client)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.awaited_of.remove(&client);
-            }
-        }
+        let more = (awaited.is_some(), before.is_some());
+        recount_of(&mut self.awaited_of, client.subscriber(), more);
+        recount_of(&mut self.awaited_at, client.site(), more);
     }
 
     /// Notes that an entry's client has been answered.
@@ -359,5 +357,18 @@ impl Setups {
     /// Of those whose clients have been answered, the one that was first.
     pub(super) fn oldest_answered(&self) -> Option<u32> {
         self.answered.first_key_value().map(|(_, index)| *index)
+    }
+}
+
+/// Counts one more, one less, or both.
+fn recount_of(counts: &mut BTreeMap<Address, u32>, key: Address, (more, less): (bool, bool)) {
+    if more {
+        *counts.entry(key).or_insert(0) += 1;
+    }
+    if less && let Some(count) = counts.get_mut(&key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&key);
+        }
     }
 }
