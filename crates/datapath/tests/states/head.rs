@@ -272,6 +272,23 @@ fn established_head_too_large_is_answered_431() {
     assert_eq!(rig.refusals(), [(DropReason::HeadTooLarge, Some(431))]);
 }
 
+/// RFC 9112, section 3: nobody's fields were too many.
+#[test]
+fn established_request_line_too_long_is_answered_414() {
+    let (mut rig, opened) = opened();
+    let line = format!("GET /{}", "a".repeat(17_000));
+    let mut answers = Vec::new();
+    for (index, piece) in line.as_bytes().chunks(1_400).enumerate() {
+        answers.extend(rig.put(&opened.data(index as u32 * 1_400, piece)));
+    }
+    assert!(
+        answers[0]
+            .payload()
+            .starts_with(b"HTTP/1.1 414 URI Too Long\r\n")
+    );
+    assert_eq!(rig.refusals(), [(DropReason::HeadTooLarge, Some(414))]);
+}
+
 #[test]
 fn established_head_that_is_never_whole_is_answered_408() {
     let (mut rig, opened) = opened();

@@ -179,7 +179,10 @@ impl Switch {
         let (full, finished) = (setup.stream.is_full(), setup.is_whole());
         match &mut setup.scanner {
             Scanner::Http(scanner) => match scanner.scan(bytes) {
-                Scan::Incomplete if full => refused(DropReason::HeadTooLarge, 431, 0),
+                Scan::Incomplete if full => {
+                    let error = scanner.too_large();
+                    refused(error.reason(), error.status(), 0)
+                }
                 Scan::Incomplete if finished => refused(DropReason::HttpMalformed, 400, 0),
                 Scan::Incomplete => Reading::Incomplete,
                 Scan::Malformed(error) => refused(error.reason(), error.status(), 0),

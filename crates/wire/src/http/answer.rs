@@ -38,6 +38,7 @@ fn phrase(status: u16) -> &'static str {
         403 => "Forbidden",
         404 => "Not Found",
         408 => "Request Timeout",
+        414 => "URI Too Long",
         421 => "Misdirected Request",
         429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
@@ -77,7 +78,7 @@ mod tests {
 
     #[test]
     fn answers_are_complete_and_close() {
-        for status in [400, 404, 408, 421, 431, 501, 502, 503, 505] {
+        for status in [400, 404, 408, 414, 421, 431, 501, 502, 503, 505] {
             let (code, phrase, fields, body) = cut(&response(status, None, false));
             assert_eq!(code, status);
             assert!(

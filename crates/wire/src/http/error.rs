@@ -93,7 +93,10 @@ head_errors! {
     CodingOnHttp10 = "coding_on_http10", 400, HttpMalformed;
     /// More field lines than are read.
     TooManyFields = "too_many_fields", 431, HeadTooLarge;
-    /// Not whole within the limit of bytes. The scanner never says so; who keeps the bytes does.
+    /// Not even the request line is whole within the limit of bytes (RFC 9112, section 3, asks for
+    /// 414). The scanner never says so; who keeps the bytes does.
+    TargetTooLong = "target_too_long", 414, HeadTooLarge;
+    /// Not whole within the limit of bytes. The scanner never says so, either.
     TooLarge = "head_too_large", 431, HeadTooLarge;
 }
 
@@ -116,7 +119,10 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), HeadError::ALL.len());
         for error in HeadError::ALL {
-            assert!(matches!(error.status(), 400 | 431 | 501 | 505), "{error}");
+            assert!(
+                matches!(error.status(), 400 | 414 | 431 | 501 | 505),
+                "{error}"
+            );
         }
     }
 }

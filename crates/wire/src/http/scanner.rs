@@ -53,7 +53,7 @@ impl HeadScanner {
     /// the request on; its beginning must not change between calls. Bytes behind the head (a body,
     /// the next request) may be there; they are not looked at.
     ///
-    /// A limit on the bytes is the caller's: give up with [`HeadError::TooLarge`].
+    /// A limit on the bytes is the caller's: give up with [`HeadScanner::too_large`].
     pub fn scan<'a>(&mut self, bytes: &'a [u8]) -> Scan<RequestHead<'a>, HeadError> {
         while self.at < bytes.len() && !matches!(self.place, Place::Ended | Place::Failed(_)) {
             let looked_at = match self.plain_run(bytes) {
@@ -80,6 +80,18 @@ impl HeadScanner {
                 }
             },
             _ => Scan::Incomplete,
+        }
+    }
+
+    /// What becomes of a head that is not whole within the limit of bytes.
+    pub fn too_large(&self) -> HeadError {
+        match self.place {
+            Place::Start
+            | Place::StartCr
+            | Place::Method
+            | Place::RequestLine
+            | Place::RequestLineCr => HeadError::TargetTooLong,
+            _ => HeadError::TooLarge,
         }
     }
 
