@@ -339,6 +339,8 @@ static __noinline int fl_begin_route(fl_ctx *ctx, struct fl_packet *packet, __u3
 	if (!record || !work || record->phase.state != FL_STATE_TICKET ||
 	    fl_edits_of(record, FL_SIDE_CLIENT, &work->edits))
 		return 0;
+	/* The SYN has a header of its own, without the client's type of service (lib/synack.h). */
+	packet->tos = 0;
 	way = fl_route(ctx, packet, &work->edits);
 	if (way)
 		work->way = *way;

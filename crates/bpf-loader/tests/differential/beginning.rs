@@ -16,6 +16,7 @@ use fairlead_wire::http::plain_hash;
 use fairlead_wire::{SynOptions, TcpFlags, Timestamps};
 
 use super::joining::{Client, NOW, answered, config, probed, put, syn_ack, the_record};
+use super::ways::hurried;
 use super::{frame_of, on_a_switch, run};
 
 /// The secret behind the cookies of [`probed`].
@@ -311,4 +312,29 @@ fn tc_begins_as_the_engine_does() {
 #[test]
 fn xdp_begins_as_the_engine_does() {
     run(|| beginnings_agree(Mode::XdpNative));
+}
+
+/// The SYN has no type of service, as the engine's has none, whatever the client's first bytes had:
+/// routes by it are not asked for another one.
+#[test]
+fn a_beginning_goes_the_way_of_its_syn() {
+    run(|| {
+        on_a_switch(|host, interface| {
+            host.ip("route add blackhole 10.2.0.1/32 tos 0x10\n")
+                .unwrap();
+            let mut rng = Rng::new(72);
+            let config = config(false, Source::Snat);
+            let mut alone = probed(&config);
+            let endpoints = alone.table().endpoints().clone();
+            let client = some_client(&mut rng, &config);
+            let request = client.shake_hands(&mut alone, 1_000);
+            let sent = put(&mut alone, &request);
+            let chosen = the_record(&alone, &client);
+            let on = (Mode::Tc, interface);
+            let mut twin = Twin::new(&mut rng, on, &config, (&endpoints, &chosen));
+            let head = plain_hash(&client.request, chosen.listen, secret());
+            twin.table.learn(head.expect("a plain head"), twin.ticket.0);
+            twin.begins(&hurried(&request), &sent[0]);
+        });
+    });
 }

@@ -257,6 +257,21 @@ fn a_way_is_remembered_for_that_moment() {
     });
 }
 
+/// The same IPv4 packet with a type of service.
+pub(super) fn hurried(packet: &Packet) -> Packet {
+    let mut hurried = packet.clone();
+    hurried.bytes[1] = 0x10;
+    // The sum of the header's words without the field itself.
+    hurried.bytes[10..12].fill(0);
+    let words = hurried.bytes[..20].chunks(2);
+    let sum: u32 = words
+        .map(|two| u32::from(two[0]) << 8 | u32::from(two[1]))
+        .sum();
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    hurried.bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+    hurried
+}
+
 /// Rules and routes may go by the type of service: so does what is remembered.
 #[test]
 fn a_remembered_way_is_for_packets_of_its_kind() {
@@ -266,16 +281,7 @@ fn a_remembered_way_is_for_packets_of_its_kind() {
             let (record, client, server) = record(&mut Rng::new(3), false, true);
             assert!(table.give(Line(0), &record, &client, &server));
             let data = packets(&record, false).data;
-            let mut hurried = data.clone();
-            hurried.bytes[1] = 0x10;
-            // The sum of the header's words without the field itself.
-            hurried.bytes[10..12].fill(0);
-            let words = hurried.bytes[..20].chunks(2);
-            let sum: u32 = words
-                .map(|two| u32::from(two[0]) << 8 | u32::from(two[1]))
-                .sum();
-            let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
-            hurried.bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+            let hurried = hurried(&data);
             assert_sent(&mut kernel, &hurried, interface);
             host.ip("route add blackhole 10.2.0.1/32 tos 0x10\n")
                 .unwrap();
