@@ -253,6 +253,21 @@ fn what_is_no_property_of_a_table_is_answered_with_those_there_are() {
     refused(&["stat", &table, "--format", format], 2, &words);
 }
 
+#[test]
+fn ports_of_a_map_are_named_as_the_option_takes_them() {
+    let map = |ports: &str| {
+        let grid = "map --loads 1 --bursts 2 --seconds 1 --schemes mod --csv --ports";
+        let words: Vec<&str> = grid.split(' ').chain([ports]).collect();
+        let output = lab(&words).output().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let both = map("sequential,random");
+    let ports = |row: &str| row.split(',').next().unwrap().to_owned();
+    let names: Vec<String> = both.lines().skip(1).map(ports).collect();
+    assert_eq!(map(&names.join(",")), both);
+}
+
 /// As of everything else that is written to standard output, a reader may have enough.
 #[test]
 fn a_trace_whose_reader_has_gone_ends_quietly() {

@@ -139,7 +139,7 @@ fn table(map: &Map, exact: bool) -> Table {
             }
         };
         let mut row = vec![
-            port_model_name(&cell.ports),
+            port_model_name(&cell.ports).to_owned(),
             cell.burst_mean.to_string(),
             cell.load.to_string(),
             cell.sessions.to_string(),
