@@ -15,6 +15,7 @@ from typing import Callable, Dict, List, NoReturn, Optional, Sequence
 from . import _core
 from .errors import Interrupted, LabError, PlanError
 from .terminal import Progress
+from .words import visible
 
 __all__ = ["entry", "main"]
 
@@ -64,7 +65,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         print(f"{clear}interrupted; what is finished is kept", file=sys.stderr)
         return INTERRUPTED
     except LabError as error:
-        print(f"error: {error}", file=sys.stderr)
+        _say(f"error: {error}")
         return 2 if isinstance(error, ValueError) else 1
     except BrokenPipeError:
         # Whoever read the output has enough of it.
@@ -73,6 +74,11 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except OSError as error:
         print(f"error: standard output: {error.strerror or error}", file=sys.stderr)
         return 1
+
+
+def _say(text: str) -> None:
+    """A line to the terminal."""
+    print(visible(text), file=sys.stderr)
 
 
 MORE = """
@@ -122,17 +128,17 @@ def _sweep(words: List[str]) -> int:
     if given.dry_run:
         tasks = tasks_of(given.plan)
         streams = len({task.stream for task in tasks})
-        print(f"{given.plan}: {len(tasks)} runs over {streams} streams")
+        print(visible(f"{given.plan}: {len(tasks)} runs over {streams} streams"))
         return 0
     out = given.out or given.plan.with_name(given.plan.stem + "-results")
     with Progress("sweep", quiet=given.quiet) as progress:
         outcome = sweep(given.plan, out, given.scheduler, given.threads, progress)
     if not given.quiet:
         for note in outcome.notes:
-            print(f"note: {note}", file=sys.stderr)
+            _say(f"note: {note}")
     for problem in outcome.failed:
-        print(f"error: {problem}", file=sys.stderr)
-    print(f"{out / 'results.parquet'}: {outcome}")
+        _say(f"error: {problem}")
+    print(visible(f"{out / 'results.parquet'}: {outcome}"))
     if outcome.interrupted:
         left = outcome.planned - outcome.found - outcome.computed
         print(f"interrupted; {left} runs are left, the same command goes on with them", file=sys.stderr)
@@ -162,11 +168,11 @@ def _paper(words: List[str]) -> int:
             given.traces, given.out, seed=given.seed, threads=given.threads,
             quick=given.quick, progress=progress, max_bad=given.max_bad,
         )
-    print(f"the report: {report.resolve()}")
-    print(f"its tables, as Parquet and CSV: {(given.out / 'tables').resolve()}")
+    print(visible(f"the report: {report.resolve()}"))
+    print(visible(f"its tables, as Parquet and CSV: {(given.out / 'tables').resolve()}"))
     failed = json.loads((given.out / "paper.json").read_text(encoding="utf-8"))["failed"]
     for failure in failed:
-        print(f"error: {failure['trace']}: {failure['problem']}", file=sys.stderr)
+        _say(f"error: {failure['trace']}: {failure['problem']}")
     return 1 if failed else 0
 
 
@@ -191,7 +197,7 @@ def _advise(words: List[str]) -> int:
     advice = json.loads(done.stdout)
     advice["version"] = _core.version()
     write_text(advice_page(advice), given.html)
-    print(f"the advice: {given.html.resolve()}")
+    print(visible(f"the advice: {given.html.resolve()}"))
     return 0
 
 

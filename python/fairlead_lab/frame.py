@@ -10,6 +10,7 @@ import numpy as np
 
 from .errors import ArgumentError
 from .given import path_of
+from .words import visible
 
 __all__ = ["Frame"]
 
@@ -144,4 +145,4 @@ def _text(value: Any) -> str:
         return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return str(value)
+    return visible(str(value))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
+from .words import visible
+
 __all__ = ["Page"]
 
 STYLE = """
@@ -65,7 +67,7 @@ WIDE = 44
 
 def escape(text: Any) -> str:
     """Text, as HTML shows it literally."""
-    return html.escape(str(text), quote=True)
+    return html.escape(visible(str(text)), quote=True)
 
 
 class Page:

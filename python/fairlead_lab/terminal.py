@@ -7,6 +7,8 @@ import time
 from types import TracebackType
 from typing import Optional, TextIO, Type
 
+from .words import visible
+
 __all__ = ["Progress"]
 
 #: Redrawing more often than this helps nobody.
@@ -37,7 +39,7 @@ class Progress:
         self.drawn = now
         share = min(done / total, 1.0) if total else 0.0
         bar = "#" * int(share * 24)
-        line = f"{self.what}  [{bar:.<24}] {share:4.0%}  {now - self.begun:.0f} s"
+        line = f"{visible(self.what)}  [{bar:.<24}] {share:4.0%}  {now - self.begun:.0f} s"
         self.stream.write("\r" + line.ljust(self.width))
         self.stream.flush()
         self.width = len(line)

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Optional
 
-__all__ = ["bits", "number", "percent", "points", "size"]
+__all__ = ["bits", "number", "percent", "points", "size", "visible"]
+
+#: What a terminal obeys and a page cannot have, but for the ends of lines and tabs.
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def visible(text: str) -> str:
+    """Text without control characters: what they are stands in their place."""
+    return CONTROL.sub(lambda found: f"\\u{{{ord(found.group()):x}}}", text)
 
 
 def size(capacity_bytes: int) -> str:

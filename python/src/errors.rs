@@ -3,6 +3,7 @@
 
 use std::any::Any;
 
+use fairlead_lab::table::visible;
 use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -35,14 +36,16 @@ impl Class {
 
     /// The exception, to be raised.
     pub(crate) fn error(self, py: Python<'_>, message: impl std::fmt::Display) -> PyErr {
+        // Names of files are in it, and a terminal is where it ends.
+        let message = visible(&message.to_string()).into_owned();
         let class = py
             .import("fairlead_lab.errors")
             .and_then(|module| module.getattr(self.name()))
             .and_then(|class| Ok(class.cast_into::<PyType>()?));
         match class {
-            Ok(class) => PyErr::from_type(class, message.to_string()),
+            Ok(class) => PyErr::from_type(class, message),
             // Only when the package was taken apart: the message still arrives.
-            Err(_) => PyRuntimeError::new_err(message.to_string()),
+            Err(_) => PyRuntimeError::new_err(message),
         }
     }
 }

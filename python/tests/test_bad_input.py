@@ -58,6 +58,16 @@ def test_files(tmp_path: Path, how, name, content, said):
         how(path)
 
 
+def test_a_name_in_an_error_is_no_order_to_a_terminal(tmp_path: Path, command):
+    with pytest.raises(errors.TraceError) as caught:
+        lab.read_requests(tmp_path / "a\x1b[31m.log")
+    assert "a\\u{1b}[31m.log" in str(caught.value)
+    (tmp_path / "b\x1b").write_text("")
+    (tmp_path / "plan.toml").write_text("[[trace]]\nzipf = { ids = 9, accesses = 9 }\n[[run]]\nscheme = 'mod'\n")
+    said = command("sweep", "plan.toml", "--out", "b\x1b", ok=False).stderr
+    assert "b\\u{1b}/runs: cannot be written" in said and "\x1b" not in said
+
+
 def test_time_that_runs_backwards(tmp_path: Path):
     path = tmp_path / "back.csv"
     path.write_text("time_us,ip,port\n9,10.0.0.1,1\n5,10.0.0.2,1\n")

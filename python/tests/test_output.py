@@ -53,6 +53,15 @@ def test_files_are_whole_or_not_there(tmp_path):
     assert not list(tmp_path.glob(".*.part"))
 
 
+def test_control_characters_are_shown_and_not_obeyed():
+    page = Page("a\x1b[31m")
+    page.text("b\x07\n")
+    page.table(["c\x9b"], [["d\x00"]])
+    shown = page.html()
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", shown)
+    assert all(said in shown for said in ("a\\u{1b}[31m", "b\\u{7}", "c\\u{9b}", "d\\u{0}"))
+
+
 def test_links_stay_links_and_pipes_stay_pipes(tmp_path):
     link, pipe = tmp_path / "link", tmp_path / "pipe"
     (tmp_path / "old").write_text("old")

@@ -18,6 +18,7 @@ use crate::fingerprint::Fingerprint;
 use crate::notes::{
     expansion_notes, nothing_counts, one_session, reading_notes, times, unused_expansion,
 };
+use crate::table::visible_name;
 
 /// Independent accesses to `ids` sessions, the k-th most frequent with weight 1/k^alpha.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -163,7 +164,7 @@ impl StreamSpec {
     pub fn name(&self) -> String {
         if let Some(path) = &self.path {
             let name = path.file_name().unwrap_or(path.as_os_str());
-            return name.to_string_lossy().into_owned();
+            return visible_name(&name.to_string_lossy());
         }
         if let Some(zipf) = &self.zipf {
             return format!("synthetic: zipf {} of {} sessions", zipf.alpha, zipf.ids);
@@ -689,7 +690,8 @@ impl Opened {
         read: impl FnOnce(Source, ReadOptions<'_>) -> Result<T, TraceError>,
     ) -> Result<T, LabError> {
         let name = path.file_name().unwrap_or(path.as_os_str());
-        control.begin(&format!("reading {}", name.to_string_lossy()), self.stored);
+        let name = visible_name(&name.to_string_lossy());
+        control.begin(&format!("reading {name}"), self.stored);
         let mut watch = |bytes: u64| {
             control.reached(bytes);
             if control.stopped() {

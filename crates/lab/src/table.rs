@@ -1,5 +1,37 @@
 //! Rows set in columns, as plain text and as CSV.
 
+use std::borrow::Cow;
+
+/// Text for people: of control characters, which a terminal obeys, what they are. Lines end.
+pub fn visible(text: &str) -> Cow<'_, str> {
+    escaped(text, |letter| letter.escape_default().to_string())
+}
+
+/// A name, which is in one line.
+pub fn visible_name(name: &str) -> String {
+    visible(name).replace('\n', "\\n")
+}
+
+/// The same of JSON, where nothing but the ends of its own lines is left to be escaped.
+pub(crate) fn visible_json(text: &str) -> Cow<'_, str> {
+    escaped(text, |letter| format!("\\u{:04x}", u32::from(letter)))
+}
+
+fn escaped(text: &str, show: impl Fn(char) -> String) -> Cow<'_, str> {
+    let is_hidden = |letter: char| letter.is_control() && letter != '\n';
+    if !text.contains(is_hidden) {
+        return text.into();
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    for letter in text.chars() {
+        match is_hidden(letter) {
+            true => out += &show(letter),
+            false => out.push(letter),
+        }
+    }
+    out.into()
+}
+
 /// How a column is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {

@@ -499,6 +499,35 @@ fn names_of_files_need_not_be_unicode() {
     assert!(rows.contains("fol\u{fffd}der/plain.log"), "{rows}");
 }
 
+/// A terminal would obey what stands in a name.
+#[test]
+fn names_of_files_do_not_reach_a_terminal_as_they_are() {
+    let folder = Folder::new("control");
+    let name = "na\u{1b}[31m\rsa\u{9b}7m\n.log";
+    let log = std::fs::read(root().join(NASA)).unwrap();
+    let path = folder.write(name, [&log[..], b"no row\n"].concat());
+    let plan = "[[trace]]\npath = \"na\\u001b[31m\\rsa\\u009b7m\\n.log\"\nmax_bad = 0.5\n\
+                [[run]]\nscheme = \"mod\"\n";
+    let (plan, out) = (
+        folder.write("plan.toml", plan),
+        folder.path("out\u{1b}.csv"),
+    );
+    for (code, words) in [
+        (0, ["stat", "--max-bad", "0.5", &path]),
+        (0, ["tcb", "--json", "--max-bad=0.5", &path]),
+        (1, ["stat", "--max-bad", "0", &path]),
+        (1, ["stat", "--max-bad", "0", &folder.path("\u{1b}")]),
+        (0, ["sweep", "--out", &out, &plan]),
+    ] {
+        let output = lab(&words);
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{said:?}");
+        let control = said.find(|letter: char| letter.is_control() && letter != '\n');
+        assert_eq!(control, None, "{said:?}");
+        assert!(said.contains("1b"), "{said:?}");
+    }
+}
+
 #[test]
 fn a_sweep_goes_on_where_it_was() {
     let folder = Folder::new("sweep");

@@ -9,10 +9,15 @@ use serde::Serialize;
 use super::Context;
 use crate::control::{Control, Silent};
 use crate::error::LabError;
+use crate::table::{visible, visible_json};
 
 /// Writes to standard output. A reader that has gone away (`| head`) is no error, all else is: a
 /// result that is lost must not look like one that was written.
 pub(crate) fn print(text: &str) -> Result<(), LabError> {
+    put(&visible(text))
+}
+
+fn put(text: &str) -> Result<(), LabError> {
     let mut out = io::stdout().lock();
     arrived(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
@@ -49,13 +54,13 @@ pub(crate) fn report(path: &Path, text: &str, context: &Context<'_>) -> Result<(
 pub(crate) fn note(text: &str) {
     let mut out = std::io::stderr().lock();
     let _ = out
-        .write_all(text.as_bytes())
+        .write_all(visible(text).as_bytes())
         .and_then(|()| out.write_all(b"\n"));
 }
 
 /// Writes JSON to standard output.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), LabError> {
-    print(&json(value)?)
+    put(&visible_json(&json(value)?))
 }
 
 /// As JSON for people and programs: indented, with an end of line.

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::published;
 use crate::error::LabError;
 use crate::load::StreamSpec;
+use crate::table::visible_name;
 
 /// A file that is known by its name, and what it is.
 struct Known {
@@ -107,7 +108,7 @@ fn published_mod(trace: &str) -> Option<f64> {
 
 /// Recognises a file by its name.
 pub fn recognise(path: &Path, seed: u64) -> Option<Given> {
-    let name = path.file_name()?.to_string_lossy().into_owned();
+    let name = visible_name(&path.file_name()?.to_string_lossy());
     let known = KNOWN.iter().find(|known| name.starts_with(known.begins))?;
     Some(Given {
         name,
@@ -169,7 +170,7 @@ pub(super) fn told_apart(mut given: Vec<Given>) -> Vec<Given> {
         if names.iter().filter(|name| **name == one.name).count() > 1
             && let Some(path) = &one.made.path
         {
-            one.name = path.display().to_string();
+            one.name = visible_name(&path.display().to_string());
         }
     }
     given
