@@ -65,7 +65,7 @@ pub enum Fault {
     Empty(&'static str),
     /// The content is of no known format.
     #[error(
-        "{0}; name the format if you know it (one of: {names})",
+        "{0}; name the format if you know it with --format, in Python format= (one of: {names})",
         names = crate::format::names()
     )]
     Unknown(String),

@@ -14,6 +14,17 @@ pub(crate) trait LineFormat {
     fn line(&mut self, line: &[u8], out: &mut Builder) -> Result<Step, Reason>;
 }
 
+/// What ends the lines of a file that begins so: a carriage return where there is nothing else, as
+/// on a Macintosh of old.
+pub(crate) fn end_of(head: &[u8]) -> u8 {
+    let has = |byte| memchr(byte, head).is_some();
+    if has(b'\r') && !has(b'\n') {
+        b'\r'
+    } else {
+        b'\n'
+    }
+}
+
 /// Gives all lines of `source` to `format`.
 pub(crate) fn read<F: LineFormat>(
     source: &mut Source,
@@ -22,6 +33,7 @@ pub(crate) fn read<F: LineFormat>(
     watch: &mut Watch<'_>,
 ) -> Result<(), TraceError> {
     let mut buffer = vec![0u8; 2 * BLOCK_BYTES];
+    let end_of_line = end_of(source.head());
     let mut filled = 0;
     let mut line_number = 0u64;
     let mut in_long_line = false;
@@ -38,13 +50,13 @@ pub(crate) fn read<F: LineFormat>(
         let over = count < end - filled;
         filled += count;
         // Whole lines; the last may lack its end.
-        let mut whole = memrchr(b'\n', &buffer[..filled]).map_or(0, |at| at + 1);
+        let mut whole = memrchr(end_of_line, &buffer[..filled]).map_or(0, |at| at + 1);
         if over {
             whole = filled;
         }
         let mut at = 0;
         while at < whole {
-            let len = memchr(b'\n', &buffer[at..whole]).unwrap_or(whole - at);
+            let len = memchr(end_of_line, &buffer[at..whole]).unwrap_or(whole - at);
             let line = &buffer[at..at + len];
             at += len + 1;
             if std::mem::take(&mut in_long_line) {
@@ -84,10 +96,11 @@ pub(crate) fn read<F: LineFormat>(
 /// counts only when it has an end: `head` may be cut.
 pub(crate) fn probe<F: LineFormat>(head: &[u8], mut format: F) -> (usize, usize) {
     const LINES: usize = 50;
-    let whole = memrchr(b'\n', head).map_or(head.len(), |at| at + 1);
+    let end_of_line = end_of(head);
+    let whole = memrchr(end_of_line, head).map_or(head.len(), |at| at + 1);
     let mut out = Builder::new(LINES as u32 + 1);
     let mut seen = 0;
-    for line in head[..whole].split(|byte| *byte == b'\n') {
+    for line in head[..whole].split(|byte| *byte == end_of_line) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.is_empty() {
             continue;

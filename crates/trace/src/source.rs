@@ -16,7 +16,7 @@ pub(crate) const BLOCK_BYTES: usize = 1 << 20;
 const PACKED_BYTES: usize = HEAD_BYTES;
 
 /// What formats are told by, bytes.
-const HEAD_BYTES: usize = 64 << 10;
+pub(crate) const HEAD_BYTES: usize = 64 << 10;
 
 /// The largest Zstandard window that is unpacked, as a power of two: 128 MiB, what the reference
 /// tool accepts without being asked.
@@ -174,6 +174,11 @@ impl Source {
             let fault = packed(&self.head).map_or(Fault::Unknown(complaint), Fault::Packed);
             self.error(Place::File, fault)
         })
+    }
+
+    /// What formats are told by.
+    pub(crate) fn head(&self) -> &[u8] {
+        &self.head
     }
 
     /// A count of the bytes read from below, as they are stored.

@@ -471,6 +471,12 @@ fn wrong_files_are_told_what_they_are() {
         prose.contains("once upon") && prose.contains("csv:"),
         "{prose}"
     );
+    // Longer than what is looked at.
+    let long = failed(&[&[b'x'; 70_000][..], b"\n"].concat(), none()).to_string();
+    assert!(
+        long.contains("first line is longer") && long.contains("--format"),
+        "{long}"
+    );
     // Said to be a log, of which any number of rows may be unreadable: there are some, but none
     // that can be read.
     let as_clf = failed(&[0u8; 3_000_000], options(Some(Format::Clf)));

@@ -246,6 +246,30 @@ fn blanks_may_stand_around_quotation_marks() {
 }
 
 #[test]
+fn lines_may_end_in_a_carriage_return_alone() {
+    let row = "h{} - - [09/Jul/1995:00:00:00 -0400] \"GET / HTTP/1.0\" 200 1\n";
+    let log: String = (0..3_000)
+        .map(|at| row.replace("{}", &at.to_string()))
+        .collect();
+    let table = "time_us,ip,port\n1,10.0.0.1,7\n2,10.0.0.2,7\n".to_owned();
+    for text in [log, table] {
+        let read = |text: String, format: Option<Format>| {
+            let options = ReadOptions {
+                format,
+                ..ReadOptions::default()
+            };
+            let source = open("x", Cursor::new(text.into_bytes())).unwrap();
+            read_requests(source, options).unwrap()
+        };
+        let (wanted, report) = read(text.clone(), None);
+        assert!(report.rows > 1);
+        let returned = text.replace('\n', "\r");
+        assert_eq!(read(returned.clone(), None).0, wanted);
+        assert_eq!(read(returned, Some(report.format)).0, wanted);
+    }
+}
+
+#[test]
 fn a_mark_of_byte_order_is_no_part_of_the_first_row() {
     let mark = b"\xef\xbb\xbf".as_slice();
     let rows = b"time_us,ip,port\n1,1.2.3.4,5\n".as_slice();

@@ -14,7 +14,7 @@ use super::{Format, edgar};
 use crate::builder::{Builder, Row, check_time};
 use crate::field;
 use crate::hash::hash64;
-use crate::lines::LineFormat;
+use crate::lines::{LineFormat, end_of};
 use crate::reason::{Passed, Reason, Step};
 use crate::requests::BYTES_UNKNOWN;
 use crate::stamp::{IsoCalendar, fraction_us};
@@ -262,7 +262,7 @@ impl FromStr for ColumnMap {
 
 /// Formats of tables that are known by their header.
 pub(crate) fn by_header(head: &[u8]) -> Option<Format> {
-    let end = memchr(b'\n', head).unwrap_or(head.len());
+    let end = memchr(end_of(head), head).unwrap_or(head.len());
     let line = head[..end].trim_ascii();
     if line.starts_with(edgar::HEADER) {
         return Some(Format::Edgar);

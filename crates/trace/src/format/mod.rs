@@ -19,7 +19,8 @@ use core::fmt;
 use core::str::FromStr;
 
 use crate::field;
-use crate::lines::probe;
+use crate::lines::{end_of, probe};
+use crate::source::HEAD_BYTES;
 use csv::ColumnMap;
 
 /// Formats that are chosen by their names alone, as lists of them are ordered.
@@ -192,6 +193,11 @@ fn text(head: &[u8]) -> Result<Format, String> {
     match best {
         // More than half of the first lines: a log may begin with some that are broken.
         Some((format, (rows, seen))) if rows > 0 && rows * 2 >= seen => Ok(format),
+        _ if head.len() >= HEAD_BYTES && !head.contains(&end_of(head)) => Err(format!(
+            "text whose first line is longer than the {HEAD_BYTES} bytes that formats are told by: \
+             it begins with `{}`",
+            beginning(head)
+        )),
         _ => Err(format!(
             "text of no known format: it begins with `{}`; for a table say which columns \
              (csv:time=1,client=2,…)",
@@ -203,7 +209,7 @@ fn text(head: &[u8]) -> Result<Format, String> {
 /// The first characters of the first line, as they can be shown.
 fn beginning(head: &[u8]) -> String {
     let line = head
-        .split(|byte| *byte == b'\n')
+        .split(|byte| *byte == end_of(head))
         .find(|line| !line.trim_ascii().is_empty())
         .unwrap_or_default();
     let shown = &line.trim_ascii()[..line.trim_ascii().len().min(60)];
