@@ -15,6 +15,7 @@ from .errors import (
     InternalError,
     Interrupted,
     LabError,
+    MissingError,
     PlanError,
     TraceError,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "InternalError",
     "Interrupted",
     "LabError",
+    "MissingError",
     "PlanError",
     "Requests",
     "TraceError",

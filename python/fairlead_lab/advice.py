@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import _core, plots
+from .given import told_of
 from .page import Page
 from .words import bits, number, percent, points, size
 
@@ -14,6 +15,11 @@ __all__ = ["advice_page"]
 
 def advice_page(advice: Mapping[str, Any]) -> str:
     """The page for what ``fairlead-lab advise --json`` says."""
+    with told_of("advice", "advise"):
+        return _page(advice)
+
+
+def _page(advice: Mapping[str, Any]) -> str:
     stream, advised = advice["stream"], advice["advised"]
     page = Page(
         f"Connection state for {stream['trace']}",

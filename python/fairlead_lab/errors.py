@@ -15,6 +15,7 @@ __all__ = [
     "InternalError",
     "Interrupted",
     "LabError",
+    "MissingError",
     "PlanError",
     "TraceError",
 ]
@@ -38,6 +39,13 @@ class PlanError(LabError, ValueError):
 
 class ArgumentError(LabError, ValueError):
     """An argument has a value that means nothing here."""
+
+
+class MissingError(LabError, KeyError):
+    """Something is not there under the name that was looked for."""
+
+    # A KeyError shows its key, quotes and all.
+    __str__ = Exception.__str__
 
 
 class InternalError(LabError, RuntimeError):

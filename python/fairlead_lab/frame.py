@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Sequence, Union
 
 import numpy as np
 
-from .errors import ArgumentError
+from .errors import ArgumentError, MissingError
 from .given import path_of
 from .words import visible
 
@@ -52,7 +52,8 @@ class Frame:
         try:
             return self._columns[name]
         except KeyError:
-            raise KeyError(f"no column {name!r}; there are {', '.join(self._columns)}") from None
+            known = ", ".join(self._columns)
+            raise MissingError(f"no column {name!r}; there are {known}") from None
 
     def __len__(self) -> int:
         return len(next(iter(self._columns.values()), ()))

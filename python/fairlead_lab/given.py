@@ -4,14 +4,16 @@ functions."""
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, List, Optional
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, List, Optional
 
 import numpy as np
 
-from .errors import ArgumentError
+from .errors import ArgumentError, MissingError
 
 __all__ = [
-    "SEED_MAX", "THREADS_MAX", "each_of", "path_of", "share", "teller", "text_of", "whole", "yes_or_no",
+    "SEED_MAX", "THREADS_MAX", "each_of", "path_of", "share", "teller", "text_of", "told_of", "whole",
+    "yes_or_no",
 ]
 
 THREADS_MAX = 1024
@@ -59,6 +61,18 @@ def share(given: Any, what: str) -> float:
         said = f"{given:g}" if isinstance(given, float) else repr(given)
         raise ArgumentError(f"{what} {said}: write a share from 0 to 1, as 0.01")
     return number
+
+
+@contextmanager
+def told_of(what: str, maker: str) -> Iterator[None]:
+    """What a page is made of, read as ``maker`` gives it; what is not so is named."""
+    try:
+        yield
+    except KeyError as error:
+        problem = f"{what}: there is no {error.args[0]!r} in it; give what {maker} gives, whole"
+        raise MissingError(problem) from error
+    except (AttributeError, TypeError) as error:
+        raise ArgumentError(f"{what}: give what {maker} gives ({error})") from error
 
 
 def yes_or_no(given: Any, what: str) -> bool:

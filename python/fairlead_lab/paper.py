@@ -11,7 +11,7 @@ from . import _core, plots
 from .errors import Interrupted, LabError
 from .files import make_folder, write_text
 from .frame import Frame
-from .given import SEED_MAX, each_of, path_of, share, teller, whole, yes_or_no
+from .given import SEED_MAX, each_of, path_of, share, teller, told_of, whole, yes_or_no
 from .page import Page
 from .words import number, percent, points
 
@@ -132,6 +132,11 @@ def _trace_row(trace: Mapping[str, Any]) -> Dict[str, Any]:
 
 def paper_page(report: Mapping[str, Any]) -> str:
     """The report as one page of HTML."""
+    with told_of("report", "paper"):
+        return _page(report)
+
+
+def _page(report: Mapping[str, Any]) -> str:
     page = Page(
         "A TCB cache for web servers, again",
         "Every figure and table of “A New TCB Cache to Efficiently Manage TCP Sessions for Web Servers” "

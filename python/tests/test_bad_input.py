@@ -186,6 +186,21 @@ def test_times_that_are_something_else_or_too_far_are_refused():
     assert times(np.array([-1, 1_999], "datetime64[ns]")) == [0, 2]
 
 
+def test_what_a_page_lacks_is_named():
+    whole = lab.advise(lab.zipf(ids=10, accesses=100), schemes="mod", capacities=4096)
+    with pytest.raises(errors.MissingError, match="^advice: there is no 'stream' in it; give what"):
+        lab.advice_page({})
+    del whole["advised"]["hardware"]
+    with pytest.raises(errors.MissingError, match="advice: there is no 'hardware'"):
+        lab.advice_page(whole)
+    with pytest.raises(errors.MissingError, match="report: there is no 'figures'"):
+        lab.paper_page({})
+    for page, what in ((lab.advice_page, "advice"), (lab.paper_page, "report")):
+        for given in (None, 5, "x", []):
+            with pytest.raises(errors.ArgumentError, match=f"^{what}: give what"):
+                page(given)
+
+
 def test_a_column_that_is_there_twice_is_named():
     table = pyarrow.table([[1], ["10.0.0.1"], [1], [2]], ["time_us", "ip", "port", "port"])
     with pytest.raises(errors.ArgumentError, match="several columns port"):
