@@ -80,6 +80,8 @@ def _of_arrow(values: Any, name: str) -> npt.NDArray[Any]:
     except (pyarrow.ArrowException, OverflowError, TypeError, ValueError):
         # Objects of Python in a column of pandas for which Arrow has no type.
         return np.asarray(values)
+    if getattr(values, "dtype", None) == object:
+        return _of_objects(column, values, name)
     return _of_column(column, name)
 
 
@@ -106,7 +108,20 @@ def _objects(values: Any, array: npt.NDArray[Any], name: str) -> npt.NDArray[Any
         column = pyarrow.array(values)
     except (pyarrow.ArrowException, OverflowError, TypeError, ValueError):
         return array
-    return _of_column(column, name)
+    return _of_objects(column, array, name)
+
+
+def _of_objects(column: Any, values: Any, name: str) -> npt.NDArray[Any]:
+    """As :func:`_of_column`. Where some times have a zone, those without are of nobody knows which;
+    Arrow takes UTC."""
+    import pyarrow
+
+    plain = _of_column(column, name)
+    if pyarrow.types.is_timestamp(column.type):
+        zoned = {getattr(value, "tzinfo", None) is not None for value in values}
+        if len(zoned) > 1:
+            raise ArgumentError(f"{name}: some times have a zone and some have none; give all one, or none")
+    return plain
 
 
 def numbers(values: Any, kind: str, name: str) -> npt.NDArray[Any]:

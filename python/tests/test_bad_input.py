@@ -201,6 +201,28 @@ def test_what_a_page_lacks_is_named():
                 page(given)
 
 
+def test_times_with_and_without_a_zone_are_not_mixed():
+    import datetime
+
+    import pandas
+
+    bare = datetime.datetime(1970, 1, 1, 2)
+    zone = datetime.timezone(datetime.timedelta(hours=2))
+
+    def times(*values):
+        rows = [1] * len(values)
+        return lab.Requests.from_columns(values, rows).time_us.tolist()
+
+    hour = 3_600_000_000
+    assert times(bare, bare) == [2 * hour] * 2
+    utc = bare.replace(tzinfo=datetime.timezone.utc)
+    assert times(bare.replace(tzinfo=zone), utc) == [0, 2 * hour]
+    mixed = [bare, bare.replace(tzinfo=zone)]
+    for values in (mixed, mixed[::-1], pandas.Series(mixed, dtype=object)):
+        with pytest.raises(errors.ArgumentError, match="time_us: some times have a zone and some"):
+            lab.Requests.from_columns(values, [1, 1])
+
+
 def test_a_column_that_is_there_twice_is_named():
     table = pyarrow.table([[1], ["10.0.0.1"], [1], [2]], ["time_us", "ip", "port", "port"])
     with pytest.raises(errors.ArgumentError, match="several columns port"):
