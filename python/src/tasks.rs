@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fairlead_lab::plan::Plan;
-use fairlead_lab::sweep::VERSION;
+use fairlead_lab::sweep::{VERSION, check_file};
 use fairlead_lab::{
     Control, Fingerprint, LabError, Loader, Printer, RunResult, RunSpec, Stream, StreamSpec, Wanted,
 };
@@ -51,14 +51,7 @@ struct Row<'a> {
 /// Stands for what is in a file.
 fn content(path: &Path, control: &dyn Control) -> Result<Fingerprint, LabError> {
     let failed = |error| LabError::file(path, error);
-    // Before it is opened: a pipe that nobody writes to would keep us waiting.
-    if !std::fs::metadata(path).map_err(failed)?.is_file() {
-        return Err(LabError::Trace(format!(
-            "{}: a sweep reads its traces more than once, which folders, pipes and devices do not \
-             allow; name a file",
-            path.display()
-        )));
-    }
+    check_file(path)?;
     let file = File::open(path).map_err(failed)?;
     let print = Fingerprint::of_content(file, control).map_err(failed)?;
     print.ok_or(LabError::Stopped)

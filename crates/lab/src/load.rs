@@ -203,6 +203,17 @@ impl StreamSpec {
         deciding
     }
 
+    /// What keeps a generator from being used, as far as is known before it runs: its key, and what
+    /// to write.
+    pub(crate) fn workload_complaint(&self) -> Option<(&'static str, String)> {
+        let standard = self.standard.as_ref().map(Standard::check);
+        let zipf = self.zipf.as_ref().map(|zipf| zipf.rows().map(|_| ()));
+        let checked = [("standard", standard), ("zipf", zipf)];
+        checked
+            .into_iter()
+            .find_map(|(key, checked)| Some((key, checked?.err()?.to_string())))
+    }
+
     /// Is the recipe sound?
     ///
     /// # Errors
@@ -268,12 +279,27 @@ impl Provenance {
         if !chosen || self.expanded.is_some() {
             return Ok(());
         }
-        Err(LabError::Trace(format!(
-            "{}: rows are accesses as they are, so how many sessions are open at once cannot be \
-             chosen: leave concurrent_sessions out, or take a trace of requests (--as requests; in \
-             a plan: as = \"requests\")",
-            self.trace
-        )))
+        Err(no_load(&self.trace))
+    }
+}
+
+fn no_load(trace: &str) -> LabError {
+    LabError::Trace(format!(
+        "{trace}: rows are accesses as they are, so how many sessions are open at once cannot be \
+         chosen: leave concurrent_sessions out, or take a trace of requests (--as requests; in a \
+         plan: as = \"requests\")"
+    ))
+}
+
+/// Can a recipe be followed, as far as the beginning of its file tells?
+pub(crate) fn look_at(made: &StreamSpec) -> Result<(), LabError> {
+    let Some(path) = &made.path else {
+        return Ok(());
+    };
+    let opened = Opened::new(path, made)?;
+    match made.expansion.concurrent_sessions {
+        Some(_) if made.rows.takes(&opened.format) => Err(no_load(&made.name())),
+        _ => Ok(()),
     }
 }
 
@@ -444,7 +470,10 @@ impl Loader {
                 }
             }
             (_, _, Some(zipf)) => Loaded {
-                accesses: generate_zipf(zipf, made.seed).map_err(failed)?,
+                accesses: zipf
+                    .rows()
+                    .and_then(|rows| fairlead_workload::zipf(zipf.ids, zipf.alpha, rows, made.seed))
+                    .map_err(failed)?,
                 ..Loaded::default()
             },
             (None, None, None) => return Err(LabError::Trace("there is no trace".to_owned())),
@@ -738,14 +767,18 @@ fn trace_error(error: TraceError) -> LabError {
     }
 }
 
-fn generate_zipf(zipf: &Zipf, seed: u64) -> Result<Accesses, WorkloadError> {
-    let rows = usize::try_from(zipf.accesses).unwrap_or(usize::MAX);
-    if rows > ZIPF_ROWS_MAX {
-        // Nothing that an expansion's message advises is there to be lowered.
-        let complaint = format!("accesses must be {ZIPF_ROWS_MAX} at most");
-        return Err(WorkloadError::Parameter(complaint));
+impl Zipf {
+    /// How many rows there are, if they can be made.
+    fn rows(&self) -> Result<usize, WorkloadError> {
+        let rows = usize::try_from(self.accesses).unwrap_or(usize::MAX);
+        if rows > ZIPF_ROWS_MAX {
+            // Nothing that an expansion's message advises is there to be lowered.
+            let complaint = format!("accesses must be {ZIPF_ROWS_MAX} at most");
+            return Err(WorkloadError::Parameter(complaint));
+        }
+        fairlead_workload::check_zipf(self.ids, self.alpha, rows)?;
+        Ok(rows)
     }
-    fairlead_workload::zipf(zipf.ids, zipf.alpha, rows, seed)
 }
 
 /// As many as every other generator makes at most: 3 GiB of columns.

@@ -3,7 +3,7 @@
 //!
 //! Everything here is synthetic.
 
-use fairlead_workload::{PortModel, Standard};
+use fairlead_workload::{PortModel, Standard, WorkloadError};
 use serde::Serialize;
 
 use crate::bounds::Wanted;
@@ -119,7 +119,6 @@ impl Map {
 /// A grid or a scheme that is not sound.
 pub fn map(asked: MapSpec, threads: usize, control: &dyn Control) -> Result<Map, LabError> {
     check(&asked)?;
-    let lines = (asked.capacity.0 / asked.line.0.max(1)) as f64;
     let mut made = Map {
         synthetic: true,
         asked,
@@ -136,14 +135,8 @@ pub fn map(asked: MapSpec, threads: usize, control: &dyn Control) -> Result<Map,
     for ports in &ports {
         for &burst_mean in &bursts {
             for &load in &loads {
-                let sessions = (load * lines).round().max(1.0) as u32;
                 let what = format!("map: cell {} of {cells}", made.cells.len() + 1);
-                let workload = Standard {
-                    sessions,
-                    burst_mean,
-                    ports: *ports,
-                    ..made.asked.standard.clone()
-                };
+                let workload = workload(&made.asked, load, burst_mean, *ports);
                 match cell(&made.asked, load, &workload, &what, threads, control) {
                     Ok(cell) => made.cells.push(cell),
                     Err(LabError::Stopped) => {
@@ -186,7 +179,31 @@ fn check(asked: &MapSpec) -> Result<(), LabError> {
     for scheme in &asked.schemes {
         crate::run::check(&run(asked, scheme, 1))?;
     }
+    // The last cell is not to cost all that were finished before it.
+    for ports in &asked.ports {
+        for burst_mean in &asked.bursts {
+            for load in &asked.loads {
+                let workload = workload(asked, *load, *burst_mean, *ports);
+                let failed = |error: WorkloadError| {
+                    let name = StreamSpec::standard(workload.clone(), 1).name();
+                    LabError::option(name, "", error.to_string())
+                };
+                workload.check().map_err(failed)?;
+            }
+        }
+    }
     Ok(())
+}
+
+/// What runs in a cell.
+fn workload(asked: &MapSpec, load: f64, burst_mean: f64, ports: PortModel) -> Standard {
+    let lines = (asked.capacity.0 / asked.line.0.max(1)) as f64;
+    Standard {
+        sessions: (load * lines).round().max(1.0) as u32,
+        burst_mean,
+        ports,
+        ..asked.standard.clone()
+    }
 }
 
 fn run(asked: &MapSpec, scheme: &str, seed: u64) -> RunSpec {

@@ -7,13 +7,14 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use fairlead_workload::Expansion;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::Wanted;
 use crate::control::Control;
 use crate::error::LabError;
 use crate::fingerprint::{Fingerprint, Printer};
-use crate::load::{Loader, Stream, StreamSpec};
+use crate::load::{Loader, Stream, StreamSpec, look_at};
 use crate::plan::Plan;
 use crate::run::{Finished, run_each};
 use crate::spec::{RunResult, RunSpec};
@@ -368,6 +369,7 @@ pub fn sweep(
         tasks: plan.tasks(),
         ..Outcome::default()
     };
+    look_at_all(plan)?;
     let mut loader = Loader::default();
     for (number, made) in plan.streams.iter().enumerate() {
         let stream = match loader.stream(made, control) {
@@ -424,6 +426,46 @@ pub fn sweep(
         }
     }
     Ok(outcome)
+}
+
+/// Can a trace be read again? Looked at before it is opened: a pipe that nobody writes to would
+/// keep us waiting.
+///
+/// # Errors
+/// It is not there, or no file.
+pub fn check_file(path: &Path) -> Result<(), LabError> {
+    let metadata = std::fs::metadata(path).map_err(|error| LabError::file(path, error))?;
+    if metadata.is_file() {
+        return Ok(());
+    }
+    Err(LabError::Trace(format!(
+        "{}: a sweep reads its traces more than once, which folders, pipes and devices do not \
+         allow; name a file",
+        path.display()
+    )))
+}
+
+/// What can be told of the traces before the first run: the last one may have its turn in an hour.
+fn look_at_all(plan: &Plan) -> Result<(), LabError> {
+    let mut last = None;
+    for made in &plan.streams {
+        // Streams of one file come one after the other.
+        let mut looked = StreamSpec {
+            seed: 0,
+            ..made.clone()
+        };
+        let load = made.expansion.concurrent_sessions.map(|_| 1.0);
+        looked.expansion = Expansion {
+            concurrent_sessions: load,
+            ..Expansion::default()
+        };
+        if last.as_ref() != Some(&looked) {
+            looked.path.as_deref().map_or(Ok(()), check_file)?;
+            look_at(&looked)?;
+            last = Some(looked);
+        }
+    }
+    Ok(())
 }
 
 /// The configurations that have no result yet, with their keys; how many have one.

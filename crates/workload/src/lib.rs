@@ -27,4 +27,4 @@ pub use expansion::{Expansion, PacketModel, SubSecond};
 pub use ports::PortModel;
 pub use sessions::askers;
 pub use standard::{Standard, standard, warmed};
-pub use zipf::zipf;
+pub use zipf::{check_zipf, zipf};

@@ -139,6 +139,26 @@ impl Standard {
         f64::from(self.sessions) * self.burst_mean * bursts
     }
 
+    /// Can it be made, as far as is known beforehand?
+    ///
+    /// # Errors
+    /// When a parameter cannot be used, or there would be too many accesses.
+    pub fn check(&self) -> Result<(), WorkloadError> {
+        if let Some(complaint) = self.complaint() {
+            return Err(WorkloadError::Parameter(complaint));
+        }
+        let rows_max = self.rows_max as f64;
+        if self.rows_expected(self.warm_up_s + self.seconds) > SURELY_TOO_MANY * rows_max {
+            return Err(self.too_many());
+        }
+        if self.rows_expected(self.before_s) > UNSEEN_MAX {
+            return Err(WorkloadError::Parameter(format!(
+                "more than {UNSEEN_MAX} accesses before those that are seen; lower before_s"
+            )));
+        }
+        Ok(())
+    }
+
     fn too_many(&self) -> WorkloadError {
         WorkloadError::Parameter(format!(
             "more than {} accesses; lower sessions, seconds, warm_up_s or burst_mean, or raise \
@@ -251,18 +271,7 @@ pub fn standard(standard: &Standard, seed: u64) -> Result<Accesses, WorkloadErro
 /// # Errors
 /// As [`standard`].
 pub fn warmed(standard: &Standard, seed: u64) -> Result<(Accesses, usize), WorkloadError> {
-    if let Some(complaint) = standard.complaint() {
-        return Err(WorkloadError::Parameter(complaint));
-    }
-    let rows_max = standard.rows_max as f64;
-    if standard.rows_expected(standard.warm_up_s + standard.seconds) > SURELY_TOO_MANY * rows_max {
-        return Err(standard.too_many());
-    }
-    if standard.rows_expected(standard.before_s) > UNSEEN_MAX {
-        return Err(WorkloadError::Parameter(format!(
-            "more than {UNSEEN_MAX} accesses before those that are seen; lower before_s"
-        )));
-    }
+    standard.check()?;
     let mut rng = Rng::new(seed);
     let table = identifiers(standard, &mut rng);
     let begin = micros(standard.before_s);

@@ -10,6 +10,23 @@ use crate::ports::PortModel;
 /// The most identifiers: their tables take 40 bytes each.
 const IDS_MAX: u32 = 1 << 28;
 
+/// Can [`zipf`] make them?
+///
+/// # Errors
+/// As it says.
+pub fn check_zipf(ids: u32, alpha: f64, count: usize) -> Result<(), WorkloadError> {
+    let complaint = if ids == 0 || ids > IDS_MAX {
+        format!("ids must be 1 to {IDS_MAX}")
+    } else if !(alpha >= 0.0 && alpha.is_finite()) {
+        "alpha must be 0 or more".to_owned()
+    } else if count == 0 {
+        "accesses must be 1 or more".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(WorkloadError::Parameter(complaint))
+}
+
 /// `count` independent accesses to `ids` sessions, the *k*-th of which is accessed in proportion to
 /// *k*^−`alpha`; a microsecond apart. The same for the same seed. Drawn in constant time each, by
 /// the alias method (Walker 1977).
@@ -18,19 +35,7 @@ const IDS_MAX: u32 = 1 << 28;
 /// When there are no identifiers, more than 2²⁸, or no accesses, or `alpha` is negative or no
 /// number.
 pub fn zipf(ids: u32, alpha: f64, count: usize, seed: u64) -> Result<Accesses, WorkloadError> {
-    if ids == 0 || ids > IDS_MAX {
-        let complaint = format!("ids must be 1 to {IDS_MAX}");
-        return Err(WorkloadError::Parameter(complaint));
-    }
-    if !(alpha >= 0.0 && alpha.is_finite()) {
-        return Err(WorkloadError::Parameter(
-            "alpha must be 0 or more".to_owned(),
-        ));
-    }
-    if count == 0 {
-        let complaint = "accesses must be 1 or more".to_owned();
-        return Err(WorkloadError::Parameter(complaint));
-    }
+    check_zipf(ids, alpha, count)?;
     let mut rng = Rng::new(seed);
     let mut table = EndpointTable::default();
     while table.len() < ids as usize {

@@ -156,6 +156,46 @@ fn a_setting_that_is_there_twice_is_refused() {
 }
 
 /// A sweep reads what it wrote: a device has no end, a pipe keeps nothing.
+/// What is wrong with the last trace is not to be found when all others were run.
+#[test]
+fn a_plan_is_looked_at_as_a_whole_before_it_is_run() {
+    let folder = Folder::new("whole");
+    folder.write("rows.csv", "time_us,ip,port\n1,10.0.0.1,7\n");
+    folder.write("prose.log", "once upon\na time\n");
+    for (trace, code, words) in [
+        (
+            "standard = { seconds = 0.5, burst_mean = 0 }",
+            2,
+            "burst_mean must be 1",
+        ),
+        ("path = 'nowhere.log'", 1, "nowhere.log: No such file"),
+        ("path = 'prose.log'", 1, "no known format"),
+        (
+            "path = '/dev/null'",
+            1,
+            "/dev/null: a sweep reads its traces more than once",
+        ),
+        (
+            "path = 'rows.csv'\nexpansion = { concurrent_sessions = 9 }",
+            1,
+            "rows are accesses",
+        ),
+    ] {
+        let first = "[[trace]]\nzipf = { ids = 9, accesses = 9 }\n[[run]]\nscheme = 'mod'\n";
+        let plan = folder.write("plan.toml", format!("{first}[[trace]]\n{trace}\n"));
+        let out = folder.path("out.jsonl");
+        refused(&["sweep", &plan, "--out", &out], code, &[words]);
+        assert_eq!(fs::read(&out).unwrap_or_default(), b"", "{trace}");
+    }
+    // And a map's last cell.
+    let words = ["sessions must be", "synthetic"];
+    let map = "map --loads 1,1e9 --bursts 2 --ports random --seconds 60 --warm-up 600";
+    let words_of: Vec<&str> = map.split(' ').collect();
+    let begun = std::time::Instant::now();
+    refused(&words_of, 2, &words);
+    assert!(begun.elapsed().as_secs() < 5);
+}
+
 #[test]
 fn a_sweep_writes_to_files_only() {
     let folder = Folder::new("devices");

@@ -29,6 +29,10 @@ impl Place<'_> {
             let key = problem.split(' ').next().unwrap_or_default();
             return Err(self.error(&["expansion", key], &format!("expansion: {problem}")));
         }
+        if let Some((list, problem)) = spec.workload_complaint() {
+            let key = problem.split([':', ' ']).next().unwrap_or_default();
+            return Err(self.error(&[list, key], &format!("{list}: {problem}")));
+        }
         match spec.format.as_deref().map(Format::from_str) {
             Some(Err(error)) => Err(self.complain(&format!("format: {error}"))),
             _ => Ok(()),
@@ -181,6 +185,18 @@ mod tests {
             (
                 format!("{RUN}[[trace]]\npath = 'x'\nformat = 'zzz'\n"),
                 "line 5: [[trace]] number 1: format: there is no format",
+            ),
+            (
+                format!("{RUN}[[trace]]\n[trace.standard]\nseconds = 1\nburst_mean = [6, 0.5]\n"),
+                "line 6: [[trace]] number 1: standard: burst_mean must be 1",
+            ),
+            (
+                format!("{RUN}[[trace]]\nstandard = {{ seconds = 1e12 }}\n"),
+                "line 4: [[trace]] number 1: standard: more than",
+            ),
+            (
+                format!("{RUN}[[trace]]\nzipf = {{ alpha = -1.0 }}\n"),
+                "line 4: [[trace]] number 1: zipf: alpha must be",
             ),
             (
                 format!("{TRACE}{RUN}scheme = 'spec'\n"),
