@@ -11,6 +11,7 @@ import hashlib
 import json
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
@@ -114,10 +115,29 @@ def sweep(
     except KeyboardInterrupt:
         outcome.interrupted = True
     rows = store.rows(task.key for task in tasks)
+    outcome.notes.extend(_repeated(rows))
     outcome.results = Frame.of_rows(rows)
     if rows:
         store.write_results(outcome.results)
     return outcome
+
+
+#: What decides a run over given accesses.
+RUN = ("scheme", "capacity", "line", "ways", "index_bits", "threshold", "seed")
+
+
+def _repeated(rows: Sequence[Dict[str, Any]]) -> List[str]:
+    """That runs are not as many as they look: where nothing is drawn of a log, which has its ports and
+    instants, its streams are one under all seeds. That shows when they are made."""
+    runs = Counter((row["trace"], row["stream"], *map(row.get, RUN)) for row in rows)
+    more = Counter({trace: 0 for trace, *_ in runs})
+    for (trace, *_), times in runs.items():
+        more[trace] += times - 1
+    return [
+        f"{trace}: {count} rows are other rows once more: no seed of the plan changes this trace's accesses"
+        for trace, count in more.items()
+        if count
+    ]
 
 
 #: Finished rows, and what went wrong, for a part of the tasks.

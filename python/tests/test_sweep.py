@@ -272,6 +272,17 @@ def test_one_content_under_several_names_and_seeds_is_run_once(plan, tmp_path):
     assert len({task.stream for task in tasks_of(plan)}) == len(tasks_of(plan)) == 3
 
 
+def test_rows_that_no_seed_changes_are_told(plan, tmp_path):
+    row = "2015-07-22T09:00:28.{:06}Z b 10.0.0.{}:5000 10.9.9.9:80 0 0 0 200 200 0 5 \"GET / HTTP/1.1\" \"-\" - -\n"
+    plan.with_name("elb.log").write_text("".join(row.format(at, at) for at in range(1, 99)))
+    trace = '[[trace]]\npath = "elb.log"\n'
+    plan.write_text(f"seeds = 3\n{trace}[[run]]\nscheme = 'mod'\nseed = 1\n")
+    notes = sweep(plan, tmp_path / "out").notes
+    assert [note for note in notes if "2 rows are other rows once more" in note], notes
+    plan.write_text(f"seeds = 3\n{trace}[[run]]\nscheme = 'universal'\n")
+    assert not sweep(plan, tmp_path / "out").notes
+
+
 def test_a_sweep_does_not_read_pipes(plan):
     plan.with_name("trace.csv").unlink()
     os.mkfifo(plan.with_name("trace.csv"))
