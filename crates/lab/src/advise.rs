@@ -133,8 +133,12 @@ pub fn advise(
         crate::run::check(&RunSpec::paper(scheme.clone()))?;
     }
     check_powers(spec)?;
-    let runs = tried(stream, spec);
-    check_asked(spec, &runs)?;
+    let (runs, is_asked): (Vec<RunSpec>, Vec<bool>) = tried(stream, spec).into_iter().unzip();
+    let for_themselves = runs.iter().zip(&is_asked).filter(|(_, asked)| **asked);
+    check_asked(
+        spec,
+        &for_themselves.map(|(run, _)| run).collect::<Vec<_>>(),
+    )?;
     let results = run_many(stream, &runs, Wanted::Associative, threads, control)?;
     let accesses = results.first().map_or(0, |result| result.accesses);
     if accesses == 0 {
@@ -149,15 +153,16 @@ pub fn advise(
         .zip(&results)
         .map(|(run, result)| choice(run, result.miss_ratio, constants))
         .collect::<Result<Vec<_>, _>>()?;
-    let steps = steps(&all, &results);
-    let lowest = all
-        .iter()
-        .map(|choice| choice.miss_ratio)
+    let steps = steps(&all, &is_asked, &results);
+    let asked = || all.iter().zip(&is_asked).filter(|(_, asked)| **asked);
+    let lowest = asked()
+        .map(|(choice, _)| choice.miss_ratio)
         .fold(f64::INFINITY, f64::min);
     let within = |choice: &&Choice, share: f64| choice.miss_ratio <= lowest * (1.0 + share);
     // The cheapest in bits: capacity first, then what the policy adds.
     let cheapest = |share: f64| {
-        all.iter()
+        asked()
+            .map(|(choice, _)| choice)
             .filter(|choice| within(choice, share))
             .min_by_key(|choice| choice.hardware.bits)
             .cloned()
@@ -199,7 +204,7 @@ fn check_powers(spec: &AdviseSpec) -> Result<(), LabError> {
 }
 
 /// Of each number that was asked for something must have been tried.
-fn check_asked(spec: &AdviseSpec, runs: &[RunSpec]) -> Result<(), LabError> {
+fn check_asked(spec: &AdviseSpec, runs: &[&RunSpec]) -> Result<(), LabError> {
     let refused = |option: &str, value: String, like: RunSpec| {
         let why = Configuration::new(&like).err();
         let why = why.map_or_else(|| "nothing can be built".to_owned(), |why| why.to_string());
@@ -232,11 +237,12 @@ fn check_asked(spec: &AdviseSpec, runs: &[RunSpec]) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Every configuration to try, by rising capacity.
-fn tried(stream: &Stream, spec: &AdviseSpec) -> Vec<RunSpec> {
+/// Every configuration to try, by rising capacity, and whether it was asked for: the conventional
+/// cache is there first to be compared with, and only advised where it is among the others.
+fn tried(stream: &Stream, spec: &AdviseSpec) -> Vec<(RunSpec, bool)> {
     let mut runs = Vec::new();
     for capacity in capacities(spec, stream) {
-        let mut add = |scheme: &str, ways: u32| {
+        let mut add = |scheme: &str, ways: u32, is_asked: bool| {
             let run = RunSpec {
                 scheme: scheme.to_owned(),
                 capacity,
@@ -247,24 +253,29 @@ fn tried(stream: &Stream, spec: &AdviseSpec) -> Vec<RunSpec> {
             };
             // Small capacities do not hold a set of many ways: that geometry is not tried.
             if Configuration::new(&run).is_ok() {
-                runs.push(run);
+                runs.push((run, is_asked));
             }
         };
-        add(CONVENTIONAL, CONVENTIONAL_WAYS);
+        add(CONVENTIONAL, CONVENTIONAL_WAYS, false);
         for &ways in &spec.ways {
             for scheme in &spec.schemes {
-                add(scheme, ways);
+                add(scheme, ways, true);
             }
         }
     }
     runs
 }
 
-/// The best at each capacity.
-fn steps(all: &[Choice], results: &[RunResult]) -> Vec<Step> {
+/// The best at each capacity of what was asked for.
+fn steps(all: &[Choice], is_asked: &[bool], results: &[RunResult]) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
-    for (choice, result) in all.iter().zip(results) {
+    let mut conventional = None;
+    for ((choice, is_asked), result) in all.iter().zip(is_asked).zip(results) {
         let run = &choice.run;
+        if !is_asked {
+            conventional = Some((run.capacity, result.miss_ratio));
+            continue;
+        }
         if steps
             .last()
             .is_none_or(|step| step.capacity != run.capacity)
@@ -272,16 +283,15 @@ fn steps(all: &[Choice], results: &[RunResult]) -> Vec<Step> {
             let bounds = result.bounds.clone().unwrap_or_default();
             steps.push(Step {
                 capacity: run.capacity,
-                conventional_miss_ratio: None,
+                conventional_miss_ratio: conventional
+                    .filter(|(capacity, _)| *capacity == run.capacity)
+                    .map(|(_, miss_ratio)| miss_ratio),
                 lru_miss_ratio: bounds.lru_miss_ratio,
                 min_miss_ratio: bounds.min_miss_ratio,
                 best: choice.clone(),
             });
         }
         if let Some(step) = steps.last_mut() {
-            if run.scheme == CONVENTIONAL && run.ways == CONVENTIONAL_WAYS {
-                step.conventional_miss_ratio = Some(result.miss_ratio);
-            }
             // Of equal ones the cheapest, as in all of the advice.
             let cost = |choice: &Choice| (choice.miss_ratio, choice.hardware.bits);
             if cost(choice) < cost(&step.best) {

@@ -3,7 +3,14 @@
 use fairlead_cache::Scheme;
 
 /// What `advise` tries, the simplest first.
-pub const ADVISED: &[&str] = &["universal", "2-universal", "2-lru", "no-migrate", "spec"];
+pub const ADVISED: &[&str] = &[
+    "mod",
+    "universal",
+    "2-universal",
+    "2-lru",
+    "no-migrate",
+    "spec",
+];
 
 /// Names of the project's own policy; those that are registered are tried as well.
 const OWN: &[&str] = &["tide"];

@@ -308,6 +308,19 @@ fn ports_of_a_map_are_named_as_the_option_takes_them() {
     assert_eq!(map(&names.join(",")), both);
 }
 
+#[test]
+fn what_is_advised_was_asked_for() {
+    let asked = ["--schemes", "spec", "--ways", "8", "--json"];
+    let advice = json(&[&["advise", "zipf:ids=20,accesses=2000"], &asked[..]].concat());
+    let steps = advice["steps"].as_array().unwrap();
+    let of_steps = steps.iter().map(|step| &step["best"]);
+    for choice in of_steps.chain([&advice["best"], &advice["advised"]]) {
+        let run = &choice["run"];
+        assert!(run["scheme"] == "spec" && run["ways"] == 8, "{run}");
+    }
+    assert!(steps[0]["conventional_miss_ratio"].is_f64());
+}
+
 /// As of everything else that is written to standard output, a reader may have enough.
 #[test]
 fn a_trace_whose_reader_has_gone_ends_quietly() {
