@@ -171,6 +171,18 @@ fn a_packet_before_all_times_has_none() {
 }
 
 #[test]
+fn a_packet_without_all_of_its_headers_says_so() {
+    for len in [39, 34, 26, 20, 12] {
+        let error = read(&[syn(5)[..len].to_vec()], 0.0).unwrap_err();
+        let said = error.to_string();
+        assert!(
+            said.contains("not all of the packet's headers"),
+            "{len}: {said}"
+        );
+    }
+}
+
+#[test]
 fn a_bad_segment_is_named_by_the_number_of_its_packet() {
     let packets = [v4(UDP, [192, 0, 2, 9], 0, &[0; 8]), syn(5), syn(2)];
     let (_, report) = read(&packets, 1.0).unwrap();

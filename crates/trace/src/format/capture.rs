@@ -129,6 +129,16 @@ fn header_sum(header: &[u8]) -> u16 {
     !(sum as u16)
 }
 
+/// So many bytes a packet's headers have at least.
+fn headers_len(bytes: &[u8]) -> usize {
+    let first = bytes.first().copied().unwrap_or(0);
+    let ip = match first >> 4 {
+        4 => usize::from(first & 0x0f) * 4,
+        _ => IPV6_HEADER_BYTES,
+    };
+    ip + TCP_HEADER_BYTES
+}
+
 /// The first fragment of a packet as a packet of its own, and how many bytes shorter that is;
 /// `None` for later ones, which have no ports. What a receiver joins is one segment, and one
 /// access: it is taken where its headers are.
@@ -239,7 +249,13 @@ impl Flows {
             classified = classify(&whole).map_err(|_| DropReason::Fragment);
             shorter = by;
         }
-        let Classified::Tcp(packet) = classified? else {
+        let classified = classified.map_err(|reason| match reason {
+            // What was not captured cannot be wrong.
+            DropReason::Fragment => reason,
+            _ if ip.missing > 0 && ip.bytes.len() < headers_len(ip.bytes) => DropReason::Truncated,
+            _ => reason,
+        })?;
+        let Classified::Tcp(packet) = classified else {
             return Ok(None);
         };
         if usize::from(packet.tcp_at) + shorter + TCP_HEADER_BYTES > ip.bytes.len() {
