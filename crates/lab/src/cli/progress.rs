@@ -26,6 +26,19 @@ impl<'a> Shown<'a> {
 }
 
 const TEMPLATE: &str = "{msg:24!} {wide_bar} {percent:>3} % {eta:>5}";
+/// Of a pipe nobody knows how long it is.
+const ENDLESS: &str = "{msg:24!} {elapsed}";
+
+fn bar(what: &str, steps: u64) -> ProgressBar {
+    let (bar, template) = match steps {
+        0 => (ProgressBar::no_length(), ENDLESS),
+        steps => (ProgressBar::new(steps), TEMPLATE),
+    };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.with_message(what.to_owned())
+}
 
 impl Control for Shown<'_> {
     fn stopped(&self) -> bool {
@@ -37,11 +50,7 @@ impl Control for Shown<'_> {
         if !self.wanted {
             return;
         }
-        let bar = ProgressBar::new(steps).with_message(what.to_owned());
-        if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
-            bar.set_style(style);
-        }
-        *self.bar.borrow_mut() = Some(bar);
+        *self.bar.borrow_mut() = Some(bar(what, steps));
     }
 
     fn reached(&self, step: u64) {
@@ -64,5 +73,17 @@ impl Drop for Shown<'_> {
         if let Some(bar) = self.bar.borrow_mut().take() {
             bar.finish_and_clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_known_end_is_not_at_it() {
+        // Of a bar of no steps, all are done.
+        assert_eq!(bar("reading stdin", 0).length(), None);
+        assert_eq!(bar("reading a.log", 7).length(), Some(7));
     }
 }
