@@ -226,11 +226,18 @@ def _remote(scheduler: str) -> Callable[[Sequence[Task], Tell], Iterator[Part]]:
             done = 0
             for future in as_completed(futures, loop=client.loop):
                 wrong = future.exception()
+                rows = [] if wrong else future.result()
                 size = futures.pop(future)
-                yield ([], f"{size} runs: {wrong}") if wrong else (future.result(), None)
+                yield rows, f"{size} runs: {wrong}" if wrong else None
                 future.release()
                 done += size
                 tell(done)
+        except OSError as error:
+            left = sum(futures.values())
+            yield [], (
+                f"{left} runs: --scheduler {scheduler} is gone ({error}); the same command goes on "
+                "with them"
+            )
         finally:
             _leave(client, list(futures))
 

@@ -213,6 +213,28 @@ def test_workers_of_dask_do_the_same(plan, tmp_path):
     assert list(there.results.rows()) == list(here.results.rows())
 
 
+def test_a_scheduler_that_goes_away_is_named_and_what_is_finished_kept(plan, tmp_path, monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    result, given = distributed.Future.result, []
+
+    def once(future, *words, **named):
+        if given:
+            raise distributed.comm.CommClosedError("reset by peer")
+        given.append(result(future, *words, **named))
+        return given[0]
+
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+    ) as cluster:
+        monkeypatch.setattr(distributed.Future, "result", once)
+        outcome = sweep(plan, tmp_path / "out", scheduler=cluster.scheduler_address)
+        monkeypatch.undo()
+    kept = len(given[0])
+    assert outcome.computed == kept == len(outcome.results)
+    [problem] = outcome.failed
+    assert f"{24 - kept} runs: --scheduler " in problem and "the same command" in problem
+
+
 def test_after_ctrl_c_no_scheduler_is_waited_for_and_no_file_is_read_again(
     plan, tmp_path, monkeypatch
 ):
