@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import _core, plots
 from .errors import Interrupted, LabError
-from .files import make_folder, write_text
+from .files import make_folder, write_csv, write_parquet, write_text
 from .frame import Frame
 from .given import SEED_MAX, each_of, path_of, share, teller, told_of, whole, yes_or_no
 from .page import Page
@@ -94,10 +94,9 @@ def write_numbers(report: Mapping[str, Any], folder: Path) -> None:
 def write_tables(report: Mapping[str, Any], folder: Path) -> None:
     """A Parquet and a CSV file for each figure, and for traces and claims."""
     for figure in report["figures"]:
-        frame = Frame({name: [row.get(name) for row in figure["rows"]] for name in COLUMNS})
-        for write in (frame.to_parquet, frame.to_csv):
-            end = "parquet" if write == frame.to_parquet else "csv"
-            write(folder / f"{figure['id']}.{end}")
+        table = _table(figure["rows"])
+        write_parquet(table, folder / f"{figure['id']}.parquet")
+        write_csv(table, folder / f"{figure['id']}.csv")
     traces = Frame.of_rows([_trace_row(trace) for trace in report["traces"]])
     claims = Frame.of_rows(
         [{"figure": figure["id"], **claim} for figure in report["figures"] for claim in figure["claims"]]
@@ -108,7 +107,22 @@ def write_tables(report: Mapping[str, Any], folder: Path) -> None:
             frame.to_csv(folder / f"{name}.csv")
 
 
-COLUMNS = ["trace", "synthetic", "series", "x", "ours", "spread", "published", "error", "fitted"]
+#: What is in a figure's table. Those of several figures can be put together, whichever has nothing
+#: published.
+COLUMNS = {
+    "trace": "string", "synthetic": "bool", "series": "string", "x": "string", "ours": "double",
+    "spread": "double", "published": "double", "error": "double", "fitted": "bool",
+}
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> Any:
+    import pyarrow
+
+    kinds = {name: pyarrow.type_for_alias(kind) for name, kind in COLUMNS.items()}
+    columns = {
+        name: pyarrow.array([row.get(name) for row in rows], kind) for name, kind in kinds.items()
+    }
+    return pyarrow.table(columns)
 
 
 def _trace_row(trace: Mapping[str, Any]) -> Dict[str, Any]:

@@ -18,6 +18,7 @@ import pytest
 from fairlead_lab import ArgumentError, Frame, LabError, plots
 from fairlead_lab.files import write_text, write_whole
 from fairlead_lab.page import Page
+from fairlead_lab.paper import write_tables
 from fairlead_lab.terminal import Progress
 from fairlead_lab.words import points
 
@@ -35,6 +36,16 @@ def test_a_frame_is_taken_by_others_and_shown():
     with pytest.raises(ArgumentError, match="different lengths"):
         Frame({"a": [1], "b": []})
     assert "1,000 rows" in repr(Frame({"n": np.arange(1000)}))
+
+
+def test_tables_of_figures_have_the_same_columns_whatever_they_lack(tmp_path):
+    row = {"trace": "a", "synthetic": False, "series": "b", "x": "c", "ours": 1.0, "fitted": False}
+    rows = {"full": [{**row, "published": 1.0, "error": 0.0, "spread": 0.5}], "part": [row], "none": []}
+    figures = [{"id": name, "rows": rows, "claims": []} for name, rows in rows.items()]
+    write_tables({"figures": figures, "traces": []}, tmp_path)
+    schemas = [pyarrow.parquet.read_schema(tmp_path / f"{name}.parquet") for name in rows]
+    assert schemas[0] == schemas[1] == schemas[2]
+    assert (tmp_path / "part.csv").read_text().splitlines()[1] == '"a",false,"b","c",1,,,,false'
 
 
 def test_files_are_whole_or_not_there(tmp_path):
