@@ -158,7 +158,7 @@ fn flow_table(status: &Status) -> String {
         return "none: no kernel fast path".to_owned();
     };
     let cpus = kernel.lookups.iter().enumerate();
-    let cpus = cpus.filter(|(_, one)| one.hits + one.misses > 0);
+    let cpus = cpus.filter(|(_, one)| one.hits > 0 || one.misses > 0);
     let of = cpus.map(|(cpu, one)| {
         let mut text = format!("cpu {cpu}: {} hits", grouped(one.hits));
         if one.misses > 0 {
@@ -268,7 +268,7 @@ fn service_lines(service: &ServiceStatus, paint: Paint) -> String {
         grouped(service.refused),
         ended_of(&service.carried),
     );
-    let all: u64 = service.routes.iter().map(|route| route.decisions).sum();
+    let all = sum(service.routes.iter().map(|route| route.decisions));
     let rows: Vec<_> = service
         .routes
         .iter()
@@ -293,9 +293,14 @@ fn service_lines(service: &ServiceStatus, paint: Paint) -> String {
     out
 }
 
+/// Of numbers that another program has sent: they may be any.
+fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
+    numbers.fold(0, u64::saturating_add)
+}
+
 /// Connections of a service that are over: how many, what they carried, how long they lived.
 fn ended_of(carried: &CarriedStatus) -> String {
-    let connections: u64 = carried.by_duration.iter().sum();
+    let connections = sum(carried.by_duration.iter().copied());
     if connections == 0 {
         return "none ended".to_owned();
     }
@@ -597,5 +602,42 @@ tcb cache    spec, 32.0 KiB: 7,500 of 10,000 accesses hit (75.0 %), 12 migration
             text.contains("stalled\nthese counters are 9 s old"),
             "{text}"
         );
+    }
+
+    /// Where the numbers of a JSON value are, as JSON pointers.
+    fn numbers(value: &serde_json::Value, at: &str) -> Vec<String> {
+        use serde_json::Value;
+        match value {
+            Value::Number(_) => vec![at.to_owned()],
+            Value::Array(list) => {
+                let each = list.iter().enumerate();
+                each.flat_map(|(index, one)| numbers(one, &format!("{at}/{index}")))
+                    .collect()
+            }
+            Value::Object(map) => {
+                let each = map.iter();
+                each.flat_map(|(key, one)| numbers(one, &format!("{at}/{key}")))
+                    .collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_largest_numbers_are_shown_as_well() {
+        let mut all = serde_json::to_value(status()).unwrap();
+        let mut changed = 0;
+        for at in numbers(&all, "") {
+            let number = all.pointer_mut(&at).unwrap();
+            let before = std::mem::replace(number, u64::MAX.into());
+            match serde_json::from_value::<Status>(all.clone()) {
+                Ok(_) => changed += 1,
+                // It is no u64.
+                Err(_) => *all.pointer_mut(&at).unwrap() = before,
+            }
+        }
+        assert!(changed > 50, "{changed}");
+        let status = serde_json::from_value(all).unwrap();
+        assert!(render(&status, Paint(false)).contains("18,446,744,073,709,551,615"));
     }
 }

@@ -97,7 +97,10 @@ fn between(before: &Status, after: &Status, seconds: f64) -> Rates {
         syns: rate(|one| one.syns),
         accepted: rate(|one| one.accepted),
         spliced: rate(|one| one.spliced),
-        packets: rate(|one| one.rx_packets.max(one.fast_packets + one.engine_packets)),
+        packets: rate(|one| {
+            let looked_at = one.fast_packets.saturating_add(one.engine_packets);
+            one.rx_packets.max(looked_at)
+        }),
         bytes: rate(|one| one.rx_bytes.max(one.fast_bytes)),
         fast_share: share(
             grown(|one| one.fast_packets),
@@ -174,6 +177,21 @@ mod tests {
         assert_eq!(rates.services["web"], (45.0, 1.0));
         let key = ("pages".to_owned(), "10.2.0.1:81".to_owned());
         assert_eq!(rates.servers[&key], (40.0, 0.5));
+    }
+
+    #[test]
+    fn the_largest_numbers_have_rates_too() {
+        let (before, after) = recorded();
+        let most = Status {
+            fast_packets: u64::MAX,
+            engine_packets: u64::MAX,
+            ..after
+        };
+        let start = Instant::now();
+        let mut meter = Meter::default();
+        assert_eq!(meter.note(&before, start), None);
+        let rates = meter.note(&most, start + Duration::from_secs(2)).unwrap();
+        assert!(rates.packets > 9e18, "{}", rates.packets);
     }
 
     #[test]
