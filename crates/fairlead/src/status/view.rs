@@ -401,7 +401,9 @@ fn drops(status: &Status, paint: Paint) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::{DeviceStatus, DirectionStatus, Offers, RouteStatus};
+    use crate::admin::{
+        DeviceStatus, DirectionStatus, FlowLookupsStatus, KernelStatus, Offers, RouteStatus,
+    };
 
     fn status() -> Status {
         let server = |endpoint: &str, state: &str, offers| ServerStatus {
@@ -625,7 +627,15 @@ tcb cache    spec, 32.0 KiB: 7,500 of 10,000 accesses hit (75.0 %), 12 migration
 
     #[test]
     fn the_largest_numbers_are_shown_as_well() {
-        let mut all = serde_json::to_value(status()).unwrap();
+        let kernel = KernelStatus {
+            lookups: vec![FlowLookupsStatus::default(); 2],
+            ..KernelStatus::default()
+        };
+        let all = Status {
+            kernel: Some(kernel),
+            ..status()
+        };
+        let mut all = serde_json::to_value(all).unwrap();
         let mut changed = 0;
         for at in numbers(&all, "") {
             let number = all.pointer_mut(&at).unwrap();
