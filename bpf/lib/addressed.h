@@ -9,6 +9,7 @@
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
 #include <fairlead/ctx.h>
+#include <fairlead/map.h>
 
 #if defined(FL_XDP)
 
@@ -21,7 +22,7 @@ struct {
 	__uint(max_entries, FL_ADDRESSES);
 	__type(key, __u32);
 	__type(value, __u64);
-} fl_addresses SEC(".maps");
+} fl_addresses FL_MAP_OPTIONAL;
 
 static __always_inline int fl_is_addressed(fl_ctx *ctx, __u32 ifindex, const struct ethhdr *link)
 {

@@ -10,6 +10,7 @@
 
 #include <fairlead/ctx.h>
 #include <fairlead/layout.h>
+#include <fairlead/map.h>
 #include "capture.h"
 #include "cookie.h"
 #include "emit.h"
@@ -43,7 +44,7 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct fl_beginning);
-} fl_beginnings SEC(".maps");
+} fl_beginnings FL_MAP_PRIVATE;
 
 /* The sum of `bytes` of payload, as words lie in memory, folded. What follows them in `reading` is
  * zeros up to the next word. */

@@ -10,6 +10,7 @@
 
 #include <fairlead/ctx.h>
 #include <fairlead/layout.h>
+#include <fairlead/map.h>
 #include "parse.h"
 
 #define FL_CAPTURE_BEFORE 1
@@ -49,12 +50,12 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct fl_capture_settings);
-} fl_capture SEC(".maps");
+} fl_capture FL_MAP_PRIVATE;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4 << 20);
-} fl_capture_ring SEC(".maps");
+} fl_capture_ring FL_MAP_PRIVATE;
 
 /* The settings while something is captured. */
 static __always_inline struct fl_capture_settings *fl_capturing(void)

@@ -9,6 +9,7 @@
 #define FAIRLEAD_EXITS_H
 
 #include <fairlead/ctx.h>
+#include <fairlead/map.h>
 #include "parse.h"
 #include "way.h"
 
@@ -33,7 +34,7 @@ struct {
 	__uint(max_entries, FL_EXITS);
 	__type(key, __u32);
 	__type(value, struct fl_exit);
-} fl_exits SEC(".maps");
+} fl_exits FL_MAP_PRIVATE;
 
 /* Whether the packet can be sent out of an interface; notes how. */
 static __always_inline int fl_may_leave(fl_ctx *ctx, struct fl_packet *packet, __u32 ifindex)
@@ -72,7 +73,7 @@ struct {
 	__uint(max_entries, FL_STRAIGHT);
 	__type(key, __u32);
 	__type(value, __u32);
-} fl_straight SEC(".maps");
+} fl_straight FL_MAP_PRIVATE;
 
 /* At tc every interface takes what is sent, and one of a VLAN tags it. */
 static __always_inline int fl_may_leave(fl_ctx *ctx, struct fl_packet *packet, __u32 ifindex)

@@ -9,6 +9,7 @@
 
 #include <fairlead/ctx.h>
 #include <fairlead/layout.h>
+#include <fairlead/map.h>
 #include "cookie.h"
 #include "parse.h"
 
@@ -51,7 +52,7 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct fl_reading);
-} fl_readings SEC(".maps");
+} fl_readings FL_MAP_PRIVATE;
 
 static __always_inline void fl_sip_word(struct fl_reading *reading, __u64 word)
 {

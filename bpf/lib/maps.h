@@ -7,6 +7,7 @@
 #include <bpf/bpf_helpers.h>
 #include <fairlead/ctx.h>
 #include <fairlead/layout.h>
+#include <fairlead/map.h>
 #include "parse.h"
 
 struct {
@@ -15,7 +16,7 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct fl_record);
-} fl_records SEC(".maps");
+} fl_records FL_MAP_REQUIRED;
 
 /* The flow table in three kinds (docs/decisions/0010): the index of keys, and a hash map for those
  * that find no room there; FL_FLOWS_LRU, a map of which the kernel may evict a key; FL_FLOWS_TCB,
@@ -29,7 +30,7 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, struct fl_flow_key);
 	__type(value, fl_flow);
-} fl_flows SEC(".maps");
+} fl_flows FL_MAP_REQUIRED;
 
 #if !defined(FL_FLOWS_LRU)
 struct {
@@ -38,19 +39,19 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct fl_bucket);
-} fl_index SEC(".maps");
+} fl_index FL_MAP_REQUIRED;
 
-/* Not 0 while fl_flows is known to hold no key. Of a process, not pinned: who starts finds out. */
+/* Not 0 while fl_flows is known to hold no key; found out by each process. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u32);
-} fl_flows_empty SEC(".maps");
+} fl_flows_empty FL_MAP_PRIVATE;
 #endif
 
 #if defined(FL_FLOWS_TCB)
-/* Of a process, not pinned: a cache may begin empty. Bank after bank. Mapped, so that a set begins
+/* A cache may begin empty. Bank after bank. Mapped, so that a set begins
  * where one of the processor's cache lines does. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -58,34 +59,33 @@ struct {
 	__uint(max_entries, 2); /* 1 */
 	__type(key, __u32);
 	__type(value, struct fl_tcb_set);
-} fl_tcb_sets SEC(".maps");
+} fl_tcb_sets FL_MAP_PRIVATE;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct fl_tcb);
-} fl_tcb SEC(".maps");
+} fl_tcb FL_MAP_PRIVATE;
 #endif
 
-/* Of a process, not pinned: who is not joined when the engine ends is no connection. */
+/* A connection that is not joined when the engine ends is none. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct fl_join);
-} fl_joins SEC(".maps");
+} fl_joins FL_MAP_PRIVATE;
 
 #if !defined(FL_FLOWS_LRU)
-/* Of a process, as are those that lead there. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, FL_LANES);
 	__type(key, __u32);
 	__type(value, struct fl_lane);
-} fl_lanes SEC(".maps");
+} fl_lanes FL_MAP_PRIVATE;
 
 /* The lane of heads that the engine has decided, by their keyed hash (lib/head.h). */
 struct {
@@ -93,7 +93,7 @@ struct {
 	__uint(max_entries, 65536);
 	__type(key, __u64);
 	__type(value, __u32);
-} fl_heads SEC(".maps");
+} fl_heads FL_MAP_PRIVATE;
 #endif
 
 struct {
@@ -102,42 +102,42 @@ struct {
 	__uint(max_entries, 1024);
 	__type(key, struct fl_endpoint);
 	__type(value, struct fl_listen);
-} fl_listens SEC(".maps");
+} fl_listens FL_MAP_REQUIRED;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct fl_endpoint);
-} fl_listen_at SEC(".maps");
+} fl_listen_at FL_MAP_REQUIRED;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct fl_endpoint);
-} fl_server_at SEC(".maps");
+} fl_server_at FL_MAP_REQUIRED;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct fl_address);
-} fl_nat_at SEC(".maps");
+} fl_nat_at FL_MAP_REQUIRED;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct fl_settings);
-} fl_settings SEC(".maps");
+} fl_settings FL_MAP_REQUIRED;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, FL_C_COUNT);
 	__type(key, __u32);
 	__type(value, __u64);
-} fl_counters SEC(".maps");
+} fl_counters FL_MAP_OPTIONAL;
 
 static __always_inline void fl_count(__u32 which, __u64 by)
 {

@@ -10,19 +10,20 @@
 
 #include <fairlead/ctx.h>
 #include <fairlead/layout.h>
+#include <fairlead/map.h>
 #include "icmp.h"
 #include "maps.h"
 #include "parse.h"
 
 /* Addresses that are listened on, and that no connection to a server comes from: answers to those may
- * be of connections that the engine alone knows. Of a process, not pinned. */
+ * be of connections that the engine alone knows. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 1);
 	__type(key, struct fl_address);
 	__type(value, __u32);
-} fl_strays_at SEC(".maps");
+} fl_strays_at FL_MAP_PRIVATE;
 
 /* RFC 4861: router and neighbour solicitations and advertisements, redirects. The stack may answer
  * them for others (proxy_ndp), and without them nobody finds the way here. */

@@ -9,6 +9,7 @@
 
 #include <linux/if_ether.h>
 #include <fairlead/ctx.h>
+#include <fairlead/map.h>
 #include "maps.h"
 #include "parse.h"
 
@@ -31,7 +32,7 @@ struct {
 	__uint(max_entries, FL_VLANS);
 	__type(key, struct fl_vlan);
 	__type(value, __u32);
-} fl_vlans SEC(".maps");
+} fl_vlans FL_MAP_PRIVATE;
 
 /* The first octets of a tagged frame. */
 struct fl_tagged {

@@ -7,6 +7,7 @@
 #ifndef FAIRLEAD_WAY_H
 #define FAIRLEAD_WAY_H
 
+#include <fairlead/map.h>
 #include "maps.h"
 #include "parse.h"
 #include "translate.h"
@@ -37,7 +38,7 @@ struct {
 	__uint(max_entries, FL_WAYS);
 	__type(key, __u32);
 	__type(value, struct fl_way);
-} fl_ways SEC(".maps");
+} fl_ways FL_MAP_PRIVATE;
 
 static __always_inline struct fl_way *fl_way_at(const struct fl_edits *edits)
 {

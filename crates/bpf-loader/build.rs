@@ -2,8 +2,12 @@
 //! built without it, says so, and Fairlead runs on its engine alone.
 
 use std::env;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+#[path = "src/declared.rs"]
+mod declared;
 
 /// Objects, their sources, and what is defined for them.
 const OBJECTS: [(&str, &str, &[&str]); 7] = [
@@ -21,6 +25,8 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
     println!("cargo:rerun-if-changed={}", source.display());
     println!("cargo:rerun-if-env-changed=FAIRLEAD_CLANG");
+    println!("cargo:rerun-if-changed=src/declared.rs");
+    std::fs::write(out.join("maps.rs"), declared_maps(&source)).expect("it can be written");
     let clang = env::var("FAIRLEAD_CLANG").unwrap_or_else(|_| "clang".to_owned());
     for (object, from, defined) in OBJECTS {
         let to = out.join(format!("{object}.o"));
@@ -29,6 +35,27 @@ fn main() {
             std::fs::write(&to, []).expect("the build directory can be written");
         }
     }
+}
+
+/// The table of all maps and whether they are pinned, as Rust.
+fn declared_maps(source: &Path) -> String {
+    let mut table = String::from("pub(super) const DECLARED: &[(&str, Pinning)] = &[\n");
+    for folder in ["", "lib", "include/fairlead"] {
+        let entries = std::fs::read_dir(source.join(folder)).expect("the sources are there");
+        let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        files.sort();
+        // Where the declarations are defined.
+        files.retain(|file| file.is_file() && !file.ends_with("include/fairlead/map.h"));
+        for file in files {
+            let text = std::fs::read_to_string(&file).expect("sources are text");
+            let maps = declared::maps(&text);
+            let maps = maps.unwrap_or_else(|why| panic!("{}: {why}", file.display()));
+            for (name, pinning) in maps {
+                let _ = writeln!(table, "    (\"{name}\", {pinning}),");
+            }
+        }
+    }
+    table + "];\n"
 }
 
 fn compile(

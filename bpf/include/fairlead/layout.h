@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
  * What the kernel program and user space share in maps. The sizes and offsets are asserted here and
- * in crates/bpf-loader/src/layout.rs; LAYOUT_VERSION goes up with every change, and a program never
- * touches maps of another version.
+ * in crates/bpf-loader/src/layout.rs. LAYOUT_VERSION goes up with every change of a map that a restart
+ * takes over (FL_MAP_REQUIRED in map.h), and a program never touches maps of another version.
  */
 #ifndef FAIRLEAD_LAYOUT_H
 #define FAIRLEAD_LAYOUT_H

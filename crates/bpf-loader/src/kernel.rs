@@ -324,6 +324,7 @@ fn load_maps(
         None => Shapes::default(),
     };
     if let Some(pins) = pins {
+        shapes.drop_unsuited(pins)?;
         for name in shapes.names() {
             loader.map_pin_path(name, pins.map(name));
         }

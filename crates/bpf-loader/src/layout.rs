@@ -5,7 +5,8 @@ use aya::Pod;
 use fairlead_base::{Address, Endpoint, FlowKey};
 use fairlead_tcp::Record;
 
-/// Goes up with every change of a map's content: a program never touches maps of another version.
+/// Goes up with every change of what a restart takes over: maps that `bpf/` declares
+/// `FL_MAP_REQUIRED`. A program never touches maps of another version.
 pub(crate) const VERSION: u32 = 8;
 
 /// No window scale is offered.

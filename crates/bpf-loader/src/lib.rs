@@ -9,6 +9,7 @@
 //! | `index.rs` | the index of keys, shared with the kernel |
 //! | `joins.rs` | what joins armed connections, shared with the kernel |
 //! | `lanes.rs` | tickets for connections that the program begins, shared with the kernel |
+//! | `maps.rs`, `declared.rs` | which maps are pinned, as their definitions say |
 //! | `mapping.rs` | an array of the kernel's, mapped |
 //! | `kernel.rs` | loading, the maps, the port [`fairlead_tcp::FastPath`] |
 //! | `flow_table.rs` | the kinds of the flow table, and what they count |
@@ -31,6 +32,8 @@ mod attach;
 mod capture;
 mod clock;
 mod counters;
+#[cfg(test)]
+mod declared;
 mod exits;
 mod filter;
 mod flow_table;
@@ -42,6 +45,7 @@ mod keys;
 mod lanes;
 mod layout;
 mod mapping;
+mod maps;
 mod memory;
 mod pins;
 mod rehearsal;

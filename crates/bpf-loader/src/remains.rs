@@ -13,6 +13,7 @@ use crate::attach::Mode;
 use crate::flow_table::FlowTableKind;
 use crate::kernel::{LoadError, object};
 use crate::layout::{NO_SCALE, RawAddress, RawEndpoint, RawListen, RawSettings, VERSION, offer};
+use crate::maps::{self, Pinning};
 use crate::memory::RecordMemory;
 use crate::monotonic_ns;
 use crate::pins::{self, Pins, network_namespace};
@@ -35,9 +36,9 @@ pub struct Remains {
     pub misfits: BTreeMap<Misfit, u64>,
 }
 
-/// Maps that an instance shares with the program, by name: shapes as this build has them.
+/// The pinned maps of this build's program, by name, with their shapes.
 #[derive(Debug, Default)]
-pub(crate) struct Shapes(Vec<(String, Shape)>);
+pub(crate) struct Shapes(Vec<(String, Pinning, Shape)>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
@@ -45,6 +46,8 @@ struct Shape {
     key_bytes: u32,
     value_bytes: u32,
     flags: u32,
+    /// Compared for optional maps only: the loader sets the size of most others.
+    entries: u32,
 }
 
 impl Shape {
@@ -54,7 +57,19 @@ impl Shape {
             key_bytes: one.key_size(),
             value_bytes: one.value_size(),
             flags: one.map_flags(),
+            entries: one.max_entries(),
         })
+    }
+
+    fn pinned(pins: &Pins, name: &str) -> Option<Self> {
+        let pinned = MapInfo::from_pin(pins.map(name)).ok()?;
+        Self::of(&pinned).ok()
+    }
+
+    /// Equal, but for the number of entries.
+    fn suits(&self, other: &Self) -> bool {
+        let entries = self.entries;
+        *self == Self { entries, ..*other }
     }
 }
 
@@ -66,66 +81,61 @@ impl Shapes {
             return Err(LoadError::NotBuiltIn);
         }
         let ebpf: Ebpf = EbpfLoader::new().load(object)?;
-        // Captures end with the process that makes them, and so do their maps. Exits are told anew.
-        // A cache may begin empty: so `hash` and `tcb-cache`, of any size, take each other's
-        // connections over.
-        // Who was not joined is no connection.
-        let passing = [
-            "fl_capture",
-            "fl_exits",
-            "fl_straight",
-            "fl_strays_at",
-            "fl_vlans",
-            "fl_ways",
-            "fl_flows_empty",
-            "fl_joins",
-            "fl_tcb",
-            "fl_lanes",
-            "fl_heads",
-            "fl_readings",
-            "fl_beginnings",
-        ];
-        let lasting = |name: &str| {
-            name.starts_with("fl_") && !passing.iter().any(|start| name.starts_with(start))
-        };
-        let ours = ebpf.maps().filter(|(name, _)| lasting(name));
-        let shapes = ours.map(|(name, map)| {
+        let lasting = ebpf.maps().filter_map(|(name, map)| {
+            let pinning = maps::pinning(name)?;
+            (pinning != Pinning::Private).then_some((name, pinning, map))
+        });
+        let shapes = lasting.map(|(name, pinning, map)| {
             let shape = map_fd(map).ok_or(LoadError::Missing("map of a known kind"))?;
-            Ok((name.to_owned(), Shape::of(&shape.info()?)?))
+            Ok((name.to_owned(), pinning, Shape::of(&shape.info()?)?))
         });
         shapes.collect::<Result<_, LoadError>>().map(Self)
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|(name, _)| name.as_str())
+        self.0.iter().map(|(name, ..)| name.as_str())
     }
 
-    /// Compares what is pinned with it.
+    /// Compares what is pinned with it. Optional maps may be missing or of another shape.
     fn check(&self, pins: &Pins) -> Result<(), LoadError> {
+        let required = self.0.iter();
+        let required = required.filter(|(_, pinning, _)| *pinning == Pinning::Required);
         // Of another kind of flow table other maps are missing, too.
-        let (first, others): (Vec<_>, Vec<_>) =
-            self.0.iter().partition(|(name, _)| name == "fl_flows");
-        for (name, shape) in first.into_iter().chain(others) {
-            let pinned = MapInfo::from_pin(pins.map(name)).ok();
-            let pinned = pinned.and_then(|one| Shape::of(&one).ok());
-            if pinned.as_ref() != Some(shape) {
-                let what = match pinned {
-                    Some(other) if name == "fl_flows" && other.kind != shape.kind => {
-                        return Err(LoadError::OtherFlowTable);
-                    }
-                    Some(other)
-                        if (other.key_bytes, other.value_bytes)
-                            == (shape.key_bytes, shape.value_bytes) =>
-                    {
-                        format!("{name} was made in another way there")
-                    }
-                    Some(other) => format!(
-                        "{name} has keys and values of {} and {} bytes there, {} and {} here",
-                        other.key_bytes, other.value_bytes, shape.key_bytes, shape.value_bytes
-                    ),
-                    None => format!("it has no {name}"),
-                };
-                return Err(LoadError::OtherLayout(what));
+        let (first, others): (Vec<_>, Vec<_>) = required.partition(|(name, ..)| name == "fl_flows");
+        for (name, _, shape) in first.into_iter().chain(others) {
+            let pinned = Shape::pinned(pins, name);
+            if pinned.is_some_and(|pinned| pinned.suits(shape)) {
+                continue;
+            }
+            let what = match pinned {
+                Some(other) if name == "fl_flows" && other.kind != shape.kind => {
+                    return Err(LoadError::OtherFlowTable);
+                }
+                Some(other)
+                    if (other.key_bytes, other.value_bytes)
+                        == (shape.key_bytes, shape.value_bytes) =>
+                {
+                    format!("{name} was made in another way there")
+                }
+                Some(other) => format!(
+                    "{name} has keys and values of {} and {} bytes there, {} and {} here",
+                    other.key_bytes, other.value_bytes, shape.key_bytes, shape.value_bytes
+                ),
+                None => format!("it has no {name}"),
+            };
+            return Err(LoadError::OtherLayout(what));
+        }
+        Ok(())
+    }
+
+    /// Unpins optional maps of another shape, so that loading makes new ones. The program that is
+    /// at work goes on with the old ones.
+    pub(crate) fn drop_unsuited(&self, pins: &Pins) -> Result<(), LoadError> {
+        for (name, pinning, shape) in &self.0 {
+            let pinned = Shape::pinned(pins, name);
+            if *pinning == Pinning::Optional && pinned.is_some_and(|pinned| pinned != *shape) {
+                let removed = std::fs::remove_file(pins.map(name));
+                removed.map_err(|error| LoadError::Pins(error.to_string()))?;
             }
         }
         Ok(())

@@ -261,6 +261,46 @@ fn other_layouts_and_sizes_are_refused_with_what_to_do() {
     });
 }
 
+/// Another build's optional maps are no other layout: what it lacks is made, what has another shape
+/// there is made anew, and what only the other build knows stays.
+#[test]
+fn optional_maps_that_are_missing_or_differ_are_made_and_unknown_pins_stay() {
+    apart(|| {
+        let pins = Arc::new(Pins::open("optional").unwrap());
+        run_and_crash(&pins);
+        let at = |name: &str| pins.folder().join(name);
+        let id = |name: &str| MapData::from_pin(at(name)).unwrap().info().unwrap().id();
+        let unknown = MapData::from_pin(at("fl_counters")).unwrap();
+        unknown.pin(at("fl_of_a_later_build")).unwrap();
+        let unknown = id("fl_of_a_later_build");
+        let take_over = |mode| {
+            let remains = survey(&pins, RECORDS, &HASH).unwrap().unwrap();
+            assert_eq!(remains.records.len(), 4);
+            let again = Some(Arc::clone(&pins));
+            let loaded = Kernel::load_pinned(mode, HASH, RECORDS, &endpoints(), (3, 4), 5, again);
+            let (mut kernel, _table) = loaded.unwrap();
+            kernel.attach("lo").unwrap();
+            assert_eq!(kernel.counters().unwrap().to_engine, 0);
+        };
+        std::fs::remove_file(at("fl_counters")).unwrap();
+        take_over(Mode::Tc);
+        let counters = id("fl_counters");
+        assert_ne!(counters, unknown, "made anew");
+        take_over(Mode::Tc);
+        assert_eq!(id("fl_counters"), counters, "what suits is taken over");
+        // Another number of counters; what only XDP has is missing.
+        assert!(!at("fl_addresses").exists());
+        std::fs::remove_file(at("fl_counters")).unwrap();
+        let other = MapData::from_pin(at("fl_nat_at")).unwrap();
+        other.pin(at("fl_counters")).unwrap();
+        take_over(Mode::XdpGeneric);
+        assert_ne!(id("fl_counters"), id("fl_nat_at"));
+        assert!(at("fl_addresses").exists());
+        assert_eq!(id("fl_of_a_later_build"), unknown);
+        pins.clear().unwrap();
+    });
+}
+
 /// The TCB cache is a process's own, so it may come and go over the same hash map; an LRU hash map
 /// is another map.
 #[test]

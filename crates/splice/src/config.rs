@@ -132,6 +132,28 @@ pub enum Matcher {
     Alpn(Vec<String>),
 }
 
+impl Matcher {
+    /// True when two connections to the same listening endpoint with the same method, target and
+    /// host always get the same answer. The kernel begins connections by itself only on routes
+    /// where this holds for every condition of the service ([`fairlead_wire::http::plain_hash`]).
+    ///
+    /// Without a wildcard on purpose: a new condition is decided here before it compiles.
+    pub fn decided_by_plain_head(&self) -> bool {
+        match self {
+            Self::Listen(_)
+            | Self::Host(_)
+            | Self::Path(_)
+            | Self::PathPrefix(_)
+            | Self::PathSuffix(_)
+            | Self::PathRegex(_)
+            | Self::Method(_)
+            | Self::Query(..) => true,
+            // Other fields of the head, and what only a ClientHello says.
+            Self::Header(..) | Self::Cookie(..) | Self::Sni(_) | Self::Alpn(_) => false,
+        }
+    }
+}
+
 /// What a header, query parameter or cookie must look like.
 #[derive(Clone, Debug)]
 pub enum ValuePattern {
@@ -189,6 +211,36 @@ pub enum Balance {
     RandomTwo,
     /// Maglev consistent hashing (Eisenbud et al., NSDI 2016) over what [`HashOn`] names.
     Maglev(HashOn),
+}
+
+/// What the engine must know of a policy. Without wildcards on purpose: a new policy answers each
+/// question before it compiles.
+impl Balance {
+    /// True when it compares numbers of open connections: the engine then looks for connections
+    /// that have ended in the kernel before the pool chooses.
+    pub fn goes_by_load(&self) -> bool {
+        match self {
+            Self::LeastConnections | Self::RandomTwo => true,
+            Self::RoundRobin | Self::Weighted | Self::Maglev(_) => false,
+        }
+    }
+
+    /// True when a server may be chosen before its client is known, for a connection that the
+    /// kernel begins: the choice depends on neither the client nor the load at that moment.
+    pub fn may_choose_ahead(&self) -> bool {
+        match self {
+            Self::RoundRobin | Self::Weighted => true,
+            Self::LeastConnections | Self::RandomTwo | Self::Maglev(_) => false,
+        }
+    }
+
+    /// What it hashes, if it hashes.
+    pub fn hash_on(&self) -> Option<&HashOn> {
+        match self {
+            Self::Maglev(on) => Some(on),
+            Self::RoundRobin | Self::Weighted | Self::LeastConnections | Self::RandomTwo => None,
+        }
+    }
 }
 
 /// What a hashing balance hashes.
@@ -261,5 +313,56 @@ impl Default for Limits {
             half_read_per_client: 256,
             buffered_bytes: 256 << 20,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn matchers_on_other_header_fields_or_on_tls_are_not_decided_by_a_plain_head() {
+        let texts = || vec!["x".to_owned()];
+        let names = || vec![NamePattern::Exact("x".into())];
+        let decided = [
+            Matcher::Listen(Vec::new()),
+            Matcher::Host(names()),
+            Matcher::Path(texts()),
+            Matcher::PathPrefix(texts()),
+            Matcher::PathSuffix(texts()),
+            Matcher::PathRegex(Vec::new()),
+            Matcher::Method(texts()),
+            Matcher::Query("x".into(), ValuePattern::Present),
+        ];
+        for matcher in decided {
+            assert!(matcher.decided_by_plain_head(), "{matcher:?}");
+        }
+        let undecided = [
+            Matcher::Header("x".into(), ValuePattern::Present),
+            Matcher::Cookie("x".into(), ValuePattern::Present),
+            Matcher::Sni(names()),
+            Matcher::Alpn(texts()),
+        ];
+        for matcher in undecided {
+            assert!(!matcher.decided_by_plain_head(), "{matcher:?}");
+        }
+    }
+
+    /// A choice that depends on the load, or on the client, cannot be made ahead.
+    #[test]
+    fn policies_that_look_at_load_or_client_do_not_choose_ahead() {
+        let answers = |balance: &Balance| {
+            (
+                balance.goes_by_load(),
+                balance.may_choose_ahead(),
+                balance.hash_on().is_some(),
+            )
+        };
+        assert_eq!(answers(&Balance::RoundRobin), (false, true, false));
+        assert_eq!(answers(&Balance::Weighted), (false, true, false));
+        assert_eq!(answers(&Balance::LeastConnections), (true, false, false));
+        assert_eq!(answers(&Balance::RandomTwo), (true, false, false));
+        let hashing = Balance::Maglev(HashOn::ClientAddress);
+        assert_eq!(answers(&hashing), (false, false, true));
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fairlead_base::{Address, Endpoint};
-use fairlead_splice::config::{Balance, HashOn, Matcher, PoolId, Protocol, Source, Unmatched};
+use fairlead_splice::config::{HashOn, Matcher, PoolId, Protocol, Source, Unmatched};
 
 use super::diagnostic::{At, Diagnostic, Problems, Span};
 use super::instance::{InstanceDraft, SnatDraft};
@@ -313,10 +313,10 @@ fn hashing(service: &ServiceDraft, name: &At<String>, pool: &PoolDraft, problems
     else {
         return;
     };
-    let what = match &pool.balance {
-        Balance::Maglev(HashOn::Header(_)) => "header",
-        Balance::Maglev(HashOn::Cookie(_)) => "cookie",
-        _ => return,
+    let what = match pool.balance.hash_on() {
+        Some(HashOn::Header(_)) => "header",
+        Some(HashOn::Cookie(_)) => "cookie",
+        Some(HashOn::ClientAddress) | None => return,
     };
     problems.push(
         Diagnostic::error(

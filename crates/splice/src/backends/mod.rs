@@ -12,7 +12,7 @@
 //! | `maglev.rs` | consistent hashing of an affinity key |
 //!
 //! To add one: write its file with a `REGISTERED` line, add a variant to
-//! [`Balance`] and name both in [`policy::REGISTRY`] and
+//! [`Balance`](crate::config::Balance) and name both in [`policy::REGISTRY`] and
 //! [`policy::registered`]. The conformance tests then run over it.
 //!
 //! Consulted when a connection is set up, never per packet. Absent by design: clock, sockets.
@@ -41,7 +41,7 @@ pub use self::affinity::{Affinity, affinity};
 use self::health::Health;
 use self::policy::{Draw, Members, Policy};
 use crate::carried::Carried;
-use crate::config::{Balance, Config, HashOn, PoolId, Server};
+use crate::config::{Config, HashOn, PoolId, Server};
 use crate::event::{Offers, ServerState};
 use crate::routes::Subject;
 use crate::snapshot::{PoolSnapshot, ServerSnapshot};
@@ -153,10 +153,7 @@ impl Backends {
             pools.push(Pool {
                 first: members.len(),
                 len: pool.servers.len(),
-                hash_on: match &pool.balance {
-                    Balance::Maglev(hash_on) => Some(hash_on.clone()),
-                    _ => None,
-                },
+                hash_on: pool.balance.hash_on().cloned(),
                 policy: (policy::registered(&pool.balance).build)(&pool.servers),
                 rng: Rng::new(rng.next_u64()),
             });

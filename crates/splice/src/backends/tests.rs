@@ -5,7 +5,7 @@ use core::time::Duration;
 use fairlead_base::{Address, Endpoint, Instant};
 
 use super::*;
-use crate::config::{Limits, Pool as PoolConfig};
+use crate::config::{Balance, Limits, Pool as PoolConfig};
 
 /// Servers 10.0.p.1, 10.0.p.2, … with these weights, for each pool.
 pub(super) fn config(pools: &[(Balance, &[u16])]) -> Config {

@@ -17,7 +17,7 @@ use super::setup::{Awaited, Decision, Scanner};
 use super::{Switch, held};
 use crate::Verdict;
 use crate::backends::{Backends, affinity};
-use crate::config::{Balance, Config, Protocol, Service, Treatment, Unmatched};
+use crate::config::{Config, Protocol, Service, Treatment, Unmatched};
 use crate::routes::{self, Subject};
 
 /// How long bytes that do not complete a head wait for company before they are acknowledged:
@@ -286,13 +286,10 @@ impl Chooser<'_> {
         };
         let route = &self.service.routes[index];
         let pool = &self.config.pools[usize::from(route.pool.0)];
-        let hash = match &pool.balance {
-            Balance::Maglev(on) => {
-                let key = affinity(on, subject, self.client.addr);
-                self.backends.affinity_hash(key.as_bytes())
-            }
-            _ => 0,
-        };
+        let hash = pool.balance.hash_on().map_or(0, |on| {
+            let key = affinity(on, subject, self.client.addr);
+            self.backends.affinity_hash(key.as_bytes())
+        });
         let decision = Decision {
             pool: route.pool,
             treatment: route.treatment,

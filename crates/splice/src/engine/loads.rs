@@ -12,7 +12,7 @@ use fairlead_base::Instant;
 use fairlead_tcp::Line;
 
 use super::Switch;
-use crate::config::{Balance, PoolId};
+use crate::config::PoolId;
 
 /// Connections that are looked at for each choice. With `n` of them open for long, ends that are
 /// not known level off where as many are found as come: at about a third of `n`.
@@ -27,7 +27,7 @@ pub(super) struct Loads {
 impl Switch {
     fn goes_by_load(&self, pool: PoolId) -> bool {
         let balance = &self.config.pools[usize::from(pool.0)].balance;
-        self.has_fast_path() && matches!(balance, Balance::LeastConnections | Balance::RandomTwo)
+        self.has_fast_path() && balance.goes_by_load()
     }
 
     /// Notes that a connection is spliced.

@@ -24,7 +24,7 @@ use super::head::Reading;
 use super::timer::SWEEP_STEP;
 use super::{Switch, probe};
 use crate::backends::{Caller, ServerId};
-use crate::config::{Balance, Matcher, PoolId, Protocol, Route, Service, Source, Treatment};
+use crate::config::{Matcher, PoolId, Protocol, Route, Service, Source, Treatment};
 use crate::event::ServerState;
 
 /// Connections for one route between two sweeps, at least, for which tickets are worth their while.
@@ -196,18 +196,19 @@ impl Switch {
 
     /// Whether a plain head alone decides about connections of this route.
     fn can_begin(&self, service: &Service, route: u16) -> bool {
-        let by_head =
-            |matcher: &Matcher| !matches!(matcher, Matcher::Header(..) | Matcher::Cookie(..));
         let routes = &service.routes;
         let route: &Route = &routes[usize::from(route)];
         let pool = &self.config.pools[usize::from(route.pool.0)];
         service.protocol == Protocol::Http
             && service.source == Source::Snat
             && service.head_bytes_max as usize >= PAYLOAD_BYTES_MAX
-            && routes.iter().flat_map(|route| &route.matchers).all(by_head)
+            && routes
+                .iter()
+                .flat_map(|route| &route.matchers)
+                .all(Matcher::decided_by_plain_head)
             && route.treatment == Treatment::Splice
             && pool.proxy_protocol.is_none()
-            && matches!(pool.balance, Balance::RoundRobin | Balance::Weighted)
+            && pool.balance.may_choose_ahead()
     }
 
     /// Learns who has taken tickets. To be called before packets are handled: theirs may be among
