@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use fairlead_base::{Address, Checksum, Endpoint, FlowKey, Instant, Packet, Rng, SeqNumber};
-use fairlead_datapath::config::{
-    Balance, Config, Limits, Pool, PoolId, Protocol, Route, Server, Service, Source, Timeouts,
-    Treatment, Unmatched,
-};
+use fairlead_datapath::config::{Config, Limits, Pool, PoolId, Protocol, Route, Server, Service};
 use fairlead_datapath::{Datapath, Verdict};
 use fairlead_wire::{Classified, SynOptions, TcpFlags, TcpPacket, TcpRepr, Timestamps, classify};
 
@@ -27,44 +24,32 @@ pub(crate) fn listen() -> Endpoint {
 
 /// One HTTP service, source addresses from a /24, four servers.
 pub(crate) fn config(connections: u32) -> Config {
-    let server = |port| Server {
-        endpoint: Endpoint {
+    let server = |port| {
+        Server::new(Endpoint {
             addr: v4(10, 2, 0, 1),
             port,
-        },
-        weight: 1,
+        })
+    };
+    let route = Route {
+        retries: 0,
+        ..Route::new("all", Vec::new(), PoolId(0))
+    };
+    let service = Service {
+        routes: vec![route],
+        ..Service::new("web", vec![listen()], Protocol::Http)
+    };
+    let pool = Pool {
+        connect_timeout: Duration::from_secs(2),
+        probe_interval: Duration::from_secs(3600),
+        ..Pool::new("pages", (8081..8085).map(server).collect())
     };
     Config {
-        services: vec![Service {
-            name: "web".into(),
-            listen: vec![listen()],
-            protocol: Protocol::Http,
-            source: Source::Snat,
-            routes: vec![Route {
-                name: "all".into(),
-                matchers: vec![],
-                pool: PoolId(0),
-                treatment: Treatment::Splice,
-                retries: 0,
-            }],
-            unmatched: Unmatched::NotFound,
-            timeouts: Timeouts::default(),
-            head_bytes_max: 16 << 10,
-        }],
-        pools: vec![Pool {
-            name: "pages".into(),
-            balance: Balance::RoundRobin,
-            servers: (8081..8085).map(server).collect(),
-            proxy_protocol: None,
-            connect_timeout: Duration::from_secs(2),
-        }],
         snat: (1..=254).map(|last| v4(100, 64, 0, last)).collect(),
         limits: Limits {
             connections,
             ..Limits::default()
         },
-        probe_interval: Duration::from_secs(3600),
-        device_mss: 1460,
+        ..Config::new(vec![service], vec![pool])
     }
 }
 

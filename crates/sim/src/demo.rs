@@ -370,8 +370,7 @@ fn answers(app: &ClientApp) -> Vec<Answer> {
 mod tests {
     use super::*;
     use fairlead_splice::config::{
-        Balance, Limits, Matcher, NamePattern, Pool, PoolId, Route, Server, Service, Source,
-        Timeouts, Treatment, Unmatched,
+        Limits, Matcher, NamePattern, Pool, PoolId, Route, Server, Service,
     };
 
     fn endpoint(text: &str) -> Endpoint {
@@ -379,40 +378,22 @@ mod tests {
     }
 
     fn pool(name: &str, servers: &[&str]) -> Pool {
-        let server = |text: &&str| Server {
-            endpoint: endpoint(text),
-            weight: 1,
-        };
+        let servers = servers.iter().map(|text| Server::new(endpoint(text)));
         Pool {
-            name: name.to_owned(),
-            balance: Balance::RoundRobin,
-            servers: servers.iter().map(server).collect(),
-            proxy_protocol: None,
             connect_timeout: Duration::from_secs(1),
+            ..Pool::new(name, servers.collect())
         }
     }
 
     fn service(name: &str, listen: &str, protocol: Protocol, routes: Vec<Route>) -> Service {
         Service {
-            name: name.to_owned(),
-            listen: vec![endpoint(listen)],
-            protocol,
-            source: Source::Snat,
             routes,
-            unmatched: Unmatched::NotFound,
-            timeouts: Timeouts::default(),
-            head_bytes_max: 16_384,
+            ..Service::new(name, vec![endpoint(listen)], protocol)
         }
     }
 
     fn route(matchers: Vec<Matcher>, pool: u16) -> Route {
-        Route {
-            name: format!("#{pool}"),
-            matchers,
-            pool: PoolId(pool),
-            treatment: Treatment::Splice,
-            retries: 1,
-        }
+        Route::new(format!("#{pool}"), matchers, PoolId(pool))
     }
 
     fn get(host: &str, paths: &[&str]) -> DemoRequest {
@@ -437,23 +418,22 @@ mod tests {
             route(vec![Matcher::Host(vec![name("api.example.com")])], 1),
         ];
         let tls = vec![route(vec![Matcher::Sni(vec![name("a.example")])], 2)];
+        let services = vec![
+            service("web", "10.1.0.3:80", Protocol::Http, web),
+            service("tls", "[fd00::3]:443", Protocol::Tls, tls),
+        ];
+        let pools = vec![
+            pool("images", &["10.2.0.1:8081", "10.2.0.1:8082"]),
+            pool("api", &["10.2.0.2:8083"]),
+            pool("tls", &["[fd00::2:1]:8443"]),
+        ];
         Config {
-            services: vec![
-                service("web", "10.1.0.3:80", Protocol::Http, web),
-                service("tls", "[fd00::3]:443", Protocol::Tls, tls),
-            ],
-            pools: vec![
-                pool("images", &["10.2.0.1:8081", "10.2.0.1:8082"]),
-                pool("api", &["10.2.0.2:8083"]),
-                pool("tls", &["[fd00::2:1]:8443"]),
-            ],
             snat: vec![Address::v4([100, 64, 0, 1]), endpoint("[fd00::64]:1").addr],
             limits: Limits {
                 connections: 1_000,
                 ..Limits::default()
             },
-            probe_interval: Duration::from_secs(10),
-            device_mss: 1_460,
+            ..Config::new(services, pools)
         }
     }
 

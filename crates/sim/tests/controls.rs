@@ -128,15 +128,11 @@ fn wire_world(seed: u64, per_million: u32) -> World {
         .map(|&(port, dialect)| server(port, dialect))
         .collect();
     let config = Config {
-        services: Vec::new(),
-        pools: Vec::new(),
-        snat: Vec::new(),
         limits: Limits {
             connections: 16,
             ..Limits::default()
         },
-        probe_interval: Duration::from_secs(1),
-        device_mss: 1_460,
+        ..Config::new(Vec::new(), Vec::new())
     };
     let mut world = World::new(WorldPlan {
         seed,

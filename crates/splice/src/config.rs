@@ -18,10 +18,22 @@ pub struct Config {
     pub snat: Vec<Address>,
     /// Bounds on everything that strangers can make grow.
     pub limits: Limits,
-    /// How often servers are probed for the TCP options they honour.
-    pub probe_interval: Duration,
     /// MSS of the device towards IPv4 peers (MTU − 40); towards IPv6 peers it is 20 less.
     pub device_mss: u16,
+}
+
+impl Config {
+    /// These services and pools, and the default of everything else: no source addresses, and a
+    /// device for segments of Ethernet's length.
+    pub fn new(services: Vec<Service>, pools: Vec<Pool>) -> Self {
+        Self {
+            services,
+            pools,
+            snat: Vec::new(),
+            limits: Limits::default(),
+            device_mss: 1_460,
+        }
+    }
 }
 
 /// Index into [`Config::pools`].
@@ -49,6 +61,22 @@ pub struct Service {
     pub head_bytes_max: u32,
 }
 
+impl Service {
+    /// A service without routes, with the default of everything else.
+    pub fn new(name: impl Into<String>, listen: Vec<Endpoint>, protocol: Protocol) -> Self {
+        Self {
+            name: name.into(),
+            listen,
+            protocol,
+            source: Source::Snat,
+            routes: Vec::new(),
+            unmatched: Unmatched::NotFound,
+            timeouts: Timeouts::default(),
+            head_bytes_max: protocol.head_bytes_max(),
+        }
+    }
+}
+
 /// What is read before a server is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
@@ -58,6 +86,16 @@ pub enum Protocol {
     Tls,
     /// Nothing: the server is chosen as soon as the client's handshake is complete.
     Tcp,
+}
+
+impl Protocol {
+    /// The longest head where nothing is configured, bytes.
+    pub fn head_bytes_max(self) -> u32 {
+        match self {
+            Self::Http | Self::Tcp => 16 << 10,
+            Self::Tls => 32 << 10,
+        }
+    }
 }
 
 /// Whose address servers see.
@@ -91,6 +129,20 @@ pub struct Route {
     pub treatment: Treatment,
     /// How many further servers are tried when one refuses or is silent.
     pub retries: u8,
+}
+
+impl Route {
+    /// A route with the default of everything else: one decision for the whole connection, and two
+    /// further servers.
+    pub fn new(name: impl Into<String>, matchers: Vec<Matcher>, pool: PoolId) -> Self {
+        Self {
+            name: name.into(),
+            matchers,
+            pool,
+            treatment: Treatment::Splice,
+            retries: 2,
+        }
+    }
 }
 
 /// How a connection is served once its server is chosen.
@@ -187,6 +239,23 @@ pub struct Pool {
     pub proxy_protocol: Option<ProxyVersion>,
     /// How long one server is given to answer a SYN before another is tried.
     pub connect_timeout: Duration,
+    /// How often its servers are probed for the TCP options they honour.
+    pub probe_interval: Duration,
+}
+
+impl Pool {
+    /// A pool with the default of everything but its servers. A server has three seconds to answer:
+    /// long enough for one retransmission (RFC 6298).
+    pub fn new(name: impl Into<String>, servers: Vec<Server>) -> Self {
+        Self {
+            name: name.into(),
+            balance: Balance::RoundRobin,
+            servers,
+            proxy_protocol: None,
+            connect_timeout: Duration::from_secs(3),
+            probe_interval: Duration::from_secs(10),
+        }
+    }
 }
 
 /// One server of a pool.
@@ -196,6 +265,16 @@ pub struct Server {
     pub endpoint: Endpoint,
     /// Its share relative to the others; 0 takes it out of the choice.
     pub weight: u16,
+}
+
+impl Server {
+    /// A server of weight 1.
+    pub fn new(endpoint: Endpoint) -> Self {
+        Self {
+            endpoint,
+            weight: 1,
+        }
+    }
 }
 
 /// How a pool chooses.

@@ -7,8 +7,7 @@ use aya::maps::{Array, Map, MapData, loaded_maps};
 use fairlead_base::{DropReason, Instant, Packet, Rng, SeqNumber};
 use fairlead_bpf_loader::{Fate, FlowTable, Kernel, Mode};
 use fairlead_splice::config::{
-    Balance, Config, Limits, Pool, PoolId, Protocol, Route, Server, Service, Source, Timeouts,
-    Treatment, Unmatched,
+    Config, Limits, Pool, PoolId, Protocol, Route, Server, Service, Source,
 };
 use fairlead_splice::{Switch, Verdict};
 use fairlead_tcp::join::Terms;
@@ -26,40 +25,27 @@ pub(super) fn config(v6: bool, source: Source) -> Config {
         false => ("10.1.0.3:80", "10.2.0.1:8081", "100.64.0.1:0"),
         true => ("[fd01::3]:80", "[fd02::1]:8081", "[fd64::1]:0"),
     };
+    let route = Route {
+        retries: 0,
+        ..Route::new("all", Vec::new(), PoolId(0))
+    };
+    let service = Service {
+        source,
+        routes: vec![route],
+        ..Service::new("web", vec![endpoint(listen)], Protocol::Http)
+    };
+    let pool = Pool {
+        connect_timeout: Duration::from_secs(2),
+        probe_interval: Duration::from_secs(86_400),
+        ..Pool::new("only", vec![Server::new(endpoint(server))])
+    };
     Config {
-        services: vec![Service {
-            name: "web".into(),
-            listen: vec![endpoint(listen)],
-            protocol: Protocol::Http,
-            source,
-            routes: vec![Route {
-                name: "all".into(),
-                matchers: Vec::new(),
-                pool: PoolId(0),
-                treatment: Treatment::Splice,
-                retries: 0,
-            }],
-            unmatched: Unmatched::NotFound,
-            timeouts: Timeouts::default(),
-            head_bytes_max: 16 << 10,
-        }],
-        pools: vec![Pool {
-            name: "only".into(),
-            balance: Balance::RoundRobin,
-            servers: vec![Server {
-                endpoint: endpoint(server),
-                weight: 1,
-            }],
-            proxy_protocol: None,
-            connect_timeout: Duration::from_secs(2),
-        }],
         snat: vec![endpoint(nat).addr],
         limits: Limits {
             connections: 64,
             ..Limits::default()
         },
-        probe_interval: Duration::from_secs(86_400),
-        device_mss: 1_460,
+        ..Config::new(vec![service], vec![pool])
     }
 }
 

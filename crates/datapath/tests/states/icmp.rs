@@ -11,7 +11,8 @@ use fairlead_wire::icmp::IcmpPacket;
 use fairlead_wire::{Classified, IcmpKind, TcpFlags, build, checksum, classify, packet::offset};
 
 use crate::rig::{
-    Ends, Joined, REQUEST, Rig, Sent, http_config, linux, payload, refusal, syn_ack, v6_config,
+    Ends, Joined, REQUEST, Rig, Sent, http_config, linux, payload, probe_every, refusal, syn_ack,
+    v6_config,
 };
 
 fn router(v4: bool) -> Address {
@@ -232,7 +233,7 @@ fn syn_sent_unreachable_leads_to_the_next_server() {
 #[test]
 fn probe_unreachable_means_down_at_once_and_is_no_bad_message() {
     let mut config = http_config();
-    config.probe_interval = Duration::from_secs(10);
+    probe_every(&mut config, Duration::from_secs(10));
     let mut rig = Rig::new(config);
     let state = |rig: &Rig| rig.datapath.snapshot().pools[0].servers[0].state;
     let mut probes = rig.wait(Duration::ZERO);

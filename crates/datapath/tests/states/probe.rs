@@ -9,8 +9,8 @@ use fairlead_testkit::{endpoint, segment};
 use fairlead_wire::{SynOptions, TcpFlags, Timestamps};
 
 use crate::rig::{
-    Ends, Joined, REQUEST, Rig, Sent, http_config, linux, payload, refusal, server, syn_ack,
-    v6_config,
+    Ends, Joined, REQUEST, Rig, Sent, http_config, linux, payload, probe_every, refusal, server,
+    syn_ack, v6_config,
 };
 
 /// Asks for everything.
@@ -20,7 +20,7 @@ fn greedy() -> SynOptions {
 
 fn probing() -> Config {
     let mut config = http_config();
-    config.probe_interval = Duration::from_secs(10);
+    probe_every(&mut config, Duration::from_secs(10));
     config
 }
 
@@ -375,7 +375,7 @@ fn probe_answer_after_the_splice_of_others_disturbs_nobody() {
 #[test]
 fn probe_that_failed_is_repeated_after_pauses_that_double_up_to_the_interval() {
     let mut config = probing();
-    config.probe_interval = Duration::from_secs(32);
+    probe_every(&mut config, Duration::from_secs(32));
     config.pools.truncate(1);
     config.services[0].routes.truncate(1);
     config.services[0].routes[0].matchers.clear();
@@ -411,7 +411,7 @@ fn probe_that_failed_is_repeated_after_pauses_that_double_up_to_the_interval() {
 fn way_to_a_server_bounds_what_is_offered_and_sent() {
     for (config, headers, longest) in [(probing(), 40, 1_460), (v6_config(), 60, 1_440)] {
         let mut config = config;
-        config.probe_interval = Duration::from_secs(10);
+        probe_every(&mut config, Duration::from_secs(10));
         config.pools[0].proxy_protocol = Some(ProxyVersion::V1);
         let image = config.pools[0].servers[0].endpoint;
         let mut rig = Rig::probed(config, &linux(1));

@@ -4,8 +4,7 @@ use core::time::Duration;
 
 use fairlead_base::{DropReason, Endpoint, Instant, Packet, Seed, SeqNumber};
 use fairlead_datapath::config::{
-    Balance, Config, Limits, Matcher, Pool, PoolId, Protocol, Route, Server, Service, Source,
-    Timeouts, Treatment, Unmatched,
+    Config, Limits, Matcher, Pool, PoolId, Protocol, Route, Server, Service,
 };
 use fairlead_datapath::tcb_cache::{Scheme, Settings};
 use fairlead_datapath::{Datapath, End, Event, Side, State, Verdict, Whose};
@@ -62,60 +61,49 @@ impl Sent {
 }
 
 pub(crate) fn server(text: &str) -> Server {
-    Server {
-        endpoint: endpoint(text),
-        weight: 1,
-    }
+    Server::new(endpoint(text))
 }
 
 pub(crate) fn route(matchers: Vec<Matcher>, pool: u16) -> Route {
-    Route {
-        name: format!("to-{pool}"),
-        matchers,
-        pool: PoolId(pool),
-        treatment: Treatment::Splice,
-        retries: 2,
-    }
+    Route::new(format!("to-{pool}"), matchers, PoolId(pool))
 }
 
 pub(crate) fn pool(name: &str, servers: &[&str]) -> Pool {
     Pool {
-        name: name.into(),
-        balance: Balance::RoundRobin,
-        servers: servers.iter().map(|text| server(text)).collect(),
-        proxy_protocol: None,
         connect_timeout: Duration::from_secs(2),
+        // Once, at the start: tests of probes say otherwise.
+        probe_interval: Duration::from_secs(86_400),
+        ..Pool::new(name, servers.iter().map(|text| server(text)).collect())
+    }
+}
+
+/// Has all servers probed so often.
+pub(crate) fn probe_every(config: &mut Config, interval: Duration) {
+    for pool in &mut config.pools {
+        pool.probe_interval = interval;
     }
 }
 
 /// One HTTP service on 10.1.0.3:80; `*.jpg` goes to 10.2.0.1:8081, all else to 10.2.0.2:8082.
 pub(crate) fn http_config() -> Config {
-    Config {
-        services: vec![Service {
-            name: "web".into(),
-            listen: vec![endpoint("10.1.0.3:80")],
-            protocol: Protocol::Http,
-            source: Source::Snat,
-            routes: vec![
-                route(vec![Matcher::PathSuffix(vec![".jpg".into()])], 0),
-                route(vec![], 1),
-            ],
-            unmatched: Unmatched::NotFound,
-            timeouts: Timeouts::default(),
-            head_bytes_max: 16 << 10,
-        }],
-        pools: vec![
-            pool("images", &["10.2.0.1:8081"]),
-            pool("pages", &["10.2.0.2:8082"]),
+    let service = Service {
+        routes: vec![
+            route(vec![Matcher::PathSuffix(vec![".jpg".into()])], 0),
+            route(vec![], 1),
         ],
+        ..Service::new("web", vec![endpoint("10.1.0.3:80")], Protocol::Http)
+    };
+    let pools = vec![
+        pool("images", &["10.2.0.1:8081"]),
+        pool("pages", &["10.2.0.2:8082"]),
+    ];
+    Config {
         snat: vec![endpoint("100.64.0.1:0").addr, endpoint("100.64.0.2:0").addr],
         limits: Limits {
             connections: 64,
             ..Limits::default()
         },
-        // Once, at the start: tests of probes say otherwise.
-        probe_interval: Duration::from_secs(86_400),
-        device_mss: 1460,
+        ..Config::new(vec![service], pools)
     }
 }
 

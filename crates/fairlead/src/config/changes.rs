@@ -104,8 +104,6 @@ fn process(old: &Settings, new: &Settings, lines: &mut Vec<String>) {
     let both = (&before.drain_timeout, &now.drain_timeout);
     let show = |one: &core::time::Duration| show_duration(*one);
     value("instance.drain_timeout", both, show, lines);
-    let both = (&old.switch.probe_interval, &new.switch.probe_interval);
-    value("instance.probe_interval", both, show, lines);
     let show = |all: &Vec<Prefix>| match all.is_empty() {
         true => "empty".to_owned(),
         false => all
@@ -211,6 +209,7 @@ fn pool(old: &Pool, new: &Pool, lines: &mut Vec<String>) {
             "connect_timeout",
             old.connect_timeout != new.connect_timeout,
         ),
+        ("probe_interval", old.probe_interval != new.probe_interval),
     ];
     tell_changed("pool", &new.name, &changed, lines);
     let names = |one: &Pool| {

@@ -430,37 +430,35 @@ fn build(draft: Draft, limits: fairlead_splice::config::Limits) -> Option<Settin
     for service in &draft.services {
         let mut routes = Vec::new();
         for (index, route) in service.routes.iter().enumerate() {
+            let matchers = route.matchers.iter().map(|draft| draft.matcher.clone());
+            let pool = *ids.get(route.pool.as_ref()?.value.as_str())?;
             routes.push(Route {
-                name: reach::label(route, index),
-                matchers: route
-                    .matchers
-                    .iter()
-                    .map(|draft| draft.matcher.clone())
-                    .collect(),
-                pool: *ids.get(route.pool.as_ref()?.value.as_str())?,
                 treatment: route.treatment,
                 retries: route.retries,
+                ..Route::new(reach::label(route, index), matchers.collect(), pool)
             });
         }
+        let name = service.name.as_ref()?.value.clone();
+        let listen = service.listen.iter().map(|listen| listen.value).collect();
         services.push(Service {
-            name: service.name.as_ref()?.value.clone(),
-            listen: service.listen.iter().map(|listen| listen.value).collect(),
-            protocol: service.protocol?,
             source: service.source,
             routes,
             unmatched: service.unmatched,
             timeouts: service.timeouts,
             head_bytes_max: service.head_bytes_max,
+            ..Service::new(name, listen, service.protocol?)
         });
     }
     let mut pools = Vec::new();
     for pool in &draft.pools {
+        let name = pool.name.as_ref()?.value.clone();
+        let servers = pool.servers.iter().map(|server| server.value).collect();
         pools.push(Pool {
-            name: pool.name.as_ref()?.value.clone(),
             balance: pool.balance.clone(),
-            servers: pool.servers.iter().map(|server| server.value).collect(),
             proxy_protocol: pool.proxy_protocol,
             connect_timeout: pool.connect_timeout,
+            probe_interval: draft.instance.probe_interval,
+            ..Pool::new(name, servers)
         });
     }
     let InstanceDraft {
@@ -469,15 +467,13 @@ fn build(draft: Draft, limits: fairlead_splice::config::Limits) -> Option<Settin
         log_connections,
         drain_timeout,
         on_stop,
-        probe_interval,
+        probe_interval: _,
     } = draft.instance;
     let switch = Config {
-        services,
-        pools,
         snat: sources(&draft.fastpath),
         limits,
-        probe_interval,
         device_mss: draft.fastpath.mtu - IPV4_TCP_HEADERS,
+        ..Config::new(services, pools)
     };
     let instance = Instance {
         name,

@@ -66,15 +66,12 @@ pub(super) struct Party {
 
 pub(super) fn draw_services(dice: &mut Dice, ground: &mut Ground) -> Config {
     let mut config = Config {
-        services: Vec::new(),
-        pools: Vec::new(),
-        snat: Vec::new(),
         limits: Limits {
             connections: 4_096,
             ..Limits::default()
         },
-        probe_interval: dice.millis(500, 20_000),
         device_mss: dice.pick(&[1_460, 1_460, 8_960]),
+        ..Config::new(Vec::new(), Vec::new())
     };
     let mut port = 8_000;
     for v4 in ground.families.clone() {
@@ -142,12 +139,9 @@ fn draw_service(
         port: listen_port,
     };
     let unmatched = dice.pick(&[Unmatched::NotFound, Unmatched::Misdirected]);
+    let name = format!("{}{}", protocol_name(protocol), if v4 { 4 } else { 6 });
     let mut service = Service {
-        name: format!("{}{}", protocol_name(protocol), if v4 { 4 } else { 6 }),
-        listen: vec![listen],
-        protocol,
         source: dice.pick(&[Source::Snat, Source::Transparent]),
-        routes: Vec::new(),
         unmatched,
         timeouts: Timeouts {
             head: Duration::from_secs(10),
@@ -155,11 +149,7 @@ fn draw_service(
             time_wait: dice.millis(15_000, 60_000),
             ..Timeouts::default()
         },
-        head_bytes_max: if protocol == Protocol::Tls {
-            32_768
-        } else {
-            16_384
-        },
+        ..Service::new(name, vec![listen], protocol)
     };
     let mut known = ServiceGround {
         listen,
@@ -178,16 +168,15 @@ fn draw_service(
         let names = draw_pool(dice, ground, config, dialect, v4, port);
         let one_shot = protocol == Protocol::Http && dice.percent(20);
         let servers = config.pools[usize::from(pool.0)].servers.len() as u8;
+        let name = format!("#{}", service.routes.len() + 1);
         service.routes.push(Route {
-            name: format!("#{}", service.routes.len() + 1),
-            matchers: matchers(door),
-            pool,
             treatment: if one_shot {
                 Treatment::OneShot
             } else {
                 Treatment::Splice
             },
             retries: servers,
+            ..Route::new(name, matchers(door), pool)
         });
         known.doors.push((
             door,
@@ -257,11 +246,11 @@ fn draw_pool(
         (15, Some(ProxyVersion::V2)),
     ]);
     let mut pool = Pool {
-        name: format!("pool{}", config.pools.len()),
         balance: draw_balance(dice),
-        servers: Vec::new(),
         proxy_protocol: proxy,
         connect_timeout: dice.millis(300, 2_000),
+        probe_interval: dice.millis(500, 20_000),
+        ..Pool::new(format!("pool{}", config.pools.len()), Vec::new())
     };
     let hopeless = dice.percent(6);
     let count = dice.pick(&[1, 2, 2, 3]);

@@ -5,33 +5,23 @@ use core::time::Duration;
 use fairlead_base::{Address, Endpoint, Instant};
 
 use super::*;
-use crate::config::{Balance, Limits, Pool as PoolConfig};
+use crate::config::{Balance, Pool as PoolConfig};
 
 /// Servers 10.0.p.1, 10.0.p.2, … with these weights, for each pool.
 pub(super) fn config(pools: &[(Balance, &[u16])]) -> Config {
-    let pools = (0..=u16::MAX)
-        .zip(pools)
-        .map(|(id, (balance, weights))| PoolConfig {
-            name: format!("pool{id}"),
+    let pools = (0..=u16::MAX).zip(pools).map(|(id, (balance, weights))| {
+        let servers = (1..=u16::MAX)
+            .zip(weights.iter())
+            .map(|(host, &weight)| Server {
+                endpoint: endpoint(id, host),
+                weight,
+            });
+        PoolConfig {
             balance: balance.clone(),
-            servers: (1..=u16::MAX)
-                .zip(weights.iter())
-                .map(|(host, &weight)| Server {
-                    endpoint: endpoint(id, host),
-                    weight,
-                })
-                .collect(),
-            proxy_protocol: None,
-            connect_timeout: Duration::from_secs(1),
-        });
-    Config {
-        services: Vec::new(),
-        pools: pools.collect(),
-        snat: Vec::new(),
-        limits: Limits::default(),
-        probe_interval: Duration::from_secs(10),
-        device_mss: 1460,
-    }
+            ..PoolConfig::new(format!("pool{id}"), servers.collect())
+        }
+    });
+    Config::new(Vec::new(), pools.collect())
 }
 
 fn endpoint(pool: u16, host: u16) -> Endpoint {

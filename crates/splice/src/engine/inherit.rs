@@ -13,7 +13,7 @@ use fairlead_tcp::{Endpoints, Kept, Line, ListenOffer, Misfit, Record};
 
 use super::{ConfigError, Listens, Switch};
 use crate::backends::ServerId;
-use crate::config::{Config, Protocol, Service, Source, Timeouts, Unmatched};
+use crate::config::{Config, Protocol, Service};
 use crate::event::Offers;
 
 /// What an earlier run left.
@@ -222,16 +222,10 @@ pub(super) fn services(
         })
         .collect();
     if services.contains(&retired) {
-        config.services.push(Service {
-            name: RETIRED.to_owned(),
-            listen: Vec::new(),
-            protocol: Protocol::Tcp,
-            source: Source::Snat,
-            routes: Vec::new(),
-            unmatched: Unmatched::NotFound,
-            timeouts: Timeouts::default(),
-            head_bytes_max: 0,
-        });
+        let nowhere = Vec::new();
+        config
+            .services
+            .push(Service::new(RETIRED, nowhere, Protocol::Tcp));
     }
     services
 }

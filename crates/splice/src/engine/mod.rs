@@ -263,7 +263,7 @@ impl Switch {
         let (endpoints, places) =
             inherit::places(estate, &listens.endpoints, &servers, &config.snat)?;
         let listen_services = inherit::services(&mut config, &endpoints, &listens);
-        let services = config.services.len();
+        let (services, pools) = (config.services.len(), config.pools.len());
         let (table_seed, snat_seed) = (seed.word("table", 0), seed.word("source addresses", 0));
         let mut switch = Self {
             listens: places.listens(&listens.endpoints),
@@ -282,7 +282,7 @@ impl Switch {
             renewals: Renewals::default(),
             timers: Timers::default(),
             sweep: Sweep::new(now),
-            probes: Probes::new(now, seed),
+            probes: Probes::new(now, pools, seed),
             output: Output::default(),
             parting: Parting::default(),
             events: VecDeque::new(),

@@ -17,6 +17,9 @@ use crate::backends::ServerId;
 use crate::config::{Config, Source};
 use crate::event::{Offers, ServerState};
 
+/// When it is looked again whether there is somebody to ask, where there are no pools.
+const NO_POOLS: Duration = Duration::from_secs(10);
+
 /// How long a server is given to answer each SYN of a probe.
 const PROBE_WAIT: Duration = Duration::from_millis(400);
 
@@ -180,6 +183,8 @@ impl Offer {
 /// Probes under way.
 #[derive(Debug)]
 pub(super) struct Probes {
+    /// When the servers of each pool are asked next, and the first of these moments.
+    rounds: Vec<Instant>,
     next_round: Instant,
     /// By the key of the answer.
     waiting: BTreeMap<FlowKey, Probe>,
@@ -210,8 +215,9 @@ struct Probe {
 }
 
 impl Probes {
-    pub(super) fn new(now: Instant, seed: Seed) -> Self {
+    pub(super) fn new(now: Instant, pools: usize, seed: Seed) -> Self {
         Self {
+            rounds: vec![now; pools],
             next_round: now,
             waiting: BTreeMap::new(),
             due: VecDeque::new(),
@@ -340,19 +346,41 @@ impl Switch {
         if self.probes.next_round > now {
             return;
         }
-        self.probes.next_round = now + self.config.probe_interval;
+        let due = self.begin_rounds(now);
         // A scale that had to wait may have its turn.
         self.refresh_offers(now);
         let busy: BTreeSet<ServerId> = self.probes.waiting.values().map(|probe| probe.id).collect();
         let servers: Vec<(ServerId, Endpoint)> = self
             .backends
             .servers()
-            .filter(|(id, ..)| !busy.contains(id))
+            .filter(|(id, pool, _)| due[usize::from(pool.0)] && !busy.contains(id))
             .map(|(id, _, server)| (id, server.endpoint))
             .collect();
         for (id, server) in servers {
             self.begin_probe(now, id, server);
         }
+    }
+
+    /// Begins the rounds that are due; for each pool, whether its is.
+    fn begin_rounds(&mut self, now: Instant) -> Vec<bool> {
+        let rounds = self.probes.rounds.iter_mut().zip(&self.config.pools);
+        let due = rounds.map(|(round, pool)| {
+            let is_due = *round <= now;
+            if is_due {
+                *round = now + pool.probe_interval;
+            }
+            is_due
+        });
+        let due = due.collect();
+        let first = self.probes.rounds.iter().min().copied();
+        self.probes.next_round = first.unwrap_or(now + NO_POOLS);
+        due
+    }
+
+    /// How often a server is asked.
+    fn probe_interval(&self, id: ServerId) -> Duration {
+        let (pool, _) = self.backends.server(id);
+        self.config.pools[usize::from(pool.0)].probe_interval
     }
 
     /// An address of ours from which `server` can be asked: a source address, or else the
@@ -459,7 +487,8 @@ impl Switch {
             return self.refuse(packet, header, DropReason::BadSequence);
         }
         self.probes.waiting.remove(&header.key);
-        self.probes.heard(probe.id, self.config.probe_interval);
+        let interval = self.probe_interval(probe.id);
+        self.probes.heard(probe.id, interval);
         let offers = honoured(&options, header.v4);
         if self.backends.answered(probe.id, offers, now) {
             self.announce(probe.id);
@@ -494,7 +523,8 @@ impl Switch {
     }
 
     fn probe_failed(&mut self, now: Instant, id: ServerId) {
-        self.probes.ask_again(id, now, self.config.probe_interval);
+        let interval = self.probe_interval(id);
+        self.probes.ask_again(id, now, interval);
         if self.backends.failed(id, now) {
             self.announce(id);
             self.refresh_offers(now);
@@ -582,7 +612,6 @@ fn intersection(a: Offers, b: Offers) -> Offers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Limits;
 
     fn terms(window_scale: Option<u8>) -> Offers {
         Offers {
@@ -594,14 +623,7 @@ mod tests {
     }
 
     fn inherited(window_scale: Option<u8>) -> Offer {
-        let mut offer = Offer::unknown(&Config {
-            services: Vec::new(),
-            pools: Vec::new(),
-            snat: Vec::new(),
-            limits: Limits::default(),
-            probe_interval: Duration::from_secs(10),
-            device_mss: 1_460,
-        });
+        let mut offer = Offer::unknown(&Config::new(Vec::new(), Vec::new()));
         offer.inherit(Instant::ZERO, terms(window_scale), true);
         offer
     }

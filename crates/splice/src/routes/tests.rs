@@ -1,16 +1,12 @@
 //! Every condition against heads that were really scanned, and the order of routes.
 
-use core::time::Duration;
-
 use fairlead_base::Address;
 use fairlead_wire::http::{HeadScanner, Scan};
 use proptest::prelude::*;
 use regex::Regex;
 
 use super::*;
-use crate::config::{
-    NamePattern, PoolId, Protocol, Source, Timeouts, Treatment, Unmatched, ValuePattern,
-};
+use crate::config::{NamePattern, PoolId, Protocol, ValuePattern};
 
 const LISTEN: Endpoint = Endpoint {
     addr: Address([1; 16]),
@@ -254,25 +250,10 @@ fn service(routes: Vec<Vec<Matcher>>) -> Service {
     let routes = routes
         .into_iter()
         .enumerate()
-        .map(|(index, matchers)| Route {
-            name: format!("#{}", index + 1),
-            matchers,
-            pool: PoolId(0),
-            treatment: Treatment::Splice,
-            retries: 1,
-        });
+        .map(|(index, matchers)| Route::new(format!("#{}", index + 1), matchers, PoolId(0)));
     Service {
-        name: "web".into(),
-        listen: vec![LISTEN, OTHER],
-        protocol: Protocol::Http,
-        source: Source::Snat,
         routes: routes.collect(),
-        unmatched: Unmatched::NotFound,
-        timeouts: Timeouts {
-            head: Duration::from_secs(1),
-            ..Timeouts::default()
-        },
-        head_bytes_max: 16_384,
+        ..Service::new("web", vec![LISTEN, OTHER], Protocol::Http)
     }
 }
 

@@ -42,24 +42,16 @@ pub(super) fn config() -> Config {
     static CONFIG: OnceLock<Config> = OnceLock::new();
     CONFIG
         .get_or_init(|| Config {
-            services: services(),
-            pools: pools(),
             snat: SNAT.iter().map(|text| endpoint(text).addr).collect(),
             limits: LIMITS,
-            probe_interval: Duration::from_secs(10),
-            device_mss: 1_460,
+            ..Config::new(services(), pools())
         })
         .clone()
 }
 
 fn service(name: &str, listen: Vec<Endpoint>, protocol: Protocol, source: Source) -> Service {
     Service {
-        name: name.into(),
-        listen,
-        protocol,
         source,
-        routes: Vec::new(),
-        unmatched: Unmatched::NotFound,
         timeouts: Timeouts {
             head: Duration::from_secs(2),
             idle: Duration::from_secs(30),
@@ -67,16 +59,15 @@ fn service(name: &str, listen: Vec<Endpoint>, protocol: Protocol, source: Source
             time_wait: Duration::from_secs(4),
         },
         head_bytes_max: 2_048,
+        ..Service::new(name, listen, protocol)
     }
 }
 
 fn route(matchers: Vec<Matcher>, pool: u16, treatment: Treatment) -> Route {
     Route {
-        name: format!("to-{pool}"),
-        matchers,
-        pool: PoolId(pool),
         treatment,
         retries: 1,
+        ..Route::new(format!("to-{pool}"), matchers, PoolId(pool))
     }
 }
 
@@ -152,18 +143,17 @@ fn services() -> Vec<Service> {
 }
 
 fn pools() -> Vec<Pool> {
-    let pool = |name: &str, balance, servers: &[(&str, u16)], proxy_protocol| Pool {
-        name: name.into(),
-        balance,
-        servers: servers
-            .iter()
-            .map(|(text, weight)| Server {
-                endpoint: endpoint(text),
-                weight: *weight,
-            })
-            .collect(),
-        proxy_protocol,
-        connect_timeout: Duration::from_secs(1),
+    let pool = |name: &str, balance, servers: &[(&str, u16)], proxy_protocol| {
+        let servers = servers.iter().map(|(text, weight)| Server {
+            endpoint: endpoint(text),
+            weight: *weight,
+        });
+        Pool {
+            balance,
+            proxy_protocol,
+            connect_timeout: Duration::from_secs(1),
+            ..Pool::new(name, servers.collect())
+        }
     };
     vec![
         pool(
