@@ -4,6 +4,7 @@
 mod alloc;
 mod begin_bench;
 mod cache_bench;
+mod compare;
 mod core_bench;
 mod cost;
 mod fastpath_bench;
@@ -11,6 +12,7 @@ mod flood;
 mod held;
 mod open;
 mod peers;
+mod report;
 mod table;
 mod tag_bench;
 mod testbed;
@@ -53,6 +55,10 @@ enum What {
     Hold(held::Hold),
     /// A SYN flood, bounded in rate and time: what it does to open and to new connections.
     Flood(Flood),
+    /// Writes docs/performance.md and the README's table from the records that they cite.
+    Report(report::Report),
+    /// Two records of one kind, number by number.
+    Compare(compare::Compare),
 }
 
 #[derive(Debug, Args)]
@@ -195,6 +201,8 @@ fn main() -> Result<()> {
         }
         What::Hold(hold) => held::hold(&hold),
         What::Flood(arguments) => flood(&arguments),
+        What::Report(report) => report::run(&report),
+        What::Compare(compare) => compare::run(&compare),
     }
 }
 
