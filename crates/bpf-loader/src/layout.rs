@@ -7,7 +7,7 @@ use fairlead_tcp::Record;
 
 /// Goes up with every change of what a restart takes over: maps that `bpf/` declares
 /// `FL_MAP_REQUIRED`. A program never touches maps of another version.
-pub(crate) const VERSION: u32 = 8;
+pub const VERSION: u32 = 8;
 
 /// No window scale is offered.
 pub(crate) const NO_SCALE: u8 = 0xff;

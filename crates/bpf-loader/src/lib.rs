@@ -66,6 +66,7 @@ pub use filter::remove_filters;
 pub use flow_table::{FlowLookups, FlowTableKind, TcbGeometry, TcbLine};
 pub use interfaces::{ethernet_interfaces, interface_index, interface_name};
 pub use kernel::{FlowTable, Kernel, LoadError};
+pub use layout::VERSION as LAYOUT_VERSION;
 pub use pins::{Pins, PinsError, Removed, is_pinned};
 pub use rehearsal::rehearse;
 pub use remains::{Remains, is_at_work_elsewhere, retire, survey};

@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use clap::{Parser, Subcommand};
 
@@ -22,7 +23,7 @@ use crate::top::{self, TopArgs};
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "fairlead",
-    version,
+    version = version(),
     about = "A content-aware TCP front end for Linux",
     long_about = "A content-aware TCP front end for Linux. It reads the first bytes of a \
                   connection (an HTTP/1 request head or a TLS ClientHello), chooses a server, and \
@@ -33,6 +34,14 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// The version and the number of the layout of kernel maps: `0.1.0 (layout 8)`. Only builds with
+/// the same layout take over each other's connections.
+fn version() -> &'static str {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    let layout = fairlead_bpf_loader::LAYOUT_VERSION;
+    TEXT.get_or_init(|| format!("{} (layout {layout})", env!("CARGO_PKG_VERSION")))
 }
 
 /// What to do.

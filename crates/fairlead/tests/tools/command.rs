@@ -61,9 +61,17 @@ fn edge() -> String {
 fn version_and_help() {
     let version = fairlead(&["--version"]);
     assert!(version.status.success());
+    let layout = fairlead_bpf_loader::LAYOUT_VERSION;
+    let number = env!("CARGO_PKG_VERSION");
     assert_eq!(
         out(&version),
-        format!("fairlead {}\n", env!("CARGO_PKG_VERSION"))
+        format!("fairlead {number} (layout {layout})\n")
+    );
+    let changelog = std::fs::read_to_string(root().join("CHANGELOG.md")).unwrap();
+    let stated = format!("The layout number of the kernel maps is {layout}.");
+    assert!(
+        changelog.contains(&stated),
+        "CHANGELOG.md does not say: {stated}"
     );
     let help = out(&fairlead(&["--help"]));
     for command in [
