@@ -11,11 +11,12 @@
 //! | `words.rs` | what no committed text may mention; no unlisted binary files |
 //! | `licences.rs` | licences and sources of everything that is linked |
 //! | `reasons.rs` | `docs/reasons.md` lists every drop reason |
+//! | `phrases.rs` | phrases that `docs/writing.md` advises against |
 //! | `links.rs` | links in documents lead somewhere |
 //! | `walls.rs` | the lints that keep core crates pure are in place |
 //!
-//! Run with `UPDATE=1` to write what can be written: the table of reasons, a shorter list of long
-//! functions, the lints of core crates.
+//! Run with `UPDATE=1` to write what can be written: the table of reasons, shorter lists of long
+//! functions and of phrases, the lints of core crates.
 
 mod arrows;
 mod core_rooms;
@@ -23,6 +24,7 @@ mod licences;
 mod links;
 mod metadata;
 mod names;
+mod phrases;
 mod reasons;
 mod rust;
 mod source;
