@@ -152,6 +152,93 @@ fn goes_up_at_once(lab: &Lab) {
     }
 }
 
+#[test]
+fn a_router_towards_clients_is_heard_by_transparent_servers_in_mode_engine() {
+    in_a_lab(|lab| servers_hear_the_router(lab, "engine"));
+}
+
+#[test]
+fn a_router_towards_clients_is_heard_by_transparent_servers_in_mode_tc() {
+    on_the_fast_path(|lab| servers_hear_the_router(lab, "tc"));
+}
+
+#[test]
+fn a_router_towards_clients_is_heard_by_transparent_servers_in_mode_xdp_generic() {
+    on_the_fast_path(|lab| servers_hear_the_router(lab, "xdp-generic"));
+}
+
+/// Downloads get through, by whatever reverse-path filter there is for all interfaces: servers hear
+/// of the smaller MTU, from a router and from the switch's machine. Each time by another address of
+/// the client: what a server has heard of one it keeps.
+fn servers_hear_the_router(lab: &Lab, mode: &str) {
+    let mut world = World::new().unwrap();
+    let router = world.host("router").unwrap();
+    let here = (&lab.switch, &["10.4.0.254/24", "fd04::fe/64"][..]);
+    let here = world.link(here, (&router, &["10.4.0.1/24", "fd04::1/64"]));
+    let there = (&router, &["10.3.0.254/24", "fd03::fe/64"][..]);
+    let there = world.link(there, (&lab.client, &["10.3.0.10/24", "fd03::10/64"]));
+    let (here, there) = (here.unwrap(), there.unwrap());
+    router.sysctl("net.ipv4.ip_forward", "1").unwrap();
+    router.sysctl("net.ipv6.conf.all.forwarding", "1").unwrap();
+    for (host, to, via) in [
+        (&lab.switch, "10.3.0.0/24", "10.4.0.1"),
+        (&lab.switch, "fd03::/64", "fd04::1"),
+        (&router, "0.0.0.0/0", "10.4.0.254"),
+        (&router, "::/0", "fd04::fe"),
+    ] {
+        host.route(to, via).unwrap();
+    }
+    let near = |family: Family, port| family.server_at(1, port);
+    let _origins = Family::BOTH.map(|family| origins(lab, near(family, 8080), false));
+    for (number, (filter, of_router)) in [("0", true), ("2", true), ("0", false), ("2", false)]
+        .into_iter()
+        .enumerate()
+    {
+        let all = "net.ipv4.conf.all.rp_filter";
+        lab.switch.sysctl(all, filter).unwrap();
+        let clients = [
+            format!("10.3.0.{}", 20 + number),
+            format!("fd03::{}", 20 + number),
+        ];
+        let narrow = |verb: &str, host: &Host, device: &str, mtu: &str| {
+            let [v4, v6] = &clients;
+            let vias = match of_router {
+                true => [String::new(), String::new()],
+                false => [" via 10.4.0.1".to_owned(), " via fd04::1".to_owned()],
+            };
+            let to = format!("dev {device}{mtu}");
+            let lines = format!(
+                "route {verb} {v4}/32{} {to}\nroute {verb} {v6}/128{} {to}\n",
+                vias[0], vias[1]
+            );
+            host.ip(&lines).unwrap();
+        };
+        let own = &there.b;
+        lab.client
+            .ip(&format!(
+                "addr add {}/24 dev {own}\naddr add {}/64 dev {own} nodad\n\
+                 route replace 10.1.0.3/32 via 10.3.0.254 src {}\n\
+                 route replace fd01:3::3/128 via fd03::fe src {}\n",
+                clients[0], clients[1], clients[0], clients[1]
+            ))
+            .unwrap();
+        let (host, device) = match of_router {
+            true => (&router, &there.a),
+            false => (&lab.switch, &here.a),
+        };
+        narrow("add", host, device, &format!(" mtu lock {MTU}"));
+        let switch = Switch::start_with(lab, &configuration(mode, near, ""));
+        for family in Family::BOTH {
+            let mut connection = Connection::to(lab, family.virtual_at(80));
+            assert!(clients.contains(&connection.local().ip().to_string()));
+            let response = connection.ask("GET", "a.example", &format!("/bytes/{UP}"));
+            assert_eq!(response.unwrap().digest, Digest::of_stream(UP, UP));
+        }
+        drop(switch);
+        narrow("del", host, device, "");
+    }
+}
+
 /// Whoever forges a router's word about an answer to a ping, which the kernel believes without
 /// having been asked, makes no client's segments shorter.
 #[test]

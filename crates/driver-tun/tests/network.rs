@@ -175,14 +175,33 @@ fn everything_that_is_made_is_tagged_and_removed_again() {
             ),
         ] {
             let rules = ip(&host, &format!("{family} rule"));
-            assert!(rules.lines().any(|line| line.trim_end() == rule), "{rules}");
+            let has = |rule: &str| rules.lines().any(|line| line.trim_end() == rule);
+            assert!(has(rule), "{rules}");
+            // What the device sends passes it by.
+            let bypass = "7599:\tfrom all iif fl0 goto 7601 proto 246";
+            assert!(
+                has(bypass) && has("7601:\tfrom all nop proto 246"),
+                "{rules}"
+            );
         }
+        // And so does what a reverse-path filter asks of a server elsewhere.
+        let lookups = "7599:\tfrom 10.2.0.1 iif lo ipproto tcp sport 8081 goto 7601 proto 246";
+        let rules = ip(&host, "-4 rule");
+        assert!(
+            rules.lines().any(|line| line.trim_end() == lookups),
+            "{rules}"
+        );
+        let address = ip(&host, "-4 addr show dev fl0");
+        assert!(
+            address.contains("inet 192.0.0.8/32 scope host"),
+            "{address}"
+        );
         let filter = host
             .enter(|| std::fs::read_to_string("/proc/sys/net/ipv4/conf/fl0/rp_filter"))
             .unwrap()
             .unwrap();
         assert_eq!(filter.trim(), "2");
-        assert_eq!(network.made().len(), 8, "{:#?}", network.made());
+        assert_eq!(network.made().len(), 10, "{:#?}", network.made());
         host.enter(|| network.remove()).unwrap().unwrap();
         assert!(!ip(&host, "-4 rule").contains("246"));
         close(&host, device);
@@ -255,7 +274,11 @@ fn a_table_that_no_server_needs_any_more_is_free_again() {
         for _ in 0..2 {
             assert_eq!(run(&[v4, v6]), (table(), table()));
             assert_eq!(run(&[v4]), (table(), vec![]));
+            assert!(
+                ip(&host, "-4 rule").contains("goto") && !ip(&host, "-6 rule").contains("goto")
+            );
             assert_eq!(run(&[]), (vec![], vec![]));
+            assert!(!ip(&host, "-4 rule").contains("goto"));
         }
         let (device, network) = resume(&host, &resumed);
         host.enter(|| network.remove()).unwrap().unwrap();
@@ -303,6 +326,16 @@ fn what_somebody_removes_is_made_again_and_told() {
             ("-4 rule del pref 7600", vec!["rule from 10.2.0.1"]),
             ("-6 route del fd09::1 dev fl0", vec!["route fd09::1"]),
             ("-4 route flush table 7600", vec!["route 0.0.0.0/0"]),
+            (
+                "-4 rule del pref 7599 iif fl0",
+                vec!["IPv4 rule iif fl0 goto 7601"],
+            ),
+            (
+                "-4 rule del pref 7599 iif lo",
+                vec!["rule iif lo from 10.2.0.1"],
+            ),
+            ("-6 rule del pref 7601", vec!["IPv6 rule iif fl0 goto 7601"]),
+            ("addr del 192.0.0.8/32 dev fl0", vec!["address 192.0.0.8"]),
             (
                 "link set fl0 down",
                 vec!["which was down", "route 10.9.0.1/32", "100.64.0.0/24"],
@@ -495,7 +528,16 @@ fn two_instances_take_tables_of_their_own_and_not_each_others_servers() {
             Vec::<String>::new()
         );
         assert!(ip(&host, "-4 rule").contains("sport 8081 lookup 7600"));
-        host.enter(|| drop((first, other))).unwrap();
+        // They share the rule behind, which stays until the last of them goes.
+        let bypasses = || {
+            let rules = ip(&host, "-4 rule");
+            (rules.matches("goto").count(), rules.matches("nop").count())
+        };
+        assert_eq!(bypasses(), (4, 1));
+        host.enter(|| drop(first)).unwrap();
+        assert_eq!(bypasses(), (2, 1));
+        host.enter(|| drop(other)).unwrap();
+        assert_eq!(bypasses(), (0, 0));
     });
 }
 
@@ -562,7 +604,10 @@ fn rules_of_a_killed_process_are_removed_at_the_next_start() {
             removed,
             [
                 "rule from 10.2.0.1 tcp port 8081 to table 7600",
+                "IPv4 rule iif fl0 goto 7601",
+                "rule iif lo from 10.2.0.1 tcp port 8081 goto 7601",
                 "rule from fd02::1 tcp port 8081 to table 7600",
+                "IPv6 rule iif fl0 goto 7601",
             ]
         );
         assert_eq!(settings(&host), before);

@@ -3,9 +3,10 @@
 use core::net::IpAddr;
 use std::io;
 
+use super::bypass::Bypass;
 use super::kernel::{self, Interface, Kernel, Route, Rule, name_of, with_kernel};
 use super::leftover::rules_to;
-use super::{NetError, NetworkPlan, Prefix, TABLES};
+use super::{DUMMY_ADDRESS, NetError, NetworkPlan, Prefix, TABLES};
 
 /// The main routing table's number.
 pub(super) const MAIN: u32 = libc::RT_TABLE_MAIN as u32;
@@ -18,8 +19,10 @@ pub struct Network {
     pub(super) plan: NetworkPlan,
     made: Vec<String>,
     rules: Vec<Rule>,
+    bypasses: Vec<Bypass>,
     /// Of an earlier run, and wanted still.
     found: Vec<Rule>,
+    found_bypasses: Vec<Bypass>,
 }
 
 impl Network {
@@ -38,6 +41,7 @@ impl Network {
     /// go with it.
     pub fn remove(mut self) -> Result<(), NetError> {
         self.rules.append(&mut self.found);
+        self.bypasses.append(&mut self.found_bypasses);
         self.undo()
     }
 
@@ -45,20 +49,22 @@ impl Network {
     /// ([`crate::TunDevice::set_persistent`]).
     pub fn leave(mut self) {
         self.rules.clear();
+        self.bypasses.clear();
     }
 
     fn undo(&mut self) -> Result<(), NetError> {
         let rules = std::mem::take(&mut self.rules);
-        if rules.is_empty() {
+        let bypasses = std::mem::take(&mut self.bypasses);
+        if rules.is_empty() && bypasses.is_empty() {
             return Ok(());
         }
         with_kernel(async |kernel| {
             let mut outcome = Ok(());
             for rule in &rules {
-                let removed = kernel.remove_rule(rule).await;
-                if outcome.is_ok() {
-                    outcome = removed;
-                }
+                outcome = outcome.and(kernel.remove_rule(rule).await);
+            }
+            for bypass in &bypasses {
+                outcome = outcome.and(bypass.remove(kernel).await);
             }
             outcome
         })
@@ -79,7 +85,9 @@ pub fn apply(plan: &NetworkPlan) -> Result<Network, NetError> {
         plan: plan.clone(),
         made: Vec::new(),
         rules: Vec::new(),
+        bypasses: Vec::new(),
         found: Vec::new(),
+        found_bypasses: Vec::new(),
     };
     with_kernel(async |kernel| {
         let interfaces = kernel.interfaces().await?;
@@ -117,7 +125,8 @@ fn adjust_device(plan: &NetworkPlan) -> Result<(), NetError> {
     let device = &plan.device;
     // Packets that we emit carry addresses whose way back is not the device (a client's own
     // address in transparent mode), which a strict reverse-path filter (1) takes for forged. The
-    // kernel uses the larger of this value and the one for all devices; 2 is the loose filter.
+    // kernel uses the larger of this value and the one for all devices; 2 is the loose filter,
+    // which is strict on a device without any address (see `DUMMY_ADDRESS`).
     let own = format!("ipv4/conf/{device}/rp_filter");
     let strict = kernel::setting("ipv4/conf/all/rp_filter").is_ok_and(|value| value == "1")
         || kernel::setting(&own).is_ok_and(|value| value == "1");
@@ -187,13 +196,15 @@ async fn bring_answers(
         Some(rule) => rule.table,
         None => free_table(kernel).await?,
     };
-    for v4 in [true, false] {
-        if servers.iter().any(|server| server.is_ipv4() == v4) {
-            let all = everything(v4);
-            kernel.add_route(all, device, table, plan.resumed).await?;
-            let made = format!("route {} dev {} table {table}", everything(v4), plan.device);
-            network.made.push(made);
+    for bypass in plan.bypasses() {
+        let all = everything(bypass.is_v4());
+        kernel.add_route(all, device, table, plan.resumed).await?;
+        let made = format!("route {all} dev {} table {table}", plan.device);
+        network.made.extend([made, bypass.describe()]);
+        if bypass.is_v4() {
+            kernel.add_address(device, DUMMY_ADDRESS).await?;
         }
+        add_bypass(kernel, bypass, network).await?;
     }
     for server in servers {
         match there.iter().find(|rule| rule.server == server) {
@@ -205,6 +216,22 @@ async fn bring_answers(
             server.ip(),
             server.port()
         ));
+    }
+    let local = kernel.addresses().await?;
+    for bypass in plan.lookup_bypasses(&local) {
+        add_bypass(kernel, bypass, network).await?;
+    }
+    Ok(())
+}
+
+async fn add_bypass(
+    kernel: &Kernel,
+    bypass: Bypass,
+    network: &mut Network,
+) -> Result<(), NetError> {
+    match bypass.add(kernel).await? {
+        true => network.bypasses.push(bypass),
+        false => network.found_bypasses.push(bypass),
     }
     Ok(())
 }
@@ -222,8 +249,14 @@ async fn remove_outdated(
         for rule in rules_to(kernel, v4, device).await? {
             if !servers.contains(&rule.server) {
                 kernel.remove_rule(&rule).await?;
+                Bypass::Server(rule.server).remove(kernel).await?;
                 network.made.push(format!("no more: {}", rule.describe()));
             }
+        }
+        let bypass = plan.own_bypass(v4);
+        if !plan.bypasses().contains(&bypass) && Bypass::all(kernel, v4).await?.contains(&bypass) {
+            bypass.remove(kernel).await?;
+            network.made.push(format!("no more: {}", bypass.describe()));
         }
         let rules = network.rules.iter().chain(&network.found);
         let of_family = rules.filter(|rule| rule.server.is_ipv4() == v4);

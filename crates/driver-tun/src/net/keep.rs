@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use super::apply::{MAIN, everything};
 use super::kernel::with_kernel;
-use super::{NetError, Network, NetworkPlan};
+use super::{DUMMY_ADDRESS, NetError, Network, NetworkPlan};
 
 /// Looks after the settings, in a thread of its own, until it is dropped.
 #[derive(Debug)]
@@ -77,6 +77,14 @@ fn mend(plan: &NetworkPlan, table: Option<u32>) -> Result<Vec<String>, NetError>
         let Some(table) = table else {
             return Ok(mended);
         };
+        for bypass in plan.bypasses() {
+            if bypass.is_v4() && kernel.add_address(device.index, DUMMY_ADDRESS).await? {
+                mended.push(format!("address {DUMMY_ADDRESS} dev {}", plan.device));
+            }
+            if bypass.add(kernel).await? {
+                mended.push(bypass.describe());
+            }
+        }
         let servers = plan.returns();
         for v4 in [true, false] {
             let mut missing: Vec<_> = servers.iter().filter(|one| one.is_ipv4() == v4).collect();
@@ -93,6 +101,12 @@ fn mend(plan: &NetworkPlan, table: Option<u32>) -> Result<Vec<String>, NetError>
             missing.retain(|server| !there.contains(server));
             for server in missing {
                 mended.push(kernel.add_rule(*server, table).await?.describe());
+            }
+        }
+        let local = kernel.addresses().await?;
+        for bypass in plan.lookup_bypasses(&local) {
+            if bypass.add(kernel).await? {
+                mended.push(bypass.describe());
             }
         }
         Ok(mended)

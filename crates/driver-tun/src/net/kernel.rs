@@ -1,6 +1,6 @@
 //! Questions to the kernel and orders to it, over routing netlink and `/proc/sys/net`.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use std::fs;
 use std::io;
@@ -8,7 +8,7 @@ use std::io;
 use futures_util::TryStreamExt;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::IpProtocol;
-use rtnetlink::packet_route::address::AddressAttribute;
+use rtnetlink::packet_route::address::{AddressAttribute, AddressScope};
 use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags};
 use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
@@ -222,8 +222,14 @@ impl Kernel {
         }
     }
 
-    /// The rules that an instance of this program made.
+    /// The rules that bring servers' answers to an instance of this program.
     pub(super) async fn our_rules(&self, v4: bool) -> Result<Vec<Rule>, NetError> {
+        let rules = self.rules(v4).await?;
+        Ok(rules.into_iter().filter_map(Rule::of).collect())
+    }
+
+    /// Every rule of one family.
+    pub(super) async fn rules(&self, v4: bool) -> Result<Vec<RuleMessage>, NetError> {
         let version = if v4 { IpVersion::V4 } else { IpVersion::V6 };
         let asked = self
             .handle
@@ -232,22 +238,58 @@ impl Kernel {
             .execute()
             .try_collect::<Vec<_>>()
             .await;
-        let messages = match asked {
-            Ok(messages) => messages,
+        match asked {
+            Ok(messages) => Ok(messages),
             // A kernel without rules for this family has none of ours.
-            Err(error) if is_errno(&error, libc::EOPNOTSUPP) => return Ok(Vec::new()),
-            Err(error) => return Err(refused("listing the rules", &error)),
-        };
-        Ok(messages.into_iter().filter_map(Rule::of).collect())
+            Err(error) if is_errno(&error, libc::EOPNOTSUPP) => Ok(Vec::new()),
+            Err(error) => Err(refused("listing the rules", &error)),
+        }
     }
 
     pub(super) async fn remove_rule(&self, rule: &Rule) -> Result<(), NetError> {
-        match self.handle.rule().del(rule.message.clone()).execute().await {
-            Err(error) if !is_errno(&error, libc::ENOENT) => Err(refused(
-                &format!("removing the rule for {}", rule.server),
-                &error,
-            )),
+        let step = format!("removing the rule for {}", rule.server);
+        self.remove_message(rule.message.clone(), &step).await
+    }
+
+    /// Removes a rule, if it is there.
+    pub(super) async fn remove_message(
+        &self,
+        rule: RuleMessage,
+        step: &str,
+    ) -> Result<(), NetError> {
+        match self.handle.rule().del(rule).execute().await {
+            Err(error) if !is_errno(&error, libc::ENOENT) => Err(refused(step, &error)),
             _ => Ok(()),
+        }
+    }
+
+    /// Adds a rule; false when it is there already.
+    pub(super) async fn add_message(
+        &self,
+        rule: RuleMessage,
+        step: &str,
+    ) -> Result<bool, NetError> {
+        let mut request = self.handle.rule().add();
+        *request.message_mut() = rule;
+        match request.execute().await {
+            Ok(()) => Ok(true),
+            Err(error) if is_errno(&error, libc::EEXIST) => Ok(false),
+            Err(error) => Err(refused(step, &error)),
+        }
+    }
+
+    /// Gives the device an address that is never chosen as a source; false when it has it already.
+    pub(super) async fn add_address(
+        &self,
+        device: u32,
+        address: Ipv4Addr,
+    ) -> Result<bool, NetError> {
+        let mut request = self.handle.address().add(device, address.into(), 32);
+        request.message_mut().header.scope = AddressScope::Host;
+        match request.execute().await {
+            Ok(()) => Ok(true),
+            Err(error) if is_errno(&error, libc::EEXIST) => Ok(false),
+            Err(error) => Err(refused(&format!("adding the address {address}"), &error)),
         }
     }
 
@@ -486,7 +528,7 @@ pub(super) fn name_of(index: u32, interfaces: &[Interface]) -> String {
         )
 }
 
-fn family(v4: bool) -> AddressFamily {
+pub(super) fn family(v4: bool) -> AddressFamily {
     if v4 {
         AddressFamily::Inet
     } else {

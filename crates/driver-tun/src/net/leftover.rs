@@ -1,6 +1,7 @@
 //! What an instance that is gone left behind: rules, and a device that was told to stay.
 
 use super::NetError;
+use super::bypass::Bypass;
 use super::kernel::{Kernel, Rule, with_kernel};
 
 /// Removes the rules of instances that are gone, and says which. Rules of instances that live are
@@ -9,17 +10,30 @@ pub fn remove_leftovers() -> Result<Vec<String>, NetError> {
     with_kernel(async |kernel| {
         let mut removed = Vec::new();
         for v4 in [true, false] {
+            // These are read first: an instance that starts in between has what they are for.
+            let bypasses = Bypass::all(kernel, v4).await?;
             let rules = kernel.our_rules(v4).await?;
-            if rules.is_empty() {
+            if rules.is_empty() && bypasses.is_empty() {
                 continue;
             }
             // The rules were read before the routes: an instance that starts in between has
             // filled its table by then.
             let routes = kernel.routes(v4).await?;
-            for rule in rules {
-                if routes.iter().all(|route| route.table != rule.table) {
-                    kernel.remove_rule(&rule).await?;
-                    removed.push(rule.describe());
+            let is_left = |rule: &Rule| routes.iter().all(|route| route.table != rule.table);
+            let (left, living): (Vec<_>, Vec<_>) = rules.into_iter().partition(is_left);
+            for rule in left {
+                kernel.remove_rule(&rule).await?;
+                removed.push(rule.describe());
+            }
+            let devices = kernel.interfaces().await?;
+            for bypass in bypasses {
+                let wanted = match &bypass {
+                    Bypass::Device { name, .. } => devices.iter().any(|one| one.name == *name),
+                    Bypass::Server(server) => living.iter().any(|rule| rule.server == *server),
+                };
+                if !wanted {
+                    bypass.remove(kernel).await?;
+                    removed.push(bypass.describe());
                 }
             }
         }
@@ -75,9 +89,20 @@ pub fn remove_device(device: &str, owner: &str) -> Result<Vec<String>, NetError>
         };
         let mut removed = Vec::new();
         for v4 in [true, false] {
-            for rule in rules_to(kernel, v4, found.index).await? {
-                kernel.remove_rule(&rule).await?;
+            let rules = rules_to(kernel, v4, found.index).await?;
+            for rule in &rules {
+                kernel.remove_rule(rule).await?;
                 removed.push(rule.describe());
+            }
+            for bypass in Bypass::all(kernel, v4).await? {
+                let theirs = match &bypass {
+                    Bypass::Device { name, .. } => name == device,
+                    Bypass::Server(server) => rules.iter().any(|rule| rule.server == *server),
+                };
+                if theirs {
+                    bypass.remove(kernel).await?;
+                    removed.push(bypass.describe());
+                }
             }
         }
         kernel.remove_link(found.index).await?;

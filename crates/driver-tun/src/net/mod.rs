@@ -1,12 +1,13 @@
 //! The network settings that bring packets to the device and take them away again.
 //!
 //! What is made, all of it tagged with [`PROTOCOL`] and nothing else touched:
-//! - the device's own state: up, MTU, queue length, loose reverse-path filter;
+//! - the device's own state: up, MTU, queue length, loose reverse-path filter, and for transparent
+//!   servers a dummy address;
 //! - in the main table, a route to the device for every address that is listened on and every
 //!   prefix that servers see as their clients;
 //! - for servers that see the client's own address, rules that bring their answers to the device,
 //!   wherever they are bound: `from SERVER ipproto tcp sport PORT lookup TABLE`, with a table of
-//!   our own that leads to the device.
+//!   our own that leads to the device; and rules by which others pass these (`bypass.rs`).
 //!
 //! The device vanishes with the process, and its routes with it, whatever happens, unless it was
 //! told to stay ([`crate::TunDevice::set_persistent`]); then the next start of the same owner takes
@@ -15,6 +16,7 @@
 //! removes its rules first.
 
 mod apply;
+mod bypass;
 mod check;
 mod keep;
 mod kernel;
@@ -22,7 +24,9 @@ mod leftover;
 mod queue;
 
 use core::fmt;
-use core::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use bypass::Bypass;
 
 pub use apply::{Network, apply};
 pub use check::{Obstacle, check};
@@ -36,6 +40,17 @@ pub const PROTOCOL: u8 = 246;
 
 /// Priority of the rules for servers' answers: before the main table (32766), after local (0).
 pub const RULE_PRIORITY: u32 = 7_600;
+
+/// Priority of the rules that go past those for servers' answers.
+pub const BYPASS_PRIORITY: u32 = RULE_PRIORITY - 1;
+
+/// Priority of the empty rule where those lead to.
+pub const BYPASS_TARGET: u32 = RULE_PRIORITY + 1;
+
+/// The dummy address of RFC 7600, section 4.8. Where an interface has no address at all, Linux
+/// drops packets that a loose reverse-path filter would let pass: those with a source that is
+/// reached by another interface, as clients and servers are. Several interfaces may have it.
+pub const DUMMY_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
 
 /// Tables that instances choose theirs from; each takes the first that is free.
 pub const TABLES: core::ops::Range<u32> = 7_600..7_664;
@@ -127,6 +142,29 @@ impl NetworkPlan {
         all.sort_unstable();
         all.dedup();
         all
+    }
+
+    /// The rules that let packets from the device pass those for answers: of each IP version that
+    /// has any.
+    fn bypasses(&self) -> Vec<Bypass> {
+        let has = |v4: &bool| self.transparent.iter().any(|one| one.is_ipv4() == *v4);
+        let versions = [true, false].into_iter().filter(has);
+        versions.map(|v4| self.own_bypass(v4)).collect()
+    }
+
+    fn own_bypass(&self, v4: bool) -> Bypass {
+        Bypass::Device {
+            name: self.device.clone(),
+            v4,
+        }
+    }
+
+    /// Those for reverse-path filters, which are for IPv4 alone; `local`: this machine's addresses.
+    fn lookup_bypasses(&self, local: &[(IpAddr, u32)]) -> Vec<Bypass> {
+        let is_local = |server: &SocketAddr| local.iter().any(|(ip, _)| *ip == server.ip());
+        let mut servers = self.returns();
+        servers.retain(|server| server.is_ipv4() && !is_local(server));
+        servers.into_iter().map(Bypass::Server).collect()
     }
 
     /// The servers whose answers must come to this device and no other, each once.
