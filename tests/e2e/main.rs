@@ -9,6 +9,7 @@
 mod harness;
 
 mod capture;
+mod direct;
 mod fastpath;
 mod flood;
 mod flow_tables;

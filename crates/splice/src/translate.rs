@@ -244,6 +244,15 @@ fn rewrite_ip(
     Ok(pseudo)
 }
 
+/// Counts one hop of a packet that is passed on as it is.
+///
+/// # Errors
+/// [`DropReason::TtlExpired`]; the packet is unchanged then.
+pub fn age(packet: &mut Packet, header: &TcpPacket) -> Result<(), DropReason> {
+    let key = &header.key;
+    rewrite_ip(packet.bytes.as_mut_slice(), header, &key.src, &key.dst).map(|_| ())
+}
+
 /// Applies `edits` to `packet`, whose header summary is `header`.
 ///
 /// # Errors

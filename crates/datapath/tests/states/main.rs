@@ -6,6 +6,7 @@ mod armed;
 mod close;
 mod connect;
 mod fig4;
+mod hand_back;
 mod handshake;
 mod head;
 mod held;

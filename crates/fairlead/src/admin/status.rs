@@ -71,6 +71,8 @@ pub struct Status {
     pub adopted: u64,
     /// Records at rest that were given up for newcomers.
     pub rests_cut_short: u64,
+    /// Packets from servers that belong to no connection of the switch, passed on as they were.
+    pub handed_back: u64,
     pub retries: u64,
     pub probes_sent: u64,
     pub live: u64,
@@ -388,6 +390,7 @@ impl Status {
             spliced,
             adopted,
             rests_cut_short,
+            handed_back,
             retries,
             probes_sent,
             live,
@@ -418,6 +421,7 @@ impl Status {
             spliced,
             adopted,
             rests_cut_short,
+            handed_back,
             retries,
             probes_sent,
             live,

@@ -20,6 +20,8 @@ pub(super) struct Counts {
     pub(super) adopted: u64,
     /// Records at rest that were given up for newcomers.
     pub(super) rests_cut_short: u64,
+    /// Packets of servers that were passed on to somebody who uses them without the switch.
+    pub(super) handed_back: u64,
     pub(super) retries: u64,
     pub(super) probes_sent: u64,
     /// Echo requests that were answered.
@@ -58,6 +60,7 @@ impl Counts {
             begun: 0,
             adopted: 0,
             rests_cut_short: 0,
+            handed_back: 0,
             retries: 0,
             probes_sent: 0,
             pings: 0,

@@ -10,6 +10,7 @@
 //! | `held.rs` | bytes that the switch holds for the server until it acknowledges them |
 //! | `close.rs` | FIN, RST, TIME_WAIT |
 //! | `renewal.rs` | a SYN on a tuple that is on record |
+//! | `hand_back.rs` | packets of servers that belong to no connection of the switch |
 //! | `answer.rs` | the switch's own answers to clients |
 //! | `icmp.rs` | errors that quote translated packets |
 //! | `probe.rs` | learning what servers honour; what is offered to clients |
@@ -28,6 +29,7 @@ mod close;
 mod connect;
 mod counts;
 mod given;
+mod hand_back;
 mod handshake;
 mod head;
 mod held;
@@ -403,6 +405,9 @@ impl Switch {
         if self.probes.awaits(&header.key) {
             return self.handle_probe_answer(now, packet, header);
         }
+        if self.is_past_us(header) {
+            return self.hand_back(packet, header);
+        }
         let from_server = self.servers.contains(&header.key.src);
         if from_server || self.nats.contains(&header.key.dst.addr) {
             return self.refuse(packet, header, DropReason::NoConnection);
@@ -516,6 +521,7 @@ impl Switch {
             spliced: self.counts.spliced,
             adopted: self.counts.adopted,
             rests_cut_short: self.counts.rests_cut_short,
+            handed_back: self.counts.handed_back,
             retries: self.counts.retries,
             probes_sent: self.counts.probes_sent,
             live: self.counts.live,
