@@ -51,6 +51,7 @@ targets!(
     hello,
     proxy_protocol,
     reassembly,
+    fragments,
     translate,
     datapath,
     capture,

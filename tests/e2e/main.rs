@@ -13,6 +13,7 @@ mod direct;
 mod fastpath;
 mod flood;
 mod flow_tables;
+mod fragments;
 mod http;
 mod lifecycle;
 mod load;

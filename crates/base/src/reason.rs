@@ -37,7 +37,7 @@ reasons! {
     BadIpHeader = 2, "bad_ip_header";
     /// The IPv4 header checksum is wrong.
     BadIpChecksum = 3, "bad_ip_checksum";
-    /// A fragment; fragments are not reassembled.
+    /// A fragment of a packet that is not for an address of the switch.
     Fragment = 4, "fragment";
     /// An IPv6 extension header chain that is too long or not understood.
     BadExtensionHeader = 5, "bad_extension_header";
@@ -59,6 +59,12 @@ reasons! {
     TtlExpired = 13, "ttl_expired";
     /// An impossible source address (unspecified, multicast, broadcast, or our own).
     BadSource = 14, "bad_source";
+    /// Fragments whose packet was not whole within 30 s.
+    FragmentTimeout = 15, "fragment_timeout";
+    /// Fragments that were given up because there were too many.
+    FragmentLimit = 16, "fragment_limit";
+    /// Fragments of a packet that contradict each other.
+    FragmentOverlap = 17, "fragment_overlap";
 
     /// First data with an acknowledgement that is no cookie of ours, or one too old.
     CookieInvalid = 20, "cookie_invalid";

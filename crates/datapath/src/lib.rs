@@ -8,6 +8,7 @@
 //! Absent by design: sockets, clocks, threads, files, random sources.
 #![forbid(unsafe_code)]
 
+pub mod fragments;
 pub mod tcb_cache;
 
 use fairlead_base::{DropReason, Endpoint, FlowKey, Instant, Packet, Seed};
@@ -19,14 +20,16 @@ pub use fairlead_splice::{Adopted, ConfigError, Estate, Verdict};
 use fairlead_splice::{Switch, translate};
 use fairlead_tcp::Found;
 pub use fairlead_tcp::{Endpoints, FastPath, ListenOffer, Refusal, Side, State, Tracking};
-use fairlead_wire::{Classified, TcpPacket, classify};
+use fairlead_wire::{Classified, Fragment, TcpPacket, classify};
+
+use self::fragments::{Fragments, Taken};
 
 /// Packets whose memory is fetched together. Look-ups of one portion do not wait for each other:
 /// first all index entries are read, then all records, then the packets are handled in order.
 const PORTION: usize = 64;
 
 /// Why something is not even classified; nothing of a connection is.
-const UNREADABLE: [DropReason; 9] = [
+const UNREADABLE: [DropReason; 12] = [
     DropReason::Truncated,
     DropReason::BadIpHeader,
     DropReason::BadIpChecksum,
@@ -36,6 +39,9 @@ const UNREADABLE: [DropReason; 9] = [
     DropReason::BadTcpFlags,
     DropReason::NotTcp,
     DropReason::BadSource,
+    DropReason::FragmentTimeout,
+    DropReason::FragmentLimit,
+    DropReason::FragmentOverlap,
 ];
 
 /// Packets and bytes in and out.
@@ -55,6 +61,7 @@ pub struct Datapath {
     switch: Switch,
     traffic: Traffic,
     drops: fairlead_base::ReasonCounts,
+    fragments: Fragments,
     tcb_cache: Option<Box<tcb_cache::TcbCache>>,
 }
 
@@ -99,6 +106,7 @@ impl Datapath {
             switch,
             traffic: Traffic::default(),
             drops: Default::default(),
+            fragments: Fragments::new(),
             tcb_cache: None,
         }
     }
@@ -185,7 +193,29 @@ impl Datapath {
         match classify(&packet.bytes) {
             Ok(Classified::Icmp(message)) => self.switch.handle_icmp(now, packet, &message),
             Ok(Classified::Tcp(_)) => self.drop(DropReason::NotTcp),
+            Err(DropReason::Fragment) => self.handle_fragment(now, packet),
             Err(reason) => self.drop(reason),
+        }
+    }
+
+    /// Handles a fragment: it is kept until the others are there. Fragments for addresses that are
+    /// not the switch's are dropped.
+    fn handle_fragment(&mut self, now: Instant, packet: &mut Packet) -> Verdict {
+        let fragment = match Fragment::parse(&packet.bytes) {
+            Ok(fragment) => fragment,
+            Err(reason) => return self.drop(reason),
+        };
+        if !self.switch.is_own_address(&fragment.datagram.dst) {
+            return self.drop(DropReason::Fragment);
+        }
+        match self.fragments.take(now, &fragment, packet) {
+            Taken::Kept => Verdict::Consumed,
+            Taken::Refused(reason) => Verdict::Drop(reason), // it is counted there
+            Taken::Whole => match classify(&packet.bytes) {
+                Ok(Classified::Tcp(header)) => self.find_and_handle(now, packet, &header),
+                Ok(Classified::Icmp(message)) => self.switch.handle_icmp(now, packet, &message),
+                Err(reason) => self.drop(reason),
+            },
         }
     }
 
@@ -194,16 +224,23 @@ impl Datapath {
         self.switch.learn_begun(now);
         self.note_arrival(packet);
         let verdict = match classify(&packet.bytes) {
-            Ok(Classified::Tcp(header)) => {
-                let asked = self.tcb_cache.as_ref().map(|cache| cache.ask(&header));
-                let asked = asked.unwrap_or_default();
-                let find = |this: &mut Self| this.find_cached(now, &header, &asked);
-                self.handle_tcp(now, packet, &header, find)
-            }
+            Ok(Classified::Tcp(header)) => self.find_and_handle(now, packet, &header),
             _ => self.handle_other(now, packet),
         };
         self.note_verdict(packet, verdict);
         verdict
+    }
+
+    fn find_and_handle(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet,
+        header: &TcpPacket,
+    ) -> Verdict {
+        let asked = self.tcb_cache.as_ref().map(|cache| cache.ask(header));
+        let asked = asked.unwrap_or_default();
+        let find = |this: &mut Self| this.find_cached(now, header, &asked);
+        self.handle_tcp(now, packet, header, find)
     }
 
     /// True for an ICMP error about a packet of ours that is addressed past us, to a client whose
@@ -305,12 +342,14 @@ impl Datapath {
         if let Some(cache) = &mut self.tcb_cache {
             cache.advance(now);
         }
+        self.fragments.expire(now);
         self.switch.handle_timeout(now);
     }
 
     /// When [`Self::handle_timeout`] wants to be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.switch.poll_timeout()
+        let due = [self.switch.poll_timeout(), self.fragments.poll_timeout()];
+        due.into_iter().flatten().min()
     }
 
     /// Takes the next packet that the engine made itself. Call until `false` after every input.
@@ -348,7 +387,8 @@ impl Datapath {
     /// Packets that proved nothing; see [`Switch::unproven`]. What is no packet of TCP or ICMP is
     /// among them.
     pub fn unproven(&self) -> u64 {
-        let no_tcp: u64 = UNREADABLE.map(|reason| self.drops.of(reason)).iter().sum();
+        let dropped = |reason| self.drops.of(reason) + self.fragments.drops().of(reason);
+        let no_tcp: u64 = UNREADABLE.map(dropped).iter().sum();
         self.switch.unproven() + no_tcp
     }
 
@@ -409,7 +449,9 @@ impl Datapath {
         snapshot.tx_bytes = traffic.tx_bytes;
         snapshot.fast_packets = traffic.fast_packets;
         snapshot.fast_bytes = traffic.fast_bytes;
+        snapshot.reassembled = self.fragments.reassembled();
         snapshot.drops.merge(&self.drops);
+        snapshot.drops.merge(self.fragments.drops());
         snapshot.tcb_cache = self.tcb_cache_snapshot();
         snapshot
     }

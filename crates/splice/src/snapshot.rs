@@ -37,6 +37,8 @@ pub struct Snapshot {
     /// Records in TIME_WAIT or after a RST that were given up for newcomers, as the table was full,
     /// or all sources towards a server were taken.
     pub rests_cut_short: u64,
+    /// Packets that came in fragments and were put together.
+    pub reassembled: u64,
     /// Packets from servers that belong to no connection of the switch, passed on as they were.
     pub handed_back: u64,
     /// Further servers tried after a refusal or silence.

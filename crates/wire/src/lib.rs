@@ -8,6 +8,7 @@
 
 pub mod build;
 pub mod checksum;
+pub mod fragment;
 pub mod http;
 pub mod icmp;
 pub mod options;
@@ -17,6 +18,7 @@ mod scan;
 pub mod tls;
 
 pub use build::TcpRepr;
+pub use fragment::{Datagram, Fragment};
 pub use icmp::{IcmpKind, IcmpPacket, IcmpQuote};
 pub use options::{SynOptions, Timestamps};
 pub use packet::{Classified, TcpFlags, TcpPacket, classify};

@@ -46,6 +46,8 @@ pub mod offset {
     pub const IPV4_SRC: usize = 12;
     /// IPv4: destination address, 4 bytes.
     pub const IPV4_DST: usize = 16;
+    /// IPv6: what follows the header, 1 byte.
+    pub const IPV6_NEXT_HEADER: usize = 6;
     /// IPv6: hop limit, 1 byte.
     pub const IPV6_HOP_LIMIT: usize = 7;
     /// IPv6: source address, 16 bytes.
@@ -420,22 +422,47 @@ const SHIM6: u8 = 140;
 
 /// Walks IPv6 extension headers (RFC 8200, section 4) from `at` on, where a header of kind `next`
 /// is. Gives the protocol behind them and its offset, which is not past the end of `bytes`.
-pub(crate) fn upper_layer(
-    bytes: &[u8],
-    mut next: u8,
-    start: usize,
-) -> Result<(u8, usize), DropReason> {
+pub(crate) fn upper_layer(bytes: &[u8], next: u8, start: usize) -> Result<(u8, usize), DropReason> {
+    match walk(bytes, next, start)? {
+        Walked { next: FRAGMENT, .. } => Err(DropReason::Fragment),
+        Walked { next, at, .. } => Ok((next, at)),
+    }
+}
+
+/// Where the fragment header of an IPv6 packet is, and the byte that names it. `next`: what the
+/// packet's own header names.
+pub(crate) fn fragment_header(bytes: &[u8], next: u8) -> Result<(usize, usize), DropReason> {
+    match walk(bytes, next, IPV6_HEADER_BYTES)? {
+        Walked {
+            next: FRAGMENT,
+            named_at,
+            at,
+        } => Ok((named_at.unwrap_or(offset::IPV6_NEXT_HEADER), at)),
+        _ => Err(DropReason::Fragment),
+    }
+}
+
+/// What a walk along extension headers leads to.
+struct Walked {
+    next: u8,
+    /// Where the extension header begins that names it; `None` before the first.
+    named_at: Option<usize>,
+    at: usize,
+}
+
+/// Walks IPv6 extension headers up to a fragment header or the upper-layer header.
+fn walk(bytes: &[u8], mut next: u8, start: usize) -> Result<Walked, DropReason> {
     let mut at = start;
+    let mut named_at = None;
     for walked in 0..=EXTENSION_HEADERS_MAX {
         match next {
             // Section 4.1: only directly after the IPv6 header.
             HOP_BY_HOP if walked == 0 => {}
             ROUTING | DESTINATION_OPTIONS => {}
-            FRAGMENT => return Err(DropReason::Fragment),
             HOP_BY_HOP | AUTHENTICATION | MOBILITY | HOST_IDENTITY | SHIM6 => {
                 return Err(DropReason::BadExtensionHeader);
             }
-            protocol => return Ok((protocol, at)),
+            next => return Ok(Walked { next, named_at, at }),
         }
         if walked == EXTENSION_HEADERS_MAX {
             break;
@@ -447,6 +474,7 @@ pub(crate) fn upper_layer(
         if next == ROUTING && segments_left != 0 {
             return Err(DropReason::BadExtensionHeader);
         }
+        named_at = Some(at);
         at += (usize::from(units) + 1) * 8;
         if at - start > EXTENSION_BYTES_MAX {
             break;

@@ -3,6 +3,7 @@
 mod capture;
 mod config;
 mod datapath;
+mod fragments;
 mod hello;
 mod http_head;
 mod options;
@@ -37,6 +38,7 @@ pub fn all() -> &'static [Target] {
         hello::TARGET,
         proxy_protocol::TARGET,
         reassembly::TARGET,
+        fragments::TARGET,
         translate::TARGET,
         datapath::TARGET,
         capture::TARGET,

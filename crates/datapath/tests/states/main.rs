@@ -6,6 +6,7 @@ mod armed;
 mod close;
 mod connect;
 mod fig4;
+mod fragments;
 mod hand_back;
 mod handshake;
 mod head;

@@ -9,6 +9,8 @@ mod close;
 mod connect;
 #[path = "../states/fig4.rs"]
 mod fig4;
+#[path = "../states/fragments.rs"]
+mod fragments;
 #[path = "../states/hand_back.rs"]
 mod hand_back;
 #[path = "../states/handshake.rs"]

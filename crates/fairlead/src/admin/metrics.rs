@@ -331,6 +331,11 @@ fn connections(status: &Status, page: &mut Page<'_>) -> fmt::Result {
         status.rests_cut_short,
     )?;
     page.counter(
+        "reassembled",
+        "Packets that came in fragments and were put together",
+        status.reassembled,
+    )?;
+    page.counter(
         "handed_back",
         "Packets from servers that belong to no connection of the switch, passed on as they were",
         status.handed_back,

@@ -71,6 +71,8 @@ pub struct Status {
     pub adopted: u64,
     /// Records at rest that were given up for newcomers.
     pub rests_cut_short: u64,
+    /// Packets that came in fragments and were put together.
+    pub reassembled: u64,
     /// Packets from servers that belong to no connection of the switch, passed on as they were.
     pub handed_back: u64,
     pub retries: u64,
@@ -390,6 +392,7 @@ impl Status {
             spliced,
             adopted,
             rests_cut_short,
+            reassembled,
             handed_back,
             retries,
             probes_sent,
@@ -421,6 +424,7 @@ impl Status {
             spliced,
             adopted,
             rests_cut_short,
+            reassembled,
             handed_back,
             retries,
             probes_sent,

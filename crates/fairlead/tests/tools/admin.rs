@@ -49,6 +49,7 @@ fn snapshot() -> Snapshot {
         spliced: count(),
         adopted: 77,
         rests_cut_short: 78,
+        reassembled: 76,
         handed_back: 79,
         retries: count(),
         probes_sent: count(),
