@@ -12,6 +12,7 @@
 //! | `licences.rs` | licences and sources of everything that is linked |
 //! | `reasons.rs` | `docs/reasons.md` lists every drop reason |
 //! | `phrases.rs` | phrases that `docs/writing.md` advises against |
+//! | `front.rs` | README, changelog and writing rules stay short |
 //! | `links.rs` | links in documents lead somewhere |
 //! | `walls.rs` | the lints that keep core crates pure are in place |
 //!
@@ -20,6 +21,7 @@
 
 mod arrows;
 mod core_rooms;
+mod front;
 mod licences;
 mod links;
 mod metadata;

@@ -66,7 +66,7 @@ fn left_over(sessions: u32, second: bool) -> Vec<usize> {
         .collect()
 }
 
-/// docs/policy-study.md, "One row breaks the rule".
+/// research/policy-study.md, "One row breaks the rule".
 #[test]
 fn as_many_sessions_as_lines_have_no_room_under_two_hashes() {
     let mean = |left: &[usize]| left.iter().sum::<usize>() as f64 / left.len() as f64;

@@ -1,4 +1,4 @@
-//! What docs/policy-study.md says of changes of the workload, of closing hints, and of as many
+//! What research/policy-study.md says of changes of the workload, of closing hints, and of as many
 //! sessions as lines: `cargo run --release -p fairlead-lab --example changes`, with a number behind
 //! it for more windows after a change than sixteen.
 //!

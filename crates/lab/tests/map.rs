@@ -1,6 +1,6 @@
 //! The map's claim, on a grid that is coarse enough for every day: our own policy is nowhere worse
 //! than the best of 2-hash ENRU, `spec` and fully associative LRU by more than 1 %
-//! (docs/policy-study.md has the whole grid).
+//! (research/policy-study.md has the whole grid).
 
 use fairlead_lab::map::{Cell, MapSpec, SPEC, TWO_HASH, map};
 use fairlead_lab::{Silent, schemes};

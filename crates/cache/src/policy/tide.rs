@@ -20,7 +20,7 @@
 //! In hardware: 8 bits a line (6 and 1 for the age, 1 for reuse); for the cache 82 pairs of
 //! counters of 13 and 21 bits, a table of 256 × 8 bits for ranks and one for classes, and a
 //! log-book of one entry of 24 bits to 16 lines. The order is made anew every 4 × lines accesses.
-//! How it does, and what was tried before it, is in `docs/policy-study.md`.
+//! How it does, and what was tried before it, is in `research/policy-study.md`.
 
 mod age;
 mod chart;

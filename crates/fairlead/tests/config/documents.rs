@@ -80,6 +80,19 @@ fn every_example_file_loads_without_a_warning() {
 }
 
 #[test]
+fn the_readme_shows_a_whole_file() {
+    let text = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let blocks = blocks(&text);
+    assert_eq!(blocks.len(), 1, "one configuration");
+    let loaded = parse(&blocks[0].1, "README.md").unwrap_or_else(|report| panic!("{report}"));
+    assert!(
+        loaded.warnings.diagnostics().is_empty(),
+        "{}",
+        loaded.warnings
+    );
+}
+
+#[test]
 fn every_example_of_the_reference_loads() {
     let text = reference();
     let blocks = blocks(&text);

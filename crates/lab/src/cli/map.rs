@@ -17,7 +17,7 @@ use crate::table::{Table, signed_percent};
     allow_negative_numbers = true,
     after_help = "Examples:
   lab map
-  lab map --warm-up 20 --seeds 1,2,3                    (as docs/policy-study.md has it)
+  lab map --warm-up 20 --seeds 1,2,3                    (as research/policy-study.md has it)
   lab map --loads 4,8,16 --bursts 6 --schemes 2-universal,spec --seconds 30 --csv > map.csv
 Everything here is synthetic: the standard workload, ON bursts and OFF pauses."
 )]
