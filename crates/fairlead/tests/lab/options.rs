@@ -38,7 +38,7 @@ fn values_that_cannot_be_are_named_by_option_key_and_line() {
         ),
         (
             ["stat", "standard:seconds=0", "-q"],
-            ["standard", "raise seconds or sessions"],
+            ["standard", "increase seconds or sessions"],
         ),
         (
             ["stat", "zipf:ids=1G", "-q"],
@@ -192,7 +192,7 @@ fn counts_that_are_none_are_refused() {
 /// The formats that the guide has a row for.
 fn formats_of_the_guide() -> Vec<String> {
     let guide = std::fs::read_to_string(root().join("docs/lab.md")).unwrap();
-    let (_, table) = guide.split_once("| format | what it is |").unwrap();
+    let (_, table) = guide.split_once("| format | description |").unwrap();
     let rows = table.lines().skip(2).take_while(|line| !line.is_empty());
     let names = rows.map(|row| row.split('`').nth(1).unwrap().to_owned());
     names.collect()
