@@ -1,4 +1,4 @@
-"""What a cache of TCP connections' state does on your traffic.
+"""Simulates caches of TCP connection state on your traffic.
 
 >>> import fairlead_lab as lab
 >>> log = lab.read_requests("access.log.gz")            # doctest: +SKIP

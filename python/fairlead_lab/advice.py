@@ -1,5 +1,5 @@
-"""Advice as a page that a manager can read: one recommendation, one plot, what it costs, what more
-memory would buy."""
+"""Advice as a summary page: one recommendation, one plot, its cost, and the effect of more
+memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["advice_page"]
 
 
 def advice_page(advice: Mapping[str, Any]) -> str:
-    """The page for what ``fairlead-lab advise --json`` says."""
+    """Renders the output of ``fairlead-lab advise --json`` as a page."""
     with told_of("advice", "advise"):
         return _page(advice)
 
@@ -27,7 +27,7 @@ def _page(advice: Mapping[str, Any]) -> str:
         "and what it costs.",
     )
     if stream.get("synthetic"):
-        page.text("This is generated traffic: nobody ever made these requests.")
+        page.text("This traffic is synthetic, not recorded.")
     _recommendation(page, advice)
     _plot(page, advice)
     _cost(page, advised)
@@ -50,14 +50,14 @@ def _recommendation(page: Page, advice: Mapping[str, Any]) -> None:
     tolerance = advice["asked"]["tolerance"]
     lines = advised["hardware"]["lines"]
     texts = [
-        f"It keeps {number(lines)} connections at hand and finds the state of "
+        f"It holds {number(lines)} connections and finds the state of "
         f"{percent(1 - ratio)} of packets there; {percent(ratio)} go to main memory."
     ]
     if best["miss_ratio"] == ratio:
-        texts.append("Nothing that was tried is better.")
+        texts.append("No tested configuration is better.")
     else:
         texts.append(
-            f"That is within {percent(tolerance, 0)} of the best of everything tried: "
+            f"This is within {percent(tolerance, 0)} of the best tested configuration: "
             f"{size(_capacity(best))} with {best['run']['scheme']} and {best['run']['ways']} ways "
             f"leaves {percent(best['miss_ratio'])}."
         )
@@ -68,7 +68,7 @@ def _recommendation(page: Page, advice: Mapping[str, Any]) -> None:
 
 
 def _said_of(scheme: str) -> List[str]:
-    """What a policy is, in the registry's words; of its settings nothing."""
+    """The registry's description of a policy, without its settings."""
     name = scheme.split(",")[0]
     known = (text for kind, known, _, text in _core.registered() if (kind, known) == ("scheme", name))
     return [f"About “{name}”: {text}." for text in known]
@@ -84,7 +84,7 @@ def _plot(page: Page, advice: Mapping[str, Any]) -> None:
 
     advised = advice["advised"]
     curves: Dict[str, Tuple[List[float], List[float]]] = {
-        "best of what was tried": series([step["best"]["miss_ratio"] for step in steps]),
+        "best tested": series([step["best"]["miss_ratio"] for step in steps]),
         "conventional (modulo, LRU)": series([step["conventional_miss_ratio"] for step in steps]),
         "fully associative LRU": series([step["lru_miss_ratio"] for step in steps]),
         "Belady’s MIN": series([step["min_miss_ratio"] for step in steps]),
@@ -110,7 +110,7 @@ def _plot(page: Page, advice: Mapping[str, Any]) -> None:
 
 
 def _policy(hardware: Mapping[str, Any]) -> str:
-    """What the policy keeps, line by line, set by set and once."""
+    """State of the policy: per line, per set, and per cache."""
     each = hardware["policy_bits_a_line"]
     parts = ["1 bit a line" if each == 1 else f"{each} bits a line"]
     if hardware["policy_bits_a_set"]:
@@ -148,13 +148,13 @@ def _cost(page: Page, advised: Mapping[str, Any]) -> None:
 
 
 def _times(larger: int, smaller: int) -> str:
-    """By how much one size is larger than another, at the beginning of a sentence."""
+    """The ratio of a larger size to another, for the start of a sentence."""
     words = {2: "Twice", 4: "Four times", 8: "Eight times"}
     return words.get(larger // smaller, f"{larger // smaller} times")
 
 
 def _part(smaller: int, larger: int) -> str:
-    """Which part of one size another is, at the beginning of a sentence."""
+    """The fraction of one size that another is, for the start of a sentence."""
     words = {2: "Half of it", 4: "A quarter of it", 8: "An eighth of it"}
     return words.get(larger // smaller, f"1/{larger // smaller} of it")
 
@@ -175,7 +175,7 @@ def _more(page: Page, advice: Mapping[str, Any]) -> None:
         )
     elif here is not None:
         page.text(
-            "It is the largest that was tried. However large, no cache misses less than "
+            "It is the largest tested size. A cache of any size misses at least "
             f"{percent(advice['compulsory_miss_ratio'])}: these packets are their connection’s first."
         )
     if here:
@@ -205,7 +205,7 @@ def _more(page: Page, advice: Mapping[str, Any]) -> None:
                 f"{best['toe']['receive_ns']:.1f}",
             ]
         )
-    page.table(heads, rows, caption="The best of what was tried at each size.", marks=marks)
+    page.table(heads, rows, caption="The best tested configuration at each size.", marks=marks)
 
 
 def _basis(page: Page, advice: Mapping[str, Any]) -> None:

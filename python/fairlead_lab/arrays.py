@@ -1,4 +1,5 @@
-"""Whatever has numbers, as the numpy arrays that the core takes: lists, numpy, pandas, polars, Arrow."""
+"""Converts lists and columns of numpy, pandas, polars and Arrow to the numpy arrays that the core
+expects."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def understood(values: Any, name: str, needed: str) -> Iterator[None]:
 
 
 def _array(values: Any, name: str) -> npt.NDArray[Any]:
-    """A one-dimensional numpy array, without a copy where that is possible."""
+    """A one-dimensional numpy array, without a copy if possible."""
     with understood(values, name, "a column is"):
         array = _made(values, name)
     if array.ndim == 0:
@@ -53,7 +54,8 @@ def _made(values: Any, name: str) -> npt.NDArray[Any]:
     else:
         array = np.asarray(values)
         if array.dtype.kind == "f" and array.ndim == 1 and _are_whole(values):
-            # On both sides of 2⁶³: numpy rounds them, as no kind of integer holds all.
+            # Values both below and above 2⁶³: no integer type holds all, so numpy would round
+            # them.
             array = np.array(values, object)
     if array.dtype.kind == "O" and array.ndim == 1:
         array = _objects(values, array, name)
@@ -61,7 +63,7 @@ def _made(values: Any, name: str) -> npt.NDArray[Any]:
 
 
 def _are_whole(values: Any) -> bool:
-    """Are these whole numbers, of Python's or of numpy's kinds?"""
+    """True for integers of Python or numpy."""
     return all(isinstance(value, (int, np.integer)) for value in values)
 
 
@@ -92,7 +94,7 @@ def _of_column(column: Any, name: str) -> npt.NDArray[Any]:
     if column.null_count:
         raise ArgumentError(f"{name}: {column.null_count} values are missing; fill or drop them")
     if isinstance(column.type, pyarrow.BaseExtensionType):
-        # What is stored means something else: of pandas' periods, how many days or months.
+        # The stored numbers have another meaning, such as days or months of pandas' periods.
         raise ArgumentError(f"{name}: numbers, times or addresses are needed, not {column.type}")
     plain: npt.NDArray[Any] = column.to_numpy() if isinstance(column, pyarrow.ChunkedArray) else (
         column.to_numpy(zero_copy_only=False)
@@ -101,7 +103,7 @@ def _of_column(column: Any, name: str) -> npt.NDArray[Any]:
 
 
 def _objects(values: Any, array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
-    """Objects of Python as what Arrow takes them for: whole numbers, times, times of a zone."""
+    """Python objects converted by Arrow: integers, times, times with a zone."""
     import pyarrow
 
     try:
@@ -150,13 +152,13 @@ def numbers(values: Any, kind: str, name: str) -> npt.NDArray[Any]:
 
 
 def times_us(values: Any, name: str = "time_us") -> npt.NDArray[Any]:
-    """Times as whole microseconds: numbers are taken as such, ``datetime64`` is converted."""
+    """Times as integer microseconds: numbers are kept, ``datetime64`` is converted."""
     array = _array(values, name)
     if array.dtype.kind == "M":
         if np.isnat(array).any():
             raise ArgumentError(f"{name}: some times are missing; fill or drop them")
         fine = array.astype("datetime64[us]")
-        # Finer units have no room for times that microseconds do not hold.
+        # Finer units cannot represent times beyond the range of microseconds.
         is_finer = np.datetime_data(array.dtype)[0] in ("ns", "ps", "fs", "as")
         if not is_finer and (fine.astype(array.dtype) != array).any():
             raise ArgumentError(f"{name}: some times are too far from 1970 for 64 bits of microseconds")
@@ -165,7 +167,7 @@ def times_us(values: Any, name: str = "time_us") -> npt.NDArray[Any]:
 
 
 def columns_of(frame: Any) -> Dict[str, Any]:
-    """The columns of a table of any kind, by name."""
+    """The columns of a supported table, by name."""
     with understood(frame, "table", "pandas, polars, Arrow or a dict of columns is"):
         return _columns_of(frame)
 

@@ -1,5 +1,5 @@
-"""The command ``fairlead-lab``: what the core does, and what only Python can: sweeps over many
-machines, the report, and advice as a page."""
+"""The command ``fairlead-lab``: the core's commands, and those that need Python: distributed
+sweeps, the report, and advice as a page."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ INTERRUPTED = 130
 def entry() -> NoReturn:
     """The process ``fairlead-lab``."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A name that the terminal has no letters for is told all the same.
+        # Names with characters that the terminal cannot encode are still printed.
         sys.stdout.reconfigure(errors="backslashreplace")
     code = main()
     if code == INTERRUPTED:
-        # All is written. What libraries would still tidy up (Dask: half a second, of a machine
-        # whose workers are busy) ends with the process, and Ctrl-C promises a second.
+        # Everything is written. Libraries may take long to clean up (Dask: half a second), which
+        # the end of the process makes unnecessary; Ctrl-C must take effect within a second.
         try:
             sys.stdout.flush()
             sys.stderr.flush()
@@ -41,7 +41,7 @@ def entry() -> NoReturn:
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Does what the words say and gives the code to exit with."""
+    """Runs the command line and returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     quiet = words[:1] in (["-q"], ["--quiet"])
     if quiet and words[1:2] and words[1] in OWN:
@@ -60,7 +60,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             return code
         return _core.cli(["fairlead-lab", *words])
     except (Interrupted, KeyboardInterrupt):
-        # A bar may stand in the line.
+        # The line may show a progress bar.
         clear = "\r\033[K" if sys.stderr.isatty() else ""
         print(f"{clear}interrupted; what is finished is kept", file=sys.stderr)
         return INTERRUPTED
@@ -68,7 +68,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         _say(f"error: {error}")
         return 2 if isinstance(error, ValueError) else 1
     except BrokenPipeError:
-        # Whoever read the output has enough of it.
+        # The output pipe is closed.
         sys.stderr.close()
         return 0
     except OSError as error:
@@ -83,14 +83,14 @@ def _say(text: str) -> None:
 
 MORE = """
 From Python:
-  sweep     As above, into Parquet; with --scheduler tcp://... on many machines (Dask)
-  paper     Every figure and table of the paper on the traces at hand, as one page of HTML
-  advise    With --html FILE: the advice as a page that a manager can read"""
+  sweep     As above, into Parquet; with --scheduler tcp://... on several machines (Dask)
+  paper     Every figure and table of the paper on available traces, as one HTML page
+  advise    With --html FILE: the advice as a summary page"""
 
 MORE_ADVICE = """
 From Python:
       --html <FILE>
-          Write the advice to this file, as a page that a manager can read"""
+          Write the advice to this file, as a summary page"""
 
 #: This command once more. Not by `-m`, which looks for modules in the folder it is called in first:
 #: what lies there is the user's.
@@ -113,7 +113,7 @@ def _parser(command: str, about: str) -> argparse.ArgumentParser:
 def _sweep(words: List[str]) -> int:
     from .sweep import sweep, tasks_of
 
-    parser = _parser("sweep", "Runs a plan. What is there already is not computed again.")
+    parser = _parser("sweep", "Runs a plan. Existing results are not computed again.")
     parser.add_argument("plan", metavar="PLAN.toml", type=Path)
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER",
@@ -123,7 +123,7 @@ def _sweep(words: List[str]) -> int:
         "--scheduler", metavar="tcp://...", help="a Dask scheduler; without one, the cores here"
     )
     parser.add_argument("--threads", type=int, default=0, help="threads here; 0: as many as cores")
-    parser.add_argument("--dry-run", action="store_true", help="only say how many runs there are")
+    parser.add_argument("--dry-run", action="store_true", help="only print the number of runs")
     given = parser.parse_args(words)
     if given.dry_run:
         tasks = tasks_of(given.plan)
@@ -152,15 +152,15 @@ def _paper(words: List[str]) -> int:
     parser = _parser("paper", "Every figure and table of the paper on the traces at hand.")
     parser.add_argument(
         "traces", nargs="*", type=Path, metavar="TRACE",
-        help="log files, or folders in which files are known by the names that archives give them",
+        help="log files, or directories with files recognized by their archive names",
     )
     parser.add_argument("--out", type=Path, default=Path("lab-report"), metavar="FOLDER")
     parser.add_argument("--threads", type=int, default=0, help="threads; 0: as many as cores")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="fewer seeds and points: a first look")
+    parser.add_argument("--quick", action="store_true", help="fewer seeds and points, for a quick overview")
     parser.add_argument(
         "--max-bad", type=float, default=0.01, metavar="SHARE",
-        help="the share of rows of a trace that may be unreadable (default: 0.01)",
+        help="maximum share of unreadable rows per trace (default: 0.01)",
     )
     given = parser.parse_args(words)
     with Progress("paper", quiet=given.quiet) as progress:
@@ -188,8 +188,8 @@ def _advise(words: List[str]) -> int:
     parser.add_argument("--html", type=Path, required=True)
     given, rest = parser.parse_known_args(words)
     if "--json" in rest:
-        raise PlanError("--html and --json are two outputs; ask for one of them")
-    # A process of its own: its output is what is wanted, its progress goes to the terminal.
+        raise PlanError("--html and --json are mutually exclusive")
+    # In a separate process: its output is captured, and its progress goes to the terminal.
     command = [sys.executable, "-c", AGAIN, "advise", "--json", *rest]
     done = subprocess.run(command, stdout=subprocess.PIPE, encoding="utf-8")
     if done.returncode:

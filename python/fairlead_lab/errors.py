@@ -1,8 +1,8 @@
-"""What can go wrong, each with a class of its own.
+"""Error classes.
 
 Every error of this package is a :class:`LabError`, so ``except LabError`` catches them all. Where
-Python has a word for the same thing, the class is also that: a :class:`GeometryError` is a
-``ValueError`` as well.
+Python has a corresponding class, they also derive from it: a :class:`GeometryError` is a
+``ValueError``, too.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ __all__ = [
 
 
 class LabError(Exception):
-    """Something that the laboratory was given cannot be used; the text says what to do."""
+    """Invalid input to the laboratory; the text says what to do."""
 
 
 class TraceError(LabError):
-    """A trace cannot be read or used: the text names file, and line or byte."""
+    """An unreadable or unusable trace; the text names file, and line or byte."""
 
 
 class GeometryError(LabError, ValueError):
-    """A cache of this geometry or scheme cannot be built."""
+    """An impossible cache geometry or scheme."""
 
 
 class PlanError(LabError, ValueError):
-    """A plan cannot be carried out."""
+    """An invalid plan."""
 
 
 class ArgumentError(LabError, ValueError):
-    """An argument has a value that means nothing here."""
+    """An invalid argument."""
 
 
 class MissingError(LabError, KeyError):
-    """Something is not there under the name that was looked for."""
+    """No entry with the requested name."""
 
     # A KeyError shows its key, quotes and all.
     __str__ = Exception.__str__
 
 
 class InternalError(LabError, RuntimeError):
-    """A fault of the laboratory itself: please report it with its text."""
+    """A bug in the laboratory: please report it with its text."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, with what was finished by then in :attr:`finished` (``None`` if nothing was)."""
+    """Ctrl-C. The results finished by then are in :attr:`finished` (``None`` if there are none)."""
 
     def __init__(self, finished: Optional[Any] = None) -> None:
         super().__init__("interrupted; what is finished is kept")

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whatever kills the process that writes them."""
+"""Atomic file writes: a file is complete or absent, even if the process is killed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["make_folder", "write_csv", "write_parquet", "write_text"]
 
 
 def write_whole(path: Path, write: Callable[[str], None]) -> None:
-    """Writes beside ``path``, then puts the file in its place in one step. What a link names is
-    written, not the link; devices and pipes are written as they are."""
+    """Writes to a temporary file beside ``path`` and renames it. For a symbolic link the target is
+    written; devices and pipes are written directly."""
     if _is_stream(path):
         with _told(path):
             write(str(path))
@@ -25,7 +25,7 @@ def write_whole(path: Path, write: Callable[[str], None]) -> None:
         path = Path(os.path.realpath(path))
     make_folder(path.parent)
     with _told(path):
-        # A name that no reader takes for a finished file.
+        # A name that readers do not take for a finished file.
         handle, beside = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
         os.close(handle)
         try:
@@ -42,8 +42,8 @@ def write_whole(path: Path, write: Callable[[str], None]) -> None:
 
 
 def _is_stream(path: Path) -> bool:
-    """True for what cannot be renamed into place: devices, pipes, and what the process has open
-    already (``/dev/stdout``, which may be a file)."""
+    """True if the path cannot be replaced by renaming: devices, pipes, and files that the process
+    has open (``/dev/stdout``)."""
     above = [str(folder) for folder in path.absolute().parents]
     if "/proc" in above or "/dev" in above and "/dev/shm" not in above:
         return True
@@ -51,7 +51,7 @@ def _is_stream(path: Path) -> bool:
 
 
 def make_folder(folder: Path) -> None:
-    """Makes a folder and those it is in, where they are not there; one that may be written to."""
+    """Creates a directory and its parents if needed, and checks that it is writable."""
     with _told(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK | os.X_OK):
@@ -60,7 +60,7 @@ def make_folder(folder: Path) -> None:
 
 @contextmanager
 def _told(path: Path) -> Iterator[None]:
-    """What the system says of a file, as an error of this package that names it."""
+    """Converts a system error about a file to an error of this package that names it."""
     try:
         yield
     except OSError as error:
@@ -73,7 +73,7 @@ def write_parquet(table: Any, path: Path) -> None:
     import pyarrow.parquet
 
     def write(to: str) -> None:
-        # Given a name, Arrow removes what has it when writing fails: a device, or a pipe.
+        # Given a name, Arrow would remove the file on failure, even a device or a pipe.
         with open(to, "wb") as file:
             pyarrow.parquet.write_table(table, file)
 
@@ -81,7 +81,7 @@ def write_parquet(table: Any, path: Path) -> None:
 
 
 def write_csv(table: Any, path: Path) -> None:
-    """A ``pyarrow.Table`` as CSV; what is nested becomes JSON."""
+    """A ``pyarrow.Table`` as CSV; nested values become JSON."""
     import json
 
     import pyarrow

@@ -1,4 +1,4 @@
-"""Tables of results: named columns of equal length that pandas, polars and Arrow take as they are."""
+"""Tables of results: named columns of equal length, directly usable in pandas, polars and Arrow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Frame:
     """Named columns, each a numpy array or a list.
 
     ``frame["misses"]`` is a column; ``frame.to_pandas()``, ``frame.to_polars()`` and
-    ``frame.to_arrow()`` are what they say. It also speaks Arrow's PyCapsule interface, so that
+    ``frame.to_arrow()`` convert it. It also implements Arrow's PyCapsule interface, so that
     ``polars.DataFrame(frame)`` or ``pyarrow.table(frame)`` work without a copy.
     """
 
@@ -37,7 +37,7 @@ class Frame:
 
     @classmethod
     def of_rows(cls, rows: Sequence[Mapping[str, Any]]) -> Frame:
-        """From rows; what a row does not have is ``None``."""
+        """Builds a frame from rows; missing values become ``None``."""
         names: Dict[str, None] = {}
         for row in rows:
             names.update(dict.fromkeys(row))
@@ -93,13 +93,13 @@ class Frame:
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def to_parquet(self, path: Union[str, Path]) -> None:
-        """Writes a Parquet file; it is there whole or not at all."""
+        """Writes a Parquet file atomically."""
         from .files import write_parquet
 
         write_parquet(self.to_arrow(), Path(path_of(path)))
 
     def to_csv(self, path: Union[str, Path]) -> None:
-        """Writes a CSV file; it is there whole or not at all."""
+        """Writes a CSV file atomically."""
         from .files import write_csv
 
         write_csv(self.to_arrow(), Path(path_of(path)))

@@ -1,5 +1,4 @@
-"""What was given, checked before it reaches the core: numbers, for which that has room, names, and
-functions."""
+"""Validation of arguments before they reach the core: numbers in range, names, and functions."""
 
 from __future__ import annotations
 
@@ -21,14 +20,15 @@ SEED_MAX = (1 << 64) - 1
 
 
 def whole(value: int, what: str, most: int = THREADS_MAX) -> int:
-    """``value``, if it is a whole number from 0 to ``most``; ``what`` names it in the error."""
+    """Returns ``value`` if it is a whole number from 0 to ``most``; ``what`` names it in the
+    error."""
     if isinstance(value, bool) or not hasattr(value, "__index__") or not 0 <= value <= most:
         raise ArgumentError(f"{what} {value!r}: write a whole number from 0 to {most}")
     return value.__index__()
 
 
 def path_of(given: Any, what: str = "path") -> str:
-    """The name of a file or folder, if ``given`` is one; ``what`` names it in the error."""
+    """Returns ``given`` as the name of a file or directory; ``what`` names it in the error."""
     name = os.fspath(given) if isinstance(given, os.PathLike) else given
     if not isinstance(name, str) or not name or "\0" in name:
         raise ArgumentError(f"{what} {given!r}: write a file's name, as text or as a pathlib.Path")
@@ -36,7 +36,7 @@ def path_of(given: Any, what: str = "path") -> str:
 
 
 def each_of(given: Any, what: str) -> List[Any]:
-    """What is given of a kind: several, or one that stands for itself."""
+    """Returns a list of values; a single value becomes a list of one."""
     if isinstance(given, (str, bytes, os.PathLike)) or hasattr(given, "__index__"):
         return [given]
     if not hasattr(given, "__iter__"):
@@ -45,14 +45,14 @@ def each_of(given: Any, what: str) -> List[Any]:
 
 
 def text_of(given: Any, what: str) -> str:
-    """``given``, if it is text; ``what`` names it in the error."""
+    """Returns ``given`` if it is text; ``what`` names it in the error."""
     if not isinstance(given, str):
         raise ArgumentError(f"{what} {given!r}: write text, in quotation marks")
     return given
 
 
 def share(given: Any, what: str) -> float:
-    """``given``, if it is a share; ``what`` names it in the error."""
+    """Returns ``given`` if it is a share; ``what`` names it in the error."""
     try:
         number = float(given)
     except (TypeError, ValueError):
@@ -65,7 +65,7 @@ def share(given: Any, what: str) -> float:
 
 @contextmanager
 def told_of(what: str, maker: str) -> Iterator[None]:
-    """What a page is made of, read as ``maker`` gives it; what is not so is named."""
+    """Reads a page's input as returned by ``maker``; errors name missing parts."""
     try:
         yield
     except KeyError as error:
@@ -76,14 +76,14 @@ def told_of(what: str, maker: str) -> Iterator[None]:
 
 
 def yes_or_no(given: Any, what: str) -> bool:
-    """``given``, if it is one of both; ``what`` names it in the error."""
+    """Returns ``given`` if it is a boolean; ``what`` names it in the error."""
     if not isinstance(given, (bool, np.bool_)):
         raise ArgumentError(f"{what} {given!r}: write True or False")
     return bool(given)
 
 
 def teller(given: Any, otherwise: Optional[Callable[[int, int], None]]) -> Any:
-    """Who is told of progress, if it is a function; ``otherwise`` when nobody is named."""
+    """Returns the progress callback if it is a function, or ``otherwise`` if none is given."""
     if given is not None and not callable(given):
         raise ArgumentError(f"progress {given!r}: write a function of two numbers, done and total")
     return otherwise if given is None else given

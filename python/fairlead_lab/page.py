@@ -1,4 +1,4 @@
-"""A page of HTML that needs nothing beside it: text, tables, pictures, in the order they are given."""
+"""A self-contained HTML page of text, tables and pictures."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ WIDE = 44
 
 
 def escape(text: Any) -> str:
-    """Text, as HTML shows it literally."""
+    """Text escaped for HTML."""
     return html.escape(visible(str(text)), quote=True)
 
 
@@ -83,13 +83,13 @@ class Page:
         self._contents: List[Tuple[str, str]] = []
 
     def section(self, title: str, anchor: Optional[str] = None) -> None:
-        """Begins a section, which the contents list."""
+        """Starts a section, listed in the table of contents."""
         anchor = anchor or "".join(c if c.isalnum() else "-" for c in title.lower()).strip("-")
         self._contents.append((anchor, title))
         self._parts.append(f'<h2 id="{escape(anchor)}">{escape(title)}</h2>')
 
     def heading(self, title: str) -> None:
-        """A heading inside a section; before the first one, as high as a section's."""
+        """A heading inside a section; before the first section, at the section's level."""
         level = "h3" if self._contents else "h2"
         self._parts.append(f"<{level}>{escape(title)}</{level}>")
 
@@ -104,7 +104,7 @@ class Page:
         self._parts.append(f"<ul>{items}</ul>")
 
     def call(self, big: str, *texts: str) -> None:
-        """What a reader in a hurry reads."""
+        """A highlighted summary."""
         rest = "".join(f"<p>{escape(text)}</p>" for text in texts)
         self._parts.append(f'<div class="call"><p class="big">{escape(big)}</p>{rest}</div>')
 
@@ -154,7 +154,7 @@ class Page:
         self._parts.append(whole)
 
     def markup(self, markup: str) -> None:
-        """Something that is HTML already."""
+        """Adds HTML."""
         self._parts.append(markup)
 
     def html(self, contents: bool = True, footer: str = "") -> str:

@@ -1,4 +1,5 @@
-"""The paper again, on the traces at hand: every figure and table, the published value beside ours."""
+"""Reproduces the paper on available traces: every figure and table, with the published value
+beside ours."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ def paper(
     progress: Tell = None,
     max_bad: float = 0.01,
 ) -> Dict[str, Any]:
-    """Runs every figure and table of the paper over ``traces`` (files, or folders of them) and over
-    synthetic stand-ins that are called so; gives all values as one dictionary.
+    """Runs every figure and table of the paper over ``traces`` (files, or folders of them) and
+    over synthetic substitutes, labelled as such; returns all values as one dictionary.
 
     Only the concurrency is fitted, and on the Mod column alone; every other value is a prediction.
     Traces that cannot be run, as one with more unreadable rows than ``max_bad``, are in ``failed``
@@ -76,7 +77,7 @@ def write_paper(
         report = paper(traces, seed, threads, quick, progress, max_bad)
     except Interrupted as stop:
         if stop.finished and stop.finished["traces"]:
-            # Whoever stops it does not wait for plots.
+            # After an interrupt, do not spend time on plots.
             write_numbers(stop.finished, folder)
         raise
     write_numbers(report, folder)
@@ -92,7 +93,7 @@ def write_numbers(report: Mapping[str, Any], folder: Path) -> None:
 
 
 def write_tables(report: Mapping[str, Any], folder: Path) -> None:
-    """A Parquet and a CSV file for each figure, and for traces and claims."""
+    """Writes a Parquet and a CSV file for each figure, and for traces and claims."""
     for figure in report["figures"]:
         table = _table(figure["rows"])
         write_parquet(table, folder / f"{figure['id']}.parquet")
@@ -315,7 +316,7 @@ def _value(value: Optional[float], unit: str) -> str:
 
 
 def _difference(value: Optional[float], unit: str) -> str:
-    """A difference of shares is in points, as nobody can take it for a share then."""
+    """A difference of shares, in percentage points to avoid confusion with a share."""
     if value is None:
         return "–"
     if _is_share(unit):
@@ -334,7 +335,7 @@ NEAR_ZERO = ("figure-5",)
 
 
 def pictures(figure: Mapping[str, Any]) -> List[Tuple[str, str]]:
-    """The figure's plots, with what stands below each."""
+    """The figure's plots, with captions."""
     rows = figure["rows"]
     series = list(dict.fromkeys(row["series"] for row in rows))
     series = [name for name in series if UNDRAWN.get(name) not in series]

@@ -38,12 +38,13 @@ def _draw(
     size: Tuple[float, float],
     label: str,
 ) -> str:
-    """Calls ``draw(figure, axes)`` and gives the SVG; ``label`` is read aloud to who cannot see."""
+    """Calls ``draw(figure, axes)`` and returns the SVG; ``label`` is the text for screen
+    readers."""
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    # The salt makes what is drawn the same each time.
+    # The salt makes the output reproducible.
     settings: Any = {**RC, "svg.hashsalt": label}
     with matplotlib.rc_context(settings):
         figure = Figure(figsize=size, layout="constrained")
@@ -54,7 +55,7 @@ def _draw(
         figure.savefig(out, format="svg", metadata={"Date": None}, transparent=True)
     svg = out.getvalue()
     svg = svg[svg.index("<svg") :]
-    # Names inside a picture are made its own: on one page there are many.
+    # Names inside a picture are made unique, because a page has several pictures.
     mine = hashlib.sha256(svg.encode()).hexdigest()[:8]
     svg = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{mine}-", svg)
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
@@ -73,12 +74,12 @@ LEGEND_LETTERS = 76
 
 
 def _plain(text: str) -> str:
-    """A name as it is: between two dollars there would be a formula."""
+    """Escapes a name: text between two dollars would be a formula."""
     return text.replace("$", r"\$")
 
 
 def _legend(axes: Any, drawn: Mapping[str, Any], title: str = "") -> None:
-    """Above the plot, in as many lines as it needs, for what is drawn by its name."""
+    """A legend above the plot, in as many lines as needed."""
     if len(drawn) > 1:
         widest = max(len(name) for name in drawn) + 6
         # By numbers first: a label that begins with an underscore would be left out.
@@ -244,7 +245,7 @@ def _shades(series: Mapping[str, Any], published: Sequence[str]) -> Dict[str, st
 
 
 def _short(text: str) -> str:
-    """Long names of groups in two or three lines."""
+    """Wraps long group names to two or three lines."""
     if len(text) <= 14:
         return text
     lines: List[str] = [""]

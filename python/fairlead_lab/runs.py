@@ -1,4 +1,4 @@
-"""What comes out: simulations, generated streams, what a stream is like, what to build for it."""
+"""Simulations, synthetic streams, stream statistics, and advice."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ Configuration = Union[str, Mapping[str, Any]]
 
 
 def expand(requests: Requests, seed: int = 1, tick_ms: int = 250, **parameters: Any) -> Accesses:
-    """Makes accesses of requests, by a model whose every parameter can be set: how many sessions
+    """Expands requests to accesses, by a model with configurable parameters: how many sessions
     are open at once (``concurrent_sessions``), ``session_timeout_s``, ``ports``, ``packets``, …;
-    docs/lab.md tells them all."""
+    docs/lab.md lists all of them."""
     text = _json(parameters, "expansion")
     seed, tick_ms = whole(seed, "seed", SEED_MAX), whole(tick_ms, "tick_ms", TICK_MS_MAX)
     return Accesses(_core.Accesses.expand(core_of(requests, Requests), text, seed, tick_ms))
@@ -46,7 +46,7 @@ def expand_file(
     tick_ms: int = 250,
     **parameters: Any,
 ) -> Accesses:
-    """Reads a trace and makes accesses of it, in one step and without keeping its requests. Rows
+    """Reads a trace and expands it to accesses, in one step and without keeping its requests. Rows
     that are accesses already are an error where they are out of order, unless ``sort`` is set; so
     are more unreadable rows than ``max_bad`` of all."""
     recipe: Dict[str, Any] = {
@@ -75,7 +75,7 @@ def standard(sessions: int = 4000, seed: int = 1, **parameters: Any) -> Accesses
 def zipf(
     ids: int = 1_000_000, alpha: float = 1.0, accesses: int = 20_000_000, seed: int = 1
 ) -> Accesses:
-    """Independent accesses, the k-th most frequent session with weight 1/k^alpha. Synthetic."""
+    """Independent accesses; the k-th most frequent session has weight 1/k^alpha. Synthetic."""
     seed = whole(seed, "seed", SEED_MAX)
     recipe = {"zipf": {"ids": ids, "alpha": alpha, "accesses": accesses}, "seed": seed}
     return Accesses(_core.Accesses.of_recipe(_json(recipe, "zipf"), None))
@@ -115,7 +115,7 @@ def simulate(
 
 
 def _listed(configurations: Any) -> Sequence[Any]:
-    # Of a table only the names of columns would be seen.
+    # Iterating a table would give only its column names.
     if hasattr(configurations, "columns") or not hasattr(configurations, "__iter__"):
         raise ArgumentError(
             "configurations: write a scheme's name, a dictionary, or a list of them, not "
@@ -135,7 +135,7 @@ def _asked(configuration: Any) -> Dict[str, Any]:
 
 
 def core_of(stream: Any, wanted: Union[Type[Accesses], Type[Requests]] = Accesses) -> Any:
-    """What the core knows of ``stream``, if it is of the kind that is ``wanted``."""
+    """The core's object of ``stream``, if it is of the ``wanted`` kind."""
     if not isinstance(stream, wanted):
         makers = "read_requests or Requests.from_table" if wanted is Requests else (
             "expand, expand_file, standard, read_accesses or Accesses.from_table"
@@ -158,21 +158,22 @@ def _results(done: Sequence[Tuple[int, str]]) -> Frame:
 def fully_associative(
     accesses: Accesses, lines: int, policies: Union[str, Sequence[str]] = ()
 ) -> Dict[str, int]:
-    """Misses of fully associative caches of so many lines, by policy: ``lru fifo clock sieve
+    """Misses of fully associative caches with this number of lines, by policy: ``lru fifo clock
+    sieve
     s3-fifo``, and Belady's ``min``."""
     lines = whole(lines, "lines", LINES_MAX)
     return dict(_core.fully_associative(core_of(accesses), lines, _several(policies, "policies")))
 
 
 def stat(accesses: Accesses) -> Dict[str, Any]:
-    """What a stream is like: ON and OFF times, averages of the identifiers' bits, sessions by set,
-    how many are open at once."""
+    """Statistics of a stream: ON and OFF times, averages of the identifiers' bits, sessions by
+    set, open sessions."""
     told: Dict[str, Any] = json.loads(_core.stat(core_of(accesses)))
     return told
 
 
 class Advice(Dict[str, Any]):
-    """What to build, as a dictionary; a notebook shows it as the page that a manager reads."""
+    """A recommendation, as a dictionary; a notebook shows it as the summary page."""
 
     def _repr_html_(self) -> str:
         import html
@@ -224,12 +225,12 @@ def schemes() -> Frame:
 
 
 def _several(names: Union[str, Sequence[str]], what: str) -> List[str]:
-    """Names; a single one may stand for itself."""
+    """A list of names; a single name becomes a list of one."""
     return [text_of(name, what) for name in each_of(names, what)]
 
 
 def _encoded(name: str) -> str:
-    """A name that can be in a recipe, which is text."""
+    """A name that can be represented in a recipe, which is text."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -246,7 +247,7 @@ def _json(value: Any, what: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """numpy's numbers, and paths."""
+    """Serializes numpy numbers and paths."""
     if hasattr(value, "item"):
         return value.item()
     if isinstance(value, os.PathLike):

@@ -1,7 +1,7 @@
-"""Results of a sweep on disk: a folder of Parquet files that a killed sweep is taken up from.
+"""Results of a sweep on disk: a directory of Parquet files, from which a killed sweep resumes.
 
-Each batch of finished runs becomes one file below ``runs/``, in one step, so a kill leaves whole
-files only. Each row carries the key of its run; a key that is there is not computed again.
+Each batch of finished runs becomes one file below ``runs/``, in one step, so a kill leaves only
+complete files. Each row has the key of its run; existing keys are not computed again.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ __all__ = ["Store"]
 
 
 class Store:
-    """The folder. Two sweeps of the same plan may write to it at once: they write the same."""
+    """The directory. Two sweeps of the same plan may write to it at once, because they write the
+    same."""
 
     def __init__(self, folder: Union[str, Path]) -> None:
         self.folder = Path(folder)
         self.runs = self.folder / "runs"
-        # Rows by key, and the files they are of. No file changes under its name, so none is read
-        # twice: after Ctrl-C there is no time for it.
+        # Rows by key, and their files. Files never change under their name, so each is read only
+        # once: after Ctrl-C there is no time to read again.
         self._known: Dict[str, Dict[str, Any]] = {}
         self._read: Set[Path] = set()
 
     def prepare(self) -> None:
-        """Makes the folder: where that cannot be, nothing should be computed first."""
+        """Creates the directory, before anything is computed."""
         make_folder(self.runs)
 
     def finished(self) -> Set[str]:
-        """Keys of the runs that are there."""
+        """Keys of existing runs."""
         import pyarrow.parquet
 
         for path in sorted(set(self.runs.glob("*.parquet")) - self._read):
@@ -49,7 +50,7 @@ class Store:
         self._read.add(path)
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Adds finished runs. The same runs again replace themselves."""
+        """Adds finished runs. Adding the same runs again replaces them."""
         if not rows:
             return
         keys = sorted(str(row["key"]) for row in rows)
@@ -60,7 +61,7 @@ class Store:
         self._take(path, rows)
 
     def rows(self, keys: Iterable[str]) -> List[Dict[str, Any]]:
-        """The rows of these keys, in their order; those that are not there are left out."""
+        """The rows of these keys, in order; missing ones are omitted."""
         self.finished()
         return [self._known[key] for key in keys if key in self._known]
 

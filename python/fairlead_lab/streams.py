@@ -1,4 +1,4 @@
-"""What goes in: requests of a log, and the accesses that a cache of connection state sees."""
+"""Input: requests of a log, and the accesses that a cache of connection state sees."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BYTES_UNKNOWN = 2**64 - 1
 
 
 class _Columns:
-    """Columns of the core as read-only numpy arrays, and the tables that are made of them."""
+    """Columns of the core as read-only numpy arrays, and tables made from them."""
 
     _core: Any
 
@@ -60,7 +60,7 @@ class _Columns:
 
     @property
     def report(self) -> Optional[Dict[str, Any]]:
-        """What reading came to: rows, and how many could not be read and why."""
+        """Report of reading: rows, and unreadable rows by reason."""
         report: Optional[Dict[str, Any]] = self._core.report
         return report
 
@@ -127,7 +127,7 @@ class Requests(_Columns):
         object: Any = None,
         status: Any = None,
     ) -> Requests:
-        """From columns of any kind: ``ip`` are addresses as text or as IPv4 numbers."""
+        """From columns of any supported kind: ``ip`` are addresses as text or as IPv4 numbers."""
         times = times_us(time_us)
         client, addresses = _addresses(ip)
         _same_length(time_us=times, ip=client)
@@ -162,13 +162,13 @@ class Requests(_Columns):
     client = _Column("client", "Number of the client.")
     port = _Column("port", "The client's port; 0 where the log has none.")
     bytes = _Column("bytes", "Bytes of the response; 2⁶⁴ − 1 where the log does not say.")
-    object = _Column("object", "A stable hash of what was asked for.")
+    object = _Column("object", "A stable hash of the requested object.")
     status = _Column("status", "Status of the response; 0 where unknown.")
     client_address = _Column("client_address", _OCTETS, wide=16)
 
     @property
     def client_named(self) -> npt.NDArray[Any]:
-        """By client number: true where the log has a name, and the address is a hash of it."""
+        """By client number: true if the log has a name, and the address is a hash of it."""
         return np.asarray(self._core.column("client_named")).view(bool)
 
     def _shown(self) -> List[str]:
@@ -179,7 +179,7 @@ class Requests(_Columns):
 
 
 class Accesses(_Columns):
-    """Accesses by time: when, which session, and what was seen of the connection's life.
+    """Accesses by time: when, which session, and whether the connection opens or closes.
 
     ``time_us`` counts from the first access; ``id`` is the number of the session; ``hint`` is empty
     or 1 where the connection closes and 2 where it opens.
@@ -231,13 +231,13 @@ class Accesses(_Columns):
 
     @property
     def warm_up(self) -> int:
-        """Accesses at the beginning that warm the cache and count for nothing."""
+        """Number of warm-up accesses at the beginning, which are not counted."""
         count: int = self._core.warm_up
         return count
 
     @property
     def provenance(self) -> Dict[str, Any]:
-        """Where the stream comes from: trace, parameters, seed, what reading it came to."""
+        """Origin of the stream: trace, parameters, seed, report of reading."""
         provenance: Dict[str, Any] = json.loads(self._core.provenance())
         return provenance
 
@@ -350,7 +350,7 @@ def _coded(values: Any) -> Tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     import pyarrow
 
     if kind == "S":
-        # Text; bytes of Python's own are addresses as the wire has them.
+        # Text; Python bytes are addresses in network byte order.
         values = np.char.decode(values, "ascii", "replace")
     if isinstance(values, np.ndarray):
         values = values.tolist()
@@ -378,7 +378,7 @@ def _coded(values: Any) -> Tuple[npt.NDArray[Any], npt.NDArray[Any]]:
 
 
 def _distinct(values: Any) -> Tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Addresses as numbers, value by value."""
+    """Addresses as numbers, one by one."""
     known: Dict[bytes, int] = {}
     index = [known.setdefault(_octets(value), len(known)) for value in values]
     return np.asarray(index, "uint32"), np.frombuffer(b"".join(known), "uint8").reshape(-1, 16)

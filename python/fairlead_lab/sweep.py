@@ -46,7 +46,7 @@ class Task:
 
 @dataclass
 class Outcome:
-    """What a sweep came to."""
+    """Outcome of a sweep."""
 
     #: Runs that the plan stands for.
     planned: int
@@ -86,7 +86,7 @@ def sweep(
     threads: int = 0,
     progress: Optional[Callable[[int, int], None]] = None,
 ) -> Outcome:
-    """Carries out ``plan`` into the folder ``out``; what is there already is not computed again.
+    """Runs ``plan`` with results in the directory ``out``; existing results are not computed again.
 
     ``scheduler`` is the address of a Dask scheduler (``tcp://…``) whose workers see the traces under
     the same paths; without one all cores of this machine are used (``threads`` of them, 0 = all).
@@ -192,7 +192,7 @@ def _local(threads: int, notes: List[str]) -> Callable[[Sequence[Task], Tell], I
 
 
 def _part(tell: Tell, before: int, size: int) -> Callable[[int, int], None]:
-    """Tells how far a batch of so many runs is, as so many runs."""
+    """Reports the progress of a batch, in runs."""
     return lambda at, of: tell(before + at * size // of)
 
 
@@ -245,8 +245,8 @@ def _remote(scheduler: str) -> Callable[[Sequence[Task], Tell], Iterator[Part]]:
 
 
 def _leave(client: Any, unfinished: List[Any]) -> None:
-    """Tells the scheduler that nothing more is wanted. After Ctrl-C one that is busy, or far away,
-    is not waited for: it learns from the end of the connection as well."""
+    """Cancels the remaining work at the scheduler. After Ctrl-C it does not wait for a slow
+    scheduler, which also notices the closed connection."""
 
     def tidy() -> None:
         if unfinished:
@@ -262,8 +262,8 @@ def _leave(client: Any, unfinished: List[Any]) -> None:
 
 
 def _named(batch: Sequence[Task]) -> str:
-    """A batch by all that it computes: the same one twice, of two sweeps, is computed once, and no
-    other has its name."""
+    """A name for a batch derived from everything it computes: the same batch of two sweeps is
+    computed once, and no other batch has its name."""
     keys = "\n".join(task.key for task in batch)
     return f"fairlead-lab-{hashlib.sha256(keys.encode()).hexdigest()[:32]}"
 
@@ -273,7 +273,7 @@ _last: Dict[str, Any] = {}
 
 
 def perform(texts: List[str], version: str) -> List[Dict[str, Any]]:
-    """What a worker does: runs over one stream, one thread."""
+    """Executed by a worker: runs over one stream, on one thread."""
     if version != _core.version():
         raise PlanError(
             f"this worker has fairlead-lab {_core.version()} and the sweep {version}; install the same"
@@ -287,7 +287,7 @@ def perform(texts: List[str], version: str) -> List[Dict[str, Any]]:
 
 
 def _rows(texts: Sequence[str]) -> List[Dict[str, Any]]:
-    """Results as flat rows: bounds in columns of their own, the recipe as JSON."""
+    """Results as flat rows: bounds in separate columns, the recipe as JSON."""
     rows = []
     for text in texts:
         row = json.loads(text)

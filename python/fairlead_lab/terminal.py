@@ -1,4 +1,4 @@
-"""Progress on a terminal: one line on stderr, and nothing at all where stderr is not one."""
+"""Progress display: one line on stderr, only if stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class Progress:
         self.width = len(line)
 
     def say(self, text: str) -> None:
-        """A line of its own above the bar; shown on a terminal only."""
+        """A separate line above the bar; only on a terminal."""
         if self.shown:
             self.clear()
             self.stream.write(text + "\n")
 
     def clear(self) -> None:
-        """Takes the bar away."""
+        """Removes the bar."""
         if self.shown and self.width:
             self.stream.write("\r" + " " * self.width + "\r")
             self.stream.flush()

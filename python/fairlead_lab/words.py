@@ -1,4 +1,4 @@
-"""Numbers as people write them."""
+"""Formatting of numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def visible(text: str) -> str:
-    """Text without control characters: what they are stands in their place."""
+    """Text with control characters replaced by their escapes."""
     return CONTROL.sub(lambda found: f"\\u{{{ord(found.group()):x}}}", text)
 
 
@@ -25,13 +25,13 @@ def size(capacity_bytes: int) -> str:
 
 
 def bits(count: int) -> str:
-    """Bits, as bytes in the unit that suits them."""
+    """Bits, as bytes in a suitable unit."""
     kibibytes = count / 8192
     return f"{kibibytes:,.1f}\u00a0KiB" if kibibytes < 10_000 else f"{kibibytes / 1024:,.1f}\u00a0MiB"
 
 
 def percent(share: Optional[float], places: int = 1) -> str:
-    """``0.2604`` as ``26.0 %``, which is not broken; nothing as a dash."""
+    """``0.2604`` as ``26.0 %`` without a line break; ``None`` as a dash."""
     return "–" if share is None else f"{share * 100:.{places}f}\u00a0%"
 
 
@@ -40,12 +40,12 @@ def points(difference: Optional[float]) -> str:
     if difference is None:
         return "–"
     shown = f"{difference * 100:+.1f}"
-    # What is rounded away has no sign.
+    # A value rounded to zero has no sign.
     return "0.0" if float(shown) == 0 else shown
 
 
 def number(value: Any) -> str:
-    """Thousands apart; nothing as a dash."""
+    """With thousands separators; ``None`` as a dash."""
     if value is None:
         return "–"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"

@@ -13,7 +13,7 @@ use crate::errors::{self, Class};
 
 /// How often Ctrl-C is looked for and progress told.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// How long work that is told to stop is waited for: Ctrl-C shall end it within a second.
+/// How long to wait for stopped work: Ctrl-C must take effect within a second.
 const PATIENCE: Duration = Duration::from_millis(700);
 
 /// What the worker is watched by: it says how far it is, and asks whether to stop.
@@ -84,7 +84,7 @@ impl<T> Attended<T> {
 /// behind: it owns what it works on, ends when it is done, and its result is dropped.
 ///
 /// # Errors
-/// `InternalError` when the work panics. That it was stopped is told in the result.
+/// `InternalError` if the work panics. The result shows if it was stopped.
 pub(crate) fn attend<T: Send + 'static>(
     py: Python<'_>,
     progress: Option<Py<PyAny>>,

@@ -53,8 +53,8 @@ pub(crate) fn raised(py: Python<'_>, error: &LabError) -> PyErr {
     class.error(py, error)
 }
 
-/// Runs the laboratory beside an attentive Python. That it was stopped is told in the result, which
-/// then may hold an error that says no more than that.
+/// Runs the laboratory while Python handles signals. The result shows if it was stopped, which then
+/// may hold an error that says no more than that.
 pub(crate) fn run<T: Send + 'static>(
     py: Python<'_>,
     progress: Option<Py<PyAny>>,

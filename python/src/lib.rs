@@ -48,8 +48,8 @@ fn panic_for_tests(py: Python<'_>) -> PyResult<()> {
     attend::attend(py, None, |_| panic!("asked to"))?.finished(py)
 }
 
-/// Works for so many milliseconds, or until it is told to stop unless it is deaf; returns how long
-/// it did.
+/// Works for the given milliseconds, or until it is stopped unless it is deaf; returns how long it
+/// did.
 #[pyfunction]
 #[pyo3(name = "_wait_for_tests", signature = (milliseconds, progress=None, deaf=false))]
 fn wait_for_tests(

@@ -32,17 +32,17 @@ def noise() -> bytes:
 FILES = [
     ("cut.log.gz", packed("gz")[:900], "cut.log.gz: byte.*fetch it again, it was cut"),
     ("cut.log.zst", packed("zst")[:900], "cut.log.zst: byte.*fetch it again, it was cut"),
-    ("junk.log.gz", packed("gz") + b"junk", "junk.log.gz: .*something that is no gzip"),
-    ("noise.log", noise(), "noise.log: a binary file of no known format.*name the format"),
+    ("junk.log.gz", packed("gz") + b"junk", "junk.log.gz: .*followed by something else"),
+    ("noise.log", noise(), "noise.log: a binary file of unknown format.*name the format"),
     (
         "broken.log",
         NASA + b"this is not a request\n" * 60,
         "broken.log: line 121: .*60 of the first 180 rows.*max_bad",
     ),
-    ("words.log", b"one\ntwo\n", "words.log: text of no known format.*csv:time=1,client=2"),
-    ("empty.log", b"", "empty.log: there is no byte in it; is it the right file"),
-    ("blank.log", b"\n\n", "blank.log: nothing but blank lines"),
-    ("rowless.csv", b"time_us,ip,port\n", "rowless.csv: there is no row in it"),
+    ("words.log", b"one\ntwo\n", "words.log: text of unknown format.*csv:time=1,client=2"),
+    ("empty.log", b"", "empty.log: it contains no byte; is it the right file"),
+    ("blank.log", b"\n\n", "blank.log: only blank lines"),
+    ("rowless.csv", b"time_us,ip,port\n", "rowless.csv: it contains no row"),
 ]
 
 

@@ -244,7 +244,7 @@ def test_what_a_format_does_not_hold_is_warned_of(tmp_path):
         accesses.write(tmp_path / "a.oracleGeneral")
     said = [str(one.message) for one in warned]
     assert len(said) == 3 and warned[0].filename == __file__
-    assert "1 of 2 accesses lose" in said[0] and "1 of 2 sessions have IPv6" in said[1]
+    assert "1 of 2 accesses are truncated" in said[0] and "1 of 2 sessions have IPv6" in said[1]
     assert "open and close connections; 1 of 2 do" in said[2]
     accesses.write(tmp_path / "a.lab")
 

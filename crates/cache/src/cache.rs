@@ -15,7 +15,7 @@ pub trait Tag: Copy + Eq + Send + 'static {
     /// A value that no session identifier has; it marks empty lines.
     const EMPTY: Self;
 
-    /// 32 bits of it, for policies that remember tags that have left.
+    /// 32 bits of it, for policies that remember evicted tags.
     fn finger(&self) -> u32;
 }
 
@@ -38,7 +38,7 @@ impl Tag for u64 {
 }
 
 impl Tag for Endpoint {
-    /// The unspecified IPv6 address and port 0: nobody sends from there.
+    /// The unspecified IPv6 address and port 0, which is never a source.
     const EMPTY: Self = Self {
         addr: fairlead_base::Address([0; 16]),
         port: 0,
@@ -68,7 +68,7 @@ pub struct Filled<T> {
     pub line: Option<u32>,
     /// The line that was moved to make room, from and to.
     pub moved: Option<(u32, u32)>,
-    /// Whose line was given up.
+    /// The evicted tag.
     pub evicted: Option<T>,
 }
 
@@ -139,13 +139,13 @@ impl<T: Tag, P: Policy<B, W>, const B: usize, const W: usize> Cache<T, P, B, W> 
         sets.map(|set| self.lines.on_count(set)).collect()
     }
 
-    /// The tag of a line; `None` when it is empty or there is no such line.
+    /// The tag of a line; `None` if it is empty or does not exist.
     pub fn tag(&self, line: u32) -> Option<T> {
         let tag = *self.tags.get(line as usize)?;
         (tag != T::EMPTY).then_some(tag)
     }
 
-    /// Sees that there are stamps for a block of accesses.
+    /// Ensures that stamps suffice for a block of accesses.
     #[inline]
     pub(crate) fn make_room(&mut self) {
         if self.lines.clock.is_full() {
@@ -188,7 +188,7 @@ impl<T: Tag, P: Policy<B, W>, const B: usize, const W: usize> Cache<T, P, B, W> 
         Some(self.lines.number(spot))
     }
 
-    /// Gives a tag a line, after a look-up that did not find it; a tag that has one keeps it.
+    /// Inserts a tag after a lookup that missed; an existing tag keeps its line.
     pub fn fill(&mut self, tag: T, place: &Place, now: u32, hint: u8) -> Filled<T> {
         let access = self.access_of(tag, place, hint);
         self.make_room();
@@ -269,7 +269,7 @@ impl<T: Tag, P: Policy<B, W>, const B: usize, const W: usize> Cache<T, P, B, W> 
         Some((spot, second))
     }
 
-    /// Forgets what is in a line that is given up.
+    /// Clears an evicted line.
     #[inline]
     fn evict(&mut self, spot: Spot) -> Option<T> {
         if self.lines.is_empty(spot) {
@@ -320,8 +320,8 @@ impl<T: Tag, P: Policy<B, W>, const B: usize, const W: usize> Cache<T, P, B, W> 
 }
 
 impl<P: Policy<B, W>, const B: usize, const W: usize> Cache<u32, P, B, W> {
-    /// The accesses of a block, one after the other: what every policy can do, and what the faster
-    /// ways of some must equal.
+    /// The accesses of a block, one by one: the reference for policies with a faster
+    /// implementation.
     #[inline]
     pub(crate) fn run_plainly(&mut self, block: &Block<'_, B>) {
         for (at, id) in block.ids.iter().enumerate() {
@@ -331,7 +331,7 @@ impl<P: Policy<B, W>, const B: usize, const W: usize> Cache<u32, P, B, W> {
         self.statistics.accesses += block.ids.len() as u64;
     }
 
-    /// Looks up the homes of all lines of some sets, where they were not kept.
+    /// Computes the homes of all lines of some sets, if they were not stored.
     pub(crate) fn find_homes(&mut self, sets: &Sets<B>, places: &Places) {
         for spot in self.lines.spots(sets) {
             let line = self.lines.number(spot) as usize;

@@ -1,5 +1,5 @@
-//! LRU with one index function, all numbers of ways at once (Mattson and others, 1970: what a cache
-//! holds, a larger one of as many sets holds too).
+//! LRU with one index function, for all numbers of ways at once (Mattson and others, 1970: a larger
+//! cache with the same number of sets contains a smaller one).
 
 use fearless_simd::prelude::*;
 use fearless_simd::{Simd, i32x16, mask32x16, u32x16};
@@ -15,12 +15,12 @@ use crate::statistics::Statistics;
 use crate::vector::{Kernel, on_widest_vectors};
 
 /// Caches of one bank and as many sets, of 1, 2, … 16 ways, under LRU. One pass over the accesses
-/// tells what each counts: an access misses where it comes deeper in the order of its set than
-/// there are ways, and then gives up the line that is as deep as there are ways.
+/// gives the counts of all: an access misses if its depth in the LRU order of its set exceeds the
+/// number of ways, and then evicts the line at that depth.
 #[derive(Clone, Debug)]
 pub struct LruFamily {
     cache: Cache<u32, Lru, 1, WAYS_MAX>,
-    /// Accesses that came at each depth; at the end those that came deeper.
+    /// Accesses by depth; the last entry counts deeper ones.
     depths: [u64; WAYS_MAX + 1],
     /// Accesses by how many of the lines before theirs were ON.
     on: [u64; WAYS_MAX + 1],
@@ -30,13 +30,13 @@ pub struct LruFamily {
 }
 
 impl LruFamily {
-    /// How many caches it stands for.
+    /// Number of caches simulated.
     pub const WAYS: usize = WAYS_MAX;
 
-    /// Empty caches of so many sets, whose lines stay ON for so long.
+    /// Empty caches with this number of sets and this ON time.
     ///
     /// # Errors
-    /// When that is no power of two, or 16 ways of so many sets are more lines than are built.
+    /// The number of sets is not a power of two, or 16 ways exceed the maximum number of lines.
     pub fn new(sets: u32, lifetime: Lifetime) -> Result<Self, GeometryError> {
         let ways = WAYS_MAX as u32;
         let geometry = Geometry::new(u64::from(sets) * u64::from(ways), 1, 1, ways)?;
@@ -125,7 +125,7 @@ impl LruFamily {
         from_each(&self.depths)
     }
 
-    /// What the cache of so many ways, 1 to 16, has counted; it does not know of cold misses.
+    /// The counts of the cache with this number of ways, 1 to 16, without cold misses.
     pub fn statistics(&self, ways: usize) -> Statistics {
         let at = ways.clamp(1, WAYS_MAX) - 1;
         let misses = self.misses()[at];
@@ -187,7 +187,7 @@ impl Kernel for Depths<'_> {
     /// first: what is found tells its depth, and goes before all that stood before it.
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        // Two counts by turns, so that an access need not wait for the one before it.
+        // Two alternating counters, so that consecutive accesses do not depend on each other.
         let mut depths = [[0u32; 32]; 2];
         let mut on = [[0u32; 32]; 2];
         let Lines { stamps, clock, .. } = &mut self.cache.lines;

@@ -1,15 +1,15 @@
-//! How many lines a cache has, and how they stand: banks, sets, ways.
+//! Number and arrangement of a cache's lines: banks, sets, ways.
 
 use thiserror::Error;
 
-/// Banks at most: the paper goes to four (section 2.3).
+/// Maximum number of banks; the paper uses up to four (section 2.3).
 pub const BANKS_MAX: usize = 4;
-/// Ways of one set of one bank at most.
+/// Maximum ways per set of a bank.
 pub const WAYS_MAX: usize = 16;
-/// Lines at most (2²⁶: 4 GiB of 64-byte lines).
+/// Maximum number of lines (2²⁶: 4 GiB of 64-byte lines).
 pub const LINES_MAX: u64 = 1 << 26;
 
-/// The shape of a cache, checked. `lines = capacity / line`, `sets = lines / banks / ways`.
+/// The validated shape of a cache. `lines = capacity / line`, `sets = lines / banks / ways`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Geometry {
     capacity_bytes: u64,
@@ -19,7 +19,7 @@ pub struct Geometry {
     sets: u32,
 }
 
-/// Why a geometry is none. Each says what to write instead.
+/// Why a geometry is invalid, with what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum GeometryError {
     /// Not a power of two, or zero.
@@ -34,7 +34,7 @@ pub enum GeometryError {
         /// The power of two above it.
         above: u64,
     },
-    /// More banks or ways than are built.
+    /// More banks or ways than supported.
     #[error("{what} is {value}; write at most {max}")]
     TooMany {
         /// Which number.
@@ -44,7 +44,7 @@ pub enum GeometryError {
         /// The limit.
         max: u64,
     },
-    /// The capacity does not hold one set in every bank.
+    /// The capacity is too small for one set in every bank.
     #[error(
         "a capacity of {capacity_bytes} bytes is less than one set in every bank: {banks} banks × \
          {ways} ways × {line_bytes} bytes; write a capacity of at least {needed_bytes}"

@@ -53,7 +53,7 @@ impl Bits {
     }
 }
 
-/// Which bits of address and port make the index.
+/// The bits of address and port used for the index.
 ///
 /// Written `all48` (all bits, for IPv6 all 144), `16` (the paper's choice: IP bits 24–31 and port
 /// bits 8–15, where bit 0 is the most significant), `n` from 1 to 40 (the `n` least significant of
@@ -102,7 +102,7 @@ impl Mask {
         }
     }
 
-    /// How many bits an IPv4 key has under this mask: what the hash costs in gates.
+    /// Number of bits of an IPv4 key under this mask, which determines the hash's gates.
     pub fn bits_v4(&self) -> u32 {
         (self.address as u32).count_ones() + self.port.count_ones()
     }

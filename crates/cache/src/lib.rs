@@ -1,9 +1,9 @@
 //! The TCB cache: which connections' state stays in the small, fast store.
 //!
-//! Built once, for the datapath and for the lab. A [`Geometry`] says how many lines there are and
-//! how they stand; an [`Indexer`] gives each session identifier its [`Place`]; a [`Cache`] looks
-//! up, fills and removes under a [`policy`]; a [`Scheme`] names all of it, and [`build`] makes a
-//! simulation of it. Payloads are the caller's, who keeps them by line number.
+//! Shared by the datapath and the lab. A [`Geometry`] defines the number and arrangement of lines;
+//! an [`Indexer`] maps each session identifier to its [`Place`]; a [`Cache`] looks up, fills and
+//! removes under a [`policy`]; a [`Scheme`] names a combination of these, and [`build`] makes a
+//! simulation of it. Payloads belong to the caller, who stores them by line number.
 //!
 //! After "A New TCB Cache to Efficiently Manage TCP Sessions for Web Servers" (ANCS 2010).
 //!

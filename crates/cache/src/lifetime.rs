@@ -1,10 +1,10 @@
 //! ON and OFF: whether a line was touched a short while ago (paper, section 3.3).
 //!
-//! The paper gives each line a 3-bit counter, set to 7 at every access and lowered at every tick;
-//! a line is ON while the counter is 4 or more. That is the same as asking how many ticks passed
-//! since the last access. And since time only goes forward, it is the same as asking whether the
-//! line's last access came after a certain access: so lines carry the number of their last access
-//! and nothing else, and a tick costs the same for one line as for a million.
+//! In the paper each line has a 3-bit counter, set to 7 at every access and decremented at every
+//! tick; a line is ON while the counter is at least 4. That is equivalent to the number of ticks
+//! since the last access, and, since time only goes forward, to whether the line's last access came
+//! after a certain access. So lines store only the number of their last access, and the cost of a
+//! tick does not depend on the number of lines.
 
 use std::collections::VecDeque;
 
@@ -14,9 +14,10 @@ use thiserror::Error;
 pub const COUNTER_MAX: u32 = 7;
 /// The longest ON time, in ticks, but for [`Lifetime::ALWAYS`].
 pub const ON_TICKS_MAX: u32 = 4096;
-/// Numbers of accesses begin above those that mark empty lines.
+/// Access numbers start above those that mark empty lines.
 pub(crate) const STAMP_FIRST: i32 = 65;
-/// Where numbers of accesses are compressed; far below, so that a block need not look.
+/// Access number at which numbers are compressed; far below the maximum, so that a block needs no
+/// check.
 const STAMP_LIMIT: i32 = i32::MAX - (1 << 24);
 
 /// How long a line stays ON after its last access.
@@ -27,7 +28,7 @@ pub struct Lifetime {
 
 /// An ON time that is too long.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("a line cannot stay ON for {0} ticks; write at most {ON_TICKS_MAX}, or longer ticks")]
+#[error("a line cannot stay ON for {0} ticks; write at most {ON_TICKS_MAX}, or use longer ticks")]
 pub struct LifetimeError(pub u32);
 
 impl Default for Lifetime {
@@ -71,8 +72,8 @@ impl Lifetime {
 
 /// The time of a cache: numbers of accesses ("stamps"), and which of them are recent.
 ///
-/// Ticks that run backwards count as the present tick; the count wraps, so a leap of 2³¹ ticks or
-/// more is taken for a step backwards (17 years of quarter seconds).
+/// Ticks that go backwards count as the current tick. The count wraps, so a jump of 2³¹ ticks or
+/// more counts as backwards (17 years of quarter seconds).
 #[derive(Clone, Debug)]
 pub struct Clock {
     lifetime: Lifetime,
@@ -200,7 +201,7 @@ impl Clock {
         self.find_on_since();
     }
 
-    /// The last access was this one: for whoever counts blocks of accesses himself.
+    /// Sets the last access, for callers that count blocks of accesses themselves.
     #[inline]
     pub(crate) fn set_stamp(&mut self, stamp: i32) {
         self.stamp = stamp;

@@ -1,5 +1,5 @@
-//! What policies see of the lines: when they were last touched, a byte of state, where else they
-//! may stand. Tags and payloads are not their business.
+//! The policies' view of the lines: last access, a byte of state, alternative locations. It has no
+//! tags and payloads.
 
 use crate::geometry::Geometry;
 use crate::lifetime::{Clock, Lifetime, STAMP_FIRST};
@@ -28,7 +28,7 @@ pub struct Access<const B: usize> {
     pub finger: u32,
 }
 
-/// The sets in which the tag of a line may stand.
+/// The sets that the tag of a line can be in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Homes<const B: usize> {
     /// By the first functions.
@@ -37,8 +37,8 @@ pub struct Homes<const B: usize> {
     pub second: Sets<B>,
 }
 
-/// All lines of `B` banks of `W` ways. Where `W` is 0 the number of ways is known only when it
-/// runs: shapes that are seldom asked for share their code. So ask [`Lines::ways`], not `W`.
+/// All lines of `B` banks of `W` ways. With `W` = 0 the number of ways is known only at run time:
+/// rarely used shapes share their code. So use [`Lines::ways`], not `W`.
 #[derive(Clone, Debug)]
 pub struct Lines<const B: usize, const W: usize> {
     sets: u32,
@@ -132,7 +132,7 @@ impl<const B: usize, const W: usize> Lines<B, W> {
         self.stamps[self.at(spot)]
     }
 
-    /// True when the line holds nothing.
+    /// True if the line is empty.
     #[inline]
     pub fn is_empty(&self, spot: Spot) -> bool {
         self.stamp(spot) < STAMP_FIRST
@@ -154,7 +154,7 @@ impl<const B: usize, const W: usize> Lines<B, W> {
             .sum()
     }
 
-    /// How many lines of a set hold something.
+    /// Number of occupied lines of a set.
     pub fn occupied(&self, set: u32) -> u32 {
         self.stamps(set)
             .iter()
@@ -218,7 +218,7 @@ impl<const B: usize, const W: usize> Lines<B, W> {
         self.bytes[at] = byte;
     }
 
-    /// Where the tag of a line may stand; only with `Policy::MOVES`.
+    /// The locations of a line's tag; only with `Policy::MOVES`.
     #[inline]
     pub fn homes(&self, spot: Spot) -> &Homes<B> {
         &self.homes[self.at(spot)]
@@ -262,8 +262,8 @@ impl<const B: usize, const W: usize> Lines<B, W> {
         self.set_byte(spot, 0);
     }
 
-    /// Before stamps run out, those in use are replaced by 65, 66, … in their order; `on_compress`
-    /// is given what does so.
+    /// Before stamps run out, those in use are renumbered 65, 66, … in order; `on_compress`
+    /// receives the mapping.
     #[cold]
     pub(crate) fn compress(&mut self, on_compress: impl FnOnce(&dyn Fn(i32) -> i32)) {
         let all = self.stamps.iter().copied();

@@ -1,4 +1,4 @@
-//! The live use: a cache whose policy and shape the configuration names, behind one interface.
+//! Live use: one interface to a cache with configured policy and shape.
 
 use crate::cache::{Cache, Filled, Found, Tag};
 use crate::geometry::Geometry;
@@ -16,7 +16,7 @@ pub trait Lookup<T: Tag>: Send {
     /// The line that a look-up would find, untouched and not counted.
     fn peek(&self, tag: T, place: &Place) -> Option<u32>;
 
-    /// Gives a tag a line; one that has a line keeps it.
+    /// Inserts a tag; an existing tag keeps its line.
     fn fill(&mut self, tag: T, place: &Place, now: u32, hint: u8) -> Filled<T>;
 
     /// Empties the line of a tag, and says which it was.

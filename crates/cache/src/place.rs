@@ -1,13 +1,12 @@
-//! Where a session identifier may stand.
+//! Locations of a session identifier.
 
 use fearless_simd::Simd;
 
 use crate::geometry::BANKS_MAX;
 use crate::vector::{Kernel, on_vectors};
 
-/// The sets in which a session identifier may stand: one by the first function and one by the
-/// second in each bank (paper: hash1 and hash2, hash3 and hash4). Entries of banks that the cache
-/// does not have are ignored.
+/// The sets that a session identifier can be in: one by the first function and one by the second in
+/// each bank (paper: hash1 and hash2, hash3 and hash4). Entries of missing banks are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Place {
     /// Set number inside bank *b*, by its first function.
@@ -73,7 +72,7 @@ impl Places {
     /// Adds the place of the next number. Sets past the end are taken modulo the number of sets.
     pub fn push(&mut self, place: &Place) {
         let (banks, sets) = (self.banks as usize, self.sets.max(1));
-        // Dividing takes longer than all the rest, and is seldom needed.
+        // Division takes longer than everything else and is rarely needed.
         let within = |set: u32| if set < sets { set } else { set % sets };
         let second = if self.second { banks } else { 0 };
         let first = place.first[..banks].iter();
@@ -139,7 +138,7 @@ impl Places {
         self.count
     }
 
-    /// True when there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -230,7 +229,7 @@ fn push_rows<T: Copy + Default, const N: usize>(
     }
 }
 
-/// Rows that are read before any of them is looked at.
+/// Rows read ahead.
 const AHEAD: usize = 128;
 /// Cells that are numbered at once.
 const CELLS: usize = 8;
@@ -252,8 +251,7 @@ fn gather<N: Copy + Default + Into<u32>, const B: usize, const R: usize>(
     });
 }
 
-/// Rows are mostly in none of the nearer caches: the less there is to do between two of them, the
-/// more are on their way at once.
+/// Rows are rarely in the L1 or L2 cache. Reading them back to back lets the loads overlap.
 struct Gather<'a, N, const B: usize, const R: usize> {
     rows: &'a [[N; R]],
     sets: u32,

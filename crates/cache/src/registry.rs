@@ -9,7 +9,7 @@ use crate::policy::{self, Parameters, Policy, Setup, StateBits};
 /// One line of the registry.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyEntry {
-    /// The name it is asked for by.
+    /// Its name.
     pub name: &'static str,
     /// One line of explanation.
     pub help: &'static str,
@@ -21,7 +21,7 @@ pub struct PolicyEntry {
 
 /// A name that no policy has.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("there is no policy `{name}`; there are: {}", names())]
+#[error("unknown policy `{name}`; available: {}", names())]
 pub struct UnknownPolicy {
     /// What was asked for.
     pub name: String,
@@ -42,7 +42,7 @@ pub fn entry(name: &str) -> Option<&'static PolicyEntry> {
 pub trait Visit {
     /// The tags.
     type Tag: Tag;
-    /// What is made of the cache.
+    /// The result of building the cache.
     type Output;
 
     /// Called once, with the cache.
@@ -110,7 +110,7 @@ macro_rules! policies {
         /// Hands the cache of a policy's name and a geometry to `visit`.
         ///
         /// # Errors
-        /// When there is no such policy; the error names those that there are.
+        /// Unknown policy; the error lists the available ones.
         pub fn with_policy<V: Visit>(
             name: &str,
             setup: &Setup,

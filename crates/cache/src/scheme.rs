@@ -15,7 +15,7 @@ use crate::registry::{self, UnknownPolicy};
 /// A cache design without its size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scheme {
-    /// As it was asked for, without what was overridden.
+    /// Its name, without overrides.
     pub name: String,
     /// The index family's name.
     pub index: String,
@@ -33,14 +33,14 @@ pub struct Scheme {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SchemeError {
     /// No scheme has this name.
-    #[error("there is no scheme `{name}`; there are: {}", all_names())]
+    #[error("unknown scheme `{name}`; available: {}", all_names())]
     Unknown {
         /// What was asked for.
         name: String,
     },
-    /// An override that is none.
+    /// An invalid override.
     #[error(
-        "`{text}` is no setting of a scheme: write index=, bits=, banks=, policy=, on_ticks= or \
+        "`{text}` is not a setting of a scheme: write index=, bits=, banks=, policy=, on_ticks= or \
          stamp_bits=, as in `spec,index=crc,on_ticks=8`"
     )]
     Setting {
@@ -53,8 +53,8 @@ pub enum SchemeError {
         /// Its name.
         setting: String,
     },
-    /// An index family that there is not.
-    #[error("there is no index `{name}`; there are: {}", index_names())]
+    /// An unknown index family.
+    #[error("unknown index `{name}`; available: {}", index_names())]
     UnknownIndex {
         /// What was asked for.
         name: String,
@@ -83,7 +83,7 @@ pub enum SchemeError {
     /// An ON time that is too long.
     #[error(transparent)]
     Lifetime(#[from] LifetimeError),
-    /// A geometry that is none.
+    /// An invalid geometry.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
 }
@@ -229,7 +229,7 @@ impl Scheme {
     /// `banks`, `policy`, `on_ticks` and `stamp_bits`.
     ///
     /// # Errors
-    /// Names and settings that there are not; the error lists those that there are.
+    /// Unknown names and settings; the error lists the available ones.
     pub fn parse(text: &str) -> Result<Self, SchemeError> {
         let mut parts = text.split(',').map(str::trim);
         let name = parts.next().unwrap_or_default();
@@ -249,7 +249,7 @@ impl Scheme {
         };
         let mut given = BTreeSet::new();
         for part in parts {
-            // Otherwise the last would be taken in silence.
+            // Otherwise the last one would win silently.
             let setting = part.split('=').next().unwrap_or_default();
             if !given.insert(setting) {
                 return Err(SchemeError::Twice {
@@ -265,7 +265,7 @@ impl Scheme {
     /// Overrides one `setting=value`.
     ///
     /// # Errors
-    /// Settings that there are not, and values that they cannot have.
+    /// Unknown settings, and invalid values.
     pub fn set(&mut self, text: &str) -> Result<(), SchemeError> {
         let error = || SchemeError::Setting {
             text: text.to_owned(),
@@ -324,7 +324,7 @@ impl Scheme {
     /// numbers.
     ///
     /// # Errors
-    /// When the geometry has other banks, or there is no such index.
+    /// The geometry has another number of banks, or the index is unknown.
     pub fn indexer(&self, geometry: &Geometry, seed: u64) -> Result<Indexer, SchemeError> {
         self.check_banks(geometry)?;
         let entry = index::entry(&self.index).ok_or_else(|| SchemeError::UnknownIndex {
@@ -346,7 +346,7 @@ impl Scheme {
 }
 
 impl fmt::Display for Scheme {
-    /// Name and everything that differs from what the name stands for; [`Scheme::parse`] reads it.
+    /// Name and all overrides, in the form read by [`Scheme::parse`].
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;
         let plain = Self::parse(&self.name).ok();

@@ -12,7 +12,7 @@ use crate::registry::{Visit, with_policy};
 use crate::scheme::{Scheme, SchemeError};
 use crate::statistics::Statistics;
 
-/// Accesses whose places are read together.
+/// Accesses with places read together.
 pub(crate) const BLOCK: usize = 1024;
 
 /// A stream that does not fit together.
@@ -25,7 +25,7 @@ pub enum RunError {
         ids: usize,
         /// Ticks.
         ticks: usize,
-        /// Hints; none at all is right too.
+        /// Hints; may be empty.
         hints: usize,
     },
     /// A session number that has no place.
@@ -53,7 +53,7 @@ pub enum RunError {
         /// Sets of the cache.
         sets: u32,
     },
-    /// Places without the second sets that the policy asks for.
+    /// Places without the second sets that the policy needs.
     #[error("the policy moves lines, but the places have no second sets: make them with both")]
     FirstOnly,
 }
@@ -82,7 +82,7 @@ impl RunError {
 
     /// Whether every number has a place.
     pub(crate) fn check_ids(ids: &[u32], places: &Places) -> Result<(), Self> {
-        // The largest number stands for an empty line and never is a session.
+        // The largest number marks an empty line and is never a session.
         let end = places.len().min(u32::MAX as usize) as u32;
         // All of them, without a way out, are compared in vectors.
         let beyond = ids.iter().fold(false, |beyond, id| beyond | (*id >= end));
@@ -122,8 +122,8 @@ pub trait Simulate: Send {
     /// stay seen.
     fn reset_statistics(&mut self);
 
-    /// From now on first accesses are not told apart: [`Statistics::cold_misses`] stays 0. For
-    /// whoever runs many configurations over one stream, which has as many for all of them
+    /// From now on first accesses are not counted: [`Statistics::cold_misses`] stays 0. For running
+    /// many configurations over one stream, where the number is the same for all
     /// ([`crate::bounds::compulsory`]).
     fn forget_seen(&mut self);
 
@@ -161,7 +161,7 @@ struct Gathered<'a> {
     hints: &'a [u8],
     /// First sets, those of all banks after each other.
     first: &'a [u32],
-    /// Second sets; empty when the policy asks for none.
+    /// Second sets; empty if the policy does not need them.
     second: &'a [u32],
     places: &'a Places,
 }
@@ -290,12 +290,12 @@ impl Seen {
     }
 }
 
-/// What [`build`] makes.
+/// The result of [`build`].
 pub struct Simulation {
     machine: Box<dyn Machine>,
     geometry: Geometry,
     moves: bool,
-    /// Shared by simulations that were run together ever since they were made.
+    /// Shared by simulations that have always been run together.
     seen: Option<Arc<Seen>>,
     seen_before: u64,
     scratch: Scratch,
@@ -417,8 +417,7 @@ pub fn build(
 /// One configuration of a batch: a cache and the places that its index functions give.
 pub type Member<'a> = (&'a mut dyn Simulate, &'a Places);
 
-/// How many accesses are worth handing to [`run_all`] at once, at least: below that, what it sets
-/// up begins to count.
+/// Minimum number of accesses for [`run_all`] at which its set-up cost is negligible.
 pub const BATCH: usize = 64 * BLOCK;
 
 /// Members with something in common.
@@ -475,7 +474,7 @@ struct Shared<'a> {
     scratch: Scratch,
 }
 
-/// Checks all members on the way.
+/// Checks all members, too.
 fn group_by_places<'a>(
     members: &mut [Member<'a>],
     ids: &[u32],
@@ -505,7 +504,7 @@ fn group_by_places<'a>(
     Ok(groups)
 }
 
-/// Takes from the members what they have seen.
+/// Takes the members' record of seen sessions.
 fn group_by_seen(members: &mut [Member<'_>]) -> Vec<Group<Arc<Seen>>> {
     let mut groups: Vec<Group<Arc<Seen>>> = Vec::new();
     for (at, (cache, _)) in members.iter_mut().enumerate() {

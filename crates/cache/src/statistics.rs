@@ -5,19 +5,19 @@
 pub struct Statistics {
     /// Look-ups.
     pub accesses: u64,
-    /// Look-ups that found nothing: `fills + bypasses`, where each is followed by a fill.
+    /// Lookups that missed: `fills + bypasses`, if each is followed by a fill.
     pub misses: u64,
-    /// First accesses ever to a session identifier; counted in the lab alone.
+    /// First accesses to a session identifier; counted only in the lab.
     pub cold_misses: u64,
     /// Lines moved into another of their sets.
     pub migrations: u64,
     /// Hits in a set of a second function.
     pub second_lookup_hits: u64,
-    /// Newcomers that were not given a line.
+    /// Newcomers not inserted.
     pub bypasses: u64,
-    /// Newcomers that were given a line.
+    /// Newcomers inserted.
     pub fills: u64,
-    /// Lines given up for others: a fill of a line that was not empty, or a move onto one.
+    /// Evictions: fills of occupied lines, or moves onto them.
     pub evictions: u64,
     /// Of these, lines that were ON.
     pub evicted_on: u64,

@@ -58,7 +58,7 @@ pub(crate) const fn fits(banks: usize, ways: usize) -> bool {
     ways > 0 && ways.is_multiple_of(QUAD) && banks * ways <= CANDIDATES_MAX
 }
 
-/// Ones for so many lanes.
+/// Ones in the first `n` lanes.
 pub(crate) const fn lane_bits(lanes: usize) -> u32 {
     (1 << lanes) - 1
 }

@@ -1,5 +1,5 @@
-//! What someone with a trace came for: how small may the cache be, which policy, what does it
-//! cost, what would more memory buy?
+//! Recommends for a trace: the smallest sufficient cache, its policy and cost, and the effect of
+//! more memory.
 
 use serde::Serialize;
 
@@ -52,10 +52,10 @@ impl Default for AdviseSpec {
 
 /// The smallest capacity that is tried.
 const CAPACITY_MIN: u64 = 4 << 10;
-/// The largest that is tried without being asked for.
+/// The largest capacity tried by default.
 const CAPACITY_MAX: u64 = 64 << 20;
 
-/// One geometry and policy, and what it came to.
+/// One geometry and policy, with results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Choice {
     /// The configuration.
@@ -118,7 +118,7 @@ fn capacities(spec: &AdviseSpec, stream: &Stream) -> Vec<Size> {
         .collect()
 }
 
-/// Tries everything and says what to take.
+/// Tries all configurations and recommends one.
 ///
 /// # Errors
 /// A scheme or a geometry that is not sound; a stop.
@@ -143,8 +143,8 @@ pub fn advise(
     let accesses = results.first().map_or(0, |result| result.accesses);
     if accesses == 0 {
         return Err(LabError::Trace(format!(
-            "{}: there is nothing to advise on: no access is left beside the warm-up, or no \
-             geometry of --capacities, --ways and --line can be built",
+            "{}: nothing to recommend: no access is left after the warm-up, or no geometry of \
+             --capacities, --ways and --line is possible",
             stream.note.trace
         )));
     }
@@ -159,7 +159,7 @@ pub fn advise(
         .map(|(choice, _)| choice.miss_ratio)
         .fold(f64::INFINITY, f64::min);
     let within = |choice: &&Choice, share: f64| choice.miss_ratio <= lowest * (1.0 + share);
-    // The cheapest in bits: capacity first, then what the policy adds.
+    // The cheapest in bits: capacity first, then policy state.
     let cheapest = |share: f64| {
         asked()
             .map(|(choice, _)| choice)
@@ -203,7 +203,7 @@ fn check_powers(spec: &AdviseSpec) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Of each number that was asked for something must have been tried.
+/// Checks that every requested number was tried in some configuration.
 fn check_asked(spec: &AdviseSpec, runs: &[&RunSpec]) -> Result<(), LabError> {
     let refused = |option: &str, value: String, like: RunSpec| {
         let why = Configuration::new(&like).err();
@@ -237,8 +237,8 @@ fn check_asked(spec: &AdviseSpec, runs: &[&RunSpec]) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Every configuration to try, by rising capacity, and whether it was asked for: the conventional
-/// cache is there first to be compared with, and only advised where it is among the others.
+/// Every configuration to try, by increasing capacity, and whether it was requested: the
+/// conventional cache comes first for comparison, and is recommended only if it was requested.
 fn tried(stream: &Stream, spec: &AdviseSpec) -> Vec<(RunSpec, bool)> {
     let mut runs = Vec::new();
     for capacity in capacities(spec, stream) {
@@ -251,7 +251,7 @@ fn tried(stream: &Stream, spec: &AdviseSpec) -> Vec<(RunSpec, bool)> {
                 seed: spec.seed,
                 ..RunSpec::paper(scheme)
             };
-            // Small capacities do not hold a set of many ways: that geometry is not tried.
+            // A small capacity cannot hold a set of many ways; that geometry is skipped.
             if Configuration::new(&run).is_ok() {
                 runs.push((run, is_asked));
             }
@@ -266,7 +266,7 @@ fn tried(stream: &Stream, spec: &AdviseSpec) -> Vec<(RunSpec, bool)> {
     runs
 }
 
-/// The best at each capacity of what was asked for.
+/// The best requested configuration at each capacity.
 fn steps(all: &[Choice], is_asked: &[bool], results: &[RunResult]) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut conventional = None;

@@ -20,7 +20,7 @@ pub enum Wanted {
     Nothing,
     /// Compulsory misses, fully associative LRU and MIN.
     Associative,
-    /// Those, and what knowing the future is worth under each index.
+    /// Those, and the value of knowing the future under each index.
     All,
 }
 
@@ -53,8 +53,7 @@ impl Known {
 /// Which configurations share a bound under their index.
 type InSetsKey = (crate::run::PlaceKey, u32);
 
-/// Works out what `configurations` need. A bound that is stopped has no result, so that nothing is
-/// kept of a stop.
+/// Computes the bounds that `configurations` need. A stopped bound has no result.
 pub(crate) fn work_out(
     stream: &Stream,
     configurations: &[Configuration],

@@ -10,12 +10,12 @@ use crate::load::{Loader, StreamSpec};
 use crate::run::run_many;
 use crate::spec::RunSpec;
 
-/// What is fitted, and against what.
+/// The fit: stream, configuration and target.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CalibrateSpec {
-    /// The stream; its concurrency is what is fitted.
+    /// The stream, with its concurrency to be fitted.
     pub made: StreamSpec,
-    /// The configuration whose miss ratio is known; the others take its geometry.
+    /// The configuration with the known miss ratio; the others use its geometry.
     pub fitted: RunSpec,
     /// Its miss ratio.
     pub target: f64,
@@ -27,16 +27,16 @@ pub struct CalibrateSpec {
 
 /// Sessions that are tried first.
 const SESSIONS_FIRST: u32 = 256;
-/// The search ends when the interval is this share of its end.
+/// The search ends when the interval is this fraction of its upper end.
 const WIDTH: f64 = 0.002;
 
-/// A fit that misses the target by more than this is none.
+/// Maximum error of a fit.
 const NEAR: f64 = 0.02;
 
 /// What came out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Calibration {
-    /// Open sessions at which the fitted scheme comes closest.
+    /// Open sessions with the closest result of the fitted scheme.
     pub sessions: u32,
     /// The fitted scheme's miss ratio there.
     pub reached: f64,
@@ -70,7 +70,7 @@ pub fn calibrate(
     let mut tried: Vec<(u32, f64)> = Vec::new();
     let mut ratio = |sessions: u32, loader: &mut Loader| -> Result<f64, LabError> {
         let stream = match loader.stream(&at(&asked.made, sessions), control) {
-            // Where there is no access none misses. It is no load to end at, though.
+            // Without accesses there are no misses, but that is not a valid load.
             Err(LabError::Empty(_)) => return Ok(0.0),
             made => made?,
         };
@@ -137,8 +137,8 @@ fn near(asked: &CalibrateSpec, sessions: u32, reached: f64) -> Result<(), LabErr
         return Ok(());
     }
     let problem = format!(
-        "{} comes no nearer than a miss ratio of {reached:.3}, with {sessions} open sessions; \
-         write a target that this trace can reach",
+        "the closest miss ratio of {} is {reached:.3}, with {sessions} open sessions; give a \
+         target that this trace can reach",
         asked.fitted.scheme
     );
     Err(LabError::option(
@@ -148,7 +148,7 @@ fn near(asked: &CalibrateSpec, sessions: u32, reached: f64) -> Result<(), LabErr
     ))
 }
 
-/// The stream with so many sessions open at once.
+/// The stream with this number of sessions open at once.
 pub fn at(made: &StreamSpec, sessions: u32) -> StreamSpec {
     let mut made = made.clone();
     match &mut made.standard {

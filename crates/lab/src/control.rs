@@ -4,12 +4,12 @@
 /// laboratory, at least every 100 ms while it simulates, so an implementation may look at what
 /// belongs to that thread (an interpreter's signals, a progress bar).
 pub trait Control {
-    /// True when the run should end; what is finished is kept.
+    /// True if the run should stop; finished results are kept.
     fn stopped(&self) -> bool {
         false
     }
 
-    /// A new part of the work begins: what it is, and how many steps it has (0 = not known).
+    /// A new part of the work starts: its description and number of steps (0 = unknown).
     fn begin(&self, what: &str, steps: u64) {
         let _ = (what, steps);
     }

@@ -1,61 +1,60 @@
-//! What can be wrong with what the laboratory is given.
+//! Errors of the laboratory.
 
 use std::path::{Path, PathBuf};
 
-/// Why something could not be done. The text names the option, file or line, and says what to
-/// write instead.
+/// An error. The text names the option, file or line, and what to write instead.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// An option, or a key of a plan, with a value that cannot be used.
+    /// An option or plan key with an invalid value.
     #[error("{}: {problem}", [option.as_str(), value.as_str()].join(" ").trim())]
     Option {
-        /// As it is written: `--capacity`, `capacity`.
+        /// Its name: `--capacity`, `capacity`.
         option: String,
-        /// As it was given.
+        /// Its value.
         value: String,
-        /// What is wrong and what to write.
+        /// The problem, and what to write.
         problem: String,
     },
-    /// A geometry or a scheme that cannot be built.
+    /// An impossible geometry or scheme.
     #[error("{0}")]
     Geometry(String),
-    /// A plan that cannot be read.
+    /// An invalid plan.
     #[error("{place}: {problem}")]
     Plan {
         /// File and line.
         place: String,
-        /// What is wrong and what to write.
+        /// The problem, and what to write.
         problem: String,
     },
-    /// A trace that cannot be read or used; the text begins with its name.
+    /// An unreadable or unusable trace; the text starts with its name.
     #[error("{0}")]
     Trace(String),
-    /// A synthetic workload, by its name, of which nothing is seen.
-    #[error("{0}: no access falls into so short a time; raise seconds or sessions")]
+    /// A synthetic workload without accesses, by name.
+    #[error("{0}: no accesses in such a short time; increase seconds or sessions")]
     Empty(String),
     /// A file that cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The caller's [`Control`](crate::Control) said stop.
+    /// Stopped by the caller's [`Control`](crate::Control).
     #[error("stopped")]
     Stopped,
 }
 
-/// What a reader of TOML or JSON says of a value, with what to write instead of names of types.
+/// Rewrites errors of the TOML or JSON parser: what to write instead of type names.
 pub fn in_words(message: &str) -> String {
     let kinds = [
         ("expected u8", "write a whole number from 0 to 255"),
         ("expected u16", "write a whole number from 0 to 65535"),
         ("expected u32", "write a whole number from 0 to 4294967295"),
-        ("expected u64", "write a whole number from 0 on"),
+        ("expected u64", "write a whole number, 0 or more"),
         ("expected f64", "write a number"),
     ];
-    // What a type of ours expects is said as what to write.
+    // Our own types state what to write.
     let message = message.replace("expected write ", "write ");
     let kind = kinds.iter().find(|(name, _)| message.contains(name));
     kind.map_or_else(
@@ -65,7 +64,7 @@ pub fn in_words(message: &str) -> String {
 }
 
 impl LabError {
-    /// A value of an option that cannot be used.
+    /// An invalid value of an option.
     pub fn option(
         option: impl Into<String>,
         value: impl Into<String>,
@@ -86,8 +85,7 @@ impl LabError {
         }
     }
 
-    /// What a command that ends like this gives back to the shell: 2 for what was asked, 1 for
-    /// what was found, 130 for what was stopped.
+    /// Exit code for this error: 2 for invalid arguments, 1 for files, 130 for an interrupt.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Option { .. } | Self::Geometry(_) | Self::Plan { .. } | Self::Empty(_) => 2,

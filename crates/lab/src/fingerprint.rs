@@ -1,7 +1,7 @@
 //! Stable fingerprints: of a stream's columns, of a task. The same on every machine.
 //!
-//! Columns are long: of each piece of one, 64 bits ([`hash64`]) go on to SipHash, which makes the
-//! 128 bits. That tells apart what differs by chance, not what somebody made to look the same.
+//! Each piece of a column is reduced to 64 bits ([`hash64`]), and SipHash combines them to 128
+//! bits. This detects accidental differences, not deliberate collisions.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -14,7 +14,7 @@ use siphasher::sip128::{Hash128, Hasher128, SipHasher13};
 
 use crate::control::Control;
 
-/// 128 bits that stand for what was hashed; written as 32 hexadecimal digits.
+/// A 128-bit fingerprint, written as 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(pub u128);
 
@@ -31,8 +31,8 @@ impl Fingerprint {
         number.flatten().map(Self)
     }
 
-    /// Of a stream: the same accesses at the same ticks, counted from the same one on, have the
-    /// same, wherever they come from.
+    /// Fingerprint of a stream: equal for the same accesses at the same ticks with the same
+    /// warm-up, whatever their origin.
     pub fn of_stream(
         ids: &[u32],
         ticks: &[u32],
@@ -51,7 +51,7 @@ impl Fingerprint {
         printer.json(&counted_from).finish()
     }
 
-    /// Of what is in a file, whatever pieces the system gives it in. Nothing when it was stopped.
+    /// Fingerprint of a file's contents, independent of read sizes. `None` if stopped.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -94,8 +94,8 @@ impl<'de> Deserialize<'de> for Fingerprint {
     }
 }
 
-/// Collects what a fingerprint stands for. Every part is preceded by its length, so that parts
-/// cannot run into each other.
+/// Collects the input of a fingerprint. Every part is preceded by its length, so that boundaries
+/// are unambiguous.
 #[derive(Debug, Default)]
 pub struct Printer(SipHasher13);
 
@@ -137,7 +137,7 @@ impl Printer {
         self.bytes(&text)
     }
 
-    /// The fingerprint of what was added.
+    /// The fingerprint of the parts added.
     pub fn finish(&self) -> Fingerprint {
         let Hash128 { h1, h2 } = self.0.finish128();
         Fingerprint(u128::from(h1) << 64 | u128::from(h2))

@@ -1,4 +1,5 @@
-//! The laboratory.
+//! The laboratory: simulates caches of connection state on traces. The cache code is
+//! `fairlead_cache`, which the switch also runs.
 #![forbid(unsafe_code)]
 
 pub mod advise;

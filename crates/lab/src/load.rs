@@ -45,7 +45,7 @@ impl Default for Zipf {
     }
 }
 
-/// As what the rows of a file are taken.
+/// How the rows of a file are interpreted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum As {
@@ -83,7 +83,7 @@ pub struct StreamSpec {
     /// Independent accesses by Zipf's law. Synthetic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zipf: Option<Zipf>,
-    /// The file's format; told by its content when left out.
+    /// The file's format; detected by content if `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
     /// As what rows are taken.
@@ -91,10 +91,9 @@ pub struct StreamSpec {
     pub rows: As,
     /// The share of rows that may be unreadable.
     pub max_bad: f64,
-    /// Whether rows of accesses may be out of order, to be sorted by time. Logs and captures
-    /// always may.
+    /// Whether unordered rows of accesses are sorted by time. Logs and captures are always sorted.
     pub sort: bool,
-    /// How requests become accesses; without meaning for accesses.
+    /// How requests are expanded; ignored for accesses.
     pub expansion: Expansion,
     /// Length of a tick of the lifetime counters, ms.
     pub tick_ms: u32,
@@ -102,7 +101,7 @@ pub struct StreamSpec {
     pub seed: u64,
 }
 
-/// JSON has no other text: in a name, what is not UTF-8 is replaced, as where it is shown.
+/// JSON is UTF-8: other bytes in a name are replaced.
 fn in_unicode<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
     let text = path.as_ref().map(|path| path.to_string_lossy());
     text.serialize(to)
@@ -155,12 +154,12 @@ impl StreamSpec {
         }
     }
 
-    /// True when nobody ever made these requests.
+    /// True for synthetic workloads.
     pub fn is_synthetic(&self) -> bool {
         self.path.is_none()
     }
 
-    /// What the stream is called in tables: the file's name, or what the generator was given.
+    /// Name of the stream in tables: the file name, or the generator's parameters.
     pub fn name(&self) -> String {
         if let Some(path) = &self.path {
             let name = path.file_name().unwrap_or(path.as_os_str());
@@ -176,14 +175,13 @@ impl StreamSpec {
         format!("synthetic: standard, {sessions} sessions")
     }
 
-    /// The recipe without what decides nothing: equal for recipes that make the same of one file.
-    /// Of rows that are accesses as they are nothing is drawn, whatever the seed. Looks at the
-    /// beginning of the file.
+    /// The recipe without ineffective parameters: equal for recipes that produce the same stream
+    /// from a file. For rows of accesses, the seed has no effect. Reads the beginning of the file.
     #[must_use]
     pub fn deciding(&self) -> Self {
         let mut deciding = self.clone();
         deciding.expansion = self.expansion.used();
-        // What cannot be opened is told when it is read.
+        // A file that cannot be opened is reported when it is read.
         let opened = self.path.as_ref().map(|path| Opened::new(path, self));
         let is_log = match opened {
             Some(Ok(opened)) => !self.rows.takes(&opened.format),
@@ -203,8 +201,7 @@ impl StreamSpec {
         deciding
     }
 
-    /// What keeps a generator from being used, as far as is known before it runs: its key, and what
-    /// to write.
+    /// Why a generator cannot be used, as far as known before it runs: its key, and what to write.
     pub(crate) fn workload_complaint(&self) -> Option<(&'static str, String)> {
         let standard = self.standard.as_ref().map(Standard::check);
         let zipf = self.zipf.as_ref().map(|zipf| zipf.rows().map(|_| ()));
@@ -238,12 +235,12 @@ impl StreamSpec {
     }
 }
 
-/// Where a stream comes from and what it is.
+/// Origin and properties of a stream.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Provenance {
     /// What it is called.
     pub trace: String,
-    /// True when nobody ever made these requests.
+    /// True for synthetic workloads.
     pub synthetic: bool,
     /// Fingerprint of the columns.
     pub stream: Fingerprint,
@@ -269,8 +266,8 @@ pub struct Provenance {
 }
 
 impl Provenance {
-    /// Does the number of open sessions that the recipe asks for mean anything here? Where results
-    /// are told apart by it, it must.
+    /// Checks that the recipe's number of open sessions has an effect, which is required if it
+    /// identifies results.
     ///
     /// # Errors
     /// It does not: rows are accesses as they are.
@@ -285,13 +282,13 @@ impl Provenance {
 
 fn no_load(trace: &str) -> LabError {
     LabError::Trace(format!(
-        "{trace}: rows are accesses as they are, so how many sessions are open at once cannot be \
-         chosen: leave concurrent_sessions out, or take a trace of requests (--as requests; in a \
-         plan: as = \"requests\")"
+        "{trace}: rows are accesses, so the number of open sessions cannot be chosen: omit \
+         concurrent_sessions, or use a trace of requests (--as requests; in a plan: as = \
+         \"requests\")"
     ))
 }
 
-/// Can a recipe be followed, as far as the beginning of its file tells?
+/// Checks a recipe against the beginning of its file.
 pub(crate) fn look_at(made: &StreamSpec) -> Result<(), LabError> {
     let Some(path) = &made.path else {
         return Ok(());
@@ -306,7 +303,7 @@ pub(crate) fn look_at(made: &StreamSpec) -> Result<(), LabError> {
 /// What reading a file came to.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReadNote {
-    /// As what it was read.
+    /// The format it was read as.
     pub format: String,
     /// Rows that could be read.
     pub rows: u64,
@@ -314,7 +311,7 @@ pub struct ReadNote {
     pub bad: u64,
     /// Why not, and how often.
     pub bad_by_reason: Vec<(String, u64)>,
-    /// Rows that are not meant to be used, by what they are: packets from servers, comments.
+    /// Rows skipped intentionally, by kind: packets from servers, comments.
     pub passed: Vec<(String, u64)>,
     /// The line (or record) of the first of them.
     pub first_bad: Option<u64>,
@@ -354,24 +351,24 @@ pub struct Stream {
     pub ids: Vec<u32>,
     /// Tick of each access.
     pub ticks: Vec<u32>,
-    /// Time of each access, µs; empty unless it was asked for ([`Loader::with_times`]).
+    /// Time of each access, µs; empty unless requested ([`Loader::with_times`]).
     pub time_us: Vec<u64>,
-    /// Hint of each access; empty when there are none.
+    /// Hint of each access; empty if there are none.
     pub hints: Vec<u8>,
     /// Session identifiers by number.
     pub keys: Vec<Endpoint>,
     /// The first access that counts.
     pub counted_from: usize,
-    /// Where it comes from.
+    /// Its origin.
     pub note: Provenance,
     /// The reader's report; nothing for streams that were in no file.
     pub report: Option<Report>,
-    /// What is worked out of it once.
+    /// Values computed from it once.
     pub counted_once: CountedOnce,
 }
 
-/// What is the same for every configuration, worked out by the first that asks. A stream whose
-/// columns are changed needs a new one.
+/// Values shared by all configurations, computed on first use. Changing a stream's columns requires
+/// a new one.
 #[derive(Clone, Debug, Default)]
 pub struct CountedOnce {
     cold_misses: OnceLock<u64>,
@@ -427,7 +424,7 @@ pub struct Loader {
     keep_times: bool,
 }
 
-/// Accesses, and what is known of how they came about.
+/// Accesses, with their origin.
 #[derive(Default)]
 struct Loaded {
     accesses: Accesses,
@@ -438,7 +435,7 @@ struct Loaded {
 }
 
 impl Loader {
-    /// One whose streams have their times (8 bytes an access more).
+    /// A loader of streams with times (8 more bytes per access).
     pub fn with_times() -> Self {
         Self {
             keep_times: true,
@@ -476,7 +473,7 @@ impl Loader {
                     .map_err(failed)?,
                 ..Loaded::default()
             },
-            (None, None, None) => return Err(LabError::Trace("there is no trace".to_owned())),
+            (None, None, None) => return Err(LabError::Trace("no trace".to_owned())),
         };
         if made.is_synthetic() {
             loaded.notes.extend(unused_expansion(made));
@@ -641,8 +638,8 @@ fn workload_error(made: &StreamSpec, error: &WorkloadError) -> LabError {
     }
 }
 
-/// Rows that are taken as they are must be in order, or it must be said that they need not be.
-/// Captures are not asked: several are often joined in one file.
+/// Rows of accesses must be in order, unless sorting is requested. Captures are exempt: several are
+/// often joined in one file.
 ///
 /// # Errors
 /// When they are not.
@@ -654,9 +651,8 @@ pub fn in_order(made: &StreamSpec, report: &Report) -> Result<(), LabError> {
         .first_back
         .map_or_else(String::new, |row| format!(", first at row {row}"));
     Err(LabError::Trace(format!(
-        "{}: time steps back {}{first}; rows of accesses are taken as they are and must be in the \
-         order of time: sort the file, or write --sort (in a plan: sort = true, in \
-         Python: sort=True)",
+        "{}: time steps back {}{first}; rows of accesses must be in order of time: sort the file, \
+         or give --sort (in a plan: sort = true, in Python: sort=True)",
         report.name,
         times(report.stepped_back)
     )))
@@ -665,11 +661,11 @@ pub fn in_order(made: &StreamSpec, report: &Report) -> Result<(), LabError> {
 /// What is said of a folder in place of a file.
 pub fn is_folder(path: &Path) -> LabError {
     let name = path.display();
-    LabError::Trace(format!("{name}: is a folder; name a file in it"))
+    LabError::Trace(format!("{name}: is a directory; name a file in it"))
 }
 
 impl StreamSpec {
-    /// The format that was asked for.
+    /// The requested format.
     pub(crate) fn chosen_format(&self) -> Result<Option<Format>, LabError> {
         let Some(text) = &self.format else {
             return Ok(None);
@@ -680,7 +676,7 @@ impl StreamSpec {
     }
 }
 
-/// A trace that was opened, and its format. Opened once: a pipe gives its bytes to nobody twice.
+/// An open trace and its format. Opened only once, because a pipe can be read only once.
 struct Opened {
     source: Source,
     /// Bytes as they are stored.
@@ -689,7 +685,7 @@ struct Opened {
 }
 
 impl Opened {
-    /// Opens the trace of a recipe; its format is told by the first bytes unless it is given.
+    /// Opens the trace of a recipe; its format is detected by the first bytes unless given.
     fn new(path: &Path, made: &StreamSpec) -> Result<Self, LabError> {
         let format = made.chosen_format()?;
         let failed = |error| LabError::file(path, error);

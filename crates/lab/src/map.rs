@@ -15,7 +15,7 @@ use crate::run::run_many;
 use crate::size::Size;
 use crate::spec::RunSpec;
 
-/// The grid and what runs over it.
+/// The grid and its runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MapSpec {
     /// Open sessions for each line of the cache.
@@ -95,9 +95,9 @@ impl Cell {
 /// The whole map.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Map {
-    /// Always true: nobody ever made these requests.
+    /// Always true: the workload is synthetic.
     pub synthetic: bool,
-    /// What was asked for.
+    /// The request.
     pub asked: MapSpec,
     /// The cells that were finished.
     pub cells: Vec<Cell>,
@@ -173,7 +173,7 @@ fn check(asked: &MapSpec) -> Result<(), LabError> {
         return Err(LabError::option(
             "--seeds",
             seed.to_string(),
-            "is given twice",
+            "is a duplicate",
         ));
     }
     for scheme in &asked.schemes {

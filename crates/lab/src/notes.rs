@@ -13,9 +13,8 @@ pub fn expansion_notes(expansion: &Expansion, expanded: &Expanded) -> Vec<String
     if let Some(given) = expansion.short_warm_up() {
         notes.push(format!(
             "a warm-up of {given} s is shorter than the silence that ends a session ({} s): \
-             sessions in a longer pause than that look new, so that first accesses and every bound \
-             come out too high, and so do the misses of large caches; leave --warm-up (warm_up_s) \
-             out",
+             sessions in a longer pause look new, so first accesses, all bounds and the misses of \
+             large caches are too high; omit --warm-up (warm_up_s)",
             expansion.session_timeout_s
         ));
     }
@@ -25,7 +24,7 @@ pub fn expansion_notes(expansion: &Expansion, expanded: &Expanded) -> Vec<String
     }
     if expanded.responses_cut > 0 {
         notes.push(format!(
-            "{} responses were acknowledged in part only (acks_max)",
+            "{} responses were acknowledged only partly (acks_max)",
             expanded.responses_cut
         ));
     }
@@ -34,7 +33,7 @@ pub fn expansion_notes(expansion: &Expansion, expanded: &Expanded) -> Vec<String
 
 /// That all of a stream is warm-up.
 pub(crate) fn nothing_counts() -> String {
-    "no access is left beside the warm-up".to_owned()
+    "no access is left after the warm-up".to_owned()
 }
 
 /// What was set and decides nothing, beside the rest of the settings or for this log.
@@ -71,20 +70,19 @@ fn without_effect(expansion: &Expansion, expanded: &Expanded) -> Vec<String> {
     let mut notes = Vec::new();
     notes.extend(of_a_load.map(|names| {
         format!(
-            "without effect at the log's own pace: {names}; write --concurrency \
-             (concurrent_sessions), or leave it out"
+            "no effect at the log's own pace: {names}; add --concurrency (concurrent_sessions), or \
+             omit it"
         )
     }));
     notes.extend(of_packets.map(|names| {
         format!(
-            "without effect where a request is one access: {names}; write --packets packets \
-             (packets = \"packets\"), or leave it out"
+            "no effect with one access per request: {names}; add --packets packets (packets = \
+             \"packets\"), or omit it"
         )
     }));
     if of_ports {
         notes.push(
-            "without effect where every row has a port of its own: --ports (ports); leave it out"
-                .to_owned(),
+            "no effect because every row has its own port: --ports (ports); omit it".to_owned(),
         );
     }
     notes
@@ -101,7 +99,7 @@ pub fn reading_notes(report: &Report) -> Vec<String> {
             _ => "line",
         };
         notes.push(format!(
-            "{bad} of {} rows could not be read and are left out; the first is {place} {number}: \
+            "{bad} of {} rows could not be read and were skipped; the first is {place} {number}: \
              {reason}",
             report.seen()
         ));
@@ -115,30 +113,28 @@ pub fn reading_notes(report: &Report) -> Vec<String> {
     notes
 }
 
-/// What one session alone comes from: a capture can be of one connection, and a format without
-/// clients.
+/// Why there is only one session: the capture may have one connection, or the format no clients.
 pub(crate) fn one_session(format: Option<&Format>) -> String {
     let why = match format {
         None => "the workload has one",
         Some(Format::Pcap) => "the capture has one connection with segments from its client",
         Some(Format::Vscsi) => "the format names no clients",
         Some(Format::Csv(columns)) if columns.client.is_none() => {
-            "no column of clients was named (--format csv:time=1,client=2 names columns)"
+            "no client column was given (--format csv:time=1,client=2)"
         }
         Some(_) => {
-            "the trace names one client alone; where that is not so, they are in another column \
-             than was read (--format csv:time=1,client=2 names columns)"
+            "the trace has only one client; if that is wrong, clients are in another column \
+             (--format csv:time=1,client=2)"
         }
     };
-    format!("every access is of one session: {why}")
+    format!("all accesses belong to one session: {why}")
 }
 
-/// That nothing of the expansion is used, where something was said of it.
+/// A note that settings of the expansion have no effect.
 pub(crate) fn unused_expansion(made: &StreamSpec) -> Option<String> {
     let is_set = made.expansion != Expansion::default();
     is_set.then(|| {
-        "rows are accesses as they are: --concurrency and other settings of the expansion have no \
-         meaning and are not used"
+        "rows are accesses: --concurrency and other settings of the expansion are not used"
             .to_owned()
     })
 }
@@ -159,7 +155,7 @@ pub fn lost_in_oracle_general(accesses: &Accesses) -> Vec<String> {
     let between = accesses.time_us.iter().filter(is_between).count() as u64;
     if between > 0 {
         notes.push(format!(
-            "oracleGeneral holds whole seconds; the times of {} of {} accesses lose what is below",
+            "oracleGeneral has whole seconds; the times of {} of {} accesses are truncated",
             grouped(between),
             grouped(rows)
         ));
@@ -170,9 +166,9 @@ pub fn lost_in_oracle_general(accesses: &Accesses) -> Vec<String> {
     let others = others.count() as u64;
     if others > 0 {
         notes.push(format!(
-            "oracleGeneral holds identifiers of 64 bits; {} of {} sessions have IPv6 addresses \
-             that do not fit and are hashed: read back, they have other addresses, and caches \
-             other misses",
+            "oracleGeneral has 64-bit identifiers; {} of {} sessions have IPv6 addresses that do \
+             not fit and are hashed, so that reading the file gives other addresses and other \
+             misses",
             grouped(others),
             grouped(accesses.keys.len() as u64)
         ));
@@ -187,7 +183,7 @@ pub fn lost_hints(accesses: &Accesses) -> Option<String> {
     let hints = hints.count() as u64;
     (hints > 0).then(|| {
         format!(
-            "the format does not hold which accesses open and close connections; {} of {} do",
+            "the format cannot represent which accesses open and close connections; {} of {} do",
             grouped(hints),
             grouped(accesses.len() as u64)
         )

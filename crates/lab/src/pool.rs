@@ -1,4 +1,4 @@
-//! Jobs spread over threads, watched from the thread that asked for them.
+//! Jobs on several threads, monitored by the calling thread.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -10,7 +10,7 @@ use crate::error::LabError;
 /// How long the asking thread waits before it looks at its [`Control`] again.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Between a job and who asked for it: how far it is, and whether it should go on.
+/// Shared by a job and its caller: progress, and whether to continue.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     steps: AtomicU64,
@@ -25,7 +25,7 @@ impl Meter {
     }
 }
 
-/// As many threads as the machine has cores, where none are asked for.
+/// Number of threads; by default the number of cores.
 pub(crate) fn threads(asked: usize, jobs: usize) -> usize {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if asked == 0 { cores() } else { asked };

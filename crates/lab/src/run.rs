@@ -25,7 +25,7 @@ const FAMILY_MIN: usize = 2;
 /// A configuration that is done.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// Its place among those that were asked for.
+    /// Its index among the requested ones.
     pub index: usize,
     /// What it counted.
     pub result: RunResult,
@@ -43,10 +43,10 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// Checks what a plan or an option said.
+    /// Checks a plan's or option's values.
     ///
     /// # Errors
-    /// What is wrong, with what to write instead.
+    /// The problem, with what to write instead.
     pub fn new(spec: &RunSpec) -> Result<Self, LabError> {
         let mut scheme = Scheme::parse(&spec.scheme)
             .map_err(|error| LabError::option("scheme", &spec.scheme, error.to_string()))?;
@@ -98,7 +98,7 @@ impl Configuration {
     /// The index functions.
     ///
     /// # Errors
-    /// When there are none of that name.
+    /// No scheme has that name.
     pub fn indexer(&self) -> Result<Indexer, LabError> {
         self.scheme
             .indexer(&self.geometry, self.seed)
@@ -132,7 +132,7 @@ fn says(spec: &RunSpec, setting: &str) -> bool {
 fn contradicts(spec: &RunSpec, what: &str, asked: &str, setting: &str) -> LabError {
     let scheme = &spec.scheme;
     let problem =
-        format!("scheme {scheme} says otherwise; write one of the two, {setting}= or {what}");
+        format!("scheme {scheme} sets another value; give only one of {setting}= and {what}");
     LabError::option(what, asked, problem)
 }
 
@@ -255,8 +255,8 @@ struct Batches {
 /// Runs every configuration; results in the order of `specs`.
 ///
 /// # Errors
-/// A configuration that is not sound (nothing was run then); a stop. [`run_each`] keeps what is
-/// finished at a stop.
+/// An invalid configuration (then nothing was run); a stop. [`run_each`] keeps finished results at
+/// a stop.
 pub fn run_many(
     stream: &Stream,
     specs: &[RunSpec],
@@ -271,7 +271,7 @@ pub fn run_many(
     Ok(results)
 }
 
-/// Runs every configuration and hands over each result as it is finished, on this thread.
+/// Runs every configuration and passes on each result when it is finished, on this thread.
 ///
 /// # Errors
 /// As [`run_many`].
@@ -340,7 +340,7 @@ fn result(counted: &Statistics, bounds: Option<crate::spec::Bounds>) -> RunResul
     }
 }
 
-/// Whether LRU of all ways at once counts what this one counts.
+/// True if the single-pass LRU for all ways covers this configuration.
 fn in_family(configuration: &Configuration) -> bool {
     let geometry = &configuration.geometry;
     let whole = u64::from(geometry.sets()) * LruFamily::WAYS as u64;
@@ -431,8 +431,8 @@ fn together(widest: usize, families: &[Vec<usize>], threads: usize) -> Vec<Job> 
     parts.map(job).collect()
 }
 
-/// Takes from `members` those that LRU of all ways at once stands for, where there are several;
-/// gives the others.
+/// Groups those of `members` that a single-pass LRU for all ways covers, if there are several;
+/// returns the others.
 fn families(
     configurations: &[Configuration],
     members: Vec<usize>,
@@ -642,7 +642,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_scheme_says_is_not_overridden_in_silence() {
+    fn a_schemes_settings_are_not_overridden_silently() {
         let said = |scheme: &str, bits: Option<&str>, threshold: Option<u8>| {
             let spec = RunSpec {
                 index_bits: bits.map(str::to_owned),

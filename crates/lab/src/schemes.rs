@@ -1,4 +1,4 @@
-//! Which schemes the commands take when none are named.
+//! Default schemes of the commands.
 
 use fairlead_cache::Scheme;
 

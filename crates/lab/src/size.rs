@@ -1,4 +1,4 @@
-//! Sizes as people write them: `32K`, `1M`, `32768`.
+//! Sizes such as `32K`, `1M`, `32768`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -30,7 +30,7 @@ impl FromStr for Size {
             "g" | "gib" => 30,
             other => {
                 return Err(format!(
-                    "the unit {other:?} is none of K, M, G (powers of 1024)"
+                    "unknown unit {other:?}; use K, M or G (powers of 1024)"
                 ));
             }
         };
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_as_people_write_them() {
+    fn sizes_with_suffixes_are_parsed() {
         for (text, bytes) in [
             ("0", 0),
             ("512", 512),
@@ -101,7 +101,7 @@ mod tests {
         }
         for (text, word) in [
             ("1.5K", "whole number"),
-            ("1T", "none of K, M, G"),
+            ("1T", "use K, M or G"),
             ("99999999999999999999999", "larger than 2^64"),
             ("99999999999G", "larger than 2^64"),
         ] {

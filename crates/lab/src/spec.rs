@@ -1,36 +1,36 @@
-//! One configuration of a cache, and what came out of running it.
+//! One cache configuration, and the results of running it.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::size::Size;
 
-/// A configuration: everything that decides the misses of a stream.
+/// A configuration: everything that determines the misses on a stream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunSpec {
-    /// A scheme's name, as `schemes` lists them.
+    /// Name of the scheme, as listed by `schemes`.
     pub scheme: String,
-    /// Bytes of all lines (default: the paper's 32 KiB).
+    /// Total size of the lines, bytes (default: the paper's 32 KiB).
     #[serde(default = "paper_capacity")]
     pub capacity: Size,
-    /// Bytes of a line (default: the paper's 64).
+    /// Line size, bytes (default: the paper's 64).
     #[serde(default = "paper_line")]
     pub line: Size,
-    /// Ways of a set (default: the paper's 4).
+    /// Ways per set (default: the paper's 4).
     #[serde(default = "paper_ways")]
     pub ways: u32,
-    /// Bits of the session identifier that choose the set: `all48`, the lowest 1 to 40 of the
-    /// address and the port's low byte, or masks `IIIIIIII:PPPP`; the scheme's own when left out.
+    /// Bits of the session identifier that select the set: `all48`, the lowest 1 to 40 bits of the
+    /// address and the port's low byte, or masks `IIIIIIII:PPPP` (default: the scheme's).
     #[serde(
         default,
         deserialize_with = "number_or_text",
         skip_serializing_if = "Option::is_none"
     )]
     pub index_bits: Option<String>,
-    /// The lifetime counter from which a line counts as ON; the scheme's own when left out.
+    /// Value of the lifetime counter from which a line is ON (default: the scheme's).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<u8>,
-    /// What index functions and random choices are drawn from.
+    /// Seed of index functions and random choices.
     #[serde(default = "first_seed")]
     pub seed: u64,
 }
@@ -51,7 +51,7 @@ fn first_seed() -> u64 {
     1
 }
 
-/// Bits that are a number, `16`, are written as one in plans as well.
+/// A plain number of bits, `16`, is also serialized as a number.
 fn number_or_text<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(
@@ -83,54 +83,54 @@ impl RunSpec {
         }
     }
 
-    /// Lines, were the geometry sound.
+    /// Number of lines, assuming a valid geometry.
     pub fn lines(&self) -> u64 {
         self.capacity.0 / self.line.0.max(1)
     }
 }
 
-/// What a run counted, warm-up left out.
+/// Counts of a run, without warm-up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunResult {
     /// Accesses.
     pub accesses: u64,
-    /// Accesses that found nothing.
+    /// Accesses that missed.
     pub misses: u64,
-    /// `misses / accesses`; 0 of nothing.
+    /// `misses / accesses`, or 0.
     pub miss_ratio: f64,
-    /// Misses of sessions never seen before, warm-up included in "before".
+    /// Misses of sessions never seen before, including in the warm-up.
     pub cold_misses: u64,
-    /// Lines moved to their second place.
+    /// Lines moved to their second location.
     pub migrations: u64,
-    /// Hits that only the second lookup found.
+    /// Hits of the second lookup.
     pub second_lookup_hits: u64,
-    /// Misses that were not given a line.
+    /// Misses that were not inserted.
     pub bypasses: u64,
-    /// Lines thrown out while they were ON.
+    /// Lines evicted while ON.
     pub evicted_on: u64,
-    /// Bounds for the same lines over the same accesses, where they were asked for.
+    /// Bounds for the same number of lines over the same accesses, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bounds: Option<Bounds>,
 }
 
-/// Misses that bound or frame a result: the same accesses, the same number of lines.
+/// Bounds and reference values of a result, for the same accesses and number of lines.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bounds {
-    /// First accesses of each session: no cache avoids them.
+    /// First accesses of each session, unavoidable for any cache.
     pub compulsory: u64,
-    /// Misses of least-recently-used, fully associative.
+    /// Misses of fully associative LRU.
     pub lru: u64,
-    /// Misses of Belady's MIN, fully associative, that gives every newcomer a line: no policy that
-    /// does so has fewer. One that bypasses (`bypasses` above 0) may have: it is another bound's
+    /// Misses of fully associative Belady MIN, which gives every newcomer a line. No such policy
+    /// has fewer; one that bypasses (`bypasses` above 0) may, and has another bound
     /// (`fairlead_cache::bounds::min_or_bypass`).
     pub min: u64,
     /// Misses of MIN within each set; for schemes with a single index function that do not move
     /// lines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set_min: Option<u64>,
-    /// Misses when the line that is needed furthest ahead goes, among those that the index
-    /// functions allow; for schemes with several that do not move lines. Not an optimum: that one
-    /// is NP-hard.
+    /// Misses when evicting the line with the furthest next use among those that the index
+    /// functions allow; for schemes with several functions that do not move lines. Not optimal: the
+    /// optimum is NP-hard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub greedy: Option<u64>,
     /// `lru / accesses`.
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_that_are_a_number_may_be_written_as_one() {
+    fn bits_may_be_a_plain_number() {
         let bits = |text: &str| serde_json::from_str::<RunSpec>(text).map(|run| run.index_bits);
         for (written, read) in [
             ("16", Some("16")),

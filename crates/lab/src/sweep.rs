@@ -1,5 +1,5 @@
-//! Runs a plan: every configuration over every stream, results written as they finish, what is
-//! there already left out.
+//! Runs a plan: every configuration over every stream. Results are written as they finish; existing
+//! ones are skipped.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ use crate::spec::{RunResult, RunSpec};
 /// The version of everything that decides a result. A task of another version is another task.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+8");
 
-/// One finished task: what was run over what, and what came out.
+/// A finished task: stream, configuration and result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// Fingerprint of stream, configuration and version.
@@ -105,16 +105,14 @@ pub struct Results {
     file: File,
     layout: Layout,
     keys: BTreeSet<Fingerprint>,
-    /// Bytes of all whole lines.
+    /// Bytes of all complete lines.
     whole: u64,
 }
 
 impl Results {
-    /// Opens a file of results, new or begun. A last line without an end is what a kill left: it
-    /// is cut off.
+    /// Opens a new or existing results file. An incomplete last line, left by a kill, is truncated.
     ///
-    /// It is this sweep's alone until it is dropped: what two of them write at once would lie over
-    /// each other.
+    /// Locks the file until dropped: two sweeps writing at once would overwrite each other.
     ///
     /// # Errors
     /// When it cannot be opened, another sweep writes to it, or it holds something else.
@@ -125,8 +123,8 @@ impl Results {
         if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
             return Err(LabError::Plan {
                 place: path.display().to_string(),
-                problem: "is no file; a sweep reads its results again to go on where it was: \
-                          write --out with the name of a file"
+                problem: "is not a regular file; a sweep reads its results again to resume: give \
+                          --out a file name"
                     .to_owned(),
             });
         }
@@ -137,18 +135,18 @@ impl Results {
             .truncate(false)
             .open(path)
             .map_err(failed)?;
-        // Some file systems have no locks; there is nothing to be told by, then.
+        // Some file systems have no locks.
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
             return Err(LabError::Plan {
                 place: path.display().to_string(),
-                problem: "another sweep is writing to it; wait until it is done, or write --out \
-                          with another name"
+                problem: "another sweep is writing to it; wait until it is done, or give --out \
+                          another name"
                     .to_owned(),
             });
         }
         let foreign = |line: u64| LabError::Plan {
             place: format!("{}: line {line}", path.display()),
-            problem: "is not a result of a sweep; write --out with a new name".to_owned(),
+            problem: "is not a sweep's results file; give --out a new name".to_owned(),
         };
         let mut keys = BTreeSet::new();
         let mut whole = 0u64;
@@ -162,7 +160,7 @@ impl Results {
                 break;
             }
             if !line.ends_with(b"\n") {
-                // Of a file of ours a kill leaves this; what is another's is not to be cut.
+                // A kill leaves this in our own file; other files must not be truncated.
                 if number == 0 && !begins_results(&line, layout) {
                     return Err(foreign(1));
                 }
@@ -194,7 +192,7 @@ impl Results {
         self.keys.contains(&key)
     }
 
-    /// Appends a result and hands it to the system: all of its line, or nothing.
+    /// Appends a result as a complete line, or nothing.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -217,7 +215,7 @@ impl Results {
         }
         let written = self.file.write_all(text.as_bytes());
         if let Err(error) = written.and_then(|()| self.file.flush()) {
-            // Whoever goes on here writes behind whole lines. Failing twice is told once.
+            // A resumed sweep appends after complete lines. A second failure is not reported.
             let _ = self.file.set_len(self.whole);
             let _ = self.file.seek(SeekFrom::Start(self.whole));
             return Err(LabError::file(&self.path, error));
@@ -228,7 +226,7 @@ impl Results {
     }
 }
 
-/// Can a file of results begin so? `line` is its first, without an end.
+/// True if a results file can start with `line`, given without its end.
 fn begins_results(line: &[u8], layout: Layout) -> bool {
     const OBJECT: &[u8] = b"{\"key\":\"";
     match layout {
@@ -320,7 +318,7 @@ fn csv_row(row: &Row) -> String {
         ratio(bounds.map(|bounds| bounds.lru_miss_ratio)),
         ratio(bounds.map(|bounds| bounds.min_miss_ratio)),
     ];
-    // A row is a line, whatever a file is called.
+    // One line per row, even if a file name contains line breaks.
     let in_line = cells.map(|cell| cell.replace('\n', "\\n").replace('\r', "\\r"));
     crate::table::csv_line(&in_line)
 }
@@ -355,7 +353,7 @@ impl Control for WhileWritten<'_> {
     }
 }
 
-/// Runs what of the plan is not among the results yet. A stop keeps what is finished.
+/// Runs what is missing from the results. A stop keeps finished results.
 ///
 /// # Errors
 /// A trace that cannot be read, results that cannot be written.
@@ -428,8 +426,8 @@ pub fn sweep(
     Ok(outcome)
 }
 
-/// Can a trace be read again? Looked at before it is opened: a pipe that nobody writes to would
-/// keep us waiting.
+/// Checks that a trace can be read again, before opening it: opening a pipe without a writer would
+/// block.
 ///
 /// # Errors
 /// It is not there, or no file.
@@ -439,17 +437,17 @@ pub fn check_file(path: &Path) -> Result<(), LabError> {
         return Ok(());
     }
     Err(LabError::Trace(format!(
-        "{}: a sweep reads its traces more than once, which folders, pipes and devices do not \
-         allow; name a file",
+        "{}: a sweep reads its traces more than once, which is not possible for directories, pipes \
+         and devices; name a file",
         path.display()
     )))
 }
 
-/// What can be told of the traces before the first run: the last one may have its turn in an hour.
+/// Checks all traces before the first run, because the last one may be reached only hours later.
 fn look_at_all(plan: &Plan) -> Result<(), LabError> {
     let mut last = None;
     for made in &plan.streams {
-        // Streams of one file come one after the other.
+        // Streams of the same file are consecutive.
         let mut looked = StreamSpec {
             seed: 0,
             ..made.clone()
@@ -513,7 +511,7 @@ mod tests {
     use crate::control::Silent;
 
     #[test]
-    fn only_what_a_sweep_began_is_cut() {
+    fn only_a_sweeps_own_file_is_truncated() {
         let folder = std::env::temp_dir().join(format!("fairlead-begun-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         for (name, text, is_begun) in [
@@ -533,7 +531,10 @@ mod tests {
                 Ok(_) => assert!(is_begun && left.is_empty(), "{shown}"),
                 Err(problem) => {
                     assert!(!is_begun && left == text, "{shown}");
-                    assert!(problem.contains("line 1: is not a result"), "{problem}");
+                    assert!(
+                        problem.contains("line 1: is not a sweep's results file"),
+                        "{problem}"
+                    );
                 }
             }
         }
@@ -564,7 +565,7 @@ mod tests {
             std::fs::write(&path, &text).unwrap();
             let problem = Results::open(&path).err().map(|error| error.to_string());
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
-            let said = foreign.map(|line| format!("line {line}: is not a result of a sweep"));
+            let said = foreign.map(|line| format!("line {line}: is not a sweep's results file"));
             match (problem, said) {
                 (Some(problem), Some(said)) => assert!(problem.contains(&said), "{problem}"),
                 (problem, said) => assert_eq!(problem, said, "{text}"),

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// Text for people: of control characters, which a terminal obeys, what they are. Lines end.
+/// Text for a terminal: control characters are escaped, except line ends.
 pub fn visible(text: &str) -> Cow<'_, str> {
     escaped(text, |letter| letter.escape_default().to_string())
 }
@@ -12,7 +12,7 @@ pub fn visible_name(name: &str) -> String {
     visible(name).replace('\n', "\\n")
 }
 
-/// The same of JSON, where nothing but the ends of its own lines is left to be escaped.
+/// The same for JSON, which has no unescaped control characters but its line ends.
 pub(crate) fn visible_json(text: &str) -> Cow<'_, str> {
     escaped(text, |letter| format!("\\u{:04x}", u32::from(letter)))
 }
@@ -64,8 +64,8 @@ impl Table {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
-    /// As plain text, two spaces between columns and `indent` before. A column whose cells are
-    /// all numbers is set to the right.
+    /// As plain text, with two spaces between columns and indented by `indent`. Columns of numbers
+    /// are right-aligned.
     pub fn text(&self, indent: usize) -> String {
         let cell = |row: &[String], column: usize| row.get(column).cloned().unwrap_or_default();
         let sides: Vec<Side> = (0..self.heads.len())

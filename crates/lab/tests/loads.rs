@@ -95,7 +95,7 @@ fn settings_of_the_expansion_without_effect_are_named() {
         change(&mut made);
         let stream = Loader::default().stream(&made, &Silent).unwrap();
         let mut notes = stream.note.notes;
-        notes.retain(|note| note.starts_with("without effect"));
+        notes.retain(|note| note.starts_with("no effect"));
         notes
     };
     let random = |made: &mut StreamSpec| {
@@ -188,9 +188,9 @@ fn why_all_is_one_session_is_told_by_what_was_read() {
     };
     let line = "10.0.0.1 - - [01/Jul/1995:00:00:01 -0400] \"GET /a HTTP/1.0\" 200 7\n";
     let said = note(None, &line.repeat(2));
-    assert!(said.contains("names one client alone"), "{said}");
+    assert!(said.contains("has only one client"), "{said}");
     let said = note(Some("csv:time=1"), "1,a\n2,b\n");
-    assert!(said.contains("no column of clients was named"), "{said}");
+    assert!(said.contains("no client column was given"), "{said}");
     let said = note(Some("csv:time=1,client=2"), "1,a\n2,b\n");
     assert_eq!(said, "");
     std::fs::remove_file(&path).unwrap();
@@ -224,5 +224,5 @@ fn a_load_at_which_nothing_is_accessed_is_a_low_one() {
     // One session is in a pause for all of these ten seconds.
     let refused = fit(10.0, 0.05, 1 << 17).unwrap_err().to_string();
     assert!(refused.contains("--target 0.05"), "{refused}");
-    assert!(refused.contains("no nearer than"), "{refused}");
+    assert!(refused.contains("closest miss ratio"), "{refused}");
 }

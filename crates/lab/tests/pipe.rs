@@ -7,7 +7,7 @@ use std::thread;
 
 use fairlead_lab::{Loader, Silent, StreamSpec};
 
-/// More than a format is told by, and than a pipe holds.
+/// More than format detection reads, and than a pipe holds.
 const COPIES: usize = 40;
 
 /// Rows that were read of `text` when it came through a pipe, and those that could not be.

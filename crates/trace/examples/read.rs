@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use fairlead_trace::{Format, Packets, ReadOptions, Report, open, read_accesses, read_requests};
 
-/// Best of so many.
+/// Number of repetitions; the best counts.
 const ROUNDS: usize = 5;
 
 fn main() -> ExitCode {

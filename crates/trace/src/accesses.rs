@@ -9,12 +9,12 @@ pub const HINT_CLOSING: u8 = 1;
 /// In [`Accesses::hint`]: the connection opens; its SYN is on this packet.
 pub const HINT_OPENING: u8 = 2;
 
-/// Times of rows are at most this far from their origin, before or behind it, microseconds; what
-/// lies beyond is no time that can be read. So the difference of two, and what a model adds to it,
-/// fits 64 bits. 2⁶¹: 73,000 years.
+/// Maximum distance of a row's time from the origin, before or after it, microseconds; other times
+/// are unreadable. So the difference of two times, plus what a model adds, fits 64 bits. 2⁶¹:
+/// 73,000 years.
 pub const TIME_MAX_US: i64 = 1 << 61;
 
-/// Accesses by time, a column each. `time_us`, `id` and (unless empty) `hint` have a value a row.
+/// Accesses by time, in columns. `time_us`, `id` and (unless empty) `hint` have one value per row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accesses {
     /// Microseconds since the first access; never steps back.
@@ -23,7 +23,7 @@ pub struct Accesses {
     pub id: Vec<u32>,
     /// Session identifiers by number; no two are equal.
     pub keys: Vec<Endpoint>,
-    /// [`HINT_NONE`], [`HINT_CLOSING`] or [`HINT_OPENING`]; empty when nothing is known of any.
+    /// [`HINT_NONE`], [`HINT_CLOSING`] or [`HINT_OPENING`]; empty if no hints are known.
     pub hint: Vec<u8>,
 }
 
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_sorted_by_time_and_keep_their_order_within_one() {
+    fn rows_are_sorted_by_time_and_ties_keep_their_order() {
         let mut accesses = Accesses {
             id: vec![0, 1, 2, 3],
             hint: vec![2, 0, 1, 0],
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_go_forward_whatever_lies_between_and_behind() {
+    fn ticks_go_forward_across_any_gap() {
         let years = 2 * TIME_MAX_US as u64;
         let accesses = Accesses {
             time_us: vec![

@@ -24,7 +24,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// A request of which time and client are known.
+    /// A request with known time and client.
     #[inline]
     pub(crate) fn new(time_us: i64, client: u32) -> Self {
         Self {
@@ -96,8 +96,8 @@ impl Builder {
         Ok(Step::Row)
     }
 
-    /// The number of a client given as text: an address of either family, or a name. A port behind
-    /// the address is no part of it.
+    /// The number of a client given as text: an address of either family, or a name. A port after
+    /// the address is ignored.
     #[inline]
     pub(crate) fn client(&mut self, text: &[u8]) -> Result<u32, Reason> {
         if let Some(address) = field::v4(text) {
@@ -159,7 +159,7 @@ impl Builder {
         self.client_with(name, || address_of_name(name))
     }
 
-    /// A client by its name, with the address that stands for it.
+    /// A client by its name, with the address derived from it.
     #[inline]
     pub(crate) fn client_with(
         &mut self,
@@ -174,7 +174,7 @@ impl Builder {
         Ok(number)
     }
 
-    /// A new client that the caller tells apart itself.
+    /// A new client that the caller identifies itself.
     #[cold]
     pub(crate) fn add(&mut self, address: Address, named: bool) -> Result<u32, Reason> {
         let number = self.requests.clients.len() as u32;

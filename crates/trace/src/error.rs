@@ -54,14 +54,14 @@ pub enum Fault {
     /// The file ends in the middle of something.
     #[error("the file ends in the middle of {0}; fetch it again, it was cut")]
     Cut(String),
-    /// Behind what gzip packed is something else.
+    /// The gzip data is followed by something else.
     #[error(
-        "behind what gzip packed is something that is no gzip; fetch it again, or unpack what \
-         there is (gzip -dc)"
+        "the gzip data is followed by something else; fetch the file again, or unpack the first \
+         part (gzip -dc)"
     )]
     NotGzip,
     /// There is not one row in it.
-    #[error("there is no {0} in it; is it the right file?")]
+    #[error("it contains no {0}; is it the right file?")]
     Empty(&'static str),
     /// The content is of no known format.
     #[error(
@@ -69,7 +69,7 @@ pub enum Fault {
         names = crate::format::names()
     )]
     Unknown(String),
-    /// Packed in a way that is not unpacked here.
+    /// Compressed in an unsupported format.
     #[error("it is {0}")]
     Packed(&'static str),
     /// Not one packet is of a link type that is read.
@@ -97,7 +97,7 @@ pub enum Fault {
         seen: u64,
         /// The share that is let pass.
         max_bad: f64,
-        /// As what it was read.
+        /// The format it was read as.
         format: &'static str,
     },
     /// Any number may be unreadable, and all rows are.
@@ -107,7 +107,7 @@ pub enum Fault {
         reason: crate::Reason,
         /// Rows.
         bad: u64,
-        /// As what they were read.
+        /// The format they were read as.
         format: &'static str,
     },
     /// More clients than are let in.
@@ -139,7 +139,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The end of input in the middle of something is a cut; what is known of the rest is said.
+    /// Converts an I/O error. An unexpected end of input means a truncated file.
     pub(crate) fn of_io(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::UnexpectedEof {
             Self::Cut("the packed stream".to_owned())

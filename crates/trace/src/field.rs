@@ -4,7 +4,7 @@ use core::net::Ipv6Addr;
 
 use memchr::{memchr, memrchr};
 
-/// A decimal number, all of it digits; `None` from 2⁶⁴ on.
+/// A decimal number of digits only; `None` from 2⁶⁴ on.
 #[inline]
 pub(crate) fn number(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.len() > 20 {
@@ -62,7 +62,7 @@ pub(crate) fn v4(text: &[u8]) -> Option<u32> {
     (dots == 3 && digits > 0 && part < 256).then_some(address << 8 | part)
 }
 
-/// An IPv6 address; a zone behind `%` is left out.
+/// An IPv6 address; a zone after `%` is ignored.
 pub(crate) fn v6(text: &[u8]) -> Option<[u8; 16]> {
     memchr(b':', text)?;
     let end = memchr(b'%', text).unwrap_or(text.len());
@@ -71,7 +71,7 @@ pub(crate) fn v6(text: &[u8]) -> Option<[u8; 16]> {
     Some(address.octets())
 }
 
-/// An address without the port behind it and the brackets around it, as far as they are there.
+/// An address without a port after it or brackets around it.
 pub(crate) fn bare(text: &[u8]) -> &[u8] {
     let port = memrchr(b':', text).filter(|at| number16(&text[at + 1..]).is_some());
     let host = &text[..port.unwrap_or(text.len())];
@@ -81,14 +81,14 @@ pub(crate) fn bare(text: &[u8]) -> &[u8] {
     inner.unwrap_or(host)
 }
 
-/// Cuts at the first `mark`: what is before, what is behind.
+/// Splits at the first `mark`.
 #[inline]
 pub(crate) fn cut(text: &[u8], mark: u8) -> Option<(&[u8], &[u8])> {
     let at = memchr(mark, text)?;
     Some((&text[..at], &text[at + 1..]))
 }
 
-/// The object of a request line `METHOD object protocol`; all of it where it has one word.
+/// The object of a request line `METHOD object protocol`, or the whole line if it is one word.
 #[inline]
 pub(crate) fn object_of(request: &[u8]) -> &[u8] {
     let Some((_, rest)) = cut(request, b' ') else {

@@ -1,5 +1,4 @@
-//! What gzip packed: members, one behind the other, and zeros behind the last one where a tape or a
-//! disk was filled up with them.
+//! Gzip data: consecutive members, and zero padding after the last one from tapes or disks.
 
 use core::fmt;
 use std::io::{self, BufRead, Read};
@@ -20,12 +19,12 @@ impl fmt::Display for NotGzip {
 
 impl core::error::Error for NotGzip {}
 
-/// Reads as the members' content. flate2's own reader of several members takes whatever follows for
-/// another one, and calls it cut.
+/// Reads the members' content. flate2's multi-member reader takes anything that follows for another
+/// member and reports it as truncated.
 pub(crate) struct Members<R>(Option<GzDecoder<R>>);
 
 impl<R: BufRead> Members<R> {
-    /// `raw` begins with a member.
+    /// `raw` starts with a member.
     pub(crate) fn new(raw: R) -> Self {
         Self(Some(GzDecoder::new(raw)))
     }
@@ -56,7 +55,8 @@ fn next<R: BufRead>(mut raw: R) -> io::Result<Option<GzDecoder<R>>> {
         }
         let zeros = rest.iter().take_while(|byte| **byte == 0).count();
         if zeros == 0 {
-            // The magic's end may not be here yet; then the member's own header tells.
+            // The rest of the magic may not have arrived yet; the member's header check decides
+            // then.
             let seen = rest.len().min(GZIP_MAGIC.len());
             let is_member = !is_filled_up && rest[..seen] == GZIP_MAGIC[..seen];
             return match is_member {
@@ -84,7 +84,7 @@ mod tests {
         out.finish().unwrap()
     }
 
-    /// Reads `parts`, one behind the other, of which so many bytes are there at once.
+    /// Reads concatenated `parts`, a given number of bytes at a time.
     fn all(parts: &[&[u8]], at_once: usize) -> io::Result<String> {
         let raw = BufReader::with_capacity(at_once, Cursor::new(parts.concat()));
         let mut text = String::new();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn members_and_zeros_are_read_and_nothing_else() {
+    fn only_members_and_zero_padding_are_accepted() {
         let (one, none, two) = (&packed("one "), &packed(""), &packed("two"));
         let zeros = [0u8; 1024];
         for at_once in [1, 2, 64, 4096] {

@@ -1,4 +1,4 @@
-//! A hash that is the same on every machine and in every version, and addresses made of it.
+//! A hash that is stable across machines and versions, and addresses derived from it.
 
 use fairlead_base::{Address, Rng};
 
@@ -41,8 +41,8 @@ fn tail(bytes: &[u8]) -> (u64, u64) {
     }
 }
 
-/// 64 bits that stand for these bytes: names of objects and of clients. Never changes, because
-/// results that were computed with it are compared with later ones. Not for secrets.
+/// A 64-bit hash of names of objects and clients. It never changes, because results computed with
+/// it are compared with later ones. Not cryptographic.
 #[inline]
 pub fn hash64(bytes: &[u8]) -> u64 {
     let mut state = K0 ^ (bytes.len() as u64).wrapping_mul(K1);
@@ -54,12 +54,12 @@ pub fn hash64(bytes: &[u8]) -> u64 {
     fold(fold(state ^ low, K1 ^ high) ^ K2, K0 ^ bytes.len() as u64)
 }
 
-/// The IPv4 address that stands for a client's name, or its number, where a log has no address.
+/// The IPv4 address derived from a client's name or number, for logs without addresses.
 ///
-/// Equal for equal names. Spread evenly over what a public server meets: no networks 0, 10 and
-/// 127, nothing from 224 on, and neither 0 nor 255 at the end, so that each bit is set about as
-/// often as in addresses of real clients (tcb-cache-2010, Fig. 7). Two names share an address
-/// by chance, about once among 90,000 names; they remain two clients.
+/// Equal for equal names. Uniform over public addresses: no networks 0, 10 and 127, nothing from
+/// 224 on, and no final 0 or 255, so that each bit is set about as often as in addresses of real
+/// clients (tcb-cache-2010, Fig. 7). About one pair of names in 90,000 names collides; they remain
+/// two clients.
 pub fn address_of_name(name: &[u8]) -> Address {
     let mut rng = Rng::new(hash64(name));
     loop {
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hash_is_the_one_that_earlier_results_were_computed_with() {
+    fn the_hash_is_stable() {
         assert_eq!(hash64(b""), 0xE183_8ADD_5D9B_C7B1);
         assert_eq!(hash64(b"/index.html"), 0x2A63_93EB_AAB1_160A);
         let long = hash64(b"/images/NASA-logosmall.gif");

@@ -21,7 +21,7 @@ pub struct NumberTable {
 #[derive(Clone, Copy, Debug)]
 struct Line {
     key: u64,
-    /// `EMPTY` where there is no key.
+    /// `EMPTY` for no key.
     number: u32,
 }
 
@@ -39,7 +39,7 @@ impl Default for NumberTable {
     }
 }
 
-/// Keys whose lines are looked for together.
+/// Number of keys looked up together.
 const AHEAD: usize = 256;
 /// Bits of a word.
 const WORD: usize = 64;
@@ -63,7 +63,7 @@ impl NumberTable {
         }
     }
 
-    /// The number of a key, or the line where it would be.
+    /// The number of a key, or its free line.
     #[inline]
     fn find(&self, key: u64) -> Result<u32, usize> {
         let mask = self.lines.len() - 1;
@@ -80,9 +80,9 @@ impl NumberTable {
         }
     }
 
-    /// The numbers of many keys. `fresh` is told of each new one and gives its number, or nothing
-    /// to end here. Gives how many there are in `numbers`. A large table is slow because one miss
-    /// of the processor's cache waits for the other: here `AHEAD` of them come together.
+    /// The numbers of many keys. `fresh` is called for each new one and returns its number, or
+    /// `None` to stop. Returns how many are in `numbers`. In a large table, lookups are dominated
+    /// by dependent cache misses; here `AHEAD` of them overlap.
     #[inline]
     pub(crate) fn numbers(
         &mut self,
@@ -114,9 +114,9 @@ impl NumberTable {
         keys.len()
     }
 
-    /// Looks into the first line of each key, at most `AHEAD`. Gives the keys that are not there, a
-    /// bit each; of the others the number is right. The less there is to do between two lines, the
-    /// more of them are on their way at once: so all are read before any is looked at.
+    /// Reads the first line of each key, at most `AHEAD`. Returns a bit mask of the keys not found
+    /// there; the numbers of the others are valid. All lines are read before any is examined, so
+    /// that the loads overlap.
     #[inline]
     fn look(&self, keys: &[u64], numbers: &mut [u32]) -> [u64; AHEAD / WORD] {
         let mask = self.lines.len() - 1;
@@ -179,7 +179,7 @@ impl NumberTable {
 pub struct NameTable {
     /// By hash: the index of the first name with it.
     by_hash: NumberTable,
-    /// All names, one behind the other.
+    /// All names, concatenated.
     text: Vec<u8>,
     names: Vec<Name>,
 }
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn many_at_once_have_the_numbers_of_one_after_the_other() {
+    fn batch_lookup_agrees_with_single_lookups() {
         let mut rng = Rng::new(3);
         let (mut single, mut many) = (NumberTable::default(), NumberTable::default());
         for round in 0..200u32 {

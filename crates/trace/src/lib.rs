@@ -1,10 +1,10 @@
 //! Logs of web servers, captures and traces of caches, as columns.
 //!
-//! [`open`] takes any reader and unpacks what is packed (gzip, Zstandard; told by the first bytes).
-//! [`read_requests`] reads what a log has: times, clients, objects, sizes ([`Requests`]).
-//! [`read_accesses`] reads what a cache of connection state sees: times and session identifiers
-//! ([`Accesses`]). Formats are told by content ([`Format::detect`]) unless the caller says
-//! which. Sources are read in blocks; only the columns stay in memory.
+//! [`open`] takes any reader and decompresses it if needed (gzip, Zstandard; detected by the first
+//! bytes). [`read_requests`] reads the contents of a log: times, clients, objects, sizes
+//! ([`Requests`]). [`read_accesses`] reads what a cache of connection state sees: times and session
+//! identifiers ([`Accesses`]). Formats are detected by content ([`Format::detect`]) unless the
+//! caller specifies one. Sources are read in blocks; only the columns stay in memory.
 //!
 //! Lines that cannot be read are counted by [`Reason`] and left out; past a share of
 //! [`ReadOptions::max_bad`] reading stops with an error that names file, line and reason.

@@ -10,12 +10,12 @@ use crate::source::{BLOCK_BYTES, Source, fill};
 
 /// A format of lines.
 pub(crate) trait LineFormat {
-    /// Takes one line, without its end, and pushes at most one row.
+    /// Parses one line, without its end, and pushes at most one row.
     fn line(&mut self, line: &[u8], out: &mut Builder) -> Result<Step, Reason>;
 }
 
-/// What ends the lines of a file that begins so: a carriage return where there is nothing else, as
-/// on a Macintosh of old.
+/// The line ending of a file with this beginning: a carriage return if there is no other, as on
+/// classic Mac OS.
 pub(crate) fn end_of(head: &[u8]) -> u8 {
     let has = |byte| memchr(byte, head).is_some();
     if has(b'\r') && !has(b'\n') {

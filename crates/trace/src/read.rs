@@ -17,7 +17,7 @@ use crate::requests::Requests;
 use crate::sessions::EndpointTable;
 use crate::source::Source;
 
-/// Bounds on what a trace may make grow.
+/// Memory limits for reading a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Distinct clients. Numbers end at 2³² − 2 whatever is set.
@@ -40,7 +40,7 @@ impl Default for Limits {
 
 /// How to read.
 pub struct ReadOptions<'a> {
-    /// The format; told by the content where there is none.
+    /// The format; detected if `None`.
     pub format: Option<Format>,
     /// The share of rows that may be unreadable.
     pub max_bad: f64,
@@ -76,7 +76,7 @@ impl core::fmt::Debug for ReadOptions<'_> {
     }
 }
 
-/// Before so many rows were seen, reading does not stop for their being unreadable.
+/// Reading stops because of unreadable rows only after this many rows.
 const PATIENCE_ROWS: u64 = 10_000;
 
 /// Keeps count while a file is read.
@@ -114,7 +114,7 @@ impl<'a> Watch<'a> {
         self.limits
     }
 
-    /// Notes a row that is not in the columns, of which there are `rows`.
+    /// Records a skipped row; `rows` is the current number of rows.
     #[cold]
     pub(crate) fn other(
         &mut self,
@@ -194,7 +194,7 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    /// Why there is no row.
+    /// Why a row is skipped.
     fn nothing(&self) -> TraceError {
         match self.report.first_bad {
             Some((_, reason)) => {
@@ -228,8 +228,8 @@ impl<'a> Watch<'a> {
 /// Reads a log.
 ///
 /// # Errors
-/// [`TraceError`] when there is nothing to read, too much of it cannot be read, it is cut or
-/// damaged, a limit is met, or its format has no requests.
+/// [`TraceError`] if the trace is empty, has too many unreadable rows, is truncated or damaged,
+/// exceeds a limit, or its format has no requests.
 pub fn read_requests(
     mut source: Source,
     options: ReadOptions<'_>,
@@ -324,8 +324,8 @@ impl AccessBuilder {
     }
 
     /// Many accesses of IPv4 identifiers, as keys of 48 bits, without hints; times are of 32 bits
-    /// of seconds, and so never beyond what a row may have. Gives how many of them were taken:
-    /// fewer than there are when the sessions are too many.
+    /// of seconds, and so never beyond what a row may have. Returns how many were taken: fewer if
+    /// there are too many sessions.
     #[inline]
     pub(crate) fn push_v4<'a>(
         &mut self,
@@ -364,7 +364,7 @@ impl AccessBuilder {
         }
     }
 
-    /// Hints are few: what is behind the last one is none.
+    /// Hints are few: rows after the last one have none.
     #[inline]
     fn push_hint(&mut self, hint: u8) {
         let hints = &mut self.accesses.hint;
@@ -455,7 +455,7 @@ fn of_requests(
             key,
             hint: 0,
         };
-        // Its time was looked at when the request was taken.
+        // Its time was checked when the request was taken.
         if out.push(access).is_err() {
             let fault = Fault::TooManySessions(out.sessions_max);
             return Err(watch.error(Place::File, fault));

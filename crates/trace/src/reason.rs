@@ -1,4 +1,4 @@
-//! Why single rows were left out, and what reading came to.
+//! Reasons for skipping rows, and the report of reading.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ pub enum Reason {
     Client,
     /// The time cannot be read.
     Time,
-    /// No request in quotation marks where it should be.
+    /// No quoted request at its position.
     Request,
     /// The status is no number.
     Status,
@@ -68,7 +68,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Why a row is not meant to be used. Does not count as bad.
+/// Why a row is intentionally skipped. Does not count as bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Passed {
@@ -78,7 +78,7 @@ pub enum Passed {
     Comment,
     /// Not TCP; fragments of other protocols are here, too.
     NotTcp,
-    /// A fragment without ports: not the first, which stands for the whole segment.
+    /// A fragment without ports: not the first, which represents the whole segment.
     Fragment,
     /// A packet of the other direction ([`crate::Packets::FromClients`]).
     FromServer,
@@ -99,26 +99,26 @@ impl fmt::Display for Passed {
     }
 }
 
-/// What reading came to.
+/// Report of reading.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// The file.
     pub name: String,
-    /// As what it was read.
+    /// The format it was read as.
     pub format: Format,
     /// Rows in the columns.
     pub rows: u64,
     /// Rows that could not be read, by reason.
     pub bad: BTreeMap<Reason, u64>,
-    /// Rows that were not meant.
+    /// Rows skipped intentionally.
     pub passed: BTreeMap<Passed, u64>,
     /// The first row that could not be read: its line, its packet, or its number in a binary file,
     /// each from 1.
     pub first_bad: Option<(u64, Reason)>,
     /// How often time stepped back from one row to the next.
     pub stepped_back: u64,
-    /// Of accesses, the first row that lies before its predecessor, from 1; rows that could not be
-    /// read are not counted.
+    /// For accesses, the first row that is earlier than its predecessor, counted from 1 without
+    /// unreadable rows.
     pub first_back: Option<u64>,
     /// Earliest and latest time, microseconds since the origin.
     pub span_us: (i64, i64),
@@ -147,13 +147,13 @@ impl Report {
         self.bad.values().sum()
     }
 
-    /// Rows, readable or not; without what was not meant.
+    /// Rows, readable or not, without those skipped intentionally.
     pub fn seen(&self) -> u64 {
         self.rows + self.bad_rows()
     }
 }
 
-/// What a reader makes of one row.
+/// Result of reading a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Row,

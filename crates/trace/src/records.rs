@@ -4,10 +4,11 @@ use crate::error::{Fault, Place, TraceError};
 use crate::read::Watch;
 use crate::source::{Source, fill};
 
-/// Read at a time, bytes: with what is made of it, less than a processor's second cache holds.
+/// Block size, bytes: with the output, it fits the L2 cache.
 const RECORDS_BYTES: usize = 256 << 10;
 
-/// Gives all records of `LEN` bytes to `take`, many at a time; it says how many rows there are now.
+/// Passes all records of `LEN` bytes to `take`, many at a time; `take` returns the current number
+/// of rows.
 pub(crate) fn read<const LEN: usize>(
     source: &mut Source,
     watch: &mut Watch<'_>,

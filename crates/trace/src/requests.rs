@@ -5,12 +5,12 @@ use fairlead_base::Address;
 /// In [`Requests::bytes`]: the log does not say.
 pub const BYTES_UNKNOWN: u64 = u64::MAX;
 
-/// Who asked.
+/// The client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Client {
     /// The client's address.
     pub address: Address,
-    /// True where the log has a name or a number, and the address is a stable hash of it
+    /// True if the log has a name or a number, and the address is a stable hash of it
     /// ([`crate::address_of_name`]).
     pub named: bool,
 }
@@ -25,7 +25,7 @@ pub enum Origin {
     Own,
 }
 
-/// Requests in the order of the file, a column each. All columns but `clients` have a value a row.
+/// Requests in file order, in columns. All columns but `clients` have one value per row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
     /// What `time_us` counts from.

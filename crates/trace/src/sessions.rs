@@ -14,8 +14,7 @@ pub struct EndpointTable {
 }
 
 impl EndpointTable {
-    /// The number of `key`, new or known; `None` when it is new and there are `sessions_max`
-    /// already.
+    /// The number of `key`, new or known; `None` if it is new and there are already `sessions_max`.
     #[inline]
     pub fn number(&mut self, key: Endpoint, sessions_max: u32) -> Option<u32> {
         let next = self.keys.len() as u32;
@@ -73,7 +72,7 @@ impl EndpointTable {
     }
 }
 
-/// The identifier of an IPv4 client behind its key of 48 bits.
+/// The identifier of an IPv4 client from its 48-bit key.
 #[inline]
 pub(crate) fn unpacked_v4(packed: u64) -> Endpoint {
     Endpoint {

@@ -11,15 +11,15 @@ use crate::gzip::{GZIP_MAGIC, Members};
 /// Read at a time, bytes.
 pub(crate) const BLOCK_BYTES: usize = 1 << 20;
 
-/// Read at a time to be unpacked, bytes. No more than formats are told by, so that what is not
-/// packed goes from the file to whoever reads it, and is not copied on the way.
+/// Bytes read at a time for decompression. Not more than detection needs, so that uncompressed data
+/// is not copied.
 const PACKED_BYTES: usize = HEAD_BYTES;
 
-/// What formats are told by, bytes.
+/// Bytes used for format detection.
 pub(crate) const HEAD_BYTES: usize = 64 << 10;
 
-/// The largest Zstandard window that is unpacked, as a power of two: 128 MiB, what the reference
-/// tool accepts without being asked.
+/// The largest Zstandard window that is unpacked, as a power of two: 128 MiB, the default limit of
+/// the reference tool.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -58,7 +58,7 @@ const TAR: (usize, &[u8]) = (257, b"ustar");
 pub struct Source {
     name: String,
     inner: Box<dyn Read + Send>,
-    /// The first bytes, and how many of them were given out.
+    /// The first bytes, and how many of them were consumed.
     head: Vec<u8>,
     given: usize,
     taken: Arc<AtomicU64>,
@@ -71,8 +71,8 @@ impl core::fmt::Debug for Source {
     }
 }
 
-/// Opens a trace; `name` is for messages and helps to tell formats. What is packed is recognised by
-/// its first bytes.
+/// Opens a trace; `name` is for messages and helps format detection. Compression is detected by the
+/// first bytes.
 ///
 /// # Errors
 /// When the first bytes cannot be read or unpacked.
@@ -130,7 +130,7 @@ fn begins_with_skipped(first: &[u8]) -> bool {
     kind && first[1..].starts_with(&ZSTD_SKIPPED)
 }
 
-/// What it is, and what to do, where it is packed in a way that is not unpacked here.
+/// For an unsupported compression format: its name, and what to do.
 fn packed(head: &[u8]) -> Option<&'static str> {
     let is_tar = head
         .get(TAR.0..)
@@ -142,7 +142,7 @@ fn packed(head: &[u8]) -> Option<&'static str> {
     known.map(|(_, what)| *what)
 }
 
-/// Reads until `buffer` is full or the input at its end; gives how much there is.
+/// Reads until `buffer` is full or the input ends; returns the number of bytes.
 pub(crate) fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -162,10 +162,10 @@ impl Source {
         &self.name
     }
 
-    /// The format, told by the first bytes.
+    /// Detects the format by the first bytes.
     ///
     /// # Errors
-    /// When they are of no format that is known, or there are none.
+    /// The format is unknown, or the trace is empty.
     pub fn detect(&self) -> Result<Format, TraceError> {
         if self.head.is_empty() {
             return Err(self.error(Place::File, Fault::Empty("byte")));
@@ -176,7 +176,7 @@ impl Source {
         })
     }
 
-    /// What formats are told by.
+    /// The bytes used for format detection.
     pub(crate) fn head(&self) -> &[u8] {
         &self.head
     }
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_is_known_however_little_is_read_at_once() {
+    fn compression_is_detected_with_short_reads() {
         let plain = b"1,10.0.0.1,7\n";
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         gzip.write_all(plain).unwrap();

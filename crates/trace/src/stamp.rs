@@ -43,7 +43,7 @@ pub(crate) fn time_of_day_us(bytes: &[u8]) -> Option<i64> {
     fits.then(|| i64::from(seconds) * SECOND_US)
 }
 
-/// As [`days`], of a date that there is.
+/// As [`days`], for a valid date.
 pub(crate) fn date(year: u32, month: u32, day: u32) -> Option<i64> {
     let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let last = match month {
@@ -130,7 +130,7 @@ impl IsoCalendar {
         Some(self.base_us)
     }
 
-    /// `yyyy-mm-ddTHH:MM:SS[.fraction][Z|±hh:mm]`; a blank may stand for the `T`.
+    /// `yyyy-mm-ddTHH:MM:SS[.fraction][Z|±hh:mm]`; a blank may replace the `T`.
     #[inline]
     pub(crate) fn stamp_us(&mut self, stamp: &[u8]) -> Option<i64> {
         let base = self.day_us(stamp.get(..10)?)?;
@@ -170,7 +170,7 @@ fn east_us(zone: [u8; 5]) -> Option<i64> {
     }
 }
 
-/// The digits behind a decimal point, to microseconds; further digits are cut off.
+/// The digits after a decimal point, to microseconds; further digits are truncated.
 #[inline]
 pub(crate) fn fraction_us(digits: &[u8]) -> Option<i64> {
     let mut value = 0;

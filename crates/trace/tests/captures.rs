@@ -57,7 +57,7 @@ fn v6_from_nowhere(next: u8, payload: &[u8]) -> Vec<u8> {
     [&header, payload].concat()
 }
 
-/// A SYN to port 80 whose header is said to be of so many words.
+/// A SYN to port 80 with this data offset, in words.
 fn syn(words: u8) -> Vec<u8> {
     let mut segment = vec![0u8; 20];
     segment[..4].copy_from_slice(&[0x80, 0, 0, 80]);

@@ -30,7 +30,7 @@ fn options(format: Option<Format>) -> ReadOptions<'static> {
     }
 }
 
-/// Reads bytes in every way; what comes of it is columns that agree, or an error with words.
+/// Reads bytes in every way; the result is consistent columns or an error with a message.
 fn try_all(bytes: &[u8]) {
     let mut ways = vec![None];
     ways.extend(formats().into_iter().map(Some));
@@ -128,7 +128,7 @@ fn what_is_said_to_be_of_the_world_cup_has_fields_that_can_be() {
         world_cup(may, 9, 1),
         world_cup(may, 0, 14),
     ] {
-        // One of many is left out and named; a file of such rows is none.
+        // One bad row is skipped and named; a file of such rows is refused.
         let mixed = [&good[..], &wrong].concat();
         let asked = || options(Some(Format::WorldCupBinary));
         let source = open("x", Cursor::new(mixed)).unwrap();
@@ -367,7 +367,7 @@ fn what_the_laboratorys_format_rules_out_is_named_by_its_byte() {
         (10, vec![1], 10, "zero in version 1"),
         (59, vec![1], 59, "zero in version 1"),
         (12, vec![2], 12, "flags"),
-        (24, vec![255; 8], 24, "so many sessions"),
+        (24, vec![255; 8], 24, "too many sessions"),
         (24, vec![4], 179, "fewer rows or sessions"),
         (16, vec![4], 179, "fewer rows"),
         // The second session like the first.
@@ -474,7 +474,7 @@ fn wrong_files_are_told_what_they_are() {
     // Longer than what is looked at.
     let long = failed(&[&[b'x'; 70_000][..], b"\n"].concat(), none()).to_string();
     assert!(
-        long.contains("first line is longer") && long.contains("--format"),
+        long.contains("first line longer") && long.contains("--format"),
         "{long}"
     );
     // Said to be a log, of which any number of rows may be unreadable: there are some, but none

@@ -22,12 +22,12 @@ pub fn count(text: &str) -> Result<u64, String> {
     number.ok_or_else(|| HOW.to_owned())
 }
 
-/// A [`count`] of sessions, whose numbers have 32 bits.
+/// A [`count`] of sessions, which have 32-bit numbers.
 ///
 /// # Errors
 /// What to write instead.
 pub fn sessions(text: &str) -> Result<u32, String> {
-    let problem = "write fewer than 2^32 sessions: 4294967295 at most";
+    let problem = "write at most 4294967295 sessions (2^32 - 1)";
     u32::try_from(count(text)?).map_err(|_| problem.to_owned())
 }
 
@@ -76,7 +76,7 @@ pub fn deserialize_sessions<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D
     u32::try_from(number).map_err(|_| problem())
 }
 
-/// As [`deserialize`], of sessions that are open on average, of whom there may be a fraction.
+/// As [`deserialize`], for an average number of open sessions, which may be fractional.
 ///
 /// # Errors
 /// What to write instead.
@@ -99,7 +99,7 @@ impl Visitor<'_> for WrittenOpen {
     type Value = f64;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("write a number, with K for thousands or M for millions if it is a whole one")
+        f.write_str("write a number; a whole number may end in K for thousands or M for millions")
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<f64, E> {
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_read_as_people_write_them() {
+    fn counts_with_suffixes_are_parsed() {
         for (text, number) in [
             ("0", 0),
             ("4000", 4_000),

@@ -17,18 +17,18 @@ pub enum WorkloadError {
     #[error("{0}")]
     Parameter(String),
     /// Nothing to expand.
-    #[error("there is no request to expand")]
+    #[error("no requests to expand")]
     Empty,
     /// All sessions are of one access, so that none is ever open.
     #[error(
-        "every session has a single access, so that {0} sessions can never be open at once; \
-         take packets = \"packets\", or leave concurrent_sessions out"
+        "every session has a single access, so {0} sessions can never be open at once; set packets \
+         = \"packets\", or omit concurrent_sessions"
     )]
     NeverOpen(f64),
     /// More accesses than are let in.
     #[error(
-        "more than {0} accesses; lower concurrent_sessions, warm_up_s or periods, take a longer \
-         trace, or raise rows_max"
+        "more than {0} accesses; reduce concurrent_sessions, warm_up_s or periods, use a longer \
+         trace, or increase rows_max"
     )]
     TooManyRows(u64),
     /// A load that lasts longer than can be counted.
@@ -39,21 +39,21 @@ pub enum WorkloadError {
     TooLong,
 }
 
-/// Accesses, and what is to be said of them.
+/// Accesses, with facts about the expansion.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Expanded {
     /// The accesses, warm-up first.
     #[serde(skip)]
     pub accesses: Accesses,
-    /// So many rows at the beginning are warm-up: to be simulated, not to be counted.
+    /// Number of warm-up rows at the beginning: simulated, but not counted.
     pub warm_up_rows: usize,
     /// Rows that count.
     pub rows: usize,
-    /// Where the counted part begins, microseconds since the first access.
+    /// Start of the counted part, microseconds since the first access.
     pub measured_from_us: u64,
     /// With `concurrent_sessions`: how much of the steady state was made before it, seconds.
     pub warm_up_s: Option<f64>,
-    /// How long it is, microseconds: from its beginning to the last access, or whole periods.
+    /// Its duration, microseconds: up to the last access, or whole periods.
     pub measured_us: u64,
     /// Sessions of the log.
     pub log_sessions: u64,
@@ -74,7 +74,7 @@ pub struct Expanded {
     pub on_gap_mean_us: f64,
     /// Responses that were acknowledged in part only (`acks_max`).
     pub responses_cut: u64,
-    /// Whether any session was given a port by the model: the log does not have them all.
+    /// True if the model assigned any ports, because the log lacks some.
     #[serde(skip)]
     pub ports_drawn: bool,
 }
@@ -133,10 +133,10 @@ impl Prepared {
         self.sessions.len()
     }
 
-    /// The accesses with so many sessions open at once; at the log's own pace without a number.
+    /// The accesses with this number of sessions open at once, or at the log's own pace.
     ///
     /// # Errors
-    /// When so many cannot be open, or there would be too many accesses.
+    /// The number of open sessions is not possible, or there would be too many accesses.
     pub fn load(&self, concurrent_sessions: Option<f64>) -> Result<Expanded, WorkloadError> {
         let Some(concurrent) = concurrent_sessions else {
             return Ok(self.finish(self.own_pace(), None));

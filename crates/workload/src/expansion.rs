@@ -8,7 +8,7 @@ use crate::ports::PortModel;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SubSecond {
-    /// Drawn where all stamps are whole seconds, else as logged.
+    /// Drawn if all time stamps are whole seconds, otherwise as logged.
     #[default]
     Auto,
     /// As logged.
@@ -33,8 +33,8 @@ pub enum PacketModel {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Expansion {
-    /// Silence of a client after which its next request begins another session, seconds.
-    /// 1,800: half an hour is what studies of web sessions cut at.
+    /// Silence of a client after which its next request starts a new session, seconds. 1,800: half
+    /// an hour, as in studies of web sessions.
     pub session_timeout_s: f64,
     /// How clients choose ports where the log has none. Default: as in 1995, because the traces
     /// that the figures are compared with are of 1995.
@@ -52,18 +52,18 @@ pub struct Expansion {
     /// What a client takes in, bytes a second, for `packets`: spaces its acknowledgements.
     /// 125,000 (1 Mbit/s).
     pub client_bytes_per_s: f64,
-    /// From a SYN to the request behind it, for `packets`, microseconds. 100,000: a wide-area path.
+    /// Time from a SYN to the request after it, for `packets`, microseconds. 100,000: a wide-area
+    /// path.
     pub round_trip_us: u64,
-    /// The most acknowledgements for one response, for `packets`. 1,024, about 3 MB: a few
-    /// downloads of whole images would outweigh everything else; how many were cut is reported.
+    /// Maximum acknowledgements per response, for `packets`. 1,024, about 3 MB: otherwise a few
+    /// large downloads would dominate; the number of truncated responses is reported.
     pub acks_max: u32,
     /// How many sessions are open at once, in steady state. None: the log's own pace.
     #[serde(deserialize_with = "crate::count::deserialize_open")]
     pub concurrent_sessions: Option<f64>,
-    /// With `concurrent_sessions`: how much of the steady state comes before what is measured,
-    /// seconds. None: as long as a session can be silent, so that every session that is open when
-    /// measuring begins has been seen, and nothing older can come again
-    /// ([`Expansion::warm_up`]).
+    /// With `concurrent_sessions`: duration of the steady state before counting, seconds. `None`:
+    /// the longest possible silence of a session, so that every session open at the start of
+    /// counting has been seen, and no older one returns ([`Expansion::warm_up`]).
     pub warm_up_s: Option<f64>,
     /// With `concurrent_sessions`: how many times over the accesses of the log are measured.
     /// 1: each access of the log once.
@@ -97,8 +97,8 @@ impl Default for Expansion {
 const DRAWN_S: f64 = 1.0;
 
 impl Expansion {
-    /// How much of the steady state comes before what is measured, seconds: as given, or as long
-    /// as a session can be silent.
+    /// Duration of the steady state before counting, seconds: as given, or the longest possible
+    /// silence of a session.
     pub fn warm_up(&self) -> f64 {
         self.warm_up_s.unwrap_or_else(|| self.silence_max_s())
     }
@@ -108,8 +108,8 @@ impl Expansion {
         self.session_timeout_s + DRAWN_S
     }
 
-    /// The warm-up that was given, where sessions can be silent for longer: some that are open when
-    /// measuring begins then look new.
+    /// The given warm-up, if it is shorter than the longest silence: some sessions open at the
+    /// start of counting then look new.
     pub fn short_warm_up(&self) -> Option<f64> {
         let given = self
             .warm_up_s
@@ -117,7 +117,7 @@ impl Expansion {
         given.filter(|given| *given < self.session_timeout_s)
     }
 
-    /// Without what has no effect beside the rest: expansions that are used alike are equal.
+    /// Without ineffective parameters: expansions with the same effect are equal.
     #[must_use]
     pub fn used(&self) -> Self {
         let usual = Self::default();

@@ -1,9 +1,9 @@
 //! From requests to accesses.
 //!
 //! A log has clients and seconds; a cache of connection state sees packets and ports. [`expand`]
-//! makes the second of the first, by a model whose every parameter is named, has a default with a
-//! reason, and can be set ([`Expansion`]). [`standard`] and [`zipf`] make accesses of nothing but
-//! a seed. [`statistics`] describes what a log or a stream of accesses is like.
+//! derives the latter from the former, by a model with named parameters, each with a documented
+//! default ([`Expansion`]). [`standard`] and [`zipf`] generate accesses from a seed. [`statistics`]
+//! describes a log or a stream of accesses.
 //!
 //! **Concurrency.** A session is open from its first access to its last, both included; a session
 //! of a single access is open for that instant. Concurrency at an instant is the number of open

@@ -1,10 +1,10 @@
 //! Load: many sessions at once, the timing inside each untouched.
 //!
 //! The sessions of a log are open for a total time; divided by the wanted concurrency it is the
-//! *period*. Each session begins at an instant drawn evenly from the period, and everything
-//! repeats from period to period with other clients. That process is stationary: at every instant
-//! as many sessions are open, in the mean, as were asked for. What is measured are whole periods of
-//! it, so that each access of the log is measured equally often; what lies before is warm-up.
+//! *period*. Each session starts at a uniformly random instant of the period, and everything
+//! repeats in each period with other clients. That process is stationary: at every instant the mean
+//! number of open sessions is the wanted concurrency. Whole periods are counted, so that each
+//! access of the log counts equally often; the time before is warm-up.
 
 use fairlead_base::{Address, Endpoint, Rng};
 use fairlead_trace::{EndpointTable, TIME_MAX_US, address_of_name, hash64};
@@ -32,7 +32,7 @@ pub(crate) struct Overlaid {
     pub(crate) open: Open,
 }
 
-/// What is asked for.
+/// The request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) concurrent: f64,
@@ -46,7 +46,7 @@ pub(crate) struct Load {
 pub(crate) enum Refusal {
     /// All sessions are open for an instant only.
     NeverOpen,
-    /// The accesses would be more than so many.
+    /// The accesses would exceed the limit.
     Rows(u64),
     /// It would be longer than [`LONG_MAX_US`].
     Long,
@@ -90,11 +90,11 @@ pub(crate) fn overlay(sessions: &Sessions, load: Load, seed: u64) -> Result<Over
         let phase = below(&mut rng, period as u64) as i64;
         let open = sessions.open_us(session) as i64;
         stretches.push((phase as u64, open as u64));
-        // The repetitions of which anything can lie in the stretch.
+        // The repetitions that can overlap the interval.
         let lowest = (-load.warm_up_us - phase - open).div_euclid(period);
         let highest = (end - phase).div_euclid(period);
         let copies = (highest - lowest + 1).max(0) as u64;
-        // So many are open at once, though of each there may be hardly an access.
+        // This many are open at once, even if each has hardly any access.
         if copies > load.rows_max {
             return Err(Refusal::Rows(load.rows_max));
         }
@@ -102,7 +102,7 @@ pub(crate) fn overlay(sessions: &Sessions, load: Load, seed: u64) -> Result<Over
         ids.resize(copies as usize, UNSEEN);
         for row in sessions.rows(session) {
             let at = phase + sessions.since_us[row] as i64;
-            // The first repetition whose access is not before the warm-up.
+            // The first repetition with an access not before the warm-up.
             let first = -(load.warm_up_us + at).div_euclid(period);
             let mut time_us = at + first * period;
             let mut copy = first;

@@ -10,8 +10,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::draw::uniform;
 
-/// How clients choose ports. As text, a parameter that is left out is as usual; where
-/// an expansion or a workload has it, the model's name alone will do.
+/// How clients choose ports. In text, omitted parameters have defaults; in an expansion or workload
+/// the model's name suffices.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "model", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum PortModel {
@@ -24,9 +24,8 @@ pub enum PortModel {
         /// How many ports there are.
         #[serde(default = "usual::range")]
         range: u16,
-        /// Where a client stands when it is first seen: `range` × *u* to this power, *u* evenly
-        /// from 0 to 1. 1 is evenly; larger is nearer to `base`, as with machines that were
-        /// switched on not long ago.
+        /// Initial port of a client: `range` × *u* to this power, *u* uniform from 0 to 1. 1 is
+        /// uniform; larger values are nearer to `base`, as for recently started machines.
         #[serde(default = "usual::skew")]
         skew: f64,
     },
@@ -107,7 +106,7 @@ impl PortModel {
         high: usual::high(),
     };
 
-    /// Where a client stands when it is first seen.
+    /// Initial port of a client.
     pub(crate) fn first(&self, rng: &mut Rng) -> u32 {
         match *self {
             Self::Sequential { range, skew, .. } => {
@@ -138,7 +137,7 @@ impl PortModel {
         match *self {
             Self::Sequential { range: 0, .. } => Some("ports: range must be 1 or more".to_owned()),
             Self::Sequential { base, range, .. } if u32::from(base) + u32::from(range) > 65_536 => {
-                Some(format!("ports: {base} + {range} is beyond 65536"))
+                Some(format!("ports: {base} + {range} exceeds 65536"))
             }
             Self::Sequential { skew, .. } if !(skew > 0.0 && skew.is_finite()) => {
                 Some("ports: skew must be above 0".to_owned())

@@ -10,16 +10,15 @@ use crate::expand::WorkloadError;
 use crate::expansion::{Expansion, PacketModel, SubSecond};
 
 const SECOND_US: i64 = 1_000_000;
-/// No packet is further from its request than this: what a log's times may be apart, and twice
-/// this, fits 64 bits.
+/// Maximum distance of a packet from its request: the span of a log plus twice this fits 64 bits.
 const AWAY_MAX_US: i64 = TIME_MAX_US / 2;
 
 /// Sessions with their accesses, each counted from the session's own beginning.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sessions {
-    /// By session: where its accesses begin; one more than there are sessions.
+    /// By session: index of its first access; one entry more than sessions.
     pub(crate) from: Vec<usize>,
-    /// When it begins, microseconds since the log's origin.
+    /// Its start, microseconds since the log's origin.
     pub(crate) start_us: Vec<i64>,
     pub(crate) key: Vec<Endpoint>,
     /// By access: microseconds since the session's beginning, never stepping back.
@@ -27,9 +26,9 @@ pub(crate) struct Sessions {
     pub(crate) hint: Vec<u8>,
     /// The mean pause within ON periods of the log, microseconds.
     pub(crate) on_gap_mean_us: f64,
-    /// Responses whose acknowledgements were cut.
+    /// Responses with truncated acknowledgements.
     pub(crate) responses_cut: u64,
-    /// Whether any session was given a port: the log does not have them all.
+    /// True if any session got a port, because the log lacks some.
     pub(crate) ports_drawn: bool,
 }
 
@@ -50,14 +49,14 @@ impl Sessions {
     }
 }
 
-/// Rows of a log by who asked, in the order of time.
+/// Rows of a log by client, in order of time.
 struct Grouped {
     from: Vec<usize>,
     rows: Vec<u32>,
 }
 
-/// Who asked, by row: the number of the client, and of its port where the log has it; how many
-/// numbers there are.
+/// The client of each row: a number for the client, and its port if the log has it; and the number
+/// of such numbers.
 pub fn askers(requests: &Requests) -> (Vec<u32>, usize) {
     if requests.port.iter().all(|port| *port == 0) {
         return (requests.client.clone(), requests.clients.len());
@@ -75,7 +74,7 @@ pub fn askers(requests: &Requests) -> (Vec<u32>, usize) {
     (of_rows, askers as usize)
 }
 
-/// Groups rows by who asked.
+/// Groups rows by client.
 fn grouped(requests: &Requests) -> Grouped {
     let (group, groups) = askers(requests);
     let mut from = vec![0usize; groups + 1];
@@ -290,7 +289,7 @@ impl Writer<'_> {
         (bytes / self.expansion.client_bytes_per_s * 1e6).min(1e12) as i64
     }
 
-    /// One request and what the client sends for its response.
+    /// A request and the client's packets for its response.
     fn exchange(&mut self, at: i64, bytes: u64) -> Result<(), WorkloadError> {
         let round_trip = i64::try_from(self.expansion.round_trip_us).unwrap_or(i64::MAX);
         let round_trip = round_trip.min(AWAY_MAX_US);

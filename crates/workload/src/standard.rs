@@ -1,5 +1,5 @@
-//! The standard workload: so many sessions, all of them open all the time, each going through ON
-//! bursts and OFF pauses. What schemes are compared on where no log is at hand; always to be called
+//! The standard workload: a number of sessions, all open all the time, alternating between ON
+//! bursts and OFF pauses. It serves to compare schemes without a log, and must be labelled
 //! synthetic.
 
 use fairlead_base::{Address, Endpoint, Rng};
@@ -18,8 +18,8 @@ const SESSIONS_MAX: u32 = 1 << 28;
 /// A step of the clock: so long is at least between two accesses of a session, seconds.
 const STEP_S: f64 = 1e-6;
 
-/// What comes out may be below what is expected by chance: only when so many times the most
-/// accesses are expected, nothing is drawn at all.
+/// The actual number may be below the expected one by chance: drawing is refused only if the
+/// expected number exceeds this multiple of the maximum.
 const SURELY_TOO_MANY: f64 = 2.0;
 /// Accesses drawn before those that are seen, at most, as expected: some ten seconds' work.
 const UNSEEN_MAX: f64 = 1e9;
@@ -43,11 +43,10 @@ pub struct Standard {
     pub off_sigma: f64,
     /// How long, seconds.
     pub seconds: f64,
-    /// How long it has gone on before, seconds; not in the result. Long enough for most pauses, so
-    /// that the beginning is like the rest.
+    /// Duration before the result, seconds. Long enough for most pauses, so that the start is like
+    /// the rest.
     pub before_s: f64,
-    /// How long it goes on before what is counted, seconds: the beginning of the result, which
-    /// warms caches.
+    /// Duration before counting, seconds: the first part of the result, which warms caches.
     #[serde(skip_serializing_if = "is_zero")]
     pub warm_up_s: f64,
     /// Bursts of a session until its connection closes, mean of a geometric distribution; 0 when it
@@ -184,7 +183,7 @@ fn identifiers(standard: &Standard, rng: &mut Rng) -> EndpointTable {
     table
 }
 
-/// One access: when, whose, and what is seen of the connection.
+/// An access: time, session, and hint.
 type Row = (u64, u32, u8);
 
 /// Walks through the sessions, one place after the other.
@@ -210,7 +209,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Everything from `begin` to `end` of the session in a place, and of those after it.
+    /// All accesses from `begin` to `end` of the session in a slot, and of its successors.
     ///
     /// # Errors
     /// As soon as there are more accesses than there may be: one session can have them all.

@@ -363,7 +363,7 @@ fn what_cannot_be_had_is_said() {
     assert_eq!(said, WorkloadError::NeverOpen(2.0));
 }
 
-/// One client's requests at these times, with responses of so many bytes.
+/// One client's requests at these times, with responses of these sizes.
 fn one_client(times_us: &[i64], bytes: u64) -> Requests {
     let rows = times_us.len();
     Requests {
@@ -438,7 +438,7 @@ fn loads_that_cannot_be_counted_are_refused() {
     // Thirty years to the session.
     let rare = load(1e-6, 1_000).unwrap();
     assert!(rare.rows == 2_000 && rare.accesses.time_us.is_sorted());
-    // One session in so many copies, of which hardly one has an access.
+    // One session in many copies, hardly any of them with an access.
     assert!(matches!(load(9e8, 1), Err(WorkloadError::TooManyRows(_))));
 }
 

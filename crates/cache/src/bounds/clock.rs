@@ -1,4 +1,4 @@
-//! CLOCK: first in, first out, with a second chance for what was touched.
+//! CLOCK: first in, first out, with a second chance for accessed lines.
 
 use super::{Stream, Table};
 

@@ -1,4 +1,4 @@
-//! The fully associative cache that gives up what came first.
+//! Fully associative FIFO.
 
 use super::{Stream, Table};
 

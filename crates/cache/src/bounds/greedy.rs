@@ -1,4 +1,4 @@
-//! `greedy-furthest`: what knowing the future is worth where a session may stand in several sets.
+//! `greedy-furthest`: the value of knowing the future if a session can be in several sets.
 
 use super::{NONE, Stream, StreamError};
 use crate::place::Places;
@@ -7,8 +7,8 @@ use crate::place::Places;
 /// have by the first functions, the one that is used furthest in the future.
 ///
 /// With one bank this is the optimum. With several it is *not*: finding that is NP-hard (Brehob,
-/// Wagner, Torng and Enbody, 2004). It is an upper bound on the optimum's misses, and what a policy
-/// of this kind could hope for.
+/// Wagner, Torng and Enbody, 2004). It is an upper bound on the optimum's misses, and a realistic
+/// goal for such policies.
 ///
 /// # Errors
 /// When there are fewer places than sessions.

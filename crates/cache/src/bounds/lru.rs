@@ -1,4 +1,4 @@
-//! The fully associative cache that gives up what was touched longest ago.
+//! Fully associative LRU.
 
 use super::{Queue, Stream, Table};
 

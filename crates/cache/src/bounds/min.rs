@@ -1,4 +1,4 @@
-//! Belady's MIN: give up what is used furthest in the future.
+//! Belady's MIN: evict the line with the furthest next use.
 
 use std::collections::BinaryHeap;
 
@@ -9,7 +9,7 @@ pub fn min(stream: &Stream<'_>, lines: u32) -> u64 {
     furthest(stream, lines, false)
 }
 
-/// As [`min`], but a newcomer that is used furthest in the future takes no line. No policy of this
+/// As [`min`], but a newcomer with the furthest next use is not inserted. No policy of this
 /// capacity, bypassing or not, misses less.
 pub fn min_or_bypass(stream: &Stream<'_>, lines: u32) -> u64 {
     furthest(stream, lines, true)
@@ -22,8 +22,8 @@ fn furthest(stream: &Stream<'_>, lines: u32, bypass: bool) -> u64 {
     }
     let mut held = vec![false; stream.sessions()];
     let mut count = 0;
-    // Next uses of what is held, the furthest on top. Entries of uses that have passed are nearer
-    // than all others, so they are never on top; they are thrown out when they are too many.
+    // Next uses of cached sessions, the furthest on top. Entries of past uses are nearer than all
+    // others, so they are never on top; they are purged when there are too many.
     let mut uses: BinaryHeap<(u32, u32)> = BinaryHeap::with_capacity(4 * lines + 2);
     let mut now = 0u32;
     stream.misses_ahead(|id, next| {

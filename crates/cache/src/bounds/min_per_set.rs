@@ -3,8 +3,8 @@
 use super::{Stream, StreamError, greedy_furthest};
 use crate::place::Places;
 
-/// Misses of a cache of one bank of `ways` ways under MIN in each set: no policy over the same
-/// index misses less (with `bypass`: none at all).
+/// Misses of a cache of one bank of `ways` ways under MIN in each set: no non-bypassing policy with
+/// the same index misses less (with `bypass`: no policy at all).
 ///
 /// `None` when the places are for several banks: see [`greedy_furthest`].
 ///

@@ -1,9 +1,9 @@
-//! What a result is held against: bounds, and the fully associative caches that others simulate.
+//! References for results: bounds, and fully associative caches as in other simulators.
 //!
-//! All take a [`Stream`] of dense session numbers and give misses from [`Stream::counted_from`] on;
-//! the accesses before that are warm-up. What is remembered follows from the number of sessions
-//! and, for the bounds that look ahead, four bytes an access. [`Stream::watched`] shows progress
-//! and can end them.
+//! All take a [`Stream`] of dense session numbers and return misses from [`Stream::counted_from`]
+//! on; earlier accesses are warm-up. Memory is proportional to the number of sessions and, for
+//! bounds that look ahead, four bytes per access. [`Stream::watched`] reports progress and can stop
+//! them.
 
 mod clock;
 mod fifo;
@@ -30,7 +30,7 @@ use thiserror::Error;
 /// No line, no session, no next use.
 const NONE: u32 = u32::MAX;
 
-/// Accesses between two looks at whoever watches.
+/// Accesses between two calls of the watcher.
 const LOOK_EVERY: usize = 1 << 16;
 
 /// Told of accesses that are done; false ends the walk.
@@ -79,7 +79,7 @@ pub enum StreamError {
 }
 
 impl<'a> Stream<'a> {
-    /// Accesses to `sessions` sessions, of which those from `counted_from` on are counted.
+    /// Accesses to `sessions` sessions, counted from `counted_from` on.
     ///
     /// # Errors
     /// When a number is no session, or there are 2³² − 1 accesses or sessions or more.
@@ -105,8 +105,8 @@ impl<'a> Stream<'a> {
         })
     }
 
-    /// Tells `watch`, some ten thousand accesses apart, how many were done since the last time.
-    /// When it says false, the walk ends there, and the misses that come back mean nothing.
+    /// Calls `watch` about every ten thousand accesses with the number done since the last call. If
+    /// it returns false, the walk stops, and the returned misses are meaningless.
     #[must_use]
     pub fn watched(self, watch: &'a (dyn Fn(usize) -> bool + Sync)) -> Self {
         Self {
@@ -115,7 +115,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Whether to go on, after so many accesses more.
+    /// Reports further accesses, and returns whether to continue.
     fn goes_on(&self, done: usize) -> bool {
         self.watch.is_none_or(|watch| watch(done))
     }
@@ -165,8 +165,7 @@ impl<'a> Stream<'a> {
         self.misses(|id| misses(id, uses.next().copied().unwrap_or(NONE)))
     }
 
-    /// For each access, the next one to the same session, `NONE` where there is none; nothing when
-    /// it was told to stop.
+    /// For each access, the next one to the same session, or `NONE`; returns nothing if stopped.
     fn next_uses(&self) -> Option<Vec<u32>> {
         let mut next = vec![NONE; self.ids.len()];
         let mut coming = vec![NONE; self.sessions];
@@ -245,7 +244,7 @@ impl Queue {
     }
 }
 
-/// The lines of a fully associative cache: which session each holds, and the other way round.
+/// The lines of a fully associative cache: a two-way mapping of lines and sessions.
 struct Table {
     line_of: Vec<u32>,
     session_of: Vec<u32>,
@@ -282,7 +281,7 @@ impl Table {
         })
     }
 
-    /// Gives the line to a session, whoever had it.
+    /// Assigns the line to a session, replacing any other.
     #[inline]
     fn give(&mut self, line: u32, session: u32) {
         let before = core::mem::replace(&mut self.session_of[line as usize], session);

@@ -41,7 +41,7 @@ struct Matching<'a> {
 }
 
 impl Matching<'_> {
-    /// The sets of a session; the first of them again where there are fewer.
+    /// The sets of a session, padded with the first one.
     fn homes(&self, session: u32) -> impl Iterator<Item = usize> + use<> {
         let place: Place = self.places.at(session as usize).unwrap_or_default();
         let (banks, sets) = (self.places.banks() as usize, self.places.sets() as usize);
@@ -62,7 +62,7 @@ impl Matching<'_> {
         fresh
     }
 
-    /// Finds a line for a session; others may move for it. False when there is none.
+    /// Finds a line for a session, moving others if needed. False if impossible.
     fn seat(&mut self, session: u32) -> bool {
         self.round = (self.round + 1) % NONE;
         let mut queue = VecDeque::new();

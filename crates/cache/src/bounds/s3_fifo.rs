@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::{NONE, Queue, Stream, Table};
 
-/// Touches that are told apart.
+/// Accesses counted per entry.
 const COUNT_MAX: u8 = 3;
 /// Touches in the small queue from which on a line moves to the main queue.
 const MOVES_FROM: u8 = 2;
@@ -18,7 +18,7 @@ struct S3Fifo {
     main_max: usize,
     /// Sessions that left the small queue, oldest first, each with the number of its entry.
     ghosts: VecDeque<(u32, u32)>,
-    /// By session: the number of its entry among the ghosts, `NONE` when it is none.
+    /// By session: the number of its ghost entry, or `NONE`.
     ghost_of: Vec<u32>,
     ghosts_held: usize,
     ghosts_max: usize,
@@ -54,12 +54,12 @@ impl S3Fifo {
         while self.ghosts_held >= self.ghosts_max {
             self.drop_ghost();
         }
-        // The number only tells an entry from a later one of the same session.
+        // The number distinguishes an entry from a later one of the same session.
         self.ghost_entries = (self.ghost_entries + 1) % NONE;
         self.ghost_of[session as usize] = self.ghost_entries;
         self.ghosts.push_back((session, self.ghost_entries));
         self.ghosts_held += 1;
-        // Entries of those that came back in the meantime.
+        // Entries of sessions that have returned meanwhile.
         while self
             .ghosts
             .front()
@@ -80,8 +80,8 @@ impl S3Fifo {
         self.ghosts_held = 0;
     }
 
-    /// Gives up one line: of the small queue, or of the main one when that is too long or when the
-    /// small one has nothing to give up.
+    /// Evicts one line: from the small queue, or from the main one if that is too long or the small
+    /// one has no victim.
     fn evict(&mut self) -> u32 {
         self.has_evicted = true;
         if self.main.len <= self.main_max
@@ -135,7 +135,7 @@ impl S3Fifo {
             Some(line) => line,
             None => self.evict(),
         };
-        // While the cache fills, what the small queue cannot hold goes to the main one.
+        // While the cache fills, overflow of the small queue goes to the main one.
         let fills = !self.has_evicted && self.small.len >= self.small_max;
         self.table.give(line, id);
         self.counts[line as usize] = 0;

@@ -1,4 +1,4 @@
-//! SIEVE (Zhang et al., NSDI 2024): one bit, one hand, and what is passed stays in place.
+//! SIEVE (Zhang et al., NSDI 2024): one bit per line, one hand, and lines stay in place.
 
 use super::{NONE, Queue, Stream, Table};
 

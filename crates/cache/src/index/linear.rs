@@ -1,7 +1,7 @@
 //! Places of many keys, where sets are linear: the XOR of what each bit of the key adds.
 //!
-//! So is the XOR of what each byte adds, and that is looked up: six look-ups for an IPv4 key,
-//! whatever the mask.
+//! So it is the XOR of the contributions of each byte, which are looked up in a table: six lookups
+//! for an IPv4 key, whatever the mask.
 
 use fairlead_base::{Address, Endpoint};
 

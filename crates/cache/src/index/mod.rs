@@ -45,7 +45,7 @@ pub trait Index: Send + Sync {
 
 /// One line of the registry.
 pub struct IndexEntry {
-    /// The name it is asked for by.
+    /// Its name.
     pub name: &'static str,
     /// One line of explanation.
     pub help: &'static str,
@@ -93,7 +93,7 @@ pub fn entry(name: &str) -> Option<&'static IndexEntry> {
     INDEXES.iter().find(|entry| entry.name == name)
 }
 
-/// What turns session identifiers into places: a family behind a mask.
+/// Maps session identifiers to places: a mask followed by a family of functions.
 pub struct Indexer {
     family: Box<dyn Index>,
     mask: Mask,

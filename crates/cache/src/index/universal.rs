@@ -7,7 +7,7 @@ use crate::key::Bits;
 
 /// Bits of the longest key.
 const KEY_BITS: usize = 144;
-/// Bits of the key that are looked up at once.
+/// Bits of the key per table lookup.
 const PIECE: usize = 4;
 
 /// Each output bit is the parity of the key under a mask: `h[i] = ⊕ q[b][i] ∧ x[b]`, the `q` drawn

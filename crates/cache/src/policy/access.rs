@@ -1,4 +1,4 @@
-//! `access`: the bank whose set is asked for less (paper, section 4.4, "TCB (Access)").
+//! `access`: replace in the bank with the less accessed set (paper, section 4.4, "TCB (Access)").
 
 use super::{Choice, Parameters, Policy, Setup, StateBits, rank_bits};
 use crate::geometry::Geometry;

@@ -1,4 +1,4 @@
-//! `clock`: first in, first out, with a second chance for what was touched.
+//! `clock`: first in, first out, with a second chance for accessed lines.
 
 use super::{
     Choice, Order, Parameters, Policy, STAMP_BITS_EXACT, Setup, StateBits, empty, rank_bits,
@@ -6,9 +6,9 @@ use super::{
 use crate::geometry::Geometry;
 use crate::lines::{Access, Lines, Spot};
 
-/// CLOCK in its queue form, within the candidates of each newcomer: the oldest by entry goes,
-/// unless it was touched since; then its bit is taken and it enters anew. Adapted: the queue is
-/// that of the `B × W` lines that the newcomer may have, not of the whole cache.
+/// CLOCK in its queue form, within the candidates of each newcomer: the oldest entry is evicted
+/// unless it was accessed since; then its bit is cleared and it is queued again. Adapted: the queue
+/// is that of the `B × W` lines that the newcomer may have, not of the whole cache.
 #[derive(Clone, Debug)]
 pub struct SecondChance {
     order: Order,

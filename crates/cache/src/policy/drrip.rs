@@ -1,5 +1,5 @@
-//! `drrip`: predicted distance to the next access, two ways of entering in a duel (after Jaleel et
-//! al., ISCA 2010).
+//! `drrip`: predicted re-reference interval, with set dueling between two insertion policies (after
+//! Jaleel et al., ISCA 2010).
 
 use fairlead_base::Rng;
 
@@ -9,7 +9,7 @@ use crate::lines::{Access, Lines, Spot};
 
 /// The farthest prediction of two bits.
 const FAR: u8 = 3;
-/// One newcomer in so many enters nearer where newcomers enter far.
+/// One in this many newcomers is inserted with a nearer prediction under the bimodal policy.
 const NEARER_ONE_IN: u32 = 32;
 /// The duel's counter goes from 0 to this; above the middle newcomers enter far.
 const DUEL_MAX: u32 = 1023;
@@ -26,8 +26,8 @@ pub struct Drrip {
 }
 
 impl Drrip {
-    /// Which way the newcomers of a set of the left bank enter: always long, always far, or as the
-    /// duel says.
+    /// Insertion policy for newcomers of a set of the left bank: always long, always far, or the
+    /// winner of the duel.
     #[inline]
     fn enters_far(&self, set: u32) -> bool {
         match set % self.period {
@@ -62,7 +62,7 @@ impl<const B: usize, const W: usize> Policy<B, W> for Drrip {
     }
 
     fn choose(&mut self, lines: &mut Lines<B, W>, access: &Access<B>) -> Choice {
-        // A miss speaks against the way of its set.
+        // A miss counts against the policy of its set.
         let at = access.first[0] % self.period;
         if at == 0 {
             self.duel = (self.duel + 1).min(DUEL_MAX);

@@ -6,7 +6,7 @@ use super::{Choice, Parameters, Policy, Setup, StateBits, empty};
 use crate::geometry::Geometry;
 use crate::lines::{Access, Lines, Spot};
 
-/// An empty line, else one of the `B × W` candidates drawn from the seed.
+/// An empty line, else a random one of the `B × W` candidates.
 #[derive(Clone, Debug)]
 pub struct Random {
     rng: Rng,

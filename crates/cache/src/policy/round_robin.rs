@@ -11,7 +11,7 @@ pub struct RoundRobin {
 }
 
 impl<const B: usize, const W: usize> Policy<B, W> for RoundRobin {
-    /// Recency within the sets, and whose turn it is.
+    /// Recency within the sets, and the next bank.
     fn state_bits(geometry: &Geometry, _: &Parameters) -> StateBits {
         StateBits {
             line: rank_bits(geometry),

@@ -26,7 +26,7 @@ fn calmest<const B: usize, const W: usize>(lines: &Lines<B, W>, access: &Access<
     set
 }
 
-/// Recency within the sets, and the counter that says what is ON.
+/// Recency within the sets, and the counter that determines ON.
 fn on_and_rank_bits(geometry: &Geometry, parameters: &Parameters) -> StateBits {
     StateBits {
         line: rank_bits(geometry) + counter_bits(parameters.lifetime),
@@ -34,7 +34,7 @@ fn on_and_rank_bits(geometry: &Geometry, parameters: &Parameters) -> StateBits {
     }
 }
 
-/// `no-migrate`: the bank whose set has fewer ON lines, there the least recent line.
+/// `no-migrate`: the least recent line in the bank with fewer ON lines in its set.
 #[derive(Clone, Copy, Debug)]
 pub struct NoMigrate;
 
@@ -235,8 +235,8 @@ fn calmest_bank<const B: usize, const W: usize>(bits: u32) -> u32 {
 
 /// The policies of this kernel.
 trait Balanced {
-    /// What is known of where the lines of so many sets may move to ([`Bounds::lines`] and
-    /// [`Bounds::beyond`]); nothing where they do not.
+    /// Bounds on where the lines of each set may move to ([`Bounds::lines`] and
+    /// [`Bounds::beyond`]); empty without moves.
     fn bounds(&mut self, sets: usize) -> Option<(&[i32], &mut [i32])>;
 }
 

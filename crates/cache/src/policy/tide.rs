@@ -1,4 +1,4 @@
-//! `tide`: lines go in the order of what they are worth, which the cache finds out by itself.
+//! `tide`: evicts lines by their value, which the cache learns from its accesses.
 //!
 //! ON and OFF are two points of a curve: how likely a line is to be asked for again, by the time
 //! since it last was. Where that curve falls, least recent first is the best order that anybody who
@@ -15,7 +15,7 @@
 //! * A newcomer that is worth less than all of them is not let in.
 //! * Looking is paid for by accesses, and a miss costs something whether it looks further or not:
 //!   so nearly all the looking is done where misses are few.
-//! * A closing connection's line is free; no age is told of it.
+//! * The line of a closing connection is free and counts for no age.
 //!
 //! In hardware: 8 bits a line (6 and 1 for the age, 1 for reuse); for the cache 82 pairs of
 //! counters of 13 and 21 bits, a table of 256 × 8 bits for ranks and one for classes, and a
@@ -41,7 +41,7 @@ use crate::vector::{fits, on_vectors, on_widest_vectors};
 const STEPS: u32 = 8;
 /// Fine steps after which the order is made anew.
 const STEPS_AN_ORDER: u32 = 32;
-/// A line among the last of so many is good enough to be given up without looking further.
+/// A line within the lowest of this many is evicted without further search.
 const LAST_OF: u32 = 64;
 /// Lines that an access pays for to be looked at by misses; what a miss costs besides those that it
 /// looks at, for where most accesses miss, a better line is worth little; and how many may be saved
@@ -166,7 +166,7 @@ impl Tide {
         self.enough = enough.unwrap_or(255) as u8;
     }
 
-    /// The byte of a line that is asked for now, and what the log-book knew of it.
+    /// The byte of the accessed line, and its entry in the log book.
     #[inline(always)]
     fn note(&mut self, first: u32, mark: u16, byte: u8) {
         if let Some(watched) = self.log.note(first, mark, byte) {
@@ -174,7 +174,7 @@ impl Tide {
         }
     }
 
-    /// The rank at which a line is good enough to be given up.
+    /// The rank up to which a line is evicted without further search.
     #[inline(always)]
     fn enough_now(&self) -> u8 {
         if self.held < self.lines {

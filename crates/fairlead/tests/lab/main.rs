@@ -210,7 +210,7 @@ fn bad_traces_are_refused_by_name() {
         &[],
         &[
             "noise.log",
-            "a binary file of no known format",
+            "a binary file of unknown format",
             "name the format",
         ],
     );
@@ -222,7 +222,7 @@ fn bad_traces_are_refused_by_name() {
     let empty = folder.write("empty.log", "");
     tcb(&empty, &[], &["empty.log", "is it the right file"]);
     let blank = folder.write("blank.log", "\n\n");
-    tcb(&blank, &[], &["blank.log", "nothing but blank lines"]);
+    tcb(&blank, &[], &["blank.log", "only blank lines"]);
     let rowless = folder.write("rowless.csv", "time_us,ip,port\n");
     tcb(&rowless, &[], &["rowless.csv", "no row"]);
     tcb("no/such/file.log", &[], &["no/such/file.log"]);
@@ -318,7 +318,7 @@ fn bad_options_are_refused_with_what_to_write() {
     refused(
         &["generate", "zipf", "--ids", too_many, "--out", "x.lab"],
         2,
-        &["--ids", "fewer than 2^32"],
+        &["--ids", "at most 4294967295 sessions"],
     );
     tcb(
         &["--concurrency", too_many],
@@ -439,7 +439,7 @@ fn equal_seeds_are_refused() {
                 [[run]]\nscheme = \"mod\"\n";
     let plan = folder.write("plan.toml", text);
     let out = folder.0.join("out").display().to_string();
-    refused(&["sweep", &plan, "--out", &out], 2, &["4 is given twice"]);
+    refused(&["sweep", &plan, "--out", &out], 2, &["duplicate 4"]);
     let paper = ["paper", "--seeds", "2,2", "--out", &out];
     refused(&paper, 2, &["seed 2", "given twice"]);
     refused(&["map", "--seeds", "1,1"], 2, &["--seeds 1", "given twice"]);
@@ -447,7 +447,7 @@ fn equal_seeds_are_refused() {
 
 #[test]
 fn a_fit_that_misses_its_target_is_none() {
-    let words = ["--target 0.0001", "no nearer than", "open sessions"];
+    let words = ["--target 0.0001", "closest miss ratio", "open sessions"];
     refused(&["calibrate", NASA, "--target", "0.0001"], 2, &words);
 }
 
@@ -462,7 +462,7 @@ fn notes_of_a_trace_are_told_by_a_sweep() {
     let said = text(&lab(&["sweep", &plan, "--out", &out]).stderr);
     for words in [
         "1 of 202 rows could not be read",
-        "every access is of one session",
+        "all accesses belong to one session",
     ] {
         assert!(said.contains(words), "no {words:?} in: {said}");
     }
@@ -541,14 +541,14 @@ fn a_sweep_goes_on_where_it_was() {
     for name in ["out.jsonl", "out.csv"] {
         let out = folder.0.join(name).display().to_string();
         let sweep = || text(&lab(&["sweep", &plan, "--out", &out]).stdout);
-        assert!(sweep().contains("24 of 24 runs finished now, 0 were there"));
+        assert!(sweep().contains("24 of 24 runs finished now, 0 already done"));
         let whole = std::fs::read_to_string(&out).unwrap();
-        assert!(sweep().contains("0 of 24 runs finished now, 24 were there"));
+        assert!(sweep().contains("0 of 24 runs finished now, 24 already done"));
         // A kill in the middle of a line.
         std::fs::write(&out, &whole[..whole.len() * 2 / 3]).unwrap();
         let said = sweep();
         assert!(
-            !said.contains(" 0 were there") && !said.contains("24 were there"),
+            !said.contains(" 0 already done") && !said.contains("24 already done"),
             "{said}"
         );
         let sorted = |text: &str| {
@@ -638,7 +638,7 @@ fn a_sweep_that_is_stopped_or_killed_keeps_what_is_finished() {
         let said = String::from_utf8(lab(&["sweep", &plan, "--out", &out]).stdout).unwrap();
         let all = last + 2;
         let wanted = format!(
-            "{} of {all} runs finished now, {kept} were there",
+            "{} of {all} runs finished now, {kept} already done",
             all - kept
         );
         assert!(said.contains(&wanted), "{said}: no {wanted}");
@@ -655,7 +655,7 @@ fn every_command_says_what_it_found() {
         ),
         (
             vec!["advise", NASA, "--capacities", "1K,4K"],
-            vec!["Take ", "gates", "conventional"],
+            vec!["Recommended: ", "gates", "conventional"],
         ),
         (vec!["cost"], vec!["TOE", "gate delays", "published"]),
         (
@@ -670,7 +670,7 @@ fn every_command_says_what_it_found() {
                 "--capacity",
                 "4K",
             ],
-            vec!["Synthetic", "spec saves of 2-universal"],
+            vec!["Synthetic", "saved by spec over 2-universal"],
         ),
         (
             vec![
@@ -717,7 +717,7 @@ fn the_paper_names_what_is_not_at_hand() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let said = text(&output.stdout);
     for name in ["BU", "NASA", "Saskatchewan", "ClarkNet"] {
-        assert!(said.contains(&format!("{name} is not at hand")), "{said}");
+        assert!(said.contains(&format!("{name} is missing")), "{said}");
     }
     let report = std::fs::read_to_string(folder.0.join("out/paper.json")).unwrap();
     let report: Value = serde_json::from_str(&report).unwrap();

@@ -169,7 +169,7 @@ fn a_plan_is_looked_at_as_a_whole_before_it_is_run() {
             "burst_mean must be 1",
         ),
         ("path = 'nowhere.log'", 1, "nowhere.log: No such file"),
-        ("path = 'prose.log'", 1, "no known format"),
+        ("path = 'prose.log'", 1, "of unknown format"),
         (
             "path = '/dev/null'",
             1,
@@ -202,7 +202,11 @@ fn a_sweep_writes_to_files_only() {
     let plan = "[[trace]]\nzipf = { ids = 9, accesses = 9 }\n[[run]]\nscheme = \"mod\"\n";
     let plan = folder.write("plan.toml", plan);
     for out in ["/dev/full", "/dev/stdout", "/dev/null"] {
-        refused(&["sweep", &plan, "--out", out], 2, &[out, "is no file"]);
+        refused(
+            &["sweep", &plan, "--out", out],
+            2,
+            &[out, "is not a regular file"],
+        );
     }
 }
 

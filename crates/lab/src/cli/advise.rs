@@ -1,4 +1,4 @@
-//! `lab advise`: how large, which policy, at what cost.
+//! `lab advise`: recommends cache size and policy, with their cost.
 
 use clap::Args;
 
@@ -11,7 +11,7 @@ use crate::load::Loader;
 use crate::size::Size;
 use crate::table::{Table, grouped, percent};
 
-/// What `lab advise` takes.
+/// Arguments of `lab advise`.
 #[derive(Clone, Debug, Args)]
 #[command(
     allow_negative_numbers = true,
@@ -24,10 +24,10 @@ best of all that were tried."
 pub struct AdviseArgs {
     #[command(flatten)]
     stream: StreamArgs,
-    /// Capacities to try; from 4K to a line for every session when left out
+    /// Capacities to try [default: from 4K up to one line per session]
     #[arg(long, value_name = "SIZES", value_delimiter = ',')]
     capacities: Vec<Size>,
-    /// Ways to try
+    /// Numbers of ways to try
     #[arg(
         long,
         value_name = "NUMBERS",
@@ -35,27 +35,27 @@ pub struct AdviseArgs {
         default_value = "2,4,8"
     )]
     ways: Vec<u32>,
-    /// Schemes to try, the simplest first
+    /// Schemes to try, simplest first
     #[arg(long, value_name = "SCHEMES")]
     schemes: Vec<String>,
-    /// Bytes of a line
+    /// Line size in bytes
     #[arg(long, value_name = "SIZE", default_value = "64")]
     line: Size,
-    /// How much worse than the best is as good, as a share of it
+    /// Tolerance: results within this share of the best count as equally good
     #[arg(long, value_name = "SHARE", default_value_t = 0.01)]
     tolerance: f64,
     #[command(flatten)]
     cost: CostArgs,
     #[command(flatten)]
     threads: ThreadArgs,
-    /// Write JSON to standard output instead
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &AdviseArgs, context: &Context<'_>) -> Result<(), LabError> {
     if !(0.0..1.0).contains(&args.tolerance) {
-        let problem = "write a share from 0 to below 1, 0.01 for 1 %";
+        let problem = "write a share from 0 to below 1, such as 0.01 for 1 %";
         return Err(LabError::option(
             "--tolerance",
             args.tolerance.to_string(),
@@ -107,19 +107,19 @@ fn text(advice: &Advice) -> String {
         (concurrency.peak_open, concurrency.peak_on)
     });
     out += &format!(
-        "At most {} sessions are open at one time; at most {} were accessed within one second.\n",
+        "At most {} sessions are open at once; at most {} were accessed within one second.\n",
         grouped(peak_open),
         grouped(peak_on)
     );
     let advised = &advice.advised;
     out += &format!(
-        "\nTake {}: {} of packets miss.\n",
+        "\nRecommended: {}; {} of packets miss.\n",
         configuration(advised),
         percent(advised.miss_ratio)
     );
     out += &format!(
-        "That is within {} of the best that was tried ({}: {}); {} of packets are the first of \
-         their session and miss in any cache.\n",
+        "This is within {} of the best tried ({}: {}); {} of packets are the first of their \
+         session and miss in any cache.\n",
         percent(advice.asked.tolerance),
         configuration(&advice.best),
         percent(advice.best.miss_ratio),
@@ -128,29 +128,29 @@ fn text(advice: &Advice) -> String {
     out += &cost_text(advised);
     out += &steps_text(advice);
     if advice.stream.synthetic {
-        out += "The trace is synthetic: nobody ever made these requests.\n";
+        out += "The trace is synthetic, not recorded traffic.\n";
     }
     out
 }
 
 fn steps_text(advice: &Advice) -> String {
     let advised = &advice.advised;
-    let mut out = "\nWhat more memory buys, and what less would cost:\n".to_owned();
+    let mut out = "\nEffect of more or less memory:\n".to_owned();
     let mut table = Table::new([
         "capacity",
         "best policy",
         "ways",
         "miss ratio",
         "conventional",
-        "LRU, any place",
-        "MIN, any place",
+        "full LRU",
+        "full MIN",
         "receive ns",
         "",
     ]);
     for step in &advice.steps {
         let best = &step.best;
         let mark = if best.run.capacity == advised.run.capacity {
-            "<- advised size"
+            "<- recommended size"
         } else {
             ""
         };
@@ -169,17 +169,17 @@ fn steps_text(advice: &Advice) -> String {
         ]);
     }
     out += &table.text(2);
-    out += "\"Conventional\" is modulo indexing with LRU, one bank of 4 ways. \"LRU, any place\" \
-            is a fully associative cache with\nLRU, \"MIN, any place\" one with Belady's MIN: no \
+    out += "\"Conventional\" is modulo indexing with LRU, one bank of 4 ways. \"Full LRU\" \
+            is a fully associative cache with\nLRU, \"full MIN\" one with Belady's MIN: no \
             policy that gives every newcomer a line misses less.\n\"Receive ns\" is the model of \
             an offload engine (`lab cost`).\n";
     out
 }
 
-/// Bits of a session identifier of IPv4.
+/// Bits of an IPv4 session identifier.
 const ALL_BITS: u32 = 48;
 
-/// What the policy keeps beside its lines.
+/// State of the policy outside its lines.
 fn besides(hardware: &Hardware) -> String {
     let parts = [
         (hardware.policy_bits_a_set.into(), "a set"),

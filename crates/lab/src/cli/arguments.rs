@@ -17,12 +17,12 @@ use crate::plan::one_line;
 use crate::size::Size;
 use crate::spec::RunSpec;
 
-/// Which stream.
+/// Selects a stream.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StreamArgs {
-    /// A trace (log, capture, CSV `time_us,ip,port`; packed or not; `-` is standard input), or a
-    /// synthetic workload:
-    /// `standard:4000`, `standard:sessions=4000,seconds=20`, `zipf:ids=1000,accesses=100000`
+    /// A trace (log, capture, CSV `time_us,ip,port`; optionally compressed; `-` for standard
+    /// input), or a synthetic workload: `standard:4000`, `standard:sessions=4000,seconds=20`,
+    /// `zipf:ids=1000,accesses=100000`
     #[arg(value_name = "TRACE")]
     pub(crate) trace: OsString,
     #[command(flatten)]
@@ -30,56 +30,56 @@ pub(crate) struct StreamArgs {
 }
 
 const EXPANSION: &str = "Expansion of requests to accesses";
-/// The key of an expansion that names the model of ports.
+/// The key of an expansion that selects the port model.
 const PORT_MODEL: &str = "ports.model";
 
-/// How a stream is made of a trace.
+/// How a trace is expanded to a stream.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct MadeArgs {
     #[arg(long, value_name = "FORMAT", help = formats())]
     pub(crate) format: Option<String>,
-    /// As what rows are taken
+    /// Whether rows are requests or accesses
     #[arg(long = "as", value_name = "WHAT", value_enum, default_value = "auto")]
     pub(crate) rows: As,
-    /// The share of rows that may be unreadable
+    /// Maximum share of unreadable rows
     #[arg(long, value_name = "SHARE", default_value_t = 0.01)]
     pub(crate) max_bad: f64,
-    /// Sort rows of accesses by time where they are out of order; logs always are sorted
+    /// Sort rows of accesses by time; logs are always sorted
     #[arg(long)]
     pub(crate) sort: bool,
-    /// What chance is drawn from: expansion, index functions, policies
+    /// Random seed for the expansion, index functions and policies
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Length of a tick of the lifetime counters
+    /// Tick length of the lifetime counters, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = TICK_MS)]
     pub(crate) tick_ms: u32,
-    /// Sessions open at the same time, by starting them densely enough; the log's own pace when
-    /// left out
+    /// Number of sessions open at the same time, by starting them densely enough [default: the
+    /// log's own pace]
     #[arg(long, value_name = "SESSIONS", value_parser = sessions, help_heading = EXPANSION)]
     pub(crate) concurrency: Option<u32>,
-    /// How clients choose ports where the trace has none: sequential (1995), random (today)
+    /// How clients choose ports if the trace has none: sequential (1995) or random (today)
     #[arg(long, value_name = "MODEL", help_heading = EXPANSION)]
     pub(crate) ports: Option<String>,
-    /// Silence after which a client's next request begins another session (1800)
+    /// Silence in seconds after which a client's next request starts a new session [default: 1800]
     #[arg(long, value_name = "SECONDS", help_heading = EXPANSION)]
     pub(crate) session_timeout: Option<f64>,
-    /// How whole seconds become instants: auto, logged, drawn
+    /// How whole seconds become instants: auto, logged or drawn
     #[arg(long, value_name = "HOW", help_heading = EXPANSION)]
     pub(crate) sub_second: Option<String>,
-    /// Which packets of a request are accesses: request (the request alone), packets (a SYN a
+    /// Which packets of a request are accesses: request (the request only) or packets (a SYN one
     /// round trip before a session's first request; each request; an acknowledgement for every two
-    /// segments of its response, one at least; a FIN behind the session's last packet)
+    /// segments of its response, at least one; a FIN after the session's last packet)
     #[arg(long, value_name = "WHICH", help_heading = EXPANSION)]
     pub(crate) packets: Option<String>,
-    /// With --concurrency: steady state before what is counted (as long as a session can be
-    /// silent: the session timeout and a second)
+    /// With --concurrency: warm-up in seconds before counting starts [default: the session timeout
+    /// plus a second, the longest possible silence]
     #[arg(long, value_name = "SECONDS", help_heading = EXPANSION)]
     pub(crate) warm_up: Option<f64>,
-    /// With --concurrency: how many times over the log's accesses are counted (1)
+    /// With --concurrency: how many times the log's accesses are counted [default: 1]
     #[arg(long, value_name = "NUMBER", help_heading = EXPANSION)]
     pub(crate) periods: Option<u32>,
-    /// Any parameter of the expansion, as in a plan: `--expand ports.skew=1`,
-    /// `--expand on_gap_max_s=2`
+    /// Any parameter of the expansion, as in a plan: `--expand ports.skew=1`, `--expand
+    /// on_gap_max_s=2`
     #[arg(
         long = "expand",
         value_name = "KEY=VALUE",
@@ -88,50 +88,50 @@ pub(crate) struct MadeArgs {
     pub(crate) expand: Vec<String>,
 }
 
-/// What `--format` takes.
+/// Help of `--format`.
 fn formats() -> String {
     format!(
-        "The trace's format; told by its content when left out. One of: {}. COLUMNS are those of \
-         any other table, as numbers or names: `csv:time=1,client=2`, \
+        "Format of the trace; detected from the content by default. One of: {}. COLUMNS describe \
+         any other table, by numbers or names: `csv:time=1,client=2`, \
          `csv:time=ts,client=src,port=sport`; also bytes, object, status, unit=s|ms|us|ns|iso, \
          separator=;, header=yes",
         fairlead_trace::format::names()
     )
 }
 
-/// Beginnings of synthetic traces' names, and what a lone value says of each.
+/// Prefixes of synthetic workloads, and the key of a lone value.
 const STANDARD: &str = "standard";
 const SESSIONS: &str = "sessions";
 const ZIPF: &str = "zipf";
 const IDS: &str = "ids";
 
 impl StreamArgs {
-    /// The recipe that was asked for.
+    /// The requested recipe.
     pub(crate) fn spec(&self) -> Result<StreamSpec, LabError> {
         let mut spec = self.made.spec()?;
-        // A file may have any name; workloads have names of letters.
+        // A file may have any name; workload names consist of letters.
         let text = self.trace.to_str().unwrap_or_default();
         let (name, settings) = text.split_once(':').unwrap_or((text, ""));
         match name {
             STANDARD => {
                 spec.standard = Some(self.standard(text, settings)?);
                 if self.made.concurrency.is_some() {
-                    // Said of the workload, it is no setting of an expansion.
+                    // A setting of the workload is not one of the expansion.
                     spec.expansion.concurrent_sessions = None;
                 }
             }
             ZIPF => spec.zipf = Some(Settings::read(ZIPF, settings, IDS)?.describe()?),
-            // As everywhere; a file of this name is `./-`.
+            // By convention; a file of this name is `./-`.
             "-" if text == "-" => spec.path = Some(PathBuf::from("/dev/stdin")),
             _ => spec.path = Some(PathBuf::from(&self.trace)),
         }
         Ok(spec)
     }
 
-    /// The recipe for a command that finds itself how many sessions are open.
+    /// The recipe for a command that determines the number of open sessions itself.
     pub(crate) fn spec_of_any_load(&self) -> Result<StreamSpec, LabError> {
         let spec = self.spec()?;
-        let problem = "how many sessions are open is what is found here; leave it out";
+        let problem = "this command determines the number of open sessions; omit it";
         if let Some(sessions) = self.made.concurrency {
             let value = sessions.to_string();
             return Err(LabError::option("--concurrency", value, problem));
@@ -148,7 +148,7 @@ impl StreamArgs {
         Ok(spec)
     }
 
-    /// The standard workload of `text`, whose sessions `--concurrency` may number instead.
+    /// The standard workload of `text`. `--concurrency` may give its number of sessions instead.
     fn standard(&self, text: &str, settings: &str) -> Result<Standard, LabError> {
         let settings = Settings::read(STANDARD, settings, SESSIONS)?;
         let names_sessions = settings.name(SESSIONS);
@@ -157,7 +157,7 @@ impl StreamArgs {
             return Ok(standard);
         };
         if names_sessions && standard.sessions != sessions {
-            let problem = format!("{text} says how many as well; write one of them");
+            let problem = format!("{text} also sets the number; give only one of them");
             let value = sessions.to_string();
             return Err(LabError::option("--concurrency", value, problem));
         }
@@ -199,7 +199,7 @@ impl MadeArgs {
         Ok(spec)
     }
 
-    /// The keys of an expansion that options of their own have set.
+    /// The keys of an expansion that dedicated options have set.
     fn given_by_options(&self) -> BTreeSet<&str> {
         let given = [
             (PORT_MODEL, self.ports.is_some()),
@@ -214,7 +214,7 @@ impl MadeArgs {
         given.map(|(key, _)| key).collect()
     }
 
-    /// What the options say, over the defaults.
+    /// The defaults with the options applied.
     fn expansion(&self) -> Result<Expansion, LabError> {
         let mut table = Table::new();
         if let Some(name) = &self.ports {
@@ -241,10 +241,10 @@ impl MadeArgs {
         }
         let mut given = self.given_by_options();
         for setting in &self.expand {
-            // Otherwise the last would be taken in silence.
+            // Otherwise the last one would win silently.
             let key = key_of(setting);
             if !given.insert(key) {
-                let problem = format!("{key} is there twice; write it once");
+                let problem = format!("duplicate {key}; give it once");
                 return Err(LabError::option("--expand", setting, problem));
             }
             if setting.starts_with("ports.") && !table.contains_key("ports") {
@@ -269,13 +269,13 @@ impl MadeArgs {
     }
 }
 
-/// The key of `key=value`, before any blanks. A model of ports alone is its name.
+/// The key of `key=value`, without blanks. A port model alone is the key `ports`.
 fn key_of(setting: &str) -> &str {
     let key = setting.split('=').next().unwrap_or_default().trim();
     if key == "ports" { PORT_MODEL } else { key }
 }
 
-/// Is it a share of rows?
+/// Checks a share of rows.
 pub(crate) fn check_max_bad(share: f64) -> Result<(), LabError> {
     if (0.0..=1.0).contains(&share) {
         return Ok(());
@@ -284,7 +284,7 @@ pub(crate) fn check_max_bad(share: f64) -> Result<(), LabError> {
     Err(LabError::option("--max-bad", share.to_string(), problem))
 }
 
-/// Are there any?
+/// Checks for a positive number.
 pub(crate) fn check_some(option: &str, sessions: u32) -> Result<(), LabError> {
     if sessions > 0 {
         return Ok(());
@@ -292,7 +292,7 @@ pub(crate) fn check_some(option: &str, sessions: u32) -> Result<(), LabError> {
     Err(LabError::option(option, "0", "write 1 or more"))
 }
 
-/// The option that sets a parameter of the expansion.
+/// The name of the option for a parameter of the expansion.
 fn option_of(key: &str) -> String {
     match key {
         "ports" => "--ports or --expand ports".to_owned(),
@@ -305,7 +305,7 @@ fn option_of(key: &str) -> String {
     }
 }
 
-/// What is written behind a workload's name: `a=1,b=2`, where a lone value is that of one key.
+/// The settings after a workload's name: `a=1,b=2`, or a lone value for one key.
 struct Settings<'a> {
     /// The workload's name.
     what: &'a str,
@@ -323,10 +323,10 @@ impl<'a> Settings<'a> {
             } else {
                 format!("{key}={setting}")
             };
-            // Otherwise the last would be taken in silence.
+            // Otherwise the last one would win silently.
             let name = setting.split('=').next().unwrap_or_default().trim();
             if !given.insert(name.to_owned()) {
-                let problem = format!("{name} is there twice; write it once");
+                let problem = format!("duplicate {name}; give it once");
                 return Err(LabError::option(what, text, problem));
             }
             insert(&mut table, &setting)
@@ -335,18 +335,18 @@ impl<'a> Settings<'a> {
         Ok(Self { what, text, table })
     }
 
-    /// Is something said of this key?
+    /// True if this key is set.
     fn name(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }
 
-    /// The workload that they describe.
+    /// The workload described by the settings.
     fn describe<T: for<'de> Deserialize<'de>>(self) -> Result<T, LabError> {
         deserialize(self.table).map_err(|problem| LabError::option(self.what, self.text, problem))
     }
 }
 
-/// Adds `key=value` or `key.inner=value`, the value as in TOML; a word needs no quotes.
+/// Adds `key=value` or `key.inner=value`. The value is TOML; a word needs no quotes.
 fn insert(table: &mut Table, setting: &str) -> Result<(), String> {
     let (path, value) = setting
         .split_once('=')
@@ -365,7 +365,7 @@ fn insert(table: &mut Table, setting: &str) -> Result<(), String> {
             .or_insert_with(|| Value::Table(Table::new()));
         table = inner
             .as_table_mut()
-            .ok_or_else(|| format!("{setting}: {key} has a value already"))?;
+            .ok_or_else(|| format!("{setting}: {key} already has a value"))?;
     }
     table.insert(last.to_owned(), value);
     Ok(())
@@ -375,30 +375,30 @@ fn deserialize<T: for<'de> Deserialize<'de>>(table: Table) -> Result<T, String> 
     T::deserialize(Value::Table(table)).map_err(|error| in_words(error.message()))
 }
 
-/// Which geometry, and what can be set about schemes.
+/// Options of geometry and schemes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct GeometryArgs {
-    /// Bytes of all lines
+    /// Total size of the lines in bytes
     #[arg(long, value_name = "SIZE", default_value = "32K")]
     pub(crate) capacity: Size,
-    /// Bytes of a line
+    /// Line size in bytes
     #[arg(long, value_name = "SIZE", default_value = "64")]
     pub(crate) line: Size,
-    /// Ways of a set, in each bank
+    /// Ways per set, in each bank
     #[arg(long, value_name = "NUMBER", default_value_t = 4)]
     pub(crate) ways: u32,
-    /// Bits of the session identifier that choose the set: `all48`, the lowest 1 to 40 of the
+    /// Bits of the session identifier that select the set: `all48`, the lowest 1 to 40 bits of the
     /// address and the port's low byte (`16` in the paper), or masks of address and port,
     /// `000000ff:00ff`
     #[arg(long, value_name = "BITS")]
     pub(crate) index_bits: Option<String>,
-    /// The 3-bit counter from which a line is ON: 4 in the paper, 0 always, 8 never
+    /// Value of the 3-bit counter from which a line is ON: 4 in the paper, 0 always, 8 never
     #[arg(long, value_name = "NUMBER")]
     pub(crate) threshold: Option<u8>,
 }
 
 impl GeometryArgs {
-    /// A configuration of this geometry.
+    /// A configuration with this geometry.
     pub(crate) fn run(&self, scheme: &str, seed: u64) -> RunSpec {
         RunSpec {
             scheme: scheme.to_owned(),
@@ -412,19 +412,19 @@ impl GeometryArgs {
     }
 }
 
-/// Constants of the cost models.
+/// Options for the constants of the cost models.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CostArgs {
-    /// Constants of the cost models, as TOML; those left out stay as they are
+    /// Constants of the cost models, as TOML; others keep their defaults
     #[arg(long, value_name = "FILE")]
     pub(crate) constants: Option<PathBuf>,
-    /// One constant: `--constant toe.memory_ns=80`
+    /// Set one constant: `--constant toe.memory_ns=80`
     #[arg(long = "constant", value_name = "KEY=VALUE")]
     pub(crate) constant: Vec<String>,
 }
 
 impl CostArgs {
-    /// The constants that were asked for.
+    /// The constants with the options applied.
     pub(crate) fn constants(&self) -> Result<Constants, LabError> {
         let mut table = Table::new();
         let mut place = "--constant".to_owned();
@@ -438,7 +438,7 @@ impl CostArgs {
                     problem: one_line(&text, &error),
                 })?;
             place = path.display().to_string();
-            // Of the text itself, errors know the line.
+            // Parse the text itself, so that errors have the line.
             toml::from_str::<Constants>(&text).map_err(|error| LabError::Plan {
                 place: place.clone(),
                 problem: one_line(&text, &error),
@@ -449,7 +449,7 @@ impl CostArgs {
             let wrong = |problem: String| LabError::option("--constant", setting, problem);
             let key = key_of(setting);
             if !given.insert(key) {
-                return Err(wrong(format!("{key} is there twice; write it once")));
+                return Err(wrong(format!("duplicate {key}; give it once")));
             }
             let mut alone = Table::new();
             insert(&mut alone, &number(setting)).map_err(wrong)?;
@@ -457,14 +457,14 @@ impl CostArgs {
             insert(&mut table, &number(setting)).map_err(wrong)?;
         }
         if let Some(key) = senseless(&table, "") {
-            let problem = format!("{key}: write a number of 0 or more");
+            let problem = format!("{key}: must be a number of 0 or more");
             return Err(LabError::Plan { place, problem });
         }
         deserialize(table).map_err(|problem| LabError::Plan { place, problem })
     }
 }
 
-/// The first number that no constant can have, by its key.
+/// The key of the first invalid number.
 fn senseless(table: &Table, before: &str) -> Option<String> {
     table.iter().find_map(|(key, value)| {
         let key = format!("{before}{key}");
@@ -478,7 +478,7 @@ fn senseless(table: &Table, before: &str) -> Option<String> {
     })
 }
 
-/// Whole numbers are right where others are meant.
+/// Accepts integers for floating-point constants.
 fn number(setting: &str) -> String {
     match setting.split_once('=') {
         Some((key, value)) if !key.starts_with("storage.") && value.parse::<u64>().is_ok() => {
@@ -488,10 +488,10 @@ fn number(setting: &str) -> String {
     }
 }
 
-/// How many threads.
+/// Option for the number of threads.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ThreadArgs {
-    /// Threads; as many as there are cores when left out
+    /// Number of threads [default: number of cores]
     #[arg(
         long,
         value_name = "NUMBER",
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_of_ports_belong_to_the_model_that_is_named() {
+    fn port_parameters_belong_to_the_named_model() {
         let of = |words: &[&str]| asked(words).map(|spec| spec.expansion.ports);
         let random = [
             "--expand",
@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_twice_is_refused() {
+    fn duplicates_are_refused() {
         for words in [
             &["--session-timeout", "6", "--expand", "session_timeout_s=5"][..],
             &["--concurrency", "9", "--expand", "concurrent_sessions=5"],
@@ -588,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn how_many_sessions_a_workload_has_is_said_once() {
+    fn the_number_of_sessions_is_given_once() {
         let of = |trace: &str, words: &[&str]| {
             let spec = asked_of(trace, words)?;
             let loaded = crate::Loader::default().stream(&spec, &crate::Silent);
@@ -605,7 +605,7 @@ mod tests {
                 "{problem}"
             );
         }
-        // Of settings that are not used it is said that they are not.
+        // Unused settings are reported.
         assert_eq!(of("zipf:ids=9,accesses=99", &load), Ok((None, 1)));
         assert_eq!(
             of("standard:30", &["--packets", "packets"]),
@@ -614,7 +614,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_load_is_found_none_is_given() {
+    fn calibrate_refuses_a_given_load() {
         let of = |trace: &str, words: &[&str]| {
             let words = ["lab", trace].into_iter().chain(words.iter().copied());
             let one = One::try_parse_from(words).map_err(|error| error.to_string())?;
@@ -644,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_below_zero_is_refused_as_one() {
+    fn a_negative_number_is_refused() {
         for (option, said) in [
             ("--session-timeout", "session_timeout_s must be above 0"),
             ("--warm-up", "warm_up_s"),

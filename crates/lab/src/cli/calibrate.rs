@@ -1,4 +1,4 @@
-//! `lab calibrate`: fit the concurrency to one column, predict the others.
+//! `lab calibrate`: fits the concurrency to one published column and predicts the others.
 
 use clap::Args;
 use fairlead_workload::count::sessions;
@@ -11,7 +11,7 @@ use crate::load::Loader;
 use crate::paper::published;
 use crate::table::{Table, percent};
 
-/// What `lab calibrate` takes.
+/// Arguments of `lab calibrate`.
 #[derive(Clone, Debug, Args)]
 #[command(
     allow_negative_numbers = true,
@@ -23,13 +23,13 @@ columns from it. Nothing else is fitted."
 pub struct CalibrateArgs {
     #[command(flatten)]
     stream: StreamArgs,
-    /// The miss ratio to reach
+    /// Target miss ratio
     #[arg(long, value_name = "SHARE")]
     target: f64,
-    /// The scheme that is fitted
+    /// Scheme to fit
     #[arg(long, value_name = "SCHEME", default_value = "mod")]
     fit: String,
-    /// The schemes that are predicted
+    /// Schemes to predict
     #[arg(
         long,
         value_name = "SCHEMES",
@@ -38,17 +38,17 @@ pub struct CalibrateArgs {
     predict: Vec<String>,
     #[command(flatten)]
     geometry: GeometryArgs,
-    /// The most open sessions that are tried
+    /// Maximum number of open sessions to try
     #[arg(long, value_name = "NUMBER", value_parser = sessions, default_value_t = SESSIONS_MAX)]
     sessions_max: u32,
     #[command(flatten)]
     threads: ThreadArgs,
-    /// Write JSON to standard output instead
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// More than any web server of the paper's time had, by two orders.
+/// Two orders of magnitude more than any web server of the paper's time had.
 pub(super) const SESSIONS_MAX: u32 = 1 << 17;
 
 pub(super) fn run(args: &CalibrateArgs, context: &Context<'_>) -> Result<(), LabError> {
@@ -91,7 +91,7 @@ pub(super) fn run(args: &CalibrateArgs, context: &Context<'_>) -> Result<(), Lab
 fn text(found: &Calibration) -> String {
     let mut out = tcb::heading(&found.stream);
     out += &format!(
-        "{} open sessions: {} misses {}, asked for {}\n\n",
+        "{} open sessions: {} misses {}, target {}\n\n",
         found.sessions,
         found.runs[0].scheme,
         percent(found.reached),
@@ -130,8 +130,8 @@ fn text(found: &Calibration) -> String {
     out += &table.text(2);
     if let Some(row) = published {
         out += &format!(
-            "Published: figure 12's row whose TCB(Mod) is {} ({}); whether this trace is that \
-             one is yours to know.\n",
+            "Published: the row of figure 12 with TCB(Mod) {} ({}). Check that this is the same \
+             trace.\n",
             percent(found.target),
             row.trace
         );

@@ -1,4 +1,4 @@
-//! `lab convert`: a trace in another format.
+//! `lab convert`: converts a trace to another format.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -16,7 +16,7 @@ use crate::load::{Loader, Stream};
 use crate::notes::{lost_hints, lost_in_oracle_general};
 use crate::table::grouped;
 
-/// What `lab convert` takes.
+/// Arguments of `lab convert`.
 #[derive(Clone, Debug, Args)]
 #[command(
     allow_negative_numbers = true,
@@ -29,28 +29,28 @@ Logs are expanded to accesses first; --concurrency and --expand say how."
 pub struct ConvertArgs {
     #[command(flatten)]
     stream: StreamArgs,
-    /// The file to write
+    /// Output file
     #[arg(value_name = "OUT")]
     pub(super) out: PathBuf,
-    /// Its format; told by the end of its name when left out (.lab, .oracleGeneral, .csv)
+    /// Output format [default: by file extension: .lab, .oracleGeneral, .csv]
     #[arg(long, value_name = "FORMAT", value_enum)]
     pub(super) to: Option<Target>,
 }
 
-/// What can be written.
+/// Output formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Target {
-    /// The laboratory's own compact file
+    /// The laboratory's own compact format
     Lab,
-    /// libCacheSim's records of 24 bytes
+    /// libCacheSim's 24-byte records
     #[value(name = "oracleGeneral", alias = "oraclegeneral")]
     OracleGeneral,
-    /// A table with header `time_us,ip,port`
+    /// A table with the header `time_us,ip,port`
     Csv,
 }
 
 impl Target {
-    /// What was asked for, or what the file's name says.
+    /// The requested format, or that of the file extension.
     pub(super) fn of(asked: Option<Self>, path: &Path) -> Result<Self, LabError> {
         if let Some(target) = asked {
             return Ok(target);
@@ -66,8 +66,8 @@ impl Target {
             .find(|(end, _)| name.ends_with(end))
             .map(|(_, target)| target)
             .ok_or_else(|| {
-                let problem = "the name says no format: end it in .lab, .oracleGeneral or .csv, \
-                               or write --to";
+                let problem = "unknown file extension: use .lab, .oracleGeneral or .csv, or give \
+                               --to";
                 LabError::option("OUT", path.display().to_string(), problem)
             })
     }
@@ -82,7 +82,7 @@ pub(super) fn run(args: &ConvertArgs, context: &Context<'_>) -> Result<(), LabEr
     }
     if stream.counted_from > 0 {
         context.note(&format!(
-            "note: the first {} accesses are warm-up; the file does not say so",
+            "note: the first {} accesses are warm-up, which the file does not record",
             grouped(stream.counted_from as u64)
         ));
     }
@@ -100,8 +100,8 @@ pub(super) fn run(args: &ConvertArgs, context: &Context<'_>) -> Result<(), LabEr
     output::report(&args.out, &text, context)
 }
 
-/// A trace is not to be lost: of a log only what the expansion made of it would be left, of a
-/// capture or a table only times from the first row on, addresses and ports.
+/// Refuses to overwrite the trace: a log would be reduced to its expansion, a capture or table to
+/// relative times, addresses and ports.
 fn apart(trace: &OsStr, out: &Path) -> Result<(), LabError> {
     let real = |path: &Path| {
         let path = std::fs::canonicalize(path).ok()?;
@@ -111,13 +111,13 @@ fn apart(trace: &OsStr, out: &Path) -> Result<(), LabError> {
         (Some(from), Some(to)) if from == to => Err(LabError::option(
             "OUT",
             out.display().to_string(),
-            "is the trace itself; write another name",
+            "is the trace itself; choose another name",
         )),
         _ => Ok(()),
     }
 }
 
-/// Writes a stream that has its times: all of it or nothing.
+/// Writes a stream with times, completely or not at all.
 pub(super) fn write(
     stream: Stream,
     target: Target,
@@ -140,7 +140,8 @@ pub(super) fn write(
     })
 }
 
-/// What a format cannot hold of these accesses, so that they are others when they are read back.
+/// Describes what a format cannot represent of these accesses, so that reading it back gives
+/// different ones.
 fn losses(accesses: &Accesses, target: Target) -> Vec<String> {
     match target {
         Target::Lab => Vec::new(),
@@ -149,7 +150,7 @@ fn losses(accesses: &Accesses, target: Target) -> Vec<String> {
     }
 }
 
-/// `time_us,ip,port`, a row an access. IPv4 addresses as such.
+/// `time_us,ip,port`, one row per access. IPv4 addresses in dotted form.
 fn write_rows(accesses: &Accesses, out: &mut dyn Write) -> std::io::Result<()> {
     out.write_all(b"time_us,ip,port\n")?;
     for (at, id) in accesses.time_us.iter().zip(&accesses.id) {
@@ -167,7 +168,7 @@ mod tests {
     use fairlead_trace::HINT_NONE;
 
     #[test]
-    fn what_a_format_cannot_hold_is_said_and_nothing_else() {
+    fn losses_of_a_format_are_reported() {
         let v4 = Endpoint {
             addr: Address::v4([192, 0, 2, 1]),
             port: 1_024,
@@ -196,7 +197,7 @@ mod tests {
             hint: vec![HINT_NONE, fairlead_trace::HINT_CLOSING],
             ..whole.clone()
         };
-        // What was read from the format can be written to it again.
+        // Data read from the format can be written to it again.
         let back = Accesses {
             keys: vec![oracle_general::endpoint_of(u64::MAX)],
             ..whole.clone()

@@ -1,4 +1,4 @@
-//! `lab cost`: what miss ratios mean in time, and caches in gates and bits.
+//! `lab cost`: converts miss ratios to time, and cache designs to gates and bits.
 
 use clap::Args;
 use serde::Serialize;
@@ -14,7 +14,7 @@ use crate::paper::published;
 use crate::run::Configuration;
 use crate::table::{Table, grouped, percent, signed_percent};
 
-/// What `lab cost` takes.
+/// Arguments of `lab cost`.
 #[derive(Clone, Debug, Args)]
 #[command(
     allow_negative_numbers = true,
@@ -26,20 +26,20 @@ The first miss ratio is what the others are held against. --show-constants write
 as TOML, to be changed and given back with --constants."
 )]
 pub struct CostCommandArgs {
-    /// Miss ratios, the present one first; NASA's of figure 12 when left out
+    /// Miss ratios, baseline first [default: NASA's of figure 12]
     #[arg(long, value_name = "SHARES", value_delimiter = ',')]
     miss_ratio: Vec<f64>,
-    /// Schemes to build
+    /// Schemes to estimate
     #[arg(long, value_name = "SCHEME", default_value = "spec,spec,bits=16")]
     scheme: Vec<String>,
     #[command(flatten)]
     geometry: GeometryArgs,
     #[command(flatten)]
     cost: CostArgs,
-    /// Write the constants as TOML and end
+    /// Print the constants as TOML and exit
     #[arg(long)]
     show_constants: bool,
-    /// Write JSON to standard output instead
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -117,8 +117,8 @@ fn hardware_table(document: &Document) -> Table {
         "scheme",
         "lines",
         "bits",
-        "tag bits a line",
-        "policy bits a line",
+        "tag bits/line",
+        "policy bits/line",
         "a set",
         "besides",
         "hash functions",
@@ -148,7 +148,7 @@ fn hardware_table(document: &Document) -> Table {
 
 fn times_table(document: &Document) -> Table {
     let cpu = &document.constants.cpu;
-    // Shares of what is not known cannot be said.
+    // A share of an unknown total cannot be computed.
     let shares = [
         (cpu.other_cycles.is_some(), "of a request"),
         (cpu.response_other_cycles.is_some(), "of a response"),
@@ -204,8 +204,8 @@ fn text(document: &Document) -> String {
     );
     if let Some(accesses) = needed {
         out += &format!(
-            "\nThe published {} less receive time in a TOE needs {accesses:.1} accesses to \
-             memory for a miss.\n",
+            "\nThe published {} reduction of receive time in a TOE requires {accesses:.1} memory \
+             accesses per miss.\n",
             percent(published::TOE_SAVED)
         );
     }
@@ -215,7 +215,7 @@ fn text(document: &Document) -> String {
     ] {
         if let Some(whole) = cpu::whole_for_saving(&constants.cpu, last.miss_ratio, share) {
             out += &format!(
-                "The published {} less of {what} on a processor holds where it takes {whole:.0} \
+                "The published {} reduction of {what} on a processor holds if it takes {whole:.0} \
                  cycles.\n",
                 percent(share)
             );
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_constants_decide_is_in_the_text() {
+    fn results_of_the_constants_are_in_the_text() {
         let usual = said(Constants::default());
         assert!(
             !usual.contains("of a request") && usual.contains("  70"),

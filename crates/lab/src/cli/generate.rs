@@ -1,4 +1,4 @@
-//! `lab generate`: a synthetic trace.
+//! `lab generate`: generates a synthetic trace.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::error::LabError;
 use crate::load::{Loader, StreamSpec, Zipf};
 use crate::table::grouped;
 
-/// What `lab generate` takes.
+/// Arguments of `lab generate`.
 #[derive(Clone, Debug, Args)]
 #[command(
     allow_negative_numbers = true,
@@ -22,28 +22,28 @@ use crate::table::grouped;
   lab generate zipf --ids 1M --accesses 20M --out zipf.oracleGeneral"
 )]
 pub struct GenerateArgs {
-    /// What kind.
+    /// Kind of workload.
     #[command(subcommand)]
     kind: Kind,
 }
 
 #[derive(Clone, Debug, Subcommand)]
 enum Kind {
-    /// ON/OFF sessions: bursts of geometric length, log-normal pauses
+    /// ON/OFF sessions: geometric burst lengths, log-normal pauses
     Standard(StandardArgs),
-    /// Independent accesses by Zipf's law
+    /// Independent accesses with a Zipf distribution
     Zipf(ZipfArgs),
 }
 
 #[derive(Clone, Debug, Args)]
 struct OutArgs {
-    /// What it is drawn from
+    /// Random seed
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
-    /// The file to write; its end says the format (.lab, .oracleGeneral, .csv)
+    /// Output file; its extension selects the format (.lab, .oracleGeneral, .csv)
     #[arg(long, short, value_name = "FILE")]
     out: PathBuf,
-    /// Its format, where the name does not say it
+    /// Output format, if the extension does not determine it
     #[arg(long, value_name = "FORMAT", value_enum)]
     to: Option<Target>,
 }
@@ -51,13 +51,13 @@ struct OutArgs {
 #[derive(Clone, Debug, Args)]
 #[command(allow_negative_numbers = true)]
 struct StandardArgs {
-    /// Open sessions
+    /// Number of open sessions
     #[arg(long, value_name = "NUMBER", value_parser = sessions)]
     sessions: Option<u32>,
-    /// Mean accesses of an ON burst
+    /// Mean accesses per ON burst
     #[arg(long, value_name = "NUMBER")]
     burst_mean: Option<f64>,
-    /// Seconds of traffic
+    /// Duration in seconds
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<f64>,
     #[command(flatten)]
@@ -67,13 +67,13 @@ struct StandardArgs {
 #[derive(Clone, Debug, Args)]
 #[command(allow_negative_numbers = true)]
 struct ZipfArgs {
-    /// Sessions
+    /// Number of sessions
     #[arg(long, value_name = "NUMBER", value_parser = sessions, default_value = "1M")]
     ids: u32,
-    /// The exponent
+    /// Zipf exponent
     #[arg(long, value_name = "NUMBER", default_value_t = 1.0)]
     alpha: f64,
-    /// Accesses
+    /// Number of accesses
     #[arg(long, value_name = "NUMBER", value_parser = count, default_value = "20M")]
     accesses: u64,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `lab map`: where ON/OFF speculation pays.
+//! `lab map`: maps where ON/OFF speculation pays.
 
 use clap::Args;
 use fairlead_workload::PortModel;
@@ -11,7 +11,7 @@ use crate::map::{Cell, Map, MapSpec, SPEC, TWO_HASH, map};
 use crate::size::Size;
 use crate::table::{Table, signed_percent};
 
-/// What `lab map` takes.
+/// Arguments of `lab map`.
 #[derive(Clone, Debug, Args)]
 #[command(
     allow_negative_numbers = true,
@@ -22,39 +22,39 @@ use crate::table::{Table, signed_percent};
 Everything here is synthetic: the standard workload, ON bursts and OFF pauses."
 )]
 pub struct MapArgs {
-    /// Open sessions for each line of the cache
+    /// Open sessions per cache line
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
     loads: Vec<f64>,
-    /// Mean accesses of an ON burst
+    /// Mean accesses per ON burst
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
     bursts: Vec<f64>,
-    /// Port models: sequential (1995), random (today)
+    /// Port models: sequential (1995) or random (today)
     #[arg(long, value_name = "MODELS", value_delimiter = ',')]
     ports: Vec<String>,
-    /// Seeds to average over
+    /// Number of seeds to average over
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
     seeds: Vec<u64>,
-    /// Seconds of traffic at each cell
+    /// Seconds of traffic per cell
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<f64>,
-    /// Seconds before them that warm the caches and count for nothing
+    /// Seconds of warm-up before them, not counted
     #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
     warm_up: f64,
-    /// Schemes
+    /// Schemes to compare
     #[arg(long, value_name = "SCHEMES")]
     schemes: Vec<String>,
-    /// Bytes of all lines
+    /// Total size of the lines in bytes
     #[arg(long, value_name = "SIZE", default_value = "32K")]
     capacity: Size,
-    /// Ways of a set
+    /// Ways per set
     #[arg(long, value_name = "NUMBER", default_value_t = 4)]
     ways: u32,
     #[command(flatten)]
     threads: ThreadArgs,
-    /// Write JSON to standard output instead
+    /// Print JSON
     #[arg(long, conflicts_with = "csv")]
     json: bool,
-    /// Write CSV to standard output instead
+    /// Print CSV
     #[arg(long)]
     csv: bool,
 }
@@ -162,7 +162,7 @@ fn table(map: &Map, exact: bool) -> Table {
     table
 }
 
-/// Fully associative LRU, as a column of gains.
+/// Column of gains over fully associative LRU.
 const FULL_LRU: &str = "LRU full";
 
 fn value(map: &Map, cell: &Cell, scheme: &str) -> Option<f64> {
@@ -173,7 +173,7 @@ fn value(map: &Map, cell: &Cell, scheme: &str) -> Option<f64> {
     }
 }
 
-/// Which schemes are compared with which: heading, scheme, the one it is held against.
+/// Comparisons: heading, scheme, baseline.
 fn gains(map: &Map) -> Vec<(String, String, String)> {
     let has = |name: &str| map.asked.schemes.iter().any(|scheme| scheme == name);
     let mut subjects = vec![SPEC];
@@ -182,7 +182,7 @@ fn gains(map: &Map) -> Vec<(String, String, String)> {
     for subject in subjects.into_iter().filter(|name| has(name)) {
         for of in [TWO_HASH, "2-lru", FULL_LRU] {
             if of == FULL_LRU || has(of) {
-                let name = format!("{subject} saves of {of}");
+                let name = format!("saved by {subject} over {of}");
                 gains.push((name, subject.to_owned(), of.to_owned()));
             }
         }
@@ -193,7 +193,7 @@ fn gains(map: &Map) -> Vec<(String, String, String)> {
 fn text(map: &Map) -> String {
     let asked = &map.asked;
     let mut out = format!(
-        "Synthetic: the standard workload, {} s a cell after {} s of warm-up, {} in lines of {}, \
+        "Synthetic: the standard workload, {} s per cell after {} s of warm-up, {} in lines of {}, \
          {} ways, {} seed(s)\n\n",
         asked.standard.seconds,
         asked.standard.warm_up_s,
@@ -234,7 +234,7 @@ fn text(map: &Map) -> String {
     out
 }
 
-/// How our own scheme stands to the best of its rivals, cell by cell.
+/// Our scheme against the best of its rivals, cell by cell.
 fn best_of_text(map: &Map) -> String {
     let Some(own) = crate::schemes::own() else {
         return String::new();

@@ -24,41 +24,41 @@ use crate::control::Control;
 use crate::error::LabError;
 use progress::Shown;
 
-/// What follows `fairlead lab`.
+/// Arguments of `fairlead lab`.
 #[derive(Clone, Debug, Args)]
 pub struct LabArgs {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: LabCommand,
-    /// No progress bar, no notes
+    /// Print no progress bar and no notes
     #[arg(long, short, global = true)]
     pub quiet: bool,
 }
 
-/// What the laboratory does.
+/// Commands of the laboratory.
 #[derive(Clone, Debug, Subcommand)]
 pub enum LabCommand {
-    /// Run one cache over a trace
+    /// Simulate one cache on a trace
     Tcb(tcb::TcbArgs),
-    /// Measure a trace: clients, sessions, ON/OFF times, bits, concurrency
+    /// Characterize a trace: clients, sessions, ON/OFF times, address bits, concurrency
     Stat(stat::StatArgs),
-    /// Run a plan: ranges × traces × seeds, resumable
+    /// Run a plan of parameter ranges × traces × seeds, resumable
     Sweep(sweep::SweepArgs),
-    /// Map where ON/OFF speculation pays, over load, burst length and port model
+    /// Map where ON/OFF speculation pays, by load, burst length and port model
     Map(map::MapArgs),
-    /// How large, which policy, at what cost, for this trace
+    /// Recommend cache size and policy for a trace, with their cost
     Advise(advise::AdviseArgs),
-    /// What miss ratios mean in time, and caches in gates and bits
+    /// Convert miss ratios to time, and cache designs to gates and bits
     Cost(cost::CostCommandArgs),
-    /// Fit the concurrency to one published column, predict the others
+    /// Fit the concurrency to one published column and predict the others
     Calibrate(calibrate::CalibrateArgs),
-    /// The paper's figures and tables on the traces at hand, as JSON and CSV
+    /// Reproduce the paper's figures and tables on available traces, as JSON and CSV
     Paper(paper::PaperArgs),
     /// List schemes, indexes and policies
     Schemes(schemes::SchemesArgs),
-    /// Write a trace in another format
+    /// Convert a trace to another format
     Convert(convert::ConvertArgs),
-    /// Write a synthetic trace
+    /// Generate a synthetic trace
     Generate(generate::GenerateArgs),
 }
 
@@ -66,7 +66,7 @@ pub enum LabCommand {
 #[command(
     name = "fairlead-lab",
     version,
-    about = "The laboratory of Fairlead: caches of connection state on real traffic",
+    about = "Fairlead's laboratory: simulate caches of connection state on real traffic",
     propagate_version = true
 )]
 struct Whole {
@@ -74,7 +74,7 @@ struct Whole {
     lab: LabArgs,
 }
 
-/// Reads a command line, the program's name first, and does what it says.
+/// Parses a command line, starting with the program's name, and runs the command.
 pub fn main(args: impl Iterator<Item = OsString>, control: &dyn Control) -> ExitCode {
     match Whole::try_parse_from(args) {
         Ok(whole) => run(&whole.lab, control),
@@ -86,7 +86,7 @@ pub fn main(args: impl Iterator<Item = OsString>, control: &dyn Control) -> Exit
     }
 }
 
-/// Does what a command line said.
+/// Runs a parsed command.
 pub fn run(args: &LabArgs, control: &dyn Control) -> ExitCode {
     let shown = Shown::new(control, args.quiet);
     let context = Context {
@@ -103,14 +103,14 @@ pub fn run(args: &LabArgs, control: &dyn Control) -> ExitCode {
     }
 }
 
-/// What every command is given.
+/// Context of every command.
 pub(crate) struct Context<'a> {
     control: &'a dyn Control,
     quiet: bool,
 }
 
 impl Context<'_> {
-    /// Writes a line to standard error, unless nothing is to be heard.
+    /// Writes a line to standard error, unless quiet.
     fn note(&self, text: &str) {
         if !self.quiet {
             output::note(text);
@@ -146,8 +146,8 @@ mod tests {
     }
 
     #[test]
-    fn a_negative_value_is_a_value_of_every_option() {
-        // Taken for an option, it would be answered with a usage.
+    fn every_option_accepts_a_negative_value() {
+        // Taken for an option, it would cause a usage error.
         fn look(command: &clap::Command, before: &[&str]) -> usize {
             let words = [before, &[command.get_name()]].concat();
             let options = command.get_opts();

@@ -1,4 +1,4 @@
-//! What commands write: results to standard output, the rest to standard error, files whole.
+//! Output of commands: results to standard output, messages to standard error, files atomically.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -11,8 +11,8 @@ use crate::control::{Control, Silent};
 use crate::error::LabError;
 use crate::table::{visible, visible_json};
 
-/// Writes to standard output. A reader that has gone away (`| head`) is no error, all else is: a
-/// result that is lost must not look like one that was written.
+/// Writes to standard output. A closed pipe (`| head`) is not an error; any other failure is,
+/// because a lost result must not look like success.
 pub(crate) fn print(text: &str) -> Result<(), LabError> {
     put(&visible(text))
 }
@@ -22,12 +22,12 @@ fn put(text: &str) -> Result<(), LabError> {
     arrived(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
-/// What became of what was written.
+/// Outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// It is there.
+    /// Written.
     Whole,
-    /// Its reader had enough of it (`| head`).
+    /// The pipe is closed (`| head`).
     ReaderLeft,
 }
 
@@ -40,8 +40,8 @@ fn arrived(written: io::Result<()>) -> Result<(), LabError> {
     }
 }
 
-/// Says what a command has written. To standard output, but for devices and pipes, which may be
-/// standard output themselves: there, the line would be read as one more row.
+/// Reports what a command has written, on standard output; not for devices and pipes, which may be
+/// standard output themselves, so that the line would become part of the data.
 pub(crate) fn report(path: &Path, text: &str, context: &Context<'_>) -> Result<(), LabError> {
     if is_stream(path) {
         context.note(text);
@@ -63,21 +63,21 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), LabError> {
     put(&visible_json(&json(value)?))
 }
 
-/// As JSON for people and programs: indented, with an end of line.
+/// Indented JSON with a final line break.
 pub(crate) fn json(value: &impl Serialize) -> Result<String, LabError> {
     serde_json::to_string_pretty(value)
         .map(|text| text + "\n")
-        .map_err(|error| LabError::Trace(format!("cannot be written as JSON: {error}")))
+        .map_err(|error| LabError::Trace(format!("cannot be represented as JSON: {error}")))
 }
 
-/// Writes a file, all of it or nothing.
+/// Writes a file atomically.
 pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), LabError> {
     write_whole(path, &Silent, |out| out.write_all(text.as_bytes())).map(|_| ())
 }
 
-/// Writes a file, all of it or nothing: beside it first, then renamed. What stood there stays until
-/// then, and when `fill` fails or `control` says stop, for good. Devices and pipes are written as
-/// they are, and as far as somebody reads them.
+/// Writes a file atomically: to a temporary file first, which is then renamed. The previous
+/// contents stay until then, and if `fill` fails or `control` stops. Devices and pipes are written
+/// directly, as far as they are read.
 pub(crate) fn write_whole(
     path: &Path,
     control: &dyn Control,
@@ -92,12 +92,12 @@ pub(crate) fn write_whole(
             filled => filled.map(|()| Written::Whole),
         };
     }
-    // What a link names is written, not the link.
+    // Writes the target of a symbolic link, not the link.
     let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let part = &beside(path);
     let file = create_part(path, part)?;
     let done = filled(file, path, control, fill).and_then(|()| {
-        // As late as can be: who stops it wants nothing changed.
+        // As late as possible: a stopped command must not change anything.
         if control.stopped() {
             return Err(LabError::Stopped);
         }
@@ -109,8 +109,8 @@ pub(crate) fn write_whole(
     done.map(|()| Written::Whole)
 }
 
-/// True for what cannot be renamed into place: devices, pipes, and what the process has open
-/// already (`/dev/stdout`, which may be a file).
+/// True if the path cannot be replaced by renaming: devices, pipes, and files that the process has
+/// open (`/dev/stdout`).
 fn is_stream(path: &Path) -> bool {
     let is_device = path.starts_with("/dev") && !path.starts_with("/dev/shm");
     is_device
@@ -124,7 +124,7 @@ fn beside(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// A new file beside `path` with the permissions of what stands there, if that may be written.
+/// Creates a new file beside `path` with the permissions of the existing file, if that is writable.
 fn create_part(path: &Path, part: &Path) -> Result<File, LabError> {
     let old = match OpenOptions::new().write(true).open(path) {
         Ok(old) => Some(old),
@@ -133,7 +133,7 @@ fn create_part(path: &Path, part: &Path) -> Result<File, LabError> {
     };
     let file = File::create(part).map_err(|error| LabError::file(part, error))?;
     if let Some(metadata) = old.and_then(|old| old.metadata().ok()) {
-        // Some file systems have none; then there is nothing to keep.
+        // Some file systems have no permissions to keep.
         let _ = file.set_permissions(metadata.permissions());
     }
     Ok(file)
@@ -147,7 +147,7 @@ fn filled(
 ) -> Result<(), LabError> {
     let mut out = BufWriter::new(Watched { file, control });
     let written = fill(&mut out).and_then(|()| out.flush());
-    // Nothing more is to be tried with what is left in the buffer.
+    // Discard the rest of the buffer.
     let _ = out.into_parts();
     match written {
         Err(_) if control.stopped() => Err(LabError::Stopped),
@@ -155,7 +155,7 @@ fn filled(
     }
 }
 
-/// A file that takes no more once the run should end.
+/// A writer that fails once the run should stop.
 struct Watched<'a> {
     file: File,
     control: &'a dyn Control,
@@ -164,7 +164,7 @@ struct Watched<'a> {
 impl Write for Watched<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.control.stopped() {
-            // Not `Interrupted`: that one is tried again.
+            // Not `Interrupted`, which would be retried.
             return Err(io::Error::other("stopped"));
         }
         self.file.write(bytes)
@@ -181,7 +181,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder that is gone when its owner is.
+    /// A temporary directory, removed on drop.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -208,7 +208,7 @@ mod tests {
         }
     }
 
-    /// Says stop when it has been asked so many times.
+    /// Stops after a number of calls.
     struct After(Cell<u32>);
 
     impl Control for After {
@@ -223,7 +223,7 @@ mod tests {
     static LONG: [u8; 1 << 16] = [b'x'; 1 << 16];
 
     #[test]
-    fn only_a_reader_that_has_gone_away_is_no_error() {
+    fn only_a_closed_pipe_is_not_an_error() {
         assert!(arrived(Ok(())).is_ok());
         assert!(arrived(Err(ErrorKind::BrokenPipe.into())).is_ok());
         let error = arrived(Err(ErrorKind::StorageFull.into())).unwrap_err();
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_leaves_what_stood_there_and_nothing_else() {
+    fn a_failed_write_leaves_the_previous_file() {
         let folder = Folder::new("fails");
         let path = folder.0.join("a");
         let full = |out: &mut dyn Write| {
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stopped_leaves_what_stood_there_and_nothing_else() {
+    fn a_stopped_write_leaves_the_previous_file() {
         let folder = Folder::new("stopped");
         let path = folder.0.join("a");
         write_file(&path, "before").unwrap();
@@ -273,7 +273,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_link_stays_one_and_permissions_stay_as_they_are() {
+    fn links_and_permissions_are_kept() {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let folder = Folder::new("links");
         let (path, link) = (folder.0.join("a"), folder.0.join("link"));
@@ -289,7 +289,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn devices_are_written_as_they_are() {
+    fn devices_are_written_directly() {
         write_file(Path::new("/dev/null"), "away").unwrap();
         assert!(!fs::metadata("/dev/null").unwrap().is_file());
         assert!(!Path::new("/dev/null.part").exists());

@@ -1,4 +1,4 @@
-//! `lab paper`: the paper's figures and tables, as JSON and CSV.
+//! `lab paper`: reproduces the paper's figures and tables, as JSON and CSV.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::error::LabError;
 use crate::paper::{self, CONCURRENCY, Figure, Given, PaperSpec, Report, published, traces};
 use crate::table::{Table, grouped, percent};
 
-/// What `lab paper` takes.
+/// Arguments of `lab paper`.
 #[derive(Clone, Debug, Args)]
 #[command(
     allow_negative_numbers = true,
@@ -24,43 +24,43 @@ fitted in their stead is called synthetic everywhere. `fairlead-lab paper` (Pyth
 with plots of the same."
 )]
 pub struct PaperArgs {
-    /// A folder; files in it are known by the names that archives give them
+    /// Directory of traces, recognized by their archive file names
     #[arg(long, value_name = "FOLDER")]
     traces: Option<PathBuf>,
-    /// A file; may be given more than once
+    /// Trace file; may be repeated
     #[arg(long, value_name = "FILE")]
     trace: Vec<PathBuf>,
-    /// The share of rows of a trace that may be unreadable
+    /// Maximum share of unreadable rows per trace
     #[arg(long, value_name = "SHARE", default_value_t = 0.01)]
     max_bad: f64,
-    /// Where tables go: `paper.json` and a CSV for each figure
+    /// Output directory for `paper.json` and one CSV per figure
     #[arg(long, short, value_name = "FOLDER", default_value = "paper-results")]
     out: PathBuf,
-    /// Seeds to average over
+    /// Number of seeds to average over
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
     seeds: Vec<u64>,
-    /// Open sessions for traces that have no published column to be fitted to
+    /// Open sessions for traces without a published column to fit
     #[arg(long, value_name = "NUMBER", value_parser = sessions, default_value_t = CONCURRENCY)]
     concurrency: u32,
-    /// Universal functions to draw for section 4.1
+    /// Number of universal hash functions to draw for section 4.1
     #[arg(long, value_name = "NUMBER")]
     hash_draws: Option<u32>,
-    /// Fewer seeds and draws, a shorter synthetic workload, the paper's own traces only
+    /// Faster: fewer seeds and draws, a shorter synthetic workload, only the paper's own traces
     #[arg(long)]
     quick: bool,
-    /// No synthetic workload in the stead of traces that are not at hand
+    /// Do not replace missing traces by a synthetic workload
     #[arg(long)]
     no_synthetic: bool,
     #[command(flatten)]
     cost: CostArgs,
     #[command(flatten)]
     threads: ThreadArgs,
-    /// Write everything as JSON to standard output, no files
+    /// Print everything as JSON and write no files
     #[arg(long)]
     json: bool,
 }
 
-/// Seconds of the synthetic workload, and when in a hurry.
+/// Seconds of the synthetic workload, normal and fast.
 const SECONDS: f64 = 60.0;
 const SECONDS_QUICK: f64 = 10.0;
 const DRAWS_QUICK: u32 = 50;
@@ -97,7 +97,7 @@ impl PaperArgs {
             }
         }
         if given.is_empty() {
-            let problem = "nothing to run: write --traces FOLDER or --trace FILE";
+            let problem = "nothing to run: give --traces FOLDER or --trace FILE";
             return Err(LabError::option("--traces", "", problem));
         }
         let draws = if self.quick {
@@ -143,10 +143,10 @@ pub(super) fn run(args: &PaperArgs, context: &Context<'_>) -> Result<(), LabErro
     Ok(())
 }
 
-/// That some traces could not be run: all else is written.
+/// Some traces could not be run; the results of the others are written.
 fn failed(report: &Report) -> LabError {
     let mut text = format!(
-        "{} of {} traces could not be run; what is written has the others",
+        "{} of {} traces could not be run; the output has the others",
         report.failed.len(),
         report.asked.traces.len()
     );
@@ -202,7 +202,7 @@ fn text(report: &Report) -> String {
     {
         out += &figure_12(figure);
     }
-    out += "\nWhat the paper says, and ours\n";
+    out += "\nClaims of the paper, and our results\n";
     for figure in &report.figures {
         for claim in &figure.claims {
             let verdict = match claim.holds {
@@ -245,7 +245,7 @@ fn figure_12(figure: &Figure) -> String {
         ]);
     }
     let spread = match figure.rows.iter().any(|row| row.spread.is_some()) {
-        true => "; ± is half of largest less smallest over the seeds",
+        true => "; ± is half of maximum minus minimum over the seeds",
         false => "",
     };
     let title = &figure.title;

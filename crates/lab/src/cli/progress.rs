@@ -1,4 +1,4 @@
-//! A progress bar on standard error, only where that is a terminal.
+//! A progress bar on standard error, only on a terminal.
 
 use std::cell::RefCell;
 use std::io::IsTerminal;
@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::control::Control;
 
-/// Shows what it is told, and asks another [`Control`] whether to stop.
+/// Shows progress, and delegates stopping to another [`Control`].
 pub(crate) struct Shown<'a> {
     outer: &'a dyn Control,
     wanted: bool,
@@ -15,7 +15,7 @@ pub(crate) struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    /// Shows a bar if standard error is a terminal and `quiet` is not asked for.
+    /// Shows a bar if standard error is a terminal and not `quiet`.
     pub(crate) fn new(outer: &'a dyn Control, quiet: bool) -> Self {
         Self {
             outer,
@@ -26,7 +26,7 @@ impl<'a> Shown<'a> {
 }
 
 const TEMPLATE: &str = "{msg:24!} {wide_bar} {percent:>3} % {eta:>5}";
-/// Of a pipe nobody knows how long it is.
+/// Template for input of unknown length, such as a pipe.
 const ENDLESS: &str = "{msg:24!} {elapsed}";
 
 fn bar(what: &str, steps: u64) -> ProgressBar {
@@ -81,8 +81,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_no_known_end_is_not_at_it() {
-        // Of a bar of no steps, all are done.
+    fn unknown_length_is_never_complete() {
+        // A bar without steps is complete.
         assert_eq!(bar("reading stdin", 0).length(), None);
         assert_eq!(bar("reading a.log", 7).length(), Some(7));
     }

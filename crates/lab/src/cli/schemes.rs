@@ -1,4 +1,4 @@
-//! `lab schemes`: what there is to choose from.
+//! `lab schemes`: lists schemes, indexes and policies.
 
 use clap::Args;
 use fairlead_cache::policy::Parameters;
@@ -9,26 +9,26 @@ use super::output;
 use crate::error::LabError;
 use crate::table::Table;
 
-/// What `lab schemes` takes.
+/// Arguments of `lab schemes`.
 #[derive(Clone, Debug, Args)]
 pub struct SchemesArgs {
-    /// Write JSON to standard output instead
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &SchemesArgs) -> Result<(), LabError> {
-    let mut schemes = Table::new(["scheme", "banks", "index", "policy", "what it is"]);
+    let mut schemes = Table::new(["scheme", "banks", "index", "policy", "description"]);
     for (name, help) in Scheme::all() {
         let scheme = Scheme::parse(name).map_err(|error| LabError::Geometry(error.to_string()))?;
         let banks = scheme.banks.to_string();
         schemes.row([name, &banks, &scheme.index, &scheme.policy, help]);
     }
-    let mut indexes = Table::new(["index", "what it is"]);
+    let mut indexes = Table::new(["index", "description"]);
     for entry in index::INDEXES {
         indexes.row([entry.name, entry.help]);
     }
-    let mut policies = Table::new(["policy", "one bank", "two banks", "what it is"]);
+    let mut policies = Table::new(["policy", "one bank", "two banks", "description"]);
     for entry in registry::POLICIES {
         let [one, two] = [1, 2].map(|banks| bits_a_line(entry, banks));
         policies.row([entry.name, &one?, &two?, entry.help]);
@@ -66,7 +66,7 @@ pub(super) fn run(args: &SchemesArgs) -> Result<(), LabError> {
     Ok(())
 }
 
-/// What a policy needs of a line in caches of the paper's size.
+/// Bits per line of a policy in caches of the paper's size.
 fn bits_a_line(entry: &PolicyEntry, banks: u32) -> Result<String, LabError> {
     let paper = Geometry::paper();
     let shape = Geometry::new(

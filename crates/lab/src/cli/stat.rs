@@ -1,4 +1,4 @@
-//! `lab stat`: what a trace is like.
+//! `lab stat`: characterizes a trace.
 
 use clap::Args;
 
@@ -11,7 +11,7 @@ use crate::stat::gaps::Gaps;
 use crate::stat::{self, LogStat, StatSpec, Statistics, StreamStat};
 use crate::table::{Table, grouped, percent};
 
-/// What `lab stat` takes.
+/// Arguments of `lab stat`.
 #[derive(Clone, Debug, Args)]
 #[command(
     allow_negative_numbers = true,
@@ -24,17 +24,17 @@ A log's own figures come first; those of the accesses that the expansion makes o
 pub struct StatArgs {
     #[command(flatten)]
     stream: StreamArgs,
-    /// Gaps up to this belong to an ON burst
+    /// Longest gap within an ON burst, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = stat::gaps::ON_GAP_MAX_S)]
     on_gap: f64,
-    /// Write JSON to standard output instead
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &StatArgs, context: &Context<'_>) -> Result<(), LabError> {
     if !(args.on_gap > 0.0 && args.on_gap.is_finite()) {
-        let problem = "write a number of seconds above 0";
+        let problem = "must be a number of seconds above 0";
         return Err(LabError::option(
             "--on-gap",
             args.on_gap.to_string(),
@@ -121,7 +121,7 @@ fn log_text(name: &str, log: &LogStat) -> String {
 fn stream_text(stream: &StreamStat) -> String {
     let mut table = Table::new(["accesses", ""]);
     let each = format!("{:.1}", stream.accesses_per_session);
-    table.row(["accesses of a session", &each]);
+    table.row(["accesses per session", &each]);
     let concurrency = &stream.concurrency;
     let peak = format!(
         "{} (at {}), {:.0} on average",
@@ -129,17 +129,17 @@ fn stream_text(stream: &StreamStat) -> String {
         span(concurrency.peak_open_at_s),
         concurrency.mean_open
     );
-    table.row(["open sessions, most", &peak]);
+    table.row(["open sessions, maximum", &peak]);
     let on = format!(
         "{} (accessed within {} s)",
         grouped(concurrency.peak_on),
         concurrency.on_s
     );
-    table.row(["ON sessions, most", &on]);
+    table.row(["ON sessions, maximum", &on]);
     let mut out = table.text(2);
     out += &gaps_text(&stream.gaps, "session");
     out += &bits_text(stream);
-    let mut spread = Table::new(["scheme", "sets", "sessions a set", "mean |X−EX|", "most"]);
+    let mut spread = Table::new(["scheme", "sets", "sessions per set", "mean |X−EX|", "most"]);
     for one in &stream.spread {
         spread.row([
             one.scheme.clone(),
@@ -198,7 +198,7 @@ fn bits_text(stream: &StreamStat) -> String {
         row(&bits.port)
     );
     if bits.v6 > 0 {
-        out += &format!("  {} of IPv6 are left out\n", grouped(bits.v6));
+        out += &format!("  {} IPv6 identifiers omitted\n", grouped(bits.v6));
     }
     out
 }
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn how_long_pauses_were_looked_for_is_said() {
+    fn the_observed_duration_of_pauses_is_shown() {
         let limits = stat::gaps::Limits {
             on_gap_max_s: 5.0,
             end_us: None,

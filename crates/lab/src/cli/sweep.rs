@@ -1,4 +1,4 @@
-//! `lab sweep`: a plan, resumable.
+//! `lab sweep`: runs a plan, resumable.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use crate::error::LabError;
 use crate::plan::Plan;
 use crate::sweep::{Results, sweep};
 
-/// What `lab sweep` takes.
+/// Arguments of `lab sweep`.
 #[derive(Clone, Debug, Args)]
 #[command(
     allow_negative_numbers = true,
@@ -31,16 +31,16 @@ Lists stand for one run with each of their values. Results are appended as they 
 there already is not run again, so a sweep that was stopped or killed goes on where it was."
 )]
 pub struct SweepArgs {
-    /// The plan
+    /// Plan file (TOML)
     #[arg(value_name = "PLAN.toml")]
     plan: PathBuf,
-    /// Where results go: `.jsonl` (an object a line) or `.csv`; the plan's name with `.jsonl` when
-    /// left out
+    /// Results file: `.jsonl` (one object per line) or `.csv` [default: the plan's name with
+    /// `.jsonl`]
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
     threads: ThreadArgs,
-    /// Only say how many runs there are
+    /// Only print the number of runs
     #[arg(long)]
     dry_run: bool,
 }
@@ -68,14 +68,14 @@ pub(super) fn run(args: &SweepArgs, context: &Context<'_>) -> Result<(), LabErro
     }
     let left = outcome.tasks - outcome.there - outcome.finished;
     let mut text = format!(
-        "{}: {} of {} runs finished now, {} were there",
+        "{}: {} of {} runs finished now, {} already done",
         path.display(),
         outcome.finished,
         outcome.tasks,
         outcome.there,
     );
     if outcome.stopped {
-        text += &format!(", {left} are left; the same command goes on with them");
+        text += &format!(", {left} left; run the same command to continue");
     }
     output::print(&(text + "\n"))?;
     if outcome.stopped {

@@ -1,4 +1,4 @@
-//! `lab tcb`: one cache over one trace.
+//! `lab tcb`: simulates one cache on one trace.
 
 use clap::Args;
 use serde::Serialize;
@@ -12,7 +12,7 @@ use crate::run::{Configuration, run_many};
 use crate::spec::{RunResult, RunSpec};
 use crate::table::{Table, grouped, percent};
 
-/// What `lab tcb` takes.
+/// Arguments of `lab tcb`.
 #[derive(Clone, Debug, Args)]
 #[command(
     allow_negative_numbers = true,
@@ -26,24 +26,24 @@ use crate::table::{Table, grouped, percent};
 pub struct TcbArgs {
     #[command(flatten)]
     stream: StreamArgs,
-    /// A scheme, with settings if wanted (`spec,index=crc`), or several, divided by commas or
-    /// given more than once
+    /// Schemes, with optional settings (`spec,index=crc`); separate several by commas or repeat the
+    /// option
     #[arg(long, value_name = "SCHEME", default_value = "spec")]
     scheme: Vec<String>,
     #[command(flatten)]
     geometry: GeometryArgs,
-    /// Leave the bounds out: several times faster. They are misses over the same accesses and
-    /// lines: compulsory ones; `lru`, fully associative; `min`, Belady's for caches that give every
-    /// newcomer a line (a policy that bypasses may miss less); `set_min` or `greedy` in the
-    /// sets of schemes that do not move lines
+    /// Omit the bounds, which is several times faster. Bounds are misses over the same accesses
+    /// with the same number of lines: compulsory misses; `lru`, fully associative; `min`, Belady's
+    /// for caches that give every newcomer a line (a policy that bypasses may miss less); `set_min`
+    /// or `greedy` within the sets of schemes that do not move lines
     #[arg(long, overrides_with = "bounds")]
     no_bounds: bool,
-    /// Work the bounds out as well (the default)
+    /// Compute the bounds (the default)
     #[arg(long, overrides_with = "no_bounds")]
     bounds: bool,
     #[command(flatten)]
     threads: ThreadArgs,
-    /// Write JSON to standard output instead: an object for one scheme, a list for several
+    /// Print JSON: an object for one scheme, a list for several
     #[arg(long)]
     json: bool,
 }
@@ -55,9 +55,9 @@ struct Document<'a> {
     resolved: String,
     capacity: u64,
     line: u64,
-    /// As `capacity` was called before it had the name that it has everywhere else.
+    /// Former name of `capacity`.
     capacity_bytes: u64,
-    /// As `line` was.
+    /// Former name of `line`.
     line_bytes: u64,
     lines: u32,
     banks: u32,
@@ -100,7 +100,7 @@ impl<'a> Document<'a> {
     }
 }
 
-/// Schemes out of `mod,spec,index=crc`: a part with `=` is a setting of the scheme before it.
+/// Splits `mod,spec,index=crc` into schemes: a part with `=` is a setting of the preceding scheme.
 pub(super) fn schemes(given: &[String]) -> Vec<String> {
     let mut schemes: Vec<String> = Vec::new();
     for list in given {
@@ -125,7 +125,7 @@ pub(super) fn run(args: &TcbArgs, context: &Context<'_>) -> Result<(), LabError>
         .iter()
         .map(|scheme| args.geometry.run(scheme, seed))
         .collect();
-    // What is wrong with the options is said before a trace is read.
+    // Errors in the options are reported before a trace is read.
     for run in &runs {
         crate::run::check(run)?;
     }
@@ -230,9 +230,9 @@ fn text(runs: &[RunSpec], results: &[RunResult], stream: &Stream) -> Result<Stri
     Ok(out)
 }
 
-/// A stream in a line or two.
+/// Describes a stream in one or two lines.
 pub(super) fn heading(note: &Provenance) -> String {
-    // Ports come again, and sessions with them share identifiers.
+    // Ports are reused, and sessions with the same port share an identifier.
     let shared = note.expanded.as_ref().map_or(0, |it| it.shared_identifiers);
     let identifiers = if shared > 0 {
         format!(" with {} identifiers", grouped(note.sessions))
@@ -253,7 +253,7 @@ pub(super) fn heading(note: &Provenance) -> String {
     out
 }
 
-/// A time for people.
+/// A readable duration.
 pub(super) fn span(seconds: f64) -> String {
     match seconds {
         s if s >= 2.0 * 86_400.0 => format!("{:.1} days", s / 86_400.0),
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schemes_are_divided_from_their_settings() {
+    fn schemes_are_separated_from_their_settings() {
         let given = [
             "mod,spec,index=crc,bits=16".to_owned(),
             "universal".to_owned(),

@@ -19,9 +19,9 @@ pub struct CpuTime {
     pub tcb_cache_cycles: f64,
     /// The difference.
     pub saved_cycles: f64,
-    /// The share of receiving a request that is saved, where the rest of it is known.
+    /// The saved share of receiving a request, if the total is known.
     pub receive_saved_share: Option<f64>,
-    /// The share of a response that is saved, where the rest of it is known.
+    /// The saved share of a response, if the total is known.
     pub response_saved_share: Option<f64>,
 }
 
@@ -43,8 +43,8 @@ pub fn request(constants: &Cpu, miss_ratio: f64) -> CpuTime {
     }
 }
 
-/// The cycles of a whole, TCB included, of which the saving is `share`: what must be true for a
-/// published saving to come out.
+/// The total cycles, including the TCB, for which the saving is `share`: the condition for a
+/// published saving.
 pub fn whole_for_saving(constants: &Cpu, miss_ratio: f64, share: f64) -> Option<f64> {
     let time = request(constants, miss_ratio);
     (time.saved_cycles > 0.0 && share > 0.0).then(|| time.saved_cycles / share)

@@ -1,4 +1,4 @@
-//! What a configuration costs to build: bits beside the payload, gates of its index functions.
+//! Hardware cost of a configuration: bits besides the payload, gates of its index functions.
 
 use fairlead_cache::policy::StateBits;
 use fairlead_cache::registry;

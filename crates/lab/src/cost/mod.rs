@@ -1,4 +1,4 @@
-//! What a miss ratio means in time, and what a cache costs to build.
+//! Cost models: time for a miss ratio, and hardware for a cache.
 //!
 //! | file | |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! What the paper's text says, held against ours. A claim that does not hold is told as plainly as
-//! one that does.
+//! Claims of the paper's text, compared with our results. Claims that do not hold are reported like
+//! those that do.
 
 use super::measure::{Measured, Ratios};
 use super::{Claim, PaperSpec, published};
@@ -242,8 +242,8 @@ pub(super) const EXACT_LRU: &str = "2-lru";
 /// The paper's number of bits of a stamp that is still too few.
 const STAMP_BITS: u32 = 24;
 
-/// Do stamps of so many bits begin again in the stream? Where they do not they are exact, and
-/// nothing can be said of them; why not.
+/// Explains if stamps of this width never wrap in the stream: they are then exact, and the claim is
+/// undecidable.
 fn begins_again(one: &Measured, bits: u32) -> (bool, String) {
     let accesses = one.note.stream.accesses;
     let again = accesses >> bits > 0;

@@ -1,4 +1,4 @@
-//! Tables out of runs: ours, the published value where there is one, the error.
+//! Tables from runs: our value, the published value if there is one, the error.
 
 use super::claims::{self, EXACT_LRU};
 use super::measure::{HASH_DRAWS, Measured, PLANS, Ratios};

@@ -73,7 +73,7 @@ pub(super) struct Measured {
     pub(super) note: TraceNote,
     /// By plan, in the order of [`PLANS`].
     pub(super) plans: Vec<Vec<Ratios>>,
-    /// Our own scheme, where there is one, fully associative LRU, MIN: figure 12's neighbours.
+    /// Reference values for figure 12: our own scheme (if any), fully associative LRU, MIN.
     pub(super) beside: Vec<(String, Vec<f64>)>,
     /// Figure 12 under other assumptions.
     pub(super) variants: Vec<Variant>,
@@ -81,7 +81,7 @@ pub(super) struct Measured {
     pub(super) draws: Vec<f64>,
     /// What the stream is like.
     pub(super) stat: StreamStat,
-    /// ON and OFF times of the log itself, where there is a log.
+    /// ON and OFF times of the log itself, if there is one.
     pub(super) gaps: stat::gaps::Gaps,
 }
 
@@ -143,7 +143,7 @@ pub(super) fn measure(
     })
 }
 
-/// The recipe at the concurrency that is fitted or asked for.
+/// The recipe with the fitted or given concurrency.
 fn fitted(
     given: &Given,
     asked: &PaperSpec,

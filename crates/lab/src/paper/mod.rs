@@ -54,7 +54,7 @@ pub const CONCURRENCY: u32 = 4_096;
 pub struct Row {
     /// The trace.
     pub trace: String,
-    /// True when nobody ever made these requests.
+    /// True for synthetic workloads.
     pub synthetic: bool,
     /// Which line or group of bars.
     pub series: String,
@@ -83,7 +83,7 @@ pub struct Claim {
     pub says: String,
     /// The trace it was held against.
     pub trace: String,
-    /// Whether ours says the same; nothing where it cannot be said.
+    /// Whether our results agree; `None` if undecidable.
     pub holds: Option<bool>,
     /// Ours, in words.
     pub ours: String,
@@ -115,7 +115,7 @@ pub struct Figure {
     pub plan: String,
     /// Its values.
     pub rows: Vec<Row>,
-    /// What the paper says of it.
+    /// The paper's claim.
     pub claims: Vec<Claim>,
     /// What to know before comparing.
     pub notes: Vec<String>,
@@ -158,7 +158,7 @@ impl Figure {
 pub struct TraceNote {
     /// The trace.
     pub given: Given,
-    /// Open sessions: fitted, or as asked.
+    /// Open sessions: fitted or given.
     pub sessions: u32,
     /// What TCB(Mod) missed there under the first seed.
     pub mod_miss_ratio: f64,
@@ -171,7 +171,7 @@ pub struct TraceNote {
 pub struct Failure {
     /// The trace.
     pub trace: String,
-    /// What is wrong, and what to do.
+    /// The problem, and what to do.
     pub problem: String,
 }
 

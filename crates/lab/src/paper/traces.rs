@@ -10,9 +10,9 @@ use crate::error::LabError;
 use crate::load::StreamSpec;
 use crate::table::visible_name;
 
-/// A file that is known by its name, and what it is.
+/// A file recognized by its name.
 struct Known {
-    /// How its name begins.
+    /// Prefix of its name.
     begins: &'static str,
     /// The paper's trace of which it is all or a part.
     paper_trace: Option<&'static str>,
@@ -90,7 +90,7 @@ pub struct Given {
     pub name: String,
     /// The paper's trace of which it is all or a part.
     pub paper_trace: Option<&'static str>,
-    /// True when nobody ever made these requests.
+    /// True for synthetic workloads.
     pub synthetic: bool,
     /// What it is, in a line.
     pub what: String,
@@ -200,7 +200,7 @@ pub fn stand_in(paper_trace: &'static str, seconds: f64, seed: u64) -> Given {
     }
 }
 
-/// The paper's traces that none of `given` is, each with the files that a user would bring.
+/// The paper's traces missing from `given`, each with the files needed.
 pub fn absent(given: &[Given]) -> Vec<String> {
     published::TRACES
         .iter()
@@ -211,7 +211,7 @@ pub fn absent(given: &[Given]) -> Vec<String> {
             } else {
                 String::new()
             };
-            format!("{} is not at hand ({}{lines})", trace.name, trace.files)
+            format!("{} is missing ({}{lines})", trace.name, trace.files)
         })
         .collect()
 }

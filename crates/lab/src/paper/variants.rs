@@ -54,7 +54,7 @@ fn recipes(given: &Given, seed: u64) -> Vec<(String, StreamSpec)> {
     recipes
 }
 
-/// Fits every variant that can be fitted; one whose target is out of reach is left out.
+/// Fits every variant that can be fitted; variants with an unreachable target are omitted.
 pub(super) fn measure(
     given: &Given,
     target: f64,

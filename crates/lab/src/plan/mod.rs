@@ -1,4 +1,4 @@
-//! Plans: what a sweep runs, as TOML.
+//! Plans of sweeps, in TOML.
 //!
 //! ```toml
 //! name = "how large, how many ways"
@@ -74,7 +74,7 @@ impl Plan {
     /// Reads a plan. `place` is its name in messages; paths in it are relative to `folder`.
     ///
     /// # Errors
-    /// What cannot be read, with line or table, and what to write.
+    /// The problem, with line or table, and what to write.
     pub fn parse(text: &str, place: &str, folder: &Path) -> Result<Self, LabError> {
         let complain = |problem: String| LabError::Plan {
             place: place.to_owned(),
@@ -115,7 +115,7 @@ impl Plan {
         let streams = each_once(streams);
         let runs = runs(&written.run, text, place)?;
         if streams.is_empty() || runs.is_empty() {
-            let problem = "a plan has at least one [[trace]] and one [[run]]".to_owned();
+            let problem = "a plan needs at least one [[trace]] and one [[run]]".to_owned();
             return Err(complain(problem));
         }
         Ok(Self {
@@ -136,8 +136,8 @@ impl Plan {
         Self::parse(&text, &path.display().to_string(), folder)
     }
 
-    /// The configurations to run over a stream, each once: one whose own seed is the stream's is
-    /// the same as one that takes it.
+    /// The configurations to run over a stream, without duplicates: a seed equal to the stream's is
+    /// the same as none.
     pub fn runs_for(&self, stream: &StreamSpec) -> Vec<RunSpec> {
         let runs = self.runs.iter().map(|run| RunSpec {
             seed: if run.own_seed {
@@ -203,7 +203,7 @@ fn each_once<T: Serialize>(all: Vec<T>) -> Vec<T> {
     all.into_iter().filter(new).collect()
 }
 
-/// All values that a table with ranges stands for.
+/// All values of a table with ranges.
 fn resolve<T: DeserializeOwned>(table: &Table, place: &Place<'_>) -> Result<Vec<T>, LabError> {
     ranges::combinations(table, LISTS)
         .map_err(|problem| place.complain(&problem))?
@@ -212,10 +212,10 @@ fn resolve<T: DeserializeOwned>(table: &Table, place: &Place<'_>) -> Result<Vec<
         .collect()
 }
 
-/// Keys whose value is a list by itself.
+/// Keys with a list as value.
 const LISTS: &[&str] = &[];
 
-/// `5` stands for the seeds 1 to 5, a list for itself, a range for its values.
+/// `5` means the seeds 1 to 5; a list or range means its values.
 fn seeds(value: &Value) -> Result<Vec<u64>, String> {
     let problem = || {
         "seeds: write a number of seeds (5), the seeds ([1, 2, 3]), or their range \
@@ -240,7 +240,7 @@ fn seeds(value: &Value) -> Result<Vec<u64>, String> {
         _ => return Err(problem()),
     };
     match given_twice(&seeds) {
-        Some(seed) => Err(format!("seeds: {seed} is given twice")),
+        Some(seed) => Err(format!("seeds: duplicate {seed}")),
         None => Ok(seeds),
     }
 }
@@ -257,7 +257,7 @@ pub(crate) fn one_line(text: &str, error: &toml::de::Error) -> String {
     match error.span() {
         Some(span) => {
             if message == "duplicate key" {
-                message = format!("{} is there twice", &text[span.clone()]);
+                message = format!("duplicate {}", &text[span.clone()]);
             }
             let before = &text[..span.start.min(text.len())];
             let line = before.matches('\n').count() + 1;
@@ -270,7 +270,7 @@ pub(crate) fn one_line(text: &str, error: &toml::de::Error) -> String {
     }
 }
 
-/// The key whose value begins behind `before`, where the value is in its line.
+/// The key of the value that starts after `before`, if it is on the same line.
 fn key_of(before: &str) -> Option<&str> {
     let (_, line) = before.rsplit_once('\n').unwrap_or(("", before));
     let (key, between) = line.split_once('=')?;
@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_plan_names_twice_is_run_once() {
+    fn duplicate_runs_are_run_once() {
         let text = "[[trace]]\nzipf = { ids = [10, 20] }\n[[trace]]\nzipf = { ids = 10 }\n\
                     [[run]]\nscheme = ['mod', 'spec', 'mod']\n\
                     [[run]]\nscheme = 'spec'\ncapacity = ['32K', '64K']\n";

@@ -23,7 +23,8 @@ pub(super) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// What would otherwise be found when the trace is read, with the sweep under way.
+    /// Finds errors that would otherwise show only when the trace is read, in the middle of the
+    /// sweep.
     pub(super) fn check(&self, spec: &StreamSpec) -> Result<(), LabError> {
         if let Some(problem) = spec.expansion.complaint() {
             let key = problem.split(' ').next().unwrap_or_default();
@@ -50,7 +51,7 @@ impl Place<'_> {
     pub(super) fn wrong(&self, error: &toml::de::Error) -> LabError {
         let message = in_words(error.message());
         let said = error.to_string();
-        // Of values that have no place in a text the error tells the key in its last line.
+        // For values without a position, the error names the key in its last line.
         let path = said
             .rsplit_once("\nin `")
             .map_or("", |(_, path)| path.trim_end().trim_end_matches('`'));
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_by_line_and_key() {
+    fn errors_have_line_and_key() {
         let two = format!("# a plan\n{TRACE}{RUN}");
         for (text, begin) in [
             (
@@ -184,7 +185,7 @@ mod tests {
             ),
             (
                 format!("{RUN}[[trace]]\npath = 'x'\nformat = 'zzz'\n"),
-                "line 5: [[trace]] number 1: format: there is no format",
+                "line 5: [[trace]] number 1: format: unknown format",
             ),
             (
                 format!("{RUN}[[trace]]\n[trace.standard]\nseconds = 1\nburst_mean = [6, 0.5]\n"),

@@ -1,13 +1,13 @@
-//! Ranges: a key whose value is a list stands for one run with each of its values.
+//! Ranges: a key with a list means one run with each of its values.
 
 use toml::{Table, Value};
 
 /// The most combinations that one table may stand for.
 pub const COMBINATIONS_MAX: usize = 100_000;
 
-/// All tables that `table` stands for: one for each combination of the values of its lists, keys
-/// late in the alphabet changing fastest. Tables inside are looked through as well. A list of
-/// which no range is meant is named in `lists`.
+/// Expands `table` to one table per combination of the values of its lists, with the alphabetically
+/// last keys changing fastest. Nested tables are expanded, too. Keys in `lists` take a list as
+/// value.
 ///
 /// # Errors
 /// An empty list; more combinations than [`COMBINATIONS_MAX`].
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused() {
+    fn invalid_ranges_are_refused() {
         for text in [
             "a = []",
             "a = { from = 2, to = 1, step = 1 }",

@@ -16,7 +16,7 @@ use gaps::{Gaps, Limits};
 use open::Concurrency;
 use sets::Spread;
 
-/// `part` of `whole`; 0 of nothing.
+/// `part / whole`, or 0.
 pub(crate) fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 {
         0.0
@@ -71,7 +71,7 @@ impl StatSpec {
     }
 }
 
-/// A log as it is, before any model.
+/// Statistics of a log, before any model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LogStat {
     /// Clients, sessions, bytes.
@@ -79,7 +79,7 @@ pub struct LogStat {
     pub totals: Totals,
     /// The silence that ends a session, s.
     pub session_timeout_s: f64,
-    /// ON and OFF times of clients, by port where the log has it.
+    /// ON and OFF times of clients, and ports if the log has them.
     pub gaps: Gaps,
 }
 
@@ -91,7 +91,7 @@ pub struct StreamStat {
     /// Sessions: of a log those of the expansion, warm-up included, which may share identifiers;
     /// of rows that are accesses as they are, distinct identifiers that are accessed.
     pub sessions: u64,
-    /// Accesses of a session, on average; of a log, of its whole sessions.
+    /// Mean accesses per session; for a log, of its complete sessions.
     pub accesses_per_session: f64,
     /// From the first access to the last, s.
     pub span_s: f64,
@@ -109,11 +109,11 @@ pub struct StreamStat {
 /// All of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Statistics {
-    /// Where the stream comes from.
+    /// Origin of the stream.
     pub stream: Provenance,
-    /// The log, where there is one.
+    /// The log, if there is one.
     pub log: Option<LogStat>,
-    /// The stream of accesses that is made of it.
+    /// The stream of accesses.
     pub accesses: StreamStat,
 }
 

@@ -47,7 +47,7 @@ pub fn by_first_access(ids: &[u32], keys: &[Endpoint]) -> Vec<Endpoint> {
         .collect()
 }
 
-/// Measures one scheme; sessions come in the order of `keys`.
+/// Measures one scheme, with sessions in the order of `keys`.
 ///
 /// # Errors
 /// A scheme or a geometry that is not sound.

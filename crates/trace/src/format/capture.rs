@@ -1,7 +1,8 @@
 //! pcap and pcapng: TCP packets, real ports, real times.
 //!
-//! The session of a packet is its client's address and port. Who is the client is told by the SYN;
-//! in connections that were open before the capture began, the server has the lower port.
+//! The session of a packet is its client's address and port. The SYN shows which side is the
+//! client; in connections open before the capture began, the server is assumed to have the lower
+//! port.
 
 use std::collections::BTreeSet;
 
@@ -25,11 +26,11 @@ use crate::source::Source;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Packets {
-    /// Those from clients: what a server's interface receives, and what miss ratios of the paper
+    /// Packets from clients: what a server's interface receives, and what the paper's miss ratios
     /// count.
     #[default]
     FromClients,
-    /// Both directions: the state is looked up for sending as well.
+    /// Both directions: the state is also looked up for sending.
     Both,
 }
 
@@ -51,8 +52,8 @@ pub(crate) fn begins(head: &[u8]) -> bool {
 /// Between two calls of the progress.
 const TURN_PACKETS: u64 = 4_096;
 
-/// Connections whose client is remembered. When there are more, all are forgotten: those that go on
-/// are learned again, by their ports.
+/// Maximum connections tracked. Above it, all are dropped; continuing ones are learned again, by
+/// their ports.
 const FLOWS_MAX: usize = 1 << 20;
 
 /// IPv6's header of a fragment, by its number and bytes.
@@ -102,7 +103,7 @@ fn failed(watch: &Watch<'_>, error: CaptureError) -> TraceError {
         CaptureFault::Cut => Fault::Cut(format!("packet {packet}")),
         CaptureFault::Read(error) | CaptureFault::Open(error) => Fault::of_io(error),
         CaptureFault::Unknown(what) => {
-            Fault::Unknown(format!("neither pcap nor pcapng: it begins with {what}"))
+            Fault::Unknown(format!("neither pcap nor pcapng: it starts with {what}"))
         }
         CaptureFault::Damaged(what) => Fault::Damaged(what),
         other => Fault::Damaged(other.to_string()),
@@ -110,8 +111,8 @@ fn failed(watch: &Watch<'_>, error: CaptureError) -> TraceError {
     watch.error(place, fault)
 }
 
-/// True when the headers name a protocol that is not TCP, whatever else may be wrong with them.
-/// Nothing is asked of such packets: neighbour solicitations come from `::`, DHCP from 0.0.0.0.
+/// True if the headers name a protocol other than TCP, even if they are otherwise invalid. Such
+/// packets are not validated: neighbour solicitations come from `::`, DHCP from 0.0.0.0.
 fn is_of_another_protocol(bytes: &[u8]) -> bool {
     protocol(bytes).is_some_and(|protocol| protocol != PROTOCOL_TCP)
 }
@@ -129,7 +130,7 @@ fn header_sum(header: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// So many bytes a packet's headers have at least.
+/// Minimum size of a packet's headers, bytes.
 fn headers_len(bytes: &[u8]) -> usize {
     let first = bytes.first().copied().unwrap_or(0);
     let ip = match first >> 4 {
@@ -139,15 +140,15 @@ fn headers_len(bytes: &[u8]) -> usize {
     ip + TCP_HEADER_BYTES
 }
 
-/// The first fragment of a packet as a packet of its own, and how many bytes shorter that is;
-/// `None` for later ones, which have no ports. What a receiver joins is one segment, and one
-/// access: it is taken where its headers are.
+/// The first fragment of a packet as a separate packet, and how many bytes shorter it is; `None`
+/// for later fragments, which have no ports. The reassembled segment is one access, counted at the
+/// fragment with the headers.
 fn first_fragment(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
     let mut whole = bytes.to_vec();
     if bytes.first()? >> 4 == 4 {
         let header_len = usize::from(bytes[0] & 0x0f) * 4;
         let header = whole.get_mut(..header_len.max(IPV4_HEADER_BYTES))?;
-        // But for the flags, of which one says that more follow.
+        // Except for the flags, one of which says that more follow.
         if u16::from_be_bytes([header[6], header[7]]) & 0x1fff != 0 {
             return None;
         }
@@ -228,7 +229,7 @@ impl Flows {
         }))
     }
 
-    /// The TCP segment of a packet, of which headers are enough; `None` where there is none.
+    /// The TCP segment of a packet (headers suffice); `None` if there is none.
     fn segment(&mut self, captured: &Captured<'_>) -> Result<Option<TcpPacket>, DropReason> {
         let Ok(ip) = ip_packet(captured.link, captured.bytes) else {
             return Ok(None);
@@ -245,7 +246,7 @@ impl Flows {
         if classified == Err(DropReason::Fragment)
             && let Some((whole, by)) = first_fragment(bytes)
         {
-            // One that ends before TCP's header does has no more to say than later ones.
+            // A fragment that ends within the TCP header is skipped like later ones.
             classified = classify(&whole).map_err(|_| DropReason::Fragment);
             shorter = by;
         }
@@ -264,9 +265,8 @@ impl Flows {
         Ok(Some(packet))
     }
 
-    /// The packet as it was on the wire as far as headers tell: as long as it was, with the length
-    /// and the checksum that the sender's device filled in after the capture saw it. What was not
-    /// captured of it is not looked at.
+    /// The packet as it was on the wire: with its full length, and the length field and checksum
+    /// that the sender's NIC filled in after the capture. Uncaptured bytes are not examined.
     fn mended(&mut self, bytes: &[u8], len: usize) -> Result<&[u8], DropReason> {
         if len > PACKET_MAX {
             return Err(DropReason::Truncated);

@@ -1,11 +1,11 @@
-//! Common Log Format, `host ident user [dd/Mon/yyyy:HH:MM:SS ±zzzz] "request" status bytes`, and
-//! whatever other fields come behind: the Combined Log Format, and logs of single servers. A
-//! virtual host may stand before the client (Apache's `vhost_combined`), or what syslog puts there,
-//! and proxies behind it, after commas (`X-Forwarded-For`).
+//! Common Log Format, `host ident user [dd/Mon/yyyy:HH:MM:SS ±zzzz] "request" status bytes`,
+//! followed by any other fields: the Combined Log Format, and variants. The client may be preceded
+//! by a virtual host (Apache's `vhost_combined`) or a syslog prefix, and followed by proxies,
+//! separated by commas (`X-Forwarded-For`).
 //!
-//! Requests may hold quotation marks. The one that ends the request is the first that a status
-//! follows; where none does (logs of 1994 and 1995 lack it at times), the last two words of the
-//! line are status and size.
+//! Requests may contain quotation marks. The first one followed by a status ends the request; if
+//! there is none (some lines of 1994 and 1995 lack it), the last two words of the line are status
+//! and size.
 
 use memchr::{memchr, memchr_iter};
 
@@ -43,13 +43,14 @@ impl LineFormat for Clf {
     }
 }
 
-/// Where the bracket of the time is: the first that begins a word.
+/// Position of the time's bracket: the first at the start of a word.
 #[inline]
 fn time_from(text: &[u8]) -> Option<usize> {
     memchr_iter(b'[', text).find(|at| *at == 0 || text[at - 1].is_ascii_whitespace())
 }
 
-/// Whose request it is: `first` is the line's first word, `between` what is from there to the time.
+/// The client of a request: `first` is the line's first word, `between` the text from there to the
+/// time.
 #[inline]
 fn client_of<'a>(first: &'a [u8], between: &'a [u8]) -> &'a [u8] {
     let next = word(between.trim_ascii_start()).0;
@@ -66,9 +67,9 @@ fn is_address(word: &[u8]) -> bool {
     field::v4(word).is_some() || field::v6(word).is_some()
 }
 
-/// The client, which may stand behind a virtual host and whatever else a line begins with (the time
-/// and host of syslog): it and its proxies stand before the first `-`, the identity that nobody
-/// tells (RFC 1413). Where an identity is told, it is no address and has no proxies.
+/// The client, which may follow a virtual host or a syslog prefix. It and its proxies precede the
+/// first `-`, the unknown identity (RFC 1413). If an identity is given, it is not an address and
+/// has no proxies.
 fn behind<'a>(first: &'a [u8], next: &'a [u8], between: &'a [u8]) -> &'a [u8] {
     let (mut client, mut before) = (first, first);
     let mut words = between
@@ -91,7 +92,7 @@ fn behind<'a>(first: &'a [u8], next: &'a [u8], between: &'a [u8]) -> &'a [u8] {
     }
 }
 
-/// What stands behind the time.
+/// The text after the time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer<'a> {
     pub(crate) request: &'a [u8],

@@ -1,7 +1,7 @@
 //! Tables of separated fields, with a map from columns to meanings.
 //!
-//! Fields may stand in quotation marks, doubled inside, and blanks around those. A row ends with
-//! its line.
+//! Fields may be quoted, with doubled quotation marks inside and blanks around the quotes. A row
+//! ends at its line's end.
 
 use core::fmt;
 use core::str::FromStr;
@@ -92,7 +92,7 @@ pub struct ColumnMap {
     /// What separates fields: an ASCII character; `tab` and `blank` in text.
     #[serde(default = "comma")]
     pub separator: char,
-    /// Whether the first line is a header. Without a word about it: when a column has a name.
+    /// Whether the first line is a header. Default: if a column is given by name.
     #[serde(default)]
     pub header: Option<bool>,
 }
@@ -102,7 +102,7 @@ fn comma() -> char {
 }
 
 impl ColumnMap {
-    /// Of times alone; the rest can be set.
+    /// With a time column only; the others can be set.
     pub fn new(time: Column) -> Self {
         Self {
             time,
@@ -157,7 +157,7 @@ impl ColumnMap {
                 }
                 Column::Name(name) if self.header == Some(false) => {
                     return Some(format!(
-                        "column `{name}` has a name, but there is no header"
+                        "column `{name}` is given by name, but the table has no header"
                     ));
                 }
                 _ => {}
@@ -210,7 +210,7 @@ impl FromStr for ColumnMap {
             let (key, value) = part
                 .split_once('=')
                 .ok_or_else(|| format!("`{part}`: write time=COLUMN,client=COLUMN,…"))?;
-            // Otherwise the last would be taken in silence.
+            // Otherwise the last one would win silently.
             if !given.insert(key.trim()) {
                 return Err(format!("`{}` is there twice; write it once", key.trim()));
             }
@@ -250,7 +250,7 @@ impl FromStr for ColumnMap {
                 }
                 _ => {
                     return Err(format!(
-                        "`{key}` is no property of a table; there are: {PROPERTIES}"
+                        "`{key}` is not a property of a table; available: {PROPERTIES}"
                     ));
                 }
             }
@@ -267,7 +267,7 @@ pub(crate) fn by_header(head: &[u8]) -> Option<Format> {
     if line.starts_with(edgar::HEADER) {
         return Some(Format::Edgar);
     }
-    // Names may stand in quotation marks.
+    // Names may be quoted.
     let names: Vec<u8> = line.iter().copied().filter(|byte| *byte != b'"').collect();
     (names == ACCESSES).then_some(Format::AccessCsv)
 }
@@ -278,7 +278,7 @@ fn is_header_of_accesses(fields: &[&[u8]]) -> bool {
     names.eq(fields.iter().map(|field| field.trim_ascii()))
 }
 
-/// The most columns that are looked at.
+/// Maximum number of columns.
 const COLUMNS_MAX: usize = 256;
 
 /// Where meanings are, from 0: time, client, port, bytes, object, status.
@@ -291,7 +291,7 @@ pub(crate) struct Csv {
     separator: u8,
     places: Option<Places>,
     header_due: bool,
-    /// Clients are addresses: what is none is not taken for a name.
+    /// Clients are addresses; other text is not taken as a name.
     only_addresses: bool,
     calendar: IsoCalendar,
     unquoted: Vec<u8>,
@@ -324,8 +324,7 @@ impl Csv {
         }
     }
 
-    /// Where the columns are, by a header; `None` when it lacks one, or has one twice: which of the
-    /// two is meant is not known.
+    /// Positions of the columns in a header; `None` if one is missing or ambiguous.
     fn find(&self, header: &[&[u8]]) -> Option<Places> {
         let mut places = [None; 6];
         for (place, column) in places.iter_mut().zip(self.map.columns()) {
@@ -357,7 +356,7 @@ impl Csv {
         };
         let time = at(time)?.unwrap_or_default();
         let time_us = self.time_us(time).ok_or(Reason::Time)?;
-        // Before the client is taken, who would stay without a row.
+        // Before the client is registered, which would otherwise have no row.
         check_time(time_us)?;
         let port = match at(port)? {
             None => 0,
@@ -429,7 +428,7 @@ impl Csv {
         }
     }
 
-    /// Takes what is up to the closing mark; gives what is behind it.
+    /// Reads up to the closing quotation mark; returns the rest.
     fn quoted<'a>(&mut self, mut rest: &'a [u8]) -> Result<&'a [u8], Reason> {
         loop {
             let at = memchr(b'"', rest).ok_or(Reason::Quote)?;

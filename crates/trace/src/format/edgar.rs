@@ -12,7 +12,7 @@ use crate::reason::{Passed, Reason, Step};
 use crate::requests::BYTES_UNKNOWN;
 use crate::stamp::{IsoCalendar, time_of_day_us};
 
-/// How the header begins.
+/// Start of the header.
 pub(crate) const HEADER: &[u8] = b"ip,date,time,zone,cik,accession,";
 
 /// Reads lines of this format.
@@ -54,8 +54,8 @@ impl LineFormat for Edgar {
     }
 }
 
-/// The three known parts of an address, and a hash of the hidden one; a hash of it all where there
-/// are no such parts. Two hidden parts of one network fall together in one of 256 cases.
+/// The three known parts of an address, and a hash of the hidden one; a hash of the whole if there
+/// are no such parts. Two hidden parts of one network collide with probability 1/256.
 fn masked(ip: &[u8]) -> Address {
     let mut octets = [0u8; 4];
     let mut parts = ip.split(|byte| *byte == b'.');

@@ -13,7 +13,7 @@ use crate::read::Watch;
 use crate::sessions::EndpointTable;
 use crate::source::{Source, fill};
 
-/// How a file begins. The first byte is no text, and the line ends show what was copied as text.
+/// Magic number. Its first byte is not text, and its line ends reveal a copy in text mode.
 const MAGIC: [u8; 8] = *b"\x93FLAB\r\n\x1a";
 const VERSION: u16 = 1;
 const HEADER_BYTES: usize = 64;
@@ -27,21 +27,21 @@ const ROWS: u32 = 2;
 const END: u32 = 0;
 
 const KEY_BYTES: usize = 18;
-/// Keys of a chunk, at most.
+/// Maximum keys per chunk.
 const CHUNK_KEYS: usize = 1 << 16;
-/// Rows of a chunk, at most.
+/// Maximum rows per chunk.
 const CHUNK_ROWS: usize = 1 << 16;
 /// Bytes of a chunk before its content.
 const CHUNK_HEAD_BYTES: u64 = 8;
-/// Bytes of a chunk, at most: rows with wide times, ids and hints, and what stands before them.
+/// Maximum bytes per chunk: rows with wide times, ids and hints, and the chunk's header.
 const CHUNK_BYTES_MAX: usize = CHUNK_ROWS * 13 + 16;
 
 /// Times of a chunk as 32-bit distances from its first, or all 64 bits.
 const TIMES_32: u32 = 0;
 const TIMES_64: u32 = 1;
 
-/// The latest time: times of rows count from the first, which may lie as far before the origin as
-/// the last behind it.
+/// The latest time: row times count from the first, which may be as far before the origin as the
+/// last is after it.
 const TIME_MAX: u64 = 2 * TIME_MAX_US.unsigned_abs();
 
 /// In the header: rows have hints.
@@ -167,7 +167,7 @@ impl Header {
         }
         // More than rows, too: a synthetic workload may end before all have had an access.
         if header.keys >= u64::from(u32::MAX) {
-            return damaged(24, "there cannot be so many sessions");
+            return damaged(24, "too many sessions");
         }
         Ok(header)
     }
@@ -194,13 +194,13 @@ impl Chunks<'_> {
         Ok(())
     }
 
-    /// Nothing may be behind the last chunk.
+    /// No data may follow the last chunk.
     fn end(&mut self) -> Result<(), (Place, Fault)> {
         let place = Place::Byte(self.offset);
         match fill(self.source, &mut [0]) {
             Ok(0) => Ok(()),
             Ok(_) => {
-                let what = "something behind the last chunk".to_owned();
+                let what = "data after the last chunk".to_owned();
                 Err((place, Fault::Damaged(what)))
             }
             Err(error) => Err((place, Fault::of_io(error))),

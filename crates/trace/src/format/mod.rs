@@ -1,4 +1,4 @@
-//! One file a format, and how formats are told apart.
+//! One file per format, and format detection.
 
 pub mod capture;
 pub(crate) mod clf;
@@ -23,7 +23,7 @@ use crate::lines::{end_of, probe};
 use crate::source::HEAD_BYTES;
 use csv::ColumnMap;
 
-/// Formats that are chosen by their names alone, as lists of them are ordered.
+/// Formats selected by a plain name, in the order of listings.
 const PLAIN: [Format; 14] = [
     Format::Clf,
     Format::Epa,
@@ -41,8 +41,8 @@ const PLAIN: [Format; 14] = [
     Format::AccessCsv,
 ];
 
-/// The names by which formats are chosen, for messages and help: what is read from text
-/// ([`Format::from_str`]), divided by blanks, and `csv:COLUMNS`.
+/// The names of all formats, for messages and help, separated by blanks: those parsed by
+/// [`Format::from_str`], and `csv:COLUMNS`.
 pub fn names() -> String {
     let mut names: Vec<&str> = PLAIN.iter().map(Format::name).collect();
     names.push("csv:COLUMNS");
@@ -53,7 +53,8 @@ pub fn names() -> String {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Format {
-    /// Common and Combined Log Format, with anything behind; NASA, Calgary, ClarkNet, Saskatchewan.
+    /// Common and Combined Log Format, with anything after it; NASA, Calgary, ClarkNet,
+    /// Saskatchewan.
     Clf,
     /// EPA-HTTP of 1995: `host [DD:HH:MM:SS] "request" status bytes`.
     Epa,
@@ -86,7 +87,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The name by which it is chosen, without columns.
+    /// Its name, without columns.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Clf => "clf",
@@ -115,7 +116,7 @@ impl Format {
         )
     }
 
-    /// True when rows have their clients' ports, so that requests can be taken for accesses.
+    /// True if rows have client ports, so that requests can be taken as accesses.
     pub fn has_ports(&self) -> bool {
         match self {
             Self::Csv(columns) => columns.port.is_some(),
@@ -123,8 +124,8 @@ impl Format {
         }
     }
 
-    /// Tells the format of a file by its first bytes, unpacked; the name decides only between what
-    /// the bytes leave open.
+    /// Detects the format of a file by its first (decompressed) bytes; the name only decides
+    /// ambiguous cases.
     ///
     /// # Errors
     /// What the bytes look like, when they are of no format that is known.
@@ -163,7 +164,7 @@ fn binary(name: &str, head: &[u8]) -> Result<Format, String> {
         .map(|byte| format!("{byte:02x}"))
         .collect();
     Err(format!(
-        "a binary file of no known format: it begins with {}",
+        "a binary file of unknown format, starting with {}",
         first.join(" ")
     ))
 }
@@ -187,19 +188,19 @@ fn text(head: &[u8]) -> Result<Format, String> {
         (Format::Youtube, probe(head, youtube::Youtube)),
     ];
     if head.trim_ascii().is_empty() {
-        return Err("nothing but blank lines".to_owned());
+        return Err("only blank lines".to_owned());
     }
     let best = found.into_iter().max_by_key(|(_, (rows, _))| *rows);
     match best {
-        // More than half of the first lines: a log may begin with some that are broken.
+        // More than half of the first lines: a log may start with some broken ones.
         Some((format, (rows, seen))) if rows > 0 && rows * 2 >= seen => Ok(format),
         _ if head.len() >= HEAD_BYTES && !head.contains(&end_of(head)) => Err(format!(
-            "text whose first line is longer than the {HEAD_BYTES} bytes that formats are told by: \
-             it begins with `{}`",
+            "text with a first line longer than the {HEAD_BYTES} bytes used for detection, \
+             starting with `{}`",
             beginning(head)
         )),
         _ => Err(format!(
-            "text of no known format: it begins with `{}`; for a table say which columns \
+            "text of unknown format, starting with `{}`; for a table specify the columns \
              (csv:time=1,client=2,…)",
             beginning(head)
         )),
@@ -236,11 +237,11 @@ impl FromStr for Format {
         let found = PLAIN
             .into_iter()
             .find(|format| format.name().eq_ignore_ascii_case(text));
-        found.ok_or_else(|| format!("there is no format `{text}`; write one of: {}", names()))
+        found.ok_or_else(|| format!("unknown format `{text}`; write one of: {}", names()))
     }
 }
 
-/// The next field up to a blank, and what is behind it.
+/// The next field up to a blank, and the rest.
 #[inline]
 pub(crate) fn word(text: &[u8]) -> (&[u8], &[u8]) {
     field::cut(text, b' ').unwrap_or((text, &[]))

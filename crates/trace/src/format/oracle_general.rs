@@ -2,8 +2,8 @@
 //! (u64), size in bytes (u32), and the number of the next row with the same object (i64, −1: none).
 //!
 //! As accesses, an object below 2⁴⁸ is an IPv4 session identifier: address, then port in the low 16
-//! bits. Larger numbers become identifiers in `2001:db8::/64`, with the number behind. Both ways
-//! can be undone, so that a file that was written here is read back as it was.
+//! bits. Larger numbers become identifiers in `2001:db8::/64`, with the number behind. Both
+//! mappings are invertible, so a file written here is read back unchanged.
 
 use std::io::{self, Write};
 
@@ -37,7 +37,7 @@ fn object(record: &[u8; LEN]) -> u64 {
     u64::from_le_bytes(eight(record, 4))
 }
 
-/// True when times never step back and next accesses lie ahead, in all records of `head`.
+/// True if times never step back and next accesses are in the future, in all records of `head`.
 pub(crate) fn plausible(head: &[u8]) -> bool {
     let (records, _) = head.as_chunks::<LEN>();
     let ordered = records.is_sorted_by_key(time_us);
@@ -48,7 +48,7 @@ pub(crate) fn plausible(head: &[u8]) -> bool {
     !records.is_empty() && ordered && ahead
 }
 
-/// The session identifier that stands for an object.
+/// The session identifier of an object.
 #[inline]
 pub fn endpoint_of(object: u64) -> Endpoint {
     if object < V4_END {
@@ -63,8 +63,8 @@ pub fn endpoint_of(object: u64) -> Endpoint {
     }
 }
 
-/// The object that stands for a session identifier; for IPv6 addresses outside the prefix a hash
-/// with the top bit set.
+/// The object of a session identifier; for IPv6 addresses outside the prefix, a hash with the top
+/// bit set.
 pub fn object_of(key: &Endpoint) -> u64 {
     if key.addr.is_v4() {
         let address = u32::from_be_bytes(key.addr.v4_octets());
@@ -114,7 +114,7 @@ fn one_by_one(records: &[[u8; LEN]], out: &mut AccessBuilder) -> usize {
     full.unwrap_or(records.len())
 }
 
-/// As requests: there are no clients, all rows are of one.
+/// As requests: there are no clients, so all rows belong to one.
 pub(crate) fn requests(
     source: &mut Source,
     out: &mut Builder,

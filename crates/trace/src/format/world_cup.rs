@@ -14,16 +14,16 @@ use crate::source::Source;
 
 const LEN: usize = 20;
 
-/// The last method and the last type of a file that the archive numbers, each for all others. The
-/// last of the types ends the list there and stands for none; whoever counts it in is not refused.
+/// The last method and the last file type numbered by the archive, each for all others. The last
+/// type only terminates the archive's list; it is accepted anyway.
 const METHOD_MAX: u8 = 8;
 const TYPE_MAX: u8 = 13;
 
 /// Seconds of 1998-04-01 and 1998-09-01: the servers' life with a margin.
 const LIFE: core::ops::Range<u32> = 891_388_800..904_608_000;
 
-/// Clients are numbered densely in the archive, so that a plain column finds them; what is beyond
-/// goes to a table.
+/// Clients are numbered densely in the archive, so a plain column suffices; larger numbers go to a
+/// table.
 const DENSE_MAX: u32 = 1 << 24;
 const NONE: u32 = u32::MAX;
 
@@ -45,8 +45,8 @@ pub(crate) fn plausible(head: &[u8]) -> bool {
     !records.is_empty() && records.iter().all(fits)
 }
 
-/// True where a record may be one: by its fields, of which the archive's logs have no others. That
-/// time does not step back is not asked: files are joined in any order, and rows sorted then.
+/// True if a record's fields are in the archive's range. Time may step back: files are joined in
+/// any order, and rows sorted afterwards.
 #[inline]
 fn may_be(record: &[u8; LEN]) -> bool {
     LIFE.contains(&number::<0>(record)) && record[16] <= METHOD_MAX && record[18] <= TYPE_MAX

@@ -11,7 +11,7 @@ pub(crate) struct Open {
     pub(crate) peak_at: u64,
 }
 
-/// Of stretches `(begin, end)`, over the time from the first beginning to the last end.
+/// Concurrency of intervals `(begin, end)`, from the first beginning to the last end.
 pub(crate) fn line(stretches: &mut [(u64, u64)]) -> Open {
     stretches.sort_unstable();
     let mut ends: Vec<u64> = stretches.iter().map(|(_, end)| *end).collect();
@@ -41,7 +41,7 @@ pub(crate) fn line(stretches: &mut [(u64, u64)]) -> Open {
     }
 }
 
-/// Of stretches `(begin, length)` that repeat every `period`; beginnings are below it.
+/// Concurrency of intervals `(begin, length)` that repeat every `period`; beginnings are below it.
 pub(crate) fn circle(stretches: &[(u64, u64)], period: u64) -> Open {
     let mut events = Vec::with_capacity(stretches.len() * 2);
     let mut open = 0u64;

@@ -1,14 +1,15 @@
 //! ON and OFF times: gaps between the accesses of one session (tcb-cache-2010, section 2.2 and
 //! figure 3).
 //!
-//! The paper tells the two kinds by what a page refers to. A log does not say that, so a gap is ON
-//! up to a limit that is part of the result, and OFF from there to the end of a session.
+//! The paper distinguishes the two kinds by the objects that a page embeds. A log does not contain
+//! that, so a gap up to a limit, reported with the result, is ON, and a longer one within a session
+//! is OFF.
 
 use serde::Serialize;
 
 use super::histogram::Histogram;
 
-/// Gaps up to this belong to ON, unless asked otherwise: where the paper's figure 3a ends.
+/// Default limit of ON gaps: the end of the paper's figure 3a.
 pub const ON_GAP_MAX_S: f64 = 5.0;
 
 /// Upper ends of the bins of figure 3b, s.

@@ -1,4 +1,4 @@
-//! Counts in bins, with what they add up to.
+//! Counts in bins, with cumulative counts.
 
 use serde::Serialize;
 

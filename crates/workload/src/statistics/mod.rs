@@ -7,7 +7,7 @@
 //! | `histogram.rs` | counts in bins | |
 //! | `bits.rs` | average bits of addresses and ports | 7 |
 //! | `open.rs` | sessions open and ON at once, of a stream of accesses | |
-//! | `concurrency.rs` | the same of sessions of which begin and end are known | |
+//! | `concurrency.rs` | the same for sessions with known start and end | |
 
 mod bits;
 mod concurrency;

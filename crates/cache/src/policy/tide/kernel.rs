@@ -192,8 +192,8 @@ impl<const B: usize> Stretch<'_, B> {
         fresh * QUAD as i32
     }
 
-    /// Whether a miss looks further than the newcomer's own sets, of which this is the lowest line,
-    /// and which have so many lines.
+    /// Whether a miss searches beyond the newcomer's own sets, given their lowest line and number
+    /// of lines.
     #[inline(always)]
     fn looks_further(&self, lowest: u32, looked: i32) -> bool {
         (self.rank_of(lowest) > self.enough_now()) & (looked < self.looks)
@@ -443,7 +443,7 @@ fn stretch<S: Simd, const B: usize, const W: usize>(
     cache.statistics.add(&counts);
 }
 
-/// What hits are told to.
+/// Recipients of hits.
 struct Learner<'a> {
     chart: &'a mut Chart,
     classes: &'a ByAge,

@@ -12,7 +12,7 @@ use super::age::{EBBED, is_untold};
 const LINES_AN_ENTRY: u32 = 16;
 /// Entries at least and at most.
 const ENTRIES: core::ops::RangeInclusive<u32> = 16..=4096;
-/// An access out of so many is written down, if its entry is free.
+/// One access in this many is recorded, if its entry is free.
 const ONE_OF: u32 = 8;
 
 #[derive(Clone, Copy, Debug)]
