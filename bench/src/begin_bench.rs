@@ -151,7 +151,7 @@ impl Bed {
     }
 }
 
-/// The two steps, median nanoseconds over all clients of so many rounds.
+/// The two steps, median nanoseconds over all clients of all rounds.
 pub(crate) fn steps(
     offer: &ListenOffer,
     interfaces: (u32, u32),

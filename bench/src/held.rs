@@ -43,7 +43,7 @@ pub(crate) fn one_off(address: &str) -> Result<()> {
     Ok(())
 }
 
-/// What a holding process is told. It runs in the client's network.
+/// Parameters of a holding process. It runs in the client's network.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Hold {
     /// Whom to connect to.

@@ -97,7 +97,7 @@ fn cell(count: u32, rates: &[Vec<f64>], p99: &[Vec<f64>], memory_kib: u64) -> Va
         .enumerate()
         .map(|(at, target)| {
             let value = match rates[at].is_empty() {
-                true => json!("cannot hold them: a process may not open so many files here"),
+                true => json!("cannot hold them: above the limit of open files per process"),
                 false => json!({
                     "requests_per_second": middle(at).round(),
                     "p99_ms": median(p99[at].iter().copied()),

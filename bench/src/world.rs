@@ -166,7 +166,7 @@ impl World {
         Ok(world)
     }
 
-    /// Splices `count` connections; `progress` is told now and then how many there are.
+    /// Splices `count` connections; `progress` is called now and then with the current number.
     pub(crate) fn splice(&mut self, count: u32, mut progress: impl FnMut(u32)) -> Result<()> {
         let mut rng = Rng::new(11);
         let mut syn_options = Vec::new();

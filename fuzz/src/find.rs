@@ -21,7 +21,7 @@ thread_local! {
     static LAST: RefCell<Option<Panic>> = const { RefCell::new(None) };
 }
 
-/// Panics of targets are noted in silence; all others are told as before.
+/// Panics of targets are recorded silently; all others are reported as usual.
 fn install_hook() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {

@@ -17,7 +17,7 @@ const POOL_MAX: usize = 8_192;
 /// Time to make an input smaller that broke a promise.
 const SHRINK_TIME: Duration = Duration::from_secs(10);
 
-/// Progress is told this often.
+/// Interval of progress reports.
 const TELL_EVERY: Duration = Duration::from_millis(250);
 
 /// What to do.

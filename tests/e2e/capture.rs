@@ -306,7 +306,7 @@ fn filters_limits_and_a_second_reader() {
 
         let unknown = run(lab, &["-w", "-", "--service", "wev"]);
         let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
-        assert!(said.contains("there are: web"), "{said}");
+        assert!(said.contains("configured services: web"), "{said}");
         drop(switch);
     });
 }

@@ -213,7 +213,7 @@ fn what_the_engine_sends_does_not_pass_the_stack() {
         }
         settled(&switch);
         let fast_path = switch.status()["fast_path"].to_string();
-        if fast_path.contains("by the stack") {
+        if fast_path.contains("through the stack") {
             switch.wait_for_log("Linux 6.6 is needed");
             let test = "fastpath::what_the_engine_sends_does_not_pass_the_stack";
             return skip(
@@ -374,7 +374,7 @@ fn ends_in_the_kernel_are_told_as_they_were() {
             let waited_ms = begun.elapsed().as_millis() as u64;
             let lived_ms = closed.number("duration_ms");
             assert!((1_400..=waited_ms + 500).contains(&lived_ms), "{closed:?}");
-            // What the kernel saw end is told a moment later, with its own time.
+            // Ends seen by the kernel are reported a moment later, with the kernel's time.
             if how == "reset_by_client" {
                 assert!(lived_ms < ended_ms + 1_300, "{ended_ms}: {closed:?}");
             }

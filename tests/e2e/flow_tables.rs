@@ -73,7 +73,7 @@ fn connections_whose_keys_the_kernel_evicts_go_on() {
     });
 }
 
-/// Connects from one port, asks, vanishes without a word when it is told to, and does it again.
+/// Connects from one port, requests, disappears silently on command, and repeats.
 const VANISHING: &str = r#"
 import socket, sys
 def ask():

@@ -49,7 +49,7 @@ const ROUTES: [(&str, u16); 13] = [
     ("", 8013),
 ];
 
-/// What curl is told, and the port that must answer.
+/// Arguments of curl, and the port that must answer.
 const REQUESTS: [(&[&str], &str, u16); 24] = [
     (&["-H", "Host: api.example.com"], "/", 8001),
     (&["-H", "Host: API.Example.COM:80"], "/a.jpg", 8001),

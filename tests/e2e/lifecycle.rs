@@ -178,7 +178,7 @@ fn draining_ends_at_its_limit_and_a_second_signal_ends_it_at_once() {
                 "it ended by itself, not by a signal: {}",
                 switch.log()
             );
-            // Both ends are told.
+            // Both ends are reset.
             let outcome = held.rest();
             assert!(outcome.is_err() || outcome.unwrap().is_empty());
         }

@@ -62,8 +62,8 @@ fn auto_takes_the_best_way_names_it_and_says_why_not_a_better_one() {
         assert!(state.contains(front) && state.contains(back), "{state}");
         assert!(state.contains("veth and carries super-packets"), "{state}");
         // Which interfaces, and why these, is in the log.
-        switch.wait_for_log(&format!("interface {back}: on the way to 10.2.0.1"));
-        switch.wait_for_log(&format!("interface {front}: on the way to 10.1.0.3"));
+        switch.wait_for_log(&format!("interface {back}: on the route to 10.2.0.1"));
+        switch.wait_for_log(&format!("interface {front}: on the route to 10.1.0.3"));
         serves(lab);
         assert!(switch.count("fast_packets") > 5);
     });
@@ -176,7 +176,11 @@ fn a_driver_without_xdp_is_said_to_have_none() {
         let interfaces = [&*lab.front.b, &*lab.back.a, "lo"];
         let mut refused = Switch::launch(lab, &config("xdp", &interfaces));
         assert_eq!(refused.wait_for_end(), Some(3));
-        for said in ["lo: xdp refused", "os error 95", "its driver has no XDP"] {
+        for said in [
+            "lo: xdp refused",
+            "os error 95",
+            "its driver does not support native XDP",
+        ] {
             refused.wait_for_log(said);
         }
         // What was attached before it is not left behind.
@@ -203,14 +207,14 @@ fn what_xdp_cannot_carry_goes_by_the_engine() {
                 offloads(host, device, "on", "off").unwrap();
             }
             let switch = Switch::start_with(lab, &config(mode, &[]));
-            let closed = format!("the engine sends on {}, {}", near[0].1, near[1].1);
+            let closed = format!("transmitted by the engine on {}, {}", near[0].1, near[1].1);
             assert_eq!(
                 fast_path(&switch).contains(&closed),
                 mode == "xdp",
                 "{}",
                 fast_path(&switch)
             );
-            // Whoever asks for XDP there is told what would be better.
+            // If XDP is configured there, the log recommends a better mode.
             let better =
                 "carries super-packets, which go by the engine; mode = \"tc\" forwards them";
             assert!(
@@ -229,7 +233,9 @@ fn what_xdp_cannot_carry_goes_by_the_engine() {
                 assert!(fast_path(&switch).contains(&closed));
                 continue;
             }
-            wait_for(&switch, |state| !state.contains("the engine sends on"));
+            wait_for(&switch, |state| {
+                !state.contains("transmitted by the engine on")
+            });
             serves_both_ways(lab);
             // As on a wire: from here on the kernel does it.
             for (host, device) in far {
@@ -369,7 +375,7 @@ fn an_interface_that_comes_back_and_cannot_be_served_is_lost_and_the_log_says_wh
             return skip(name, "this kernel has no bridges");
         }
         wait_for(&switch, |state| state.contains("lost: extra0"));
-        switch.wait_for_log("interface extra0 is back, and cannot be served: extra0: xdp refused");
+        switch.wait_for_log("interface extra0 is back, but cannot be served: extra0: xdp refused");
         lab.switch.ip(&format!("link del extra0\n{add}")).unwrap();
         wait_for(&switch, |state| !state.contains("lost"));
         serves(lab);

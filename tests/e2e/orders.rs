@@ -61,10 +61,10 @@ fn in_engine(lines: &str) -> String {
     format!("{prefix}{}", served_by(1))
 }
 
-/// The switch; or none where it has no socket, which is said aloud.
+/// The switch; or `None` if it has no socket, which is reported.
 fn start(lab: &Lab, test: &str, configuration: &str) -> Option<Switch> {
     let switch = Switch::start_with(lab, configuration);
-    if switch.log().contains("only signals") {
+    if switch.log().contains("no control socket") {
         skip(test, "the folder of sockets cannot be made by this user");
         return None;
     }
@@ -133,19 +133,22 @@ fn a_reload_by_command_tells_what_came_of_it() {
         assert!(switch.count("adopted") >= 1);
         let (code, out, _) = fairlead(lab, &by_name);
         assert!(
-            code == Some(0) && out.contains("nothing in the configuration differs"),
+            code == Some(0) && out.contains("the configuration has not changed"),
             "{out}"
         );
 
         lab.file("fairlead.toml", good.replace("\"web\"", "\"web"));
         let (code, _, errors) = fairlead(lab, &by_name);
         assert_eq!(code, Some(1));
-        assert!(errors.contains("refused, everything goes on"), "{errors}");
+        assert!(
+            errors.contains("refused; the old configuration stays in service"),
+            "{errors}"
+        );
         assert!(errors.contains("fairlead.toml:"), "{errors}");
         assert_eq!(switch.count("reloads_refused"), 1);
         let (code, _, errors) = fairlead(lab, &by_file);
         assert_eq!(code, Some(1));
-        assert!(errors.contains("nothing was asked"), "{errors}");
+        assert!(errors.contains("no reload was requested"), "{errors}");
         assert_eq!(switch.count("reloads_refused"), 1);
 
         lab.file("fairlead.toml", good.replace("\"e2e\"", "\"other\""));
@@ -170,7 +173,7 @@ fn a_new_run_that_cannot_start_is_told() {
         let copy = lab.folder().join("fairlead-copy");
         copy_program(binary(), &copy);
         let mut switch = Switch::launch_as(lab, &good, &copy, &[]).ready();
-        if switch.log().contains("only signals") {
+        if switch.log().contains("no control socket") {
             return skip(test, "the folder of sockets cannot be made by this user");
         }
         std::fs::remove_file(&copy).unwrap();
@@ -178,10 +181,10 @@ fn a_new_run_that_cannot_start_is_told() {
         let (code, _, errors) = fairlead(lab, &["reload", "--instance", "e2e"]);
         assert_eq!(code, Some(1), "{errors}");
         assert!(
-            errors.contains("has ended instead") || errors.contains("own file is gone"),
+            errors.contains("has exited instead") || errors.contains("own file no longer exists"),
             "{errors}"
         );
-        if errors.contains("has ended") {
+        if errors.contains("has exited") {
             switch.wait_for_end();
             return;
         }
@@ -209,7 +212,7 @@ fn a_drain_by_command_waits_for_the_last_connection() {
         let (code, _, errors) = fairlead(lab, &["drain", "--instance", "e2e", "--timeout", "0.5"]);
         assert_eq!(code, Some(1));
         assert!(
-            errors.contains("1 connection left; the drain goes on"),
+            errors.contains("1 connection left; the drain continues"),
             "{errors}"
         );
         let (mut left, _) = begun(lab, &["drain", "--instance", "e2e"]);
@@ -217,12 +220,12 @@ fn a_drain_by_command_waits_for_the_last_connection() {
         let (code, text) = rest(&mut left);
         assert_eq!(code, Some(130), "{text}");
         assert!(
-            text.contains("1 connection left; the drain goes on"),
+            text.contains("1 connection left; the drain continues"),
             "{text}"
         );
         let (code, _, errors) = fairlead(lab, &["reload", "--instance", "e2e"]);
         assert!(
-            code == Some(1) && errors.contains("about to end"),
+            code == Some(1) && errors.contains("the switch is stopping"),
             "{errors}"
         );
         assert_eq!(open.ask("GET", "a.example", "/").unwrap().status, 200);
@@ -231,7 +234,7 @@ fn a_drain_by_command_waits_for_the_last_connection() {
         let (code, text) = rest(&mut watching);
         assert_eq!(code, Some(0), "{text}");
         assert!(
-            text.contains("e2e has ended; no connection was cut off"),
+            text.contains("e2e has exited; no connection was reset"),
             "{text}"
         );
         assert_eq!(switch.wait_for_end(), Some(0));
@@ -254,7 +257,7 @@ fn a_drain_whose_time_is_over_tells_who_was_cut_off() {
         let _open = connect(lab);
         let (code, out, _) = fairlead(lab, &["drain", "--instance", "e2e"]);
         assert_eq!(code, Some(0), "{out}");
-        assert!(out.contains("e2e has ended; 1 connection reset"), "{out}");
+        assert!(out.contains("e2e has exited; 1 connection reset"), "{out}");
         assert_eq!(switch.wait_for_end(), Some(0));
     });
 }
@@ -295,7 +298,10 @@ fn an_order_that_nobody_waits_for_any_more_is_not_done() {
             let (code, _, errors) =
                 fairlead(lab, &[order, "--instance", "e2e", "--timeout", "0.3"]);
             assert_eq!(code, Some(1));
-            assert!(errors.contains("no answer in time"), "{errors}");
+            assert!(
+                errors.contains("timed out: the process is suspended"),
+                "{errors}"
+            );
         }
         assert!(begun.elapsed() < Duration::from_secs(10), "{begun:?}");
         switch.signal(Signal::Continue);
@@ -328,7 +334,7 @@ fn who_may_not_give_orders_is_told_so() {
         let (code, _, errors) = told(&output);
         assert_eq!(code, Some(1), "{errors}");
         assert!(
-            errors.contains("only the user who runs the instance"),
+            errors.contains("only root and the user running the instance"),
             "{errors}"
         );
         assert!(switch.is_alive() && !is_draining(&switch));
@@ -347,7 +353,7 @@ fn the_engine_alone_says_why_it_does_not_reload() {
         let (code, _, errors) = fairlead(lab, &["reload", "--instance", "e2e"]);
         assert!(Instant::now() < until, "it waited for a refusal");
         assert_eq!(code, Some(1));
-        assert!(errors.contains("live in this process"), "{errors}");
+        assert!(errors.contains("held by this process"), "{errors}");
         assert!(switch.is_alive());
         assert_eq!(switch.count("reloads_refused"), 1);
     });

@@ -21,7 +21,7 @@ use crate::harness::{
 /// What passes.
 const MTU: u32 = 1_300;
 const UP: u64 = 2 << 20;
-/// Where a server answers whose connections are none of the switch's.
+/// Address of a server with connections that bypass the switch.
 const ASIDE: u16 = 8_090;
 
 #[test]
@@ -294,7 +294,7 @@ fn without_the_right_to_hear_routers_it_says_so_and_serves() {
         let mut command = lab.switch.command("setpriv");
         without(&mut command);
         let switch = Switch::run(lab, &configuration, command, &[]).ready();
-        switch.wait_for_log("takes the capability CAP_NET_RAW");
+        switch.wait_for_log("needs the capability CAP_NET_RAW");
         put(lab, Family::V4.virtual_at(80), Family::V4, 0);
         drop(switch);
         let path = lab.file("doctor.toml", configuration);
@@ -307,7 +307,7 @@ fn without_the_right_to_hear_routers_it_says_so_and_serves() {
         let said = told(&mut command);
         assert!(said.contains("no CAP_NET_RAW"), "{said}");
         let said = told(&mut lab.switch.command(&binary().to_string_lossy()));
-        assert!(said.contains("CAP_NET_RAW: ICMP errors"), "{said}");
+        assert!(said.contains("CAP_NET_RAW: can read ICMP errors"), "{said}");
     });
 }
 

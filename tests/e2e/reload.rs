@@ -13,8 +13,8 @@ use crate::harness::{
 };
 use crate::restart::{KeepAlive, in_kernel, start, web_on};
 
-/// Sends SIGHUP when the configuration is now this one, and waits until so many runs have said that
-/// they are ready.
+/// Sends SIGHUP when the configuration is now this one, and waits until this many runs have said
+/// that they are ready.
 fn reload(lab: &Lab, switch: &mut Switch, configuration: &str, runs: usize) {
     lab.file("fairlead.toml", configuration);
     switch.signal(Signal::HangUp);
@@ -231,7 +231,7 @@ fn the_engine_alone_refuses_to_reload() {
         assert_eq!(switch.status()["mode"], "engine");
         switch.signal(Signal::HangUp);
         switch.wait_for_count("reloads_refused", 1);
-        switch.wait_for_log("live in this process");
+        switch.wait_for_log("held by this process");
         assert_eq!(asks(lab), Some(200));
     });
 }

@@ -167,7 +167,7 @@ impl KeepAlive {
         self.asked.load(Ordering::SeqCst)
     }
 
-    /// Waits until so many more requests were answered.
+    /// Waits until this many more requests were answered.
     pub(crate) fn wait_for_more(&self, count: u64) {
         let (before, until) = (self.asked(), Instant::now() + PATIENCE);
         while self.asked() < before + count {
@@ -368,7 +368,7 @@ fn another_size_is_refused_and_down_leaves_nothing_behind() {
         let running = fairlead(lab, &["down", "--config", path]);
         assert_eq!(running.status.code(), Some(3), "{}", said(&running));
         assert!(
-            said(&running).contains("end it first"),
+            said(&running).contains("stop it first"),
             "{}",
             said(&running)
         );
@@ -389,7 +389,7 @@ fn another_size_is_refused_and_down_leaves_nothing_behind() {
         assert!(said(&elsewhere).contains("another network namespace"));
         assert_eq!(held.ask("GET", "a.example", "/").unwrap().status, 200);
         let nobody = fairlead(lab, &["down", "--instance", "somebody-else"]);
-        assert!(nobody.status.success() && said(&nobody).contains("left nothing"));
+        assert!(nobody.status.success() && said(&nobody).contains("nothing to remove"));
         let full = std::fs::File::options().write(true).open("/dev/full");
         let mut unheard = lab.switch.command(&binary().to_string_lossy());
         unheard.args(["down", "--instance", "somebody-else"]);
@@ -435,9 +435,9 @@ fn an_earlier_run_that_cannot_be_taken_over_is_not_passed_by() {
                       --bounding-set=-all,+net_admin,+net_raw,+bpf,+perfmon \"$0\" \"$@\"";
         nameless.args(["--mount", "sh", "-c", script]).arg(binary());
         for (command, why) in [
-            (unable, "start it as that one was"),
-            (elsewhere, "another BPF file system"),
-            (nameless, "not told without CAP_SYS_ADMIN"),
+            (unable, "start it the same way as the earlier run"),
+            (elsewhere, "a BPF file system other than"),
+            (nameless, "without CAP_SYS_ADMIN it is unknown"),
         ] {
             let mut refused = Switch::run(lab, &configuration, command, &[]);
             assert_eq!(refused.wait_for_end(), Some(3), "{}", refused.log());
@@ -458,7 +458,7 @@ fn a_first_start_that_fails_leaves_nothing() {
         let _somebody = somebody.unwrap().unwrap();
         let mut failed = Switch::launch(lab, &in_kernel(&pages("transparent")));
         assert_eq!(failed.wait_for_end(), Some(3));
-        failed.wait_for_log("admin pages cannot be served");
+        failed.wait_for_log("cannot serve the admin pages");
         assert_eq!(left(lab), before);
     });
 }
@@ -514,7 +514,7 @@ fn a_start_that_fails_takes_nothing_from_connections_that_go_on() {
         let somebody = lab.switch.enter(|| TcpListener::bind("127.0.0.1:9090"));
         let mut failed = Switch::launch(lab, &in_kernel(&services));
         assert_eq!(failed.wait_for_end(), Some(3));
-        failed.wait_for_log("admin pages cannot be served");
+        failed.wait_for_log("cannot serve the admin pages");
         assert_eq!(rules(lab), before);
         keep_alive.wait_for_more(80);
         drop(somebody);

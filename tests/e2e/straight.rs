@@ -56,7 +56,7 @@ fn packets_pass_a_veths_queue_by_but_nothing_that_somebody_set_up() {
             .map(|family| Nginx::plain(lab, &format!("q{family:?}"), family.server_at(1, 8080)));
         let services = web_service("snat", "", "", |family| vec![family.server_at(1, 8080)]);
         let (front, back) = (&lab.front.b, &lab.back.a);
-        let straight = |text: &str| format!("straight to the other end of {text}");
+        let straight = |text: &str| format!("redirected to the peer of {text}");
 
         let switch = Switch::start_in_kernel(lab, "veth = \"queue\"", &services);
         let way = switch.status()["fast_path"].to_string();

@@ -10,12 +10,12 @@ const PATH: &str = "docs/reasons.md";
 
 const OPENING: &str = "# Drop reasons
 
-Every packet that is dropped and every client that is turned away is counted under one of these
-reasons. The same names stand in `/metrics`, `/status` and the logs; the numbers are stable, for
-other programs that share them. Numbers below 20 are about a single packet, those below 40 about
-the switch's own state, those below 60 about a connection, the others about the machine.
+Every dropped packet and every refused client is counted under one of these reasons. The names are
+the same in `/metrics`, `/status` and the logs; the numbers are stable, for other programs that use
+them. Numbers below 20 are about a single packet, those below 40 about the switch's own state, those
+below 60 about a connection, the others about the machine.
 
-Made from `crates/base/src/reason.rs`; after a change there:
+Generated from `crates/base/src/reason.rs`; after a change there:
 `UPDATE=1 cargo test -p fairlead-house reasons`.
 
 | number | name | meaning |

@@ -60,7 +60,7 @@ pub(crate) struct Testbed {
     pub(crate) stranger: Option<Host>,
     /// The congestion control that all of them use.
     pub(crate) congestion: String,
-    /// Interfaces that Fairlead is told to use; empty: it finds them.
+    /// Interfaces configured for Fairlead; empty: it selects them.
     interfaces: Vec<String>,
     /// While it runs.
     fairlead: Option<Running>,

@@ -37,9 +37,9 @@ impl Address {
         [self.0[12], self.0[13], self.0[14], self.0[15]]
     }
 
-    /// What all addresses of one subscriber share: an IPv4 address itself, and the first 64 bits of
-    /// an IPv6 one, for whoever has one address of such a network has all of them (RFC 6177,
-    /// section 2).
+    /// The part shared by all addresses of a subscriber: a whole IPv4 address, or the first 64 bits
+    /// of an IPv6 address, because a host with one address of such a network can use all of them
+    /// (RFC 6177, section 2).
     pub fn subscriber(&self) -> Self {
         let mut subscriber = *self;
         if !self.is_v4() {
@@ -48,8 +48,9 @@ impl Address {
         subscriber
     }
 
-    /// What all subscribers of one site share: an IPv4 address itself, and the first 48 bits of an
-    /// IPv6 one. As much is given to anybody who asks (RFC 6177), but strangers may share it, too.
+    /// The part shared by all subscribers of a site: a whole IPv4 address, or the first 48 bits of
+    /// an IPv6 address. Prefixes of this size are commonly assigned (RFC 6177), but unrelated
+    /// subscribers may share one.
     pub fn site(&self) -> Self {
         let mut site = self.subscriber();
         if !self.is_v4() {
@@ -125,12 +126,12 @@ impl fmt::Display for Endpoint {
 pub struct FlowKey {
     /// Who sent the packet.
     pub src: Endpoint,
-    /// Whom it is for.
+    /// The destination.
     pub dst: Endpoint,
 }
 
-/// The secret with which flow keys are hashed, so that a stranger cannot choose tuples that
-/// collide. Drawn from the seed that the core is given.
+/// The secret for hashing flow keys, so that an attacker cannot choose colliding tuples. Derived
+/// from the core's seed.
 #[derive(Clone, Copy)]
 pub struct HashKey([u64; 4]);
 

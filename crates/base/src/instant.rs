@@ -1,4 +1,4 @@
-//! A point in time, given by the caller: core code never reads a clock.
+//! A point in time, passed in by the caller: core code never reads a clock.
 
 use core::ops::{Add, Sub};
 use core::time::Duration;

@@ -1,7 +1,7 @@
 //! Words that every room of Fairlead shares.
 //!
-//! Absent by design: sockets, clocks, threads, files, random sources. Time comes in as an
-//! [`Instant`], chance as a seed.
+//! Absent by design: sockets, clocks, threads, files, random sources. Time is passed in as an
+//! [`Instant`], randomness as a seed.
 #![forbid(unsafe_code)]
 
 mod address;

@@ -3,22 +3,21 @@
 /// The longest packet that any driver carries: an IPv4 super-packet's 64 KiB limit.
 pub const PACKET_BYTES_MAX: usize = 65_535;
 
-/// Bytes by which a buffer is longer than the longest packet: buffers that an allocator lays one
-/// after the other then start 17 cache lines further on than a multiple of 64 KiB. Headers that lie
-/// a power of two apart fight for the same few lines of the cache.
+/// Extra buffer bytes beyond the longest packet, so that consecutive buffers of an allocator start
+/// 17 cache lines past a multiple of 64 KiB. Headers at power-of-two distances would compete for
+/// the same cache sets.
 const BUFFER_STAGGER_BYTES: usize = 1 + 17 * 64 - 16;
 
-/// What is known of the TCP checksum of a packet that came in, and what is left to do on one that
-/// goes out.
+/// State of a packet's TCP checksum: what is known on receive, and what is left to do on transmit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Checksum {
-    /// The field is complete; nobody has verified it yet.
+    /// The field is complete but not verified yet.
     #[default]
     Complete,
-    /// The field is complete and a device or the sender's kernel vouches for it.
+    /// The field is complete and verified by a device or the sender's kernel.
     Verified,
-    /// The field holds only the pseudo-header's sum (not complemented); the device that sends the
-    /// packet on fills in the rest. Such a packet was made on this machine, so it is also valid.
+    /// The field holds only the pseudo-header's sum (not complemented); the transmitting device
+    /// completes it. Such a packet originates on this machine, so it is also valid.
     Partial,
 }
 
@@ -29,9 +28,8 @@ pub struct Gso {
     pub segment_bytes: u16,
 }
 
-/// An IP packet (no link header) and what a virtual device says about it. The buffer is reused:
-/// drivers keep `bytes` at a capacity of at
-/// least [`PACKET_BYTES_MAX`].
+/// An IP packet (no link header) with the offload metadata of a virtual device. The buffer is
+/// reused: drivers keep `bytes` at a capacity of at least [`PACKET_BYTES_MAX`].
 #[derive(Clone, Debug, Default)]
 pub struct Packet {
     /// The packet, first byte of the IP header first.

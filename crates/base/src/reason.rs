@@ -22,7 +22,7 @@ macro_rules! reasons {
                 match self { $(Self::$variant => $name,)+ }
             }
 
-            /// One sentence for people.
+            /// A one-sentence description.
             pub fn describe(self) -> &'static str {
                 match self { $(Self::$variant => concat!($($doc),+).trim_ascii(),)+ }
             }
@@ -31,103 +31,103 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// Shorter than its headers say, or than the smallest header.
+    /// Shorter than its length fields, or than the smallest header.
     Truncated = 1, "truncated";
     /// An IP version other than 4 or 6, or a header length below the minimum.
     BadIpHeader = 2, "bad_ip_header";
     /// The IPv4 header checksum is wrong.
     BadIpChecksum = 3, "bad_ip_checksum";
-    /// A fragment of a packet that is not for an address of the switch.
+    /// A fragment to an address other than the switch's.
     Fragment = 4, "fragment";
-    /// An IPv6 extension header chain that is too long or not understood.
+    /// An IPv6 extension header chain that is too long or unsupported.
     BadExtensionHeader = 5, "bad_extension_header";
     /// A TCP header whose data offset is below 5 words or past the packet's end.
     BadTcpHeader = 6, "bad_tcp_header";
     /// The TCP checksum is wrong.
     BadTcpChecksum = 7, "bad_tcp_checksum";
-    /// A TCP option list that runs past the header or has an impossible length.
+    /// A TCP option list that exceeds the header or has an invalid length.
     BadTcpOptions = 8, "bad_tcp_options";
-    /// Flags that no TCP sends together (SYN with FIN or RST, or none at all).
+    /// An invalid combination of TCP flags (SYN with FIN or RST, or no flags).
     BadTcpFlags = 9, "bad_tcp_flags";
     /// Neither TCP nor an ICMP message that concerns a connection.
     NotTcp = 10, "not_tcp";
-    /// For an address or port that no service and no connection here has.
+    /// Destination address or port of neither a service nor a connection.
     NotOurs = 11, "not_ours";
-    /// An ICMP message that is malformed or quotes no connection of ours.
+    /// A malformed ICMP message, or one about an unknown connection.
     BadIcmp = 12, "bad_icmp";
-    /// Hop limit used up.
+    /// TTL or hop limit exceeded.
     TtlExpired = 13, "ttl_expired";
-    /// An impossible source address (unspecified, multicast, broadcast, or our own).
+    /// An invalid source address (unspecified, multicast, broadcast, or the switch's own).
     BadSource = 14, "bad_source";
-    /// Fragments whose packet was not whole within 30 s.
+    /// Fragments of a packet that was incomplete after 30 s.
     FragmentTimeout = 15, "fragment_timeout";
-    /// Fragments that were given up because there were too many.
+    /// Fragments dropped because the reassembly buffer was full.
     FragmentLimit = 16, "fragment_limit";
-    /// Fragments of a packet that contradict each other.
+    /// Overlapping fragments with different contents.
     FragmentOverlap = 17, "fragment_overlap";
 
-    /// First data with an acknowledgement that is no cookie of ours, or one too old.
+    /// First data of a connection with an invalid or expired SYN cookie.
     CookieInvalid = 20, "cookie_invalid";
-    /// A packet for a connection that does not exist (any more).
+    /// A packet for a connection that does not exist or has ended.
     NoConnection = 21, "no_connection";
     /// The connection table is full.
     TableFull = 22, "table_full";
-    /// Too many connections are being set up at once.
+    /// Too many connections in setup.
     SetupFull = 23, "setup_full";
-    /// Too many half-read heads in all.
+    /// Too many incomplete heads.
     HalfReadFull = 24, "half_read_full";
-    /// Too many half-read heads of one client, or answers that it has not acknowledged.
+    /// Too many incomplete heads or unacknowledged answers of one client.
     HalfReadClientFull = 25, "half_read_client_full";
-    /// The limit of bytes buffered in heads is reached.
+    /// The limit for bytes buffered in heads is reached.
     BufferFull = 26, "buffer_full";
-    /// The switch is draining and takes no new connections.
+    /// The switch is draining and accepts no new connections.
     Draining = 27, "draining";
-    /// Data beyond what is buffered for a head, or too many holes in it.
+    /// Data beyond the head's buffer, or with too many gaps.
     BeyondHead = 28, "beyond_head";
-    /// A sequence or acknowledgement number that this connection cannot have.
+    /// A sequence or acknowledgement number outside the connection's window.
     BadSequence = 29, "bad_sequence";
-    /// A retransmission of bytes that the switch itself holds and retransmits.
+    /// A client's retransmission of bytes that the switch holds and retransmits itself.
     HeldAlready = 30, "held_already";
-    /// A packet that changes nothing in the state the connection is in.
+    /// A packet without effect in the connection's current state.
     NothingToDo = 31, "nothing_to_do";
 
-    /// The head is not whole at its limit.
+    /// The head exceeds its size limit.
     HeadTooLarge = 40, "head_too_large";
-    /// The head did not become whole in time.
+    /// The head was not complete in time.
     HeadTimeout = 41, "head_timeout";
-    /// An HTTP head that breaks RFC 9112 or could be read in two ways.
+    /// The HTTP head violates RFC 9112 or is ambiguous.
     HttpMalformed = 42, "http_malformed";
     /// An HTTP version other than 1.0 and 1.1.
     HttpVersion = 43, "http_version";
-    /// TLS bytes that are no ClientHello, or a malformed one.
+    /// The first bytes are not a valid TLS ClientHello.
     TlsMalformed = 44, "tls_malformed";
     /// No route matches.
     NoRoute = 45, "no_route";
     /// No server of the pool can be reached.
     NoServer = 46, "no_server";
-    /// Every address and port of the source pool is in use towards the server.
+    /// All source addresses and ports towards the server are in use.
     SnatExhausted = 47, "snat_exhausted";
     /// The server refused the connection.
     ServerRefused = 48, "server_refused";
     /// The server did not answer in time.
     ServerSilent = 49, "server_silent";
-    /// The server did not agree to an option that was promised to the client.
+    /// The server did not accept a TCP option that was offered to the client.
     OptionMismatch = 50, "option_mismatch";
-    /// The server did not acknowledge the bytes that the switch holds for it.
+    /// The server did not acknowledge bytes held by the switch.
     PreambleUnacked = 51, "preamble_unacked";
-    /// No packet for the idle time.
+    /// No packets during the idle timeout.
     IdleTimeout = 52, "idle_timeout";
-    /// One side closed and nothing came for the half-closed time.
+    /// One side closed, and no packets followed during the half-closed timeout.
     HalfClosedTimeout = 53, "half_closed_timeout";
-    /// The client did not take the switch's own answer.
+    /// The client did not acknowledge the switch's answer.
     AnswerUnacked = 54, "answer_unacked";
 
-    /// A device did not take the packet.
+    /// The device refused the packet.
     TransmitFailed = 60, "transmit_failed";
-    /// An event could not be kept because nobody fetched the earlier ones.
+    /// The event queue was full, so an event was lost.
     EventLost = 61, "event_lost";
-    /// A SYN, a segment that proved no handshake, or a packet for no service, that the kernel
-    /// dropped because the engine did not keep up.
+    /// A SYN, a segment without a valid cookie, or a packet for no service, dropped by the kernel
+    /// because the engine was overloaded.
     Overloaded = 62, "overloaded";
 }
 
@@ -156,7 +156,7 @@ impl ReasonCounts {
         self.0[reason as usize % REASON_NUMBERS] += 1;
     }
 
-    /// Counts `count` at once, counted elsewhere.
+    /// Adds a count from elsewhere.
     pub fn add_many(&mut self, reason: DropReason, count: u64) {
         self.0[reason as usize % REASON_NUMBERS] += count;
     }
@@ -166,7 +166,7 @@ impl ReasonCounts {
         self.0[reason as usize % REASON_NUMBERS]
     }
 
-    /// Every reason with its count, zero or not.
+    /// All reasons with their counts, including zeros.
     pub fn iter(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
         DropReason::ALL
             .iter()

@@ -5,15 +5,15 @@ use core::hash::Hasher;
 
 use siphasher::sip::SipHasher24;
 
-/// 128 secret bits, and the words made of them: a pseudorandom function (SipHash-2-4) of what a
-/// word is for and of its number. Who sees any number of words learns nothing of the others, so
-/// that numbers that go onto the wire and keys of what must not be forged may have the same seed.
+/// 128 secret bits and the words derived from them by a pseudorandom function (SipHash-2-4) of
+/// purpose and number. Any number of known words reveals nothing about the others, so one seed can
+/// serve both for numbers visible on the wire and for secret keys.
 #[derive(Clone, Copy)]
 pub struct Seed([u64; 2]);
 
 impl Seed {
-    /// From two words of the operating system's random numbers. Whoever needs no secrets (a
-    /// simulation, a test, a capture played again) makes one `from` a number.
+    /// A seed from two random words of the operating system. Code that needs no secrets (a
+    /// simulation, a test, a replay) can make one `from` a number.
     pub fn new(words: [u64; 2]) -> Self {
         Self(words)
     }
@@ -27,7 +27,7 @@ impl Seed {
     }
 }
 
-/// Not a secret: there are only so many such numbers.
+/// Not a secret: the numbers can be enumerated.
 impl From<u64> for Seed {
     fn from(number: u64) -> Self {
         Self([number, 0])

@@ -3,8 +3,8 @@
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
 
-/// A TCP sequence number. All arithmetic is modulo 2³²; order is only meaningful between numbers
-/// that lie within 2³¹ of each other.
+/// A TCP sequence number. All arithmetic is modulo 2³²; order is meaningful only between numbers
+/// within 2³¹ of each other.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct SeqNumber(pub u32);
 

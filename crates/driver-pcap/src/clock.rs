@@ -8,12 +8,12 @@ use fairlead_base::Instant;
 /// of order; by more, another capture was joined to this one.
 const DISORDER_MAX_NS: u64 = 1_000_000_000;
 
-/// The longest silence that is taken for one. A longer one, again, is a seam between captures.
+/// The longest plausible silence. A longer one marks a seam between joined captures.
 pub const GAP_MAX: Duration = Duration::from_secs(86_400);
 
-/// Turns stamps of a capture into instants that never go back. The first packet is at
-/// [`Instant::ZERO`]. Where captures of different times were joined, the later part begins where
-/// the earlier one ended and keeps its own pace.
+/// Converts time stamps of a capture to monotonic instants. The first packet is at
+/// [`Instant::ZERO`]. In joined captures the later part starts where the earlier one ended, at its
+/// own pace.
 #[derive(Clone, Debug, Default)]
 pub struct StampClock {
     first_ns: Option<u64>,
@@ -46,7 +46,7 @@ impl StampClock {
         self.now
     }
 
-    /// The instant of a packet whose file may not have said a stamp yet: without one it is now.
+    /// The instant of a packet; without a time stamp it is the current one.
     pub fn advance_if_known(&mut self, stamp_ns: Option<u64>) -> Instant {
         stamp_ns.map_or(self.now, |stamp_ns| self.advance(stamp_ns))
     }

@@ -3,7 +3,7 @@
 use core::fmt;
 use std::io;
 
-/// A capture that cannot be read, or not to its end. What came before stays valid.
+/// A capture that cannot be read completely. Packets read before the error are valid.
 #[derive(Debug, thiserror::Error)]
 #[error("{name}: {place}{fault}")]
 pub struct CaptureError {
@@ -15,7 +15,7 @@ pub struct CaptureError {
     pub fault: Fault,
 }
 
-/// A place in a capture, as people look for it.
+/// A position in a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Packets that were read whole before it.
@@ -47,7 +47,7 @@ pub enum Fault {
     #[error("cannot be read on: {0}")]
     Read(io::Error),
     /// The first bytes are those of no capture file.
-    #[error("neither pcap nor pcapng: it begins with {0}")]
+    #[error("neither pcap nor pcapng: it starts with {0}")]
     Unknown(String),
     /// The file ends in the middle of a record.
     #[error("the file ends in the middle of it")]

@@ -8,14 +8,14 @@ use flate2::bufread::MultiGzDecoder;
 /// Read at a time.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// The largest Zstandard window that is unpacked, as a power of two: 128 MiB, what the reference
-/// tool accepts without being asked.
+/// The largest supported Zstandard window, as a power of two: 128 MiB, the default limit of the
+/// reference tool.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// A file's bytes, unpacked, of which the next few can be looked at before they are taken.
+/// Decompressed bytes of a file, with lookahead.
 pub(crate) struct Intake {
     source: Box<dyn Read + Send>,
     buffer: Vec<u8>,
@@ -36,9 +36,9 @@ impl Intake {
         Self::new(Box::new(file))
     }
 
-    /// Looks at the first bytes and unpacks what is packed.
+    /// Detects compression by the first bytes.
     pub(crate) fn new(mut raw: Box<dyn Read + Send>) -> io::Result<Self> {
-        // A pipe may give them one by one; reading to a limit asks again until they are there.
+        // A pipe may return them one by one; reading to a limit retries until they have arrived.
         let mut first = Vec::with_capacity(ZSTD_MAGIC.len());
         let limit = ZSTD_MAGIC.len() as u64;
         raw.by_ref().take(limit).read_to_end(&mut first)?;
@@ -109,7 +109,7 @@ impl Intake {
         Ok(true)
     }
 
-    /// Bytes taken so far, of the unpacked file.
+    /// Decompressed bytes consumed so far.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }

@@ -1,10 +1,10 @@
 //! Capture files as packet sources and sinks.
 //!
-//! [`CaptureReader`] reads pcap and pcapng, plain or packed (gzip, Zstandard), of either byte order
-//! and any resolution of stamps, in bounded memory. [`ip_packet`] finds the IP packet behind the
-//! link header, [`StampClock`] turns stamps into instants that never go back, and
-//! [`CaptureWriter`] writes pcapng. [`CaptureQueue`] and [`CaptureSink`] make the two a receive
-//! and a transmit queue.
+//! [`CaptureReader`] reads pcap and pcapng, optionally compressed (gzip, Zstandard), in either byte
+//! order and any time stamp resolution, in bounded memory. [`ip_packet`] finds the IP packet after
+//! the link header, [`StampClock`] converts time stamps to monotonic instants, and
+//! [`CaptureWriter`] writes pcapng. [`CaptureQueue`] and [`CaptureSink`] are a receive and a
+//! transmit queue on captures.
 #![forbid(unsafe_code)]
 
 mod clock;
@@ -24,5 +24,5 @@ pub use queue::{CaptureQueue, CaptureSink, QueueCounts};
 pub use reader::{CaptureReader, Captured, Format};
 pub use writer::{CaptureWriter, Passage};
 
-/// The longest record of one packet that is read, bytes: four times what tools write at most.
+/// Maximum record size, bytes: four times the maximum that tools write.
 pub const RECORD_BYTES_MAX: usize = 1 << 20;

@@ -54,7 +54,7 @@ impl fmt::Display for NotIp {
     }
 }
 
-/// An IP packet as far as it was captured.
+/// The captured part of an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpBytes<'a> {
     /// From the IP header on; padding and trailers of the link are cut off.
@@ -71,7 +71,7 @@ const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 /// IEEE 802.1Q, 802.1ad, and the older numbers for stacked tags.
 const VLAN: [u16; 4] = [0x8100, 0x88a8, 0x9100, 0x9200];
-/// Tags behind each other, at most.
+/// Maximum number of stacked tags.
 const VLAN_TAGS_MAX: usize = 8;
 
 /// Finds the IP packet in a captured packet.
@@ -94,7 +94,7 @@ pub fn ip_packet(link: LinkType, bytes: &[u8]) -> Result<IpBytes<'_>, NotIp> {
         }
         LinkType::NULL | LinkType::LOOP => {
             let family = bytes.first_chunk::<4>().ok_or(NotIp::Short)?;
-            // Families fit one byte: whichever end it is at tells the byte order.
+            // Families fit one byte; its position shows the byte order.
             match family {
                 [0, 0, 0, family] | [family, 0, 0, 0]
                     if matches!(family, 2 | 10 | 24 | 28 | 30) =>
@@ -110,7 +110,7 @@ pub fn ip_packet(link: LinkType, bytes: &[u8]) -> Result<IpBytes<'_>, NotIp> {
     }
 }
 
-/// `type_at` is where the EtherType stands; VLAN tags may come before the packet.
+/// `type_at` is the offset of the EtherType; VLAN tags may precede the packet.
 fn tagged(bytes: &[u8], mut type_at: usize) -> Result<IpBytes<'_>, NotIp> {
     for _ in 0..=VLAN_TAGS_MAX {
         let protocol = u16_at(bytes, type_at)?;
@@ -124,7 +124,7 @@ fn tagged(bytes: &[u8], mut type_at: usize) -> Result<IpBytes<'_>, NotIp> {
     Err(NotIp::Protocol(u16_at(bytes, type_at)?))
 }
 
-/// Cuts off what follows the packet on the link, and notes what was not captured.
+/// Removes link-layer padding, and records how much was not captured.
 fn trimmed(bytes: &[u8]) -> Result<IpBytes<'_>, NotIp> {
     let total = match bytes.first().ok_or(NotIp::Short)? >> 4 {
         4 => match u16_at(bytes, 2)? {

@@ -1,7 +1,7 @@
 //! The block format, pcapng (draft-ietf-opsawg-pcapng).
 //!
-//! Blocks are framed here, where lengths can be bounded and a cut file told from a damaged one;
-//! what is inside a block is read by `pcap-parser`.
+//! Blocks are framed here, where lengths are bounded and truncation is distinguished from damage;
+//! `pcap-parser` parses the contents.
 
 use pcap_parser::pcapng::{
     Block, InterfaceDescriptionBlock, OptionCode, parse_block_be, parse_block_le,
@@ -25,7 +25,7 @@ const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 const ENHANCED_AT: usize = 28;
 const SIMPLE_AT: usize = 12;
 
-/// Interfaces of one section, at most.
+/// Maximum interfaces per section.
 const INTERFACES_MAX: usize = 65_536;
 
 /// One interface of the current section.
@@ -50,7 +50,7 @@ impl Sections {
         intake.bytes().starts_with(&SECTION_HEADER.to_be_bytes())
     }
 
-    /// Frames the next packet, reading whatever stands before it.
+    /// Frames the next packet, processing the blocks before it.
     pub(crate) fn next(&mut self, intake: &mut Intake) -> Result<Option<Framed>, Fault> {
         loop {
             if !intake.fill(12).map_err(read_fault)? {

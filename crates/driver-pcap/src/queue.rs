@@ -1,4 +1,4 @@
-//! Capture files behind the traits of [`fairlead_netio`].
+//! Capture files as queues with the traits of [`fairlead_netio`].
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -17,10 +17,10 @@ use crate::writer::{CaptureWriter, Passage};
 pub struct QueueCounts {
     /// Packets passed on.
     pub passed: u64,
-    /// Packets that are no IP packets, by what they are instead.
+    /// Packets other than IP, by kind.
     pub not_ip: BTreeMap<NotIp, u64>,
-    /// IP packets of which the end was not captured. They are not passed on: nobody can check or
-    /// complete them.
+    /// Incompletely captured IP packets. They are dropped, because they cannot be verified or
+    /// completed.
     pub snapped: u64,
     /// IP packets longer than any driver carries.
     pub too_long: u64,
@@ -52,12 +52,12 @@ impl CaptureQueue {
         self.ahead.is_none() && self.reader.is_over()
     }
 
-    /// What was and what was not passed on.
+    /// Counts of packets.
     pub fn counts(&self) -> &QueueCounts {
         &self.counts
     }
 
-    /// Reads until there is an IP packet; `None` at the end of the file.
+    /// Reads up to the next IP packet; `None` at the end of the file.
     fn read(&mut self) -> Result<Option<(Instant, Packet)>, CaptureError> {
         if let Some(ahead) = self.ahead.take() {
             return Ok(Some(ahead));
@@ -81,7 +81,7 @@ impl CaptureQueue {
 impl RxQueue for CaptureQueue {
     type Error = CaptureError;
 
-    /// The time is the capture's own, see [`Batch::arrived`]; `now` is not looked at.
+    /// The time is the capture's own, see [`Batch::arrived`]; `now` is ignored.
     fn receive(&mut self, _now: Instant, batch: &mut Batch) -> Result<usize, CaptureError> {
         let mut received = 0;
         while !batch.is_full() {

@@ -15,8 +15,8 @@ use crate::ng::Sections;
 pub struct Captured<'a> {
     /// Its number in the file; the first is 1.
     pub number: u64,
-    /// When it was captured, nanoseconds since 1970; the previous packet's where the file does not
-    /// say, and `None` where it has not said any yet.
+    /// When it was captured, nanoseconds since 1970; without a time stamp that of the previous
+    /// packet, or `None` if there is none yet.
     pub stamp_ns: Option<u64>,
     /// What its first byte belongs to.
     pub link: LinkType,
@@ -35,7 +35,7 @@ pub enum Format {
     PcapNg,
 }
 
-/// Where a record's packet lies within the bytes at hand.
+/// Position of a record's packet in the buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Framed {
     /// Length of the whole record.

@@ -23,7 +23,7 @@ const SHB_USERAPPL: u16 = 4;
 /// The longest comment, bytes; a longer one is cut.
 const COMMENT_BYTES_MAX: usize = 1_024;
 
-/// Which way a packet passed an interface.
+/// Direction of a packet at an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Passage {
     /// It arrived.
@@ -76,11 +76,11 @@ impl<W: Write> CaptureWriter<W> {
         Ok(writer)
     }
 
-    /// Writes one IP packet. `missing` bytes of it were never captured; they count in its length
-    /// on the wire. An empty comment is left out.
+    /// Writes one IP packet. `missing` uncaptured bytes count in its original length. An empty
+    /// comment is omitted.
     ///
     /// # Errors
-    /// When the file cannot be written, or there is no such interface.
+    /// The file cannot be written, or there is no such interface.
     pub fn write(
         &mut self,
         interface: u32,
@@ -116,8 +116,8 @@ impl<W: Write> CaptureWriter<W> {
         Ok(())
     }
 
-    /// Writes how many packets an interface has had since the beginning, and how many of them are
-    /// missing here because nobody took them in time.
+    /// Writes interface statistics: packets since the start, and how many of them were lost because
+    /// the reader was too slow.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -148,7 +148,7 @@ impl<W: Write> CaptureWriter<W> {
         self.packets
     }
 
-    /// Hands what is buffered to the operating system.
+    /// Flushes the buffer to the operating system.
     ///
     /// # Errors
     /// When that fails.
@@ -156,7 +156,7 @@ impl<W: Write> CaptureWriter<W> {
         self.out.flush()
     }
 
-    /// Flushes, and gives back what was written to.
+    /// Flushes, and returns the writer.
     ///
     /// # Errors
     /// When the last bytes cannot be written.

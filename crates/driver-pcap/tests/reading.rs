@@ -196,11 +196,11 @@ fn what_is_no_capture_is_called_so() {
     let told = |bytes: &[u8]| read(bytes).1.unwrap();
     assert_eq!(
         told(b"\x89PNG\r\n"),
-        "t: neither pcap nor pcapng: it begins with 89 50 4e 47"
+        "t: neither pcap nor pcapng: it starts with 89 50 4e 47"
     );
     assert_eq!(
         told(b""),
-        "t: neither pcap nor pcapng: it begins with nothing: it is empty"
+        "t: neither pcap nor pcapng: it starts with nothing: it is empty"
     );
     let missing = CaptureReader::open("/nonexistent/x.pcap".as_ref()).unwrap_err();
     assert!(matches!(missing.fault, Fault::Open(_)));

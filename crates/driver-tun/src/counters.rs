@@ -11,8 +11,8 @@ pub struct SizeCounts {
     pub super_packets: u64,
     /// The longest packet, bytes.
     pub longest_bytes: u64,
-    /// Packets by length: up to 128 bytes, then up to twice as much from entry to entry; the last
-    /// entry takes everything above 32 KiB.
+    /// Packets by length: up to 128 bytes, then doubling with each entry; the last entry counts
+    /// everything above 32 KiB.
     pub by_size: [u64; SIZE_CLASSES],
 }
 
@@ -36,7 +36,7 @@ impl SizeCounts {
         (bits.saturating_sub(FIRST_CLASS_BITS) as usize).min(SIZE_CLASSES - 1)
     }
 
-    /// The longest packet that an entry of [`Self::by_size`] takes, bytes; `None` for the last.
+    /// The longest packet that an entry of [`Self::by_size`] counts, bytes; `None` for the last.
     pub fn class_limit_bytes(class: usize) -> Option<u64> {
         (class < SIZE_CLASSES - 1).then(|| 1 << (FIRST_CLASS_BITS as usize + class))
     }
@@ -54,13 +54,13 @@ pub struct DeviceCounters {
     pub rx: SizeCounts,
     /// What was written.
     pub tx: SizeCounts,
-    /// Reads that found nothing: the price of learning that the queue is empty.
+    /// Reads of an empty queue.
     pub rx_empty_reads: u64,
     /// Packets thrown away because their header contradicted them.
     pub rx_bad_header: u64,
-    /// Packets that the device did not take for want of memory or room.
+    /// Packets that the device refused for lack of memory or queue space.
     pub tx_no_room: u64,
-    /// Packets that the device did not take because it was down.
+    /// Packets that the device refused because it was down.
     pub tx_down: u64,
     /// Packets that the kernel refused as malformed.
     pub tx_refused: u64,

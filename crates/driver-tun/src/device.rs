@@ -27,7 +27,7 @@ const BAD_HEADERS_MAX: usize = 64;
 pub enum TunError {
     /// There is no `/dev/net/tun`.
     NoNode(io::Error),
-    /// This process may not open it or may not make interfaces.
+    /// No permission to open it or to create interfaces.
     NotPermitted {
         /// What was tried.
         step: &'static str,
@@ -38,7 +38,7 @@ pub enum TunError {
     NameTaken(String),
     /// No interface can have this name.
     BadName(String),
-    /// Anything else.
+    /// Any other error.
     Os {
         /// What was tried.
         step: &'static str,
@@ -63,14 +63,13 @@ impl core::fmt::Display for TunError {
             ),
             Self::NameTaken(name) => write!(
                 f,
-                "the network interface {name} exists already: another program, or another \
-                 instance of this one, has it; choose another `device` in [fastpath], or remove \
-                 it with `ip link delete {name}`"
+                "the network interface {name} already exists: it belongs to another program or \
+                 another instance; choose another `device` in [fastpath], or remove it with `ip \
+                 link delete {name}`"
             ),
             Self::BadName(name) => write!(
                 f,
-                "no network interface can be named {name:?}: 1 to {} letters, digits, `-`, `_` or \
-                 `.`",
+                "{name:?} is not a valid interface name: 1 to {} letters, digits, `-`, `_` or `.`",
                 sys::NAME_BYTES_MAX
             ),
             Self::Os { step, source } => write!(f, "{step} failed: {source}"),
@@ -93,9 +92,9 @@ impl core::error::Error for TunError {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The device cannot be told how to send it.
+    /// The packet's offload state cannot be described to the device.
     Unsendable(Unsendable),
-    /// The device did not take it.
+    /// The device refused it.
     Os(io::Error),
 }
 
@@ -103,17 +102,17 @@ impl core::fmt::Display for SendError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Unsendable(reason) => write!(f, "the packet cannot be described: {reason:?}"),
-            Self::Os(error) => write!(f, "the device did not take the packet: {error}"),
+            Self::Os(error) => write!(f, "the device refused the packet: {error}"),
         }
     }
 }
 
 impl core::error::Error for SendError {}
 
-/// A TUN device, made when it is opened and gone when it is dropped.
+/// A TUN device, created when it is opened and removed when it is dropped.
 ///
-/// Reading and writing never wait. One read carries one packet, which may be a super-packet of
-/// 64 KiB; the kernel hands over packets uncut and without checksums, and takes them so.
+/// Reads and writes never block. One read returns one packet, which may be a super-packet of up to
+/// 64 KiB: with offloads, packets pass unsegmented and with partial checksums in both directions.
 #[derive(Debug)]
 pub struct TunDevice {
     file: File,
@@ -129,8 +128,8 @@ impl TunDevice {
         Self::attach(name, libc::IFF_TUN_EXCL)
     }
 
-    /// Takes up a device that an earlier run left ([`Self::set_persistent`]), with its routes, and
-    /// what waits in it; [`crate::net::owned_by`] tells whether there is one.
+    /// Reopens a device that an earlier run left ([`Self::set_persistent`]), with its routes and
+    /// queued packets; [`crate::net::owned_by`] finds it.
     ///
     /// # Errors
     /// [`TunError::NameTaken`] when a process has it.
@@ -138,8 +137,8 @@ impl TunDevice {
         Self::attach(name, 0)
     }
 
-    /// Whether the device stays when this process ends, however it ends. While nobody reads it,
-    /// packets for it are dropped: they do not go astray.
+    /// Sets whether the device outlives this process, however it ends. Without a reader, packets to
+    /// it are dropped instead of being misrouted.
     ///
     /// # Errors
     /// What the kernel says.
@@ -147,8 +146,8 @@ impl TunDevice {
         sys::tun_set_persistent(&self.file, persistent)
     }
 
-    /// Keeps the device open for the next program of this process, which finds it by this number
-    /// ([`Self::left_open`]): what comes meanwhile waits in it.
+    /// Keeps the device open for the next program executed by this process, under the returned file
+    /// descriptor ([`Self::left_open`]). Packets queue in it meanwhile.
     ///
     /// # Errors
     /// What the kernel says.
@@ -156,8 +155,9 @@ impl TunDevice {
         sys::duplicate_for_exec(&self.file)
     }
 
-    /// Takes up the device of this name that the program before this one left open under a number.
-    /// To be called once, when nobody else can have that descriptor. `None`: it is not there.
+    /// Takes over the device of this name that the previous program left open under a file
+    /// descriptor. Call it once, while nothing else can own that descriptor. `None` if there is no
+    /// such device.
     pub fn left_open(name: &str, number: RawFd) -> Option<Self> {
         let file = sys::tun_left_open(number, name)?;
         Self::agreed(file, name.to_owned()).ok()
@@ -195,7 +195,7 @@ impl TunDevice {
         Self::agreed(file, name)
     }
 
-    /// With what reads and writes are to look like.
+    /// Sets the offloads of reads and writes.
     fn agreed(file: File, name: String) -> Result<Self, TunError> {
         let agree =
             |step, outcome: io::Result<()>| outcome.map_err(|source| TunError::Os { step, source });
@@ -228,7 +228,7 @@ impl TunDevice {
         &self.counters
     }
 
-    /// Reads one packet; `false` when there is none.
+    /// Reads one packet; `false` if there is none.
     fn read_one(&mut self, packet: &mut Packet) -> io::Result<bool> {
         let mut header = [0; VNET_HEADER_BYTES];
         for _ in 0..BAD_HEADERS_MAX {

@@ -1,9 +1,9 @@
 //! The TUN device of Linux as a packet queue, with checksum and segmentation offload, and the
 //! network settings that bring packets to it.
 //!
-//! The kernel hands packets over as they are inside it: uncut up to 64 KiB, with checksums that
-//! nobody has computed yet. A switch that only rewrites headers passes them on as they are, so
-//! the cost of a system call is shared by up to 45 segments.
+//! The kernel passes packets as they are inside it: unsegmented up to 64 KiB, and with partial
+//! checksums. A switch that only rewrites headers passes them on in the same form, so up to 45
+//! segments share the cost of a system call.
 #![deny(unsafe_code)] // but for `sys`
 
 mod counters;

@@ -1,11 +1,10 @@
 //! ICMP errors that pass by this machine.
 //!
-//! Where servers see the clients' own addresses, a router that complains of a packet towards a
-//! server does so to the client, past the device. Copies of such messages are had from packet
-//! sockets, which take nothing from anybody: no route, no rule and no packet of others changes,
-//! and nothing is left when the process ends. What passes is ICMP errors about TCP, unfragmented,
-//! that came to this machine from outside, whoever they are for; the rest the kernel discards
-//! before it is copied.
+//! With transparent servers, a router sends ICMP errors about a packet towards a server to the
+//! client, past the device. Packet sockets give the switch copies of these messages without
+//! affecting the originals: no route, rule or packet changes, and nothing is left when the process
+//! ends. A socket filter passes only unfragmented ICMP errors about TCP that this machine received
+//! from outside, whatever their destination; the kernel discards the rest before copying.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -37,7 +36,7 @@ const IPV4_FRAGMENT_AT: u32 = 6;
 const IPV4_FRAGMENT: u32 = 0x3fff;
 const IPV6_NEXT_HEADER_AT: u32 = 6;
 
-/// Sockets with copies of ICMP errors that pass by. None where none was asked for.
+/// Packet sockets that receive copies of forwarded ICMP errors, one per requested address family.
 #[derive(Debug, Default)]
 pub struct PassingErrors {
     sockets: [Option<OwnedFd>; 2],
@@ -49,7 +48,8 @@ impl PassingErrors {
         Self::default()
     }
 
-    /// Those of the families that are asked for, but for what `device`, the switch's own, sends.
+    /// Opens sockets for the requested families. Packets sent by `device`, the switch's own, are
+    /// excluded.
     ///
     /// # Errors
     /// What the kernel says: mostly that `CAP_NET_RAW` is missing.
@@ -91,13 +91,13 @@ impl RxQueue for PassingErrors {
 /// A step of a classic packet filter (linux/filter.h). Offsets count from the IP header.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Loads 1, 2 or 4 bytes, or what the kernel knows of the packet.
+    /// Loads 1, 2 or 4 bytes, or metadata of the packet.
     Load(u32, u32),
-    /// Loads the byte at this offset behind the IPv4 header.
+    /// Loads the byte at this offset after the IPv4 header.
     LoadBehindV4(u32),
-    /// Takes the packet on when the accumulator is one of at most four values.
+    /// Continues if the accumulator is one of at most four values.
     IsOneOf([u32; 4]),
-    /// Takes it on when it is not this value.
+    /// Continues if it is not this value.
     IsNot(u32),
     /// Takes it on when it has none of these bits.
     HasNone(u32),

@@ -254,7 +254,7 @@ pub(crate) fn receive_packet(socket: &OwnedFd, bytes: &mut Vec<u8>) -> io::Resul
             error => Err(error),
         };
     };
-    // SAFETY: the kernel has filled so many bytes, which are no more than the capacity.
+    // SAFETY: the kernel has filled this many bytes, which is at most the capacity.
     unsafe { bytes.set_len(got.min(len)) };
     Ok(true)
 }

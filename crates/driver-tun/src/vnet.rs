@@ -57,7 +57,7 @@ pub enum BadHeader {
     GsoFields,
 }
 
-/// A packet that the device cannot be told to send.
+/// A packet with an offload state that cannot be described to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unsendable {

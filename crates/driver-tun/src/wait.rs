@@ -14,7 +14,7 @@ use crate::sys;
 #[derive(Debug)]
 pub struct EndSignals {
     file: OwnedFd,
-    /// The end of the terminal is none of ours.
+    /// SIGHUP from a closed terminal is ignored.
     ignores_hang_up: bool,
 }
 

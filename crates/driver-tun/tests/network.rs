@@ -401,8 +401,8 @@ fn addresses_and_routes_of_others_are_obstacles() {
         for words in [
             "10.9.0.1 is assigned to fl0",
             "`ip address delete 10.9.0.1 dev fl0`",
-            "packets for 100.64.0.0/24 have a route already: `100.64.0.128/25 dev fl0`",
-            "packets for fd09::1/128 have a route already: `fd09::1/128 dev fl0`",
+            "there is already a route for 100.64.0.0/24: `100.64.0.128/25 dev fl0`",
+            "there is already a route for fd09::1/128: `fd09::1/128 dev fl0`",
         ] {
             assert!(
                 texts.iter().any(|text| text.contains(words)),

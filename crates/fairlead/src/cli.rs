@@ -47,40 +47,40 @@ fn version() -> &'static str {
 /// What to do.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Run the switch until it is told to end
+    /// Run the switch in the foreground until it is stopped
     Serve(ServeArgs),
-    /// Make a running switch take its configuration file as it is now, and tell what came of it
+    /// Reload the configuration file of a running switch and report the result
     Reload(ReloadArgs),
-    /// End a running switch once its connections have ended, and show how many are left
+    /// Stop accepting connections, wait for open ones to close, then stop the switch
     Drain(DrainArgs),
-    /// Remove what an instance that does not run any more has left in the kernel
+    /// Remove what a stopped instance left in the kernel
     ///
-    /// Before Linux 6.6 the empty `clsact` queueing discipline stays at the interfaces that were
-    /// served: it does nothing, and somebody else may use it by now.
+    /// Before Linux 6.6 the empty `clsact` queueing discipline stays on the interfaces that were
+    /// served. It has no effect, and other programs may be using it.
     Down(DownArgs),
-    /// Check a configuration and show what it means
+    /// Validate a configuration and show its effective settings
     Check(CheckArgs),
-    /// Show the switch at work, with real servers and a real client
+    /// Demonstrate the switch with real servers and a real client
     Demo(DemoArgs),
-    /// Show what the switch would do with a capture
+    /// Show how the switch would handle the connections in a capture file
     Replay(ReplayArgs),
-    /// Show what a running switch is doing
+    /// Show the status of a running switch
     Status(StatusArgs),
-    /// Write packets of a running switch to a file, as they arrived and as they were sent on
+    /// Write packets of a running switch to a pcapng file, before and after translation
     Capture(CaptureArgs),
-    /// Watch a running switch: rates, services, servers
+    /// Show live rates, services and servers of a running switch
     Top(TopArgs),
-    /// Tell what this machine allows, and what to do about the rest
+    /// Check whether this machine can run the switch, and suggest fixes
     Doctor(DoctorArgs),
-    /// Simulate caches of connection state on traces
+    /// Simulate connection-state caches on traces
     Lab(Box<fairlead_lab::cli::LabArgs>),
-    /// Write what a shell needs to complete this command line
+    /// Generate shell completions
     Completions(CompletionsArgs),
-    /// Write the manual pages, one a command, for man
+    /// Generate manual pages, one per command
     Manual(ManualArgs),
 }
 
-/// Does what the command line says.
+/// Parses the command line and runs the command.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     match &cli.command {

@@ -1,4 +1,5 @@
-//! `fairlead down`: removes everything that an instance left in the kernel, and nothing else.
+//! `fairlead down`: removes everything that a stopped instance left in the kernel, and nothing
+//! else.
 
 use std::process::ExitCode;
 
@@ -8,27 +9,27 @@ use fairlead_driver_tun::net;
 use crate::control;
 use crate::instance::InstanceArgs;
 use crate::screen::{print, print_error};
-use crate::serve::inherit::owner;
+use crate::serve::restore::owner;
 
-/// What `fairlead down` takes.
+/// Arguments of `fairlead down`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct DownArgs {
-    /// Which instance.
+    /// The instance to clean up.
     #[command(flatten)]
     pub instance: InstanceArgs,
 }
 
-/// What the help says; `docs/operator-tools.md` has the same words.
+/// The exit codes in `--help`; `docs/operator-tools.md` has the same text.
 const EXIT_CODES: &str = "Exit codes:
   0  nothing is left
-  1  what was removed cannot be written to standard output
-  2  the configuration or the command line is wrong
-  3  the instance runs, or something is left; standard error says what";
+  1  standard output cannot be written
+  2  invalid configuration or command line
+  3  the instance is running, or something could not be removed; see standard error";
 
-/// Removes pinned maps, what is attached by pinned links, device, routes and rules of an instance
-/// that does not run, and says what it removed. Connections that only the kernel still forwards
-/// end. What is at work in another network namespace is left to a call there.
+/// Removes the pinned maps and links, the device, routes and rules of an instance that is not
+/// running, and lists what it removed. Connections that the kernel still forwards end. A fast path
+/// in another network namespace is refused: the command must run there.
 pub fn run(args: &DownArgs) -> ExitCode {
     let instance = match args.instance.name() {
         Ok(instance) => instance,
@@ -44,7 +45,7 @@ pub fn run(args: &DownArgs) -> ExitCode {
                 .map(|line| format!("removed {line}\n"))
                 .collect();
             if removed.is_empty() {
-                told = format!("instance \"{instance}\" has left nothing\n");
+                told = format!("nothing to remove for instance \"{instance}\"\n");
             }
             print(&told);
             ExitCode::SUCCESS
@@ -59,18 +60,18 @@ pub fn run(args: &DownArgs) -> ExitCode {
 fn down(instance: &str) -> Result<Vec<String>, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut removed = Vec::new();
-    // The kernel's forwarding ends before what its packets need goes.
+    // Kernel forwarding stops first, before the device and routes that its packets need go away.
     let pins = Pins::existing(instance).map_err(|error| match error {
-        PinsError::InUse(_) => format!("instance \"{instance}\" runs; end it first"),
+        PinsError::InUse(_) => format!("instance \"{instance}\" is running; stop it first"),
         other => other.to_string(),
     })?;
     if let Some(pins) = pins {
         if fairlead_bpf_loader::is_at_work_elsewhere(&pins) {
             return Err(format!(
-                "instance \"{instance}\" has left its fast path in another network namespace; \
-                 remove it there (`ip netns exec NAME fairlead down`, or `nsenter --net=FILE`); \
-                 where that namespace is gone and its interface is not, `rm -r {}` takes the \
-                 program off",
+                "the fast path of instance \"{instance}\" is in another network namespace; run the \
+                 command there (`ip netns exec NAME fairlead down`, or `nsenter --net=FILE`); if \
+                 that namespace no longer exists but its interface does, `rm -r {}` detaches the \
+                 program",
                 pins.folder().display()
             ));
         }
@@ -81,7 +82,8 @@ fn down(instance: &str) -> Result<Vec<String>, String> {
     if let Some(running) = owned.iter().find(|one| one.in_use) {
         let device = &running.device;
         return Err(format!(
-            "instance \"{instance}\" runs: a process has its device {device}; end it first"
+            "instance \"{instance}\" is running: a process has its device {device} open; stop it \
+             first"
         ));
     }
     removed.extend(fairlead_bpf_loader::remove_filters(instance));
@@ -91,7 +93,7 @@ fn down(instance: &str) -> Result<Vec<String>, String> {
     removed.extend(net::remove_leftovers().map_err(|error| text(&error))?);
     let socket = control::socket_of(instance).map_err(|error| text(&error))?;
     if control::remove_if_dead(&socket) {
-        removed.push(format!("the socket {}", socket.display()));
+        removed.push(format!("socket {}", socket.display()));
     }
     Ok(removed)
 }

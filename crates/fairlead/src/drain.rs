@@ -1,5 +1,5 @@
-//! `fairlead drain`: makes a running instance take no new connections and end with its last one,
-//! and shows how many are left until then.
+//! `fairlead drain`: makes a running instance stop accepting connections and exit when the last one
+//! closes. Shows how many are left meanwhile.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -13,34 +13,35 @@ use crate::reload::Process;
 use crate::screen::{elapsed, plural, print, print_error};
 use crate::status::plain_line;
 
-/// What `fairlead drain` takes.
+/// Arguments of `fairlead drain`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct DrainArgs {
-    /// Which instance.
+    /// The instance to drain.
     #[command(flatten)]
     pub instance: InstanceArgs,
-    /// Seconds to wait for its end, 0.1 to 86400; the drain goes on afterwards
+    /// How long to wait for the switch to exit, in seconds (0.1 to 86400); the drain continues
+    /// afterwards
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub timeout: Option<Duration>,
 }
 
-/// How often it is looked for Ctrl-C.
+/// Interval between checks for Ctrl-C.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long a process may take from the last that it says to its end; its number may be another's
-/// here.
+/// How long the process may take to exit after its last line. Its process id may belong to another
+/// process in this PID namespace.
 const END_PATIENCE: Duration = Duration::from_secs(5);
-/// How often a line is written where it is no terminal.
+/// Minimum interval between lines if standard output is not a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What the help says; `docs/operator-tools.md` has the same words.
+/// The exit codes in `--help`; `docs/operator-tools.md` has the same text.
 const EXIT_CODES: &str = "Exit codes:
-  0    the instance has ended
-  1    it has not; standard error says why
-  2    the command line is wrong
-  130  Ctrl-C ended the command; the drain goes on";
+  0    the instance has exited
+  1    it has not; standard error gives the reason
+  2    invalid command line
+  130  interrupted by Ctrl-C; the drain continues";
 
-/// Waits until the instance has ended.
+/// Requests a drain and waits until the instance has exited.
 pub fn run(args: &DrainArgs) -> ExitCode {
     let told = match drained(args) {
         Ok(End::Done(told)) => {
@@ -72,7 +73,7 @@ fn drained(args: &DrainArgs) -> Result<End, String> {
     asked.set_patience(patience).map_err(told)?;
     let mut screen = Screen::new(name.clone());
     let mut last = None;
-    // The first line says that it has begun, so that nobody leaves before.
+    // Ctrl-C is handled only after the first line, which confirms that the drain has begun.
     let mut signals = None;
     loop {
         match asked.answer() {
@@ -92,17 +93,17 @@ fn drained(args: &DrainArgs) -> Result<End, String> {
             }
             Ok(Some(Answer::Refused(why))) => return Err(plain_line(&why)),
             Ok(Some(Answer::Reloading(_))) => {
-                return Err("the answer is none to a drain".to_owned());
+                return Err("unexpected reply to `drain`".to_owned());
             }
             Ok(None) => {
                 screen.close();
-                return Err("the switch has ended without a word".to_owned());
+                return Err("the switch closed the connection without a final status".to_owned());
             }
             Err(error) if is_late(&error) && last.is_some() => {}
             Err(error) => return Err(describe(&error)),
         }
         let live = last.as_ref().map_or(0, |state| state.live);
-        let left = format!("{} left; the drain goes on", live_ones(live));
+        let left = format!("{} left; the drain continues", live_ones(live));
         if let Some(signals) = &signals
             && !matches!(signals.poll_signal(), Ok(None))
         {
@@ -120,8 +121,8 @@ fn drained(args: &DrainArgs) -> Result<End, String> {
     }
 }
 
-/// The device and its routes are the process's until then, so that whoever starts it again at once
-/// would be refused.
+/// Waits for the process to exit. It owns the device and its routes until then, so a new start
+/// before that would be refused.
 fn wait_for_end(state: &State) {
     let (process, begun) = (Process::of(state), Instant::now());
     while !process.has_ended() && process.is_seen() && begun.elapsed() < END_PATIENCE {
@@ -132,15 +133,15 @@ fn wait_for_end(state: &State) {
 fn over(name: &str, state: &State) -> Result<End, String> {
     match state.phase {
         Phase::Left => Err(format!(
-            "{name} was told to end at once: the kernel goes on with {}",
+            "{name} was stopped without waiting; the kernel keeps forwarding {}",
             live_ones(state.live)
         )),
         _ if state.cut_off > 0 => Ok(End::Done(format!(
-            "{name} has ended; {} reset\n",
+            "{name} has exited; {} reset\n",
             live_ones(state.cut_off)
         ))),
         _ => Ok(End::Done(format!(
-            "{name} has ended; no connection was cut off\n"
+            "{name} has exited; no connection was reset\n"
         ))),
     }
 }
@@ -149,7 +150,7 @@ fn live_ones(count: u64) -> String {
     plural(usize::try_from(count).unwrap_or(usize::MAX), "connection")
 }
 
-/// What is shown meanwhile: on a terminal one line that changes, elsewhere few.
+/// Progress output: one line that is updated in place on a terminal, otherwise a line now and then.
 struct Screen {
     name: String,
     is_terminal: bool,
@@ -170,7 +171,7 @@ impl Screen {
     fn show(&mut self, state: &State) {
         let line = line(&self.name, state);
         if self.is_terminal {
-            // Cut off at the edge: what is wrapped would not be written over.
+            // Line wrap is turned off: a wrapped line could not be overwritten.
             print(&format!("\r\x1b[?7l{line}\x1b[K\x1b[?7h"));
             return;
         }
@@ -185,7 +186,7 @@ impl Screen {
         }
     }
 
-    /// Leaves the line that changes as it is.
+    /// Ends the line that is updated in place.
     fn close(&self) {
         if self.is_terminal {
             print("\n");
@@ -200,7 +201,7 @@ fn line(name: &str, state: &State) -> String {
         None => String::new(),
     };
     match state.phase {
-        // They are not live any more as soon as they are being reset.
+        // Connections that are being reset no longer count as live.
         Phase::Resetting => format!("{name}: resetting {}", live_ones(state.cut_off)),
         _ => format!("{name}: {live} left{within}"),
     }
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_say_what_is_left_and_how_long() {
+    fn lines_show_connections_and_time_left() {
         let mut draining = state(Phase::Draining, 2, 0);
         draining.seconds_left = Some(65);
         assert_eq!(
@@ -232,13 +233,13 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_told_as_it_was() {
+    fn the_last_line_reports_the_outcome() {
         let told = |state: State| match over("edge", &state) {
             Ok(End::Done(told)) => Ok(told),
             Ok(End::Interrupted(told)) | Err(told) => Err(told),
         };
         let clean = told(state(Phase::Ended, 0, 0));
-        assert!(clean.unwrap().contains("no connection was cut off"));
+        assert!(clean.unwrap().contains("no connection was reset"));
         assert!(
             told(state(Phase::Ended, 0, 3))
                 .unwrap()
@@ -246,7 +247,7 @@ mod tests {
         );
         assert!(
             told(state(Phase::Left, 4, 0)).is_err(),
-            "its connections have not ended"
+            "its connections are still open"
         );
     }
 }

@@ -1,28 +1,28 @@
-//! Which instance a command is about.
+//! Selects the instance that a command acts on.
 
 use std::path::PathBuf;
 
 use crate::config;
 
-/// How a command is told which instance is meant.
+/// Options that select an instance.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct InstanceArgs {
-    /// The configuration file of the instance
+    /// Configuration file of the instance
     #[arg(short, long, value_name = "FILE", conflicts_with = "instance")]
     pub config: Option<PathBuf>,
-    /// The instance's name, instead of its configuration [default: fairlead]
+    /// Name of the instance, as an alternative to --config [default: fairlead]
     #[arg(long, value_name = "NAME")]
     pub instance: Option<String>,
 }
 
-/// The name of an instance that has none.
+/// The name of an instance without a configured name.
 const UNNAMED: &str = "fairlead";
 
 impl InstanceArgs {
     /// The instance's name.
     ///
     /// # Errors
-    /// What is wrong with the configuration or the name.
+    /// The configuration cannot be loaded, or the name is invalid.
     pub fn name(&self) -> Result<String, String> {
         let name = match (&self.config, &self.instance) {
             (Some(path), _) => {
@@ -35,17 +35,19 @@ impl InstanceArgs {
         let fits =
             |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
         if name.is_empty() || name.len() > 64 || !name.chars().all(fits) {
-            return Err(format!("{name:?} is no instance's name"));
+            return Err(format!("{name:?} is not a valid instance name"));
         }
         Ok(name)
     }
 }
 
-/// Seconds as they are written on the command line.
+/// Parses a number of seconds from the command line.
 pub(crate) fn seconds(text: &str) -> Result<std::time::Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "a number of seconds".to_owned())?;
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| "expected a number of seconds".to_owned())?;
     if !(0.1..=86_400.0).contains(&seconds) {
-        return Err("0.1 to 86400 seconds".to_owned());
+        return Err("must be between 0.1 and 86400 seconds".to_owned());
     }
     Ok(std::time::Duration::from_secs_f64(seconds))
 }

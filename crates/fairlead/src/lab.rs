@@ -1,4 +1,4 @@
-//! `fairlead lab`: the laboratory, with Ctrl-C.
+//! `fairlead lab`: runs the laboratory's commands and handles Ctrl-C.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use fairlead_lab::Control;
 use fairlead_lab::cli::{self, LabArgs};
 
-/// Says stop once Ctrl-C was pressed.
+/// Reports a stop after Ctrl-C.
 struct UntilInterrupt(Arc<AtomicBool>);
 
 impl Control for UntilInterrupt {
@@ -17,14 +17,14 @@ impl Control for UntilInterrupt {
     }
 }
 
-/// How long a command has to end by itself after Ctrl-C.
+/// How long a command may take to stop after Ctrl-C.
 const PATIENCE: Duration = Duration::from_millis(900);
 
-/// Runs a command of the laboratory. Ctrl-C ends it within a second, with what is finished.
+/// Runs a command of the laboratory. Ctrl-C stops it within a second and keeps finished results.
 pub fn run(args: &LabArgs) -> ExitCode {
     let stop = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&stop);
-    // Its own thread, so that a signal is seen while every other one computes.
+    // Its own thread, so that a signal is noticed while all others compute.
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -34,8 +34,8 @@ pub fn run(args: &LabArgs) -> ExitCode {
             if tokio::signal::ctrl_c().await.is_ok() {
                 seen.store(true, Ordering::Relaxed);
             }
-            // Results are in their files as soon as they are finished: nothing is lost by leaving
-            // what does not look up in time.
+            // Results are written as soon as they are finished, so nothing is lost if a thread does
+            // not stop in time.
             tokio::time::sleep(PATIENCE).await;
             std::process::exit(130);
         });

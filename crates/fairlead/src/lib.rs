@@ -1,5 +1,5 @@
-//! What the `fairlead` binary is made of, for the binary itself and for its tests: the
-//! configuration file, the command line, the admin pages, the log.
+//! The parts of the `fairlead` binary, for the binary and its tests: configuration file, command
+//! line, admin pages, log.
 
 pub mod admin;
 pub mod capture;

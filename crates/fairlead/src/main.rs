@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// The connection table is large and visited at random.
+/// The connection table is large and accessed randomly.
 #[global_allocator]
 static ALLOCATOR: fairlead_os_memory::HugePages = fairlead_os_memory::HugePages;
 

@@ -1,5 +1,5 @@
-//! `fairlead completions` and `fairlead manual`: what a shell and man(1) know of the command line,
-//! made of the command line itself.
+//! `fairlead completions` and `fairlead manual`: shell completions and manual pages, generated from
+//! the command line definition.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,10 +10,10 @@ use clap_complete::Shell;
 use crate::cli::Cli;
 use crate::screen::{print, print_error};
 
-/// What `fairlead completions` takes.
+/// Arguments of `fairlead completions`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CompletionsArgs {
-    /// For which shell
+    /// Shell to generate completions for
     #[arg(value_enum)]
     pub shell: Shell,
 }
@@ -26,15 +26,15 @@ pub fn completions(args: &CompletionsArgs) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What `fairlead manual` takes.
+/// Arguments of `fairlead manual`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ManualArgs {
-    /// The folder, which there is already
+    /// An existing directory to write to
     #[arg(value_name = "FOLDER")]
     pub folder: PathBuf,
 }
 
-/// Writes the manual pages, one a command: 1 when that fails.
+/// Writes one manual page per command. The exit code is 1 if a page cannot be written.
 pub fn manual(args: &ManualArgs) -> ExitCode {
     let command = Cli::command().disable_help_subcommand(true);
     match clap_mangen::generate_to(command, &args.folder) {

@@ -1,9 +1,9 @@
-//! Numbers as they are written on the command line.
+//! Numbers on the command line.
 
-/// How many of something: none of it would be nothing to do.
+/// Parses a positive count.
 pub(crate) fn one_or_more(text: &str) -> Result<u64, String> {
     match text.parse() {
-        Ok(0) | Err(_) => Err("write a whole number, 1 or more".to_owned()),
+        Ok(0) | Err(_) => Err("must be a whole number, 1 or more".to_owned()),
         Ok(number) => Ok(number),
     }
 }
@@ -13,7 +13,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn none_is_no_number_to_ask_for() {
+    fn zero_is_refused() {
         assert_eq!(one_or_more("1"), Ok(1));
         assert_eq!(one_or_more("18446744073709551615"), Ok(u64::MAX));
         for wrong in ["0", "00", "-1", "", "x", "1.5", "18446744073709551616"] {

@@ -1,5 +1,5 @@
-//! `fairlead reload`: makes a running instance take its configuration file as it is now, and tells
-//! what came of it.
+//! `fairlead reload`: makes a running instance reload its configuration file, and reports the
+//! result.
 
 use std::fs;
 use std::process::ExitCode;
@@ -10,21 +10,22 @@ use crate::instance::{InstanceArgs, seconds};
 use crate::screen::{plural, print, print_error};
 use crate::status::plain_line;
 
-/// What `fairlead reload` takes.
+/// Arguments of `fairlead reload`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ReloadArgs {
-    /// Which instance.
+    /// The instance to reload.
     #[command(flatten)]
     pub instance: InstanceArgs,
-    /// Seconds to wait until it is in service again, 0.1 to 86400
+    /// How long to wait for the reload to finish, in seconds (0.1 to 86400)
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     pub timeout: Duration,
 }
 
-/// How often it is looked whether the new run is in service.
+/// Interval between checks whether the new configuration is in service.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Exit codes: 0 the new configuration is in service; 1 it is not, and standard error says why.
+/// Exit codes: 0 if the new configuration is in service; 1 if not, with the reason on standard
+/// error.
 pub fn run(args: &ReloadArgs) -> ExitCode {
     match reloaded(args) {
         Ok(told) => {
@@ -40,10 +41,15 @@ pub fn run(args: &ReloadArgs) -> ExitCode {
 
 fn reloaded(args: &ReloadArgs) -> Result<String, String> {
     let begun = Instant::now();
-    // Of a broken file not even the name is known; the running instance would refuse it, too.
-    let unasked = |error| format!("{error}\nnothing was asked of the running switch, it goes on");
+    // A broken file does not even give the instance's name, and the instance would refuse it too.
+    let unasked = |error| {
+        format!(
+            "{error}\nno reload was requested; the running switch is \
+                                   unchanged"
+        )
+    };
     let name = args.instance.name().map_err(unasked)?;
-    // What is not answered by then is not done.
+    // The instance does not carry out an order that nobody waits for any more.
     let left = || args.timeout.saturating_sub(begun.elapsed()).max(PAUSE);
     let before = look(&name, left())?;
     let process = Process::of(&before);
@@ -51,21 +57,22 @@ fn reloaded(args: &ReloadArgs) -> Result<String, String> {
         Answer::Reloading(changes) => changes,
         Answer::Refused(why) => {
             return Err(format!(
-                "refused, everything goes on as it was: {}",
+                "refused; the old configuration stays in service: {}",
                 lines(&why)
             ));
         }
-        Answer::State(_) => return Err("the answer is none to a reload".to_owned()),
+        Answer::State(_) => return Err("unexpected reply to `reload`".to_owned()),
     };
     print(&told(&name, &changes));
     loop {
-        // Between the runs nobody listens.
+        // Nothing listens at the socket between the old run and the new one.
         if let Ok(now) = look(&name, left())
             && now.run != before.run
         {
             if now.process != before.process {
                 return Err(format!(
-                    "process {} has ended, and another one ({}) was started: the log says why",
+                    "process {} has exited and was replaced by process {}; see the log for the \
+                     reason",
                     before.process, now.process
                 ));
             }
@@ -76,14 +83,14 @@ fn reloaded(args: &ReloadArgs) -> Result<String, String> {
         }
         if process.has_ended() {
             return Err(format!(
-                "process {} has ended instead of beginning anew: its log says why. The kernel \
-                 goes on with what is spliced; `fairlead serve` takes it over",
+                "process {} has exited instead of reloading; see its log for the reason. The \
+                 kernel keeps forwarding spliced connections; `fairlead serve` takes them over",
                 before.process
             ));
         }
         if begun.elapsed() >= args.timeout {
             return Err(format!(
-                "not in service again after {} s: the log says how far it is",
+                "the reload has not finished after {} s; see the log for its progress",
                 args.timeout.as_secs_f64()
             ));
         }
@@ -93,7 +100,7 @@ fn reloaded(args: &ReloadArgs) -> Result<String, String> {
 
 fn told(name: &str, changes: &[String]) -> String {
     if changes.is_empty() {
-        return format!("{name}: nothing in the configuration differs\n");
+        return format!("{name}: the configuration has not changed\n");
     }
     let mut text = format!("{name}: {}\n", plural(changes.len(), "change"));
     for change in changes {
@@ -102,7 +109,7 @@ fn told(name: &str, changes: &[String]) -> String {
     text
 }
 
-/// Several lines of text from elsewhere, without what could drive the terminal.
+/// Lines of untrusted text, without terminal control characters.
 fn lines(text: &str) -> String {
     let lines: Vec<String> = text.lines().map(plain_line).collect();
     lines.join("\n")
@@ -112,23 +119,23 @@ fn look(name: &str, most: Duration) -> Result<State, String> {
     match one(name, Order::Look, most)? {
         Answer::State(state) => Ok(state),
         Answer::Refused(why) => Err(plain_line(&why)),
-        Answer::Reloading(_) => Err("the answer is none to a look".to_owned()),
+        Answer::Reloading(_) => Err("unexpected reply to `look`".to_owned()),
     }
 }
 
-/// The one line that answers an order, if it comes within `most`.
+/// Sends an order and returns the first line of its answer, if that arrives within `most`.
 fn one(name: &str, order: Order, most: Duration) -> Result<Answer, String> {
     let mut asked = ask(name, order).map_err(|error| error.to_string())?;
     let patient = asked.set_patience(most.min(PATIENCE));
     patient.map_err(|error| error.to_string())?;
     match asked.answer() {
         Ok(Some(answer)) => Ok(answer),
-        Ok(None) => Err("the switch has ended without an answer".to_owned()),
+        Ok(None) => Err("the switch closed the connection without answering".to_owned()),
         Err(error) => Err(describe(&error)),
     }
 }
 
-/// The process of the instance, where this one can see it.
+/// The instance's process, if it is visible from this process.
 pub(crate) struct Process(Option<String>);
 
 impl Process {
@@ -137,12 +144,12 @@ impl Process {
         Self(fs::metadata(&file).is_ok().then_some(file))
     }
 
-    /// True where it could be seen.
+    /// True if the process was visible.
     pub(crate) fn is_seen(&self) -> bool {
         self.0.is_some()
     }
 
-    /// True when it was there and is not any more, but for what its parent has to take note of.
+    /// True if the process was visible and has exited. A zombie counts as exited.
     pub(crate) fn has_ended(&self) -> bool {
         self.0
             .as_ref()
@@ -150,8 +157,9 @@ impl Process {
     }
 }
 
-/// Whether that is how a process stands in `/proc/PID/stat` (proc(5)) of which nothing is left. Its
-/// first thread may be gone before others, and with the last one go its files: device and lock.
+/// True if `/proc/PID/stat` (proc(5)) shows a process without running threads. The first thread can
+/// exit before the others; the process's files, among them device and lock, are closed with the
+/// last one.
 fn is_over(stat: &str) -> bool {
     let Some((_, rest)) = stat.rsplit_once(") ") else {
         return false;
@@ -165,10 +173,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_are_told_a_line_each() {
+    fn changes_take_one_line_each() {
         assert_eq!(
             told("edge", &[]),
-            "edge: nothing in the configuration differs\n"
+            "edge: the configuration has not changed\n"
         );
         let changes = ["pool a is new", "pool \u{1b}b is gone"].map(str::to_owned);
         let text = told("edge", &changes);
@@ -188,11 +196,11 @@ mod tests {
         assert!(!is_over(&line('S', 1)));
         assert!(!is_over(&line('Z', 3)), "others have its files");
         assert!(is_over(&line('Z', 1)) && is_over(&line('X', 0)));
-        assert!(!is_over("7 (a"), "not to be read");
+        assert!(!is_over("7 (a"), "unreadable");
     }
 
     #[test]
-    fn a_process_that_is_gone_is_known() {
+    fn a_process_that_has_exited_is_noticed() {
         let state = |process| State {
             process,
             ..State::default()

@@ -1,29 +1,29 @@
-//! Plain text on standard output: colour where it is wanted, columns, numbers for people.
+//! Text output: optional colour, columns, readable numbers.
 
 use std::io::{IsTerminal, Write};
 
 /// Bold.
 pub(crate) const BOLD: &str = "1";
-/// Something is well.
+/// Success.
 pub(crate) const GREEN: &str = "32";
-/// Something is not.
+/// Failure.
 pub(crate) const RED: &str = "31";
-/// Something to look at.
+/// Warning.
 pub(crate) const YELLOW: &str = "33";
 /// Less important.
 pub(crate) const DIM: &str = "2";
 
-/// Whether text may be coloured.
+/// Whether text is coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Paint(pub(crate) bool);
 
 impl Paint {
-    /// As standard output wants it: a terminal, and no `NO_COLOR`.
+    /// For standard output: coloured on a terminal without `NO_COLOR`.
     pub(crate) fn stdout() -> Self {
         Self(std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none())
     }
 
-    /// As standard error wants it.
+    /// For standard error.
     pub(crate) fn stderr() -> Self {
         Self(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
     }
@@ -38,13 +38,13 @@ impl Paint {
     }
 }
 
-/// Writes to standard output. A reader that has gone away (`| head`) is no error; where it cannot
-/// be written otherwise, the process says so and ends with 1, for what is lost was all it was for.
+/// Writes to standard output. A closed pipe (`| head`) is not an error; on any other failure the
+/// process reports it and exits with 1.
 pub(crate) fn print(text: &str) {
     print_while_read(text);
 }
 
-/// As [`print`], for what goes on. False: the reader has gone away.
+/// Like [`print`], for continuous output. Returns false if the pipe is closed.
 pub(crate) fn print_while_read(text: &str) -> bool {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -62,16 +62,17 @@ pub(crate) fn print_error(text: &str) {
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// How a column is set.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Words.
+    /// For text.
     Left,
-    /// Numbers.
+    /// For numbers.
     Right,
 }
 
-/// Sets rows in columns, two spaces apart and `indent` spaces in. The last column is not padded.
+/// Formats rows in columns two spaces apart, indented by `indent` spaces. The last column is not
+/// padded.
 pub(crate) fn columns(indent: usize, sides: &[Side], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         rows.iter()
@@ -127,7 +128,7 @@ pub(crate) fn bytes(count: u64) -> String {
     }
 }
 
-/// A time in its two largest units: `3 d 4 h`, `12 min 5 s`.
+/// A duration in its two largest units: `3 d 4 h`, `12 min 5 s`.
 pub(crate) fn elapsed(seconds: u64) -> String {
     let parts = [
         (seconds / 86_400, "d"),
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn colour_is_only_where_it_is_wanted() {
+    fn colour_is_used_only_if_enabled() {
         assert_eq!(Paint(false).text(RED, "x"), "x");
         assert_eq!(Paint(true).text(RED, "x"), "\x1b[31mx\x1b[0m");
     }

@@ -55,7 +55,7 @@ name = "plain"
 server = [{ address = "10.2.0.1:8082" }]
 "#;
 
-/// Runs `test` with a client, a switch and a server in a row; or says aloud why not.
+/// Runs `test` with a client, a switch and a server in a row, or reports why it is skipped.
 fn in_a_trial<F: FnOnce(&Trial)>(test: F) {
     let needs = Needs {
         tun: true,
@@ -91,7 +91,7 @@ impl Trial {
             side.route("0.0.0.0/0", &format!("10.{net}.0.254")).unwrap();
             side.route("::/0", &format!("fd0{net}::fe")).unwrap();
         }
-        // The virtual addresses lie in the clients' network; clients are told who has them.
+        // The virtual addresses are in the clients' network; clients have routes to them.
         client
             .ip("route add 10.1.0.3 via 10.1.0.254\nroute add 10.1.0.4 via 10.1.0.254\n")
             .unwrap();
@@ -392,7 +392,7 @@ fn a_killed_process_leaves_rules_that_the_next_one_removes() {
         assert_eq!(serving.end(), Some(0));
         assert_eq!(trial.network(), before);
         let log = serving.end_of_log();
-        let said = "removed what an earlier run left behind: rule from 10.2.0.1 tcp port 8081";
+        let said = "removed a leftover of an earlier run: rule from 10.2.0.1 tcp port 8081";
         assert!(log.contains(said), "{log}");
     });
 }
@@ -467,7 +467,7 @@ fn the_doctor_knows_a_running_instance_without_pages() {
         // Another instance that wants its device is not the running one.
         let other = problems(&CONFIG.replace("\"trial\"", "\"other\""));
         assert!(
-            other.iter().any(|one| one.contains("fl0 exists already")),
+            other.iter().any(|one| one.contains("fl0 already exists")),
             "{other:?}"
         );
         serving.process.signal(Signal::Terminate).unwrap();
@@ -486,7 +486,7 @@ fn a_fast_path_that_is_missed_is_a_warning() {
         let log = serving.end_of_log();
         let said = log
             .lines()
-            .find(|line| line.contains("no fast path in the kernel"));
+            .find(|line| line.contains("no kernel fast path"));
         let said = said.unwrap_or_else(|| panic!("not a word of it:\n{log}"));
         assert!(said.contains("WARN") && said.contains("engine ("), "{said}");
     });
@@ -593,7 +593,7 @@ fn a_taken_device_or_admin_address_is_named() {
             .unwrap();
         let (code, said) = trial.refused(CONFIG);
         assert_eq!(
-            (code, said.matches("fl0 exists already").count()),
+            (code, said.matches("fl0 already exists").count()),
             (Some(3), 1),
             "{said}"
         );
@@ -619,7 +619,7 @@ fn the_same_instance_a_second_time_is_told_that_it_runs() {
         let (code, said) = trial.refused(CONFIG);
         assert_eq!(code, Some(3), "{said}");
         assert!(
-            said.contains("runs already: a process has its device fl0"),
+            said.contains("already running: a process has its device fl0"),
             "{said}"
         );
         assert!(!said.contains("ip link delete"), "{said}");

@@ -7,11 +7,11 @@ use fairlead_base::{Checksum, Instant, Packet, Rng};
 
 use crate::{Batch, RxQueue, TxQueue};
 
-/// Packets held back at once in one direction, at most; beyond that packets are not reordered.
+/// Maximum packets held back in one direction; beyond that packets are not reordered.
 const HELD_MAX: usize = 256;
 /// Packets taken from the queue below at a time.
 const INTAKE_PACKETS: usize = 16;
-/// How often one `receive` asks the queue below again when everything it gave was lost.
+/// Retries of one `receive` on the underlying queue if all its packets were dropped.
 const INTAKE_ROUNDS_MAX: usize = 64;
 
 /// How often each fault happens, in packets out of a million, and how far packets are reordered.
@@ -24,10 +24,9 @@ pub struct FaultPlan {
     pub duplicate_per_million: u32,
     /// The packet is overtaken by later ones.
     pub reorder_per_million: u32,
-    /// One bit of the packet is inverted. Where the checksum was verified before, it counts as
-    /// unverified from then on. A packet whose checksum is still to be filled in vanishes
-    /// instead: the sum would be computed over the damage and hide it, whereas on a wire the
-    /// receiver's check would have thrown the packet away.
+    /// One bit of the packet is inverted. A verified checksum becomes unverified. A packet with a
+    /// checksum still to be computed is dropped instead: the later checksum would cover the
+    /// corruption and hide it, whereas on a wire the receiver would have dropped the packet.
     pub corrupt_per_million: u32,
     /// A reordered packet is overtaken by one to this many packets (0 counts as 1).
     pub overtaken_by_max: u16,
@@ -51,7 +50,7 @@ impl Default for FaultPlan {
 /// What was injected so far, both directions together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
-    /// Packets that came to be passed on.
+    /// Packets received for forwarding.
     pub seen: u64,
     /// Packets that vanished.
     pub lost: u64,
@@ -59,7 +58,7 @@ pub struct FaultCounts {
     pub duplicated: u64,
     /// Packets that were held back.
     pub reordered: u64,
-    /// Packets with an inverted bit, or that vanished in place of it.
+    /// Packets with an inverted bit, or dropped instead.
     pub corrupted: u64,
 }
 
@@ -88,9 +87,10 @@ impl Lane {
         }
     }
 
-    /// Decides the fate of one packet; what comes of it waits in `ready`.
+    /// Applies faults to one packet; the results are queued in `ready`.
     fn admit(&mut self, now: Instant, packet: &Packet, plan: &FaultPlan, counts: &mut FaultCounts) {
-        // All draws are made for every packet, so that one rate does not shift the others.
+        // All random numbers are drawn for every packet, so that one rate does not affect the
+        // others.
         let lost = self.rng.chance(plan.loss_per_million);
         let duplicated = self.rng.chance(plan.duplicate_per_million);
         let reordered = self.rng.chance(plan.reorder_per_million);
@@ -131,7 +131,7 @@ impl Lane {
         self.release(now);
     }
 
-    /// Lets go what was overtaken often enough or waited long enough.
+    /// Releases packets that were overtaken often enough or waited long enough.
     fn release(&mut self, now: Instant) {
         let mut index = 0;
         while let Some(held) = self.held.get(index) {
@@ -296,7 +296,7 @@ mod tests {
         ])
     }
 
-    /// Sends `PACKETS` packets 100 µs apart and returns what came out below.
+    /// Sends `PACKETS` packets 100 µs apart and returns those that the underlying queue got.
     fn send_through(plan: FaultPlan, seed: u64) -> (Vec<Packet>, FaultCounts) {
         let mut faults = Faults::new(MemoryQueue::new(1 << 20), plan, seed);
         for number in 0..PACKETS {
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_whose_checksum_is_not_filled_in_is_dropped_where_it_would_be_corrupted() {
+    fn corruption_of_a_packet_with_partial_checksum_drops_it() {
         let plan = FaultPlan {
             corrupt_per_million: 1_000_000,
             ..Default::default()
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_below_come_up_and_later_packets_still_go() {
+    fn errors_are_passed_up_and_later_packets_still_pass() {
         let plan = FaultPlan {
             duplicate_per_million: 1_000_000,
             ..Default::default()

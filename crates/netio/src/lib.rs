@@ -1,7 +1,7 @@
-//! Where packets come from and where they go: the traits between drivers and the core.
+//! Traits between drivers and the core, for receiving and transmitting packets.
 //!
-//! A driver implements [`RxQueue`] and [`TxQueue`]; so does middleware ([`Faults`], [`Tee`]),
-//! which stands between a driver and its caller without either noticing.
+//! A driver implements [`RxQueue`] and [`TxQueue`]. Middleware ([`Faults`], [`Tee`]) implements the
+//! same traits around another queue, transparently for driver and caller.
 //!
 //! Absent by design: sockets, clocks, threads, files, random sources. Time is an argument, chance
 //! a seed.
@@ -32,10 +32,9 @@ pub trait RxQueue {
     fn receive(&mut self, now: Instant, batch: &mut Batch) -> Result<usize, Self::Error>;
 }
 
-/// A way out for packets.
+/// A transmit queue.
 pub trait TxQueue {
-    /// Why one packet was not taken. It is lost then, as on a wire: the caller counts it and goes
-    /// on.
+    /// Why a packet was refused. It is lost, as on a wire; the caller counts it and continues.
     type Error: core::error::Error + Send + Sync + 'static;
 
     /// Takes one packet. Queues that collect packets send them at [`Self::flush`] at the latest.
@@ -43,7 +42,7 @@ pub trait TxQueue {
     /// own memory.
     fn transmit(&mut self, now: Instant, packet: &Packet) -> Result<(), Self::Error>;
 
-    /// Sends what was collected. Call it after every batch.
+    /// Flushes collected packets. Call it after every batch.
     fn flush(&mut self, now: Instant) -> Result<(), Self::Error>;
 }
 

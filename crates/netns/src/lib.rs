@@ -14,14 +14,14 @@
 //! # }
 //! ```
 //!
-//! Namespaces are held by file descriptors and by the processes in them, by nothing else: no name
-//! under `/run/netns`, no rule, route or setting of the machine's own network is touched, and when
-//! the last descriptor is closed the kernel takes everything away, also after a crash. Making them
-//! needs `CAP_SYS_ADMIN`, or a user namespace in which an ordinary user has it:
-//! [`allowed`] tells which, [`enter_user_namespace`] gets it.
+//! Namespaces are held only by file descriptors and by the processes in them: no name under
+//! `/run/netns`, rule, route or setting of the machine's own network is touched, and when the last
+//! descriptor is closed the kernel removes everything, even after a crash. Creating them needs
+//! `CAP_SYS_ADMIN`, or a user namespace in which an ordinary user has it: [`allowed`] finds out
+//! which, [`enter_user_namespace`] enters one.
 //!
-//! Devices, addresses and routes are made with the `ip` tool (Debian package `iproute2`), which is
-//! on nearly every Linux machine; [`allowed`] says so where it is missing.
+//! Devices, addresses and routes are created with the `ip` tool (Debian package `iproute2`);
+//! [`allowed`] reports if it is missing.
 
 pub mod cards;
 mod command;

@@ -5,9 +5,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// A process that this one started. Dropping it kills the process (by its own id) and waits for
-/// its end. If this process itself dies first, the kernel kills the child; that is tied to the
-/// *thread* that started it, so start it from a thread that lives as long as it is wanted.
+/// A child process. Dropping it kills the process (by its id) and waits for its exit. If this
+/// process dies first, the kernel kills the child; that is tied to the *thread* that started it, so
+/// start it from a thread that lives long enough.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -102,11 +102,11 @@ pub enum Signal {
     Terminate,
     /// SIGINT: Ctrl-C.
     Interrupt,
-    /// SIGHUP: read the configuration anew.
+    /// SIGHUP: reload the configuration.
     HangUp,
     /// SIGKILL: end at once.
     Kill,
-    /// SIGSTOP: stand still.
+    /// SIGSTOP: suspend.
     Stop,
     /// SIGCONT: go on.
     Continue,

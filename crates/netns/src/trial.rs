@@ -1,4 +1,4 @@
-//! Tests that need namespaces: run where they may be had, skipped aloud where not.
+//! Tests that need namespaces: run if they are available, otherwise reported as skipped.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -22,9 +22,9 @@ const INSIDE: &str = "FAIRLEAD_TEST_INSIDE";
 /// The list that `scripts/skipped` repeats after the tests, in cargo's target folder.
 const LIST: &str = "skipped-tests";
 
-/// Runs `test`, which makes [`crate::World`]s: right away for root; an ordinary user's test runs
-/// itself once more, in a process that is root in a user namespace. Where something is missing the
-/// test is skipped: see [`skip`].
+/// Runs `test`, which creates [`crate::World`]s: directly for root; for an ordinary user in a child
+/// process that is root in a user namespace. If something is missing the test is skipped: see
+/// [`skip`].
 ///
 /// Call it first of all in a test function of the standard test harness, and give it that
 /// function's `name` with its modules: [`name_of`]. `again` may add to the command of the second
@@ -95,9 +95,8 @@ fn run_again(name: &str, prepare: impl FnOnce(&mut Command)) {
 
 const SKIPPED: &str = "SKIPPED: ";
 
-/// Says that a test is skipped, or a part of it: on standard error itself, because the test
-/// harness shows nobody what passing tests print, and in the list that `make test` repeats at its
-/// end.
+/// Reports that a test, or a part of it, is skipped: directly on standard error, because the test
+/// harness hides output of passing tests, and in the list that `make test` prints at its end.
 pub fn skip(name: &str, why: &str) {
     let line = format!("{name}: {}", why.replace('\n', " "));
     say(&format!("{SKIPPED}{line}"));

@@ -15,17 +15,17 @@ use crate::command::program;
 use crate::process::Running;
 use crate::rights::{Why, unshare};
 
-/// What went wrong while a world was made or used.
+/// Errors of creating or using a world.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// This process may not, and why.
     NotAllowed(Why),
-    /// A system call failed: what was tried, and what the kernel said.
+    /// A system call failed: the step, and the kernel's error.
     System(&'static str, io::Error),
-    /// The `ip` tool refused: its commands, and its words.
+    /// The `ip` tool failed: its commands, and its message.
     Ip {
-        /// The lines it was given.
+        /// Its input lines.
         script: String,
         /// What it wrote to standard error.
         said: String,
@@ -44,7 +44,7 @@ impl fmt::Display for Error {
             Self::Ip { script, said } => {
                 write!(
                     f,
-                    "ip: {} (it was told: {})",
+                    "ip: {} (input: {})",
                     said.trim(),
                     script.trim().replace('\n', "; ")
                 )
@@ -66,7 +66,7 @@ impl From<io::Error> for Error {
 }
 
 /// Some hosts and the links between them. Dropping it, its [`Host`]s and the processes in them
-/// makes everything vanish.
+/// removes everything.
 #[derive(Debug)]
 pub struct World {
     ip: PathBuf,
@@ -84,8 +84,8 @@ impl World {
         Ok(Self { ip, links: 0 })
     }
 
-    /// A new host with a loopback device and no other. `name` is for people and must be at most
-    /// 8 characters (it becomes part of device names).
+    /// A new host with only a loopback device. `name` has at most 8 characters, because it becomes
+    /// part of device names.
     ///
     /// # Errors
     /// When the kernel refuses a namespace.
@@ -116,7 +116,7 @@ impl World {
     /// addresses (`10.0.0.1/24`, `fd00::1/64`).
     ///
     /// # Errors
-    /// When `ip` refuses, with its words.
+    /// The `ip` tool failed, with its message.
     pub fn link(
         &mut self,
         (a, a_addresses): (&Host, &[&str]),
@@ -144,7 +144,7 @@ impl World {
         b.ip(&format!("link set {} up\n", link.b))?;
         for (host, device, addresses) in [(a, &link.a, a_addresses), (b, &link.b, b_addresses)] {
             let lines = addresses.iter().map(|address| {
-                // Usable before the kernel has looked for duplicates, which there are none of.
+                // Usable at once, without duplicate address detection.
                 let at_once = if address.contains(':') { " nodad" } else { "" };
                 format!("addr add {address} dev {device}{at_once}\n")
             });
@@ -179,7 +179,7 @@ fn run_ip(mut command: Command, script: &str) -> Result<(), Error> {
         .stderr(Stdio::piped());
     let mut child = command.spawn().map_err(starting)?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A tool that ended early says why on standard error; the broken pipe adds nothing.
+        // A tool that exits early reports the reason on standard error, not by the broken pipe.
         let _ = stdin.write_all(script.as_bytes());
     }
     let output = child.wait_with_output().map_err(starting)?;
@@ -265,8 +265,8 @@ impl Host {
         Running::start(command).map_err(|error| Error::System("starting a program", error))
     }
 
-    /// Runs `work` on a thread whose network is this host's. Sockets made there belong to this
-    /// host for good, also when they are used elsewhere later.
+    /// Runs `work` on a thread in this host's network namespace. Sockets created there stay in that
+    /// namespace, even if used elsewhere later.
     ///
     /// # Errors
     /// When the thread cannot enter the namespace.
@@ -286,10 +286,10 @@ impl Host {
         })
     }
 
-    /// Gives the `ip` tool these lines (without the word `ip`).
+    /// Runs these lines (without the word `ip`) in the `ip` tool.
     ///
     /// # Errors
-    /// [`Error::Ip`] with what it said.
+    /// [`Error::Ip`] with its message.
     pub fn ip(&self, script: &str) -> Result<(), Error> {
         run_ip(self.command(&self.ip.to_string_lossy()), script)
     }

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use fairlead_netns::trial::{Needs, in_namespaces, name_of};
 use fairlead_netns::{Error, Host, World};
 
-/// Runs `test` where namespaces can be had, or skips it aloud.
+/// Runs `test` if namespaces are available, or reports it as skipped.
 fn in_a_world<F: FnOnce(&mut World)>(test: F) {
     in_namespaces(
         name_of::<F>(),

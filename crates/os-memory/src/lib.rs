@@ -1,11 +1,10 @@
 //! An allocator that puts large tables on huge pages.
 //!
-//! A million connections are spread over some hundred MiB and visited at random: with pages of
-//! 4 KiB nearly every visit also misses the TLB, which on a virtual machine costs more than the
-//! cache miss itself. Allocations of [`LARGE_BYTES`] and more are mapped on their own, aligned to
-//! [`HUGE_PAGE_BYTES`], and the kernel is asked (`MADV_HUGEPAGE`) to back them by huge pages as
-//! they are touched. Where it does not, nothing is lost. Smaller allocations go to the system's
-//! allocator.
+//! A million connections are spread over some hundred MiB and visited at random: with pages of 4
+//! KiB nearly every visit also misses the TLB, which on a virtual machine costs more than the cache
+//! miss itself. Allocations of [`LARGE_BYTES`] and more are mapped on their own, aligned to
+//! [`HUGE_PAGE_BYTES`], and the kernel is advised (`MADV_HUGEPAGE`) to back them by huge pages; if
+//! it does not, they still work. Smaller allocations go to the system's allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
@@ -28,7 +27,7 @@ fn mapped_bytes(size: usize) -> Option<usize> {
     size.checked_next_multiple_of(HUGE_PAGE_BYTES)
 }
 
-/// Maps zeroed memory, aligned to a huge page; null when there is none.
+/// Maps zeroed memory, aligned to a huge page; null on failure.
 fn map(size: usize) -> *mut u8 {
     let Some(wanted) = mapped_bytes(size) else {
         return ptr::null_mut();
@@ -62,8 +61,8 @@ fn map(size: usize) -> *mut u8 {
     }
 }
 
-// SAFETY: small allocations are the system's. Large ones are own mappings of at least the wanted
-// size and alignment, and are told apart by the same layout when they are given back.
+// SAFETY: small allocations are the system's. Large ones are own mappings of at least the requested
+// size and alignment, and are recognized by the same layout when they are freed.
 unsafe impl GlobalAlloc for HugePages {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if is_large(&layout) {

@@ -1,5 +1,5 @@
-//! A configuration at work without a network: servers are conjured up for its pools, a client asks
-//! what it is told to ask, and each row says who answered and why.
+//! Runs a configuration without a network: simulates servers for its pools and a client with given
+//! requests; each row shows which server answered and why.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ pub struct DemoRequest {
     pub ask: Ask,
 }
 
-/// What is asked.
+/// The request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// HTTP requests.
@@ -46,7 +46,7 @@ pub enum Ask {
     /// A TLS connection: its ClientHello. (There are no keys here; the server names itself in
     /// clear text where a ServerHello would be.)
     Tls {
-        /// The server name asked for.
+        /// The requested server name.
         sni: Option<String>,
         /// The application protocols offered.
         alpn: Vec<String>,
@@ -68,10 +68,10 @@ pub struct Answer {
     pub body_bytes: usize,
 }
 
-/// A request and what came of it.
+/// A request and its outcome.
 #[derive(Clone, Debug)]
 pub struct DemoRow {
-    /// What was asked.
+    /// The request.
     pub request: DemoRequest,
     /// The client's own endpoint.
     pub client: Endpoint,

@@ -25,12 +25,12 @@ impl Dice {
         low + self.0.below(high.saturating_sub(low).saturating_add(1))
     }
 
-    /// True so many times in a hundred.
+    /// True with a probability in percent.
     pub(crate) fn percent(&mut self, percent: u32) -> bool {
         self.0.below(100) < percent
     }
 
-    /// True so many times in a million.
+    /// True with a probability in millionths.
     pub(crate) fn chance(&mut self, per_million: u32) -> bool {
         per_million > 0 && self.0.chance(per_million)
     }

@@ -291,7 +291,7 @@ impl Host {
                 return;
             }
             return ledger.fail(format!(
-                "{} is told that a packet it never sent is too big: {message:?}",
+                "{} received \"too big\" about a packet it never sent: {message:?}",
                 self.plan.name
             ));
         }

@@ -1,5 +1,5 @@
-//! Deterministic worlds: a virtual clock, seeded links, TCP hosts that nobody here wrote
-//! (smoltcp), and the datapath between them.
+//! Deterministic worlds: a virtual clock, seeded links, independent TCP hosts (smoltcp), and the
+//! datapath between them.
 //!
 //! One 64-bit seed decides everything: addresses, options, timings, faults, what applications say
 //! and when they leave. The same seed gives the same packets, bit for bit. While a world runs,

@@ -1,5 +1,5 @@
-//! Strangers: packets that nobody in the world sent. They know who talks to whom, but not the
-//! numbers. Nothing they do may harm a conversation or make the switch grow.
+//! Attackers: packets not sent by any host of the world. They know addresses and ports, but no
+//! sequence numbers. They must not disturb a connection or make the switch's memory grow.
 
 use fairlead_base::{Address, Endpoint, SeqNumber};
 use smoltcp::wire::Ipv4Packet;
@@ -67,7 +67,7 @@ fn garbage(dice: &mut Dice) -> Vec<u8> {
     bytes
 }
 
-/// A SYN, or an acknowledgement that answers no SYN-ACK, from an address that nobody has.
+/// A SYN, or an acknowledgement without a SYN-ACK, from an unused address.
 fn flood(dice: &mut Dice, vips: &[Endpoint]) -> Vec<u8> {
     let vip = dice.pick(vips);
     let src = Endpoint {
@@ -84,8 +84,8 @@ fn flood(dice: &mut Dice, vips: &[Endpoint]) -> Vec<u8> {
     forge(src, vip, seq, ack, flags, payload)
 }
 
-/// A packet between two ends that do talk, with numbers that are not theirs: a little beyond the
-/// largest window, far ahead, or far behind.
+/// A packet between two connected ends with wrong numbers: slightly beyond the largest window, far
+/// ahead, or far behind.
 fn blind(dice: &mut Dice, flows: &[Target]) -> Vec<u8> {
     let target = &flows[dice.between(0, flows.len() as u32 - 1) as usize];
     let off = dice.pick(&[

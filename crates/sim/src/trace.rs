@@ -6,8 +6,8 @@ use fairlead_base::Instant;
 
 use crate::net::{Segment, TooBig};
 
-/// A bounded list of what happened, newest last. The text of a line is only made when it is asked
-/// for: nearly all lines are forgotten unread.
+/// A bounded list of events, newest last. Lines are formatted only on demand, because most are
+/// never read.
 #[derive(Debug)]
 pub struct Trace {
     lines: VecDeque<Line>,

@@ -39,7 +39,7 @@ pub struct Chain {
     pub drops_by_default: bool,
     /// Rules in it.
     pub rules: u64,
-    /// Of its table's rules in whatever chain: those that look at the state of connections (`ct`).
+    /// True if any rule of its table uses connection tracking (`ct`).
     pub table_tracks: bool,
 }
 
@@ -54,8 +54,8 @@ pub fn chains() -> io::Result<Vec<Chain>> {
     Ok(read(&chains, &rules))
 }
 
-/// The first chain, by its table and name, that sees what leaves by interfaces, whichever those are
-/// (family `netdev`, hook `egress`, Linux 5.16). Reads no rules, of which there can be many.
+/// The first chain, as table and name, at the egress hook of any interface (family `netdev`, hook
+/// `egress`, Linux 5.16). Does not read rules, which can be many.
 ///
 /// # Errors
 /// As [`chains`].

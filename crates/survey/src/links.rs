@@ -20,12 +20,12 @@ const IFLA_INFO_DATA: u16 = 2;
 const IFLA_VLAN_ID: u16 = 1;
 const IFLA_VLAN_EGRESS_QOS: u16 = 3;
 const IFLA_VLAN_PROTOCOL: u16 = 5;
-/// Of one whose `IFLA_LINK` is an index in another namespace.
+/// Present if `IFLA_LINK` is an index in another namespace.
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_NUM_TX_QUEUES: u16 = 31;
 const IFLA_NUM_RX_QUEUES: u16 = 32;
 const IFLA_XDP: u16 = 43;
-/// In a question: the namespace that is meant, by its number in ours.
+/// In a request: the target namespace, by its id in ours.
 const IFLA_TARGET_NETNSID: u16 = 46;
 const IFLA_XDP_ATTACHED: u16 = 2;
 const IFLA_XDP_PROG_ID: u16 = 4;
@@ -52,16 +52,16 @@ pub struct Link {
     pub address: Option<[u8; 6]>,
     /// For virtual ones: `veth`, `bridge`, `vlan`, …
     pub kind: Option<String>,
-    /// Index of the bridge or bond that it is a part of.
+    /// Index of the bridge or bond that it is a member of.
     pub controller: Option<u32>,
-    /// Index of the interface that it stands on (of a VLAN, …) or leads to (of a veth).
+    /// Index of its parent (for a VLAN, …) or peer (for a veth).
     pub below: Option<u32>,
     /// The namespace that `below` is an index in, by its number in ours; `None`: ours.
     pub elsewhere: Option<u32>,
     /// The queueing discipline that it sends by: `noqueue`, `fq_codel`, `mq`, …
     pub qdisc: String,
-    /// Of a VLAN's interface, the tag of what it sends and receives, while that is known: that on
-    /// which it stands is in the same network namespace, and frames have no priorities of theirs.
+    /// The tag of a VLAN interface, if its parent is in the same network namespace and it maps no
+    /// priorities.
     pub vlan: Option<Vlan>,
     /// Receive queues that its driver set up.
     pub rx_queues: u32,
@@ -83,7 +83,7 @@ pub struct Vlan {
 /// An XDP program on an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XdpProgram {
-    /// The kernel's number for it.
+    /// The kernel's id of it.
     pub id: u32,
     /// Where it runs: `native`, `generic` or `hardware`.
     pub way: &'static str,
@@ -99,8 +99,8 @@ pub fn links() -> io::Result<Vec<Link>> {
     Ok(read.collect())
 }
 
-/// The interface of this index in another network namespace, given by its number in ours, as
-/// [`Link::elsewhere`] has it. What it stands on is told as seen from there.
+/// The interface with this index in another network namespace, given by its id in ours, as in
+/// [`Link::elsewhere`]. Its parent index is relative to that namespace.
 ///
 /// # Errors
 /// When the kernel does not say; [`io::ErrorKind::PermissionDenied`] without CAP_NET_ADMIN there.
@@ -209,7 +209,7 @@ fn xdp(value: &[u8]) -> Vec<XdpProgram> {
         .into_iter()
         .filter_map(|(kind, way)| id(kind).map(|id| XdpProgram { id, way }))
         .collect();
-    // One program is told by its way and its number alone by older kernels.
+    // Older kernels report a single program only by mode and id.
     let way = match attribute(value, IFLA_XDP_ATTACHED).and_then(<[u8]>::first) {
         Some(1) => "native",
         Some(2) => "generic",
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_of_one_is_what_is_told_of_all() {
+    fn a_single_query_agrees_with_the_list() {
         for link in links().unwrap() {
             assert_eq!(
                 name_and_mtu(link.index).unwrap(),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tag_of_a_vlan_is_told_where_it_is_all_there_is() {
+    fn a_vlan_tag_is_reported_without_priority_maps() {
         let read = |more: &dyn Fn(&mut Vec<u8>), elsewhere: bool| {
             let mut body = vec![0; HEADER_BYTES];
             push(&mut body, IFLA_IFNAME, b"eth0.5\0");

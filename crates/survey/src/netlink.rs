@@ -12,7 +12,7 @@ const NLM_F_ACK: u16 = 4;
 const NLM_F_DUMP: u16 = 0x300;
 /// Room for one datagram of answers: the kernel fills up to 32 KiB.
 const ANSWER_BYTES: usize = 64 << 10;
-/// Datagrams of one answer, at most: a machine of 100,000 routes sends some hundreds.
+/// Maximum datagrams per answer: a machine with 100,000 routes sends some hundreds.
 const DATAGRAMS_MAX: usize = 4_096;
 /// The kernel answers within microseconds; one that does not in this time is broken.
 static PATIENCE: libc::timeval = libc::timeval {
@@ -31,7 +31,7 @@ pub(crate) struct Message {
 /// Asks `question` (a message of `kind`) of one netlink family.
 ///
 /// # Errors
-/// What the kernel says, or that its answer makes no sense.
+/// The kernel's error, or an invalid answer.
 pub(crate) fn ask(
     family: libc::c_int,
     kind: u16,
@@ -162,7 +162,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
 }
 
-/// Native byte order; 0 beyond the end.
+/// In native byte order; 0 past the end.
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     let two = bytes.get(at..).and_then(|rest| rest.first_chunk::<2>());
     two.map_or(0, |two| u16::from_ne_bytes(*two))

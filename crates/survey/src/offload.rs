@@ -40,7 +40,7 @@ pub enum Offload {
     Gro,
     /// The device joins received segments, irreversibly.
     Lro,
-    /// The device takes VLAN tags off received frames, and tells them beside.
+    /// The device strips VLAN tags from received packets and reports them separately.
     RxVlan,
 }
 
@@ -57,7 +57,7 @@ impl Offload {
         Self::RxVlan,
     ];
 
-    /// As `ethtool -K` takes it.
+    /// Its name in `ethtool -K`.
     pub fn name(self) -> &'static str {
         match self {
             Self::RxChecksum => "rx",
@@ -79,7 +79,7 @@ pub struct Offloads {
     pub driver: String,
     /// Which are on, of those that it knows.
     pub on: Vec<(Offload, bool)>,
-    /// Receive queues in use and possible, where it tells them.
+    /// Receive queues in use and possible, if reported.
     pub queues: Option<(u32, u32)>,
 }
 
@@ -93,7 +93,7 @@ impl Offloads {
 /// Asks an interface's driver.
 ///
 /// # Errors
-/// When there is no such interface.
+/// There is no such interface.
 pub fn offloads(interface: &str) -> io::Result<Offloads> {
     let port = Port::open(interface)?;
     let mut found = Offloads::default();
@@ -125,7 +125,7 @@ pub fn offloads(interface: &str) -> io::Result<Offloads> {
     Ok(found)
 }
 
-/// A socket and the interface it asks about.
+/// A socket and the interface to query.
 struct Port {
     socket: OwnedFd,
     name: CString,
@@ -148,7 +148,7 @@ impl Port {
         Ok(Self { socket, name })
     }
 
-    /// The answer to a command: a structure of `bytes` octets that begins with the command.
+    /// The answer to a command: a structure of `bytes` octets that starts with the command.
     fn ask(&self, command: u32, bytes: usize) -> io::Result<Vec<u8>> {
         // The kernel writes at most the structure of the command; room to spare costs nothing.
         let mut answer = vec![0u64; bytes.div_ceil(8) + 32];
@@ -178,14 +178,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loopback_is_asked_without_rights() {
+    fn the_loopback_is_queried_without_privileges() {
         let found = offloads("lo").unwrap();
-        // All that the loopback does is software; it always has GSO or TSO to tell.
+        // The loopback always reports GSO or TSO.
         assert!(!found.on.is_empty(), "{found:?}");
     }
 
     #[test]
-    fn what_is_not_there_is_said() {
+    fn a_missing_interface_is_an_error() {
         assert!(offloads("no-such-0").is_err());
         assert!(offloads("a name that is much too long").is_err());
         assert!(offloads("a\0b").is_err());

@@ -10,13 +10,13 @@ use crate::netlink::ask;
 const RTM_GETTFILTER: u16 = 46;
 /// Octets of `struct tcmsg`.
 const TC_HEADER_BYTES: usize = 20;
-/// `TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_EGRESS)`: where `clsact` keeps what is for sent packets.
+/// `TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_EGRESS)`: the egress hook of `clsact`.
 const EGRESS: u32 = 0xffff_fff3;
 
 /// A kernel program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramName {
-    /// The kernel's number for it.
+    /// The kernel's id of it.
     pub id: u32,
     /// The name it was loaded with, up to 15 characters.
     pub name: String,
@@ -25,7 +25,7 @@ pub struct ProgramName {
 /// The name of the program with this number.
 ///
 /// # Errors
-/// Mostly that looking takes CAP_SYS_ADMIN.
+/// Usually missing CAP_SYS_ADMIN.
 pub fn program_name(id: u32) -> io::Result<String> {
     for program in loaded_programs() {
         let program = program.map_err(io::Error::other)?;
@@ -36,7 +36,7 @@ pub fn program_name(id: u32) -> io::Result<String> {
     Err(io::ErrorKind::NotFound.into())
 }
 
-/// The number of the user who loaded the program with this number; `None` when that is not known.
+/// The id of the user who loaded the program with this id, if known.
 pub fn loaded_by(id: u32) -> Option<u32> {
     let mut programs = loaded_programs().flatten();
     programs
@@ -44,7 +44,7 @@ pub fn loaded_by(id: u32) -> Option<u32> {
         .created_by_uid()
 }
 
-/// What the kernel said, without the library's words around it.
+/// The kernel's error, without the library's context.
 fn in_short(error: ProgramError) -> io::Error {
     let mut cause: &dyn core::error::Error = &error;
     while let Some(inner) = cause.source() {
@@ -56,7 +56,7 @@ fn in_short(error: ProgramError) -> io::Error {
 /// Programs attached by links at the tc ingress of an interface (TCX, Linux 6.6), in their order.
 ///
 /// # Errors
-/// Mostly that looking takes CAP_NET_ADMIN and CAP_SYS_ADMIN, or that the kernel has no TCX.
+/// Usually missing CAP_NET_ADMIN or CAP_SYS_ADMIN, or a kernel without TCX.
 pub fn tc_programs(interface: &str) -> io::Result<Vec<ProgramName>> {
     let (_, programs) =
         SchedClassifier::query_tcx(interface, TcAttachType::Ingress).map_err(in_short)?;
@@ -70,7 +70,7 @@ pub fn tc_programs(interface: &str) -> io::Result<Vec<ProgramName>> {
 const BPF_PROG_QUERY: libc::c_long = 16;
 /// `BPF_TCX_INGRESS` and `BPF_TCX_EGRESS`.
 const TCX: [u32; 2] = [46, 47];
-/// `BPF_MPROG_MAX`: the kernel takes no more at one place.
+/// `BPF_MPROG_MAX`: the kernel's limit per hook.
 const PROGRAMS_MAX: usize = 64;
 
 /// `union bpf_attr` as far as the query about an interface's programs reads and writes it.
@@ -88,11 +88,11 @@ struct Query {
     rest: [u64; 4],
 }
 
-/// Numbers of the programs attached by links at the tc ingress of an interface (TCX, Linux 6.6), in
-/// their order. Unlike their names, these are told to whoever has CAP_NET_ADMIN.
+/// Ids of the programs attached by links at tc ingress of an interface (TCX, Linux 6.6), in order.
+/// Unlike names, ids need only CAP_NET_ADMIN.
 ///
 /// # Errors
-/// Mostly that looking takes CAP_NET_ADMIN. That the kernel has no TCX is none.
+/// Usually missing CAP_NET_ADMIN. A kernel without TCX is not an error.
 pub fn tc_program_ids(index: u32) -> io::Result<Vec<u32>> {
     program_ids(index, TCX[0])
 }
@@ -107,8 +107,8 @@ fn program_ids(index: u32, attach_type: u32) -> io::Result<Vec<u32>> {
         ..Query::default()
     };
     let bytes = size_of::<Query>();
-    // SAFETY: the kernel reads and writes as many bytes of the attributes as it is told, and as
-    // many numbers at `ids` as `count` says; both live through the call.
+    // SAFETY: the kernel reads and writes at most the given bytes of the attributes, and `count`
+    // numbers at `ids`; both live through the call.
     let told = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_QUERY, &raw mut query, bytes) };
     if told >= 0 {
         let count = (query.count as usize).min(PROGRAMS_MAX);
@@ -122,11 +122,11 @@ fn program_ids(index: u32, attach_type: u32) -> io::Result<Vec<u32>> {
     }
 }
 
-/// Whether programs or filters see what is sent out of an interface: by links (TCX, where there is
-/// that) or in a `clsact` queueing discipline.
+/// True if programs or filters are attached at the egress of an interface, by links (TCX) or in a
+/// `clsact` queueing discipline.
 ///
 /// # Errors
-/// Mostly that looking takes CAP_NET_ADMIN.
+/// Usually missing CAP_NET_ADMIN.
 pub fn is_seen_at_egress(index: u32) -> io::Result<bool> {
     let mut question = [0; TC_HEADER_BYTES];
     question[4..8].copy_from_slice(&index.to_ne_bytes());

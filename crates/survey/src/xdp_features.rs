@@ -53,10 +53,10 @@ impl XdpFeatures {
     }
 }
 
-/// Asks the driver of the interface with this index. `None`: this kernel cannot be asked.
+/// The XDP features of the interface with this index. `None` if this kernel does not report them.
 ///
 /// # Errors
-/// When there is no such interface.
+/// There is no such interface.
 pub fn xdp_features(interface: u32) -> io::Result<Option<XdpFeatures>> {
     let Some(family) = family() else {
         return Ok(None);
@@ -72,8 +72,8 @@ pub fn xdp_features(interface: u32) -> io::Result<Option<XdpFeatures>> {
     Ok(told.map(|(_, features)| features))
 }
 
-/// Asks all drivers of this network namespace: by index of the interface. `None`: this kernel
-/// cannot be asked.
+/// The XDP features of all interfaces of this network namespace, by index. `None` if this kernel
+/// does not report them.
 ///
 /// # Errors
 /// When the kernel does not list them.
@@ -112,8 +112,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interface_that_is_not_there_has_no_features() {
-        // An error where the kernel can be asked, nothing where it cannot.
+    fn a_missing_interface_has_no_features() {
+        // An error if the kernel reports features, `None` otherwise.
         let asked = xdp_features(u32::MAX >> 1);
         assert!(asked.is_err() || asked.unwrap().is_none());
     }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_told_what_each_is_told() {
+    fn the_list_agrees_with_single_queries() {
         let Some(all) = all_xdp_features().unwrap() else {
             let name = "all_are_told_what_each_is_told";
             return skip(

@@ -6,7 +6,7 @@ use fairlead_netns::World;
 use fairlead_netns::trial::{Needs, in_namespaces, skip};
 use fairlead_survey::{
     Neighbour, Offload, chain_at_egress, chains, is_seen_at_egress, link_elsewhere, links, mtu_to,
-    offloads, program_name, tc_program_ids, way_to, xdp_features,
+    offloads, program_name, route_to, tc_program_ids, xdp_features,
 };
 
 #[test]
@@ -48,17 +48,17 @@ fn described() {
             assert!(features.basic() && features.redirect());
         }
 
-        let way = way_to("10.9.1.1".parse().unwrap()).unwrap().unwrap();
+        let way = route_to("10.9.1.1".parse().unwrap()).unwrap().unwrap();
         assert_eq!(way.gateway, Some("10.0.0.2".parse().unwrap()));
         assert_eq!((way.interface, way.is_local), (found.index, false));
-        assert_eq!(way_to("192.0.2.1".parse().unwrap()).unwrap(), None);
+        assert_eq!(route_to("192.0.2.1".parse().unwrap()).unwrap(), None);
         assert!(
-            way_to("10.0.0.1".parse().unwrap())
+            route_to("10.0.0.1".parse().unwrap())
                 .unwrap()
                 .unwrap()
                 .is_local
         );
-        // Nothing filters in a namespace that is new; where the kernel cannot be asked it says so.
+        // A new namespace has no filters; an old kernel reports an error.
         if let Ok(chains) = chains() {
             assert!(chains.is_empty(), "{chains:?}");
         }
@@ -69,7 +69,9 @@ fn described() {
         .enter(|| std::net::TcpStream::connect("10.0.0.2:9"))
         .unwrap();
     assert!(refused.is_err());
-    let way = left.enter(|| way_to("10.0.0.2".parse().unwrap())).unwrap();
+    let way = left
+        .enter(|| route_to("10.0.0.2".parse().unwrap()))
+        .unwrap();
     assert_eq!(way.unwrap().unwrap().neighbour, Neighbour::Known);
 }
 
@@ -146,7 +148,10 @@ fn seen() {
             with_few_rights();
             let ids = tc_program_ids(index).unwrap();
             assert_eq!(ids.len(), 1);
-            assert!(program_name(ids[0]).is_err(), "names are told all the same");
+            assert!(
+                program_name(ids[0]).is_err(),
+                "the name is readable without privileges"
+            );
             assert!(is_seen_at_egress(index).unwrap());
         };
         std::thread::spawn(look).join().unwrap();

@@ -36,7 +36,7 @@ pub(super) const TARGET: Target = Target {
 /// An input that begins with this byte is a script from which a hello is built.
 const BUILT: u8 = 0xff;
 
-/// So many bytes are also given one by one.
+/// This many bytes are also passed one by one.
 const ONE_BY_ONE_MAX: usize = 700;
 
 fn run(input: &[u8]) {

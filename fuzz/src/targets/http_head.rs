@@ -47,7 +47,7 @@ pub(super) const TARGET: Target = Target {
     ],
 };
 
-/// So many bytes are also given one by one.
+/// This many bytes are also passed one by one.
 const ONE_BY_ONE_MAX: usize = 512;
 
 fn run(bytes: &[u8]) {

@@ -5,7 +5,7 @@ use fairlead_netns::trial::{Needs, in_namespaces, name_of, skip};
 use super::lab::{Lab, PROGRAMS, links_take_xdp};
 use super::switch::{binary, kernel_mode};
 
-/// Runs `test` in a lab of its own, or skips it aloud. Call it from the test's own function: the
+/// Runs `test` in its own lab, or reports it as skipped. Call it from the test's own function: the
 /// name comes from there.
 pub(crate) fn in_a_lab<F: FnOnce(&Lab)>(test: F) {
     in_a_lab_of(name_of::<F>(), test);

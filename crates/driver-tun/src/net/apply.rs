@@ -11,9 +11,9 @@ use super::{DUMMY_ADDRESS, NetError, NetworkPlan, Prefix, TABLES};
 /// The main routing table's number.
 pub(super) const MAIN: u32 = libc::RT_TABLE_MAIN as u32;
 
-/// Settings that were made. Dropping it removes those that would outlive the device; the rest goes
-/// with the device. What an earlier run had left stays then: the device does, too, and with it
-/// connections that need these settings.
+/// Settings that were created. Dropping it removes those that would outlive the device; the others
+/// go with the device. Settings of an earlier run stay, like the device and the connections that
+/// need them.
 #[derive(Debug)]
 pub struct Network {
     pub(super) plan: NetworkPlan,
@@ -26,18 +26,18 @@ pub struct Network {
 }
 
 impl Network {
-    /// What was made, a line each.
+    /// Descriptions of what was created, one line each.
     pub fn made(&self) -> &[String] {
         &self.made
     }
 
-    /// The table that the rules lead to, where there are any.
+    /// The table of the rules, if there are any.
     pub(super) fn table(&self) -> Option<u32> {
         let rule = self.rules.first().or(self.found.first());
         rule.map(|rule| rule.table)
     }
 
-    /// Removes the rules, those of an earlier run included. Drop the device afterwards: its routes
+    /// Removes the rules, including those of an earlier run. Drop the device afterwards; its routes
     /// go with it.
     pub fn remove(mut self) -> Result<(), NetError> {
         self.rules.append(&mut self.found);
@@ -45,8 +45,7 @@ impl Network {
         self.undo()
     }
 
-    /// Leaves the rules where they are, for the next run: the device stays, too
-    /// ([`crate::TunDevice::set_persistent`]).
+    /// Leaves the rules for the next run, like the device ([`crate::TunDevice::set_persistent`]).
     pub fn leave(mut self) {
         self.rules.clear();
         self.bypasses.clear();
@@ -73,13 +72,13 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        // After a failure there is nobody left to tell; the next start finds what remains.
+        // A failure cannot be reported here; the next start removes what remains.
         let _ = self.undo();
     }
 }
 
-/// Brings the device up and packets to it. The device must exist ([`crate::TunDevice::open`]).
-/// When anything fails, what was made is taken back.
+/// Sets the existing device ([`crate::TunDevice::open`]) up and routes packets to it. If a step
+/// fails, the previous ones are undone.
 pub fn apply(plan: &NetworkPlan) -> Result<Network, NetError> {
     let mut network = Network {
         plan: plan.clone(),
@@ -95,9 +94,7 @@ pub fn apply(plan: &NetworkPlan) -> Result<Network, NetError> {
             .iter()
             .find(|interface| interface.name == plan.device)
             .map(|interface| interface.index)
-            .ok_or_else(|| {
-                NetError::Refused(plan.device.clone(), "there is no such device".to_owned())
-            })?;
+            .ok_or_else(|| NetError::Refused(plan.device.clone(), "no such device".to_owned()))?;
         adjust_device(plan)?;
         kernel.bring_up(device, plan.mtu, &plan.owner).await?;
         network
@@ -236,8 +233,8 @@ async fn add_bypass(
     Ok(())
 }
 
-/// Removes what an earlier run led to the device and this one does not: rules first, so that one of
-/// ours over an empty table is always a leftover.
+/// Removes routes and rules of an earlier run that this one does not need. Rules first, so that a
+/// rule with an empty table is always a leftover.
 async fn remove_outdated(
     kernel: &Kernel,
     plan: &NetworkPlan,
@@ -250,13 +247,13 @@ async fn remove_outdated(
             if !servers.contains(&rule.server) {
                 kernel.remove_rule(&rule).await?;
                 Bypass::Server(rule.server).remove(kernel).await?;
-                network.made.push(format!("no more: {}", rule.describe()));
+                network.made.push(format!("removed: {}", rule.describe()));
             }
         }
         let bypass = plan.own_bypass(v4);
         if !plan.bypasses().contains(&bypass) && Bypass::all(kernel, v4).await?.contains(&bypass) {
             bypass.remove(kernel).await?;
-            network.made.push(format!("no more: {}", bypass.describe()));
+            network.made.push(format!("removed: {}", bypass.describe()));
         }
         let rules = network.rules.iter().chain(&network.found);
         let of_family = rules.filter(|rule| rule.server.is_ipv4() == v4);
@@ -267,7 +264,7 @@ async fn remove_outdated(
             }
             let destination = route.destination;
             let in_main = route.is_in_main() && !wanted.contains(&destination);
-            // A table that no rule leads to: the next ones would take another.
+            // A table without rules: later instances would choose another one.
             let unused = TABLES.contains(&route.table) && !tables.contains(&route.table);
             if in_main || unused {
                 kernel.remove_route(&route).await?;
@@ -277,7 +274,7 @@ async fn remove_outdated(
                 };
                 network
                     .made
-                    .push(format!("no more: route {destination}{of_table}"));
+                    .push(format!("removed: route {destination}{of_table}"));
             }
         }
     }
@@ -313,7 +310,8 @@ pub(super) fn everything(v4: bool) -> Prefix {
     }
 }
 
-/// Asks the kernel where packets would go now: someone else's rule may come before our routes.
+/// Checks where the kernel would send packets now, because another program's rule may precede our
+/// routes.
 async fn confirm(
     kernel: &Kernel,
     plan: &NetworkPlan,
@@ -326,8 +324,8 @@ async fn confirm(
         confirm_one(route, destination.to_string(), device, interfaces)?;
     }
     for server in plan.returns() {
-        // What cannot be asked (a server on this very machine, one that has no route yet) is no
-        // reason not to start.
+        // A failed lookup (a server on this machine, or one without a route yet) does not prevent
+        // the start.
         let Ok(Some(to_server)) = kernel.lookup(server.ip()).await else {
             continue;
         };
@@ -354,7 +352,7 @@ fn confirm_one(
     interfaces: &[Interface],
 ) -> Result<(), NetError> {
     let goes_to = match route {
-        Some(route) if route.is_local => "this machine itself".to_owned(),
+        Some(route) if route.is_local => "this machine".to_owned(),
         Some(Route {
             interface: Some(index),
             ..
@@ -371,7 +369,7 @@ fn confirm_one(
     })
 }
 
-/// An address within a prefix that is not its first where there is another.
+/// An address within a prefix, not its first if there is another.
 fn inside(prefix: &Prefix) -> IpAddr {
     if prefix.is_host() {
         return prefix.address;
@@ -382,8 +380,7 @@ fn inside(prefix: &Prefix) -> IpAddr {
     }
 }
 
-/// Somebody who might be a client: of the ranges for examples, so that it is nobody (RFC 5737,
-/// RFC 3849).
+/// A stand-in for a client, from the documentation ranges (RFC 5737, RFC 3849).
 fn example(v4: bool) -> IpAddr {
     if v4 {
         IpAddr::from([192, 0, 2, 1])

@@ -1,4 +1,4 @@
-//! What stands in the way of serving, found before anything is changed.
+//! Obstacles to serving, found before anything is changed.
 
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
@@ -16,43 +16,43 @@ pub enum Obstacle {
         /// The setting, as `sysctl` names it.
         sysctl: &'static str,
     },
-    /// IPv6 is asked for and this kernel does not have it.
+    /// IPv6 is configured but disabled in this kernel.
     NoIpv6,
-    /// IPv6 is asked for on a device whose MTU is too small for it.
+    /// IPv6 is configured, but the device's MTU is too small for it.
     MtuTooSmall {
-        /// The MTU asked for, bytes.
+        /// The configured MTU, bytes.
         mtu: u32,
     },
     /// An interface has the device's name.
     NameTaken(String),
-    /// An address that is to come to the device belongs to an interface of this machine.
+    /// An address to be routed to the device belongs to an interface of this machine.
     LocalAddress {
         /// The address.
         address: IpAddr,
         /// The interface.
         interface: String,
-        /// The prefix it is wanted for; one address for a listening one.
+        /// The prefix that needs it; a single address for a listening one.
         wanted: Prefix,
     },
     /// A route leads the same addresses elsewhere.
     RouteExists {
-        /// The prefix that is to come to the device.
+        /// The prefix to be routed to the device.
         wanted: Prefix,
         /// The route.
         route: String,
     },
     /// A route of another instance leads the same addresses to its device.
     Served {
-        /// The prefix that is to come to the device.
+        /// The prefix to be routed to the device.
         wanted: Prefix,
         /// The other's device.
         device: String,
-        /// Whose that is, as it says itself ([`NetworkPlan::owner`]).
+        /// Its owner ([`NetworkPlan::owner`]).
         owner: Option<String>,
-        /// A process has it open; without one it was left by a process that is gone.
+        /// True if a process has it open; otherwise it was left behind.
         in_use: bool,
     },
-    /// Another living instance takes the answers of this server.
+    /// Another running instance receives the answers of this server.
     ServerTaken(SocketAddr),
 }
 
@@ -61,22 +61,22 @@ impl fmt::Display for Obstacle {
         match self {
             Self::ForwardingOff { sysctl } => write!(
                 f,
-                "the kernel does not forward packets: {sysctl} is 0; switch it on with \
+                "the kernel does not forward packets: {sysctl} is 0; enable it with \
                  `sysctl -w {sysctl}=1` (and keep it in /etc/sysctl.d/)"
             ),
             Self::NoIpv6 => f.write_str(
-                "the configuration has IPv6 addresses and this kernel has IPv6 switched off",
+                "the configuration has IPv6 addresses, but IPv6 is disabled in this kernel",
             ),
             Self::MtuTooSmall { mtu } => write!(
                 f,
-                "the configuration has IPv6 addresses and `mtu` = {mtu}: IPv6 needs {IPV6_MTU_MIN} \
-                 or more"
+                "the configuration has IPv6 addresses, but `mtu` = {mtu}: IPv6 needs at least \
+                 {IPV6_MTU_MIN}"
             ),
             Self::NameTaken(name) => write!(
                 f,
-                "the network interface {name} exists already: another program, or another \
-                 instance of this one, has it; choose another `device` in [fastpath], or remove \
-                 it with `ip link delete {name}`"
+                "the network interface {name} already exists: it belongs to another program or \
+                 another instance; choose another `device` in [fastpath], or remove it with `ip \
+                 link delete {name}`"
             ),
             Self::LocalAddress {
                 address,
@@ -84,9 +84,10 @@ impl fmt::Display for Obstacle {
                 wanted,
             } if wanted.is_host() => write!(
                 f,
-                "{address} is assigned to {interface}: this machine would take its packets itself \
-                 and the switch would never see them; remove it with `ip address delete {address} \
-                 dev {interface}`, or choose an address that no interface has"
+                "{address} is assigned to {interface}: this machine would receive its packets \
+                 itself, and the switch would not see them; remove it with `ip address delete \
+                 {address} dev {interface}`, or choose an address that is not assigned to an \
+                 interface"
             ),
             Self::LocalAddress {
                 address,
@@ -94,13 +95,13 @@ impl fmt::Display for Obstacle {
                 wanted,
             } => write!(
                 f,
-                "{address} of {interface} is within {wanted}: this machine would take its packets \
-                 itself; choose a prefix that holds no address of an interface"
+                "{address} of {interface} is within {wanted}: this machine would receive its \
+                 packets itself; choose a prefix without interface addresses"
             ),
             Self::RouteExists { wanted, route } => write!(
                 f,
-                "packets for {wanted} have a route already: `{route}`; remove it with `ip route \
-                 delete {route}`, or choose other addresses"
+                "there is already a route for {wanted}: `{route}`; remove it with `ip route delete \
+                 {route}`, or choose other addresses"
             ),
             Self::Served {
                 wanted,
@@ -110,8 +111,8 @@ impl fmt::Display for Obstacle {
             } => describe_served(f, wanted, device, owner.as_deref(), *in_use),
             Self::ServerTaken(server) => write!(
                 f,
-                "another instance serves {server} transparently and takes its answers; one \
-                 server's port can belong to one instance only"
+                "another instance serves {server} transparently and receives its answers; a \
+                 server's port can belong to only one instance"
             ),
         }
     }
@@ -128,20 +129,20 @@ fn describe_served(
     if in_use {
         write!(
             f,
-            "packets for {wanted} go to {owner}, which runs already, by {device}; choose other \
-             addresses, or end that one first"
+            "packets for {wanted} go to {owner}, which is running, through {device}; choose other \
+             addresses, or stop it first"
         )
     } else {
         write!(
             f,
-            "packets for {wanted} go to {device}, which {owner} left behind; take it away by \
-             `fairlead down` with that one's configuration, or choose other addresses"
+            "packets for {wanted} go to {device}, which {owner} left behind; remove it with \
+             `fairlead down` and its configuration, or choose other addresses"
         )
     }
 }
 
-/// Looks for everything that would keep packets away from the device. Changes nothing, and works
-/// without rights.
+/// Finds everything that would keep packets away from the device. Changes nothing, and works
+/// without privileges.
 pub fn check(plan: &NetworkPlan) -> Result<Vec<Obstacle>, NetError> {
     with_kernel(async |kernel| {
         let mut obstacles = forwarding(plan);
@@ -290,7 +291,7 @@ mod tests {
                 Obstacle::NameTaken("fairlead0".into()),
                 "choose another `device`",
             ),
-            (served(true), "end that one first"),
+            (served(true), "stop it first"),
             (served(false), "`fairlead down`"),
             (Obstacle::MtuTooSmall { mtu: 600 }, "1280 or more"),
         ] {

@@ -1,5 +1,5 @@
-//! Keeping the settings as they were made: others remove them, too. A device that is set down loses
-//! its routes, and network managers remove rules that are not theirs when they start anew.
+//! Restores settings that other programs remove. A device that is set down loses its routes, and
+//! network managers remove foreign rules when they restart.
 
 use core::time::Duration;
 use std::io;
@@ -10,7 +10,7 @@ use super::apply::{MAIN, everything};
 use super::kernel::with_kernel;
 use super::{DUMMY_ADDRESS, NetError, Network, NetworkPlan};
 
-/// Looks after the settings, in a thread of its own, until it is dropped.
+/// Monitors the settings on its own thread until it is dropped.
 #[derive(Debug)]
 pub struct Keeper {
     /// Its end is the thread's.
@@ -19,11 +19,11 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Looks every so often, and makes again what is missing; `tell` hears what that was, a line
-    /// each, or why it cannot be. To be dropped before the settings are removed or left.
+    /// Checks at an interval and restores what is missing. `tell` receives descriptions of it, one
+    /// line each, or the error. Drop it before the settings are removed or left.
     ///
     /// # Errors
-    /// When there is no thread to be had.
+    /// The thread cannot be started.
     pub fn start(
         network: &Network,
         every: Duration,
@@ -53,7 +53,7 @@ impl Drop for Keeper {
     }
 }
 
-/// Makes again what is missing; rules lead to `table`.
+/// Restores what is missing; rules lead to `table`.
 fn mend(plan: &NetworkPlan, table: Option<u32>) -> Result<Vec<String>, NetError> {
     with_kernel(async |kernel| {
         let mut mended = Vec::new();

@@ -49,7 +49,7 @@ pub(super) fn with_kernel<T>(
         connection.abort();
         outcome.unwrap_or_else(|_| {
             let said = format!("no answer within {} s", PATIENCE.as_secs());
-            Err(NetError::Refused("asking the kernel".to_owned(), said))
+            Err(NetError::Refused("querying the kernel".to_owned(), said))
         })
     })
 }
@@ -129,7 +129,7 @@ impl Kernel {
         let link = match core::pin::pin!(ask).try_next().await {
             Ok(link) => link,
             Err(error) if is_errno(&error, libc::ENODEV) => return Ok(None),
-            Err(error) => return Err(refused("asking what an interface dropped", &error)),
+            Err(error) => return Err(refused("reading an interface's drop counter", &error)),
         };
         let mut attributes = link.into_iter().flat_map(|link| link.attributes);
         Ok(attributes.find_map(|attribute| match attribute {
@@ -193,8 +193,7 @@ impl Kernel {
         self.ask_route(question(destination)).await
     }
 
-    /// Where the kernel would forward a TCP packet from `from` that comes in through the
-    /// interface `through`.
+    /// Where the kernel would forward a TCP packet from `from` received on the interface `through`.
     pub(super) async fn lookup_forwarded(
         &self,
         destination: IpAddr,
@@ -218,11 +217,11 @@ impl Kernel {
             Ok(answer) => Ok(answer.and_then(|message| Route::of(&message, v4))),
             // No route, or one of the types `unreachable`, `blackhole` and `prohibit`.
             Err(error) if NOWHERE.iter().any(|errno| is_errno(&error, *errno)) => Ok(None),
-            Err(error) => Err(refused("asking where a packet would go", &error)),
+            Err(error) => Err(refused("looking up a route", &error)),
         }
     }
 
-    /// The rules that bring servers' answers to an instance of this program.
+    /// The rules of all instances of this program that route servers' answers.
     pub(super) async fn our_rules(&self, v4: bool) -> Result<Vec<Rule>, NetError> {
         let rules = self.rules(v4).await?;
         Ok(rules.into_iter().filter_map(Rule::of).collect())
@@ -307,8 +306,8 @@ impl Kernel {
         }
     }
 
-    /// Adds a route to the device; false when it is there already, which only a device that was
-    /// `resumed` permits.
+    /// Adds a route to the device; false if it exists, which is possible only with a `resumed`
+    /// device.
     pub(super) async fn add_route(
         &self,
         destination: Prefix,
@@ -344,7 +343,7 @@ impl Kernel {
         }
     }
 
-    /// Removes a route to the device that an earlier run made.
+    /// Removes a route to the device that an earlier run added.
     pub(super) async fn remove_route(&self, route: &Route) -> Result<(), NetError> {
         match self
             .handle
@@ -397,7 +396,7 @@ impl Kernel {
 }
 
 impl Route {
-    /// The device that it leads to, where this program made it.
+    /// The device it leads to, if it is a route of this program.
     pub(super) fn device_of_ours<'a>(&self, interfaces: &'a [Interface]) -> Option<&'a Interface> {
         let index = self.interface.filter(|_| self.is_ours)?;
         interfaces.iter().find(|one| one.index == index)
@@ -483,7 +482,7 @@ impl Rule {
         }
     }
 
-    /// Recognises a rule of ours by its protocol and priority; `None` for everyone else's.
+    /// Recognizes a rule of ours by its protocol and priority; `None` for others.
     fn of(message: RuleMessage) -> Option<Self> {
         let mut table = u32::from(message.header.table);
         let (mut ours, mut priority, mut address, mut port) = (false, 0, None, 0);

@@ -1,11 +1,11 @@
-//! What an instance that is gone left behind: rules, and a device that was told to stay.
+//! Leftovers of instances that are no longer running: rules, and persistent devices.
 
 use super::NetError;
 use super::bypass::Bypass;
 use super::kernel::{Kernel, Rule, with_kernel};
 
-/// Removes the rules of instances that are gone, and says which. Rules of instances that live are
-/// left alone.
+/// Removes the rules of instances that are no longer running, and returns descriptions. Rules of
+/// running instances are not touched.
 pub fn remove_leftovers() -> Result<Vec<String>, NetError> {
     with_kernel(async |kernel| {
         let mut removed = Vec::new();
@@ -46,7 +46,7 @@ pub fn remove_leftovers() -> Result<Vec<String>, NetError> {
 pub struct Owned {
     /// Its name.
     pub device: String,
-    /// A process has it open; without one it was left by a process that is gone.
+    /// True if a process has it open; otherwise it was left behind.
     pub in_use: bool,
 }
 
@@ -74,8 +74,8 @@ pub fn owned_by_any(is: impl Fn(&str) -> bool) -> Result<Vec<Owned>, NetError> {
     })
 }
 
-/// Removes a device that `owner` left, with its routes, and the rules that lead to it. Says what
-/// was removed; nothing when there is no such device, or a process has it.
+/// Removes a device that `owner` left, with its routes, and the rules that lead to it. Returns
+/// descriptions; empty if there is no such device or a process has it open.
 ///
 /// # Errors
 /// When the kernel refuses.

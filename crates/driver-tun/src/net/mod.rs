@@ -1,6 +1,6 @@
-//! The network settings that bring packets to the device and take them away again.
+//! The network settings that route packets to the device.
 //!
-//! What is made, all of it tagged with [`PROTOCOL`] and nothing else touched:
+//! These settings are created, all tagged with [`PROTOCOL`]; nothing else is touched:
 //! - the device's own state: up, MTU, queue length, loose reverse-path filter, and for transparent
 //!   servers a dummy address;
 //! - in the main table, a route to the device for every address that is listened on and every
@@ -9,11 +9,10 @@
 //!   wherever they are bound: `from SERVER ipproto tcp sport PORT lookup TABLE`, with a table of
 //!   our own that leads to the device; and rules by which others pass these (`bypass.rs`).
 //!
-//! The device vanishes with the process, and its routes with it, whatever happens, unless it was
-//! told to stay ([`crate::TunDevice::set_persistent`]); then the next start of the same owner takes
-//! it up, and routes and rules with it. Rules stay after a crash; a rule of ours whose table is
-//! empty is such a leftover, because a living instance fills its table before it makes a rule and
-//! removes its rules first.
+//! The device and its routes disappear with the process, unless the device is persistent
+//! ([`crate::TunDevice::set_persistent`]); then the next start of the same owner takes over device,
+//! routes and rules. Rules survive a crash. A rule of ours with an empty table is such a leftover,
+//! because a running instance fills its table before it adds a rule, and removes its rules first.
 
 mod apply;
 mod bypass;
@@ -34,17 +33,17 @@ pub use keep::Keeper;
 pub use leftover::{Owned, owned_by, owned_by_any, remove_device, remove_leftovers};
 pub use queue::queue_dropped;
 
-/// Marks routes and rules as made by this program (`ip rule show protocol 246`). No routing
-/// daemon known to iproute2 uses it.
+/// Tags routes and rules of this program (`ip rule show protocol 246`). No routing daemon known to
+/// iproute2 uses it.
 pub const PROTOCOL: u8 = 246;
 
 /// Priority of the rules for servers' answers: before the main table (32766), after local (0).
 pub const RULE_PRIORITY: u32 = 7_600;
 
-/// Priority of the rules that go past those for servers' answers.
+/// Priority of the rules that skip those for servers' answers.
 pub const BYPASS_PRIORITY: u32 = RULE_PRIORITY - 1;
 
-/// Priority of the empty rule where those lead to.
+/// Priority of the empty rule that these rules jump to.
 pub const BYPASS_TARGET: u32 = RULE_PRIORITY + 1;
 
 /// The dummy address of RFC 7600, section 4.8. Where an interface has no address at all, Linux
@@ -52,10 +51,10 @@ pub const BYPASS_TARGET: u32 = RULE_PRIORITY + 1;
 /// reached by another interface, as clients and servers are. Several interfaces may have it.
 pub const DUMMY_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
 
-/// Tables that instances choose theirs from; each takes the first that is free.
+/// Range of routing tables for instances; each takes the first free one.
 pub const TABLES: core::ops::Range<u32> = 7_600..7_664;
 
-/// Packets that wait for us to read them, at most: room for a burst of several thousand clients.
+/// Length of the device's queue: room for a burst of several thousand clients.
 const QUEUE_PACKETS: u32 = 8_192;
 
 /// The smallest MTU with which the kernel runs IPv6 (RFC 8200, section 5).
@@ -105,7 +104,7 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// What the kernel is to be told.
+/// The network settings to create.
 #[derive(Clone, Debug)]
 pub struct NetworkPlan {
     /// The device's name.
@@ -118,16 +117,17 @@ pub struct NetworkPlan {
     pub sources: Vec<Prefix>,
     /// Servers that see the clients' own addresses.
     pub transparent: Vec<SocketAddr>,
-    /// All other servers: what they answer must not go to another instance's device.
+    /// All other servers. Their answers must not go to another instance's device.
     pub servers: Vec<SocketAddr>,
-    /// Whose device it is: written beside the device's name, for [`owned_by`].
+    /// Owner of the device, stored as its alias for [`owned_by`].
     pub owner: String,
-    /// The device is one that this owner's earlier run left: what is there and wanted stays.
+    /// True if an earlier run of this owner left the device; settings that are still needed are
+    /// kept.
     pub resumed: bool,
 }
 
 impl NetworkPlan {
-    /// Everything that is to be routed to the device, each once.
+    /// All prefixes to route to the device, without duplicates.
     fn destinations(&self) -> Vec<Prefix> {
         let listen = self.listen.iter().map(|address| Prefix::host(*address));
         let mut all: Vec<Prefix> = listen.chain(self.sources.iter().copied()).collect();
@@ -136,7 +136,7 @@ impl NetworkPlan {
         all
     }
 
-    /// The servers whose answers need a rule, each once.
+    /// The servers with answers that need a rule, without duplicates.
     fn returns(&self) -> Vec<SocketAddr> {
         let mut all = self.transparent.clone();
         all.sort_unstable();
@@ -167,7 +167,7 @@ impl NetworkPlan {
         servers.into_iter().map(Bypass::Server).collect()
     }
 
-    /// The servers whose answers must come to this device and no other, each once.
+    /// The servers with answers that must reach this device only, without duplicates.
     fn answering(&self) -> Vec<SocketAddr> {
         let mut all = self.transparent.clone();
         all.extend(&self.servers);
@@ -184,17 +184,17 @@ impl NetworkPlan {
     }
 }
 
-/// The kernel did not do what it was asked.
+/// The kernel refused a request.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NetError {
-    /// It was not permitted.
+    /// No permission.
     NotPermitted(String),
-    /// It refused or did not answer: what was tried, and what was said.
+    /// It refused or did not answer: the step, and the error.
     Refused(String, String),
-    /// A packet would not come to the device, although everything was set up.
+    /// A packet would not reach the device, although all settings exist.
     Diverted {
-        /// What the packet would be for.
+        /// Destination of the packet.
         destination: String,
         /// Where it would go.
         goes_to: String,
@@ -215,8 +215,8 @@ impl fmt::Display for NetError {
                 goes_to,
             } => write!(
                 f,
-                "packets for {destination} would go to {goes_to} instead of the device: a policy \
-                 rule comes first; `ip rule show` lists them"
+                "packets for {destination} would go to {goes_to} instead of the device, because of \
+                 a policy rule with higher priority; `ip rule show` lists the rules"
             ),
         }
     }

@@ -1,13 +1,13 @@
-//! What the device's queue had no room for. The kernel drops it and tells nobody who reads.
+//! Packets dropped at the device's full queue. The kernel drops them without telling the reader.
 
 use super::kernel::with_kernel;
 
-/// Packets for the reader of a device that the kernel dropped since the device was made, as it
-/// counts them (`tx_dropped`): its queue was full. `None`: there is no such device in the calling
-/// thread's network namespace, or the kernel does not answer.
+/// Packets dropped at a device's full queue since it was created, from the kernel's counter
+/// (`tx_dropped`). `None` if there is no such device in the calling thread's network namespace, or
+/// the kernel does not answer.
 ///
-/// It waits for others who change network settings, for seconds at worst: not for the thread that
-/// reads packets.
+/// Can block for seconds while other programs change network settings, so it must not run on the
+/// packet thread.
 pub fn queue_dropped(device: &str) -> Option<u64> {
     with_kernel(async |kernel| kernel.queue_dropped(device).await).ok()?
 }

@@ -3,7 +3,7 @@
 use fairlead_netns::trial::{Needs, in_namespaces, name_of};
 use fairlead_netns::{Host, World};
 
-/// Runs `test` in a world of namespaces, or skips it aloud.
+/// Runs `test` in a world of namespaces, or reports it as skipped.
 pub(crate) fn in_a_world<F: FnOnce(&mut World)>(test: F) {
     let needs = Needs {
         tun: true,

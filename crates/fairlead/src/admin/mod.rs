@@ -1,7 +1,7 @@
 //! The admin pages: `/healthz`, `/metrics` (OpenMetrics) and `/status` (JSON).
 //!
-//! The thread that runs the switch calls [`Shared::publish`] several times a second; the pages,
-//! on a thread of their own, show what was published last. Nothing here touches the switch.
+//! The thread that runs the switch calls [`Shared::publish`] several times a second. The pages run
+//! on their own thread and show the counters published last. Nothing here accesses the switch.
 
 mod metrics;
 mod pace;
@@ -25,10 +25,10 @@ pub use status::{
     TcbCacheStatus,
 };
 
-/// How old the last published counters may be before the switch counts as stalled.
+/// Age of the last published counters above which the switch counts as stalled.
 pub const STALLED_AFTER: Duration = Duration::from_secs(5);
 
-/// Who is running.
+/// Identity of the running instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The instance's name.
@@ -37,22 +37,22 @@ pub struct Identity {
     pub version: String,
     /// Where spliced packets are translated.
     pub mode: String,
-    /// What translates them now.
+    /// The fast path in use.
     pub fast_path: FastPathState,
-    /// The kind of the kernel's flow table, where the kernel has one.
+    /// Kind of the kernel's flow table, if the kernel forwards.
     pub flow_table: String,
     /// The device.
     pub device: String,
 }
 
-/// What translates packets.
+/// State of the fast path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FastPathState {
     /// `xdp`, `tc`, `xdp-generic`, or `engine`.
     pub way: String,
-    /// All of it in words: which interfaces, and why nothing better does.
+    /// Description: interfaces, and why no better mode is used.
     pub told: String,
-    /// The interfaces that are to be served.
+    /// The interfaces to serve.
     pub interfaces: Vec<InterfaceStatus>,
 }
 
@@ -68,7 +68,7 @@ impl FastPathState {
 }
 
 impl Identity {
-    /// Who runs with these settings; `fast_path` is what was chosen.
+    /// The identity for these settings and the fast path chosen.
     pub fn of(settings: &Settings, fast_path: FastPathState) -> Self {
         Self {
             instance: settings.instance.name.clone(),
@@ -81,22 +81,22 @@ impl Identity {
     }
 }
 
-/// Everything that is counted.
+/// All counters.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
-    /// By the switch.
+    /// Of the switch.
     pub switch: Snapshot,
-    /// By its device.
+    /// Of its device.
     pub device: DeviceCounters,
-    /// Packets for the engine that found the device's queue full, since this run began.
+    /// Packets to the engine dropped at the device's full queue, since this run began.
     pub device_queue_dropped: u64,
-    /// By the kernel program, where there is one; its packets and drops are among the switch's.
+    /// Of the kernel program, if there is one. Its packets and drops are included in the switch's.
     pub kernel: Option<fairlead_bpf_loader::Counters>,
-    /// Log lines that were lost because nobody read them in time.
+    /// Log lines lost because of a slow reader.
     pub log_lines_lost: u64,
-    /// Reloads that were asked for and could not be.
+    /// Reloads refused.
     pub reloads_refused: u64,
-    /// Requests at the control socket that were no orders, not permitted or too many.
+    /// Requests at the control socket that were invalid, not permitted, or too many.
     pub orders_refused: u64,
 }
 
@@ -105,18 +105,18 @@ pub struct Counters {
 pub struct Published {
     /// The counters.
     pub counters: Counters,
-    /// When.
+    /// When they were published.
     pub at: Instant,
 }
 
-/// What `/healthz` says.
+/// State reported by `/healthz`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// Taking connections.
+    /// Accepting connections.
     Ok,
     /// Nothing was published yet.
     Starting,
-    /// Taking no new connections.
+    /// Accepting no new connections.
     Draining,
     /// Nothing was published for [`STALLED_AFTER`].
     Stalled,
@@ -134,7 +134,7 @@ impl Health {
     }
 }
 
-/// Where the switch leaves its counters for the pages.
+/// Passes counters from the switch to the pages.
 #[derive(Debug)]
 pub struct Shared {
     identity: RwLock<Identity>,
@@ -154,8 +154,8 @@ impl Shared {
         }
     }
 
-    /// Leaves new counters. Costs one allocation and a lock that readers hold for a pointer's
-    /// copy; four times a second is plenty.
+    /// Publishes new counters. Costs one allocation and a lock that readers hold for a pointer
+    /// copy; intended for about four calls per second.
     pub fn publish(&self, counters: Counters) {
         let published = Arc::new(Published {
             counters,
@@ -164,7 +164,7 @@ impl Shared {
         *self.latest.write().unwrap_or_else(PoisonError::into_inner) = Some(published);
     }
 
-    /// What was published last.
+    /// The counters published last.
     pub fn latest(&self) -> Option<Arc<Published>> {
         self.latest
             .read()
@@ -172,29 +172,29 @@ impl Shared {
             .clone()
     }
 
-    /// Where captures pass.
+    /// The capture hub.
     pub fn capture(&self) -> &Arc<CaptureHub> {
         &self.capture
     }
 
-    /// Who is running.
+    /// Identity of the running instance.
     pub fn identity(&self) -> Identity {
         let identity = self.identity.read();
         identity.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Says what translates packets from now on.
+    /// Sets the fast path in use.
     pub fn set_fast_path(&self, state: FastPathState) {
         let identity = self.identity.write();
         identity.unwrap_or_else(PoisonError::into_inner).fast_path = state;
     }
 
-    /// Since the start.
+    /// Time since the start.
     pub fn uptime(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// How the switch is.
+    /// Health of the switch.
     pub fn health(&self) -> Health {
         match self.latest() {
             None => Health::Starting,
@@ -233,7 +233,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_switch_that_publishes_nothing_more_is_stalled() {
+    fn a_switch_that_stops_publishing_is_stalled() {
         let shared = Shared::new(identity());
         let Some(long_ago) = Instant::now().checked_sub(STALLED_AFTER * 2) else {
             return;

@@ -1,5 +1,5 @@
-//! Connections of the admin pages that wait for their peers: how long they may, and which one gives
-//! way when there are too many.
+//! Idle connections of the admin pages: their time limit, and which one is closed if there are too
+//! many.
 
 use std::io;
 use std::pin::Pin;
@@ -15,27 +15,27 @@ use tokio::time::{Instant, Sleep};
 
 use crate::capture::Long;
 
-/// How long a peer may take nothing of what is written to it.
+/// How long a write may make no progress.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Whoever has let the switch wait for less does not give way.
+/// A connection idle for less than this is not replaced.
 const WAIT_MIN: Duration = Duration::from_millis(500);
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What others may know of a connection.
+/// Shared state of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
-    /// Since when it neither sends nor takes anything.
+    /// Since when it neither sends nor receives.
     waits_since: Mutex<Option<Instant>>,
-    /// A capture, which may stall: there is one, and it loses packets instead.
+    /// True for the one capture, which may stall because it drops packets instead.
     long: Long,
     give_way: Notify,
 }
 
 impl Peer {
-    /// Comes when another connection is to have this one's place.
+    /// Resolves when another connection needs this one's slot.
     pub(super) async fn gives_way(&self) {
         self.give_way.notified().await;
     }
@@ -53,7 +53,7 @@ impl Peer {
     }
 }
 
-/// All connections that are served.
+/// All open connections.
 #[derive(Debug, Default)]
 pub(super) struct Peers(Mutex<Vec<Weak<Peer>>>);
 
@@ -69,7 +69,7 @@ impl Peers {
         peer
     }
 
-    /// Ends the connection that has waited longest for its peer, if one has for long enough.
+    /// Closes the connection that has been idle longest, if one has been idle long enough.
     pub(super) fn make_room(&self) {
         let mut peers = locked(&self.0);
         let waiting = peers.iter().enumerate().filter_map(|(index, one)| {
@@ -87,12 +87,12 @@ impl Peers {
     }
 }
 
-/// A connection that fails when its peer takes nothing for too long.
+/// A connection that fails if a write makes no progress for too long.
 #[derive(Debug)]
 pub(super) struct Paced {
     stream: TcpStream,
     peer: Arc<Peer>,
-    /// Set while a write waits.
+    /// Set while a write is pending.
     limit: Option<Pin<Box<Sleep>>>,
 }
 
@@ -134,7 +134,7 @@ impl AsyncRead for Paced {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        // While a write waits, it is the write that counts.
+        // While a write is pending, only the write counts.
         if self.limit.is_none() {
             self.peer.note(read.is_pending());
         }

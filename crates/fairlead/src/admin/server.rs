@@ -1,4 +1,4 @@
-//! The HTTP server of the admin pages, on a thread and a runtime of its own.
+//! The HTTP server of the admin pages, on its own thread and runtime.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -23,27 +23,27 @@ use crate::capture::{Long, capture_page};
 use super::pace::{Paced, Peer, Peers};
 use super::{Health, METRICS_CONTENT_TYPE, Shared, Status, metrics};
 
-/// Connections served at once. A further one takes the place of the one that has waited longest
-/// for its peer.
+/// Maximum concurrent connections. One more replaces the connection that has been idle longest.
 const CONNECTIONS_MAX: usize = 64;
-/// How long a client may take to send a request's head, idle time between requests included.
+/// Time limit for a client to send a request head, including idle time between requests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long one connection may last; a collector just opens the next one.
+/// Maximum lifetime of a connection. A metrics collector simply reconnects.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a capture may last.
+/// Maximum duration of a capture.
 const CAPTURE_TIMEOUT: Duration = Duration::from_secs(24 * 3_600);
-/// The longest request head, bytes; the pages take no bodies.
+/// Maximum size of a request head, bytes. Requests have no body.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
-/// How often it is looked for a connection that gives way.
+/// Interval between checks for a connection to replace.
 const ROOM_PAUSE: Duration = Duration::from_millis(100);
 /// How long to wait after an error of `accept`, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-const INDEX: &str = "Fairlead\n\n/healthz  ok, or why not\n/metrics  OpenMetrics\n/status   JSON\n\
+const INDEX: &str = "Fairlead\n\n/healthz  ok, or the state\n/metrics  OpenMetrics\n/status   \
+                     JSON\n\
                      /capture  packets, pcapng\n";
 
-/// The pages while they are served; they end when it is dropped.
+/// The running admin server. Dropping it stops it.
 #[derive(Debug)]
 pub struct AdminServer {
     address: SocketAddr,
@@ -52,7 +52,7 @@ pub struct AdminServer {
 }
 
 impl AdminServer {
-    /// Where they are served.
+    /// The address served.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -62,7 +62,7 @@ impl Drop for AdminServer {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // It has no state that a panic of its own could leave half done.
+            // It has no state that a panic could leave inconsistent.
             let _ = thread.join();
         }
     }
@@ -118,14 +118,14 @@ async fn accept(listener: tokio::net::TcpListener, router: Router) {
         tokio::spawn(async move {
             tokio::select! {
                 () = serve(stream, router, long, Arc::clone(&peer)) => {}
-                () = peer.gives_way() => tracing::debug!("admin connection gave way"),
+                () = peer.gives_way() => tracing::debug!("admin connection replaced"),
             }
             drop(place);
         });
     }
 }
 
-/// A place for a connection; where all are taken, one is made free.
+/// Acquires a slot for a connection; if all are in use, frees one.
 async fn place(places: &Arc<Semaphore>, peers: &Peers) -> Option<OwnedSemaphorePermit> {
     if let Ok(place) = Arc::clone(places).try_acquire_owned() {
         return Some(place);
@@ -134,7 +134,7 @@ async fn place(places: &Arc<Semaphore>, peers: &Peers) -> Option<OwnedSemaphoreP
         peers.make_room();
         let place = Arc::clone(places).acquire_owned();
         if let Ok(place) = tokio::time::timeout(ROOM_PAUSE, place).await {
-            // It is never closed, so there is one.
+            // The semaphore is never closed.
             return place.ok();
         }
     }
@@ -202,7 +202,7 @@ async fn metrics_page(State(shared): State<Arc<Shared>>) -> Response {
         Ok(page) => ([(header::CONTENT_TYPE, METRICS_CONTENT_TYPE)], page).into_response(),
         Err(_) => text(
             StatusCode::INTERNAL_SERVER_ERROR,
-            "the metrics cannot be written",
+            "cannot write the metrics",
         ),
     }
 }
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_whether_there_are_captures_gives_way_as_others_do() {
+    fn a_head_request_for_captures_can_be_replaced() {
         let server = start("127.0.0.1:0".parse().unwrap(), pages()).unwrap();
         let connect = || {
             let stream = std::net::TcpStream::connect(server.address()).unwrap();

@@ -1,5 +1,5 @@
-//! The switch's side of a capture: packets of the engine and of the kernel program come together
-//! here and go to one reader. Nothing here waits: what the reader does not take in time is lost and
+//! The switch's side of a capture: merges packets of the engine and of the kernel program for one
+//! reader. Nothing here blocks: packets that the reader does not take in time are dropped and
 //! counted.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -16,19 +16,19 @@ use tokio::sync::mpsc;
 
 use crate::config::Settings;
 
-/// Packets that wait for the reader, at most.
+/// Maximum packets queued for the reader.
 const QUEUE_PACKETS: usize = 16_384;
-/// Their bytes, at most.
+/// Maximum bytes queued.
 const QUEUE_BYTES: usize = 8 << 20;
 /// How long the thread that reads the kernel's ring looks away from the end of the capture.
 const TURN: Duration = Duration::from_millis(100);
-/// How many packets of the ring are read before it is asked what did not fit: a full one never
-/// runs empty.
+/// Packets read from the ring between checks of its loss counter; a busy ring never runs empty.
 const TURN_PACKETS: usize = 1_024;
-/// How often a reader is told what was lost.
+/// Interval of loss statistics.
 const STATISTICS_EVERY: Duration = Duration::from_secs(1);
 
-/// Where captures begin, pass and end. Off, it costs the packets' loop one test a batch.
+/// Starts captures and passes packets to them. While off, it costs the packet loop one test per
+/// batch.
 #[derive(Debug, Default)]
 pub struct CaptureHub {
     on: AtomicBool,
@@ -44,7 +44,7 @@ struct Inner {
     session: Option<Arc<Session>>,
 }
 
-/// What the hub has to know of the switch.
+/// What the hub needs to know about the switch.
 #[derive(Clone, Debug)]
 struct Host {
     device: String,
@@ -54,7 +54,7 @@ struct Host {
     origin_ns: u64,
 }
 
-/// What a reader asks for.
+/// Filter requested by the reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) service: Option<String>,
@@ -64,14 +64,14 @@ pub(crate) struct Wanted {
     pub(crate) snap_bytes: u32,
 }
 
-/// Why there is no capture.
+/// Why a capture is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The switch has not begun.
+    /// The switch has not started yet.
     Starting,
     /// Another reader has one.
     Taken,
-    /// There is no such service; those that there are.
+    /// Unknown service; lists the configured ones.
     NoService(Vec<String>),
     /// The kernel or the system does not do it.
     Failed(String),
@@ -88,8 +88,8 @@ pub(crate) struct Session {
     over: AtomicBool,
     writer: Mutex<CaptureWriter<Vec<u8>>>,
     host: Host,
-    /// From the monotonic clock to the time since 1970 as it was at the begin: one for all packets,
-    /// whatever is done to the clock meanwhile.
+    /// Offset from the monotonic clock to Unix time, taken at the start and kept for all packets
+    /// even if the wall clock is set meanwhile.
     wall_offset_ns: u64,
     /// Indexes and names of interfaces.
     interfaces: Vec<(u32, String)>,
@@ -107,8 +107,8 @@ fn wall_ns() -> u64 {
 }
 
 impl CaptureHub {
-    /// Tells what the packets' comments need, and gives the kernel's window where there is one.
-    /// `origin_ns` is the core's origin on the monotonic clock.
+    /// Sets what the packets' comments need, and the kernel's capture ring if there is one.
+    /// `origin_ns` is the engine's origin on the monotonic clock.
     pub(crate) fn open(
         &self,
         settings: &Settings,
@@ -133,13 +133,13 @@ impl CaptureHub {
         inner.kernel = kernel;
     }
 
-    /// True while somebody reads.
+    /// True while a capture is running.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
 
-    /// Shows a packet of the engine's device, if it is wanted.
+    /// Passes a packet of the engine's device to the capture, if it matches.
     pub(crate) fn show(
         &self,
         now: Instant,
@@ -153,7 +153,7 @@ impl CaptureHub {
         session.show(now, direction, packet, datapath);
     }
 
-    /// Begins a capture; it lasts until [`Reading`] is dropped.
+    /// Starts a capture, which lasts until [`Reading`] is dropped.
     pub(crate) fn begin(self: &Arc<Self>, wanted: &Wanted) -> Result<Reading, Refusal> {
         let mut inner = locked(&self.inner);
         let host = inner.host.clone().ok_or(Refusal::Starting)?;
@@ -190,7 +190,7 @@ impl CaptureHub {
                 .collect(),
         });
         if inner.kernel.is_some() {
-            // The thread before the window, which would be lost with one that cannot begin.
+            // Start the thread first: if that fails, the ring must not be lost with it.
             let (give, given) = std::sync::mpsc::channel();
             let (hub, shared) = (Arc::clone(self), Arc::clone(&session));
             let thread = std::thread::Builder::new().name("fairlead-capture".into());
@@ -216,7 +216,7 @@ impl CaptureHub {
         })
     }
 
-    /// Reads the kernel's ring until the capture is over, and gives the window back.
+    /// Reads the kernel's ring until the capture ends, and returns the ring.
     fn follow_kernel(&self, mut tap: CaptureTap, session: &Session) {
         let mut lost = 0;
         while !session.over.load(Ordering::Relaxed) {
@@ -304,7 +304,7 @@ impl Session {
         self.put(is_after, at_ns, &packet.bytes, 0, &comment);
     }
 
-    /// A client that is on no record yet (or no more).
+    /// A client without a record.
     fn newcomer(&self, key: &FlowKey) -> Option<Whose> {
         let at = self
             .host
@@ -391,20 +391,20 @@ impl Session {
     }
 }
 
-/// The reader's end of a capture, which ends with it.
+/// The reader's handle of a capture. Dropping it ends the capture.
 #[derive(Debug)]
 pub(crate) struct Reading {
     hub: Arc<CaptureHub>,
     session: Arc<Session>,
     receiver: mpsc::Receiver<Vec<u8>>,
     head: Option<Vec<u8>>,
-    /// When the last statistics were made.
+    /// Time of the last statistics.
     told_at: tokio::time::Instant,
 }
 
 impl Reading {
-    /// The next bytes of the file: its head, packets, and every second the statistics, by which
-    /// both ends notice that the other is there.
+    /// The next bytes of the file: its header, packets, and statistics every second, which also
+    /// serve as keep-alives.
     pub(crate) async fn next(&mut self) -> Vec<u8> {
         if let Some(mut head) = self.head.take() {
             head.extend(self.statistics());
@@ -415,7 +415,7 @@ impl Reading {
             return self.statistics();
         };
         let mut taken = blocks.len();
-        // Few large writes where there are many packets.
+        // Under load, few large writes.
         while blocks.len() < 64 << 10 {
             let Ok(more) = self.receiver.try_recv() else {
                 break;
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_filtered_and_a_reader_that_stalls_loses_them() {
+    fn packets_are_filtered_and_dropped_for_a_stalled_reader() {
         let (hub, datapath) = hub();
         let wanted = Wanted {
             client: Some((endpoint("10.1.0.0:1").addr, 96 + 24)),

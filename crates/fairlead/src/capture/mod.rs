@@ -1,5 +1,5 @@
-//! `fairlead capture`: packets of a running switch as they arrived and as they were sent on, both
-//! legs, as a capture file.
+//! `fairlead capture`: writes packets of a running switch, on both legs, before and after
+//! translation, to a capture file.
 
 mod hub;
 mod order;
@@ -29,75 +29,77 @@ use order::Ordered;
 pub use hub::CaptureHub;
 pub(crate) use page::{Long, capture_page};
 
-/// The longest part of a packet, bytes.
+/// Maximum snap length, bytes.
 const SNAP_BYTES_MAX: u32 = 65_535;
-/// The longest file, MiB: a number of bytes has 64 bits.
+/// Maximum file size, MiB, so that its bytes fit 64 bits.
 const MIB_MAX: u64 = u64::MAX >> 20;
-/// The longest block that is believed.
+/// Maximum plausible block size.
 const BLOCK_BYTES_MAX: u32 = 1 << 20;
-/// Blocks that are read before they are written, at most.
+/// Maximum blocks read ahead of writing.
 const BLOCKS_AHEAD: usize = 16;
-/// What every capture begins with.
+/// First bytes of every capture.
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const ENHANCED_PACKET: u32 = 6;
 const INTERFACE_STATISTICS: u32 = 5;
-/// Where the number of lost packets stands in the blocks of statistics that a switch writes.
+/// Offset of the number of lost packets in the switch's statistics blocks.
 const LOST_AT: usize = 36;
 
-/// How long the switch may take to tell, at the end, what was lost: it does each second.
+/// How long to wait for the final loss statistics; the switch sends them every second.
 const SETTLE: Duration = Duration::from_secs(2);
-/// What it has told so shortly before the end, and nothing behind it, is the last word.
+/// Statistics this shortly before the end, with no packet after them, count as final.
 const FRESH_NS: u64 = 100_000_000;
-/// How long an answer and its first block may take.
+/// Time limit for the answer and its first block.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a reader or a switch that stalls keeps this from noticing that the capture is over.
+/// Maximum delay before the end of the capture is noticed while the reader or the switch stalls.
 const TURN: Duration = Duration::from_millis(100);
 
-/// What `fairlead capture` takes.
+/// Arguments of `fairlead capture`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CaptureArgs {
-    /// Only connections of this service
+    /// Capture only connections of this service
     #[arg(long, value_name = "NAME", value_parser = checked_name)]
     pub service: Option<String>,
-    /// Only connections of clients within this prefix
+    /// Capture only connections of clients in this prefix
     #[arg(long, value_name = "IP[/LEN]", value_parser = checked_prefix)]
     pub client: Option<String>,
-    /// Only packets as they arrived
+    /// Capture only packets before translation, as they arrived
     #[arg(long, conflicts_with = "after")]
     pub before: bool,
-    /// Only packets as they were sent on
+    /// Capture only packets after translation, as they were sent
     #[arg(long)]
     pub after: bool,
-    /// End after this many packets
+    /// Stop after this many packets
     #[arg(short = 'n', long, value_name = "N", value_parser = one_or_more)]
     pub count: Option<u64>,
-    /// End after this many seconds
+    /// Stop after this many seconds
     #[arg(long, value_name = "S", value_parser = one_or_more)]
     pub seconds: Option<u64>,
-    /// End before the file is longer than this, MiB
+    /// Stop before the file exceeds this size, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 1_024,
           value_parser = clap::value_parser!(u64).range(1..=MIB_MAX))]
     pub max_mib: u64,
-    /// Bytes of each packet, at most
+    /// Maximum bytes captured per packet
     #[arg(long, value_name = "BYTES", default_value_t = SNAP_BYTES_MAX,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(SNAP_BYTES_MAX)))]
     pub snaplen: u32,
-    /// Write to this file; - is standard output
+    /// Output file (pcapng); - for standard output
     #[arg(short, long, value_name = "FILE")]
     pub write: PathBuf,
-    /// Address and port where the switch serves its pages [default: 127.0.0.1:9090]
+    /// Address and port of the admin pages [default: 127.0.0.1:9090]
     #[arg(long, value_name = "ADDR", conflicts_with = "config", value_parser = at)]
     pub admin: Option<SocketAddr>,
-    /// Take the address from this configuration
+    /// Read the address from this configuration file
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
 
-/// A service's name goes into an address.
+/// Checks a service name, which becomes part of a URL.
 fn checked_name(text: &str) -> Result<String, String> {
     let fits = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
     if text.is_empty() || !text.chars().all(fits) {
-        return Err("a service's name has letters, digits, \"-\", \"_\" and \".\"".to_owned());
+        return Err(
+            "a service name consists of letters, digits, \"-\", \"_\" and \".\"".to_owned(),
+        );
     }
     Ok(text.to_owned())
 }
@@ -106,7 +108,7 @@ fn checked_prefix(text: &str) -> Result<String, String> {
     prefix(text).map(|_| text.to_owned())
 }
 
-/// An address, or a prefix in bits of the 128 of [`Address`].
+/// Parses an address or prefix. The length counts in the 128 bits of [`Address`].
 fn prefix(text: &str) -> Result<(Address, u8), String> {
     let (address, len) = match text.split_once('/') {
         Some((address, len)) => (address, Some(len)),
@@ -114,7 +116,7 @@ fn prefix(text: &str) -> Result<(Address, u8), String> {
     };
     let wrong = || {
         format!(
-            "{} is no address or prefix such as 10.1.0.0/16",
+            "{} is not an address or a prefix such as 10.1.0.0/16",
             plain(text)
         )
     };
@@ -131,7 +133,7 @@ fn prefix(text: &str) -> Result<(Address, u8), String> {
     Ok((address.into(), len + before))
 }
 
-/// Captures until it is told to end: 0 then, 1 when there is no capture.
+/// Captures until it is stopped. Exit code 0, or 1 if there is no capture.
 pub fn run(args: &CaptureArgs) -> ExitCode {
     match captured(args) {
         Ok(told) => {
@@ -145,37 +147,37 @@ pub fn run(args: &CaptureArgs) -> ExitCode {
     }
 }
 
-/// What a capture has come to.
+/// Counts of a capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
     packets: u64,
     bytes: u64,
-    /// As the switch told last.
+    /// As last reported by the switch.
     lost: u64,
-    /// It has told since the last packet.
+    /// True if the switch has reported losses since the last packet.
     is_told: bool,
-    /// Packets of its time that came too late for a reader that stalled.
+    /// Packets within the capture's time that arrived too late for a stalled reader.
     late: u64,
-    /// The end came while the reader stalled.
+    /// True if the capture ended while the reader stalled.
     is_stalled: bool,
 }
 
-/// Whether a capture is over.
+/// Whether a capture has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
     No,
-    /// Nothing is written any more.
+    /// Stop writing.
     Enough,
-    /// What has come is written.
+    /// Write what has arrived, then stop.
     Ended,
 }
 
 /// The switch's clock.
 #[derive(Clone, Copy, Debug, Default)]
 struct SwitchClock {
-    /// Its first reading, and when that came.
+    /// Its first reading, and when that arrived.
     first: Option<(u64, Instant)>,
-    /// Its last.
+    /// Its last reading.
     last_ns: u64,
 }
 
@@ -196,7 +198,7 @@ fn captured(args: &CaptureArgs) -> Result<String, StatusError> {
     let signals = EndSignals::take_over().map_err(|error| failed("signals", error))?;
     let is_pipe = args.write.as_os_str() == "-";
     if is_pipe && io::stdout().is_terminal() {
-        let why = "a capture is no text: -w FILE, or a pipe behind -w -";
+        let why = "captures are binary: use -w FILE, or pipe the output of -w -";
         return Err(StatusError(why.to_owned()));
     }
     let admin = address(&StatusArgs {
@@ -205,16 +207,16 @@ fn captured(args: &CaptureArgs) -> Result<String, StatusError> {
         json: false,
     })?;
     let blocks = Blocks::of(open(admin, args)?);
-    // Before there is a file, for it may have something in it.
+    // Ask first: the output file may have contents, which must survive a failed request.
     let first = blocks.next(PATIENCE).unwrap_or_else(|| {
-        let waited = format!("nothing came for {} s", PATIENCE.as_secs());
+        let waited = format!("no data for {} s", PATIENCE.as_secs());
         Err(io::Error::new(io::ErrorKind::TimedOut, waited))
     });
     let first = first.and_then(checked_first);
     let first = first.map_err(|error| failed(&admin.to_string(), error))?;
     let name = args.write.display().to_string();
-    // Standard output without the library's buffer, which is emptied at the end whatever the
-    // reader does.
+    // Bypasses the library's buffer of standard output, which would block at exit on a stalled
+    // reader.
     let is_told = || !matches!(signals.poll_signal(), Ok(None));
     let file = match is_pipe {
         true => io::stdout().as_fd().try_clone_to_owned().map(File::from),
@@ -224,7 +226,7 @@ fn captured(args: &CaptureArgs) -> Result<String, StatusError> {
         .and_then(Sink::new)
         .map_err(|error| failed(&name, error))?;
     let begun = Instant::now();
-    // A signal is there once, and asked for more often.
+    // A signal is delivered once but checked several times.
     let has_ended = Cell::new(false);
     let over = |tally: &Tally| {
         let is_late = args
@@ -253,14 +255,14 @@ fn captured(args: &CaptureArgs) -> Result<String, StatusError> {
         Ok(()) => String::new(),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => String::new(),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            "; the switch has ended".to_owned()
+            "; the switch has stopped".to_owned()
         }
         Err(error) => return Err(failed(&name, error)),
     };
     Ok(told(&tally, &name, &why))
 }
 
-/// Opens what is written to. A named pipe is waited for until somebody reads it, or it is over.
+/// Opens the output. For a named pipe, waits until it has a reader or the capture ends.
 fn create(path: &Path, is_over: impl Fn() -> bool) -> io::Result<File> {
     if !path.metadata().is_ok_and(|it| it.file_type().is_fifo()) {
         return File::create(path);
@@ -271,10 +273,10 @@ fn create(path: &Path, is_over: impl Fn() -> bool) -> io::Result<File> {
         }
         std::thread::sleep(TURN);
     }
-    Err(io::Error::other("nobody has opened this pipe to read it"))
+    Err(io::Error::other("the pipe has no reader"))
 }
 
-/// What is written to: a file, or something with a reader that may stall.
+/// The output: a file, or a pipe with a reader that may stall.
 struct Sink {
     file: File,
     may_stall: bool,
@@ -286,8 +288,8 @@ impl Sink {
         Ok(Self { file, may_stall })
     }
 
-    /// Writes a block. False: it was over before the reader made room, and the block is there in
-    /// part at most.
+    /// Writes a block. Returns false if the capture ended before the reader made room; the block
+    /// may then be incomplete.
     fn put(&mut self, block: &[u8], is_over: impl Fn() -> bool) -> io::Result<bool> {
         if !self.may_stall {
             return self.put_whole(block).map(|()| true);
@@ -299,7 +301,7 @@ impl Sink {
                 let piece = &rest[..rest.len().min(PIPE_BYTES)];
                 written = match self.file.write(piece) {
                     Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                    // The room is another writer's by now, where a named pipe has several.
+                    // Another writer of the named pipe may have used the room.
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
                     told => told?,
@@ -313,8 +315,8 @@ impl Sink {
         Ok(true)
     }
 
-    /// Writes a block to a file, or nothing of it: half a one, as on a full disk, is a file that
-    /// programs call damaged.
+    /// Writes a block to a file completely or not at all. A partial block, as on a full disk, would
+    /// make the file look damaged.
     fn put_whole(&mut self, block: &[u8]) -> io::Result<()> {
         let mut rest = block;
         while !rest.is_empty() {
@@ -330,10 +332,10 @@ impl Sink {
         Ok(())
     }
 
-    /// Takes back what was written last.
+    /// Removes the last partial write.
     fn cut(&mut self, bytes: usize, error: io::Error) -> io::Result<()> {
         let end = self.file.stream_position()?;
-        // Others may have gone on behind.
+        // Another process may have appended to the file.
         if bytes > 0 && self.file.metadata()?.len() == end {
             self.file.set_len(end.saturating_sub(bytes as u64))?;
         }
@@ -348,9 +350,11 @@ fn told(tally: &Tally, name: &str, why: &str) -> String {
     };
     let lost = match (tally.lost + tally.late, tally.is_told) {
         (0, true) => "none lost".to_owned(),
-        (0, false) => "losses not known: it ended before the switch told them".to_owned(),
+        (0, false) => {
+            "losses unknown: the capture ended before the switch reported them".to_owned()
+        }
         (lost, is_told) => format!(
-            "{}{} lost: they came faster than they were read",
+            "{}{} lost because the reader was too slow",
             if is_told { "" } else { "at least " },
             grouped(lost)
         ),
@@ -358,7 +362,7 @@ fn told(tally: &Tally, name: &str, why: &str) -> String {
     format!("{packets}, {} to {name}, {lost}{why}\n", bytes(tally.bytes))
 }
 
-/// Asks the switch for a capture; what comes is the file.
+/// Requests a capture from the switch. The response body is the file.
 fn open(admin: SocketAddr, args: &CaptureArgs) -> Result<impl Read + Send + use<>, StatusError> {
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .timeout_connect(Some(PATIENCE))
@@ -382,8 +386,8 @@ fn open(admin: SocketAddr, args: &CaptureArgs) -> Result<impl Read + Send + use<
     let answer = agent.get(format!("http://{admin}/capture?{query}")).call();
     let mut answer = answer.map_err(|error| {
         StatusError(format!(
-            "no answer from {admin}: {error}; is the switch running? --admin ADDR or --config \
-             FILE say where"
+            "no answer from {admin}: {error}; is the switch running? --admin ADDR or --config FILE \
+             selects the address"
         ))
     })?;
     let status = answer.status();
@@ -394,18 +398,18 @@ fn open(admin: SocketAddr, args: &CaptureArgs) -> Result<impl Read + Send + use<
             .limit(4_096)
             .read_to_string();
         let told = plain(body.unwrap_or_default().lines().next().unwrap_or_default());
-        return Err(StatusError(format!("{admin} answers {status}: {told}")));
+        return Err(StatusError(format!("{admin} answered {status}: {told}")));
     }
     Ok(answer.into_body().into_reader())
 }
 
-/// Whole blocks of a capture as they come, read by a thread: who waits for one can look up.
+/// Whole blocks of a capture, read by a thread, so that waiting for one can time out.
 struct Blocks(mpsc::Receiver<io::Result<Vec<u8>>>);
 
 impl Blocks {
     fn of(mut source: impl Read + Send + 'static) -> Self {
         let (sender, receiver) = mpsc::sync_channel(BLOCKS_AHEAD);
-        // A read has no time limit: where it goes on waiting, it ends with the process.
+        // A read has no time limit; a blocked one ends with the process.
         std::thread::spawn(move || {
             loop {
                 let block = read_block(&mut source);
@@ -418,7 +422,7 @@ impl Blocks {
         Self(receiver)
     }
 
-    /// The next one; `None` if none comes within that time.
+    /// The next block, or `None` if none arrives within `most`.
     fn next(&self, most: Duration) -> Option<io::Result<Vec<u8>>> {
         match self.0.recv_timeout(most) {
             Ok(block) => Some(block),
@@ -431,7 +435,7 @@ impl Blocks {
 }
 
 fn no_capture() -> io::Error {
-    io::Error::other("the answer is no capture of Fairlead")
+    io::Error::other("the answer is not a Fairlead capture")
 }
 
 fn checked_first(block: Vec<u8>) -> io::Result<Vec<u8>> {
@@ -441,8 +445,8 @@ fn checked_first(block: Vec<u8>) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Copies whole blocks, from `first` on, until `over`, the end, or the file would be longer than
-/// `bytes_max`; `put` writes one, and says whether it could before it was over.
+/// Copies whole blocks, starting with `first`, until `over`, the end, or before the file exceeds
+/// `bytes_max`. `put` writes a block and returns false if the capture ended first.
 fn copy(
     blocks: &mut Ordered<'_>,
     first: Vec<u8>,
@@ -487,19 +491,19 @@ fn copy(
     (tally, end)
 }
 
-/// The tally once the switch has told what was lost up to now, if it does within [`SETTLE`].
+/// Waits up to [`SETTLE`] for the switch's report of losses up to now.
 fn settled(blocks: &Blocks, tally: Tally, clock: SwitchClock) -> Tally {
     let Some(end_ns) = clock.now_ns() else {
         return tally;
     };
-    // Nothing has come since it was told a moment ago.
+    // The last report is recent, and no packet has arrived since.
     if tally.is_told && !tally.is_stalled && clock.last_ns.saturating_add(FRESH_NS) >= end_ns {
         return tally;
     }
     last_word(blocks, tally, end_ns)
 }
 
-/// Reads on, and writes nothing, until statistics of `end_ns` or later.
+/// Reads without writing until statistics of `end_ns` or later arrive.
 fn last_word(blocks: &Blocks, mut tally: Tally, end_ns: u64) -> Tally {
     let until = Instant::now() + SETTLE;
     tally.is_told = false;
@@ -521,7 +525,7 @@ fn last_word(blocks: &Blocks, mut tally: Tally, end_ns: u64) -> Tally {
     tally
 }
 
-/// Four bytes of a block as a number; 0 where it ends before.
+/// Four bytes of a block as a number; 0 past its end.
 fn word(block: &[u8], at: usize) -> u32 {
     let four = block.get(at..).and_then(|rest| rest.first_chunk::<4>());
     four.map_or(0, |four| u32::from_le_bytes(*four))
@@ -531,7 +535,7 @@ fn wide(block: &[u8], at: usize) -> u64 {
     u64::from(word(block, at)) | u64::from(word(block, at + 4)) << 32
 }
 
-/// When a packet came, or statistics were made.
+/// Time stamp of a packet or of statistics.
 fn stamp_ns(block: &[u8]) -> u64 {
     u64::from(word(block, 12)) << 32 | u64::from(word(block, 16))
 }
@@ -570,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_copied_and_counted_until_it_is_over() {
+    fn blocks_are_copied_and_counted_until_the_end() {
         let whole = file();
         let begun = |whole: &[u8]| {
             let blocks = Blocks::of(io::Cursor::new(whole.to_vec()));
@@ -596,7 +600,7 @@ mod tests {
         assert!(end.is_ok());
         assert_eq!(tally.packets, 2);
 
-        // What has come when it is told to end is written.
+        // Blocks received before the stop are written.
         let mut out = Vec::new();
         let (sender, receiver) = mpsc::sync_channel(BLOCKS_AHEAD);
         let mut source = &whole[..];
@@ -628,7 +632,7 @@ mod tests {
     }
 
     #[test]
-    fn none_is_lost_only_where_the_switch_says_so() {
+    fn losses_are_unknown_until_the_switch_reports_them() {
         let tally = |lost, is_told| Tally {
             lost,
             is_told,
@@ -636,9 +640,9 @@ mod tests {
         };
         for (tally, words) in [
             (tally(0, true), ", none lost\n"),
-            (tally(0, false), ", losses not known: it ended before"),
-            (tally(1_200, true), ", 1,200 lost: they came"),
-            (tally(1_200, false), ", at least 1,200 lost: they came"),
+            (tally(0, false), ", losses unknown: the capture ended"),
+            (tally(1_200, true), ", 1,200 lost because"),
+            (tally(1_200, false), ", at least 1,200 lost because"),
         ] {
             let told = told(&tally, "x", "");
             assert!(told.contains(words), "{told}");
@@ -646,7 +650,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_capture_is_refused() {
+    fn other_answers_are_refused() {
         let mut other = file();
         other[0] = 6;
         for wrong in [&[1u8, 2, 3][..], &[0; 64], &[0xff; 64], &other] {
@@ -662,7 +666,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_asked_for_is_refused_at_once() {
+    fn invalid_arguments_are_refused() {
         #[derive(clap::Parser)]
         struct Line {
             #[command(flatten)]

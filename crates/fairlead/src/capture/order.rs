@@ -1,5 +1,5 @@
-//! A capture's packets in the order of their times. The engine's come at once and the kernel's by a
-//! ring that is read in turns, so that neighbours in time can come far apart.
+//! Sorts a capture's packets by time. Packets of the engine arrive at once, those of the kernel
+//! through a ring that is polled, so packets close in time can arrive far apart.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use super::{Blocks, ENHANCED_PACKET, INTERFACE_STATISTICS, SwitchClock, stamp_ns, word};
 
-/// How long a packet waits for an earlier one: longer than a turn of whoever reads the ring.
+/// How long a packet waits for earlier ones: longer than the polling interval of the ring.
 const HOLD: Duration = Duration::from_millis(250);
-/// Bytes of packets that wait, at most; beyond, the earliest goes.
+/// Maximum bytes of waiting packets; above it, the earliest is released.
 const HELD_BYTES_MAX: usize = 32 << 20;
 
-/// A block that waits: its time, its number, when it came. Those of the same time stay in the order
-/// in which they came.
+/// A waiting block: its time, its number, when it arrived. Blocks of the same time keep their order
+/// of arrival.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Held {
     stamp_ns: u64,
@@ -23,17 +23,17 @@ struct Held {
     block: Vec<u8>,
 }
 
-/// Blocks by their times.
+/// Blocks sorted by time.
 pub(super) struct Ordered<'a> {
     blocks: &'a Blocks,
     held: BinaryHeap<Reverse<Held>>,
     held_bytes: usize,
     number: u64,
-    /// The switch's clock by its statistics, as they come.
+    /// The switch's clock, from its statistics.
     pub(super) clock: SwitchClock,
-    /// Nothing is read any more, only what waits.
+    /// Reading has ended; only waiting blocks are left.
     is_finished: bool,
-    /// Why nothing comes any more.
+    /// Why reading has ended.
     end: Option<io::Error>,
 }
 
@@ -50,17 +50,17 @@ impl<'a> Ordered<'a> {
         }
     }
 
-    /// Reads no more: what waits comes without delay, and then nothing.
+    /// Stops reading. Waiting blocks are released without delay.
     pub(super) fn finish(&mut self) {
         self.is_finished = true;
     }
 
-    /// True when nothing will come any more.
+    /// True if no blocks are left.
     pub(super) fn is_empty(&self) -> bool {
         self.is_finished && self.held.is_empty() && self.end.is_none()
     }
 
-    /// Packets that wait.
+    /// Number of waiting packets.
     pub(super) fn packets(&self) -> u64 {
         let blocks = self.held.iter().map(|Reverse(held)| &held.block);
         blocks
@@ -68,7 +68,7 @@ impl<'a> Ordered<'a> {
             .count() as u64
     }
 
-    /// The next one; `None` if none is due within that time.
+    /// The next block, or `None` if none is due within `most`.
     pub(super) fn next(&mut self, most: Duration) -> Option<io::Result<Vec<u8>>> {
         let until = Instant::now() + most;
         loop {
@@ -110,7 +110,7 @@ impl<'a> Ordered<'a> {
         }));
     }
 
-    /// The earliest, when it has waited long enough.
+    /// The earliest block, if it has waited long enough.
     fn due(&mut self) -> Option<Vec<u8>> {
         let Reverse(first) = self.held.peek()?;
         let is_due =
@@ -142,7 +142,7 @@ mod tests {
         Blocks::of(Cursor::new(writer.into_inner().unwrap()))
     }
 
-    /// The times in the order in which packets come, until the end.
+    /// The times of all packets in output order.
     fn stamps(ordered: &mut Ordered<'_>) -> Vec<u64> {
         let mut stamps = Vec::new();
         loop {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_come_by_their_times_and_equals_as_they_came() {
+    fn packets_are_sorted_by_time_and_ties_by_arrival() {
         let blocks = blocks(&[5, 9, 3, 9, 1 << 40, 4]);
         let mut ordered = Ordered::of(&blocks);
         assert_eq!(stamps(&mut ordered), [3, 4, 5, 9, 9, 1 << 40]);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_waits_for_earlier_ones_no_longer_than_said() {
+    fn a_packet_waits_a_limited_time_for_earlier_ones() {
         let (sender, receiver) = std::sync::mpsc::sync_channel(4);
         let source = blocks(&[7, 6]);
         let next = || source.next(Duration::from_secs(5)).unwrap();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_bounded() {
+    fn waiting_bytes_are_bounded() {
         let (sender, receiver) = std::sync::mpsc::sync_channel(4);
         let blocks = Blocks(receiver);
         let mut ordered = Ordered::of(&blocks);

@@ -1,4 +1,4 @@
-//! `/capture` of the admin pages: a capture as it is made, until the reader goes.
+//! `/capture` of the admin pages: streams a capture until the reader disconnects.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,11 +15,12 @@ use super::hub::{Reading, Refusal, Wanted};
 use super::prefix;
 use crate::admin::Shared;
 
-/// Set while a connection has a capture, which lasts longer than other pages.
+/// Set while a connection streams a capture, which may last longer than other pages.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Long(pub(crate) Arc<AtomicBool>);
 
-/// A capture that a connection takes. Whatever ends it, the connection is one as any other then.
+/// A capture streamed over a connection. When it ends, however, the connection's time limits apply
+/// again.
 struct Lasting {
     reading: Reading,
     long: Long,
@@ -38,11 +39,11 @@ impl Drop for Lasting {
     }
 }
 
-/// How often, and after which pause, a capture is tried while another one ends.
+/// Attempts, and the pause between them, while a previous capture ends.
 const TRIES: usize = 10;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The page. Who asks for its head alone begins no capture.
+/// The page. A HEAD request starts no capture.
 pub(crate) async fn capture_page(
     State(shared): State<Arc<Shared>>,
     Extension(long): Extension<Long>,
@@ -55,11 +56,11 @@ pub(crate) async fn capture_page(
     };
     let kind = [(header::CONTENT_TYPE, "application/x-pcapng")];
     if method == Method::HEAD {
-        // Of no length, as the capture's.
+        // Without a length, like the capture.
         let none = futures_util::stream::empty::<Result<Vec<u8>, Infallible>>();
         return (kind, Body::from_stream(none)).into_response();
     }
-    // A reader that has just gone is noticed a moment later.
+    // The end of a previous reader is noticed with a delay.
     let mut begun = shared.capture().begin(&wanted);
     for _ in 0..TRIES {
         if !matches!(begun, Err(Refusal::Taken)) {
@@ -85,17 +86,17 @@ fn refused(refusal: Refusal) -> (StatusCode, String) {
         Refusal::Starting => (StatusCode::SERVICE_UNAVAILABLE, "starting".to_owned()),
         Refusal::Taken => (
             StatusCode::CONFLICT,
-            "another capture is running: there is one at a time".to_owned(),
+            "another capture is running; only one can run at a time".to_owned(),
         ),
         Refusal::NoService(names) => (
             StatusCode::NOT_FOUND,
-            format!("there is no such service; there are: {}", names.join(", ")),
+            format!("unknown service; configured services: {}", names.join(", ")),
         ),
         Refusal::Failed(why) => (StatusCode::INTERNAL_SERVER_ERROR, why),
     }
 }
 
-/// Reads `service=…&client=…&when=…&snaplen=…`, each at most once.
+/// Parses `service=…&client=…&when=…&snaplen=…`, each at most once.
 fn wanted(query: &str) -> Result<Wanted, String> {
     let mut wanted = Wanted {
         service: None,
@@ -108,30 +109,35 @@ fn wanted(query: &str) -> Result<Wanted, String> {
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         if said.contains(&key) {
-            return Err(format!("{key} is said twice"));
+            return Err(format!("duplicate parameter {key}"));
         }
         said.push(key);
-        let value = decoded(value).ok_or_else(|| format!("{value} is no text"))?;
+        let value = decoded(value).ok_or_else(|| format!("{value} is not valid text"))?;
         match key {
             "service" => wanted.service = Some(value),
             "client" => wanted.client = Some(prefix(&value)?),
             "when" => match value.as_str() {
                 "before" => wanted.after = false,
                 "after" => wanted.before = false,
-                _ => return Err("when=before or when=after".to_owned()),
+                _ => return Err("`when` must be `before` or `after`".to_owned()),
             },
             "snaplen" => {
                 let number = value.parse().ok();
                 let fits = number.filter(|one| (1..=super::SNAP_BYTES_MAX).contains(one));
-                wanted.snap_bytes = fits.ok_or("snaplen is a number of bytes up to 65535")?;
+                wanted.snap_bytes =
+                    fits.ok_or("`snaplen` must be a number of bytes up to 65535")?;
             }
-            _ => return Err("service, client, when and snaplen may be said".to_owned()),
+            _ => {
+                return Err(
+                    "unknown parameter; expected service, client, when or snaplen".to_owned(),
+                );
+            }
         }
     }
     Ok(wanted)
 }
 
-/// What stands for itself, and `%2F` for a slash: most programs write prefixes so.
+/// Decodes unreserved characters and `%2F`, which most programs write for the slash of a prefix.
 fn decoded(text: &str) -> Option<String> {
     let mut parts = text.split('%');
     let mut bytes = parts.next()?.as_bytes().to_vec();
@@ -149,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queries_are_read_and_strange_ones_refused() {
+    fn queries_are_parsed_and_invalid_ones_refused() {
         let all = wanted("").unwrap();
         assert!(all.before && all.after && all.service.is_none());
         let some = wanted("service=web&client=10.0.0.0/8&when=after&snaplen=96").unwrap();

@@ -1,4 +1,4 @@
-//! The control socket's other side: whoever gives an order.
+//! The control socket's client side.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use super::{Answer, FOLDER, Order, instances, socket_of};
 
-/// How long an answer may take: longer than the switch may, which says why it is late.
+/// How long to wait for an answer. Longer than the switch's own limit, so that its explanation
+/// arrives.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
 /// The longest line of an answer that is read, bytes.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
-/// Why there is no answer, in words for who asked.
+/// Why there is no answer, as a message for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoAnswer(pub String);
 
@@ -23,17 +24,17 @@ impl fmt::Display for NoAnswer {
     }
 }
 
-/// An order that was given; its answer comes in lines.
+/// An order that was sent. Its answer arrives as lines.
 #[derive(Debug)]
 pub struct Asked {
     lines: BufReader<UnixStream>,
     line: Vec<u8>,
 }
 
-/// Gives an order to the instance of this name in this network namespace.
+/// Sends an order to the instance of this name in this network namespace.
 ///
 /// # Errors
-/// When it does not run here, or may not be asked by this user.
+/// The instance is not running here, or this user may not control it.
 pub fn ask(instance: &str, order: Order) -> Result<Asked, NoAnswer> {
     let at = socket_of(instance).map_err(|error| NoAnswer(error.to_string()))?;
     ask_at(&at, order).map_err(|error| NoAnswer(explain(instance, &at, &error)))
@@ -43,7 +44,7 @@ pub(super) fn ask_at(path: &Path, order: Order) -> io::Result<Asked> {
     let mut stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    // Who is refused at once may find it closed; the reason can still be read.
+    // A refusing server may have closed the connection already; its reason can still be read.
     match stream.write_all(format!("{}\n", order.name()).as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
         _ => {}
@@ -62,29 +63,29 @@ fn explain(instance: &str, at: &Path, error: &io::Error) -> String {
             running.retain(|name| name != instance);
             let others = match running.is_empty() {
                 true => String::new(),
-                false => format!("; --instance takes: {}", running.join(", ")),
+                false => format!("; running instances: {}", running.join(", ")),
             };
             format!(
-                "no instance \"{instance}\" takes orders in this network namespace (nobody \
-                 listens at {at}){others}"
+                "instance \"{instance}\" is not running in this network namespace (nothing listens \
+                 at {at}){others}"
             )
         }
         io::ErrorKind::PermissionDenied => format!(
-            "{at}: {error}; only the user who runs the instance and root may give it orders \
-             (the folder is {FOLDER})"
+            "{at}: {error}; only root and the user running the instance may control it (sockets \
+             are in {FOLDER})"
         ),
         _ => format!("{at}: {error}"),
     }
 }
 
 impl Asked {
-    /// How long [`Self::answer`] waits.
+    /// Sets how long [`Self::answer`] waits.
     pub fn set_patience(&mut self, patience: Duration) -> io::Result<()> {
         self.lines.get_ref().set_read_timeout(Some(patience))
     }
 
-    /// The next line; none when there are no more. After an error for want of time
-    /// ([`is_late`]) it may be asked for again.
+    /// The next line, or `None` after the last one. After a timeout ([`is_late`]) it may be called
+    /// again.
     pub fn answer(&mut self) -> io::Result<Option<Answer>> {
         let room = LINE_BYTES_MAX.saturating_sub(self.line.len() as u64);
         (&mut self.lines)
@@ -102,19 +103,17 @@ impl Asked {
     }
 }
 
-/// Why there is no answer, after an error of [`Asked::answer`].
+/// Describes an error of [`Asked::answer`] to the user.
 pub(crate) fn describe(error: &io::Error) -> String {
     match is_late(error) {
-        true => {
-            "no answer in time: the process is stopped, or too busy. It does not do what nobody \
-                 waits for; `fairlead status` tells how it is"
-                .to_owned()
-        }
+        true => "timed out: the process is suspended or overloaded. The order has been withdrawn; \
+             `fairlead status` shows the state of the switch"
+            .to_owned(),
         false => format!("no answer: {error}"),
     }
 }
 
-/// True when a line did not come in time, and may come yet.
+/// True if the read timed out, so that the line may still arrive.
 pub(crate) fn is_late(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,9 +1,9 @@
-//! The control socket: where a running instance takes orders (docs/decisions/0017).
+//! The control socket of a running instance (docs/decisions/0017).
 //!
-//! The admin pages can only be read, and by everybody. Orders come by a Unix socket in
-//! [`FOLDER`], which the kernel keeps for the instance's own user and root. A connection has one
-//! line, the order, and gets lines of JSON ([`Answer`]). The thread that runs the switch looks for
-//! orders several times a second and does what a signal would make it do.
+//! The admin pages are read-only and open to every local user. Orders arrive at a Unix socket in
+//! [`FOLDER`], which only root and the instance's own user can open. A client sends one line, the
+//! order, and receives lines of JSON ([`Answer`]). The thread that runs the switch polls for orders
+//! several times a second and handles them like the corresponding signal.
 
 mod ask;
 mod server;
@@ -19,25 +19,25 @@ pub use ask::{Asked, NoAnswer, ask};
 pub(crate) use ask::{PATIENCE, describe, is_late};
 pub use server::{ControlServer, remove_if_dead, start};
 
-/// Where the sockets of all instances are.
+/// Directory of all instances' sockets.
 pub const FOLDER: &str = "/run/fairlead";
 
-/// What an instance can be told to do.
+/// An order to an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Tell how it is.
+    /// Report the state.
     Look,
-    /// Begin anew with the configuration file of now.
+    /// Restart with the current configuration file.
     Reload,
-    /// Take no new connections, end with the last one; tell how it goes until then.
+    /// Accept no new connections, exit with the last one, and report progress until then.
     Drain,
 }
 
 impl Order {
-    /// All of them.
+    /// All orders.
     pub const ALL: [Self; 3] = [Self::Look, Self::Reload, Self::Drain];
 
-    /// The line that says it.
+    /// The line on the wire.
     pub fn name(self) -> &'static str {
         match self {
             Self::Look => "look",
@@ -47,7 +47,7 @@ impl Order {
     }
 }
 
-/// Where a run is between its start and its end.
+/// Phase of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
@@ -56,40 +56,40 @@ pub enum Phase {
     Starting,
     /// In service.
     Serving,
-    /// No new connections; live ones have their time.
+    /// No new connections; live ones may finish.
     Draining,
     /// Live connections are being reset.
     Resetting,
-    /// Over, and nothing is left.
+    /// Stopped; nothing is left in the kernel.
     Ended,
-    /// Over; the kernel forwards what is spliced, for the next run.
+    /// Stopped; the kernel keeps forwarding spliced connections for the next run.
     Left,
 }
 
 impl Phase {
-    /// True when this run does nothing more.
+    /// True if the run has stopped.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Ended | Self::Left)
     }
 }
 
-/// How a run is.
+/// State of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct State {
     /// The instance's name.
     pub instance: String,
-    /// The process, by its number where it runs.
+    /// The process id, in the PID namespace of the instance.
     pub process: u32,
-    /// Another number for every run, also of one process.
+    /// Identifies the run. A reload starts a new run in the same process.
     pub run: u64,
-    /// Where it is.
+    /// Its phase.
     pub phase: Phase,
-    /// Connections that are set up or spliced.
+    /// Connections that are being set up or spliced.
     pub live: u64,
-    /// Those that were live when they were reset.
+    /// Live connections that were reset at shutdown.
     pub cut_off: u64,
-    /// Seconds until this phase ends whatever happens, where there is such a time.
+    /// Seconds until the phase's deadline, if it has one.
     pub seconds_left: Option<u64>,
 }
 
@@ -97,18 +97,18 @@ pub struct State {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// How it is.
+    /// The current state.
     State(State),
-    /// It begins anew, with these changes.
+    /// It restarts with these changes.
     Reloading(Vec<String>),
-    /// Not done, and why.
+    /// Refused, with the reason.
     Refused(String),
 }
 
-/// What an order comes to: changes (none but of a reload), or why it is refused.
+/// Outcome of an order: the changes (of a reload), or the reason for a refusal.
 pub(crate) type Outcome = Result<Vec<String>, String>;
 
-/// An order that waits to be done.
+/// An order in the queue.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) order: Order,
@@ -116,30 +116,30 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Says what came of it.
+    /// Sends the outcome to the client.
     pub(crate) fn answer(self, outcome: Outcome) {
-        // Whoever asked may be gone.
+        // The client may have disconnected.
         let _ = self.reply.send(outcome);
     }
 }
 
-/// Between the thread that runs the switch and the one that serves the socket.
+/// Passes orders from the socket's thread to the switch's thread, and state back.
 #[derive(Debug)]
-pub struct Desk {
-    /// None once the switch takes no more.
+pub struct ControlQueue {
+    /// `None` once the switch accepts no more orders.
     pending: Mutex<Option<Vec<Pending>>>,
     state: watch::Sender<State>,
     refused: AtomicU64,
 }
 
-/// Orders that wait at once; a further one is refused.
+/// Queued orders; one more is refused.
 const PENDING_MAX: usize = 16;
 
-/// Why an order is not done that came too late.
-const OVER: &str = "this run of the switch is over, or begins anew right now: ask again";
+/// The reason given for an order that arrives too late.
+const OVER: &str = "the switch is stopping or restarting; try again";
 
-impl Desk {
-    /// For a run of this instance, known by a number of its own.
+impl ControlQueue {
+    /// A queue for the run `run` of this instance.
     pub fn new(instance: &str, run: u64) -> Self {
         let state = State {
             instance: instance.to_owned(),
@@ -154,7 +154,7 @@ impl Desk {
         }
     }
 
-    /// The order that came first, and that somebody still waits for.
+    /// Takes the oldest order with a client that still waits for it.
     pub(crate) fn take(&self) -> Option<Pending> {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         let pending = pending.as_mut()?;
@@ -162,7 +162,7 @@ impl Desk {
         (!pending.is_empty()).then(|| pending.remove(0))
     }
 
-    /// Tells those who watch how it is now.
+    /// Updates the state and notifies watching clients.
     pub(crate) fn tell(&self, change: impl FnOnce(&mut State)) {
         self.state.send_if_modified(|state| {
             let before = state.clone();
@@ -171,29 +171,29 @@ impl Desk {
         });
     }
 
-    /// How it is.
+    /// The current state.
     pub fn state(&self) -> State {
         self.state.borrow().clone()
     }
 
-    /// Requests at the socket that were no orders, not permitted or too many.
+    /// Requests at the socket that were invalid, not permitted, or too many.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Takes no more orders; those that wait are not done.
+    /// Accepts no more orders, and drops queued ones.
     fn close(&self) {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         *pending = None;
     }
 
-    /// Where the outcome of an order will come; or why it will not.
+    /// Queues an order. Returns the channel for its outcome, or the reason for a refusal.
     fn leave(&self, order: Order) -> Result<oneshot::Receiver<Outcome>, &'static str> {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         let pending = pending.as_mut().ok_or(OVER)?;
         pending.retain(|one| !one.reply.is_closed());
         if pending.len() >= PENDING_MAX {
-            return Err("too many orders wait already");
+            return Err("too many orders are queued");
         }
         let (reply, outcome) = oneshot::channel();
         pending.push(Pending { order, reply });
@@ -202,25 +202,25 @@ impl Desk {
 
     fn refuse(&self, why: &str) -> Answer {
         self.refused.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!("a request at the control socket is refused: {why}");
+        tracing::warn!("control request refused: {why}");
         Answer::Refused(why.to_owned())
     }
 }
 
-/// The socket of an instance in the network namespace of this process. Instances of one name may
-/// run in several, so the namespace's number is a part of the file's name.
+/// The socket path of an instance in this process's network namespace. Instances of the same name
+/// may run in several namespaces, so the namespace's inode number is part of the file name.
 pub fn socket_of(instance: &str) -> std::io::Result<PathBuf> {
     Ok(Path::new(FOLDER).join(format!("{instance}{}", ending()?)))
 }
 
-/// How the names of all sockets in this network namespace end.
+/// Suffix of all socket names in this network namespace.
 fn ending() -> std::io::Result<String> {
     use std::os::unix::fs::MetadataExt;
     let namespace = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
     Ok(format!(".{namespace}.sock"))
 }
 
-/// The instances that have a socket in this network namespace.
+/// Instances with a socket in this network namespace.
 pub fn instances() -> Vec<String> {
     let (Ok(ending), Ok(files)) = (ending(), std::fs::read_dir(FOLDER)) else {
         return Vec::new();
@@ -238,26 +238,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_come_in_turn_and_not_for_who_has_gone() {
-        let desk = Desk::new("edge", 7);
-        assert!(desk.take().is_none());
-        let gone = desk.leave(Order::Drain).unwrap();
-        let mut waits = desk.leave(Order::Reload).unwrap();
+    fn orders_are_taken_in_order_and_withdrawn_on_disconnect() {
+        let queue = ControlQueue::new("edge", 7);
+        assert!(queue.take().is_none());
+        let gone = queue.leave(Order::Drain).unwrap();
+        let mut waits = queue.leave(Order::Reload).unwrap();
         drop(gone);
-        let pending = desk.take().unwrap();
+        let pending = queue.take().unwrap();
         assert_eq!(pending.order, Order::Reload);
         pending.answer(Err("no".to_owned()));
         assert_eq!(waits.try_recv().unwrap(), Err("no".to_owned()));
-        assert!(desk.take().is_none());
+        assert!(queue.take().is_none());
     }
 
     #[test]
-    fn orders_that_wait_are_bounded() {
-        let desk = Desk::new("edge", 7);
-        let waiting: Vec<_> = (0..PENDING_MAX).map(|_| desk.leave(Order::Drain)).collect();
-        assert!(desk.leave(Order::Drain).is_err());
+    fn the_queue_is_bounded() {
+        let queue = ControlQueue::new("edge", 7);
+        let waiting: Vec<_> = (0..PENDING_MAX)
+            .map(|_| queue.leave(Order::Drain))
+            .collect();
+        assert!(queue.leave(Order::Drain).is_err());
         drop(waiting);
-        assert!(desk.leave(Order::Drain).is_ok());
+        assert!(queue.leave(Order::Drain).is_ok());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The control socket's side of the instance, on a thread and a runtime of its own.
+//! The control socket's server side, on its own thread and runtime.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -14,36 +14,36 @@ use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
-use super::{Answer, Desk, OVER, Order};
+use super::{Answer, ControlQueue, OVER, Order};
 
-/// Connections served at once; a further one is refused.
+/// Concurrent connections; one more is refused.
 const CONNECTIONS_MAX: u32 = 16;
 /// The longest line that is read, bytes.
 const LINE_BYTES_MAX: u64 = 64;
-/// How long the order's line may take to come, and a line of the answer to be taken.
+/// Time limit for reading the order's line, and for writing a line of the answer.
 const LINE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the switch may take to do it.
+/// Time limit for the switch to carry out an order.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often it is looked whether somebody still waits for an order to be done.
+/// Interval between checks whether the client still waits for its order.
 const GONE_PAUSE: Duration = Duration::from_millis(100);
-/// Long enough for the runtime to ask the kernel what has happened.
+/// Long enough for the runtime to poll the kernel once.
 const ASK_PAUSE: Duration = Duration::from_millis(2);
-/// How long the end waits for the last lines to be taken.
+/// How long shutdown waits for clients to read their last lines.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 /// How long to wait after an error of `accept`, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The socket while it is served; with its end it is removed.
+/// The socket and the thread that serves it. Dropping it removes the socket.
 #[derive(Debug)]
 pub struct ControlServer {
     path: PathBuf,
-    desk: Arc<Desk>,
+    queue: Arc<ControlQueue>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ControlServer {
-    /// Where it is.
+    /// Path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -51,9 +51,9 @@ impl ControlServer {
 
 impl Drop for ControlServer {
     fn drop(&mut self) {
-        // First, so that nobody finds it who would not be answered.
+        // First, so that no client connects that would get no answer.
         let _ = fs::remove_file(&self.path);
-        self.desk.close();
+        self.queue.close();
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -61,12 +61,12 @@ impl Drop for ControlServer {
     }
 }
 
-/// Makes the socket and serves it from a new thread. What dead instances have left beside it is
-/// removed.
+/// Creates the socket and serves it from a new thread. Sockets of dead instances in the same
+/// directory are removed.
 ///
 /// # Errors
-/// When it cannot be made, or another process serves it.
-pub fn start(path: &Path, desk: Arc<Desk>) -> io::Result<ControlServer> {
+/// The socket cannot be created, or another process serves it.
+pub fn start(path: &Path, queue: Arc<ControlQueue>) -> io::Result<ControlServer> {
     let owner = fs::metadata("/proc/self")?.uid();
     if let Some(folder) = path.parent() {
         let made = make(folder, owner);
@@ -82,7 +82,7 @@ pub fn start(path: &Path, desk: Arc<Desk>) -> io::Result<ControlServer> {
         let _inside = runtime.enter();
         tokio::net::UnixListener::from_std(listener)?
     };
-    let of_server = Arc::clone(&desk);
+    let of_server = Arc::clone(&queue);
     let (stop, stopped) = oneshot::channel();
     let thread = std::thread::Builder::new()
         .name("fairlead-control".into())
@@ -90,7 +90,7 @@ pub fn start(path: &Path, desk: Arc<Desk>) -> io::Result<ControlServer> {
             runtime.block_on(async {
                 let places = Arc::new(Semaphore::new(CONNECTIONS_MAX as usize));
                 tokio::select! {
-                    () = accept(&listener, &places, &desk, owner) => {}
+                    () = accept(&listener, &places, &queue, owner) => {}
                     _ = stopped => {}
                 }
                 let _ = timeout(END_PATIENCE, places.acquire_many(CONNECTIONS_MAX)).await;
@@ -99,14 +99,14 @@ pub fn start(path: &Path, desk: Arc<Desk>) -> io::Result<ControlServer> {
         })?;
     Ok(ControlServer {
         path: path.to_owned(),
-        desk: of_server,
+        queue: of_server,
         stop: Some(stop),
         thread: Some(thread),
     })
 }
 
-/// Makes the folder of the sockets, or finds it as it has to be: whoever else may write there could
-/// put something of their own in a socket's place.
+/// Creates the directory of the sockets, or checks the existing one: another user with write access
+/// could replace a socket.
 fn make(folder: &Path, owner: u32) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)
@@ -115,9 +115,9 @@ fn make(folder: &Path, owner: u32) -> io::Result<()> {
     let found = fs::metadata(folder)?;
     match found.uid() {
         user if user != 0 && user != owner => {
-            Err(io::Error::other(format!("it belongs to user {user}")))
+            Err(io::Error::other(format!("owned by user {user}")))
         }
-        _ if found.mode() & 0o022 != 0 => Err(io::Error::other("others may write there")),
+        _ if found.mode() & 0o022 != 0 => Err(io::Error::other("writable by other users")),
         _ => Ok(()),
     }
 }
@@ -126,7 +126,8 @@ fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// Listens there. Under another name first: who finds the file finds it with its mode, and served.
+/// Listens at `path`. The socket is created under another name and renamed, so that clients never
+/// see it with the wrong mode or before it listens.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     if std::os::unix::net::UnixStream::connect(path).is_ok() {
         return Err(io::ErrorKind::AddrInUse.into());
@@ -139,7 +140,7 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Removes sockets in `folder` that nobody listens at: whoever was killed left its own.
+/// Removes sockets in `folder` without a listener; a killed instance leaves its socket behind.
 fn remove_dead(folder: &Path) {
     for file in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = file.path();
@@ -149,7 +150,7 @@ fn remove_dead(folder: &Path) {
     }
 }
 
-/// Removes a socket if it is there and nobody listens at it; true when it is removed.
+/// Removes a socket if it exists and has no listener. Returns true if it was removed.
 pub fn remove_if_dead(path: &Path) -> bool {
     let tried = std::os::unix::net::UnixStream::connect(path);
     let is_dead = tried.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
@@ -159,7 +160,7 @@ pub fn remove_if_dead(path: &Path) -> bool {
 async fn accept(
     listener: &tokio::net::UnixListener,
     places: &Arc<Semaphore>,
-    desk: &Arc<Desk>,
+    queue: &Arc<ControlQueue>,
     owner: u32,
 ) {
     loop {
@@ -171,27 +172,28 @@ async fn accept(
                 continue;
             }
         };
-        // The file's mode says it already; a folder that others may change says nothing.
+        // The file's mode already ensures this, unless another user can write to the directory.
         let user = stream.peer_cred().map(|peer| peer.uid());
         let why = match user {
             Ok(user) if user == 0 || user == owner => None,
-            Ok(user) => Some(format!("user {user} may not give orders here")),
-            Err(error) => Some(format!("who asks cannot be told: {error}")),
+            Ok(user) => Some(format!("user {user} may not control this instance")),
+            Err(error) => Some(format!("cannot determine the peer's credentials: {error}")),
         };
         let place = Arc::clone(places).try_acquire_owned().ok();
         let why = why.or_else(|| {
-            let many = || format!("{CONNECTIONS_MAX} others are connected");
+            let many = || format!("too many connections (limit {CONNECTIONS_MAX})");
             place.is_none().then(many)
         });
         if let Some(why) = why {
-            // An empty socket takes a line at once; whoever does not read it loses it.
-            let answer = desk.refuse(&why);
+            // An empty send buffer takes one line at once, so a slow reader cannot block the accept
+            // loop.
+            let answer = queue.refuse(&why);
             let _ = timeout(ACCEPT_PAUSE, write(&mut stream, &answer)).await;
             continue;
         }
-        let desk = Arc::clone(desk);
+        let queue = Arc::clone(queue);
         tokio::spawn(async move {
-            if let Err(error) = serve(stream, &desk).await {
+            if let Err(error) = serve(stream, &queue).await {
                 tracing::debug!(%error, "control connection failed");
             }
             drop(place);
@@ -200,7 +202,7 @@ async fn accept(
 }
 
 /// One order and its answer.
-async fn serve(mut stream: UnixStream, desk: &Desk) -> io::Result<()> {
+async fn serve(mut stream: UnixStream, queue: &ControlQueue) -> io::Result<()> {
     let mut line = Vec::new();
     let read = async {
         let mut part = (&mut stream).take(LINE_BYTES_MAX);
@@ -209,7 +211,7 @@ async fn serve(mut stream: UnixStream, desk: &Desk) -> io::Result<()> {
     };
     timeout(LINE_TIMEOUT, read).await.map_err(late)??;
     if line.is_empty() {
-        return Ok(()); // whoever looked whether somebody listens
+        return Ok(()); // a probe whether the socket has a listener
     }
     let text = String::from_utf8_lossy(&line);
     let order = text.strip_suffix('\n').and_then(|word| {
@@ -218,14 +220,14 @@ async fn serve(mut stream: UnixStream, desk: &Desk) -> io::Result<()> {
     });
     let Some(order) = order else {
         let names = Order::ALL.map(Order::name).join(", ");
-        let answer = desk.refuse(&format!("no such order; there are: {names}"));
+        let answer = queue.refuse(&format!("unknown order; expected one of: {names}"));
         return write(&mut stream, &answer).await;
     };
     if order == Order::Look {
-        return write(&mut stream, &Answer::State(desk.state())).await;
+        return write(&mut stream, &Answer::State(queue.state())).await;
     }
-    let mut states = desk.state.subscribe();
-    let Some(outcome) = given(desk, order, &stream).await else {
+    let mut states = queue.state.subscribe();
+    let Some(outcome) = given(queue, order, &stream).await else {
         return Ok(());
     };
     let answer = match outcome {
@@ -246,37 +248,38 @@ async fn serve(mut stream: UnixStream, desk: &Desk) -> io::Result<()> {
     }
 }
 
-/// Gives the order to the switch and waits for what comes of it; none when whoever asked is gone
-/// before it is done: it is not done then, for they were told, if anything, that it failed.
+/// Queues the order for the switch and waits for the outcome. `None` if the client disconnects
+/// first; the order is then withdrawn, because the client has reported a failure.
 async fn given(
-    desk: &Desk,
+    queue: &ControlQueue,
     order: Order,
     stream: &UnixStream,
 ) -> Option<Result<Vec<String>, Answer>> {
     if has_gone(stream).await {
         return None;
     }
-    let mut outcome = match desk.leave(order) {
+    let mut outcome = match queue.leave(order) {
         Ok(outcome) => outcome,
-        Err(why) => return Some(Err(desk.refuse(why))),
+        Err(why) => return Some(Err(queue.refuse(why))),
     };
     let until = tokio::time::Instant::now() + ORDER_TIMEOUT;
     while tokio::time::Instant::now() < until {
         match timeout(GONE_PAUSE, &mut outcome).await {
             Ok(Ok(outcome)) => return Some(outcome.map_err(Answer::Refused)),
-            Ok(Err(_)) => return Some(Err(desk.refuse(OVER))),
+            Ok(Err(_)) => return Some(Err(queue.refuse(OVER))),
             Err(_) if has_gone(stream).await => return None,
             Err(_) => {}
         }
     }
-    Some(Err(
-        desk.refuse("the switch takes no orders: its loop stands still")
-    ))
+    Some(Err(queue.refuse(
+        "the switch does not respond: its main loop is stalled",
+    )))
 }
 
-/// True when nobody is there any more; one that only sends nothing more still reads.
+/// True if the client has disconnected. A client that has only shut down its sending side still
+/// reads.
 async fn has_gone(stream: &UnixStream) -> bool {
-    // A fresh connection is taken to be ready before the runtime has asked the kernel about it.
+    // The runtime reports a new connection as ready before it has polled the kernel.
     tokio::time::sleep(ASK_PAUSE).await;
     let ready = timeout(GONE_PAUSE, stream.ready(Interest::WRITABLE)).await;
     ready.is_ok_and(|ready| ready.is_ok_and(|ready| ready.is_write_closed()))
@@ -310,7 +313,7 @@ mod tests {
     struct Served {
         folder: PathBuf,
         path: PathBuf,
-        desk: Arc<Desk>,
+        queue: Arc<ControlQueue>,
         server: Option<ControlServer>,
     }
 
@@ -319,12 +322,12 @@ mod tests {
             let folder = format!("fairlead-control-{}-{name}", std::process::id());
             let folder = std::env::temp_dir().join(folder);
             let path = folder.join("edge.1.sock");
-            let desk = Arc::new(Desk::new("edge", 7));
-            let server = start(&path, Arc::clone(&desk)).unwrap();
+            let queue = Arc::new(ControlQueue::new("edge", 7));
+            let server = start(&path, Arc::clone(&queue)).unwrap();
             Self {
                 folder,
                 path,
-                desk,
+                queue,
                 server: Some(server),
             }
         }
@@ -333,11 +336,11 @@ mod tests {
             ask_at(&self.path, order).unwrap()
         }
 
-        /// Does the next order as the switch would.
+        /// Carries out the next order in place of the switch.
         fn answer(&self, order: Order, outcome: Outcome) {
             let until = Instant::now() + PATIENCE;
             loop {
-                if let Some(pending) = self.desk.take() {
+                if let Some(pending) = self.queue.take() {
                     assert_eq!(pending.order, order);
                     return pending.answer(outcome);
                 }
@@ -346,7 +349,7 @@ mod tests {
             }
         }
 
-        /// What comes for these bytes.
+        /// The answer to these bytes.
         fn exchange(&self, bytes: &[u8]) -> String {
             let mut stream = Stream::connect(&self.path).unwrap();
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -366,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn others_may_not_even_knock() {
+    fn other_users_have_no_access() {
         let served = Served::new("mode");
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
         assert_eq!(mode(&served.path), 0o600);
@@ -374,16 +377,16 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_may_write_to_is_not_used() {
+    fn a_folder_writable_by_others_is_refused() {
         let served = Served::new("folder");
         let path = served.folder.join("b.1.sock");
-        let begin = || start(&path, Arc::new(Desk::new("b", 8)));
+        let begin = || start(&path, Arc::new(ControlQueue::new("b", 8)));
         fs::set_permissions(&served.folder, Permissions::from_mode(0o777)).unwrap();
         let why = begin().unwrap_err().to_string();
-        assert!(why.contains("others may write there"), "{why}");
+        assert!(why.contains("writable by other users"), "{why}");
         let user = fs::metadata(&served.folder).unwrap().uid();
         let why = make(&served.folder, user + 1).unwrap_err().to_string();
-        assert!(user == 0 || why.contains("it belongs to user"), "{why}");
+        assert!(user == 0 || why.contains("owned by user"), "{why}");
         fs::set_permissions(&served.folder, Permissions::from_mode(0o750)).unwrap();
         assert!(begin().is_ok());
     }
@@ -391,7 +394,7 @@ mod tests {
     #[test]
     fn a_look_is_answered_without_the_loop() {
         let served = Served::new("look");
-        served.desk.tell(|state| state.live = 3);
+        served.queue.tell(|state| state.live = 3);
         let Some(Answer::State(state)) = served.ask(Order::Look).answer().unwrap() else {
             panic!("no state")
         };
@@ -409,11 +412,7 @@ mod tests {
         served.answer(Order::Reload, Err("no room".to_owned()));
         let refused = Answer::Refused("no room".to_owned());
         assert_eq!(asked.answer().unwrap(), Some(refused));
-        assert_eq!(
-            served.desk.refused(),
-            0,
-            "that is counted where it is refused"
-        );
+        assert_eq!(served.queue.refused(), 0, "counted where it is refused");
         let mut asked = served.ask(Order::Reload);
         served.answer(Order::Reload, Ok(vec!["pool a is new".to_owned()]));
         let begun = Answer::Reloading(vec!["pool a is new".to_owned()]);
@@ -422,10 +421,10 @@ mod tests {
     }
 
     #[test]
-    fn a_drain_is_told_to_its_end_even_if_that_comes_at_once() {
+    fn a_drain_is_reported_to_its_end_even_if_immediate() {
         let mut served = Served::new("drain");
         let mut asked = served.ask(Order::Drain);
-        served.desk.tell(|state| state.phase = Phase::Draining);
+        served.queue.tell(|state| state.phase = Phase::Draining);
         served.answer(Order::Drain, Ok(Vec::new()));
         let mut next = || match asked.answer().unwrap() {
             Some(Answer::State(state)) => Some(state.phase),
@@ -435,7 +434,7 @@ mod tests {
             }
         };
         assert_eq!(next(), Some(Phase::Draining));
-        served.desk.tell(|state| state.phase = Phase::Ended);
+        served.queue.tell(|state| state.phase = Phase::Ended);
         served.server = None;
         assert_eq!(next(), Some(Phase::Ended));
         assert_eq!(next(), None);
@@ -443,10 +442,10 @@ mod tests {
     }
 
     #[test]
-    fn an_order_of_whoever_has_gone_is_not_done() {
+    fn an_order_of_a_disconnected_client_is_withdrawn() {
         let served = Served::new("gone");
         let asked = served.ask(Order::Drain);
-        let waits = || served.desk.pending.lock().unwrap().as_ref().map(Vec::len);
+        let waits = || served.queue.pending.lock().unwrap().as_ref().map(Vec::len);
         let until = Instant::now() + PATIENCE;
         while waits() == Some(0) {
             assert!(Instant::now() < until, "no order came");
@@ -454,17 +453,17 @@ mod tests {
         }
         drop(asked);
         std::thread::sleep(GONE_PAUSE * 5);
-        assert!(served.desk.take().is_none(), "nobody waits for it");
-        // Whoever only says no more waits all the same.
+        assert!(served.queue.take().is_none(), "nobody waits for it");
+        // A client that has only shut down its sending side still waits.
         let mut stream = Stream::connect(&served.path).unwrap();
         stream.write_all(b"drain\n").unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         std::thread::sleep(GONE_PAUSE * 5);
-        assert!(served.desk.take().is_some());
+        assert!(served.queue.take().is_some());
     }
 
     #[test]
-    fn who_left_before_anybody_listened_is_known_to_have_gone() {
+    fn a_client_gone_before_accept_is_noticed() {
         let served = Served::new("early");
         let path = served.folder.join("early");
         let listener = UnixListener::bind(&path).unwrap();
@@ -485,11 +484,11 @@ mod tests {
     }
 
     #[test]
-    fn an_order_that_comes_with_the_end_is_not_left_without_an_answer() {
+    fn an_order_during_shutdown_gets_an_answer() {
         let mut served = Served::new("late");
         let mut asked = served.ask(Order::Drain);
         let until = Instant::now() + PATIENCE;
-        let waits = || served.desk.pending.lock().unwrap().as_ref().map(Vec::len);
+        let waits = || served.queue.pending.lock().unwrap().as_ref().map(Vec::len);
         while waits() == Some(0) {
             assert!(Instant::now() < until, "no order came");
             std::thread::sleep(Duration::from_millis(1));
@@ -498,11 +497,11 @@ mod tests {
         let Some(Answer::Refused(why)) = asked.answer().unwrap() else {
             panic!("it was not refused")
         };
-        assert!(why.contains("ask again"), "{why}");
+        assert!(why.contains("try again"), "{why}");
     }
 
     #[test]
-    fn what_is_no_order_is_refused_with_a_reason_and_counted() {
+    fn unknown_orders_are_refused_with_a_reason_and_counted() {
         let served = Served::new("strange");
         let long = [b'x'; 100_000];
         for bytes in [
@@ -513,20 +512,20 @@ mod tests {
             b"drain \n",
             &long,
         ] {
-            let before = served.desk.refused();
+            let before = served.queue.refused();
             let answer = served.exchange(bytes);
             // The rest of a line that is too long may reset the answer.
-            let known = answer.contains("there are: look, reload, drain") || bytes.len() > 64;
+            let known = answer.contains("expected one of: look, reload, drain") || bytes.len() > 64;
             assert!(known, "{answer}");
-            assert_eq!(served.desk.refused(), before + 1);
+            assert_eq!(served.queue.refused(), before + 1);
         }
         assert_eq!(served.exchange(b""), "");
         assert_eq!(
-            served.desk.refused(),
+            served.queue.refused(),
             6,
-            "who says nothing asks for nothing"
+            "an empty connection is not an order"
         );
-        assert!(served.desk.take().is_none());
+        assert!(served.queue.take().is_none());
     }
 
     #[test]
@@ -541,7 +540,7 @@ mod tests {
                 assert!(Instant::now() < until, "never refused");
                 continue;
             };
-            assert!(why.contains("16 others"), "{why}");
+            assert!(why.contains("limit 16"), "{why}");
             break;
         }
         drop(waiting);
@@ -554,9 +553,9 @@ mod tests {
             ["a.1.sock", "b.1.sock", "c.1.sock"].map(|name| served.folder.join(name));
         drop(UnixListener::bind(&dead).unwrap());
         drop(UnixListener::bind(&other).unwrap());
-        let second = start(&other, Arc::new(Desk::new("a", 8))).unwrap();
+        let second = start(&other, Arc::new(ControlQueue::new("a", 8))).unwrap();
         assert!(other.exists() && !dead.exists() && served.path.exists());
-        let taken = start(&served.path, Arc::new(Desk::new("edge", 9))).unwrap_err();
+        let taken = start(&served.path, Arc::new(ControlQueue::new("edge", 9))).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         assert!(!remove_if_dead(&served.path) && !remove_if_dead(&fresh));
         drop(second);
@@ -564,6 +563,6 @@ mod tests {
             panic!("no state")
         };
         assert_eq!(state.run, 7);
-        assert_eq!(served.desk.refused(), 0);
+        assert_eq!(served.queue.refused(), 0);
     }
 }

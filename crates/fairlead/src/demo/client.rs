@@ -11,15 +11,15 @@ use fairlead_netns::{Host, program};
 
 use super::scene::{Request, VIRTUAL};
 
-/// How long a request may take.
+/// Time limit of a request.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Marks the line that curl is told to write after each answer.
+/// Marks the line that curl writes after each answer.
 const MARK: &str = "=fairlead ";
 
 /// What a client got for one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Answer {
-    /// The HTTP status, 0 where there was no answer.
+    /// The HTTP status, 0 without an answer.
     pub status: u16,
     /// Bytes of the body.
     pub body_bytes: u64,
@@ -38,7 +38,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Reads a header line into the field it is for.
+    /// Parses a header line into its field.
     fn header(&mut self, line: &str) {
         let Some((name, value)) = line.split_once(':') else {
             return;
@@ -94,7 +94,7 @@ impl Client {
         said.split(' ').take(2).collect::<Vec<_>>().join(" ")
     }
 
-    /// Makes the request on a connection of its own; one answer for each path asked for.
+    /// Makes the request on its own connection. Returns one answer per path.
     pub(super) fn ask(&self, request: &Request) -> Result<Vec<Answer>> {
         match &self.curl {
             Some(curl) => self.ask_by_curl(curl, request),
@@ -173,7 +173,7 @@ impl Client {
         let mut answers = read_curl(&String::from_utf8_lossy(&output.stdout));
         if answers.is_empty() {
             bail!(
-                "curl wrote nothing: {}",
+                "no output from curl: {}",
                 String::from_utf8_lossy(&output.stderr).trim()
             );
         }
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_answers_of_one_connection_are_told_apart() {
+    fn two_answers_of_one_connection_are_separated() {
         let text = "HTTP/1.1 200 OK\r\nX-Server: images-1 10.2.0.1:8081\r\n\
                     X-Saw: 100.64.0.1:3000\r\n\r\n\n=fairlead 200 14 10.1.0.10 4000\n\
                     HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\n\r\n\n\
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_connection_still_tells_its_port() {
+    fn a_failed_connection_has_its_port() {
         let answers = read_curl("\n=fairlead 000 0 10.1.0.10 4711\n");
         assert_eq!(
             (answers[0].status, answers[0].local.unwrap().port()),

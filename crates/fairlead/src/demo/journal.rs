@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// How many of the latest other lines are kept for the case that something goes wrong.
 const OTHER_LINES_MAX: usize = 30;
-/// How many entries are kept in all; a demonstration makes some dozens.
+/// Maximum number of entries; a demonstration makes some dozens.
 const ENTRIES_MAX: usize = 65_536;
 
 /// One thing that the switch reported.
@@ -62,7 +62,7 @@ pub(super) enum Entry {
 }
 
 impl Entry {
-    /// The client it is about.
+    /// The client's address.
     pub(super) fn client(&self) -> SocketAddr {
         match self {
             Self::Decided { client, .. }
@@ -71,7 +71,7 @@ impl Entry {
         }
     }
 
-    /// Reads one line of the log; `None` when it is about something else.
+    /// Parses a line of the log; `None` for other lines.
     fn parse(line: &str) -> Option<Self> {
         let line: Value = serde_json::from_str(line).ok()?;
         let field = |name: &str| match line.get("fields").and_then(|all| all.get(name)) {
@@ -121,7 +121,7 @@ struct Pages {
     ended: bool,
 }
 
-/// The log of a running switch, read by a thread as it is written.
+/// The log of a running switch, read by a thread.
 #[derive(Clone, Default)]
 pub(super) struct Journal {
     shared: Arc<(Mutex<Pages>, Condvar)>,
@@ -165,8 +165,8 @@ impl Journal {
         self.shared.1.notify_all();
     }
 
-    /// Everything said of `client` so far, once `enough` of it; what there is when `patience` is
-    /// over or the log has ended.
+    /// All entries for `client` once `enough` returns true, or those available when `patience` runs
+    /// out or the log ends.
     pub(super) fn about(
         &self,
         client: SocketAddr,
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_of_one_client_is_found_and_the_rest_is_kept_for_errors() {
+    fn entries_of_a_client_are_found_and_other_lines_kept() {
         let log = format!("starting\n{DECIDED}\n{REFUSED}\n");
         let journal = Journal::follow(std::io::Cursor::new(log));
         let client = "10.1.0.10:4000".parse().unwrap();

@@ -25,16 +25,16 @@ use super::scene::{
 };
 use super::stage::Stage;
 
-/// How long the switch may take to be ready.
+/// Time limit for the switch to become ready.
 const READY_PATIENCE: Duration = Duration::from_secs(60);
 /// What it logs: its decisions, too.
 const LOG: &str = "info,fairlead::connection=debug";
-/// How long its log may lag behind the client.
+/// Maximum delay of its log.
 const LOG_PATIENCE: Duration = Duration::from_secs(15);
-/// How long an answer of its admin pages may take.
+/// Time limit for an answer of its admin pages.
 const ADMIN_PATIENCE: Duration = Duration::from_secs(30);
 
-/// A folder that is gone when its owner is.
+/// A temporary directory, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -52,7 +52,7 @@ impl Drop for Folder {
     }
 }
 
-/// The scene while it is played. Fields are dropped in order: client and switch before servers.
+/// The running scene. Fields are dropped in order: client and switch before servers.
 pub(super) struct Live {
     client: Client,
     anchor: Running,
@@ -67,8 +67,8 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// Builds the world and starts everybody. `as_root` tells which command reaches it from
-    /// outside.
+    /// Builds the network and starts all processes. `as_root` selects the command that reaches it
+    /// from outside.
     pub(super) fn start(as_root: bool, step: &dyn Fn(&str)) -> Result<Self> {
         let folder = Folder::new()?;
         step("making three network namespaces");
@@ -85,8 +85,8 @@ impl Live {
             (&switch_host, &[&net24(SWITCH_BACK)]),
             (&servers_host, &[&net24(SERVERS)]),
         )?;
-        // The virtual address lies in the clients' network, as in the sample configuration, so the
-        // client is told who has it. Servers send everything back through the switch.
+        // The virtual address is in the clients' network, as in the sample configuration, so the
+        // client needs a route to it. Servers send everything back through the switch.
         client_host.route(&format!("{VIRTUAL}/32"), &SWITCH_FRONT.to_string())?;
         servers_host.route("0.0.0.0/0", &SWITCH_BACK.to_string())?;
         switch_host.sysctl("net.ipv4.ip_forward", "1")?;
@@ -148,7 +148,7 @@ impl Live {
             }
             let ended = !self.switch.is_alive();
             if ended || Instant::now() > until {
-                // The log's last lines may still be on their way.
+                // The log's last lines may still arrive.
                 self.journal.since(usize::MAX, Duration::from_millis(200));
                 let what = if ended {
                     "ended"
@@ -180,7 +180,7 @@ impl Live {
         }
     }
 
-    /// A command that makes `request` from any terminal of this machine.
+    /// A shell command that makes `request` from any terminal on this machine.
     pub(super) fn command_for(&self, request: &Request) -> String {
         let enter = if self.as_root {
             let sudo = if program("sudo").is_some() {
@@ -236,7 +236,7 @@ impl Live {
         self.switch.is_alive()
     }
 
-    /// Ends the switch in order (SIGTERM) and tells how that went; `None` when it did not end.
+    /// Stops the switch (SIGTERM) and returns its exit status; `None` if it did not exit.
     pub(super) fn end(&mut self, patience: Duration) -> Result<Option<ExitStatus>> {
         self.switch.signal(Signal::Terminate)?;
         Ok(self.switch.wait_for(patience)?)
@@ -260,7 +260,7 @@ impl Stage for Live {
         vec![
             (
                 "world",
-                format!("three network namespaces, made {rights}; nothing outside changes"),
+                format!("three network namespaces, created {rights}; nothing outside them changes"),
             ),
             ("client", format!("{} at {CLIENT}", self.client.title())),
             (

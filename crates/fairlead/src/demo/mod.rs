@@ -1,9 +1,9 @@
 //! `fairlead demo`: the main job at work, with real servers and a real client.
 //!
-//! Everything happens in network namespaces that the demonstration makes itself, as root or (for an
-//! ordinary user) in a user namespace; where neither is permitted, the same scenario runs over
-//! simulated links. Each request is held against the switch's own record of it: if the server that
-//! answered is not the one that the switch says it chose, the demonstration fails.
+//! Everything runs in network namespaces that the demonstration creates, as root or (for an
+//! ordinary user) in a user namespace. Where neither is permitted, the same scenario runs over
+//! simulated links. Each request is compared with the switch's own log of it: if another server
+//! answered than the one the switch logged, the demonstration fails.
 
 mod client;
 mod journal;
@@ -32,7 +32,7 @@ use scene::{Before, SECTIONS};
 use simulated::Simulated;
 use stage::Stage;
 
-/// What `fairlead demo` takes.
+/// Arguments of `fairlead demo`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct DemoArgs {
     /// End when everything has been shown, even with a terminal
@@ -43,11 +43,11 @@ pub struct DemoArgs {
     pub simulated: bool,
 }
 
-/// How long the switch may take to end once it was told to.
+/// Time limit for the switch to stop.
 const END_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Plays the demonstration. Call it before any thread is started: an ordinary user's process has
-/// to enter a user namespace, which the kernel lets only a process of one thread do.
+/// Runs the demonstration. Call it before starting any thread: an ordinary user's process must
+/// enter a user namespace, which the kernel permits only to single-threaded processes.
 pub fn run(args: &DemoArgs) -> ExitCode {
     let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
     let screen = Screen::new();
@@ -69,7 +69,7 @@ pub fn run(args: &DemoArgs) -> ExitCode {
 /// Returns the number of requests that went wrong.
 fn play(screen: &Screen, args: &DemoArgs, stay: bool) -> Result<usize> {
     let rights = if args.simulated {
-        Err("you asked for it".to_owned())
+        Err("as requested".to_owned())
     } else {
         fairlead_netns::allowed()
             .and_then(|rights| fairlead_netns::tun_allowed().map(|()| rights))
@@ -141,14 +141,14 @@ fn show(screen: &Screen, stage: &mut dyn Stage, interrupted: &AtomicBool) -> Res
     Ok(faults)
 }
 
-/// Stays up until Ctrl-C, showing what the switch decides.
+/// Keeps running until Ctrl-C and shows the switch's decisions.
 fn remain(screen: &Screen, live: &mut Live, interrupted: &AtomicBool) -> Result<()> {
     for section in &SECTIONS {
         if let Before::End(process) = section.before {
             live.restart_process(process)?;
         }
     }
-    screen.section("The switch stays up until Ctrl-C. To try it, in another terminal:");
+    screen.section("The switch runs until Ctrl-C. Try it from another terminal:");
     for request in [
         &SECTIONS[0].requests[0],
         &SECTIONS[0].requests[2],
@@ -176,7 +176,7 @@ fn remain(screen: &Screen, live: &mut Live, interrupted: &AtomicBool) -> Result<
             }
         }
         if !live.is_alive() {
-            bail!("the switch ended by itself");
+            bail!("the switch exited unexpectedly");
         }
     }
     screen.summary(&live.status()?);
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn over_simulated_links_every_request_goes_as_it_must() {
+    fn over_simulated_links_every_request_succeeds() {
         let args = DemoArgs {
             once: true,
             simulated: true,

@@ -20,9 +20,9 @@ const HEAD_BYTES_MAX: u64 = 64 << 10;
 /// How the origins are served.
 #[derive(Clone, Debug)]
 pub(super) struct Software {
-    /// nginx, if it is there.
+    /// nginx, if installed.
     pub nginx: Option<PathBuf>,
-    /// The openssl tool, if it is there: it makes the certificates.
+    /// The openssl tool, if installed; it creates the certificates.
     pub openssl: Option<PathBuf>,
 }
 
@@ -58,14 +58,14 @@ impl Software {
     }
 }
 
-/// A process of the scene that serves its origins until it is dropped.
+/// A process that serves its origins until it is dropped.
 pub(super) enum Serving {
     /// nginx.
     Nginx {
         /// Its process, which ends with this.
         _process: Running,
     },
-    /// Threads of this process; true makes them end.
+    /// Threads of this process; set to true to stop them.
     Embedded(Arc<AtomicBool>),
 }
 
@@ -132,8 +132,8 @@ pub(super) fn start(
     Ok(Serving::Nginx { _process: running })
 }
 
-/// Makes the folder's contents that all processes share: the big object and the certificates.
-/// Returns the file of certificates that clients are to trust.
+/// Creates the files that all processes share: the big object and the certificates. Returns the
+/// file of certificates that clients trust.
 pub(super) fn prepare(software: &Software, folder: &Path) -> Result<PathBuf> {
     fs::create_dir_all(folder.join("files"))?;
     let big = fs::File::create(folder.join("files").join(BIG_PATH.trim_start_matches('/')))?;
@@ -184,7 +184,7 @@ fn certificate(openssl: &Path, folder: &Path, name: &str) -> Result<String> {
     Ok(fs::read_to_string(pem)?)
 }
 
-/// Paths stand in quotation marks: the folder for temporary files may have spaces in its name.
+/// Paths are quoted, because the temporary directory may have spaces in its name.
 fn nginx_configuration(process: &Process, origins: &[Origin], folder: &Path) -> String {
     let folder = folder.display();
     let name = process.name;
@@ -306,7 +306,7 @@ mod tests {
     use crate::demo::scene::PROCESSES;
 
     #[test]
-    fn a_folder_with_a_space_in_its_name_is_one_word_to_nginx() {
+    fn paths_with_spaces_are_quoted_for_nginx() {
         for process in &PROCESSES {
             let text = nginx_configuration(process, process.origins, Path::new("/tmp/a b"));
             let (all, quoted) = (text.matches("/tmp/a b/"), text.matches("\"/tmp/a b/"));

@@ -36,11 +36,11 @@ impl Screen {
 
     /// One line.
     pub(super) fn line(&self, text: &str) {
-        // A reader that has gone away (a closed pipe) does not change how the requests go.
+        // A closed pipe does not affect the requests.
         let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
     }
 
-    /// Something that takes a moment begins.
+    /// Announces a step that takes a moment.
     pub(super) fn step(&self, text: &str) {
         self.line(&self.paint(DIM, &format!("{text} ...")));
     }
@@ -70,12 +70,12 @@ impl Screen {
             "request",
             "answer",
             "answered by",
-            "the switch's record of it",
+            "logged by the switch",
         );
         self.line(&self.paint(DIM, &head));
     }
 
-    /// Below rows: as whom the servers saw the client.
+    /// Below the rows: the client address that the servers saw.
     pub(super) fn seen_as(&self, addresses: &BTreeSet<IpAddr>) {
         let first: Vec<String> = addresses.iter().take(3).map(ToString::to_string).collect();
         let more = if addresses.len() > 3 { ", ..." } else { "" };

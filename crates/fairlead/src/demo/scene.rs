@@ -142,8 +142,8 @@ pub(super) const PROCESSES: [Process; 2] = [
     },
 ];
 
-/// What a request must come to. The switch's own record and the answer are compared with each
-/// other in any case; this is the reader's expectation on top.
+/// The expected result of a request, in addition to the comparison of the switch's log with the
+/// answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expect {
     /// An answer of status 200 by a server of this pool.
@@ -154,7 +154,7 @@ pub(super) enum Expect {
     Alert,
 }
 
-/// One request as a client makes it.
+/// A client's request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     /// `GET`, `HEAD` or `POST`.
@@ -165,11 +165,11 @@ pub(super) struct Request {
     pub host: Option<&'static str>,
     /// The path.
     pub path: &'static str,
-    /// A second path asked for on the same connection.
+    /// A second path requested on the same connection.
     pub then: Option<&'static str>,
     /// Bytes of the body sent.
     pub body_bytes: usize,
-    /// What must come of it.
+    /// The expected result.
     pub expect: Expect,
 }
 
@@ -284,7 +284,7 @@ pub(super) const SECTIONS: [Section; 4] = [
         ],
     },
     Section {
-        title: "A server process ends; another server takes over where the pool has one",
+        title: "A server process exits; another server of its pool takes over, if there is one",
         before: Before::End("left"),
         requests: &[
             get(VIP, "/cat.jpg", Expect::Pool("images")),
@@ -302,7 +302,7 @@ pub(super) fn origin_at(port: u16) -> Option<&'static Origin> {
         .find(|origin| origin.port == port)
 }
 
-/// The lines of [`CONFIG`] that make route `index` of `service` match, on one line.
+/// The conditions of route `index` of `service` in [`CONFIG`], on one line.
 pub(super) fn condition(service: &str, index: usize) -> Option<String> {
     let table: toml::Table = CONFIG.parse().ok()?;
     let services = table.get("service")?.as_array()?;
@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_server_of_the_configuration_is_an_origin_of_its_pool_and_the_other_way_round() {
+    fn servers_of_the_configuration_and_origins_match() {
         let table: toml::Table = CONFIG.parse().unwrap();
         let mut listed = Vec::new();
         for pool in table["pool"].as_array().unwrap() {
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_routes_condition_is_told_in_the_words_of_the_configuration() {
+    fn a_routes_condition_is_shown_as_configured() {
         assert_eq!(condition("web", 0).unwrap(), "path_suffix = [.jpg, .png]");
         assert_eq!(condition("web", 1).unwrap(), "host = api.example.com");
         assert_eq!(condition("web", 2).unwrap(), "default");

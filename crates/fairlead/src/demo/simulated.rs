@@ -1,5 +1,5 @@
-//! The scene over simulated links: the same switch code and the same requests, with TCP hosts made
-//! of smoltcp, where neither root nor user namespaces are permitted.
+//! The scene over simulated links, for machines where neither root nor user namespaces are
+//! available: the same switch code and requests, with smoltcp as TCP hosts.
 
 use std::net::SocketAddr;
 
@@ -26,7 +26,7 @@ const SEED: u64 = 1;
 pub(super) struct Simulated {
     settings: Settings,
     demo: Demo,
-    /// What the switch reported of the connection asked on last.
+    /// The switch's events for the last connection.
     events: Vec<Event>,
 }
 
@@ -113,7 +113,7 @@ impl Stage for Simulated {
         vec![
             (
                 "world",
-                format!("simulated links, seed {SEED}; nothing is sent anywhere"),
+                format!("simulated links, seed {SEED}; no packets leave this process"),
             ),
             ("client", "simulated (smoltcp)".into()),
             (
@@ -155,7 +155,7 @@ impl Stage for Simulated {
                 )
             });
             Answer {
-                // Without keys there is no HTTP inside TLS: the server's account is all of it.
+                // Without keys there is no HTTP inside TLS, only the server's name.
                 status: answer.status.unwrap_or(0),
                 body_bytes: answer.body_bytes as u64,
                 server,
@@ -181,14 +181,14 @@ impl Stage for Simulated {
     }
 
     fn status(&mut self) -> Result<Value> {
-        // The status page's own words, made the way the page makes them.
+        // The same text as on the status page.
         let shared = Shared::new(Identity::of(
             &self.settings,
             FastPathState::engine("engine (simulated)"),
         ));
         shared.publish(Counters {
             switch: self.demo.snapshot(),
-            ..Counters::default() // there is no device
+            ..Counters::default() // without a device
         });
         let latest = shared
             .latest()

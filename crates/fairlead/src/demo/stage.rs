@@ -1,4 +1,4 @@
-//! What the demonstration needs of the place where it is played, real or simulated.
+//! Interface of the demonstration to its environment, real or simulated.
 
 use std::net::SocketAddr;
 
@@ -17,7 +17,7 @@ pub(super) trait Stage {
     /// Why this request cannot be shown here, if it cannot.
     fn missing(&self, request: &Request) -> Option<String>;
 
-    /// Makes the request on a connection of its own; one answer for each path asked for.
+    /// Makes the request on its own connection. Returns one answer per path.
     fn ask(&mut self, request: &Request) -> Result<Vec<Answer>>;
 
     /// What the switch itself recorded about the connection from `client`.

@@ -1,4 +1,4 @@
-//! Holds what the client got against what the switch recorded and what the reader expects.
+//! Compares the client's answer with the switch's log and the expected result.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use super::client::Answer;
 use super::journal::Entry;
 use super::scene::{Expect, Request, condition};
 
-/// How a request went, in the words of the table.
+/// Result of a request, as shown in the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     /// The answer: status and size.
@@ -38,7 +38,7 @@ pub(super) fn judge(request: &Request, answers: &[Answer], entries: &[Entry]) ->
     for answer in answers {
         match request.expect {
             Expect::Pool(pool) => {
-                // Simulated TLS servers have no keys, and so no HTTP status to tell.
+                // Simulated TLS servers have no keys, and so no HTTP status.
                 let status = if request.tls && answer.simulated {
                     0
                 } else {
@@ -132,7 +132,9 @@ fn faults_of_answer(
 fn faults_of_refusal(answer: &Answer, refused: Option<&Entry>, status: Option<u16>) -> Vec<String> {
     let mut faults = Vec::new();
     if let Some((name, at)) = &answer.server {
-        faults.push(format!("{name} at {at} answered what was to be refused"));
+        faults.push(format!(
+            "{name} at {at} answered a request that should have been refused"
+        ));
     }
     if answer.status != status.unwrap_or(0) {
         let wanted = status.map_or("no HTTP answer".into(), |status| format!("status {status}"));
@@ -222,7 +224,7 @@ pub(super) fn show_why(entries: &[Entry]) -> String {
         }
     }
     if parts.is_empty() {
-        "(nothing recorded)".into()
+        "(not logged)".into()
     } else {
         parts.join("; ")
     }
@@ -286,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_by_the_recorded_server_is_in_order() {
+    fn an_answer_by_the_logged_server_passes() {
         let request = &SECTIONS[0].requests[0];
         let entries = [decided("10.2.0.1:8081")];
         let row = judge(request, &[answer("images-1", "10.2.0.1:8081")], &entries);
@@ -299,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_by_another_server_than_recorded_is_a_fault() {
+    fn an_answer_by_another_server_fails() {
         let request = &SECTIONS[0].requests[0];
         let row = judge(
             request,
@@ -324,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_must_be_recorded_with_the_status_that_the_client_got() {
+    fn a_refusal_must_be_logged_with_the_status_received() {
         let request = &SECTIONS[2].requests[0];
         let got = Answer {
             status: 400,

@@ -1,8 +1,8 @@
-//! Which rights this process has.
+//! Capabilities of this process.
 
 use super::read;
 
-/// Numbers and names, of capabilities(7).
+/// Numbers and names from capabilities(7).
 const NAMES: [(u32, &str); 6] = [
     (12, "CAP_NET_ADMIN"),
     (13, "CAP_NET_RAW"),
@@ -12,16 +12,16 @@ const NAMES: [(u32, &str); 6] = [
     (39, "CAP_BPF"),
 ];
 
-/// Effective capabilities, and whether they are the machine's or only a user namespace's.
+/// Effective capabilities, and whether they apply to the initial user namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Capabilities {
     bits: u64,
-    /// False in a user namespace, where the kernel takes no programs.
+    /// False in a user namespace, where kernel programs cannot be loaded.
     pub(super) of_machine: bool,
 }
 
 impl Capabilities {
-    /// This process's.
+    /// Reads the capabilities of this process.
     pub(super) fn own() -> Self {
         Self::parse(
             &read("/proc/self/status").unwrap_or_default(),
@@ -44,13 +44,13 @@ impl Capabilities {
         number.is_some_and(|number| self.bits & (1 << number) != 0)
     }
 
-    /// Those of `wanted` that are missing.
+    /// The members of `wanted` that are missing.
     pub(super) fn missing<'a>(self, wanted: &[&'a str]) -> Vec<&'a str> {
         let missing = wanted.iter().copied().filter(|name| !self.has(name));
         missing.collect()
     }
 
-    /// Capabilities that the kernel fast path lacks; CAP_SYS_ADMIN stands for the newer two.
+    /// Capabilities missing for the kernel fast path. CAP_SYS_ADMIN includes the newer two.
     pub(super) fn missing_for_programs(self) -> Vec<&'static str> {
         if self.has("CAP_SYS_ADMIN") {
             return self.missing(&["CAP_NET_ADMIN"]);

@@ -1,4 +1,4 @@
-//! Rules of others that may drop the switch's packets.
+//! Firewall rules that may drop the switch's packets.
 
 use std::io::{self, ErrorKind};
 
@@ -8,7 +8,7 @@ use super::{Check, Facts, read};
 
 const ABOUT: &str = "network";
 
-/// Looks at everything of this file.
+/// Runs all checks of this file.
 pub(super) fn look(facts: &Facts, checks: &mut Vec<Check>) {
     let device = facts
         .settings
@@ -27,7 +27,7 @@ fn chains(found: &io::Result<Vec<Chain>>, device: &str, checks: &mut Vec<Check>)
     let chains = match found {
         Ok(chains) => chains,
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            let what = "the rules of nftables are not shown without CAP_NET_ADMIN";
+            let what = "nftables rules cannot be read without CAP_NET_ADMIN";
             checks.push(Check::unseen(ABOUT, NAME, what).advise("run the doctor as root"));
             return;
         }
@@ -36,7 +36,7 @@ fn chains(found: &io::Result<Vec<Chain>>, device: &str, checks: &mut Vec<Check>)
             return;
         }
     };
-    // The way of the switch's packets: through the stack to its device and from it.
+    // Hooks on the path of the switch's packets, through the stack to its device and back.
     let of_ours = |chain: &&Chain| {
         ["prerouting", "forward", "postrouting", "ingress", "egress"].contains(&chain.hook)
     };
@@ -52,43 +52,42 @@ fn chains(found: &io::Result<Vec<Chain>>, device: &str, checks: &mut Vec<Check>)
         } = chain;
         let place = format!("{family} {table} {name}");
         if chain.drops_by_default {
-            let what =
-                format!("chain `{place}` ({hook}, {rules} rules) drops what it has no rule for");
+            let what = format!("chain `{place}` ({hook}, {rules} rules) drops by default");
             checks.push(Check::warning(ABOUT, NAME, what).advise(format!(
                 "`nft insert rule {place} iifname {device} accept` and the same with oifname"
             )));
         } else if *rules > 0 && *hook != "egress" {
-            let what = format!("chain `{place}` ({hook}) has {rules} rules; it accepts the rest");
+            let what = format!("chain `{place}` ({hook}) has {rules} rules and accepts by default");
             checks.push(Check::ok(ABOUT, NAME, what));
         }
     }
     if let Some(chain) = chains.iter().find(|chain| chain.table_tracks) {
         let Chain { family, table, .. } = chain;
         let what = format!(
-            "table `{family} {table}` looks at connections (ct): packets of the kernel fast path \
-             pass it by, and what is left looks invalid"
+            "table `{family} {table}` uses connection tracking (ct): packets of the kernel fast \
+             path bypass it, so the remaining ones appear invalid"
         );
         checks.push(Check::warning(ABOUT, NAME, what).advise(
-            "let no rule drop `ct state invalid` for the services' addresses, or give them a rule \
-             with `notrack` at prerouting, priority raw",
+            "do not drop `ct state invalid` for the services' addresses, or exempt them with \
+             `notrack` at prerouting, priority raw",
         ));
     }
     if checks.len() == before {
         checks.push(Check::ok(
             ABOUT,
             NAME,
-            "no chain of nftables sees forwarded packets",
+            "no nftables chain sees forwarded packets",
         ));
     }
 }
 
-/// Tables of the older iptables, whose rules only its own program shows.
+/// Tables of iptables-legacy. Only its own tool can show their rules.
 fn legacy(tables: io::Result<String>) -> Option<Check> {
     const NAME: &str = "iptables";
     let tables = match tables {
         Ok(tables) => tables,
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            let what = "tables of iptables-legacy are not shown to this user";
+            let what = "tables of iptables-legacy are not visible to this user";
             return Some(Check::unseen(ABOUT, NAME, what).advise("run the doctor as root"));
         }
         Err(_) => return None,
@@ -97,26 +96,26 @@ fn legacy(tables: io::Result<String>) -> Option<Check> {
         return None;
     }
     let names = tables.replace('\n', ", ");
-    let what = format!("iptables-legacy has tables ({names}), whose rules are not shown here");
+    let what = format!("iptables-legacy has tables ({names}); their rules are not checked");
     Some(
         Check::unseen(ABOUT, NAME, what)
-            .advise("`iptables-legacy -S FORWARD`: nothing there may drop the services' packets"),
+            .advise("check that `iptables-legacy -S FORWARD` does not drop the services' packets"),
     )
 }
 
-/// How full the table of tracked connections is.
+/// How full the connection tracking table is.
 fn tracked(count: Option<String>, max: Option<String>) -> Check {
     const NAME: &str = "conntrack";
     let number = |text: Option<String>| text.and_then(|text| text.parse::<u64>().ok());
     let (Some(count), Some(max)) = (number(count), number(max)) else {
-        return Check::ok(ABOUT, NAME, "connections are not tracked");
+        return Check::ok(ABOUT, NAME, "connection tracking is off");
     };
-    let what = format!("{count} of {max} tracked connections");
+    let what = format!("{count} of {max} connections tracked");
     if max > 0 && count.saturating_mul(5) >= max.saturating_mul(4) {
         return Check::warning(
             ABOUT,
             NAME,
-            format!("{what}: new ones are dropped when it is full"),
+            format!("{what}: new connections are dropped when the table is full"),
         )
         .advise("`notrack` for the services' addresses, or raise net.netfilter.nf_conntrack_max");
     }
@@ -148,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_on_the_way_are_judged() {
+    fn chains_on_the_path_are_checked() {
         use State::{Ok as Well, Unseen, Warning};
         assert_eq!(judged(Ok(vec![])), [Well]);
         assert_eq!(judged(Ok(vec![chain("input", true, 9, false)])), [Well]);
@@ -165,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_fills_is_told_early() {
+    fn a_nearly_full_table_is_a_warning() {
         let state = |count: &str, max: &str| tracked(Some(count.into()), Some(max.into())).state;
         assert_eq!(state("10", "1000"), State::Ok);
         assert_eq!(state("800", "1000"), State::Warning);

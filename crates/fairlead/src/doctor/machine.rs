@@ -1,4 +1,4 @@
-//! The kernel, its settings, and what this process may do with it.
+//! Checks of the kernel, its settings, and this process's privileges.
 
 use std::io::ErrorKind;
 
@@ -8,13 +8,13 @@ use super::{Check, Facts, read};
 use crate::config::Mode;
 
 const ABOUT: &str = "machine";
-/// The oldest kernel that the fast path is written for.
+/// Oldest supported kernel of the fast path.
 const KERNEL_MIN: (u32, u32) = (6, 1);
-/// Before it, memory of maps counts against the limit of locked memory.
+/// Before this version, maps count against the limit of locked memory.
 const KERNEL_WITHOUT_MEMLOCK: (u32, u32) = (5, 11);
-const FAST_PATH_ADVICE: &str = "without it packets take the engine behind the TUN device";
+const FAST_PATH_ADVICE: &str = "without it the engine handles all packets through the TUN device";
 
-/// Looks at everything of this file.
+/// Runs all checks of this file.
 pub(super) fn look(facts: &Facts, checks: &mut Vec<Check>) {
     let release = read("/proc/sys/kernel/osrelease").unwrap_or_default();
     checks.push(kernel(&release));
@@ -61,9 +61,9 @@ fn kernel(release: &str) -> Check {
             format!("Linux {release} is older than {major}.{minor}"),
         )
         .advise(format!(
-            "the kernel fast path is made for {major}.{minor} and newer; {FAST_PATH_ADVICE}"
+            "the kernel fast path needs {major}.{minor} or newer; {FAST_PATH_ADVICE}"
         )),
-        None => Check::unseen(ABOUT, "kernel", "this kernel does not tell its version"),
+        None => Check::unseen(ABOUT, "kernel", "unknown kernel version"),
     }
 }
 
@@ -71,21 +71,25 @@ fn btf() -> Check {
     match std::fs::metadata("/sys/kernel/btf/vmlinux") {
         Ok(file) => {
             let size = crate::screen::bytes(file.len());
-            Check::ok(ABOUT, "btf", format!("BTF of the kernel is there ({size})"))
+            Check::ok(ABOUT, "btf", format!("kernel BTF is available ({size})"))
         }
-        Err(_) => Check::ok(ABOUT, "btf", "no BTF of the kernel; nothing here needs it"),
+        Err(_) => Check::ok(ABOUT, "btf", "no kernel BTF (not needed)"),
     }
 }
 
 fn built_in() -> Check {
     if fairlead_bpf_loader::is_built_in() {
-        return Check::ok(ABOUT, "program", "the kernel program is in this build");
+        return Check::ok(ABOUT, "program", "this build contains the kernel program");
     }
-    Check::warning(ABOUT, "program", "this build has no kernel program")
-        .advise("install clang and libbpf-dev, then build again")
+    Check::warning(
+        ABOUT,
+        "program",
+        "this build does not contain the kernel program",
+    )
+    .advise("install clang and libbpf-dev, then build again")
 }
 
-/// What everything that `serve` makes takes.
+/// The capability needed for everything that `serve` creates.
 fn net_admin(facts: &Facts) -> Check {
     let denied = facts
         .chains
@@ -95,42 +99,42 @@ fn net_admin(facts: &Facts) -> Check {
         return Check::problem(
             ABOUT,
             "net-admin",
-            "this process lacks CAP_NET_ADMIN: no device, no routes",
+            "no CAP_NET_ADMIN: cannot create the device and routes",
         )
         .advise(
-            "run as root, or give the capability: AmbientCapabilities=CAP_NET_ADMIN CAP_BPF \
+            "run as root, or grant the capability: AmbientCapabilities=CAP_NET_ADMIN CAP_BPF \
              CAP_PERFMON in the unit, or `setcap cap_net_admin,cap_bpf,cap_perfmon+ep` on the \
              program",
         );
     }
     if denied {
-        let what = "CAP_NET_ADMIN is here, but not over this network namespace";
+        let what = "CAP_NET_ADMIN does not apply to this network namespace";
         return Check::problem(ABOUT, "net-admin", what)
-            .advise("run in a network namespace that this user namespace owns, or as root");
+            .advise("run in a network namespace owned by this user namespace, or as root");
     }
     Check::ok(
         ABOUT,
         "net-admin",
-        "CAP_NET_ADMIN: device and routes may be made",
+        "CAP_NET_ADMIN: can create the device and routes",
     )
 }
 
-/// What it takes to hear routers on the ways to servers that see the clients' own addresses.
+/// The capability needed to read ICMP errors about packets to transparent servers.
 fn net_raw(may: bool) -> Check {
     const NAME: &str = "net-raw";
     if may {
-        let what = "CAP_NET_RAW: ICMP errors on the ways to transparent servers are heard";
+        let what = "CAP_NET_RAW: can read ICMP errors about packets to transparent servers";
         return Check::ok(ABOUT, NAME, what);
     }
-    let what = "no CAP_NET_RAW: under tc alone ICMP errors on the ways to transparent servers are \
-                heard";
+    let what = "no CAP_NET_RAW: can read ICMP errors about packets to transparent servers only in \
+                mode tc";
     Check::warning(ABOUT, NAME, what).advise(
         "run as root, or add CAP_NET_RAW to the capabilities; or set `mtu` in [fastpath] to the \
-         smallest MTU on those ways, over which uploads may stop",
+         smallest MTU on the paths to them, otherwise uploads may stall",
     )
 }
 
-/// Whether the kernel takes programs from this process.
+/// Whether this process can load kernel programs.
 fn programs(facts: &Facts) -> Check {
     const NAME: &str = "bpf";
     let needless = facts
@@ -138,53 +142,59 @@ fn programs(facts: &Facts) -> Check {
         .as_ref()
         .is_some_and(|settings| settings.fastpath.mode == Mode::Engine);
     let grade = |what: String| match needless {
-        true => Check::ok(ABOUT, NAME, format!("{what}; mode = \"engine\" needs none")),
+        true => Check::ok(
+            ABOUT,
+            NAME,
+            format!("{what}; not needed with mode = \"engine\""),
+        ),
         false => Check::warning(ABOUT, NAME, what),
     };
     let missing = facts.capabilities.missing_for_programs();
     if !missing.is_empty() {
         let all = match read("/proc/sys/kernel/unprivileged_bpf_disabled").as_deref() {
-            Ok("0") => {
-                " (kernel.unprivileged_bpf_disabled is 0, which is not enough for tc and XDP)"
-            }
+            Ok("0") => " (kernel.unprivileged_bpf_disabled = 0 is not sufficient for tc and XDP)",
             _ => "",
         };
-        let what = format!("no kernel programs: {} missing{all}", missing.join(", "));
+        let what = format!(
+            "cannot load kernel programs: {} missing{all}",
+            missing.join(", ")
+        );
         return grade(what).advise(format!(
             "run as root, or add {} to the capabilities; {FAST_PATH_ADVICE}",
             missing.join(" ")
         ));
     }
     if !facts.capabilities.of_machine {
-        let what = "in a user namespace the kernel takes no programs, whatever the capabilities";
+        let what = "a process in a user namespace cannot load kernel programs, whatever its \
+                    capabilities";
         return grade(what.into()).advise(format!(
-            "run outside of user namespaces (a container: --privileged or the host's); \
-             {FAST_PATH_ADVICE}"
+            "run outside user namespaces (in a container: --privileged or the host's user \
+             namespace); {FAST_PATH_ADVICE}"
         ));
     }
     Check::ok(
         ABOUT,
         NAME,
-        "CAP_BPF and CAP_PERFMON: kernel programs may be loaded",
+        "CAP_BPF and CAP_PERFMON: can load kernel programs",
     )
 }
 
 fn bpf_filesystem(mounts: &str) -> Check {
     const NAME: &str = "bpffs";
-    // The type stands after the separator, the mount point is the fifth word.
+    // The file system type follows the separator; the mount point is the fifth field.
     let mut points = mounts.lines().filter_map(|line| {
         let (before, after) = line.split_once(" - ")?;
         let kind = after.split(' ').next()?;
         (kind == "bpf").then(|| before.split(' ').nth(4))?
     });
     match points.next() {
-        Some(point) => Check::ok(ABOUT, NAME, format!("the BPF file system is at {point}")),
+        Some(point) => Check::ok(ABOUT, NAME, format!("BPF file system mounted at {point}")),
         None => Check::warning(
             ABOUT,
             NAME,
-            "no BPF file system is mounted: spliced connections end with the daemon",
+            "no BPF file system is mounted: spliced connections end with the process",
         )
-        .advise("`mount -t bpf bpf /sys/fs/bpf` (systemd does it by itself)"),
+        .advise("`mount -t bpf bpf /sys/fs/bpf` (systemd does this by default)"),
     }
 }
 
@@ -196,7 +206,7 @@ fn locked_memory(release: &str, limits: &str) -> Check {
     let soft = line.and_then(|rest| rest.split_whitespace().next());
     let counts = version(release).is_some_and(|found| found < KERNEL_WITHOUT_MEMLOCK);
     match soft {
-        None => Check::unseen(ABOUT, NAME, "the limit of locked memory cannot be read"),
+        None => Check::unseen(ABOUT, NAME, "cannot read the limit of locked memory"),
         Some("unlimited") => Check::ok(ABOUT, NAME, "locked memory is unlimited"),
         Some(_) if !counts => Check::ok(
             ABOUT,
@@ -218,14 +228,14 @@ fn jit(setting: Option<String>) -> Check {
         Some("0") => Check::warning(
             ABOUT,
             NAME,
-            "kernel programs are interpreted: many times slower",
+            "the BPF JIT is off: kernel programs are interpreted, which is many times slower",
         )
         .advise("`sysctl -w net.core.bpf_jit_enable=1` (and keep it in /etc/sysctl.d/)"),
-        Some(_) => Check::ok(ABOUT, NAME, "kernel programs are compiled (JIT)"),
+        Some(_) => Check::ok(ABOUT, NAME, "the BPF JIT is on"),
         None => Check::unseen(
             ABOUT,
             NAME,
-            "whether kernel programs are compiled (JIT) is not shown in this namespace",
+            "the BPF JIT setting is not visible in this namespace",
         ),
     }
 }
@@ -234,13 +244,12 @@ fn tun() -> Check {
     const NAME: &str = "tun";
     let path = "/dev/net/tun";
     match std::fs::File::options().read(true).write(true).open(path) {
-        Ok(_) => Check::ok(ABOUT, NAME, format!("{path} can be opened")),
+        Ok(_) => Check::ok(ABOUT, NAME, format!("{path} is accessible")),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            Check::problem(ABOUT, NAME, format!("{path} is not there")).advise(
-                "`modprobe tun`; in a container, give it the device (--device /dev/net/tun)",
-            )
+            Check::problem(ABOUT, NAME, format!("{path} does not exist"))
+                .advise("`modprobe tun`; in a container, pass the device (--device /dev/net/tun)")
         }
-        Err(error) => Check::problem(ABOUT, NAME, format!("{path} cannot be opened: {error}"))
+        Err(error) => Check::problem(ABOUT, NAME, format!("cannot open {path}: {error}"))
             .advise("`chmod 666 /dev/net/tun`, as udev does, or run as root"),
     }
 }
@@ -248,7 +257,11 @@ fn tun() -> Check {
 fn huge_pages(setting: Option<String>) -> Check {
     const NAME: &str = "huge-pages";
     let Some(setting) = setting else {
-        return Check::unseen(ABOUT, NAME, "this kernel does not tell about huge pages");
+        return Check::unseen(
+            ABOUT,
+            NAME,
+            "the setting of transparent huge pages is not visible",
+        );
     };
     let chosen = setting
         .split_once('[')
@@ -258,14 +271,14 @@ fn huge_pages(setting: Option<String>) -> Check {
         return Check::warning(
             ABOUT,
             NAME,
-            "huge pages are switched off: look-ups in large tables take longer",
+            "transparent huge pages are off: lookups in large tables are slower",
         )
         .advise("`echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`");
     }
     Check::ok(
         ABOUT,
         NAME,
-        format!("huge pages for large tables ({chosen})"),
+        format!("transparent huge pages for large tables ({chosen})"),
     )
 }
 

@@ -1,7 +1,7 @@
-//! `fairlead doctor`: what this machine allows, what is in the way, and what to do about each.
+//! `fairlead doctor`: checks whether this machine can run the switch, and suggests fixes.
 //!
-//! Looks and changes nothing. What it may not look at it says. The mode that it foretells is found
-//! by the same steps that `fairlead serve` takes.
+//! It changes nothing, and reports what it has no permission to inspect. The expected mode is
+//! determined by the same steps as in `fairlead serve`.
 
 mod capability;
 mod firewall;
@@ -21,53 +21,54 @@ use serde::Serialize;
 use crate::config::{self, Settings};
 use crate::screen::{Paint, print};
 
-/// What this process lacks to give the kernel a program, in words; `None` when it may.
+/// Describes the privileges that this process lacks to load kernel programs; `None` if it lacks
+/// none.
 pub(crate) fn rights_for_programs() -> Option<String> {
     let rights = capability::Capabilities::own();
     if !rights.of_machine {
-        return Some("a user namespace's rights do not permit programs in the kernel".to_owned());
+        return Some("a process in a user namespace cannot load kernel programs".to_owned());
     }
     let missing = rights.missing_for_programs();
     (!missing.is_empty()).then(|| format!("without {}", missing.join(", ")))
 }
 
-/// What `fairlead doctor` takes.
+/// Arguments of `fairlead doctor`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct DoctorArgs {
-    /// Look at what this configuration needs, too
+    /// Also check what this configuration needs
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Write the findings as JSON
+    /// Print the findings as JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// How something is.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// As it should be.
     Ok,
-    /// It could not be looked at.
+    /// It could not be checked.
     Unseen,
-    /// `serve` runs, but less well, or not for all packets.
+    /// `serve` runs, but with restrictions.
     Warning,
-    /// `serve` does not run.
+    /// `serve` cannot run.
     Problem,
 }
 
-/// One thing that was looked at.
+/// One check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What it is about: `machine`, `network`, `configuration`, `mode`, or `interface NAME`.
+    /// Subject: `machine`, `network`, `configuration`, `mode`, or `interface NAME`.
     pub about: String,
-    /// Which one: the same word in every version.
+    /// Name of the check, stable across versions.
     pub name: &'static str,
-    /// How it is.
+    /// The result.
     pub state: State,
-    /// What it is, in one line.
+    /// The finding, in one line.
     pub what: String,
-    /// What to do about it, in one line; nothing where all is well.
+    /// What to do, in one line; `None` if nothing.
     pub advice: Option<String>,
 }
 
@@ -104,22 +105,22 @@ impl Check {
     }
 }
 
-/// Everything that was found.
+/// All findings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Findings {
     /// The program's version.
     pub version: &'static str,
-    /// True when `serve` can run.
+    /// True if `serve` can run.
     pub can_serve: bool,
     /// Where packets of spliced connections would be translated.
     pub expected_mode: String,
-    /// Why not a better one; empty where there is none.
+    /// Why no better mode is available; empty if there is none.
     pub why_not_better: String,
-    /// All checks, in the order of looking.
+    /// All checks, in order.
     pub checks: Vec<Check>,
 }
 
-/// Looks, and tells: 0 when `serve` can run, 1 when it cannot.
+/// Runs all checks and prints them. Exit code 0 if `serve` can run, 1 if not.
 pub fn run(args: &DoctorArgs) -> ExitCode {
     let findings = examine(args.config.as_deref());
     if args.json {
@@ -135,20 +136,20 @@ pub fn run(args: &DoctorArgs) -> ExitCode {
     }
 }
 
-/// What is looked at once and judged in several places.
+/// Facts that several checks use.
 struct Facts {
-    /// Of the configuration, where there is a sound one.
+    /// Settings of a valid configuration, if one was given.
     settings: Option<Settings>,
     capabilities: capability::Capabilities,
-    /// Chains of the firewall, or why they cannot be seen.
+    /// Chains of the firewall, or why they cannot be read.
     chains: std::io::Result<Vec<fairlead_survey::Chain>>,
     /// All interfaces.
     links: std::io::Result<Vec<fairlead_survey::Link>>,
-    /// The instance of this configuration is running, with its device.
+    /// True if the instance of this configuration is running.
     is_running: bool,
 }
 
-/// Looks at everything.
+/// Runs all checks.
 pub fn examine(path: Option<&Path>) -> Findings {
     let mut checks = Vec::new();
     let settings = path.and_then(|path| configuration(path, &mut checks));
@@ -175,19 +176,19 @@ pub fn examine(path: Option<&Path>) -> Findings {
     }
 }
 
-/// Reads the configuration; without one the rest is looked at all the same.
+/// Loads the configuration. If that fails, the other checks run without it.
 fn configuration(path: &Path, checks: &mut Vec<Check>) -> Option<Settings> {
     const ABOUT: &str = "configuration";
     let shown = path.display();
-    let advice = format!("`fairlead check --config {shown}` shows the places");
+    let advice = format!("`fairlead check --config {shown}` lists them");
     match config::load(path) {
         Ok(loaded) => {
             let count = loaded.warnings.warnings();
             checks.push(match count {
-                0 => Check::ok(ABOUT, "configuration", format!("{shown} is sound")),
+                0 => Check::ok(ABOUT, "configuration", format!("{shown} is valid")),
                 _ => {
                     let warnings = crate::screen::plural(count, "warning");
-                    let what = format!("{shown} can be used, with {warnings}");
+                    let what = format!("{shown} is valid, with {warnings}");
                     Check::warning(ABOUT, "configuration", what).advise(advice)
                 }
             });
@@ -195,19 +196,19 @@ fn configuration(path: &Path, checks: &mut Vec<Check>) -> Option<Settings> {
         }
         Err(config::LoadError::Broken(report)) => {
             let errors = crate::screen::plural(report.errors(), "error");
-            let what = format!("{shown} has {errors}; the rest is looked at without it");
+            let what = format!("{shown} has {errors}; the other checks ignore it");
             checks.push(Check::problem(ABOUT, "configuration", what).advise(advice));
             None
         }
         Err(other) => {
-            let advice = "give the path of a configuration that this user may read";
+            let advice = "pass the path of a configuration file that this user can read";
             checks.push(Check::problem(ABOUT, "configuration", other.to_string()).advise(advice));
             None
         }
     }
 }
 
-/// A file's content without the line break at its end.
+/// Contents of a file without the trailing line break.
 fn read(path: &str) -> std::io::Result<String> {
     Ok(std::fs::read_to_string(path)?.trim().to_owned())
 }

@@ -1,22 +1,21 @@
-//! What is in the way of packets: everything that `serve` looks for before it starts, and the ways
-//! to servers.
+//! Network checks: everything that `serve` checks before it starts, and the routes to servers.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use fairlead_driver_tun::net::{self, Obstacle};
-use fairlead_survey::{Link, Neighbour, Way, way_to};
+use fairlead_survey::{Link, Neighbour, Route, route_to};
 
 use super::{Check, Facts, read};
 use crate::config::Settings;
-use crate::serve::inherit;
 use crate::serve::plan::network_plan;
+use crate::serve::restore;
 
 const ABOUT: &str = "network";
-/// Servers whose ways are told, at most.
+/// Maximum number of servers checked.
 const SERVERS_MAX: usize = 256;
 
-/// Looks at everything of this file.
+/// Runs all checks of this file.
 pub(super) fn look(facts: &Facts, checks: &mut Vec<Check>) {
     let Some(settings) = &facts.settings else {
         checks.extend(forwarding(read));
@@ -24,7 +23,8 @@ pub(super) fn look(facts: &Facts, checks: &mut Vec<Check>) {
     };
     if facts.is_running {
         let what = format!(
-            "instance \"{}\" is running, with device {}: its own routes are not counted against it",
+            "instance \"{}\" is running with device {}; its own routes are not reported as \
+             conflicts",
             settings.instance.name, settings.fastpath.device
         );
         checks.push(Check::ok(ABOUT, "running", what));
@@ -34,12 +34,12 @@ pub(super) fn look(facts: &Facts, checks: &mut Vec<Check>) {
     servers(settings, facts, checks);
 }
 
-/// True when a process runs this instance here, whether it serves pages yet, or any.
+/// True if a process is running this instance here, even if it serves no admin pages (yet).
 pub(super) fn is_running(settings: &Settings) -> bool {
-    inherit::is_running(&network_plan(settings)).unwrap_or(false)
+    restore::is_running(&network_plan(settings)).unwrap_or(false)
 }
 
-/// Whether packets of each family are forwarded: of one is enough for some configuration.
+/// Whether forwarding is on, for each address family. One family suffices for some configurations.
 fn forwarding<E>(read: impl Fn(&str) -> Result<String, E>) -> [Check; 2] {
     const NAME: &str = "forwarding";
     let both = ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"].map(|sysctl| {
@@ -61,11 +61,11 @@ fn forwarding<E>(read: impl Fn(&str) -> Result<String, E>) -> [Check; 2] {
             check.advise(advice)
         }
         Ok(_) => Check::ok(ABOUT, NAME, format!("{sysctl} is on")),
-        Err(_) => Check::unseen(ABOUT, NAME, format!("{sysctl} is not there")),
+        Err(_) => Check::unseen(ABOUT, NAME, format!("{sysctl} does not exist")),
     })
 }
 
-/// What `serve` refuses to start for, by the same look.
+/// Obstacles for which `serve` would refuse to start, found by the same check.
 fn obstacles(settings: &Settings, is_running: bool, checks: &mut Vec<Check>) {
     const NAME: &str = "obstacles";
     let device = &settings.fastpath.device;
@@ -75,7 +75,7 @@ fn obstacles(settings: &Settings, is_running: bool, checks: &mut Vec<Check>) {
         .iter()
         .any(|left| !left.in_use && left.device == plan.device);
     if plan.resumed {
-        let what = format!("{device} was left by an earlier run: `serve` takes it up");
+        let what = format!("{device} was left by an earlier run; `serve` reuses it");
         checks.push(Check::ok(ABOUT, "earlier-run", what));
     }
     let found = match net::check(&plan) {
@@ -92,14 +92,14 @@ fn obstacles(settings: &Settings, is_running: bool, checks: &mut Vec<Check>) {
     };
     let foreign: Vec<_> = found.iter().filter(|one| !ours(one)).collect();
     if foreign.is_empty() {
-        let what = "forwarding is on; names, addresses and routes are free for the switch";
+        let what = "forwarding is on; no conflicts with names, addresses or routes";
         checks.push(Check::ok(ABOUT, NAME, what));
     }
     for obstacle in foreign {
         let text = obstacle.to_string();
         let (what, advice) = text
             .split_once("; ")
-            .unwrap_or((&text, "change one of the two"));
+            .unwrap_or((&text, "change one of them"));
         checks.push(Check::problem(ABOUT, NAME, what).advise(advice));
     }
 }
@@ -108,7 +108,7 @@ fn listening(settings: &Settings, checks: &mut Vec<Check>) {
     for service in &settings.switch.services {
         let at: Vec<String> = service.listen.iter().map(ToString::to_string).collect();
         let what = format!(
-            "service {} at {}: clients need a route for it to this machine",
+            "service {} at {}: clients need a route to it through this machine",
             service.name,
             at.join(", ")
         );
@@ -116,7 +116,7 @@ fn listening(settings: &Settings, checks: &mut Vec<Check>) {
     }
 }
 
-/// The way to each server, told once an address.
+/// Checks the route to each server address.
 fn servers(settings: &Settings, facts: &Facts, checks: &mut Vec<Check>) {
     let mut names: BTreeMap<IpAddr, Vec<&str>> = BTreeMap::new();
     for pool in &settings.switch.pools {
@@ -131,46 +131,51 @@ fn servers(settings: &Settings, facts: &Facts, checks: &mut Vec<Check>) {
     let count = names.len();
     for (address, pools) in names.into_iter().take(SERVERS_MAX) {
         let server = format!("server {address} ({})", pools.join(", "));
-        checks.push(match way_to(address) {
-            Ok(way) => server_check(&server, address, way, links),
+        checks.push(match route_to(address) {
+            Ok(route) => server_check(&server, address, route, links),
             Err(error) => Check::unseen(ABOUT, "server", format!("{server}: {error}")),
         });
     }
     if count > SERVERS_MAX {
-        let what = format!("{} more servers were not looked at", count - SERVERS_MAX);
+        let what = format!("{} more servers were not checked", count - SERVERS_MAX);
         checks.push(Check::unseen(ABOUT, "server", what));
     }
 }
 
-fn server_check(server: &str, address: IpAddr, way: Option<Way>, links: &[Link]) -> Check {
+fn server_check(server: &str, address: IpAddr, route: Option<Route>, links: &[Link]) -> Check {
     const NAME: &str = "server";
-    let Some(way) = way else {
-        return Check::warning(ABOUT, NAME, format!("{server}: no route leads there"))
+    let Some(route) = route else {
+        return Check::warning(ABOUT, NAME, format!("{server}: no route"))
             .advise(format!("`ip route add {address} via ROUTER`"));
     };
-    let link = links.iter().find(|link| link.index == way.interface);
+    let link = links.iter().find(|link| link.index == route.interface);
     let name = link.map_or("?", |link| link.name.as_str());
-    if way.is_local {
-        return Check::warning(ABOUT, NAME, format!("{server} is this machine itself")).advise(
-            "the switch forwards packets between machines: put the server on another, or \
-                     into a network namespace of its own",
+    if route.is_local {
+        return Check::warning(
+            ABOUT,
+            NAME,
+            format!("{server} is an address of this machine"),
+        )
+        .advise(
+            "the switch forwards packets between machines: move the server to another machine or \
+             into a network namespace",
         );
     }
-    let next = way.gateway.unwrap_or(address);
-    let by = match way.gateway {
-        Some(router) => format!("{server} by {name} through {router}"),
-        None => format!("{server} by {name}"),
+    let next = route.gateway.unwrap_or(address);
+    let by = match route.gateway {
+        Some(router) => format!("{server} via {router} on {name}"),
+        None => format!("{server} on {name}"),
     };
-    match way.neighbour {
-        Neighbour::Known => Check::ok(ABOUT, NAME, format!("{by}, its link address is known")),
+    match route.neighbour {
+        Neighbour::Known => Check::ok(ABOUT, NAME, format!("{by}, link-layer address known")),
         Neighbour::NotAsked => {
-            let what = format!("{by}; its link address will be asked for by the first packet");
+            let what = format!("{by}; the first packet will resolve its link-layer address");
             Check::ok(ABOUT, NAME, what)
         }
         Neighbour::Asking | Neighbour::Silent => {
-            let what = format!("{by}: {next} does not answer for its link address");
+            let what = format!("{by}: no link-layer address for {next}");
             Check::warning(ABOUT, NAME, what).advise(format!(
-                "is it switched on? `ping -c1 {next}`, `ip neigh show {next}`"
+                "is it up? `ping -c1 {next}`, `ip neigh show {next}`"
             ))
         }
     }
@@ -200,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_to_servers_are_judged() {
+    fn routes_to_servers_are_checked() {
         let address: IpAddr = "10.2.0.1".parse().unwrap();
         let link = Link {
             index: 4,
@@ -208,26 +213,26 @@ mod tests {
             ..Link::default()
         };
         let links = [link];
-        let way = |is_local, neighbour| Way {
+        let route = |is_local, neighbour| Route {
             interface: 4,
             is_local,
             gateway: Some("10.9.0.1".parse().unwrap()),
             neighbour,
         };
-        let judged = |way| server_check("server 10.2.0.1 (pages)", address, way, &links);
+        let judged = |route| server_check("server 10.2.0.1 (pages)", address, route, &links);
         assert_eq!(judged(None).state, State::Warning);
         assert_eq!(
-            judged(Some(way(true, Neighbour::Known))).state,
+            judged(Some(route(true, Neighbour::Known))).state,
             State::Warning
         );
-        let known = judged(Some(way(false, Neighbour::Known)));
+        let known = judged(Some(route(false, Neighbour::Known)));
         assert_eq!(known.state, State::Ok);
         assert!(
-            known.what.contains("by eth1 through 10.9.0.1"),
+            known.what.contains("via 10.9.0.1 on eth1"),
             "{}",
             known.what
         );
-        let silent = judged(Some(way(false, Neighbour::Silent)));
+        let silent = judged(Some(route(false, Neighbour::Silent)));
         assert_eq!(silent.state, State::Warning);
         assert!(silent.advice.unwrap().contains("ping -c1 10.9.0.1"));
     }

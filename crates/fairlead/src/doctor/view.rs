@@ -1,9 +1,9 @@
-//! The findings for people.
+//! Human-readable findings.
 
 use super::{Findings, State};
 use crate::screen::{BOLD, DIM, GREEN, Paint, RED, YELLOW, plural};
 
-/// All findings, what is well in one line each.
+/// All findings, successful checks in one line each.
 pub(super) fn render(findings: &Findings, paint: Paint) -> String {
     let mut out = String::new();
     let mut about = "";
@@ -31,7 +31,7 @@ pub(super) fn render(findings: &Findings, paint: Paint) -> String {
     out
 }
 
-/// Seven columns, so that texts line up.
+/// A mark of seven columns, so that the texts line up.
 fn mark(state: State, paint: Paint) -> String {
     match state {
         State::Ok => paint.text(GREEN, "     ok"),
@@ -56,10 +56,10 @@ fn verdict(findings: &Findings, paint: Paint) -> String {
         }
     }
     if count(State::Unseen) > 0 {
-        parts.push(format!("{} not looked at", count(State::Unseen)));
+        parts.push(format!("{} not checked", count(State::Unseen)));
     }
     let counted = match parts.is_empty() {
-        true => "nothing to do".to_owned(),
+        true => "no findings".to_owned(),
         false => parts.join(", "),
     };
     let can = match findings.can_serve {
@@ -102,7 +102,7 @@ interface eth0
   warning  1 for 2
            `ethtool -L`
 
-fairlead serve cannot run here, mode engine: 1 problem, 1 warning, 1 not looked at
+fairlead serve cannot run here, mode engine: 1 problem, 1 warning, 1 not checked
 ";
         assert_eq!(render(&findings(), Paint(false)), expected);
         assert!(render(&findings(), Paint(true)).contains("\x1b[31m"));

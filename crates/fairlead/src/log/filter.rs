@@ -1,34 +1,34 @@
-//! What is logged: the words of `--log`.
+//! The filter of `--log`.
 //!
-//! `tracing` takes a word that is no level for the name of a part of the program, which then logs
-//! all, and everything else nothing. Whoever writes `warning` would lose the log without a word.
+//! `tracing` takes a word that is not a level for a target name: that target then logs everything,
+//! and all others nothing. So a mistyped level such as `warning` would silently disable the log.
 
 use tracing_subscriber::EnvFilter;
 
 use crate::config::nearest;
 
-/// The words for a level, the numbers 0 to 5 aside.
+/// Names of levels, besides the numbers 0 to 5.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
-/// What the names of this program's own parts begin with.
+/// Prefix of this program's own targets.
 const OWN: &str = "fairlead";
 
-/// The filter that `words` ask for.
+/// Parses a filter.
 ///
 /// # Errors
-/// What is wrong with them, and what to write.
+/// What is wrong, and what to write instead.
 pub(super) fn parse(words: &str) -> Result<EnvFilter, String> {
-    // `tracing` takes no spaces around a comma.
+    // `tracing` does not accept spaces around a comma.
     let list: Vec<_> = words.split(',').map(str::trim).collect();
     list.iter().try_for_each(|word| check(word))?;
     EnvFilter::builder()
         .parse(list.join(","))
-        .map_err(|error| format!("{words:?} says nothing about the log ({error}); {WHAT_TO_WRITE}"))
+        .map_err(|error| format!("{words:?} is not a log filter ({error}); {WHAT_TO_WRITE}"))
 }
 
 const WHAT_TO_WRITE: &str = "write error, warn, info, debug or trace, or a list such as \
                              info,fairlead::connection=debug";
 
-/// Refuses what stands for a level and is none, alone or behind a `=`.
+/// Refuses a word in the place of a level that is not one, alone or after `=`.
 fn check(word: &str) -> Result<(), String> {
     let (part, level) = match word.rsplit_once('=') {
         Some((part, level)) => (Some(part), level.trim()),
@@ -36,7 +36,7 @@ fn check(word: &str) -> Result<(), String> {
     };
     let is_level = LEVELS.iter().any(|one| one.eq_ignore_ascii_case(level))
         || matches!(level.as_bytes(), [b'0'..=b'5']);
-    // Filters by span and field have brackets, and quotation marks in them what they like.
+    // Filters by span and field have brackets, with arbitrary text in quotation marks.
     let is_part = part.is_none() && (level.starts_with(OWN) || level.contains(['[', '{']));
     if is_level || is_part || level.is_empty() || level.ends_with(['}', ']']) {
         return Ok(());
@@ -52,7 +52,7 @@ fn check(word: &str) -> Result<(), String> {
         Some(meant) => format!("did you mean {meant}?"),
         None => WHAT_TO_WRITE.to_owned(),
     };
-    Err(format!("{level:?} is no level of the log; {help}"))
+    Err(format!("{level:?} is not a log level; {help}"))
 }
 
 #[cfg(test)]
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_and_parts_of_the_program_are_taken() {
+    fn levels_and_targets_are_accepted() {
         for words in [
             "off",
             "error",
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_no_level_is_refused_with_the_level_that_was_meant() {
+    fn an_unknown_level_is_refused_with_a_suggestion() {
         for (words, meant) in [
             ("warning", "did you mean warn?"),
             ("inf", "did you mean info?"),

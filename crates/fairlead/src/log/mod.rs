@@ -1,4 +1,4 @@
-//! The log: `tracing` on standard error, and the line that each connection leaves in it.
+//! The log: `tracing` on standard error, with one line per connection.
 //!
 //! | message | level | when |
 //! |---|---|---|
@@ -7,10 +7,10 @@
 //! | `decided` | debug | a server was chosen; several for one connection when servers are retried |
 //! | `server` | info or warn | a server's state changed |
 //!
-//! All have the target `fairlead::connection` or `fairlead::server`, so that
-//! `--log info,fairlead::connection=debug` shows the decisions and nothing else more.
+//! All have the target `fairlead::connection` or `fairlead::server`, so that `--log
+//! info,fairlead::connection=debug` adds only the decisions.
 //!
-//! Nobody waits for whoever reads it: see [`Log`].
+//! A slow reader of the log delays nothing: see [`Log`].
 
 mod filter;
 mod outlet;
@@ -28,34 +28,34 @@ use crate::screen::print_error;
 
 use outlet::Outlet;
 
-/// How lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Human-readable.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// The options of every command that logs: flatten them into its own.
+/// Logging options, flattened into every command that logs.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct LogArgs {
     /// What to log: error, warn, info, debug or trace, or a list such as
     /// info,fairlead::connection=debug [env: FAIRLEAD_LOG] [default: info]
     #[arg(long, value_name = "FILTER")]
     pub log: Option<String>,
-    /// How log lines look
+    /// Format of log lines
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     pub log_format: LogFormat,
 }
 
-/// The environment variable that stands in for `--log`.
+/// Environment variable used if `--log` is not given.
 pub const VARIABLE: &str = "FAIRLEAD_LOG";
 const LEVEL: &str = "info";
 
 impl LogArgs {
-    /// Starts logging as asked for, with a thread that writes the lines.
+    /// Starts logging, with a thread that writes the lines.
     pub fn start(&self) -> Result<Log, StartError> {
         start(&self.filter(std::env::var(VARIABLE).ok()), self.log_format)
     }
@@ -67,8 +67,7 @@ impl LogArgs {
     }
 }
 
-/// Why there is no log: a filter that cannot be understood and what is wrong with it, or what the
-/// system said.
+/// Why logging could not start: an invalid filter, or a system error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StartError(String);
@@ -81,25 +80,25 @@ impl std::fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// The log while it is kept. Lines are written by a thread of the log's own; up to 1 MiB of them
-/// wait for a reader that is slow or stands still, further ones are lost, and counted. Dropping it
-/// waits for what is not yet written, but not for long.
+/// The running log. A thread of its own writes the lines. Up to 1 MiB of lines are buffered for a
+/// slow or stalled reader; further lines are dropped and counted. Dropping the log waits a limited
+/// time for buffered lines.
 #[derive(Debug)]
 pub struct Log {
     outlet: Arc<Outlet>,
 }
 
-/// How long the end waits for the log's reader.
+/// How long shutdown waits for the log's reader.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Log {
-    /// Lines that nobody will read, because the reader was too slow or is gone.
+    /// Lines dropped because the reader was too slow or is gone.
     pub fn lost_lines(&self) -> u64 {
         self.outlet.lost()
     }
 
-    /// From now on panics are told in the log, where the standard library would wait for whoever
-    /// reads standard error. With a backtrace if `RUST_BACKTRACE` asks for one.
+    /// Sends panic messages to the log from now on; the standard library would block on a stalled
+    /// standard error. With a backtrace if `RUST_BACKTRACE` is set.
     pub fn take_over_panics(&self) {
         std::panic::set_hook(Box::new(log_panic));
     }
@@ -131,9 +130,8 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
 /// as `info,fairlead::connection=debug`.
 pub fn start(filter: &str, format: LogFormat) -> Result<Log, StartError> {
     let levels = filter::parse(filter).map_err(StartError)?;
-    let impossible = |error: std::io::Error| StartError(format!("no log can be kept: {error}"));
-    // A descriptor of its own: the standard library's has a lock, which would be held for as long
-    // as a write takes.
+    let impossible = |error: std::io::Error| StartError(format!("cannot start the log: {error}"));
+    // Its own descriptor: the standard library's handle would hold a lock during a blocking write.
     let stderr = std::io::stderr().as_fd().try_clone_to_owned();
     let stderr = std::fs::File::from(stderr.map_err(impossible)?);
     let outlet = Outlet::start(stderr, |lines| {
@@ -142,7 +140,7 @@ pub fn start(filter: &str, format: LogFormat) -> Result<Log, StartError> {
     let outlet = outlet.map_err(impossible)?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(levels)
-        // Nobody may read the log any more; that must not end the switch.
+        // The log's reader may be gone; that must not stop the switch.
         .log_internal_errors(false)
         .with_writer(Arc::clone(&outlet));
     let started = match format {
@@ -157,8 +155,7 @@ pub fn start(filter: &str, format: LogFormat) -> Result<Log, StartError> {
     Ok(Log { outlet })
 }
 
-/// Logs the error that ends the process, or writes it to standard error where the filter keeps
-/// errors from the log: nobody should have to guess.
+/// Logs a fatal error, or writes it to standard error if the filter excludes errors.
 pub(crate) fn fatal(error: &dyn std::fmt::Display) {
     const TARGET: &str = "fairlead::serve";
     match tracing::enabled!(target: TARGET, tracing::Level::ERROR) {
@@ -167,12 +164,12 @@ pub(crate) fn fatal(error: &dyn std::fmt::Display) {
     }
 }
 
-/// True for what is logged only with `log_connections = true`.
+/// True for events that are logged only with `log_connections = true`.
 pub fn is_of_connection(event: &Event) -> bool {
     !matches!(event, Event::Server { .. })
 }
 
-/// Logs one event. `config` gives the names.
+/// Logs an event, with names from `config`.
 pub fn log_event(event: &Event, config: &Config) {
     match event {
         Event::Decided {
@@ -293,7 +290,7 @@ fn pool_name(config: &Config, pool: PoolId) -> &str {
         .map_or("?", |pool| &pool.name)
 }
 
-/// The word for a treatment in the file and the log.
+/// Name of a treatment in the configuration file and the log.
 pub(crate) fn treatment_name(treatment: Treatment) -> &'static str {
     match treatment {
         Treatment::Splice => "splice",
@@ -395,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_leaves_one_line_with_everything_on_it() {
+    fn a_connection_has_one_line_with_all_fields() {
         let (text, json) = logged(&[closed()], "info");
         assert_eq!(text.lines().count(), 1, "{text}");
         for part in [
@@ -412,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_tells_why_and_what_the_client_was_told() {
+    fn a_refusal_has_the_reason_and_the_status_sent() {
         let refused = |status, subject: &str| Event::Refused {
             client: at(1, 4000),
             listen: at(3, 80),
@@ -437,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn decisions_are_for_those_who_ask() {
+    fn decisions_are_logged_at_debug() {
         let decided = Event::Decided {
             client: at(1, 4000),
             listen: at(3, 80),
@@ -461,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_named_with_their_pool_and_a_lost_one_is_a_warning() {
+    fn server_events_name_the_pool_and_a_lost_server_is_a_warning() {
         let server =
             crate::config::parse(include_str!("../../../../examples/edge.toml"), "edge.toml")
                 .unwrap()
@@ -484,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_any_more_is_a_question_mark() {
+    fn unknown_names_are_question_marks() {
         for known in [Some(PoolId(9)), None] {
             let mut event = closed();
             if let Event::Closed {
@@ -506,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn the_option_goes_before_the_variable_and_that_before_the_default() {
+    fn the_option_overrides_the_variable_overrides_the_default() {
         let args = |log: Option<&str>| LogArgs {
             log: log.map(str::to_owned),
             ..LogArgs::default()
@@ -520,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_that_is_none_is_refused() {
+    fn an_invalid_filter_is_refused() {
         assert!(start("loud=very=much", LogFormat::Text).is_err());
     }
 }

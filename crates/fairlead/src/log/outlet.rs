@@ -1,25 +1,25 @@
-//! Where log lines go: into a bounded buffer that a thread of its own empties.
+//! Bounded buffer for log lines, written by its own thread.
 //!
-//! Whoever reads standard error may stand still. A line is then lost and counted; the thread that
-//! logs never waits for a reader.
+//! The reader of standard error may stall. Lines are then dropped and counted; the logging thread
+//! never waits for the reader.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes of lines that may wait to be written: a third of a second of 10,000 connections a second.
-/// As many again may be on their way to the reader.
+/// Maximum bytes buffered: a third of a second at 10,000 connections per second. The writing thread
+/// may hold the same amount again.
 pub(super) const WAITING_BYTES_MAX: usize = 1 << 20;
 
-/// How long to leave a reader alone that says it cannot take more now (a descriptor that somebody
-/// else has made non-blocking).
+/// Pause before retrying a write that would block (another process may have made the descriptor
+/// non-blocking).
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A bounded buffer of lines and the thread that writes them. Shared by all who log.
+/// A bounded buffer of lines and the thread that writes them, shared by all logging threads.
 #[derive(Debug)]
 pub(super) struct Outlet {
     state: Mutex<State>,
-    /// Something began to wait, or what waited was written.
+    /// Signalled when the buffer becomes non-empty or has been written.
     changed: Condvar,
 }
 
@@ -31,11 +31,11 @@ struct State {
 }
 
 impl Outlet {
-    /// An outlet to `reader`, which may block for as long as it likes. Once lines can be written
-    /// again after some were lost, `on_loss` is told how many, on the outlet's own thread.
+    /// An outlet to `reader`, which may block indefinitely. When lines can be written again after a
+    /// loss, `on_loss` is called with the number of lost lines, on the outlet's thread.
     ///
     /// # Errors
-    /// When the thread cannot be started.
+    /// The thread cannot be started.
     pub(super) fn start(
         reader: impl Write + Send + 'static,
         on_loss: fn(u64),
@@ -51,12 +51,12 @@ impl Outlet {
         Ok(outlet)
     }
 
-    /// Lines lost so far, for want of room or because the reader was gone.
+    /// Lines lost so far because the buffer was full or the reader gone.
     pub(super) fn lost(&self) -> u64 {
         self.lock().lost
     }
 
-    /// Waits until everything is written, but no longer than `patience`. Returns whether it is.
+    /// Waits until everything is written, at most `patience`. Returns true if it is.
     pub(super) fn flush(&self, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         let mut state = self.lock();
@@ -84,7 +84,7 @@ impl Outlet {
         state.waiting.extend_from_slice(line);
         drop(state);
         if is_first {
-            self.changed.notify_all(); // a system call, which further lines need not make
+            self.changed.notify_all(); // a system call, needed only for the first line
         }
     }
 
@@ -117,19 +117,19 @@ impl Outlet {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // No step between lock and unlock leaves it half done.
+        // The state is consistent at every point under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Every line comes in one call.
+/// Every line arrives in one call.
 impl Write for &Outlet {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.add(line);
         Ok(line.len())
     }
 
-    /// Does not wait: [`Outlet::flush`] does.
+    /// Does not wait; use [`Outlet::flush`].
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_reader_that_stands_still_and_it_hears_what_it_missed() {
+    fn a_stalled_reader_blocks_nothing_and_losses_are_reported() {
         static TOLD: AtomicU64 = AtomicU64::new(0);
         let (mut reader, writer) = io::pipe().unwrap();
         let outlet = Outlet::start(writer, |lost| {
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_for_a_reader_that_is_gone_are_counted() {
+    fn lines_for_a_closed_reader_are_counted() {
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);
         let outlet = Outlet::start(writer, |_| {}).unwrap();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_takes_little_at_a_time_gets_everything() {
+    fn short_writes_are_completed() {
         struct Slow {
             text: Arc<Mutex<Vec<u8>>>,
             turn: u32,

@@ -1,4 +1,4 @@
-//! Holds what the switch made of a packet against what it had to make of it.
+//! Compares packets translated by the switch with the expected ones.
 
 use fairlead_base::Endpoint;
 use fairlead_wire::{Classified, TcpPacket, classify};
@@ -6,7 +6,7 @@ use fairlead_wire::{Classified, TcpPacket, classify};
 use super::edit::Edit;
 use super::prepare::Prepared;
 
-/// Where a translated packet is not what it should be.
+/// A difference between a translated packet and the expected one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// The packet's number in the capture.
@@ -17,21 +17,22 @@ pub struct Difference {
     pub what: String,
 }
 
-/// Differences that are kept; all are counted.
+/// Maximum differences kept; all are counted.
 pub const DIFFERENCES_MAX: usize = 64;
 
 /// Translated packets that were compared.
 #[derive(Clone, Debug, Default)]
 pub struct Comparison {
-    /// From client to server: equal to what was captured, but for addresses, hop limit, checksum.
+    /// From client to server: identical to the captured packet except for addresses, hop limit and
+    /// checksum.
     pub forward: u64,
     /// From server to client.
     pub reverse: u64,
-    /// Packets that the switch made itself from the client's first bytes.
+    /// Packets that the switch generated from the client's first bytes.
     pub heads: u64,
     /// Packets with numbers of the switch's own, while it held bytes for the server.
     pub not_comparable: u64,
-    /// Packets that are not what they should be.
+    /// Packets that differ from the expected ones.
     pub different: u64,
     /// The first of them.
     pub differences: Vec<Difference>,
@@ -51,8 +52,8 @@ impl Comparison {
     }
 }
 
-/// Compares a packet that came out of the switch with the captured one under `expected`. `None`
-/// when it is right.
+/// Compares a packet from the switch with the captured one edited by `expected`. `None` if they are
+/// equal.
 pub fn difference(captured: &Prepared, expected: &Edit, out: &[u8]) -> Option<String> {
     let mut right = captured.bytes.clone();
     expected.apply(&mut right, &captured.header);
@@ -68,7 +69,7 @@ pub fn difference(captured: &Prepared, expected: &Edit, out: &[u8]) -> Option<St
     let elsewhere = (0..right.len())
         .filter(|at| !checksum.contains(at))
         .find(differs);
-    // 0 and 0xffff are the same sum.
+    // 0 and 0xffff represent the same sum.
     let zeros = |field: &[u8]| matches!(field, [0, 0] | [0xff, 0xff]);
     let same = zeros(&right[checksum.clone()]) && zeros(&out[checksum.clone()]);
     let at = match elsewhere {
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_is_looked_at_and_named() {
+    fn every_byte_is_compared_and_named() {
         let (captured, expected) = captured();
         let mut right = captured.bytes.clone();
         expected.apply(&mut right, &captured.header);
@@ -169,7 +170,7 @@ mod tests {
             wrong[at] ^= 1;
             let what = difference(&captured, &expected, &wrong).expect(name);
             assert!(what.starts_with(name), "{what}");
-            // With the checksum changed as well, what it follows from is named.
+            // If the checksum differs as well, the field that caused it is named.
             if at != 36 {
                 wrong[36] ^= 1;
                 let what = difference(&captured, &expected, &wrong).expect(name);
@@ -182,12 +183,12 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_of_a_zero_checksum_are_right() {
+    fn both_forms_of_a_zero_checksum_are_accepted() {
         let (captured, expected) = captured();
         let mut right = captured.bytes.clone();
         expected.apply(&mut right, &captured.header);
         let mut zero = captured;
-        // A checksum of which the edit makes zero.
+        // A checksum that becomes zero by the edit.
         for sum in 0..=u16::MAX {
             zero.bytes[36..38].copy_from_slice(&sum.to_be_bytes());
             let mut out = zero.bytes.clone();
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_counted_without_end_and_kept_with_one() {
+    fn all_differences_are_counted_and_some_kept() {
         let mut comparison = Comparison::default();
         for packet in 0..1_000 {
             comparison.report(packet, endpoint("192.0.2.1:1"), "x".to_owned());

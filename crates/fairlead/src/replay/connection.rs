@@ -1,4 +1,4 @@
-//! One connection of the capture and what became of it.
+//! State of one connection of the capture.
 
 use std::collections::VecDeque;
 
@@ -11,11 +11,11 @@ use super::edit::{Edit, key};
 use super::prepare::Prepared;
 use super::target::Target;
 
-/// SYN-ACKs of one connection that are kept; the client acknowledges one of the first.
+/// Maximum SYN-ACKs kept per connection; the client acknowledges one of the first.
 const ANSWERS_MAX: usize = 4;
-/// Packets of one server that wait for the switch to connect to it.
+/// Maximum packets of a server queued until the switch connects to it.
 const WAITING_MAX: usize = 64;
-/// Bytes of the client that are kept until it is spliced: more than the longest head.
+/// Maximum bytes of the client kept until it is spliced: more than the longest head.
 const EARLY_BYTES_MAX: usize = 256 << 10;
 
 /// Which end of the captured connection a packet comes from.
@@ -33,7 +33,7 @@ pub(super) struct Numbered {
     pub(super) packet: Prepared,
 }
 
-/// What the captured server told the client in its SYN-ACK.
+/// Contents of the captured server's SYN-ACK.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
     pub(super) isn: SeqNumber,
@@ -42,7 +42,7 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// Reads it from a SYN-ACK.
+    /// Parses a SYN-ACK.
     pub(super) fn of(header: &TcpPacket, bytes: &[u8]) -> Self {
         let options = SynOptions::parse(header.options(bytes)).unwrap_or_default();
         Self {
@@ -58,7 +58,7 @@ impl Told {
 pub(super) struct Leg {
     /// Source and destination of the switch's SYN.
     pub(super) key: FlowKey,
-    /// Its number.
+    /// Its sequence number.
     pub(super) isn: SeqNumber,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct Decided {
     pub(super) subject: String,
 }
 
-/// What the switch says of a connection that is over.
+/// The switch's report of an ended connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ended {
     pub(super) end: End,
@@ -90,10 +90,10 @@ pub(super) struct Refused {
     pub(super) subject: String,
 }
 
-/// What is further behind the begin of a stream than this is of another connection.
+/// A sequence number further than this past the start of a stream belongs to another connection.
 const EARLY_MAX: i32 = 1 << 20;
 
-/// How far one side's stream was seen.
+/// Progress of one side's stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     nxt: SeqNumber,
@@ -110,7 +110,7 @@ impl Seen {
         }
     }
 
-    /// Adds what was seen before it was known where the stream begins.
+    /// Adds progress seen before the start of the stream was known.
     fn add(&mut self, early: &Self) {
         self.packets += early.packets;
         let ahead = early.nxt.since(self.nxt);
@@ -124,7 +124,7 @@ impl Seen {
         self.packets += 1;
         let end = header.seq + header.payload_len() as u32;
         let ahead = end.since(self.nxt);
-        // A FIN tells where the stream ends, also when what is before it was not captured.
+        // A FIN shows where the stream ends, even if earlier segments were not captured.
         let says = header.payload_len() > 0 || header.flags.contains(TcpFlags::FIN);
         if says && ahead > 0 {
             self.bytes += ahead as u64;
@@ -133,7 +133,7 @@ impl Seen {
     }
 }
 
-/// A connection that is played.
+/// A replayed connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) number: u64,
@@ -146,42 +146,42 @@ pub(super) struct Connection {
     pub(super) client_isn: SeqNumber,
     client_scale: Option<u8>,
     answers: Vec<Numbered>,
-    /// The SYN-ACK that the client went on from.
+    /// The SYN-ACK that the client continued from.
     pub(super) told: Option<Told>,
-    /// The same from the switch.
+    /// The corresponding SYN-ACK of the switch.
     pub(super) shown: Option<Told>,
-    /// Behind the last number that the switch itself sent to the client.
+    /// The sequence number after the last byte that the switch itself sent to the client.
     pub(super) shown_nxt: Option<SeqNumber>,
     pub(super) leg: Option<Leg>,
-    /// Earlier ones, to servers that did not take the connection.
+    /// Earlier ones, to servers that did not accept the connection.
     pub(super) past_legs: Vec<Leg>,
     /// The captured SYN-ACK was played.
     pub(super) answered: bool,
     waiting: VecDeque<Numbered>,
     early: Vec<(SeqNumber, Vec<u8>)>,
     early_bytes: usize,
-    /// The switch sends bytes on its own account: for a while numbers differ from the client's.
+    /// True if the switch sends held bytes: for a while sequence numbers differ from the client's.
     pub(super) held: bool,
     pub(super) head_end: Option<SeqNumber>,
     pub(super) seen_in: Seen,
     pub(super) seen_out: Option<Seen>,
-    /// The server's before `told`, where a capture has them in that order.
+    /// Packets of the server before `told`, if the capture has them in that order.
     early_out: Option<Seen>,
     pub(super) decided: Option<Decided>,
     pub(super) refused: Option<Refused>,
     pub(super) ended: Option<Ended>,
     pub(super) last_drop: Option<DropReason>,
-    /// Both sides closed in the capture, or one reset the connection.
+    /// True if both sides closed in the capture, or one reset the connection.
     client_closed: bool,
     server_closed: bool,
     reset: bool,
-    /// Scheduled to be reported.
+    /// True if it is scheduled for reporting.
     pub(super) leaving: bool,
     pub(super) last_seen: Instant,
 }
 
 impl Connection {
-    /// From its SYN.
+    /// A connection from its SYN.
     pub(super) fn new(
         number: u64,
         syn: &Numbered,
@@ -226,7 +226,7 @@ impl Connection {
         }
     }
 
-    /// Follows the capture: how far each side came, and whether the connection is over.
+    /// Tracks the captured connection: the progress of each side, and whether it has ended.
     pub(super) fn note(&mut self, side: Side, header: &TcpPacket, now: Instant) {
         self.last_seen = now;
         let flags = header.flags;
@@ -265,12 +265,12 @@ impl Connection {
         self.reset && self.answers.is_empty() && self.told.is_none()
     }
 
-    /// True when the client sent anything to decide by.
+    /// True if the client sent any data.
     pub(super) fn has_request(&self) -> bool {
         self.seen_in.bytes > 0
     }
 
-    /// Keeps a SYN-ACK; gives it back if there are enough, or if it is one that a client ignores.
+    /// Keeps a SYN-ACK. Returns it if there are enough, or if a client would ignore it.
     pub(super) fn keep_answer(&mut self, answer: Numbered) -> Option<Numbered> {
         let packet = &answer.packet;
         let sound = packet.missing > 0 || packet.header.checksum_valid(&packet.bytes);
@@ -282,8 +282,8 @@ impl Connection {
         None
     }
 
-    /// Finds the SYN-ACK that this packet of the client goes on from: the one with the number it
-    /// acknowledges and the timestamp it echoes. False without any.
+    /// Finds the SYN-ACK that this packet of the client continues from, by the number it
+    /// acknowledges and the timestamp it echoes. Returns false if there is none.
     pub(super) fn settle_answer(&mut self, header: &TcpPacket, bytes: &[u8]) -> bool {
         if self.told.is_some() {
             return true;
@@ -291,7 +291,7 @@ impl Connection {
         let echo = options::timestamps(header.options(bytes)).map(|stamps| stamps.echo);
         let fits = |answer: &Numbered| {
             let told = Told::of(&answer.packet.header, &answer.packet.bytes);
-            // Data behind the SYN-ACK may be acknowledged with it.
+            // Data after the SYN-ACK may be acknowledged with it.
             let numbers = (1..1 << 20).contains(&header.ack.since(told.isn));
             (numbers, numbers && told.stamp == echo)
         };
@@ -317,12 +317,12 @@ impl Connection {
         self.answers.first()
     }
 
-    /// SYN-ACKs that the client did not go on from.
+    /// SYN-ACKs that the client did not continue from.
     pub(super) fn spare_answers(&self) -> u64 {
         (self.answers.len() - usize::from(self.answered)) as u64
     }
 
-    /// Keeps a packet of the server until the switch connects; gives it back if there are enough.
+    /// Queues a packet of the server until the switch connects. Returns it if the queue is full.
     pub(super) fn wait(&mut self, packet: Numbered) -> Option<Numbered> {
         if self.waiting.len() >= WAITING_MAX {
             return Some(packet);
@@ -331,12 +331,12 @@ impl Connection {
         None
     }
 
-    /// The server's packets that waited.
+    /// The queued packets of the server.
     pub(super) fn take_waiting(&mut self) -> VecDeque<Numbered> {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Remembers what the client sent before it was spliced.
+    /// Keeps what the client sent before it was spliced.
     pub(super) fn keep_early(&mut self, header: &TcpPacket, bytes: &[u8]) {
         let payload = header.payload(bytes);
         if payload.is_empty() || self.early_bytes + payload.len() > EARLY_BYTES_MAX {
@@ -346,8 +346,8 @@ impl Connection {
         self.early.push((header.seq, payload.to_vec()));
     }
 
-    /// Compares bytes that the switch sent to the server with what the client had sent under the
-    /// same numbers. Numbers before the client's first byte are the switch's own.
+    /// Compares bytes that the switch sent to the server with the client's bytes at the same
+    /// sequence numbers. Bytes before the client's first are the switch's own.
     pub(super) fn matches_early(&self, header: &TcpPacket, bytes: &[u8]) -> bool {
         let first = self.client_isn + 1;
         header.payload(bytes).iter().enumerate().all(|(at, &byte)| {
@@ -360,13 +360,13 @@ impl Connection {
         })
     }
 
-    /// Frees what is only needed until the splice is plain.
+    /// Frees what is needed only until the splice is complete.
     pub(super) fn forget_early(&mut self) {
         self.early = Vec::new();
         self.early_bytes = 0;
     }
 
-    /// How much the switch's numbers and stamps lie above the captured server's.
+    /// Offset of the switch's sequence numbers and timestamps from the captured server's.
     fn shift(&self) -> Option<(u32, u32)> {
         let (told, shown) = (self.told?, self.shown?);
         let stamps = match (shown.stamp, told.stamp) {
@@ -387,14 +387,14 @@ impl Connection {
         let shown = self.shown.and_then(|shown| shown.stamp);
         let told = self.told.and_then(|told| told.stamp);
         if let (None, Some(echo), Some(first)) = (self.leg, echo, shown.or(told)) {
-            // The captured server may have sent something since. The switch has not: nothing else
-            // can be echoed than its SYN-ACK,
+            // The captured server may have sent more since. The switch has not, so only its
+            // SYN-ACK's timestamp can be echoed,
             stamps = first.wrapping_sub(echo);
         }
         if let (None, Some(nxt)) = (self.leg, self.shown_nxt)
             && (header.ack + numbers).after(nxt)
         {
-            // nor anything acknowledged that it did not send.
+            // and nothing beyond it acknowledged.
             numbers = nxt.0.wrapping_sub(header.ack.0);
         }
         Some(Edit {
@@ -404,13 +404,13 @@ impl Connection {
         })
     }
 
-    /// How a packet of the captured server becomes one of the chosen server.
+    /// The edit that turns a packet of the captured server into one of the chosen server.
     pub(super) fn edit_out(&self, header: &TcpPacket) -> Option<Edit> {
         let leg = self.leg?;
         let plain = Edit::of_key(leg.key.reversed());
         let syn = header.flags.contains(TcpFlags::SYN);
-        // Bytes that the switch puts before the client's move where the client's stream begins,
-        // and nothing behind them.
+        // Bytes that the switch inserts shift the start of the client's stream, but not what
+        // follows.
         let at_begin = self.held && header.ack == self.client_isn + 1;
         let ack_add = if syn || at_begin {
             leg.isn.0.wrapping_sub(self.client_isn.0)
@@ -420,13 +420,13 @@ impl Connection {
         Some(Edit { ack_add, ..plain })
     }
 
-    /// What the switch must make of a captured packet from `side`.
+    /// The edit that the switch must make to a captured packet from `side`.
     pub(super) fn expected(&self, side: Side) -> Option<Edit> {
         let (leg, told, shown) = (self.leg?, self.told?, self.shown?);
         let (numbers, stamps) = self.shift()?;
         Some(match side {
             Side::Client => Edit {
-                // The client scales as it was told to; the server only if it said so itself.
+                // The client scales as negotiated; the server only if it announced a scale itself.
                 window_shift: match (shown.scale, told.scale) {
                     (Some(_), None) => self.client_scale.unwrap_or(0).min(14) as i8,
                     _ => 0,

@@ -1,8 +1,9 @@
 //! Rewrites the headers of a captured TCP packet.
 //!
-//! On purpose not the switch's own translation step: packets are re-addressed by it on their way
-//! in, and what the switch makes of them is held against it ([`super::check`]). A fault in either
-//! shows as a difference. It is written for plainness, not for throughput.
+//! Deliberately independent of the switch's translation code. It re-addresses packets before they
+//! enter the switch, and produces the expected packets that the switch's are compared with
+//! ([`super::check`]). A bug in either shows as a difference. It is written for clarity, not for
+//! throughput.
 
 use fairlead_base::{Endpoint, FlowKey};
 use fairlead_wire::{TcpFlags, TcpPacket};
@@ -12,7 +13,7 @@ const KIND_NOP: u8 = 1;
 const KIND_SACK: u8 = 5;
 const KIND_TIMESTAMPS: u8 = 8;
 
-/// What becomes of a packet. Numbers are added modulo 2³².
+/// An edit of a packet. Numbers are added modulo 2³².
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edit {
     /// New addresses and ports, of the packet's own family.
@@ -21,18 +22,18 @@ pub struct Edit {
     pub seq_add: u32,
     /// Added to the acknowledgement number and to the edges of SACK blocks.
     pub ack_add: u32,
-    /// The window field is shifted left by this, or right where it is negative.
+    /// Left shift of the window field, right if negative.
     pub window_shift: i8,
     /// Added to the timestamp value.
     pub ts_value_add: u32,
     /// Added to the timestamp echo.
     pub ts_echo_add: u32,
-    /// Taken from the hop limit.
+    /// Subtracted from the hop limit.
     pub hops: u8,
 }
 
 impl Edit {
-    /// Other addresses and ports, nothing else.
+    /// Changes only addresses and ports.
     pub fn of_key(key: FlowKey) -> Self {
         Self {
             key,
@@ -45,9 +46,8 @@ impl Edit {
         }
     }
 
-    /// Rewrites the packet whose headers are `header`. The TCP checksum changes by what its header
-    /// and addresses changed: it is right afterwards if it was before, also for a packet whose end
-    /// was not captured.
+    /// Rewrites a packet with headers `header`. The TCP checksum is updated incrementally: it is
+    /// correct afterwards if it was before, even if the end of the packet was not captured.
     pub fn apply(&self, bytes: &mut [u8], header: &TcpPacket) {
         let tcp_at = usize::from(header.tcp_at);
         let payload_at = usize::from(header.payload_at);
@@ -124,12 +124,12 @@ impl Edit {
     }
 }
 
-/// A key from its two ends.
+/// A flow key from its two endpoints.
 pub fn key(src: Endpoint, dst: Endpoint) -> FlowKey {
     FlowKey { src, dst }
 }
 
-/// A window field under another scale. An open window is not closed by rounding.
+/// A window field at another scale. Rounding never closes an open window.
 pub fn shifted(window: u16, shift: i8) -> u16 {
     if window == 0 {
         return 0;
@@ -145,7 +145,7 @@ fn add(field: &mut [u8], more: u32) {
     field.copy_from_slice(&sum.to_be_bytes());
 }
 
-/// The sum over what may change of a segment: addresses, and the header but for its checksum.
+/// The checksum of the parts that may change: addresses, and the header without its checksum.
 fn covered(bytes: &[u8], header: &TcpPacket, tcp_at: usize, payload_at: usize) -> u16 {
     let addresses = if header.v4 { 12..20 } else { 8..40 };
     let tcp = &bytes[tcp_at..payload_at];
@@ -153,7 +153,7 @@ fn covered(bytes: &[u8], header: &TcpPacket, tcp_at: usize, payload_at: usize) -
     folded(parts.into_iter().map(u32::from).sum())
 }
 
-/// The one's complement sum of 16-bit words (RFC 1071).
+/// The ones' complement sum of 16-bit words (RFC 1071).
 fn sum(bytes: &[u8]) -> u16 {
     let words = bytes.chunks(2).map(|pair| {
         let low = pair.get(1).copied().unwrap_or(0);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_asked_for_changes_and_nothing_else() {
+    fn exactly_the_requested_fields_change() {
         let ends = [
             (
                 "192.0.2.1:4000",
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_that_does_not_count_is_left_alone() {
+    fn an_acknowledgement_without_ack_flag_is_unchanged() {
         let (src, dst) = (endpoint("192.0.2.1:1"), endpoint("192.0.2.2:2"));
         let edit = Edit {
             ack_add: 9,
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_checksum_stays_as_wrong_as_it_was() {
+    fn a_wrong_checksum_stays_wrong_by_the_same_amount() {
         let (src, dst) = (endpoint("192.0.2.1:1"), endpoint("192.0.2.2:2"));
         let packet = segment(src, dst).payload("abc").packet();
         let header = tcp(&packet);

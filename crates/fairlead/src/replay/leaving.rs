@@ -1,4 +1,4 @@
-//! The end of a connection: when nothing more is expected of it, it is reported and forgotten.
+//! The end of a connection: once no more packets are expected, it is reported and removed.
 
 use core::time::Duration;
 use std::collections::HashMap;
@@ -11,15 +11,15 @@ use super::player::Player;
 use super::report::ConnectionReport;
 use super::tally::Unplayed;
 
-/// A connection that is over is reported this long after, in the capture's time: until then its
-/// last packets may come.
+/// Delay before an ended connection is reported, in the capture's time, because its last packets
+/// may still follow.
 const LINGER: Duration = Duration::from_secs(120);
 
-/// When [`CONNECTIONS_MAX`] is reached, connections silent for this long are taken to be over.
+/// When [`CONNECTIONS_MAX`] is reached, connections silent for this long count as ended.
 const SILENCE: Duration = Duration::from_secs(3_600);
 
 impl Player {
-    /// Reports a connection after a while.
+    /// Schedules a connection for reporting.
     pub(super) fn leave(&mut self, id: u64) {
         if let Some(connection) = self.connections.get_mut(&id)
             && !std::mem::replace(&mut connection.leaving, true)
@@ -28,7 +28,7 @@ impl Player {
         }
     }
 
-    /// Of a connection that closed in order the switch must have counted what the capture has.
+    /// For an orderly close, the switch's byte counts must equal the capture's.
     fn compare_streams(&mut self, connection: &Connection) {
         let Some(ended) = connection.ended.filter(|ended| ended.end == End::Finished) else {
             return;
@@ -43,8 +43,7 @@ impl Player {
         }
     }
 
-    /// Reports the connections that were to be reported by now, but for those of which something
-    /// came since.
+    /// Reports the connections that are due, except those with packets since.
     pub(super) fn retire_quiet(&mut self) {
         let now = self.now;
         while let Some(&(at, id)) = self.leaving.front().filter(|(at, _)| *at <= now) {
@@ -58,7 +57,7 @@ impl Player {
         }
     }
 
-    /// Reports the connections of which nothing was seen for long.
+    /// Reports connections that have been silent for long.
     pub(super) fn retire_silent(&mut self) {
         let now = self.now;
         let mut silent: Vec<u64> = self
@@ -73,7 +72,7 @@ impl Player {
         }
     }
 
-    /// Reports a connection and forgets it.
+    /// Reports a connection and removes it.
     pub(super) fn retire(&mut self, id: u64) {
         let Some(mut connection) = self.connections.remove(&id) else {
             return;

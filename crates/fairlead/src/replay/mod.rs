@@ -1,9 +1,9 @@
-//! `fairlead replay`: what the switch would do with a capture.
+//! `fairlead replay`: shows what the switch would do with a capture.
 //!
-//! A capture holds connections between clients and real servers. Each that goes to a port of the
-//! configuration is played as if the client had addressed the service there ([`player`]): the
-//! switch answers it, reads its first bytes, decides, and translates both sides' packets. Every
-//! translated packet is held against the captured one ([`check`]).
+//! A capture contains connections between clients and real servers. Each connection to a port of
+//! the configuration is replayed as if the client had addressed the service there ([`player`]): the
+//! switch answers it, reads its first bytes, decides, and translates the packets of both sides.
+//! Every translated packet is compared with the captured one ([`check`]).
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
@@ -41,39 +41,39 @@ use report::Summary;
 use survey::Survey;
 use target::{PortMap, Targets};
 
-/// What `fairlead replay` takes.
+/// Arguments of `fairlead replay`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ReplayArgs {
-    /// The capture: pcap or pcapng, plain or packed by gzip or zstd
+    /// Capture file: pcap or pcapng, optionally compressed with gzip or zstd
     #[arg(value_name = "CAPTURE")]
     pub capture: PathBuf,
-    /// The configuration file
+    /// Configuration file
     #[arg(short, long, value_name = "FILE")]
     pub config: PathBuf,
-    /// Write the packets on both sides of the switch to this file (pcapng); - is standard output,
-    /// and the text goes to standard error
+    /// Write the packets on both sides of the switch to this file (pcapng); with - they go to
+    /// standard output and the report to standard error
     #[arg(short, long, value_name = "OUT.pcapng")]
     pub write: Option<PathBuf>,
-    /// Play connections to this port of captured servers to this service; may be repeated
+    /// Replay captured connections to SERVERPORT to this service; may be repeated
     #[arg(long, value_name = "SERVERPORT=SERVICE")]
     pub map: Vec<PortMap>,
     /// Stop after this many packets of the capture
     #[arg(long, value_name = "N", value_parser = one_or_more)]
     pub limit: Option<u64>,
-    /// Write one JSON object a line instead
+    /// Print JSON, one object per line
     #[arg(long)]
     pub json: bool,
 }
 
 impl ReplayArgs {
-    /// Whether the packets go to standard output.
+    /// True if the packets go to standard output.
     fn is_pipe(&self) -> bool {
         self.write
             .as_ref()
             .is_some_and(|path| path.as_os_str() == "-")
     }
 
-    /// Where the packets go, in words.
+    /// Description of the packet output.
     fn place(&self) -> String {
         match &self.write {
             _ if self.is_pipe() => "standard output".to_owned(),
@@ -82,7 +82,7 @@ impl ReplayArgs {
         }
     }
 
-    /// Shows text, where packets are not.
+    /// Prints text to the stream that is not used for packets.
     fn say(&self, text: &str) {
         match self.is_pipe() {
             true => print_error(text),
@@ -91,8 +91,8 @@ impl ReplayArgs {
     }
 }
 
-/// Plays the capture: 0 when it was played to its end and is as it must be, 1 when something was
-/// wrong with the configuration, the capture or what the switch made of it, or nothing was played.
+/// Replays the capture. Exit code 0 if it was replayed to its end and every packet was correct; 1
+/// if the configuration, the capture or a packet was wrong, or nothing was replayed.
 pub fn run(args: &ReplayArgs) -> ExitCode {
     match replay(args) {
         Ok(true) => ExitCode::SUCCESS,
@@ -104,7 +104,7 @@ pub fn run(args: &ReplayArgs) -> ExitCode {
     }
 }
 
-/// Packets between two looks at the progress bar.
+/// Packets between updates of the progress bar.
 const PROGRESS_PACKETS: u64 = 1_024;
 
 fn replay(args: &ReplayArgs) -> Result<bool> {
@@ -116,7 +116,7 @@ fn replay(args: &ReplayArgs) -> Result<bool> {
         }
     };
     if args.is_pipe() && io::stdout().is_terminal() {
-        bail!("a capture is no text: -w FILE, or a pipe behind -w -");
+        bail!("captures are binary: use -w FILE, or pipe the output of -w -");
     }
     let config = loaded.settings.switch;
     let targets = Targets::new(&config, &args.map).context("--map")?;
@@ -124,27 +124,17 @@ fn replay(args: &ReplayArgs) -> Result<bool> {
         |path: &Path| path.as_os_str() == "-" || path.metadata().is_ok_and(|it| !it.is_file());
     if is_stream(&args.capture) {
         let name = args.capture.display();
-        bail!("{name} is no regular file: a capture is read twice, so write it to one first");
+        bail!(
+            "{name} is not a regular file; the capture is read twice, so save it to a file first"
+        );
     }
     let limit = args.limit.unwrap_or(u64::MAX);
     let progress = Progress::new(&args.capture);
 
-    let mut reader = progress.open(&args.capture, "looking")?;
+    let mut reader = progress.open(&args.capture, "scanning")?;
     let survey = Survey::of(&mut reader, &config, &targets, limit, |_| progress.show());
-    let mut reader = progress.open(&args.capture, "playing")?;
-    let outlet = match &args.write {
-        Some(_) if args.is_pipe() => Outlet::to(io::stdout()).context("standard output")?,
-        Some(path) if is_same_file(path, &args.capture) => {
-            bail!("{} is the capture itself; write elsewhere", path.display())
-        }
-        Some(path) if is_same_file(path, &args.config) => {
-            bail!("{} is the configuration; write elsewhere", path.display())
-        }
-        Some(path) => {
-            Outlet::file(path).with_context(|| format!("cannot write {}", path.display()))?
-        }
-        None => Outlet::none(),
-    };
+    let mut reader = progress.open(&args.capture, "replaying")?;
+    let outlet = outlet(args)?;
     let mut player = Player::new(config, targets, survey, outlet)?;
     let damage = play(&mut player, &mut reader, limit, args, &progress)?;
     progress.end();
@@ -160,17 +150,44 @@ fn replay(args: &ReplayArgs) -> Result<bool> {
         args.say(&text);
     }
     if let Some(damage) = &damage {
-        print_error(&format!("{damage}; what came before was played\n"));
+        print_error(&format!(
+            "{damage}; the part before the damage was replayed\n"
+        ));
     } else if summary.connections == 0 {
         let name = args.capture.display();
-        print_error(&format!("{name}: no connection in it could be played\n"));
+        print_error(&format!(
+            "{name}: contains no connection that could be replayed\n"
+        ));
     }
-    // Where nothing was played, nothing was tried either.
+    // A replay without connections proves nothing, so it fails.
     let sound = summary.different == 0 && summary.unsound == 0;
     Ok(damage.is_none() && summary.connections > 0 && sound)
 }
 
-/// Plays packet after packet; what is wrong with the capture comes back.
+/// Opens the packet output, which must not be one of the inputs.
+fn outlet(args: &ReplayArgs) -> Result<Outlet> {
+    Ok(match &args.write {
+        Some(_) if args.is_pipe() => Outlet::to(io::stdout()).context("standard output")?,
+        Some(path) if is_same_file(path, &args.capture) => {
+            bail!(
+                "{} is the capture itself; choose another output file",
+                path.display()
+            )
+        }
+        Some(path) if is_same_file(path, &args.config) => {
+            bail!(
+                "{} is the configuration; choose another output file",
+                path.display()
+            )
+        }
+        Some(path) => {
+            Outlet::file(path).with_context(|| format!("cannot write {}", path.display()))?
+        }
+        None => Outlet::none(),
+    })
+}
+
+/// Replays all packets. Returns damage of the capture, if any.
 fn play(
     player: &mut Player,
     reader: &mut CaptureReader,
@@ -200,7 +217,7 @@ fn play(
     Ok(damage)
 }
 
-/// Writes the lines of connections that are over.
+/// Writes the lines of ended connections.
 fn tell(player: &mut Player, args: &ReplayArgs, progress: &Progress) -> Result<()> {
     let finished = player.take_finished();
     if finished.is_empty() {
@@ -219,7 +236,7 @@ fn tell(player: &mut Player, args: &ReplayArgs, progress: &Progress) -> Result<(
     Ok(())
 }
 
-/// True when both paths lead to one file, which may have several names.
+/// True if both paths refer to the same file.
 fn is_same_file(one: &Path, other: &Path) -> bool {
     match (one.metadata(), other.metadata()) {
         (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
@@ -227,10 +244,10 @@ fn is_same_file(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// Files of at least this length are worth a bar.
+/// Minimum file size for a progress bar.
 const LONG_FILE_BYTES: u64 = 4 << 20;
 
-/// A bar on standard error, if that is a terminal and the file is long.
+/// A progress bar on standard error, if that is a terminal and the file is large.
 struct Progress {
     bar: Option<ProgressBar>,
     read: Arc<AtomicU64>,
@@ -254,7 +271,7 @@ impl Progress {
         }
     }
 
-    /// Opens the capture; the bar follows how far it is read.
+    /// Opens the capture and connects the bar to its read position.
     fn open(&self, path: &Path, what: &'static str) -> Result<CaptureReader> {
         self.read.store(0, Ordering::Relaxed);
         if let Some(bar) = &self.bar {
@@ -263,8 +280,7 @@ impl Progress {
         if self.bar.is_none() {
             return Ok(CaptureReader::open(path)?);
         }
-        let file =
-            File::open(path).with_context(|| format!("{} cannot be opened", path.display()))?;
+        let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
         let counted = Counted {
             file,
             read: Arc::clone(&self.read),
@@ -281,7 +297,7 @@ impl Progress {
         }
     }
 
-    /// Shows something without the bar in the way.
+    /// Prints with the bar hidden.
     fn aside(&self, act: impl FnOnce()) {
         match &self.bar {
             Some(bar) => bar.suspend(act),
@@ -296,7 +312,7 @@ impl Progress {
     }
 }
 
-/// A file that counts what is read of it.
+/// A file that counts the bytes read.
 struct Counted {
     file: File,
     read: Arc<AtomicU64>,

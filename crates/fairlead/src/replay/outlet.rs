@@ -16,7 +16,7 @@ pub enum Leg {
 }
 
 impl Leg {
-    /// The word for it in a packet's comment, the one that `fairlead capture` writes.
+    /// Its label in a packet's comment, the same as in `fairlead capture`.
     fn word(self) -> &'static str {
         match self {
             Self::Client => "side=client",
@@ -25,11 +25,11 @@ impl Leg {
     }
 }
 
-/// The file's only interface: libpcap 1.10 refuses files of raw IP with several, so that the leg
-/// stands in each packet's comment.
+/// The file's only interface. libpcap 1.10 refuses raw IP files with several, so the leg is in each
+/// packet's comment.
 const INTERFACES: [&str; 1] = ["fairlead"];
 
-/// Where packets are written, if anywhere.
+/// The packet output, if any.
 pub struct Outlet {
     writer: Option<CaptureWriter<Box<dyn Write>>>,
 }
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Outlet {
 }
 
 impl Outlet {
-    /// Nowhere.
+    /// No output.
     pub fn none() -> Self {
         Self { writer: None }
     }
@@ -51,15 +51,15 @@ impl Outlet {
     /// A new file.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// The file cannot be created.
     pub fn file(path: &Path) -> io::Result<Self> {
         Self::to(File::create(path)?)
     }
 
-    /// Anything that can be written to.
+    /// Any writer.
     ///
     /// # Errors
-    /// When it cannot be.
+    /// The header cannot be written.
     pub fn to(out: impl Write + 'static) -> io::Result<Self> {
         let application = concat!("fairlead ", env!("CARGO_PKG_VERSION"));
         let out = Box::new(BufWriter::with_capacity(256 << 10, out)) as Box<dyn Write>;
@@ -74,8 +74,8 @@ impl Outlet {
         self.writer.as_ref().map_or(0, CaptureWriter::packets)
     }
 
-    /// Writes a packet; of its end, `missing` bytes were never captured. The comment, to which the
-    /// leg is added, is only made where it is wanted.
+    /// Writes a packet with `missing` uncaptured bytes at its end. The comment, prefixed by the
+    /// leg, is built only if there is an output.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -96,7 +96,7 @@ impl Outlet {
         writer.write(0, passage, stamp_ns, shown, missing, &comment)
     }
 
-    /// Writes out what is buffered.
+    /// Flushes the buffer.
     ///
     /// # Errors
     /// When it cannot be written.

@@ -1,9 +1,9 @@
-//! Plays a capture to the switch, packet by packet, in the capture's own time.
+//! Replays a capture to the switch, packet by packet, in the capture's own time.
 //!
 //! A captured client talks to the switch as it talked to its server. The switch answers its SYN
-//! with a number of its own, so the client's acknowledgements are moved by the difference. When the
-//! switch connects to the server it chose, the captured server's SYN-ACK is its answer, and the
-//! rest of what the captured server sent follows.
+//! with its own initial sequence number, so the client's acknowledgements are shifted by the
+//! difference. When the switch connects to the server that it chose, the captured server's SYN-ACK
+//! is the answer, followed by the captured server's other packets.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -23,31 +23,30 @@ use super::survey::Survey;
 use super::tally::{Tally, Unplayed};
 use super::target::{NoTarget, Targets};
 
-/// Connections that are followed at once, at most.
+/// Maximum concurrent connections.
 pub const CONNECTIONS_MAX: usize = 262_144;
 
-/// After the last packet the switch is given this long, so that what is closing closes.
+/// Time that the switch gets after the last packet, so that closing connections close.
 const EPILOGUE: core::time::Duration = core::time::Duration::from_secs(5);
 
-/// A gap between packets is passed in this many steps at most: timers fire late by less than a
-/// thousandth of the gap.
+/// Maximum steps per gap between packets: timers fire late by less than a thousandth of the gap.
 const STEPS_MAX: u32 = 4_096;
 
-/// Everything by chance is drawn from this seed: the same capture is always played the same.
+/// Seed of all random choices: the same capture always gives the same replay.
 const SEED: u64 = 0x6661_6972_6c65_6164;
 
-/// A packet for the switch.
+/// A packet to the switch.
 #[derive(Debug)]
 pub(super) struct Input {
-    /// Its connection, and which end sent it; `None` for answers to probes.
+    /// Its connection and the side that sent it; `None` for answers to probes.
     pub(super) from: Option<(u64, Side)>,
-    /// The captured packet that it was made from; `None` if the replay made it up.
+    /// The captured packet it was made from; `None` if the replay generated it.
     pub(super) source: Option<Numbered>,
-    /// As it is given to the switch.
+    /// The packet as sent to the switch.
     pub(super) bytes: Vec<u8>,
 }
 
-/// Plays a capture.
+/// Replays a capture.
 #[derive(Debug)]
 pub struct Player {
     pub(super) datapath: Datapath,
@@ -59,12 +58,12 @@ pub struct Player {
     pub(super) tally: Tally,
     pub(super) comparison: Comparison,
     pub(super) connections: HashMap<u64, Connection>,
-    /// By client and server as captured, client and listening endpoint as played, chosen server
-    /// and source.
+    /// Indexed by captured client and server, by replayed client and listening endpoint, and by
+    /// chosen server and source.
     pub(super) by_captured: HashMap<FlowKey, u64>,
     pub(super) by_client: HashMap<FlowKey, u64>,
     pub(super) by_server: HashMap<FlowKey, u64>,
-    /// Connections whose server was chosen and whose SYN has not been seen yet.
+    /// Connections with a chosen server but without a SYN to it yet.
     pub(super) deciding: VecDeque<(u64, Endpoint)>,
     pub(super) inputs: VecDeque<Input>,
     pub(super) leaving: VecDeque<(Instant, u64)>,
@@ -73,7 +72,7 @@ pub struct Player {
 }
 
 impl Player {
-    /// A switch of this configuration, to which captures are played.
+    /// Creates a switch with this configuration.
     ///
     /// # Errors
     /// As [`Datapath::new`].
@@ -105,12 +104,12 @@ impl Player {
         })
     }
 
-    /// Counts over the capture so far.
+    /// Counts of the capture so far.
     pub fn tally(&self) -> &Tally {
         &self.tally
     }
 
-    /// What came of comparing translated packets with captured ones.
+    /// Results of the comparisons.
     pub fn comparison(&self) -> &Comparison {
         &self.comparison
     }
@@ -130,7 +129,7 @@ impl Player {
         &self.clock
     }
 
-    /// Connections played so far.
+    /// Connections replayed so far.
     pub fn opened(&self) -> u64 {
         self.opened
     }
@@ -140,15 +139,15 @@ impl Player {
         self.outlet.packets()
     }
 
-    /// Connections of which nothing more will come, since the last call.
+    /// Connections that have ended since the last call.
     pub fn take_finished(&mut self) -> Vec<ConnectionReport> {
         std::mem::take(&mut self.finished)
     }
 
-    /// Plays the next packet of the capture.
+    /// Replays the next packet of the capture.
     ///
     /// # Errors
-    /// When the outlet cannot be written.
+    /// The outlet cannot be written.
     pub fn play(&mut self, captured: &Captured<'_>) -> io::Result<()> {
         let at = self.clock.advance_if_known(captured.stamp_ns);
         self.pass_time(at)?;
@@ -177,10 +176,10 @@ impl Player {
         self.settle()
     }
 
-    /// Gives the switch some more time, and reports all connections.
+    /// Lets the switch finish, and reports all connections.
     ///
     /// # Errors
-    /// When the outlet cannot be written.
+    /// The outlet cannot be written.
     pub fn finish(&mut self) -> io::Result<()> {
         self.pass_time(self.now + EPILOGUE)?;
         let mut left: Vec<u64> = self.connections.keys().copied().collect();
@@ -191,7 +190,7 @@ impl Player {
         self.outlet.finish()
     }
 
-    /// Lets time pass up to `until`, calling the switch whenever it wants to be called.
+    /// Advances time to `until`, calling the switch at its timeouts.
     fn pass_time(&mut self, until: Instant) -> io::Result<()> {
         let step = until.since(self.now) / STEPS_MAX;
         for _ in 0..2 * STEPS_MAX {
@@ -207,7 +206,7 @@ impl Player {
         Ok(())
     }
 
-    /// Finds a packet's connection, or begins one.
+    /// Finds a packet's connection, or creates one.
     fn place(&mut self, packet: Numbered) {
         let header = packet.packet.header;
         let opening = header.flags.contains(TcpFlags::SYN) && !header.flags.contains(TcpFlags::ACK);
@@ -242,7 +241,7 @@ impl Player {
         }
     }
 
-    /// Begins a connection.
+    /// Creates a connection.
     fn open(&mut self, syn: Numbered) {
         let header = syn.packet.header;
         let target = match self.targets.of(header.key.dst) {
@@ -274,8 +273,8 @@ impl Player {
         self.client_sent(id, syn);
     }
 
-    /// The client's own endpoint towards `listen`, or one with another port if an earlier
-    /// connection that lives has it.
+    /// The client's own endpoint towards `listen`, or one with another port if a live connection
+    /// uses it.
     fn played_key(&mut self, client: Endpoint, listen: Endpoint) -> FlowKey {
         let wanted = key(client, listen);
         let lives = |wanted: &FlowKey| {
@@ -378,7 +377,7 @@ impl Player {
         });
     }
 
-    /// Gives the switch all that waits for it, and takes all that it has.
+    /// Sends all queued packets to the switch, and takes all its output.
     fn settle(&mut self) -> io::Result<()> {
         loop {
             self.take_outputs()?;
@@ -409,14 +408,14 @@ impl Player {
             let number = input.source.as_ref().map(|source| source.number);
             let comment = || match number {
                 Some(number) => format!("packet {number} of the capture, re-addressed"),
-                None => "made by the replay: the client closes".to_owned(),
+                None => "generated by the replay: the client closes".to_owned(),
             };
             self.outlet
                 .write(leg, Passage::In, stamp, &input.bytes, missing, comment)?;
         }
         let mut packet = Packet::from_bytes(&input.bytes);
         if missing > 0 {
-            // Nobody can check it; it counts as it was on the wire.
+            // It cannot be verified, so it is taken as correct.
             packet.checksum = Checksum::Verified;
         }
         match self.datapath.handle_packet(self.now, &mut packet) {

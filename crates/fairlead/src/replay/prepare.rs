@@ -1,8 +1,8 @@
-//! Makes a captured packet one that could have come over a wire.
+//! Restores captured packets to what they would be on a wire.
 //!
-//! Captures differ from wires: a machine that captures its own packets sees them before its device
-//! has computed checksums and cut them into segments, and many captures keep only the first bytes
-//! of each packet. What can be put right is put right, and counted.
+//! A machine that captures its own packets sees them before its NIC computes checksums and segments
+//! them, and many captures keep only the first bytes of each packet. What can be corrected is
+//! corrected and counted.
 
 use std::collections::HashMap;
 
@@ -10,21 +10,21 @@ use fairlead_base::{Address, DropReason, PACKET_BYTES_MAX};
 use fairlead_driver_pcap::IpBytes;
 use fairlead_wire::{Classified, TcpPacket, checksum, classify};
 
-/// A TCP packet ready to be played.
+/// A TCP packet ready for the replay.
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    /// The IP packet at its full length; bytes that were not captured are zero.
+    /// The IP packet at full length; uncaptured bytes are zero.
     pub bytes: Vec<u8>,
     /// Its headers.
     pub header: TcpPacket,
-    /// How many bytes at its end were not captured. Its checksum, then, is that of the packet as
-    /// it was on the wire.
+    /// Number of uncaptured bytes at its end. If not 0, its checksum is that of the packet on the
+    /// wire.
     pub missing: usize,
-    /// What had to be put right.
+    /// What was corrected.
     pub repairs: Repairs,
 }
 
-/// What was put right in a packet.
+/// Corrections of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repairs {
     /// The IP header's length or checksum.
@@ -33,21 +33,21 @@ pub struct Repairs {
     pub tcp: bool,
 }
 
-/// Why a captured IP packet is not played.
+/// Why a captured IP packet is not replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unfit {
-    /// It is no TCP packet, or a broken one.
+    /// It is not a valid TCP packet.
     Broken(DropReason),
     /// ICMP.
     Icmp,
-    /// Not even its headers were captured whole.
+    /// Its headers were not captured completely.
     HeadersSnapped,
-    /// Longer than any driver carries.
+    /// Longer than any driver supports.
     TooLong,
 }
 
-/// Senders whose packets were captured before their device had computed the checksums. A sender is
-/// one of them when most of its checksums are wrong: on a wire, hardly any is.
+/// Senders with packets captured before checksum offload. A sender is one of them if most of its
+/// checksums are wrong; on a wire, hardly any are.
 #[derive(Clone, Debug, Default)]
 pub struct Senders {
     counts: HashMap<Address, Checksums>,
@@ -59,11 +59,11 @@ struct Checksums {
     wrong: u64,
 }
 
-/// Senders whose checksums are counted, at most.
+/// Maximum number of senders tracked.
 const SENDERS_MAX: usize = 1 << 18;
 
 impl Senders {
-    /// Counts a packet's checksum, if all of it was captured.
+    /// Counts a packet's checksum, if the packet was captured completely.
     pub fn count(&mut self, ip: &IpBytes<'_>) {
         if ip.missing > 0 {
             return;
@@ -89,10 +89,10 @@ impl Senders {
     }
 }
 
-/// Makes a packet whole.
+/// Restores a packet.
 ///
 /// # Errors
-/// Why it cannot be played.
+/// Why it cannot be replayed.
 pub fn prepare(ip: &IpBytes<'_>, senders: &Senders) -> Result<Prepared, Unfit> {
     let (mut bytes, header, ip_repaired) = whole(ip)?;
     let mut repairs = Repairs {
@@ -122,7 +122,7 @@ pub fn prepare(ip: &IpBytes<'_>, senders: &Senders) -> Result<Prepared, Unfit> {
     })
 }
 
-/// Length and IP header put right; says whether they had to be.
+/// Corrects length and IP header. Returns true if anything changed.
 fn whole(ip: &IpBytes<'_>) -> Result<(Vec<u8>, TcpPacket, bool), Unfit> {
     let captured = ip.bytes.len();
     if captured + ip.missing > PACKET_BYTES_MAX {
@@ -144,8 +144,8 @@ fn whole(ip: &IpBytes<'_>) -> Result<(Vec<u8>, TcpPacket, bool), Unfit> {
     Ok((bytes, header, repaired))
 }
 
-/// Fills in what was left to a device: the length of a packet that was to be cut into segments,
-/// the checksum of an IPv4 header.
+/// Fills in what was left to the NIC: the length of a packet to be segmented, the checksum of an
+/// IPv4 header.
 fn repair_ip(bytes: &mut [u8], captured: usize) -> bool {
     let total = bytes.len();
     match bytes
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sound_packet_stays_as_it_is() {
+    fn a_valid_packet_is_unchanged() {
         let bytes = data().packet().bytes;
         let prepared = prepare(&ip(&bytes, 0), &Senders::default()).unwrap();
         assert_eq!(prepared.bytes, bytes);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_checksum_is_put_right_only_for_senders_that_are_always_wrong() {
+    fn a_wrong_checksum_is_corrected_only_for_offloading_senders() {
         let sound = data().packet().bytes;
         let mut wrong = sound.clone();
         wrong[36] ^= 0xff;
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_was_to_be_cut_gets_its_length() {
+    fn a_packet_to_be_segmented_gets_its_length() {
         for ends in [
             ("192.0.2.1:1000", "192.0.2.2:80"),
             ("[2001:db8::1]:1000", "[2001:db8::2]:80"),
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tcp_packet_is_called_by_name() {
+    fn other_packets_have_a_reason() {
         let mut bytes = data().packet().bytes;
         bytes[9] = 17;
         bytes[10..12].fill(0);

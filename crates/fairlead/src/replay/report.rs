@@ -1,4 +1,4 @@
-//! What is told of a replay: a line a connection, and a summary.
+//! Output of a replay: one line per connection, and a summary.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use super::player::Player;
 use crate::log::treatment_name;
 use crate::screen::{Side, bytes, columns, grouped, plural};
 
-/// One connection and what became of it.
+/// One connection and its outcome.
 #[derive(Clone, Debug, Serialize)]
 pub struct ConnectionReport {
     /// Always `connection`.
@@ -22,17 +22,17 @@ pub struct ConnectionReport {
     pub first_packet: u64,
     /// The client.
     pub client: String,
-    /// The port it got instead of its own, if that was taken.
+    /// The port it got instead of its own, if that was in use.
     pub client_port_played: Option<u16>,
-    /// The server it spoke to in the capture.
+    /// Its server in the capture.
     pub captured_server: String,
-    /// The listening endpoint it was played to.
+    /// The listening endpoint it was replayed to.
     pub listen: String,
     /// The service.
     pub service: String,
     /// `GET example.com/path`, a TLS server name, or empty.
     pub subject: String,
-    /// Where the switch sent it, if it sent it anywhere.
+    /// The switch's decision, if there was one.
     pub decision: Option<DecisionReport>,
     /// Packets and stream bytes of the client in the capture.
     pub packets_in: u64,
@@ -46,7 +46,7 @@ pub struct ConnectionReport {
     pub outcome: Outcome,
 }
 
-/// Where the switch sent a connection.
+/// A decision of the switch.
 #[derive(Clone, Debug, Serialize)]
 pub struct DecisionReport {
     /// The route's name.
@@ -55,7 +55,7 @@ pub struct DecisionReport {
     pub pool: String,
     /// The server.
     pub server: String,
-    /// The address and port that the server saw, once it was sent a SYN.
+    /// The source address and port that the server saw, once a SYN was sent to it.
     pub source: Option<String>,
     /// How it was served.
     pub treatment: &'static str,
@@ -72,20 +72,20 @@ pub enum Outcome {
         /// [`fairlead_datapath::End::name`].
         end: &'static str,
     },
-    /// It was spliced and not over when the capture ended.
+    /// Spliced and still open at the end of the capture.
     Open,
     /// The switch turned the client away.
     Refused {
         /// The reason.
         reason: &'static str,
-        /// The HTTP status that the client was told.
+        /// The HTTP status sent to the client.
         status: Option<u16>,
     },
-    /// The captured client sent nothing to decide by.
+    /// The captured client sent no data.
     NoRequest,
-    /// What the client sent did not lead to a decision.
+    /// The client's data did not lead to a decision.
     Undecided {
-        /// Why the switch dropped the last packet that it dropped.
+        /// Reason of the switch's last drop.
         last_drop: Option<&'static str>,
     },
     /// The captured server refused the connection.
@@ -131,7 +131,7 @@ impl Outcome {
             Self::Undecided {
                 last_drop: Some(reason),
             } => format!("not decided, last drop: {reason}"),
-            Self::Undecided { .. } => "not decided: head not whole".to_owned(),
+            Self::Undecided { .. } => "not decided: incomplete head".to_owned(),
             Self::RefusedInCapture => "refused by the captured server".to_owned(),
             Self::Unanswered => "not answered in the capture".to_owned(),
         }
@@ -182,7 +182,7 @@ impl ConnectionReport {
         }
     }
 
-    /// The line for people, with its line break.
+    /// The text line, with its line break.
     pub fn line(&self) -> String {
         let mut line = format!(
             "{}: {} -> {} {}",
@@ -228,7 +228,7 @@ impl ConnectionReport {
 /// A name and how often.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Count {
-    /// For programs.
+    /// Name for programs.
     pub name: String,
     /// For people.
     #[serde(skip)]
@@ -237,7 +237,7 @@ pub struct Count {
     pub count: u64,
 }
 
-/// What one route decided.
+/// Decisions of one route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RouteCount {
     /// The service.
@@ -246,7 +246,7 @@ pub struct RouteCount {
     pub route: String,
     /// Its pool.
     pub pool: String,
-    /// Connections it decided.
+    /// Connections decided.
     pub decisions: u64,
 }
 
@@ -259,21 +259,21 @@ pub struct Summary {
     pub format: &'static str,
     /// Packets in the capture.
     pub packets: u64,
-    /// The capture's length in its own time, nanoseconds.
+    /// Duration of the capture, nanoseconds.
     pub duration_ns: u64,
-    /// How often its stamps jumped: captures joined to one.
+    /// Jumps of its time stamps, from joined captures.
     pub seams: u64,
-    /// Packets given to the switch.
+    /// Packets replayed.
     pub played: u64,
-    /// Connections played.
+    /// Connections replayed.
     pub connections: u64,
-    /// Clients that got another port than their own.
+    /// Clients that got another port.
     pub moved: u64,
     /// Connections that began before the capture.
     pub midstream: u64,
-    /// Packets not given to the switch, by reason.
+    /// Packets not replayed, by reason.
     pub unplayed: Vec<Count>,
-    /// Packets not captured whole; put right in IP, in TCP; played with a wrong checksum.
+    /// Packets not captured completely; corrected in IP, in TCP; replayed with a wrong checksum.
     pub snapped: u64,
     /// See `snapped`.
     pub ip_repaired: u64,
@@ -289,22 +289,22 @@ pub struct Summary {
     pub spliced: u64,
     /// Drops and refusals of the switch, by reason.
     pub drops: Vec<Count>,
-    /// Packets sent by the switch, probes and their ends not counted apart.
+    /// Packets sent by the switch, including probes.
     pub sent: u64,
-    /// Translated packets that were compared with captured ones, and how many were wrong.
+    /// Translated packets compared with captured ones, and how many differed.
     pub compared: u64,
     /// See `compared`.
     pub different: u64,
     /// The first differences.
     pub differences: Vec<String>,
-    /// Packets sent with a wrong checksum through no fault of the capture.
+    /// Packets sent with a wrong checksum that the capture did not cause.
     pub unsound: u64,
     /// Packets written to the capture file.
     pub written: u64,
 }
 
 impl Summary {
-    /// Of a capture that was played to its end.
+    /// Summary after the end of the capture.
     pub fn of(player: &Player, format: Format) -> Self {
         let (tally, comparison) = (player.tally(), player.comparison());
         let snapshot = player.snapshot();
@@ -384,29 +384,29 @@ impl Summary {
         if self.seams > 0 {
             let _ = writeln!(
                 out,
-                "            stamps jump {}: captures joined",
+                "            time stamps jump {}: joined captures",
                 plural(self.seams as usize, "time")
             );
         }
         let _ = writeln!(
             out,
-            "played      {} packets of {}, {} spliced",
+            "replayed    {} packets of {}, {} spliced",
             grouped(self.played),
             plural(self.connections as usize, "connection"),
             grouped(self.spliced),
         );
         for (count, what) in [
-            (self.snapped, "packets not captured whole"),
+            (self.snapped, "packets not captured completely"),
             (
                 self.ip_repaired,
-                "IP headers put right: the capture is from before a device",
+                "IP headers corrected: the capture is from before a device",
             ),
             (
                 self.tcp_repaired,
-                "TCP checksums put right: the capture is from before a device",
+                "TCP checksums corrected: the capture is from before a device",
             ),
             (self.tcp_wrong, "TCP checksums wrong"),
-            (self.moved, "clients got another port: theirs was taken"),
+            (self.moved, "clients got another port: theirs was in use"),
         ] {
             if count > 0 {
                 let _ = writeln!(out, "            {} {what}", grouped(count));
@@ -423,10 +423,10 @@ impl Summary {
                 format!("{title}\n{}", columns(2, &[Side::Right, Side::Left], &rows))
             }
         };
-        out += &list("not played, packets", &self.unplayed);
+        out += &list("packets not replayed", &self.unplayed);
         if self.connections == 0 && !self.strange_ports.is_empty() {
-            let title = "no connection goes to a port of the configuration; \
-                         --map PORT=SERVICE plays others:";
+            let title = "no connection goes to a configured port; --map PORT=SERVICE replays \
+                         others:";
             let first = &self.strange_ports[..self.strange_ports.len().min(5)];
             out += &list(title, first);
         }
@@ -448,12 +448,12 @@ impl Summary {
         let _ = match self.different + self.unsound {
             0 => writeln!(
                 out,
-                "translated  {} packets, each as it must be",
+                "translated  {} packets, all correct",
                 grouped(self.compared)
             ),
             wrong => writeln!(
                 out,
-                "translated  {} packets, {} NOT as they must be",
+                "translated  {} packets, {} WRONG",
                 grouped(self.compared),
                 grouped(wrong)
             ),

@@ -1,8 +1,8 @@
-//! A look at the whole capture before it is played: what its servers honoured, and which senders'
-//! checksums were computed by their devices.
+//! First pass over the capture before it is replayed: which options its servers supported, and
+//! which senders used checksum offload.
 //!
-//! The switch offers clients what its servers are known to honour. Played against servers that
-//! honour what those in the capture did, it offers what the captured clients were offered then.
+//! The switch offers clients the options that its servers support. Replayed against servers with
+//! the options of those in the capture, it offers what the captured clients were offered.
 
 use std::collections::HashMap;
 
@@ -14,10 +14,10 @@ use fairlead_wire::{Classified, SynOptions, TcpFlags, TcpPacket, classify};
 use super::prepare::Senders;
 use super::target::Targets;
 
-/// SYNs whose answers are waited for, at most; older ones are forgotten.
+/// Maximum SYNs waiting for an answer; older ones are dropped.
 const ASKED_MAX: usize = 65_536;
 
-/// What servers are taken to honour when the capture does not say.
+/// Options assumed for servers if the capture does not show them.
 const GENEROUS: Offers = Offers {
     mss: 1_460,
     window_scale: Some(7),
@@ -25,17 +25,17 @@ const GENEROUS: Offers = Offers {
     timestamps: true,
 };
 
-/// What was found.
+/// Results of the first pass.
 #[derive(Clone, Debug, Default)]
 pub struct Survey {
     /// Packets in the capture, or before its damage.
     pub packets: u64,
-    /// Whose checksums cannot be trusted.
+    /// Senders with unreliable checksums.
     pub senders: Senders,
     honoured: Vec<Honoured>,
 }
 
-/// What the servers behind one service were seen to do with what they were asked for.
+/// Options that the servers behind one service accepted or refused.
 #[derive(Clone, Copy, Debug, Default)]
 struct Honoured {
     mss: Option<u16>,
@@ -52,7 +52,7 @@ impl Honoured {
         if asked.window_scale.is_some() {
             let seen = answered.window_scale;
             self.scale = Some(match self.scale {
-                // One that does not scale is enough; of those that do, the largest scale can
+                // One server without scaling is enough to refuse; otherwise the largest scale can
                 // express every window.
                 Some(known) => known.zip(seen).map(|(known, seen)| known.max(seen)),
                 None => seen,
@@ -82,7 +82,7 @@ impl Survey {
     /// of packets read, every so often.
     ///
     /// # Errors
-    /// None for damage: what stands before it is surveyed.
+    /// Damage is not an error: the part before it is surveyed.
     pub fn of(
         reader: &mut CaptureReader,
         config: &Config,
@@ -99,7 +99,7 @@ impl Survey {
             let captured = match reader.next_packet() {
                 Ok(Some(captured)) => captured,
                 Ok(None) => break,
-                // Told when the capture is played.
+                // Reported by the replay itself.
                 Err(CaptureError { .. }) => break,
             };
             survey.packets += 1;
@@ -110,7 +110,7 @@ impl Survey {
                 continue;
             };
             survey.senders.count(&ip);
-            // SYNs are short: those that count are captured whole.
+            // SYNs are short, so relevant ones are captured completely.
             if let Ok(Classified::Tcp(header)) = classify(ip.bytes)
                 && header.flags.contains(TcpFlags::SYN)
             {
@@ -147,7 +147,7 @@ impl Survey {
         }
     }
 
-    /// What a server of the configuration is to honour: what those did that it stands for.
+    /// Options of a configured server: those of the captured servers that it represents.
     pub fn offers_of(&self, config: &Config, server: Endpoint) -> Offers {
         let served = config.services.iter().zip(&self.honoured);
         let common = served
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_asked_for_can_be_refused() {
+    fn only_requested_options_can_be_refused() {
         let mut honoured = Honoured::default();
         assert_eq!(honoured.offers(), GENEROUS);
         honoured.note(&options(None, false, false), &options(None, false, false));

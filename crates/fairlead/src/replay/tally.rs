@@ -1,4 +1,4 @@
-//! What of a capture was played, and what was not, and why.
+//! Counts what was replayed, and what was not and why.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -8,16 +8,16 @@ use fairlead_driver_pcap::NotIp;
 
 use super::prepare::Unfit;
 
-/// Why a captured packet was not played.
+/// Why a captured packet was not replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unplayed {
-    /// It holds no IP packet.
+    /// It contains no IP packet.
     NotIp(NotIp),
-    /// It holds an IP packet that is no TCP packet, or a broken one.
+    /// It contains an IP packet that is not a valid TCP packet.
     Unfit(Unfit),
     /// No service listens on its port.
     NoService,
-    /// A service does, but on no address of its family.
+    /// A service listens on its port, but not on an address of its family.
     NoFamily,
     /// Its connection began before the capture.
     Midstream,
@@ -25,13 +25,13 @@ pub enum Unplayed {
     NoSynAck,
     /// The switch did not answer its connection's SYN.
     SynIgnored,
-    /// A repeated SYN-ACK that the client did not go on from.
+    /// A repeated SYN-ACK that the client did not continue from.
     SpareSynAck,
-    /// From a client that the switch has turned away.
+    /// From a client that the switch has refused.
     AfterRefusal,
     /// From a server to which the switch did not connect.
     NotConnected,
-    /// Its connection is one too many at once.
+    /// Too many concurrent connections.
     TooMany,
 }
 
@@ -40,17 +40,17 @@ impl fmt::Display for Unplayed {
         match self {
             Self::NotIp(what) => write!(f, "not IP: {what}"),
             Self::Unfit(Unfit::Broken(DropReason::NotTcp)) => f.write_str("neither TCP nor ICMP"),
-            Self::Unfit(Unfit::Broken(reason)) => write!(f, "no usable TCP packet: {reason}"),
+            Self::Unfit(Unfit::Broken(reason)) => write!(f, "not a usable TCP packet: {reason}"),
             Self::Unfit(Unfit::Icmp) => f.write_str("ICMP"),
-            Self::Unfit(Unfit::HeadersSnapped) => f.write_str("headers not captured whole"),
+            Self::Unfit(Unfit::HeadersSnapped) => f.write_str("headers not captured completely"),
             Self::Unfit(Unfit::TooLong) => f.write_str("longer than 65,535 bytes"),
             Self::NoService => f.write_str("for a port that no service listens on"),
             Self::NoFamily => f.write_str("no service listens on an address of this family"),
             Self::Midstream => f.write_str("connection began before the capture"),
             Self::NoSynAck => f.write_str("SYN-ACK not captured"),
             Self::SynIgnored => f.write_str("the switch did not answer its SYN"),
-            Self::SpareSynAck => f.write_str("SYN-ACK that the client did not go on from"),
-            Self::AfterRefusal => f.write_str("after the switch turned the client away"),
+            Self::SpareSynAck => f.write_str("SYN-ACK that the client did not continue from"),
+            Self::AfterRefusal => f.write_str("after the switch refused the client"),
             Self::NotConnected => f.write_str("from a server that the switch did not connect to"),
             Self::TooMany => f.write_str("too many connections at once"),
         }
@@ -83,45 +83,45 @@ impl Unplayed {
     }
 }
 
-/// Flows and ports that are told apart, at most.
+/// Maximum flows and ports counted separately.
 const DISTINCT_MAX: usize = 1 << 18;
 
-/// Counts over a capture. Every packet is in `played` or in `unplayed` once.
+/// Counts of a capture. Every packet is in either `played` or `unplayed`.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Packets read.
     pub packets: u64,
-    /// Packets given to the switch.
+    /// Packets replayed.
     pub played: u64,
-    /// Packets not given to it, by reason.
+    /// Packets not replayed, by reason.
     pub unplayed: BTreeMap<Unplayed, u64>,
-    /// Connections that began before the capture. At least so many, if there are very many.
+    /// Connections that began before the capture. A lower bound if there are very many.
     pub midstream: u64,
     /// SYNs for ports without a service, by port.
     pub strange_ports: BTreeMap<u16, u64>,
-    /// Connections whose client got another port, because the one it had was in use towards the
-    /// same listening endpoint: in the capture it had spoken to different servers.
+    /// Connections with a changed client port, because another live connection used the same port
+    /// towards the same listening endpoint; in the capture they went to different servers.
     pub moved: u64,
-    /// Packets of which the end was not captured.
+    /// Packets not captured completely.
     pub snapped: u64,
-    /// Packets whose IP header was put right.
+    /// Packets with a corrected IP header.
     pub ip_repaired: u64,
-    /// Packets whose TCP checksum was put right.
+    /// Packets with a corrected TCP checksum.
     pub tcp_repaired: u64,
-    /// Packets played whose TCP checksum is wrong all the same.
+    /// Packets replayed with a wrong TCP checksum.
     pub tcp_wrong: u64,
-    /// Probes of the switch that were answered for its servers.
+    /// Probes of the switch answered in the servers' place.
     pub probes: u64,
-    /// Answers of the switch to clients that were acknowledged in the clients' stead.
+    /// Answers of the switch acknowledged in the clients' place.
     pub closed_for_clients: u64,
-    /// Packets that the switch sent with a wrong checksum though what it was given was right. None,
-    /// if all is well.
+    /// Packets that the switch sent with a wrong checksum although its input was correct. 0 unless
+    /// there is a bug.
     pub unsound: u64,
     flows: HashSet<FlowKey>,
 }
 
 impl Tally {
-    /// Counts a packet that is not played.
+    /// Counts a packet that is not replayed.
     pub fn skip(&mut self, reason: Unplayed) {
         self.skip_many(reason, 1);
     }
@@ -146,7 +146,7 @@ impl Tally {
         *self.strange_ports.entry(port).or_insert(0) += 1;
     }
 
-    /// Packets not played, for whatever reason.
+    /// Packets not replayed, for any reason.
     pub fn unplayed_total(&self) -> u64 {
         self.unplayed.values().sum()
     }

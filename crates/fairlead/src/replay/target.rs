@@ -1,4 +1,4 @@
-//! Which connections of a capture are played, and to which service.
+//! Selects the connections of a capture to replay, and their services.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,11 +20,11 @@ pub struct Target {
 pub enum NoTarget {
     /// No service listens on this port.
     Port,
-    /// A service does, but on no address of this family.
+    /// A service listens on this port, but not on an address of this family.
     Family,
 }
 
-/// A port of servers in the capture, and the name of the service that stands for them.
+/// A port of servers in the capture, and the service that represents them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortMap {
     /// The port in the capture.
@@ -40,10 +40,10 @@ impl std::str::FromStr for PortMap {
         let (port, service) = text
             .split_once('=')
             .filter(|(_, service)| !service.is_empty())
-            .ok_or("write SERVERPORT=SERVICE, for instance 8080=web")?;
+            .ok_or("write SERVERPORT=SERVICE, for example 8080=web")?;
         let port = port
             .parse()
-            .map_err(|_| format!("`{port}` is no port; write SERVERPORT=SERVICE"))?;
+            .map_err(|_| format!("`{port}` is not a port; write SERVERPORT=SERVICE"))?;
         Ok(Self {
             port,
             service: service.to_owned(),
@@ -61,13 +61,13 @@ pub struct UnknownService {
 impl fmt::Display for UnknownService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known = self.known.join(", ");
-        write!(f, "there is no service `{}`; there is {known}", self.asked)
+        write!(f, "unknown service `{}`; configured: {known}", self.asked)
     }
 }
 
 impl std::error::Error for UnknownService {}
 
-/// All targets, by what is seen in a capture.
+/// All targets, by captured server.
 #[derive(Clone, Debug)]
 pub struct Targets {
     by_endpoint: BTreeMap<Endpoint, Target>,
@@ -75,11 +75,11 @@ pub struct Targets {
 }
 
 impl Targets {
-    /// Servers are matched by their endpoint if a service listens on just that; else by their port
-    /// as `maps` say; else by their port as the first service says that listens on it.
+    /// A captured server is matched by its endpoint if a service listens there, else by its port in
+    /// `maps`, else by the first service that listens on its port.
     ///
     /// # Errors
-    /// When a map names an unknown service.
+    /// A map names an unknown service.
     pub fn new(config: &Config, maps: &[PortMap]) -> Result<Self, UnknownService> {
         let mut by_endpoint = BTreeMap::new();
         let mut by_port: BTreeMap<u16, Vec<Target>> = BTreeMap::new();
@@ -123,10 +123,10 @@ impl Targets {
         })
     }
 
-    /// Where connections to this server are played to.
+    /// The target for connections to this server.
     ///
     /// # Errors
-    /// Why they are not played.
+    /// Why they are not replayed.
     pub fn of(&self, server: Endpoint) -> Result<Target, NoTarget> {
         if let Some(target) = self.by_endpoint.get(&server) {
             return Ok(*target);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_endpoint_counts_first_then_the_map_then_the_port() {
+    fn the_endpoint_precedes_the_map_precedes_the_port() {
         let map = |text: &str| text.parse::<PortMap>().unwrap();
         let targets = Targets::new(&config(), &[map("81=two"), map("9000=one")]).unwrap();
         let of = |text: &str| {
@@ -191,15 +191,15 @@ mod tests {
     }
 
     #[test]
-    fn maps_are_read_and_wrong_ones_told() {
+    fn maps_are_parsed_and_invalid_ones_refused() {
         let map: PortMap = "8080=a=b".parse().unwrap();
         assert_eq!((map.port, &*map.service), (8080, "a=b"));
         let wrong = "http=web".parse::<PortMap>().unwrap_err();
-        assert_eq!(wrong, "`http` is no port; write SERVERPORT=SERVICE");
+        assert_eq!(wrong, "`http` is not a port; write SERVERPORT=SERVICE");
         let unknown = Targets::new(&config(), &["1=three".parse().unwrap()]).unwrap_err();
         assert_eq!(
             unknown.to_string(),
-            "there is no service `three`; there is one, two"
+            "unknown service `three`; configured: one, two"
         );
     }
 }

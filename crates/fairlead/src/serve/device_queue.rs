@@ -1,5 +1,5 @@
-//! Packets for the engine that found the device's queue full. The kernel alone counts them, since
-//! the device was made; this run's are those since it began.
+//! Packets to the engine that were dropped because the device's queue was full. Only the kernel
+//! counts them, since the device was created; this module reports those of this run.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,13 +8,13 @@ use fairlead_driver_tun::net;
 #[derive(Debug)]
 pub(super) struct DeviceQueue {
     device: String,
-    /// Dropped before this run, of a device that an earlier one left.
+    /// Dropped before this run, if an earlier run left the device.
     before: u64,
     dropped: AtomicU64,
 }
 
 impl DeviceQueue {
-    /// Of the device of this name, which is there.
+    /// For the existing device of this name.
     pub(super) fn of(device: &str) -> Self {
         Self::from(device, net::queue_dropped(device).unwrap_or(0))
     }
@@ -27,18 +27,18 @@ impl DeviceQueue {
         }
     }
 
-    /// Asks the kernel, which may take its time: not for the thread that reads packets.
+    /// Queries the kernel. This can be slow, so it must not run on the packet thread.
     pub(super) fn look(&self) {
         self.note(net::queue_dropped(&self.device));
     }
 
-    /// A device that is gone, or another of its name, leaves the last value.
+    /// Keeps the last value if the device is gone or was replaced by another one.
     fn note(&self, told: Option<u64>) {
         let since = told.unwrap_or(0).saturating_sub(self.before);
         self.dropped.fetch_max(since, Ordering::Relaxed);
     }
 
-    /// Since this run began, as far as it was looked at.
+    /// Drops since this run began, as of the last query.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_earlier_run_lost_is_not_counted_and_what_was_counted_stays() {
+    fn counts_only_this_run_and_never_decreases() {
         let queue = DeviceQueue::from("fairlead0", 40);
         for (told, dropped) in [
             (Some(40), 0),

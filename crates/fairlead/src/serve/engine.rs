@@ -1,4 +1,4 @@
-//! One round of work: read a batch, handle it, send what comes of it.
+//! One round of work: read a batch, handle it, transmit the results.
 
 use std::sync::Arc;
 
@@ -9,14 +9,13 @@ use fairlead_netio::{Batch, Direction, RxQueue, TxQueue};
 use super::pressure::Strangers;
 use crate::capture::CaptureHub;
 
-/// Packets read before they are handled, at most: enough for the datapath to fetch the records of
-/// one portion together.
+/// Maximum packets per batch: enough for the datapath to prefetch the records of a portion.
 pub(super) const BATCH_PACKETS: usize = 32;
-/// Bytes read before they are handled, about: what is written a moment later is then still in the
-/// processor's second-level cache.
+/// Approximate maximum bytes per batch, so that packets are still in the L2 cache when they are
+/// written.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// A datapath on a queue. In steady use a round allocates nothing.
+/// A datapath on a queue. In steady state a round does not allocate.
 #[derive(Debug)]
 pub(super) struct Engine<Q> {
     datapath: Datapath,
@@ -46,11 +45,11 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
         &self.queue
     }
 
-    /// Receives what there is, up to a batch, sends what comes of it, and does what has become
-    /// due. Returns how many packets came; [`Self::has_drained`] says whether more may wait.
+    /// Receives up to a batch of packets, transmits the results, and handles due timers. Returns
+    /// the number of packets received; [`Self::has_drained`] tells whether more may be queued.
     ///
     /// # Errors
-    /// When the queue can no longer be read. A packet that cannot be sent is lost and counted.
+    /// The queue can no longer be read. A packet that cannot be sent is dropped and counted.
     pub(super) fn round(
         &mut self,
         now: Instant,
@@ -79,11 +78,11 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
         Ok(received)
     }
 
-    /// Handles copies of ICMP errors that pass by the device, as far as they are about packets of
-    /// ours: up to a batch.
+    /// Handles up to a batch of copies of forwarded ICMP errors, if they concern the switch's
+    /// packets.
     ///
     /// # Errors
-    /// When they can no longer be read.
+    /// The copies can no longer be read.
     pub(super) fn hear<P: RxQueue>(
         &mut self,
         now: Instant,
@@ -93,7 +92,7 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
         passing.receive(now, &mut self.batch)?;
         self.verdicts.clear();
         for packet in self.batch.packets_mut() {
-            let mut verdict = Verdict::Consumed; // it is others', and they get it
+            let mut verdict = Verdict::Consumed; // a copy: the stack forwards the original
             if self.datapath.is_error_past_us(packet) {
                 if self.capture.is_on() {
                     self.capture
@@ -108,7 +107,7 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
         Ok(())
     }
 
-    /// Sends those packets of the batch that are to go on.
+    /// Transmits the packets of the batch with the verdict `Transmit`.
     fn send_passed_on(&mut self, now: Instant) {
         for (packet, verdict) in self.batch.packets().iter().zip(&self.verdicts) {
             if *verdict == Verdict::Transmit {
@@ -123,13 +122,13 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
         }
     }
 
-    /// True when the last round found the queue empty in the end: the time to wait. What has come
-    /// since makes the wait short; to look for it by another read would cost as much.
+    /// True if the last round emptied the queue, so that it is time to wait. If packets have
+    /// arrived since, the wait returns at once and costs no more than another read.
     pub(super) fn has_drained(&self) -> bool {
         !self.batch.is_full()
     }
 
-    /// Sends the packets that the datapath made itself.
+    /// Transmits packets that the datapath generated.
     fn send_own(&mut self, now: Instant) {
         while self.datapath.poll_transmit(&mut self.out) {
             if self.queue.transmit(now, &self.out).is_err() {
@@ -144,29 +143,29 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
         }
     }
 
-    /// Lets the fast path refuse this.
+    /// Makes the fast path drop these packets.
     pub(super) fn refuse_ahead(&mut self, refusal: Refusal) {
         self.datapath.refuse_ahead(refusal);
     }
 
-    /// The way to a server takes packets of so many bytes.
+    /// Sets the MTU of the path to a server.
     pub(super) fn set_mtu_to(&mut self, now: Instant, server: Endpoint, mtu: Option<u32>) {
         self.datapath.set_mtu_to(now, server, mtu);
     }
 
-    /// Takes no new connections from now on.
+    /// Accepts no new connections from now on.
     pub(super) fn drain(&mut self, now: Instant) {
         self.datapath.drain(now);
     }
 
-    /// Ends every connection by RST to both its ends; done when [`Self::live_connections`] is 0
-    /// after some rounds.
+    /// Resets every connection on both sides. Complete when [`Self::live_connections`] is 0, after
+    /// some rounds.
     pub(super) fn abort_all(&mut self, now: Instant) {
         self.datapath.abort_all(now);
         self.send_own(now);
     }
 
-    /// Packets of clients without a connection so far.
+    /// Packets from clients without a connection so far.
     pub(super) fn strangers(&self) -> Strangers {
         Strangers {
             newcomers: self.datapath.newcomers(),
@@ -179,19 +178,19 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
         self.datapath.live_connections()
     }
 
-    /// When the next round is wanted, packets or not.
+    /// When the next round is due, even without packets.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.datapath.poll_timeout()
     }
 
-    /// Learns what the kernel has done on its own: what [`Self::snapshot`] says is then as new as
-    /// what the kernel counts.
+    /// Reads what the kernel has done, so that [`Self::snapshot`] is as recent as the kernel's
+    /// counters.
     pub(super) fn catch_up_with_fast_path(&mut self, now: Instant) {
         self.datapath.catch_up_with_fast_path(now);
     }
 
-    /// The last look of a run that leaves its connections to the next, which does not tell of those
-    /// that had ended before it came.
+    /// Reports the remaining connection ends of a run that leaves its connections to the next one;
+    /// the next run does not report ends from before its start.
     pub(super) fn learn_all_ends(&mut self, now: Instant, on_event: &mut impl FnMut(Event)) {
         self.datapath.learn_all_ends(now);
         while let Some(event) = self.datapath.poll_event() {
@@ -199,7 +198,7 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
         }
     }
 
-    /// All counters, failures to send included.
+    /// All counters, including transmit failures.
     pub(super) fn snapshot(&self) -> Snapshot {
         let mut snapshot = self.datapath.snapshot();
         snapshot.drops.merge(&self.failures);
@@ -284,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_by_and_is_others_is_neither_sent_nor_counted() {
+    fn forwarded_errors_of_others_are_neither_sent_nor_counted() {
         let mut engine = engine(MemoryQueue::new(64));
         engine.round(Instant::from_millis(1), &mut |_| {}).unwrap();
         let probe = sent(&mut engine).remove(0);
@@ -304,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_device_does_not_take_is_counted_and_the_rest_goes_on() {
+    fn transmit_failures_are_counted_and_do_not_stop_the_round() {
         let mut queue = MemoryQueue::new(2);
         for number in 0..2 {
             queue.inject(syn(number, "10.1.0.3:80")).unwrap();

@@ -1,20 +1,20 @@
-//! What XDP has to know of interfaces: which it may send packets out of, their addresses, and the
-//! tags of VLANs.
+//! What the XDP program must know about interfaces: which ones it may transmit on, their addresses,
+//! and VLAN tags.
 
 use std::collections::BTreeMap;
 
-use fairlead_bpf_loader::{Exit, Kernel, LoadError, Mode as Way};
+use fairlead_bpf_loader::{Exit, Kernel, LoadError, Mode as AttachMode};
 use fairlead_survey::{Link, XdpFeatures, all_xdp_features, links};
 
 use super::vlans::vlans;
 
-/// Tells the program of the interfaces that it serves, by index; `at` are those where it is. Gives
-/// the indexes of those, among all, that it may send out of.
+/// Tells the program which interfaces it serves, by index; `at` are those it is attached to.
+/// Returns the indexes of all interfaces that it may transmit on.
 ///
 /// # Errors
-/// When the kernel does not take it.
+/// The kernel refuses the update.
 pub(super) fn tell(kernel: &mut Kernel, served: &[u32], at: &[u32]) -> Result<Vec<u32>, LoadError> {
-    if kernel.mode() == Way::Tc {
+    if kernel.mode() == AttachMode::Tc {
         return Ok(Vec::new());
     }
     let links = links().unwrap_or_default();
@@ -25,15 +25,15 @@ pub(super) fn tell(kernel: &mut Kernel, served: &[u32], at: &[u32]) -> Result<Ve
     Ok(exits)
 }
 
-/// Tells it what is this program's own and nothing that the one before it goes by, `served` among
-/// others then: from when it is at the first interface, it can forward, should it stay at that one
-/// alone.
+/// Prepares a program before it is attached, without touching what a program of an earlier run
+/// uses. From the first attachment on it can forward, even if attaching to the other interfaces
+/// fails.
 ///
 /// # Errors
-/// When the kernel does not take it.
+/// The kernel refuses the update.
 pub(super) fn foretell(kernel: &mut Kernel, served: &[u32], at: &[u32]) -> Result<(), LoadError> {
     match kernel.mode() {
-        Way::Tc => Ok(()),
+        AttachMode::Tc => Ok(()),
         _ => tell_own(kernel, &links().unwrap_or_default(), served, at).map(drop),
     }
 }
@@ -44,52 +44,52 @@ fn tell_own(
     served: &[u32],
     at: &[u32],
 ) -> Result<Vec<u32>, LoadError> {
-    let way = kernel.mode();
-    let exits = exits(way, links, served, at);
+    let attach = kernel.mode();
+    let exits = exits(attach, links, served, at);
     kernel.set_exits(&exits)?;
-    // Before the stack, and without the driver, a VLAN's interface has a program of its own.
-    if way == Way::XdpNative {
+    // In generic mode a VLAN interface has its own program.
+    if attach == AttachMode::XdpNative {
         let ours = vlans(links).filter(|vlan| served.contains(&vlan.interface));
         kernel.set_vlans(&ours.collect::<Vec<_>>())?;
     }
     Ok(exits.iter().map(|exit| exit.interface).collect())
 }
 
-/// The interfaces that take what the program sends, by the way it is attached, first those that it
-/// serves. Others come by the stack, whatever they are.
+/// The interfaces that accept packets from the program in this attach mode, served ones first.
+/// Packets to other interfaces go through the stack.
 ///
-/// A driver may take packets from XDP only while something else is so: of a veth the other end must
-/// have a program or join received segments (`gro`), of many cards a program must be attached to
-/// the interface itself. So this is to be asked again from time to time.
-fn exits(way: Way, links: &[Link], served: &[u32], at: &[u32]) -> Vec<Exit> {
-    let features = match way {
-        Way::XdpNative => all_xdp_features().ok().flatten(),
+/// A driver may accept XDP redirects only under a condition that can change: the peer of a veth
+/// must have a program or GRO enabled, and many NICs need a program attached to the interface
+/// itself. So this is queried again from time to time.
+fn exits(attach: AttachMode, links: &[Link], served: &[u32], at: &[u32]) -> Vec<Exit> {
+    let features = match attach {
+        AttachMode::XdpNative => all_xdp_features().ok().flatten(),
         _ => None,
     };
-    exits_of(way, (served, at), links, features.as_ref())
+    exits_of(attach, (served, at), links, features.as_ref())
 }
 
 fn exits_of(
-    way: Way,
+    attach: AttachMode,
     (served, at): (&[u32], &[u32]),
     links: &[Link],
     features: Option<&BTreeMap<u32, XdpFeatures>>,
 ) -> Vec<Exit> {
-    // What has no Ethernet header would be sent one.
+    // An interface without Ethernet headers would get packets with one.
     let usable = links.iter().filter(|link| link.is_up && link.is_ethernet);
-    let exits = usable.filter_map(|link| match (way, features) {
-        // Before the stack, every interface takes what the stack would send.
-        (Way::XdpGeneric, _) => Some(exit(link.index, true)),
+    let exits = usable.filter_map(|link| match (attach, features) {
+        // Generic XDP transmits like the stack, on any interface.
+        (AttachMode::XdpGeneric, _) => Some(exit(link.index, true)),
         (_, Some(told)) => told
             .get(&link.index)
             .and_then(|one| by_driver(link.index, *one)),
-        // Before Linux 6.3 nobody tells.
+        // Before Linux 6.3 the kernel does not report XDP features.
         (_, None) => {
             (at.contains(&link.index) && has_a_wire(link)).then(|| exit(link.index, false))
         }
     });
     let mut exits: Vec<Exit> = exits.collect();
-    if way == Way::XdpNative {
+    if attach == AttachMode::XdpNative {
         let tagged = vlans(links).filter_map(|vlan| {
             let device = exits.iter().find(|exit| exit.interface == vlan.device)?;
             Some(Exit {
@@ -105,9 +105,8 @@ fn exits_of(
     exits
 }
 
-/// Whether an interface takes packets from XDP by what there is on this side alone. A veth loses
-/// them in silence while its other end, which may be in another's namespace, is not ready for them;
-/// and as it is made, it is not.
+/// True if XDP redirects to this interface depend on this side only. A veth drops them silently
+/// until its peer, perhaps in another namespace, is ready; by default it is not.
 fn has_a_wire(link: &Link) -> bool {
     link.kind.as_deref() != Some("veth")
 }
@@ -131,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_nobody_tells_a_veth_is_not_believed_to_take_packets() {
+    fn without_reported_features_a_veth_is_no_exit() {
         let link = |index, kind: Option<&str>| Link {
             index,
             is_up: true,
@@ -140,13 +139,13 @@ mod tests {
             ..Link::default()
         };
         let links = [link(2, None), link(3, Some("veth")), link(4, None)];
-        let indexes = |way, features| {
-            let all = exits_of(way, (&[2, 3], &[2, 3]), &links, features);
+        let indexes = |attach, features| {
+            let all = exits_of(attach, (&[2, 3], &[2, 3]), &links, features);
             all.iter().map(|one| one.interface).collect::<Vec<_>>()
         };
-        assert_eq!(indexes(Way::XdpNative, None), [2]);
-        assert_eq!(indexes(Way::XdpGeneric, None), [2, 3, 4]);
+        assert_eq!(indexes(AttachMode::XdpNative, None), [2]);
+        assert_eq!(indexes(AttachMode::XdpGeneric, None), [2, 3, 4]);
         let nobody_takes_any = BTreeMap::new();
-        assert!(indexes(Way::XdpNative, Some(&nobody_takes_any)).is_empty());
+        assert!(indexes(AttachMode::XdpNative, Some(&nobody_takes_any)).is_empty());
     }
 }

@@ -1,73 +1,73 @@
-//! The kernel fast path of a running switch: which way, on which interfaces, or why none.
+//! The kernel fast path of a running switch: its attach mode and interfaces, or why there is none.
 
 use std::sync::Arc;
 
 use fairlead_bpf_loader::{
-    AttachError, Attachment, CaptureTap, Counters, FlowTable, Kernel, LoadError, Mode as Way, Pins,
-    WayOut, interface_index, interface_name,
+    AttachError, Attachment, CaptureTap, Counters, FlowTable, Kernel, LoadError,
+    Mode as AttachMode, Pins, WayOut, interface_index, interface_name,
 };
 use fairlead_datapath::Datapath;
 use fairlead_survey::links;
 
 use super::exits;
 use super::interfaces::{bundles, hidden_tags, interfaces, other_program, super_packets};
-use super::straight;
+use super::redirect_peer;
 use super::vlans::{carriers, each_once, from_below};
 use crate::admin::{FastPathState, InterfaceStatus};
 use crate::config::{Mode, Settings, Veth};
 use crate::doctor::rights_for_programs;
 
-/// What was chosen.
+/// The fast path in use.
 #[derive(Debug)]
 pub(super) struct Fastpath {
     kernel: Option<Kernel>,
-    /// For what the engine sends; `None` where that goes by the stack.
+    /// Program for packets sent by the engine; `None` if they go through the stack.
     way_out: Option<WayOut>,
-    /// It goes on without this process.
+    /// True if it keeps forwarding after this process.
     outlives: bool,
     attached: Vec<Attached>,
-    /// How packets reach other ends of veths, where that can be chosen.
+    /// How packets reach the peers of veths, if that can be chosen.
     veth: Veth,
-    /// Until interfaces are looked at again for how packets can leave by them.
+    /// Calls of [`Self::tend`] until the exits are checked again.
     rounds_to_exits: u32,
-    /// What works, or why nothing does.
-    way: String,
-    /// Why the better ways do not work; empty when there are none.
+    /// Name of the attach mode, or `engine`.
+    attach_mode: String,
+    /// Why better modes do not work; empty if there are none.
     why_not_better: String,
 }
 
-/// An interface that the program is to serve.
+/// An interface that the program serves.
 #[derive(Debug)]
 struct Attached {
     name: String,
-    /// Where the program is for it: there, or at the interface that this VLAN's stands on.
+    /// The interface that the program is attached to: this one, or the parent of this VLAN.
     at: String,
-    /// Its index while the program serves it; `None` while the interface is gone.
+    /// Its index while it is served; `None` while the interface does not exist.
     index: Option<u32>,
-    /// Why one that has come back is not served.
+    /// Why an interface that has reappeared is not served.
     refused: String,
-    /// Whether the program may send packets out of it; where not, the engine does.
+    /// True if the program may transmit on it; otherwise the engine does.
     is_exit: bool,
-    /// Whether what it sends goes straight to its other end.
+    /// True if packets are redirected to the veth's peer.
     is_straight: bool,
 }
 
-/// How often [`Fastpath::tend`] is called until it asks again how packets can leave. A second under
-/// XDP, whose packets may be lost; ten at tc, where that changes only what is quickest.
-fn exit_rounds(way: Way) -> u32 {
-    match way {
-        Way::XdpNative | Way::XdpGeneric => 4,
-        Way::Tc => 40,
+/// Calls of [`Fastpath::tend`] between checks of the exits: one second with XDP, where packets may
+/// be lost, ten with tc, where only speed depends on it.
+fn exit_rounds(attach_mode: AttachMode) -> u32 {
+    match attach_mode {
+        AttachMode::XdpNative | AttachMode::XdpGeneric => 4,
+        AttachMode::Tc => 40,
     }
 }
 
-/// Why the kernel fast path that the configuration asks for cannot be had.
+/// Why the configured kernel fast path is not available.
 #[derive(Debug)]
 pub(super) struct Unavailable(pub(super) String);
 
 impl Fastpath {
-    /// Tries the ways that the configuration permits, best first, and gives the datapath the one
-    /// that works. With `mode = "auto"` none need work.
+    /// Tries the configured attach modes, best first, and starts the first that works. With `mode =
+    /// "auto"` the engine is the fallback.
     pub(super) fn start(
         settings: &Settings,
         datapath: &Datapath,
@@ -84,14 +84,14 @@ impl Fastpath {
             (found, _) => found?,
         };
         let mut refusals = Vec::new();
-        for (way, reason) in ways_on(mode, &found) {
+        for (attach_mode, reason) in attach_modes_on(mode, &found) {
             let tried = match reason {
                 Some(reason) => Err(reason),
-                None => attach(settings, datapath, origin_ns, way, pins, &found),
+                None => attach(settings, datapath, origin_ns, attach_mode, pins, &found),
             };
             match tried {
                 Ok((kernel, table, attached)) => {
-                    if let Some(slow) = slow_there(mode, way, &found) {
+                    if let Some(slow) = slow_there(mode, attach_mode, &found) {
                         tracing::warn!("{slow}");
                         refusals.push(slow);
                     }
@@ -101,13 +101,13 @@ impl Fastpath {
                         outlives: pins.is_some(),
                         attached,
                         veth: settings.fastpath.veth,
-                        rounds_to_exits: exit_rounds(way),
-                        way: way.name().to_owned(),
+                        rounds_to_exits: exit_rounds(attach_mode),
+                        attach_mode: attach_mode.name().to_owned(),
                         why_not_better: refusals.join("; "),
                     };
                     return Ok((this, Some(table)));
                 }
-                Err(why) => refusals.push(format!("{}: {why}", way.name())),
+                Err(why) => refusals.push(format!("{}: {why}", attach_mode.name())),
             }
         }
         let mut why = refusals.join("; ");
@@ -128,30 +128,30 @@ impl Fastpath {
             attached: Vec::new(),
             veth: Veth::Queue,
             rounds_to_exits: 0,
-            way: "engine".to_owned(),
+            attach_mode: "engine".to_owned(),
             why_not_better: why,
         }
     }
 
-    /// What forwards packets.
+    /// The state for `/status`.
     pub(super) fn state(&self) -> FastPathState {
         let interface = |one: &Attached| InterfaceStatus {
             name: one.name.clone(),
             served: one.index.is_some(),
         };
         FastPathState {
-            way: self.way.clone(),
+            way: self.attach_mode.clone(),
             told: self.told(),
             interfaces: self.attached.iter().map(interface).collect(),
         }
     }
 
-    /// In words: on which interfaces, and why nothing better does.
+    /// Describes mode and interfaces, and why no better mode is used.
     fn told(&self) -> String {
-        let mut text = self.way.clone();
+        let mut text = self.attach_mode.clone();
         let names = |is: fn(&Attached) -> bool| -> Vec<String> {
             let all = self.attached.iter().filter(|one| is(one));
-            all.map(Attached::said).collect()
+            all.map(Attached::described).collect()
         };
         let there = names(|one| one.index.is_some());
         let gone = names(|one| one.index.is_none());
@@ -164,13 +164,16 @@ impl Fastpath {
             text += &format!(", lost: {}", gone.join(", "));
         }
         if !straight.is_empty() {
-            text += &format!(", straight to the other end of {}", straight.join(", "));
+            text += &format!(", redirected to the peer of {}", straight.join(", "));
         }
         if !closed.is_empty() {
-            text += &format!(", the engine sends on {} ({CLOSED})", closed.join(", "));
+            text += &format!(
+                ", transmitted by the engine on {} ({CLOSED})",
+                closed.join(", ")
+            );
         }
         if self.kernel.is_some() && self.way_out.is_none() {
-            text += ", the engine sends by the stack";
+            text += ", the engine transmits through the stack";
         }
         if !self.why_not_better.is_empty() {
             text += &format!(" ({})", self.why_not_better);
@@ -178,21 +181,21 @@ impl Fastpath {
         text
     }
 
-    /// Looks whether interfaces have gone or come back; the program is attached again to those
-    /// that have. True when something has changed.
+    /// Checks for interfaces that have disappeared or reappeared, and attaches the program to the
+    /// latter. True if something has changed.
     pub(super) fn tend(&mut self) -> bool {
         let Some(kernel) = &mut self.kernel else {
             return false;
         };
         let mut changed = false;
-        let way = kernel.mode();
+        let attach_mode = kernel.mode();
         for one in &mut self.attached {
             let index = interface_index(&one.name);
             if index == one.index {
                 continue;
             }
             if index.is_some() {
-                one.at = at(way, std::slice::from_ref(&one.name)).remove(0);
+                one.at = at(attach_mode, std::slice::from_ref(&one.name)).remove(0);
             }
             let name = &one.name;
             let served = match index.map(|_| kernel.attach(&one.at)) {
@@ -206,11 +209,11 @@ impl Fastpath {
                     one.refused.clear();
                     index
                 }
-                // It is looked at again the next time.
+                // Tried again at the next call.
                 Some(Err(error)) => {
                     let why = in_full(&error);
                     if one.refused != why {
-                        tracing::warn!("interface {name} is back, and cannot be served: {why}");
+                        tracing::warn!("interface {name} is back, but cannot be served: {why}");
                         one.refused = why;
                     }
                     None
@@ -224,10 +227,10 @@ impl Fastpath {
         }
         self.rounds_to_exits = self.rounds_to_exits.saturating_sub(1);
         if changed || self.rounds_to_exits == 0 {
-            self.rounds_to_exits = exit_rounds(way);
+            self.rounds_to_exits = exit_rounds(attach_mode);
             match tell_exits(kernel, self.veth, &mut self.attached) {
                 Ok(told) => changed |= told,
-                Err(error) => tracing::warn!("ways out of interfaces: {}", in_full(&error)),
+                Err(error) => tracing::warn!("cannot update the exits: {}", in_full(&error)),
             }
         }
         changed
@@ -238,20 +241,25 @@ impl Fastpath {
         self.kernel.is_some()
     }
 
-    /// True when it goes on without this process.
+    /// True if it keeps forwarding after this process.
     pub(super) fn outlives(&self) -> bool {
         self.outlives
     }
 
-    /// The window for captures, where the kernel forwards.
+    /// The capture ring, if the kernel forwards.
     pub(super) fn take_capture(&mut self) -> Option<CaptureTap> {
         let taken = self.kernel.as_mut()?.take_capture();
         taken
-            .inspect_err(|error| tracing::warn!("captures show the engine alone: {error}"))
+            .inspect_err(|error| {
+                tracing::warn!(
+                    "captures will only show packets of the engine: \
+                                                 {error}"
+                )
+            })
             .ok()
     }
 
-    /// What the kernel counted, where there is one.
+    /// The kernel program's counters, if it is running.
     pub(super) fn counters(&self) -> Option<Counters> {
         self.kernel.as_ref().and_then(|one| one.counters().ok())
     }
@@ -261,73 +269,86 @@ fn way_out(device: &str) -> Option<WayOut> {
     WayOut::attach(device)
         .inspect_err(|error| {
             let why = in_full(error);
-            tracing::info!("what the engine sends goes by the stack: {why}");
+            tracing::info!("the engine transmits through the stack: {why}");
         })
         .ok()
 }
 
-/// The ways that a mode permits, best first: what [`Fastpath::start`] tries and what
-/// `fairlead doctor` foretells.
-pub(crate) fn ways(mode: Mode) -> &'static [Way] {
+/// The attach modes that a configured mode permits, best first. [`Fastpath::start`] tries them, and
+/// `fairlead doctor` predicts the result.
+pub(crate) fn attach_modes(mode: Mode) -> &'static [AttachMode] {
     match mode {
         Mode::Engine => &[],
-        Mode::Auto => &[Way::XdpNative, Way::Tc, Way::XdpGeneric],
-        Mode::Tc => &[Way::Tc],
-        Mode::Xdp => &[Way::XdpNative],
-        Mode::XdpGeneric => &[Way::XdpGeneric],
+        Mode::Auto => &[
+            AttachMode::XdpNative,
+            AttachMode::Tc,
+            AttachMode::XdpGeneric,
+        ],
+        Mode::Tc => &[AttachMode::Tc],
+        Mode::Xdp => &[AttachMode::XdpNative],
+        Mode::XdpGeneric => &[AttachMode::XdpGeneric],
     }
 }
 
-/// The ways of a mode, each with the reason not to try it on these interfaces. One way serves all
-/// of them: XDP can only send to interfaces that have XDP, too.
-pub(crate) fn ways_on(mode: Mode, interfaces: &[String]) -> Vec<(Way, Option<String>)> {
-    let ways = ways(mode).iter();
-    let reason = |way| {
-        let on = at(way, interfaces);
+/// The attach modes of a configured mode, each with the reason not to try it on these interfaces.
+/// All interfaces use the same mode, because XDP can only transmit to interfaces with XDP.
+pub(crate) fn attach_modes_on(
+    mode: Mode,
+    interfaces: &[String],
+) -> Vec<(AttachMode, Option<String>)> {
+    let modes = attach_modes(mode).iter();
+    let reason = |attach_mode| {
+        let on = at(attach_mode, interfaces);
         let any = |why: fn(&str) -> Option<String>| on.iter().find_map(|name| why(name));
-        match (mode, way) {
-            (Mode::Auto, Way::XdpNative) => any(bundles)
+        match (mode, attach_mode) {
+            (Mode::Auto, AttachMode::XdpNative) => any(bundles)
                 .or_else(|| any(super_packets))
                 .or_else(|| any(hidden_tags)),
-            (Mode::Auto, Way::XdpGeneric) => any(hidden_tags),
+            (Mode::Auto, AttachMode::XdpGeneric) => any(hidden_tags),
             _ => None,
         }
     };
-    ways.map(|&way| (way, reason(way))).collect()
+    modes
+        .map(|&attach_mode| (attach_mode, reason(attach_mode)))
+        .collect()
 }
 
-/// What of these interfaces' packets goes by the engine because a way was asked for that is not
-/// theirs: `auto` would take another.
-pub(crate) fn slow_there(mode: Mode, way: Way, interfaces: &[String]) -> Option<String> {
-    if mode == Mode::Auto || way == Way::Tc {
+/// A warning if the configured mode leaves packets of these interfaces to the engine where `auto`
+/// would choose another mode.
+pub(crate) fn slow_there(
+    mode: Mode,
+    attach_mode: AttachMode,
+    interfaces: &[String],
+) -> Option<String> {
+    if mode == Mode::Auto || attach_mode == AttachMode::Tc {
         return None;
     }
-    let bundled = |name: &String| bundles(name).filter(|_| way == Way::XdpNative);
-    let why = at(way, interfaces)
+    let bundled = |name: &String| bundles(name).filter(|_| attach_mode == AttachMode::XdpNative);
+    let why = at(attach_mode, interfaces)
         .iter()
         .find_map(|name| bundled(name).or_else(|| super_packets(name)))?;
     Some(format!(
-        "{why}, which go by the engine; mode = \"tc\" forwards them in the kernel"
+        "{why}, which are left to the engine; mode = \"tc\" forwards them in the kernel"
     ))
 }
 
-/// Where a program that serves these interfaces is, each in its place.
-fn at(way: Way, interfaces: &[String]) -> Vec<String> {
-    carriers(&links().unwrap_or_default(), way, interfaces)
+/// The interfaces that a program for these interfaces is attached to, in the same order.
+fn at(attach_mode: AttachMode, interfaces: &[String]) -> Vec<String> {
+    carriers(&links().unwrap_or_default(), attach_mode, interfaces)
 }
 
-/// What became of an interface that there is not by its name any more.
+/// Describes what happened to an interface whose name no longer exists.
 fn gone(index: Option<u32>) -> String {
     match index.and_then(interface_name) {
         Some(name) => format!(
-            "called {name} now, and no longer served by all means: give it its name back, or \
-             start again with the new one"
+            "now called {name} and no longer fully served: rename it back, or restart with the new \
+             name"
         ),
-        None => "gone; the others go on".to_owned(),
+        None => "gone; the other interfaces are still served".to_owned(),
     }
 }
 
-/// The places to attach it to, in this order.
+/// The interfaces to attach to, in this order.
 fn places(at: &[String]) -> Vec<String> {
     from_below(&links().unwrap_or_default(), each_once(at.to_vec()))
 }
@@ -336,17 +357,17 @@ fn attach(
     settings: &Settings,
     datapath: &Datapath,
     origin_ns: u64,
-    way: Way,
+    attach_mode: AttachMode,
     pins: Option<&Arc<Pins>>,
     interfaces: &[String],
 ) -> Result<(Kernel, FlowTable, Vec<Attached>), String> {
-    let at = at(way, interfaces);
+    let at = at(attach_mode, interfaces);
     let places = places(&at);
     for interface in &places {
-        if let Some(other) = other_program(interface, way, pins.map(|pins| &**pins)) {
+        if let Some(other) = other_program(interface, attach_mode, pins.map(|pins| &**pins)) {
             return Err(other);
         }
-        if way != Way::Tc
+        if attach_mode != AttachMode::Tc
             && let Some(hidden) = hidden_tags(interface)
         {
             tracing::warn!("{hidden}");
@@ -358,7 +379,15 @@ fn attach(
     let kind = settings.fastpath.flow_table;
     let earlier = pins.map(|pins| pins.interfaces()).unwrap_or_default();
     let pins = pins.cloned();
-    let loaded = Kernel::load_pinned(way, kind, records, endpoints, cookie, origin_ns, pins);
+    let loaded = Kernel::load_pinned(
+        attach_mode,
+        kind,
+        records,
+        endpoints,
+        cookie,
+        origin_ns,
+        pins,
+    );
     let (mut kernel, mut table) = loaded.map_err(|error| in_full(&error))?;
     kernel.set_instance(&settings.instance.name);
     if let Some(device) = interface_index(&settings.fastpath.device) {
@@ -384,10 +413,7 @@ fn attach(
     tell_exits(&mut kernel, veth, &mut attached).map_err(|error| in_full(&error))?;
     let closed = attached.iter().find(|one| !one.is_exit);
     if let (Mode::Auto, Some(closed)) = (settings.fastpath.mode, closed) {
-        return Err(format!(
-            "nothing can be sent out of {}: {CLOSED}",
-            closed.name
-        ));
+        return Err(format!("cannot transmit on {}: {CLOSED}", closed.name));
     }
     for other in kernel.detach_others(&done) {
         tracing::info!("removed {other}, which an earlier run used");
@@ -395,24 +421,26 @@ fn attach(
     Ok((kernel, table, attached))
 }
 
-/// What the kernel said when the program was to be attached, and what that means.
+/// Explains a failed attachment.
 fn refused(error: &AttachError) -> String {
     let said = in_full(error);
     match error.mode {
-        Way::XdpNative if error.is_unsupported() => {
-            format!("{said}; its driver has no XDP of its own, tc and xdp-generic need none")
+        AttachMode::XdpNative if error.is_unsupported() => {
+            format!(
+                "{said}; its driver does not support native XDP, which tc and xdp-generic do \
+                     not need"
+            )
         }
         _ => said,
     }
 }
 
-/// Why nothing can be sent.
-const CLOSED: &str = "it takes no packets from XDP; of a veth the other end must join received \
-                      segments (`ethtool -K … gro on`), and Linux be 6.3 or newer, which tells \
-                      whether it does";
+/// Why the program cannot transmit on an interface.
+const CLOSED: &str = "it does not accept packets from XDP; a veth needs GRO on its peer (`ethtool \
+                      -K … gro on`) and Linux 6.3 or newer, which reports it";
 
-/// Tells the program by which interfaces packets can leave before it is anywhere: in the place of
-/// one of an `earlier` run it forwards from the first moment, and goes on where this start fails.
+/// Tells the program its exits before it is attached: if it replaces the program of an `earlier`
+/// run, it forwards from the first moment, and keeps forwarding if this start fails.
 fn foretell_exits(
     kernel: &mut Kernel,
     earlier: &[u32],
@@ -424,7 +452,7 @@ fn foretell_exits(
     exits::foretell(kernel, &served, &at.collect::<Vec<_>>())
 }
 
-/// Tells the program of its interfaces. True when it has changed how packets leave by one of them.
+/// Tells the program its interfaces. True if how packets leave one of them has changed.
 fn tell_exits(
     kernel: &mut Kernel,
     veth: Veth,
@@ -434,11 +462,11 @@ fn tell_exits(
     let at = attached.iter().filter(|one| one.index.is_some());
     let at: Vec<u32> = at.filter_map(|one| interface_index(&one.at)).collect();
     let exits = exits::tell(kernel, &served, &at)?;
-    let straight = straight::tell(kernel, veth, &served)?;
+    let straight = redirect_peer::tell(kernel, veth, &served)?;
     let mut changed = false;
     for one in attached {
         let is_among = |these: &[u32]| one.index.is_some_and(|index| these.contains(&index));
-        let is_exit = kernel.mode() == Way::Tc || is_among(&exits);
+        let is_exit = kernel.mode() == AttachMode::Tc || is_among(&exits);
         let is_straight = is_among(&straight);
         changed |= is_exit != one.is_exit || is_straight != one.is_straight;
         (one.is_exit, one.is_straight) = (is_exit, is_straight);
@@ -447,7 +475,7 @@ fn tell_exits(
 }
 
 impl Attached {
-    fn said(&self) -> String {
+    fn described(&self) -> String {
         match self.at == self.name {
             true => self.name.clone(),
             false => format!("{} (at {})", self.name, self.at),
@@ -455,7 +483,7 @@ impl Attached {
     }
 }
 
-/// An error with its causes, each said once.
+/// An error with its causes, each mentioned once.
 pub(crate) fn in_full(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

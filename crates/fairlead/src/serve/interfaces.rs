@@ -1,13 +1,13 @@
-//! Interfaces of the kernel fast path: which, and what speaks against XDP on them.
+//! Selects the interfaces of the kernel fast path, and checks what rules out XDP on them.
 
 use std::collections::BTreeMap;
 
-use fairlead_bpf_loader::{Mode as Way, Pins};
-use fairlead_survey::{Link, Offload, links, offloads, program_name, way_to};
+use fairlead_bpf_loader::{Mode as AttachMode, Pins};
+use fairlead_survey::{Link, Offload, links, offloads, program_name, route_to};
 
 use crate::config::{Mode, Settings};
 
-/// Drivers whose packets never were on a wire: super-packets, and checksums that are not complete.
+/// Drivers of virtual interfaces: they deliver super-packets and incomplete checksums.
 const VIRTUAL: [&str; 6] = [
     "veth",
     "virtio_net",
@@ -17,17 +17,17 @@ const VIRTUAL: [&str; 6] = [
     "hv_netvsc",
 ];
 
-/// The interfaces that the program is attached to: those that the configuration names, or those
-/// on the ways to services' addresses and to servers.
+/// The interfaces that the program is attached to: the configured ones, or those with routes to the
+/// services' addresses and to servers.
 ///
 /// # Errors
-/// When there is none, or the kernel does not say.
+/// There is no such interface, or the kernel cannot be queried.
 pub(crate) fn interfaces(settings: &Settings) -> Result<Vec<String>, String> {
     let named = &settings.fastpath.interfaces;
     if !named.is_empty() {
         return Ok(named.clone());
     }
-    let all = links().map_err(|error| format!("interfaces cannot be listed: {error}"))?;
+    let all = links().map_err(|error| format!("cannot list interfaces: {error}"))?;
     let derived = derive(settings, &all);
     if derived.is_empty() {
         return Err("no Ethernet interface is up".into());
@@ -35,8 +35,8 @@ pub(crate) fn interfaces(settings: &Settings) -> Result<Vec<String>, String> {
     Ok(derived.into_keys().collect())
 }
 
-/// Settles which interfaces are used where the configuration names none, and says what each is for:
-/// before routes to our own device hide those to services' addresses.
+/// Selects interfaces if none are configured, and logs the reason for each. Must run before routes
+/// to our own device hide those to the services' addresses.
 pub(super) fn settle(settings: &mut Settings) {
     let needed = settings.fastpath.mode != Mode::Engine && settings.fastpath.interfaces.is_empty();
     if needed && let Ok(all) = links() {
@@ -48,8 +48,8 @@ pub(super) fn settle(settings: &mut Settings) {
     }
 }
 
-/// Names of interfaces, each with what lies behind it. Those that an earlier run has pinned count
-/// where its routes are there still, or it runs.
+/// Interface names with the reason for each. Interfaces that an earlier run pinned count while its
+/// routes still exist or it is running.
 fn derive(settings: &Settings, all: &[Link]) -> BTreeMap<String, String> {
     let earlier = Pins::seen_from_outside(&settings.instance.name);
     let earlier = earlier.map(|pins| pins.interfaces()).unwrap_or_default();
@@ -64,11 +64,14 @@ fn derive(settings: &Settings, all: &[Link]) -> BTreeMap<String, String> {
     let services = switch.services.iter().flat_map(|service| &service.listen);
     let services = services.map(|listen| listen.addr.to_ip());
     for address in servers.chain(services) {
-        let way = way_to(address).ok().flatten().filter(|way| !way.is_local);
-        let through = way.and_then(|way| all.iter().find(|link| link.index == way.interface));
+        let route = route_to(address)
+            .ok()
+            .flatten()
+            .filter(|route| !route.is_local);
+        let through = route.and_then(|route| all.iter().find(|link| link.index == route.interface));
         match through.filter(usable) {
             Some(link) => {
-                let towards = || format!("on the way to {address}");
+                let towards = || format!("on the route to {address}");
                 found.entry(link.name.clone()).or_insert_with(towards);
             }
             None if through.is_some_and(is_own) && !earlier.is_empty() => {
@@ -80,17 +83,17 @@ fn derive(settings: &Settings, all: &[Link]) -> BTreeMap<String, String> {
             None => unknown = unknown.or(Some(address)),
         }
     }
-    // Who can tell where its packets come in?
+    // Without a route, packets for the address may arrive on any interface.
     if let Some(address) = unknown {
         for link in all.iter().filter(usable) {
-            let why = || format!("no route tells where packets for {address} come in");
+            let why = || format!("no route to {address}, so its packets may arrive here");
             found.entry(link.name.clone()).or_insert_with(why);
         }
     }
     found
 }
 
-/// Why XDP would lose packets of this interface, as far as that is known.
+/// Why XDP would lose packets on this interface, if known.
 pub(crate) fn super_packets(interface: &str) -> Option<String> {
     let found = offloads(interface).ok()?;
     carries_super_packets(&found.driver, found.is_on(Offload::Lro))
@@ -99,17 +102,17 @@ pub(crate) fn super_packets(interface: &str) -> Option<String> {
 
 fn carries_super_packets(driver: &str, lro: bool) -> Option<String> {
     if VIRTUAL.contains(&driver) {
-        return Some(format!("is of driver {driver} and carries super-packets"));
+        return Some(format!("has driver {driver} and carries super-packets"));
     }
-    lro.then(|| "joins received segments (`ethtool -K … lro off`)".to_owned())
+    lro.then(|| "merges received segments (`ethtool -K … lro off`)".to_owned())
 }
 
-/// Why XDP in the driver would not know this interface's frames.
+/// Why native XDP cannot serve this interface.
 pub(crate) fn bundles(interface: &str) -> Option<String> {
     is_bond(&links().ok()?, interface).then(|| {
         format!(
-            "{interface} is a bond, which has XDP programs run at its members, where frames are \
-             not {interface}'s"
+            "{interface} is a bond: native XDP programs run on its members, where packets do not \
+             belong to {interface}"
         )
     })
 }
@@ -119,29 +122,33 @@ fn is_bond(links: &[Link], interface: &str) -> bool {
     links.any(|link| link.name == interface && link.kind.as_deref() == Some("bond"))
 }
 
-/// Why XDP would take tagged frames of this interface for others, as far as that is known.
+/// Why XDP would mistake VLAN packets of this interface for untagged ones, if known.
 pub(crate) fn hidden_tags(interface: &str) -> Option<String> {
     let links = links().ok()?;
     let vlan = vlan_on(&links, interface)?;
     let hidden = offloads(interface).ok()?.is_on(Offload::RxVlan);
     hidden.then(|| {
         format!(
-            "{interface} hides from XDP the tags of frames for {vlan} \
-             (`ethtool -K {interface} rxvlan off`)"
+            "{interface} strips the VLAN tags of packets for {vlan} before XDP (`ethtool -K \
+             {interface} rxvlan off`)"
         )
     })
 }
 
-/// A VLAN's interface that stands on this one.
+/// A VLAN interface with this one as parent.
 fn vlan_on<'a>(links: &'a [Link], interface: &str) -> Option<&'a str> {
     let below = links.iter().find(|link| link.name == interface)?.index;
     let is_vlan = |link: &&Link| link.kind.as_deref() == Some("vlan") && link.below == Some(below);
     links.iter().find(is_vlan).map(|link| link.name.as_str())
 }
 
-/// Whose XDP program stands where ours would: said, and never replaced.
-pub(crate) fn other_program(interface: &str, way: Way, pins: Option<&Pins>) -> Option<String> {
-    if way == Way::Tc {
+/// Describes another program in the place of our XDP program. It is never replaced.
+pub(crate) fn other_program(
+    interface: &str,
+    attach_mode: AttachMode,
+    pins: Option<&Pins>,
+) -> Option<String> {
+    if attach_mode == AttachMode::Tc {
         return None;
     }
     let link = links()
@@ -156,8 +163,8 @@ pub(crate) fn other_program(interface: &str, way: Way, pins: Option<&Pins>) -> O
         None => String::new(),
     };
     Some(format!(
-        "{interface} has another XDP program (number {}, \"{name}\"{by}), which is not replaced; \
-         `ip link set dev {interface} xdp off` removes it",
+        "{interface} has another XDP program (id {}, \"{name}\"{by}), which is not replaced; `ip \
+         link set dev {interface} xdp off` removes it",
         other.id
     ))
 }
@@ -168,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn xdp_is_for_packets_that_were_on_a_wire() {
+    fn super_packets_rule_out_xdp() {
         assert!(carries_super_packets("veth", false).is_some());
         assert!(carries_super_packets("virtio_net", false).is_some());
         assert_eq!(carries_super_packets("ixgbe", false), None);
@@ -177,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bond_and_a_vlan_on_it_are_not_for_xdp_in_the_driver() {
+    fn native_xdp_serves_neither_bonds_nor_vlans_on_them() {
         let link = |index, name: &str, kind: Option<&str>, below: Option<u32>| Link {
             index,
             name: name.into(),
@@ -195,20 +202,20 @@ mod tests {
             link(4, "bond0.7", Some("vlan"), Some(3)),
             link(5, "eth0.7", Some("vlan"), Some(2)),
         ];
-        let bundled = |way, name: &str| {
-            let at = carriers(&links, way, &[name.to_owned()]);
+        let bundled = |attach_mode, name: &str| {
+            let at = carriers(&links, attach_mode, &[name.to_owned()]);
             is_bond(&links, &at[0])
         };
         for name in ["bond0", "bond0.7"] {
-            assert!(bundled(Way::XdpNative, name), "{name}");
+            assert!(bundled(AttachMode::XdpNative, name), "{name}");
         }
         for name in ["eth0", "eth0.7", "gone"] {
-            assert!(!bundled(Way::XdpNative, name), "{name}");
+            assert!(!bundled(AttachMode::XdpNative, name), "{name}");
         }
     }
 
     #[test]
-    fn vlans_are_found_on_the_interface_that_they_stand_on() {
+    fn vlans_are_found_by_their_parent() {
         let link = |index, name: &str, kind: &str, below| Link {
             index,
             name: name.into(),
@@ -219,7 +226,7 @@ mod tests {
         let links = [
             link(2, "eth0", "", None),
             link(3, "eth1", "", None),
-            // The other end of a veth can have any number, in another namespace.
+            // The peer of a veth can have any index, in another namespace.
             link(4, "veth0", "veth", Some(3)),
             link(5, "eth0.7", "vlan", Some(2)),
         ];

@@ -1,4 +1,4 @@
-//! From start to end: when the switch is ready, and how it ends when it is told to.
+//! Startup and shutdown: when the switch is ready, and how it stops on request.
 
 use core::time::Duration;
 
@@ -6,31 +6,32 @@ use fairlead_base::Instant;
 
 use crate::control;
 
-/// How long the start waits for the servers' first answers, which tell what to offer to clients.
+/// How long startup waits for the servers' first answers, which determine the options offered to
+/// clients.
 pub(super) const PROBE_PATIENCE: Duration = Duration::from_millis(250);
 
-/// How long connections are given to take their RST once they are being aborted.
+/// How long shutdown waits for connections to be reset.
 pub(super) const ABORT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where the switch is between start and end.
+/// Phase between start and stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Packets flow; the servers have not all answered yet.
+    /// Packets flow; some servers have not answered yet.
     Starting { until: Instant },
     /// In service.
     Serving,
-    /// No new connections; live ones have until then.
+    /// No new connections; live ones may finish until then.
     Draining { until: Instant },
-    /// Everything is being reset; at most until then.
+    /// All connections are being reset, until then at most.
     Aborting { until: Instant },
 }
 
-/// What is to be done now.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Nothing but the usual.
+    /// Continue.
     Continue,
-    /// Say that the switch is ready.
+    /// Announce that the switch is ready.
     AnnounceReady,
     /// Take no new connections.
     Drain,
@@ -40,7 +41,7 @@ pub(super) enum Step {
     End,
 }
 
-/// The phases, as decisions over time; the caller does what they say.
+/// State machine of the phases. The caller carries out its steps.
 #[derive(Debug)]
 pub(super) struct Lifecycle {
     phase: Phase,
@@ -60,7 +61,7 @@ impl Lifecycle {
         }
     }
 
-    /// A signal to end has come: the first drains, the next one ends at once.
+    /// Handles a termination signal: the first one drains, the next one stops at once.
     pub(super) fn handle_signal(&mut self, now: Instant, live: u64) -> Step {
         match self.phase {
             Phase::Starting { .. } | Phase::Serving if !self.drain_timeout.is_zero() => {
@@ -76,7 +77,7 @@ impl Lifecycle {
         }
     }
 
-    /// Somebody wants a drain: it begins, or goes on if it has begun.
+    /// Handles a drain order: begins a drain unless one has begun.
     pub(super) fn handle_drain(&mut self, now: Instant, live: u64) -> Step {
         match self.is_ending() {
             true => Step::Continue,
@@ -84,8 +85,8 @@ impl Lifecycle {
         }
     }
 
-    /// Called after every round. `live` counts connections that are set up or spliced,
-    /// `servers_known` tells whether every server has answered or failed to.
+    /// Call after every round. `live` counts connections that are being set up or spliced;
+    /// `servers_known` is true if every server has answered or failed to.
     pub(super) fn handle_round(
         &mut self,
         now: Instant,
@@ -112,7 +113,7 @@ impl Lifecycle {
         Step::Abort
     }
 
-    /// When [`Self::handle_round`] wants to be called even if nothing else happens.
+    /// When [`Self::handle_round`] must be called even if nothing else happens.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         match self.phase {
             Phase::Starting { until } | Phase::Draining { until } | Phase::Aborting { until } => {
@@ -127,12 +128,12 @@ impl Lifecycle {
         matches!(self.phase, Phase::Starting { .. })
     }
 
-    /// True once it was told to end.
+    /// True once a stop was requested.
     pub(super) fn is_ending(&self) -> bool {
         matches!(self.phase, Phase::Draining { .. } | Phase::Aborting { .. })
     }
 
-    /// The phase in the words of the control socket.
+    /// The phase as the control socket reports it.
     pub(super) fn phase(&self) -> control::Phase {
         match self.phase {
             Phase::Starting { .. } => control::Phase::Starting,

@@ -1,24 +1,24 @@
-//! `fairlead serve`: the switch on a TUN device of its own, until it is told to end.
+//! `fairlead serve`: runs the switch on its own TUN device until it is stopped.
 //!
-//! One thread reads, switches and writes packets; the admin pages have another. The order of
-//! things: configuration, leftovers of a crash, obstacles, device, routes, packets; and on the
-//! way out connections, rules, device.
+//! One thread reads, switches and writes packets; the admin pages run on another. Startup order:
+//! configuration, leftovers of a crash, obstacles, device, routes, packets. Shutdown order:
+//! connections, rules, device.
 
 mod device_queue;
 mod engine;
 mod exits;
 pub(crate) mod fastpath;
-pub(crate) mod inherit;
 pub(crate) mod interfaces;
 mod lifecycle;
 mod notify;
 mod orders;
+mod path_mtu;
 pub(crate) mod plan;
 mod pressure;
+pub(crate) mod redirect_peer;
 mod reload;
-pub(crate) mod straight;
+pub(crate) mod restore;
 pub(crate) mod vlans;
-mod ways;
 
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,102 +35,102 @@ use fairlead_driver_tun::{DeviceCounters, EndSignals, Ready, TunDevice};
 
 use crate::admin::{self, AdminServer, Counters, Identity, Shared};
 use crate::config::{self, Mode, OnStop, Settings};
-use crate::control::{self, ControlServer, Desk, Phase};
+use crate::control::{self, ControlQueue, ControlServer, Phase};
 use crate::log::{self, Log, LogArgs};
 use crate::screen::{plural, print_error};
 
 use device_queue::DeviceQueue;
 use engine::Engine;
 use fastpath::Fastpath;
-use inherit::Inheritance;
 use lifecycle::{Lifecycle, Step};
+use path_mtu::PathMtu;
 use pressure::Pressure;
 use reload::{Program, Reload};
-use ways::Ways;
+use restore::Restore;
 
-/// What `fairlead serve` takes.
+/// Arguments of `fairlead serve`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct ServeArgs {
-    /// The configuration file
+    /// Configuration file
     #[arg(short, long, value_name = "FILE")]
     pub config: PathBuf,
-    /// When told to stop, leave spliced connections to the kernel fast path, for the next start
-    /// (as `on_stop = "keep"`)
+    /// On shutdown, leave spliced connections to the kernel fast path for the next start (same as
+    /// `on_stop = "keep"`)
     #[arg(long)]
     pub keep: bool,
-    /// What to log, and how.
+    /// Logging options.
     #[command(flatten)]
     pub log: LogArgs,
 }
 
-/// What the help says of [`Ending`]; `docs/operator-tools.md` has the same words.
+/// Exit codes in `--help`, see [`ExitStatus`]; `docs/operator-tools.md` has the same text.
 const EXIT_CODES: &str = "Exit codes:
-  0   it was told to end, and has
-  1   its device failed while it was in service
-  2   the configuration, the log's filter or the command line is wrong
-  3   the host does not permit it, or something is in the way
-  70  an error in the program itself";
+  0   stopped on request
+  1   the device failed while in service
+  2   invalid configuration, log filter or command line
+  3   the host does not allow it, or something conflicts with it
+  70  internal error";
 
-/// How the process ends.
+/// Exit status of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Ending {
-    /// It was told to, and did.
-    AsTold = 0,
+pub enum ExitStatus {
+    /// Stopped on request.
+    Ok = 0,
     /// The device failed while it was in service.
     DeviceFailed = 1,
-    /// The configuration, or how the program was called, is wrong.
+    /// Invalid configuration or command line.
     Configuration = 2,
-    /// The host does not permit it, or something is in the way.
+    /// The host does not allow it, or something conflicts with it.
     Host = 3,
-    /// An error in the program itself (`EX_SOFTWARE` of sysexits.h).
+    /// Internal error (`EX_SOFTWARE` of sysexits.h).
     Bug = 70,
 }
 
-impl Ending {
-    /// The exit code that says so.
+impl ExitStatus {
+    /// The exit code.
     pub fn code(self) -> u8 {
         self as u8
     }
 }
 
-/// How often counters are published, and signals looked for while packets keep coming.
+/// Interval for publishing counters, and for polling signals while packets keep arriving.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Serves until a signal ends it. Call it before any thread is started: it takes over the signals
-/// for all threads to come, and panics of all threads go to the log.
+/// Serves until a signal stops it. Call it before starting any thread: it blocks the signals that
+/// it handles for all later threads, and logs the panics of all threads.
 ///
-/// Its exit codes are those of [`Ending`]. A reload (SIGHUP) does not return: the process becomes a
-/// new run of the program.
+/// Its exit codes are those of [`ExitStatus`]. A reload (SIGHUP) does not return: the process
+/// executes the program again.
 pub fn run(args: &ServeArgs) -> ExitCode {
     let program = Program::running();
     match serve(args, &program, &mut || {}) {
-        Ok(Parting::Reload(device)) => program.begin_anew(device).code().into(),
-        Ok(Parting::Clean | Parting::Keep) => Ending::AsTold.code().into(),
-        Err(ending) => ending.code().into(),
+        Ok(ExitMode::Reload(device)) => program.begin_anew(device).code().into(),
+        Ok(ExitMode::Clean | ExitMode::Keep) => ExitStatus::Ok.code().into(),
+        Err(status) => status.code().into(),
     }
 }
 
-/// As [`run`], and calls `watch` whenever counters are published, a few times a second, in the
-/// midst of the loop: so a test can break a switch at work. The program being the caller's, a
-/// reload is refused.
-pub fn run_watched(args: &ServeArgs, watch: &mut dyn FnMut()) -> Ending {
+/// Like [`run`], but calls `watch` inside the loop whenever counters are published, a few times a
+/// second, so that a test can disturb a running switch. A reload is refused, because the program is
+/// the caller's.
+pub fn run_watched(args: &ServeArgs, watch: &mut dyn FnMut()) -> ExitStatus {
     let ended = serve(args, &Program::anothers(), watch);
-    ended.err().unwrap_or(Ending::AsTold)
+    ended.err().unwrap_or(ExitStatus::Ok)
 }
 
-fn serve(args: &ServeArgs, program: &Program, watch: &mut dyn FnMut()) -> Result<Parting, Ending> {
+fn serve(
+    args: &ServeArgs,
+    program: &Program,
+    watch: &mut dyn FnMut(),
+) -> Result<ExitMode, ExitStatus> {
     let signals = EndSignals::take_over_with_reload();
-    // Kept until the end, which waits for the last lines.
-    let log = args.log.start().map_err(|error| {
-        print_error(&format!("fairlead: {error}\n"));
-        Ending::Configuration
-    })?;
-    log.take_over_panics();
+    // Kept until the end: dropping it waits for the last lines.
+    let log = start_log(&args.log)?;
     let signals = signals.map_err(|error| {
-        log::fatal(&format_args!("signals cannot be received: {error}"));
-        Ending::Host
+        log::fatal(&format_args!("cannot receive signals: {error}"));
+        ExitStatus::Host
     })?;
     let mut settings = load(args)?;
     let reload = Reload::new(program, &args.config, &settings);
@@ -139,74 +139,74 @@ fn serve(args: &ServeArgs, program: &Program, watch: &mut dyn FnMut()) -> Result
     }
     let host = |error: String| {
         log::fatal(&error);
-        Ending::Host
+        ExitStatus::Host
     };
-    let mut inherited = Inheritance::find(&settings).map_err(host)?;
-    let fresh = Fresh::of(&inherited);
+    let mut restore = Restore::find(&settings).map_err(host)?;
+    let fresh = Fresh::of(&restore);
     interfaces::settle(&mut settings);
-    let clock = Clock::start(inherited.origin_ns);
-    let mut datapath = start_datapath(&settings, clock.now(), &inherited.estate)?;
-    let (device, network) = prepare_host(&plan::network_plan(&settings), &inherited)?;
+    let clock = Clock::start(restore.origin_ns);
+    let mut datapath = start_datapath(&settings, clock.now(), &restore.estate)?;
+    let (device, network) = prepare_host(&plan::network_plan(&settings), &restore)?;
     announce_host(&settings, &network);
     let (keeper, device_queue) = keep_network(&network, &device);
-    let mut fastpath = start_fastpath(&settings, &mut datapath, &clock, &mut inherited)?;
+    let mut fastpath = start_fastpath(&settings, &mut datapath, &clock, &mut restore)?;
     let shared = Arc::new(Shared::new(Identity::of(&settings, fastpath.state())));
-    // Kept until the end; its pages say "starting" until something is published.
+    // Kept until the end. The pages show "starting" until counters are published.
     let _pages = start_pages(&settings, &shared)?;
-    // Not before: a start that fails leaves nothing that was not there.
-    let persistent = device.set_persistent(inherited.pins.is_some());
+    // Only now: a failed start must not leave anything behind.
+    let persistent = device.set_persistent(restore.pins.is_some());
     persistent.map_err(|error| host(format!("device {}: {error}", device.name())))?;
-    let desk = Arc::new(Desk::new(&settings.instance.name, clock.now_ns()));
-    let _socket = start_control(&settings, &desk);
+    let control_queue = Arc::new(ControlQueue::new(&settings.instance.name, clock.now_ns()));
+    let _socket = start_control(&settings, &control_queue);
     fresh.keep();
 
     let tap = fastpath.take_capture();
     let capture = shared.capture();
     capture.open(&settings, &datapath, clock.origin_ns, tap);
     let mut engine = Engine::new(datapath, device, Arc::clone(capture));
-    let mut board = Board {
+    let mut context = LoopContext {
         settings: &settings,
         shared: &shared,
-        desk: &desk,
+        control_queue: &control_queue,
         log: &log,
-        ways: Ways::start(&settings, &mut engine, clock.now()),
+        path_mtu: PathMtu::start(&settings, &mut engine, clock.now()),
         fastpath,
         reload,
         device_queue,
         watch,
     };
     let worked = catch_unwind(AssertUnwindSafe(|| {
-        run_loop(&mut engine, &settings, &clock, &signals, &mut board)
+        run_loop(&mut engine, &settings, &clock, &signals, &mut context)
     }));
     let counters = *engine.queue().counters();
-    let clean = matches!(worked, Ok(Ok(Parting::Clean)));
-    let worked = worked.map(|parting| parting.map(|one| left_open(one, engine.queue())));
+    let clean = matches!(worked, Ok(Ok(ExitMode::Clean)));
+    let worked = worked.map(|exit_mode| exit_mode.map(|one| left_open(one, engine.queue())));
     drop(keeper);
-    part(clean, inherited.pins.as_deref(), engine.queue(), network);
-    drop(engine); // and the device and its routes with it, unless they stay
+    clean_up(clean, restore.pins.as_deref(), engine.queue(), network);
+    drop(engine); // also removes the device and its routes, unless they are persistent
     summarise(&counters, log.lost_lines());
     worked.unwrap_or_else(|_| {
-        log::fatal(&"this is an error in fairlead itself; please report the lines above");
-        Err(Ending::Bug)
+        log::fatal(&"internal error in fairlead; please report the lines above");
+        Err(ExitStatus::Bug)
     })
 }
 
-/// The parting, with the device that stays open for the next run: what comes meanwhile waits there.
-/// Without, first segments are lost, and clients send them again.
-fn left_open(parting: Parting, device: &TunDevice) -> Parting {
-    match parting {
-        Parting::Reload(_) => Parting::Reload(device.leave_open().ok()),
+/// For a reload, leaves the device open for the next run, so that packets queue there meanwhile.
+/// Otherwise first segments would be lost and clients would have to retransmit them.
+fn left_open(exit_mode: ExitMode, device: &TunDevice) -> ExitMode {
+    match exit_mode {
+        ExitMode::Reload(_) => ExitMode::Reload(device.leave_open().ok()),
         other => other,
     }
 }
 
-/// Removes what was made, or leaves it for the next start: when that is wanted, and after an error,
-/// for the kernel goes on with what is spliced.
-fn part(clean: bool, pins: Option<&Pins>, device: &TunDevice, network: Network) {
+/// Removes what this run created, or leaves it for the next start: if configured, and after an
+/// error, because the kernel keeps forwarding spliced connections.
+fn clean_up(clean: bool, pins: Option<&Pins>, device: &TunDevice, network: Network) {
     if !clean && pins.is_some() {
         return network.leave();
     }
-    // The kernel stops first: packets that it leaves alone need the device.
+    // The kernel program stops first: packets that it passes on need the device.
     if let Some(error) = pins.and_then(|pins| pins.clear().err()) {
         log::fatal(&format_args!(
             "{error}; `fairlead down` removes what is left"
@@ -220,26 +220,26 @@ fn part(clean: bool, pins: Option<&Pins>, device: &TunDevice, network: Network) 
     }
 }
 
-/// What becomes of spliced connections when the switch ends in order.
+/// What happens to spliced connections at an orderly shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Parting {
-    /// None is left.
+enum ExitMode {
+    /// None are left.
     Clean,
     /// They stay with the kernel.
     Keep,
-    /// They stay with the kernel until this process has begun anew, and finds the device open under
-    /// this number.
+    /// They stay with the kernel while this process executes itself again; the new run finds the
+    /// device open under this file descriptor.
     Reload(Option<RawFd>),
 }
 
-/// Pins of a run that has not begun: with a failed start they go again.
+/// Pins created by this start. They are removed if the start fails.
 struct Fresh(Option<Arc<Pins>>);
 
 impl Fresh {
-    fn of(inherited: &Inheritance) -> Self {
-        Self(match inherited.origin_ns {
+    fn of(restore: &Restore) -> Self {
+        Self(match restore.origin_ns {
             Some(_) => None,
-            None => inherited.pins.clone(),
+            None => restore.pins.clone(),
         })
     }
 
@@ -256,7 +256,16 @@ impl Drop for Fresh {
     }
 }
 
-fn load(args: &ServeArgs) -> Result<Settings, Ending> {
+fn start_log(args: &LogArgs) -> Result<Log, ExitStatus> {
+    let log = args.start().map_err(|error| {
+        print_error(&format!("fairlead: {error}\n"));
+        ExitStatus::Configuration
+    })?;
+    log.take_over_panics();
+    Ok(log)
+}
+
+fn load(args: &ServeArgs) -> Result<Settings, ExitStatus> {
     match config::load(&args.config) {
         Ok(loaded) => {
             if !loaded.warnings.is_empty() {
@@ -266,22 +275,28 @@ fn load(args: &ServeArgs) -> Result<Settings, Ending> {
         }
         Err(error) => {
             print_error(&format!("{error}\n"));
-            Err(Ending::Configuration)
+            Err(ExitStatus::Configuration)
         }
     }
 }
 
-fn start_datapath(settings: &Settings, now: Instant, estate: &Estate) -> Result<Datapath, Ending> {
+fn start_datapath(
+    settings: &Settings,
+    now: Instant,
+    estate: &Estate,
+) -> Result<Datapath, ExitStatus> {
     let chance = || {
         getrandom::u64().map_err(|error| {
-            log::fatal(&format_args!("the kernel gives no random numbers: {error}"));
-            Ending::Host
+            log::fatal(&format_args!(
+                "cannot get random numbers from the kernel: {error}"
+            ));
+            ExitStatus::Host
         })
     };
     let seed = Seed::new([chance()?, chance()?]);
     let refuse = |error: &dyn std::fmt::Display| {
         log::fatal(error);
-        Ending::Configuration
+        ExitStatus::Configuration
     };
     let mut datapath = Datapath::resume(settings.switch.clone(), seed, now, estate)
         .map_err(|error| refuse(&error))?;
@@ -291,40 +306,37 @@ fn start_datapath(settings: &Settings, now: Instant, estate: &Estate) -> Result<
     Ok(datapath)
 }
 
-/// Removes leftovers, looks for obstacles, and makes the device and everything around it; or says
-/// everything that is in the way.
-fn prepare_host(
-    plan: &NetworkPlan,
-    inherited: &Inheritance,
-) -> Result<(TunDevice, Network), Ending> {
+/// Removes leftovers, checks for obstacles, and creates the device, routes and rules. Logs all
+/// obstacles if there are any.
+fn prepare_host(plan: &NetworkPlan, restore: &Restore) -> Result<(TunDevice, Network), ExitStatus> {
     let refuse = |error: &dyn std::fmt::Display| {
         log::fatal(error);
-        Ending::Host
+        ExitStatus::Host
     };
     for leftover in net::remove_leftovers().map_err(|error| refuse(&error))? {
-        tracing::warn!("removed what an earlier run left behind: {leftover}");
+        tracing::warn!("removed a leftover of an earlier run: {leftover}");
     }
     let mut plan = plan.clone();
-    let open = inherit::open_device(&plan);
-    if open.is_none() && inherit::is_running(&plan).map_err(|error| refuse(&error))? {
+    let open = restore::open_device(&plan);
+    if open.is_none() && restore::is_running(&plan).map_err(|error| refuse(&error))? {
         return Err(refuse(&format!(
-            "this instance runs already: a process has its device {}; end that one first, or give \
-             this one an `instance.name`, a device and addresses of its own",
+            "this instance is already running: a process has its device {} open; stop that process \
+             first, or give this instance its own `instance.name`, device and addresses",
             plan.device
         )));
     }
-    inherit::find_device(&mut plan, open.is_some()).map_err(|error| refuse(&error))?;
-    let (plan, obstacles) = obstacles_of(plan, inherited).map_err(|error| refuse(&error))?;
+    restore::find_device(&mut plan, open.is_some()).map_err(|error| refuse(&error))?;
+    let (plan, obstacles) = obstacles_of(plan, restore).map_err(|error| refuse(&error))?;
     for obstacle in &obstacles {
         refuse(obstacle);
     }
-    // Tried even when something else is in the way, so that everything is said at once; but the
-    // same thing not twice.
+    // The device is tried even if there are other obstacles, so that all of them are reported at
+    // once, but none twice.
     if obstacles
         .iter()
         .any(|obstacle| matches!(obstacle, Obstacle::NameTaken(_)))
     {
-        return Err(Ending::Host);
+        return Err(ExitStatus::Host);
     }
     let device = match (open, plan.resumed) {
         (Some(device), _) => Ok(device),
@@ -333,19 +345,19 @@ fn prepare_host(
     };
     let device = device.map_err(|error| refuse(&error))?;
     if !obstacles.is_empty() {
-        return Err(Ending::Host);
+        return Err(ExitStatus::Host);
     }
     let network = net::apply(&plan).map_err(|error| refuse(&error))?;
     Ok((device, network))
 }
 
-/// The plan with what an earlier run's connections need, and what is in its way; without that when
-/// that alone is in the way.
+/// The plan extended by what an earlier run's connections need, with its obstacles. Without the
+/// extension if only the extension has obstacles.
 fn obstacles_of(
     plan: NetworkPlan,
-    inherited: &Inheritance,
+    restore: &Restore,
 ) -> Result<(NetworkPlan, Vec<Obstacle>), net::NetError> {
-    let extended = inherited.extend(&plan);
+    let extended = restore.extend(&plan);
     let obstacles = net::check(&extended)?;
     if obstacles.is_empty() {
         return Ok((extended, obstacles));
@@ -353,45 +365,50 @@ fn obstacles_of(
     let own = net::check(&plan)?;
     if own.is_empty() {
         for obstacle in &obstacles {
-            tracing::warn!("connections of an earlier run may end: {obstacle}");
+            tracing::warn!("connections of an earlier run may break: {obstacle}");
         }
     }
     Ok((plan, own))
 }
 
-/// Brings the kernel fast path up, if it is wanted and there is one; says which, and why not a
-/// better one.
+/// Starts the kernel fast path, if configured and available. Logs the mode, and why a better one is
+/// not used.
 fn start_fastpath(
     settings: &Settings,
     datapath: &mut Datapath,
     clock: &Clock,
-    inherited: &mut Inheritance,
-) -> Result<Fastpath, Ending> {
-    let started = Fastpath::start(settings, datapath, clock.origin_ns, inherited.pins.as_ref());
+    restore: &mut Restore,
+) -> Result<Fastpath, ExitStatus> {
+    let started = Fastpath::start(settings, datapath, clock.origin_ns, restore.pins.as_ref());
     let (fastpath, table) = started.map_err(|fastpath::Unavailable(why)| {
         let mode = settings.fastpath.mode.name();
-        log::fatal(&format_args!("no fast path with mode = \"{mode}\": {why}"));
-        Ending::Host
+        log::fatal(&format_args!(
+            "cannot start the fast path with mode = \"{mode}\": {why}"
+        ));
+        ExitStatus::Host
     })?;
     if let Some(table) = table {
         datapath.set_fast_path(clock.now(), Box::new(table));
     }
     if !fastpath.is_in_kernel() {
-        inherited.without_kernel();
+        restore.without_kernel();
     }
     match settings.fastpath.mode == Mode::Engine || fastpath.is_in_kernel() {
         true => tracing::info!("fast path: {}", fastpath.state().told),
-        // Somebody who mistyped an interface would find out by the load.
-        false => tracing::warn!("no fast path in the kernel: {}", fastpath.state().told),
+        // A warning: otherwise a mistyped interface name would only show as CPU load.
+        false => tracing::warn!("no kernel fast path: {}", fastpath.state().told),
     }
-    if inherited.origin_ns.is_some() {
-        inherit::tell(&datapath.adopt(clock.now(), &inherited.estate));
-        inherited.estate = Estate::default();
+    if restore.origin_ns.is_some() {
+        restore::tell(&datapath.adopt(clock.now(), &restore.estate));
+        restore.estate = Estate::default();
     }
     Ok(fastpath)
 }
 
-fn start_pages(settings: &Settings, shared: &Arc<Shared>) -> Result<Option<AdminServer>, Ending> {
+fn start_pages(
+    settings: &Settings,
+    shared: &Arc<Shared>,
+) -> Result<Option<AdminServer>, ExitStatus> {
     let Some(address) = settings.instance.admin else {
         return Ok(None);
     };
@@ -402,23 +419,26 @@ fn start_pages(settings: &Settings, shared: &Arc<Shared>) -> Result<Option<Admin
         }
         Err(error) => {
             log::fatal(&format_args!(
-                "admin pages cannot be served at {address}: {error}"
+                "cannot serve the admin pages at {address}: {error}"
             ));
-            Err(Ending::Host)
+            Err(ExitStatus::Host)
         }
     }
 }
 
-/// Where orders are taken. Without it signals are left, so that nothing else depends on it.
-fn start_control(settings: &Settings, desk: &Arc<Desk>) -> Option<ControlServer> {
+/// Starts the control socket. It is optional: without it, signals still work.
+fn start_control(settings: &Settings, control_queue: &Arc<ControlQueue>) -> Option<ControlServer> {
     let path = control::socket_of(&settings.instance.name);
-    match path.and_then(|path| control::start(&path, Arc::clone(desk))) {
+    match path.and_then(|path| control::start(&path, Arc::clone(control_queue))) {
         Ok(socket) => {
-            tracing::info!("takes orders at {}", socket.path().display());
+            tracing::info!("control socket at {}", socket.path().display());
             Some(socket)
         }
         Err(error) => {
-            tracing::warn!("no `fairlead reload` and `fairlead drain`, only signals: {error}");
+            tracing::warn!(
+                "no control socket, so `fairlead reload` and `fairlead drain` do not \
+                            work (signals do): {error}"
+            );
             None
         }
     }
@@ -426,7 +446,7 @@ fn start_control(settings: &Settings, desk: &Arc<Desk>) -> Option<ControlServer>
 
 fn announce_host(settings: &Settings, network: &Network) {
     for line in network.made() {
-        tracing::info!("made {line}");
+        tracing::info!("created {line}");
     }
     for service in &settings.switch.services {
         for listen in &service.listen {
@@ -436,11 +456,11 @@ fn announce_host(settings: &Settings, network: &Network) {
     }
 }
 
-/// How often routes, rules and what the device's queue dropped are looked at.
+/// Interval for checking routes, rules and the drop counter of the device's queue.
 const NETWORK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Makes again what others remove of what was made, and says so; its thread looks at the device's
-/// queue, too.
+/// Restores routes and rules that other programs remove, and logs that. The same thread reads the
+/// device queue's drop counter.
 fn keep_network(network: &Network, device: &TunDevice) -> (Option<Keeper>, Arc<DeviceQueue>) {
     let device_queue = Arc::new(DeviceQueue::of(device.name()));
     let looked_at = Arc::clone(&device_queue);
@@ -450,26 +470,26 @@ fn keep_network(network: &Network, device: &TunDevice) -> (Option<Keeper>, Arc<D
         match outcome {
             Ok(mended) => {
                 for line in mended {
-                    tracing::warn!("made again, somebody had removed it: {line}");
+                    tracing::warn!("restored after another program removed it: {line}");
                 }
                 failing.clear();
             }
             Err(error) => {
                 let error = error.to_string();
                 if error != failing {
-                    tracing::error!("packets may not come here: {error}");
+                    tracing::error!("packets may not reach the switch: {error}");
                 }
                 failing = error;
             }
         }
     };
     let keeper = Keeper::start(network, NETWORK_INTERVAL, tell)
-        .inspect_err(|error| tracing::warn!("routes and rules are not looked after: {error}"))
+        .inspect_err(|error| tracing::warn!("routes and rules are not monitored: {error}"))
         .ok();
     (keeper, device_queue)
 }
 
-/// One line on standard output, for people and for scripts that wait for it.
+/// Writes one line to standard output, for people and for scripts that wait for it.
 fn announce_ready(settings: &Settings) {
     let services = settings.switch.services.iter();
     let listen: Vec<String> = services
@@ -483,22 +503,22 @@ fn announce_ready(settings: &Settings) {
     );
     tracing::info!("{line}");
     notify::ready();
-    // Whoever started us may not want to read it.
+    // Standard output may be closed.
     let _ = std::io::Write::write_all(&mut std::io::stdout(), format!("{line}\n").as_bytes());
 }
 
-/// The packets' loop. Waits when a round has found the queue empty.
+/// The packet loop. It waits when a round has emptied the queue.
 fn run_loop(
     engine: &mut Engine<TunDevice>,
     settings: &Settings,
     clock: &Clock,
     signals: &EndSignals,
-    board: &mut Board<'_>,
-) -> Result<Parting, Ending> {
+    context: &mut LoopContext<'_>,
+) -> Result<ExitMode, ExitStatus> {
     let device_failed = |error: std::io::Error| {
         let device = &settings.fastpath.device;
         log::fatal(&format_args!("device {device} failed: {error}"));
-        Ending::DeviceFailed
+        ExitStatus::DeviceFailed
     };
     let mut on_event = log_as_configured(settings);
     let mut life = Lifecycle::new(clock.now(), settings.instance.drain_timeout);
@@ -512,49 +532,49 @@ fn run_loop(
         }
         let known = || servers_known(&engine.snapshot());
         let step = life.handle_round(now, engine.live_connections(), known);
-        if act(step, engine, now, board) {
+        if act(step, engine, now, context) {
             break;
         }
         if step == Step::AnnounceReady {
-            announce_ready(settings); // once the pages say so, too
+            announce_ready(settings); // after the admin pages show it
         }
         let publishing = now >= publish_at;
         if publishing {
             publish_at = now + PUBLISH_INTERVAL;
-            board.publish_unless(life.is_starting(), engine, now);
-            orders::tell(&life, engine, now, board);
+            context.publish_unless(life.is_starting(), engine, now);
+            orders::tell(&life, engine, now, context);
         }
         let due = [life.poll_timeout(), Some(publish_at)];
-        let ready = wait(engine, clock, signals, &board.ways, due).map_err(device_failed)?;
+        let ready = wait(engine, clock, signals, &context.path_mtu, due).map_err(device_failed)?;
         let ready = ready.unwrap_or(Ready::all_if(publishing));
         if ready.passing {
-            board.ways.hear(engine, clock.now());
+            context.path_mtu.hear(engine, clock.now());
         }
-        let mut parting = None;
+        let mut exit_mode = None;
         if ready.signal
             && let Some(signal) = signals.poll_signal().map_err(device_failed)?
         {
-            parting = orders::handle_signal(signal, &mut life, engine, now, board);
+            exit_mode = orders::handle_signal(signal, &mut life, engine, now, context);
         }
-        if publishing && parting.is_none() {
-            parting = orders::handle_order(&mut life, engine, now, board);
+        if publishing && exit_mode.is_none() {
+            exit_mode = orders::handle_order(&mut life, engine, now, context);
         }
-        match parting {
+        match exit_mode {
             None => {}
-            Some(Parting::Clean) => break,
-            Some(parting) => {
+            Some(ExitMode::Clean) => break,
+            Some(exit_mode) => {
                 engine.learn_all_ends(clock.now(), &mut on_event);
-                return Ok(parting);
+                return Ok(exit_mode);
             }
         }
     }
-    board.publish(engine, clock.now());
-    orders::tell_end(&life, board, Phase::Ended);
+    context.publish(engine, clock.now());
+    orders::tell_end(&life, context, Phase::Ended);
     match life.cut_off() {
-        0 => tracing::info!("ended"),
-        cut_off => tracing::warn!("ended; {} reset", live_ones(cut_off)),
+        0 => tracing::info!("stopped"),
+        cut_off => tracing::warn!("stopped; {} reset", live_ones(cut_off)),
     }
-    Ok(Parting::Clean)
+    Ok(ExitMode::Clean)
 }
 
 fn log_as_configured(settings: &Settings) -> impl FnMut(Event) {
@@ -566,13 +586,13 @@ fn log_as_configured(settings: &Settings) -> impl FnMut(Event) {
     }
 }
 
-/// Waits for whatever comes first; `None` where nobody waits, for packets keep coming: then the
-/// rest is looked for whenever counters are published.
+/// Waits for the next packet, signal or timeout. `None` without waiting while packets keep
+/// arriving; signals and orders are then polled whenever counters are published.
 fn wait(
     engine: &Engine<TunDevice>,
     clock: &Clock,
     signals: &EndSignals,
-    ways: &Ways,
+    path_mtu: &PathMtu,
     due: [Option<Instant>; 2],
 ) -> std::io::Result<Option<Ready>> {
     if !engine.has_drained() {
@@ -580,12 +600,17 @@ fn wait(
     }
     let due = due.into_iter().chain([engine.poll_timeout()]);
     let timeout = due.flatten().min().map(|due| due.since(clock.now()));
-    let ready = signals.wait_with(engine.queue(), &ways.passing, timeout)?;
+    let ready = signals.wait_with(engine.queue(), &path_mtu.passing, timeout)?;
     Ok(Some(ready))
 }
 
-/// Does what the life's course asks for; true when the loop is to be left.
-fn act(step: Step, engine: &mut Engine<TunDevice>, now: Instant, board: &mut Board<'_>) -> bool {
+/// Carries out a lifecycle step. True if the loop must end.
+fn act(
+    step: Step,
+    engine: &mut Engine<TunDevice>,
+    now: Instant,
+    context: &mut LoopContext<'_>,
+) -> bool {
     match step {
         Step::Continue => return false,
         Step::AnnounceReady => {}
@@ -593,7 +618,7 @@ fn act(step: Step, engine: &mut Engine<TunDevice>, now: Instant, board: &mut Boa
         Step::Abort => engine.abort_all(now),
         Step::End => return true,
     }
-    board.publish(engine, now);
+    context.publish(engine, now);
     false
 }
 
@@ -609,27 +634,27 @@ fn servers_known(snapshot: &Snapshot) -> bool {
     servers.all(|server| server.state != ServerState::Unknown)
 }
 
-/// Where the loop shows its counters, and what it looks after whenever it does.
-struct Board<'a> {
+/// What the packet loop needs besides the engine: where it publishes counters, and what it
+/// maintains at the same interval.
+struct LoopContext<'a> {
     settings: &'a Settings,
     shared: &'a Shared,
-    desk: &'a Desk,
+    control_queue: &'a ControlQueue,
     log: &'a Log,
-    ways: Ways,
+    path_mtu: PathMtu,
     fastpath: Fastpath,
     reload: Reload<'a>,
     device_queue: Arc<DeviceQueue>,
     watch: &'a mut dyn FnMut(),
 }
 
-impl Board<'_> {
-    /// True when what is spliced is to outlive this process, and does.
+impl LoopContext<'_> {
+    /// True if spliced connections are to outlive this process, and can.
     fn keeps(&self) -> bool {
         self.settings.instance.on_stop == OnStop::Keep && self.fastpath.outlives()
     }
 
-    /// What is different when the process begins anew, which no connection notices; or why that
-    /// cannot be.
+    /// The changes that a reload would make, or why it is not possible.
     fn may_reload(&mut self, life: &Lifecycle) -> Result<Vec<String>, String> {
         self.reload
             .check(life.is_ending(), self.fastpath.outlives())
@@ -647,7 +672,7 @@ impl Board<'_> {
             tracing::info!("fast path: {}", state.told);
             self.shared.set_fast_path(state);
         }
-        self.ways.tend(engine, now);
+        self.path_mtu.tend(engine, now);
         engine.catch_up_with_fast_path(now);
         let mut switch = engine.snapshot();
         let kernel = self.fastpath.counters();
@@ -661,14 +686,14 @@ impl Board<'_> {
             kernel,
             log_lines_lost: self.log.lost_lines(),
             reloads_refused: self.reload.refused(),
-            orders_refused: self.desk.refused(),
+            orders_refused: self.control_queue.refused(),
         });
         (self.watch)();
     }
 }
 
-/// Adds what the kernel program did. A packet by which it begins or joins a connection ends there,
-/// and another one is made of it, as with a SYN.
+/// Adds the kernel program's counters. A packet with which it begins or joins a connection is
+/// consumed, and a new one is generated, as for a SYN.
 fn add_kernel(switch: &mut Snapshot, kernel: &fairlead_bpf_loader::Counters) {
     let made = kernel.begun + kernel.joins;
     let ended = kernel.syns + kernel.acks_swallowed + made + kernel.drops.total();
@@ -683,8 +708,8 @@ fn add_kernel(switch: &mut Snapshot, kernel: &fairlead_bpf_loader::Counters) {
     switch.drops.merge(&kernel.drops);
 }
 
-/// How the device was used (the sizes tell how well each system call was filled), and what the
-/// log does not say.
+/// Logs how the device was used (bytes per call show how full the batches were), and how many log
+/// lines were lost.
 fn summarise(counters: &DeviceCounters, log_lines_lost: u64) {
     tracing::info!(
         rx_packets = counters.rx.packets,
@@ -700,13 +725,14 @@ fn summarise(counters: &DeviceCounters, log_lines_lost: u64) {
         "device"
     );
     if log_lines_lost > 0 {
-        tracing::warn!(log_lines_lost, "the log is not complete");
+        tracing::warn!(log_lines_lost, "the log is incomplete");
     }
 }
 
-/// The monotonic clock, counted from the start, or from that of the run whose connections go on.
+/// The monotonic clock. Its origin is the start of this run, or of the run whose connections were
+/// taken over.
 struct Clock {
-    /// As the kernel counts, nanoseconds.
+    /// Kernel monotonic time of the origin, in nanoseconds.
     origin_ns: u64,
 }
 
@@ -720,7 +746,7 @@ impl Clock {
         Instant::ZERO + Duration::from_nanos(self.now_ns().saturating_sub(self.origin_ns))
     }
 
-    /// As the kernel counts, since the machine began.
+    /// Kernel monotonic time since boot, in nanoseconds.
     fn now_ns(&self) -> u64 {
         fairlead_bpf_loader::monotonic_ns()
     }

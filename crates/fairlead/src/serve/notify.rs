@@ -1,36 +1,36 @@
-//! What a service manager is told (sd_notify(3)), where there is one that listens.
+//! Notifications to the service manager (sd_notify(3)), if there is one.
 
 use sd_notify::NotifyState;
 
-/// Told, or not: nothing depends on it.
+/// Sends a notification. A failure is logged and has no other effect.
 fn tell(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        tracing::warn!("the service manager is not told: {error}");
+        tracing::warn!("cannot notify the service manager: {error}");
     }
 }
 
-/// In service; whatever was said before is over.
+/// Reports that the switch is in service.
 pub(super) fn ready() {
     tell(&[NotifyState::Ready, NotifyState::Status("in service")]);
 }
 
-/// The process is about to begin anew, and will be [`ready`] again.
+/// Reports a reload; [`ready`] follows when it is complete.
 pub(super) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
-        Err(error) => tracing::warn!("the service manager is not told: {error}"),
+        Err(error) => tracing::warn!("cannot notify the service manager: {error}"),
     }
 }
 
-/// A reload that was asked for will not be: whoever waits for it need not, and sees why.
+/// Reports a refused reload, so that nobody keeps waiting for it.
 pub(super) fn not_reloading(why: &str) {
     reloading();
     let line = why.lines().next().unwrap_or_default();
-    let status = format!("no reload, everything goes on as it was: {line}");
+    let status = format!("reload refused, the old configuration stays in service: {line}");
     tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
 }
 
-/// About to end.
+/// Reports that the switch is stopping.
 pub(super) fn stopping() {
     tell(&[NotifyState::Stopping]);
 }

@@ -1,82 +1,81 @@
-//! What a running switch is told to do: by signals, and by orders at the control socket. Both do
-//! the same.
+//! Handles signals and orders from the control socket. Both have the same effects.
 
 use fairlead_base::Instant;
 use fairlead_driver_tun::{EndSignal, TunDevice};
 
 use super::engine::Engine;
 use super::lifecycle::{Lifecycle, Step};
-use super::{Board, Parting, act, live_ones, notify};
+use super::{ExitMode, LoopContext, act, live_ones, notify};
 use crate::config::{Settings, show_duration};
 use crate::control::{Order, Phase};
 
-/// Does what a signal asks for; how to part when the loop is to be left.
+/// Handles a signal. Returns the exit mode if the loop must end.
 pub(super) fn handle_signal(
     signal: EndSignal,
     life: &mut Lifecycle,
     engine: &mut Engine<TunDevice>,
     now: Instant,
-    board: &mut Board<'_>,
-) -> Option<Parting> {
+    context: &mut LoopContext<'_>,
+) -> Option<ExitMode> {
     let name = signal.name();
     if signal == EndSignal::Reload {
-        return reload(name, life, engine, now, board)
+        return reload(name, life, engine, now, context)
             .is_ok()
-            .then_some(Parting::Reload(None));
+            .then_some(ExitMode::Reload(None));
     }
     let live = engine.live_connections();
     notify::stopping();
-    if board.keeps() {
-        tracing::info!("{name}: the kernel goes on with {}", live_ones(live));
-        board.publish(engine, now);
-        tell_end(life, board, Phase::Left);
-        return Some(Parting::Keep);
+    if context.keeps() {
+        tracing::info!("{name}: the kernel keeps forwarding {}", live_ones(live));
+        context.publish(engine, now);
+        tell_end(life, context, Phase::Left);
+        return Some(ExitMode::Keep);
     }
     let step = life.handle_signal(now, live);
     let again = match step {
-        Step::Drain => "; once more ends them at once",
+        Step::Drain => "; a second signal resets them at once",
         _ => "",
     };
-    tracing::info!("{name}: {}{again}", describe(step, live, board.settings));
-    act(step, engine, now, board).then_some(Parting::Clean)
+    tracing::info!("{name}: {}{again}", describe(step, live, context.settings));
+    act(step, engine, now, context).then_some(ExitMode::Clean)
 }
 
-/// Does what somebody has ordered at the control socket, if anybody has; how to part when the loop
-/// is to be left.
+/// Handles the next order from the control socket, if there is one. Returns the exit mode if the
+/// loop must end.
 pub(super) fn handle_order(
     life: &mut Lifecycle,
     engine: &mut Engine<TunDevice>,
     now: Instant,
-    board: &mut Board<'_>,
-) -> Option<Parting> {
-    let pending = board.desk.take()?;
+    context: &mut LoopContext<'_>,
+) -> Option<ExitMode> {
+    let pending = context.control_queue.take()?;
     match pending.order {
-        // Answered without the loop.
+        // Answered by the control socket's thread.
         Order::Look => None,
         Order::Reload => {
-            let outcome = reload("ordered", life, engine, now, board);
-            let parting = outcome.is_ok().then_some(Parting::Reload(None));
+            let outcome = reload("by order", life, engine, now, context);
+            let exit_mode = outcome.is_ok().then_some(ExitMode::Reload(None));
             pending.answer(outcome);
-            parting
+            exit_mode
         }
         Order::Drain => {
-            let parting = drain(life, engine, now, board);
-            tell(life, engine, now, board);
+            let exit_mode = drain(life, engine, now, context);
+            tell(life, engine, now, context);
             pending.answer(Ok(Vec::new()));
-            parting
+            exit_mode
         }
     }
 }
 
-/// What has changed, when the process is to begin anew; or why it is not.
+/// The configuration changes if the process is to restart, or why it is not.
 fn reload(
     by: &str,
     life: &Lifecycle,
     engine: &mut Engine<TunDevice>,
     now: Instant,
-    board: &mut Board<'_>,
+    context: &mut LoopContext<'_>,
 ) -> Result<Vec<String>, String> {
-    let outcome = board.may_reload(life);
+    let outcome = context.may_reload(life);
     if let Err(why) = &outcome {
         notify::not_reloading(why);
     }
@@ -86,35 +85,43 @@ fn reload(
             tracing::info!("reload: {change}");
         }
         let live = live_ones(engine.live_connections());
-        tracing::info!("reload, {by}: begins anew; the kernel has {live} meanwhile");
-        tell_end(life, board, Phase::Left);
+        tracing::info!("reload ({by}): restarting; the kernel forwards {live} meanwhile");
+        tell_end(life, context, Phase::Left);
     }
-    board.publish(engine, now);
+    context.publish(engine, now);
     outcome
 }
 
-/// Drains, also where a signal would leave the connections to the kernel: a drain was asked for.
+/// Drains, even with `on_stop = "keep"`, where a signal would leave the connections to the kernel.
 fn drain(
     life: &mut Lifecycle,
     engine: &mut Engine<TunDevice>,
     now: Instant,
-    board: &mut Board<'_>,
-) -> Option<Parting> {
+    context: &mut LoopContext<'_>,
+) -> Option<ExitMode> {
     let live = engine.live_connections();
     let step = life.handle_drain(now, live);
     if step == Step::Continue {
         return None;
     }
     notify::stopping();
-    tracing::info!("drain, ordered: {}", describe(step, live, board.settings));
-    act(step, engine, now, board).then_some(Parting::Clean)
+    tracing::info!(
+        "drain (by order): {}",
+        describe(step, live, context.settings)
+    );
+    act(step, engine, now, context).then_some(ExitMode::Clean)
 }
 
-/// Tells those at the control socket how it goes.
-pub(super) fn tell(life: &Lifecycle, engine: &Engine<TunDevice>, now: Instant, board: &Board<'_>) {
+/// Publishes the state to clients of the control socket.
+pub(super) fn tell(
+    life: &Lifecycle,
+    engine: &Engine<TunDevice>,
+    now: Instant,
+    context: &LoopContext<'_>,
+) {
     let phase = life.phase();
     let until = life.poll_timeout().filter(|_| life.is_ending());
-    board.desk.tell(|state| {
+    context.control_queue.tell(|state| {
         state.phase = phase;
         state.live = engine.live_connections();
         state.cut_off = life.cut_off();
@@ -122,9 +129,9 @@ pub(super) fn tell(life: &Lifecycle, engine: &Engine<TunDevice>, now: Instant, b
     });
 }
 
-/// The last that they are told.
-pub(super) fn tell_end(life: &Lifecycle, board: &Board<'_>, phase: Phase) {
-    board.desk.tell(|state| {
+/// Publishes the final state.
+pub(super) fn tell_end(life: &Lifecycle, context: &LoopContext<'_>, phase: Phase) {
+    context.control_queue.tell(|state| {
         state.phase = phase;
         state.cut_off = life.cut_off();
         state.seconds_left = None;
@@ -137,12 +144,12 @@ pub(super) fn tell_end(life: &Lifecycle, board: &Board<'_>, phase: Phase) {
 fn describe(step: Step, live: u64, settings: &Settings) -> String {
     match step {
         Step::Drain => format!(
-            "no new connections; {} {} {}",
+            "no new connections; {} {} {} to finish",
             live_ones(live),
             if live == 1 { "has" } else { "have" },
             show_duration(settings.instance.drain_timeout)
         ),
         Step::Abort => format!("resetting {}", live_ones(live)),
-        _ => "ending at once".to_owned(),
+        _ => "stopping at once".to_owned(),
     }
 }

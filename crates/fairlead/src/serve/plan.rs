@@ -1,11 +1,11 @@
-//! What the configuration asks of the host's network.
+//! Translates the configuration into a plan for the host's network.
 
 use std::net::{IpAddr, SocketAddr};
 
 use fairlead_driver_tun::net::{NetworkPlan, Prefix};
 use fairlead_splice::config::{Config, Service, Source};
 
-use super::inherit::owner;
+use super::restore::owner;
 use crate::config::Settings;
 
 /// The plan for these settings.
@@ -32,12 +32,12 @@ fn listen_addresses(service: &Service) -> impl Iterator<Item = IpAddr> {
     service.listen.iter().map(|endpoint| endpoint.addr.to_ip())
 }
 
-/// Servers that see clients' own addresses: those of every pool that a transparent service uses.
+/// Servers that see the clients' own addresses: those of all pools used by transparent services.
 pub(super) fn transparent_servers(switch: &Config) -> Vec<SocketAddr> {
     servers_of(switch, Source::Transparent)
 }
 
-/// The servers of every pool that a service with this source uses.
+/// The servers of all pools used by services with this source.
 fn servers_of(switch: &Config, source: Source) -> Vec<SocketAddr> {
     let services = switch.services.iter().filter(|one| one.source == source);
     let pools = services.flat_map(|service| service.routes.iter().map(|route| route.pool));
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_every_address_and_only_transparent_services_servers() {
+    fn plan_has_all_addresses_and_only_transparent_servers() {
         let text = r#"
             [fastpath]
             device = "fl7"

@@ -1,5 +1,5 @@
-//! Back-pressure: an engine that strangers keep from keeping up has the fast path refuse some of
-//! them, before packets of live connections are lost in the device's queue.
+//! Overload control: if packets without a connection overload the engine, the fast path drops some
+//! of them, before packets of live connections are lost in the device's queue.
 
 use core::time::Duration;
 
@@ -8,40 +8,40 @@ use fairlead_datapath::Refusal;
 
 use super::engine::BATCH_PACKETS;
 
-/// So many full batches one after the other mean that packets wait: a quarter of the device's
-/// queue came while it was being read.
+/// This many full batches in a row count as overload: a quarter of the device's queue arrived while
+/// it was being read.
 const FULL_BATCHES: u32 = 64;
 
-/// So many of the packets in them must be strangers' of a kind, or refusing that kind would not
-/// help. Where data waits that the kernel left to the engine, the peers' congestion control sees to
-/// it. More than the three in nine of a short connection of which the engine sees every packet:
-/// its clients wait for each other, and a refused SYN costs one a second.
+/// At least this many of their packets must be of one kind of stranger, or dropping that kind would
+/// not help. Queued data of live connections is left to the peers' congestion control. The
+/// threshold is above the three newcomer packets in nine of a short connection that the engine
+/// handles completely: a dropped SYN would cost such a client a second.
 const STRANGERS_MIN: u64 = FULL_BATCHES as u64 * BATCH_PACKETS as u64 / 2;
 
-/// How long a share of SYNs holds before less is refused again.
+/// How long a drop probability for SYNs holds before it is lowered.
 const EASE_AFTER: Duration = Duration::from_millis(20);
 
-/// How long what proves nothing is refused: of a flood of it the engine then sees so many
-/// batches in this time and no more.
+/// How long segments without proof of a handshake are dropped. A flood of them costs the engine one
+/// series of full batches per interval.
 const UNPROVEN_FOR: Duration = Duration::from_secs(1);
 
-/// A share below this is none.
+/// A drop probability below this is set to 0.
 const SHARE_MIN: u32 = 1 << 26;
 
-/// Packets of clients without a connection, since the start.
+/// Packets from clients without a connection, since the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Strangers {
-    /// SYNs, and first segments that proved a handshake.
+    /// SYNs, and first segments with a valid cookie.
     pub(super) newcomers: u64,
-    /// Those that proved nothing: segments, and what was for no service.
+    /// Segments without a valid cookie, and packets for no service.
     pub(super) unproven: u64,
 }
 
-/// What is refused, and since when.
+/// What is dropped, and since when.
 #[derive(Debug, Default)]
 pub(super) struct Pressure {
     full_batches: u32,
-    /// When the first of these batches came.
+    /// Counts before the first of these batches.
     then: Strangers,
     last: Strangers,
     refusal: Refusal,
@@ -50,8 +50,8 @@ pub(super) struct Pressure {
 }
 
 impl Pressure {
-    /// To be called after every round, with how many packets it found. Returns what is to be
-    /// refused from now on, when that has changed.
+    /// Call after every round with the number of packets received. Returns what to drop from now
+    /// on, if that has changed.
     pub(super) fn handle_round(
         &mut self,
         now: Instant,
@@ -76,15 +76,14 @@ impl Pressure {
         (self.refusal != was).then_some(self.refusal)
     }
 
-    /// Packets wait.
+    /// Handles overload.
     fn press(&mut self, now: Instant) {
         if self.last.unproven - self.then.unproven >= STRANGERS_MIN {
             self.refusal.unproven = true;
             self.unproven_at = now;
         }
         if self.last.newcomers - self.then.newcomers >= STRANGERS_MIN {
-            // Half of those that were still answered: never all, or nobody would learn of better
-            // times.
+            // Half of the SYNs that were still answered. Never all, so that a recovery is noticed.
             self.refusal.syns = self.refusal.syns / 2 + (u32::MAX / 2);
             self.syns_at = now;
         }
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_keeps_up_refuses_nobody() {
+    fn without_overload_nothing_is_dropped() {
         let mut flood = Flood::default();
         for round in 0..10_000 {
             // Bursts, but the queue was empty again before it was a quarter full.
@@ -147,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn more_and_more_is_refused_while_packets_wait_and_less_when_they_do_not() {
+    fn the_drop_probability_follows_the_load() {
         let mut flood = Flood::default();
         let mut shares = Vec::new();
         for _ in 0..FULL_BATCHES * 3 {
@@ -157,7 +156,7 @@ mod tests {
         let shares: Vec<u32> = shares.iter().map(|refusal| refusal.syns).collect();
         assert_eq!(shares.len(), 3);
         assert!(shares.is_sorted() && shares[0] == u32::MAX / 2);
-        assert!(shares[2] < u32::MAX, "some are answered always");
+        assert!(shares[2] < u32::MAX, "some SYNs are always answered");
         assert_eq!(flood.newcomers(2, 0), None, "not at once");
         let mut eased = Vec::new();
         for millis in 2..2_000 {
@@ -168,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_refused_for_what_connections_send() {
+    fn packets_of_connections_cause_no_drops() {
         let mut flood = Flood::default();
         for round in 0..10_000 {
             // Of a short connection nine packets: SYN, last ACK and head are a newcomer's.
@@ -178,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_of_newcomers_is_answered_again_while_others_fill_the_queue() {
+    fn dropping_syns_ends_while_other_packets_fill_the_queue() {
         let mut flood = Flood::default();
         for _ in 0..FULL_BATCHES * 3 {
             flood.newcomers(1, BATCH_PACKETS);
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_without_proof_is_seen_for_a_moment_of_every_second_and_costs_no_newcomer() {
+    fn a_flood_without_cookies_is_sampled_once_a_second_and_costs_no_syn() {
         let mut flood = Flood::default();
         let (mut seen, mut refusing) = (0, false);
         for tenth in 0..100_000 {

@@ -1,8 +1,8 @@
-//! A reload: the process begins anew, by the program's file and the configuration of now, and takes
-//! up its own connections, which the kernel forwards meanwhile (docs/decisions/0014).
+//! A reload: the process executes the current program file with the current configuration, and
+//! takes over its own connections, which the kernel forwards meanwhile (docs/decisions/0014).
 //!
-//! Whatever would keep the new run from starting is looked for first, as far as it can be known:
-//! then the present one goes on, and says why.
+//! Anything that would keep the new run from starting is checked first, as far as possible. If
+//! there is such an obstacle, the current run continues and reports it.
 
 use std::ffi::OsString;
 use std::net::{SocketAddr, TcpListener};
@@ -14,22 +14,22 @@ use std::process::Command;
 
 use fairlead_driver_tun::net;
 
-use super::inherit::DEVICE;
-use super::{Ending, plan};
+use super::restore::DEVICE;
+use super::{ExitStatus, plan};
 use crate::config::{self, Settings};
 
-/// What is needed to judge whether a reload can succeed.
+/// What is needed to decide whether a reload can succeed.
 #[derive(Debug)]
 pub(super) struct Reload<'a> {
     program: &'a Program,
     file: PathBuf,
-    /// What the file said when this run began.
+    /// The configuration of this run.
     running: Settings,
     refused: u64,
 }
 
 impl<'a> Reload<'a> {
-    /// Of a run of this program with this configuration file, which said that.
+    /// For a run of `program` with the configuration file `file`, which contained `running`.
     pub(super) fn new(program: &'a Program, file: &Path, running: &Settings) -> Self {
         Self {
             program,
@@ -39,12 +39,12 @@ impl<'a> Reload<'a> {
         }
     }
 
-    /// What would be different; or the reason against it, which is logged and counted.
+    /// The changes that a reload would make, or the reason against it, which is logged and counted.
     pub(super) fn check(&mut self, is_ending: bool, outlives: bool) -> Result<Vec<String>, String> {
         let outcome = self.find_changes(is_ending, outlives);
         if let Err(why) = &outcome {
             self.refused += 1;
-            tracing::error!("no reload, everything goes on as it was: {why}");
+            tracing::error!("reload refused, the old configuration stays in service: {why}");
         }
         outcome
     }
@@ -56,23 +56,23 @@ impl<'a> Reload<'a> {
 
     fn find_changes(&self, is_ending: bool, outlives: bool) -> Result<Vec<String>, String> {
         if is_ending {
-            return Err("the switch is about to end".to_owned());
+            return Err("the switch is stopping".to_owned());
         }
         if !outlives {
             return Err(
-                "spliced connections live in this process and would end with it; only with the \
-                 kernel's fast path, pinned in a BPF file system, do they outlive it. For the \
-                 file as it is now start the switch anew: `fairlead drain` ends it once they have \
-                 ended"
+                "a reload would end the spliced connections, because they are held by this \
+                 process; they survive only with the kernel fast path pinned in a BPF file system. \
+                 To apply the new file, restart the switch: `fairlead drain` stops it once its \
+                 connections have closed"
                     .to_owned(),
             );
         }
         self.program.find_obstacle()?;
-        // A pipe was read at the start; now it would be waited for, and packets with it.
+        // Reading a pipe again could block, and packets with it.
         if std::fs::metadata(&self.file).is_ok_and(|found| !found.is_file()) {
             let file = self.file.display();
             return Err(format!(
-                "{file} is no regular file, so it cannot be read again"
+                "{file} is not a regular file, so it cannot be read again"
             ));
         }
         let new = config::load(&self.file).map_err(|error| error.to_string())?;
@@ -95,7 +95,7 @@ impl<'a> Reload<'a> {
     }
 }
 
-/// Whether a run with `new` settings can take up the connections of one with the present ones.
+/// Checks that a run with `new` settings can take over the connections of the running one.
 fn takes_over(running: &Settings, new: &Settings) -> Result<(), String> {
     let connections = |settings: &Settings| settings.switch.limits.connections;
     let fixed = [
@@ -121,13 +121,13 @@ fn takes_over(running: &Settings, new: &Settings) -> Result<(), String> {
     match fixed.iter().find(|(_, same)| !same) {
         None => Ok(()),
         Some((key, _)) => Err(format!(
-            "a change of {key} needs a new start: end this process and start it again"
+            "a change of {key} needs a restart: stop this process and start it again"
         )),
     }
 }
 
-/// Whether a socket at one of them is in the way of one at the other: ours is in nobody's, being
-/// closed before the new one is opened. What else is in the way cannot be known before then.
+/// True if sockets at the two addresses conflict. Our own socket is no obstacle, because it is
+/// closed before the new one is opened; other conflicts cannot be detected before that.
 fn meet(ours: SocketAddr, wanted: SocketAddr) -> bool {
     let any = ours.ip().is_unspecified() || wanted.ip().is_unspecified();
     ours.port() == wanted.port() && (any || ours.ip() == wanted.ip())
@@ -135,10 +135,10 @@ fn meet(ours: SocketAddr, wanted: SocketAddr) -> bool {
 
 fn can_bind(address: SocketAddr) -> Result<(), String> {
     let tried = TcpListener::bind(address).map(drop);
-    tried.map_err(|error| format!("admin pages cannot be served at {address}: {error}"))
+    tried.map_err(|error| format!("cannot serve the admin pages at {address}: {error}"))
 }
 
-/// Whether nothing is in the way of what the new run makes around the device, which is there.
+/// Checks for obstacles to the routes and rules of the new run. The device itself exists.
 fn has_room(settings: &Settings) -> Result<(), String> {
     let mut plan = plan::network_plan(settings);
     plan.resumed = true;
@@ -149,50 +149,51 @@ fn has_room(settings: &Settings) -> Result<(), String> {
     }
 }
 
-/// The program that runs, as of its start: another build may lie at its place later.
+/// The running program, as started. Another build may replace its file later.
 #[derive(Debug)]
 pub(super) struct Program {
-    /// Its file and how it was called; or why it cannot be begun anew.
+    /// Its file and arguments, or why it cannot be executed again.
     known: Result<(PathBuf, Vec<OsString>), String>,
 }
 
 impl Program {
-    /// This process's, whose words say that it is to serve.
+    /// The program of this process, with its arguments.
     pub(super) fn running() -> Self {
         let known = match std::env::current_exe() {
             Ok(file) => Ok((file, std::env::args_os().collect())),
-            Err(error) => Err(format!("the program's own file cannot be told: {error}")),
+            Err(error) => Err(format!("cannot determine the program's own file: {error}")),
         };
         Self { known }
     }
 
-    /// Another's, of which the switch is a part: begun anew, that would do whatever it does.
+    /// A program that embeds the switch. It cannot be executed again, because it would do something
+    /// else.
     pub(super) fn anothers() -> Self {
-        let why = "the switch was not begun by the command line (`fairlead serve`), so there is \
-                   no program to begin anew";
+        let why = "the switch was not started from the command line (`fairlead serve`), so it \
+                   cannot restart itself";
         Self {
             known: Err(why.to_owned()),
         }
     }
 
-    /// Whether it can be begun anew, as far as that can be known.
+    /// Checks, as far as possible, that the program can be executed again.
     fn find_obstacle(&self) -> Result<(), String> {
         match &self.known {
             Ok((file, _)) => match std::fs::metadata(file) {
-                // As it is while another build is put in its place.
+                // As while another build is being installed.
                 Ok(found) if found.permissions().mode() & 0o111 == 0 => {
                     Err(format!("{} is not executable (yet)", file.display()))
                 }
                 Ok(found) if found.is_file() => Ok(()),
-                _ => Err("the program's own file is gone".to_owned()),
+                _ => Err("the program's own file no longer exists".to_owned()),
             },
             Err(why) => Err(why.clone()),
         }
     }
 
-    /// Becomes a new run of it, for which the device was left open under this number; returns when
-    /// that fails.
-    pub(super) fn begin_anew(&self, device: Option<RawFd>) -> Ending {
+    /// Executes the program again, with the device left open under this file descriptor. Returns
+    /// only on failure.
+    pub(super) fn begin_anew(&self, device: Option<RawFd>) -> ExitStatus {
         let why = match &self.known {
             Err(why) => why.clone(),
             Ok((file, words)) => {
@@ -210,9 +211,9 @@ impl Program {
         };
         // The log is closed by then.
         crate::screen::print_error(&format!(
-            "fairlead: cannot begin anew: {why}; the kernel goes on with what is spliced\n"
+            "fairlead: cannot restart: {why}; the kernel keeps forwarding spliced connections\n"
         ));
-        Ending::Host
+        ExitStatus::Host
     }
 }
 
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_holds_cannot_be_changed() {
+    fn settings_of_pinned_state_cannot_change() {
         for (from, to, key) in [
             ("\"one\"", "\"two\"", "instance.name"),
             ("\"tc\"", "\"auto\"", "fastpath.mode"),
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_and_servers_see_can() {
+    fn services_and_servers_can_change() {
         for (from, to) in [
             ("10.2.0.1:8081", "10.2.0.9:8081"),
             ("10.1.0.3:80", "10.1.0.4:80"),
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_that_cannot_be_is_counted() {
+    fn refused_reloads_are_counted() {
         let program = Program::running();
         let mut reload = Reload::new(&program, Path::new("/nowhere/a.toml"), &settings(SMALL));
         for (is_ending, outlives) in [(true, true), (false, false), (false, true)] {
@@ -288,8 +289,8 @@ mod tests {
         for (program, said) in [
             (plain, "not executable"),
             (Program::running(), "/nowhere/a.toml"),
-            (gone, "own file is gone"),
-            (Program::anothers(), "not begun by the command line"),
+            (gone, "own file no longer exists"),
+            (Program::anothers(), "not started from the command line"),
         ] {
             let reload = Reload::new(&program, Path::new("/nowhere/a.toml"), &settings(SMALL));
             let why = reload.find_changes(false, true).unwrap_err();
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_is_not_waited_for() {
+    fn a_pipe_is_not_read_again() {
         let folder = std::env::temp_dir().join(format!("fairlead-reload-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let pipe = folder.join("a.toml");
@@ -308,7 +309,7 @@ mod tests {
         let why = Reload::new(&program, &pipe, &settings(SMALL)).find_changes(false, true);
         std::fs::remove_dir_all(&folder).unwrap();
         let why = why.unwrap_err();
-        assert!(why.contains("no regular file"), "{why}");
+        assert!(why.contains("not a regular file"), "{why}");
     }
 
     #[test]
@@ -322,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_in_the_way_of_none_but_our_own_is_not_tried() {
+    fn an_address_that_conflicts_only_with_ours_is_not_tried() {
         let at = |text: &str| text.parse::<SocketAddr>().unwrap();
         let local = at("127.0.0.1:9090");
         for wanted in ["127.0.0.1:9090", "0.0.0.0:9090", "[::]:9090"] {

@@ -1,14 +1,14 @@
-//! Interfaces of VLANs under XDP in the driver, which they have not: a program serves them on the
-//! interface that they stand on.
+//! VLAN interfaces with native XDP. They do not support it themselves; the program on the parent
+//! interface serves them.
 
-use fairlead_bpf_loader::{Mode as Way, Tag, Vlan};
+use fairlead_bpf_loader::{Mode as AttachMode, Tag, Vlan};
 use fairlead_survey::Link;
 
-/// The interface at which a program sees what comes in by `link`: that itself, or the one that it
-/// stands on. A VLAN on a VLAN is not served so, nor one that gives frames priorities.
-pub(crate) fn carrier<'a>(links: &'a [Link], way: Way, link: &'a Link) -> &'a Link {
+/// The interface at which a program sees packets received on `link`: the link itself or its parent.
+/// Stacked VLANs and VLANs with priority mappings are not served this way.
+pub(crate) fn carrier<'a>(links: &'a [Link], attach: AttachMode, link: &'a Link) -> &'a Link {
     below(links, link)
-        .filter(|_| way == Way::XdpNative)
+        .filter(|_| attach == AttachMode::XdpNative)
         .unwrap_or(link)
 }
 
@@ -18,20 +18,21 @@ fn below<'a>(links: &'a [Link], link: &Link) -> Option<&'a Link> {
     (below.kind.as_deref() != Some("vlan")).then_some(below)
 }
 
-/// The names of the interfaces at which a program sees what comes in by those with these names,
-/// each in its place.
-pub(crate) fn carriers(links: &[Link], way: Way, interfaces: &[String]) -> Vec<String> {
+/// The names of the interfaces at which a program sees packets received on `interfaces`, in the
+/// same order.
+pub(crate) fn carriers(links: &[Link], attach: AttachMode, interfaces: &[String]) -> Vec<String> {
     let of = |name: &String| {
         let link = links.iter().find(|link| link.name == *name);
         link.map_or_else(
             || name.clone(),
-            |link| carrier(links, way, link).name.clone(),
+            |link| carrier(links, attach, link).name.clone(),
         )
     };
     interfaces.iter().map(of).collect()
 }
 
-/// The same names with those of VLANs last: the kernel takes no XDP program below another.
+/// The names with VLANs last: the kernel accepts no XDP program on a parent of an interface that
+/// has one.
 pub(super) fn from_below(links: &[Link], mut names: Vec<String>) -> Vec<String> {
     names.sort_by_key(|name| {
         let link = links.iter().find(|link| link.name == *name);
@@ -40,14 +41,14 @@ pub(super) fn from_below(links: &[Link], mut names: Vec<String>) -> Vec<String> 
     names
 }
 
-/// The same names, each once.
+/// The names without duplicates.
 pub(crate) fn each_once(mut names: Vec<String>) -> Vec<String> {
     let mut seen = std::collections::BTreeSet::new();
     names.retain(|name| seen.insert(name.clone()));
     names
 }
 
-/// The VLANs whose interfaces are up and can be served on the one that they stand on.
+/// The VLANs that are up and can be served on their parent interface.
 pub(super) fn vlans(links: &[Link]) -> impl Iterator<Item = Vlan> {
     let up = links.iter().filter(|link| link.is_up);
     up.filter_map(|link| {
@@ -97,20 +98,20 @@ mod tests {
     }
 
     #[test]
-    fn vlans_are_served_on_what_they_stand_on_by_xdp_in_the_driver() {
+    fn native_xdp_serves_vlans_on_their_parent() {
         let names = ["eth0.5", "eth0", "eth0.6", "eth0.6.7", "eth0.8", "gone"].map(String::from);
-        let on = carriers(&links(), Way::XdpNative, &names);
+        let on = carriers(&links(), AttachMode::XdpNative, &names);
         assert_eq!(on, ["eth0", "eth0", "eth0", "eth0.6.7", "eth0.8", "gone"]);
         assert_eq!(each_once(on), ["eth0", "eth0.6.7", "eth0.8", "gone"]);
         let mixed = ["eth0.5", "eth0", "gone"].map(String::from).to_vec();
         assert_eq!(from_below(&links(), mixed), ["eth0", "gone", "eth0.5"]);
-        for way in [Way::Tc, Way::XdpGeneric] {
-            assert_eq!(carriers(&links(), way, &names), names);
+        for attach in [AttachMode::Tc, AttachMode::XdpGeneric] {
+            assert_eq!(carriers(&links(), attach, &names), names);
         }
     }
 
     #[test]
-    fn tags_are_told_of_those_that_are_up() {
+    fn only_vlans_that_are_up_have_tags() {
         let all = links();
         let told: Vec<Vlan> = vlans(&all).collect();
         let vlan = |interface, vlan| Vlan {

@@ -1,4 +1,4 @@
-//! `fairlead status`: what a running switch says of itself, for people or as it came.
+//! `fairlead status`: shows the status of a running switch, as text or JSON.
 
 mod view;
 
@@ -14,33 +14,36 @@ use crate::screen::{Paint, print, print_error};
 pub(crate) use view::plain;
 use view::render;
 
-/// What `fairlead status` takes.
+/// Arguments of `fairlead status`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct StatusArgs {
-    /// Write the document of /status as it comes
+    /// Print the JSON document of /status unchanged
     #[arg(long)]
     pub json: bool,
-    /// Address and port where the switch serves its pages [default: 127.0.0.1:9090]
+    /// Address and port of the admin pages [default: 127.0.0.1:9090]
     #[arg(long, value_name = "ADDR", conflicts_with = "config", value_parser = at)]
     pub admin: Option<SocketAddr>,
-    /// Take the address from this configuration
+    /// Read the address from this configuration file
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
 
-/// The address and port that somebody wrote.
+/// Parses an address with a port from the command line.
 pub(crate) fn at(text: &str) -> Result<SocketAddr, String> {
     let port = DEFAULT_ADMIN.port();
     let bare = text.trim_matches(['[', ']']);
     text.parse().map_err(|_| match bare.parse::<IpAddr>() {
-        Ok(ip) => format!("the port is missing: write {}", SocketAddr::new(ip, port)),
+        Ok(ip) => format!("missing port: write {}", SocketAddr::new(ip, port)),
         Err(_) => {
-            format!("write an address and a port, such as {DEFAULT_ADMIN}; names are not looked up")
+            format!(
+                "write an IP address and a port, such as {DEFAULT_ADMIN}; host names are not \
+                     resolved"
+            )
         }
     })
 }
 
-/// One line of text from elsewhere, without what could drive the terminal.
+/// A line of untrusted text, without terminal control characters.
 pub(crate) fn plain_line(text: &str) -> String {
     text.chars()
         .map(|one| if one.is_control() { '\u{fffd}' } else { one })
@@ -48,12 +51,12 @@ pub(crate) fn plain_line(text: &str) -> String {
 }
 
 const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9_090);
-/// How long the whole answer may take.
+/// Time limit for the whole answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The longest document that is read, bytes.
+/// Maximum size of the document, bytes.
 const DOCUMENT_BYTES_MAX: u64 = 16 << 20;
 
-/// Fetches and shows the status: 0 when there is one.
+/// Fetches and prints the status. Exit code 0 on success.
 pub fn run(args: &StatusArgs) -> ExitCode {
     match shown(args) {
         Ok(text) => {
@@ -76,20 +79,20 @@ fn shown(args: &StatusArgs) -> Result<String, StatusError> {
     Ok(render(&status, Paint::stdout()))
 }
 
-/// The document of `/status`. What it lacks is left at its default, for it may be another
-/// version's; but a name every switch has.
+/// Parses the document of `/status`. Missing fields get defaults, because the switch may have
+/// another version; the instance name is required.
 pub(crate) fn read(body: &str) -> Result<Status, StatusError> {
     let no_status = |why: &dyn std::fmt::Display| {
-        StatusError(format!("the answer is no status of Fairlead: {why}"))
+        StatusError(format!("the answer is not a Fairlead status: {why}"))
     };
     let status: Status = serde_json::from_str(body).map_err(|error| no_status(&error))?;
     match status.instance.is_empty() {
-        true => Err(no_status(&"it names no instance")),
+        true => Err(no_status(&"it has no instance name")),
         false => Ok(status),
     }
 }
 
-/// Whom to ask.
+/// The address of the admin pages.
 pub(crate) fn address(args: &StatusArgs) -> Result<SocketAddr, StatusError> {
     let Some(path) = &args.config else {
         return Ok(args.admin.unwrap_or(DEFAULT_ADMIN));
@@ -97,8 +100,8 @@ pub(crate) fn address(args: &StatusArgs) -> Result<SocketAddr, StatusError> {
     let loaded = load(path).map_err(|error| StatusError(error.to_string()))?;
     let mut admin = loaded.settings.instance.admin.ok_or_else(|| {
         StatusError(format!(
-            "{} has no admin address, so its switch has no pages; write admin = \"{DEFAULT_ADMIN}\" \
-             in [instance]",
+            "{} sets no admin address, so the switch has no admin pages; write admin = \
+             \"{DEFAULT_ADMIN}\" in [instance]",
             path.display()
         ))
     })?;
@@ -112,7 +115,7 @@ pub(crate) fn address(args: &StatusArgs) -> Result<SocketAddr, StatusError> {
     Ok(admin)
 }
 
-/// The document of `/status` as a switch at `admin` gives it.
+/// Fetches the document of `/status` from a switch at `admin`.
 pub fn fetch(admin: SocketAddr) -> Result<String, StatusError> {
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .timeout_global(Some(PATIENCE))
@@ -124,7 +127,7 @@ pub fn fetch(admin: SocketAddr) -> Result<String, StatusError> {
     let unreachable = |error: ureq::Error| {
         let advice = match &error {
             ureq::Error::Io(io) if io.kind() == std::io::ErrorKind::ConnectionRefused => {
-                "; is the switch running? --admin ADDR or --config FILE say where"
+                "; is the switch running? --admin ADDR or --config FILE selects the address"
             }
             _ => "",
         };
@@ -145,7 +148,7 @@ pub fn fetch(admin: SocketAddr) -> Result<String, StatusError> {
         return Ok(body);
     }
     let told = plain(body.lines().next().unwrap_or_default());
-    Err(StatusError(format!("{admin} answers {code}: {told}")))
+    Err(StatusError(format!("{admin} answered {code}: {told}")))
 }
 
 #[cfg(test)]
@@ -158,7 +161,7 @@ mod tests {
         for other in ["{}", r#"{"status": "UP"}"#, "[]", "ok", ""] {
             let error = read(other).unwrap_err();
             assert!(
-                error.to_string().contains("no status of Fairlead"),
+                error.to_string().contains("not a Fairlead status"),
                 "{other}"
             );
         }

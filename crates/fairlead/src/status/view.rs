@@ -1,4 +1,4 @@
-//! The status for people: short, aligned, in colour on a terminal.
+//! The status as text: short, aligned, in colour on a terminal.
 
 use fairlead_base::DropReason;
 
@@ -10,7 +10,7 @@ use crate::screen::{
     BOLD, DIM, GREEN, Paint, RED, Side, YELLOW, bytes, columns, elapsed, grouped, plural,
 };
 
-/// What a stranger sent, without what could drive the terminal.
+/// Untrusted text, without terminal control characters.
 pub(crate) fn plain(text: &str) -> String {
     text.chars()
         .take(200)
@@ -18,7 +18,7 @@ pub(crate) fn plain(text: &str) -> String {
         .collect()
 }
 
-/// The status for people.
+/// The status as text.
 pub(super) fn render(status: &Status, paint: Paint) -> String {
     let health = match status.health.as_str() {
         "ok" => paint.text(GREEN, "ok"),
@@ -41,14 +41,14 @@ pub(super) fn render(status: &Status, paint: Paint) -> String {
     }
     if status.log_lines_lost > 0 {
         let lost = format!(
-            "the log is not complete: {} lines were lost",
+            "the log is incomplete: {} lines were lost",
             grouped(status.log_lines_lost)
         );
         out += &format!("{}\n", paint.text(YELLOW, &lost));
     }
     if status.reloads_refused > 0 {
         let refused = format!(
-            "{} refused: the log says why",
+            "{} refused; see the log for the reason",
             plural(status.reloads_refused as usize, "reload")
         );
         out += &format!("{}\n", paint.text(YELLOW, &refused));
@@ -74,7 +74,7 @@ fn totals(status: &Status, paint: Paint) -> String {
         (
             "now",
             format!(
-                "{} live, {} being set up, {} half read ({}), {} in time-wait",
+                "{} live, {} in setup, {} incomplete heads ({}), {} in TIME_WAIT",
                 grouped(status.live),
                 grouped(status.setups),
                 grouped(status.half_read),
@@ -135,7 +135,7 @@ fn totals(status: &Status, paint: Paint) -> String {
     )
 }
 
-/// What needed no engine.
+/// Packets handled without the engine.
 fn fast_path(status: &Status) -> String {
     let share = match status.rx_packets {
         0 => String::new(),
@@ -145,14 +145,14 @@ fn fast_path(status: &Status) -> String {
         ),
     };
     format!(
-        "{} packets{share}, {}; the engine looked at {}",
+        "{} packets{share}, {}; {} handled by the engine",
         grouped(status.fast_packets),
         bytes(status.fast_bytes),
         grouped(status.engine_packets),
     )
 }
 
-/// The kernel's flow table: which kind, and what its look-ups found, by processor.
+/// The kernel's flow table: its kind, and lookup results by CPU.
 fn flow_table(status: &Status) -> String {
     let Some(kernel) = &status.kernel else {
         return "none: no kernel fast path".to_owned();
@@ -173,15 +173,15 @@ fn flow_table(status: &Status) -> String {
     let mut all = vec![plain(&status.flow_table)];
     all.extend(of);
     if kernel.keys_anew > 0 {
-        all.push(format!("{} keys told anew", grouped(kernel.keys_anew)));
+        all.push(format!("{} keys re-added", grouped(kernel.keys_anew)));
     }
     all.join("; ")
 }
 
-/// The TCB cache: what it did, and what it holds.
+/// The TCB cache: hit ratio and occupancy.
 fn tcb_cache(cache: &TcbCacheStatus) -> [(&'static str, String); 2] {
     let mut did = format!(
-        "{}, {}: {} of {} accesses hit ({:.1} %), {} migrations, {} hits by second look-up",
+        "{}, {}: {} of {} accesses hit ({:.1} %), {} migrations, {} hits by second lookup",
         plain(&cache.scheme),
         bytes(cache.capacity_bytes),
         grouped(cache.hits),
@@ -191,10 +191,10 @@ fn tcb_cache(cache: &TcbCacheStatus) -> [(&'static str, String); 2] {
         grouped(cache.second_lookup_hits),
     );
     if cache.mismatches > 0 {
-        did += &format!("; {} another's line", grouped(cache.mismatches));
+        did += &format!("; {} mismatches", grouped(cache.mismatches));
     }
     let holds = format!(
-        "{} of {} lines in use, {} ON; {} to {} of {} a set, {:.1} in the mean",
+        "{} of {} lines in use, {} ON; {} to {} of {} per set, mean {:.1}",
         grouped(cache.occupied),
         grouped(cache.lines),
         grouped(cache.on_lines),
@@ -206,24 +206,24 @@ fn tcb_cache(cache: &TcbCacheStatus) -> [(&'static str, String); 2] {
     [("tcb cache", did), ("", holds)]
 }
 
-/// Spliced connections that are over, by how.
+/// Ended spliced connections, by how they ended.
 fn ended(status: &Status) -> String {
     let counted = status.ended.iter().filter(|(_, count)| **count > 0);
-    let ways: Vec<_> = counted
+    let ends: Vec<_> = counted
         .map(|(how, count)| format!("{} {}", grouped(*count), plain(how)))
         .collect();
-    if ways.is_empty() {
+    if ends.is_empty() {
         return "none".to_owned();
     }
-    ways.join(", ")
+    ends.join(", ")
 }
 
-/// How the device is used: a packet is a system call, so large ones are cheap ones.
+/// Use of the device. Each packet takes a system call, so large packets are cheaper.
 fn device(status: &Status) -> String {
     let device = &status.device_use;
     let each = |all: u64, packets: u64| bytes(all.checked_div(packets).unwrap_or(0));
     let mut text = format!(
-        "{} reads of {}, {} of nothing; {} writes of {}",
+        "{} reads, mean {}; {} empty reads; {} writes, mean {}",
         grouped(device.rx.packets),
         each(device.rx.bytes, device.rx.packets),
         grouped(device.rx_empty_reads),
@@ -231,9 +231,9 @@ fn device(status: &Status) -> String {
         each(device.tx.bytes, device.tx.packets),
     );
     for (count, why) in [
-        (status.device_queue_dropped, "lost at its full queue"),
+        (status.device_queue_dropped, "dropped at the full queue"),
         (device.rx_bad_header, "with bad headers"),
-        (device.tx_no_room, "without room"),
+        (device.tx_no_room, "dropped at a full transmit queue"),
         (device.tx_down, "while down"),
         (device.tx_refused, "refused"),
         (device.tx_unsendable, "unsendable"),
@@ -245,7 +245,7 @@ fn device(status: &Status) -> String {
     text
 }
 
-/// Dims the first word of every line.
+/// Dims the first column.
 fn dimmed_first(text: &str, paint: Paint) -> String {
     if !paint.0 {
         return text.to_owned();
@@ -293,12 +293,12 @@ fn service_lines(service: &ServiceStatus, paint: Paint) -> String {
     out
 }
 
-/// Of numbers that another program has sent: they may be any.
+/// A saturating sum: the numbers come from another program and may be arbitrary.
 fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
     numbers.fold(0, u64::saturating_add)
 }
 
-/// Connections of a service that are over: how many, what they carried, how long they lived.
+/// Ended connections of a service: number, bytes and mean duration.
 fn ended_of(carried: &CarriedStatus) -> String {
     let connections = sum(carried.by_duration.iter().copied());
     if connections == 0 {
@@ -306,7 +306,7 @@ fn ended_of(carried: &CarriedStatus) -> String {
     }
     let mean_s = carried.lived_ms as f64 / connections as f64 / 1e3;
     format!(
-        "{} ended, {} in, {} out, {mean_s:.3} s in the mean",
+        "{} ended, {} in, {} out, mean {mean_s:.3} s",
         grouped(connections),
         bytes(carried.bytes_in),
         bytes(carried.bytes_out),
@@ -332,7 +332,7 @@ fn pool_lines(pool: &PoolStatus, paint: Paint) -> String {
             plain(&server.state),
             format!("weight {}", server.weight),
             format!("{} active", grouped(server.active)),
-            format!("{} in all", grouped(server.total)),
+            format!("{} total", grouped(server.total)),
             format!("{} failed", grouped(server.failures)),
             format!("{} in", bytes(server.carried.bytes_in)),
             format!("{} out", bytes(server.carried.bytes_out)),
@@ -361,7 +361,7 @@ fn pool_lines(pool: &PoolStatus, paint: Paint) -> String {
     out
 }
 
-/// The TCP options of a server, short.
+/// The TCP options of a server, in short form.
 fn options(server: &ServerStatus) -> String {
     let Some(offers) = &server.offers else {
         return String::new();
@@ -493,31 +493,31 @@ mod tests {
     fn the_view_is_aligned_and_complete() {
         let expected = "\
 edge  fairlead 0.1.0, engine on fairlead0, up 1 h 2 min, ok
-the log is not complete: 4,321 lines were lost
-2 reloads refused: the log says why
+the log is incomplete: 4,321 lines were lost
+2 reloads refused; see the log for the reason
 
-now          12 live, 0 being set up, 0 half read (0 B), 0 in time-wait
+now          12 live, 0 in setup, 0 incomplete heads (0 B), 0 in TIME_WAIT
 records      53 of 1,048,576 (0.0 %)
 connections  1,000 accepted, 998 spliced, 1 retry
 ended        980 finished
 handshakes   0 SYN, 0 SYN-ACK
 packets      1,000,000 in, 999,990 out
 bytes        5.0 GiB in, 0 B out
-fast path    990,000 packets (99.0 %), 0 B; the engine looked at 0
+fast path    990,000 packets (99.0 %), 0 B; 0 handled by the engine
 flow table   none: no kernel fast path
-device       2,000 reads of 1.5 KiB, 1,234 of nothing; 0 writes of 0 B; \
-6 lost at its full queue; 7 without room
+device       2,000 reads, mean 1.5 KiB; 1,234 empty reads; 0 writes, mean 0 B; \
+6 dropped at the full queue; 7 dropped at a full transmit queue
 probes       0
 
 service web  1,000 accepted, 3 refused; 980 ended, 4.9 KiB in, 7.0 MiB out, \
-0.003 s in the mean
+mean 0.003 s
   #1       -> images  250  25.0 %
   default  -> pages   750  75.0 %
 
 pool images  1 of 2 servers up
-  10.2.0.1:8081  up    weight 1  3 active  12,345 in all  0 failed  0 B in  0 B out  \
+  10.2.0.1:8081  up    weight 1  3 active  12,345 total  0 failed  0 B in  0 B out  \
 mss 1460, wscale 7, sack
-  10.2.0.1:80    down  weight 1  3 active  12,345 in all  0 failed  0 B in  0 B out
+  10.2.0.1:80    down  weight 1  3 active  12,345 total  0 failed  0 B in  0 B out
 
 dropped or refused
   2,000  not_tcp          Neither TCP nor an ICMP message that concerns a connection.
@@ -560,8 +560,8 @@ dropped or refused
         };
         let expected = "
 tcb cache    spec, 32.0 KiB: 7,500 of 10,000 accesses hit (75.0 %), 12 migrations, 0 hits by \
-                        second look-up
-             300 of 512 lines in use, 44 ON; 0 to 4 of 4 a set, 2.3 in the mean
+                        second lookup
+             300 of 512 lines in use, 44 ON; 0 to 4 of 4 per set, mean 2.3
 ";
         let text = render(&cached, Paint(false));
         assert!(text.contains(expected), "{text}");

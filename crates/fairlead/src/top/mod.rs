@@ -1,4 +1,4 @@
-//! `fairlead top`: what a running switch is doing, a line a service and a server, refreshed.
+//! `fairlead top`: live rates of a running switch, one line per service and server.
 
 mod plain;
 mod rates;
@@ -20,35 +20,37 @@ use crate::status::{StatusArgs, address, at, fetch, read};
 use rates::Meter;
 use rows::Table;
 
-/// What `fairlead top` takes.
+/// Arguments of `fairlead top`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TopArgs {
-    /// Address and port where the switch serves its pages [default: 127.0.0.1:9090]
+    /// Address and port of the admin pages [default: 127.0.0.1:9090]
     #[arg(long, value_name = "ADDR", conflicts_with = "config", value_parser = at)]
     pub admin: Option<SocketAddr>,
-    /// Take the address from this configuration
+    /// Read the address from this configuration file
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Seconds between looks, 0.1 to 3600
+    /// Update interval in seconds (0.1 to 3600)
     #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
     pub interval: Duration,
-    /// End after this many looks
+    /// Exit after this many updates
     #[arg(short = 'n', long, value_name = "N", value_parser = one_or_more)]
     pub count: Option<u64>,
-    /// Write plain tables even to a terminal
+    /// Print plain tables even on a terminal
     #[arg(long)]
     pub plain: bool,
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "a number of seconds".to_owned())?;
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| "expected a number of seconds".to_owned())?;
     if !(0.1..=3_600.0).contains(&seconds) {
-        return Err("0.1 to 3600 seconds".to_owned());
+        return Err("must be between 0.1 and 3600 seconds".to_owned());
     }
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// Shows until it is told to end: 0 then, 1 when there is no status at all.
+/// Runs until it is stopped. Exit code 0, or 1 if no status could be fetched.
 pub fn run(args: &TopArgs) -> ExitCode {
     match shown(args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -69,19 +71,19 @@ fn shown(args: &TopArgs) -> Result<(), StatusError> {
     let first = look(admin)?;
     if std::io::stdout().is_terminal() && !args.plain {
         let last = terminal::show(args, admin, &first)
-            .map_err(|error| StatusError(format!("the terminal: {error}")))?;
+            .map_err(|error| StatusError(format!("terminal: {error}")))?;
         return last.map_or(Ok(()), Err);
     }
     tables(args, admin, &first)
 }
 
-/// One look at a switch.
+/// Fetches the status once.
 fn look(admin: SocketAddr) -> Result<Status, StatusError> {
     read(&fetch(admin)?)
 }
 
-/// One plain table an interval, until the reader goes away. The first look only sets the counters'
-/// start. A switch that does not answer is asked again.
+/// Prints one plain table per interval until the reader goes away. The first status is only the
+/// baseline for the rates. If the switch does not answer, the next interval tries again.
 fn tables(args: &TopArgs, admin: SocketAddr, first: &Status) -> Result<(), StatusError> {
     let mut meter = Meter::default();
     let _ = meter.note(first, Instant::now());

@@ -1,9 +1,9 @@
-//! One plain table, for scripts and for people without a terminal.
+//! The plain table, for scripts and pipes.
 
 use super::rows::{Table, rate};
 use crate::screen::{Side, columns, grouped};
 
-/// The table; ends with an empty line.
+/// The table, followed by an empty line.
 pub(super) fn render(table: &Table) -> String {
     let mut out = format!("{}\n", table.title);
     if !table.fast_path.is_empty() {
@@ -43,7 +43,7 @@ pub(super) fn render(table: &Table) -> String {
     sides[2] = Side::Left;
     out += &columns(0, &sides, &rows);
     if !table.drops.is_empty() {
-        let mut rows: Vec<Vec<String>> = vec![heading(&["dropped or refused", "/s", "in all"])];
+        let mut rows: Vec<Vec<String>> = vec![heading(&["dropped or refused", "/s", "total"])];
         rows.extend(table.drops.iter().map(|row| row.to_vec()));
         out += &columns(0, &right(3), &rows);
     }
@@ -69,9 +69,9 @@ mod tests {
         let expected = "\
 pages  10.2.0.1:81  up          7   40.0       0.5    480       2
 pages  10.2.0.2:81  down        9    0.0       0.0    300       0
-dropped or refused   /s  in all
-not-ours            3.5      10
-no-route              -       1
+dropped or refused   /s  total
+not-ours            3.5     10
+no-route              -      1
 
 ";
         assert!(text.ends_with(expected), "{text}");

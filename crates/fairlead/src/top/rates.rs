@@ -1,17 +1,16 @@
-//! From counters to rates.
+//! Computes rates from counters.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::admin::Status;
 
-/// Counters that seem to be less than this apart are the same ones, asked for twice: a switch
-/// publishes them every 250 ms.
+/// Counters less than this apart are the same ones, fetched twice: a switch publishes every 250 ms.
 const APART_MIN: Duration = Duration::from_millis(50);
-/// Counters that are older are no longer what happens now.
+/// Older counters do not describe the present.
 const AGE_MAX: Duration = Duration::from_secs(1);
 
-/// What happened a second between two looks.
+/// Rates per second between two updates.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Rates {
     pub(super) syns: f64,
@@ -19,19 +18,19 @@ pub(super) struct Rates {
     pub(super) spliced: f64,
     pub(super) packets: f64,
     pub(super) bytes: f64,
-    /// Part of the packets that needed no engine; none where there were no packets.
+    /// Share of packets handled without the engine; `None` without packets.
     pub(super) fast_share: Option<f64>,
-    /// Part of the look-ups that the TCB cache answered, where there is one.
+    /// Hit ratio of the TCB cache, if there is one.
     pub(super) cache_hits: Option<f64>,
-    /// Drops and refusals by reason, those that happened.
+    /// Drops and refusals by reason, without zeros.
     pub(super) drops: BTreeMap<String, f64>,
-    /// Connections by service, and refusals.
+    /// Connections and refusals by service.
     pub(super) services: BTreeMap<String, (f64, f64)>,
-    /// Connections by pool and server, and failures.
+    /// Connections and failures by pool and server.
     pub(super) servers: BTreeMap<(String, String), (f64, f64)>,
 }
 
-/// Remembers the look before.
+/// Holds the previous status.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     last: Option<Look>,
@@ -40,15 +39,15 @@ pub(super) struct Meter {
 #[derive(Debug)]
 struct Look {
     status: Status,
-    /// When its counters were published, not when they were asked for: between two looks there
-    /// can be a quarter of a second more or less.
+    /// When its counters were published, which can differ from the time of the request by a quarter
+    /// of a second.
     counted: Instant,
     rates: Option<Rates>,
 }
 
 impl Meter {
-    /// Takes a look at `at`; the rates since the one before. `None` for the first one, and where
-    /// the switch was started anew in between: its counters began again.
+    /// Takes a status fetched at `at`, and returns the rates since the previous one. `None` for the
+    /// first status, and after a restart of the switch, which resets its counters.
     pub(super) fn note(&mut self, status: &Status, at: Instant) -> Option<Rates> {
         let age = Duration::from_millis(status.age_ms);
         let mut counted = at.checked_sub(age).unwrap_or(at);
@@ -75,7 +74,7 @@ impl Meter {
     }
 }
 
-/// A counter that went back counts as one that stood still.
+/// A counter that decreased counts as unchanged.
 fn each(before: u64, after: u64, seconds: f64) -> f64 {
     after.saturating_sub(before) as f64 / seconds
 }
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_that_was_started_anew_has_no_rates_for_one_look() {
+    fn a_restarted_switch_has_no_rates_for_one_update() {
         let (before, after) = recorded();
         let start = Instant::now();
         let mut meter = Meter::default();
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_count_by_when_they_were_published() {
+    fn rates_use_the_time_of_publication() {
         let (before, after) = recorded();
         let aged = |status: &Status, age_ms| Status {
             age_ms,
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_went_back_stands_still() {
+    fn a_decreased_counter_has_no_rate() {
         assert_eq!(each(10, 4, 1.0), 0.0);
         assert_eq!(share(0, 0), None);
     }

@@ -1,17 +1,17 @@
-//! What is shown, whoever shows it: texts in rows.
+//! The rows to show, for both the terminal and the plain table.
 
 use super::rates::Rates;
 use crate::admin::Status;
 use crate::screen::{bytes, elapsed, grouped};
 use crate::status::{plain, plain_line};
 
-/// By what the servers are sorted.
+/// Sort order of the servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Order {
     /// As in the configuration.
     #[default]
     Configuration,
-    /// Most connections now first.
+    /// Most live connections first.
     Active,
     /// Most new connections first.
     Rate,
@@ -20,7 +20,7 @@ pub(super) enum Order {
 }
 
 impl Order {
-    /// The next one, around.
+    /// The next order, cyclically.
     pub(super) fn next(self) -> Self {
         match self {
             Self::Configuration => Self::Active,
@@ -40,10 +40,10 @@ impl Order {
     }
 }
 
-/// One server's row.
+/// Row of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ServerRow {
-    /// Its place in the configuration.
+    /// Index in the configuration.
     pub(super) place: usize,
     pub(super) pool: String,
     pub(super) server: String,
@@ -51,29 +51,29 @@ pub(super) struct ServerRow {
     pub(super) active: u64,
     pub(super) total: u64,
     pub(super) failures: u64,
-    /// New connections and failures a second, once known.
+    /// New connections and failures per second, once known.
     pub(super) rates: Option<(f64, f64)>,
 }
 
-/// Everything, as text where it is read and as numbers where it is sorted.
+/// All rows: numbers where they are sorted, otherwise text.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Table {
     /// Instance, version, health, mode.
     pub(super) title: String,
-    /// False when the switch is not well, or its counters are old.
+    /// False if the switch is unhealthy or its counters are stale.
     pub(super) is_well: bool,
-    /// Which fast path, and why not a better one.
+    /// The fast path in use, and why no better one.
     pub(super) fast_path: String,
-    /// Names and values of the totals.
+    /// Names and values of totals.
     pub(super) totals: Vec<(&'static str, String)>,
-    /// Name, live connections a second and refusals a second, accepted in all.
+    /// Name, new connections and refusals per second, total accepted.
     pub(super) services: Vec<[String; 4]>,
     pub(super) servers: Vec<ServerRow>,
-    /// Reason, a second, in all.
+    /// Reason, per second, total.
     pub(super) drops: Vec<[String; 3]>,
 }
 
-/// A rate in at most five characters and a unit.
+/// A rate in at most five characters with unit.
 pub(super) fn rate(value: f64) -> String {
     match value {
         value if value >= 9_999_500.0 => format!("{:.0}M", value / 1e6),
@@ -88,7 +88,7 @@ fn percent(share: Option<f64>) -> String {
 }
 
 impl Table {
-    /// Of a status and the rates before it.
+    /// Rows for a status and the rates up to it.
     pub(super) fn of(status: &Status, rates: Option<&Rates>) -> Self {
         let age = match status.age_ms {
             0..=2_000 => String::new(),
@@ -112,7 +112,7 @@ impl Table {
         }
     }
 
-    /// Sorts the servers, whatever they were sorted by; equal ones as in the configuration.
+    /// Sorts the servers; equal ones stay in configuration order.
     pub(super) fn sort(&mut self, order: Order) {
         self.servers.sort_by_key(|row| row.place);
         let rate = |row: &ServerRow| row.rates.map_or(0.0, |rates| rates.0);
@@ -145,9 +145,9 @@ fn totals(status: &Status, rates: Option<&Rates>) -> Vec<(&'static str, String)>
             percent(rates.and_then(|rates| rates.fast_share)),
         ),
         ("live", grouped(status.live)),
-        ("in set-up", grouped(status.setups)),
-        ("half read", grouped(status.half_read)),
-        ("time-wait", grouped(status.time_wait)),
+        ("in setup", grouped(status.setups)),
+        ("incomplete heads", grouped(status.half_read)),
+        ("TIME_WAIT", grouped(status.time_wait)),
         (
             "records",
             format!(
@@ -199,7 +199,7 @@ fn servers(status: &Status, rates: Option<&Rates>) -> Vec<ServerRow> {
     rows
 }
 
-/// What happens now first, then what happened most.
+/// Highest rate first, then highest total.
 fn drops(status: &Status, rates: Option<&Rates>) -> Vec<[String; 3]> {
     let now = |reason: &str| rates.and_then(|rates| rates.drops.get(reason).copied());
     let mut found: Vec<_> = status
@@ -267,7 +267,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn servers_are_sorted_as_asked() {
+    fn servers_are_sorted_by_each_order() {
         let (_, after) = recorded();
         let mut table = Table::of(&after, None);
         let first = |table: &Table| table.servers[0].server.clone();
@@ -286,7 +286,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn texts_from_elsewhere_cannot_drive_the_terminal() {
+    fn untrusted_text_cannot_control_the_terminal() {
         let (mut status, _) = recorded();
         status.instance = "\x1b[2Jedge".into();
         assert!(!Table::of(&status, None).title.contains('\x1b'));

@@ -1,4 +1,4 @@
-//! The loop at a terminal: look, draw, keys.
+//! The terminal loop: fetch, draw, handle keys.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,18 +13,18 @@ use super::view::{Choice, draw};
 use super::{TopArgs, look};
 use crate::admin::{Status, StatusError};
 
-/// How long a signal may wait.
+/// Maximum delay before a signal is handled.
 const TURN: Duration = Duration::from_millis(100);
 
-/// What a key asks for.
+/// The command of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wish {
     End,
     Redraw,
 }
 
-/// Shows until `q` or a signal, or as often as asked: then it tells what the last look failed by.
-/// The terminal is put back whatever happens.
+/// Runs until `q`, a signal, or the given number of updates, and returns the error of the last
+/// update, if any. Always restores the terminal.
 pub(super) fn show(
     args: &TopArgs,
     admin: SocketAddr,
@@ -88,7 +88,7 @@ fn turns(
                     table = Table::of(&status, rates.as_ref());
                 }
             }
-            // A switch that is being restarted comes back.
+            // The switch may be restarting.
             Err(error) => trouble = Some(error),
         }
     }

@@ -1,4 +1,4 @@
-//! The table on a terminal.
+//! Draws the table on a terminal.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -9,35 +9,35 @@ use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table as Grid};
 use super::rows::{Order, Table, rate};
 use crate::screen::grouped;
 
-/// What the viewer has chosen.
+/// The user's choices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Choice {
     pub(super) order: Order,
     pub(super) is_paused: bool,
     pub(super) shows_help: bool,
-    /// Colours are wanted (no `NO_COLOR`).
+    /// Colours are on (no `NO_COLOR`).
     pub(super) in_colour: bool,
-    /// Servers scrolled past.
+    /// Number of servers scrolled past.
     pub(super) skipped: usize,
 }
 
-/// Below this width columns are left out.
+/// Below this width some columns are omitted.
 const NARROW: u16 = 70;
-/// Lines of drops, at most.
+/// Maximum number of lines for drops.
 const DROPS_MAX: usize = 6;
 /// Width of one total: its name, its value and the space between them.
 const TOTAL_WIDTH: u16 = 28;
 
 const HELP: [&str; 6] = [
-    "q, Esc   end",
+    "q, Esc   quit",
     "s        sort servers: configured, active, new/s, failures",
-    "p, Space stand still, go on",
+    "p, Space pause, resume",
     "j k ↓ ↑  scroll servers",
-    "h, ?     this text",
-    "rates are of the time since the last look",
+    "h, ?     this help",
+    "rates cover the time since the last update",
 ];
 
-/// Draws everything that there is room for, the important first.
+/// Draws everything that fits, most important first.
 pub(super) fn draw(frame: &mut Frame<'_>, table: &Table, choice: Choice, trouble: Option<&str>) {
     let area = frame.area();
     let across = (area.width / TOTAL_WIDTH).max(1);
@@ -76,13 +76,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, table: &Table, choice: Choice, trouble
     draw_services(frame, table, services, area.width);
     draw_servers(frame, table, servers, choice);
     draw_drops(frame, table, dropped);
-    let state = if choice.is_paused {
-        "standing still"
-    } else {
-        ""
-    };
+    let state = if choice.is_paused { "paused" } else { "" };
     let keys = format!(
-        "q end  s sort ({})  p pause  h help  {state}",
+        "q quit  s sort ({})  p pause  h help  {state}",
         choice.order.name()
     );
     frame.render_widget(Line::from(keys).dim(), foot);
@@ -191,7 +187,7 @@ fn draw_drops(frame: &mut Frame<'_>, table: &Table, area: Rect) {
         .iter()
         .take(DROPS_MAX)
         .map(|row| Row::new(row.clone()));
-    let grid = Grid::new(rows, widths).header(heading(&["dropped or refused", "/s", "in all"]));
+    let grid = Grid::new(rows, widths).header(heading(&["dropped or refused", "/s", "total"]));
     frame.render_widget(grid, area);
 }
 
@@ -258,12 +254,12 @@ mod tests {
             "connections/s 45.0",
             "packets/s 5000",
             "fast path 90.0 %",
-            "in set-up 4",
+            "in setup 4",
             "tcb cache hits 75.0 %",
             "10.2.0.1:81",
             "down",
             "not-ours",
-            "q end",
+            "q quit",
         ] {
             assert!(all.contains(text), "{text} is not in\n{all}");
         }
@@ -285,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_help_and_standing_still_are_shown() {
+    fn errors_help_and_pause_are_shown() {
         let choice = Choice {
             is_paused: true,
             shows_help: true,
@@ -295,7 +291,7 @@ mod tests {
         assert_eq!(lines[0], "no answer from 127.0.0.1:9090");
         let all = lines.join("\n");
         assert!(
-            all.contains("standing still") && all.contains("scroll servers"),
+            all.contains("paused") && all.contains("scroll servers"),
             "{all}"
         );
     }

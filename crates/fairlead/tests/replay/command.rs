@@ -68,9 +68,9 @@ fn a_line_for_each_connection_and_a_summary() {
         "in 6 packets 380 B, out 4 packets 2.2 KiB  finished\n",
         "no request in the capture\n",
         "capture     149 packets, 115.1 s, pcap\n",
-        "played      144 packets of 8 connections, 6 spliced\n",
+        "replayed    144 packets of 8 connections, 6 spliced\n",
         "  5  web    rest    -> pages\n",
-        "translated  110 packets, each as it must be\n",
+        "translated  110 packets, all correct\n",
         "packets to out.pcapng\n",
     ] {
         assert!(shown.contains(part), "{part:?} is not in\n{shown}");
@@ -160,9 +160,9 @@ fn packets_can_be_limited_and_ports_mapped() {
     let folder = Folder::new("limits");
     let snapped = kept("tcp-snapped-raw-ip-2025.pcap");
     let output = folder.replay(&snapped, &["--limit", "50"]);
-    assert_eq!(output.status.code(), Some(1), "nothing was played");
+    assert_eq!(output.status.code(), Some(1), "nothing was replayed");
     let told = format!(
-        "{}: no connection in it could be played\n",
+        "{}: contains no connection that could be replayed\n",
         snapped.display()
     );
     assert_eq!(text(&output.stderr), told);
@@ -175,23 +175,26 @@ fn packets_can_be_limited_and_ports_mapped() {
         told.contains("'0' for '--limit <N>'") && told.contains("1 or more"),
         "{told}"
     );
-    // Without a map nothing goes to a service; what there is is told.
+    // Without a map nothing goes to a service; the ports are listed.
     assert!(
-        shown.contains("--map PORT=SERVICE plays others:"),
+        shown.contains("--map PORT=SERVICE replays others:"),
         "{shown}"
     );
     assert!(shown.contains("port 12865"), "{shown}");
     let maps = ["--map", "12865=plain", "--map", "41197=plain"];
     let shown = text(&folder.replay(&snapped, &maps).stdout);
     assert!(
-        shown.contains("played      160 packets of 2 connections, 2 spliced"),
+        shown.contains("replayed    160 packets of 2 connections, 2 spliced"),
         "{shown}"
     );
-    assert!(shown.contains("51 packets not captured whole"), "{shown}");
+    assert!(
+        shown.contains("51 packets not captured completely"),
+        "{shown}"
+    );
 
     let output = folder.replay(&snapped, &["--map", "12865=plane"]);
     assert_eq!(output.status.code(), Some(1));
-    let told = "--map: there is no service `plane`; there is web, tls, plain\n";
+    let told = "--map: unknown service `plane`; configured: web, tls, plain\n";
     assert_eq!(text(&output.stderr), told);
     for map in ["12865", "12865=", "x=plain", "70000=plain"] {
         assert_eq!(
@@ -216,7 +219,10 @@ fn a_cut_capture_is_played_up_to_the_cut() {
         told.starts_with(&format!("{}: packet 149, byte ", cut.display())),
         "{told}"
     );
-    assert!(told.ends_with("the file ends in the middle of it; what came before was played\n"));
+    assert!(told.ends_with(
+        "the file ends in the middle of it; the part before the damage was \
+                            replayed\n"
+    ));
 }
 
 #[test]
@@ -237,10 +243,10 @@ fn what_cannot_be_played_is_said() {
     ends(
         &folder.file("edge.toml"),
         &[],
-        "edge.toml: neither pcap nor pcapng: it begins with ",
+        "edge.toml: neither pcap nor pcapng: it starts with ",
     );
     for stream in ["/dev/stdin", "-", "."] {
-        let told = format!("{stream} is no regular file: a capture is read twice");
+        let told = format!("{stream} is not a regular file; the capture is read twice");
         ends(Path::new(stream), &[], &told);
     }
     let capture = folder.file("c.pcap");

@@ -50,7 +50,7 @@ fn flows(path: &Path, file: Vec<u8>) -> BTreeMap<FlowKey, Flow> {
         }
         let Ok(Classified::Tcp(header)) = classify(packet.bytes) else {
             panic!(
-                "{}: packet {} is no TCP packet",
+                "{}: packet {} is not a TCP packet",
                 path.display(),
                 packet.number
             );

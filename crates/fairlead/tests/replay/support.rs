@@ -265,7 +265,7 @@ pub(crate) fn all_kept() -> Vec<PathBuf> {
     found
 }
 
-/// The further captures, if they are at hand; where not, `test` is skipped aloud.
+/// The additional captures, if available; otherwise `test` is reported as skipped.
 pub(crate) fn shared(test: &str) -> Vec<PathBuf> {
     let folder = match std::env::var_os("FAIRLEAD_SHARED") {
         Some(folder) => PathBuf::from(folder),

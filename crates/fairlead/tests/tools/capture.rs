@@ -127,7 +127,7 @@ fn it_waits_a_moment_for_the_last_word_about_losses() {
     for (after, lost, words) in [
         (moment, 123_456, "3 packets, 3.2 KiB to -, 123,456 lost"),
         (moment, 0, ", none lost"),
-        (5 * moment, 123_456, ", losses not known: it ended"),
+        (5 * moment, 123_456, ", losses unknown: the capture ended"),
     ] {
         let (admin, thread) = five(after, lost);
         let (is_well, told) = ended(capture(admin, &["--count", "3"]));
@@ -242,7 +242,7 @@ fn a_named_pipe_waits_for_its_reader_but_not_for_ever() {
     signal(&capture, "TERM");
     let (is_well, told) = ended(capture);
     assert!(
-        !is_well && told.contains("nobody has opened this pipe"),
+        !is_well && told.contains("the pipe has no reader"),
         "{told}"
     );
     thread.join().unwrap();
@@ -309,9 +309,9 @@ fn a_file_is_emptied_for_nothing_but_a_capture() {
     for (words, why) in [
         (
             "HTTP/1.1 200 OK\r\n\r\nhello, world",
-            "no capture of Fairlead",
+            "not a Fairlead capture",
         ),
-        ("HTTP/1.1 200 OK\r\n\r\n", "nothing came"),
+        ("HTTP/1.1 200 OK\r\n\r\n", "no data for"),
         ("", "no answer"),
     ] {
         std::fs::write(&path, "of old").unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use fairlead::admin::{AdminServer, Counters, FastPathState, Identity, Shared, start};
 use fairlead::config::load;
-use fairlead::serve::Ending;
+use fairlead::serve::ExitStatus;
 use fairlead_datapath::Snapshot;
 use serde_json::Value;
 
@@ -121,15 +121,15 @@ fn exit_codes_are_told_by_the_help_and_the_guide() {
         })
         .collect()
     };
-    let endings = [
-        Ending::AsTold,
-        Ending::DeviceFailed,
-        Ending::Configuration,
-        Ending::Host,
-        Ending::Bug,
+    let statuses = [
+        ExitStatus::Ok,
+        ExitStatus::DeviceFailed,
+        ExitStatus::Configuration,
+        ExitStatus::Host,
+        ExitStatus::Bug,
     ];
     for (command, codes) in [
-        ("serve", endings.map(Ending::code).to_vec()),
+        ("serve", statuses.map(ExitStatus::code).to_vec()),
         ("down", vec![0, 1, 2, 3]),
         ("drain", vec![0, 1, 2, 130]),
     ] {
@@ -297,7 +297,7 @@ fn the_log_follows_the_variable_unless_the_option_is_given() {
     };
     // A filter that cannot be understood is found before the file that is not there.
     assert!(serve("warning", &[]).contains("did you mean warn?"));
-    assert!(serve("loud=very=much", &[]).contains("no level of the log"));
+    assert!(serve("loud=very=much", &[]).contains("is not a log level"));
     assert!(serve("loud=very=much", &["--log", "info"]).contains("no/such/file.toml"));
     assert!(serve("debug", &[]).contains("no/such/file.toml"));
 }
@@ -337,7 +337,7 @@ fn status_shows_a_running_switch() {
         text.lines().next().unwrap().ends_with(", draining"),
         "{text}"
     );
-    assert!(text.contains("log is not complete: 17 lines"), "{text}");
+    assert!(text.contains("log is incomplete: 17 lines"), "{text}");
     assert!(
         text.contains("41 live") && text.contains("1,234,567 in"),
         "{text}"
@@ -367,9 +367,9 @@ fn status_says_why_there_is_none() {
     assert!(said.contains("is the switch running?"), "{said}");
 
     for (wrong, told) in [
-        ("127.0.0.1", "the port is missing: write 127.0.0.1:9090"),
-        ("::1", "the port is missing: write [::1]:9090"),
-        ("[::1]", "the port is missing: write [::1]:9090"),
+        ("127.0.0.1", "missing port: write 127.0.0.1:9090"),
+        ("::1", "missing port: write [::1]:9090"),
+        ("[::1]", "missing port: write [::1]:9090"),
         (
             "localhost:9090",
             "such as 127.0.0.1:9090; names are not looked up",
@@ -386,7 +386,7 @@ fn status_says_why_there_is_none() {
     );
     let output = fairlead(&["status", "--config", pageless.path()]);
     assert!(
-        err(&output).contains("has no admin address"),
+        err(&output).contains("sets no admin address"),
         "{}",
         err(&output)
     );
@@ -410,7 +410,7 @@ fn status_says_why_there_is_none() {
         let output = fairlead(&["status", "--admin", &address]);
         assert_eq!(output.status.code(), Some(1));
         assert!(
-            err(&output).contains("the answer is no status of Fairlead"),
+            err(&output).contains("the answer is not a Fairlead status"),
             "{}",
             err(&output)
         );
@@ -444,7 +444,7 @@ fn of_the_unit<'u>(unit: &'u str, key: &str) -> Vec<&'u str> {
 fn the_systemd_unit_runs_commands_that_there_are_and_heeds_their_codes() {
     use clap::Parser;
     use fairlead::cli::Cli;
-    use fairlead::serve::Ending;
+    use fairlead::serve::ExitStatus;
     const UNIT: &str = include_str!("../../../../examples/fairlead.service");
     for key in ["ExecStart", "ExecReload"] {
         let [line] = of_the_unit(UNIT, key)[..] else {
@@ -455,7 +455,7 @@ fn the_systemd_unit_runs_commands_that_there_are_and_heeds_their_codes() {
     }
     // A command before the start fails with codes of its own, at which systemd starts it again.
     assert!(of_the_unit(UNIT, "ExecStartPre").is_empty());
-    let final_code = Ending::Configuration.code().to_string();
+    let final_code = ExitStatus::Configuration.code().to_string();
     assert_eq!(of_the_unit(UNIT, "RestartPreventExitStatus"), [final_code]);
 
     // As far as the systemd at hand can tell: it looks for the program, too.

@@ -1,4 +1,5 @@
-//! A client: says its turns at its pace, reads replies, ends as planned, and knows what it got.
+//! A client: sends its turns at its pace, reads replies, ends as planned, and records what it
+//! received.
 
 use core::time::Duration;
 
@@ -34,7 +35,7 @@ pub(crate) struct ClientApp {
     sent: usize,
     requests: Vec<RequestPlan>,
     reader: ReplyReader,
-    /// The line a server of another dialect than HTTP begins with.
+    /// First line of a server with a protocol other than HTTP.
     pub(crate) name: Option<String>,
     /// Bytes that the switch answered instead of a server (a TLS alert).
     pub(crate) alert: Option<Vec<u8>>,
@@ -139,7 +140,7 @@ impl ClientApp {
     }
 
     fn read_some(&mut self, line: &mut Line<'_>) -> Option<Instant> {
-        // smoltcp forgets what was not read when TIME_WAIT is over.
+        // smoltcp drops unread data at the end of TIME_WAIT.
         let resting = line.socket.state() == State::TimeWait;
         let pace = self.plan.read_pace.filter(|_| !resting);
         let most = self.read_gate.allows(line.now, pace, usize::MAX);
@@ -156,7 +157,7 @@ impl ClientApp {
         }
     }
 
-    /// Makes sense of what was received.
+    /// Parses the received data.
     fn understand(&mut self, line: &mut Line<'_>) {
         let result = match self.plan.dialect {
             Dialect::Http => {
@@ -325,8 +326,8 @@ impl ClientApp {
         by_reply.or(self.name.as_deref())
     }
 
-    /// Holds what came of it against what should have. `lossy` worlds may fail to reach a server;
-    /// `refused` says that the switch reported to have turned this client away.
+    /// Compares the outcome with the expected one. In `lossy` worlds a server may be unreachable;
+    /// `refused` is true if the switch reported a refusal of this client.
     pub(crate) fn judge(
         &self,
         received: &[u8],
@@ -335,7 +336,7 @@ impl ClientApp {
         cut_short: bool,
     ) -> Result<(), String> {
         let Some(end) = self.end else {
-            return Err("never came to an end".to_owned());
+            return Err("did not end".to_owned());
         };
         if matches!(end, ClientEnd::Aborted) {
             return Ok(());

@@ -58,13 +58,13 @@ fn extension(out: &mut Vec<u8>, kind: u16, body: &[u8]) {
     out.extend_from_slice(&sized(2, body));
 }
 
-/// `bytes` behind their length in so many bytes.
+/// `bytes` preceded by their length in the given number of bytes.
 fn sized(width: usize, bytes: &[u8]) -> Vec<u8> {
     let len = (bytes.len() as u64).to_be_bytes();
     [&len[8 - width..], bytes].concat()
 }
 
-/// How many bytes the records take that hold the whole ClientHello; `None` until they are there.
+/// Size of the records that contain the whole ClientHello; `None` until they are complete.
 pub(crate) fn hello_len(bytes: &[u8]) -> Result<Option<usize>, String> {
     Ok(hello_message(bytes)?.map(|(_, len)| len))
 }

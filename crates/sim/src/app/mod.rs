@@ -36,7 +36,7 @@ pub enum Dialect {
     },
 }
 
-/// So many bytes at once, and a pause after them.
+/// Bytes sent at once, and the pause after them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// Bytes at once, at least 1.
@@ -74,7 +74,7 @@ pub struct ClientPlan {
     pub finish: Finish,
     /// How long it waits for everything, from its start; then it resets the connection.
     pub patience: Duration,
-    /// What should come of it.
+    /// The expected outcome.
     pub expect: Expect,
     /// Its socket.
     pub socket: SocketPlan,
@@ -111,15 +111,15 @@ pub enum Finish {
     HalfClose,
     /// It waits for the server to close.
     WaitForServer,
-    /// It resets the connection when it has sent so many bytes.
+    /// It resets the connection after sending this many bytes.
     AbortAfterSent(usize),
-    /// It resets the connection when it has received so many bytes.
+    /// It resets the connection after receiving this many bytes.
     AbortAfterReceived(usize),
     /// It resets the connection so long after its start.
     AbortAfter(Duration),
 }
 
-/// What should come of a client's connection.
+/// Expected outcome of a client's connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expect {
     /// One of these servers answers everything.
@@ -130,14 +130,14 @@ pub enum Expect {
     Alert,
     /// The connection is reset or refused without an answer.
     Refused,
-    /// Whatever comes, as long as every byte of it is right.
+    /// Any outcome, as long as every byte is correct.
     Anything,
 }
 
 /// A server's TCP and how it behaves.
 #[derive(Clone, Debug)]
 pub struct ServerPlan {
-    /// Its name: what it says about itself.
+    /// Its name, which it sends.
     pub name: String,
     /// Where it listens.
     pub endpoint: Endpoint,
@@ -158,11 +158,11 @@ pub enum Manner {
     Willing,
     /// Nobody listens: connections are refused.
     Refusing,
-    /// Nothing comes back at all.
+    /// No answer at all.
     Silent,
-    /// It closes its side after so many bytes, said or not.
+    /// It closes its side after this many bytes, complete or not.
     CloseAfter(usize),
-    /// It resets the connection after so many bytes.
+    /// It resets the connection after this many bytes.
     AbortAfter(usize),
     /// It reads slowly.
     Slow(Pace),
@@ -211,7 +211,7 @@ impl SocketPlan {
     }
 }
 
-/// An application's hold on its connection: whatever passes is entered in the ledger.
+/// An application's handle of its connection: all data is recorded in the ledger.
 pub(crate) struct Line<'a> {
     pub(crate) now: Instant,
     pub(crate) role: Role,
@@ -313,7 +313,7 @@ impl Gate {
         }
     }
 
-    /// So many passed.
+    /// Number of bytes passed.
     pub(crate) fn passed(&mut self, now: Instant, pace: Option<Pace>, bytes: usize) {
         if let Some(pace) = pace
             && bytes > 0

@@ -97,7 +97,7 @@ pub(crate) struct Link {
     last_arrival: Instant,
 }
 
-/// A reordered packet is held back by up to so many delays.
+/// A reordered packet is held back by up to this many delays.
 const REORDER_DELAYS: u32 = 4;
 
 impl Link {

@@ -23,7 +23,7 @@ pub struct Quirks {
     pub no_scale: bool,
     /// No selective acknowledgements.
     pub no_sack: bool,
-    /// Streams that this host sends start so many bytes before the wrap (up to 4095 more).
+    /// Streams that this host sends start this many bytes before the wrap (up to 4095 more).
     pub isn_before_wrap: Option<u32>,
     /// Segments with timestamps from the past are dropped.
     pub paws: bool,

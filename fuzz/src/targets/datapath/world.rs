@@ -266,7 +266,7 @@ impl World {
         assert!(echoes.is_empty(), "a timer sent a packet to ourselves");
     }
 
-    /// Ends everything at once, as when the switch is told to stop.
+    /// Ends everything at once, as when the switch is stopped.
     pub(super) fn abort(&mut self) {
         self.flush();
         self.datapath.abort_all(self.now);

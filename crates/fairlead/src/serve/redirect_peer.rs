@@ -1,19 +1,19 @@
-//! Veths whose other ends receive at once what the program at tc sends them, past the queue of
-//! received packets in between (docs/decisions/0020).
+//! Veths for which the tc program uses `bpf_redirect_peer`: packets reach the peer directly,
+//! without the backlog queue in between (docs/decisions/0020).
 
-use fairlead_bpf_loader::{Kernel, LoadError, Mode as Way};
+use fairlead_bpf_loader::{Kernel, LoadError, Mode as AttachMode};
 use fairlead_survey::{
     Link, Offload, chain_at_egress, is_seen_at_egress, link_elsewhere, links, offloads,
 };
 
 use crate::config::Veth;
 
-/// Tells the program of those among the interfaces that it serves, by index, and gives them.
+/// Tells the program which of the served interfaces these are, and returns their indexes.
 ///
 /// # Errors
-/// When the kernel does not take it.
+/// The kernel refuses the update.
 pub(super) fn tell(kernel: &mut Kernel, veth: Veth, served: &[u32]) -> Result<Vec<u32>, LoadError> {
-    if kernel.mode() != Way::Tc || veth == Veth::Queue {
+    if kernel.mode() != AttachMode::Tc || veth == Veth::Queue {
         return Ok(Vec::new());
     }
     let links = links().unwrap_or_default();
@@ -24,21 +24,21 @@ pub(super) fn tell(kernel: &mut Kernel, veth: Veth, served: &[u32]) -> Result<Ve
     Ok(straight)
 }
 
-/// Whether packets may go straight to the other end of this link: only where nothing that somebody
-/// set up is passed by, as far as that can be seen from here. `Err` says what would be; `None`: it
-/// is no veth.
+/// Whether packets may be redirected to the peer of this link. Only if that bypasses nothing that
+/// the administrator set up, as far as this can be seen from here. `Err` says what would be
+/// bypassed; `None`: the link is not a veth.
 pub(crate) fn straight(link: &Link) -> Option<Result<(), String>> {
     (link.kind.as_deref() == Some("veth")).then(|| passes_nothing_by(link))
 }
 
 fn passes_nothing_by(link: &Link) -> Result<(), String> {
     let (Some(namespace), Some(index)) = (link.elsewhere, link.below) else {
-        return Err("its other end is in this network namespace".into());
+        return Err("its peer is in this network namespace".into());
     };
     if link.qdisc != "noqueue" {
-        return Err(format!("it has a queueing discipline, {}", link.qdisc));
+        return Err(format!("it has a queueing discipline ({})", link.qdisc));
     }
-    // One segment at a time, the receiving end does better with what a queue has gathered.
+    // With single segments the queue is better: the receiver processes them in batches.
     let cuts = offloads(&link.name).is_ok_and(|found| !found.is_on(Offload::Tso));
     if cuts {
         return Err(format!(
@@ -48,16 +48,20 @@ fn passes_nothing_by(link: &Link) -> Result<(), String> {
     }
     match is_seen_at_egress(link.index) {
         Ok(false) => {}
-        Ok(true) => return Err("a program or filter sees what it sends".into()),
-        Err(error) => return Err(format!("who sees what it sends is not told: {error}")),
+        Ok(true) => return Err("a program or filter is attached to its egress".into()),
+        Err(error) => {
+            return Err(format!(
+                "cannot determine what is attached to its egress: {error}"
+            ));
+        }
     }
     // A kernel without nftables has no such chains.
     if let Ok(Some(chain)) = chain_at_egress() {
-        return Err(format!("the chain {chain} may see what it sends"));
+        return Err(format!("the chain {chain} may filter its egress"));
     }
     match link_elsewhere(namespace, index) {
         Ok(other) if other.xdp.is_empty() => Ok(()),
-        Ok(_) => Err("its other end has an XDP program".into()),
-        Err(error) => Err(format!("its other end cannot be looked at: {error}")),
+        Ok(_) => Err("its peer has an XDP program".into()),
+        Err(error) => Err(format!("cannot inspect its peer: {error}")),
     }
 }

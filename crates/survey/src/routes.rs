@@ -1,4 +1,5 @@
-//! Where packets for an address would go, how long they may be, and is the next machine known.
+//! Route lookups: where packets to an address go, their maximum length, and the next hop's
+//! neighbour state.
 
 use std::io;
 use std::net::IpAddr;
@@ -16,11 +17,11 @@ const RTA_GATEWAY: u16 = 5;
 const RTA_METRICS: u16 = 8;
 const RTAX_MTU: u16 = 2;
 const RTN_LOCAL: u8 = 2;
-/// Ask for the route as it stands in the table.
+/// Requests the route as stored in the table.
 const RTM_F_FIB_MATCH: u32 = 0x2000;
 const NDA_DST: u16 = 1;
 
-/// The answers to the question where a packet would go that mean nowhere.
+/// Errors of a route lookup that mean "no route".
 const NOWHERE: [i32; 4] = [
     libc::ENETUNREACH,
     libc::EHOSTUNREACH,
@@ -28,55 +29,55 @@ const NOWHERE: [i32; 4] = [
     libc::EACCES,
 ];
 
-/// How packets for an address leave.
+/// Route of packets to an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct Route {
     /// Index of the interface.
     pub interface: u32,
-    /// The address is this machine's own.
+    /// True if the address belongs to this machine.
     pub is_local: bool,
-    /// The router, unless the address is on the link itself.
+    /// The next hop, unless the address is on-link.
     pub gateway: Option<IpAddr>,
-    /// What is known of the router, or of the address where there is none.
+    /// Neighbour state of the next hop, or of the address itself if on-link.
     pub neighbour: Neighbour,
 }
 
-/// What is known of a neighbour's link address.
+/// State of a neighbour's link-layer address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Neighbour {
-    /// Nobody has asked for it lately.
+    /// Not resolved recently.
     NotAsked,
     /// Known.
     Known,
-    /// It is being asked for and has not answered.
+    /// Being resolved.
     Asking,
-    /// It did not answer.
+    /// Resolution failed.
     Silent,
 }
 
-/// Where the kernel would send a packet for `address`; `None`: nowhere.
+/// The kernel's route for a packet to `address`; `None` if there is no route.
 ///
 /// # Errors
-/// When the kernel does not say.
-pub fn way_to(address: IpAddr) -> io::Result<Option<Way>> {
-    let Some(mut way) = asked(address, 0)?.as_deref().and_then(way) else {
+/// The kernel cannot be queried.
+pub fn route_to(address: IpAddr) -> io::Result<Option<Route>> {
+    let Some(mut route) = asked(address, 0)?.as_deref().and_then(route) else {
         return Ok(None);
     };
-    if !way.is_local {
-        way.neighbour = neighbour(way.interface, way.gateway.unwrap_or(address))?;
+    if !route.is_local {
+        route.neighbour = neighbour(route.interface, route.gateway.unwrap_or(address))?;
     }
-    Ok(Some(way))
+    Ok(Some(route))
 }
 
-/// The longest packet for `address` that this machine sends or forwards, bytes: the interface's
-/// MTU, or what the route says where that is less. What was learnt of the way beyond does not
-/// count: anybody can claim to be a router there. `None` where there is no way, or nobody knows.
+/// The longest packet that this machine sends or forwards to `address`, bytes: the smaller of the
+/// MTUs of interface and route. A learned path MTU does not count, because ICMP errors can be
+/// forged. `None` if there is no route or the MTU is unknown.
 ///
 /// # Errors
-/// When the kernel does not say.
+/// The kernel cannot be queried.
 pub fn mtu_to(address: IpAddr) -> io::Result<Option<u32>> {
-    let interface = match asked(address, 0)?.as_deref().and_then(way) {
-        Some(way) => name_and_mtu(way.interface)?,
+    let interface = match asked(address, 0)?.as_deref().and_then(route) {
+        Some(route) => name_and_mtu(route.interface)?,
         None => None,
     };
     let Some((name, mtu)) = interface else {
@@ -84,7 +85,7 @@ pub fn mtu_to(address: IpAddr) -> io::Result<Option<u32>> {
     };
     let route = asked(address, RTM_F_FIB_MATCH)?;
     let route = route.as_deref().and_then(mtu_of_route);
-    // IPv6 has one of its own, which routers on the link and the operator may lower.
+    // IPv6 has a separate interface MTU, which router advertisements and the operator can lower.
     let own = format!("/proc/sys/net/ipv6/conf/{name}/mtu");
     let own = match address {
         IpAddr::V4(_) => None,
@@ -94,7 +95,7 @@ pub fn mtu_to(address: IpAddr) -> io::Result<Option<u32>> {
     Ok([Some(mtu), route, own].into_iter().flatten().min())
 }
 
-/// The kernel's answer to the question where a packet would go.
+/// The kernel's answer to a route lookup.
 fn asked(address: IpAddr, flags: u32) -> io::Result<Option<Vec<u8>>> {
     let (family, octets) = parts(address);
     let mut question = vec![0; HEADER_BYTES];
@@ -116,16 +117,16 @@ fn asked(address: IpAddr, flags: u32) -> io::Result<Option<Vec<u8>>> {
     Ok(answers.into_iter().next().map(|message| message.body))
 }
 
-/// What a route says.
+/// MTU of a route.
 fn mtu_of_route(body: &[u8]) -> Option<u32> {
     let metrics = attribute(body.get(HEADER_BYTES..)?, RTA_METRICS)?;
     let mtu = attribute(metrics, RTAX_MTU)?;
     Some(u32_at(mtu, 0)).filter(|mtu| *mtu > 0)
 }
 
-fn way(body: &[u8]) -> Option<Way> {
+fn route(body: &[u8]) -> Option<Route> {
     let rest = body.get(HEADER_BYTES..)?;
-    let mut way = Way {
+    let mut route = Route {
         interface: 0,
         is_local: body[7] == RTN_LOCAL,
         gateway: None,
@@ -133,12 +134,12 @@ fn way(body: &[u8]) -> Option<Way> {
     };
     for (kind, value) in attributes(rest) {
         match kind {
-            RTA_OIF => way.interface = u32_at(value, 0),
-            RTA_GATEWAY => way.gateway = address(value),
+            RTA_OIF => route.interface = u32_at(value, 0),
+            RTA_GATEWAY => route.gateway = address(value),
             _ => {}
         }
     }
-    Some(way)
+    Some(route)
 }
 
 fn neighbour(interface: u32, wanted: IpAddr) -> io::Result<Neighbour> {
@@ -185,9 +186,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loopback_address_is_our_own() {
-        let way = way_to("127.0.0.1".parse().unwrap()).unwrap().unwrap();
-        assert!(way.is_local, "{way:?}");
+    fn the_loopback_address_is_local() {
+        let route = route_to("127.0.0.1".parse().unwrap()).unwrap().unwrap();
+        assert!(route.is_local, "{route:?}");
     }
 
     #[test]
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_other_lengths_are_none() {
+    fn addresses_of_other_lengths_are_rejected() {
         assert_eq!(address(&[10, 0, 0, 1]), Some("10.0.0.1".parse().unwrap()));
         assert_eq!(address(&[1, 2, 3]), None);
     }

@@ -1,4 +1,4 @@
-//! What an earlier run of this instance left, and what this one leaves.
+//! Restores the state that an earlier run of this instance left, and keeps state for the next run.
 
 use std::sync::Arc;
 
@@ -12,28 +12,28 @@ use super::fastpath::in_full;
 use crate::config::{Mode, Settings};
 use crate::doctor::is_our_name;
 
-/// What was found, and where this run leaves its own.
+/// State restored from an earlier run, and where this run keeps its own.
 #[derive(Debug, Default)]
-pub(super) struct Inheritance {
-    /// Where maps and links outlive this process; `None` when they do not.
+pub(super) struct Restore {
+    /// Where maps and links are pinned; `None` if they do not outlive this process.
     pub(super) pins: Option<Arc<Pins>>,
-    /// What the earlier run left.
+    /// The earlier run's state.
     pub(super) estate: Estate,
     /// The origin of the earlier run's clock, nanoseconds.
     pub(super) origin_ns: Option<u64>,
 }
 
-/// Whose the TUN device is.
+/// The owner recorded at an instance's TUN device.
 pub(crate) fn owner(instance: &str) -> String {
     format!("{OWNER}{instance}")
 }
 
-/// What the owners of all instances' devices begin with.
+/// Prefix of the owners of all instances' devices.
 const OWNER: &str = "fairlead:";
 
-impl Inheritance {
-    /// Looks for it. What was left and cannot be used is an error, for the kernel still works by
-    /// it; that nothing can be left is none.
+impl Restore {
+    /// Looks for state of an earlier run. State that exists but cannot be used is an error, because
+    /// the kernel still forwards by it. Not being able to persist state is not an error.
     pub(super) fn find(settings: &Settings) -> Result<Self, String> {
         let found = Self::look(settings)?;
         if found.origin_ns.is_none()
@@ -61,8 +61,9 @@ impl Inheritance {
         };
         if pins.is_private() {
             tracing::warn!(
-                "{} ends with this mount namespace: spliced connections outlive this process only \
-                 as long as that does; mount the BPF file system on the host to change it",
+                "{} exists only in this mount namespace: spliced connections outlive this process \
+                 only as long as the namespace; mount the BPF file system on the host to change \
+                 that",
                 pins.folder().display()
             );
         }
@@ -90,7 +91,7 @@ impl Inheritance {
         };
         for (misfit, count) in &remains.misfits {
             let what = misfit.name();
-            tracing::warn!("{count} records of an earlier run are dropped: {what}");
+            tracing::warn!("dropped {count} records of an earlier run: {what}");
         }
         found.origin_ns = Some(remains.origin_ns);
         found.estate = Estate {
@@ -105,33 +106,33 @@ impl Inheritance {
         Ok(found)
     }
 
-    /// Nothing can be left, and nothing of an earlier run was found: an error where there must be
-    /// something, for that answers clients by its own secret, and its packets come here.
+    /// State cannot be persisted, and none was found. That is an error if an earlier run's fast
+    /// path must exist: it answers clients with its own cookie secret, and its packets arrive here.
     fn nothing(instance: &str, error: &dyn std::error::Error) -> Result<Self, String> {
         let error = in_full(error);
         if let Some(device) = left_device(instance) {
             return Err(format!(
-                "an earlier run of this instance has left {device} and a fast path, which this \
-                 one cannot take over: {error}; start it as that one was, or remove both with \
-                 `fairlead down`"
+                "an earlier run of this instance left {device} and a fast path that this run \
+                 cannot take over: {error}; start it the same way as the earlier run, or remove \
+                 both with `fairlead down`"
             ));
         }
-        tracing::warn!("spliced connections end with this process: {error}");
+        tracing::warn!("spliced connections will end with this process: {error}");
         Ok(Self::default())
     }
 
-    /// The kernel is not to forward any more: the engine goes on with all connections.
+    /// Stops forwarding in the kernel; the engine takes over all connections.
     fn take_from_kernel(&mut self) {
         if let Some(pins) = self.pins.take() {
             if self.origin_ns.is_some() {
-                // As they are when it stops: what has ended since they were read is over.
+                // Read again after the stop: connections may have ended since.
                 match retire(&pins, &self.estate.endpoints) {
                     Ok(records) => self.estate.records = records,
-                    Err(error) => tracing::error!("an earlier run's program goes on: {error}"),
+                    Err(error) => tracing::error!("cannot stop an earlier run's program: {error}"),
                 }
             }
             if let Err(error) = pins.clear() {
-                tracing::error!("what an earlier run pinned stays: {error}");
+                tracing::error!("cannot remove an earlier run's pins: {error}");
             }
         }
         for (_, kept) in &mut self.estate.records {
@@ -139,12 +140,12 @@ impl Inheritance {
         }
     }
 
-    /// The kernel forwards for nobody any more, and none of its ways works for this run.
+    /// Call if no kernel mode works for this run: the engine takes over all connections.
     pub(super) fn without_kernel(&mut self) {
         self.take_from_kernel();
     }
 
-    /// The plan with what connections of services need that are no longer configured.
+    /// The plan extended by what connections of removed services still need.
     pub(super) fn extend(&self, plan: &NetworkPlan) -> NetworkPlan {
         let mut extended = plan.clone();
         let needed = self.estate.in_use();
@@ -166,17 +167,17 @@ impl Inheritance {
     }
 }
 
-/// The device that an earlier run has left to the next one, with its fast path.
+/// The device that an earlier run left for the next one, with its fast path.
 fn left_device(instance: &str) -> Option<String> {
     let owned = net::owned_by(&owner(instance)).ok()?;
     let left = owned.into_iter().find(|one| !one.in_use)?;
-    Some(format!("the device {}", left.device))
+    Some(format!("device {}", left.device))
 }
 
-/// A program of an earlier run that goes on where this one cannot reach it, in words: its device is
-/// there, but its pins are not, as in another mount namespace's BPF file system. One whose name is
-/// not told, for want of CAP_SYS_ADMIN, may be that program. Whose a program is cannot be told
-/// while another instance runs; before Linux 6.6 those at tc are not seen.
+/// Describes a running program of an earlier run that this run cannot reach: its device exists but
+/// its pins do not, for example because they are in another mount namespace's BPF file system. A
+/// program with an unreadable name (no CAP_SYS_ADMIN) may be it. Programs cannot be attributed
+/// while another instance runs; before Linux 6.6 tc programs are not found.
 fn stray_program(instance: &str) -> Option<String> {
     let device = left_device(instance)?;
     let others = net::owned_by_any(|one| one.starts_with(OWNER)).ok()?;
@@ -189,17 +190,17 @@ fn stray_program(instance: &str) -> Option<String> {
     Some(stray.words(&device))
 }
 
-/// A program at an interface that no pin here leads to, and that is ours or may be.
+/// A program on an interface that is not pinned here, and that is or may be ours.
 struct Stray<'a> {
     link: &'a str,
     id: u32,
-    /// `None` where that is not told.
+    /// `None` if it cannot be read.
     name: Option<String>,
 }
 
 fn strays(link: &Link) -> Vec<Stray<'_>> {
     let at_tc = tc_program_ids(link.index).unwrap_or_else(|error| {
-        tracing::warn!("programs at {} cannot be listed: {error}", link.name);
+        tracing::warn!("cannot list the programs at {}: {error}", link.name);
         Vec::new()
     });
     let all = at_tc.into_iter().chain(link.xdp.iter().map(|one| one.id));
@@ -216,64 +217,64 @@ fn strays(link: &Link) -> Vec<Stray<'_>> {
 impl Stray<'_> {
     fn words(&self, device: &str) -> String {
         let (link, id) = (self.link, self.id);
-        let what_to_do = "start it where that one was started, or run `fairlead down` there and \
-                          here";
+        let what_to_do = "start it where the earlier run was started, or run `fairlead down` there \
+                          and here";
         match &self.name {
             Some(_) => format!(
-                "an earlier run of this instance has left {device}, and its program is still at \
-                 {link} (number {id}), but pinned in another BPF file system than that at \
+                "an earlier run of this instance left {device}, and its program is still attached \
+                 to {link} (id {id}), but it is pinned in a BPF file system other than the one at \
                  /sys/fs/bpf here: {what_to_do}"
             ),
             None => format!(
-                "an earlier run of this instance has left {device}, and nothing of it is pinned \
-                 at /sys/fs/bpf here; whether the program at {link} (number {id}) is its own is \
-                 not told without CAP_SYS_ADMIN: {what_to_do}"
+                "an earlier run of this instance left {device}, but nothing of it is pinned at \
+                 /sys/fs/bpf here; without CAP_SYS_ADMIN it is unknown whether the program \
+                 attached to {link} (id {id}) belongs to it: {what_to_do}"
             ),
         }
     }
 }
 
-/// True while another process runs this instance: what that one has made is in nobody's way then,
-/// and nothing to be removed.
+/// True while another process runs this instance. What that process created is then neither an
+/// obstacle nor a leftover.
 pub(crate) fn is_running(plan: &NetworkPlan) -> Result<bool, net::NetError> {
     let mut owned = net::owned_by(&plan.owner)?.into_iter();
     Ok(owned.any(|one| one.in_use && one.device == plan.device))
 }
 
-/// Where the program before this one in the same process says under which number it left the device
-/// open.
+/// Environment variable with the file descriptor of the device that the previous run in this
+/// process left open.
 pub(super) const DEVICE: &str = "FAIRLEAD_DEVICE";
 
-/// The device, if that program has left it open. To be called once in a process.
+/// The device, if the previous run left it open. Call it once per process.
 pub(super) fn open_device(plan: &NetworkPlan) -> Option<TunDevice> {
     let number = std::env::var(DEVICE).ok()?.parse().ok()?;
     TunDevice::left_open(&plan.device, number)
 }
 
-/// Finds the device that an earlier run of this instance left: it is taken up when it is the one
-/// that is wanted, and removed when it has another name. `is_open`: this process has it already.
+/// Finds the device that an earlier run of this instance left. It is reused if it has the
+/// configured name, and removed otherwise. `is_open`: this process already has it open.
 pub(super) fn find_device(plan: &mut NetworkPlan, is_open: bool) -> Result<(), net::NetError> {
     for left in net::owned_by(&plan.owner)? {
         let is_ours = is_open && left.device == plan.device;
         if left.in_use && !is_ours {
-            continue; // then it is nobody's leftover
+            continue; // in use, so not a leftover
         }
         if left.device == plan.device {
             plan.resumed = true;
         } else {
             for removed in net::remove_device(&left.device, &plan.owner)? {
-                tracing::warn!("removed what an earlier run left behind: {removed}");
+                tracing::warn!("removed a leftover of an earlier run: {removed}");
             }
         }
     }
     Ok(())
 }
 
-/// Says what became of an earlier run's connections.
+/// Logs what happened to an earlier run's connections.
 pub(super) fn tell(adopted: &Adopted) {
     for (misfit, count) in &adopted.misfits {
         let what = misfit.name();
-        tracing::warn!("{count} records of an earlier run are dropped: {what}");
+        tracing::warn!("dropped {count} records of an earlier run: {what}");
     }
     tracing::info!(
         connections = adopted.connections,
