@@ -43,8 +43,8 @@ pub(crate) fn run(world: &mut World, packets: u64, rounds: usize) -> Result<Vec<
                 round(world, &mut source, packets / 4, STEP)?;
                 let round = round(world, &mut source, packets, STEP)?;
                 rates[at].push(round.packets_per_second);
-                let snapshot = world.datapath.snapshot();
-                hit_ratios[at] = snapshot.tcb_cache.map(|cache| cache.hit_ratio);
+                let report = world.datapath.tcb_cache_report();
+                hit_ratios[at] = report.map(|cache| cache.hit_ratio);
             }
         }
         world.datapath.set_tcb_cache(None, 0)?;

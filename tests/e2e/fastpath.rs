@@ -136,7 +136,7 @@ fn packets_and_bytes_are_those_of_the_interfaces() {
             .map(|family| Nginx::plain(lab, &format!("c{family:?}"), family.server_at(1, 8080)));
         let services = web_service("snat", "", "", |family| vec![family.server_at(1, 8080)]);
         // What goes straight to the other end is not counted as sent on this side.
-        let lines = "veth = \"queue\"";
+        let lines = "veth_redirect = \"queue\"";
         let switch = Switch::start_in_kernel(lab, lines, &services);
         let counted = || {
             settled(&switch);
@@ -260,7 +260,7 @@ fn checksums_that_are_completed_behind_the_switch_are_right() {
         for device in [&lab.front.b, &lab.back.a] {
             offloads(&lab.switch, device, "off", "off").unwrap();
         }
-        let switch = Switch::start_in_kernel(lab, "veth = \"queue\"", &services);
+        let switch = Switch::start_in_kernel(lab, "veth_redirect = \"queue\"", &services);
         for tso in ["on", "off"] {
             for (host, device) in [(&lab.client, &lab.front.a), (&lab.servers, &lab.back.b)] {
                 offloads(host, device, "on", "off").unwrap();
@@ -306,7 +306,7 @@ fn a_neighbour_that_was_not_heard_of_for_long_is_asked() {
         let _servers = Family::BOTH
             .map(|family| Nginx::plain(lab, &format!("n{family:?}"), family.server_at(1, 8080)));
         let services = web_service("snat", "", "", |family| vec![family.server_at(1, 8080)]);
-        let switch = Switch::start_in_kernel(lab, "veth = \"queue\"", &services);
+        let switch = Switch::start_in_kernel(lab, "veth_redirect = \"queue\"", &services);
         let (front, back) = (&*lab.front.b, &*lab.back.a);
         for family in Family::BOTH {
             let mut connection = Connection::to(lab, family.virtual_at(80));

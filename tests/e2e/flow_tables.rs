@@ -63,7 +63,7 @@ fn asked_in_turn(lab: &Lab, source: &str, flow_table: &str) -> Value {
 fn connections_whose_keys_the_kernel_evicts_go_on() {
     on_the_fast_path(|lab| {
         for source in ["snat", "transparent"] {
-            let table = "flow_table = \"lru-hash\"\nflow_lines = 256";
+            let table = "flow_table = \"lru-hash\"\nlru_max_keys = 256";
             let status = asked_in_turn(lab, source, table);
             assert_eq!(status["flow_table"], "lru-hash");
             let anew = status["kernel"]["keys_anew"].as_u64().unwrap();
@@ -98,7 +98,7 @@ ask()
 fn a_client_that_begins_anew_on_an_evicted_tuple_is_served() {
     on_the_fast_path(|lab| {
         let _web = servers(lab);
-        let table = "flow_table = \"lru-hash\"\nflow_lines = 256";
+        let table = "flow_table = \"lru-hash\"\nlru_max_keys = 256";
         let switch = start(lab, "snat", table);
         let mut command = lab.client.command("python3");
         let to = Family::V4.virtual_at(80).ip().to_string();
@@ -128,7 +128,7 @@ fn a_client_that_begins_anew_on_an_evicted_tuple_is_served() {
 fn a_tcb_cache_that_is_too_small_loses_look_ups_and_nothing_else() {
     on_the_fast_path(|lab| {
         for source in ["snat", "transparent"] {
-            let table = "flow_table = \"tcb-cache\"\nflow_lines = 64";
+            let table = "flow_table = \"tcb-cache\"\ntcb_cache_lines = 64";
             let status = asked_in_turn(lab, source, table);
             assert_eq!(status["flow_table"], "tcb-cache");
             for name in ["hits", "misses", "migrations", "evictions"] {

@@ -58,7 +58,7 @@ fn packets_pass_a_veths_queue_by_but_nothing_that_somebody_set_up() {
         let (front, back) = (&lab.front.b, &lab.back.a);
         let straight = |text: &str| format!("redirected to the peer of {text}");
 
-        let switch = Switch::start_in_kernel(lab, "veth = \"queue\"", &services);
+        let switch = Switch::start_in_kernel(lab, "veth_redirect = \"queue\"", &services);
         let way = switch.status()["fast_path"].to_string();
         assert!(!way.contains("straight"), "{way}");
         let mut connection = Connection::to(lab, Family::V4.virtual_at(80));

@@ -479,7 +479,7 @@ fn jumbo_links_around_a_device_of_any_mtu_carry_everything() {
         }
         let _origins = origins(lab);
         for mtu in [1_300, 1_500, 9_000] {
-            let prefix = PREFIX.replace("[fastpath]", &format!("[fastpath]\nmtu = {mtu}"));
+            let prefix = PREFIX.replace("[network]", &format!("[network]\nmtu = {mtu}"));
             for source in SOURCES {
                 let _switch = Switch::start_with(lab, &format!("{prefix}{}", to_origins(source)));
                 for family in Family::BOTH {

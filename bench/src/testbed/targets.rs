@@ -142,7 +142,7 @@ pub(crate) fn haproxy(tuned: bool) -> String {
 /// steer what they receive to another core, packets go `by_queue`: the steering is there.
 pub(crate) fn fairlead(mode: &str, interfaces: &[String], by_queue: bool) -> String {
     let veth = match by_queue && mode != "engine" {
-        true => "veth = \"queue\"",
+        true => "veth_redirect = \"queue\"",
         false => "",
     };
     let interfaces = match interfaces {
@@ -155,10 +155,11 @@ pub(crate) fn fairlead(mode: &str, interfaces: &[String], by_queue: bool) -> Str
 name = "bench"
 drain_timeout = "0s"
 
-[fastpath]
-mode = "{mode}"
+[network]
 device = "fairlead0"
 snat = "100.64.0.0/24"
+[fastpath]
+mode = "{mode}"
 {interfaces}
 {veth}
 

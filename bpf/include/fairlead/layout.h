@@ -9,6 +9,8 @@
 
 #include <linux/types.h>
 
+#include <fairlead/counters.h>
+
 #define LAYOUT_VERSION 8
 
 /* An address as everywhere in Fairlead: 16 bytes, IPv4 as ::ffff:a.b.c.d. */
@@ -237,35 +239,19 @@ struct fl_tcb {
 	__u64 tag[FL_TCB_PIECES][16];
 };
 
-/* Counters, one 64-bit number each and CPU. */
+/* Counters, one 64-bit number each and CPU: see counters.h. Drops follow from here on. */
+#define FL_DROPS 64
+#define FL_COUNTER_PLACE(name, metric, help) FL_C_##name,
 enum fl_counter {
-	FL_C_FAST_PACKETS,
-	FL_C_FAST_BYTES,
-	FL_C_SYNS,
-	FL_C_SYN_ACKS,
-	FL_C_ACKS_SWALLOWED,
-	FL_C_TO_ENGINE,       /* packets of ours left to the engine */
-	FL_C_NO_NEIGHBOUR,    /* of them, of a connection: no route or neighbour, too long, no exit */
-	FL_C_NOT_OURS,        /* packets passed on untouched */
-	FL_C_FINS,            /* of the fast packets: with a FIN */
-	FL_C_RESETS,          /* of the fast packets: with a RST that ended its connection */
-	FL_C_FLOW_OTHER,      /* found in the flow table, but not sent on as fast packets */
-	FL_C_FLOW_MISSES,     /* flow_table.rs says what this is in which kind of table */
-	FL_C_TCB_MISMATCHES,  /* hits on a line that did not lead to the packet's connection */
-	FL_C_TCB_SECOND_HITS, /* hits in a set of a second function */
-	FL_C_TCB_MIGRATIONS,  /* lines moved into another of their sets */
-	FL_C_TCB_EVICTIONS,   /* lines given up for others */
-	FL_C_TCB_EVICTED_ON,  /* of them: ON */
-	FL_C_JOINS,           /* connections joined to their servers here */
-	FL_C_ENDED_BYTES,     /* of packets that ended here: answered, joined, swallowed, dropped */
-	FL_C_MADE_BYTES,      /* of those made in their place */
-	FL_C_BEGUN,           /* connections begun here: their servers were sent a SYN */
+	FL_COUNTERS(FL_COUNTER_PLACE)
+	FL_C_PLACES,
 	/* Drops follow, by fairlead_base::DropReason. */
-	FL_C_DROPS = 64,
+	FL_C_DROPS = FL_DROPS,
 	FL_C_COUNT = 128,
 };
+_Static_assert(FL_C_PLACES <= FL_C_DROPS, "counters");
 
-/* fairlead_base::DropReason, as far as the program drops; held together by a test of the loader. */
+/* fairlead_base::DropReason, as far as the program drops; held together by the loader's build script. */
 enum fl_reason {
 	FL_REASON_TRUNCATED = 1,
 	FL_REASON_BAD_TCP_CHECKSUM = 7,

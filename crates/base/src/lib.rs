@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod counters;
 mod instant;
 mod packet;
 mod reason;
@@ -13,6 +14,7 @@ mod seed;
 mod seq;
 
 pub use address::{Address, Endpoint, FlowKey, HashKey};
+pub use counters::{Counter, CounterKind, CounterSet};
 pub use instant::Instant;
 pub use packet::{Checksum, Gso, PACKET_BYTES_MAX, Packet};
 pub use reason::{DropReason, ReasonCounts};

@@ -6,14 +6,15 @@
 //! - `tcb-cache`: the TCB cache, then the hash map behind it. A line of the cache is believed after
 //!   its record was compared with the packet.
 
-use aya::maps::{Array, MapData, MapError, PerCpuArray};
+use aya::maps::{Array, MapData};
 use fairlead_base::Endpoint;
 use fairlead_cache::Bits;
 use fairlead_cache::index::{Index as _, Universal};
 use fairlead_tcp::Line;
 
+use crate::counters::KernelCounters;
 use crate::kernel::{Kernel, LoadError};
-use crate::layout::{RawSums, RawTcb, RawTcbSet, TCB_BANKS, TCB_PIECES, TCB_WAYS, counter};
+use crate::layout::{RawSums, RawTcb, RawTcbSet, TCB_BANKS, TCB_PIECES, TCB_WAYS};
 
 /// How the kernel finds the record of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,58 +103,38 @@ fn free_keys() -> u32 {
     (processors + 1).saturating_mul(128)
 }
 
-/// What one processor has counted of look-ups in the flow table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FlowLookups {
-    /// Packets whose connection was found; with `tcb-cache` by a line of the cache.
-    pub hits: u64,
-    /// `tcb-cache`: packets whose connection only the map behind the cache knew. Else 0: a packet
-    /// that no key fits is a stranger's as far as the kernel can tell.
-    pub misses: u64,
-    /// Hits on a line that did not lead to the packet's connection: the map behind was asked.
-    pub mismatches: u64,
-    /// Hits in a set of a second function.
-    pub second_hits: u64,
-    /// Lines moved into another of their sets.
-    pub migrations: u64,
-    /// Lines given up for others.
-    pub evictions: u64,
-    /// Of them, lines that were ON.
-    pub evicted_on: u64,
+fairlead_base::counters! {
+    /// What one processor has counted of lookups in the flow table.
+    pub struct FlowLookups {
+        Counter hits: "flow_table_hits",
+            "Packets with a connection in the flow table; with tcb-cache, in a line of the cache";
+        Counter misses: "flow_table_misses",
+            "Packets with a connection only in the map behind the tcb-cache";
+        Counter mismatches: "flow_table_mismatches",
+            "Hits on a line of the tcb-cache that belongs to another connection";
+        Counter second_hits: "flow_table_second_hits",
+            "Hits of the tcb-cache in the set of its second index function";
+        Counter migrations: "flow_table_migrations",
+            "Lines of the tcb-cache moved into another of their sets";
+        Counter evictions: "flow_table_evictions", "Lines of the tcb-cache evicted";
+        Counter evicted_on: "flow_table_evicted_on",
+            "Lines of the tcb-cache evicted while they were ON";
+    }
 }
 
 impl FlowLookups {
-    /// By processor.
-    pub(crate) fn read(map: &PerCpuArray<MapData, u64>) -> Result<Vec<Self>, MapError> {
-        let of = |index: u32| map.get(&index, 0);
-        let (fast, other) = (of(counter::FAST_PACKETS)?, of(counter::FLOW_OTHER)?);
-        let (misses, mismatches) = (of(counter::FLOW_MISSES)?, of(counter::TCB_MISMATCHES)?);
-        let (second, moved) = (of(counter::TCB_SECOND_HITS)?, of(counter::TCB_MIGRATIONS)?);
-        let (evicted, on) = (of(counter::TCB_EVICTIONS)?, of(counter::TCB_EVICTED_ON)?);
-        let one = |cpu: usize| Self {
-            // Counted one after the other while packets go on.
-            hits: (fast[cpu] + other[cpu]).saturating_sub(misses[cpu]),
-            misses: misses[cpu],
-            mismatches: mismatches[cpu],
-            second_hits: second[cpu],
-            migrations: moved[cpu],
-            evictions: evicted[cpu],
-            evicted_on: on[cpu],
-        };
-        Ok((0..fast.len()).map(one).collect())
-    }
-
-    /// What was counted since `earlier`.
-    pub(crate) fn since(&self, earlier: &Self) -> Self {
-        let less = |now: u64, then: u64| now.saturating_sub(then);
+    /// Of what one processor has counted.
+    pub(crate) fn of(counted: &KernelCounters) -> Self {
+        // Counted one after the other while packets go on.
+        let found = counted.fast_packets + counted.flow_other;
         Self {
-            hits: less(self.hits, earlier.hits),
-            misses: less(self.misses, earlier.misses),
-            mismatches: less(self.mismatches, earlier.mismatches),
-            second_hits: less(self.second_hits, earlier.second_hits),
-            migrations: less(self.migrations, earlier.migrations),
-            evictions: less(self.evictions, earlier.evictions),
-            evicted_on: less(self.evicted_on, earlier.evicted_on),
+            hits: found.saturating_sub(counted.flow_misses),
+            misses: counted.flow_misses,
+            mismatches: counted.tcb_mismatches,
+            second_hits: counted.tcb_second_hits,
+            migrations: counted.tcb_migrations,
+            evictions: counted.tcb_evictions,
+            evicted_on: counted.tcb_evicted_on,
         }
     }
 }

@@ -23,8 +23,9 @@ use crate::joins::{JoinMemory, PLACES_MAX};
 use crate::keys::Keys;
 use crate::lanes::{Issued, Lanes};
 use crate::layout::{
-    NO_SCALE, RawAddress, RawBucket, RawEndpoint, RawFlowKey, RawJoin, RawLane, RawListen,
-    RawSettings, RawTcb, TCB_WAYS, VERSION, offer,
+    LAYOUT_VERSION, NO_SCALE, OFFER_ANSWER, OFFER_AWAIT_CLIENT, OFFER_BEGIN, OFFER_SACK,
+    OFFER_SCALE_PARITY, OFFER_TIMESTAMPS, RawAddress, RawBucket, RawEndpoint, RawFlowKey, RawJoin,
+    RawLane, RawListen, RawSettings, RawTcb, TCB_WAYS,
 };
 use crate::memory::{RecordMemory, Taken};
 use crate::pins::{Pins, network_namespace};
@@ -285,7 +286,7 @@ fn settings(
         cookie_k0: cookie.0,
         cookie_k1: cookie.1,
         origin_ns,
-        version: VERSION,
+        version: LAYOUT_VERSION,
         records,
         netns: network_namespace(),
         hash_key: hash_key(cookie),
@@ -532,12 +533,12 @@ impl FastPath for FlowTable {
     fn set_offer(&mut self, listen: Endpoint, terms: &ListenOffer) {
         let mut flags = 0;
         for (set, bit) in [
-            (terms.sack, offer::SACK),
-            (terms.timestamps, offer::TIMESTAMPS),
-            (terms.scale_parity, offer::SCALE_PARITY),
-            (terms.answer, offer::ANSWER),
-            (terms.await_client, offer::AWAIT_CLIENT),
-            (terms.begin, offer::BEGIN),
+            (terms.sack, OFFER_SACK),
+            (terms.timestamps, OFFER_TIMESTAMPS),
+            (terms.scale_parity, OFFER_SCALE_PARITY),
+            (terms.answer, OFFER_ANSWER),
+            (terms.await_client, OFFER_AWAIT_CLIENT),
+            (terms.begin, OFFER_BEGIN),
         ] {
             if set {
                 flags |= bit;

@@ -12,7 +12,10 @@ use fairlead_tcp::{Endpoints, Kept, Line, ListenOffer, Misfit, adoption};
 use crate::attach::Mode;
 use crate::flow_table::FlowTableKind;
 use crate::kernel::{LoadError, object};
-use crate::layout::{NO_SCALE, RawAddress, RawEndpoint, RawListen, RawSettings, VERSION, offer};
+use crate::layout::{
+    LAYOUT_VERSION, NO_SCALE, OFFER_ANSWER, OFFER_AWAIT_CLIENT, OFFER_BEGIN, OFFER_SACK,
+    OFFER_SCALE_PARITY, OFFER_TIMESTAMPS, RawAddress, RawEndpoint, RawListen, RawSettings,
+};
 use crate::maps::{self, Pinning};
 use crate::memory::RecordMemory;
 use crate::monotonic_ns;
@@ -194,9 +197,9 @@ pub fn survey(
     }
     shapes.check(pins)?;
     let there = settings(pins)?;
-    if there.version != VERSION {
+    if there.version != LAYOUT_VERSION {
         let said = format!(
-            "its layout is number {}, this build's is {VERSION}",
+            "its layout is number {}, this build's is {LAYOUT_VERSION}",
             there.version
         );
         return Err(LoadError::OtherLayout(said));
@@ -213,7 +216,7 @@ pub fn survey(
         listens: entries(pins, "fl_listen_at", there.listens, endpoint)?,
         servers: entries(pins, "fl_server_at", there.servers, endpoint)?,
         nats: entries(pins, "fl_nat_at", there.nats, |raw: RawAddress| {
-            Address(raw.0)
+            Address::from(raw)
         })?,
     };
     let mut memory = RecordMemory::map(lines.fd().as_fd(), records as usize)?;
@@ -339,12 +342,12 @@ fn offers(pins: &Pins) -> Result<Vec<(Endpoint, ListenOffer)>, LoadError> {
             // TCP has none above 14; what is not possible is not offered.
             window_scale: (raw.window_scale != NO_SCALE && raw.window_scale <= 14)
                 .then_some(raw.window_scale),
-            scale_parity: has(offer::SCALE_PARITY),
-            sack: has(offer::SACK),
-            timestamps: has(offer::TIMESTAMPS),
-            answer: has(offer::ANSWER),
-            await_client: has(offer::AWAIT_CLIENT),
-            begin: has(offer::BEGIN),
+            scale_parity: has(OFFER_SCALE_PARITY),
+            sack: has(OFFER_SACK),
+            timestamps: has(OFFER_TIMESTAMPS),
+            answer: has(OFFER_ANSWER),
+            await_client: has(OFFER_AWAIT_CLIENT),
+            begin: has(OFFER_BEGIN),
         };
         all.push((Endpoint::from(listen), terms));
     }

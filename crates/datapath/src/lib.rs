@@ -452,7 +452,6 @@ impl Datapath {
         snapshot.reassembled = self.fragments.reassembled();
         snapshot.drops.merge(&self.drops);
         snapshot.drops.merge(self.fragments.drops());
-        snapshot.tcb_cache = self.tcb_cache_snapshot();
         snapshot
     }
 

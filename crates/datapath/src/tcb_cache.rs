@@ -1,10 +1,9 @@
 //! The TCB cache in the datapath: look-ups through it, and its counters.
 
 use fairlead_base::{Instant, Packet};
-use fairlead_splice::snapshot::TcbCacheSnapshot;
 pub use fairlead_tcbcache::{
     Asked, Geometry, GeometryError, LINE_BYTES, Lifetime, Mask, Report, Scheme, SchemeError,
-    Settings, TICK, TcbCache, WAYS_MAX, hint, tick,
+    Settings, TICK, TcbCache, TcbCacheCounters, WAYS_MAX, hint, tick,
 };
 use fairlead_tcp::Found;
 use fairlead_wire::{Classified, TcpPacket, classify};
@@ -83,33 +82,7 @@ impl Datapath {
     }
 
     /// What the cache has counted; `None` without one.
-    pub(crate) fn tcb_cache_snapshot(&self) -> Option<TcbCacheSnapshot> {
-        let cache = self.tcb_cache.as_ref()?;
-        let Settings { scheme, geometry } = cache.settings();
-        let counted = cache.report();
-        Some(TcbCacheSnapshot {
-            scheme: scheme.to_string(),
-            capacity_bytes: geometry.capacity_bytes(),
-            lines: u64::from(geometry.lines()),
-            sets: u64::from(geometry.banks() * geometry.sets()),
-            ways: u64::from(geometry.ways()),
-            accesses: counted.accesses,
-            hits: counted.hits,
-            misses: counted.misses,
-            hit_ratio: counted.hit_ratio(),
-            strangers: counted.strangers,
-            mismatches: counted.mismatches,
-            migrations: counted.migrations,
-            second_lookup_hits: counted.second_lookup_hits,
-            bypasses: counted.bypasses,
-            evictions: counted.evictions,
-            evicted_on: counted.evicted_on,
-            on_lines: counted.on_lines,
-            occupied: counted.occupied,
-            occupancy_min: counted.occupancy_min(),
-            occupancy_mean: counted.occupancy_mean(),
-            occupancy_max: counted.occupancy_max(),
-            sets_by_occupancy: counted.sets_by_occupancy,
-        })
+    pub fn tcb_cache_report(&self) -> Option<Report> {
+        self.tcb_cache.as_ref().map(|cache| cache.report())
     }
 }

@@ -1,19 +1,13 @@
-//! `fairlead check`: is the configuration sound, and what does it mean?
+//! `fairlead check`: validates the configuration and shows what it means.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use fairlead_datapath::tcb_cache;
-use fairlead_splice::config::{
-    Balance, Config, HashOn, Matcher, NamePattern, Pool, Protocol, ProxyVersion, Route, Service,
-    Source, Treatment, Unmatched, ValuePattern,
-};
+use fairlead_splice::config::{Config, Matcher, Pool, Protocol, Route, Service, Unmatched};
 
-use crate::config::{
-    Fastpath, Instance, LoadError, Loaded, Mode, OnStop, RETRIES, Settings, load, protocol_name,
-    show_duration, show_size,
-};
-use crate::log::treatment_name;
+use crate::config::keys::{self, shown};
+use crate::config::{Fastpath, LoadError, Loaded, Mode, Settings, load, show_matcher, show_size};
 use crate::screen::{BOLD, DIM, Paint, Side, columns, grouped, plural, print, print_error};
 use crate::status::plain_line;
 
@@ -81,10 +75,11 @@ fn json(loaded: &Result<Loaded, LoadError>, sound: bool) -> String {
     format!("{document:#}\n")
 }
 
-/// What a sound configuration means.
+/// What a valid configuration means.
 fn summary(name: &str, loaded: &Loaded, paint: Paint) -> String {
     let Settings {
         instance,
+        network,
         fastpath,
         switch,
         tcb_cache,
@@ -96,15 +91,15 @@ fn summary(name: &str, loaded: &Loaded, paint: Paint) -> String {
         .sum();
     let servers: usize = switch.pools.iter().map(|pool| pool.servers.len()).sum();
     let sound = if loaded.warnings.is_empty() {
-        "is sound".to_owned()
+        "configuration OK".to_owned()
     } else {
         format!(
-            "can be used, with {}",
+            "configuration OK, with {}",
             plural(loaded.warnings.warnings(), "warning")
         )
     };
     let mut out = format!(
-        "{} {sound}: {}, {}, {}, {}\n",
+        "{}: {sound}: {}, {}, {}, {}\n",
         paint.text(BOLD, name),
         plural(switch.services.len(), "service"),
         plural(routes, "route"),
@@ -117,42 +112,15 @@ fn summary(name: &str, loaded: &Loaded, paint: Paint) -> String {
     for pool in &switch.pools {
         out += &show_pool(pool, paint);
     }
-    let sources = show_sources(fastpath, switch);
-    let limits = &switch.limits;
+    let sources = match switch.snat.len() {
+        0 => String::new(),
+        addresses => format!(" ({} source addresses)", grouped(addresses as u64)),
+    };
     let rows = [
-        ("instance", instance.name.clone()),
-        (
-            "device",
-            format!("{}, MTU {}, {sources}", fastpath.device, fastpath.mtu),
-        ),
-        (
-            "admin",
-            instance
-                .admin
-                .map_or("none".to_owned(), |address| address.to_string()),
-        ),
-        (
-            "limits",
-            format!(
-                "{} connections, {} setups, {} half-read heads ({} a client), {} buffered",
-                grouped(limits.connections.into()),
-                grouped(limits.setups.into()),
-                grouped(limits.half_read.into()),
-                grouped(limits.half_read_per_client.into()),
-                show_size(limits.buffered_bytes),
-            ),
-        ),
-        (
-            "log",
-            if instance.log_connections {
-                "a line a connection"
-            } else {
-                "no connections"
-            }
-            .into(),
-        ),
-        ("mode", show_mode(fastpath)),
-        ("stop", show_stop(instance)),
+        ("instance", shown(&keys::INSTANCE, instance)),
+        ("network", shown(&keys::NETWORK, network) + &sources),
+        ("fastpath", show_fastpath(fastpath)),
+        ("limits", shown(&keys::LIMITS, &switch.limits)),
     ];
     let cache = tcb_cache
         .as_ref()
@@ -164,41 +132,15 @@ fn summary(name: &str, loaded: &Loaded, paint: Paint) -> String {
     out + "\n" + &columns(0, &[Side::Left, Side::Left], &rows)
 }
 
-fn show_mode(fastpath: &Fastpath) -> String {
-    let mode = fastpath.mode.name();
+fn show_fastpath(fastpath: &Fastpath) -> String {
     if fastpath.mode == Mode::Engine {
-        return mode.to_owned();
+        return "mode engine".to_owned();
     }
-    let interfaces = match &fastpath.interfaces[..] {
-        [] => "the interfaces on the ways".to_owned(),
-        named => named.join(", "),
+    let interfaces = match fastpath.interfaces.is_empty() {
+        true => "; interfaces are derived from routes",
+        false => "",
     };
-    format!(
-        "{mode} on {interfaces}, flow table {}",
-        fastpath.flow_table.name()
-    )
-}
-
-fn show_stop(instance: &Instance) -> String {
-    let drain = show_duration(instance.drain_timeout);
-    match instance.on_stop {
-        OnStop::Drain => format!("live connections have {drain}"),
-        OnStop::Keep => {
-            format!("the kernel goes on with spliced connections; without it they have {drain}")
-        }
-    }
-}
-
-fn show_sources(fastpath: &Fastpath, switch: &Config) -> String {
-    let snat: Vec<_> = fastpath.snat.iter().map(ToString::to_string).collect();
-    if snat.is_empty() {
-        return "no source addresses".to_owned();
-    }
-    format!(
-        "source addresses {} ({})",
-        snat.join(", "),
-        grouped(switch.snat.len() as u64)
-    )
+    shown(&keys::FASTPATH, fastpath) + interfaces
 }
 
 fn show_tcb_cache(settings: &tcb_cache::Settings) -> String {
@@ -212,19 +154,17 @@ fn show_tcb_cache(settings: &tcb_cache::Settings) -> String {
 }
 
 fn show_service(service: &Service, switch: &Config, paint: Paint) -> String {
-    let listen: Vec<_> = service.listen.iter().map(ToString::to_string).collect();
-    let source = match service.source {
-        Source::Snat => "snat",
-        Source::Transparent => "transparent",
-    };
     let mut out = format!(
-        "\n{} {}  {} at {}, source {source}\n",
+        "\n{} {}\n",
         paint.text(DIM, "service"),
         paint.text(BOLD, &service.name),
-        protocol_name(service.protocol),
-        listen.join(", "),
     );
-    out += &format!("  {}\n", bounds(service));
+    let of_it = keys::SERVICE.iter().filter(|key| {
+        // Nothing is read there.
+        let of_heads = matches!(key.name, "head_limit" | "head_timeout");
+        key.name != "name" && !(of_heads && service.protocol == Protocol::Tcp)
+    });
+    out += &format!("  {}\n", shown(of_it, service));
     let mut rows: Vec<Vec<String>> = service
         .routes
         .iter()
@@ -259,25 +199,6 @@ fn show_service(service: &Service, switch: &Config, paint: Paint) -> String {
     out
 }
 
-/// What a connection of the service may take.
-fn bounds(service: &Service) -> String {
-    let timeouts = &service.timeouts;
-    let head = match service.protocol {
-        Protocol::Tcp => String::new(),
-        Protocol::Http | Protocol::Tls => format!(
-            "a head of {} within {}, ",
-            show_size(service.head_bytes_max.into()),
-            show_duration(timeouts.head)
-        ),
-    };
-    format!(
-        "{head}idle for {}, half closed for {}, TIME_WAIT {}",
-        show_duration(timeouts.idle),
-        show_duration(timeouts.half_closed),
-        show_duration(timeouts.time_wait)
-    )
-}
-
 /// True when connections may get past all routes: no endpoint's are taken whatever they say.
 fn is_open(service: &Service) -> bool {
     service.listen.iter().any(|at| {
@@ -292,37 +213,17 @@ fn is_open(service: &Service) -> bool {
 
 /// What of a route is not as usual.
 fn extras(route: &Route) -> String {
-    let treatment = match route.treatment {
-        Treatment::Splice => None,
-        treatment => Some(treatment_name(treatment).to_owned()),
-    };
-    let retries = match route.retries {
-        RETRIES => None,
-        0 => Some("no retries".to_owned()),
-        retries => Some(plural(retries.into(), "retry")),
-    };
-    let parts: Vec<_> = treatment.into_iter().chain(retries).collect();
-    parts.join(", ")
+    let usual = Route::new("", Vec::new(), route.pool);
+    let unusual = keys::ROUTE
+        .iter()
+        .filter(|key| key.show(route) != key.show(&usual));
+    shown(unusual, route)
 }
 
 fn show_pool(pool: &Pool, paint: Paint) -> String {
-    let balance = match &pool.balance {
-        Balance::RoundRobin => "round-robin".to_owned(),
-        Balance::Weighted => "weighted".to_owned(),
-        Balance::LeastConnections => "least-connections".to_owned(),
-        Balance::RandomTwo => "random-two".to_owned(),
-        Balance::Maglev(HashOn::ClientAddress) => "maglev on the client's address".to_owned(),
-        Balance::Maglev(HashOn::Header(name)) => format!("maglev on header {name}"),
-        Balance::Maglev(HashOn::Cookie(name)) => format!("maglev on cookie {name}"),
-    };
-    let proxy = match pool.proxy_protocol {
-        None => "",
-        Some(ProxyVersion::V1) => ", PROXY protocol v1",
-        Some(ProxyVersion::V2) => ", PROXY protocol v2",
-    };
     let (word, name) = (paint.text(DIM, "pool"), paint.text(BOLD, &pool.name));
-    let timeout = show_duration(pool.connect_timeout);
-    let mut out = format!("\n{word} {name}  {balance}{proxy}, connect within {timeout}\n");
+    let of_it = keys::POOL.iter().filter(|key| key.name != "name");
+    let mut out = format!("\n{word} {name}  {}\n", shown(of_it, pool));
     let rows: Vec<_> = pool
         .servers
         .iter()
@@ -352,48 +253,6 @@ fn condition(route: &Route) -> String {
         .join(", ")
 }
 
-fn show_matcher(matcher: &Matcher) -> String {
-    let any = |key: &str, values: Vec<String>| {
-        let more = values.len().saturating_sub(4);
-        let mut shown = values.into_iter().take(4).collect::<Vec<_>>().join(" | ");
-        if more > 0 {
-            shown += &format!(" | {more} more");
-        }
-        format!("{key} {shown}")
-    };
-    let names = |names: &[NamePattern]| {
-        let show = |name: &NamePattern| match name {
-            NamePattern::Exact(name) if name.contains(':') => format!("[{name}]"),
-            NamePattern::Exact(name) => name.clone(),
-            NamePattern::Suffix(name) => format!("*{name}"),
-        };
-        names.iter().map(show).collect()
-    };
-    let regexes = |all: &[regex::Regex]| all.iter().map(|one| format!("/{one}/")).collect();
-    let named = |key: &str, name: &str, pattern: &ValuePattern| match pattern {
-        ValuePattern::Present => format!("{key} {name} present"),
-        ValuePattern::Exact(values) => any(&format!("{key} {name} ="), values.clone()),
-        ValuePattern::Regex(regex) => format!("{key} {name} ~ /{regex}/"),
-    };
-    match matcher {
-        Matcher::Listen(endpoints) => any(
-            "listen",
-            endpoints.iter().map(ToString::to_string).collect(),
-        ),
-        Matcher::Host(hosts) => any("host", names(hosts)),
-        Matcher::Sni(hosts) => any("sni", names(hosts)),
-        Matcher::Path(paths) => any("path", paths.clone()),
-        Matcher::PathPrefix(paths) => any("path_prefix", paths.clone()),
-        Matcher::PathSuffix(paths) => any("path_suffix", paths.clone()),
-        Matcher::PathRegex(all) => any("path_regex", regexes(all)),
-        Matcher::Method(methods) => any("method", methods.clone()),
-        Matcher::Alpn(protocols) => any("alpn", protocols.clone()),
-        Matcher::Header(name, pattern) => named("header", name, pattern),
-        Matcher::Query(name, pattern) => named("query", name, pattern),
-        Matcher::Cookie(name, pattern) => named("cookie", name, pattern),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -405,31 +264,30 @@ mod tests {
         let loaded = parse(text, "edge.toml").unwrap();
         let shown = summary("edge.toml", &loaded, Paint(false));
         let expected = "\
-edge.toml is sound: 1 service, 3 routes, 3 pools, 4 servers
+edge.toml: configuration OK: 1 service, 3 routes, 3 pools, 4 servers
 
-service web  http at 10.1.0.3:80, source snat
-  a head of 16KiB within 10s, idle for 1h, half closed for 150s, TIME_WAIT 1m
+service web
+  listen 10.1.0.3:80, protocol http, source snat, unmatched 404, head_limit 16KiB, \
+head_timeout 10s, idle_timeout 1h, half_closed_timeout 150s, time_wait 1m
   #1  path_suffix .jpg | .png  -> images
   #2  host api.example.com     -> api
   #3  everything else          -> pages
 
-pool images  least-connections, connect within 3s
+pool images  balance least-connections, connect_timeout 3s, probe_interval 10s
   10.2.0.1:8081
   10.2.0.1:8082  weight 2
 
-pool api  round-robin, connect within 3s
+pool api  balance round-robin, connect_timeout 3s, probe_interval 10s
   10.2.0.1:8083
 
-pool pages  maglev on the client's address, connect within 3s
+pool pages  balance maglev, hash client-address, connect_timeout 3s, probe_interval 10s
   10.2.0.1:8084
 
-instance  edge
-device    fairlead0, MTU 1500, source addresses 100.64.0.0/24 (254)
-admin     127.0.0.1:9090
-limits    1,048,576 connections, 65,536 setups, 16,384 half-read heads (256 a client), 256MiB buffered
-log       no connections
-mode      auto on the interfaces on the ways, flow table hash
-stop      live connections have 30s
+instance  name edge, admin 127.0.0.1:9090, log_connections false, drain_timeout 30s, on_stop drain
+network   device fairlead0, snat 100.64.0.0/24, mtu 1500 (254 source addresses)
+fastpath  mode auto, flow_table hash, veth_redirect peer; interfaces are derived from routes
+limits    connections 1_048_576, setups 65_536, half_read_heads 16_384, \
+half_read_heads_per_client 256, buffered_bytes 256MiB
 ";
         assert_eq!(shown, expected);
         assert!(summary("edge.toml", &loaded, Paint(true)).contains("\x1b[1mweb\x1b[0m"));
@@ -476,16 +334,16 @@ stop      live connections have 30s
         "#;
         let shown = summary("a.toml", &parse(text, "a.toml").unwrap(), Paint(false));
         for part in [
-            "a.toml can be used, with 1 warning: 1 service",
+            "a.toml: configuration OK, with 1 warning: 1 service",
             "all  listen 10.1.0.3:81, host *.b.example | c.example, ",
             "path /1 | /2 | /3 | /4 | 1 more, path_regex /^/x/, method GET, ",
             "header x-a present, query q ~ /^[0-9]$/, cookie c = 1",
-            "a head of 8KiB within 5s, idle for 15m, half closed for 5m, TIME_WAIT 30s\n",
-            "-> p                     one-shot, no retries",
+            "head_limit 8KiB, head_timeout 5s, idle_timeout 15m, half_closed_timeout 5m, ",
+            "-> p                     treatment one-shot, retries 0",
             "-    everything else",
             "421 Misdirected Request",
             "  10.2.0.1:80\n  10.2.0.2:80  weight 0: not chosen\n",
-            "maglev on cookie id, PROXY protocol v2",
+            "balance maglev, hash cookie:id, proxy_protocol v2",
         ] {
             assert!(shown.contains(part), "{part:?} is not in\n{shown}");
         }

@@ -23,10 +23,11 @@ const CONFIG: &str = r#"
 name = "trial"
 admin = "127.0.0.1:9090"
 drain_timeout = "30s"
-[fastpath]
-mode = "engine"
+[network]
 device = "fl0"
 snat = ["100.64.0.0/24"]
+[fastpath]
+mode = "engine"
 [[service]]
 name = "open"
 listen = ["10.1.0.3:80", "[fd01::3]:80"]

@@ -6,7 +6,7 @@ use fairlead_tcp::{Endpoints, Found, Line, Record, Side, State, Table};
 use fairlead_wire::TcpPacket;
 
 use crate::asked::{Asked, Session, hint, identifier, opens};
-use crate::report::Report;
+use crate::report::{Report, TcbCacheCounters};
 use crate::settings::{Settings, tick};
 
 /// Session identifiers that stand in the cache's lines, and the records they lead to.
@@ -193,7 +193,7 @@ impl TcbCache {
         let counted = self.cache.statistics();
         let occupancy = self.cache.occupancy();
         let sum = |lines: &[u32]| lines.iter().copied().map(u64::from).sum();
-        Report {
+        let counters = TcbCacheCounters {
             accesses: counted.accesses - self.strangers,
             hits: counted.hits(),
             misses: counted.misses - self.strangers,
@@ -206,8 +206,10 @@ impl TcbCache {
             evicted_on: counted.evicted_on,
             on_lines: sum(&self.cache.on_lines(self.tick)),
             occupied: sum(&occupancy),
-            sets_by_occupancy: Report::by_occupancy(&occupancy, self.settings.geometry.ways()),
-        }
+            ..TcbCacheCounters::default()
+        };
+        let sets = Report::by_occupancy(&occupancy, self.settings.geometry.ways());
+        Report::of(&self.settings, counters, sets)
     }
 }
 

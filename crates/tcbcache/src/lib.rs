@@ -18,5 +18,5 @@ mod settings;
 pub use asked::{Asked, hint};
 pub use fairlead_cache::{Geometry, GeometryError, Lifetime, Mask, Scheme, SchemeError, WAYS_MAX};
 pub use front::TcbCache;
-pub use report::Report;
+pub use report::{Report, TcbCacheCounters};
 pub use settings::{LINE_BYTES, Settings, TICK, tick};

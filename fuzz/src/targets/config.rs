@@ -19,6 +19,7 @@ pub(super) const TARGET: Target = Target {
     tokens: &[
         b"[instance]\n",
         b"[fastpath]\n",
+        b"[network]\n",
         b"[limits]\n",
         b"[[service]]\n",
         b"[[service.route]]\n",

@@ -24,10 +24,11 @@ admin = "127.0.0.1:9090"
 log_connections = true
 drain_timeout = "1s"
 
-[fastpath]
-mode = "engine"
+[network]
 device = "fairlead0"
 snat = ["100.64.0.0/24", "fd64::/120"]
+[fastpath]
+mode = "engine"
 "#;
 
 /// [`PREFIX`] with another `mode`, and these lines besides in its section `[fastpath]`.
@@ -58,7 +59,7 @@ fn in_mode(configuration: &str) -> String {
         return configuration;
     }
     let lines = match kind.as_str() {
-        "tcb-cache" => "flow_lines = 8\n",
+        "tcb-cache" => "tcb_cache_lines = 8\n",
         _ => "",
     };
     let section = format!("[fastpath]\nflow_table = \"{kind}\"\n{lines}");

@@ -353,7 +353,10 @@ fn what_has_ended_outside_gives_its_line_up() {
     assert_eq!(double.told(|told| told.forgotten), 1);
     assert_eq!(rig.ends(), [End::Finished]);
     let now = rig.datapath.snapshot();
-    assert_eq!((now.records, now.time_wait, now.rests_cut_short), (1, 0, 1));
+    assert_eq!(
+        (now.records, now.time_wait, now.time_wait_evicted),
+        (1, 0, 1)
+    );
 }
 
 /// The last look of a run that leaves its connections to the next, which finds them at rest and

@@ -286,7 +286,7 @@ fn connections_at_rest_yield_their_sources_when_all_are_taken() {
         assert_eq!(sent[0].header.key.src.port % 16, 0);
         rig.client.port += 1;
         let now = rig.datapath.snapshot();
-        assert_eq!(now.rests_cut_short, count);
+        assert_eq!(now.time_wait_evicted, count);
         assert_eq!((now.time_wait, now.live), (rests - count, 15 * rests));
     }
 }
@@ -298,7 +298,7 @@ fn a_source_is_in_use_while_a_connection_lives_and_for_a_moment_after() {
         let (_, sent) = rig.request(1_000, REQUEST);
         assert!(sent[0].payload().starts_with(b"HTTP/1.1 503 "), "{state:?}");
         assert_eq!(rig.refusals(), [(DropReason::SnatExhausted, Some(503))]);
-        assert_eq!(rig.datapath.snapshot().rests_cut_short, 0);
+        assert_eq!(rig.datapath.snapshot().time_wait_evicted, 0);
     }
 }
 

@@ -87,7 +87,7 @@ fn a_full_table_gives_up_what_is_at_rest_and_never_what_lives() {
     assert_eq!(rig.ends().last(), Some(&End::ResetByClient));
     for newcomer in 0..3u16 {
         let now = rig.datapath.snapshot();
-        assert_eq!((now.records, now.rests_cut_short), (4, newcomer.into()));
+        assert_eq!((now.records, now.time_wait_evicted), (4, newcomer.into()));
         let (_, sent) = rig.request(9_000, REQUEST);
         assert_eq!(sent[0].header.flags, TcpFlags::SYN);
         next_client(&mut rig);
@@ -105,7 +105,7 @@ fn a_full_table_gives_up_what_is_at_rest_and_never_what_lives() {
     let state = rig.datapath.connection_state(live, rig.vip);
     assert_eq!(state, Some(State::Spliced));
     let now = rig.datapath.snapshot();
-    assert_eq!((now.live, now.time_wait, now.rests_cut_short), (1, 0, 3));
+    assert_eq!((now.live, now.time_wait, now.time_wait_evicted), (1, 0, 3));
     rig.wait(Duration::from_secs(4_000));
     rig.assert_empty();
 }

@@ -106,7 +106,7 @@ impl Lab {
 
 /// What both have counted so far.
 fn compare(datapath: &Datapath, lab: &Lab, name: &str) {
-    let live = datapath.snapshot().tcb_cache.unwrap();
+    let live = datapath.tcb_cache_report().unwrap();
     let counted = lab.simulation.statistics();
     let of_lab = [
         counted.accesses,
@@ -216,22 +216,22 @@ fn an_identifier_is_the_clients_or_what_the_server_sees() {
             assert_eq!(sent.header.key.dst, flows[5].client);
             assert_eq!(sent.header.seq, SeqNumber(flows[5].seen_nxt));
         }
-        let cache = rig.datapath.snapshot().tcb_cache.unwrap();
+        let cache = rig.datapath.tcb_cache_report().unwrap();
         assert_eq!((cache.misses, cache.hits), (lines, 6 - lines));
         assert_eq!((cache.occupied, cache.on_lines), (lines, lines));
         assert_eq!(cache.sets_by_occupancy[1], lines);
         rig.wait(Duration::from_millis(1_500));
         rig.datapath.handle_timeout(rig.now);
-        let cache = rig.datapath.snapshot().tcb_cache.unwrap();
+        let cache = rig.datapath.tcb_cache_report().unwrap();
         assert_eq!((cache.occupied, cache.on_lines), (lines, 0));
     }
     // A SYN, and what belongs to nothing.
     let (mut rig, _) = spliced(http_config());
-    let before = rig.datapath.snapshot().tcb_cache.unwrap();
+    let before = rig.datapath.tcb_cache_report().unwrap();
     rig.client = endpoint("192.0.2.99:999");
     rig.syn(5, &Ends::default().client);
     rig.put(&rig.by_client().seq(9).ack(9));
-    let after = rig.datapath.snapshot().tcb_cache.unwrap();
+    let after = rig.datapath.tcb_cache_report().unwrap();
     assert_eq!(after.strangers - before.strangers, 1);
     assert_eq!(after.accesses, before.accesses);
     assert_eq!(after.occupied, before.occupied);

@@ -1,8 +1,8 @@
 //! Tuples that come again, clients with two connections, records that are gone.
 
 use fairlead_base::{Endpoint, Rng};
+use fairlead_datapath::Side;
 use fairlead_datapath::config::{Config, Source};
-use fairlead_datapath::{Side, Snapshot};
 use fairlead_testkit::{endpoint, segment, tcp};
 use fairlead_wire::TcpFlags;
 
@@ -58,7 +58,7 @@ fn one_client_on_two_services_reaches_both() {
             let sent = second.rig.put_one(&by_server);
             assert_eq!(sent.header.key.src, second.rig.vip);
         }
-        let cache = second.rig.datapath.snapshot().tcb_cache.unwrap();
+        let cache = second.rig.datapath.tcb_cache_report().unwrap();
         assert!(cache.mismatches >= 7, "{source:?}: {cache:?}");
         assert_eq!(cache.strangers, 0);
     }
@@ -76,6 +76,8 @@ fn a_record_that_is_gone_never_answers() {
     joined.rig.wait_ms(62_000);
     joined.rig.assert_empty();
     let before = joined.rig.datapath.snapshot();
+    let mismatches = |rig: &Rig| rig.datapath.tcb_cache_report().unwrap().mismatches;
+    let mismatches_before = mismatches(&joined.rig);
     for segment in [&of_client, &of_server] {
         // An answer at most, to whoever sent it.
         let reached = joined.rig.put(segment);
@@ -84,9 +86,8 @@ fn a_record_that_is_gone_never_answers() {
     }
     let after = joined.rig.datapath.snapshot();
     assert_eq!(after.fast_packets, before.fast_packets);
-    let mismatches = |one: &Snapshot| one.tcb_cache.as_ref().unwrap().mismatches;
     // The lines are still there; they are not believed.
-    assert_eq!(mismatches(&after), mismatches(&before) + 2);
+    assert_eq!(mismatches(&joined.rig), mismatches_before + 2);
 
     // Another client takes the record's place in the table.
     let mut rig = joined.rig;

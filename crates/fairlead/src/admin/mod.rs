@@ -3,6 +3,7 @@
 //! The thread that runs the switch calls [`Shared::publish`] several times a second. The pages run
 //! on their own thread and show the counters published last. Nothing here accesses the switch.
 
+mod counted;
 mod metrics;
 mod pace;
 mod server;
@@ -11,18 +12,19 @@ mod status;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use fairlead_datapath::tcb_cache::Report;
 use fairlead_driver_tun::DeviceCounters;
 use fairlead_splice::snapshot::Snapshot;
 
 use crate::capture::CaptureHub;
 use crate::config::Settings;
 
+pub use counted::Counted;
 pub use metrics::{CONTENT_TYPE as METRICS_CONTENT_TYPE, metrics};
 pub use server::{AdminServer, start};
 pub use status::{
-    CarriedStatus, DeviceStatus, DirectionStatus, FlowLookupsStatus, InterfaceStatus, KernelStatus,
-    Offers, PoolStatus, RouteStatus, ServerStatus, ServiceStatus, Status, StatusError,
-    TcbCacheStatus,
+    CarriedStatus, DeviceStatus, DirectionStatus, InterfaceStatus, KernelStatus, Offers,
+    PoolStatus, RouteStatus, ServerStatus, ServiceStatus, Status, StatusError, TcbCacheStatus,
 };
 
 /// Age of the last published counters above which the switch counts as stalled.
@@ -76,8 +78,22 @@ impl Identity {
             mode: settings.fastpath.mode.name().to_owned(),
             fast_path,
             flow_table: settings.fastpath.flow_table.name().to_owned(),
-            device: settings.fastpath.device.clone(),
+            device: settings.network.device.clone(),
         }
+    }
+}
+
+fairlead_base::counters! {
+    /// What the process counts besides the switch.
+    pub struct ProcessCounters {
+        Counter log_lines_lost: "log_lines_lost",
+            "Log lines lost because the reader of the log was too slow";
+        Counter reloads_refused: "reloads_refused", "Reloads that were requested and refused";
+        Counter orders_refused: "orders_refused",
+            "Requests on the control socket that were invalid, not permitted or too many";
+        Counter device_queue_dropped: "device_queue_dropped",
+            "Packets for the engine dropped because the queue of the device was full; read every \
+             few seconds";
     }
 }
 
@@ -86,18 +102,14 @@ impl Identity {
 pub struct Counters {
     /// Of the switch.
     pub switch: Snapshot,
-    /// Of its device.
+    /// By the process around it.
+    pub process: ProcessCounters,
+    /// By its device.
     pub device: DeviceCounters,
-    /// Packets to the engine dropped at the device's full queue, since this run began.
-    pub device_queue_dropped: u64,
-    /// Of the kernel program, if there is one. Its packets and drops are included in the switch's.
+    /// By the kernel program, where there is one; its packets and drops are among the switch's.
     pub kernel: Option<fairlead_bpf_loader::Counters>,
-    /// Log lines lost because of a slow reader.
-    pub log_lines_lost: u64,
-    /// Reloads refused.
-    pub reloads_refused: u64,
-    /// Requests at the control socket that were invalid, not permitted, or too many.
-    pub orders_refused: u64,
+    /// By the TCB cache, where there is one.
+    pub tcb_cache: Option<Report>,
 }
 
 /// Counters and when they were published.

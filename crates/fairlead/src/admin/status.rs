@@ -2,18 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 
 use fairlead_base::ReasonCounts;
-use fairlead_bpf_loader::FlowLookups;
+use fairlead_bpf_loader::{FlowLookups, KernelCounters};
+use fairlead_datapath::tcb_cache::{Report, TcbCacheCounters};
 use fairlead_driver_tun::{DeviceCounters, SizeCounts};
 use fairlead_splice::carried::Carried;
 use fairlead_splice::event::{End, Offers as OffersSeen};
 use fairlead_splice::snapshot::{
-    PoolSnapshot, RouteSnapshot, ServerSnapshot, ServiceSnapshot, Snapshot, TcbCacheSnapshot,
+    PoolSnapshot, RouteSnapshot, ServerSnapshot, ServiceSnapshot, Snapshot, SwitchCounters,
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Counters, Published, Shared};
+use super::counted::Counted;
+use super::{Counters, ProcessCounters, Published, Shared};
 
 /// An interface of the kernel's fast path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,38 +55,12 @@ pub struct Status {
     /// Age of these counters, milliseconds.
     pub age_ms: u64,
     pub draining: bool,
-    pub rx_packets: u64,
-    pub rx_bytes: u64,
-    pub tx_packets: u64,
-    pub tx_bytes: u64,
-    pub fast_packets: u64,
-    pub fast_bytes: u64,
-    pub engine_packets: u64,
-    /// Packets for the engine that found the device's queue full since the start or the last
-    /// reload: the kernel dropped them. Looked at every few seconds; of a device that is gone it is
-    /// the last value.
-    pub device_queue_dropped: u64,
-    pub syns: u64,
-    pub syn_acks: u64,
-    pub accepted: u64,
-    pub spliced: u64,
-    /// Connections taken over from an earlier run, those at rest not included.
-    pub adopted: u64,
-    /// Records at rest that were given up for newcomers.
-    pub rests_cut_short: u64,
-    /// Packets that came in fragments and were put together.
-    pub reassembled: u64,
-    /// Packets from servers that belong to no connection of the switch, passed on as they were.
-    pub handed_back: u64,
-    pub retries: u64,
-    pub probes_sent: u64,
-    pub live: u64,
-    pub setups: u64,
-    pub half_read: u64,
-    pub buffered_bytes: u64,
-    pub time_wait: u64,
-    pub records: u64,
-    pub records_max: u64,
+    /// The switch's plain numbers.
+    #[serde(flatten)]
+    pub switch: Counted<SwitchCounters>,
+    /// The process's.
+    #[serde(flatten)]
+    pub process: Counted<ProcessCounters>,
     /// Connections ended, by how.
     pub ended: BTreeMap<String, u64>,
     /// Drops and refusals by reason, the zeros too.
@@ -96,12 +73,6 @@ pub struct Status {
     pub kernel: Option<KernelStatus>,
     /// What the device itself counts.
     pub device_use: DeviceStatus,
-    /// Log lines that nobody read in time.
-    pub log_lines_lost: u64,
-    /// Reloads that were asked for and could not be.
-    pub reloads_refused: u64,
-    /// Requests at the control socket that were no orders, not permitted or too many.
-    pub orders_refused: u64,
 }
 
 /// A part of the document that has the fields of what is counted, under the same names: one that
@@ -133,56 +104,22 @@ macro_rules! mirror {
     reason = "the fields are documented where they are counted"
 )]
 pub struct KernelStatus {
-    pub fast_packets: u64,
-    pub fast_bytes: u64,
-    pub syns: u64,
-    pub syn_acks: u64,
-    pub acks_swallowed: u64,
-    pub fins: u64,
-    pub resets: u64,
-    pub begun: u64,
-    pub joins: u64,
-    pub to_engine: u64,
-    pub no_neighbour: u64,
-    pub not_ours: u64,
+    #[serde(flatten)]
+    pub counters: Counted<KernelCounters>,
     pub dropped: u64,
     /// Keys that the flow table had evicted and was told anew.
     pub keys_anew: u64,
     /// Look-ups in the flow table, by processor.
-    pub lookups: Vec<FlowLookupsStatus>,
-}
-
-mirror! {
-    /// Look-ups in the kernel's flow table on one processor.
-    FlowLookupsStatus of FlowLookups {
-        hits: u64,
-        misses: u64,
-        mismatches: u64,
-        second_hits: u64,
-        migrations: u64,
-        evictions: u64,
-        evicted_on: u64,
-    }
+    pub lookups: Vec<Counted<FlowLookups>>,
 }
 
 impl From<fairlead_bpf_loader::Counters> for KernelStatus {
     fn from(source: fairlead_bpf_loader::Counters) -> Self {
         Self {
-            fast_packets: source.fast_packets,
-            fast_bytes: source.fast_bytes,
-            syns: source.syns,
-            syn_acks: source.syn_acks,
-            acks_swallowed: source.acks_swallowed,
-            fins: source.fins,
-            resets: source.resets,
-            begun: source.begun,
-            joins: source.joins,
-            to_engine: source.to_engine,
-            no_neighbour: source.no_neighbour,
-            not_ours: source.not_ours,
+            counters: Counted(source.kernel),
             dropped: source.drops.total(),
             keys_anew: source.keys_anew,
-            lookups: source.lookups.into_iter().map(Into::into).collect(),
+            lookups: source.lookups.into_iter().map(Counted).collect(),
         }
     }
 }
@@ -214,32 +151,39 @@ mirror! {
     }
 }
 
-mirror! {
-    /// The TCB cache. The entries of `sets_by_occupancy` are sets with no line in use, with one,
-    /// and so on to all of them.
-    TcbCacheStatus of TcbCacheSnapshot {
-        scheme: String,
-        capacity_bytes: u64,
-        lines: u64,
-        sets: u64,
-        ways: u64,
-        accesses: u64,
-        hits: u64,
-        hit_ratio: f64,
-        misses: u64,
-        strangers: u64,
-        mismatches: u64,
-        migrations: u64,
-        second_lookup_hits: u64,
-        bypasses: u64,
-        evictions: u64,
-        evicted_on: u64,
-        on_lines: u64,
-        occupied: u64,
-        occupancy_min: u64,
-        occupancy_mean: f64,
-        occupancy_max: u64,
-        sets_by_occupancy: Vec<u64>,
+/// The TCB cache. The entries of `sets_by_occupancy` are sets with no line in use, with one, and so
+/// on to all of them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(
+    missing_docs,
+    reason = "the fields are documented where they are counted"
+)]
+pub struct TcbCacheStatus {
+    pub scheme: String,
+    #[serde(flatten)]
+    pub counters: Counted<TcbCacheCounters>,
+    pub hit_ratio: f64,
+    pub occupancy_mean: f64,
+    pub sets_by_occupancy: Vec<u64>,
+}
+
+impl From<Report> for TcbCacheStatus {
+    fn from(report: Report) -> Self {
+        let Report {
+            scheme,
+            counters,
+            hit_ratio,
+            occupancy_mean,
+            sets_by_occupancy,
+        } = report;
+        Self {
+            scheme,
+            counters: Counted(counters),
+            hit_ratio,
+            occupancy_mean,
+            sets_by_occupancy,
+        }
     }
 }
 
@@ -320,6 +264,29 @@ pub struct ServerStatus {
     pub offers: Option<Offers>,
 }
 
+// Most readers of a status read the switch's plain numbers.
+impl Deref for Status {
+    type Target = SwitchCounters;
+
+    fn deref(&self) -> &SwitchCounters {
+        &self.switch
+    }
+}
+
+impl DerefMut for Status {
+    fn deref_mut(&mut self) -> &mut SwitchCounters {
+        &mut self.switch
+    }
+}
+
+impl Deref for TcbCacheStatus {
+    type Target = TcbCacheCounters;
+
+    fn deref(&self) -> &TcbCacheCounters {
+        &self.counters
+    }
+}
+
 /// Why there is no status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -353,88 +320,30 @@ impl Status {
         }
     }
 
-    /// The counters alone. Here and in [`Self::of_switch`] every field is named: one that is added
-    /// to the counters must find its place.
+    /// The counters alone. Every field is named: one that is added to the counters must find its
+    /// place.
     fn counted(counters: &Counters) -> Self {
         let Counters {
             switch,
+            process,
             device,
-            device_queue_dropped,
             kernel,
-            log_lines_lost,
-            reloads_refused,
-            orders_refused,
+            tcb_cache,
         } = counters.clone();
-        Self {
-            kernel: kernel.map(KernelStatus::from),
-            device_use: device.into(),
-            device_queue_dropped,
-            log_lines_lost,
-            reloads_refused,
-            orders_refused,
-            ..Self::of_switch(switch)
-        }
-    }
-
-    fn of_switch(switch: Snapshot) -> Self {
         let Snapshot {
+            counters,
             drops,
-            rx_packets,
-            rx_bytes,
-            tx_packets,
-            tx_bytes,
-            fast_packets,
-            fast_bytes,
-            engine_packets,
-            syns,
-            syn_acks,
-            accepted,
-            spliced,
-            adopted,
-            rests_cut_short,
-            reassembled,
-            handed_back,
-            retries,
-            probes_sent,
-            live,
-            setups,
-            half_read,
-            buffered_bytes,
-            time_wait,
-            records,
-            records_max,
             ended,
             draining,
-            tcb_cache,
             services,
             pools,
         } = switch;
         Self {
+            switch: Counted(counters),
+            process: Counted(process),
+            kernel: kernel.map(KernelStatus::from),
+            device_use: device.into(),
             draining,
-            rx_packets,
-            rx_bytes,
-            tx_packets,
-            tx_bytes,
-            fast_packets,
-            fast_bytes,
-            engine_packets,
-            syns,
-            syn_acks,
-            accepted,
-            spliced,
-            adopted,
-            rests_cut_short,
-            reassembled,
-            handed_back,
-            retries,
-            probes_sent,
-            live,
-            setups,
-            half_read,
-            buffered_bytes,
-            time_wait,
-            records,
-            records_max,
             ended: by_end(&ended),
             drops: by_reason(&drops),
             tcb_cache: tcb_cache.map(TcbCacheStatus::from),

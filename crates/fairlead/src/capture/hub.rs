@@ -126,7 +126,7 @@ impl CaptureHub {
         let listens = datapath.endpoints().listens.iter();
         let mut inner = locked(&self.inner);
         inner.host = Some(Host {
-            device: settings.fastpath.device.clone(),
+            device: settings.network.device.clone(),
             listens: listens.map(|one| (*one, name(one))).collect(),
             origin_ns,
         });

@@ -1,10 +1,9 @@
 //! What differs between two configurations, a line a difference, for who asked for a reload.
 
-use std::fmt::Debug;
+use fairlead_splice::config::{Config, Pool, PoolId, Route, Service};
 
-use fairlead_splice::config::{Config, Limits, Pool, Service};
-
-use super::{Prefix, Settings, show_duration};
+use super::keys::differences;
+use super::{Settings, instance, network, pool, service};
 
 /// More lines than that say nothing any more.
 pub(crate) const CHANGES_MAX: usize = 100;
@@ -14,7 +13,6 @@ pub(crate) const CHANGES_MAX: usize = 100;
 pub(crate) fn changes(old: &Settings, new: &Settings) -> Vec<String> {
     let mut lines = Vec::new();
     process(old, new, &mut lines);
-    limits(&old.switch.limits, &new.switch.limits, &mut lines);
     if format!("{:?}", old.tcb_cache) != format!("{:?}", new.tcb_cache) {
         lines.push("[tcb_cache] is changed".to_owned());
     }
@@ -24,13 +22,13 @@ pub(crate) fn changes(old: &Settings, new: &Settings) -> Vec<String> {
     for (before, now) in pairs.both {
         let sides = (&old.switch, &new.switch);
         let pair = (&sides.0.services[before], &sides.1.services[now]);
-        service(pair, sides, &mut lines);
+        of_service(pair, sides, &mut lines);
     }
     let names = |one: &Config| one.pools.iter().map(|one| one.name.clone()).collect();
     let pairs = Pairs::of(names(&old.switch), names(&new.switch));
     pairs.tell("pool", &mut lines);
     for (before, now) in pairs.both {
-        pool(
+        of_pool(
             &old.switch.pools[before],
             &new.switch.pools[now],
             &mut lines,
@@ -79,95 +77,18 @@ impl Pairs {
     }
 }
 
-/// One value of which both are known.
-fn value<T: PartialEq>(
-    key: &str,
-    (old, new): (&T, &T),
-    show: impl Fn(&T) -> String,
-    lines: &mut Vec<String>,
-) {
-    if old != new {
-        lines.push(format!("{key} is {}, was {}", show(new), show(old)));
-    }
-}
-
 fn process(old: &Settings, new: &Settings, lines: &mut Vec<String>) {
-    let (before, now) = (&old.instance, &new.instance);
-    let show = |admin: &Option<core::net::SocketAddr>| {
-        admin.map_or_else(|| "not there".to_owned(), |one| one.to_string())
-    };
-    value("instance.admin", (&before.admin, &now.admin), show, lines);
-    let both = (&before.log_connections, &now.log_connections);
-    value("instance.log_connections", both, bool::to_string, lines);
-    let both = (&before.on_stop, &now.on_stop);
-    value("instance.on_stop", both, |one| one.name().to_owned(), lines);
-    let both = (&before.drain_timeout, &now.drain_timeout);
-    let show = |one: &core::time::Duration| show_duration(*one);
-    value("instance.drain_timeout", both, show, lines);
-    let show = |all: &Vec<Prefix>| match all.is_empty() {
-        true => "empty".to_owned(),
-        false => all
-            .iter()
-            .map(Prefix::to_string)
-            .collect::<Vec<_>>()
-            .join(" "),
-    };
-    value(
-        "fastpath.snat",
-        (&old.fastpath.snat, &new.fastpath.snat),
-        show,
-        lines,
-    );
-    value(
-        "fastpath.veth",
-        (&old.fastpath.veth, &new.fastpath.veth),
-        |one| one.name().to_owned(),
-        lines,
-    );
-    value(
-        "fastpath.mtu",
-        (&old.fastpath.mtu, &new.fastpath.mtu),
-        u16::to_string,
-        lines,
-    );
+    let both = (&old.instance, &new.instance);
+    differences(&instance::KEYS, "instance.", both, lines);
+    let both = (&old.network, &new.network);
+    differences(&network::NETWORK_KEYS, "network.", both, lines);
+    let both = (&old.fastpath, &new.fastpath);
+    differences(&network::FASTPATH_KEYS, "fastpath.", both, lines);
+    let both = (&old.switch.limits, &new.switch.limits);
+    differences(&instance::LIMITS_KEYS, "limits.", both, lines);
 }
 
-fn limits(old: &Limits, new: &Limits, lines: &mut Vec<String>) {
-    let mut one = |key: &str, old: u64, new: u64| {
-        value(
-            &format!("limits.{key}"),
-            (&old, &new),
-            u64::to_string,
-            lines,
-        );
-    };
-    one(
-        "connections",
-        old.connections.into(),
-        new.connections.into(),
-    );
-    one("setups", old.setups.into(), new.setups.into());
-    one(
-        "half_read_heads",
-        old.half_read.into(),
-        new.half_read.into(),
-    );
-    let clients = (old.half_read_per_client, new.half_read_per_client);
-    one(
-        "half_read_heads_per_client",
-        clients.0.into(),
-        clients.1.into(),
-    );
-    one("buffered_bytes", old.buffered_bytes, new.buffered_bytes);
-}
-
-/// Regular expressions have no equality but are written as they were read, so that what is written
-/// of two things tells whether they are the same.
-fn differs(old: &impl Debug, new: &impl Debug) -> bool {
-    format!("{old:?}") != format!("{new:?}")
-}
-
-fn service(
+fn of_service(
     (old, new): (&Service, &Service),
     (before, now): (&Config, &Config),
     lines: &mut Vec<String>,
@@ -177,41 +98,33 @@ fn service(
         let pool = |id: usize| switch.pools.get(id).map_or("?", |pool| &pool.name);
         let routes = service.routes.iter().map(|one| {
             let to = pool(usize::from(one.pool.0));
-            let rest = (&one.matchers, one.treatment, one.retries);
-            format!("{} {to} {rest:?}", one.name)
+            // Regular expressions have no equality but are written as they were read.
+            let of_any_pool = Route {
+                pool: PoolId(0),
+                ..one.clone()
+            };
+            format!("{to} {of_any_pool:?}")
         });
         routes.collect()
     };
-    let changed = [
-        ("listen", differs(&old.listen, &new.listen)),
-        ("protocol", old.protocol != new.protocol),
-        ("source", old.source != new.source),
-        ("routes", routes(old, before) != routes(new, now)),
-        ("unmatched", old.unmatched != new.unmatched),
-        ("timeouts", old.timeouts != new.timeouts),
-        ("head_limit", old.head_bytes_max != new.head_bytes_max),
-    ];
-    tell_changed("service", &new.name, &changed, lines);
-}
-
-fn tell_changed(what: &str, name: &str, keys: &[(&str, bool)], lines: &mut Vec<String>) {
-    let changed: Vec<&str> = keys.iter().filter(|one| one.1).map(|one| one.0).collect();
-    if !changed.is_empty() {
-        lines.push(format!("{what} {name}: changed in {}", changed.join(", ")));
+    let routed = |service: &Service| Service {
+        routes: Vec::new(),
+        ..service.clone()
+    };
+    let of = format!("service {}: ", new.name);
+    differences(&service::KEYS, &of, (&routed(old), &routed(new)), lines);
+    if routes(old, before) != routes(new, now) {
+        lines.push(format!("{of}routes are changed"));
     }
 }
 
-fn pool(old: &Pool, new: &Pool, lines: &mut Vec<String>) {
-    let changed = [
-        ("balance", old.balance != new.balance),
-        ("proxy_protocol", old.proxy_protocol != new.proxy_protocol),
-        (
-            "connect_timeout",
-            old.connect_timeout != new.connect_timeout,
-        ),
-        ("probe_interval", old.probe_interval != new.probe_interval),
-    ];
-    tell_changed("pool", &new.name, &changed, lines);
+fn of_pool(old: &Pool, new: &Pool, lines: &mut Vec<String>) {
+    let alone = |pool: &Pool| Pool {
+        servers: Vec::new(),
+        ..pool.clone()
+    };
+    let of = format!("pool {}: ", new.name);
+    differences(&pool::KEYS, &of, (&alone(old), &alone(new)), lines);
     let names = |one: &Pool| {
         one.servers
             .iter()
@@ -219,11 +132,13 @@ fn pool(old: &Pool, new: &Pool, lines: &mut Vec<String>) {
             .collect()
     };
     let pairs = Pairs::of(names(old), names(new));
-    pairs.tell(&format!("pool {}: server", new.name), lines);
+    pairs.tell(&format!("{of}server"), lines);
     for (before, now) in pairs.both {
-        let (before, now) = (&old.servers[before], &new.servers[now]);
-        let key = format!("pool {}: weight of {}", new.name, now.endpoint);
-        value(&key, (&before.weight, &now.weight), u16::to_string, lines);
+        let (was, is) = (old.servers[before], new.servers[now]);
+        if was != is {
+            let (is, was, endpoint) = (is.weight, was.weight, is.endpoint);
+            lines.push(format!("{of}weight of {endpoint} is {is}, was {was}"));
+        }
     }
 }
 
@@ -261,8 +176,8 @@ mod tests {
             ),
             (
                 "mode =",
-                "veth = \"queue\"\nmode =",
-                &["fastpath.veth is queue, was auto"],
+                "veth_redirect = \"queue\"\nmode =",
+                &["fastpath.veth_redirect is queue, was peer"],
             ),
             (
                 name,
@@ -272,19 +187,19 @@ mod tests {
             (
                 name,
                 "name = \"one\"\nadmin = \"127.0.0.1:9\"",
-                &["instance.admin is 127.0.0.1:9, was not there"],
+                &["instance.admin is 127.0.0.1:9, was not set"],
             ),
             (
                 "10.1.0.3:80",
                 "10.1.0.4:80",
-                &["service web: changed in listen"],
+                &["service web: listen is 10.1.0.4:80, was 10.1.0.3:80"],
             ),
             (
                 "[fastpath]",
                 "[limits]\nsetups = 9000\nhalf_read_heads = 5000\n[fastpath]",
                 &[
-                    "limits.setups is 9000, was 65536",
-                    "limits.half_read_heads is 5000, was 16384",
+                    "limits.setups is 9000, was 65_536",
+                    "limits.half_read_heads is 5000, was 16_384",
                 ],
             ),
             (

@@ -6,17 +6,19 @@ use fairlead_base::{Address, Endpoint};
 use fairlead_splice::config::{HashOn, Matcher, PoolId, Protocol, Source, Unmatched};
 
 use super::diagnostic::{At, Diagnostic, Problems, Span};
-use super::instance::{InstanceDraft, SnatDraft};
+use super::instance::InstanceDraft;
+use super::network::SnatDraft;
 use super::pool::PoolDraft;
 use super::reach::{openings, reach};
 use super::section::{nearest, quoted};
 use super::service::{ServiceDraft, protocol_name};
-use super::{Fastpath, Mode, OnStop};
+use super::{Fastpath, Mode, Network, OnStop};
 
 /// Everything read from the file.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) instance: InstanceDraft,
+    pub(super) network: Network,
     pub(super) fastpath: Fastpath,
     pub(super) snat: SnatDraft,
     pub(super) services: Vec<ServiceDraft>,
@@ -58,13 +60,13 @@ pub(super) fn pool_ids(pools: &[PoolDraft]) -> BTreeMap<&str, PoolId> {
 /// Says so when a stop is to leave connections to a kernel program that there is not.
 fn nothing_to_keep(draft: &Draft, problems: &mut Problems) {
     if let Some(on_stop) = &draft.instance.on_stop
-        && on_stop.value == OnStop::Keep
+        && draft.instance.instance.on_stop == OnStop::Keep
         && draft.fastpath.mode == Mode::Engine
     {
         let message =
             "on_stop = \"keep\" keeps nothing with mode = \"engine\": there is no kernel program";
         problems
-            .push(Diagnostic::warning(&on_stop.span, message.to_owned()).help(
+            .push(Diagnostic::warning(on_stop, message.to_owned()).help(
                 "live connections get `drain_timeout`; leave `on_stop` out if that is meant",
             ));
     }
@@ -313,7 +315,7 @@ fn hashing(service: &ServiceDraft, name: &At<String>, pool: &PoolDraft, problems
     else {
         return;
     };
-    let what = match pool.balance.hash_on() {
+    let what = match pool.pool.balance.hash_on() {
         Some(HashOn::Header(_)) => "header",
         Some(HashOn::Cookie(_)) => "cookie",
         Some(HashOn::ClientAddress) | None => return,
@@ -341,7 +343,7 @@ struct Said {
 
 /// A service with `source = "snat"` needs source addresses of its family.
 fn sources(service: &ServiceDraft, draft: &Draft, said: &mut Said, problems: &mut Problems) {
-    if service.source != Source::Snat || !draft.snat.whole {
+    if service.service.source != Source::Snat || !draft.snat.whole {
         return;
     }
     for (v4, family, example) in [
@@ -353,11 +355,7 @@ fn sources(service: &ServiceDraft, draft: &Draft, said: &mut Said, problems: &mu
             .listen
             .iter()
             .any(|listen| listen.value.addr.is_v4() == v4);
-        let there = draft
-            .fastpath
-            .snat
-            .iter()
-            .any(|prefix| prefix.is_v4() == v4);
+        let there = draft.network.snat.iter().any(|prefix| prefix.is_v4() == v4);
         if !wanted || there || *said {
             continue;
         }
@@ -368,7 +366,7 @@ fn sources(service: &ServiceDraft, draft: &Draft, said: &mut Said, problems: &mu
                 format!("source \"snat\" needs {family} source addresses, and there are none"),
             )
             .help(format!(
-                "write snat = \"{example}\" (with your own addresses) in [fastpath], \
+                "write snat = \"{example}\" (with your own addresses) in [network], \
                  or source = \"transparent\" here"
             )),
         );
@@ -384,7 +382,7 @@ fn route_listens(service: &ServiceDraft, problems: &mut Problems) {
         let Matcher::Listen(endpoints) = &matcher.matcher else {
             continue;
         };
-        for (endpoint, span) in endpoints.iter().zip(&matcher.listen) {
+        for (endpoint, span) in endpoints.iter().zip(&matcher.values) {
             if service
                 .listen
                 .iter()
@@ -445,7 +443,7 @@ fn servers(draft: &Draft, listens: &BTreeMap<Address, &Span>, problems: &mut Pro
 }
 
 fn unmatched_answer(service: &ServiceDraft) -> &'static str {
-    match (service.protocol, service.unmatched) {
+    match (service.protocol, service.service.unmatched) {
         (Some(Protocol::Tls), _) => "clients that match none get a TLS alert and no server",
         (Some(Protocol::Tcp), _) => "clients that match none are reset",
         (_, Unmatched::NotFound) => "requests that match none get 404 Not Found",

@@ -119,6 +119,12 @@ pub(super) const REGEXES_MAX: usize = 256;
 
 impl Problems {
     pub(super) fn push(&mut self, diagnostic: Diagnostic) {
+        // A value under an earlier name may be read for several tables.
+        let same =
+            |one: &Diagnostic| one.span == diagnostic.span && one.message == diagnostic.message;
+        if self.list.iter().any(same) {
+            return;
+        }
         let is_error = diagnostic.severity == Severity::Error;
         match is_error {
             true => self.errors += 1,

@@ -1,6 +1,6 @@
 //! The conditions of a route.
 
-use fairlead_splice::config::{Matcher, ValuePattern};
+use fairlead_splice::config::{Matcher, NamePattern, ValuePattern};
 use toml::de::DeValue;
 
 use super::diagnostic::{At, Diagnostic, Problems, REGEXES_MAX, Span};
@@ -22,6 +22,164 @@ pub(super) enum Reads {
     Tls,
 }
 
+impl Reads {
+    /// The services, for the documentation.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Listen => "all",
+            Self::Http => "http",
+            Self::Tls => "tls",
+        }
+    }
+}
+
+/// A condition with the places of its values, where each has one.
+type Condition = (Matcher, Vec<Span>);
+
+/// The key of a condition.
+#[derive(Debug)]
+pub(super) struct MatcherKey {
+    pub(super) key: &'static str,
+    pub(super) reads: Reads,
+    /// One line of `docs/configuration.md`.
+    pub(super) meaning: &'static str,
+    read: fn(Node<'_>, &str, &mut Problems) -> Vec<Condition>,
+}
+
+/// The keys of all conditions.
+pub(super) const MATCHERS: [MatcherKey; 12] = [
+    MatcherKey {
+        key: "listen",
+        reads: Reads::Listen,
+        meaning: "the address and port that the client connected to; one of the service's",
+        read: |node, key, problems| {
+            let ends = endpoints(node, key, problems).into_iter();
+            let (spans, ends): (_, Vec<_>) = ends.map(|at| (at.span, at.value)).unzip();
+            match ends.is_empty() {
+                true => Vec::new(),
+                false => vec![(Matcher::Listen(ends), spans)],
+            }
+        },
+    },
+    MatcherKey {
+        key: "host",
+        reads: Reads::Http,
+        meaning: "the host of the request without its port: exact, or `*.example.com` for every \
+                  name below `example.com` (not `example.com` itself); case-insensitive",
+        read: |node, key, problems| {
+            let read: Reader<_> = |text, key, problems| names::host(text, key, true, problems);
+            all(
+                node,
+                key,
+                "\"api.example.com\"",
+                read,
+                Matcher::Host,
+                problems,
+            )
+        },
+    },
+    MatcherKey {
+        key: "path",
+        reads: Reads::Http,
+        meaning: "the whole path without the query, as it is sent (percent-encoded)",
+        read: |node, key, problems| {
+            all(node, key, "\"/login\"", whole_path, Matcher::Path, problems)
+        },
+    },
+    MatcherKey {
+        key: "path_prefix",
+        reads: Reads::Http,
+        meaning: "the beginning of the path, character by character: `/api` also matches `/apis`",
+        read: |node, key, problems| {
+            all(
+                node,
+                key,
+                "\"/api/\"",
+                whole_path,
+                Matcher::PathPrefix,
+                problems,
+            )
+        },
+    },
+    MatcherKey {
+        key: "path_suffix",
+        reads: Reads::Http,
+        meaning: "the end of the path",
+        read: |node, key, problems| {
+            all(
+                node,
+                key,
+                "\".jpg\"",
+                path_part,
+                Matcher::PathSuffix,
+                problems,
+            )
+        },
+    },
+    MatcherKey {
+        key: "path_regex",
+        reads: Reads::Http,
+        meaning: "the path, by [regular expression](https://docs.rs/regex/latest/regex/#syntax), \
+                  not anchored; in TOML `'…'` takes backslashes as they are",
+        read: |node, key, problems| {
+            all(
+                node,
+                key,
+                "\"^/user/[0-9]+$\"",
+                regex,
+                Matcher::PathRegex,
+                problems,
+            )
+        },
+    },
+    MatcherKey {
+        key: "method",
+        reads: Reads::Http,
+        meaning: "the method; case-sensitive",
+        read: |node, key, problems| all(node, key, "\"GET\"", method, Matcher::Method, problems),
+    },
+    MatcherKey {
+        key: "header",
+        reads: Reads::Http,
+        meaning: "header fields by name (case-insensitive) and value",
+        read: |node, key, problems| by_name(key, node, Matcher::Header, problems),
+    },
+    MatcherKey {
+        key: "query",
+        reads: Reads::Http,
+        meaning: "query parameters by name and value, percent-decoded",
+        read: |node, key, problems| by_name(key, node, Matcher::Query, problems),
+    },
+    MatcherKey {
+        key: "cookie",
+        reads: Reads::Http,
+        meaning: "cookies by name and value",
+        read: |node, key, problems| by_name(key, node, Matcher::Cookie, problems),
+    },
+    MatcherKey {
+        key: "sni",
+        reads: Reads::Tls,
+        meaning: "the server name of the ClientHello; like `host`",
+        read: |node, key, problems| {
+            let read: Reader<_> = |text, key, problems| names::host(text, key, false, problems);
+            all(
+                node,
+                key,
+                "\"api.example.com\"",
+                read,
+                Matcher::Sni,
+                problems,
+            )
+        },
+    },
+    MatcherKey {
+        key: "alpn",
+        reads: Reads::Tls,
+        meaning: "an application protocol that the client offers",
+        read: |node, key, problems| all(node, key, "\"h2\"", alpn, Matcher::Alpn, problems),
+    },
+];
+
 /// A condition and the place of its key.
 #[derive(Debug)]
 pub(super) struct MatcherDraft {
@@ -29,8 +187,8 @@ pub(super) struct MatcherDraft {
     pub(super) span: Span,
     pub(super) reads: Reads,
     pub(super) matcher: Matcher,
-    /// For `listen`: the place of each endpoint.
-    pub(super) listen: Vec<Span>,
+    /// The place of each value, where it has one.
+    pub(super) values: Vec<Span>,
 }
 
 /// The largest compiled regular expression, bytes, its lazy automaton apart.
@@ -42,139 +200,45 @@ const METHODS: [&str; 9] = [
 /// Reads every condition of a route.
 pub(super) fn matchers(section: Section<'_>, problems: &mut Problems) -> Vec<MatcherDraft> {
     let mut out = Vec::new();
-    if let Some(node) = section.node("listen") {
-        let (listen, values): (Vec<Span>, Vec<_>) = endpoints(node, "listen", problems)
-            .into_iter()
-            .map(|at| (at.span, at.value))
-            .unzip();
-        if !values.is_empty() {
-            out.push(MatcherDraft {
-                key: "listen",
-                span: section.key_span("listen"),
-                reads: Reads::Listen,
-                matcher: Matcher::Listen(values),
-                listen,
-            });
-        }
-    }
-    for key in [
-        "host",
-        "path",
-        "path_prefix",
-        "path_suffix",
-        "path_regex",
-        "method",
-        "header",
-        "query",
-        "cookie",
-        "sni",
-        "alpn",
-    ] {
-        let Some(node) = section.node(key) else {
+    for one in &MATCHERS {
+        let Some(node) = section.node(one.key) else {
             continue;
         };
-        let reads = if matches!(key, "sni" | "alpn") {
-            Reads::Tls
-        } else {
-            Reads::Http
-        };
-        for matcher in condition(key, node, problems) {
-            let span = section.key_span(key);
+        for (matcher, values) in (one.read)(node, one.key, problems) {
             out.push(MatcherDraft {
-                key,
-                span,
-                reads,
+                key: one.key,
+                span: section.key_span(one.key),
+                reads: one.reads,
                 matcher,
-                listen: Vec::new(),
+                values,
             });
         }
     }
     out
 }
 
-fn condition(key: &'static str, node: Node<'_>, problems: &mut Problems) -> Vec<Matcher> {
-    type Reader<T> = fn(&At<&str>, &str, &mut Problems) -> Option<T>;
-    fn all<T>(
-        node: Node<'_>,
-        key: &str,
-        example: &str,
-        read: Reader<T>,
-        make: fn(Vec<T>) -> Matcher,
-        problems: &mut Problems,
-    ) -> Vec<Matcher> {
-        let texts = strings(node, key, example, problems);
-        let values: Vec<T> = texts
-            .iter()
-            .filter_map(|text| read(text, key, problems))
-            .collect();
-        // A list that lost a member to an error is not the list that was meant.
-        if values.is_empty() || values.len() < texts.len() {
-            Vec::new()
-        } else {
-            vec![make(values)]
-        }
+type Reader<T> = fn(&At<&str>, &str, &mut Problems) -> Option<T>;
+
+/// Several values, of which one must be met.
+fn all<T>(
+    node: Node<'_>,
+    key: &str,
+    example: &str,
+    read: Reader<T>,
+    make: fn(Vec<T>) -> Matcher,
+    problems: &mut Problems,
+) -> Vec<Condition> {
+    let texts = strings(node, key, example, problems);
+    let values: Vec<T> = texts
+        .iter()
+        .filter_map(|text| read(text, key, problems))
+        .collect();
+    // A list that lost a member to an error is not the list that was meant.
+    if values.is_empty() || values.len() < texts.len() {
+        return Vec::new();
     }
-    let named: fn(String, ValuePattern) -> Matcher = match key {
-        "host" => {
-            let read: Reader<_> = |text, key, problems| names::host(text, key, true, problems);
-            return all(
-                node,
-                key,
-                "\"api.example.com\"",
-                read,
-                Matcher::Host,
-                problems,
-            );
-        }
-        "sni" => {
-            let read: Reader<_> = |text, key, problems| names::host(text, key, false, problems);
-            return all(
-                node,
-                key,
-                "\"api.example.com\"",
-                read,
-                Matcher::Sni,
-                problems,
-            );
-        }
-        "path" => return all(node, key, "\"/login\"", whole_path, Matcher::Path, problems),
-        "path_prefix" => {
-            return all(
-                node,
-                key,
-                "\"/api/\"",
-                whole_path,
-                Matcher::PathPrefix,
-                problems,
-            );
-        }
-        "path_suffix" => {
-            return all(
-                node,
-                key,
-                "\".jpg\"",
-                path_part,
-                Matcher::PathSuffix,
-                problems,
-            );
-        }
-        "path_regex" => {
-            return all(
-                node,
-                key,
-                "\"^/user/[0-9]+$\"",
-                regex,
-                Matcher::PathRegex,
-                problems,
-            );
-        }
-        "method" => return all(node, key, "\"GET\"", method, Matcher::Method, problems),
-        "alpn" => return all(node, key, "\"h2\"", alpn, Matcher::Alpn, problems),
-        "header" => Matcher::Header,
-        "query" => Matcher::Query,
-        _ => Matcher::Cookie,
-    };
-    by_name(key, node, named, problems)
+    let spans = texts.iter().map(|text| text.span.clone());
+    vec![(make(values), spans.collect())]
 }
 
 /// `header = { name = pattern, … }`: one matcher a name.
@@ -183,7 +247,7 @@ fn by_name(
     node: Node<'_>,
     make: fn(String, ValuePattern) -> Matcher,
     problems: &mut Problems,
-) -> Vec<Matcher> {
+) -> Vec<Condition> {
     let example = format!("write {key} = {{ name = \"value\" }}");
     let DeValue::Table(table) = node.get_ref() else {
         let message = format!(
@@ -221,7 +285,7 @@ fn by_name(
             _ => name.value.to_owned(),
         };
         if let Some(pattern) = value_pattern(node, name.value, problems) {
-            out.push(make(kept, pattern));
+            out.push((make(kept, pattern), Vec::new()));
         }
     }
     out
@@ -237,7 +301,7 @@ fn value_pattern(node: Node<'_>, name: &str, problems: &mut Problems) -> Option<
             values.iter().map(|value| value.value.to_owned()).collect(),
         ));
     };
-    let section = Section::of(table, &node.span(), &PATTERN, problems);
+    let section = Section::of(table, &node.span(), &PATTERN, &[], problems);
     match (section.node("regex"), section.node("present")) {
         (Some(node), None) => {
             let text = string(node, "regex", "\"^[0-9]+$\"", problems)?;
@@ -415,4 +479,47 @@ fn alpn(text: &At<&str>, _key: &str, problems: &mut Problems) -> Option<String> 
             .help("write alpn = \"h2\" or alpn = \"http/1.1\""),
     );
     None
+}
+
+/// A condition on one line, as `fairlead check` shows it.
+pub(crate) fn show_matcher(matcher: &Matcher) -> String {
+    let any = |key: &str, values: Vec<String>| {
+        let more = values.len().saturating_sub(4);
+        let mut shown = values.into_iter().take(4).collect::<Vec<_>>().join(" | ");
+        if more > 0 {
+            shown += &format!(" | {more} more");
+        }
+        format!("{key} {shown}")
+    };
+    let names = |names: &[NamePattern]| {
+        let show = |name: &NamePattern| match name {
+            NamePattern::Exact(name) if name.contains(':') => format!("[{name}]"),
+            NamePattern::Exact(name) => name.clone(),
+            NamePattern::Suffix(name) => format!("*{name}"),
+        };
+        names.iter().map(show).collect()
+    };
+    let regexes = |all: &[regex::Regex]| all.iter().map(|one| format!("/{one}/")).collect();
+    let named = |key: &str, name: &str, pattern: &ValuePattern| match pattern {
+        ValuePattern::Present => format!("{key} {name} present"),
+        ValuePattern::Exact(values) => any(&format!("{key} {name} ="), values.clone()),
+        ValuePattern::Regex(regex) => format!("{key} {name} ~ /{regex}/"),
+    };
+    match matcher {
+        Matcher::Listen(endpoints) => any(
+            "listen",
+            endpoints.iter().map(ToString::to_string).collect(),
+        ),
+        Matcher::Host(hosts) => any("host", names(hosts)),
+        Matcher::Sni(hosts) => any("sni", names(hosts)),
+        Matcher::Path(paths) => any("path", paths.clone()),
+        Matcher::PathPrefix(paths) => any("path_prefix", paths.clone()),
+        Matcher::PathSuffix(paths) => any("path_suffix", paths.clone()),
+        Matcher::PathRegex(all) => any("path_regex", regexes(all)),
+        Matcher::Method(methods) => any("method", methods.clone()),
+        Matcher::Alpn(protocols) => any("alpn", protocols.clone()),
+        Matcher::Header(name, pattern) => named("header", name, pattern),
+        Matcher::Query(name, pattern) => named("query", name, pattern),
+        Matcher::Cookie(name, pattern) => named("cookie", name, pattern),
+    }
 }

@@ -10,15 +10,17 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use fairlead_bpf_loader::FlowTableKind;
-use fairlead_splice::config::{Config, Pool, Route, Service};
+use fairlead_splice::config::{Config, Route};
 use toml::de::DeTable;
 
 mod changes;
 mod cross;
 mod diagnostic;
 mod instance;
+pub(crate) mod keys;
 mod matcher;
 mod names;
+mod network;
 mod pool;
 mod prefix;
 mod quantity;
@@ -32,14 +34,15 @@ mod tcb_cache;
 
 pub(crate) use changes::changes;
 pub use diagnostic::{Diagnostic, FINDINGS_MAX, Finding, Report, Severity};
+pub use keys::Described;
+pub(crate) use matcher::show_matcher;
 pub use prefix::Prefix;
 pub(crate) use quantity::{show_duration, show_size};
 pub(crate) use section::nearest;
-pub(crate) use service::{RETRIES, protocol_name};
+pub(crate) use service::protocol_name;
 
 use cross::{Draft, pool_ids};
 use diagnostic::Problems;
-use instance::InstanceDraft;
 use section::Section;
 use source::Source;
 
@@ -49,6 +52,8 @@ pub struct Settings {
     /// The process: its name, its pages, its log.
     pub instance: Instance,
     /// The device and its addresses.
+    pub network: Network,
+    /// The fast path in the kernel.
     pub fastpath: Fastpath,
     /// The switch itself.
     pub switch: Config,
@@ -94,42 +99,47 @@ impl OnStop {
     }
 }
 
-/// `[fastpath]`
+/// `[network]`
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fastpath {
-    /// Where spliced packets are translated.
-    pub mode: Mode,
+pub struct Network {
     /// The TUN device to create.
     pub device: String,
     /// The prefixes of [`Config::snat`], to be routed to the device.
     pub snat: Vec<Prefix>,
     /// MTU of the device, bytes.
     pub mtu: u16,
+}
+
+/// `[fastpath]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fastpath {
+    /// Where spliced packets are translated.
+    pub mode: Mode,
     /// The interfaces of the kernel fast path; those on the way to services and servers if empty.
     pub interfaces: Vec<String>,
     /// How the kernel finds a packet's connection.
     pub flow_table: FlowTableKind,
     /// How packets reach the other ends of veths.
-    pub veth: Veth,
+    pub veth_redirect: VethRedirect,
 }
 
 /// How packets that the kernel fast path sends reach the other end of a veth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Veth {
-    /// Straight, where that is known to pass nothing by.
-    Auto,
+pub enum VethRedirect {
+    /// Straight to it, where nothing is known that would have to see them before.
+    Peer,
     /// By the queue of received packets, as every other packet does.
     Queue,
 }
 
-impl Veth {
+impl VethRedirect {
     /// All of them, as offered to who writes the file.
-    pub const ALL: [Self; 2] = [Self::Auto, Self::Queue];
+    pub const ALL: [Self; 2] = [Self::Peer, Self::Queue];
 
     /// The word for it in the file.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Auto => "auto",
+            Self::Peer => "peer",
             Self::Queue => "queue",
         }
     }
@@ -239,9 +249,10 @@ const IPV6_MTU_MIN: u16 = 1_280;
 pub(crate) const SMALL: &str = r#"
     [instance]
     name = "one"
+    [network]
+    snat = "100.64.0.0/24"
     [fastpath]
     mode = "tc"
-    snat = "100.64.0.0/24"
     [[service]]
     name = "web"
     listen = "10.1.0.3:80"
@@ -312,18 +323,25 @@ fn settings(text: &str, problems: &mut Problems) -> Option<Settings> {
         // What the parser made up to go on would only draw findings that nobody can act upon.
         return None;
     }
-    let file = Section::of(document.get_ref(), &(0..0), &schema::FILE, problems);
-    let mut open = |key: &str, kind: &schema::Table| {
-        file.node(key)
-            .and_then(|node| Section::open(node, kind, problems))
+    let moved = section::moved(document.get_ref(), problems);
+    let nothing = DeTable::new();
+    let file = Section::of(document.get_ref(), &(0..0), &schema::FILE, &moved, problems);
+    let mut open = |key: &str, kind: &schema::Table| match file.node(key) {
+        Some(node) => Section::open(node, kind, &moved, problems),
+        // Keys of it may stand elsewhere, under earlier names.
+        None => Some(Section::of(&nothing, &(0..0), kind, &moved, problems)),
     };
     let instance_section = open("instance", &schema::INSTANCE);
+    let network_section = open("network", &schema::NETWORK);
     let fastpath_section = open("fastpath", &schema::FASTPATH);
     let limits_section = open("limits", &schema::LIMITS);
-    let tcb_cache_section = open("tcb_cache", &schema::TCB_CACHE);
+    let tcb_cache_section = file
+        .node("tcb_cache")
+        .and_then(|node| Section::open(node, &schema::TCB_CACHE, &moved, problems));
 
     let instance = instance::instance(instance_section, problems);
-    let (fastpath, snat) = instance::fastpath(fastpath_section, problems);
+    let (network, snat) = network::network(network_section, problems);
+    let fastpath = network::fastpath(fastpath_section, &network.device, problems);
     let limits = instance::limits(limits_section, problems);
     let tcb_cache = tcb_cache::tcb_cache(tcb_cache_section, problems);
     let services = file
@@ -336,6 +354,34 @@ fn settings(text: &str, problems: &mut Problems) -> Option<Settings> {
         .into_iter()
         .map(|table| pool::pool(table, problems))
         .collect::<Vec<_>>();
+    without_tables(file, text, problems);
+    let longest_head = services
+        .iter()
+        .map(|one| one.service.head_bytes_max)
+        .max()
+        .unwrap_or(0);
+    instance::room_for_a_head(limits_section, &limits, longest_head, problems);
+    let draft = Draft {
+        instance,
+        network,
+        fastpath,
+        snat,
+        services,
+        pools,
+        tcb_cache,
+    };
+    if let Some(section) = network_section {
+        room_for_ipv6(section, &draft, problems);
+    }
+    cross::check(&draft, problems);
+    if problems.any_error() {
+        return None;
+    }
+    build(draft, limits)
+}
+
+/// Says so when there is no service or no pool.
+fn without_tables(file: Section<'_>, text: &str, problems: &mut Problems) {
     for (key, kind) in [("service", &schema::SERVICE), ("pool", &schema::POOL)] {
         let empty = file.node(key).is_none_or(|node| {
             node.get_ref()
@@ -354,28 +400,6 @@ fn settings(text: &str, problems: &mut Problems) -> Option<Settings> {
             );
         }
     }
-    let longest_head = services
-        .iter()
-        .map(|one| one.head_bytes_max)
-        .max()
-        .unwrap_or(0);
-    instance::room_for_a_head(limits_section, &limits, longest_head, problems);
-    let draft = Draft {
-        instance,
-        fastpath,
-        snat,
-        services,
-        pools,
-        tcb_cache,
-    };
-    if let Some(section) = fastpath_section {
-        room_for_ipv6(section, &draft, problems);
-    }
-    cross::check(&draft, problems);
-    if problems.any_error() {
-        return None;
-    }
-    build(draft, limits)
 }
 
 /// Says so when IPv6 packets come to the device, and the MTU is too small for that: those of
@@ -385,8 +409,10 @@ fn room_for_ipv6(section: Section<'_>, draft: &Draft, problems: &mut Problems) {
 
     let services = &draft.services;
     let mut listens = services.iter().flat_map(|one| &one.listen);
-    let mut sources = draft.fastpath.snat.iter();
-    let transparent = services.iter().filter(|one| one.source == Transparent);
+    let mut sources = draft.network.snat.iter();
+    let transparent = services
+        .iter()
+        .filter(|one| one.service.source == Transparent);
     let pools: Vec<&str> = transparent
         .flat_map(|service| &service.routes)
         .filter_map(|route| Some(route.pool.as_ref()?.value.as_str()))
@@ -403,7 +429,7 @@ fn room_for_ipv6(section: Section<'_>, draft: &Draft, problems: &mut Problems) {
     let has_ipv6 = listens.any(|listen| !listen.value.addr.is_v4())
         || sources.any(|prefix| prefix.address().is_ipv6())
         || servers.any(|server| !server.value.endpoint.addr.is_v4());
-    if draft.fastpath.mtu < IPV6_MTU_MIN && has_ipv6 {
+    if draft.network.mtu < IPV6_MTU_MIN && has_ipv6 {
         problems.push(
             Diagnostic::error(
                 &section.key_span("mtu"),
@@ -415,8 +441,8 @@ fn room_for_ipv6(section: Section<'_>, draft: &Draft, problems: &mut Problems) {
 }
 
 /// The addresses of all prefixes.
-fn sources(fastpath: &Fastpath) -> Vec<fairlead_base::Address> {
-    let prefixes = fastpath.snat.iter();
+fn sources(network: &Network) -> Vec<fairlead_base::Address> {
+    let prefixes = network.snat.iter();
     prefixes
         .filter_map(|prefix| prefix.hosts().ok())
         .flatten()
@@ -427,63 +453,31 @@ fn sources(fastpath: &Fastpath) -> Vec<fairlead_base::Address> {
 fn build(draft: Draft, limits: fairlead_splice::config::Limits) -> Option<Settings> {
     let ids = pool_ids(&draft.pools);
     let mut services = Vec::new();
-    for service in &draft.services {
-        let mut routes = Vec::new();
-        for (index, route) in service.routes.iter().enumerate() {
-            let matchers = route.matchers.iter().map(|draft| draft.matcher.clone());
-            let pool = *ids.get(route.pool.as_ref()?.value.as_str())?;
-            routes.push(Route {
-                treatment: route.treatment,
-                retries: route.retries,
-                ..Route::new(reach::label(route, index), matchers.collect(), pool)
+    for draft in &draft.services {
+        draft.name.as_ref()?;
+        draft.protocol?;
+        let mut service = draft.service.clone();
+        for (index, draft) in draft.routes.iter().enumerate() {
+            let matchers = draft.matchers.iter().map(|draft| draft.matcher.clone());
+            service.routes.push(Route {
+                name: reach::label(draft, index),
+                matchers: matchers.collect(),
+                pool: *ids.get(draft.pool.as_ref()?.value.as_str())?,
+                ..draft.route.clone()
             });
         }
-        let name = service.name.as_ref()?.value.clone();
-        let listen = service.listen.iter().map(|listen| listen.value).collect();
-        services.push(Service {
-            source: service.source,
-            routes,
-            unmatched: service.unmatched,
-            timeouts: service.timeouts,
-            head_bytes_max: service.head_bytes_max,
-            ..Service::new(name, listen, service.protocol?)
-        });
+        services.push(service);
     }
-    let mut pools = Vec::new();
-    for pool in &draft.pools {
-        let name = pool.name.as_ref()?.value.clone();
-        let servers = pool.servers.iter().map(|server| server.value).collect();
-        pools.push(Pool {
-            balance: pool.balance.clone(),
-            proxy_protocol: pool.proxy_protocol,
-            connect_timeout: pool.connect_timeout,
-            probe_interval: draft.instance.probe_interval,
-            ..Pool::new(name, servers)
-        });
-    }
-    let InstanceDraft {
-        name,
-        admin,
-        log_connections,
-        drain_timeout,
-        on_stop,
-        probe_interval: _,
-    } = draft.instance;
+    let pools = draft.pools.into_iter().map(|draft| draft.pool);
     let switch = Config {
-        snat: sources(&draft.fastpath),
+        snat: sources(&draft.network),
         limits,
-        device_mss: draft.fastpath.mtu - IPV4_TCP_HEADERS,
-        ..Config::new(services, pools)
-    };
-    let instance = Instance {
-        name,
-        admin: admin.map(|admin| admin.value),
-        log_connections,
-        drain_timeout,
-        on_stop: on_stop.map(|at| at.value).unwrap_or_default(),
+        device_mss: draft.network.mtu - IPV4_TCP_HEADERS,
+        ..Config::new(services, pools.collect())
     };
     Some(Settings {
-        instance,
+        instance: draft.instance.instance,
+        network: draft.network,
         fastpath: draft.fastpath,
         switch,
         tcb_cache: draft.tcb_cache,

@@ -2,11 +2,13 @@
 
 use core::time::Duration;
 
-use fairlead_splice::config::{Balance, HashOn, ProxyVersion, Server};
+use fairlead_splice::backends::policy::{REGISTRY, registered};
+use fairlead_splice::config::{Balance, HashOn, Pool, ProxyVersion, Server};
 
 use super::diagnostic::{At, Diagnostic, Problems, Span};
+use super::keys::{Key, Standard, Value, read};
 use super::names;
-use super::quantity::{duration, endpoint};
+use super::quantity::endpoint;
 use super::schema::SERVER;
 use super::section::{Section, integer, nearest, quoted, string, word};
 
@@ -14,89 +16,132 @@ use super::section::{Section, integer, nearest, quoted, string, word};
 #[derive(Debug)]
 pub(super) struct PoolDraft {
     pub(super) name: Option<At<String>>,
-    pub(super) balance: Balance,
     /// The place of `hash`, or of `balance`.
     pub(super) hash_span: Span,
+    /// Its servers with their places.
     pub(super) servers: Vec<At<Server>>,
-    pub(super) proxy_protocol: Option<ProxyVersion>,
-    pub(super) connect_timeout: Duration,
+    /// All of it.
+    pub(super) pool: Pool,
 }
 
-/// How long a server is given to answer a SYN: long enough for one retransmission (RFC 6298).
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const SERVERS_MAX: usize = 1_024;
 
-/// The ways to choose, before it is known what to hash.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    RoundRobin,
-    Weighted,
-    LeastConnections,
-    RandomTwo,
-    Maglev,
+impl Standard for Pool {
+    fn standard() -> Self {
+        Self::new("", Vec::new())
+    }
 }
 
-const WAYS: [(&str, Way); 5] = [
-    ("round-robin", Way::RoundRobin),
-    ("weighted", Way::Weighted),
-    ("least-connections", Way::LeastConnections),
-    ("random-two", Way::RandomTwo),
-    ("maglev", Way::Maglev),
+/// The keys of `[[pool]]`.
+pub(crate) const KEYS: [Key<Pool>; 7] = [
+    Key::special(
+        "name",
+        "required",
+        |pool| pool.name.clone(),
+        "its name, for routes",
+    ),
+    Key::special(
+        "balance",
+        "`\"round-robin\"`",
+        |pool| registered(&pool.balance).name.to_owned(),
+        "how a server is chosen (see below)",
+    ),
+    Key::special(
+        "hash",
+        "`\"client-address\"`",
+        |pool| match pool.balance.hash_on() {
+            None => String::new(),
+            Some(HashOn::ClientAddress) => "client-address".to_owned(),
+            Some(HashOn::Header(name)) => format!("header:{name}"),
+            Some(HashOn::Cookie(name)) => format!("cookie:{name}"),
+        },
+        "what `maglev` hashes: `client-address` (without the port), `header:NAME` or \
+         `cookie:NAME`; the last two for HTTP, with the address of the client as fallback",
+    ),
+    Key::new(
+        "proxy_protocol",
+        Value::Word {
+            words: || vec!["v1", "v2"],
+            get: |pool| match pool.proxy_protocol {
+                None => "",
+                Some(ProxyVersion::V1) => "v1",
+                Some(ProxyVersion::V2) => "v2",
+            },
+            set: |pool, at| pool.proxy_protocol = Some([ProxyVersion::V1, ProxyVersion::V2][at]),
+        },
+        "`v1` or `v2`: send a PROXY protocol header before the first byte of the client",
+    ),
+    Key::new(
+        "connect_timeout",
+        Value::Duration {
+            from: Duration::from_millis(10),
+            to: Duration::from_secs(60),
+            get: |pool| pool.connect_timeout,
+            set: |pool, after| pool.connect_timeout = after,
+        },
+        "how long a server may take to answer a SYN before another is tried; `\"10ms\"` to \
+         `\"1m\"`",
+    ),
+    Key::<Pool>::new(
+        "probe_interval",
+        Value::Duration {
+            from: Duration::from_secs(1),
+            to: Duration::from_secs(3_600),
+            get: |pool| pool.probe_interval,
+            set: |pool, every| pool.probe_interval = every,
+        },
+        "how often its servers are probed (see [Probes and health](#probes-and-health)); \
+         `\"1s\"` to `\"1h\"`",
+    )
+    .renamed_from("instance", "probe_interval"),
+    Key::special(
+        "server",
+        "required",
+        |_| String::new(),
+        "its servers: `address`, and `weight` from 0 to 1000 (default 1; 0 takes no connections)",
+    ),
 ];
 
 pub(super) fn pool(section: Section<'_>, problems: &mut Problems) -> PoolDraft {
+    let mut pool = Pool::standard();
     let name = section
         .require("name", "name = \"pages\"", problems)
         .and_then(|node| string(node, "name", "\"pages\"", problems))
         .and_then(|text| names::name(&text, problems));
-    let proxy_protocol = section
-        .node("proxy_protocol")
-        .and_then(|node| {
-            let words = [("v1", ProxyVersion::V1), ("v2", ProxyVersion::V2)];
-            word(node, "proxy_protocol", &words, problems)
-        })
-        .map(|version| version.value);
-    let bounds = (Duration::from_millis(10), Duration::from_secs(60));
-    let connect_timeout = section
-        .node("connect_timeout")
-        .and_then(|node| duration(node, "connect_timeout", bounds, problems))
-        .unwrap_or(CONNECT_TIMEOUT);
+    read(&KEYS, section, &mut pool, problems);
     let (balance, hash_span) = balance(section, problems);
+    pool.balance = balance;
     let servers = servers(section, problems);
+    pool.name = name
+        .as_ref()
+        .map_or_else(String::new, |name| name.value.clone());
+    pool.servers = servers.iter().map(|server| server.value).collect();
     PoolDraft {
         name,
-        balance,
         hash_span,
         servers,
-        proxy_protocol,
-        connect_timeout,
+        pool,
     }
 }
 
 fn balance(section: Section<'_>, problems: &mut Problems) -> (Balance, Span) {
-    let way = match section.node("balance") {
-        Some(node) => word(node, "balance", &WAYS, problems).map(|way| way.value),
-        None => Some(Way::RoundRobin),
+    let words = REGISTRY.map(|policy| (policy.name, policy));
+    let policy = match section.node("balance") {
+        Some(node) => word(node, "balance", &words, problems).map(|policy| policy.value),
+        None => Some(registered(&Balance::RoundRobin)),
     };
     let hash = section.node("hash").and_then(|node| {
         let text = string(node, "hash", "\"client-address\"", problems)?;
         hash_on(&text, problems)
     });
-    if let (Some(_), Some(way)) = (section.node("hash"), way)
-        && way != Way::Maglev
-    {
+    let hash = hash.unwrap_or(HashOn::ClientAddress);
+    let balance = policy.map_or(Balance::RoundRobin, |policy| (policy.balance)(hash));
+    if section.node("hash").is_some() && policy.is_some() && balance.hash_on().is_none() {
         problems.push(
             Diagnostic::error(&section.key_span("hash"), "only maglev hashes")
                 .help("write balance = \"maglev\", or leave `hash` out"),
         );
     }
-    let balance = match way {
-        Some(Way::Maglev) => Balance::Maglev(hash.unwrap_or(HashOn::ClientAddress)),
-        Some(Way::Weighted) => Balance::Weighted,
-        Some(Way::LeastConnections) => Balance::LeastConnections,
-        Some(Way::RandomTwo) => Balance::RandomTwo,
-        Some(Way::RoundRobin) | None => Balance::RoundRobin,
-    };
     (balance, section.key_span("hash"))
 }
 

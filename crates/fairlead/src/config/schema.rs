@@ -1,154 +1,130 @@
-//! The keys of the file, section by section.
+//! The tables of the file and their keys.
+
+use std::sync::OnceLock;
+
+use super::keys::{Described, Key, Renamed, Standard, described};
+use super::matcher::MATCHERS;
+use super::{instance, network, pool, service, tcb_cache};
 
 /// A kind of table in the file and the keys it takes.
 #[derive(Debug)]
 pub struct Table {
     /// As it is written, `[[service.route]]`.
     pub title: &'static str,
-    /// Its keys.
-    pub keys: &'static [&'static str],
+    describe: fn() -> Vec<Described>,
+    described: OnceLock<Vec<Described>>,
+}
+
+impl Table {
+    const fn new(title: &'static str, describe: fn() -> Vec<Described>) -> Self {
+        Self {
+            title,
+            describe,
+            described: OnceLock::new(),
+        }
+    }
+
+    /// Its keys with what the documentation has of them.
+    pub fn described(&self) -> &[Described] {
+        self.described.get_or_init(self.describe)
+    }
+
+    /// The names of its keys.
+    pub fn keys(&self) -> impl Iterator<Item = &'static str> {
+        self.described().iter().map(|key| key.name)
+    }
+}
+
+/// A key that only leads to a table, or stands in one that is described in another's text.
+const fn bare(name: &'static str) -> Key<()> {
+    Key::special(name, "", |()| String::new(), "")
+}
+
+impl Standard for () {
+    fn standard() -> Self {}
 }
 
 /// The file itself.
-pub const FILE: Table = Table {
-    title: "the file",
-    keys: &[
-        "instance",
-        "fastpath",
-        "limits",
-        "tcb_cache",
-        "service",
-        "pool",
-    ],
-};
+pub static FILE: Table = Table::new("the file", || {
+    described(&[
+        bare("instance"),
+        bare("network"),
+        bare("fastpath"),
+        bare("limits"),
+        bare("tcb_cache"),
+        bare("service"),
+        bare("pool"),
+    ])
+});
 
 /// `[instance]`
-pub const INSTANCE: Table = Table {
-    title: "[instance]",
-    keys: &[
-        "name",
-        "admin",
-        "log_connections",
-        "drain_timeout",
-        "on_stop",
-        "probe_interval",
-    ],
-};
+pub static INSTANCE: Table = Table::new("[instance]", || described(&instance::KEYS));
+
+/// `[network]`
+pub static NETWORK: Table = Table::new("[network]", || described(&network::NETWORK_KEYS));
 
 /// `[fastpath]`
-pub const FASTPATH: Table = Table {
-    title: "[fastpath]",
-    keys: &[
-        "mode",
-        "device",
-        "snat",
-        "mtu",
-        "interfaces",
-        "flow_table",
-        "flow_lines",
-        "veth",
-    ],
-};
+pub static FASTPATH: Table = Table::new("[fastpath]", || described(&network::FASTPATH_KEYS));
 
 /// `[limits]`
-pub const LIMITS: Table = Table {
-    title: "[limits]",
-    keys: &[
-        "connections",
-        "setups",
-        "half_read_heads",
-        "half_read_heads_per_client",
-        "buffered_bytes",
-    ],
-};
+pub static LIMITS: Table = Table::new("[limits]", || described(&instance::LIMITS_KEYS));
 
 /// `[tcb_cache]`
-pub const TCB_CACHE: Table = Table {
-    title: "[tcb_cache]",
-    keys: &[
-        "enabled",
-        "scheme",
-        "capacity",
-        "ways",
-        "on_time",
-        "index_bits",
-    ],
-};
+pub static TCB_CACHE: Table = Table::new("[tcb_cache]", || described(&tcb_cache::KEYS));
 
 /// `[[service]]`
-pub const SERVICE: Table = Table {
-    title: "[[service]]",
-    keys: &[
-        "name",
-        "listen",
-        "protocol",
-        "source",
-        "unmatched",
-        "head_limit",
-        "head_timeout",
-        "idle_timeout",
-        "half_closed_timeout",
-        "time_wait",
-        "route",
-    ],
-};
+pub static SERVICE: Table = Table::new("[[service]]", || described(&service::KEYS));
 
 /// `[[service.route]]`
-pub const ROUTE: Table = Table {
-    title: "[[service.route]]",
-    keys: &[
-        "name",
-        "listen",
-        "host",
-        "path",
-        "path_prefix",
-        "path_suffix",
-        "path_regex",
-        "method",
-        "header",
-        "query",
-        "cookie",
-        "sni",
-        "alpn",
-        "pool",
-        "treatment",
-        "retries",
-    ],
-};
+pub static ROUTE: Table = Table::new("[[service.route]]", || {
+    let mut keys = described(&service::ROUTE_KEYS);
+    keys.extend(conditions());
+    keys
+});
 
 /// `[[pool]]`
-pub const POOL: Table = Table {
-    title: "[[pool]]",
-    keys: &[
-        "name",
-        "balance",
-        "hash",
-        "proxy_protocol",
-        "connect_timeout",
-        "server",
-    ],
-};
+pub static POOL: Table = Table::new("[[pool]]", || described(&pool::KEYS));
 
 /// One of a pool's servers.
-pub const SERVER: Table = Table {
-    title: "a pool's server",
-    keys: &["address", "weight"],
-};
+pub static SERVER: Table = Table::new("a pool's server", || {
+    described(&[bare("address"), bare("weight")])
+});
 
 /// A value pattern written as a table.
-pub const PATTERN: Table = Table {
-    title: "a value pattern",
-    keys: &["regex", "present"],
-};
+pub static PATTERN: Table = Table::new("a value pattern", || {
+    described(&[bare("regex"), bare("present")])
+});
 
 /// Every kind of table.
-pub const TABLES: [&Table; 10] = [
-    &FILE, &INSTANCE, &FASTPATH, &LIMITS, &TCB_CACHE, &SERVICE, &ROUTE, &POOL, &SERVER, &PATTERN,
+pub static TABLES: [&Table; 11] = [
+    &FILE, &INSTANCE, &NETWORK, &FASTPATH, &LIMITS, &TCB_CACHE, &SERVICE, &ROUTE, &POOL, &SERVER,
+    &PATTERN,
 ];
+
+/// The conditions of a route; their default is the services that can have them.
+pub fn conditions() -> Vec<Described> {
+    let of = |one: &super::matcher::MatcherKey| Described {
+        name: one.key,
+        default: one.reads.name().to_owned(),
+        meaning: one.meaning,
+        renamed_from: None,
+    };
+    MATCHERS.iter().map(of).collect()
+}
+
+/// Keys that were called something else, with the titles of their tables.
+pub(super) fn renamed() -> impl Iterator<Item = (&'static str, &'static str, Renamed)> {
+    TABLES.into_iter().flat_map(|table| {
+        let keys = table.described().iter();
+        keys.filter_map(|key| Some((table.title, key.name, key.renamed_from?)))
+    })
+}
 
 /// Where a key that was written elsewhere belongs.
 pub(super) fn home_of(key: &str) -> Option<&'static str> {
-    let mut homes = TABLES.iter().filter(|table| table.keys.contains(&key));
+    let mut homes = TABLES
+        .iter()
+        .filter(|table| table.keys().any(|one| one == key));
     let home = homes.next()?;
     homes.next().is_none().then_some(home.title)
 }

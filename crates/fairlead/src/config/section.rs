@@ -4,13 +4,85 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{At, Diagnostic, Problems, Span};
-use super::schema::{Table, home_of};
+use super::keys::Renamed;
+use super::schema::{Table, home_of, renamed};
 
 /// A value in the file, with its place.
 pub(super) type Node<'a> = &'a Spanned<DeValue<'a>>;
 
 /// The most values that one list may have.
 pub(super) const LIST_MAX: usize = 1_024;
+
+/// A key that stands under an earlier name.
+#[derive(Debug)]
+pub(super) struct Moved<'a> {
+    /// Where it belongs now: the title of the table, and the key.
+    home: (&'static str, &'static str),
+    node: Node<'a>,
+    /// The place of the key.
+    span: Span,
+    /// False where it is written under its present name, too, which is an error.
+    is_used: bool,
+}
+
+/// Finds keys that stand under an earlier name, and warns of each.
+pub(super) fn moved<'a>(document: &'a DeTable<'a>, problems: &mut Problems) -> Vec<Moved<'a>> {
+    let all: Vec<_> = renamed().collect();
+    let mut moved = Vec::new();
+    for (at, (title, key, old)) in all.iter().enumerate() {
+        let table = document.get(old.table);
+        let Some(table) = table.and_then(|node| node.get_ref().as_table()) else {
+            continue;
+        };
+        let Some((old_key, node)) = table.get_key_value(old.key) else {
+            continue;
+        };
+        let meant = |old: &Renamed| {
+            let (other, word) = old.when?;
+            let value = table.get(other)?.get_ref().as_str()?;
+            (value == word).then_some(())
+        };
+        let same = |one: &Renamed| (one.table, one.key) == (old.table, old.key);
+        let twins = || all.iter().enumerate().filter(|(_, (.., one))| same(one));
+        let chosen = twins().find(|(_, (.., one))| meant(one).is_some());
+        if chosen.or_else(|| twins().next()).map(|(at, _)| at) != Some(at) {
+            continue;
+        }
+        let span = old_key.span();
+        let present = present(document, title, key);
+        problems.push(match &present {
+            Some(other) => Diagnostic::error(
+                &span,
+                format!("`{}` is `{key}` of {title} now, which is set, too", old.key),
+            )
+            .related(other, "its present name")
+            .help(format!("leave `{}` out", old.key)),
+            None => Diagnostic::warning(
+                &span,
+                format!("`{}` of [{}] has been renamed", old.key, old.table),
+            )
+            .help(format!(
+                "write `{key}` in {title}: later versions do not take the old name"
+            )),
+        });
+        moved.push(Moved {
+            home: (title, key),
+            node,
+            span,
+            is_used: present.is_none(),
+        });
+    }
+    moved
+}
+
+/// Where a key stands under its present name: in one table, or in any of a list of tables.
+fn present(document: &DeTable<'_>, title: &str, key: &str) -> Option<Span> {
+    let node = document.get(title.trim_matches(['[', ']']))?.get_ref();
+    let list = node.as_array().into_iter().flat_map(|list| list.iter());
+    let tables = list.map(|one| one.get_ref()).chain([node]);
+    let mut tables = tables.filter_map(|one| one.as_table());
+    tables.find_map(|table| Some(table.get_key_value(key)?.0.span()))
+}
 
 /// A table that is being read. Keys it does not take are reported when it is opened.
 #[derive(Clone, Copy)]
@@ -19,6 +91,7 @@ pub(super) struct Section<'a> {
     start: usize,
     end: usize,
     title: &'static str,
+    moved: &'a [Moved<'a>],
 }
 
 impl<'a> Section<'a> {
@@ -27,18 +100,20 @@ impl<'a> Section<'a> {
         table: &'a DeTable<'a>,
         span: &Span,
         kind: &Table,
+        moved: &'a [Moved<'a>],
         problems: &mut Problems,
     ) -> Self {
         for (key, _) in table {
             let word: &str = key.get_ref();
-            if kind.keys.contains(&word) {
+            let was_moved = moved.iter().any(|one| one.span == key.span());
+            if was_moved || kind.keys().any(|one| one == word) {
                 continue;
             }
             let message = format!("{} has no key {}", kind.title, quoted(word));
-            let help = match (nearest(word, kind.keys.iter().copied()), home_of(word)) {
+            let help = match (nearest(word, kind.keys()), home_of(word)) {
                 (_, Some(home)) => format!("`{word}` belongs in {home}"),
                 (Some(near), None) => format!("did you mean `{near}`?"),
-                (None, None) => format!("it takes {}", listed(kind.keys)),
+                (None, None) => format!("it takes {}", listed(kind.keys())),
             };
             problems.push(Diagnostic::error(&key.span(), message).help(help));
         }
@@ -47,18 +122,24 @@ impl<'a> Section<'a> {
             start: span.start,
             end: span.end,
             title: kind.title,
+            moved,
         }
     }
 
     /// Opens the table that `node` must be.
-    pub(super) fn open(node: Node<'a>, kind: &Table, problems: &mut Problems) -> Option<Self> {
+    pub(super) fn open(
+        node: Node<'a>,
+        kind: &Table,
+        moved: &'a [Moved<'a>],
+        problems: &mut Problems,
+    ) -> Option<Self> {
         match node.get_ref() {
-            DeValue::Table(table) => Some(Self::of(table, &node.span(), kind, problems)),
+            DeValue::Table(table) => Some(Self::of(table, &node.span(), kind, moved, problems)),
             other => {
                 let message = format!("{} must be a table, not {}", kind.title, type_name(other));
                 problems.push(Diagnostic::error(&node.span(), message).help(format!(
                     "write its keys, {}, each on a line of its own below {}",
-                    listed(kind.keys),
+                    listed(kind.keys()),
                     kind.title
                 )));
                 None
@@ -72,14 +153,25 @@ impl<'a> Section<'a> {
     }
 
     pub(super) fn node(&self, key: &str) -> Option<Node<'a>> {
-        self.table.get(key)
+        let moved = || self.moved_key(key).map(|one| one.node);
+        self.table.get(key).or_else(moved)
+    }
+
+    fn moved_key(&self, key: &str) -> Option<&'a Moved<'a>> {
+        let home = |one: &&Moved<'_>| one.is_used && one.home == (self.title, key);
+        self.moved.iter().find(home)
+    }
+
+    /// True where `key` stands under an earlier name.
+    pub(super) fn is_renamed(&self, key: &str) -> bool {
+        self.moved_key(key).is_some()
     }
 
     /// Where `key` itself stands; the whole table when it is not there.
     pub(super) fn key_span(&self, key: &str) -> Span {
-        self.table
-            .get_key_value(key)
-            .map_or_else(|| self.span(), |(key, _)| key.span())
+        let written = self.table.get_key_value(key).map(|(key, _)| key.span());
+        let moved = || self.moved_key(key).map(|one| one.span.clone());
+        written.or_else(moved).unwrap_or_else(|| self.span())
     }
 
     /// A key that must be there. `example` is what to write.
@@ -133,7 +225,7 @@ impl<'a> Section<'a> {
         array
             .iter()
             .take(max)
-            .filter_map(|node| Self::open(node, kind, problems))
+            .filter_map(|node| Self::open(node, kind, self.moved, problems))
             .collect()
     }
 
@@ -322,14 +414,9 @@ pub(super) fn quoted(text: &str) -> String {
 }
 
 /// `a, b and c`
-fn listed(words: &[&str]) -> String {
-    joined(
-        &words
-            .iter()
-            .map(|word| format!("`{word}`"))
-            .collect::<Vec<_>>(),
-        "and",
-    )
+fn listed(words: impl Iterator<Item = &'static str>) -> String {
+    let words: Vec<_> = words.map(|word| format!("`{word}`")).collect();
+    joined(&words, "and")
 }
 
 /// `a, b or c`
@@ -374,8 +461,8 @@ mod tests {
 
     #[test]
     fn lists_read_like_sentences() {
-        assert_eq!(listed(&["a"]), "`a`");
-        assert_eq!(listed(&["a", "b", "c"]), "`a`, `b` and `c`");
+        assert_eq!(listed(["a"].into_iter()), "`a`");
+        assert_eq!(listed(["a", "b", "c"].into_iter()), "`a`, `b` and `c`");
         assert_eq!(one_of(&["a".into(), "b".into()]), "a or b");
     }
 

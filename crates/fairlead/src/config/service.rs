@@ -3,15 +3,19 @@
 use core::time::Duration;
 
 use fairlead_base::Endpoint;
-use fairlead_splice::config::{Protocol, Source, Timeouts, Treatment, Unmatched};
+use fairlead_splice::config::{
+    PoolId, Protocol, Route, Service, Source, Timeouts, Treatment, Unmatched,
+};
 use toml::de::DeValue;
 
 use super::diagnostic::{At, Diagnostic, Problems, Span};
-use super::matcher::{MatcherDraft, Reads, matchers};
+use super::keys::{Key, Standard, Value, read};
+use super::matcher::{MATCHERS, MatcherDraft, Reads, matchers};
 use super::names;
-use super::quantity::{duration, endpoints, size};
+use super::quantity::endpoints;
 use super::schema::ROUTE;
-use super::section::{Node, Section, integer, string, word};
+use super::section::{Node, Section, string, word};
+use crate::log::treatment_name;
 
 /// A service as far as it could be read.
 #[derive(Debug)]
@@ -22,13 +26,11 @@ pub(super) struct ServiceDraft {
     /// False when an endpoint could not be read.
     pub(super) listen_whole: bool,
     pub(super) protocol: Option<Protocol>,
-    pub(super) source: Source,
     /// The place of `source`, or of the service.
     pub(super) source_span: Span,
     pub(super) routes: Vec<RouteDraft>,
-    pub(super) unmatched: Unmatched,
-    pub(super) timeouts: Timeouts,
-    pub(super) head_bytes_max: u32,
+    /// All of it but its routes.
+    pub(super) service: Service,
 }
 
 /// A route as far as it could be read.
@@ -40,14 +42,12 @@ pub(super) struct RouteDraft {
     /// False when a condition could not be read, so that nothing is concluded from the others.
     pub(super) whole: bool,
     pub(super) pool: Option<At<String>>,
-    pub(super) treatment: Treatment,
-    pub(super) retries: u8,
+    /// All of it but its name, conditions and pool.
+    pub(super) route: Route,
 }
 
 const ROUTES_MAX: usize = 1_024;
 const RETRIES_MAX: u64 = 8;
-/// Retries of a route that says nothing of them.
-pub(crate) const RETRIES: u8 = 2;
 /// A client may not send more than the 65,535 bytes of an unscaled window before anything of it
 /// is acknowledged, and a head is not acknowledged before a server has it.
 const HEAD_BYTES_MAX: u64 = 63 << 10;
@@ -56,11 +56,165 @@ const _: () = assert!(
     "as long a ClientHello is read as may be asked for"
 );
 const HEAD_BYTES_MIN: u64 = 512;
-const HTTP_HEAD_BYTES: u32 = 16 << 10;
-const TLS_HEAD_BYTES: u32 = 32 << 10;
 
 /// The longest time after which Linux asks a reader that has paused once more (`TCP_RTO_MAX`).
 const PROBE_AFTER_MAX: Duration = Duration::from_secs(120);
+
+impl Standard for Service {
+    fn standard() -> Self {
+        Self::new("", Vec::new(), Protocol::Http)
+    }
+}
+
+/// The keys of `[[service]]`.
+pub(crate) const KEYS: [Key<Service>; 11] = [
+    Key::special(
+        "name",
+        "required",
+        |one| one.name.clone(),
+        "its name in logs and metrics",
+    ),
+    Key::special(
+        "listen",
+        "required",
+        |one| {
+            let listen: Vec<_> = one.listen.iter().map(ToString::to_string).collect();
+            listen.join(" ")
+        },
+        "the addresses and ports that clients connect to; each belongs to one service only",
+    ),
+    Key::special(
+        "protocol",
+        "required",
+        |one| protocol_name(one.protocol).to_owned(),
+        "what is read before a server is chosen: `http` a request head (HTTP/1.0 or 1.1), `tls` a \
+         ClientHello, `tcp` nothing",
+    ),
+    Key::new(
+        "source",
+        Value::Word {
+            words: || vec!["snat", "transparent"],
+            get: |one| match one.source {
+                Source::Snat => "snat",
+                Source::Transparent => "transparent",
+            },
+            set: |one, at| one.source = [Source::Snat, Source::Transparent][at],
+        },
+        "the source address towards servers: `snat` (one of `[network]`) or `transparent` (that of \
+         the client)",
+    ),
+    Key::special(
+        "unmatched",
+        "`404`",
+        |one| match (one.protocol, one.unmatched) {
+            (Protocol::Tls | Protocol::Tcp, _) => String::new(),
+            (Protocol::Http, Unmatched::NotFound) => "404".to_owned(),
+            (Protocol::Http, Unmatched::Misdirected) => "421".to_owned(),
+        },
+        "the answer to an HTTP request without a matching route: `404` Not Found or `421` \
+         Misdirected Request",
+    ),
+    Key::<Service>::new(
+        "head_limit",
+        Value::Size {
+            from: HEAD_BYTES_MIN,
+            to: HEAD_BYTES_MAX,
+            get: |one| one.head_bytes_max.into(),
+            set: |one, most| one.head_bytes_max = most as u32,
+        },
+        "the longest head, `\"512B\"` to `\"63KiB\"`; a longer one is refused (HTTP: 431 or 414)",
+    )
+    .default("`\"16KiB\"`, TLS `\"32KiB\"`"),
+    Key::new(
+        "head_timeout",
+        Value::Duration {
+            from: Duration::from_millis(100),
+            to: Duration::from_secs(600),
+            get: |one| one.timeouts.head,
+            set: |one, after| one.timeouts.head = after,
+        },
+        "from the first data of a client to its complete head; `\"100ms\"` to `\"10m\"`",
+    ),
+    Key::new(
+        "idle_timeout",
+        Value::Duration {
+            from: Duration::from_secs(1),
+            to: Duration::from_secs(7 * 86_400),
+            get: |one| one.timeouts.idle,
+            set: |one, after| one.timeouts.idle = after,
+        },
+        "without any packet on a spliced connection; `\"1s\"` to `\"7d\"`",
+    ),
+    Key::new(
+        "half_closed_timeout",
+        Value::Duration {
+            from: Duration::from_secs(1),
+            to: Duration::from_secs(86_400),
+            get: |one| one.timeouts.half_closed,
+            set: |one, after| one.timeouts.half_closed = after,
+        },
+        "without any packet after one side has closed; `\"1s\"` to `\"1d\"`, `\"2m\"` or more \
+         advised",
+    ),
+    Key::new(
+        "time_wait",
+        Value::Duration {
+            from: Duration::from_secs(1),
+            to: Duration::from_secs(600),
+            get: |one| one.timeouts.time_wait,
+            set: |one, after| one.timeouts.time_wait = after,
+        },
+        "how long a closed or reset connection stays in the table (2 MSL); `\"1s\"` to `\"10m\"`",
+    ),
+    Key::special(
+        "route",
+        "required",
+        |_| String::new(),
+        "its [routes](#serviceroute-which-connection-goes-where)",
+    ),
+];
+
+impl Standard for Route {
+    fn standard() -> Self {
+        Self::new("", Vec::new(), PoolId(0))
+    }
+}
+
+/// The keys of `[[service.route]]`, its conditions apart.
+pub(crate) const ROUTE_KEYS: [Key<Route>; 4] = [
+    Key::special(
+        "name",
+        "its number, `#1`",
+        |_| String::new(),
+        "its name in logs and metrics",
+    ),
+    Key::special(
+        "pool",
+        "required",
+        |_| String::new(),
+        "the pool that gets the connections",
+    ),
+    Key::new(
+        "treatment",
+        Value::Word {
+            words: || vec!["splice", "one-shot"],
+            get: |route| treatment_name(route.treatment),
+            set: |route, at| route.treatment = [Treatment::Splice, Treatment::OneShot][at],
+        },
+        "`splice`: one decision for the whole connection; `one-shot` (HTTP only): one request, \
+         sent with `Connection: close`",
+    ),
+    Key::new(
+        "retries",
+        Value::Number {
+            from: 0,
+            to: RETRIES_MAX,
+            get: |route| route.retries.into(),
+            set: |route, most| route.retries = most as u8,
+        },
+        "how many further servers are tried after a refusal or timeout, 0 to 8",
+    ),
+];
 
 pub(super) fn service(section: Section<'_>, problems: &mut Problems) -> ServiceDraft {
     let name = section
@@ -72,48 +226,26 @@ pub(super) fn service(section: Section<'_>, problems: &mut Problems) -> ServiceD
         .map(|node| endpoints(node, "listen", problems))
         .unwrap_or_default();
     let listen_whole = listen_node.is_some_and(|node| listen.len() == values(node));
+    let example = "protocol = \"http\", \"tls\" or \"tcp\"";
     let protocol = section
-        .require(
-            "protocol",
-            "protocol = \"http\", \"tls\" or \"tcp\"",
-            problems,
-        )
+        .require("protocol", example, problems)
         .and_then(|node| {
-            let words = [
-                ("http", Protocol::Http),
-                ("tls", Protocol::Tls),
-                ("tcp", Protocol::Tcp),
-            ];
+            let all = [Protocol::Http, Protocol::Tls, Protocol::Tcp];
+            let words = all.map(|protocol| (protocol_name(protocol), protocol));
             word(node, "protocol", &words, problems)
         })
         .map(|protocol| protocol.value);
-    let source = section
-        .node("source")
-        .and_then(|node| {
-            let words = [("snat", Source::Snat), ("transparent", Source::Transparent)];
-            word(node, "source", &words, problems)
-        })
-        .map_or(Source::Snat, |source| source.value);
-    let unmatched = section
-        .node("unmatched")
-        .and_then(|node| unmatched(node, problems));
-    let head_limit = section
-        .node("head_limit")
-        .and_then(|node| {
-            size(
-                node,
-                "head_limit",
-                (HEAD_BYTES_MIN, HEAD_BYTES_MAX),
-                problems,
-            )
-        })
-        .map(|bytes| bytes.value as u32);
+    let own_name = name.as_ref().map_or("", |name| name.value.as_str());
+    let ends = listen.iter().map(|listen| listen.value).collect();
+    let mut service = Service::new(own_name, ends, protocol.unwrap_or(Protocol::Http));
+    read(&KEYS, section, &mut service, problems);
+    if let Some(node) = section.node("unmatched")
+        && let Some(answer) = unmatched(node, problems)
+    {
+        service.unmatched = answer;
+    }
     idle_keys(section, protocol, problems);
-    let standard = if protocol == Some(Protocol::Tls) {
-        TLS_HEAD_BYTES
-    } else {
-        HTTP_HEAD_BYTES
-    };
+    half_closed_timeout(section, &service.timeouts, problems);
     let routes: Vec<RouteDraft> = section
         .tables("route", &ROUTE, ROUTES_MAX, problems)
         .into_iter()
@@ -134,12 +266,9 @@ pub(super) fn service(section: Section<'_>, problems: &mut Problems) -> ServiceD
         listen,
         listen_whole,
         protocol,
-        source,
         source_span: section.key_span("source"),
         routes,
-        unmatched: unmatched.unwrap_or(Unmatched::NotFound),
-        timeouts: timeouts(section, problems),
-        head_bytes_max: head_limit.unwrap_or(standard),
+        service,
     }
 }
 
@@ -195,26 +324,8 @@ fn idle_keys(section: Section<'_>, protocol: Option<Protocol>, problems: &mut Pr
     }
 }
 
-fn timeouts(section: Section<'_>, problems: &mut Problems) -> Timeouts {
-    let mut timeouts = Timeouts::default();
-    let mut read = |key: &str, low_ms: u64, high_s: u64, target: &mut Duration| {
-        let bounds = (Duration::from_millis(low_ms), Duration::from_secs(high_s));
-        if let Some(value) = section
-            .node(key)
-            .and_then(|node| duration(node, key, bounds, problems))
-        {
-            *target = value;
-        }
-    };
-    read("head_timeout", 100, 600, &mut timeouts.head);
-    read("idle_timeout", 1_000, 7 * 86_400, &mut timeouts.idle);
-    read(
-        "half_closed_timeout",
-        1_000,
-        86_400,
-        &mut timeouts.half_closed,
-    );
-    read("time_wait", 1_000, 600, &mut timeouts.time_wait);
+/// Warns where clients that only pause would be reset.
+fn half_closed_timeout(section: Section<'_>, timeouts: &Timeouts, problems: &mut Problems) {
     if timeouts.half_closed < PROBE_AFTER_MAX
         && let Some(node) = section.node("half_closed_timeout")
     {
@@ -224,7 +335,6 @@ fn timeouts(section: Section<'_>, problems: &mut Problems) -> Timeouts {
                 .help("a server asks it again within 2m only; write \"150s\" or more"),
         );
     }
-    timeouts
 }
 
 fn route(section: Section<'_>, protocol: Option<Protocol>, problems: &mut Problems) -> RouteDraft {
@@ -233,10 +343,10 @@ fn route(section: Section<'_>, protocol: Option<Protocol>, problems: &mut Proble
         .and_then(|node| string(node, "name", "\"images\"", problems))
         .and_then(|text| names::name(&text, problems));
     let matchers = matchers(section, problems);
-    let mut conditions = ROUTE.keys.iter().filter(|key| {
-        section.node(key).is_some() && !matches!(**key, "name" | "pool" | "treatment" | "retries")
-    });
-    let whole = conditions.all(|key| matchers.iter().any(|matcher| matcher.key == *key));
+    let mut conditions = MATCHERS
+        .iter()
+        .filter(|one| section.node(one.key).is_some());
+    let whole = conditions.all(|one| matchers.iter().any(|matcher| matcher.key == one.key));
     for matcher in &matchers {
         foreign(matcher, protocol, problems);
     }
@@ -244,37 +354,27 @@ fn route(section: Section<'_>, protocol: Option<Protocol>, problems: &mut Proble
         .require("pool", "pool = \"…\", the name of a [[pool]]", problems)
         .and_then(|node| string(node, "pool", "\"pages\"", problems))
         .map(|text| At::new(text.value.to_owned(), text.span));
-    let treatment = section.node("treatment").and_then(|node| {
-        let words = [
-            ("splice", Treatment::Splice),
-            ("one-shot", Treatment::OneShot),
-        ];
-        word(node, "treatment", &words, problems)
-    });
-    if let (Some(treatment), Some(protocol)) = (&treatment, protocol)
-        && treatment.value == Treatment::OneShot
+    let mut route = Route::standard();
+    read(&ROUTE_KEYS, section, &mut route, problems);
+    if let (Some(node), Some(protocol)) = (section.node("treatment"), protocol)
+        && route.treatment == Treatment::OneShot
         && protocol != Protocol::Http
     {
         problems.push(
             Diagnostic::error(
-                &treatment.span,
+                &node.span(),
                 "one-shot is for HTTP: it rewrites the request head",
             )
             .help("write treatment = \"splice\", or leave `treatment` out"),
         );
     }
-    let retries = section
-        .node("retries")
-        .and_then(|node| integer(node, "retries", 0..=RETRIES_MAX, problems))
-        .map_or(RETRIES, |retries| retries as u8);
     RouteDraft {
         span: section.span(),
         name,
         matchers,
         whole,
         pool,
-        treatment: treatment.map_or(Treatment::Splice, |treatment| treatment.value),
-        retries,
+        route,
     }
 }
 

@@ -126,7 +126,7 @@ fn twice(line: &str) -> String {
         true if lists.contains(&name) => {
             format!("write [[{name}]] with two brackets each time: there may be several")
         }
-        true if schema::FILE.keys.contains(&name) => {
+        true if schema::FILE.keys().any(|one| one == name) => {
             format!("there is one [{name}]: write all its keys below one header")
         }
         true => "a table has one header: write all its keys below it".to_owned(),

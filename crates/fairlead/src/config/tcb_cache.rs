@@ -7,6 +7,7 @@ use fairlead_datapath::tcb_cache::{
 };
 
 use super::diagnostic::{Diagnostic, Problems, Span};
+use super::keys::Key;
 use super::quantity::{capacity, duration, show_duration, show_size};
 use super::section::{Node, Section, boolean, integer, nearest, quoted, string};
 
@@ -20,6 +21,45 @@ const WAYS: u32 = 4;
 const CAPACITY_BYTES_MAX: u64 = 64 << 20;
 const WAYS_MAX: u64 = fairlead_datapath::tcb_cache::WAYS_MAX as u64;
 const ON_TIME_MAX: Duration = Duration::from_secs(1_024);
+
+/// A key of `[tcb_cache]`.
+const fn key(name: &'static str, default: &'static str, meaning: &'static str) -> Key<()> {
+    Key::special(name, default, |()| String::new(), meaning)
+}
+
+/// The keys of `[tcb_cache]`.
+pub(crate) const KEYS: [Key<()>; 6] = [
+    key("enabled", "`false`", "whether lookups go through the cache"),
+    key(
+        "scheme",
+        "`\"spec\"`",
+        "index functions, banks and policy by name (`fairlead lab schemes` lists them), with \
+         changes behind it as in the lab: `\"spec,index=crc\"`",
+    ),
+    key(
+        "capacity",
+        "`\"32KiB\"`",
+        "bytes of all lines, 64 each; a power of two, from one set in every bank to `\"64MiB\"`; \
+         `\"32K\"` and `\"4M\"` may be written, too",
+    ),
+    key(
+        "ways",
+        "`4`",
+        "lines of a set in one bank: 1, 2, 4, 8 or 16",
+    ),
+    key(
+        "on_time",
+        "`\"1s\"`",
+        "how long a line counts as ON after its last packet; a multiple of `\"250ms\"`, `\"0s\"` \
+         to `\"1024s\"`",
+    ),
+    key(
+        "index_bits",
+        "`\"all48\"`",
+        "the bits of address and port that are indexed: all, the lowest 1 to 40 of address and low \
+         byte of the port, or hexadecimal masks such as `\"000000ff:00ff\"`",
+    ),
+];
 
 /// Reads `[tcb_cache]`; `None` where the cache is not enabled.
 pub(super) fn tcb_cache(section: Option<Section<'_>>, problems: &mut Problems) -> Option<Settings> {

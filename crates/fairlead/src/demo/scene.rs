@@ -25,10 +25,11 @@ name = "edge"
 admin = "127.0.0.1:9090"          # /healthz, /metrics (OpenMetrics), /status (JSON)
 log_connections = true
 
-[fastpath]
-mode = "auto"
+[network]
 device = "fairlead0"
 snat = "100.64.0.0/24"
+[fastpath]
+mode = "auto"
 
 [[service]]
 name = "web"

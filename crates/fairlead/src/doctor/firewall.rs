@@ -13,7 +13,7 @@ pub(super) fn look(facts: &Facts, checks: &mut Vec<Check>) {
     let device = facts
         .settings
         .as_ref()
-        .map_or("fairlead0", |settings| settings.fastpath.device.as_str());
+        .map_or("fairlead0", |settings| settings.network.device.as_str());
     chains(&facts.chains, device, checks);
     checks.extend(legacy(read("/proc/net/ip_tables_names")));
     checks.push(tracked(

@@ -7,7 +7,7 @@ use fairlead_survey::{
 
 use super::mode::{Expected, is_our_name};
 use super::{Check, Facts, read};
-use crate::config::Veth;
+use crate::config::VethRedirect;
 use crate::screen::plural;
 use crate::serve::interfaces::hidden_tags;
 use crate::serve::redirect_peer::straight;
@@ -77,10 +77,7 @@ fn one(
     checks.extend(xdp_programs(about, link, attach_mode));
     checks.push(tc(about, &link.name));
     checks.push(queues(about, link, &found));
-    let mtu = facts
-        .settings
-        .as_ref()
-        .map(|settings| settings.fastpath.mtu);
+    let mtu = facts.settings.as_ref().map(|settings| settings.network.mtu);
     checks.push(length(about, link, mtu));
     checks.push(offload(about, link, &found, attach_mode));
     if attach_mode.is_some_and(|attach_mode| attach_mode != AttachMode::Tc)
@@ -100,14 +97,17 @@ fn other_end(
     attach_mode: Option<AttachMode>,
 ) -> Option<Check> {
     const NAME: &str = "other-end";
-    let veth = facts.settings.as_ref().map(|one| one.fastpath.veth);
-    if attach_mode != Some(AttachMode::Tc) || veth == Some(Veth::Queue) {
+    let veth = facts
+        .settings
+        .as_ref()
+        .map(|one| one.fastpath.veth_redirect);
+    if attach_mode != Some(AttachMode::Tc) || veth == Some(VethRedirect::Queue) {
         return None;
     }
     let what = match straight(link)? {
         Ok(()) => {
             "packets are redirected to its peer, bypassing the peer's backlog queue, receive \
-                   steering and GRO (`veth = \"queue\"` changes that)"
+                   steering and GRO (`veth_redirect = \"queue\"` changes that)"
                 .to_owned()
         }
         Err(why) => format!("packets go through the queue of its peer: {why}"),
@@ -284,7 +284,7 @@ fn length(about: &str, link: &Link, device: Option<u16>) -> Check {
             format!("{what}, smaller than the switch's {device}"),
         )
         .advise(format!(
-            "set mtu = {} in [fastpath], which caps the advertised MSS",
+            "set mtu = {} in [network], which caps the advertised MSS",
             link.mtu
         )),
         _ => Check::ok(about, NAME, what),

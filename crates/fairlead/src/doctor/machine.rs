@@ -129,7 +129,7 @@ fn net_raw(may: bool) -> Check {
     let what = "no CAP_NET_RAW: can read ICMP errors about packets to transparent servers only in \
                 mode tc";
     Check::warning(ABOUT, NAME, what).advise(
-        "run as root, or add CAP_NET_RAW to the capabilities; or set `mtu` in [fastpath] to the \
+        "run as root, or add CAP_NET_RAW to the capabilities; or set `mtu` in [network] to the \
          smallest MTU on the paths to them, otherwise uploads may stall",
     )
 }

@@ -185,10 +185,10 @@ fn configuration(path: &Path, checks: &mut Vec<Check>) -> Option<Settings> {
         Ok(loaded) => {
             let count = loaded.warnings.warnings();
             checks.push(match count {
-                0 => Check::ok(ABOUT, "configuration", format!("{shown} is valid")),
+                0 => Check::ok(ABOUT, "configuration", format!("{shown}: configuration OK")),
                 _ => {
                     let warnings = crate::screen::plural(count, "warning");
-                    let what = format!("{shown} is valid, with {warnings}");
+                    let what = format!("{shown}: configuration OK, with {warnings}");
                     Check::warning(ABOUT, "configuration", what).advise(advice)
                 }
             });

@@ -25,7 +25,7 @@ pub(super) fn look(facts: &Facts, checks: &mut Vec<Check>) {
         let what = format!(
             "instance \"{}\" is running with device {}; its own routes are not reported as \
              conflicts",
-            settings.instance.name, settings.fastpath.device
+            settings.instance.name, settings.network.device
         );
         checks.push(Check::ok(ABOUT, "running", what));
     }
@@ -68,7 +68,7 @@ fn forwarding<E>(read: impl Fn(&str) -> Result<String, E>) -> [Check; 2] {
 /// Obstacles for which `serve` would refuse to start, found by the same check.
 fn obstacles(settings: &Settings, is_running: bool, checks: &mut Vec<Check>) {
     const NAME: &str = "obstacles";
-    let device = &settings.fastpath.device;
+    let device = &settings.network.device;
     let mut plan = network_plan(settings);
     let earlier = net::owned_by(&plan.owner).unwrap_or_default();
     plan.resumed = earlier

@@ -149,7 +149,7 @@ mod tests {
 
     fn config() -> Config {
         let text = r#"
-            [fastpath]
+            [network]
             snat = "100.64.0.0/24"
             [[service]]
             name = "one"

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fairlead_base::{DropReason, Endpoint, Instant, Packet, ReasonCounts};
+use fairlead_datapath::tcb_cache::Report;
 use fairlead_datapath::{Datapath, Event, Refusal, Snapshot, Verdict};
 use fairlead_netio::{Batch, Direction, RxQueue, TxQueue};
 
@@ -196,6 +197,11 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
         while let Some(event) = self.datapath.poll_event() {
             on_event(event);
         }
+    }
+
+    /// What the TCB cache has counted; `None` without one.
+    pub(super) fn tcb_cache_report(&self) -> Option<Report> {
+        self.datapath.tcb_cache_report()
     }
 
     /// All counters, including transmit failures.

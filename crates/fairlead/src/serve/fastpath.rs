@@ -14,7 +14,7 @@ use super::interfaces::{bundles, hidden_tags, interfaces, other_program, super_p
 use super::redirect_peer;
 use super::vlans::{carriers, each_once, from_below};
 use crate::admin::{FastPathState, InterfaceStatus};
-use crate::config::{Mode, Settings, Veth};
+use crate::config::{Mode, Settings, VethRedirect};
 use crate::doctor::rights_for_programs;
 
 /// The fast path in use.
@@ -27,7 +27,7 @@ pub(super) struct Fastpath {
     outlives: bool,
     attached: Vec<Attached>,
     /// How packets reach the peers of veths, if that can be chosen.
-    veth: Veth,
+    veth: VethRedirect,
     /// Calls of [`Self::tend`] until the exits are checked again.
     rounds_to_exits: u32,
     /// Name of the attach mode, or `engine`.
@@ -97,10 +97,10 @@ impl Fastpath {
                     }
                     let this = Self {
                         kernel: Some(kernel),
-                        way_out: way_out(&settings.fastpath.device),
+                        way_out: way_out(&settings.network.device),
                         outlives: pins.is_some(),
                         attached,
-                        veth: settings.fastpath.veth,
+                        veth: settings.fastpath.veth_redirect,
                         rounds_to_exits: exit_rounds(attach_mode),
                         attach_mode: attach_mode.name().to_owned(),
                         why_not_better: refusals.join("; "),
@@ -126,7 +126,7 @@ impl Fastpath {
             way_out: None,
             outlives: false,
             attached: Vec::new(),
-            veth: Veth::Queue,
+            veth: VethRedirect::Queue,
             rounds_to_exits: 0,
             attach_mode: "engine".to_owned(),
             why_not_better: why,
@@ -390,7 +390,7 @@ fn attach(
     );
     let (mut kernel, mut table) = loaded.map_err(|error| in_full(&error))?;
     kernel.set_instance(&settings.instance.name);
-    if let Some(device) = interface_index(&settings.fastpath.device) {
+    if let Some(device) = interface_index(&settings.network.device) {
         table.set_engine(device).map_err(|error| in_full(&error))?;
     }
     let mut attached: Vec<Attached> = Vec::new();
@@ -409,7 +409,7 @@ fn attach(
     for interface in &places {
         done.push(kernel.attach(interface).map_err(|error| refused(&error))?);
     }
-    let veth = settings.fastpath.veth;
+    let veth = settings.fastpath.veth_redirect;
     tell_exits(&mut kernel, veth, &mut attached).map_err(|error| in_full(&error))?;
     let closed = attached.iter().find(|one| !one.is_exit);
     if let (Mode::Auto, Some(closed)) = (settings.fastpath.mode, closed) {
@@ -455,7 +455,7 @@ fn foretell_exits(
 /// Tells the program its interfaces. True if how packets leave one of them has changed.
 fn tell_exits(
     kernel: &mut Kernel,
-    veth: Veth,
+    veth: VethRedirect,
     attached: &mut [Attached],
 ) -> Result<bool, LoadError> {
     let served: Vec<u32> = attached.iter().filter_map(|one| one.index).collect();

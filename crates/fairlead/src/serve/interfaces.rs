@@ -53,7 +53,7 @@ pub(super) fn settle(settings: &mut Settings) {
 fn derive(settings: &Settings, all: &[Link]) -> BTreeMap<String, String> {
     let earlier = Pins::seen_from_outside(&settings.instance.name);
     let earlier = earlier.map(|pins| pins.interfaces()).unwrap_or_default();
-    let is_own = |link: &Link| link.name == settings.fastpath.device;
+    let is_own = |link: &Link| link.name == settings.network.device;
     let usable =
         |link: &&Link| link.is_up && link.is_ethernet && !link.is_loopback && !is_own(link);
     let mut found: BTreeMap<String, String> = BTreeMap::new();

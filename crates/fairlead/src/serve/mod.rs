@@ -33,7 +33,7 @@ use fairlead_datapath::{Datapath, Estate, Event, ServerState, Snapshot};
 use fairlead_driver_tun::net::{self, Keeper, Network, NetworkPlan, Obstacle};
 use fairlead_driver_tun::{DeviceCounters, EndSignals, Ready, TunDevice};
 
-use crate::admin::{self, AdminServer, Counters, Identity, Shared};
+use crate::admin::{self, AdminServer, Counters, Identity, ProcessCounters, Shared};
 use crate::config::{self, Mode, OnStop, Settings};
 use crate::control::{self, ControlQueue, ControlServer, Phase};
 use crate::log::{self, Log, LogArgs};
@@ -495,7 +495,7 @@ fn announce_ready(settings: &Settings) {
     let listen: Vec<String> = services
         .flat_map(|one| one.listen.iter().map(ToString::to_string))
         .collect();
-    let device = &settings.fastpath.device;
+    let device = &settings.network.device;
     let line = format!(
         "ready: {} on {}, device {device}",
         settings.instance.name,
@@ -516,7 +516,7 @@ fn run_loop(
     context: &mut LoopContext<'_>,
 ) -> Result<ExitMode, ExitStatus> {
     let device_failed = |error: std::io::Error| {
-        let device = &settings.fastpath.device;
+        let device = &settings.network.device;
         log::fatal(&format_args!("device {device} failed: {error}"));
         ExitStatus::DeviceFailed
     };
@@ -681,12 +681,15 @@ impl LoopContext<'_> {
         }
         self.shared.publish(Counters {
             switch,
+            process: ProcessCounters {
+                log_lines_lost: self.log.lost_lines(),
+                reloads_refused: self.reload.refused(),
+                orders_refused: self.control_queue.refused(),
+                device_queue_dropped: self.device_queue.dropped(),
+            },
             device: *engine.queue().counters(),
-            device_queue_dropped: self.device_queue.dropped(),
             kernel,
-            log_lines_lost: self.log.lost_lines(),
-            reloads_refused: self.reload.refused(),
-            orders_refused: self.control_queue.refused(),
+            tcb_cache: engine.tcb_cache_report(),
         });
         (self.watch)();
     }

@@ -32,11 +32,11 @@ impl PathMtu {
     pub(super) fn start(settings: &Settings, engine: &mut Engine<TunDevice>, now: Instant) -> Self {
         let servers = transparent_servers(&settings.switch);
         let [v4, v6] = [true, false].map(|v4| servers.iter().any(|one| one.is_ipv4() == v4));
-        let watched = PassingErrors::watch(&settings.fastpath.device, v4, v6);
+        let watched = PassingErrors::watch(&settings.network.device, v4, v6);
         let passing = watched.unwrap_or_else(|error| {
             tracing::warn!(
                 "cannot read ICMP errors about packets to transparent servers ({error}): this \
-                 needs the capability CAP_NET_RAW. Without it, set `mtu` in [fastpath] to the \
+                 needs the capability CAP_NET_RAW. Without it, set `mtu` in [network] to the \
                  smallest MTU on the path to them, or uploads may stall (except in mode \"tc\")"
             );
             PassingErrors::none()

@@ -12,13 +12,13 @@ use crate::config::Settings;
 pub(crate) fn network_plan(settings: &Settings) -> NetworkPlan {
     let switch = &settings.switch;
     let listen = switch.services.iter().flat_map(listen_addresses).collect();
-    let sources = settings.fastpath.snat.iter().map(|prefix| Prefix {
+    let sources = settings.network.snat.iter().map(|prefix| Prefix {
         address: prefix.address(),
         len: prefix.prefix_len(),
     });
     NetworkPlan {
-        device: settings.fastpath.device.clone(),
-        mtu: u32::from(settings.fastpath.mtu),
+        device: settings.network.device.clone(),
+        mtu: u32::from(settings.network.mtu),
         listen,
         sources: sources.collect(),
         transparent: transparent_servers(switch),
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn plan_has_all_addresses_and_only_transparent_servers() {
         let text = r#"
-            [fastpath]
+            [network]
             device = "fl7"
             mtu = 1400
             snat = ["100.64.0.0/24", "fd64::/112"]

@@ -6,14 +6,18 @@ use fairlead_survey::{
     Link, Offload, chain_at_egress, is_seen_at_egress, link_elsewhere, links, offloads,
 };
 
-use crate::config::Veth;
+use crate::config::VethRedirect;
 
 /// Tells the program which of the served interfaces these are, and returns their indexes.
 ///
 /// # Errors
 /// The kernel refuses the update.
-pub(super) fn tell(kernel: &mut Kernel, veth: Veth, served: &[u32]) -> Result<Vec<u32>, LoadError> {
-    if kernel.mode() != AttachMode::Tc || veth == Veth::Queue {
+pub(super) fn tell(
+    kernel: &mut Kernel,
+    veth: VethRedirect,
+    served: &[u32],
+) -> Result<Vec<u32>, LoadError> {
+    if kernel.mode() != AttachMode::Tc || veth == VethRedirect::Queue {
         return Ok(Vec::new());
     }
     let links = links().unwrap_or_default();

@@ -102,15 +102,15 @@ fn takes_over(running: &Settings, new: &Settings) -> Result<(), String> {
         ("instance.name", running.instance.name == new.instance.name),
         ("fastpath.mode", running.fastpath.mode == new.fastpath.mode),
         (
-            "fastpath.device",
-            running.fastpath.device == new.fastpath.device,
+            "network.device",
+            running.network.device == new.network.device,
         ),
         (
             "fastpath.interfaces",
             running.fastpath.interfaces == new.fastpath.interfaces,
         ),
         (
-            "fastpath.flow_table and flow_lines",
+            "fastpath.flow_table and its size",
             running.fastpath.flow_table == new.fastpath.flow_table,
         ),
         (
@@ -238,7 +238,7 @@ mod tests {
         for (from, to, key) in [
             ("\"one\"", "\"two\"", "instance.name"),
             ("\"tc\"", "\"auto\"", "fastpath.mode"),
-            ("mode =", "device = \"tun7\"\nmode =", "fastpath.device"),
+            ("snat =", "device = \"tun7\"\nsnat =", "network.device"),
             (
                 "mode =",
                 "interfaces = [\"eth7\"]\nmode =",

@@ -39,17 +39,17 @@ pub(super) fn render(status: &Status, paint: Paint) -> String {
         let age = format!("these counters are {} old", elapsed(status.age_ms / 1_000));
         out += &format!("{}\n", paint.text(YELLOW, &age));
     }
-    if status.log_lines_lost > 0 {
+    if status.process.log_lines_lost > 0 {
         let lost = format!(
             "the log is incomplete: {} lines were lost",
-            grouped(status.log_lines_lost)
+            grouped(status.process.log_lines_lost)
         );
         out += &format!("{}\n", paint.text(YELLOW, &lost));
     }
-    if status.reloads_refused > 0 {
+    if status.process.reloads_refused > 0 {
         let refused = format!(
             "{} refused; see the log for the reason",
-            plural(status.reloads_refused as usize, "reload")
+            plural(status.process.reloads_refused as usize, "reload")
         );
         out += &format!("{}\n", paint.text(YELLOW, &refused));
     }
@@ -231,7 +231,10 @@ fn device(status: &Status) -> String {
         each(device.tx.bytes, device.tx.packets),
     );
     for (count, why) in [
-        (status.device_queue_dropped, "dropped at the full queue"),
+        (
+            status.process.device_queue_dropped,
+            "dropped at the full queue",
+        ),
         (device.rx_bad_header, "with bad headers"),
         (device.tx_no_room, "dropped at a full transmit queue"),
         (device.tx_down, "while down"),
@@ -400,9 +403,12 @@ fn drops(status: &Status, paint: Paint) -> String {
 
 #[cfg(test)]
 mod tests {
+    use fairlead_datapath::tcb_cache::TcbCacheCounters;
+    use fairlead_splice::snapshot::SwitchCounters;
+
     use super::*;
     use crate::admin::{
-        DeviceStatus, DirectionStatus, FlowLookupsStatus, KernelStatus, Offers, RouteStatus,
+        Counted, DeviceStatus, DirectionStatus, KernelStatus, Offers, ProcessCounters, RouteStatus,
     };
 
     fn status() -> Status {
@@ -434,11 +440,25 @@ mod tests {
             device: "fairlead0".into(),
             health: "ok".into(),
             uptime_s: 3_725,
-            rx_packets: 1_000_000,
-            tx_packets: 999_990,
-            rx_bytes: 5 << 30,
-            fast_packets: 990_000,
-            device_queue_dropped: 6,
+            switch: Counted(SwitchCounters {
+                rx_packets: 1_000_000,
+                tx_packets: 999_990,
+                rx_bytes: 5 << 30,
+                fast_packets: 990_000,
+                live: 12,
+                records: 53,
+                records_max: 1_048_576,
+                accepted: 1_000,
+                spliced: 998,
+                retries: 1,
+                ..SwitchCounters::default()
+            }),
+            process: Counted(ProcessCounters {
+                log_lines_lost: 4_321,
+                reloads_refused: 2,
+                orders_refused: 0,
+                device_queue_dropped: 6,
+            }),
             device_use: DeviceStatus {
                 rx: DirectionStatus {
                     packets: 2_000,
@@ -449,15 +469,6 @@ mod tests {
                 tx_no_room: 7,
                 ..DeviceStatus::default()
             },
-            log_lines_lost: 4_321,
-            reloads_refused: 2,
-            live: 12,
-            records: 53,
-            records_max: 1_048_576,
-            accepted: 1_000,
-            spliced: 998,
-            adopted: 0,
-            retries: 1,
             ended: [("finished".to_owned(), 980), ("aborted".to_owned(), 0)].into(),
             drops: [
                 ("no_route".to_owned(), 3),
@@ -543,16 +554,19 @@ dropped or refused
         let cached = Status {
             tcb_cache: Some(TcbCacheStatus {
                 scheme: "spec".into(),
-                capacity_bytes: 32 << 10,
-                lines: 512,
-                ways: 4,
-                accesses: 10_000,
-                hits: 7_500,
+                counters: Counted(TcbCacheCounters {
+                    capacity_bytes: 32 << 10,
+                    lines: 512,
+                    ways: 4,
+                    accesses: 10_000,
+                    hits: 7_500,
+                    migrations: 12,
+                    occupied: 300,
+                    on_lines: 44,
+                    occupancy_max: 4,
+                    ..TcbCacheCounters::default()
+                }),
                 hit_ratio: 0.75,
-                migrations: 12,
-                occupied: 300,
-                on_lines: 44,
-                occupancy_max: 4,
                 occupancy_mean: 2.34,
                 ..TcbCacheStatus::default()
             }),
@@ -628,7 +642,7 @@ tcb cache    spec, 32.0 KiB: 7,500 of 10,000 accesses hit (75.0 %), 12 migration
     #[test]
     fn the_largest_numbers_are_shown_as_well() {
         let kernel = KernelStatus {
-            lookups: vec![FlowLookupsStatus::default(); 2],
+            lookups: vec![Counted::default(); 2],
             ..KernelStatus::default()
         };
         let all = Status {

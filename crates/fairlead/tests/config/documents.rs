@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use fairlead::config::{load, parse, schema};
+use fairlead::config::{Described, load, parse, schema};
+use fairlead_splice::backends::policy::REGISTRY;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -37,8 +38,8 @@ fn blocks(text: &str) -> Vec<(usize, String)> {
 /// The tables that an example lacks to be a whole file.
 fn completed(block: &str) -> String {
     let mut text = block.to_owned();
-    if !block.contains("[fastpath]") {
-        text += "[fastpath]\nsnat = \"100.64.0.0/24\"\n";
+    if !block.contains("[network]") {
+        text += "[network]\nsnat = \"100.64.0.0/24\"\n";
     }
     if !block.contains("[[service]]") {
         text += "[[service]]\nname = \"web\"\nlisten = \"10.1.0.3:80\"\nprotocol = \"http\"\n\
@@ -108,19 +109,86 @@ fn every_example_of_the_reference_loads() {
     }
 }
 
+const REFERENCE: &str = "docs/configuration.md";
+
+/// The tables of the reference: below which heading, with which header, and their rows.
+fn tables() -> Vec<(String, &'static str, Vec<String>)> {
+    let of_keys = |keys: &[Described]| -> Vec<String> {
+        let row =
+            |key: &Described| format!("| `{}` | {} | {} |", key.name, key.default, key.meaning);
+        keys.iter().map(row).collect()
+    };
+    let header = "| key | default | meaning |";
+    let mut tables: Vec<_> = schema::TABLES
+        .into_iter()
+        .filter(|table| table.title.starts_with('['))
+        .map(|table| {
+            let mut keys = table.described().to_vec();
+            // They have a table of their own.
+            let conditions: Vec<_> = schema::conditions().iter().map(|one| one.name).collect();
+            keys.retain(|key| {
+                table.title != "[[service.route]]" || !conditions.contains(&key.name)
+            });
+            (format!("## `{}`", table.title), header, of_keys(&keys))
+        })
+        .collect();
+    tables.push((
+        "### Conditions".to_owned(),
+        "| key | services | matches |",
+        of_keys(&schema::conditions()),
+    ));
+    let policies = REGISTRY.iter();
+    let policies = policies.map(|one| format!("| `{}` | {} |", one.name, one.chooses));
+    tables.push((
+        "### Balance policies".to_owned(),
+        "| `balance` | chooses |",
+        policies.collect(),
+    ));
+    tables
+}
+
+/// The reference with its tables as they are declared.
+fn generated(text: &str) -> String {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    for (heading, header, rows) in tables() {
+        let section = lines.iter().position(|line| line.starts_with(&heading));
+        let section = section.unwrap_or_else(|| panic!("{REFERENCE} has no section {heading}"));
+        let table = lines[section..].iter().position(|line| line == header);
+        let table = table.unwrap_or_else(|| panic!("{REFERENCE}: no {header} below {heading}"));
+        let first = section + table + 2;
+        let end = lines[first..]
+            .iter()
+            .position(|line| !line.starts_with('|'));
+        let end = end.map_or(lines.len(), |end| first + end);
+        lines.splice(first..end, rows);
+    }
+    lines.join("\n") + "\n"
+}
+
 #[test]
-fn the_reference_describes_every_key_and_shows_it_in_an_example() {
+fn tables_of_the_reference_are_those_that_are_declared() {
+    let text = reference();
+    let expected = generated(&text);
+    if text == expected {
+        return;
+    }
+    if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
+        std::fs::write(root().join(REFERENCE), expected).unwrap();
+        return;
+    }
+    panic!(
+        "{REFERENCE} is not up to date: UPDATE=1 cargo test -p fairlead --test config documents"
+    );
+}
+
+#[test]
+fn the_reference_shows_every_key_in_an_example() {
     let text = reference();
     let examples: String = blocks(&text).into_iter().map(|(_, block)| block).collect();
     for table in schema::TABLES {
-        for key in table.keys {
-            let described = text.contains(&format!("`{key}`"))
-                || text.contains(&format!("[{key}]"))
-                || text.contains(&format!("[service.{key}]"))
-                || text.contains(&format!("{{ {key} ="));
-            assert!(described, "{key} of {} is not described", table.title);
+        for key in table.keys() {
             let shown = examples.lines().any(|line| {
-                let line = line.trim_start_matches(['{', ' ', '[']);
+                let line = line.trim_start_matches(['{', ' ', '[', '#']);
                 line.starts_with(&format!("{key} =")) || line.starts_with(&format!("{key}]"))
             });
             let inline = examples.contains(&format!("{{ {key} ="))
@@ -133,61 +201,42 @@ fn the_reference_describes_every_key_and_shows_it_in_an_example() {
 
 #[test]
 fn the_defaults_in_the_reference_are_the_loaders() {
-    let text = reference();
     // Writing a default out changes nothing.
-    let row = |key: &str| {
-        let start = format!("| `{key}` | `");
-        let line = text
-            .lines()
-            .find(|line| line.starts_with(&start))
-            .expect(key);
-        line[start.len()..].split('`').next().unwrap().to_owned()
-    };
-    let written = |table: &str, keys: &[&str]| {
-        let lines: Vec<_> = keys
-            .iter()
-            .map(|key| format!("{key} = {}", row(key)))
-            .collect();
-        format!("{table}\n{}\n", lines.join("\n"))
-    };
     let frame = completed("");
     let plain = parse(&frame, "frame").unwrap().settings;
-    let instance = written(
-        "[instance]",
-        &["log_connections", "drain_timeout", "probe_interval"],
-    );
-    let limits = written(
-        "[limits]",
-        &[
-            "connections",
-            "setups",
-            "half_read_heads",
-            "half_read_heads_per_client",
-            "buffered_bytes",
-        ],
-    );
-    let fastpath = written("[fastpath]", &["mode", "device", "mtu"]);
-    let service = written(
-        "protocol = \"http\"",
-        &[
-            "source",
-            "unmatched",
-            "head_limit",
-            "head_timeout",
-            "idle_timeout",
-            "half_closed_timeout",
-            "time_wait",
-        ],
-    );
-    let route = written("pool = \"pages\"", &["treatment", "retries"]);
-    let pool = written("name = \"pages\"", &["balance", "connect_timeout"]);
-    let full = frame
-        .replace("[fastpath]\n", &format!("{instance}{limits}{fastpath}"))
-        .replace("protocol = \"http\"\n", &service)
-        .replace("pool = \"pages\"\n", &route)
-        .replace("name = \"pages\"\n", &pool);
-    let full = parse(&full, "full")
-        .unwrap_or_else(|report| panic!("{report}"))
-        .settings;
-    assert_eq!(format!("{full:?}"), format!("{plain:?}"));
+    let mut written_out = 0;
+    for (table, place) in [
+        (&schema::INSTANCE, "[network]\n"),
+        (&schema::NETWORK, "[network]\n"),
+        (&schema::FASTPATH, "[network]\n"),
+        (&schema::LIMITS, "[network]\n"),
+        (&schema::SERVICE, "protocol = \"http\"\n"),
+        (&schema::ROUTE, "[[service.route]]\n"),
+        (&schema::POOL, "[[pool]]\nname = \"pages\"\n"),
+    ] {
+        for key in table.described() {
+            // These take another key besides, or a default in words.
+            let beside = ["hash", "tcb_cache_lines"].contains(&key.name);
+            let value = key.default.split('`').nth(1);
+            let Some(value) = value.filter(|_| key.default.starts_with('`') && !beside) else {
+                continue;
+            };
+            let line = format!("{} = {value}\n", key.name);
+            let with = match place {
+                "[network]\n" if table.title != "[network]" => {
+                    format!("{}\n{line}{place}", table.title)
+                }
+                place => format!("{place}{line}"),
+            };
+            let full = frame.replacen(place, &with, 1);
+            let full = parse(&full, key.name).unwrap_or_else(|report| panic!("{report}"));
+            assert_eq!(
+                format!("{:?}", full.settings),
+                format!("{plain:?}"),
+                "{line}"
+            );
+            written_out += 1;
+        }
+    }
+    assert!(written_out > 20, "{written_out}");
 }

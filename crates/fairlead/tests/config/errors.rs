@@ -107,39 +107,39 @@ fn keys_that_are_missing() {
     for (gone, place, message, advice) in [
         (
             "listen = \"10.1.0.3:80\"\n",
-            (15, 1),
+            (17, 1),
             "[[service]] lacks `listen`",
             "write listen =",
         ),
         (
             "protocol = \"http\"                 # http | tls | tcp\n",
-            (15, 1),
+            (17, 1),
             "[[service]] lacks `protocol`",
             "\"http\", \"tls\" or \"tcp\"",
         ),
         (
             "pool = \"api\"\n",
-            (25, 1),
+            (27, 1),
             "[[service.route]] lacks `pool`",
             "the name of a [[pool]]",
         ),
         (
             "name = \"images\"\n",
-            (32, 1),
+            (34, 1),
             "[[pool]] lacks `name`",
             "write name =",
         ),
         (
             "server = [{ address = \"10.2.0.1:8083\" }]\n",
-            (37, 1),
+            (39, 1),
             "[[pool]] lacks `server`",
             "write server = [{ address",
         ),
         (
             "snat = \"100.64.0.0/24\"\n",
-            (18, 1),
+            (20, 1),
             "needs IPv4 source addresses",
-            "in [fastpath]",
+            "in [network]",
         ),
     ] {
         let text = EDGE.replacen(gone, "", 1);
@@ -168,7 +168,7 @@ fn keys_that_are_missing() {
 
 #[test]
 fn an_mtu_too_small_for_ipv6_is_found_wherever_that_comes_from() {
-    let small = EDGE.replace("[fastpath]", "[fastpath]\nmtu = 1279");
+    let small = EDGE.replace("[network]", "[network]\nmtu = 1279");
     let change = |text: &str, from: &str, to: &str| {
         assert!(text.contains(from), "{from}");
         text.replace(from, to)
@@ -226,7 +226,7 @@ fn a_pool_that_took_anothers_name_is_missed_under_its_own() {
     };
     assert_eq!(missing.message(), "there is no pool \"pages\"");
     assert_eq!(second.message(), "two pools are called \"api\"");
-    assert_eq!(twice.position(second), (43, 8));
+    assert_eq!(twice.position(second), (45, 8));
 }
 
 #[test]
@@ -242,11 +242,11 @@ fn a_tls_service_reads_no_request() {
         messages,
         [
             (
-                (22, 1),
+                (24, 1),
                 "`path_suffix` in a service of protocol tls, which reads only the ClientHello"
             ),
             (
-                (26, 1),
+                (28, 1),
                 "`host` in a service of protocol tls, which reads only the ClientHello"
             ),
         ]
@@ -269,15 +269,15 @@ fn a_tls_service_reads_no_request() {
         messages,
         [
             (
-                (26, 7),
+                (28, 7),
                 "TLS clients name no addresses (RFC 6066, section 3)"
             ),
             (
-                (28, 13),
+                (30, 13),
                 "one-shot is for HTTP: it rewrites the request head"
             ),
             (
-                (31, 8),
+                (33, 8),
                 "pool \"pages\" hashes a cookie, which a tls service never sees"
             ),
         ]
@@ -294,12 +294,12 @@ fn address_families_do_not_mix() {
         .collect();
     let led = "has no IPv6 server for the clients of [2001:db8::3]:80";
     assert_eq!(messages.len(), 4, "{six}");
-    assert_eq!(messages[0].0, (19, 1));
+    assert_eq!(messages[0].0, (21, 1));
     assert!(
         messages[0].1.contains("needs IPv6 source addresses"),
         "{six}"
     );
-    for (message, place) in messages[1..].iter().zip([(23, 8), (27, 8), (30, 8)]) {
+    for (message, place) in messages[1..].iter().zip([(25, 8), (29, 8), (32, 8)]) {
         assert_eq!(message.0, place);
         assert!(message.1.contains(led), "{six}");
     }
@@ -309,7 +309,7 @@ fn address_families_do_not_mix() {
         [[service.route]]\nlisten = \"10.1.0.3:80\"\npool = \"four\"\n\
         [[pool]]\nname = \"six\"\nserver = [{ address = \"[2001:db8:2::1]:80\" }]\n\
         [[pool]]\nname = \"four\"\nserver = [{ address = \"10.2.0.1:80\" }]\n";
-    let split = format!("[fastpath]\n{split}");
+    let split = format!("[network]\n{split}");
     let loaded = parse(&split, "split.toml").unwrap_or_else(|report| panic!("{report}"));
     // 254 hosts of the IPv4 prefix, 255 of the IPv6 one.
     assert_eq!(loaded.settings.switch.snat.len(), 254 + 255);
@@ -390,6 +390,6 @@ fn all_findings_come_together_in_the_order_of_the_file() {
         .iter()
         .map(|one| report.position(one))
         .collect();
-    assert_eq!(places, [(11, 8), (18, 12), (27, 8), (44, 11)], "{report}");
+    assert_eq!(places, [(15, 8), (20, 12), (29, 8), (46, 11)], "{report}");
     assert_eq!(report.errors(), 4);
 }

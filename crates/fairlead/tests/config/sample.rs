@@ -29,9 +29,9 @@ fn the_instance_and_the_fast_path_are_as_written() {
     assert!(!settings.instance.log_connections);
     assert_eq!(settings.instance.drain_timeout, Duration::from_secs(30));
     assert_eq!(settings.fastpath.mode, Mode::Auto);
-    assert_eq!(settings.fastpath.device, "fairlead0");
-    assert_eq!(settings.fastpath.snat[0].to_string(), "100.64.0.0/24");
-    assert_eq!(settings.fastpath.mtu, 1500);
+    assert_eq!(settings.network.device, "fairlead0");
+    assert_eq!(settings.network.snat[0].to_string(), "100.64.0.0/24");
+    assert_eq!(settings.network.mtu, 1500);
     assert_eq!(settings.switch.device_mss, 1460);
     assert_eq!(
         settings.switch.snat.len(),
@@ -142,7 +142,7 @@ fn what_is_left_out_has_a_default() {
     let settings = loaded.settings;
     assert_eq!(settings.instance.name, "fairlead");
     assert_eq!(settings.instance.admin, None);
-    assert_eq!(settings.fastpath.device, "fairlead0");
+    assert_eq!(settings.network.device, "fairlead0");
     assert!(settings.switch.snat.is_empty());
     assert_eq!(settings.switch.services[0].head_bytes_max, 32 << 10);
     assert_eq!(settings.switch.pools[0].balance, Balance::RoundRobin);

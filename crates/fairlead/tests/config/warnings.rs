@@ -32,7 +32,7 @@ fn keys_of_the_kernel_program_do_nothing_for_the_engine_alone() {
     let found = |mode: &str| {
         let text = format!(
             "[instance]\non_stop = \"keep\"\n[fastpath]\nmode = \"{mode}\"\ninterfaces = \"eth0\"\n\
-             flow_table = \"lru-hash\"\nflow_lines = 256\nveth = \"queue\"\n\
+             flow_table = \"lru-hash\"\nlru_max_keys = 256\nveth_redirect = \"queue\"\n\
              [[service]]\nname = \"a\"\n\
              listen = \"10.1.0.3:80\"\nprotocol = \"tcp\"\nsource = \"transparent\"\n\
              [[service.route]]\npool = \"p\"\n[[pool]]\nname = \"p\"\n\
@@ -216,4 +216,109 @@ fn keys_that_do_nothing_are_pointed_out() {
             .to_string()
             .contains("`unmatched` does nothing in this service")
     );
+}
+
+/// A file as earlier versions took it, and the same of now.
+const RENAMED: [(&str, &str, &[&str]); 5] = [
+    (
+        "[fastpath]\ndevice = \"fl7\"\nmtu = 1400\nsnat = \"100.64.0.0/24\"\n",
+        "[network]\ndevice = \"fl7\"\nmtu = 1400\nsnat = \"100.64.0.0/24\"\n",
+        &["device", "mtu", "snat"],
+    ),
+    (
+        "[fastpath]\nflow_table = \"lru-hash\"\nflow_lines = 512\n",
+        "[fastpath]\nflow_table = \"lru-hash\"\nlru_max_keys = 512\n",
+        &["lru_max_keys"],
+    ),
+    (
+        "[fastpath]\nflow_table = \"tcb-cache\"\nflow_lines = 64\n",
+        "[fastpath]\nflow_table = \"tcb-cache\"\ntcb_cache_lines = 64\n",
+        &["tcb_cache_lines"],
+    ),
+    (
+        "[fastpath]\nveth = \"auto\"\n",
+        "[fastpath]\nveth_redirect = \"peer\"\n",
+        &["veth_redirect"],
+    ),
+    (
+        "[fastpath]\nveth = \"queue\"\n",
+        "[fastpath]\nveth_redirect = \"queue\"\n",
+        &["veth_redirect"],
+    ),
+];
+
+/// Services and pools to go with it, and source addresses where it has none.
+fn whole(start: &str) -> String {
+    let snat = match start.contains("snat") {
+        true => "",
+        false => "[network]\nsnat = \"100.64.0.0/24\"\n",
+    };
+    format!(
+        "{start}{snat}[[service]]\nname = \"web\"\nlisten = \"10.1.0.3:80\"\nprotocol = \"tcp\"\n\
+         [[service.route]]\npool = \"one\"\n\
+         [[pool]]\nname = \"one\"\nserver = [{{ address = \"10.2.0.1:80\" }}]\n"
+    )
+}
+
+#[test]
+fn renamed_keys_keep_their_meaning_and_warn_once_each() {
+    for (old, new, keys) in RENAMED {
+        let before = parse(&whole(old), "old.toml").unwrap_or_else(|report| panic!("{report}"));
+        let now = parse(&whole(new), "new.toml").unwrap_or_else(|report| panic!("{report}"));
+        assert!(now.warnings.is_empty(), "{}", now.warnings);
+        assert_eq!(
+            format!("{:?}", before.settings),
+            format!("{:?}", now.settings),
+            "{old}"
+        );
+        let advice: Vec<_> = before
+            .warnings
+            .diagnostics()
+            .iter()
+            .map(|one| one.advice())
+            .collect();
+        assert_eq!(advice.len(), keys.len(), "{}", before.warnings);
+        for key in keys {
+            let named =
+                |one: &Option<&str>| one.is_some_and(|one| one.contains(&format!("`{key}`")));
+            assert!(advice.iter().any(named), "{key}: {}", before.warnings);
+        }
+    }
+}
+
+#[test]
+fn a_key_under_both_names_is_an_error() {
+    for (old, new, _) in RENAMED {
+        let lines = new
+            .lines()
+            .skip(1)
+            .filter(|line| !line.starts_with("flow_table"));
+        let both = match new.starts_with("[network]") {
+            true => format!("{old}{new}"),
+            false => format!("{old}{}\n", lines.collect::<Vec<_>>().join("\n")),
+        };
+        let report = parse(&whole(&both), "both.toml").unwrap_err();
+        assert!(report.to_string().contains("is set, too"), "{report}");
+    }
+}
+
+#[test]
+fn the_probe_interval_of_the_instance_is_that_of_every_pool() {
+    let old = whole("[instance]\nprobe_interval = \"7s\"\n");
+    let loaded = parse(&old, "old.toml").unwrap_or_else(|report| panic!("{report}"));
+    let pools = &loaded.settings.switch.pools;
+    assert!(pools.iter().all(|pool| pool.probe_interval.as_secs() == 7));
+    assert_eq!(
+        loaded.warnings.diagnostics().len(),
+        1,
+        "{}",
+        loaded.warnings
+    );
+    let report = parse(&(old + "probe_interval = \"8s\"\n"), "both.toml").unwrap_err();
+    assert!(report.to_string().contains("is set, too"), "{report}");
+    // What is wrong with it is said once, whatever number of pools it is for.
+    let two = whole("[instance]\nprobe_interval = \"7\"\n")
+        + "[[pool]]\nname = \"two\"\nserver = [{ address = \"10.2.0.2:80\" }]\n";
+    let report = parse(&two, "wrong.toml").unwrap_err();
+    assert_eq!(report.errors(), 1, "{report}");
 }

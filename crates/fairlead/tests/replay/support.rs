@@ -18,7 +18,7 @@ use fairlead_netns::trial::skip;
 
 /// A web service, a TLS service and a plain one, for both families.
 const CONFIG: &str = r#"
-[fastpath]
+[network]
 snat = ["100.64.0.0/24", "fd00:64::/120"]
 
 [[service]]

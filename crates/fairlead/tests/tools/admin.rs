@@ -6,14 +6,17 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fairlead::admin::{AdminServer, Counters, FastPathState, Identity, Shared, Status, start};
-use fairlead_base::{DropReason, Endpoint};
-use fairlead_bpf_loader::FlowLookups;
+use fairlead::admin::{
+    AdminServer, Counters, FastPathState, Identity, ProcessCounters, Shared, Status, start,
+};
+use fairlead_base::{CounterSet as _, DropReason, Endpoint};
+use fairlead_bpf_loader::{FlowLookups, KernelCounters};
+use fairlead_datapath::tcb_cache::{Report, TcbCacheCounters};
 use fairlead_datapath::{End, Offers, ServerState, Snapshot};
 use fairlead_driver_tun::{DeviceCounters, SizeCounts};
 use fairlead_splice::carried::Carried;
 use fairlead_splice::snapshot::{
-    PoolSnapshot, RouteSnapshot, ServerSnapshot, ServiceSnapshot, TcbCacheSnapshot,
+    PoolSnapshot, RouteSnapshot, ServerSnapshot, ServiceSnapshot, SwitchCounters,
 };
 use serde_json::Value;
 
@@ -35,34 +38,12 @@ fn snapshot() -> Snapshot {
         next += 1;
         next
     };
-    let mut snapshot = Snapshot {
-        rx_packets: count(),
-        rx_bytes: count(),
-        tx_packets: count(),
-        tx_bytes: count(),
-        fast_packets: count(),
-        fast_bytes: count(),
-        engine_packets: count(),
-        syns: count(),
-        syn_acks: count(),
-        accepted: count(),
-        spliced: count(),
-        adopted: 77,
-        rests_cut_short: 78,
-        reassembled: 76,
-        handed_back: 79,
-        retries: count(),
-        probes_sent: count(),
-        live: count(),
-        setups: count(),
-        half_read: count(),
-        buffered_bytes: count(),
-        time_wait: count(),
-        records: count(),
-        records_max: count(),
-        ended: End::ALL.iter().map(|&end| (end, count())).collect(),
-        ..Snapshot::default()
-    };
+    let mut snapshot = Snapshot::default();
+    for at in 0..SwitchCounters::TABLE.len() {
+        *snapshot.counters.value_mut(at) = count();
+    }
+    snapshot.ended = End::ALL.iter().map(|&end| (end, count())).collect();
+    (snapshot.adopted, snapshot.time_wait_evicted) = (77, 78);
     for (index, &reason) in DropReason::ALL.iter().enumerate() {
         (0..=index).for_each(|_| snapshot.drops.add(reason));
     }
@@ -143,11 +124,19 @@ fn counters() -> Counters {
     };
     Counters {
         switch: snapshot(),
+        process: ProcessCounters {
+            log_lines_lost: count(),
+            reloads_refused: 5_003,
+            orders_refused: 5_004,
+            device_queue_dropped: 5_005,
+        },
         device,
-        device_queue_dropped: 5_005,
         kernel: Some(fairlead_bpf_loader::Counters {
-            to_engine: 41,
-            fins: 43,
+            kernel: KernelCounters {
+                to_engine: 41,
+                fins: 43,
+                ..KernelCounters::default()
+            },
             keys_anew: 5,
             lookups: vec![
                 FlowLookups::default(),
@@ -160,9 +149,7 @@ fn counters() -> Counters {
             ],
             ..Default::default()
         }),
-        log_lines_lost: count(),
-        reloads_refused: 5_003,
-        orders_refused: 5_004,
+        tcb_cache: None,
     }
 }
 
@@ -230,8 +217,15 @@ fn status_is_the_snapshot_and_who_runs() {
     assert_eq!(document["health"], "ok");
     assert_eq!(document["draining"], false);
     assert_eq!(document["rx_packets"], 1_001);
-    assert_eq!(document["records_max"], 1_020);
-    assert_eq!(document["ended"]["finished"], 1_021);
+    let switch = snapshot();
+    for (counter, value) in switch.counters.values() {
+        assert_eq!(document[counter.name], value, "{}", counter.name);
+    }
+    let finished = switch
+        .ended
+        .iter()
+        .find(|(end, _)| end.name() == "finished");
+    assert_eq!(document["ended"]["finished"], finished.unwrap().1);
     assert_eq!(document["drops"]["truncated"], 1);
     assert_eq!(
         document["drops"].as_object().unwrap().len(),
@@ -373,7 +367,7 @@ fn metrics_are_openmetrics_and_name_every_reason() {
     assert_eq!(metrics.value("fairlead_kernel_to_engine_total"), 41.0);
     assert_eq!(metrics.value("fairlead_kernel_fins_total"), 43.0);
     let lookups = |what: &str| metrics.value(&format!("fairlead_flow_table_{what}"));
-    assert_eq!(lookups("keys_anew_total"), 5.0);
+    assert_eq!(lookups("reinserted_keys_total"), 5.0);
     assert_eq!(lookups("hits_total{cpu=\"1\"}"), 71.0);
     assert_eq!(lookups("misses_total{cpu=\"1\"}"), 72.0);
     assert_eq!(lookups("migrations_total{cpu=\"0\"}"), 0.0);
@@ -387,7 +381,7 @@ fn metrics_are_openmetrics_and_name_every_reason() {
     let route = "{service=\"web\",route=\"#2\",pool=\"images\"}";
     assert_eq!(
         metrics.value(&format!("fairlead_decisions_total{route}")),
-        1_032.0
+        snapshot().services[0].routes[1].decisions as f64
     );
     let server_series = |name: &str, server: &str| {
         format!("fairlead_server_{name}{{pool=\"images\",server=\"{server}\"}}")
@@ -608,16 +602,18 @@ fn the_tcb_cache_is_on_both_pages_where_there_is_one() {
     shared.publish(counters());
     assert!(!get(&server, "/metrics").2.contains("tcb_cache"));
     let mut counters = counters();
-    counters.switch.tcb_cache = Some(TcbCacheSnapshot {
+    counters.tcb_cache = Some(Report {
         scheme: "spec,bits=16".into(),
-        accesses: 31_000,
-        hits: 21_000,
+        counters: TcbCacheCounters {
+            accesses: 31_000,
+            hits: 21_000,
+            migrations: 31_001,
+            on_lines: 31_002,
+            ..TcbCacheCounters::default()
+        },
         hit_ratio: 0.6875,
-        migrations: 31_001,
-        on_lines: 31_002,
         occupancy_mean: 1.5,
         sets_by_occupancy: vec![3, 2, 31_003],
-        ..TcbCacheSnapshot::default()
     });
     shared.publish(counters);
     let document: Value = serde_json::from_str(&get(&server, "/status").2).unwrap();

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-use fairlead::admin::{AdminServer, Counters, FastPathState, Identity, Shared, start};
+use fairlead::admin::{
+    AdminServer, Counters, FastPathState, Identity, ProcessCounters, Shared, start,
+};
 use fairlead::config::load;
 use fairlead::serve::ExitStatus;
 use fairlead_datapath::Snapshot;
@@ -212,7 +214,7 @@ fn check_accepts_the_sample() {
     assert!(err(&output).is_empty(), "{}", err(&output));
     let text = out(&output);
     assert!(
-        text.starts_with("examples/edge.toml is sound: 1 service, 3 routes"),
+        text.starts_with("examples/edge.toml: configuration OK: 1 service, 3 routes"),
         "{text}"
     );
     assert!(
@@ -231,7 +233,7 @@ fn check_refuses_a_broken_file_with_its_places() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(out(&output), "");
     let expected = format!(
-        "{}:23:8: error: there is no pool \"image\"\n   23 | pool = \"image\"\n      |        \
+        "{}:25:8: error: there is no pool \"image\"\n   25 | pool = \"image\"\n      |        \
          ^^^^^^^\n      = did you mean \"images\"?\n1 error, 0 warnings: this configuration is not \
          used\n",
         broken.path()
@@ -278,7 +280,7 @@ fn check_warns_and_accepts_unless_it_is_to_be_strict() {
         err(&output)
     );
     assert!(
-        out(&output).contains("can be used, with 1 warning"),
+        out(&output).contains("configuration OK, with 1 warning"),
         "{}",
         out(&output)
     );
@@ -308,17 +310,17 @@ fn pages(draining: bool) -> (AdminServer, Arc<Shared>) {
         &settings,
         FastPathState::engine("engine"),
     )));
-    let switch = Snapshot {
-        live: 41,
-        rx_packets: 1_234_567,
+    let mut switch = Snapshot {
         draining,
         ..Snapshot::default()
     };
+    (switch.live, switch.rx_packets) = (41, 1_234_567);
     shared.publish(Counters {
         switch,
-        log_lines_lost: 17,
-        reloads_refused: 0,
-        orders_refused: 0,
+        process: ProcessCounters {
+            log_lines_lost: 17,
+            ..ProcessCounters::default()
+        },
         ..Counters::default()
     });
     let server = start("127.0.0.1:0".parse().unwrap(), Arc::clone(&shared)).unwrap();

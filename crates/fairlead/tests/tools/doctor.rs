@@ -12,10 +12,11 @@ use serde_json::Value;
 const BINARY: &str = env!("CARGO_BIN_EXE_fairlead");
 
 const CONFIG: &str = r#"
-[fastpath]
-mode = "MODE"
+[network]
 device = "fl-doctor0"
 snat = "100.64.0.0/24"
+[fastpath]
+mode = "MODE"
 [[service]]
 name = "web"
 listen = "10.9.0.3:80"

@@ -9,25 +9,24 @@ use fairlead::admin::{
     Counters, FastPathState, Identity, InterfaceStatus, Published, Shared, Status, metrics,
 };
 use fairlead_bpf_loader::FlowLookups;
+use fairlead_datapath::tcb_cache::Report;
 use fairlead_datapath::{Offers, ServerState, Snapshot};
 use fairlead_splice::carried::Carried;
-use fairlead_splice::snapshot::{
-    PoolSnapshot, RouteSnapshot, ServerSnapshot, ServiceSnapshot, TcbCacheSnapshot,
-};
+use fairlead_splice::snapshot::{PoolSnapshot, RouteSnapshot, ServerSnapshot, ServiceSnapshot};
 use serde_json::Value;
 
 const PATH: &str = "docs/metrics.md";
 
 const OPENING: &str = "# Metrics
 
-All that `/metrics` of the admin pages serves, as OpenMetrics text; the pages' address is `admin` in
-[`[instance]`](configuration.md#instance-the-process). Counters begin at 0 with the process, and
-again with each reload; they end in `_total`. Where a name ends in a unit (`bytes`, `seconds`), that
-is its unit; all others are numbers of what the meaning says. `/status` has the same as JSON.
-What to be woken for is in [examples/alerts.yml](../examples/alerts.yml), rules for Prometheus, and
-what to look at in [examples/grafana.json](../examples/grafana.json), a dashboard for Grafana.
+Everything on the admin page `/metrics`, in OpenMetrics text format. The key `admin` in
+[`[instance]`](configuration.md#instance-the-process) sets the address. Counters end in `_total` and
+start at 0 with the process and with each reload. A unit is part of the name (`bytes`, `seconds`).
+`/status` has the same numbers as JSON.
+[examples/alerts.yml](../examples/alerts.yml) has alerting rules for Prometheus,
+[examples/grafana.json](../examples/grafana.json) a dashboard for Grafana.
 
-Made from `crates/fairlead/src/admin/metrics.rs`; after a change there:
+Generated from the tables of counters in the source; after a change there:
 `UPDATE=1 cargo test -p fairlead --test tools metrics`.
 ";
 
@@ -36,16 +35,16 @@ Made from `crates/fairlead/src/admin/metrics.rs`; after a change there:
 const SECTIONS: [(&str, &str, bool, bool); 3] = [
     (
         "Always",
-        "`fairlead_server_up` has no series for a server until it was asked; the four metrics of TCP
-options that it honours have none until it has answered.",
+        "`fairlead_server_up` has no series for a server before its first probe; the four metrics of
+its TCP options have none before its first answer.",
         false,
         false,
     ),
     (
         "With the fast path in the kernel",
-        "Missing with `mode = \"engine\"`, and where the machine allows no fast path in the kernel.
-Packets, bytes, SYNs and drops counted here are among those above, too. Of `fairlead_flow_table_*`,
-`hits` alone is counted with `flow_table = \"hash\"`.",
+        "Absent with `mode = \"engine\"` and where the kernel fast path is not available. Packets,
+bytes, SYNs and drops counted here are included in the metrics above. With `flow_table = \"hash\"`,
+`fairlead_flow_table_hits_total` is the only lookup counter that moves.",
         true,
         false,
     ),
@@ -61,42 +60,34 @@ A line is ON for `on_time` after its last packet.",
 
 /// Every label, whether its values are the same in every configuration, and what it says.
 const LABELS: [(&str, bool, &str); 19] = [
-    (
-        "cpu",
-        false,
-        "the processor that looked up, numbered from 0",
-    ),
+    ("cpu", false, "the CPU, numbered from 0"),
     (
         "device",
         false,
-        "the switch's device: `device` in `[fastpath]`",
+        "the switch's device: `device` in `[network]`",
     ),
     (
         "direction",
         true,
-        "`rx` and `tx`: received and sent; of the device, read and written. `in` and `out`: of \
-         streams, from clients to servers and from servers to clients",
+        "`rx` and `tx`: received and sent; for the device, read and written. `in` and `out`: \
+         payload from clients to servers and from servers to clients",
     ),
     (
         "end",
         true,
-        "how a spliced connection ended: `aborted` by the operator, `replaced` by a new one \
-         from the same address and port, `preamble_unacked` as the server did not acknowledge what \
-         the switch held for it",
+        "how a spliced connection ended: `aborted` by the operator; `replaced` by a new one \
+         from the same address and port; `preamble_unacked`: the server did not acknowledge what \
+         the switch sent it first",
     ),
     (
         "interface",
         false,
-        "an interface of the fast path's, derived or named in `[fastpath]`",
+        "an interface of the fast path, derived or named in `[fastpath]`",
     ),
-    (
-        "le",
-        true,
-        "the longest of a class, seconds; each class has those of the shorter ones, too",
-    ),
+    ("le", true, "upper bound of a histogram bucket, seconds"),
     ("mode", false, "`mode` in `[fastpath]`, as configured"),
     ("name", false, "the instance: `name` in `[instance]`"),
-    ("occupied", false, "how many lines of a set are in use"),
+    ("occupied", false, "number of lines of a set in use"),
     ("pool", false, "a pool, by its name"),
     ("reason", false, "a [drop reason](reasons.md)"),
     (
@@ -107,14 +98,14 @@ const LABELS: [(&str, bool, &str); 19] = [
     (
         "scheme",
         false,
-        "the TCB cache's scheme, and what differs from what its name stands for",
+        "the scheme of the TCB cache, and what differs from its name's defaults",
     ),
     ("server", false, "a server's address and port"),
     ("service", false, "a service, by its name"),
     (
         "up_to_bytes",
         true,
-        "the longest packet of a class of lengths; each packet counts in one class only",
+        "the longest packet of a class of lengths; not cumulative",
     ),
     ("version", false, "the program's version"),
     (
@@ -125,8 +116,8 @@ const LABELS: [(&str, bool, &str); 19] = [
     (
         "why",
         true,
-        "read: its header contradicted it; written: the device had no memory or room, was down, \
-         refused it as malformed, or has no header that describes it",
+        "on reading: a packet that contradicts its device header; on writing: no memory or room, \
+         device down, refused as malformed, or not representable in the device header",
     ),
 ];
 
@@ -155,14 +146,13 @@ fn counters(kernel: bool, tcb_cache: bool) -> Counters {
             timestamps: true,
         }),
     };
-    let cache = TcbCacheSnapshot {
+    let cache = Report {
         scheme: "spec".into(),
         sets_by_occupancy: vec![0, 0],
-        ..TcbCacheSnapshot::default()
+        ..Report::default()
     };
     Counters {
         switch: Snapshot {
-            tcb_cache: tcb_cache.then_some(cache),
             services: vec![ServiceSnapshot {
                 name: "web".into(),
                 routes: vec![route],
@@ -178,6 +168,7 @@ fn counters(kernel: bool, tcb_cache: bool) -> Counters {
             lookups: vec![FlowLookups::default()],
             ..Default::default()
         }),
+        tcb_cache: tcb_cache.then_some(cache),
         ..Counters::default()
     }
 }

@@ -4,9 +4,10 @@
 use core::time::Duration;
 
 use fairlead_base::{Address, Endpoint, Instant};
+use fairlead_splice::backends::policy::every_balance;
 use fairlead_splice::config::{
-    Balance, Config, HashOn, Limits, Matcher, NamePattern, Pool, PoolId, Protocol, ProxyVersion,
-    Route, Server, Service, Source, Timeouts, Treatment, Unmatched, ValuePattern,
+    Balance, Config, Limits, Matcher, NamePattern, Pool, PoolId, Protocol, ProxyVersion, Route,
+    Server, Service, Source, Timeouts, Treatment, Unmatched, ValuePattern,
 };
 
 use super::draw::{draw_pace, draw_server_socket, v6};
@@ -295,15 +296,7 @@ fn draw_pool(
 }
 
 fn draw_balance(dice: &mut Dice) -> Balance {
-    dice.pick(&[
-        Balance::RoundRobin,
-        Balance::Weighted,
-        Balance::LeastConnections,
-        Balance::RandomTwo,
-        Balance::Maglev(HashOn::ClientAddress),
-        Balance::Maglev(HashOn::Header("x-beta".into())),
-        Balance::Maglev(HashOn::Cookie("group".into())),
-    ])
+    dice.pick(&every_balance("x-beta", "group"))
 }
 
 fn draw_manner(dice: &mut Dice, dialect: Dialect) -> Manner {

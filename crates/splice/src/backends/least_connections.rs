@@ -6,6 +6,7 @@ use crate::config::Balance;
 
 pub(super) static REGISTERED: Registered = Registered {
     name: "least-connections",
+    chooses: "the server with the fewest open connections for its weight",
     balance: |_| Balance::LeastConnections,
     build: |servers| {
         Box::new(LeastConnections {

@@ -17,6 +17,8 @@ use crate::config::{Balance, Server};
 
 pub(super) static REGISTERED: Registered = Registered {
     name: "maglev",
+    chooses: "by consistent hashing: the same key gets the same server, and few keys move when \
+              servers change",
     balance: Balance::Maglev,
     build: |servers| Box::new(Maglev::new(servers)),
 };

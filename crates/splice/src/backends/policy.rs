@@ -158,6 +158,8 @@ impl Eq for Load {}
 pub struct Registered {
     /// Its name in configuration files, logs and metrics.
     pub name: &'static str,
+    /// How it chooses, one line of `docs/configuration.md`.
+    pub chooses: &'static str,
     /// The configuration that asks for it; only hashing policies look at the argument.
     pub balance: fn(HashOn) -> Balance,
     /// Makes it for a pool of these servers. Time and memory are bounded by the number of servers.
@@ -172,6 +174,22 @@ pub const REGISTRY: [&Registered; 5] = [
     &random_two::REGISTERED,
     &maglev::REGISTERED,
 ];
+
+/// Every way to choose, for simulations and fuzzers: each policy, with each thing to hash where it
+/// hashes.
+pub fn every_balance(header: &str, cookie: &str) -> Vec<Balance> {
+    let mut all = Vec::new();
+    for policy in REGISTRY {
+        let client = (policy.balance)(HashOn::ClientAddress);
+        let hashes = client.hash_on().is_some();
+        all.push(client);
+        if hashes {
+            all.push((policy.balance)(HashOn::Header(header.to_owned())));
+            all.push((policy.balance)(HashOn::Cookie(cookie.to_owned())));
+        }
+    }
+    all
+}
 
 /// The policy that a configuration asks for.
 pub fn registered(balance: &Balance) -> &'static Registered {

@@ -5,6 +5,7 @@ use crate::config::Balance;
 
 pub(super) static REGISTERED: Registered = Registered {
     name: "random-two",
+    chooses: "the less loaded of two servers drawn at random",
     balance: |_| Balance::RandomTwo,
     build: |_| Box::new(RandomTwo),
 };

@@ -5,6 +5,7 @@ use crate::config::Balance;
 
 pub(super) static REGISTERED: Registered = Registered {
     name: "round-robin",
+    chooses: "in turn, by weight",
     balance: |_| Balance::RoundRobin,
     build: |servers| {
         Box::new(RoundRobin {

@@ -5,6 +5,7 @@ use crate::config::Balance;
 
 pub(super) static REGISTERED: Registered = Registered {
     name: "weighted",
+    chooses: "at random, by weight",
     balance: |_| Balance::Weighted,
     build: |_| Box::new(Weighted),
 };

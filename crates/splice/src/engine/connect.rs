@@ -166,7 +166,7 @@ impl Switch {
         }
         self.take_back(now, other);
         self.remove_resting(other);
-        self.counts.rests_cut_short += 1;
+        self.counts.time_wait_evicted += 1;
         self.take_source(line, source);
         self.table.bind_server(line).is_ok()
     }

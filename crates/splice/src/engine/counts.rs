@@ -1,37 +1,42 @@
 //! The engine's counters.
 
+use core::ops::{Deref, DerefMut};
+
 use fairlead_base::ReasonCounts;
 
 use crate::carried::Carried;
 use crate::config::Config;
 use crate::event::End;
+use crate::snapshot::SwitchCounters;
 
 /// Counters since start; `live` and `resting` are gauges.
 #[derive(Clone, Debug)]
 pub(super) struct Counts {
     pub(super) drops: ReasonCounts,
-    pub(super) engine_packets: u64,
-    pub(super) syns: u64,
-    pub(super) syn_acks: u64,
-    pub(super) spliced: u64,
+    /// What `/status` and `/metrics` show: see the table there.
+    pub(super) shown: SwitchCounters,
     /// Connections that a fast path outside began.
     pub(super) begun: u64,
-    /// Connections taken over from an earlier run.
-    pub(super) adopted: u64,
-    /// Records at rest that were given up for newcomers.
-    pub(super) rests_cut_short: u64,
-    /// Packets of servers that were passed on to somebody who uses them without the switch.
-    pub(super) handed_back: u64,
-    pub(super) retries: u64,
-    pub(super) probes_sent: u64,
     /// Echo requests that were answered.
     pub(super) pings: u64,
-    /// Spliced connections whose end has not been noted.
-    pub(super) live: u64,
     /// Records at rest: in TIME_WAIT or after a RST.
     pub(super) resting: u64,
     pub(super) ended: [u64; End::ALL.len()],
     pub(super) services: Vec<ServiceCounts>,
+}
+
+impl Deref for Counts {
+    type Target = SwitchCounters;
+
+    fn deref(&self) -> &SwitchCounters {
+        &self.shown
+    }
+}
+
+impl DerefMut for Counts {
+    fn deref_mut(&mut self) -> &mut SwitchCounters {
+        &mut self.shown
+    }
 }
 
 /// Counters of one service.
@@ -53,18 +58,9 @@ impl Counts {
         });
         Self {
             drops: ReasonCounts::default(),
-            engine_packets: 0,
-            syns: 0,
-            syn_acks: 0,
-            spliced: 0,
+            shown: SwitchCounters::default(),
             begun: 0,
-            adopted: 0,
-            rests_cut_short: 0,
-            handed_back: 0,
-            retries: 0,
-            probes_sent: 0,
             pings: 0,
-            live: 0,
             resting: 0,
             ended: [0; End::ALL.len()],
             services: services.collect(),

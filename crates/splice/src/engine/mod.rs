@@ -72,7 +72,7 @@ use crate::Verdict;
 use crate::backends::{Backends, BackendsError};
 use crate::config::{Config, Pool, Server, Service, Source};
 use crate::event::{End, Event};
-use crate::snapshot::{RouteSnapshot, ServiceSnapshot, Snapshot};
+use crate::snapshot::{RouteSnapshot, ServiceSnapshot, Snapshot, SwitchCounters};
 use crate::snat::Snat;
 
 /// Events that wait to be fetched, at most.
@@ -507,30 +507,19 @@ impl Switch {
     /// All counters of the switch itself.
     pub fn snapshot(&self) -> Snapshot {
         let services = self.config.services.iter().zip(&self.counts.services);
+        let accepted = self.counts.services.iter().map(|one| one.accepted);
         Snapshot {
+            counters: SwitchCounters {
+                accepted: accepted.sum(),
+                setups: self.setups.used() as u64,
+                half_read: u64::from(self.setups.half_read()),
+                buffered_bytes: self.setups.buffered_bytes(),
+                time_wait: self.counts.resting,
+                records: u64::from(self.table.used()),
+                records_max: u64::from(self.table.capacity()),
+                ..self.counts.shown
+            },
             drops: self.counts.drops.clone(),
-            engine_packets: self.counts.engine_packets,
-            syns: self.counts.syns,
-            syn_acks: self.counts.syn_acks,
-            accepted: self
-                .counts
-                .services
-                .iter()
-                .map(|service| service.accepted)
-                .sum(),
-            spliced: self.counts.spliced,
-            adopted: self.counts.adopted,
-            rests_cut_short: self.counts.rests_cut_short,
-            handed_back: self.counts.handed_back,
-            retries: self.counts.retries,
-            probes_sent: self.counts.probes_sent,
-            live: self.counts.live,
-            setups: self.setups.used() as u64,
-            half_read: u64::from(self.setups.half_read()),
-            buffered_bytes: self.setups.buffered_bytes(),
-            time_wait: self.counts.resting,
-            records: u64::from(self.table.used()),
-            records_max: u64::from(self.table.capacity()),
             ended: End::ALL.into_iter().zip(self.counts.ended).collect(),
             draining: self.draining,
             services: services
@@ -552,7 +541,6 @@ impl Switch {
                 })
                 .collect(),
             pools: self.backends.snapshot(&self.config),
-            ..Snapshot::default()
         }
     }
 

@@ -295,7 +295,7 @@ impl Switch {
             if record.state.is_resting() && record.flags & flag::HELD == 0 {
                 self.take_back(now, line);
                 self.remove_resting(line);
-                self.counts.rests_cut_short += 1;
+                self.counts.time_wait_evicted += 1;
                 return true;
             }
         }

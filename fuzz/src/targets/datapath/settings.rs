@@ -4,9 +4,10 @@ use core::time::Duration;
 use std::sync::OnceLock;
 
 use fairlead_base::Endpoint;
+use fairlead_splice::backends::policy::every_balance;
 use fairlead_splice::config::{
-    Balance, Config, Limits, Matcher, NamePattern, Pool, PoolId, Protocol, ProxyVersion, Route,
-    Server, Service, Source, Timeouts, Treatment, Unmatched, ValuePattern,
+    Config, Limits, Matcher, NamePattern, Pool, PoolId, Protocol, ProxyVersion, Route, Server,
+    Service, Source, Timeouts, Treatment, Unmatched, ValuePattern,
 };
 use fairlead_testkit::endpoint;
 
@@ -37,16 +38,21 @@ fn listen(at: usize) -> Endpoint {
     endpoint(LISTENS[at])
 }
 
-/// The configuration; made once, for its expressions take long to compile.
-pub(super) fn config() -> Config {
+/// The configuration, of which the seed chooses how pools balance; made once, for its expressions
+/// take long to compile.
+pub(super) fn config(seed: u64) -> Config {
     static CONFIG: OnceLock<Config> = OnceLock::new();
-    CONFIG
-        .get_or_init(|| Config {
-            snat: SNAT.iter().map(|text| endpoint(text).addr).collect(),
-            limits: LIMITS,
-            ..Config::new(services(), pools())
-        })
-        .clone()
+    let made = CONFIG.get_or_init(|| Config {
+        snat: SNAT.iter().map(|text| endpoint(text).addr).collect(),
+        limits: LIMITS,
+        ..Config::new(services(), pools())
+    });
+    let mut config = made.clone();
+    let balances = every_balance("x-a", "sid");
+    for (at, pool) in config.pools.iter_mut().enumerate() {
+        pool.balance = balances[(seed as usize + at) % balances.len()].clone();
+    }
+    config
 }
 
 fn service(name: &str, listen: Vec<Endpoint>, protocol: Protocol, source: Source) -> Service {
@@ -143,13 +149,12 @@ fn services() -> Vec<Service> {
 }
 
 fn pools() -> Vec<Pool> {
-    let pool = |name: &str, balance, servers: &[(&str, u16)], proxy_protocol| {
+    let pool = |name: &str, servers: &[(&str, u16)], proxy_protocol| {
         let servers = servers.iter().map(|(text, weight)| Server {
             endpoint: endpoint(text),
             weight: *weight,
         });
         Pool {
-            balance,
             proxy_protocol,
             connect_timeout: Duration::from_secs(1),
             ..Pool::new(name, servers.collect())
@@ -158,7 +163,6 @@ fn pools() -> Vec<Pool> {
     vec![
         pool(
             "two",
-            Balance::RoundRobin,
             &[
                 ("10.2.0.1:8081", 1),
                 ("10.2.0.2:8082", 2),
@@ -168,25 +172,13 @@ fn pools() -> Vec<Pool> {
         ),
         pool(
             "text",
-            Balance::LeastConnections,
             &[("10.2.0.3:8083", 1), ("10.2.0.4:8084", 1)],
             Some(ProxyVersion::V1),
         ),
-        pool(
-            "binary",
-            Balance::RandomTwo,
-            &[("10.2.0.5:8085", 1)],
-            Some(ProxyVersion::V2),
-        ),
-        pool(
-            "six",
-            Balance::Weighted,
-            &[("[2001:db8:2::1]:8086", 3)],
-            None,
-        ),
+        pool("binary", &[("10.2.0.5:8085", 1)], Some(ProxyVersion::V2)),
+        pool("six", &[("[2001:db8:2::1]:8086", 3)], None),
         pool(
             "six-text",
-            Balance::RoundRobin,
             &[("[2001:db8:2::2]:8087", 1), ("[2001:db8:2::3]:8088", 1)],
             Some(ProxyVersion::V1),
         ),

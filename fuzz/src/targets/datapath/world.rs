@@ -45,7 +45,7 @@ pub(super) struct World {
 impl World {
     /// A fresh switch at `now`.
     pub(super) fn new(seed: u64, now: Instant) -> Self {
-        let config = settings::config();
+        let config = settings::config(seed);
         let listens: Vec<Endpoint> = LISTENS.iter().map(|text| endpoint(text)).collect();
         let snat = SNAT.iter().map(|text| endpoint(text).addr);
         let servers = config

@@ -1,4 +1,7 @@
-//! Compiles the kernel program. Where there is no clang (or no header of libbpf) the loader is
+//! Compiles the kernel program, and writes what the loader must know of it in Rust: the layout of
+//! maps and the table of counters have their only declaration in the program's headers.
+//!
+//! Where there is no clang (or no header of libbpf) the loader is
 //! built without it, says so, and Fairlead runs on its engine alone.
 
 use std::env;
@@ -6,8 +9,10 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-#[path = "src/declared.rs"]
+mod counters;
+#[path = "../src/declared.rs"]
 mod declared;
+mod layout;
 
 /// Objects, their sources, and what is defined for them.
 const OBJECTS: [(&str, &str, &[&str]); 7] = [
@@ -27,6 +32,16 @@ fn main() {
     println!("cargo:rerun-if-env-changed=FAIRLEAD_CLANG");
     println!("cargo:rerun-if-changed=src/declared.rs");
     std::fs::write(out.join("maps.rs"), declared_maps(&source)).expect("it can be written");
+    let in_rust = [
+        ("layout", layout::in_rust as fn(&str) -> String),
+        ("counters", counters::in_rust),
+    ];
+    for (name, in_rust) in in_rust {
+        let header = source.join(format!("include/fairlead/{name}.h"));
+        let text = std::fs::read_to_string(header).expect("a header of the kernel program");
+        let to = out.join(format!("{name}.rs"));
+        std::fs::write(to, in_rust(&text)).expect("the build directory can be written");
+    }
     let clang = env::var("FAIRLEAD_CLANG").unwrap_or_else(|_| "clang".to_owned());
     for (object, from, defined) in OBJECTS {
         let to = out.join(format!("{object}.o"));

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * The counters of the kernel program, one 64-bit number each and CPU. This table is their only
+ * declaration: the build script of crates/bpf-loader makes the Rust struct from it, from which
+ * /status, /metrics and docs/metrics.md follow. A counter without a metric is for user space's own
+ * sums. New counters go to the end: the numbers of those above outlive a restart.
+ *
+ * COUNTER(NAME, "metric", "help text without its full stop")
+ */
+#ifndef FAIRLEAD_COUNTERS_H
+#define FAIRLEAD_COUNTERS_H
+
+#define FL_COUNTERS(COUNTER) \
+	COUNTER(FAST_PACKETS, "kernel_packets", "Packets forwarded in the kernel") \
+	COUNTER(FAST_BYTES, "kernel_bytes", "Bytes forwarded in the kernel, IP headers included") \
+	COUNTER(SYNS, "kernel_syns", "SYNs answered in the kernel") \
+	COUNTER(SYN_ACKS, "", "SYN-ACKs sent by the kernel") \
+	COUNTER(ACKS_SWALLOWED, "kernel_acks_swallowed", \
+		"Handshake ACKs without data consumed in the kernel") \
+	COUNTER(TO_ENGINE, "kernel_to_engine", \
+		"Packets of connections and services passed to the engine, for any reason") \
+	COUNTER(NO_NEIGHBOUR, "kernel_no_neighbour", \
+		"Packets of connections passed to the engine because the kernel cannot send " \
+		"them: no route or neighbour entry, longer than the MTU, or, under XDP, an " \
+		"interface that accepts no packets from XDP") \
+	COUNTER(NOT_OURS, "kernel_not_ours", \
+		"Packets of no service or connection, passed on unchanged") \
+	COUNTER(FINS, "kernel_fins", "Packets with a FIN forwarded in the kernel") \
+	COUNTER(RESETS, "kernel_resets", "RSTs forwarded in the kernel that ended their connections") \
+	COUNTER(FLOW_OTHER, "", "Packets found in the flow table but not forwarded in the kernel") \
+	COUNTER(FLOW_MISSES, "", \
+		"Packets not found in the flow table, by its kind: see flow_table.rs") \
+	COUNTER(TCB_MISMATCHES, "", "Hits on a line of another connection") \
+	COUNTER(TCB_SECOND_HITS, "", "Hits in the set of the second index function") \
+	COUNTER(TCB_MIGRATIONS, "", "Lines moved into another of their sets") \
+	COUNTER(TCB_EVICTIONS, "", "Lines evicted") \
+	COUNTER(TCB_EVICTED_ON, "", "Lines evicted while they were ON") \
+	COUNTER(JOINS, "kernel_joins", \
+		"Connections spliced in the kernel, on the SYN-ACK of the server") \
+	COUNTER(ENDED_BYTES, "", "Bytes of packets that ended in the kernel without being forwarded") \
+	COUNTER(MADE_BYTES, "", "Bytes of packets that the kernel made in their place") \
+	COUNTER(BEGUN, "kernel_begun", "Connections to servers opened by the kernel itself")
+
+#endif
