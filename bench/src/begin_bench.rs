@@ -4,7 +4,10 @@
 use anyhow::{Context, Result, ensure};
 use fairlead_base::{Address, Endpoint, FlowKey, SeqNumber};
 use fairlead_bpf_loader::{Fate, FlowTable, Kernel, Mode};
-use fairlead_tcp::{Endpoints, FastPath, Line, ListenOffer, Record, State, Ticket};
+use fairlead_tcp::{
+    ConnectOffload, Endpoints, FlowOffload, Line, ListenOffer, Preconnect, Record, State,
+    SynOffload, Ticket,
+};
 use fairlead_wire::http::plain_hash;
 use fairlead_wire::{TcpFlags, TcpRepr};
 
@@ -75,7 +78,7 @@ impl Bed {
         let (kernel, mut table) = Kernel::load(Mode::Tc, lines, &endpoints, SECRET, 0)?;
         let begin = true;
         table.set_offer(VIP, &ListenOffer { begin, ..*offer });
-        table.learn(plain_hash(HEAD, 0, SECRET).context("a plain head")?, 0);
+        table.learn_head(plain_hash(HEAD, 0, SECRET).context("a plain head")?, 0);
         Ok(Self {
             kernel,
             table,
@@ -144,9 +147,12 @@ impl Bed {
         segment.flags = TcpFlags::SYN | TcpFlags::ACK;
         (segment.options, segment.payload) = (&MSS, &[]);
         let (_, joined) = self.run("server's answer", back, &segment)?;
-        let taken = self.table.begun(0).context("a ticket that was taken")?;
+        let taken = self
+            .table
+            .next_taken(0)
+            .context("a ticket that was taken")?;
         ensure!(self.table.joined(taken.line).is_some(), "it is not joined");
-        self.table.forget(taken.line, &client, &server);
+        self.table.remove(taken.line, &client, &server);
         Ok((begun, joined))
     }
 }

@@ -12,7 +12,7 @@ use fairlead_bpf_loader::{
 };
 use fairlead_netns::{Host, World};
 use fairlead_tcp::record::{TRANSPARENT, flag};
-use fairlead_tcp::{Endpoints, FastPath, Line, ListenOffer, Record, State};
+use fairlead_tcp::{Endpoints, FlowOffload, Line, ListenOffer, Record, State, SynOffload};
 use fairlead_wire::{TcpFlags, TcpRepr};
 use serde_json::{Value, json};
 
@@ -148,7 +148,7 @@ pub(crate) fn give(table: &mut FlowTable, number: u32, line: u32, v6: bool) -> b
         record.server_key(&endpoints()),
     );
     // With one address for both legs the two keys are a packet's and its answer's.
-    table.give(Line(line), &record, &client, &server)
+    table.offload(Line(line), &record, &client, &server)
 }
 
 fn offer() -> ListenOffer {

@@ -68,7 +68,7 @@ const ROOMS: &[Room] = &[
         &["base", "wire", "tcp", "splice", "datapath", "netio"],
         &["smoltcp"],
     ),
-    core("testkit", &["base", "wire"], &[]),
+    core("testkit", &["base", "tcp", "wire"], &[]),
     // Readers of captures (below), checksums, unpacking, search for bytes; derives.
     Room {
         // How tests are skipped aloud.

@@ -11,8 +11,8 @@ use aya::{Ebpf, EbpfError, EbpfLoader, include_bytes_aligned};
 use fairlead_base::{Address, Endpoint, FlowKey};
 use fairlead_tcp::ticket::TICKETS_MAX;
 use fairlead_tcp::{
-    Begun, Endpoints, FastPath, Join, Joined, Line, ListenOffer, Record, Refusal, Taker, Ticket,
-    Tracking,
+    Begun, ConnectOffload, Endpoints, FastPath, FlowOffload, Join, Joined, Line, ListenOffer,
+    Preconnect, Record, Refusal, SynOffload, Taker, Ticket, Tracking,
 };
 
 use crate::Counters;
@@ -529,7 +529,7 @@ impl FlowTable {
     }
 }
 
-impl FastPath for FlowTable {
+impl SynOffload for FlowTable {
     fn set_offer(&mut self, listen: Endpoint, terms: &ListenOffer) {
         let mut flags = 0;
         for (set, bit) in [
@@ -556,39 +556,25 @@ impl FastPath for FlowTable {
         }
     }
 
-    fn may_lose_keys(&self) -> bool {
-        self.kind.evicts()
-    }
-
     fn withdraw_offer(&mut self, listen: Endpoint) {
         let _ = self.listens.remove(&RawEndpoint::from(listen));
     }
 
-    fn refuse(&mut self, refusal: Refusal) {
+    fn set_refusal(&mut self, refusal: Refusal) {
         self.settled.refuse = refusal.syns;
         self.settled.proven = u32::from(refusal.unproven);
         if let Err(error) = self.settings.set(0, self.settled, 0) {
             tracing::error!(%error, "the kernel does not take its settings");
         }
     }
+}
 
-    fn keep(&mut self, line: Line, record: &Record) {
-        self.memory.keep(line, record);
+impl FlowOffload for FlowTable {
+    fn may_lose_keys(&self) -> bool {
+        self.kind.evicts()
     }
 
-    fn reconcile(&mut self, adopted: &[(Line, FlowKey, FlowKey)]) {
-        self.free_all_but(adopted);
-        self.check_keys(adopted);
-        for (line, client, server) in adopted {
-            let known = self.known[line.0 as usize];
-            let client = known.client || self.point(client, line.0 << 1);
-            let server = known.server || self.point(server, line.0 << 1 | 1);
-            self.known[line.0 as usize] = Known { client, server };
-        }
-        self.keys.remove_leaving();
-    }
-
-    fn introduce(&mut self, line: Line, client: &FlowKey) {
+    fn register(&mut self, line: Line, client: &FlowKey) {
         let Some(known) = self.known.get_mut(line.0 as usize) else {
             return;
         };
@@ -597,7 +583,7 @@ impl FastPath for FlowTable {
         }
     }
 
-    fn give(&mut self, line: Line, record: &Record, client: &FlowKey, server: &FlowKey) -> bool {
+    fn offload(&mut self, line: Line, record: &Record, client: &FlowKey, server: &FlowKey) -> bool {
         let Some(known) = self.known.get(line.0 as usize).copied() else {
             return false;
         };
@@ -610,6 +596,59 @@ impl FastPath for FlowTable {
         self.tell(line, client, server) && self.memory.give(line, record)
     }
 
+    fn reclaim(&mut self, line: Line) -> Tracking {
+        self.memory.take(line).unwrap_or_else(no_tracking)
+    }
+
+    fn tracking(&self, line: Line) -> Tracking {
+        self.memory.peek(line).unwrap_or_else(no_tracking)
+    }
+
+    fn persist(&mut self, line: Line, record: &Record) {
+        self.memory.keep(line, record);
+    }
+
+    fn release_server(&mut self, line: Line, server: &FlowKey) {
+        let Some(known) = self.known.get_mut(line.0 as usize) else {
+            return;
+        };
+        if std::mem::take(&mut known.server) {
+            self.keys.leave(RawFlowKey::from(server), line.0 << 1 | 1);
+        }
+    }
+
+    fn remove(&mut self, line: Line, client: &FlowKey, server: &FlowKey) {
+        self.memory.free(line);
+        let Some(known) = self.known.get_mut(line.0 as usize) else {
+            return;
+        };
+        let known = std::mem::take(known);
+        if known.client {
+            self.keys.leave(RawFlowKey::from(client), line.0 << 1);
+        }
+        if known.server {
+            self.keys.leave(RawFlowKey::from(server), line.0 << 1 | 1);
+        }
+    }
+
+    fn restore(&mut self, adopted: &[(Line, FlowKey, FlowKey)]) {
+        self.free_all_but(adopted);
+        self.check_keys(adopted);
+        for (line, client, server) in adopted {
+            let known = self.known[line.0 as usize];
+            let client = known.client || self.point(client, line.0 << 1);
+            let server = known.server || self.point(server, line.0 << 1 | 1);
+            self.known[line.0 as usize] = Known { client, server };
+        }
+        self.keys.remove_leaving();
+    }
+
+    fn flush(&mut self) {
+        self.keys.remove_leaving();
+    }
+}
+
+impl ConnectOffload for FlowTable {
     fn arm(
         &mut self,
         line: Line,
@@ -625,6 +664,16 @@ impl FastPath for FlowTable {
             && self.memory.arm(line, record, place)
     }
 
+    fn joined(&self, line: Line) -> Option<Joined> {
+        self.memory.joined(line)
+    }
+
+    fn disarm(&mut self, line: Line) -> Option<Joined> {
+        self.memory.disarm(line)
+    }
+}
+
+impl Preconnect for FlowTable {
     fn lanes(&self) -> u16 {
         let lanes = self.lanes.as_ref();
         lanes.map_or(0, |(lanes, _)| lanes.count())
@@ -647,7 +696,7 @@ impl FastPath for FlowTable {
             && lanes.issue(ticket.lane, ticket.line, ticket.place)
     }
 
-    fn begun(&mut self, lane: u16) -> Option<Begun> {
+    fn next_taken(&mut self, lane: u16) -> Option<Begun> {
         let (lanes, _) = self.lanes.as_mut()?;
         let Issued { line, place, .. } = lanes.taken(lane)?;
         let by = match self.memory.taken(line) {
@@ -685,60 +734,27 @@ impl FastPath for FlowTable {
         );
     }
 
-    fn learn(&mut self, head: u64, lane: u16) {
+    fn learn_head(&mut self, head: u64, lane: u16) {
         if let Some((_, heads)) = &mut self.lanes {
             // Without it such heads are the engine's, as before.
             let _ = heads.insert(head, u32::from(lane), 0);
         }
     }
 
-    fn succeeded(&mut self, line: Line) {
+    fn client_key_superseded(&mut self, line: Line) {
         if let Some(known) = self.known.get_mut(line.0 as usize) {
             known.client = false;
         }
     }
+}
 
-    fn joined(&self, line: Line) -> Option<Joined> {
-        self.memory.joined(line)
+impl FastPath for FlowTable {
+    fn connect(&mut self) -> Option<&mut dyn ConnectOffload> {
+        self.joins.is_some().then_some(self as _)
     }
 
-    fn disarm(&mut self, line: Line) -> Option<Joined> {
-        self.memory.disarm(line)
-    }
-
-    fn leave_server(&mut self, line: Line, server: &FlowKey) {
-        let Some(known) = self.known.get_mut(line.0 as usize) else {
-            return;
-        };
-        if std::mem::take(&mut known.server) {
-            self.keys.leave(RawFlowKey::from(server), line.0 << 1 | 1);
-        }
-    }
-
-    fn take(&mut self, line: Line) -> Tracking {
-        self.memory.take(line).unwrap_or_else(no_tracking)
-    }
-
-    fn peek(&self, line: Line) -> Tracking {
-        self.memory.peek(line).unwrap_or_else(no_tracking)
-    }
-
-    fn forget(&mut self, line: Line, client: &FlowKey, server: &FlowKey) {
-        self.memory.free(line);
-        let Some(known) = self.known.get_mut(line.0 as usize) else {
-            return;
-        };
-        let known = std::mem::take(known);
-        if known.client {
-            self.keys.leave(RawFlowKey::from(client), line.0 << 1);
-        }
-        if known.server {
-            self.keys.leave(RawFlowKey::from(server), line.0 << 1 | 1);
-        }
-    }
-
-    fn flush(&mut self) {
-        self.keys.remove_leaving();
+    fn preconnect(&mut self) -> Option<&mut dyn Preconnect> {
+        self.lanes.is_some().then_some(self as _)
     }
 }
 

@@ -14,7 +14,7 @@ use fairlead_bpf_loader::{
 use fairlead_netns::trial::{name_of, skip};
 use fairlead_tcp::adoption::JOINING;
 use fairlead_tcp::join::Terms;
-use fairlead_tcp::{Endpoints, FastPath, Join, Line, Misfit, Record, State};
+use fairlead_tcp::{ConnectOffload, Endpoints, FlowOffload, Join, Line, Misfit, Record, State};
 
 /// Runs `test` on a thread with networks and mounts of its own, and a BPF file system among them;
 /// or skips it aloud.
@@ -83,13 +83,13 @@ fn run_and_crash(pins: &Arc<Pins>) {
     for line in [1, 4, 9] {
         let record = record(1_000 + line as u16);
         let keys = (record.client_key(&endpoints), record.server_key(&endpoints));
-        assert!(table.give(Line(line), &record, &keys.0, &keys.1));
+        assert!(table.offload(Line(line), &record, &keys.0, &keys.1));
     }
     let closing = Record {
         state: State::FinRelayed1,
         ..record(2_000)
     };
-    table.keep(Line(6), &closing);
+    table.persist(Line(6), &closing);
 }
 
 fn edit<const N: usize>(pins: &Pins, map: &str, index: u32, change: impl FnOnce(&mut [u8; N])) {
@@ -181,7 +181,7 @@ fn what_ends_after_the_next_run_has_looked_does_not_come_back() {
 }
 
 /// Leaves it to the program to join the connection on this line.
-fn arm(table: &mut impl FastPath, line: u32, record: &Record) {
+fn arm(table: &mut impl ConnectOffload, line: u32, record: &Record) {
     let endpoints = endpoints();
     let keys = (record.client_key(&endpoints), record.server_key(&endpoints));
     let join = Join {

@@ -159,13 +159,27 @@ impl Datapath {
             .iter()
             .fold(0, |all, &hash| all ^ table.touch_record(hash));
         std::hint::black_box((entries, records));
-        for (at, packet) in packets.iter_mut().enumerate() {
+        self.handle_each(now, packets, &headers, verdicts, |this, at, header| {
+            let table = this.switch.table();
+            table.find_hashed(&header.key, hashes[at])
+        });
+    }
+
+    /// Handles packets in order; `find` looks up the connection of the one at this index. Those
+    /// without a header are not TCP.
+    #[inline]
+    fn handle_each(
+        &mut self,
+        now: Instant,
+        packets: &mut [Packet],
+        headers: &[Option<TcpPacket>; PORTION],
+        verdicts: &mut Vec<Verdict>,
+        find: impl Fn(&mut Self, usize, &TcpPacket) -> Option<Found>,
+    ) {
+        for (at, (packet, header)) in packets.iter_mut().zip(headers).enumerate() {
             self.note_arrival(packet);
-            let verdict = match &headers[at] {
-                Some(header) => self.handle_tcp(now, packet, header, |this| {
-                    let table = this.switch.table();
-                    table.find_hashed(&header.key, hashes[at])
-                }),
+            let verdict = match header {
+                Some(header) => self.handle_tcp(now, packet, header, |this| find(this, at, header)),
                 None => self.handle_other(now, packet),
             };
             self.note_verdict(packet, verdict);
@@ -268,7 +282,7 @@ impl Datapath {
         let found = find(self);
         if let Some(found) = found {
             if self.switch.has_fast_path() {
-                return self.handle_given(now, packet, header, found);
+                return self.handle_offloaded(now, packet, header, found);
             }
             let (record, endpoints) = self.switch.table_mut().record_and_endpoints(found.line);
             if translate::is_fast(record, found.side, header) {
@@ -288,21 +302,21 @@ impl Datapath {
     }
 
     /// A packet of a connection on record that a fast path outside left to us.
-    fn handle_given(
+    fn handle_offloaded(
         &mut self,
         now: Instant,
         packet: &mut Packet,
         header: &TcpPacket,
         found: Found,
     ) -> Verdict {
-        self.switch.take_back(now, found.line);
+        self.switch.reclaim(now, found.line);
         let (record, endpoints) = self.switch.table_mut().record_and_endpoints(found.line);
         if !translate::is_fast(record, found.side, header) {
             return self.switch.handle_packet(now, packet, header, Some(found));
         }
         let now_ms = now.as_millis() as u32;
         let moved = translate::forward(record, endpoints, found.side, packet, header, now_ms);
-        self.switch.give_out(found.line);
+        self.switch.offload(found.line);
         match moved {
             Ok(()) => {
                 self.switch.note_packet();
@@ -453,6 +467,14 @@ impl Datapath {
         snapshot.drops.merge(&self.drops);
         snapshot.drops.merge(self.fragments.drops());
         snapshot
+    }
+
+    /// Panics unless all that is kept of connections agrees. Linear in their number: for tests.
+    ///
+    /// # Panics
+    /// When an invariant does not hold: a fault of the switch.
+    pub fn check_invariants(&self) {
+        self.switch.check_invariants();
     }
 
     /// The configuration it was built from.

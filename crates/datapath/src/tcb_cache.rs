@@ -67,18 +67,9 @@ impl Datapath {
         let missing = asked[..packets.len()].iter().filter_map(Asked::hash);
         let records = missing.fold(0, |all, hash| all ^ table.touch_record(hash));
         std::hint::black_box((read, records));
-        for (at, packet) in packets.iter_mut().enumerate() {
-            self.note_arrival(packet);
-            let verdict = match &headers[at] {
-                Some(header) => {
-                    let find = |this: &mut Self| this.find_cached(now, header, &asked[at]);
-                    self.handle_tcp(now, packet, header, find)
-                }
-                None => self.handle_other(now, packet),
-            };
-            self.note_verdict(packet, verdict);
-            verdicts.push(verdict);
-        }
+        self.handle_each(now, packets, &headers, verdicts, |this, at, header| {
+            this.find_cached(now, header, &asked[at])
+        });
     }
 
     /// What the cache has counted; `None` without one.

@@ -118,6 +118,9 @@ pub(crate) enum Order {
     Mischief(u32),
 }
 
+/// All that the switch keeps is compared after one step of so many.
+const STEPS_A_CHECK: u64 = 64;
+
 /// A client's result.
 pub(crate) struct Seat {
     host: usize,
@@ -335,6 +338,7 @@ impl World {
             }
             self.step()?;
         }
+        self.datapath.check_invariants();
         let left = self.gauges.check_empty(&self.datapath.snapshot());
         left.map_err(|what| self.fail(what))
     }
@@ -621,6 +625,9 @@ impl World {
         }
         let numbers = self.gauges.check(self.datapath.snapshot());
         self.note(numbers);
+        if self.steps.is_multiple_of(STEPS_A_CHECK) {
+            self.datapath.check_invariants();
+        }
     }
 
     fn leave_switch(&mut self, packet: &Packet) {

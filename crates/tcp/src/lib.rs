@@ -8,8 +8,8 @@ pub mod adoption;
 pub mod backoff;
 pub mod cookie;
 pub mod endpoints;
-pub mod fast_path;
 pub mod join;
+pub mod offload;
 pub mod reassembly;
 pub mod record;
 pub mod table;
@@ -20,8 +20,10 @@ pub use adoption::{Kept, Misfit};
 pub use backoff::Backoff;
 pub use cookie::{CookieKey, Promise};
 pub use endpoints::Endpoints;
-pub use fast_path::{FastPath, ListenOffer, Refusal, Tracking};
 pub use join::{Join, Joined};
+pub use offload::{
+    ConnectOffload, FastPath, FlowOffload, ListenOffer, Preconnect, Refusal, SynOffload, Tracking,
+};
 pub use reassembly::Reassembly;
 pub use record::{Record, Side, State};
 pub use table::{Found, KeyInUse, Line, Table};

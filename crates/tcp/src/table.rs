@@ -153,7 +153,10 @@ impl Table {
 
     /// Index of the set-up state of a connection that is not yet plainly spliced.
     pub fn setup(&self, line: Line) -> Option<u32> {
-        self.beside[line.0 as usize].link().checked_sub(1)
+        // At a free line there is the free list's link.
+        let used = self.record(line).state != State::Free;
+        let link = self.beside.get(line.0 as usize).filter(|_| used)?.link();
+        link.checked_sub(1)
     }
 
     /// Notes or forgets where the set-up state is.

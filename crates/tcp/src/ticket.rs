@@ -3,9 +3,9 @@
 //! Of a ticket's connection everything is settled but who its client is: the line of its record,
 //! its server, its source and its route. They lie in *lanes*, one for each listening endpoint and
 //! route, and are taken one after the other: for a client that has acknowledged its cookie, and
-//! whose head the engine has decided before ([`crate::FastPath::learn`]). From then on the
+//! whose head the engine has decided before ([`crate::Preconnect::learn_head`]). From then on the
 //! connection is armed as if the engine had done it, which learns of it by looking
-//! ([`crate::FastPath::begun`]).
+//! ([`crate::Preconnect::next_taken`]).
 
 use fairlead_base::{Endpoint, FlowKey, SeqNumber};
 use fairlead_wire::Timestamps;

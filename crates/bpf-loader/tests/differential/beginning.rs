@@ -2,16 +2,15 @@
 //! The SYN that the one sends is the SYN that the other sends, and what the server's SYN-ACK makes
 //! of it is the same.
 
-use std::sync::{Arc, Mutex};
-
-use fairlead_base::{Endpoint, FlowKey, Packet, Rng, Seed};
+use fairlead_base::{FlowKey, Packet, Rng, Seed};
 use fairlead_bpf_loader::{Fate, FlowTable, Kernel, Mode};
 use fairlead_splice::config::{Config, Source};
 use fairlead_tcp::ticket::{PAYLOAD_BYTES_MAX, TICKETS_MAX};
 use fairlead_tcp::{
-    Begun, Endpoints, FastPath, Joined, Line, ListenOffer, Record, State, Taker, Ticket, Tracking,
+    Begun, ConnectOffload, Endpoints, FlowOffload, Joined, Line, ListenOffer, Preconnect, Record,
+    State, SynOffload, Taker, Ticket, Tracking,
 };
-use fairlead_testkit::{endpoint, segment, tcp};
+use fairlead_testkit::{FastPathDouble, endpoint, segment, tcp};
 use fairlead_wire::http::plain_hash;
 use fairlead_wire::{SynOptions, TcpFlags, Timestamps};
 
@@ -25,33 +24,12 @@ fn secret() -> (u64, u64) {
     (seed.word("cookies", 0), seed.word("cookies", 1))
 }
 
-/// Hears what a switch offers, and takes no connections.
-#[derive(Debug)]
-struct Told(Arc<Mutex<Option<ListenOffer>>>);
-
-impl FastPath for Told {
-    fn set_offer(&mut self, _listen: Endpoint, offer: &ListenOffer) {
-        *self.0.lock().unwrap() = Some(*offer);
-    }
-    fn introduce(&mut self, _line: Line, _client: &FlowKey) {}
-    fn give(&mut self, _: Line, _: &Record, _client: &FlowKey, _server: &FlowKey) -> bool {
-        false
-    }
-    fn take(&mut self, _line: Line) -> Tracking {
-        unreachable!("nothing is taken")
-    }
-    fn peek(&self, _line: Line) -> Tracking {
-        unreachable!("nothing is taken")
-    }
-    fn forget(&mut self, _line: Line, _client: &FlowKey, _server: &FlowKey) {}
-}
-
 /// What switches of this configuration offer.
 fn offer_of(config: &Config) -> ListenOffer {
-    let offer = Arc::default();
     let mut switch = probed(config);
-    switch.set_fast_path(NOW, Box::new(Told(Arc::clone(&offer))));
-    let offer = offer.lock().unwrap().expect("published");
+    let double = FastPathDouble::listening();
+    switch.set_fast_path(NOW, Box::new(double.clone()));
+    let offer = double.told(|told| told.offer).expect("published");
     ListenOffer {
         begin: true,
         ..offer
@@ -189,7 +167,7 @@ impl Twin {
                 echo: word(8),
             }
         });
-        let begun = self.table.begun(lane).expect("it was begun");
+        let begun = self.table.next_taken(lane).expect("it was begun");
         let begun_ms = begun.taker.as_ref().map(|taker| taker.begun_ms);
         let taker = Taker {
             client: header.key.src,
@@ -205,7 +183,7 @@ impl Twin {
         assert!(since.contains(&taker.begun_ms), "{}", taker.begun_ms);
         let taker = Some(taker);
         assert_eq!(begun, Begun { line, place, taker });
-        assert_eq!(self.table.begun(lane), None);
+        assert_eq!(self.table.next_taken(lane), None);
         assert_eq!(self.table.joined(line), None);
         // The same again finds the connection, which is the engine's to deal with.
         assert_eq!(self.run(request).0, Fate::Pass);
@@ -237,14 +215,14 @@ impl Twin {
             server_shift: record.server_shift,
         };
         assert_eq!(self.table.joined(line), Some(joined));
-        let seen = self.table.peek(line);
+        let seen = self.table.tracking(line);
         let expected = Tracking {
             last_active: seen.last_active,
             ..Tracking::of(record)
         };
         assert_eq!(seen, expected);
         assert_eq!(self.kernel.counters().unwrap().joins, 1);
-        assert_eq!(self.table.begun(lane), None, "told once");
+        assert_eq!(self.table.next_taken(lane), None, "told once");
         true
     }
 }
@@ -266,7 +244,8 @@ fn one_beginning(rng: &mut Rng, mode: Mode, interface: u32) -> bool {
     let mut twin = Twin::new(rng, (mode, interface), &config, told);
     assert_eq!(twin.run(&request).0, Fate::Pass, "not learnt yet");
     let head = plain_hash(&client.request, chosen.listen, secret());
-    twin.table.learn(head.expect("a plain head"), twin.ticket.0);
+    twin.table
+        .learn_head(head.expect("a plain head"), twin.ticket.0);
     twin.begins(&request, syn);
     let options = SynOptions::parse(tcp(syn).options(&syn.bytes)).unwrap();
     let answer = syn_ack(syn, rng.next_u64() as u32, &answered(rng, &options));
@@ -333,7 +312,8 @@ fn a_beginning_goes_the_way_of_its_syn() {
             let on = (Mode::Tc, interface);
             let mut twin = Twin::new(&mut rng, on, &config, (&endpoints, &chosen));
             let head = plain_hash(&client.request, chosen.listen, secret());
-            twin.table.learn(head.expect("a plain head"), twin.ticket.0);
+            twin.table
+                .learn_head(head.expect("a plain head"), twin.ticket.0);
             twin.begins(&hurried(&request), &sent[0]);
         });
     });

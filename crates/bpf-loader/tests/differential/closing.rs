@@ -4,7 +4,9 @@ use fairlead_base::{DropReason, Packet, Rng};
 use fairlead_bpf_loader::{Fate, FlowTable, Kernel, Mode};
 use fairlead_splice::{closing, translate};
 use fairlead_tcp::record::flag;
-use fairlead_tcp::{FastPath, Line, ListenOffer, Record, Refusal, Side, State, Tracking};
+use fairlead_tcp::{
+    FlowOffload, Line, ListenOffer, Record, Refusal, Side, State, SynOffload, Tracking,
+};
 use fairlead_testkit::{segment, tcp};
 use fairlead_wire::{Classified, TcpFlags, TcpPacket, checksum, classify};
 
@@ -149,7 +151,7 @@ fn one_step(
     let before = *record;
     let trial = kernel.try_frame(&frame_of(packet), interface, 1).unwrap();
     let expected = in_rust(record, side, packet, &header);
-    let seen = table.peek(line);
+    let seen = table.tracking(line);
     let told = || format!("{side:?} {header:?}\n{before:?}\n{seen:?}");
     match &expected {
         Some(expected) => {
@@ -178,7 +180,7 @@ fn ends_agree(mode: Mode) {
         for round in 0..4_000u32 {
             let (mut record, keys) = closing_record(&mut rng, round);
             let line = Line(round % 64);
-            assert!(table.give(line, &record, &keys[0], &keys[1]));
+            assert!(table.offload(line, &record, &keys[0], &keys[1]));
             let side = SIDES[rng.below(2) as usize];
             let packet = closing_packet(&mut rng, &record, side, &keys);
             let before = record.state;
@@ -187,9 +189,9 @@ fn ends_agree(mode: Mode) {
             followed += u32::from(done);
             moved += u32::from(record.state != before);
             // What the engine takes is what the program left.
-            let expected = table.peek(line);
-            assert_eq!(table.take(line), expected);
-            table.forget(line, &keys[0], &keys[1]);
+            let expected = table.tracking(line);
+            assert_eq!(table.reclaim(line), expected);
+            table.remove(line, &keys[0], &keys[1]);
         }
         assert!(followed > 1_000, "many packets are followed: {followed}");
         assert!(moved > 300, "many move the state: {moved}");
@@ -215,7 +217,7 @@ fn a_whole_close(mode: Mode) {
         let (mut record, client, server) = record(&mut rng, false, false);
         record.server_isn = record.server_nxt.wrapping_sub(101);
         let line = Line(3);
-        assert!(table.give(line, &record, &client, &server));
+        assert!(table.offload(line, &record, &client, &server));
         let delta = record.seq_delta;
         let (client_nxt, server_nxt) = (record.client_nxt, record.server_nxt);
         let fin = TcpFlags::FIN | TcpFlags::ACK;
@@ -280,14 +282,14 @@ fn a_whole_close(mode: Mode) {
                 &packet,
                 interface
             ));
-            record.last_active = table.peek(line).last_active;
-            assert_eq!(table.peek(line).state, state);
+            record.last_active = table.tracking(line).last_active;
+            assert_eq!(table.tracking(line).state, state);
         }
         begins_anew(&mut kernel, &table, line, &record, client, interface);
         // The same after a RST.
         record.state = State::Reset;
         record.flags = flag::TIMESTAMPS | flag::RESET_BY_CLIENT;
-        assert!(table.give(line, &record, &client, &server));
+        assert!(table.offload(line, &record, &client, &server));
         begins_anew(&mut kernel, &table, line, &record, client, interface);
     });
 }
@@ -302,7 +304,7 @@ fn begins_anew(
     client: fairlead_base::FlowKey,
     interface: u32,
 ) {
-    let before = table.peek(line);
+    let before = table.tracking(line);
     let send = |seq: u32, ack: u32, flags: TcpFlags, payload: &[u8]| {
         let built = segment(client.src, client.dst)
             .seq(seq)
@@ -325,7 +327,7 @@ fn begins_anew(
         send(9_000_001, cookie, TcpFlags::ACK, b"GET").fate,
         Fate::Pass
     );
-    assert_eq!(table.peek(line), before, "the old connection rests");
+    assert_eq!(table.tracking(line), before, "the old connection rests");
 }
 
 #[test]
@@ -344,7 +346,7 @@ fn a_question_about_a_reset_is_no_strangers(mode: Mode) {
     on_a_switch(|_, interface| {
         let (kernel, mut table) = kernel(mode, 0);
         table.set_offer(endpoints().listens[0], &OFFER);
-        table.refuse(Refusal {
+        table.set_refusal(Refusal {
             syns: 0,
             unproven: true,
         });
@@ -359,7 +361,7 @@ fn a_question_about_a_reset_is_no_strangers(mode: Mode) {
         };
         assert_eq!(counted(), (0, 1), "of no connection");
         record.state = State::Reset;
-        assert!(table.give(Line(3), &record, &client, &server));
+        assert!(table.offload(Line(3), &record, &client, &server));
         assert_eq!(counted(), (1, 1), "the engine passes it on");
     });
 }
@@ -383,7 +385,7 @@ fn tc_believes_an_open_checksum() {
             let (kernel, mut table) = kernel(Mode::Tc, 0);
             for v6 in [false, true] {
                 let (record, client, server) = record(&mut rng, v6, true);
-                assert!(table.give(Line(0), &record, &client, &server));
+                assert!(table.offload(Line(0), &record, &client, &server));
                 let sent = record.server_nxt.wrapping_add(record.seq_delta);
                 let built = segment(client.src, client.dst)
                     .seq(record.client_nxt)
@@ -397,8 +399,8 @@ fn tc_believes_an_open_checksum() {
                 packet.bytes[at..at + 2].copy_from_slice(&open.to_be_bytes());
                 let trial = kernel.try_frame(&frame_of(&packet), interface, 1).unwrap();
                 assert_eq!(trial.fate, Fate::Redirect, "{v6} {header:?}");
-                assert_eq!(table.peek(Line(0)).state, State::FinRelayed1);
-                table.forget(Line(0), &client, &server);
+                assert_eq!(table.tracking(Line(0)).state, State::FinRelayed1);
+                table.remove(Line(0), &client, &server);
             }
         });
     });

@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::hash::Hasher as _;
 
+use fairlead_tcp::Preconnect;
 use fairlead_wire::http::plain_hash;
 use siphasher::sip::SipHasher13;
 
@@ -231,7 +232,7 @@ fn is_begun(stage: &mut Stage, packet: &Packet, head: &[u8]) -> bool {
     let client = endpoint(CLIENT);
     let frame = frame_of(packet);
     let trial = stage.kernel.try_frame(&frame, stage.interface, 1).unwrap();
-    let begun = stage.table.begun(LANE);
+    let begun = stage.table.next_taken(LANE);
     let Some(begun) = begun else {
         assert_eq!((trial.fate, trial.frame), (Fate::Pass, frame));
         return false;
@@ -247,7 +248,7 @@ fn is_begun(stage: &mut Stage, packet: &Packet, head: &[u8]) -> bool {
         record.client_key(&endpoints()),
         record.server_key(&endpoints()),
     );
-    stage.table.forget(Line(LINE), &client, &server);
+    stage.table.remove(Line(LINE), &client, &server);
     stage.issue(LANE, LINE);
     true
 }
@@ -280,7 +281,7 @@ fn heads_agree(mode: Mode) {
             };
             for hash in hashes {
                 learnt.insert(hash);
-                stage.table.learn(hash, LANE);
+                stage.table.learn_head(hash, LANE);
             }
             assert_eq!(
                 is_begun(&mut stage, &packet, &head),

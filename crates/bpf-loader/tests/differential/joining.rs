@@ -12,7 +12,7 @@ use fairlead_splice::config::{
 use fairlead_splice::{Switch, Verdict};
 use fairlead_tcp::join::Terms;
 use fairlead_tcp::ticket::TICKETS_MAX;
-use fairlead_tcp::{FastPath, Join, Line, Record, State};
+use fairlead_tcp::{ConnectOffload, Join, Line, Record, State};
 use fairlead_testkit::{Segment, endpoint, segment, tcp};
 use fairlead_wire::{Classified, SynOptions, TcpFlags, Timestamps, classify};
 

@@ -22,7 +22,8 @@ use fairlead_netns::{Host, World};
 use fairlead_splice::translate;
 use fairlead_tcp::record::{TRANSPARENT, flag};
 use fairlead_tcp::{
-    CookieKey, Endpoints, FastPath, Line, ListenOffer, Promise, Record, Refusal, Side, State,
+    CookieKey, Endpoints, FlowOffload, Line, ListenOffer, Promise, Record, Refusal, Side, State,
+    SynOffload,
 };
 use fairlead_testkit::{endpoint, segment, tcp};
 use fairlead_wire::{SynOptions, TcpFlags, Timestamps};
@@ -155,7 +156,7 @@ fn an_overloaded_engine_has_syns_dropped_and_counted() {
             };
             table.set_offer(endpoint("10.1.0.3:80"), &offer);
             let dropped = |share, table: &mut FlowTable, kernel: &mut Kernel| {
-                table.refuse(Refusal {
+                table.set_refusal(Refusal {
                     syns: share,
                     unproven: false,
                 });
@@ -218,7 +219,7 @@ fn what_the_engine_must_see_goes_to_its_device() {
                 let own = segment(endpoint("10.1.0.3:2000"), endpoint("10.1.0.3:80"));
                 let own = frame_of(&own.flags(TcpFlags::SYN).packet());
                 assert_eq!(fate(&own), straight);
-                table.refuse(Refusal {
+                table.set_refusal(Refusal {
                     syns: 1,
                     unproven: false,
                 });
@@ -255,7 +256,7 @@ fn segments_without_a_good_cookie_are_refused_for_an_overloaded_engine() {
                 let now = Instant::from_millis(1_000);
                 let cookie = cookies.make(&key, SeqNumber(500), now, promise);
                 let mut to_engine = |unproven, ack: SeqNumber, payload: &[u8]| {
-                    table.refuse(Refusal { syns: 0, unproven });
+                    table.set_refusal(Refusal { syns: 0, unproven });
                     let before = kernel.counters().unwrap();
                     let packet = segment(from, to).seq(501).ack(ack.0).flags(TcpFlags::ACK);
                     let frame = frame_of(&packet.payload(payload).packet());
@@ -311,7 +312,7 @@ fn resets_of_no_connection_end_in_the_kernel() {
                     src: client,
                     dst: endpoint("10.1.0.3:80"),
                 };
-                table.introduce(Line(3), &key);
+                table.register(Line(3), &key);
                 let known = reset("10.1.0.3:80", TcpFlags::RST);
                 assert_eq!(fate(&mut kernel, known), Fate::Pass);
             }
@@ -531,8 +532,8 @@ fn fill_a_table(seed: u64, interface: u32) {
                 _ => rng.chance(500_000),
             };
             match (known[at], changes) {
-                (false, true) => assert!(table.give(line, record, client, server)),
-                (true, true) => table.forget(line, client, server),
+                (false, true) => assert!(table.offload(line, record, client, server)),
+                (true, true) => table.remove(line, client, server),
                 _ => continue,
             }
             known[at] = !known[at];
@@ -576,10 +577,10 @@ fn old_keys_lead_nowhere(mode: Mode, kind: FlowTableKind) {
                 let frame = frame_of(&packet.ack(sent).flags(TcpFlags::ACK).packet());
                 kernel.try_frame(&frame, interface, 1).unwrap().fate == Fate::Redirect
             };
-            assert!(table.give(line, &old, &old_client, &old_server));
+            assert!(table.offload(line, &old, &old_client, &old_server));
             assert!(forwards(&old, old_client, Side::Client));
             assert!(forwards(&old, old_server, Side::Server));
-            table.forget(line, &old_client, &old_server);
+            table.remove(line, &old_client, &old_server);
             assert!(
                 !forwards(&old, old_client, Side::Client),
                 "the line is free"
@@ -588,7 +589,7 @@ fn old_keys_lead_nowhere(mode: Mode, kind: FlowTableKind) {
                 !forwards(&old, old_server, Side::Server),
                 "the line is free"
             );
-            assert!(table.give(line, &new, &keys.0, &keys.1));
+            assert!(table.offload(line, &new, &keys.0, &keys.1));
             for _ in 0..2 {
                 assert!(!forwards(&new, old_client, Side::Client));
                 assert!(!forwards(&new, old_server, Side::Server));
@@ -597,12 +598,12 @@ fn old_keys_lead_nowhere(mode: Mode, kind: FlowTableKind) {
                 table.flush(); // the second time the old keys are gone
             }
             // The old connection's ends come back, and get the line again.
-            table.forget(line, &keys.0, &keys.1);
-            assert!(table.give(line, &new, &keys.0, &keys.1));
+            table.remove(line, &keys.0, &keys.1);
+            assert!(table.offload(line, &new, &keys.0, &keys.1));
             table.flush();
             assert!(forwards(&new, keys.0, Side::Client));
             assert!(forwards(&new, keys.1, Side::Server));
-            table.forget(line, &keys.0, &keys.1);
+            table.remove(line, &keys.0, &keys.1);
         }
     });
 }
@@ -625,7 +626,7 @@ fn tags_are_left_alone(mode: Mode) {
         let mut rng = Rng::new(12);
         let (kernel, mut table) = kernel(mode, 0);
         let (record, client, server) = record(&mut rng, false, true);
-        assert!(table.give(Line(0), &record, &client, &server));
+        assert!(table.offload(Line(0), &record, &client, &server));
         let sent = record.server_nxt.wrapping_add(record.seq_delta);
         let built = segment(client.src, client.dst).seq(record.client_nxt);
         let plain = frame_of(&built.ack(sent).flags(TcpFlags::ACK).packet());

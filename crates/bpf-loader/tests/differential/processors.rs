@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use fairlead_bpf_loader::{FlowTableKind, TcbGeometry, Trial};
-use fairlead_tcp::Join;
 use fairlead_tcp::join::Terms;
+use fairlead_tcp::{ConnectOffload, Join, Preconnect};
 
 use super::unbegun::{HEAD, LANE, PROMISE, Stage, behind, ticket_of};
 use super::*;
@@ -130,7 +130,7 @@ fn both_close_at_once(mode: Mode, kind: FlowTableKind) {
             let records = Vec::from_iter((0..CONNECTIONS).map(|number| spliced(&mut rng, number)));
             for (line, record) in (0..).map(Line).zip(&records) {
                 let [client, server] = keys_of(record);
-                assert!(table.give(line, record, &client, &server));
+                assert!(table.offload(line, record, &client, &server));
             }
             let start = Start::default();
             on_both(|which| {
@@ -147,7 +147,7 @@ fn both_close_at_once(mode: Mode, kind: FlowTableKind) {
                 }
             });
             for (line, record) in (0..).map(Line).zip(&records) {
-                let seen = table.peek(line);
+                let seen = table.tracking(line);
                 let all = flag::CLIENT_FIN
                     | flag::SERVER_FIN
                     | flag::CLIENT_FIN_ACKED
@@ -157,7 +157,7 @@ fn both_close_at_once(mode: Mode, kind: FlowTableKind) {
                 assert_eq!(seen.client_nxt, record.client_nxt.wrapping_add(101));
                 assert_eq!(seen.server_nxt, record.server_nxt.wrapping_add(101));
                 let [client, server] = keys_of(record);
-                table.forget(line, &client, &server);
+                table.remove(line, &client, &server);
             }
             table.flush();
         }
@@ -200,7 +200,7 @@ fn a_reset_and_a_fin_at_once_leave_a_reset() {
             for turn in 0..ROUNDS * CONNECTIONS {
                 let record = spliced(&mut rng, turn % CONNECTIONS);
                 let [client, server] = keys_of(&record);
-                assert!(table.give(Line(0), &record, &client, &server));
+                assert!(table.offload(Line(0), &record, &client, &server));
                 let reset = segment(client.src, client.dst).seq(record.client_nxt);
                 let [_, fin, _] = sends(&record, Side::Server, TcpFlags::FIN | TcpFlags::ACK);
                 let frames = [reset.flags(TcpFlags::RST).packet(), fin].map(|one| frame_of(&one));
@@ -213,12 +213,12 @@ fn a_reset_and_a_fin_at_once_leave_a_reset() {
                     Fate::Redirect => {}
                     fate => assert_eq!((fate, &fin.frame), (Fate::Pass, &frames[1])),
                 }
-                let seen = table.peek(Line(0));
+                let seen = table.tracking(Line(0));
                 assert_eq!(seen.state, State::Reset, "{seen:?}");
                 assert_ne!(seen.flags & flag::RESET_BY_CLIENT, 0, "{seen:?}");
                 let went = seen.flags & flag::SERVER_FIN != 0;
                 assert_eq!(went, fin.fate == Fate::Redirect, "{seen:?}");
-                table.forget(Line(0), &client, &server);
+                table.remove(Line(0), &client, &server);
                 table.flush();
             }
         });
@@ -281,9 +281,9 @@ fn of_two_equal_answers_at_once_one_joins() {
                 assert_eq!((left.fate, &left.frame), (Fate::Pass, &frame));
                 let joined = table.disarm(Line(0)).expect("joined");
                 assert_eq!(joined.server_isn, record.server_isn);
-                assert_eq!(table.peek(Line(0)).state, State::Spliced);
+                assert_eq!(table.tracking(Line(0)).state, State::Spliced);
                 let [client, server] = keys_of(&record);
-                table.forget(Line(0), &client, &server);
+                table.remove(Line(0), &client, &server);
                 table.flush();
             }
             let joins = kernel.counters().unwrap().joins;
@@ -327,7 +327,7 @@ fn a_connection_is_joined_or_taken_back_and_never_both() {
                     None => assert_eq!((trial.fate, &trial.frame), (Fate::Pass, &frame)),
                 }
                 let [client, server] = keys_of(&record);
-                table.forget(Line(0), &client, &server);
+                table.remove(Line(0), &client, &server);
                 table.flush();
             }
             assert_eq!(kernel.counters().unwrap().joins, joins);
@@ -344,20 +344,20 @@ fn first_segment(turn: u32) -> Packet {
 /// Who has taken tickets of the lines 0 and 1; both are free again.
 fn settle(stage: &mut Stage) -> u32 {
     let mut taken = 0;
-    while let Some(begun) = stage.table.begun(LANE) {
+    while let Some(begun) = stage.table.next_taken(LANE) {
         let mut record = ticket_of(begun.line.0);
         if let Some(taker) = begun.taker {
             (record.client_addr, record.client_port) = (taker.client.addr, taker.client.port);
             taken += 1;
         }
         let [client, server] = keys_of(&record);
-        stage.table.forget(begun.line, &client, &server);
+        stage.table.remove(begun.line, &client, &server);
     }
     let mut gone = Vec::new();
     stage.table.revoke(LANE, &mut gone);
     for (line, _) in gone {
         let [client, server] = keys_of(&ticket_of(line.0));
-        stage.table.forget(line, &client, &server);
+        stage.table.remove(line, &client, &server);
     }
     taken
 }
@@ -418,8 +418,8 @@ fn a_copy_of_who_is_put_on_record_begins_before_that_or_not_at_all() {
                     });
                     start.wait(0);
                     linger(if turn.is_multiple_of(2) { 0 } else { turn });
-                    stage.table.introduce(Line(9), &key);
-                    let taken = stage.table.begun(LANE).and_then(|begun| begun.taker);
+                    stage.table.register(Line(9), &key);
+                    let taken = stage.table.next_taken(LANE).and_then(|begun| begun.taker);
                     (taken, arrives.join().unwrap())
                 });
                 let went = trial.fate == Fate::Redirect;
@@ -431,8 +431,8 @@ fn a_copy_of_who_is_put_on_record_begins_before_that_or_not_at_all() {
                         (taker.client.addr, taker.client.port);
                 }
                 let [client, server] = keys_of(&record);
-                stage.table.forget(Line(0), &client, &server);
-                stage.table.forget(Line(9), &key, &server);
+                stage.table.remove(Line(0), &client, &server);
+                stage.table.remove(Line(9), &key, &server);
                 settle(&mut stage);
             }
             assert!(begun > 0, "some are begun");

@@ -3,7 +3,7 @@
 
 use fairlead_base::{Address, DropReason, Packet, Rng};
 use fairlead_bpf_loader::{Fate, Mode};
-use fairlead_tcp::{FastPath, Line, Refusal};
+use fairlead_tcp::{FlowOffload, Line, Refusal, SynOffload};
 use fairlead_testkit::{endpoint, segment};
 use fairlead_wire::{TcpFlags, build};
 
@@ -73,10 +73,10 @@ fn strays_end_here_under_pressure_alone(mode: Mode) {
         table.set_offer(endpoint("10.1.0.3:80"), &OFFER);
         table.set_offer(endpoint("[fd01::3]:80"), &OFFER);
         let (record, client, server) = record(&mut Rng::new(5), false, false);
-        assert!(table.give(Line(0), &record, &client, &server));
+        assert!(table.offload(Line(0), &record, &client, &server));
         let about = segment(client.dst, client.src).payload([7; 64]).packet();
         for unproven in [true, false, true] {
-            table.refuse(Refusal { syns: 0, unproven });
+            table.set_refusal(Refusal { syns: 0, unproven });
             let dropped = |packet: &Packet| {
                 let count = || kernel.counters().unwrap();
                 let before = count();

@@ -2,7 +2,7 @@
 
 use fairlead_base::{DropReason, Packet, Rng};
 use fairlead_bpf_loader::{Fate, FlowTable, Kernel, Mode};
-use fairlead_tcp::{FastPath, Line, ListenOffer, Side};
+use fairlead_tcp::{FlowOffload, Line, ListenOffer, Side, SynOffload};
 use fairlead_testkit::{endpoint, segment, tcp};
 use fairlead_wire::TcpFlags;
 
@@ -162,7 +162,7 @@ fn tc_translates_complete_checksums_that_look_open() {
                 let (record, client, server) =
                     record(&mut rng, round % 2 == 0, round.is_multiple_of(3));
                 let line = Line(round % 64);
-                assert!(table.give(line, &record, &client, &server));
+                assert!(table.offload(line, &record, &client, &server));
                 let sent = record.server_nxt.wrapping_add(record.seq_delta);
                 let made = |payload: &[u8]| {
                     let packet = segment(client.src, client.dst).seq(record.client_nxt);
@@ -191,7 +191,7 @@ fn tc_translates_complete_checksums_that_look_open() {
                     );
                     assert!(done, "{round}");
                 }
-                table.forget(line, &client, &server);
+                table.remove(line, &client, &server);
             }
         });
     });
@@ -212,7 +212,7 @@ fn tc_translates_them_where_the_addresses_balance() {
             tell_interfaces(&mut kernel);
             let (record, client, _) = record(&mut Rng::new(7), false, true);
             let server = record.server_key(&ends);
-            assert!(table.give(Line(0), &record, &client, &server));
+            assert!(table.offload(Line(0), &record, &client, &server));
             let made = |payload: &[u8]| {
                 let packet = segment(client.src, client.dst).seq(record.client_nxt);
                 let ack = record.server_nxt.wrapping_add(record.seq_delta);

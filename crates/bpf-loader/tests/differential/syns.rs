@@ -2,7 +2,7 @@
 
 use fairlead_base::{Packet, Rng};
 use fairlead_bpf_loader::{Fate, Mode};
-use fairlead_tcp::{CookieKey, FastPath, ListenOffer, Promise};
+use fairlead_tcp::{CookieKey, ListenOffer, Promise, SynOffload};
 use fairlead_testkit::{endpoint, segment, tcp};
 use fairlead_wire::{SynOptions, TcpFlags};
 

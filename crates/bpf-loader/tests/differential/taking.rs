@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use fairlead_tcp::Begun;
+use fairlead_tcp::{Begun, Preconnect};
 use fairlead_wire::http::plain_hash;
 
 use super::processors::stay_on;
@@ -117,7 +117,7 @@ impl Owner {
     }
 
     fn learn(&mut self, lane: u16) {
-        while let Some(begun) = self.stage.table.begun(lane) {
+        while let Some(begun) = self.stage.table.next_taken(lane) {
             self.comes_back(lane, begun.line, begun.place);
             self.check(lane, begun);
         }
@@ -153,7 +153,7 @@ impl Owner {
             record.client_key(&endpoints()),
             record.server_key(&endpoints()),
         );
-        self.stage.table.forget(line, &client, &server);
+        self.stage.table.remove(line, &client, &server);
     }
 
     /// Issues, learns and takes back, each now and then.
@@ -181,7 +181,7 @@ fn tickets_come_back_once(mode: Mode) {
         let mut stage = Stage::new(mode, LINES, interface);
         for client in 0..LANES {
             let head = plain_hash(&payload_of(client), 0, COOKIE).unwrap();
-            stage.table.learn(head, client % LANES);
+            stage.table.learn_head(head, client % LANES);
         }
         let mut owner = Owner {
             stage,

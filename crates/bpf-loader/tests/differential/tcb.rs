@@ -190,10 +190,10 @@ fn caches_agree_at(mode: Mode, tick_ns: u64) -> Result<(), String> {
             );
             let is_known = &mut known[number as usize];
             if !*is_known && rng.chance(900_000) {
-                assert!(table.give(Line(number), &record, &keys.0, &keys.1));
+                assert!(table.offload(Line(number), &record, &keys.0, &keys.1));
                 *is_known = true;
             } else if *is_known && rng.chance(10_000) {
-                table.forget(Line(number), &keys.0, &keys.1);
+                table.remove(Line(number), &keys.0, &keys.1);
                 table.flush();
                 *is_known = false;
             }

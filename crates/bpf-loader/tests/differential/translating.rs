@@ -3,7 +3,7 @@
 use fairlead_base::{FlowKey, Packet, Rng};
 use fairlead_bpf_loader::{Fate, FlowTable, Kernel, Mode};
 use fairlead_splice::translate;
-use fairlead_tcp::{FastPath, Line, Record, Side, Tracking};
+use fairlead_tcp::{FlowOffload, Line, Record, Side, Tracking};
 use fairlead_testkit::{segment, tcp};
 use fairlead_wire::{Classified, TcpFlags, checksum, classify};
 
@@ -86,7 +86,7 @@ fn translations_agree(mode: Mode) {
         for round in 0..600u32 {
             let (record, client, server) = record(&mut rng, round % 3 == 0, round % 2 == 0);
             let line = Line(round % 64);
-            assert!(table.give(line, &record, &client, &server));
+            assert!(table.offload(line, &record, &client, &server));
             for side in [Side::Client, Side::Server] {
                 let key = if side == Side::Client { client } else { server };
                 let nxt = record.nxt(side).0;
@@ -99,7 +99,7 @@ fn translations_agree(mode: Mode) {
                     one_translation(&mut kernel, &table, &record, line, side, &packet, interface);
                 translated += u32::from(done);
             }
-            table.forget(line, &client, &server);
+            table.remove(line, &client, &server);
         }
         assert!(
             translated > 800,
@@ -132,7 +132,7 @@ pub(super) fn one_translation(
         panic!("a TCP packet");
     };
     let mut ours = *record;
-    let before = table.peek(line);
+    let before = table.tracking(line);
     before.apply_to(&mut ours);
     let frame = frame_of(packet);
     let trial = match frame.len() {
@@ -156,7 +156,7 @@ pub(super) fn one_translation(
     let mut expected = packet.clone();
     translate::forward(&mut ours, &endpoints(), side, &mut expected, &header, 0).unwrap();
     assert_eq!(trial.frame[14..], expected.bytes, "{header:?}");
-    let seen = table.peek(line);
+    let seen = table.tracking(line);
     ours.last_active = seen.last_active;
     assert_eq!(seen, Tracking::of(&ours));
     true

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use fairlead_base::{Instant, SeqNumber};
-use fairlead_tcp::{Begun, Ticket};
+use fairlead_tcp::{Begun, ConnectOffload, FlowOffload, Preconnect, SynOffload, Ticket};
 use fairlead_testkit::{Segment, oracle};
 use fairlead_wire::http::plain_hash;
 
@@ -39,7 +39,7 @@ impl Stage {
         let (mut kernel, mut table) = loaded.unwrap();
         tell_interfaces(&mut kernel);
         offer(&mut table, |_| {});
-        table.learn(plain_hash(HEAD, 0, COOKIE).unwrap(), LANE);
+        table.learn_head(plain_hash(HEAD, 0, COOKIE).unwrap(), LANE);
         Self {
             kernel: Arc::new(kernel),
             table,
@@ -75,14 +75,14 @@ impl Stage {
     #[track_caller]
     fn leaves(&mut self, packet: &Packet, why: &str) {
         assert_eq!(self.fate(packet), Fate::Pass, "{why}");
-        assert_eq!(self.table.begun(LANE), None, "{why}");
+        assert_eq!(self.table.next_taken(LANE), None, "{why}");
     }
 
     /// A packet takes the ticket for a line.
     #[track_caller]
     fn begins(&mut self, packet: &Packet, line: u32) {
         assert_eq!(self.fate(packet), Fate::Redirect);
-        let begun = self.table.begun(LANE).expect("a ticket was taken");
+        let begun = self.table.next_taken(LANE).expect("a ticket was taken");
         assert_eq!((begun.line, begun.place), (Line(line), line));
         let taker = begun.taker.expect("by somebody");
         let header = tcp(packet);
@@ -236,7 +236,7 @@ fn odd_segments_are_left(mode: Mode) {
         }
         let reset = first().flags(TcpFlags::ACK | TcpFlags::RST).payload(HEAD);
         assert_eq!(stage.fate(&reset.packet()), Fate::Drop, "of no connection");
-        assert_eq!(stage.table.begun(LANE), None);
+        assert_eq!(stage.table.next_taken(LANE), None);
         for unknown in [
             &b"GET /b HTTP/1.1\r\nHost: a.example\r\n\r\n"[..],
             b"GET /a HTTP/1.1\r\nHost: b.example\r\n\r\n",
@@ -328,8 +328,8 @@ fn a_full_bucket_spoils_a_ticket() {
                     place: 1,
                     taker: None,
                 };
-                assert_eq!(stage.table.begun(LANE), Some(begun));
-                assert_eq!(stage.table.begun(LANE), None);
+                assert_eq!(stage.table.next_taken(LANE), Some(begun));
+                assert_eq!(stage.table.next_taken(LANE), None);
                 assert_eq!(stage.kernel.counters().unwrap().begun, 0);
             }
         });
@@ -343,8 +343,8 @@ fn fill(stage: &mut Stage, entries: u16) {
             src: endpoint(&format!("10.1.0.8:{}", 1_000 + number)),
             dst: endpoint(LISTEN),
         };
-        stage.table.introduce(Line(0), &key);
-        stage.table.succeeded(Line(0));
+        stage.table.register(Line(0), &key);
+        stage.table.client_key_superseded(Line(0));
     }
 }
 
@@ -365,7 +365,7 @@ fn at_rest(stage: &mut Stage, isn: u32) -> [FlowKey; 2] {
         record.client_key(&endpoints()),
         record.server_key(&endpoints()),
     ];
-    assert!(stage.table.give(Line(0), &record, &keys[0], &keys[1]));
+    assert!(stage.table.offload(Line(0), &record, &keys[0], &keys[1]));
     keys
 }
 
@@ -376,16 +376,16 @@ fn a_client_begins_anew(mode: Mode) {
         stage.issue(LANE, 1);
         let keys = at_rest(&mut stage, ISN);
         stage.leaves(&good, "a late copy of its first bytes");
-        stage.table.forget(Line(0), &keys[0], &keys[1]);
+        stage.table.remove(Line(0), &keys[0], &keys[1]);
         // A full bucket: there is room for nothing, so the entry is the old one's.
         fill(&mut stage, 5);
         let keys = at_rest(&mut stage, ISN - 1);
         stage.begins(&good, 1);
-        stage.table.succeeded(Line(0));
+        stage.table.client_key_superseded(Line(0));
         assert_eq!(stage.fate(&good), Fate::Pass, "on record");
         stage.joins(1, &good);
         // The old connection takes nothing with it.
-        stage.table.forget(Line(0), &keys[0], &keys[1]);
+        stage.table.remove(Line(0), &keys[0], &keys[1]);
         stage.table.flush();
         assert!(stage.forwards(&good));
         // And the new one leaves nothing behind: its entry is free for another.
@@ -398,7 +398,7 @@ fn a_client_begins_anew(mode: Mode) {
             record.client_key(&endpoints()),
             record.server_key(&endpoints()),
         ];
-        stage.table.forget(Line(1), &keys[0], &keys[1]);
+        stage.table.remove(Line(1), &keys[0], &keys[1]);
         assert!(!stage.forwards(&good));
         stage.issue(LANE, 1);
         stage.begins(&good, 1);

@@ -4,7 +4,7 @@
 use fairlead_base::{Packet, Rng};
 use fairlead_bpf_loader::{Exit, Fate, Kernel, Mode};
 use fairlead_netns::Host;
-use fairlead_tcp::{FastPath, Line, ListenOffer, Record};
+use fairlead_tcp::{FlowOffload, Line, ListenOffer, Record, SynOffload};
 use fairlead_testkit::{endpoint, segment, tcp};
 use fairlead_wire::{TcpFlags, build};
 
@@ -45,7 +45,7 @@ pub(super) fn with_packets(mode: Mode, test: impl Fn(&Host, &mut Kernel, u32, &P
         on_a_switch(|host, interface| {
             let (mut kernel, mut table) = kernel(mode, 0);
             let (record, client, server) = record(&mut Rng::new(3), v6, true);
-            assert!(table.give(Line(0), &record, &client, &server));
+            assert!(table.offload(Line(0), &record, &client, &server));
             let listen = u16::from(v6);
             let offer = ListenOffer { listen, ..OFFER };
             table.set_offer(endpoints().listens[usize::from(v6)], &offer);
@@ -279,7 +279,7 @@ fn a_remembered_way_is_for_packets_of_its_kind() {
         on_a_switch(|host, interface| {
             let (mut kernel, mut table) = kernel(Mode::Tc, 0);
             let (record, client, server) = record(&mut Rng::new(3), false, true);
-            assert!(table.give(Line(0), &record, &client, &server));
+            assert!(table.offload(Line(0), &record, &client, &server));
             let data = packets(&record, false).data;
             let hurried = hurried(&data);
             assert_sent(&mut kernel, &hurried, interface);
@@ -345,7 +345,7 @@ fn errors_about_our_packets_are_the_engines() {
                     let (kernel, mut table) = kernel(mode, 0);
                     table.set_engine(interface).unwrap();
                     let (record, client, server) = record(&mut Rng::new(3), v6, false);
-                    assert!(table.give(Line(0), &record, &client, &server));
+                    assert!(table.offload(Line(0), &record, &client, &server));
                     let fate = |from, to, reply: bool| {
                         let quoted = segment(from, to).payload([7; 64]).packet();
                         let (router, mut error) = (server.src.addr, Packet::default());

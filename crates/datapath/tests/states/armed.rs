@@ -1,109 +1,42 @@
 //! Splices that are left to a fast path outside: one that does what a test tells it.
 
-use std::sync::{Arc, Mutex};
-
-use fairlead_base::{Endpoint, FlowKey, SeqNumber};
+use fairlead_base::SeqNumber;
 use fairlead_datapath::config::{Balance, Config, Protocol, Source, Treatment};
 use fairlead_datapath::{End, State, Verdict};
-use fairlead_tcp::join::{SynAck, Terms};
-use fairlead_tcp::{FastPath, Join, Joined, Line, ListenOffer, Record, Tracking};
-use fairlead_testkit::endpoint;
+use fairlead_testkit::{FastPathDouble, Kept, endpoint};
 use fairlead_wire::{SynOptions, TcpFlags};
 
 use crate::rig::{
     Opened, REQUEST, Rig, Sent, http_config, linux, refusal, server, simple_config, syn_ack,
 };
 
-/// What the fast path was told, and has done.
-#[derive(Debug, Default)]
-struct Told {
-    armed: Option<(Terms, Vec<u8>)>,
-    /// The longest segment that it was to send.
-    mss: u16,
-    record: Record,
-    /// By its own doing; taken by the engine.
-    joined: Option<Joined>,
-    arms: u32,
-    left: u32,
-    forgotten: u32,
+/// The connection that the double has, and its line.
+fn kept<T>(double: &FastPathDouble, look: impl FnOnce(&mut Kept) -> T) -> T {
+    double.told(|told| {
+        assert_eq!(told.lines.len(), 1, "{:?}", told.lines);
+        look(told.lines.values_mut().next().expect("one"))
+    })
 }
 
-#[derive(Clone, Debug, Default)]
-struct Double(Arc<Mutex<Told>>);
-
-impl Double {
-    fn told<T>(&self, look: impl FnOnce(&mut Told) -> T) -> T {
-        look(&mut self.0.lock().unwrap())
-    }
-
-    /// Joins what is armed, as a SYN-ACK with this number would have it.
-    fn join(&self, isn: u32) {
-        self.told(|told| {
-            let (terms, _) = told.armed.as_ref().expect("armed");
-            let joined = terms.join(&SynAck {
-                isn: SeqNumber(isn),
-                scale: Some(7),
-                ts: Some(900_000),
-            });
-            joined.apply_to(&mut told.record);
-            told.record.state = State::Spliced;
-            told.joined = Some(joined);
-        });
-    }
+/// Joins what is armed, as a SYN-ACK with this number would have it.
+fn join(double: &FastPathDouble, isn: u32) {
+    let line = double.told(|told| *told.lines.keys().next().expect("armed"));
+    double.join(line, isn);
 }
 
-impl FastPath for Double {
-    fn set_offer(&mut self, _: Endpoint, _: &ListenOffer) {}
+/// What was joined has ended.
+fn end(double: &FastPathDouble) {
+    kept(double, |kept| kept.record.state = State::TimeWait);
+}
 
-    fn introduce(&mut self, _: Line, _: &FlowKey) {}
-
-    fn arm(&mut self, _: Line, _: u32, record: &Record, join: &Join<'_>, _: [&FlowKey; 2]) -> bool {
-        self.told(|told| {
-            told.armed = Some((join.terms, join.payload.to_vec()));
-            told.mss = join.device_mss;
-            told.record = *record;
-            told.arms += 1;
-        });
-        true
-    }
-
-    fn joined(&self, _: Line) -> Option<Joined> {
-        self.told(|told| told.joined)
-    }
-
-    fn disarm(&mut self, _: Line) -> Option<Joined> {
-        self.told(|told| {
-            assert!(told.armed.take().is_some(), "disarmed once");
-            told.joined
-        })
-    }
-
-    fn leave_server(&mut self, _: Line, _: &FlowKey) {
-        self.told(|told| told.left += 1);
-    }
-
-    fn give(&mut self, _: Line, record: &Record, _: &FlowKey, _: &FlowKey) -> bool {
-        self.told(|told| told.record = *record);
-        true
-    }
-
-    fn take(&mut self, line: Line) -> Tracking {
-        self.peek(line)
-    }
-
-    fn peek(&self, _: Line) -> Tracking {
-        self.told(|told| Tracking::of(&told.record))
-    }
-
-    fn forget(&mut self, _: Line, _: &FlowKey, _: &FlowKey) {
-        self.told(|told| told.forgotten += 1);
-    }
+fn is_armed(double: &FastPathDouble) -> bool {
+    double.told(|told| told.lines.values().any(|kept| kept.terms.is_some()))
 }
 
 /// A client whose request has led to a SYN, and whose splice is left to the double.
-fn armed_with(config: Config) -> (Rig, Double, Opened, Sent) {
+fn armed_with(config: Config) -> (Rig, FastPathDouble, Opened, Sent) {
     let mut rig = Rig::probed(config, &linux(1));
-    let double = Double::default();
+    let double = FastPathDouble::connecting();
     rig.datapath
         .set_fast_path(rig.now, Box::new(double.clone()));
     let (opened, mut sent) = rig.request(1_000, REQUEST);
@@ -111,27 +44,27 @@ fn armed_with(config: Config) -> (Rig, Double, Opened, Sent) {
     (rig, double, opened, sent.remove(0))
 }
 
-fn armed() -> (Rig, Double, Opened, Sent) {
+fn armed() -> (Rig, FastPathDouble, Opened, Sent) {
     let (rig, double, opened, syn) = armed_with(http_config());
-    assert!(double.told(|told| told.armed.is_some()));
+    assert!(is_armed(&double));
     (rig, double, opened, syn)
 }
 
 #[test]
 fn the_fast_path_is_told_all_but_the_servers_answer() {
     let (rig, double, opened, _) = armed();
-    double.told(|told| {
-        let (terms, payload) = told.armed.as_ref().unwrap();
-        assert_eq!(payload, REQUEST);
+    kept(&double, |kept| {
+        let terms = kept.terms.unwrap();
+        assert_eq!(kept.first.0, REQUEST);
         assert_eq!(terms.dseq, SeqNumber(opened.dseq));
         assert_eq!((terms.asked_scale, terms.offered_scale), (Some(7), Some(7)));
         let end = 1_001 + REQUEST.len() as u32;
         assert_eq!(
-            (told.record.client_isn, told.record.client_nxt),
+            (kept.record.client_isn, kept.record.client_nxt),
             (1_000, end)
         );
     });
-    assert_eq!(double.told(|told| told.mss), 1_460);
+    assert_eq!(kept(&double, |kept| kept.first.1), 1_460);
     assert_eq!(rig.state(), Some(State::SynSent));
 }
 
@@ -140,17 +73,17 @@ fn the_fast_path_is_told_how_long_a_segment_the_way_to_the_server_takes() {
     let mut rig = Rig::probed(http_config(), &linux(1));
     let image = http_config().pools[0].servers[0].endpoint;
     rig.datapath.set_mtu_to(rig.now, image, Some(1_300));
-    let double = Double::default();
+    let double = FastPathDouble::connecting();
     let fast_path = Box::new(double.clone());
     rig.datapath.set_fast_path(rig.now, fast_path);
     rig.request(1_000, REQUEST);
-    assert_eq!(double.told(|told| told.mss), 1_260);
+    assert_eq!(kept(&double, |kept| kept.first.1), 1_260);
 }
 
 #[test]
 fn what_is_joined_outside_is_counted_when_it_is_asked_for() {
     let (mut rig, double, ..) = armed();
-    double.join(70_000);
+    join(&double, 70_000);
     rig.datapath.catch_up_with_fast_path(rig.now);
     let now = rig.datapath.snapshot();
     assert_eq!((now.spliced, now.live, now.setups), (1, 1, 0));
@@ -159,7 +92,7 @@ fn what_is_joined_outside_is_counted_when_it_is_asked_for() {
 #[test]
 fn what_is_joined_outside_is_counted_within_a_sweep() {
     let (mut rig, double, ..) = armed();
-    double.join(70_000);
+    join(&double, 70_000);
     assert!(rig.wait_ms(60).is_empty(), "nothing is left to send");
     let now = rig.datapath.snapshot();
     assert_eq!((now.spliced, now.live, now.setups), (1, 1, 0));
@@ -173,7 +106,7 @@ fn what_is_joined_outside_is_no_setup_any_more_when_another_wants_its_place() {
     let mut config = http_config();
     config.limits.setups = 1;
     let (mut rig, double, ..) = armed_with(config);
-    double.join(70_000);
+    join(&double, 70_000);
     rig.client.port += 1;
     let (_, sent) = rig.request(2_000, REQUEST);
     assert_eq!(
@@ -188,8 +121,8 @@ fn what_is_joined_outside_is_no_setup_any_more_when_another_wants_its_place() {
 #[test]
 fn what_was_joined_and_has_ended_since_is_told_by_its_tracking() {
     let (mut rig, double, ..) = armed();
-    double.join(70_000);
-    double.told(|told| told.record.state = State::TimeWait);
+    join(&double, 70_000);
+    end(&double);
     rig.wait_ms(60);
     let now = rig.datapath.snapshot();
     assert_eq!((now.spliced, now.live, now.time_wait), (1, 0, 1));
@@ -209,10 +142,10 @@ fn what_has_ended_outside_counts_in_the_next_choice_by_load() {
             pool.balance = balance.clone();
         }
         let (mut rig, double, ..) = armed_with(config);
-        double.join(70_000);
+        join(&double, 70_000);
         rig.datapath.catch_up_with_fast_path(rig.now);
         assert_eq!(rig.datapath.snapshot().live, 1);
-        double.told(|told| told.record.state = State::TimeWait);
+        end(&double);
         assert_eq!(rig.datapath.snapshot().time_wait, 0, "nobody has looked");
         rig.client.port += 1;
         rig.request(2_000, REQUEST);
@@ -224,13 +157,13 @@ fn what_has_ended_outside_counts_in_the_next_choice_by_load() {
 #[test]
 fn a_packet_finds_the_connection_joined() {
     let (mut rig, double, opened, _) = armed();
-    double.join(70_000);
+    join(&double, 70_000);
     let more = rig.put_one(&opened.data(REQUEST.len() as u32, b"more"));
     assert_eq!(rig.state(), Some(State::Spliced));
     assert_eq!(more.payload(), b"more");
     assert_eq!(rig.datapath.snapshot().spliced, 1);
     assert_eq!(
-        double.told(|told| told.record.client_nxt),
+        kept(&double, |kept| kept.record.client_nxt),
         1_001 + REQUEST.len() as u32 + 4
     );
 }
@@ -239,7 +172,7 @@ fn a_packet_finds_the_connection_joined() {
 fn more_from_the_client_takes_it_back_and_all_is_sent_by_the_engine() {
     let (mut rig, double, opened, syn) = armed();
     rig.put_none(&opened.data(REQUEST.len() as u32, b"more"));
-    assert!(double.told(|told| told.armed.is_none()));
+    assert!(!is_armed(&double));
     let sent = rig.put_one(&syn_ack(&syn, 70_000, &linux(900_000)));
     assert_eq!(sent.payload(), [REQUEST, b"more"].concat());
     assert_eq!(double.told(|told| told.arms), 1, "not armed anew");
@@ -251,7 +184,7 @@ fn a_silent_server_is_asked_again_by_the_engine() {
     let again = rig.wait_ms(300);
     assert_eq!(again.len(), 1);
     assert_eq!(again[0].header.flags, TcpFlags::SYN);
-    assert!(double.told(|told| told.armed.is_none()));
+    assert!(!is_armed(&double));
     assert_eq!(rig.state(), Some(State::SynSent));
 }
 
@@ -263,9 +196,9 @@ fn a_refusal_takes_it_back_and_the_next_server_is_armed() {
     let second = rig.put_one(&refusal(&syn));
     assert_ne!(second.header.key.dst, syn.header.key.dst);
     double.told(|told| {
-        assert_eq!((told.arms, told.left), (2, 1));
-        assert!(told.armed.is_some());
+        assert_eq!((told.arms, told.released), (2, 1));
     });
+    assert!(is_armed(&double));
 }
 
 #[test]
@@ -277,39 +210,39 @@ fn a_client_that_resets_takes_it_back_and_the_server_is_told() {
     assert_eq!(to_server.header.key, syn.header.key);
     assert_eq!(to_server.header.flags, TcpFlags::RST);
     assert_eq!(rig.last, Some(Verdict::Consumed));
-    assert_eq!(double.told(|told| told.forgotten), 1);
+    assert_eq!(double.told(|told| told.removed), 1);
     rig.assert_empty();
 }
 
 #[test]
 fn what_the_switch_must_send_itself_is_not_armed() {
-    let is_armed = |config: Config, options: &SynOptions, bytes: &[u8]| {
+    let is_left = |config: Config, options: &SynOptions, bytes: &[u8]| {
         let mut rig = Rig::probed(config, options);
-        let double = Double::default();
+        let double = FastPathDouble::connecting();
         rig.datapath
             .set_fast_path(rig.now, Box::new(double.clone()));
         let (_, sent) = rig.request(1_000, bytes);
         assert_eq!(sent.len(), 1);
-        double.told(|told| told.armed.is_some())
+        is_armed(&double)
     };
-    assert!(is_armed(http_config(), &linux(1), REQUEST));
+    assert!(is_left(http_config(), &linux(1), REQUEST));
     let mut once = http_config();
     once.services[0].routes[0].treatment = Treatment::OneShot;
     assert!(
-        !is_armed(once, &linux(1), REQUEST),
+        !is_left(once, &linux(1), REQUEST),
         "a head that is rewritten"
     );
     let mut proxied = http_config();
     proxied.pools[0].proxy_protocol = Some(fairlead_datapath::config::ProxyVersion::V2);
-    assert!(!is_armed(proxied, &linux(1), REQUEST), "a preamble");
+    assert!(!is_left(proxied, &linux(1), REQUEST), "a preamble");
     // Of a server that has not been heard of its answer tells more than the splice.
     let mut rig = Rig::new(http_config());
     rig.wait_ms(0);
-    let double = Double::default();
+    let double = FastPathDouble::connecting();
     rig.datapath
         .set_fast_path(rig.now, Box::new(double.clone()));
     rig.request(1_000, REQUEST);
-    assert!(double.told(|told| told.armed.is_none()));
+    assert!(!is_armed(&double));
 }
 
 /// In transparent mode a client's port has room for one connection to a server. What the fast path
@@ -321,12 +254,12 @@ fn a_source_in_use_by_what_has_ended_outside_is_free() {
         config.services[0].source = Source::Transparent;
         config.services[0].listen.push(endpoint("10.1.0.3:8080"));
         let (mut rig, double, ..) = armed_with(config);
-        double.join(70_000);
+        join(&double, 70_000);
         if heard {
             rig.datapath.catch_up_with_fast_path(rig.now);
             assert_eq!(rig.state(), Some(State::Spliced));
         }
-        double.told(|told| told.record.state = State::TimeWait);
+        end(&double);
         rig.vip = endpoint("10.1.0.3:8080");
         let (_, sent) = rig.request(9_000, REQUEST);
         assert_eq!(sent[0].header.flags, TcpFlags::SYN, "heard: {heard}");
@@ -342,15 +275,15 @@ fn what_has_ended_outside_gives_its_line_up() {
     let mut config = http_config();
     config.limits.connections = 1;
     let (mut rig, double, ..) = armed_with(config);
-    double.join(70_000);
+    join(&double, 70_000);
     rig.datapath.catch_up_with_fast_path(rig.now);
     rig.client.port += 1;
     let (_, sent) = rig.request(2_000, REQUEST);
     assert!(sent[0].header.flags.contains(TcpFlags::RST), "it lives");
-    double.told(|told| told.record.state = State::TimeWait);
+    end(&double);
     let (_, sent) = rig.request(2_000, REQUEST);
     assert_eq!(sent[0].header.flags, TcpFlags::SYN);
-    assert_eq!(double.told(|told| told.forgotten), 1);
+    assert_eq!(double.told(|told| told.removed), 1);
     assert_eq!(rig.ends(), [End::Finished]);
     let now = rig.datapath.snapshot();
     assert_eq!(
@@ -364,11 +297,11 @@ fn what_has_ended_outside_gives_its_line_up() {
 #[test]
 fn the_last_look_learns_what_has_ended_outside() {
     let (mut rig, double, ..) = armed_with(http_config());
-    double.join(70_000);
-    double.told(|told| told.record.state = State::TimeWait);
+    join(&double, 70_000);
+    end(&double);
     rig.datapath.learn_all_ends(rig.now);
     assert_eq!(rig.ends(), [End::Finished]);
-    double.told(|told| told.record.state = State::TimeWait);
+    end(&double);
     rig.datapath.learn_all_ends(rig.now);
     assert_eq!(rig.ends(), []);
 }
@@ -380,6 +313,6 @@ fn aborting_takes_back_what_is_armed() {
     let mut sent = Vec::new();
     rig.fetch(&mut sent);
     assert_eq!(sent.len(), 2, "a RST to each end: {sent:?}");
-    assert!(double.told(|told| told.armed.is_none()));
+    assert!(!is_armed(&double));
     rig.assert_empty();
 }

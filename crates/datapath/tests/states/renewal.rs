@@ -3,11 +3,10 @@
 
 use core::time::Duration;
 
-use fairlead_base::{DropReason, Endpoint, FlowKey, SeqNumber};
+use fairlead_base::{DropReason, SeqNumber};
 use fairlead_datapath::config::{Protocol, Source};
-use fairlead_datapath::{End, FastPath, ListenOffer, Side, State, Tracking, Verdict};
-use fairlead_tcp::{Line, Record};
-use fairlead_testkit::segment;
+use fairlead_datapath::{End, Side, State, Verdict};
+use fairlead_testkit::{FastPathDouble, segment};
 use fairlead_wire::TcpFlags;
 
 use crate::rig::{Ends, Joined, REQUEST, Rig, http_config, linux, payload, simple_config, syn_ack};
@@ -134,28 +133,6 @@ fn at_rest_a_new_connection_that_says_nothing_is_let_go_and_the_old_one_stays() 
     }
 }
 
-/// A fast path that has lost every key it was told.
-#[derive(Debug)]
-struct Forgetful;
-
-impl FastPath for Forgetful {
-    fn set_offer(&mut self, _listen: Endpoint, _offer: &ListenOffer) {}
-    fn may_lose_keys(&self) -> bool {
-        true
-    }
-    fn introduce(&mut self, _line: Line, _client: &FlowKey) {}
-    fn give(&mut self, _line: Line, _record: &Record, _: &FlowKey, _: &FlowKey) -> bool {
-        false
-    }
-    fn take(&mut self, _line: Line) -> Tracking {
-        Tracking::of(&Record::default())
-    }
-    fn peek(&self, _line: Line) -> Tracking {
-        Tracking::of(&Record::default())
-    }
-    fn forget(&mut self, _line: Line, _client: &FlowKey, _server: &FlowKey) {}
-}
-
 /// The fast path answered the SYN as a stranger's; nothing but the first data tells. Cookies of one
 /// tuple begin with the same bits, so the acknowledgement alone may look like the old one's.
 #[test]
@@ -171,7 +148,10 @@ fn spliced_new_connection_behind_a_lost_key_is_known_however_near_its_cookie() {
     for anew in near.iter().take(50).chain(far.iter().take(50)) {
         let mut joined = Joined::usual();
         let now = joined.rig.now;
-        joined.rig.datapath.set_fast_path(now, Box::new(Forgetful));
+        joined
+            .rig
+            .datapath
+            .set_fast_path(now, Box::new(FastPathDouble::forgetting()));
         for side in [Side::Client, Side::Server] {
             let data = joined.by(side).payload(b"undisturbed");
             assert_eq!(joined.rig.put_one(&data).payload(), b"undisturbed");

@@ -212,6 +212,7 @@ impl Rig {
     pub(crate) fn put_raw(&mut self, mut packet: Packet) -> Option<Packet> {
         let verdict = self.datapath.handle_packet(self.now, &mut packet);
         self.last = Some(verdict);
+        self.datapath.check_invariants();
         (verdict == Verdict::Transmit).then_some(packet)
     }
 
@@ -246,6 +247,7 @@ impl Rig {
         while let Some(due) = self.datapath.poll_timeout().filter(|due| *due <= until) {
             self.now = self.now.max(due);
             self.datapath.handle_timeout(self.now);
+            self.datapath.check_invariants();
             self.fetch(&mut sent);
         }
         self.now = until;

@@ -8,7 +8,7 @@ use fairlead_tcp::{Backoff, Line, State};
 use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps};
 
 use super::Switch;
-use super::setup::{Awaited, Setup};
+use super::setup::{Awaited, Setup, SetupId};
 use crate::Verdict;
 
 const RESEND_WAIT: Duration = Duration::from_millis(300);
@@ -54,7 +54,7 @@ impl Setup {
 impl Switch {
     /// Acknowledges what is in order of a head that is not whole. From now on these bytes are ours
     /// to deliver.
-    pub(super) fn acknowledge_head(&mut self, line: Line, index: u32) {
+    pub(super) fn acknowledge_head(&mut self, line: Line, index: SetupId) {
         if let Some(setup) = self.setups.entry(index) {
             setup.acked = setup.stream.in_order_len();
         }
@@ -62,7 +62,7 @@ impl Switch {
     }
 
     /// Tells a client whose head is being read what is acknowledged so far, and no more.
-    pub(super) fn challenge_client(&mut self, line: Line, index: u32) {
+    pub(super) fn challenge_client(&mut self, line: Line, index: SetupId) {
         let record = *self.table.record(line);
         let key = record.client_key(self.table.endpoints()).reversed();
         let Some(setup) = self.setups.entry(index) else {
@@ -84,7 +84,7 @@ impl Switch {
 
     /// Sends an answer and closes. A client of which too much is awaited already gets it once, a
     /// RST behind it, and is forgotten.
-    pub(super) fn answer(&mut self, now: Instant, line: Line, index: u32, bytes: Vec<u8>) {
+    pub(super) fn answer(&mut self, now: Instant, line: Line, index: SetupId, bytes: Vec<u8>) {
         let client = self.table.record(line).client_addr;
         self.setups.set_awaited(index, &client, None);
         let bounded = self.setups.awaits_enough_of(&client, &self.config.limits);
@@ -143,7 +143,7 @@ impl Switch {
         true
     }
 
-    fn send_answer(&mut self, line: Line, index: u32) {
+    fn send_answer(&mut self, line: Line, index: SetupId) {
         let record = *self.table.record(line);
         let key = record.client_key(self.table.endpoints()).reversed();
         let Some(setup) = self.setups.entry(index) else {
@@ -163,7 +163,7 @@ impl Switch {
         now: Instant,
         header: &TcpPacket,
         line: Line,
-        index: u32,
+        index: SetupId,
     ) -> Verdict {
         let record = *self.table.record(line);
         let key = record.client_key(self.table.endpoints()).reversed();
@@ -214,7 +214,7 @@ impl Switch {
     }
 
     /// Time has passed for an answer: send it again, or let it go.
-    pub(super) fn answer_expired(&mut self, now: Instant, line: Line, index: u32) {
+    pub(super) fn answer_expired(&mut self, now: Instant, line: Line, index: SetupId) {
         let Some(setup) = self.setups.entry(index) else {
             return;
         };
@@ -240,7 +240,7 @@ impl Switch {
     pub(super) fn reset_client(
         &mut self,
         line: Line,
-        index: u32,
+        index: SetupId,
         reason: DropReason,
         subject: String,
     ) {
@@ -250,7 +250,7 @@ impl Switch {
     }
 
     /// Sends a client of a connection in set-up a RST at the number it expects.
-    pub(super) fn send_reset_to_client(&mut self, line: Line, index: u32) {
+    pub(super) fn send_reset_to_client(&mut self, line: Line, index: SetupId) {
         let record = *self.table.record(line);
         let key = record.client_key(self.table.endpoints()).reversed();
         let Some(setup) = self.setups.entry(index) else {

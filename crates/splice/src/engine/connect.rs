@@ -10,7 +10,8 @@ use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps};
 
 use super::head::Refusal;
 use super::held::{Held, Peer};
-use super::setup::Decision;
+use super::offload::Custody;
+use super::setup::{Decision, SetupId};
 use super::{Switch, head, probe, timer};
 use crate::Verdict;
 use crate::backends::{Caller, ServerId};
@@ -47,7 +48,7 @@ impl Failure {
 impl Switch {
     /// Chooses a server that has not been tried and sends it a SYN; without one left, the client
     /// is turned away.
-    pub(super) fn connect(&mut self, now: Instant, line: Line, index: u32) {
+    pub(super) fn connect(&mut self, now: Instant, line: Line, index: SetupId) {
         let client = self.table.record(line).client_addr;
         let listen = self.table.record(line).listen;
         let transparent = self.service_of(listen).source == Source::Transparent;
@@ -94,7 +95,7 @@ impl Switch {
     }
 
     /// Turns a client away for whom there is a route but no way to a server.
-    pub(super) fn give_up(&mut self, now: Instant, line: Line, index: u32, reason: DropReason) {
+    pub(super) fn give_up(&mut self, now: Instant, line: Line, index: SetupId, reason: DropReason) {
         let decision = self
             .setups
             .entry(index)
@@ -164,7 +165,7 @@ impl Switch {
         if quiet_ms < timer::RESET_HOLD_MS {
             return false;
         }
-        self.take_back(now, other);
+        self.reclaim(now, other);
         self.remove_resting(other);
         self.counts.time_wait_evicted += 1;
         self.take_source(line, source);
@@ -194,9 +195,9 @@ impl Switch {
             Ok(()) => true,
             Err(KeyInUse(other)) => {
                 // A fast path outside may have seen it end since.
-                self.take_back(now, other);
+                self.reclaim(now, other);
                 if !self.table.record(other).state.is_resting() {
-                    self.give_out(other);
+                    self.offload(other);
                     return false;
                 }
                 self.remove_resting(other);
@@ -205,14 +206,20 @@ impl Switch {
         }
     }
 
-    fn send_first_syn(&mut self, now: Instant, line: Line, index: u32, server: ServerId) {
+    fn send_first_syn(&mut self, now: Instant, line: Line, index: SetupId, server: ServerId) {
         self.note_asked(now, line, index, server);
         self.send_syn(line, index);
         self.arm(now, line, index);
     }
 
     /// A server has been chosen, and is sent a SYN at this moment.
-    pub(super) fn note_asked(&mut self, now: Instant, line: Line, index: u32, server: ServerId) {
+    pub(super) fn note_asked(
+        &mut self,
+        now: Instant,
+        line: Line,
+        index: SetupId,
+        server: ServerId,
+    ) {
         self.backends.opened(server);
         let record = self.table.record(line);
         let (listen, route, client) = (record.listen, record.route, record.client());
@@ -253,7 +260,7 @@ impl Switch {
     }
 
     /// Our initial sequence number towards the server.
-    pub(super) fn our_isn(&self, line: Line, index: u32) -> SeqNumber {
+    pub(super) fn our_isn(&self, line: Line, index: SetupId) -> SeqNumber {
         let client_isn = SeqNumber(self.table.record(line).client_isn);
         let decision = self
             .setups
@@ -263,7 +270,7 @@ impl Switch {
     }
 
     /// The MSS that a server is asked with.
-    fn asked_mss(&self, line: Line, index: u32) -> Option<u16> {
+    fn asked_mss(&self, line: Line, index: SetupId) -> Option<u16> {
         let v4 = self.table.record(line).client_addr.is_v4();
         let device_mss = probe::mss_of_family(self.config.device_mss, v4);
         let setup = self.setups.peek(index)?;
@@ -271,7 +278,7 @@ impl Switch {
     }
 
     /// Sends a SYN with the client's own number and options.
-    pub(super) fn send_syn(&mut self, line: Line, index: u32) {
+    pub(super) fn send_syn(&mut self, line: Line, index: SetupId) {
         let isn = self.our_isn(line, index);
         let record = *self.table.record(line);
         let mss = self.asked_mss(line, index);
@@ -307,8 +314,10 @@ impl Switch {
         header: &TcpPacket,
         line: Line,
     ) -> Verdict {
-        let Some(index) = self.table.setup(line) else {
-            // A ticket's source (see `tickets.rs`), which nobody uses yet: left over from before.
+        let Some(index) = self.setup_of(line) else {
+            let custody = self.custody(line);
+            debug_assert!(matches!(custody, Custody::Ticket { .. }), "{custody:?}");
+            // A ticket's source, which nobody uses yet: left over from before.
             return self.refuse(packet, header, DropReason::NoConnection);
         };
         let expected = self.our_isn(line, index) + 1;
@@ -353,7 +362,7 @@ impl Switch {
     }
 
     /// The server is about to forget what it took our SYN for.
-    fn ask_again_soon(&mut self, now: Instant, index: u32) {
+    fn ask_again_soon(&mut self, now: Instant, index: SetupId) {
         let setup = self.setups.entry(index);
         let Some(backoff) = setup.and_then(|setup| setup.backoff.as_mut()) else {
             return;
@@ -365,7 +374,7 @@ impl Switch {
     /// A server has answered a client's connection: it is up. What it honours is a probe's to say,
     /// as this SYN asked only for what its client knows; but a promise that it broke is not made
     /// again.
-    fn note_answer(&mut self, now: Instant, line: Line, index: u32, options: &SynOptions) {
+    fn note_answer(&mut self, now: Instant, line: Line, index: SetupId, options: &SynOptions) {
         let asked_mss = self.asked_mss(line, index);
         let record = self.table.record(line);
         let promised_timestamps = record.flags & flag::TIMESTAMPS != 0;
@@ -394,7 +403,7 @@ impl Switch {
         now: Instant,
         header: &TcpPacket,
         line: Line,
-        index: u32,
+        index: SetupId,
         options: &SynOptions,
     ) {
         let mss_out = self.mss_to(self.table.record(line).server, header.v4);
@@ -448,7 +457,13 @@ impl Switch {
 
     /// A server did not take the connection: the next one is tried. Whether the server takes others
     /// a probe finds out.
-    pub(super) fn server_failed(&mut self, now: Instant, line: Line, index: u32, failure: Failure) {
+    pub(super) fn server_failed(
+        &mut self,
+        now: Instant,
+        line: Line,
+        index: SetupId,
+        failure: Failure,
+    ) {
         self.counts.drops.add(failure.reason());
         let record = self.table.record(line);
         let client = record.client_addr;
@@ -464,7 +479,7 @@ impl Switch {
                 }
             }
         }
-        self.leave_server(line);
+        self.release_server(line);
         self.table.unbind_server(line);
         self.connect(now, line, index);
     }
@@ -483,13 +498,13 @@ impl Switch {
     }
 
     /// Takes back a SYN that was sent, whether or not it was answered yet.
-    pub(super) fn reset_silent_server(&mut self, line: Line, index: u32) {
+    pub(super) fn reset_silent_server(&mut self, line: Line, index: SetupId) {
         let next = self.our_isn(line, index) + 1;
         self.reset_server_in_setup_at(line, next);
     }
 
     /// The same for good: the server gets no connection from this client.
-    pub(super) fn reset_server_in_setup(&mut self, line: Line, index: u32) {
+    pub(super) fn reset_server_in_setup(&mut self, line: Line, index: SetupId) {
         self.reset_silent_server(line, index);
         if let Some(id) = self.places.server(self.table.record(line).server) {
             self.backends.closed(id);
@@ -532,11 +547,10 @@ impl Switch {
     }
 
     /// Frees set-up state.
-    pub(super) fn forget_setup(&mut self, line: Line, index: u32) {
+    pub(super) fn forget_setup(&mut self, line: Line, index: SetupId) {
         let client = self.table.record(line).client_addr;
         if let Some(setup) = self.setups.remove(index, &client) {
             self.timers.forget(index, setup.scheduled);
-            self.tickets.free_place(setup.place);
         }
         self.table.set_setup(line, None);
     }

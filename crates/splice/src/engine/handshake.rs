@@ -5,7 +5,7 @@ use fairlead_tcp::record::{Record, State, flag};
 use fairlead_tcp::{Found, Line, Promise, Side};
 use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps, options};
 
-use super::setup::Setup;
+use super::setup::{Setup, SetupId};
 use super::{Switch, output};
 use crate::Verdict;
 use crate::config::Protocol;
@@ -203,7 +203,7 @@ impl Switch {
             self.refused.note(client, ack);
         }
         // Only now: where the splice could be left to the fast path, it has been told by that.
-        self.introduce(line);
+        self.register(line);
         verdict
     }
 
@@ -211,11 +211,11 @@ impl Switch {
     /// a connection by another copy of its segment. That is so before it is told of the record, or
     /// not at all: so it is told first and asked then. `None`: begun, and ended at once.
     fn whose_meanwhile(&mut self, now: Instant, line: Line, client: &FlowKey) -> Option<Found> {
-        if self.tickets.out() == 0 {
+        if !self.has_tickets_out() {
             let side = Side::Client;
             return Some(Found { line, side });
         }
-        self.introduce(line);
+        self.register(line);
         self.learn_begun(now);
         self.table.find(client)
     }
@@ -230,7 +230,7 @@ impl Switch {
         listen: u16,
         reason: DropReason,
     ) -> Verdict {
-        if self.tickets.out() > 0 {
+        if self.has_tickets_out() {
             self.learn_begun(now);
         }
         match self.table.find(&header.key) {
@@ -244,7 +244,7 @@ impl Switch {
         if self.draining {
             return Err(DropReason::Draining);
         }
-        if self.tickets.out() > 0 && !self.has_room_beside_tickets(needed) {
+        if self.has_tickets_out() && !self.has_room_beside_tickets(needed) {
             // They may be taken at any moment: at the limits there are none.
             self.withdraw_tickets(now);
         }
@@ -294,7 +294,7 @@ impl Switch {
         ));
         setup.deadline = Some(now + settings.timeouts.head);
         let index = self.setups.insert(setup);
-        self.table.set_setup(line, Some(index));
+        self.table.set_setup(line, Some(index.index()));
         self.schedule(index);
         self.counts.services[service].accepted += 1;
     }
@@ -390,7 +390,7 @@ impl Switch {
         line: Line,
     ) -> Verdict {
         let record = *self.table.record(line);
-        let Some(index) = self.table.setup(line) else {
+        let Some(index) = self.setup_of(line) else {
             debug_assert!(false, "a connection in set-up has set-up state");
             return self.drop(DropReason::NoConnection);
         };
@@ -429,7 +429,7 @@ impl Switch {
     /// A client gives up before it is spliced. Only exact numbers count; another one within what
     /// we would take is answered by a challenge, which a client that means it answers by a RST with
     /// the exact number (RFC 5961, section 3.2).
-    fn client_reset_in_setup(&mut self, header: &TcpPacket, line: Line, index: u32) -> Verdict {
+    fn client_reset_in_setup(&mut self, header: &TcpPacket, line: Line, index: SetupId) -> Verdict {
         let record = *self.table.record(line);
         let first = SeqNumber(record.client_isn) + 1;
         let Some(setup) = self.setups.peek(index) else {

@@ -13,7 +13,7 @@ use fairlead_tcp::{Line, State};
 use fairlead_wire::http::{self, RequestHead};
 use fairlead_wire::{Scan, TcpFlags, TcpPacket};
 
-use super::setup::{Awaited, Decision, Scanner};
+use super::setup::{Awaited, Decision, Scanner, SetupId};
 use super::{Switch, held};
 use crate::Verdict;
 use crate::backends::{Backends, affinity};
@@ -54,7 +54,7 @@ impl Switch {
         packet: &Packet,
         header: &TcpPacket,
         line: Line,
-        index: u32,
+        index: SetupId,
     ) -> Verdict {
         let first = SeqNumber(self.table.record(line).client_isn) + 1;
         let limit = self.config.limits.buffered_bytes;
@@ -101,7 +101,7 @@ impl Switch {
         Verdict::Consumed
     }
 
-    fn read_head(&mut self, now: Instant, line: Line, index: u32) {
+    fn read_head(&mut self, now: Instant, line: Line, index: SetupId) {
         match self.scan(line, index) {
             Reading::Incomplete => self.wait_for_more(now, line, index),
             Reading::Decided(route, decision) => {
@@ -122,7 +122,7 @@ impl Switch {
     }
 
     /// Where a connection goes is known, and its head awaited no more.
-    pub(super) fn note_decided(&mut self, index: u32, decision: Decision) {
+    pub(super) fn note_decided(&mut self, index: SetupId, decision: Decision) {
         if let Some(setup) = self.setups.entry(index) {
             setup.decision = Some(decision);
             setup.ack_due = None;
@@ -131,7 +131,7 @@ impl Switch {
         }
     }
 
-    fn wait_for_more(&mut self, now: Instant, line: Line, index: u32) {
+    fn wait_for_more(&mut self, now: Instant, line: Line, index: SetupId) {
         let client = self.table.record(line).client_addr;
         let limits = self.config.limits;
         let already = self
@@ -162,7 +162,7 @@ impl Switch {
     }
 
     /// Reads what is in order; decides when that is a whole head.
-    pub(super) fn scan(&mut self, line: Line, index: u32) -> Reading {
+    pub(super) fn scan(&mut self, line: Line, index: SetupId) -> Reading {
         let record = self.table.record(line);
         let service = usize::from(self.listen_services[usize::from(record.listen)]);
         let chooser = Chooser {
@@ -207,7 +207,13 @@ impl Switch {
     }
 
     /// Answers or resets a client whose head leads nowhere.
-    pub(super) fn refuse_head(&mut self, now: Instant, line: Line, index: u32, refusal: Refusal) {
+    pub(super) fn refuse_head(
+        &mut self,
+        now: Instant,
+        line: Line,
+        index: SetupId,
+        refusal: Refusal,
+    ) {
         let listen = self.table.record(line).listen;
         let protocol = self.service_of(listen).protocol;
         let reason = refusal.reason;

@@ -14,7 +14,7 @@ use fairlead_tcp::{Backoff, Line, Reassembly, Side, State, window};
 use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps, options, proxy_protocol};
 
 use super::Switch;
-use super::setup::{Decision, Setup, follow_clock};
+use super::setup::{Decision, Setup, SetupId, follow_clock};
 use crate::closing::Reset;
 use crate::config::ProxyVersion;
 use crate::event::End;
@@ -186,7 +186,7 @@ impl Passage {
 
 impl Switch {
     /// Starts to hold what [`Held`] has, and sends it for the first time.
-    pub(super) fn begin_holding(&mut self, now: Instant, line: Line, index: u32) {
+    pub(super) fn begin_holding(&mut self, now: Instant, line: Line, index: SetupId) {
         self.setups.recount(index);
         if let Some(setup) = self.setups.entry(index) {
             setup.backoff = Some(Backoff::start(now, RESEND_WAIT, RESENDS));
@@ -197,7 +197,7 @@ impl Switch {
 
     /// Sends what the server's window takes and has not been sent; an acknowledgement alone when
     /// there is nothing.
-    pub(super) fn send_held(&mut self, now: Instant, line: Line, index: u32) {
+    pub(super) fn send_held(&mut self, now: Instant, line: Line, index: SetupId) {
         let record = *self.table.record(line);
         if record.state.is_resting() {
             return; // after a RST nothing is sent
@@ -257,13 +257,13 @@ impl Switch {
         if self.table.record(line).flags & flag::HELD == 0 {
             return None;
         }
-        let held = self.setups.peek(self.table.setup(line)?)?.held.as_ref()?;
+        let held = self.setups.peek(self.setup_of(line)?)?.held.as_ref()?;
         // Behind the last byte the client's own numbers go on.
         (held.ever_sent < held.bytes.len()).then(|| held.next())
     }
 
     /// Sends held bytes again when they have not been acknowledged in time.
-    pub(super) fn held_expired(&mut self, now: Instant, line: Line, index: u32) {
+    pub(super) fn held_expired(&mut self, now: Instant, line: Line, index: SetupId) {
         let record = self.table.record(line);
         let resting = record.state == State::Reset;
         let mss = self.mss_to(record.server, record.client_addr.is_v4());
@@ -308,7 +308,7 @@ impl Switch {
         mtu: u32,
     ) -> bool {
         let v4 = self.table.record(line).client_addr.is_v4();
-        let Some(index) = self.table.setup(line) else {
+        let Some(index) = self.setup_of(line) else {
             return false;
         };
         let Some(held) = self
@@ -343,7 +343,7 @@ impl Switch {
         line: Line,
         side: Side,
     ) -> Passage {
-        let Some(index) = self.table.setup(line) else {
+        let Some(index) = self.setup_of(line) else {
             debug_assert!(false, "held bytes are kept in set-up state");
             self.record(line).flags &= !flag::HELD;
             return Passage::unchanged(header);
@@ -361,7 +361,7 @@ impl Switch {
         packet: &mut Packet,
         header: &TcpPacket,
         line: Line,
-        index: u32,
+        index: SetupId,
     ) -> Passage {
         let record = *self.table.record(line);
         let Some(setup) = self.setups.entry(index) else {
@@ -431,7 +431,7 @@ impl Switch {
         now: Instant,
         seq: SeqNumber,
         line: Line,
-        index: u32,
+        index: SetupId,
     ) -> Passage {
         let record = *self.table.record(line);
         let Some(setup) = self.setups.peek(index) else {
@@ -466,7 +466,7 @@ impl Switch {
     }
 
     /// Repeats to the client what was acknowledged of its head.
-    fn acknowledge_held(&mut self, line: Line, index: u32) {
+    fn acknowledge_held(&mut self, line: Line, index: SetupId) {
         let record = *self.table.record(line);
         let key = record.client_key(self.table.endpoints()).reversed();
         let Some(setup) = self.setups.peek(index) else {
@@ -499,7 +499,7 @@ impl Switch {
         packet: &mut Packet,
         header: &TcpPacket,
         line: Line,
-        index: u32,
+        index: SetupId,
     ) -> Passage {
         let record = *self.table.record(line);
         let Some(setup) = self.setups.entry(index) else {
@@ -559,13 +559,13 @@ impl Switch {
     /// Nothing is held any more: from here on packets are only translated.
     pub(super) fn let_go(&mut self, line: Line) {
         self.record(line).flags &= !flag::HELD;
-        if let Some(index) = self.table.setup(line) {
+        if let Some(index) = self.setup_of(line) {
             self.forget_setup(line, index);
         }
     }
 
     /// The server has acknowledged held bytes, or told its window again.
-    fn note_held_acked(&mut self, now: Instant, header: &TcpPacket, line: Line, index: u32) {
+    fn note_held_acked(&mut self, now: Instant, header: &TcpPacket, line: Line, index: SetupId) {
         let Some(setup) = self.setups.entry(index) else {
             return;
         };

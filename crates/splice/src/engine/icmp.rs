@@ -21,6 +21,17 @@ impl Switch {
         message: &IcmpPacket,
     ) -> Verdict {
         self.counts.engine_packets += 1;
+        let verdict = self.handle_message(now, packet, message);
+        self.debug_check(None);
+        verdict
+    }
+
+    fn handle_message(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet,
+        message: &IcmpPacket,
+    ) -> Verdict {
         if message.kind == IcmpKind::EchoRequest {
             return self.answer_echo(packet, message);
         }
@@ -104,7 +115,7 @@ impl Switch {
         quote: &IcmpQuote,
         line: Line,
     ) -> Verdict {
-        let (IcmpKind::Unreachable { .. }, Some(index)) = (message.kind, self.table.setup(line))
+        let (IcmpKind::Unreachable { .. }, Some(index)) = (message.kind, self.setup_of(line))
         else {
             return self.drop(DropReason::NothingToDo);
         };

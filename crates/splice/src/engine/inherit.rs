@@ -273,7 +273,9 @@ impl Switch {
                 record.server_key(endpoints),
             ));
             let listen = endpoints.listen(record.listen);
-            self.note_given(line, kept.given);
+            if kept.given {
+                self.note_offloaded(line);
+            }
             if record.state.is_resting() {
                 adopted.at_rest += 1;
                 continue;
@@ -287,7 +289,8 @@ impl Switch {
         self.counts.resting += adopted.at_rest;
         self.counts.live += adopted.connections;
         self.counts.adopted += adopted.connections;
-        self.reconcile_fast_path(&lines, estate);
+        self.restore_fast_path(&lines, estate);
+        self.debug_check(None);
         adopted
     }
 

@@ -15,34 +15,30 @@
 //! | `icmp.rs` | errors that quote translated packets |
 //! | `probe.rs` | learning what servers honour; what is offered to clients |
 //! | `timer.rs` | timers of set-ups, and the sweep over all records |
-//! | `armed.rs` | splices that are left to a fast path outside |
-//! | `tickets.rs` | connections that a fast path outside begins by itself |
-//! | `given.rs` | connections that a fast path outside has |
-//! | `loads.rs` | ends in a fast path outside that a choice by open connections has to know of |
+//! | `offload/` | connections that a fast path outside joins, begins or forwards |
 //! | `inherit.rs` | connections of an earlier run, and indices that keep their meaning |
 //! | `parting.rs` | whose the last packets of a connection are |
+//! | `invariants.rs` | what holds between two calls |
 //! | `setup.rs`, `output.rs`, `counts.rs` | stores |
 
 mod answer;
-mod armed;
 mod close;
 mod connect;
 mod counts;
-mod given;
 mod hand_back;
 mod handshake;
 mod head;
 mod held;
 mod icmp;
 mod inherit;
-mod loads;
+mod invariants;
+mod offload;
 mod output;
 mod parting;
 mod probe;
 mod refused;
 mod renewal;
 mod setup;
-mod tickets;
 mod timer;
 
 use core::time::Duration;
@@ -53,12 +49,10 @@ use fairlead_tcp::record::flag;
 use fairlead_tcp::{CookieKey, Found, Line, Record, Side, State, Table};
 use fairlead_wire::{TcpFlags, TcpPacket};
 
-use self::armed::Armed;
 use self::counts::Counts;
-use self::given::Given;
 use self::inherit::Places;
 pub use self::inherit::{Adopted, Estate};
-use self::loads::Loads;
+use self::offload::Offload;
 use self::output::Output;
 pub use self::parting::Parted;
 use self::parting::Parting;
@@ -66,7 +60,6 @@ use self::probe::{Offer, Probes};
 use self::refused::Refused;
 use self::renewal::Renewals;
 use self::setup::Setups;
-use self::tickets::Tickets;
 use self::timer::{Sweep, Timers};
 use crate::Verdict;
 use crate::backends::{Backends, BackendsError};
@@ -217,10 +210,7 @@ pub struct Switch {
     events: VecDeque<Event>,
     syn_options: Vec<u8>,
     counts: Counts,
-    given: Given,
-    armed: Armed,
-    loads: Loads,
-    tickets: Tickets,
+    offload: Offload,
     draining: bool,
     aborting: bool,
 }
@@ -290,10 +280,7 @@ impl Switch {
             events: VecDeque::new(),
             syn_options: Vec::new(),
             counts: Counts::new(&config),
-            given: Given::default(),
-            armed: Armed::default(),
-            loads: Loads::default(),
-            tickets: Tickets::default(),
+            offload: Offload::default(),
             draining: false,
             aborting: false,
             config,
@@ -350,10 +337,12 @@ impl Switch {
         if packet.checksum == Checksum::Complete && !header.checksum_valid(&packet.bytes) {
             return self.drop(DropReason::BadTcpChecksum);
         }
-        match found {
+        let verdict = match found {
             Some(found) => self.handle_on_record(now, packet, header, found),
             None => self.handle_stranger(now, packet, header),
-        }
+        };
+        self.debug_check(found.map(|found| found.line));
+        verdict
     }
 
     /// A packet of a connection on record, in whichever hand that is.
@@ -364,9 +353,9 @@ impl Switch {
         header: &TcpPacket,
         Found { line, side }: Found,
     ) -> Verdict {
-        self.take_back(now, line);
+        self.reclaim(now, line);
         let verdict = self.handle_found(now, packet, header, line, side);
-        self.give_out(line);
+        self.offload(line);
         verdict
     }
 
@@ -463,6 +452,7 @@ impl Switch {
         self.draining = true;
         self.revoke_tickets();
         self.publish_offers();
+        self.debug_check(None);
     }
 
     /// Ends every connection by a RST to both ends, in portions by [`Self::handle_timeout`].
@@ -472,6 +462,7 @@ impl Switch {
         self.publish_offers();
         self.aborting = true;
         self.sweep.restart();
+        self.debug_check(None);
     }
 
     /// Connections that are being set up or spliced; those at rest do not count.
@@ -620,13 +611,13 @@ impl Switch {
 
     /// Frees a line and everything that is kept for it. Counters are the caller's.
     fn free(&mut self, line: Line) {
-        if let Some(index) = self.table.setup(line) {
+        if let Some(index) = self.setup_of(line) {
             self.forget_setup(line, index);
         }
         if self.table.record(line).flags & flag::SYN_SEEN != 0 {
             self.forget_renewal(line);
         }
-        self.forget_given(line);
+        self.remove_offloaded(line);
         self.table.remove(line);
     }
 }

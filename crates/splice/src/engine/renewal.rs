@@ -145,8 +145,8 @@ impl Switch {
             if self.acks_idle_end(now, header) {
                 return Some(Verdict::Consumed);
             }
-            let of_old = self.table.setup(line).is_some()
-                || translate::is_recent(record, Side::Client, header);
+            let of_old =
+                self.setup_of(line).is_some() || translate::is_recent(record, Side::Client, header);
             if !of_old && self.cookies.is_of_tuple(&header.key, now, cookie) {
                 return Some(self.drop(DropReason::CookieInvalid));
             }
@@ -209,7 +209,7 @@ impl Switch {
 
     /// The cookie by which the connection on this line began.
     fn own_cookie(&self, line: Line) -> SeqNumber {
-        let setup = self.table.setup(line).and_then(|at| self.setups.peek(at));
+        let setup = self.setup_of(line).and_then(|at| self.setups.peek(at));
         let record = self.table.record(line);
         setup.map_or(SeqNumber(record.server_isn) + record.seq_delta, |setup| {
             setup.dseq
@@ -222,7 +222,7 @@ impl Switch {
         match record.state {
             State::TimeWait | State::Reset => self.counts.resting -= 1,
             State::SynSent => {
-                if let Some(index) = self.table.setup(line) {
+                if let Some(index) = self.setup_of(line) {
                     self.reset_server_in_setup(line, index);
                 }
             }

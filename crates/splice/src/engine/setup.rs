@@ -9,6 +9,7 @@ use fairlead_wire::Timestamps;
 use fairlead_wire::http::HeadScanner;
 use fairlead_wire::tls::HelloScanner;
 
+use super::Switch;
 use super::answer::Answer;
 use super::held::Held;
 use crate::backends::ServerId;
@@ -58,10 +59,6 @@ pub(super) struct Setup {
     pub(super) backoff: Option<Backoff>,
     pub(super) held: Option<Held>,
     pub(super) answer: Option<Answer>,
-    /// It is left to a fast path outside to join the connection (see `armed.rs`).
-    pub(super) armed: bool,
-    /// The place of the ticket by which it was begun, while a fast path may read there.
-    pub(super) place: Option<u32>,
     /// Where this set-up stands in the timer queue.
     pub(super) scheduled: Option<Instant>,
     buffered: u64,
@@ -168,8 +165,6 @@ impl Setup {
             backoff: None,
             held: None,
             answer: None,
-            armed: false,
-            place: None,
             scheduled: None,
             buffered: 0,
         }
@@ -225,10 +220,33 @@ pub(super) fn follow_clock(known: &mut u32, seen: u32) {
     }
 }
 
+/// Names a set-up. Its place is used again by others, under another generation: a name that is no
+/// longer valid finds nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SetupId {
+    index: u32,
+    generation: u32,
+}
+
+impl SetupId {
+    /// A small number that no other set-up has at the same time.
+    pub(super) fn index(self) -> u32 {
+        self.index
+    }
+}
+
+/// Room for one set-up.
+#[derive(Debug, Default)]
+struct Slot {
+    /// Of the set-up that is here, or of the next one.
+    generation: u32,
+    setup: Option<Box<Setup>>,
+}
+
 /// All set-ups.
 #[derive(Debug)]
 pub(super) struct Setups {
-    entries: Vec<Option<Box<Setup>>>,
+    slots: Vec<Slot>,
     free: Vec<u32>,
     max: u32,
     half_read: u32,
@@ -236,7 +254,7 @@ pub(super) struct Setups {
     awaited_of: BTreeMap<Address, u32>,
     awaited_at: BTreeMap<Address, u32>,
     /// Those that were answered, in that order.
-    answered: BTreeMap<u64, u32>,
+    answered: BTreeMap<u64, SetupId>,
     answers: u64,
     buffered_bytes: u64,
 }
@@ -244,7 +262,7 @@ pub(super) struct Setups {
 impl Setups {
     pub(super) fn new(max: u32) -> Self {
         Self {
-            entries: Vec::new(),
+            slots: Vec::new(),
             free: Vec::new(),
             max,
             half_read: 0,
@@ -257,7 +275,7 @@ impl Setups {
     }
 
     pub(super) fn used(&self) -> usize {
-        self.entries.len() - self.free.len()
+        self.slots.len() - self.free.len()
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -287,53 +305,68 @@ impl Setups {
         self.buffered_bytes
     }
 
-    pub(super) fn insert(&mut self, setup: Box<Setup>) -> u32 {
-        if let Some(index) = self.free.pop() {
-            self.entries[index as usize] = Some(setup);
-            index
-        } else {
-            self.entries.push(Some(setup));
-            self.entries.len() as u32 - 1
+    pub(super) fn insert(&mut self, setup: Box<Setup>) -> SetupId {
+        let index = self.free.pop().unwrap_or(self.slots.len() as u32);
+        if index as usize == self.slots.len() {
+            self.slots.push(Slot::default());
+        }
+        let slot = &mut self.slots[index as usize];
+        debug_assert!(slot.setup.is_none(), "a free slot has no set-up");
+        slot.setup = Some(setup);
+        SetupId {
+            index,
+            generation: slot.generation,
         }
     }
 
-    pub(super) fn peek(&self, index: u32) -> Option<&Setup> {
-        self.entries.get(index as usize)?.as_deref()
+    /// The set-up at this place, as the table knows it.
+    pub(super) fn at(&self, index: u32) -> Option<SetupId> {
+        let slot = self.slots.get(index as usize)?;
+        slot.setup.as_ref()?;
+        let generation = slot.generation;
+        Some(SetupId { index, generation })
     }
 
-    pub(super) fn entry(&mut self, index: u32) -> Option<&mut Setup> {
-        self.entries.get_mut(index as usize)?.as_deref_mut()
+    pub(super) fn peek(&self, id: SetupId) -> Option<&Setup> {
+        let slot = self.slots.get(id.index as usize)?;
+        let setup = slot.setup.as_deref()?;
+        (slot.generation == id.generation).then_some(setup)
     }
 
-    /// Frees an entry; `client` is its connection's client address. Gives what the entry was.
-    pub(super) fn remove(&mut self, index: u32, client: &Address) -> Option<Box<Setup>> {
-        self.set_awaited(index, client, None);
-        let setup = self.entries.get_mut(index as usize)?.take()?;
+    pub(super) fn entry(&mut self, id: SetupId) -> Option<&mut Setup> {
+        let slot = self.slots.get_mut(id.index as usize)?;
+        let setup = slot.setup.as_deref_mut()?;
+        (slot.generation == id.generation).then_some(setup)
+    }
+
+    /// Frees a set-up; `client` is its connection's client address. Gives what it was.
+    pub(super) fn remove(&mut self, id: SetupId, client: &Address) -> Option<Box<Setup>> {
+        self.set_awaited(id, client, None);
+        self.peek(id)?;
+        let slot = &mut self.slots[id.index as usize];
+        slot.generation = slot.generation.wrapping_add(1);
+        let setup = slot.setup.take()?;
         if let Some(number) = setup.answered {
             self.answered.remove(&number);
         }
         self.buffered_bytes -= setup.buffered;
-        self.free.push(index);
+        self.free.push(id.index);
         Some(setup)
     }
 
-    /// Brings the count of buffered bytes up to date after an entry's buffers changed.
-    pub(super) fn recount(&mut self, index: u32) {
-        if let Some(setup) = self
-            .entries
-            .get_mut(index as usize)
-            .and_then(Option::as_deref_mut)
-        {
-            let bytes = setup.bytes();
-            self.buffered_bytes = self.buffered_bytes - setup.buffered + bytes;
-            setup.buffered = bytes;
-        }
+    /// Brings the count of buffered bytes up to date after a set-up's buffers changed.
+    pub(super) fn recount(&mut self, id: SetupId) {
+        let Some(setup) = self.entry(id) else {
+            return;
+        };
+        let bytes = setup.bytes();
+        let before = std::mem::replace(&mut setup.buffered, bytes);
+        self.buffered_bytes = self.buffered_bytes - before + bytes;
     }
 
-    /// Counts what is awaited of an entry's client from now on, and no more what was before.
-    pub(super) fn set_awaited(&mut self, index: u32, client: &Address, awaited: Option<Awaited>) {
-        let entry = self.entries.get_mut(index as usize);
-        let Some(setup) = entry.and_then(Option::as_deref_mut) else {
+    /// Counts what is awaited of a set-up's client from now on, and no more what was before.
+    pub(super) fn set_awaited(&mut self, id: SetupId, client: &Address, awaited: Option<Awaited>) {
+        let Some(setup) = self.entry(id) else {
             return;
         };
         let before = std::mem::replace(&mut setup.awaited, awaited);
@@ -344,19 +377,55 @@ impl Setups {
         recount_of(&mut self.awaited_at, client.site(), more);
     }
 
-    /// Notes that an entry's client has been answered.
-    pub(super) fn note_answered(&mut self, index: u32) {
-        let entry = self.entries.get_mut(index as usize);
-        if let Some(setup) = entry.and_then(Option::as_deref_mut) {
-            setup.answered = Some(self.answers);
-            self.answered.insert(self.answers, index);
+    /// Notes that a set-up's client has been answered.
+    pub(super) fn note_answered(&mut self, id: SetupId) {
+        let number = self.answers;
+        if let Some(setup) = self.entry(id) {
+            setup.answered = Some(number);
+            self.answered.insert(number, id);
             self.answers += 1;
         }
     }
 
+    /// Panics unless all sums are those of the set-ups.
+    pub(super) fn check(&self) {
+        let all = || self.slots.iter().filter_map(|slot| slot.setup.as_deref());
+        let buffered: u64 = all().map(|setup| setup.buffered).sum();
+        assert_eq!(buffered, self.buffered_bytes, "buffered bytes");
+        for setup in all() {
+            assert_eq!(setup.buffered, setup.bytes(), "bytes of {:?}", setup.line);
+        }
+        let half_read = all().filter(|setup| setup.is_half_read()).count();
+        assert_eq!(half_read, self.half_read as usize, "half-read heads");
+        let awaited = all().filter(|setup| setup.awaited.is_some()).count() as u32;
+        assert_eq!(awaited, self.awaited_of.values().sum(), "by subscriber");
+        assert_eq!(awaited, self.awaited_at.values().sum(), "by site");
+        let answered = all().filter(|setup| setup.answered.is_some()).count();
+        assert_eq!(answered, self.answered.len(), "answered clients");
+        for (number, id) in &self.answered {
+            let setup = self.peek(*id);
+            let listed = setup.is_some_and(|setup| setup.answered == Some(*number));
+            assert!(listed, "{id:?} is answer {number}");
+        }
+    }
+
+    /// When each set-up stands in the timer queue.
+    pub(super) fn scheduled(&self) -> impl Iterator<Item = (Instant, SetupId)> + '_ {
+        let ids = (0..self.slots.len() as u32).filter_map(|index| self.at(index));
+        ids.filter_map(|id| Some((self.peek(id)?.scheduled?, id)))
+    }
+
     /// Of those whose clients have been answered, the one that was first.
-    pub(super) fn oldest_answered(&self) -> Option<u32> {
-        self.answered.first_key_value().map(|(_, index)| *index)
+    pub(super) fn oldest_answered(&self) -> Option<SetupId> {
+        self.answered.first_key_value().map(|(_, id)| *id)
+    }
+}
+
+impl Switch {
+    /// The set-up of a connection, while it has one.
+    #[inline]
+    pub(super) fn setup_of(&self, line: Line) -> Option<SetupId> {
+        self.setups.at(self.table.setup(line)?)
     }
 }
 
@@ -370,5 +439,51 @@ fn recount_of(counts: &mut BTreeMap<Address, u32>, key: Address, (more, less): (
         if *count == 0 {
             counts.remove(&key);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setup(line: u32) -> Box<Setup> {
+        let (dseq, scale) = (SeqNumber(0), None);
+        let promise = Promise {
+            mss: 536,
+            window_scale: None,
+            sack: false,
+            scale_parity: false,
+        };
+        let protocol = Protocol::Http;
+        Box::new(Setup::new(
+            Line(line),
+            dseq,
+            promise,
+            scale,
+            protocol,
+            100,
+            0,
+            0,
+        ))
+    }
+
+    #[test]
+    fn a_name_that_is_no_longer_valid_finds_nothing() {
+        let mut setups = Setups::new(8);
+        let client = Address::v4([10, 0, 0, 1]);
+        let old = setups.insert(setup(1));
+        setups.set_awaited(old, &client, Some(Awaited::Head));
+        assert!(setups.remove(old, &client).is_some());
+        let new = setups.insert(setup(2));
+        assert_eq!(new.index(), old.index(), "its place is used again");
+        assert!(setups.peek(old).is_none() && setups.entry(old).is_none());
+        setups.set_awaited(old, &client, Some(Awaited::Head));
+        setups.note_answered(old);
+        setups.recount(old);
+        assert!(setups.remove(old, &client).is_none());
+        setups.check();
+        assert_eq!(setups.half_read(), 0);
+        assert_eq!(setups.peek(new).map(|setup| setup.line), Some(Line(2)));
+        assert_eq!(setups.at(new.index()), Some(new));
     }
 }

@@ -9,6 +9,7 @@ use fairlead_tcp::{Line, State};
 
 use super::connect::Failure;
 use super::head::Refusal;
+use super::setup::{SetupId, Setups};
 use super::{Switch, head};
 use crate::event::End;
 
@@ -39,7 +40,7 @@ const TIMERS_AT_ONCE: usize = 4_096;
 /// than set-ups.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
-    due: BTreeSet<(Instant, u32)>,
+    due: BTreeSet<(Instant, SetupId)>,
 }
 
 impl Timers {
@@ -48,7 +49,7 @@ impl Timers {
     }
 
     /// Takes the earliest set-up that is due.
-    fn take(&mut self, now: Instant) -> Option<u32> {
+    fn take(&mut self, now: Instant) -> Option<SetupId> {
         let &(due, index) = self.due.first()?;
         if due > now {
             return None;
@@ -57,8 +58,14 @@ impl Timers {
         Some(index)
     }
 
+    /// Panics unless the queue is that of the set-ups.
+    pub(super) fn check(&self, setups: &Setups) {
+        let scheduled: BTreeSet<(Instant, SetupId)> = setups.scheduled().collect();
+        assert_eq!(scheduled, self.due, "timers");
+    }
+
     /// Takes a set-up out that stands at `scheduled`.
-    pub(super) fn forget(&mut self, index: u32, scheduled: Option<Instant>) {
+    pub(super) fn forget(&mut self, index: SetupId, scheduled: Option<Instant>) {
         if let Some(due) = scheduled {
             self.due.remove(&(due, index));
         }
@@ -103,7 +110,7 @@ impl Switch {
         let timer = self.timers.next();
         let sweep = (self.table.used() > 0).then_some(self.sweep.next);
         let probe = (!self.draining).then(|| self.probes.due());
-        [timer, sweep, probe, self.tickets.due()]
+        [timer, sweep, probe, self.offload.due()]
             .into_iter()
             .flatten()
             .min()
@@ -119,11 +126,12 @@ impl Switch {
         }
         self.run_sweep(now);
         self.flush_fast_path();
+        self.debug_check(None);
     }
 
     /// Puts a set-up into the timer queue where it is due now. To be called whenever one of its
     /// timers has changed.
-    pub(super) fn schedule(&mut self, index: u32) {
+    pub(super) fn schedule(&mut self, index: SetupId) {
         let Some(setup) = self.setups.entry(index) else {
             return;
         };
@@ -155,9 +163,9 @@ impl Switch {
         }
     }
 
-    fn setup_expired(&mut self, now: Instant, line: Line, index: u32) {
+    fn setup_expired(&mut self, now: Instant, line: Line, index: SetupId) {
         self.disarm(now, line);
-        if self.table.setup(line) != Some(index) {
+        if self.setup_of(line) != Some(index) {
             return; // joined meanwhile
         }
         let record = self.table.record(line);
@@ -171,7 +179,7 @@ impl Switch {
         }
     }
 
-    fn head_expired(&mut self, now: Instant, line: Line, index: u32) {
+    fn head_expired(&mut self, now: Instant, line: Line, index: SetupId) {
         let Some(setup) = self.setups.entry(index) else {
             return;
         };
@@ -194,7 +202,7 @@ impl Switch {
         }
     }
 
-    fn syn_expired(&mut self, now: Instant, line: Line, index: u32) {
+    fn syn_expired(&mut self, now: Instant, line: Line, index: SetupId) {
         let Some(setup) = self.setups.entry(index) else {
             return;
         };
@@ -293,7 +301,7 @@ impl Switch {
             self.catch_up(now, line);
             let record = self.table.record(line);
             if record.state.is_resting() && record.flags & flag::HELD == 0 {
-                self.take_back(now, line);
+                self.reclaim(now, line);
                 self.remove_resting(line);
                 self.counts.time_wait_evicted += 1;
                 return true;
@@ -310,13 +318,13 @@ impl Switch {
     }
 
     pub(super) fn abort_line(&mut self, now: Instant, line: Line) {
-        self.take_back(now, line);
+        self.reclaim(now, line);
         let record = *self.table.record(line);
         match record.state {
             State::Free => return,
             State::TimeWait | State::Reset => self.counts.resting -= 1,
             State::Established | State::SynSent | State::Answering => {
-                if let Some(index) = self.table.setup(line) {
+                if let Some(index) = self.setup_of(line) {
                     self.send_reset_to_client(line, index);
                     if record.state == State::SynSent {
                         self.reset_server_in_setup(line, index);

@@ -53,9 +53,9 @@ fn a_client_whose_copy_has_taken_a_ticket_is_not_admitted_beside_it() {
         rig.client.port += 1;
         let opened = rig.open(1_000, &linux(5_000));
         let before = rig.datapath.snapshot();
-        outside.told(|told| told.copy = Some((opened, REQUEST, joined)));
+        outside.begin_by_copy(&opened, REQUEST, joined);
         let sent = rig.put(&opened.data(0, REQUEST));
-        let taken = outside.told(|told| told.copied.take()).expect("a ticket");
+        let taken = outside.copied(&opened).expect("a ticket");
         let now = rig.datapath.snapshot();
         assert_eq!(
             (now.accepted, now.records),
@@ -82,9 +82,9 @@ fn a_client_whose_copy_has_taken_a_ticket_and_was_turned_away_is_not_admitted() 
     let (mut rig, outside) = busy();
     rig.client.port += 1;
     let opened = rig.open(1_000, &linux(5_000));
-    outside.told(|told| told.copy = Some((opened, b"nonsense\r\n\r\n", false)));
+    outside.begin_by_copy(&opened, b"nonsense\r\n\r\n", false);
     let sent = rig.put(&opened.data(0, REQUEST));
-    let taken = outside.told(|told| told.copied.take()).expect("a ticket");
+    let taken = outside.copied(&opened).expect("a ticket");
     assert_eq!(
         sent.len(),
         3,
@@ -125,7 +125,7 @@ fn a_ticket_taken_on_a_tuple_at_rest_succeeds_what_rests_there() {
         let new = outside.begin(0, &opened, REQUEST).expect("a ticket");
         look(&mut rig);
         assert_eq!(rig.state(), Some(State::SynSent));
-        assert_eq!(outside.told(|told| told.succeeded.clone()), [old.line]);
+        assert_eq!(outside.told(|told| told.superseded.clone()), [old.line]);
         let now = rig.datapath.snapshot();
         assert_eq!((now.live, now.time_wait, now.setups), (0, 0, 1));
         let closed = rig.ends().len();

@@ -146,7 +146,7 @@ fn a_fast_path_that_another_follows_keeps_neither_tickets_nor_places() {
     let (_, joined) = begin(&mut rig, &before);
     before.join(joined.line, 70_000);
     let after = Outside::default();
-    let fast_path = Box::new(after.clone());
+    let fast_path = after.fast_path();
     rig.datapath.set_fast_path(rig.now, fast_path);
     assert_eq!(before.out(0), 0);
     before.told(|told| assert!(told.places.is_empty(), "{:?}", told.places));
@@ -246,8 +246,7 @@ impl Crowd {
     fn collide(&mut self, opened: &Opened) {
         let joined = self.rng.below(2) == 0;
         if self.rng.below(2) == 0 {
-            let copy = Some((*opened, REQUEST, joined));
-            self.outside.told(|told| told.copy = copy);
+            self.outside.begin_by_copy(opened, REQUEST, joined);
             let sent = self.rig.put(&opened.data(0, REQUEST));
             assert_eq!(sent.len(), usize::from(joined), "{sent:?}");
         } else {

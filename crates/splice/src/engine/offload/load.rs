@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 use fairlead_base::Instant;
 use fairlead_tcp::Line;
 
-use super::Switch;
 use crate::config::PoolId;
+use crate::engine::Switch;
 
 /// Connections that are looked at for each choice. With `n` of them open for long, ends that are
 /// not known level off where as many are found as come: at about a third of `n`.
@@ -31,30 +31,30 @@ impl Switch {
     }
 
     /// Notes that a connection is spliced.
-    pub(super) fn watch_load(&mut self, line: Line) {
+    pub(in crate::engine) fn watch_load(&mut self, line: Line) {
         let server = self.places.server(self.table.record(line).server);
         let pool = server.map(|id| self.backends.server(id).0);
         if pool.is_some_and(|pool| self.goes_by_load(pool)) {
-            self.loads.queue.push_back(line);
+            self.offload.loads.queue.push_back(line);
         }
     }
 
     /// Learns of some ends before this pool chooses.
-    pub(super) fn look_at_loads(&mut self, now: Instant, pool: PoolId) {
+    pub(in crate::engine) fn look_at_loads(&mut self, now: Instant, pool: PoolId) {
         if !self.goes_by_load(pool) {
             return;
         }
         self.look_at_armed(now, LOOKS);
-        for _ in 0..LOOKS.min(self.loads.queue.len()) {
-            let Some(line) = self.loads.queue.pop_front() else {
+        for _ in 0..LOOKS.min(self.offload.loads.queue.len()) {
+            let Some(line) = self.offload.loads.queue.pop_front() else {
                 return;
             };
             self.catch_up(now, line);
             // An end that the sweep has found first left its line here, which another connection
             // may have by now: there are never more entries than lines in use.
-            let room = self.loads.queue.len() < self.table.used() as usize;
+            let room = self.offload.loads.queue.len() < self.table.used() as usize;
             if self.table.record(line).state.is_live() && room {
-                self.loads.queue.push_back(line);
+                self.offload.loads.queue.push_back(line);
             }
         }
     }

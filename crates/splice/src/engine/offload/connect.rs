@@ -1,10 +1,10 @@
-//! Splices that are left to a fast path outside.
+//! Connections that a fast path outside joins.
 //!
 //! Once a server has been sent a SYN, all that is missing is what its SYN-ACK says. A fast path can
 //! be *armed* with the rest: it then answers the SYN-ACK with the client's first bytes itself, and
 //! goes on forwarding, and the engine learns of it later. The rule is the same as for connections
-//! that a fast path has: whoever handles a packet of an armed connection, or a timer of it, takes
-//! it back before, and finds it in set-up as it was, or joined.
+//! that are offloaded: whoever handles a packet of an armed connection, or a timer of it, takes it
+//! back before, and finds it in set-up as it was, or joined.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,9 @@ use fairlead_base::{Instant, SeqNumber};
 use fairlead_tcp::record::flag;
 use fairlead_tcp::{Join, Joined, Line, State};
 
-use super::Switch;
+use super::Custody;
+use crate::engine::Switch;
+use crate::engine::setup::SetupId;
 
 /// Armed connections that are looked at whenever another one is armed: more than one, so that what
 /// is joined is soon known to be.
@@ -21,14 +23,14 @@ const LOOKS: usize = 2;
 /// Armed connections, by and large in the order in which they were armed. Those that were taken
 /// back are in it until they are met.
 #[derive(Debug, Default)]
-pub(super) struct Armed {
-    queue: VecDeque<(Line, u32)>,
+pub(super) struct Connecting {
+    queue: VecDeque<SetupId>,
 }
 
 impl Switch {
     /// Leaves it to the fast path to join a connection whose server has just been sent a SYN, if
     /// nothing but the server's SYN-ACK is missing.
-    pub(super) fn arm(&mut self, now: Instant, line: Line, index: u32) {
+    pub(in crate::engine) fn arm(&mut self, now: Instant, line: Line, index: SetupId) {
         if !self.has_fast_path() {
             return;
         }
@@ -39,7 +41,7 @@ impl Switch {
         let device_mss = self.mss_to(record.server, record.client_addr.is_v4());
         let endpoints = self.table.endpoints();
         let (client, server) = (record.client_key(endpoints), record.server_key(endpoints));
-        let (Some(fast_path), Some(setup)) = (&mut self.given.fast_path, self.setups.entry(index))
+        let (Some(fast_path), Some(setup)) = (self.offload.connect(), self.setups.peek(index))
         else {
             return;
         };
@@ -67,40 +69,28 @@ impl Switch {
             device_mss,
             payload,
         };
-        if fast_path.arm(line, index, &record, &join, [&client, &server]) {
-            self.note_armed(line, index);
+        if fast_path.arm(line, index.index(), &record, &join, [&client, &server]) {
+            self.note_armed(line, index, None);
         }
     }
 
-    /// A connection is armed from now on.
-    pub(super) fn note_armed(&mut self, line: Line, index: u32) {
-        if let Some(setup) = self.setups.entry(index) {
-            setup.armed = true;
-            self.armed.queue.push_back((line, index));
-        }
+    /// A connection is armed from now on; it was begun by the ticket at this place.
+    pub(super) fn note_armed(&mut self, line: Line, index: SetupId, place: Option<u32>) {
+        let connecting = Custody::Connecting { place };
+        self.offload.custody.pass(line, connecting);
+        self.offload.connecting.queue.push_back(index);
     }
 
-    /// Takes a connection back that is armed: from here on it is in set-up and in the engine's
-    /// hand alone, or it is joined.
-    pub(super) fn disarm(&mut self, now: Instant, line: Line) {
-        let Some(index) = self.table.setup(line) else {
+    /// Takes a connection back that is armed: from here on it is in set-up and the engine's alone,
+    /// or it is joined.
+    pub(in crate::engine) fn disarm(&mut self, now: Instant, line: Line) {
+        let Custody::Connecting { .. } = self.custody(line) else {
             return;
         };
-        // What stands at a free line is no set-up of its own.
-        let setup = self.setups.entry(index);
-        let Some(setup) = setup.filter(|setup| setup.armed && setup.line == line) else {
-            return;
-        };
-        setup.armed = false;
-        let place = setup.place.take();
-        let joined = self
-            .given
-            .fast_path
-            .as_mut()
-            .and_then(|fast_path| fast_path.disarm(line));
-        self.tickets.free_place(place);
-        if let Some(joined) = joined {
-            self.note_joined(now, line, index, &joined);
+        let fast_path = self.offload.connect();
+        match fast_path.and_then(|fast_path| fast_path.disarm(line)) {
+            Some(joined) => self.note_joined(now, line, &joined),
+            None => self.offload.custody.pass(line, Custody::Engine),
         }
     }
 
@@ -108,7 +98,7 @@ impl Switch {
     /// done many times a second anyway: [`Self::snapshot`] then counts them all.
     pub fn catch_up_with_fast_path(&mut self, now: Instant) {
         self.learn_begun(now);
-        self.look_at_armed(now, self.armed.queue.len());
+        self.look_at_armed(now, self.offload.connecting.queue.len());
     }
 
     /// Learns of every end in the fast path, which the sweep comes to within a second: for the last
@@ -122,40 +112,45 @@ impl Switch {
 
     pub(super) fn look_at_armed(&mut self, now: Instant, count: usize) {
         for _ in 0..count {
-            let Some((line, index)) = self.armed.queue.pop_front() else {
+            let Some(index) = self.offload.connecting.queue.pop_front() else {
                 return;
             };
-            if !self.look_at(now, line, index) {
-                self.armed.queue.push_back((line, index));
+            if self.look_at(now, index) == Look::Armed {
+                self.offload.connecting.queue.push_back(index);
             }
         }
     }
 
-    /// Learns whether the fast path has joined a connection; false while it is armed and not
-    /// joined.
-    pub(super) fn look_at(&mut self, now: Instant, line: Line, index: u32) -> bool {
-        let setup = self.setups.peek(index);
-        if !setup.is_some_and(|setup| setup.armed && setup.line == line) {
-            return true;
+    /// Learns whether the fast path has joined a connection.
+    pub(super) fn look_at(&mut self, now: Instant, index: SetupId) -> Look {
+        let Some(line) = self.setups.peek(index).map(|setup| setup.line) else {
+            return Look::Over;
+        };
+        let Custody::Connecting { .. } = self.custody(line) else {
+            return Look::Over;
+        };
+        let fast_path = self.offload.connect();
+        match fast_path.and_then(|fast_path| fast_path.joined(line)) {
+            Some(joined) => {
+                self.note_joined(now, line, &joined);
+                Look::Over
+            }
+            None => Look::Armed,
         }
-        let fast_path = self.given.fast_path.as_ref();
-        let joined = fast_path.and_then(|fast_path| fast_path.joined(line));
-        if let Some(joined) = joined {
-            self.note_joined(now, line, index, &joined);
-        }
-        joined.is_some()
     }
 
-    /// The fast path has joined a connection, and has it: as [`Self::splice`] does it.
-    fn note_joined(&mut self, now: Instant, line: Line, index: u32, joined: &Joined) {
+    /// The fast path has joined a connection, and holds it: as [`Self::splice`] does it.
+    fn note_joined(&mut self, now: Instant, line: Line, joined: &Joined) {
         let record = self.table.record_mut(line);
         joined.apply_to(record);
         record.state = State::Spliced;
         let server = self.places.server(record.server);
         self.counts.spliced += 1;
         self.counts.live += 1;
-        self.forget_setup(line, index);
-        self.note_given(line, true);
+        if let Some(index) = self.setup_of(line) {
+            self.forget_setup(line, index);
+        }
+        self.offload.custody.pass(line, Custody::Kernel);
         self.watch_load(line);
         self.catch_up(now, line);
         if let Some(id) = server
@@ -166,4 +161,13 @@ impl Switch {
             self.refresh_offers(now);
         }
     }
+}
+
+/// What was found of a connection that was armed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// It is armed still.
+    Armed,
+    /// It is joined, or was taken back.
+    Over,
 }

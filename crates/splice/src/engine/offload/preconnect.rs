@@ -5,7 +5,7 @@
 //! ([`fairlead_tcp::ticket`]), tells the fast path which heads lead to them, and learns by looking
 //! who has taken one: before it handles packets, and with the sweep. What it does then is what it
 //! would have done with the client's first segment; the SYN to the server is sent already, and the
-//! connection armed (see `armed.rs`), or joined.
+//! connection armed (see `connect.rs`), or joined.
 //!
 //! Only what a head's method, target and host decide alone can be begun so: services of HTTP whose
 //! routes ask for nothing else, pools that choose in turn or by weight, sources of our own.
@@ -20,11 +20,13 @@ use fairlead_tcp::ticket::{PAYLOAD_BYTES_MAX, TICKETS_MAX};
 use fairlead_tcp::{Begun, CookieKey, Line, Record, State, Taker, Ticket};
 use fairlead_wire::http::plain_hash;
 
-use super::head::Reading;
-use super::timer::SWEEP_STEP;
-use super::{Switch, probe};
+use super::Custody;
 use crate::backends::{Caller, ServerId};
 use crate::config::{Matcher, PoolId, Protocol, Route, Service, Source, Treatment};
+use crate::engine::head::Reading;
+use crate::engine::setup::SetupId;
+use crate::engine::timer::SWEEP_STEP;
+use crate::engine::{Switch, probe};
 use crate::event::ServerState;
 
 /// Connections for one route between two sweeps, at least, for which tickets are worth their while.
@@ -53,8 +55,6 @@ const HEADS: usize = 1_024;
 pub(super) struct Tickets {
     lanes: Vec<Lane>,
     by_route: BTreeMap<(u16, u16), u16>,
-    /// Places that no ticket has.
-    places: Vec<u32>,
     /// Hashes of heads, each at one place: seen once, and told.
     seen: Vec<u64>,
     told: Vec<u64>,
@@ -83,7 +83,6 @@ impl Tickets {
         *self = Self::default();
         if lanes > 0 {
             self.lanes.reserve(usize::from(lanes));
-            self.places = (0..TICKETS_MAX).collect();
             self.seen = vec![0; HEADS];
             self.told = vec![0; HEADS];
         }
@@ -129,11 +128,6 @@ impl Tickets {
         self.lanes.iter().any(|lane| lane.listen == listen)
     }
 
-    /// A place is read by the fast path no more.
-    pub(super) fn free_place(&mut self, place: Option<u32>) {
-        self.places.extend(place);
-    }
-
     /// Notes a head; true when the fast path is to be told: it has come twice, and was not told.
     fn is_news(&mut self, head: u64) -> bool {
         let at = head as usize % HEADS;
@@ -147,40 +141,40 @@ impl Tickets {
 
 impl Switch {
     /// A head was read and decided: where more of its kind come, the fast path is to know.
-    pub(super) fn note_decision(&mut self, line: Line, index: u32) {
+    pub(in crate::engine) fn note_decision(&mut self, line: Line, index: SetupId) {
         let Some(lane) = self.lane_for(line) else {
             return;
         };
-        self.tickets.lanes[usize::from(lane)].used += 1;
+        self.offload.tickets.lanes[usize::from(lane)].used += 1;
         let listen = self.table.record(line).listen;
         let Some(setup) = self.setups.peek(index) else {
             return;
         };
         let head = plain_hash(setup.stream.in_order(), listen, self.cookies.words());
         if let Some(head) = head
-            && self.tickets.is_news(head)
-            && let Some(fast_path) = &mut self.given.fast_path
+            && self.offload.tickets.is_news(head)
+            && let Some(fast_path) = self.offload.preconnect()
         {
-            fast_path.learn(head, lane);
+            fast_path.learn_head(head, lane);
         }
     }
 
     /// The lane for a connection's route, if there can be one.
     fn lane_for(&mut self, line: Line) -> Option<u16> {
-        let fast_path = self.given.fast_path.as_ref()?;
+        let lanes = self.offload.preconnect()?.lanes();
         let Record { listen, route, .. } = *self.table.record(line);
-        if let Some(lane) = self.tickets.by_route.get(&(listen, route)) {
+        if let Some(lane) = self.offload.tickets.by_route.get(&(listen, route)) {
             return Some(*lane);
         }
-        let lane = u16::try_from(self.tickets.lanes.len()).ok()?;
+        let lane = u16::try_from(self.offload.tickets.lanes.len()).ok()?;
         let service = self.service_of(listen);
         let pool = service.routes.get(usize::from(route))?.pool;
-        if lane >= fast_path.lanes() || !self.can_begin(service, route) {
+        if lane >= lanes || !self.can_begin(service, route) {
             return None;
         }
-        let first = !self.tickets.are_for(listen);
-        self.tickets.by_route.insert((listen, route), lane);
-        self.tickets.lanes.push(Lane {
+        let first = !self.offload.tickets.are_for(listen);
+        self.offload.tickets.by_route.insert((listen, route), lane);
+        self.offload.tickets.lanes.push(Lane {
             listen,
             route,
             pool,
@@ -215,36 +209,36 @@ impl Switch {
     /// them.
     #[inline]
     pub fn learn_begun(&mut self, now: Instant) {
-        for lane in 0..self.tickets.lanes.len() as u16 {
-            if self.tickets.lanes[usize::from(lane)].out > 0 {
+        for lane in 0..self.offload.tickets.lanes.len() as u16 {
+            if self.offload.tickets.lanes[usize::from(lane)].out > 0 {
                 self.learn_begun_of(now, lane);
             }
         }
-        self.tickets.looked(now);
+        self.offload.tickets.looked(now);
     }
 
     fn learn_begun_of(&mut self, now: Instant, lane: u16) {
-        while let Some(fast_path) = &mut self.given.fast_path
-            && let Some(begun) = fast_path.begun(lane)
+        while let Some(fast_path) = self.offload.preconnect()
+            && let Some(begun) = fast_path.next_taken(lane)
         {
-            let of = &mut self.tickets.lanes[usize::from(lane)];
+            let of = &mut self.offload.tickets.lanes[usize::from(lane)];
             of.out -= 1;
             of.used += 1;
-            self.take_in(now, begun);
+            self.take_in(now, lane, begun);
         }
-        let Lane { out, wanted, .. } = self.tickets.lanes[usize::from(lane)];
+        let Lane { out, wanted, .. } = self.offload.tickets.lanes[usize::from(lane)];
         if out < wanted - wanted / LOOKS {
             self.supply(now, lane);
         }
     }
 
     /// Sees how many tickets each lane needs until the next sweep.
-    pub(super) fn keep_tickets(&mut self, now: Instant) {
+    pub(in crate::engine) fn keep_tickets(&mut self, now: Instant) {
         self.learn_begun(now);
-        self.tickets.plan();
-        self.tickets.looked(now);
-        for lane in 0..self.tickets.lanes.len() as u16 {
-            if self.tickets.lanes[usize::from(lane)].wanted == 0 {
+        self.offload.tickets.plan();
+        self.offload.tickets.looked(now);
+        for lane in 0..self.offload.tickets.lanes.len() as u16 {
+            if self.offload.tickets.lanes[usize::from(lane)].wanted == 0 {
                 self.revoke_lane(lane);
             } else {
                 self.supply(now, lane);
@@ -253,44 +247,45 @@ impl Switch {
     }
 
     /// Takes all tickets back: what they were chosen by has changed.
-    pub(super) fn revoke_tickets(&mut self) {
-        for lane in 0..self.tickets.lanes.len() as u16 {
+    pub(in crate::engine) fn revoke_tickets(&mut self) {
+        for lane in 0..self.offload.tickets.lanes.len() as u16 {
             self.revoke_lane(lane);
         }
     }
 
     /// Takes all tickets back and issues no more until a lane is busy again.
-    pub(super) fn withdraw_tickets(&mut self, now: Instant) {
-        let lanes = self.tickets.lanes.iter_mut();
+    pub(in crate::engine) fn withdraw_tickets(&mut self, now: Instant) {
+        let lanes = self.offload.tickets.lanes.iter_mut();
         lanes.for_each(|lane| lane.wanted = 0);
-        self.tickets.look_every = None;
+        self.offload.tickets.look_every = None;
         self.revoke_tickets();
         self.learn_begun(now);
     }
 
     fn revoke_lane(&mut self, lane: u16) {
-        if self.tickets.lanes[usize::from(lane)].out == 0 {
+        if self.offload.tickets.lanes[usize::from(lane)].out == 0 {
             return;
         }
-        let mut gone = std::mem::take(&mut self.tickets.gone);
-        if let Some(fast_path) = &mut self.given.fast_path {
+        let mut gone = std::mem::take(&mut self.offload.tickets.gone);
+        if let Some(fast_path) = self.offload.preconnect() {
             fast_path.revoke(lane, &mut gone);
         }
-        self.tickets.lanes[usize::from(lane)].out -= gone.len() as u32;
+        self.offload.tickets.lanes[usize::from(lane)].out -= gone.len() as u32;
         for (line, place) in gone.drain(..) {
+            let ticket = Custody::Ticket { lane, place };
+            debug_assert_eq!(self.custody(line), ticket, "{line:?} was revoked");
             if let Some(server) = self.places.server(self.table.record(line).server) {
                 self.backends.give_back(server);
             }
             self.free(line);
-            self.tickets.free_place(Some(place));
         }
-        self.tickets.gone = gone;
+        self.offload.tickets.gone = gone;
     }
 
     /// Issues tickets until a lane has as many as it needs.
     fn supply(&mut self, now: Instant, lane: u16) {
         loop {
-            let of = &self.tickets.lanes[usize::from(lane)];
+            let of = &self.offload.tickets.lanes[usize::from(lane)];
             // Newcomers that the engine reads are never to find the table full of tickets; and who
             // takes one needs a set-up.
             let free = self.table.capacity() - self.table.used();
@@ -304,8 +299,8 @@ impl Switch {
 
     /// One more connection may be set up that holds so many bytes, and all tickets that are out be
     /// taken besides, each with as many bytes as it may hold.
-    pub(super) fn has_room_beside_tickets(&self, bytes: u64) -> bool {
-        let out = self.tickets.out();
+    pub(in crate::engine) fn has_room_beside_tickets(&self, bytes: u64) -> bool {
+        let out = self.offload.tickets.out();
         let bytes = bytes + u64::from(out) * PAYLOAD_BYTES_MAX as u64;
         self.setups.has_room_for(out)
             && self.setups.buffered_bytes() + bytes <= self.config.limits.buffered_bytes
@@ -317,8 +312,8 @@ impl Switch {
             route,
             pool,
             ..
-        } = self.tickets.lanes[usize::from(lane)];
-        let Some(place) = self.tickets.places.last().copied() else {
+        } = self.offload.tickets.lanes[usize::from(lane)];
+        let Some(place) = self.offload.custody.next_place() else {
             return false;
         };
         let v4 = self.table.endpoints().listen(listen).addr.is_v4();
@@ -343,8 +338,9 @@ impl Switch {
             self.free(line);
             return false;
         }
-        self.tickets.places.pop();
-        self.tickets.lanes[usize::from(lane)].out += 1;
+        let ticket = Custody::Ticket { lane, place };
+        self.offload.custody.pass(line, ticket);
+        self.offload.tickets.lanes[usize::from(lane)].out += 1;
         true
     }
 
@@ -362,7 +358,7 @@ impl Switch {
     fn hand_out(&mut self, lane: u16, line: Line, place: u32, v4: bool) -> bool {
         let record = self.table.record(line);
         let device_mss = self.mss_to(record.server, v4);
-        let Some(fast_path) = &mut self.given.fast_path else {
+        let Some(fast_path) = self.offload.preconnect() else {
             return false;
         };
         fast_path.issue(&Ticket {
@@ -376,22 +372,21 @@ impl Switch {
         })
     }
 
-    /// A ticket has been taken, or spoilt.
-    fn take_in(&mut self, now: Instant, begun: Begun) {
+    /// A ticket of this lane has been taken, or spoilt.
+    fn take_in(&mut self, now: Instant, lane: u16, begun: Begun) {
         let Begun { line, place, taker } = begun;
+        let ticket = Custody::Ticket { lane, place };
+        debug_assert_eq!(self.custody(line), ticket, "{line:?} was taken");
         let Some(taker) = taker else {
-            self.tickets.free_place(Some(place));
             self.free(line);
             return;
         };
         let Some(server) = self.places.server(self.table.record(line).server) else {
             debug_assert!(false, "tickets are for servers that are configured");
-            self.tickets.free_place(Some(place));
             self.free(line);
             return;
         };
         if !self.make_way(now, line, &taker) {
-            self.tickets.free_place(Some(place));
             return;
         }
         let since_ms = taker.begun_ms.wrapping_sub(Self::now_ms(now)).cast_signed();
@@ -420,16 +415,16 @@ impl Switch {
         let Some(found) = self.table.find(&client) else {
             return true;
         };
-        self.take_back(now, found.line);
+        self.reclaim(now, found.line);
         let state = self.table.record(found.line).state;
         if state.is_resting() {
-            if let Some(fast_path) = &mut self.given.fast_path {
-                fast_path.succeeded(found.line);
+            if let Some(fast_path) = self.offload.preconnect() {
+                fast_path.client_key_superseded(found.line);
             }
             self.remove_resting(found.line);
             return true;
         }
-        if self.table.setup(found.line).is_none() && state == State::Established {
+        if self.setup_of(found.line).is_none() && state == State::Established {
             // The engine is about to admit the same client by another copy of its segment, and has
             // asked nobody yet: whoever asked a server first keeps the client.
             self.free(found.line);
@@ -437,8 +432,8 @@ impl Switch {
         }
         // It has admitted that client meanwhile.
         self.reset_begun(line, taker);
-        if let Some(fast_path) = &mut self.given.fast_path {
-            fast_path.forget(line, &client, &server);
+        if let Some(fast_path) = &mut self.offload.fast_path {
+            fast_path.remove(line, &client, &server);
         }
         self.free(line);
         false
@@ -448,10 +443,14 @@ impl Switch {
     /// behind the client's first bytes where it has been sent these.
     fn reset_begun(&mut self, line: Line, taker: &Taker) {
         let mut next = taker.client_isn + 1;
-        if let Some(fast_path) = &mut self.given.fast_path
-            && fast_path.disarm(line).is_some()
+        let joined = self
+            .offload
+            .connect()
+            .and_then(|fast_path| fast_path.disarm(line));
+        if let Some(fast_path) = &self.offload.fast_path
+            && joined.is_some()
         {
-            next = SeqNumber(fast_path.peek(line).client_nxt);
+            next = SeqNumber(fast_path.tracking(line).client_nxt);
         }
         self.reset_server_in_setup_at(line, next);
     }
@@ -468,23 +467,22 @@ impl Switch {
         let stamps = taker.stamps.unwrap_or_default();
         self.begin_setup(now, line, taker.dseq, promise, stamps);
         self.counts.begun += 1;
-        let Some(index) = self.table.setup(line) else {
+        let Some(index) = self.setup_of(line) else {
             return;
         };
         let Some(setup) = self.setups.entry(index) else {
             return;
         };
         setup.client_window = taker.window;
-        setup.place = Some(place);
         setup.tried.push(server);
         let _ = setup.stream.insert(0, &taker.payload);
         self.setups.recount(index);
-        self.note_armed(line, index);
+        self.note_armed(line, index, Some(place));
         match self.scan(line, index) {
             Reading::Decided(route, decision) if route == self.table.record(line).route => {
                 self.note_decided(index, decision);
                 self.note_asked(now, line, index, server);
-                self.look_at(now, line, index);
+                self.look_at(now, index);
             }
             // A head that only has the hash of one that was decided: nobody can make one without
             // the secret.
@@ -496,12 +494,22 @@ impl Switch {
     }
 
     /// Tickets that lie in the table, but are nobody's connections.
-    pub(super) fn tickets_out(&self) -> u64 {
+    pub(in crate::engine) fn tickets_out(&self) -> u64 {
         if self.draining {
             // What nobody had taken was taken back: the others are connections, not learnt of yet.
             return 0;
         }
-        u64::from(self.tickets.out())
+        u64::from(self.offload.tickets.out())
+    }
+
+    /// Tickets that are out, lane by lane.
+    pub(in crate::engine) fn tickets_by_lane(&self) -> impl Iterator<Item = u32> + '_ {
+        self.offload.tickets.lanes.iter().map(|lane| lane.out)
+    }
+
+    /// Tickets are out: clients may have taken some.
+    pub(in crate::engine) fn has_tickets_out(&self) -> bool {
+        self.offload.tickets.out() > 0
     }
 }
 
