@@ -131,3 +131,62 @@ impl Switch {
         assert!(tickets.into_iter().eq(self.tickets_by_lane()), "tickets");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use fairlead_base::{Instant, Seed};
+    use fairlead_tcp::Record;
+
+    use super::*;
+    use crate::config::Config;
+
+    /// What the check says of a switch that was changed behind its back.
+    fn complaint(spoil: impl FnOnce(&mut Switch)) -> String {
+        let config = Config::new(Vec::new(), Vec::new());
+        let mut switch = Switch::new(config, Seed::from(1), Instant::ZERO).unwrap();
+        switch.check_invariants();
+        spoil(&mut switch);
+        let panic = catch_unwind(AssertUnwindSafe(|| switch.check_invariants())).unwrap_err();
+        *panic.downcast::<String>().expect("a message")
+    }
+
+    fn with_record(switch: &mut Switch, state: State) -> Line {
+        let record = Record {
+            state,
+            ..Record::default()
+        };
+        switch.table.insert(record, 0).unwrap()
+    }
+
+    #[test]
+    fn wrong_counts_are_found() {
+        let live = complaint(|switch| switch.counts.live += 1);
+        assert!(live.contains("spliced connections"), "{live}");
+        let resting = complaint(|switch| switch.counts.resting += 1);
+        assert!(resting.contains("records at rest"), "{resting}");
+        let uncounted = complaint(|switch| {
+            with_record(switch, State::Spliced);
+        });
+        assert!(uncounted.contains("spliced connections"), "{uncounted}");
+    }
+
+    #[test]
+    fn a_holder_that_does_not_fit_the_state_is_found() {
+        for (state, custody) in [
+            (State::Established, Custody::Engine),
+            (State::SynSent, Custody::Connecting { place: None }),
+            (State::SynSent, Custody::Kernel),
+            (State::Spliced, Custody::Connecting { place: None }),
+        ] {
+            let said = complaint(|switch| {
+                let line = with_record(switch, state);
+                if custody != Custody::Engine {
+                    switch.pass_to(line, custody);
+                }
+            });
+            assert!(said.contains(&format!("{custody:?}")), "{said}");
+        }
+    }
+}

@@ -102,6 +102,11 @@ impl Switch {
         self.cookies.words()
     }
 
+    #[cfg(test)]
+    pub(super) fn pass_to(&mut self, line: Line, custody: Custody) {
+        self.offload.custody.pass(line, custody);
+    }
+
     pub(super) fn custodies(&self) -> &Custodies {
         &self.offload.custody
     }
