@@ -1,7 +1,7 @@
 //! FINs and RSTs on the record of a joined connection (the paper's Fig. 4 and Table 3), by whoever
 //! handles the packet: the engine, or a fast path by itself.
 //!
-//! The kernel program does the same as [`is_fast`], [`moves_state`] and [`follow`] say
+//! The kernel program does the same as [`may_follow`], [`moves_state`] and [`follow`] say
 //! (`bpf/lib/closing.h`). There both directions run on two processors at once: each writes its own
 //! side's numbers, then state and flags as one word, by compare and swap.
 
@@ -70,7 +70,7 @@ pub(crate) fn old_number(record: &Record, side: Side) -> SeqNumber {
 /// [`follow`] besides translation: one of a connection that is closing, or has closed, and whose
 /// numbers leave no doubt whose it is. The rest is the engine's: SYNs, RSTs with any number but the
 /// next, and on a tuple at rest all that may belong to the client's next connection.
-pub fn is_fast(record: &Record, side: Side, header: &TcpPacket) -> bool {
+pub fn may_follow(record: &Record, side: Side, header: &TcpPacket) -> bool {
     if record.flags & !FLAGS != 0 || header.flags.contains(TcpFlags::SYN) {
         return false;
     }
@@ -98,7 +98,7 @@ fn is_of_the_end(record: &Record, header: &TcpPacket) -> bool {
     ack == sent && end.0 == record.client_nxt
 }
 
-/// True when a packet for which [`is_fast`] holds may move the connection's state: then its
+/// True when a packet for which [`may_follow`] holds may move the connection's state: then its
 /// checksum must be good, for a damaged one that is believed would end the connection for the
 /// switch alone.
 pub fn moves_state(record: &Record, side: Side, header: &TcpPacket) -> bool {
@@ -148,7 +148,7 @@ fn is_next(record: &Record, side: Side, header: &TcpPacket) -> bool {
     translate::is_in_step(record, side, header) && (header.seq == nxt || end == nxt)
 }
 
-/// Follows a connection by a packet for which [`is_fast`] holds, and [`moves_state`] only if its
+/// Follows a connection by a packet for which [`may_follow`] holds, and [`moves_state`] only if its
 /// checksum is good.
 pub fn follow(record: &mut Record, side: Side, header: &TcpPacket, now_ms: u32) {
     follow_packet(record, side, header, now_ms, false);

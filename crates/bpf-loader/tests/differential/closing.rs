@@ -123,7 +123,7 @@ fn in_rust(record: &mut Record, side: Side, packet: &Packet, header: &TcpPacket)
         translate::forward(record, &endpoints(), side, &mut out, header, 0).unwrap();
         return Some(out);
     }
-    if !closing::is_fast(record, side, header) {
+    if !closing::may_follow(record, side, header) {
         return None;
     }
     let bytes = usize::from(header.end - header.tcp_at);

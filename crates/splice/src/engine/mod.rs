@@ -8,7 +8,7 @@
 //! | `head.rs` | collecting and reading the head, deciding |
 //! | `connect.rs` | the server's side: SYN, refusal, silence, the splice itself |
 //! | `held.rs` | bytes that the switch holds for the server until it acknowledges them |
-//! | `close.rs` | FIN, RST, TIME_WAIT |
+//! | `joined.rs` | packets of joined connections: FIN, RST, TIME_WAIT, by the rules of `closing.rs` |
 //! | `renewal.rs` | a SYN on a tuple that is on record |
 //! | `hand_back.rs` | packets of servers that belong to no connection of the switch |
 //! | `answer.rs` | the switch's own answers to clients |
@@ -22,7 +22,6 @@
 //! | `setup.rs`, `output.rs`, `counts.rs` | stores |
 
 mod answer;
-mod close;
 mod connect;
 mod counts;
 mod hand_back;
@@ -32,6 +31,7 @@ mod held;
 mod icmp;
 mod inherit;
 mod invariants;
+mod joined;
 mod offload;
 mod output;
 mod parting;
