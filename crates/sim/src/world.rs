@@ -118,7 +118,7 @@ pub(crate) enum Order {
     Mischief(u32),
 }
 
-/// All that the switch keeps is compared after one step of so many.
+/// Steps between two checks of the switch's invariants.
 const STEPS_A_CHECK: u64 = 64;
 
 /// A client's result.

@@ -70,7 +70,7 @@ impl Tracking {
 pub struct ListenOffer {
     /// Index of the listening endpoint.
     pub listen: u16,
-    /// Maximum segment size that clients are told, bytes.
+    /// Maximum segment size advertised to clients, bytes.
     pub mss: u16,
     /// Window of SYN-ACKs, bytes.
     pub window: u16,

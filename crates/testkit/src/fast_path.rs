@@ -1,4 +1,4 @@
-//! A fast path that does what a test says, and keeps an eye on what it is told: no place and no
+//! A fast path that does what a test says, and checks what the switch asks of it: no place and no
 //! line is ever in use twice.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -98,7 +98,7 @@ pub struct Told {
     /// A copy of a client's first bytes that takes a ticket before the next record is registered,
     /// and whether its server answers by then.
     pub copy: Option<(Newcomer, &'static [u8], bool)>,
-    /// What came of it.
+    /// The ticket that the copy took.
     pub copied: Option<TakenTicket>,
     /// What was offered last, for any endpoint.
     pub offer: Option<ListenOffer>,
@@ -159,7 +159,7 @@ impl FastPathDouble {
         Self::new(Skill::Connects, 0)
     }
 
-    /// One that begins connections, too, by so many lanes of tickets.
+    /// One that begins connections, too, with this many lanes of tickets.
     pub fn beginning(lanes: usize) -> Self {
         Self::new(Skill::Begins, lanes)
     }

@@ -1,4 +1,5 @@
-//! Joined connections outside the fast path: FIN, RST and TIME_WAIT (the paper's Fig. 4 and Table 3).
+//! Joined connections outside the fast path: FIN, RST and TIME_WAIT (the paper's Fig. 4 and
+//! Table 3).
 
 use fairlead_base::{DropReason, Instant, Packet, SeqNumber};
 use fairlead_tcp::record::flag;

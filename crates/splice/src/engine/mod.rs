@@ -8,7 +8,7 @@
 //! | `head.rs` | collecting and reading the head, deciding |
 //! | `connect.rs` | the server's side: SYN, refusal, silence, the splice itself |
 //! | `held.rs` | bytes that the switch holds for the server until it acknowledges them |
-//! | `joined.rs` | packets of joined connections: FIN, RST, TIME_WAIT, by the rules of `closing.rs` |
+//! | `joined.rs` | packets of joined connections, by the rules of `closing.rs` |
 //! | `renewal.rs` | a SYN on a tuple that is on record |
 //! | `hand_back.rs` | packets of servers that belong to no connection of the switch |
 //! | `answer.rs` | the switch's own answers to clients |

@@ -237,7 +237,7 @@ impl SetupId {
 
 /// Room for one set-up.
 #[derive(Debug, Default)]
-struct Slot {
+struct Entry {
     /// Of the set-up that is here, or of the next one.
     generation: u32,
     setup: Option<Box<Setup>>,
@@ -246,7 +246,7 @@ struct Slot {
 /// All set-ups.
 #[derive(Debug)]
 pub(super) struct Setups {
-    slots: Vec<Slot>,
+    entries: Vec<Entry>,
     free: Vec<u32>,
     max: u32,
     half_read: u32,
@@ -262,7 +262,7 @@ pub(super) struct Setups {
 impl Setups {
     pub(super) fn new(max: u32) -> Self {
         Self {
-            slots: Vec::new(),
+            entries: Vec::new(),
             free: Vec::new(),
             max,
             half_read: 0,
@@ -275,7 +275,7 @@ impl Setups {
     }
 
     pub(super) fn used(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.entries.len() - self.free.len()
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -306,46 +306,46 @@ impl Setups {
     }
 
     pub(super) fn insert(&mut self, setup: Box<Setup>) -> SetupId {
-        let index = self.free.pop().unwrap_or(self.slots.len() as u32);
-        if index as usize == self.slots.len() {
-            self.slots.push(Slot::default());
+        let index = self.free.pop().unwrap_or(self.entries.len() as u32);
+        if index as usize == self.entries.len() {
+            self.entries.push(Entry::default());
         }
-        let slot = &mut self.slots[index as usize];
-        debug_assert!(slot.setup.is_none(), "a free slot has no set-up");
-        slot.setup = Some(setup);
+        let entry = &mut self.entries[index as usize];
+        debug_assert!(entry.setup.is_none(), "a free entry has no set-up");
+        entry.setup = Some(setup);
         SetupId {
             index,
-            generation: slot.generation,
+            generation: entry.generation,
         }
     }
 
     /// The set-up at this place, as the table knows it.
     pub(super) fn at(&self, index: u32) -> Option<SetupId> {
-        let slot = self.slots.get(index as usize)?;
-        slot.setup.as_ref()?;
-        let generation = slot.generation;
+        let entry = self.entries.get(index as usize)?;
+        entry.setup.as_ref()?;
+        let generation = entry.generation;
         Some(SetupId { index, generation })
     }
 
     pub(super) fn peek(&self, id: SetupId) -> Option<&Setup> {
-        let slot = self.slots.get(id.index as usize)?;
-        let setup = slot.setup.as_deref()?;
-        (slot.generation == id.generation).then_some(setup)
+        let entry = self.entries.get(id.index as usize)?;
+        let setup = entry.setup.as_deref()?;
+        (entry.generation == id.generation).then_some(setup)
     }
 
     pub(super) fn entry(&mut self, id: SetupId) -> Option<&mut Setup> {
-        let slot = self.slots.get_mut(id.index as usize)?;
-        let setup = slot.setup.as_deref_mut()?;
-        (slot.generation == id.generation).then_some(setup)
+        let entry = self.entries.get_mut(id.index as usize)?;
+        let setup = entry.setup.as_deref_mut()?;
+        (entry.generation == id.generation).then_some(setup)
     }
 
     /// Frees a set-up; `client` is its connection's client address. Gives what it was.
     pub(super) fn remove(&mut self, id: SetupId, client: &Address) -> Option<Box<Setup>> {
         self.set_awaited(id, client, None);
         self.peek(id)?;
-        let slot = &mut self.slots[id.index as usize];
-        slot.generation = slot.generation.wrapping_add(1);
-        let setup = slot.setup.take()?;
+        let entry = &mut self.entries[id.index as usize];
+        entry.generation = entry.generation.wrapping_add(1);
+        let setup = entry.setup.take()?;
         if let Some(number) = setup.answered {
             self.answered.remove(&number);
         }
@@ -389,7 +389,11 @@ impl Setups {
 
     /// Panics unless all sums are those of the set-ups.
     pub(super) fn check(&self) {
-        let all = || self.slots.iter().filter_map(|slot| slot.setup.as_deref());
+        let all = || {
+            self.entries
+                .iter()
+                .filter_map(|entry| entry.setup.as_deref())
+        };
         let buffered: u64 = all().map(|setup| setup.buffered).sum();
         assert_eq!(buffered, self.buffered_bytes, "buffered bytes");
         for setup in all() {
@@ -411,7 +415,7 @@ impl Setups {
 
     /// When each set-up stands in the timer queue.
     pub(super) fn scheduled(&self) -> impl Iterator<Item = (Instant, SetupId)> + '_ {
-        let ids = (0..self.slots.len() as u32).filter_map(|index| self.at(index));
+        let ids = (0..self.entries.len() as u32).filter_map(|index| self.at(index));
         ids.filter_map(|id| Some((self.peek(id)?.scheduled?, id)))
     }
 

@@ -32,16 +32,16 @@ use crate::event::ServerState;
 /// Connections for one route between two sweeps, at least, for which tickets are worth their while.
 const BUSY: u32 = 8;
 
-/// Tickets of a route, at least and at most: more than usually come at once, for who finds none
-/// waits until the engine has learnt of all who did.
+/// Tickets of a route, at least and at most: more than clients that usually come at once. A client
+/// that finds no ticket waits until the engine has processed every ticket that was taken.
 const WANTED: core::ops::RangeInclusive<u32> = 16..=128;
 
 /// All of them together, at most: half of the places. The others are for connections that were
 /// begun and are not joined yet.
 const WANTED_IN_ALL: u32 = TICKETS_MAX / 2;
 
-/// The engine looks who has taken tickets so many times while all of a route's are used up, if they
-/// go as they did of late: so it learns of few at a time, and in time.
+/// How often the engine looks for taken tickets in the time in which a route uses up all of its
+/// tickets, at the rate of late. So it learns of few at a time, and in time.
 const LOOKS: u32 = 4;
 
 /// It looks no more often than this.
@@ -297,7 +297,7 @@ impl Switch {
         }
     }
 
-    /// One more connection may be set up that holds so many bytes, and all tickets that are out be
+    /// One more connection with this many bytes may be set up, and all tickets that are out may be
     /// taken besides, each with as many bytes as it may hold.
     pub(in crate::engine) fn has_room_beside_tickets(&self, bytes: u64) -> bool {
         let out = self.offload.tickets.out();
@@ -530,7 +530,8 @@ mod tests {
         }
     }
 
-    /// What is planned for lanes that used so many: tickets, and microseconds between looks.
+    /// What is planned for lanes that used this many tickets: how many each gets, and microseconds
+    /// between looks.
     fn planned(used: &[u32]) -> (Vec<u32>, Option<u128>) {
         let mut tickets = Tickets {
             lanes: used.iter().copied().map(lane).collect(),
