@@ -184,13 +184,6 @@ fn everything_that_is_made_is_tagged_and_removed_again() {
                 "{rules}"
             );
         }
-        // And so does what a reverse-path filter asks of a server elsewhere.
-        let lookups = "7599:\tfrom 10.2.0.1 iif lo ipproto tcp sport 8081 goto 7601 proto 246";
-        let rules = ip(&host, "-4 rule");
-        assert!(
-            rules.lines().any(|line| line.trim_end() == lookups),
-            "{rules}"
-        );
         let address = ip(&host, "-4 addr show dev fl0");
         assert!(
             address.contains("inet 192.0.0.8/32 scope host"),
@@ -329,10 +322,6 @@ fn what_somebody_removes_is_made_again_and_told() {
             (
                 "-4 rule del pref 7599 iif fl0",
                 vec!["IPv4 rule iif fl0 goto 7601"],
-            ),
-            (
-                "-4 rule del pref 7599 iif lo",
-                vec!["rule iif lo from 10.2.0.1"],
             ),
             ("-6 rule del pref 7601", vec!["IPv6 rule iif fl0 goto 7601"]),
             ("addr del 192.0.0.8/32 dev fl0", vec!["address 192.0.0.8"]),
@@ -533,9 +522,9 @@ fn two_instances_take_tables_of_their_own_and_not_each_others_servers() {
             let rules = ip(&host, "-4 rule");
             (rules.matches("goto").count(), rules.matches("nop").count())
         };
-        assert_eq!(bypasses(), (4, 1));
-        host.enter(|| drop(first)).unwrap();
         assert_eq!(bypasses(), (2, 1));
+        host.enter(|| drop(first)).unwrap();
+        assert_eq!(bypasses(), (1, 1));
         host.enter(|| drop(other)).unwrap();
         assert_eq!(bypasses(), (0, 0));
     });
@@ -605,7 +594,6 @@ fn rules_of_a_killed_process_are_removed_at_the_next_start() {
             [
                 "rule from 10.2.0.1 tcp port 8081 to table 7600",
                 "IPv4 rule iif fl0 goto 7601",
-                "rule iif lo from 10.2.0.1 tcp port 8081 goto 7601",
                 "rule from fd02::1 tcp port 8081 to table 7600",
                 "IPv6 rule iif fl0 goto 7601",
             ]

@@ -5,7 +5,7 @@ use core::fmt;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairlead_base::{Address, Checksum, DropReason, Endpoint, Instant, Packet};
+use fairlead_base::{Address, Checksum, DropReason, Endpoint, FlowKey, Instant, Packet};
 use fairlead_datapath::{Datapath, Event, Snapshot, Verdict, tcb_cache};
 use fairlead_splice::config::Config;
 
@@ -534,6 +534,11 @@ impl World {
             }
             return;
         }
+        let is_direct = |bytes: &Vec<u8>| self.translation.is_direct(bytes);
+        let (direct, arrived): (Vec<_>, Vec<_>) = arrived.into_iter().partition(is_direct);
+        for bytes in direct {
+            self.send_down(bytes);
+        }
         let mut packets = if self.offload {
             merge(arrived, &mut self.dice)
         } else {
@@ -543,7 +548,7 @@ impl World {
                 .collect()
         };
         let before = packets.clone();
-        let mut verdicts = Vec::new();
+        let (mut verdicts, mut handed_back) = (Vec::new(), Vec::new());
         self.datapath
             .handle_batch(self.now + self.uptime, &mut packets, &mut verdicts);
         if verdicts.len() != packets.len() {
@@ -554,13 +559,23 @@ impl World {
             match verdict {
                 Verdict::Transmit => {
                     self.mutate(packet);
-                    self.pass_switch(before, packet);
+                    match self.translation.handed_back(&before.bytes, &packet.bytes) {
+                        Some(key) => {
+                            handed_back.push(key);
+                            self.leave_switch(packet);
+                        }
+                        None => self.pass_switch(before, packet),
+                    }
                 }
                 Verdict::Drop(reason) => self.trace_drop(before, reason),
                 Verdict::Consumed => {}
             }
         }
         self.after_switch();
+        let on_record = |key: &FlowKey| self.datapath.whose(key).is_some();
+        if let Some(key) = handed_back.iter().find(|key| on_record(key)) {
+            self.failure = Some(format!("a packet of a connection was handed back: {key}"));
+        }
     }
 
     /// A forwarded packet comes out. The fast path updates checksums without verifying them: a

@@ -194,14 +194,17 @@ async fn bring_answers(
         None => free_table(kernel).await?,
     };
     for bypass in plan.bypasses() {
-        let all = everything(bypass.is_v4());
+        let all = everything(bypass.v4);
         kernel.add_route(all, device, table, plan.resumed).await?;
         let made = format!("route {all} dev {} table {table}", plan.device);
         network.made.extend([made, bypass.describe()]);
-        if bypass.is_v4() {
+        if bypass.v4 {
             kernel.add_address(device, DUMMY_ADDRESS).await?;
         }
-        add_bypass(kernel, bypass, network).await?;
+        match bypass.add(kernel).await? {
+            true => network.bypasses.push(bypass),
+            false => network.found_bypasses.push(bypass),
+        }
     }
     for server in servers {
         match there.iter().find(|rule| rule.server == server) {
@@ -213,22 +216,6 @@ async fn bring_answers(
             server.ip(),
             server.port()
         ));
-    }
-    let local = kernel.addresses().await?;
-    for bypass in plan.lookup_bypasses(&local) {
-        add_bypass(kernel, bypass, network).await?;
-    }
-    Ok(())
-}
-
-async fn add_bypass(
-    kernel: &Kernel,
-    bypass: Bypass,
-    network: &mut Network,
-) -> Result<(), NetError> {
-    match bypass.add(kernel).await? {
-        true => network.bypasses.push(bypass),
-        false => network.found_bypasses.push(bypass),
     }
     Ok(())
 }
@@ -246,7 +233,6 @@ async fn remove_outdated(
         for rule in rules_to(kernel, v4, device).await? {
             if !servers.contains(&rule.server) {
                 kernel.remove_rule(&rule).await?;
-                Bypass::Server(rule.server).remove(kernel).await?;
                 network.made.push(format!("removed: {}", rule.describe()));
             }
         }

@@ -1,55 +1,30 @@
-//! Rules by which packets and look-ups pass the rules for servers' answers.
+//! Rules that let packets from the device pass the rules for servers' answers.
 //!
 //! A server's packet that belongs to no connection of the switch is written back to the device,
 //! and must not return to it: `iif DEVICE goto 7601` comes before the rules for answers, and an
 //! empty rule at 7601 behind them. Rules of others between there and the main table hold for these
 //! packets, too. All instances share the empty rule; the last one removes it.
-//!
-//! A strict reverse-path filter looks up where the answer to a packet would leave. For packets from
-//! clients that use a server directly, that must not be the device:
-//! `iif lo from SERVER ipproto tcp sport PORT goto 7601`. A server on this very machine has no such
-//! rule: its answers are looked up in the same way.
 
-use core::net::SocketAddr;
-
-use rtnetlink::packet_route::IpProtocol;
 use rtnetlink::packet_route::route::RouteProtocol;
-use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage, RulePortRange};
+use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 
 use super::kernel::{Kernel, family};
-use super::{BYPASS_PRIORITY, BYPASS_TARGET, NetError, PROTOCOL, Prefix};
+use super::{BYPASS_PRIORITY, BYPASS_TARGET, NetError, PROTOCOL};
 
-/// The interface in look-ups of reverse-path filters, as in those for this machine's own packets.
-const LOOPBACK: &str = "lo";
-
-/// A rule that goes past those for answers.
+/// The rules of one device and IP version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Bypass {
-    /// For packets from a device.
-    Device {
-        /// Its name.
-        name: String,
-        /// Of this IP version.
-        v4: bool,
-    },
-    /// For look-ups on behalf of this server's answers.
-    Server(SocketAddr),
+pub(super) struct Bypass {
+    pub(super) device: String,
+    pub(super) v4: bool,
 }
 
 impl Bypass {
-    pub(super) fn is_v4(&self) -> bool {
-        match self {
-            Self::Device { v4, .. } => *v4,
-            Self::Server(server) => server.is_ipv4(),
-        }
-    }
-
     /// Adds what is missing of this rule and the empty one; false when nothing was. This one comes
     /// first: an empty rule alone is always a leftover.
     pub(super) async fn add(&self, kernel: &Kernel) -> Result<bool, NetError> {
         let step = format!("adding the {}", self.describe());
         let first = kernel.add_message(self.message(), &step).await?;
-        let target = kernel.add_message(target(self.is_v4()), &step).await?;
+        let target = kernel.add_message(target(self.v4), &step).await?;
         Ok(first || target)
     }
 
@@ -57,9 +32,8 @@ impl Bypass {
     pub(super) async fn remove(&self, kernel: &Kernel) -> Result<(), NetError> {
         let step = format!("removing the {}", self.describe());
         kernel.remove_message(self.message(), &step).await?;
-        if Self::all(kernel, self.is_v4()).await?.is_empty() {
-            let target = target(self.is_v4());
-            kernel.remove_message(target, &step).await?;
+        if Self::all(kernel, self.v4).await?.is_empty() {
+            kernel.remove_message(target(self.v4), &step).await?;
         }
         Ok(())
     }
@@ -71,59 +45,32 @@ impl Bypass {
     }
 
     pub(super) fn describe(&self) -> String {
-        match self {
-            Self::Device { name, v4 } => {
-                let version = if *v4 { "IPv4" } else { "IPv6" };
-                format!("{version} rule iif {name} goto {BYPASS_TARGET}")
-            }
-            Self::Server(server) => {
-                let (ip, port) = (server.ip(), server.port());
-                format!("rule iif lo from {ip} tcp port {port} goto {BYPASS_TARGET}")
-            }
-        }
+        let version = if self.v4 { "IPv4" } else { "IPv6" };
+        let device = &self.device;
+        format!("{version} rule iif {device} goto {BYPASS_TARGET}")
     }
 
     fn message(&self) -> RuleMessage {
-        let mut rule = rule_of_ours(self.is_v4(), RuleAction::Goto, BYPASS_PRIORITY);
-        rule.attributes.push(RuleAttribute::Goto(BYPASS_TARGET));
-        match self {
-            Self::Device { name, .. } => {
-                rule.attributes.push(RuleAttribute::Iifname(name.clone()));
-            }
-            Self::Server(server) => {
-                rule.header.src_len = Prefix::host(server.ip()).len;
-                let port = RulePortRange {
-                    start: server.port(),
-                    end: server.port(),
-                };
-                rule.attributes.extend([
-                    RuleAttribute::Iifname(LOOPBACK.to_owned()),
-                    RuleAttribute::Source(server.ip()),
-                    RuleAttribute::IpProtocol(IpProtocol::Tcp),
-                    RuleAttribute::SourcePortRange(port),
-                ]);
-            }
-        }
+        let mut rule = rule_of_ours(self.v4, RuleAction::Goto, BYPASS_PRIORITY);
+        rule.attributes.extend([
+            RuleAttribute::Goto(BYPASS_TARGET),
+            RuleAttribute::Iifname(self.device.clone()),
+        ]);
         rule
     }
 
     fn of(rule: &RuleMessage, v4: bool) -> Option<Self> {
-        let (mut ours, mut priority, mut name, mut source, mut port) = (false, 0, None, None, 0);
+        let (mut ours, mut priority, mut device) = (false, 0, None);
         for attribute in &rule.attributes {
             match attribute {
                 RuleAttribute::Protocol(by) => ours = u8::from(*by) == PROTOCOL,
                 RuleAttribute::Priority(number) => priority = *number,
-                RuleAttribute::Iifname(device) => name = Some(device.clone()),
-                RuleAttribute::Source(ip) => source = Some(*ip),
-                RuleAttribute::SourcePortRange(range) => port = range.start,
+                RuleAttribute::Iifname(name) => device = Some(name.clone()),
                 _ => {}
             }
         }
-        let name = name.filter(|_| ours && priority == BYPASS_PRIORITY)?;
-        Some(match source {
-            None => Self::Device { name, v4 },
-            Some(ip) => Self::Server(SocketAddr::new(ip, port)),
-        })
+        let device = device.filter(|_| ours && priority == BYPASS_PRIORITY)?;
+        Some(Self { device, v4 })
     }
 }
 

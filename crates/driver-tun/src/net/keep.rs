@@ -78,7 +78,7 @@ fn mend(plan: &NetworkPlan, table: Option<u32>) -> Result<Vec<String>, NetError>
             return Ok(mended);
         };
         for bypass in plan.bypasses() {
-            if bypass.is_v4() && kernel.add_address(device.index, DUMMY_ADDRESS).await? {
+            if bypass.v4 && kernel.add_address(device.index, DUMMY_ADDRESS).await? {
                 mended.push(format!("address {DUMMY_ADDRESS} dev {}", plan.device));
             }
             if bypass.add(kernel).await? {
@@ -101,12 +101,6 @@ fn mend(plan: &NetworkPlan, table: Option<u32>) -> Result<Vec<String>, NetError>
             missing.retain(|server| !there.contains(server));
             for server in missing {
                 mended.push(kernel.add_rule(*server, table).await?.describe());
-            }
-        }
-        let local = kernel.addresses().await?;
-        for bypass in plan.lookup_bypasses(&local) {
-            if bypass.add(kernel).await? {
-                mended.push(bypass.describe());
             }
         }
         Ok(mended)

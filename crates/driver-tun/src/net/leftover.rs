@@ -20,18 +20,13 @@ pub fn remove_leftovers() -> Result<Vec<String>, NetError> {
             // filled its table by then.
             let routes = kernel.routes(v4).await?;
             let is_left = |rule: &Rule| routes.iter().all(|route| route.table != rule.table);
-            let (left, living): (Vec<_>, Vec<_>) = rules.into_iter().partition(is_left);
-            for rule in left {
-                kernel.remove_rule(&rule).await?;
+            for rule in rules.iter().filter(|rule| is_left(rule)) {
+                kernel.remove_rule(rule).await?;
                 removed.push(rule.describe());
             }
             let devices = kernel.interfaces().await?;
             for bypass in bypasses {
-                let wanted = match &bypass {
-                    Bypass::Device { name, .. } => devices.iter().any(|one| one.name == *name),
-                    Bypass::Server(server) => living.iter().any(|rule| rule.server == *server),
-                };
-                if !wanted {
+                if devices.iter().all(|one| one.name != bypass.device) {
                     bypass.remove(kernel).await?;
                     removed.push(bypass.describe());
                 }
@@ -89,17 +84,12 @@ pub fn remove_device(device: &str, owner: &str) -> Result<Vec<String>, NetError>
         };
         let mut removed = Vec::new();
         for v4 in [true, false] {
-            let rules = rules_to(kernel, v4, found.index).await?;
-            for rule in &rules {
-                kernel.remove_rule(rule).await?;
+            for rule in rules_to(kernel, v4, found.index).await? {
+                kernel.remove_rule(&rule).await?;
                 removed.push(rule.describe());
             }
             for bypass in Bypass::all(kernel, v4).await? {
-                let theirs = match &bypass {
-                    Bypass::Device { name, .. } => name == device,
-                    Bypass::Server(server) => rules.iter().any(|rule| rule.server == *server),
-                };
-                if theirs {
+                if bypass.device == device {
                     bypass.remove(kernel).await?;
                     removed.push(bypass.describe());
                 }

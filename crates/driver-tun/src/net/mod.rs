@@ -7,7 +7,8 @@
 //!   prefix that servers see as their clients;
 //! - for servers that see the client's own address, rules that bring their answers to the device,
 //!   wherever they are bound: `from SERVER ipproto tcp sport PORT lookup TABLE`, with a table of
-//!   our own that leads to the device; and rules by which others pass these (`bypass.rs`).
+//!   our own that leads to the device; and rules by which packets from the device pass these
+//!   (`bypass.rs`).
 //!
 //! The device and its routes disappear with the process, unless the device is persistent
 //! ([`crate::TunDevice::set_persistent`]); then the next start of the same owner takes over device,
@@ -40,7 +41,7 @@ pub const PROTOCOL: u8 = 246;
 /// Priority of the rules for servers' answers: before the main table (32766), after local (0).
 pub const RULE_PRIORITY: u32 = 7_600;
 
-/// Priority of the rules that skip those for servers' answers.
+/// Priority of the rules by which packets from the device skip those for servers' answers.
 pub const BYPASS_PRIORITY: u32 = RULE_PRIORITY - 1;
 
 /// Priority of the empty rule that these rules jump to.
@@ -153,18 +154,10 @@ impl NetworkPlan {
     }
 
     fn own_bypass(&self, v4: bool) -> Bypass {
-        Bypass::Device {
-            name: self.device.clone(),
+        Bypass {
+            device: self.device.clone(),
             v4,
         }
-    }
-
-    /// Those for reverse-path filters, which are for IPv4 alone; `local`: this machine's addresses.
-    fn lookup_bypasses(&self, local: &[(IpAddr, u32)]) -> Vec<Bypass> {
-        let is_local = |server: &SocketAddr| local.iter().any(|(ip, _)| *ip == server.ip());
-        let mut servers = self.returns();
-        servers.retain(|server| server.is_ipv4() && !is_local(server));
-        servers.into_iter().map(Bypass::Server).collect()
     }
 
     /// The servers with answers that must reach this device only, without duplicates.

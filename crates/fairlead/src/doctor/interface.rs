@@ -352,8 +352,8 @@ fn reverse_path(about: &str, name: &str) -> Check {
              their source uses another interface",
         )
         .advise(format!(
-            "with more than one path to clients or servers: `sysctl -w \
-             net.ipv4.conf.{name}.rp_filter=2`"
+            "with more than one path to clients or servers, or with clients that use transparent \
+             servers directly: `sysctl -w net.ipv4.conf.{name}.rp_filter=2`"
         )),
         Some(mode) => {
             let word = if mode == 0 { "off" } else { "loose" };

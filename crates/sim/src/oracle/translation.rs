@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairlead_base::{Address, Endpoint, SeqNumber};
+use fairlead_base::{Address, Endpoint, FlowKey, SeqNumber};
 use fairlead_splice::config::{Config, Source};
 
 use super::taps::Taps;
@@ -125,15 +125,38 @@ impl Translation {
             return Err("a packet to a server from a stranger's address");
         }
         if self.clients.contains(&segment.dst.addr) {
-            if self.vips.contains(&segment.src) {
+            if self.may_speak(&segment.src) {
                 return Ok(());
             }
             return Err("a packet to a client from no service");
         }
-        if is_stranger(&segment.dst.addr) && self.vips.contains(&segment.src) {
+        if is_stranger(&segment.dst.addr) && self.may_speak(&segment.src) {
             return Ok(());
         }
         Err("a packet to nobody")
+    }
+
+    /// True for who may send to clients: services, and servers whose packets are handed back.
+    fn may_speak(&self, src: &Endpoint) -> bool {
+        self.vips.contains(src) || self.transparent.contains(src)
+    }
+
+    /// True for a packet from a client to a server itself: the switch's machine forwards it.
+    pub(crate) fn is_direct(&self, bytes: &[u8]) -> bool {
+        Segment::read_unsummed(bytes).is_ok_and(|segment| {
+            self.clients.contains(&segment.src.addr) && self.transparent.contains(&segment.dst)
+        })
+    }
+
+    /// The key of a server's packet that left with the ends and numbers with which it came.
+    pub(crate) fn handed_back(&self, before: &[u8], after: &[u8]) -> Option<FlowKey> {
+        let (old, new) = (
+            Segment::read_unsummed(before).ok()?,
+            Segment::read_unsummed(after).ok()?,
+        );
+        let same = (old.src, old.dst, old.seq, old.ack) == (new.src, new.dst, new.seq, new.ack);
+        let (src, dst) = (old.src, old.dst);
+        (same && self.transparent.contains(&src)).then_some(FlowKey { src, dst })
     }
 
     /// Compares a packet that the switch passed on with what it was before.
