@@ -1,11 +1,11 @@
-//! What is asked of the cache for one packet.
+//! A packet's lookup in the cache.
 
 use fairlead_base::Endpoint;
 use fairlead_cache::Place;
 use fairlead_tcp::Side;
 use fairlead_wire::{TcpFlags, TcpPacket};
 
-/// A packet's session identifier, where it may stand, and what the packet says of its future.
+/// A packet's session identifier, its locations, and the packet's hint.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Asked {
     /// `None` for packets that do not go through the cache.
@@ -31,7 +31,7 @@ pub(crate) struct Session {
     pub(crate) hint: u8,
 }
 
-/// What a packet's flags say of its connection: 1 when it closes (FIN or RST), 0 when nothing.
+/// Hint from a packet's flags: 1 if the connection closes (FIN or RST), else 0.
 #[inline]
 pub fn hint(header: &TcpPacket) -> u8 {
     u8::from(header.flags.contains(TcpFlags::FIN) || header.flags.contains(TcpFlags::RST))
@@ -44,8 +44,8 @@ pub(crate) fn opens(header: &TcpPacket) -> bool {
     header.flags.contains(TcpFlags::SYN) && !header.flags.contains(TcpFlags::ACK)
 }
 
-/// Who asks, and on which leg: the client's endpoint where the packet is for a listening endpoint,
-/// otherwise where the server sends it to. In transparent mode both are the same client.
+/// The session and the leg: the client's endpoint if the packet is to a listening endpoint,
+/// otherwise the destination of the server's packet. In transparent mode both are the same client.
 #[inline]
 pub(crate) fn identifier(header: &TcpPacket, listens: &[Endpoint]) -> (Endpoint, Side) {
     let key = &header.key;

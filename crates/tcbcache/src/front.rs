@@ -9,18 +9,18 @@ use crate::asked::{Asked, Session, hint, identifier, opens};
 use crate::report::{Report, TcbCacheCounters};
 use crate::settings::{Settings, tick};
 
-/// Session identifiers that stand in the cache's lines, and the records they lead to.
+/// Maps the session identifiers in the cache's lines to records.
 ///
-/// *Identifiers.* A packet to a listening endpoint is its client's: the identifier is the client's
-/// address and port. Any other packet is a server's, and the identifier is where it is going: in
-/// transparent mode the same client again, so that both directions share a line; with source NAT
-/// the address and port that the server sees, a second identifier with a line of its own.
+/// *Identifiers.* A packet to a listening endpoint is from a client: the identifier is the client's
+/// address and port. Any other packet is from a server, and the identifier is its destination: in
+/// transparent mode the same client, so that both directions share a line; with source NAT the
+/// address and port that the server sees, a second identifier with its own line.
 ///
-/// *Nothing stale.* A line says "look at that record", and no more. The record must be in use,
-/// must have the packet's whole key on that side, and must be indexed under it: the server's key
-/// is from the splice on, until the record is freed. Otherwise the table is asked as if there were
-/// no cache, and its answer is written into the line. So records may be removed, their lines used
-/// again, and one client may talk to two services, without the cache being told.
+/// *Validation.* A line is only a hint to a record. The record must be in use, must have the
+/// packet's complete key on that side, and must be indexed under it: the server's key is indexed
+/// from the splice until the record is freed. Otherwise the table is consulted as without a cache,
+/// and its answer is written into the line. So records may be removed and reused, and a client may
+/// use two services, without notifying the cache.
 ///
 /// *Tags.* The 48 bits of an IPv4 identifier as they are; of an IPv6 one 62 bits of a keyed hash,
 /// which is as good as the 144 where every hit is verified.
@@ -74,7 +74,7 @@ impl TcbCache {
         })
     }
 
-    /// What it was made from.
+    /// Its settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -92,7 +92,8 @@ impl TcbCache {
         V6 | (key.hash64(&self.hash_key) & HASHED)
     }
 
-    /// What a packet asks. Computing it changes nothing, so it can be done for many beforehand.
+    /// Prepares a packet's lookup. It has no side effects, so it can be done for many packets in
+    /// advance.
     #[inline]
     pub fn ask(&self, header: &TcpPacket) -> Asked {
         if opens(header) {
@@ -111,8 +112,8 @@ impl TcbCache {
         }
     }
 
-    /// Reads what will be needed to answer: the record that the cache leads to, else the place in
-    /// the table's index. The value only keeps the reads from being optimised away.
+    /// Prefetches the data of a lookup: the cached record, or else the entry in the table's index.
+    /// The return value only keeps the reads from being optimized away.
     #[inline]
     pub fn touch(&self, asked: &mut Asked, key: &FlowKey, table: &Table) -> u64 {
         let line = asked
@@ -169,7 +170,7 @@ impl TcbCache {
         found
     }
 
-    /// Gives a newcomer a line.
+    /// Inserts a newcomer.
     fn fill(&mut self, session: &Session, record: Line) {
         let Session {
             tag, place, hint, ..
@@ -188,7 +189,7 @@ impl TcbCache {
         self.tick = tick(now);
     }
 
-    /// What was counted, and what it holds.
+    /// Counters and occupancy.
     pub fn report(&self) -> Report {
         let counted = self.cache.statistics();
         let occupancy = self.cache.occupancy();
@@ -218,7 +219,8 @@ impl TcbCache {
 fn answers(record: &Record, endpoints: &Endpoints, side: Side, key: &FlowKey) -> bool {
     match side {
         Side::Client => record.state != State::Free && record.client_key(endpoints) == *key,
-        // While a server is being chosen the record may name one that it is not indexed under.
+        // While a server is being chosen, the record may name a server without being indexed under
+        // its key.
         Side::Server => {
             let bound = record.state.is_live()
                 || record.state == State::TimeWait

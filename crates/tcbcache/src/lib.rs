@@ -1,9 +1,9 @@
-//! The TCB cache in front of the connection table: which connections are looked up in a few lines
-//! that stay near, and which through the table's own index.
+//! The TCB cache in front of the connection table: recently used connections are found in a few
+//! cache-resident lines, all others through the table's own index.
 //!
-//! The mechanism is `cache`'s, the same as in the lab; the payload of a line is the number of a
-//! record in [`fairlead_tcp::Table`]. A line is only ever believed after its record was compared
-//! with the packet, so nothing needs to be told of connections that end: see [`TcbCache`].
+//! The mechanism is that of `cache`, the same as in the lab; the payload of a line is the number of
+//! a record in [`fairlead_tcp::Table`]. A line counts only after its record was compared with the
+//! packet, so the cache needs no notification of ended connections: see [`TcbCache`].
 //!
 //! After "A New TCB Cache to Efficiently Manage TCP Sessions for Web Servers" (ANCS 2010).
 //!

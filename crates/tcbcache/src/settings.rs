@@ -1,4 +1,4 @@
-//! What a TCB cache is made from, and its clock.
+//! Settings of a TCB cache, and its clock.
 
 use core::time::Duration;
 

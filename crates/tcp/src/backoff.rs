@@ -39,17 +39,17 @@ impl Backoff {
         true
     }
 
-    /// What was sent first, and nothing since, has met something older: it is sent again after
-    /// `wait`, if that is sooner. `retransmissions` is what [`Self::start`] was given.
+    /// The first transmission met older state at the peer: retransmit after `wait`, if that is
+    /// sooner. `retransmissions` is the argument of [`Self::start`].
     pub fn hurry(&mut self, now: Instant, wait: Duration, retransmissions: u8) {
         if self.left == retransmissions {
             self.due = self.due.min(now + wait);
         }
     }
 
-    /// The peer has shown that it lives without taking anything: it is given `retransmissions`
-    /// again, at the pace that was reached. This is how a closed window is waited for (RFC 9293,
-    /// section 3.8.6.1: a connection stays while its probes are answered).
+    /// The peer is alive but has acknowledged nothing new: it gets `retransmissions` again, at the
+    /// current interval. This is how to wait for a closed window to open (RFC 9293, section
+    /// 3.8.6.1: a connection stays while its probes are answered).
     pub fn heard(&mut self, retransmissions: u8) {
         self.left = retransmissions;
     }

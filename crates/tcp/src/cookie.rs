@@ -1,14 +1,14 @@
 //! SYN cookies: the client's handshake without memory (RFC 4987, section 3.6).
 //!
-//! The initial sequence number of our SYN-ACK carries, from the low end: whether SACK was agreed
-//! (1 bit), the client's window scale (4, 15 for none), the class of its MSS (3), the parity of the
+//! The initial sequence number of our SYN-ACK carries, from the low end: whether SACK was agreed (1
+//! bit), the client's window scale (4, 15 for none), the class of its MSS (3), the parity of the
 //! time interval (1), the parity of the window scale it was offered (1), 16 bits of a keyed hash
 //! over all of that, the tuple, the client's initial sequence number and the interval's number, and
-//! 6 bits of a keyed hash over the same without the client's number. A stranger who does not see our
-//! SYN-ACK guesses it once in 2²² tries.
+//! 6 bits of a keyed hash over the same without the client's number. An attacker who does not see
+//! our SYN-ACK guesses it with probability 2⁻²².
 //!
-//! The six bits tell the client that did see it from the one that did not when its first segment is
-//! missing and its initial sequence number is therefore unknown.
+//! The six bits show whether a client has seen the SYN-ACK even if its first segment is missing and
+//! its initial sequence number is therefore unknown.
 
 use core::hash::Hasher;
 use core::time::Duration;
@@ -20,10 +20,10 @@ use siphasher::sip::SipHasher24;
 /// is for links of 256 bytes and a little more.
 pub const MSS_CLASSES: [u16; 8] = [216, 536, 1220, 1340, 1400, 1440, 1460, 8960];
 
-/// What a client takes that says nothing (RFC 9293, section 3.7.1).
+/// The default MSS (RFC 9293, section 3.7.1).
 const MSS_UNSAID: u16 = 536;
 
-/// A cookie is good in the interval it was made in and the one after it.
+/// A cookie is valid in the interval of its creation and in the next one.
 pub const INTERVAL: Duration = Duration::from_secs(64);
 
 /// The longest time for which a cookie can be good.
@@ -47,8 +47,8 @@ pub struct Promise {
 }
 
 impl Promise {
-    /// The largest class that does not exceed what the client said, or takes when it says nothing;
-    /// the smallest for less than that.
+    /// The largest class that does not exceed the client's MSS (or the default); the smallest class
+    /// for smaller values.
     pub fn mss_class(mss: Option<u16>) -> u16 {
         let mss = mss.unwrap_or(MSS_UNSAID);
         MSS_CLASSES
@@ -82,7 +82,7 @@ impl Promise {
 
 const INTERVAL_BIT: u32 = 1 << 8;
 
-/// The secret behind the cookies.
+/// The secret of the cookies.
 #[derive(Clone, Copy)]
 pub struct CookieKey {
     k0: u64,
@@ -105,7 +105,7 @@ impl CookieKey {
         Self { k0, k1 }
     }
 
-    /// The two words it was made from, for a fast path that makes cookies itself.
+    /// Its two words, for a fast path that creates cookies itself.
     pub fn words(&self) -> (u64, u64) {
         (self.k0, self.k1)
     }
@@ -153,8 +153,8 @@ impl CookieKey {
         SeqNumber(tuple | number | bits)
     }
 
-    /// What was promised, if `cookie` is one that [`Self::make`] made for this flow and client
-    /// sequence number in this interval or the last.
+    /// The encoded options, if [`Self::make`] created `cookie` for this flow and client sequence
+    /// number in this interval or the last.
     pub fn check(
         &self,
         flow: &FlowKey,
@@ -168,8 +168,8 @@ impl CookieKey {
         (same && self.is_of_tuple(flow, now, cookie)).then(|| Promise::decode(bits))
     }
 
-    /// True for a cookie that [`Self::make`] made for this flow, whatever the client's number, in
-    /// this interval or the last; for others once in 2⁶ times.
+    /// True for a cookie that [`Self::make`] created for this flow, with any client sequence
+    /// number, in this interval or the last; for other values with probability 2⁻⁶.
     pub fn is_of_tuple(&self, flow: &FlowKey, now: Instant, cookie: SeqNumber) -> bool {
         made_in(now, cookie).is_some_and(|(interval, bits)| {
             let tuple = self.mac(flow, None, interval, bits);
@@ -178,7 +178,7 @@ impl CookieKey {
     }
 }
 
-/// The interval that a cookie says it was made in, and its bits that are no hash.
+/// The interval of a cookie, and its bits outside the hash.
 fn made_in(now: Instant, cookie: SeqNumber) -> Option<(u64, u32)> {
     let bits = cookie.0 & ((1 << NUMBER_MAC_SHIFT) - 1);
     let current = interval(now);

@@ -1,12 +1,12 @@
 //! The first bytes of a stream, put in order: bounded, and the first copy of a byte wins.
 
-/// Pieces that may wait behind a hole at once; a sender with more holes than that resends.
+/// Maximum number of pieces after a gap; a sender with more gaps has to retransmit.
 pub const PIECES_MAX: usize = 32;
 
-/// Why bytes were not taken.
+/// Why bytes were refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// They lie beyond the limit.
+    /// They are beyond the limit.
     BeyondLimit,
     /// Too many holes.
     TooManyPieces,
@@ -24,7 +24,7 @@ pub struct Reassembly {
 }
 
 impl Reassembly {
-    /// Takes at most `limit_bytes` from the stream's start.
+    /// Accepts at most `limit_bytes` from the stream's start.
     pub fn new(limit_bytes: u32) -> Self {
         Self {
             limit_bytes,
@@ -38,8 +38,8 @@ impl Reassembly {
         self.capacity_for(end) - self.bytes.capacity()
     }
 
-    /// Twice what there was, so that a stream that comes byte by byte is not copied at each; but no
-    /// more than the limit.
+    /// Doubles the capacity up to the limit, so that a stream arriving byte by byte is not copied
+    /// each time.
     fn capacity_for(&self, end: usize) -> usize {
         let now = self.bytes.capacity();
         if end <= now {
@@ -52,7 +52,7 @@ impl Reassembly {
     /// Adds bytes at `offset` from the stream's start. What exceeds the limit is cut off.
     ///
     /// # Errors
-    /// A [`Refusal`] when none of it could be taken.
+    /// A [`Refusal`] if no byte could be accepted.
     pub fn insert(&mut self, offset: u32, bytes: &[u8]) -> Result<(), Refusal> {
         if bytes.is_empty() {
             return Ok(());
@@ -119,7 +119,7 @@ impl Reassembly {
         }
     }
 
-    /// The number behind the last byte that was taken, holes or not.
+    /// The sequence number after the last accepted byte, regardless of gaps.
     pub fn end(&self) -> u32 {
         self.filled.last().map_or(0, |&(_, end)| end)
     }
@@ -134,7 +134,7 @@ impl Reassembly {
         self.in_order_len() >= self.limit_bytes
     }
 
-    /// How many bytes of the stream are taken at most.
+    /// Maximum number of bytes accepted.
     pub fn limit_bytes(&self) -> u32 {
         self.limit_bytes
     }

@@ -34,14 +34,14 @@ pub enum State {
     FinRelayed2 = 6,
     /// Both FINs are acknowledged; the tuple rests for 2 MSL.
     TimeWait = 7,
-    /// A RST with the number expected was passed on; the record rests for what is on its way.
+    /// A RST with the exact sequence number was forwarded; the record stays for packets in flight.
     Reset = 8,
     /// The switch itself answers the client (an error response); there is no server.
     Answering = 9,
 }
 
 impl State {
-    /// The name in the paper's diagram, where it has one.
+    /// The name in the paper's diagram, if it has one.
     pub fn name(self) -> &'static str {
         match self {
             Self::Free => "CLOSED",
@@ -102,15 +102,15 @@ pub mod flag {
     pub const CLIENT_FIN_ACKED: u8 = 16;
     /// The client acknowledged the server's FIN.
     pub const SERVER_FIN_ACKED: u8 = 32;
-    /// A SYN came from the client's tuple: the next packets may belong to a new connection.
+    /// A SYN arrived on the client's tuple: the next packets may belong to a new connection.
     pub const SYN_SEEN: u8 = 64;
     /// The RST that led to [`super::State::Reset`] came from the client.
     pub const RESET_BY_CLIENT: u8 = 128;
-    /// Flags under which the fast path may still work alone.
+    /// Flags that the fast path can handle alone.
     pub const FAST: u8 = TIMESTAMPS;
 }
 
-/// Which leg of a splice a packet arrives on.
+/// The leg of a splice that a packet arrives on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
     /// From the client.
@@ -129,12 +129,12 @@ impl Side {
     }
 }
 
-/// One spliced connection. Which fields a fast path may write: the `client_*` tracking fields
-/// when it handles a packet from the client, the `server_*` ones for a packet from the server, and
-/// `last_active` in both (a race between two cores loses at most one tick). `state` and `flags` it
-/// may move in both, too: together with the shifts they are one aligned word, written by compare
-/// and swap and after all else, so that whoever sees a state sees the numbers that led to it. All
-/// others are the engine's.
+/// One spliced connection. Which fields a fast path may write: the `client_*` tracking fields when
+/// it handles a packet from the client, the `server_*` ones for a packet from the server, and
+/// `last_active` in both (a race between two cores loses at most one tick). It may also change
+/// `state` and `flags` in both directions: together with the shifts they are one aligned word,
+/// written last and by compare-and-swap, so that a reader of a state also sees the numbers that led
+/// to it. All other fields belong to the engine.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Record {
@@ -265,7 +265,7 @@ impl Record {
         advance(&mut self.server_nxt, &mut self.server_wraps, end);
     }
 
-    /// The number behind the last one seen from a side, in that side's own numbering.
+    /// The sequence number after the last one seen from a side, in that side's own numbering.
     #[inline]
     pub fn nxt(&self, side: Side) -> SeqNumber {
         SeqNumber(match side {
@@ -283,8 +283,8 @@ impl Record {
         }
     }
 
-    /// Notes where a side's stream ends, its FIN included, whatever was seen before. False, and
-    /// nothing is noted, when that is before its first byte: no stream ends there.
+    /// Records the end of a side's stream, including its FIN, whatever was seen before. Returns
+    /// false without recording if that is before its first byte.
     pub fn settle(&mut self, side: Side, end: SeqNumber) -> bool {
         let (nxt, wraps, isn) = match side {
             Side::Client => (
@@ -385,7 +385,7 @@ mod tests {
                     assert_eq!(record.nxt(Side::Client), before.nxt(Side::Client));
                     assert_eq!(record.bytes_in(), u64::from(sent));
                 }
-                // A FIN right at the first byte: nothing was sent.
+                // A FIN at the first byte: no data was sent.
                 let mut record = before;
                 assert!(record.settle(Side::Client, SeqNumber(isn) + 2) || sent == 0);
                 if sent == 0 {

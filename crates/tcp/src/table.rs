@@ -1,9 +1,10 @@
 //! The connection table: records in one array, found through one open-addressing index.
 //!
-//! All memory is reserved when the table is made and touched as it fills: nothing grows, moves or
-//! is rehashed while packets wait. An index entry is 8 bytes (32 bits of hash, a side, a line); a
-//! spliced connection has two, so that both directions are found. At 2²⁰ connections that is 64
-//! bytes of record, 8 of set-up state and 32 of index each (load factor at most one half).
+//! All memory is reserved when the table is created and touched as it fills: nothing is
+//! reallocated, moved or rehashed while packets wait. An index entry is 8 bytes (32 bits of hash, a
+//! side, a line); a spliced connection has two, so that both directions are found. At 2²⁰
+//! connections that is 64 bytes of record, 8 of set-up state and 32 of index each (load factor at
+//! most one half).
 
 use fairlead_base::{Endpoint, FlowKey, HashKey};
 
@@ -32,10 +33,9 @@ pub struct Full;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyInUse(pub Line);
 
-/// What is kept beside a record but not needed per packet. In the lower bits there is 1 + the index
-/// of the set-up state while there is one, or the free list's link; above them, when the record was
-/// made, in milliseconds since the core's origin, modulo 2³⁷: four years, where 32 bits are seven
-/// weeks.
+/// Data of a record not needed per packet. The lower bits contain 1 + the index of the set-up
+/// state, if there is one, or the free list's link. The upper bits contain the creation time, in
+/// milliseconds since the core's origin, modulo 2³⁷: four years, whereas 32 bits are seven weeks.
 #[derive(Clone, Copy, Debug, Default)]
 struct Beside(u64);
 
@@ -85,7 +85,7 @@ impl Table {
         Self {
             records: Vec::with_capacity(capacity as usize),
             beside: Vec::with_capacity(capacity as usize),
-            // Entry 0 means empty: `vec![0; n]` takes zeroed pages that cost nothing until touched.
+            // Entry 0 means empty: `vec![0; n]` gets zeroed pages that cost nothing until touched.
             index: vec![0; entries],
             mask: (entries - 1) as u32,
             hash_key: HashKey::new(seed),
@@ -112,7 +112,7 @@ impl Table {
         self.capacity
     }
 
-    /// Lines that have ever been used: the range that a sweep has to visit.
+    /// Lines ever used: the range that a sweep visits.
     pub fn high_water(&self) -> u32 {
         self.records.len() as u32
     }
@@ -139,8 +139,8 @@ impl Table {
         (&mut self.records[line.0 as usize], &self.endpoints)
     }
 
-    /// How long ago the record was made, milliseconds; 0 for one that was made since `now_ms` was
-    /// read, by a fast path outside. Right for two years.
+    /// Age of the record, milliseconds; 0 if an external fast path created it after `now_ms` was
+    /// read. Valid for two years.
     pub fn lived_ms(&self, line: Line, now_ms: u64) -> u64 {
         let opened_ms = self.beside[line.0 as usize].opened_ms();
         let lived_ms = now_ms.wrapping_sub(opened_ms) & OPENED_MASK;
@@ -171,7 +171,7 @@ impl Table {
         (key.hash64(&self.hash_key) >> 32) as u32
     }
 
-    /// Reads the index where a hash would be, so that the memory is near when it is needed.
+    /// Prefetches the index entry of a hash.
     #[inline]
     pub fn touch_index(&self, hash: u32) -> u64 {
         self.index[(hash & self.mask) as usize]
@@ -231,7 +231,7 @@ impl Table {
     /// Takes a line for `record` and indexes it under its client's key.
     ///
     /// # Errors
-    /// [`Full`] when no line is free. The caller has made sure that the key is not in use.
+    /// [`Full`] if no line is free. The caller ensures that the key is not in use.
     pub fn insert(&mut self, record: Record, opened_ms: u64) -> Result<Line, Full> {
         debug_assert!(record.state != State::Free);
         debug_assert!(self.find(&record.client_key(&self.endpoints)).is_none());
@@ -258,7 +258,7 @@ impl Table {
     /// in the order of lines, before anything is inserted.
     ///
     /// # Errors
-    /// [`Misfit::Line`] for a line that there is not, or not any more; [`Misfit::KeyInUse`].
+    /// [`Misfit::Line`] for an invalid line; [`Misfit::KeyInUse`].
     pub fn adopt(&mut self, line: Line, record: Record, opened_ms: u64) -> Result<(), Misfit> {
         if line.0 >= self.capacity || line.0 < self.high_water() {
             return Err(Misfit::Line);
@@ -333,7 +333,7 @@ impl Table {
 
     fn index_insert(&mut self, hash: u32, line: Line, side: Side) {
         let mut at = hash & self.mask;
-        // Ends: at most half of the entries are ever in use.
+        // Terminates: at most half of the entries are ever in use.
         while self.index[at as usize] != 0 {
             at = (at + 1) & self.mask;
         }
@@ -562,7 +562,7 @@ mod tests {
     fn a_record_has_an_age_of_years_beside_any_link() {
         const DAY_MS: u64 = 86_400_000;
         let mut table = Table::new(4, endpoints(), 1);
-        // About to come to the end of 37 bits.
+        // Close to the end of 37 bits.
         let opened_ms = (1 << 37) - DAY_MS;
         let line = table.insert(record(1), opened_ms).unwrap();
         for link in [None, Some(0), Some(LINES_MAX)] {
