@@ -10,12 +10,12 @@ use fairlead_wire::{TcpFlags, TcpPacket};
 pub struct Asked {
     /// `None` for packets that do not go through the cache.
     pub(crate) session: Option<Session>,
-    /// The key's hash in the table, where it was needed already.
+    /// The key's hash in the table, if already computed.
     pub(crate) hash: Option<u32>,
 }
 
 impl Asked {
-    /// The key's hash in the table, where it was needed already.
+    /// The key's hash in the table, if already computed.
     #[inline]
     pub fn hash(&self) -> Option<u32> {
         self.hash
