@@ -23,7 +23,7 @@ FLOW_TABLE_ALL := flow_tables:: http:: restart:: refusals:: servers::
 .PHONY: help run run-lab build install uninstall test test-fastpath test-flow-tables test-kernels test-python test-long bench \
 	bench-core bench-lab lint setup-run setup-test setup-bench setup-lab doc clean
 
-help: ## this list
+help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 setup-run:
@@ -35,27 +35,27 @@ setup-bench:
 setup-lab:
 	@scripts/setup lab
 
-run: build ## build and show the switch at work (DEMO_ARGS="--once" ends by itself)
+run: build ## build and demonstrate the switch (DEMO_ARGS="--once" exits by itself)
 	./target/release/fairlead demo $(DEMO_ARGS)
 
-build: setup-run ## build the program for use
+build: setup-run ## build the release binary
 	$(CARGO) build --release --locked -p fairlead
 
-install: ## program, manual pages, completions, systemd unit, examples below PREFIX (/usr/local), after `make build`
+install: ## install program, manual pages, completions, systemd unit and examples under PREFIX (/usr/local), after `make build`
 	@scripts/install
 
-uninstall: ## take away what `make install` put there
+uninstall: ## remove what `make install` installed
 	@scripts/install uninstall
 
-run-lab: setup-lab ## install the laboratory into .venv-lab and reproduce the paper on the traces at hand
+run-lab: setup-lab ## install the laboratory into .venv-lab and reproduce the paper on available traces
 	@scripts/lab-venv run
 	.venv-lab/bin/fairlead-lab paper --out $(LAB_REPORT) $(LAB_TRACES)
 
-lint: ## formatting and clippy, warnings denied
+lint: ## check formatting and run clippy, warnings denied
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
-test: setup-test lint ## every test; what needs rights that are missing is skipped aloud
+test: setup-test lint ## run all tests; tests without the necessary privileges are reported as skipped
 	@scripts/skipped forget
 	$(CARGO) build --workspace --locked
 	$(CARGO) test --workspace --locked --no-fail-fast; status=$$?; \
@@ -63,7 +63,7 @@ test: setup-test lint ## every test; what needs rights that are missing is skipp
 		scripts/test-kernels || status=1; \
 		$(MAKE) --no-print-directory test-python || status=1; scripts/skipped; exit $$status
 
-test-fastpath: ## the end-to-end tests once more, on the best fast path that this machine allows
+test-fastpath: ## run the end-to-end tests on the best fast path of this machine
 	@# These choose tc, or all ways, by themselves where none of the kernel's is named, so that was done already.
 	FAIRLEAD_E2E_MODE=auto $(CARGO) test --workspace --test e2e --locked --no-fail-fast -- --skip restart:: --skip reload:: \
 		--skip modes:: --skip straight:: --skip flow_tables::
@@ -76,23 +76,23 @@ test-fastpath: ## the end-to-end tests once more, on the best fast path that thi
 		FAIRLEAD_E2E_MODE=tc FAIRLEAD_E2E_FLOW_TABLE=$$kind $(CARGO) test --workspace --test e2e \
 		--locked --no-fail-fast -- $(FLOW_TABLE_TESTS) || exit 1; done
 
-test-flow-tables: ## end-to-end tests at length with each of the other kinds of flow table
+test-flow-tables: ## run the end-to-end tests with the other kinds of flow table
 	status=0; for kind in lru-hash tcb-cache; do for mode in tc xdp-generic; do \
 		FAIRLEAD_E2E_MODE=$$mode FAIRLEAD_E2E_FLOW_TABLE=$$kind $(CARGO) test --release \
 		--workspace --test e2e --locked --no-fail-fast -- $(FLOW_TABLE_ALL) || status=1; \
 		done; done; exit $$status
 
-test-kernels: setup-test ## every end-to-end test on Linux 6.1 and 6.12, in virtual machines: hours
+test-kernels: setup-test ## run all end-to-end tests on Linux 6.1 and 6.12 in virtual machines (hours)
 	scripts/test-kernels all
 
-test-python: setup-lab ## the Python package alone: build, install, pytest
+test-python: setup-lab ## build, install and test the Python package
 	@mkdir -p target; scripts/lab-venv test; code=$$?; \
 	if [ $$code = 0 ]; then .venv-lab-test/bin/python -m pytest python; \
 	elif [ $$code = 3 ]; then \
 		echo "the tests of the Python package: no virtual environment" | tee -a target/skipped-tests; \
 	else exit $$code; fi
 
-test-long: setup-test lint ## the long forms: more seeds, a minute of fuzzing a target, larger transfers, all of XDP
+test-long: setup-test lint ## run the long tests: more seeds, a minute of fuzzing per target, larger transfers, all XDP modes
 	@scripts/skipped forget
 	$(CARGO) build --release --workspace --locked
 	FAIRLEAD_SIM_SEEDS=$${FAIRLEAD_SIM_SEEDS:-4096} FAIRLEAD_LONG=1 \
@@ -104,22 +104,22 @@ test-long: setup-test lint ## the long forms: more seeds, a minute of fuzzing a 
 		scripts/skipped; exit $$status
 	$(CARGO) run --locked -p fairlead-fuzz -- --all --seconds $${FAIRLEAD_FUZZ_SECONDS:-60} # with debug assertions
 
-bench-core: ## speed and memory of the core alone
+bench-core: ## benchmark speed and memory of the core
 	$(CARGO) run --release --locked -p fairlead-bench -- core --record bench/records
 
-bench: setup-bench bench-core ## the core, all of it beside HAProxy, nginx and plain forwarding, then the laboratory
+bench: setup-bench bench-core ## benchmark the core, the switch against HAProxy, nginx and plain forwarding, and the laboratory
 	$(CARGO) build --release --locked -p fairlead -p fairlead-bench
 	for what in "peers" "peers --offloads off" "peers --mode engine" cost open flood; do \
 		./target/release/fairlead-bench $$what --record bench/records || exit 1; done
 	$(MAKE) --no-print-directory bench-lab
 
-bench-lab: setup-lab ## the laboratory against libCacheSim's Python package
+bench-lab: setup-lab ## benchmark the laboratory against libCacheSim's Python package
 	@scripts/lab-venv bench
 	.venv-lab/bin/python bench/lab.py --record bench/records
 
-doc: ## API documentation, warnings denied
+doc: ## build the API documentation, warnings denied
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
-clean: ## what was built and unpacked
+clean: ## remove build results
 	$(CARGO) clean
 	rm -rf .deps .venv-lab .venv-lab-test
