@@ -1,5 +1,5 @@
-//! Long work beside an attentive Python: the lock is released, Ctrl-C is heard, progress is told,
-//! and a panic is an exception.
+//! Runs long work while Python stays responsive: the GIL is released, Ctrl-C is handled, progress
+//! is reported, and a panic is an exception.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

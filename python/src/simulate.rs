@@ -117,8 +117,8 @@ const ASSOCIATIVE: [(&str, Associative); 6] = [
     ("min", bounds::min),
 ];
 
-/// Misses of fully associative caches of so many lines, by policy; of all that are known when none
-/// is named.
+/// Misses of fully associative caches with this number of lines, by policy; of all known ones when
+/// none is named.
 #[pyfunction]
 pub(crate) fn fully_associative(
     py: Python<'_>,

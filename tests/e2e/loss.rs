@@ -229,8 +229,8 @@ fn carry(device: TunDevice, seed: u64, end: &AtomicBool) -> FaultCounts {
                 break;
             }
             for packet in batch.packets() {
-                // A damaged header may make a packet that the device cannot be told about; on a
-                // wire, too, such a packet would not arrive.
+                // A damaged header may make a packet that cannot be described to the device; on
+                // a wire such a packet would not arrive either.
                 let _ = faults.inner_mut().transmit(now(), packet);
             }
         }

@@ -71,7 +71,7 @@ const ROOMS: &[Room] = &[
     core("testkit", &["base", "tcp", "wire"], &[]),
     // Readers of captures (below), checksums, unpacking, search for bytes; derives.
     Room {
-        // How tests are skipped aloud.
+        // To report skipped tests.
         for_tests: &["netns"],
         ..core(
             "trace",

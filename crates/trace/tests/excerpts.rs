@@ -276,7 +276,7 @@ fn captures_of_the_project_are_read() {
     }
 }
 
-/// The folder of whole logs; where there is none, `test` is skipped aloud.
+/// The directory of complete logs; without it, `test` is reported as skipped.
 fn shared(test: &str) -> Option<PathBuf> {
     let folder = match std::env::var_os("FAIRLEAD_SHARED") {
         Some(folder) => PathBuf::from(folder),

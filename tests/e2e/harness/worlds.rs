@@ -1,4 +1,4 @@
-//! Running a test where it may make a world, and skipping it aloud where it may not.
+//! Runs tests that need network namespaces, or reports them as skipped.
 
 use fairlead_netns::trial::{Needs, in_namespaces, name_of, skip};
 
@@ -42,7 +42,7 @@ pub(crate) fn on_the_fast_path<F: FnOnce(&Lab)>(test: F) {
 }
 
 /// A lab, and `test` with a mode twice: the engine alone, and the best there is, which is skipped
-/// aloud without the right to load programs.
+/// and reported without the privileges to load programs.
 pub(crate) fn with_and_without_the_fast_path<F: Fn(&Lab, &str)>(test: F) {
     let name = name_of::<F>();
     in_a_lab_of(name, |lab| {

@@ -276,10 +276,10 @@ where
     }
 }
 
-/// The accesses from `from` to the first that takes more: a miss in a full set of ON lines of which
-/// one may be able to move. That one, or the end, is told; time is where it is. It is for that one
-/// access alone that homes are wanted: they are not kept here, for there are more of them than a
-/// processor's first cache holds.
+/// Handles the accesses from `from` up to the first that needs the slow path: a miss in a full set
+/// of ON lines, one of which may be able to move. Returns the index of that access, or the end.
+/// Homes are needed only for that access; they are not stored here, because they would exceed the
+/// L1 cache.
 ///
 /// As in `lru.rs`, but that all lanes outside the calmest set score worse than all within.
 #[inline(always)]

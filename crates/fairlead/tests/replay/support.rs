@@ -1,4 +1,4 @@
-//! Plays captures to configurations and keeps what came of it.
+//! Replays captures against configurations and keeps the results.
 
 use std::io::{Cursor, Write};
 use std::path::{Path, PathBuf};

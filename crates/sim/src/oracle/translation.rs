@@ -327,8 +327,8 @@ fn is_held(seq: SeqNumber, segment: &Segment, taps: &Taps) -> bool {
 /// The longest head and the longest PROXY header.
 const HELD_BYTES_MAX: i32 = 32 * 1_024 + 256;
 
-/// The window in bytes that the receiver is told must be the one the sender told, as exactly as
-/// the receiver's scale can say it.
+/// The window in bytes that the receiver gets must be the sender's, as exactly as the receiver's
+/// scale can say it.
 fn check_window(old: &Segment, new: &Segment, taps: &Taps) -> Result<(), String> {
     let (Some(sender), Some(receiver)) = (taps.flow(old.src, old.dst), taps.flow(new.dst, new.src))
     else {
