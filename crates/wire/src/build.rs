@@ -15,10 +15,10 @@ const ICMP_ERROR_BYTES_MAX: usize = 576;
 /// The longest ICMPv6 error: RFC 4443, section 2.4(c).
 const ICMPV6_ERROR_BYTES_MAX: usize = 1_280;
 
-/// A TCP packet to be made. Both endpoints of `key` are of one family.
+/// A TCP packet to build. Both endpoints of `key` have the same family.
 #[derive(Clone, Copy, Debug)]
 pub struct TcpRepr<'a> {
-    /// Who sends it to whom.
+    /// Source and destination.
     pub key: FlowKey,
     /// Sequence number.
     pub seq: SeqNumber,
@@ -187,8 +187,8 @@ fn emit_icmp(
     put_u16(out, icmp_at + 2, !checksum::fold(sum));
 }
 
-/// Replaces `out` by an IP header for `upper_len` bytes of the protocol that belongs to the
-/// family (IPv4's first). Gives the offset behind it.
+/// Replaces `out` by an IP header for `upper_len` bytes of the family's protocol (IPv4's first).
+/// Returns the offset after it.
 fn write_ip(
     out: &mut Vec<u8>,
     src: &Address,

@@ -71,8 +71,8 @@ pub fn pseudo_header(src: &Address, dst: &Address, protocol: u8, length: u32) ->
     sum(&src.0) + sum(&dst.0) + u64::from(protocol) + u64::from(length)
 }
 
-/// The TCP checksum over `segment` (TCP header, options and payload) as it stands: with the
-/// checksum field zero, the value to write there; with the field filled in, 0 when it is right.
+/// The TCP checksum over `segment` (TCP header, options and payload), including its checksum field:
+/// with a zero field, the value to write there; otherwise 0 if the field is correct.
 pub fn tcp(src: &Address, dst: &Address, segment: &[u8]) -> u16 {
     let length = segment.len() as u32;
     !fold(sum(segment) + pseudo_header(src, dst, PROTOCOL_TCP, length))
@@ -84,8 +84,8 @@ pub fn tcp_partial(src: &Address, dst: &Address, segment_len: u32) -> u16 {
     fold(pseudo_header(src, dst, PROTOCOL_TCP, segment_len))
 }
 
-/// The checksum of an IPv4 header as it stands: with the checksum field zero, the value to write
-/// there; with the field filled in, 0 when it is right.
+/// The checksum of an IPv4 header, including its checksum field: with a zero field, the value to
+/// write there; otherwise 0 if the field is correct.
 #[inline]
 pub fn ipv4_header(header: &[u8]) -> u16 {
     !fold(sum(header))

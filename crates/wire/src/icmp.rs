@@ -7,7 +7,7 @@ use fairlead_base::{Address, DropReason, Endpoint, FlowKey, SeqNumber};
 use crate::checksum::{self, PROTOCOL_ICMPV6, PROTOCOL_TCP};
 use crate::packet::{IPV4_HEADER_BYTES, IPV6_HEADER_BYTES, offset, upper_layer, v6_addresses};
 
-/// Bytes of an ICMP header: type, code, checksum and four bytes whose meaning the type gives.
+/// Size of an ICMP header: type, code, checksum and four type-specific bytes.
 pub const ICMP_HEADER_BYTES: usize = 8;
 
 /// The fewest bytes of a TCP header that a quote is good for: ports and sequence number.
@@ -18,7 +18,7 @@ const QUOTED_TCP_BYTES_MIN: usize = 8;
 pub struct IcmpPacket {
     /// Who sent it: for an error message, often a router.
     pub src: Address,
-    /// Whom it is for.
+    /// The destination.
     pub dst: Address,
     /// True for IPv4.
     pub v4: bool,

@@ -1,9 +1,9 @@
 //! Bytes on the wire: packet views and builders, checksums, TCP options, and the first bytes of
 //! the protocols that a content-aware switch reads.
 //!
-//! Everything here is a function of bytes: no sockets, clocks, threads, chance, and no state but
-//! what a scanner remembers. Input comes from strangers; nothing panics on it, every walk is
-//! bounded, and what does not fit the RFCs is an [`fairlead_base::DropReason`].
+//! Everything here is a function of bytes: no sockets, clocks, threads or randomness, and no state
+//! except a scanner's position. All input is untrusted: nothing panics on it, every loop is
+//! bounded, and violations of the RFCs give a [`fairlead_base::DropReason`].
 #![forbid(unsafe_code)]
 
 pub mod build;

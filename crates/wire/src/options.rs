@@ -18,13 +18,13 @@ pub const KIND_SACK: u8 = 5;
 /// Timestamps, 10 bytes (RFC 7323, section 3.2).
 pub const KIND_TIMESTAMPS: u8 = 8;
 
-/// The longest option list that a TCP header can hold.
+/// Maximum length of a TCP option list.
 pub const OPTIONS_BYTES_MAX: usize = 40;
 
 /// The largest window shift (RFC 7323, section 2.3).
 pub const WINDOW_SCALE_MAX: u8 = 14;
 
-/// How nearly every segment with timestamps begins (RFC 7323, appendix A).
+/// The usual layout of options with timestamps (RFC 7323, appendix A).
 const USUAL_TIMESTAMPS: [u8; 4] = [KIND_NOP, KIND_NOP, KIND_TIMESTAMPS, 10];
 
 /// The timestamps option.
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_point_at_the_kind_byte_and_padding_is_skipped() {
+    fn offsets_are_of_the_kind_byte_and_padding_is_skipped() {
         let list = [1, 1, 5, 10, 0, 0, 0, 1, 0, 0, 0, 2, 1, 200, 2, 0, 9, 9];
         let found: Vec<_> = walk(&list)
             .map(|(kind, at, body)| (kind, at, body.len()))

@@ -20,7 +20,7 @@ pub const EXTENSION_HEADERS_MAX: usize = 8;
 /// The most bytes of IPv6 extension headers that are walked before a packet is refused.
 pub const EXTENSION_BYTES_MAX: usize = 256;
 
-/// Where the fields that a translation rewrites lie, in bytes from the start of their header.
+/// Offsets of the fields that a translation rewrites, from the start of their header.
 pub mod offset {
     /// TCP: source port, 2 bytes.
     pub const TCP_SRC_PORT: usize = 0;
@@ -158,7 +158,7 @@ impl fmt::Debug for TcpFlags {
 /// The headers of a valid TCP packet in short. The offsets refer to the bytes it was parsed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpPacket {
-    /// Who sent it to whom.
+    /// Source and destination.
     pub key: FlowKey,
     /// Sequence number.
     pub seq: SeqNumber,
@@ -187,7 +187,7 @@ impl TcpPacket {
         usize::from(self.end).saturating_sub(usize::from(self.payload_at))
     }
 
-    /// How much sequence space the segment takes: payload, SYN and FIN (SEG.LEN of RFC 9293).
+    /// Sequence space of the segment: payload, SYN and FIN (SEG.LEN of RFC 9293).
     #[inline]
     pub fn segment_len(&self) -> u32 {
         self.payload_len() as u32
@@ -195,7 +195,7 @@ impl TcpPacket {
             + u32::from(self.flags.contains(TcpFlags::FIN))
     }
 
-    /// The TCP options within `bytes`; empty when `bytes` is shorter than what was parsed.
+    /// The TCP options within `bytes`; empty if `bytes` is shorter than the parsed packet.
     #[inline]
     pub fn options<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         let from = usize::from(self.tcp_at) + TCP_HEADER_BYTES;
@@ -204,7 +204,7 @@ impl TcpPacket {
             .unwrap_or_default()
     }
 
-    /// The payload within `bytes`; empty when `bytes` is shorter than what was parsed.
+    /// The payload within `bytes`; empty if `bytes` is shorter than the parsed packet.
     #[inline]
     pub fn payload<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         bytes
@@ -225,9 +225,9 @@ impl TcpPacket {
 /// A packet that may concern a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Classified {
-    /// A TCP segment. Its checksum has not been looked at.
+    /// A TCP segment, with its checksum not verified.
     Tcp(TcpPacket),
-    /// An ICMP or ICMPv6 message whose checksum is right.
+    /// An ICMP or ICMPv6 message with a correct checksum.
     Icmp(IcmpPacket),
 }
 

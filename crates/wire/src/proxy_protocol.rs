@@ -1,4 +1,4 @@
-//! The PROXY protocol: a line or block in front of a stream that tells the server who the client is
+//! The PROXY protocol: a line or block before a stream that gives the server the client's address
 //! (HAProxy's "The PROXY protocol", versions 1 and 2).
 //!
 //! The switch only writes it. [`parse`] is the other half, for servers in tests.
@@ -13,7 +13,7 @@ use crate::scan::Scan;
 /// The longest header of version 1, with its CRLF.
 pub const V1_BYTES_MAX: usize = 107;
 
-/// The first bytes of version 2: no request of any protocol begins with them.
+/// The first bytes of version 2, which no request of another protocol starts with.
 const V2_SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 const V2_HEADER_BYTES: usize = 16;
 
@@ -82,13 +82,13 @@ pub struct ProxyHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ProxyError {
-    /// They begin like neither version.
+    /// The start of neither version.
     NotProxy,
-    /// A version 1 line that is too long or does not hold what it must.
+    /// An invalid or too long version 1 line.
     BadLine,
     /// A version 2 block with an unknown version, command or family.
     Unsupported,
-    /// A version 2 block that is too short for its addresses, or whose extra fields do not fit.
+    /// A version 2 block that is too short for its addresses or extra fields.
     BadLength,
 }
 
@@ -122,7 +122,7 @@ pub fn parse(bytes: &[u8]) -> Scan<ProxyHeader, ProxyError> {
     }
 }
 
-/// True when one of the two begins with the other.
+/// True if one is a prefix of the other.
 fn begins_like(bytes: &[u8], mark: &[u8]) -> bool {
     let shared = bytes.len().min(mark.len());
     bytes[..shared] == mark[..shared]
@@ -180,7 +180,7 @@ fn parse_v1(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
 
 fn port_number(text: &str) -> Option<u16> {
     let number: u16 = text.parse().ok()?;
-    // Sign and leading zeros are not the one way to write it.
+    // Signs and leading zeros are not the canonical form.
     (number.to_string() == text).then_some(number)
 }
 

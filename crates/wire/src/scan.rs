@@ -1,19 +1,19 @@
 //! The answer of a scanner that is shown a growing run of bytes.
 
-/// What a scanner says of the bytes so far. Every verdict but [`Scan::Incomplete`] is final: more
-/// bytes behind those that led to it never change it.
+/// A scanner's verdict on the bytes so far. Every verdict but [`Scan::Incomplete`] is final: more
+/// bytes never change it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scan<T, E> {
-    /// Nothing wrong yet, and not the whole of it.
+    /// Valid so far, but incomplete.
     Incomplete,
-    /// All of it is here.
+    /// Complete.
     Complete(T),
-    /// No bytes that could follow would make this right.
+    /// Invalid, whatever bytes follow.
     Malformed(E),
 }
 
 impl<T, E> Scan<T, E> {
-    /// The whole, if it is here.
+    /// The result, if complete.
     pub fn complete(self) -> Option<T> {
         match self {
             Self::Complete(whole) => Some(whole),

@@ -1,11 +1,10 @@
-//! The head of an HTTP/1 request, read strictly: as far as a switch needs it to choose a server,
-//! and never in a way that the server behind it could read differently.
+//! Strict parsing of HTTP/1 request heads: as much as the switch needs to choose a server, and
+//! never in a way that the server could interpret differently.
 //!
-//! [`HeadScanner`] is shown the client's bytes as they arrive and looks at each byte once. It
-//! refuses what cannot become a request at the first byte that shows it, and reads the request
-//! line as soon as that is whole. When the empty line has come, the fields are cut by `httparse`
-//! and judged by the rules of RFC 9110 and RFC 9112, of which each broken one has a name of its
-//! own in [`HeadError`].
+//! [`HeadScanner`] receives the client's bytes as they arrive and reads each byte once. It refuses
+//! an invalid request at the first wrong byte, and parses the request line as soon as it is
+//! complete. After the empty line, `httparse` splits the fields, and the rules of RFC 9110 and RFC
+//! 9112 are applied; each violation has its own name in [`HeadError`].
 //!
 //! Stricter than the RFC asks of a server, on purpose: line ends are CRLF only, at most one empty
 //! line before the request line, no repeated `Content-Length` even with equal values, and no

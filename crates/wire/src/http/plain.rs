@@ -2,9 +2,9 @@
 //!
 //! A plain head is one whole HTTP/1.1 request head from the first byte on, of printable ASCII,
 //! whose target begins with a slash, with one `Host` without blanks inside, and without
-//! `Content-Length` and `Transfer-Encoding`. Whatever is decided about such a head by its method,
-//! its target and its host alone is decided about every plain head with the same
-//! [`plain_hash`]. `bpf/lib/head.h` does the same; tests hold the two together.
+//! `Content-Length` and `Transfer-Encoding`. A decision that depends only on method, target and
+//! host of such a head holds for every plain head with the same [`plain_hash`]. `bpf/lib/head.h`
+//! implements the same; tests compare the two.
 
 use core::hash::Hasher as _;
 
@@ -13,12 +13,12 @@ use siphasher::sip::SipHasher13;
 use super::head::FIELDS_MAX;
 use super::rules::is_token_byte;
 
-/// The longest method of a plain head, the space behind it counted.
+/// Maximum length of a plain head's method, including the space after it.
 const METHOD_BYTES_MAX: usize = 16;
 
-/// The hash of method, target and host as they are written, for a listening endpoint with this
-/// index, keyed by two secret words; `None` when `bytes` does not begin with a plain head. Bytes
-/// behind the head are not looked at.
+/// The hash of method, target and host as written, for a listening endpoint with this index, keyed
+/// by two secret words; `None` if `bytes` does not start with a plain head. Bytes after the head
+/// are ignored.
 pub fn plain_hash(bytes: &[u8], listen: u16, (k0, k1): (u64, u64)) -> Option<u64> {
     let (line, mut rest) = line(bytes)?;
     let request = line.strip_suffix(b" HTTP/1.1")?;
@@ -74,8 +74,8 @@ fn printable(text: &[u8]) -> bool {
     text.iter().all(u8::is_ascii_graphic)
 }
 
-/// A field that says how long a body is. The kernel program compares lengths and last eight
-/// bytes only, which takes a few names that nobody uses with them.
+/// A field that gives the length of a body. The kernel program compares only the length and the
+/// last eight bytes of the name, which also matches a few unused names.
 fn has_framing(name: &[u8]) -> bool {
     let like = |length: usize, end: &[u8; 8]| {
         name.len() == length && name[length - 8..].eq_ignore_ascii_case(end)
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_decides_is_hashed_and_nothing_else() {
+    fn only_method_target_and_host_are_hashed() {
         let plain = hash("GET /a?b HTTP/1.1\r\nHost: x.example\r\n\r\n").unwrap();
         for same in [
             "GET /a?b HTTP/1.1\r\nhOST:x.example\r\n\r\n",
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_the_scanner_is_not_plain() {
+    fn heads_that_need_the_scanner_are_not_plain() {
         for odd in [
             "",
             "GET /a HTTP/1.1\r\nHost: x\r\n",

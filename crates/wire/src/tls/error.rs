@@ -51,9 +51,9 @@ tls_errors! {
     NotHandshake = "not_handshake", UNEXPECTED_MESSAGE, TlsMalformed;
     /// Plain HTTP on a port for TLS.
     PlainHttp = "plain_http", UNEXPECTED_MESSAGE, TlsMalformed;
-    /// A hello in the format of SSL 2.0, which no client may send any more (RFC 6176, section 3).
+    /// A hello in the format of SSL 2.0, which is prohibited (RFC 6176, section 3).
     Sslv2Hello = "sslv2_hello", PROTOCOL_VERSION, TlsMalformed;
-    /// A record whose version is not 3.x.
+    /// A record with a version other than 3.x.
     RecordVersion = "record_version", PROTOCOL_VERSION, TlsMalformed;
     /// A handshake record without content (RFC 8446, section 5.1).
     EmptyRecord = "empty_record", UNEXPECTED_MESSAGE, TlsMalformed;
@@ -65,11 +65,11 @@ tls_errors! {
     TooManyRecords = "too_many_records", DECODE_ERROR, TlsMalformed;
     /// The first handshake message is no ClientHello.
     NotClientHello = "not_client_hello", UNEXPECTED_MESSAGE, TlsMalformed;
-    /// The hello says that it is longer than is read.
+    /// The hello's length exceeds the limit.
     TooLarge = "hello_too_large", DECODE_ERROR, HeadTooLarge;
     /// Something follows the hello in its last record.
     MessageBehindHello = "message_behind_hello", UNEXPECTED_MESSAGE, TlsMalformed;
-    /// A hello whose version is not 3.x.
+    /// A hello with a version other than 3.x.
     HelloVersion = "hello_version", PROTOCOL_VERSION, TlsMalformed;
     /// A field ends past the end of what holds it, or leaves bytes over.
     BadLength = "bad_length", DECODE_ERROR, TlsMalformed;

@@ -20,7 +20,7 @@ const NAME_BYTES_MAX: usize = 255;
 const RANDOM_BYTES: usize = 32;
 const SESSION_ID_BYTES_MAX: usize = 32;
 
-/// What a client asks for before anything is encrypted.
+/// The unencrypted parameters of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientHello {
     /// The name of the server that the client wants (RFC 6066, section 3): lower-case, without a
@@ -32,8 +32,9 @@ pub struct ClientHello {
     pub len: usize,
     /// The version field of the hello; 0x0303 for TLS 1.2 and 1.3.
     pub legacy_version: u16,
-    /// True when there is an `encrypted_client_hello` extension; then `sni` is the name of who is
-    /// to decrypt it. Clients also send the extension with random content, which looks the same.
+    /// True if there is an `encrypted_client_hello` extension; `sni` is then the name of the server
+    /// that can decrypt it. Clients also send the extension with random content, which is
+    /// indistinguishable.
     pub has_ech: bool,
 }
 
@@ -111,11 +112,10 @@ fn server_name(mut content: Reader<'_>) -> Result<Option<String>, TlsError> {
     host_name(name.0).ok_or(TlsError::ServerNameMalformed)
 }
 
-/// The name in the form in which names are compared; `Some(None)` for an address, `None` for what
-/// is no name.
+/// The name in its comparison form; `Some(None)` for an address, `None` for an invalid name.
 fn host_name(name: &[u8]) -> Option<Option<String>> {
     let text = core::str::from_utf8(name).ok()?;
-    // Not permitted, but clients that were given an address send it; they mean no name.
+    // Not permitted, but clients connecting to an address send it; it means no name.
     if text.parse::<IpAddr>().is_ok() {
         return Some(None);
     }
@@ -183,13 +183,13 @@ impl<'a> Reader<'a> {
         Ok(u16::from(self.u8()?) << 8 | u16::from(self.u8()?))
     }
 
-    /// A vector behind one byte of length.
+    /// A vector with a one-byte length.
     fn vector8(&mut self) -> Result<Self, TlsError> {
         let len = usize::from(self.u8()?);
         Ok(Self(self.take(len)?))
     }
 
-    /// A vector behind two bytes of length.
+    /// A vector with a two-byte length.
     fn vector16(&mut self) -> Result<Self, TlsError> {
         let len = usize::from(self.u16()?);
         Ok(Self(self.take(len)?))

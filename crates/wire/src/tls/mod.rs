@@ -1,14 +1,13 @@
 //! The ClientHello of a TLS connection, read as far as a switch needs it to choose a server.
 //!
-//! [`HelloScanner`] is shown the client's bytes as they arrive. It follows the records (RFC 8446,
-//! section 5.1) over which the message may be spread, remembers where it is, and refuses at the
-//! first byte that shows that no ClientHello will come; the message itself (section 4.1.2) is read
-//! once, when it is whole.
+//! [`HelloScanner`] receives the client's bytes as they arrive. It follows the records (RFC 8446,
+//! section 5.1) that the message may span, and refuses at the first byte that rules out a
+//! ClientHello; the message itself (section 4.1.2) is parsed once, when it is complete.
 //!
 //! Verdicts come as `Scan<ClientHello, TlsError>`: [`Scan`] is shared with the HTTP scanner and has
 //! the error's type as its second parameter.
 //!
-//! Absent by design: keys. Nothing is decrypted, and the bytes go on to the server as they came.
+//! Absent by design: keys. Nothing is decrypted, and the bytes are forwarded unchanged.
 
 mod error;
 mod hello;

@@ -21,7 +21,7 @@ const MESSAGE_HEADER_BYTES: usize = 4;
 const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 
-/// Looks for a whole ClientHello and remembers how far it has looked. Make one for each connection.
+/// Scans for a complete ClientHello incrementally. Create one per connection.
 #[derive(Clone, Debug, Default)]
 pub struct HelloScanner {
     /// All bytes before this have been dealt with.
@@ -41,9 +41,9 @@ pub struct HelloScanner {
 }
 
 impl HelloScanner {
-    /// Looks at what has arrived since the last call. `bytes` is everything from the connection's
-    /// first byte on; its beginning must not change between calls. Bytes behind the hello (early
-    /// data) may be there; they are not looked at.
+    /// Scans the bytes that arrived since the last call. `bytes` is everything from the
+    /// connection's first byte on; its beginning must not change between calls. Bytes after the
+    /// hello (early data) are ignored.
     pub fn scan(&mut self, bytes: &[u8]) -> Scan<ClientHello, TlsError> {
         if let Some(error) = self.failed {
             return Scan::Malformed(error);
@@ -65,7 +65,7 @@ impl HelloScanner {
         }
     }
 
-    /// True when the records up to `self.at` hold the whole message.
+    /// True if the records up to `self.at` contain the whole message.
     fn follow(&mut self, bytes: &[u8]) -> Result<bool, TlsError> {
         loop {
             if self.record_left == 0 {
@@ -177,7 +177,7 @@ fn record_len(header: &[u8], first: bool) -> Result<Option<usize>, TlsError> {
     }
 }
 
-/// Names what begins like no TLS connection; `None` when more bytes are needed for that.
+/// Identifies data that is not TLS; `None` if more bytes are needed.
 fn stranger(header: &[u8]) -> Option<TlsError> {
     const METHODS: [&[u8]; 10] = [
         b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ",
