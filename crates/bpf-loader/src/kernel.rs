@@ -71,10 +71,10 @@ pub enum LoadError {
     #[error("Linux {0} is needed")]
     TooOld(&'static str),
     /// A map could not be used.
-    #[error("a map of the fast path: {0}")]
+    #[error("cannot access a map of the fast path: {0}")]
     Map(#[from] MapError),
     /// The record array could not be mapped.
-    #[error("the record array cannot be mapped: {0}")]
+    #[error("cannot map the record array: {0}")]
     Memory(#[from] std::io::Error),
     /// An earlier run of this instance left maps that this build or configuration cannot use.
     #[error(
@@ -85,17 +85,16 @@ pub enum LoadError {
     /// An earlier run's flow table is of another kind, which cannot take its place.
     #[error(
         "an earlier run of this instance left another kind of flow table: `flow_table` in \
-         [fastpath] was \"lru-hash\" before, or is now (\"hash\" and \"tcb-cache\" take each \
-         other's connections over); write what it was, or remove it with `fairlead down`, which \
-         ends the connections that it still forwards"
+         [fastpath] has changed from or to \"lru-hash\" (\"hash\" and \"tcb-cache\" can take over \
+         each other's connections); restore the old value, or remove it with `fairlead down`, \
+         which ends the connections that it still forwards"
     )]
     OtherFlowTable,
     /// What an earlier run left is in use in another network namespace; the folder it is pinned in.
     #[error(
-        "an instance of this name has left a fast path in another network namespace: start it \
-         there, remove it with `fairlead down` there, or give this one another `name` in \
-         [instance]; where that namespace is gone and its interface is not, `rm -r {0}` takes the \
-         program off"
+        "an instance of this name left a fast path in another network namespace: start it there, \
+         remove it with `fairlead down` there, or choose another `name` in [instance]; if that \
+         namespace no longer exists but its interface does, `rm -r {0}` detaches the program"
     )]
     OtherNamespace(String),
     /// The pinned files cannot be changed.
@@ -552,7 +551,7 @@ impl SynOffload for FlowTable {
             flags,
         };
         if let Err(error) = self.listens.insert(RawEndpoint::from(listen), entry, 0) {
-            tracing::error!(%error, %listen, "the kernel does not take what is offered");
+            tracing::error!(%error, %listen, "the kernel refused the offered options");
         }
     }
 
@@ -564,7 +563,7 @@ impl SynOffload for FlowTable {
         self.settled.refuse = refusal.syns;
         self.settled.proven = u32::from(refusal.unproven);
         if let Err(error) = self.settings.set(0, self.settled, 0) {
-            tracing::error!(%error, "the kernel does not take its settings");
+            tracing::error!(%error, "the kernel refused the settings");
         }
     }
 }

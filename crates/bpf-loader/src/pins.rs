@@ -19,8 +19,8 @@ const ALL: &str = "fairlead";
 pub enum PinsError {
     /// There is no BPF file system, and none can be mounted.
     #[error(
-        "there is no BPF file system at {ROOT} and none can be mounted ({0}); mount it with \
-         `mount -t bpf bpf {ROOT}` on the host, and give a container that folder"
+        "no BPF file system is mounted at {ROOT}, and mounting it failed ({0}); run `mount -t bpf \
+         bpf {ROOT}` on the host, and make that directory available in containers"
     )]
     NoFileSystem(io::Error),
     /// The instance's folder cannot be made or read.
@@ -32,9 +32,7 @@ pub enum PinsError {
         cause: io::Error,
     },
     /// Another process has it.
-    #[error(
-        "another process serves the instance \"{0}\"; give this one another `name` in [instance]"
-    )]
+    #[error("another process is running the instance \"{0}\"; choose another `name` in [instance]")]
     InUse(String),
 }
 

@@ -118,13 +118,13 @@ impl Shapes {
                     if (other.key_bytes, other.value_bytes)
                         == (shape.key_bytes, shape.value_bytes) =>
                 {
-                    format!("{name} was made in another way there")
+                    format!("{name} has another type or other flags")
                 }
                 Some(other) => format!(
-                    "{name} has keys and values of {} and {} bytes there, {} and {} here",
+                    "{name} has keys and values of {} and {} bytes, this build uses {} and {}",
                     other.key_bytes, other.value_bytes, shape.key_bytes, shape.value_bytes
                 ),
-                None => format!("it has no {name}"),
+                None => format!("{name} is missing"),
             };
             return Err(LoadError::OtherLayout(what));
         }
@@ -199,7 +199,7 @@ pub fn survey(
     let there = settings(pins)?;
     if there.version != LAYOUT_VERSION {
         let said = format!(
-            "its layout is number {}, this build's is {LAYOUT_VERSION}",
+            "it has layout {}, this build has layout {LAYOUT_VERSION}",
             there.version
         );
         return Err(LoadError::OtherLayout(said));
@@ -208,7 +208,7 @@ pub fn survey(
     check_sizes(pins, &lines, &there, records, kind)?;
     if there.origin_ns > monotonic_ns() {
         return Err(LoadError::OtherLayout(
-            "its clock is ahead of this machine's".into(),
+            "its clock is ahead of this machine's clock".into(),
         ));
     }
     let endpoint = |raw: RawEndpoint| Endpoint::from(raw);
@@ -296,12 +296,12 @@ fn check_sizes(
     let too_few = !kind.evicts() && flows < records.saturating_mul(2);
     if count != records || there.records != records || too_few {
         return Err(LoadError::OtherLayout(format!(
-            "its table has {count} lines, `connections` in [limits] asks for {records}"
+            "its table has {count} records, but `connections` in [limits] is {records}"
         )));
     }
     if kind.evicts() && flows != kind.keys(records) {
         return Err(LoadError::OtherLayout(format!(
-            "its flow table holds {flows} keys, this configuration's {}",
+            "its flow table has {flows} keys, but this configuration needs {}",
             kind.keys(records)
         )));
     }

@@ -242,7 +242,7 @@ fn other_layouts_and_sizes_are_refused_with_what_to_do() {
         assert!(refused(65).contains("`fairlead down`"));
         // The version is behind two words and the clock's origin.
         edit::<80>(&pins, "fl_settings", 0, |settings| settings[24] ^= 0x40);
-        assert!(refused(64).contains("layout is number"), "{}", refused(64));
+        assert!(refused(64).contains("it has layout"), "{}", refused(64));
         edit::<80>(&pins, "fl_settings", 0, |settings| settings[24] ^= 0x40);
         edit::<80>(&pins, "fl_settings", 0, |settings| settings[32] ^= 1);
         assert!(matches!(

@@ -64,11 +64,12 @@ fn nothing_to_keep(draft: &Draft, problems: &mut Problems) {
         && draft.fastpath.mode == Mode::Engine
     {
         let message =
-            "on_stop = \"keep\" keeps nothing with mode = \"engine\": there is no kernel program";
-        problems
-            .push(Diagnostic::warning(on_stop, message.to_owned()).help(
-                "live connections get `drain_timeout`; leave `on_stop` out if that is meant",
-            ));
+            "on_stop = \"keep\" has no effect with mode = \"engine\": there is no kernel program";
+        problems.push(
+            Diagnostic::warning(on_stop, message.to_owned()).help(
+                "live connections get `drain_timeout`; leave `on_stop` out if that is intended",
+            ),
+        );
     }
 }
 
@@ -213,12 +214,9 @@ fn listens<'d>(draft: &'d Draft, problems: &mut Problems) -> BTreeMap<Address, &
             problems.push(
                 Diagnostic::warning(
                     &listen.span,
-                    format!(
-                        "packets to {} stay inside the machine's own stack",
-                        endpoint.addr
-                    ),
+                    format!("packets to {} never leave this machine", endpoint.addr),
                 )
-                .help("write an address that is routed to the switch, such as \"10.1.0.3:80\""),
+                .help("use an address routed to the switch, such as \"10.1.0.3:80\""),
             );
         }
         if let Some(prefix) = draft

@@ -427,7 +427,7 @@ fn regex(text: &At<&str>, key: &str, problems: &mut Problems) -> Option<regex::R
             let whole = error.to_string();
             let cause = whole.rsplit("error: ").next().unwrap_or(&whole).trim();
             (
-                format!("`{key}` is no regular expression: {cause}"),
+                format!("`{key}` is not a regular expression: {cause}"),
                 "in TOML, '…' takes backslashes as they are and \"…\" wants them doubled"
                     .to_owned(),
             )

@@ -224,7 +224,7 @@ impl fmt::Display for LoadError {
             }
             Self::TooLarge { path } => write!(
                 f,
-                "{} has more than {} MiB: that is no configuration",
+                "{} has more than {} MiB: too large for a configuration",
                 path.display(),
                 FILE_BYTES_MAX >> 20
             ),

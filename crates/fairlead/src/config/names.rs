@@ -100,7 +100,7 @@ pub(super) fn host(
                 problems,
             ),
             (false, _) => refuse(
-                "TLS clients name no addresses (RFC 6066, section 3)".to_owned(),
+                "TLS server names are never addresses (RFC 6066, section 3)".to_owned(),
                 format!("write a name, or leave `{key}` out and use `listen`"),
                 problems,
             ),
@@ -118,7 +118,10 @@ pub(super) fn host(
     }
     if !plain.is_ascii() {
         return refuse(
-            format!("{} is not how a name looks on the wire", quoted(text.value)),
+            format!(
+                "{} is not the ASCII form that clients send",
+                quoted(text.value)
+            ),
             "write its ASCII form, which begins with xn--".to_owned(),
             problems,
         );
@@ -132,7 +135,7 @@ pub(super) fn host(
         |label: &str| (1..=LABEL_BYTES_MAX).contains(&label.len()) && label.bytes().all(fits);
     if name.len() > HOST_BYTES_MAX || !name.split('.').all(label) {
         return refuse(
-            format!("{} is no host name", quoted(text.value)),
+            format!("{} is not a host name", quoted(text.value)),
             format!("write {key} = \"api.example.com\" or {key} = \"*.example.com\""),
             problems,
         );

@@ -166,7 +166,7 @@ fn hash_on(text: &At<&str>, problems: &mut Problems) -> Option<HashOn> {
             None => "write \"client-address\", \"header:NAME\" or \"cookie:NAME\"".to_owned(),
         },
     };
-    let message = format!("{} is nothing to hash", quoted(text.value));
+    let message = format!("{} cannot be hashed", quoted(text.value));
     problems.push(Diagnostic::error(&text.span, message).help(help));
     None
 }

@@ -100,7 +100,7 @@ pub(super) fn prefix(text: &At<&str>, key: &str, problems: &mut Problems) -> Opt
     };
     let Ok(address) = address.parse::<IpAddr>() else {
         return refuse(
-            format!("{} is no address prefix", quoted(text.value)),
+            format!("{} is not an address prefix", quoted(text.value)),
             example,
         );
     };
@@ -116,7 +116,7 @@ pub(super) fn prefix(text: &At<&str>, key: &str, problems: &mut Problems) -> Opt
         .ok()
         .and_then(|len| Prefix::of(address, len))
     else {
-        return refuse(format!("{} is no prefix length", quoted(len)), example);
+        return refuse(format!("{} is not a prefix length", quoted(len)), example);
     };
     if prefix.address() != address {
         return refuse(
@@ -125,7 +125,10 @@ pub(super) fn prefix(text: &At<&str>, key: &str, problems: &mut Problems) -> Opt
         );
     }
     if let Err(error) = prefix.hosts() {
-        return refuse(format!("{prefix} is no prefix of hosts: {error}"), example);
+        return refuse(
+            format!("{prefix} is not a prefix of host addresses: {error}"),
+            example,
+        );
     }
     if prefix.is_v4() && prefix.is_larger_than_used() {
         problems.push(

@@ -112,11 +112,11 @@ pub(super) fn duration(
             }
             Some(value) if value > high => format!("`{key}` = {} is too long", quoted(text)),
             Some(value) => return Some(value),
-            None => format!("{} is no duration", quoted(text)),
+            None => format!("{} is not a duration", quoted(text)),
         },
         DeValue::Integer(number) => {
             let message = format!("`{key}` = {number} has no unit");
-            let help = format!("write {key} = \"{number}s\" if seconds are meant");
+            let help = format!("write {key} = \"{number}s\" for seconds");
             problems.push(Diagnostic::error(&node.span(), message).help(help));
             return None;
         }
@@ -167,7 +167,7 @@ fn size_by(
         }
     };
     let message = match value {
-        None => format!("{text} is no size"),
+        None => format!("{text} is not a size"),
         Some(value) if value < low => format!("`{key}` = {text} is too small"),
         Some(value) if value > high => format!("`{key}` = {text} is too large"),
         Some(value) => return Some(At::new(value, node.span())),
@@ -182,7 +182,7 @@ fn size_by(
 
 /// An address and port: `10.1.0.3:80`, `[2001:db8::3]:80`.
 pub(super) fn endpoint(text: &At<&str>, key: &str, problems: &mut Problems) -> Option<Endpoint> {
-    let message = format!("{} is no address and port", quoted(text.value));
+    let message = format!("{} is not an address with a port", quoted(text.value));
     let plain = text.value.trim();
     let help = match plain.parse::<SocketAddr>() {
         Ok(socket) if plain == text.value => return within(socket, text, key, problems),
@@ -193,9 +193,9 @@ pub(super) fn endpoint(text: &At<&str>, key: &str, problems: &mut Problems) -> O
                 "write the address in brackets: {key} = \"{}\"",
                 bracketless_v6(plain).unwrap_or_else(|| SocketAddr::from(([0; 16], 0)))
             ),
-            Err(_) if plain.chars().any(|letter| letter.is_ascii_alphabetic()) => format!(
-                "names are not looked up; write the address itself: {key} = \"10.1.0.3:80\""
-            ),
+            Err(_) if plain.chars().any(|letter| letter.is_ascii_alphabetic()) => {
+                format!("host names are not resolved; write the address: {key} = \"10.1.0.3:80\"")
+            }
             Err(_) => format!("write {key} = \"10.1.0.3:80\" or {key} = \"[2001:db8::3]:80\""),
         },
     };
@@ -228,7 +228,7 @@ fn within(
         )
     } else if ip.is_unspecified() {
         (
-            format!("{ip} stands for every address; the switch needs the one it answers for"),
+            format!("{ip} is the unspecified address; the switch needs a specific one"),
             format!(
                 "write the address itself: {key} = \"10.1.0.3:{}\"",
                 socket.port()
@@ -236,7 +236,7 @@ fn within(
         )
     } else if ip.is_multicast() || broadcast {
         (
-            format!("{ip} is an address of many; TCP connects to one"),
+            format!("{ip} is a multicast or broadcast address; TCP needs a unicast address"),
             format!(
                 "write the address of one host: {key} = \"10.1.0.3:{}\"",
                 socket.port()
@@ -244,7 +244,7 @@ fn within(
         )
     } else if mapped {
         (
-            format!("{ip} is an IPv4 address in IPv6 clothes"),
+            format!("{ip} is an IPv4-mapped IPv6 address"),
             format!("write {key} = \"{}:{}\"", ip.to_canonical(), socket.port()),
         )
     } else if scoped {
@@ -274,9 +274,11 @@ pub(super) fn endpoints(node: Node<'_>, key: &str, problems: &mut Problems) -> V
 pub(super) fn socket(node: Node<'_>, key: &str, problems: &mut Problems) -> Option<At<SocketAddr>> {
     let text = string(node, key, "\"127.0.0.1:9090\"", problems)?;
     let message = match text.value.parse::<SocketAddr>() {
-        Ok(socket) if socket.port() == 0 => "port 0 would be a different one every time".into(),
+        Ok(socket) if socket.port() == 0 => {
+            "port 0 would select a random port at each start".into()
+        }
         Ok(socket) => return Some(At::new(socket, text.span)),
-        Err(_) => format!("{} is no address and port", quoted(text.value)),
+        Err(_) => format!("{} is not an address with a port", quoted(text.value)),
     };
     problems.push(
         Diagnostic::error(&text.span, message).help(format!("write {key} = \"127.0.0.1:9090\"")),

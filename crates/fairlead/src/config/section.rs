@@ -360,7 +360,7 @@ pub(super) fn word<T: Clone>(
     if let Some((_, value)) = words.iter().find(|(word, _)| *word == text.value) {
         return Some(At::new(value.clone(), text.span));
     }
-    let message = format!("{} is no value of `{key}`", quoted(text.value));
+    let message = format!("{} is not a value of `{key}`", quoted(text.value));
     let help = match nearest(text.value, words.iter().map(|(word, _)| *word)) {
         Some(near) => format!(
             "did you mean \"{near}\"? `{key}` takes {}",

@@ -74,8 +74,7 @@ fn hint(line: &Line<'_>, span: &Span, message: &str) -> Option<String> {
     }
     if message.starts_with("missing escaped value") {
         return Some(
-            "in single quotes a backslash stands for itself: '…'; in double ones write two"
-                .to_owned(),
+            "in single quotes a backslash is literal: '…'; in double ones write two".to_owned(),
         );
     }
     if message.starts_with("duplicate key") {

@@ -92,7 +92,7 @@ pub(super) fn tcb_cache(section: Option<Section<'_>>, problems: &mut Problems) -
         let message = "the TCB cache is described, but not enabled";
         problems.push(
             Diagnostic::warning(&section.span(), message)
-                .help("write enabled = true, or enabled = false if that is meant"),
+                .help("write enabled = true, or enabled = false if that is intended"),
         );
     }
     is_enabled.then_some(Settings { scheme, geometry })

@@ -270,7 +270,7 @@ fn a_tls_service_reads_no_request() {
         [
             (
                 (28, 7),
-                "TLS clients name no addresses (RFC 6066, section 3)"
+                "TLS server names are never addresses (RFC 6066, section 3)"
             ),
             (
                 (30, 13),

@@ -156,7 +156,7 @@ fn an_error_is_shown_however_many_warnings_there_are() {
     let report = quickly(&format!("{services}{pool}connect_timeout = \"5x\"\n")).unwrap_err();
     assert_eq!((report.errors(), report.warnings()), (1, 130));
     let told = report.to_string();
-    assert!(told.contains("\"5x\" is no duration"), "{told}");
+    assert!(told.contains("\"5x\" is not a duration"), "{told}");
     assert!(told.ends_with("… and 31 more of the same file\n"), "{told}");
 }
 

@@ -374,7 +374,7 @@ fn status_says_why_there_is_none() {
         ("[::1]", "missing port: write [::1]:9090"),
         (
             "localhost:9090",
-            "such as 127.0.0.1:9090; names are not looked up",
+            "such as 127.0.0.1:9090; host names are not resolved",
         ),
     ] {
         let output = fairlead(&["status", "--admin", wrong]);
