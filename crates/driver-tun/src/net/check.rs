@@ -293,7 +293,7 @@ mod tests {
             ),
             (served(true), "stop it first"),
             (served(false), "`fairlead down`"),
-            (Obstacle::MtuTooSmall { mtu: 600 }, "1280 or more"),
+            (Obstacle::MtuTooSmall { mtu: 600 }, "at least 1280"),
         ] {
             assert!(obstacle.to_string().contains(words), "{obstacle}");
         }

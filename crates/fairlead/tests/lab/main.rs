@@ -226,7 +226,7 @@ fn bad_traces_are_refused_by_name() {
     let rowless = folder.write("rowless.csv", "time_us,ip,port\n");
     tcb(&rowless, &[], &["rowless.csv", "no row"]);
     tcb("no/such/file.log", &[], &["no/such/file.log"]);
-    tcb("tests", &[], &["folder"]);
+    tcb("tests", &[], &["directory"]);
     let mut lines = String::from_utf8(log).unwrap();
     lines.push_str(&"this is not a request\n".repeat(60));
     let back = folder.write("back.csv", "time_us,ip,port\n9,10.0.0.1,1\n5,10.0.0.1,1\n");
@@ -442,7 +442,7 @@ fn equal_seeds_are_refused() {
     refused(&["sweep", &plan, "--out", &out], 2, &["duplicate 4"]);
     let paper = ["paper", "--seeds", "2,2", "--out", &out];
     refused(&paper, 2, &["seed 2", "given twice"]);
-    refused(&["map", "--seeds", "1,1"], 2, &["--seeds 1", "given twice"]);
+    refused(&["map", "--seeds", "1,1"], 2, &["--seeds 1", "duplicate"]);
 }
 
 #[test]

@@ -151,7 +151,7 @@ fn a_setting_that_is_there_twice_is_refused() {
     for trace in ["standard:sessions=100,sessions=200", "zipf:100,ids=200"] {
         let output = lab(&["tcb", trace]).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-        assert!(said(&output).contains("twice"), "{}", said(&output));
+        assert!(said(&output).contains("duplicate"), "{}", said(&output));
     }
 }
 

@@ -82,9 +82,9 @@ fn more_unreadable_rows_may_be_let_pass() {
 fn a_fit_takes_no_load_and_tells_its_notes() {
     let fit = ["--target", "0.5", "--capacity", "1K"];
     let words = [&["calibrate", NASA, "--concurrency", "40"], &fit[..]].concat();
-    refused(&words, 2, &["--concurrency 40", "leave it out"]);
+    refused(&words, 2, &["--concurrency 40", "omit it"]);
     let words = [&["calibrate", "standard:10"], &fit[..]].concat();
-    refused(&words, 2, &["standard:10", "leave it out"]);
+    refused(&words, 2, &["standard:10", "omit it"]);
     let words = [&["calibrate", NASA, "--warm-up", "5"], &fit[..]].concat();
     let output = lab(&words);
     let said = text(&output.stderr);

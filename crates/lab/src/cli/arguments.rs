@@ -571,7 +571,7 @@ mod tests {
             &["--ports", "random", "--expand", "ports.model=sequential"],
         ] {
             let problem = asked(words).unwrap_err();
-            assert!(problem.contains("is there twice"), "{words:?}: {problem}");
+            assert!(problem.contains("duplicate"), "{words:?}: {problem}");
         }
         assert!(asked(&["--ports", "random", "--expand", "ports.low=2000"]).is_ok());
         let constants = |constant: &[&str]| {
@@ -583,7 +583,7 @@ mod tests {
             asked.constants().map_err(|error| error.to_string())
         };
         let problem = constants(&["toe.memory_ns=80", "toe.memory_ns=90"]).unwrap_err();
-        assert!(problem.contains("is there twice"), "{problem}");
+        assert!(problem.contains("duplicate"), "{problem}");
         assert!(constants(&["toe.memory_ns=80", "toe.hit_ns=9"]).is_ok());
     }
 
@@ -634,7 +634,7 @@ mod tests {
         ] {
             let problem = of(trace, words).unwrap_err();
             assert!(
-                problem.contains(said) && problem.contains("leave it out"),
+                problem.contains(said) && problem.contains("omit it"),
                 "{problem}"
             );
         }

@@ -328,7 +328,7 @@ mod tests {
             read("{ from = 1, to = 8, times = 2 }").unwrap(),
             [1, 2, 4, 8]
         );
-        assert!(read("[7, 5, 7]").unwrap_err().contains("7 is given twice"));
+        assert!(read("[7, 5, 7]").unwrap_err().contains("duplicate 7"));
         for bad in [
             "0",
             "[]",

@@ -201,7 +201,7 @@ mod tests {
             ),
             (
                 format!("{TRACE}{RUN}scheme = 'spec'\n"),
-                "line 5: scheme is there twice",
+                "line 5: duplicate scheme",
             ),
             (
                 format!("\nseeds = 0\n{two}"),
