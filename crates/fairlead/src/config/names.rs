@@ -118,10 +118,7 @@ pub(super) fn host(
     }
     if !plain.is_ascii() {
         return refuse(
-            format!(
-                "{} is not the ASCII form that clients send",
-                quoted(text.value)
-            ),
+            format!("{} is not in ASCII form", quoted(text.value)),
             "write its ASCII form, which begins with xn--".to_owned(),
             problems,
         );
