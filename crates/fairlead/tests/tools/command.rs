@@ -243,7 +243,7 @@ fn check_refuses_a_broken_file_with_its_places() {
     let json = fairlead(&["check", "--json", "--config", broken.path()]);
     assert_eq!(json.status.code(), Some(1));
     let document: Value = serde_json::from_str(&out(&json)).unwrap();
-    assert_eq!(document["findings"][0]["line"], 23);
+    assert_eq!(document["findings"][0]["line"], 25);
     assert_eq!(document["findings"][0]["column"], 8);
     assert_eq!(
         fairlead(&["check"]).status.code(),
