@@ -121,6 +121,8 @@ reasons! {
     HalfClosedTimeout = 53, "half_closed_timeout";
     /// The client did not acknowledge the switch's answer.
     AnswerUnacked = 54, "answer_unacked";
+    /// The client closed or reset its connection before its head was whole.
+    HeadAborted = 55, "head_aborted";
 
     /// The device refused the packet.
     TransmitFailed = 60, "transmit_failed";

@@ -175,7 +175,7 @@ fn show_service(service: &Service, switch: &Config, paint: Paint) -> String {
                 .map_or("?", |pool| &pool.name);
             vec![
                 route.name.clone(),
-                plain_line(&condition(route)),
+                plain_line(&condition(service.protocol, route)),
                 format!("-> {pool}"),
                 extras(route),
             ]
@@ -185,7 +185,7 @@ fn show_service(service: &Service, switch: &Config, paint: Paint) -> String {
         let answer = match (service.protocol, service.unmatched) {
             (Protocol::Http, Unmatched::NotFound) => "404 Not Found",
             (Protocol::Http, Unmatched::Misdirected) => "421 Misdirected Request",
-            (Protocol::Tls, _) => "a TLS alert",
+            (Protocol::Tls, _) => "a TLS alert; plain HTTP gets 400",
             (Protocol::Tcp, _) => "reset",
         };
         rows.push(vec![
@@ -241,9 +241,12 @@ fn show_pool(pool: &Pool, paint: Paint) -> String {
 }
 
 /// A route's condition on one line.
-fn condition(route: &Route) -> String {
+fn condition(protocol: Protocol, route: &Route) -> String {
     if route.matchers.is_empty() {
-        return "everything else".to_owned();
+        return match protocol {
+            Protocol::Tls => "everything else, TLS or not".to_owned(),
+            Protocol::Http | Protocol::Tcp => "everything else".to_owned(),
+        };
     }
     route
         .matchers

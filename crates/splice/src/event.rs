@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use fairlead_base::{DropReason, Endpoint, Instant};
+use fairlead_wire::Fault;
 
 use crate::config::{PoolId, Treatment};
 
@@ -45,6 +46,8 @@ pub enum Event {
         status: Option<u16>,
         /// As in [`Event::Decided`].
         subject: String,
+        /// Of a malformed head: which rule it breaks, and where.
+        fault: Option<Fault>,
     },
     /// A spliced connection is over.
     Closed {

@@ -8,6 +8,10 @@ use fairlead_base::Instant;
 /// The longest wait: RFC 6298, section 2.5, allows a bound of 60 seconds or more.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
+/// What a last retransmission before a deadline is given to be answered, and at least.
+const LAST_WAIT: Duration = Duration::from_millis(500);
+const LAST_WAIT_MIN: Duration = Duration::from_millis(250);
+
 /// When to send again, and when to give up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
@@ -39,8 +43,22 @@ impl Backoff {
         true
     }
 
-    /// The first transmission met older state at the peer: retransmit after `wait`, if that is
-    /// sooner. `retransmissions` is the argument of [`Self::start`].
+    /// As [`Self::expire`], where everything is given up at `deadline`: the last retransmission is
+    /// brought forward, so that no more than half a second passes without one at the end.
+    pub fn expire_before(&mut self, now: Instant, deadline: Instant) -> bool {
+        let again = self.expire(now);
+        if again && self.due + LAST_WAIT_MIN > deadline {
+            let left = deadline.since(now);
+            let wait = left.saturating_sub(LAST_WAIT).max(LAST_WAIT_MIN);
+            if wait + LAST_WAIT_MIN <= left {
+                self.due = now + wait;
+            }
+        }
+        again
+    }
+
+    /// What was sent first, and nothing since, has met something older: it is sent again after
+    /// `wait`, if that is sooner. `retransmissions` is what [`Self::start`] was given.
     pub fn hurry(&mut self, now: Instant, wait: Duration, retransmissions: u8) {
         if self.left == retransmissions {
             self.due = self.due.min(now + wait);
@@ -67,6 +85,30 @@ mod tests {
             dues.push(backoff.due.as_millis());
         }
         assert_eq!(dues, [200, 600, 1_400, 3_000]);
+    }
+
+    #[test]
+    fn the_last_retransmission_comes_in_the_last_half_second_before_a_deadline() {
+        for deadline_ms in (300..60_000).step_by(50) {
+            let deadline = Instant::from_millis(deadline_ms);
+            let mut backoff = Backoff::start(Instant::ZERO, Duration::from_millis(250), 8);
+            let mut sent = vec![0];
+            while backoff.due < deadline {
+                let now = backoff.due;
+                sent.push(now.as_millis());
+                assert!(backoff.expire_before(now, deadline));
+                assert!(backoff.due > now);
+            }
+            let quiet = deadline_ms - sent[sent.len() - 1];
+            assert!(quiet <= 500, "{deadline_ms}: {sent:?}");
+            assert!(
+                sent.windows(2).all(|two| two[1] - two[0] >= 250),
+                "{deadline_ms}: {sent:?}"
+            );
+            if deadline_ms == 3_000 {
+                assert_eq!(sent, [0, 250, 750, 1_750, 2_500]);
+            }
+        }
     }
 
     #[test]

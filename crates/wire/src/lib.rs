@@ -22,4 +22,4 @@ pub use fragment::{Datagram, Fragment};
 pub use icmp::{IcmpKind, IcmpPacket, IcmpQuote};
 pub use options::{SynOptions, Timestamps};
 pub use packet::{Classified, TcpFlags, TcpPacket, classify};
-pub use scan::Scan;
+pub use scan::{Fault, Scan};

@@ -59,7 +59,7 @@ fn a_range_request() {
     let head = head(include_bytes!("fixtures/http-range-2010.bin"));
     assert_eq!(head.host.as_deref(), Some("cs.gmu.edu"));
     assert_eq!(head.header("range"), Some(&b"bytes=32768-555522"[..]));
-    assert_eq!(head.path, "/~tr-admin/papers/GMU-CS-TR-2010-20.pdf");
+    assert_eq!(head.path, b"/~tr-admin/papers/GMU-CS-TR-2010-20.pdf");
 }
 
 #[test]

@@ -111,14 +111,14 @@ fn check_head(bytes: &[u8], head: &RequestHead<'_>) {
     assert!(fields <= FIELDS_MAX);
     note_size("http.fields", fields);
     note("http.method", fingerprint(head.method.as_bytes()) % 16);
-    let form = head.path.bytes().next().map_or(0, u64::from) << 1;
+    let form = head.path.first().map_or(0, |&byte| u64::from(byte)) << 1;
     note("http.form", form | u64::from(head.query.is_some()));
 
     let host = head.host.as_deref().unwrap_or("a");
     assert!(!host.is_empty() && !host.ends_with('.'), "{host:?}");
     assert!(!host.bytes().any(|byte| byte.is_ascii_uppercase()));
     assert!(head.version_minor <= 1);
-    assert!(head.path.starts_with('/') || head.path == "*");
+    assert!(head.path.starts_with(b"/") || head.path == b"*");
     let subject = head.subject();
     assert!(subject.len() <= SUBJECT_BYTES_MAX);
     assert!(subject.bytes().all(|byte| matches!(byte, b' '..=b'~')));
@@ -133,12 +133,15 @@ fn check_head(bytes: &[u8], head: &RequestHead<'_>) {
 
 /// The tokeniser that others use cuts the head at the same places.
 fn check_tokeniser(bytes: &[u8], head: &RequestHead<'_>) {
+    if !head.target.is_ascii() {
+        return; // it takes UTF-8 at most
+    }
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut request = httparse::Request::new(&mut fields);
     let status = request.parse(bytes);
     assert_eq!(status, Ok(httparse::Status::Complete(bytes.len())));
     assert_eq!(request.method, Some(head.method));
-    assert_eq!(request.path, Some(head.target));
+    assert_eq!(request.path.map(str::as_bytes), Some(head.target));
     assert_eq!(request.version, Some(head.version_minor));
     let theirs: Vec<_> = request
         .headers

@@ -1,5 +1,7 @@
 //! Splices that are left to a fast path outside: one that does what a test tells it.
 
+use core::time::Duration;
+
 use fairlead_base::SeqNumber;
 use fairlead_datapath::config::{Balance, Config, Protocol, Source, Treatment};
 use fairlead_datapath::{End, State, Verdict};
@@ -186,6 +188,17 @@ fn a_silent_server_is_asked_again_by_the_engine() {
     assert_eq!(again[0].header.flags, TcpFlags::SYN);
     assert!(!is_armed(&double));
     assert_eq!(rig.state(), Some(State::SynSent));
+}
+
+#[test]
+fn a_silent_server_is_asked_until_shortly_before_the_timeout() {
+    let mut config = http_config();
+    config.pools[0].connect_timeout = Duration::from_secs(3);
+    let (mut rig, ..) = armed_with(config);
+    assert_eq!(rig.wait_ms(2_499).len(), 3, "after 250, 750 and 1,750 ms");
+    let last = rig.wait_ms(1);
+    assert_eq!(last.len(), 1);
+    assert_eq!(last[0].header.flags, TcpFlags::SYN);
 }
 
 #[test]

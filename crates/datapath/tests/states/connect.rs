@@ -142,6 +142,36 @@ fn syn_sent_silence_repeats_the_syn_and_then_asks_the_next_server() {
     assert_eq!(payload(&rig.put(&syn_ack(&sent[1], 9, &linux(1)))), REQUEST);
 }
 
+/// When SYNs are sent to the only server, in ms behind the first, until the client is answered.
+#[track_caller]
+fn syns_of_one_try(timeout_ms: u64) -> Vec<u64> {
+    let mut config = simple_config(Protocol::Http, &SERVERS[..1]);
+    config.pools[0].connect_timeout = Duration::from_millis(timeout_ms);
+    let (mut rig, _, syn) = asked(config);
+    let mut times = vec![0];
+    for ms in 1..=timeout_ms {
+        for sent in rig.wait_ms(1) {
+            if sent.header.key == syn.header.key && sent.header.flags == TcpFlags::SYN {
+                assert_eq!(sent.header, syn.header);
+                times.push(ms);
+            }
+        }
+    }
+    assert_eq!(rig.drops(DropReason::ServerSilent), 1);
+    assert_eq!(rig.state(), Some(State::Answering));
+    times
+}
+
+#[test]
+fn syn_sent_silence_is_asked_into_until_shortly_before_the_timeout() {
+    assert_eq!(syns_of_one_try(3_000), [0, 250, 750, 1_750, 2_500]);
+    for timeout_ms in [300, 700, 1_000, 1_900, 2_000, 3_900, 5_000, 10_000, 60_000] {
+        let times = syns_of_one_try(timeout_ms);
+        let last = times[times.len() - 1];
+        assert!(timeout_ms - last <= 500, "{timeout_ms}: {times:?}");
+    }
+}
+
 #[test]
 fn syn_sent_no_server_left_is_answered_503_with_retry_after() {
     let (mut rig, _, mut syn) = asked(three_servers());

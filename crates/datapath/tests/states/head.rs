@@ -168,29 +168,60 @@ fn established_fin_with_the_request_reaches_the_server_behind_it() {
     assert_eq!(rig.state(), Some(State::FinRelayed1));
 }
 
+/// The beginning of a head of each protocol.
+const BEGUN: [(Protocol, &[u8]); 2] = [
+    (Protocol::Http, b"GET /a HTTP/1.1\r\nHo"),
+    (Protocol::Tls, &[22, 3, 1, 2, 0, 1]),
+];
+
 #[test]
-fn established_fin_before_the_head_is_whole_is_answered_400() {
-    // With the bytes, and in a segment of its own.
-    for apart in [false, true] {
-        let (mut rig, opened) = opened();
-        let fin = TcpFlags::FIN | TcpFlags::ACK;
-        let answer = if apart {
-            rig.put_none(&opened.data(0, &REQUEST[..20]));
-            rig.put_one(&opened.at(20).flags(fin))
-        } else {
-            rig.put_one(&opened.data(0, &REQUEST[..20]).flags(fin))
-        };
-        assert!(answer.payload().starts_with(b"HTTP/1.1 400 "));
-        assert_eq!(
-            answer.header.ack,
-            SeqNumber(1_022),
-            "the FIN is acknowledged"
-        );
-        assert_eq!(
-            rig.refusals(),
-            [(DropReason::HttpMalformed, Some(400))],
-            "apart: {apart}"
-        );
+fn established_fin_before_the_head_is_whole_ends_the_connection_as_aborted() {
+    for (protocol, begun) in BEGUN {
+        // With the bytes, and in a segment of its own.
+        for apart in [false, true] {
+            let mut rig = Rig::probed(simple_config(protocol, &[FIRST]), &linux(1));
+            let opened = rig.open(1_000, &linux(5_000));
+            let fin = TcpFlags::FIN | TcpFlags::ACK;
+            let end = begun.len() as u32;
+            let last = if apart {
+                rig.put_none(&opened.data(0, begun));
+                rig.put_one(&opened.at(end).flags(fin))
+            } else {
+                rig.put_one(&opened.data(0, begun).flags(fin))
+            };
+            assert!(last.header.flags.contains(TcpFlags::FIN));
+            assert_eq!(last.payload(), b"", "nobody reads an answer");
+            assert_eq!(
+                last.header.ack,
+                SeqNumber(1_002 + end),
+                "the FIN is acknowledged"
+            );
+            let told = (protocol, apart);
+            assert_eq!(
+                rig.refusals(),
+                [(DropReason::HeadAborted, None)],
+                "{told:?}"
+            );
+            assert_eq!(rig.drops(DropReason::HeadAborted), 1);
+            assert_eq!(rig.drops(DropReason::HttpMalformed), 0);
+            assert_eq!(rig.drops(DropReason::TlsMalformed), 0);
+            rig.put_none(&opened.at(end + 1).ack(last.header.seq.0.wrapping_add(1)));
+            rig.wait(Duration::from_secs(2));
+            rig.assert_empty();
+        }
+    }
+}
+
+#[test]
+fn established_rst_before_the_head_is_whole_is_counted_and_told_as_aborted() {
+    for (protocol, begun) in BEGUN {
+        let mut rig = Rig::probed(simple_config(protocol, &[FIRST]), &linux(1));
+        let opened = rig.open(1_000, &linux(5_000));
+        rig.put_none(&opened.data(0, begun));
+        rig.put_none(&opened.at(begun.len() as u32).flags(TcpFlags::RST));
+        assert_eq!(rig.refusals(), [(DropReason::HeadAborted, None)]);
+        assert_eq!(rig.drops(DropReason::HeadAborted), 1);
+        rig.assert_empty();
     }
 }
 
@@ -335,6 +366,64 @@ fn established_malformed_head_is_answered_as_rfc_9112_asks_and_counted() {
 }
 
 #[test]
+fn established_malformed_head_is_told_with_rule_offset_and_byte() {
+    for (protocol, bytes, wanted) in [
+        (
+            Protocol::Http,
+            &b"GET /a HTTP/1.1\r\nHost: a\x01\r\n\r\n"[..],
+            "control_byte at 24 byte 0x01",
+        ),
+        (Protocol::Http, b"GET /a HTTP/1.1\r\n\r\n", "host_missing"),
+        (
+            Protocol::Tls,
+            &[22, 3, 1, 0, 0],
+            "empty_record at 3 byte 0x00",
+        ),
+    ] {
+        let mut rig = Rig::probed(simple_config(protocol, &[FIRST]), &linux(1));
+        rig.request(1_000, bytes);
+        let events = rig.events();
+        let [
+            Event::Refused {
+                fault: Some(fault), ..
+            },
+        ] = &events[..]
+        else {
+            panic!("{events:?}");
+        };
+        assert_eq!(fault.to_string(), wanted);
+    }
+}
+
+#[test]
+fn established_bytes_beyond_ascii_in_the_target_are_routed_by_and_forwarded() {
+    let request = b"GET /caf\xc3\xa9.jpg?\xff HTTP/1.1\r\nHost: x\r\n\r\n";
+    let mut rig = Rig::probed(http_config(), &linux(1));
+    let (_, sent) = rig.request(1_000, request);
+    assert_eq!(sent[0].header.key.dst, endpoint(FIRST), "it ends with .jpg");
+    assert_eq!(delivered(&mut rig, &sent[0]), request);
+}
+
+#[test]
+fn established_servers_all_of_weight_0_are_as_servers_out_of_reach() {
+    for (protocol, bytes) in [(Protocol::Http, REQUEST), (Protocol::Tcp, b"x")] {
+        let mut config = simple_config(protocol, &[FIRST, "10.2.0.2:8082"]);
+        for server in &mut config.pools[0].servers {
+            server.weight = 0;
+        }
+        let mut rig = Rig::probed(config, &linux(1));
+        let (_, sent) = rig.request(1_000, bytes);
+        assert_eq!(sent.len(), 1, "{protocol:?}");
+        if protocol == Protocol::Http {
+            assert!(sent[0].payload().starts_with(b"HTTP/1.1 503 "));
+        } else {
+            assert!(sent[0].header.flags.contains(TcpFlags::RST));
+        }
+        assert_eq!(rig.drops(DropReason::NoServer), 1);
+    }
+}
+
+#[test]
 fn established_head_without_a_route_is_answered_404_or_421() {
     for (unmatched, status) in [(Unmatched::NotFound, 404), (Unmatched::Misdirected, 421)] {
         let mut config = http_config();
@@ -427,11 +516,56 @@ fn established_hello_without_a_route_gets_an_alert() {
 }
 
 #[test]
-fn established_bytes_that_are_no_hello_get_an_alert() {
+fn established_bytes_that_are_no_hello_get_an_alert_where_no_route_takes_them() {
     let mut rig = tls_rig();
-    let (_, sent) = rig.request(1_000, REQUEST);
+    let (_, sent) = rig.request(1_000, b"SSH-2.0-OpenSSH_9.2\r\n");
     assert_eq!(sent[0].payload()[..6], [21, 3, 3, 0, 2, 2]);
     assert_eq!(rig.refusals(), [(DropReason::TlsMalformed, None)]);
+}
+
+#[test]
+fn established_plain_http_on_a_tls_service_is_answered_400_where_no_route_takes_it() {
+    let mut rig = tls_rig();
+    let (_, sent) = rig.request(1_000, REQUEST);
+    assert!(sent[0].payload().starts_with(b"HTTP/1.1 400 "));
+    assert_eq!(rig.refusals(), [(DropReason::TlsMalformed, Some(400))]);
+}
+
+/// A route without conditions takes clients of a TLS service that speak something else.
+#[test]
+fn established_bytes_that_are_no_hello_take_the_route_for_everything_else() {
+    let with_default = || {
+        let mut config = simple_config(Protocol::Tls, &[FIRST]);
+        let name = NamePattern::Exact("a.example".into());
+        let alpn = vec!["h2".to_owned()];
+        config.services[0].routes = vec![
+            route(vec![Matcher::Sni(vec![name])], 0),
+            route(vec![Matcher::Alpn(alpn)], 0),
+            route(vec![], 1),
+        ];
+        config.pools.push(pool("second", &["10.2.0.2:8082"]));
+        config
+    };
+    for bytes in [
+        REQUEST,
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"\0\0\0\x08\x04\xd2\x16\x2f",
+    ] {
+        let mut rig = Rig::probed(with_default(), &linux(1));
+        let (_, sent) = rig.request(1_000, bytes);
+        assert_eq!(sent[0].header.key.dst, endpoint("10.2.0.2:8082"));
+        assert_eq!(delivered(&mut rig, &sent[0]), bytes);
+    }
+    // TLS that is malformed is refused as before.
+    let mut rig = Rig::probed(with_default(), &linux(1));
+    let (_, sent) = rig.request(1_000, &[22, 3, 1, 0, 0]);
+    assert_eq!(sent[0].payload()[..6], [21, 3, 3, 0, 2, 2]);
+    // Without a server, plain HTTP gets an answer that it can read.
+    let mut config = with_default();
+    config.pools[1].servers[0].weight = 0;
+    let mut rig = Rig::probed(config, &linux(1));
+    let (_, sent) = rig.request(1_000, REQUEST);
+    assert!(sent[0].payload().starts_with(b"HTTP/1.1 503 "));
 }
 
 #[test]

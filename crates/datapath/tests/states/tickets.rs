@@ -598,6 +598,19 @@ fn a_begun_connection_that_its_server_does_not_take_is_offered_to_the_next() {
 }
 
 #[test]
+fn a_begun_connection_with_a_silent_server_is_asked_for_until_shortly_before_the_timeout() {
+    let config = || {
+        let mut config = http_config();
+        config.pools[0].connect_timeout = core::time::Duration::from_secs(3);
+        config
+    };
+    let mut asked = asked(true, config());
+    let mut syns = asked.rig.wait_ms(2_600);
+    syns.retain(|sent| sent.header.key == asked.syn.header.key);
+    assert_eq!(syns.len(), 4, "after 250, 750, 1,750 and 2,500 ms");
+}
+
+#[test]
 fn what_is_begun_and_joined_is_counted_and_given_back() {
     let (mut rig, outside) = busy();
     let before = rig.datapath.newcomers();

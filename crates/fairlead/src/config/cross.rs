@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fairlead_base::{Address, Endpoint};
-use fairlead_splice::config::{HashOn, Matcher, PoolId, Protocol, Source, Unmatched};
+use fairlead_splice::config::{HashOn, Matcher, PoolId, Protocol, Server, Source, Unmatched};
 
 use super::diagnostic::{At, Diagnostic, Problems, Span};
 use super::instance::InstanceDraft;
@@ -118,6 +118,7 @@ pub(super) fn check(draft: &Draft, problems: &mut Problems) {
     if !problems.any_error() {
         for (pool, of) in draft.pools.iter().zip(uses) {
             never_used(pool, &of, problems);
+            all_weights_zero(pool, &of, problems);
         }
     }
     if let Some(admin) = &draft.instance.admin
@@ -184,6 +185,34 @@ fn never_used(pool: &PoolDraft, of: &Use, problems: &mut Problems) {
         );
         problems.push(Diagnostic::warning(&server.span, message).help(help));
     }
+}
+
+/// Warns of a pool where all servers that some clients could have are taken out by `weight = 0`.
+/// That is how the last server is taken out for maintenance, so it is no error.
+fn all_weights_zero(pool: &PoolDraft, of: &Use, problems: &mut Problems) {
+    let Some(name) = &pool.name else { return };
+    let out = |v4: bool| {
+        let of_family = |server: &&At<Server>| server.value.endpoint.addr.is_v4() == v4;
+        let servers = || pool.servers.iter().filter(of_family);
+        servers().next().is_some() && servers().all(|server| server.value.weight == 0)
+    };
+    let (four, six) = (of.v4 && out(true), of.v6 && out(false));
+    let is_v4 = |server: &&At<Server>| server.value.endpoint.addr.is_v4();
+    let mixed = pool.servers.iter().any(|server| is_v4(&server))
+        && !pool.servers.iter().all(|server| is_v4(&server));
+    let which = match (four, six) {
+        (false, false) => return,
+        (true, false) if mixed => "every IPv4 server",
+        (false, true) if mixed => "every IPv6 server",
+        _ => "every server",
+    };
+    let first = pool.servers.iter().find(|server| is_v4(server) == four);
+    let Some(server) = first else { return };
+    let message = format!("{which} of pool {:?} has weight 0", name.value);
+    problems.push(Diagnostic::warning(&server.span, message).help(
+        "its clients are refused as if no server could be reached (HTTP clients get 503); \
+         a weight of 1 or more brings a server back",
+    ));
 }
 
 /// Every listening address with its first place; complains of endpoints that are taken and of
@@ -276,11 +305,11 @@ fn families(
     let serves = |v4: bool| {
         pool.servers
             .iter()
-            .any(|server| server.value.weight > 0 && server.value.endpoint.addr.is_v4() == v4)
+            .any(|server| server.value.endpoint.addr.is_v4() == v4)
     };
     let (four, six) = (serves(true), serves(false));
     let unserved = |listen: &&Endpoint| if listen.addr.is_v4() { !four } else { !six };
-    // Without any usable server there is a finding already.
+    // Without any server there is a finding already.
     let Some(listen) = open.iter().find(unserved).filter(|_| four || six) else {
         return;
     };

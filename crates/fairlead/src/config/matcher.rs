@@ -110,7 +110,7 @@ pub(super) const MATCHERS: [MatcherKey; 12] = [
                 node,
                 key,
                 "\".jpg\"",
-                path_part,
+                path_end,
                 Matcher::PathSuffix,
                 problems,
             )
@@ -368,7 +368,7 @@ fn path_part(text: &At<&str>, key: &str, problems: &mut Problems) -> Option<Stri
                 encoded.push_str(&format!("%{byte:02X}"));
             }
         }
-        let message = format!("{} never comes like this on the wire", quoted(value));
+        let message = format!("{} comes percent-encoded on the wire", quoted(value));
         (message, format!("write {key} = {}", quoted(&encoded)))
     } else {
         return Some(value.to_owned());
@@ -377,10 +377,39 @@ fn path_part(text: &At<&str>, key: &str, problems: &mut Problems) -> Option<Stri
     None
 }
 
+/// Warns of a `*` that looks like a wildcard of other programs: here it is a character like others.
+fn wildcard(text: &At<&str>, key: &str, problems: &mut Problems) {
+    let value = text.value;
+    // Alone it is the target of OPTIONS requests for the server itself (RFC 9112, section 3.2.4).
+    if !value.contains('*') || (value == "*" && key == "path") {
+        return;
+    }
+    let (start, end) = (value.trim_end_matches('*'), value.trim_start_matches('*'));
+    let help = if key == "path_suffix" && !end.is_empty() && !end.contains('*') {
+        format!("write path_suffix = {}", quoted(end))
+    } else if key != "path_suffix" && start.starts_with('/') && !start.contains('*') {
+        format!("write path_prefix = {}", quoted(start))
+    } else {
+        "a pattern is written as an expression under `path_regex`".to_owned()
+    };
+    let message = format!(
+        "`*` is no wildcard in `{key}`: {} matches nothing but a literal *",
+        quoted(value)
+    );
+    problems.push(Diagnostic::warning(&text.span, message).help(help));
+}
+
+fn path_end(text: &At<&str>, key: &str, problems: &mut Problems) -> Option<String> {
+    let value = path_part(text, key, problems)?;
+    wildcard(text, key, problems);
+    Some(value)
+}
+
 fn whole_path(text: &At<&str>, key: &str, problems: &mut Problems) -> Option<String> {
     let value = path_part(text, key, problems)?;
     // `*` is the target of OPTIONS requests for the server itself (RFC 9112, section 3.2.4).
     if value.starts_with('/') || (value == "*" && key == "path") {
+        wildcard(text, key, problems);
         return Some(value);
     }
     let message = format!("{} does not begin with \"/\"", quoted(&value));

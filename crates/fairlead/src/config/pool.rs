@@ -224,11 +224,5 @@ fn servers(section: Section<'_>, problems: &mut Problems) -> Vec<At<Server>> {
             span,
         ));
     }
-    if whole && servers.iter().all(|server| server.value.weight == 0) {
-        problems.push(
-            Diagnostic::error(&section.key_span("server"), "every server has weight 0")
-                .help("give at least one server a weight of 1 or more"),
-        );
-    }
     servers
 }

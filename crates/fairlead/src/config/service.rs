@@ -14,7 +14,7 @@ use super::matcher::{MATCHERS, MatcherDraft, Reads, matchers};
 use super::names;
 use super::quantity::endpoints;
 use super::schema::ROUTE;
-use super::section::{Node, Section, string, word};
+use super::section::{Node, Section, quoted, string, word};
 use crate::log::treatment_name;
 
 /// A service as far as it could be read.
@@ -229,12 +229,7 @@ pub(super) fn service(section: Section<'_>, problems: &mut Problems) -> ServiceD
     let example = "protocol = \"http\", \"tls\" or \"tcp\"";
     let protocol = section
         .require("protocol", example, problems)
-        .and_then(|node| {
-            let all = [Protocol::Http, Protocol::Tls, Protocol::Tcp];
-            let words = all.map(|protocol| (protocol_name(protocol), protocol));
-            word(node, "protocol", &words, problems)
-        })
-        .map(|protocol| protocol.value);
+        .and_then(|node| protocol(node, problems));
     let own_name = name.as_ref().map_or("", |name| name.value.as_str());
     let ends = listen.iter().map(|listen| listen.value).collect();
     let mut service = Service::new(own_name, ends, protocol.unwrap_or(Protocol::Http));
@@ -295,6 +290,26 @@ fn unmatched(node: Node<'_>, problems: &mut Problems) -> Option<Unmatched> {
             None
         }
     }
+}
+
+/// The protocol; a word that elsewhere stands for HTTP over TLS leads to `tls`.
+fn protocol(node: Node<'_>, problems: &mut Problems) -> Option<Protocol> {
+    if let DeValue::String(text) = node.get_ref()
+        && ["https", "ssl", "http+tls", "wss"].contains(&text.to_ascii_lowercase().as_str())
+    {
+        let message = format!("{} is no value of `protocol`", quoted(text));
+        problems.push(Diagnostic::error(&node.span(), message).help(
+            "did you mean \"tls\"? Nothing is decrypted: routes see the server name (`sni`) and \
+             `alpn`, and the servers have the certificates",
+        ));
+        return None;
+    }
+    let words = [
+        ("http", Protocol::Http),
+        ("tls", Protocol::Tls),
+        ("tcp", Protocol::Tcp),
+    ];
+    word(node, "protocol", &words, problems).map(|protocol| protocol.value)
 }
 
 /// Warns of keys that do nothing in a service of this protocol.

@@ -14,6 +14,7 @@
 
 mod filter;
 mod outlet;
+mod unfiltered;
 
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
@@ -24,9 +25,8 @@ use std::time::Duration;
 use fairlead_datapath::{Event, ServerState};
 use fairlead_splice::config::{Config, PoolId, Treatment};
 
-use crate::screen::print_error;
-
 use outlet::Outlet;
+pub(crate) use unfiltered::{is_json, print_findings, print_line, print_load_error};
 
 /// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -34,7 +34,7 @@ pub enum LogFormat {
     /// Human-readable.
     #[default]
     Text,
-    /// One JSON object per line.
+    /// One JSON object per line; nothing is written to standard output.
     Json,
 }
 
@@ -57,6 +57,7 @@ const LEVEL: &str = "info";
 impl LogArgs {
     /// Starts logging, with a thread that writes the lines.
     pub fn start(&self) -> Result<Log, StartError> {
+        unfiltered::set_format(self.log_format);
         start(&self.filter(std::env::var(VARIABLE).ok()), self.log_format)
     }
 
@@ -160,7 +161,7 @@ pub(crate) fn fatal(error: &dyn std::fmt::Display) {
     const TARGET: &str = "fairlead::serve";
     match tracing::enabled!(target: TARGET, tracing::Level::ERROR) {
         true => tracing::error!(target: TARGET, "{error}"),
-        false => print_error(&format!("fairlead: {error}\n")),
+        false => print_line(&error.to_string()),
     }
 }
 
@@ -202,12 +203,14 @@ pub fn log_event(event: &Event, config: &Config) {
             reason,
             status,
             subject,
+            fault,
         } => tracing::info!(
             target: "fairlead::connection",
             %client,
             %listen,
             service = service_name(config, *service),
             reason = reason.name(),
+            detail = fault.map(|fault| fault.to_string()),
             status,
             subject = subject.as_str(),
             "refused"
@@ -306,6 +309,7 @@ mod tests {
 
     use fairlead_base::{Address, DropReason, Endpoint, Instant};
     use fairlead_datapath::End;
+    use fairlead_wire::Fault;
     use tracing_subscriber::EnvFilter;
 
     use super::*;
@@ -417,6 +421,7 @@ mod tests {
             reason: DropReason::NoRoute,
             status,
             subject: subject.to_owned(),
+            fault: None,
         };
         let events = [refused(Some(421), "GET a\x1b[31m\nb/"), refused(None, "")];
         let (text, json) = logged(&events, "info");
@@ -431,6 +436,27 @@ mod tests {
         assert_eq!(json[0]["status"], 421);
         assert_eq!(json[0]["subject"], "GET a\x1b[31m\nb/");
         assert_eq!(json[1].get("status"), None);
+    }
+
+    #[test]
+    fn a_malformed_head_is_logged_with_rule_offset_and_byte() {
+        let refused = Event::Refused {
+            client: at(1, 4000),
+            listen: at(3, 80),
+            service: 0,
+            reason: DropReason::HttpMalformed,
+            status: Some(400),
+            subject: String::new(),
+            fault: Some(Fault {
+                rule: "control_byte",
+                at: Some(35),
+                byte: Some(1),
+            }),
+        };
+        let (text, json) = logged(&[refused], "info");
+        let wanted = "reason=\"http_malformed\" detail=\"control_byte at 35 byte 0x01\" status=400";
+        assert!(text.contains(wanted), "{text}");
+        assert_eq!(json[0]["detail"], "control_byte at 35 byte 0x01");
     }
 
     #[test]

@@ -37,7 +37,7 @@ use crate::admin::{self, AdminServer, Counters, Identity, ProcessCounters, Share
 use crate::config::{self, Mode, OnStop, Settings};
 use crate::control::{self, ControlQueue, ControlServer, Phase};
 use crate::log::{self, Log, LogArgs};
-use crate::screen::{plural, print_error};
+use crate::screen::plural;
 
 use device_queue::DeviceQueue;
 use engine::Engine;
@@ -258,7 +258,7 @@ impl Drop for Fresh {
 
 fn start_log(args: &LogArgs) -> Result<Log, ExitStatus> {
     let log = args.start().map_err(|error| {
-        print_error(&format!("fairlead: {error}\n"));
+        log::print_line(&error.to_string());
         ExitStatus::Configuration
     })?;
     log.take_over_panics();
@@ -269,12 +269,12 @@ fn load(args: &ServeArgs) -> Result<Settings, ExitStatus> {
     match config::load(&args.config) {
         Ok(loaded) => {
             if !loaded.warnings.is_empty() {
-                print_error(&loaded.warnings.render(false));
+                log::print_findings(&loaded.warnings);
             }
             Ok(loaded.settings)
         }
         Err(error) => {
-            print_error(&format!("{error}\n"));
+            log::print_load_error(&error);
             Err(ExitStatus::Configuration)
         }
     }
@@ -489,7 +489,8 @@ fn keep_network(network: &Network, device: &TunDevice) -> (Option<Keeper>, Arc<D
     (keeper, device_queue)
 }
 
-/// Writes one line to standard output, for people and for scripts that wait for it.
+/// Writes one line to standard output, for people and for scripts that wait for it. With JSON lines
+/// it is in the log alone.
 fn announce_ready(settings: &Settings) {
     let services = settings.switch.services.iter();
     let listen: Vec<String> = services
@@ -503,6 +504,9 @@ fn announce_ready(settings: &Settings) {
     );
     tracing::info!("{line}");
     notify::ready();
+    if log::is_json() {
+        return;
+    }
     // Standard output may be closed.
     let _ = std::io::Write::write_all(&mut std::io::stdout(), format!("{line}\n").as_bytes());
 }

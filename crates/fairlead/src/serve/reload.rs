@@ -210,8 +210,8 @@ impl Program {
             }
         };
         // The log is closed by then.
-        crate::screen::print_error(&format!(
-            "fairlead: cannot restart: {why}; the kernel keeps forwarding spliced connections\n"
+        crate::log::print_line(&format!(
+            "cannot restart: {why}; the kernel keeps forwarding spliced connections"
         ));
         ExitStatus::Host
     }

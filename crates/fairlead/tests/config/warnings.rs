@@ -76,6 +76,31 @@ fn a_server_of_a_family_that_no_client_has_is_never_chosen() {
 }
 
 #[test]
+fn weights_of_zero_of_all_servers_of_a_family_are_used_with_a_warning() {
+    let found = |listen: &str, servers: &str| -> Vec<String> {
+        let text = format!(
+            "[[service]]\nname = \"a\"\nlisten = {listen}\nprotocol = \"tcp\"\n\
+             source = \"transparent\"\n[[service.route]]\npool = \"p\"\n\
+             [[pool]]\nname = \"p\"\nserver = [{servers}]\n"
+        );
+        let loaded = parse(&text, "a.toml").unwrap_or_else(|report| panic!("{report}"));
+        let warnings = loaded.warnings.diagnostics().iter();
+        warnings.map(|one| one.message().to_owned()).collect()
+    };
+    let (listen, listens) = ("\"10.1.0.3:80\"", "[\"10.1.0.3:80\", \"[fd01::3]:80\"]");
+    let four = |weight: u16| format!("{{ address = \"10.2.0.1:80\", weight = {weight} }}");
+    let six = |weight: u16| format!("{{ address = \"[fd02::1]:80\", weight = {weight} }}");
+    let both = |a: u16, b: u16| format!("{}, {}", four(a), six(b));
+    let of = |which: &str| [format!("{which} of pool \"p\" has weight 0")];
+    assert_eq!(found(listen, &four(0)), of("every server"));
+    assert_eq!(found(listens, &both(0, 1)), of("every IPv4 server"));
+    assert_eq!(found(listens, &both(1, 0)), of("every IPv6 server"));
+    assert_eq!(found(listens, &both(0, 0)), of("every server"));
+    let more = format!("{}, {{ address = \"10.2.0.2:80\" }}", both(0, 1));
+    assert_eq!(found(listens, &more), [""; 0]);
+}
+
+#[test]
 fn a_route_behind_a_wider_one_is_never_reached() {
     // Each pair: a condition that takes everything the other one does.
     for (wide, narrow) in [

@@ -1,17 +1,19 @@
 //! What a hashing pool looks at to send a client to the same server again.
 
+use std::borrow::Cow;
+
 use fairlead_base::Address;
 
 use crate::config::HashOn;
 use crate::routes::Subject;
 
 /// The bytes to be hashed, borrowed from the request where they stand there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Affinity<'a> {
     /// The client's address, 16 bytes in either family.
     Client(Address),
     /// The value of a header or a cookie.
-    Value(&'a [u8]),
+    Value(Cow<'a, [u8]>),
 }
 
 impl Affinity<'_> {
@@ -29,11 +31,11 @@ impl Affinity<'_> {
 pub fn affinity<'a>(hash_on: &HashOn, subject: &Subject<'a>, client: Address) -> Affinity<'a> {
     let value = match hash_on {
         HashOn::ClientAddress => None,
-        HashOn::Header(name) => subject.http().and_then(|head| head.header(name)),
+        HashOn::Header(name) => subject.http().and_then(|head| head.joined(name)),
         HashOn::Cookie(name) => subject
             .http()
             .and_then(|head| head.cookie(name))
-            .map(str::as_bytes),
+            .map(|value| Cow::Borrowed(value.as_bytes())),
     };
     match value {
         Some(bytes) if !bytes.is_empty() => Affinity::Value(bytes),
@@ -82,6 +84,15 @@ mod tests {
                 "{hash_on:?}"
             );
         }
+    }
+
+    #[test]
+    fn lines_of_one_header_are_hashed_as_the_list_that_they_form() {
+        let hash_on = HashOn::Header("x-user".into());
+        let lines = "GET / HTTP/1.1\r\nHost: a\r\nX-User: eve\r\nX-User: bob\r\n\r\n";
+        let list = "GET / HTTP/1.1\r\nHost: a\r\nx-user: eve, bob\r\n\r\n";
+        assert_eq!(chosen(&hash_on, lines), b"eve, bob");
+        assert_eq!(chosen(&hash_on, list), b"eve, bob");
     }
 
     #[test]

@@ -110,6 +110,7 @@ impl Switch {
             alert: head::ALERT_INTERNAL_ERROR,
             subject,
             bodyless,
+            fault: None,
         };
         self.refuse_head(now, line, index, refusal);
     }
@@ -530,19 +531,33 @@ impl Switch {
         status: Option<u16>,
         subject: String,
     ) {
+        let refusal = Refusal {
+            reason,
+            status: 0,
+            alert: 0,
+            subject,
+            bodyless: false,
+            fault: None,
+        };
+        self.note_refusal_of(line, status, refusal);
+    }
+
+    /// The same with what was wrong with a head.
+    pub(super) fn note_refusal_of(&mut self, line: Line, status: Option<u16>, refusal: Refusal) {
         let record = self.table.record(line);
         let (client, listen) = (record.client(), record.listen);
         let service = self.listen_services[usize::from(listen)];
         let listen: Endpoint = self.table.endpoints().listen(listen);
-        self.counts.drops.add(reason);
+        self.counts.drops.add(refusal.reason);
         self.counts.services[usize::from(service)].refused += 1;
         self.emit_event(Event::Refused {
             client,
             listen,
             service,
-            reason,
+            reason: refusal.reason,
             status,
-            subject,
+            subject: refusal.subject,
+            fault: refusal.fault,
         });
     }
 

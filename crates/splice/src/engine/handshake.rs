@@ -317,6 +317,7 @@ impl Switch {
             reason,
             status: None,
             subject: String::new(),
+            fault: None,
         });
         self.refuse(packet, header, reason)
     }
@@ -450,8 +451,12 @@ impl Switch {
             }
             return self.drop(DropReason::BadSequence);
         }
-        if record.state == State::SynSent {
-            self.reset_server_in_setup(line, index);
+        match record.state {
+            State::SynSent => self.reset_server_in_setup(line, index),
+            State::Established => {
+                self.note_refusal(line, DropReason::HeadAborted, None, String::new());
+            }
+            _ => {}
         }
         self.free(line);
         Verdict::Consumed

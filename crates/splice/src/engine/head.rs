@@ -11,7 +11,8 @@ use core::time::Duration;
 use fairlead_base::{DropReason, Endpoint, Instant, Packet, SeqNumber};
 use fairlead_tcp::{Line, State};
 use fairlead_wire::http::{self, RequestHead};
-use fairlead_wire::{Scan, TcpFlags, TcpPacket};
+use fairlead_wire::tls::TlsError;
+use fairlead_wire::{Fault, Scan, TcpFlags, TcpPacket};
 
 use super::setup::{Awaited, Decision, Scanner, SetupId};
 use super::{Switch, held};
@@ -44,6 +45,8 @@ pub(super) struct Refusal {
     pub(super) subject: String,
     /// A HEAD request: the answer has no body.
     pub(super) bodyless: bool,
+    /// What was wrong with a head, and where.
+    pub(super) fault: Option<Fault>,
 }
 
 impl Switch {
@@ -181,22 +184,28 @@ impl Switch {
             Scanner::Http(scanner) => match scanner.scan(bytes) {
                 Scan::Incomplete if full => {
                     let error = scanner.too_large();
-                    refused(error.reason(), error.status(), 0)
+                    refused(error.reason(), error.status(), 0, None)
                 }
-                Scan::Incomplete if finished => refused(DropReason::HttpMalformed, 400, 0),
+                Scan::Incomplete if finished => refused(DropReason::HeadAborted, 0, 0, None),
                 Scan::Incomplete => Reading::Incomplete,
-                Scan::Malformed(error) => refused(error.reason(), error.status(), 0),
+                Scan::Malformed(error) => {
+                    let fault = scanner.fault(error, bytes);
+                    refused(error.reason(), error.status(), 0, Some(fault))
+                }
                 Scan::Complete(head) => chooser.choose_by_request(&head, bytes),
             },
             Scanner::Tls(scanner) => match scanner.scan(bytes) {
                 Scan::Incomplete if full => {
-                    refused(DropReason::HeadTooLarge, 0, ALERT_DECODE_ERROR)
+                    refused(DropReason::HeadTooLarge, 0, ALERT_DECODE_ERROR, None)
                 }
-                Scan::Incomplete if finished => {
-                    refused(DropReason::TlsMalformed, 0, ALERT_DECODE_ERROR)
-                }
+                Scan::Incomplete if finished => refused(DropReason::HeadAborted, 0, 0, None),
                 Scan::Incomplete => Reading::Incomplete,
-                Scan::Malformed(error) => refused(error.reason(), 0, error.alert()),
+                Scan::Malformed(error) => {
+                    let fault = scanner.fault(bytes);
+                    chooser
+                        .choose_without_hello(error)
+                        .unwrap_or_else(|| refused(error.reason(), 400, error.alert(), fault))
+                }
                 Scan::Complete(hello) => {
                     let name = hello.sni.clone().unwrap_or_default();
                     chooser.choose(&Subject::Tls(&hello), name)
@@ -216,16 +225,26 @@ impl Switch {
     ) {
         let listen = self.table.record(line).listen;
         let protocol = self.service_of(listen).protocol;
-        let reason = refusal.reason;
         let retry_after_s = (refusal.status == 503).then_some(RETRY_AFTER_S);
+        let is_http = protocol == Protocol::Http || self.speaks_http_for_tls(index);
         let answer = match protocol {
-            Protocol::Http => http::response(refusal.status, retry_after_s, refusal.bodyless),
-            Protocol::Tls => fairlead_wire::tls::alert(refusal.alert).to_vec(),
-            Protocol::Tcp => return self.reset_client(line, index, reason, refusal.subject),
+            // It has closed, so nobody reads an answer.
+            _ if refusal.reason == DropReason::HeadAborted => Vec::new(),
+            _ if is_http => http::response(refusal.status, retry_after_s, refusal.bodyless),
+            Protocol::Http | Protocol::Tls => fairlead_wire::tls::alert(refusal.alert).to_vec(),
+            Protocol::Tcp => {
+                return self.reset_client(line, index, refusal.reason, refusal.subject);
+            }
         };
-        let status = (protocol == Protocol::Http).then_some(refusal.status);
-        self.note_refusal(line, reason, status, refusal.subject);
+        let status = (is_http && !answer.is_empty()).then_some(refusal.status);
+        self.note_refusal_of(line, status, refusal);
         self.answer(now, line, index, answer);
+    }
+
+    /// The client of a TLS service has begun with a plain HTTP request, and can read no alert.
+    fn speaks_http_for_tls(&self, index: u32) -> bool {
+        let scanner = self.setups.peek(index).map(|setup| &setup.scanner);
+        matches!(scanner, Some(Scanner::Tls(scanner)) if scanner.error() == Some(TlsError::PlainHttp))
     }
 }
 
@@ -239,13 +258,14 @@ const ALERT_UNRECOGNIZED_NAME: u8 = 112;
 /// What clients are told to wait when no server can be reached, seconds.
 pub(super) const RETRY_AFTER_S: u32 = 5;
 
-fn refused(reason: DropReason, status: u16, alert: u8) -> Reading {
+fn refused(reason: DropReason, status: u16, alert: u8, fault: Option<Fault>) -> Reading {
     Reading::Refused(Refusal {
         reason,
         status,
         alert,
         subject: String::new(),
         bodyless: false,
+        fault,
     })
 }
 
@@ -276,6 +296,15 @@ impl Chooser<'_> {
         reading
     }
 
+    /// A client of a TLS service that speaks something else takes the first route that asks for
+    /// neither server name nor application protocol.
+    fn choose_without_hello(&self, error: TlsError) -> Option<Reading> {
+        let reading = error
+            .is_other_protocol()
+            .then(|| self.choose(&Subject::Tcp, String::new()))?;
+        matches!(reading, Reading::Decided(..)).then_some(reading)
+    }
+
     fn choose(&self, subject: &Subject<'_>, text: String) -> Reading {
         let Some(index) = routes::choose(self.service, self.listen, subject) else {
             let status = match self.service.unmatched {
@@ -288,6 +317,7 @@ impl Chooser<'_> {
                 alert: ALERT_UNRECOGNIZED_NAME,
                 subject: text,
                 bodyless: false,
+                fault: None,
             });
         };
         let route = &self.service.routes[index];

@@ -190,6 +190,7 @@ impl Switch {
                 alert: head::ALERT_INTERNAL_ERROR,
                 subject: String::new(),
                 bodyless: false,
+                fault: None,
             };
             self.refuse_head(now, line, index, refusal);
             return;
@@ -207,8 +208,9 @@ impl Switch {
             return;
         };
         let late = setup.deadline.is_some_and(|deadline| deadline <= now);
+        let deadline = setup.deadline.unwrap_or(now);
         let backoff = setup.backoff.as_mut().filter(|backoff| backoff.due <= now);
-        let again = backoff.map(|backoff| backoff.expire(now));
+        let again = backoff.map(|backoff| backoff.expire_before(now, deadline));
         if late || again == Some(false) {
             // A SYN-ACK that is still under way would find no connection; the RST now is kinder.
             self.reset_silent_server(line, index);

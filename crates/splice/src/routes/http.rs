@@ -1,6 +1,6 @@
 //! The other parts of an HTTP request head.
 
-use fairlead_wire::http::RequestHead;
+use fairlead_wire::http::{RequestHead, members};
 
 use crate::config::ValuePattern;
 
@@ -9,12 +9,13 @@ pub(super) fn method(methods: &[String], head: &RequestHead<'_>) -> bool {
     methods.iter().any(|method| method == head.method)
 }
 
-/// Whether any field of that name, in whatever case, has such a value. Lines of the same name are
-/// looked at one by one, not as the list they may form together.
+/// Whether the fields of that name, in whatever case, have such a value: all of it, or one member of
+/// the list that it is. It makes no difference whether the members came on one line or on several
+/// (RFC 9110, section 5.3).
 pub(super) fn header(name: &str, value: &ValuePattern, head: &RequestHead<'_>) -> bool {
-    head.headers()
-        .filter(|(key, _)| key.eq_ignore_ascii_case(name))
-        .any(|(_, bytes)| value.matches(bytes))
+    head.joined(name).is_some_and(|joined| {
+        value.matches(&joined) || members(&joined).any(|member| value.matches(member))
+    })
 }
 
 /// Whether the first query parameter of that name, decoded, has such a value.

@@ -141,13 +141,56 @@ fn header_by_name_in_any_case_and_value() {
         "values have a case"
     );
     assert!(header("X-Tag", exact(&["second"])), "any of several lines");
-    assert!(
-        !header("X-Tag", exact(&["first, second"])),
-        "but not their list"
-    );
+    assert!(header("X-Tag", exact(&["first, second"])), "and their list");
     assert!(header("Accept", regex("^text/")));
     assert!(!header("Absent", ValuePattern::Present));
     assert!(!header("Absent", regex("")));
+}
+
+#[test]
+fn header_lines_and_the_list_that_they_form_are_the_same() {
+    for (lines, list) in [
+        (&["no", "yes"][..], "no, yes"),
+        (&["no", "maybe, yes"], "no, maybe, yes"),
+        (&["\"a, yes\"", "no"], "\"a, yes\", no"),
+        (&["", "no"], ", no"),
+    ] {
+        let lines: String = lines
+            .iter()
+            .map(|line| format!("X-Beta: {line}\r\n"))
+            .collect();
+        let list = format!("x-beta: {list}\r\n");
+        let patterns = [
+            exact(&["yes"]),
+            exact(&["no"]),
+            exact(&["no, yes"]),
+            regex("^yes$"),
+            regex("no.*yes"),
+        ];
+        for pattern in patterns {
+            let matcher = Matcher::Header("x-beta".into(), pattern);
+            let [on_lines, on_list] = [&lines, &list].map(|fields| {
+                let request = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+                on_request(request.as_bytes(), |subject| {
+                    matcher.matches(LISTEN, subject)
+                })
+            });
+            assert_eq!(on_lines, on_list, "{matcher:?} on {list}");
+        }
+    }
+    let beta = |fields: &str, wanted: &str| {
+        let request = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n");
+        let matcher = Matcher::Header("x-beta".into(), exact(&[wanted]));
+        on_request(request.as_bytes(), |subject| {
+            matcher.matches(LISTEN, subject)
+        })
+    };
+    assert!(beta("X-Beta: no,yes", "yes"));
+    assert!(
+        !beta("X-Beta: \"no, yes\"", "yes"),
+        "quoted commas separate nothing"
+    );
+    assert!(!beta("X-Beta: yes please", "yes"));
 }
 
 #[test]
@@ -177,7 +220,10 @@ fn query_parameter_decoded_the_first_of_its_name() {
 fn cookie_by_name_and_value() {
     let cookie = |name: &str, value| http(&Matcher::Cookie(name.into(), value));
     assert!(cookie("theme", exact(&["dark"])));
-    assert!(cookie("session", regex(r"^s-\d+$")));
+    assert!(
+        cookie("session", regex(r"^s-\d+$")),
+        "separated by a semicolon"
+    );
     assert!(!cookie("session", exact(&["s-1"])));
     assert!(!cookie("Theme", ValuePattern::Present));
 }

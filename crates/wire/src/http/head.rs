@@ -15,13 +15,13 @@ pub const SUBJECT_BYTES_MAX: usize = 256;
 pub struct RequestHead<'a> {
     /// The method, as written (methods are case-sensitive).
     pub method: &'a str,
-    /// The request target, as written.
-    pub target: &'a str,
+    /// The request target, as written: printable ASCII and bytes from 0x80 on.
+    pub target: &'a [u8],
     /// The target's path, as written: no percent is decoded and no dot segment resolved. `/` for an
     /// absolute target without a path, `*` for the asterisk form.
-    pub path: &'a str,
+    pub path: &'a [u8],
     /// The target's query, without the question mark.
-    pub query: Option<&'a str>,
+    pub query: Option<&'a [u8]>,
     /// The host that the request is for: lower-case, without port and trailing dot, an IPv6 address
     /// without brackets and in the form of RFC 5952. `None` for HTTP/1.0 without `Host`, and for
     /// an empty `Host`.
@@ -52,6 +52,23 @@ impl<'a> RequestHead<'a> {
             .map(|(_, value)| value)
     }
 
+    /// The values of all fields called `name`, in whatever case, joined by commas: what they mean
+    /// does not change by it (RFC 9110, section 5.3). `None` when there is no such field.
+    pub fn joined(&self, name: &str) -> Option<Cow<'a, [u8]>> {
+        let mut values = self
+            .headers()
+            .filter(|(key, _)| key.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value);
+        let first = values.next()?;
+        let mut joined = Cow::Borrowed(first);
+        for value in values {
+            let joined = joined.to_mut();
+            joined.extend_from_slice(b", ");
+            joined.extend_from_slice(value);
+        }
+        Some(joined)
+    }
+
     /// The value of the first cookie called `name` (RFC 6265), over all `Cookie` fields; `None` too
     /// when it is not UTF-8. Cookie names are case-sensitive.
     pub fn cookie(&self, name: &str) -> Option<&'a str> {
@@ -69,15 +86,13 @@ impl<'a> RequestHead<'a> {
     }
 
     /// `GET host/path` for logs: without the query, which may hold secrets; printable ASCII only
-    /// and at most [`SUBJECT_BYTES_MAX`] bytes.
+    /// (other bytes as `\\xc3`) and at most [`SUBJECT_BYTES_MAX`] bytes.
     pub fn subject(&self) -> String {
         let mut subject = String::new();
         let host = self.host.as_deref().unwrap_or("");
-        for byte in [self.method, " ", host, self.path]
-            .into_iter()
-            .flat_map(str::bytes)
-        {
-            // The rules let no other bytes through; the log must not depend on it.
+        let parts = [self.method.as_bytes(), b" ", host.as_bytes(), self.path];
+        for &byte in parts.into_iter().flatten() {
+            // A path may have bytes beyond ASCII.
             let written = if matches!(byte, b' '..=b'~') {
                 String::from(char::from(byte))
             } else {

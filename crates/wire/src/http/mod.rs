@@ -7,8 +7,9 @@
 //! 9112 are applied; each violation has its own name in [`HeadError`].
 //!
 //! Stricter than the RFC asks of a server, on purpose: line ends are CRLF only, at most one empty
-//! line before the request line, no repeated `Content-Length` even with equal values, and no
-//! bytes beyond ASCII in the target.
+//! line before the request line, and no repeated `Content-Length` even with equal values. Less
+//! strict in one place: bytes beyond ASCII in the target are let through as they are, because old
+//! programs and people send them, and no server ends a target at one.
 //!
 //! Verdicts come as `Scan<RequestHead<'a>, HeadError>`: [`Scan`] has the error's type as its second
 //! parameter, because the scanner for TLS shares it.
@@ -18,7 +19,9 @@
 mod answer;
 mod authority;
 mod error;
+mod fault;
 mod head;
+mod list;
 mod plain;
 mod query;
 mod rewrite;
@@ -32,6 +35,7 @@ pub use crate::scan::Scan;
 pub use answer::response;
 pub use error::HeadError;
 pub use head::{FIELDS_MAX, Fields, RequestHead, SUBJECT_BYTES_MAX};
+pub use list::members;
 pub use plain::plain_hash;
 pub use rewrite::with_connection_close;
 pub use scanner::{HeadScanner, METHOD_BYTES_MAX};

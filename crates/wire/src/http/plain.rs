@@ -271,7 +271,7 @@ mod tests {
             let other = change(head_of(&parts, &others, ats.1), &changes.1);
             if let (Some((one, a)), Some((other, b))) = (scanned(&one), scanned(&other)) {
                 let decide = |head: &RequestHead<'_>| {
-                    (head.method.to_owned(), head.target.to_owned(), head.host.clone())
+                    (head.method.to_owned(), head.target.to_vec(), head.host.clone())
                 };
                 if one == other {
                     prop_assert_eq!(a.as_ref().map(decide), b.as_ref().map(decide));

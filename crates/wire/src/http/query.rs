@@ -4,9 +4,10 @@ use std::borrow::Cow;
 
 /// The value of the first parameter of `query` that is called `name`, decoded as HTML forms encode
 /// (`+` for a space, `%` and two hexadecimal digits for a byte; a `%` without them stays).
-pub(super) fn param<'a>(query: &'a str, name: &str) -> Option<Cow<'a, str>> {
-    query.split('&').find_map(|pair| {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+pub(super) fn param<'a>(query: &'a [u8], name: &str) -> Option<Cow<'a, str>> {
+    query.split(|&byte| byte == b'&').find_map(|pair| {
+        let equals = pair.iter().position(|&byte| byte == b'=');
+        let (key, value) = equals.map_or((pair, &[][..]), |at| (&pair[..at], &pair[at + 1..]));
         // An empty pair ("a=1&&b=2") is no parameter with an empty name.
         (!pair.is_empty() && decode(key) == name).then(|| decode(value))
     })
@@ -23,12 +24,12 @@ pub(super) fn cookie<'a>(field: &'a [u8], name: &str) -> Option<&'a [u8]> {
     })
 }
 
-fn decode(text: &str) -> Cow<'_, str> {
-    if !text.bytes().any(|byte| byte == b'%' || byte == b'+') {
-        return Cow::Borrowed(text);
+fn decode(text: &[u8]) -> Cow<'_, str> {
+    if !text.iter().any(|&byte| byte == b'%' || byte == b'+') {
+        return String::from_utf8_lossy(text);
     }
     let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
+    let mut rest = text;
     while let [byte, tail @ ..] = rest {
         rest = tail;
         match (byte, tail) {
@@ -64,7 +65,8 @@ mod tests {
 
     #[test]
     fn parameters_are_decoded() {
-        let query = "a=1&b=x+y%2Fz&c&&d=&a=2&%65=5&bad=%zz%4&utf=%C3%A4&raw=%FF&s=a=b";
+        let query =
+            b"a=1&b=x+y%2Fz&c&&d=&a=2&%65=5&bad=%zz%4&utf=%C3%A4&raw=%FF&s=a=b&plain=\xc3\xa4";
         for (name, value) in [
             ("a", "1"),
             ("b", "x y/z"),
@@ -75,6 +77,7 @@ mod tests {
             ("utf", "ä"),
             ("raw", "\u{fffd}"),
             ("s", "a=b"),
+            ("plain", "ä"),
         ] {
             assert_eq!(param(query, name).as_deref(), Some(value), "{name}");
         }

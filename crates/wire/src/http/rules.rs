@@ -12,27 +12,30 @@ pub(super) fn is_token_byte(byte: u8) -> bool {
 /// The parts of a request line.
 pub(super) struct RequestLine<'a> {
     method: &'a str,
-    target: &'a str,
+    target: &'a [u8],
     version_minor: u8,
-    path: &'a str,
-    query: Option<&'a str>,
+    path: &'a [u8],
+    query: Option<&'a [u8]>,
     /// Of an absolute target: the authority, with the scheme's port filled in.
     authority: Option<(Authority, u16)>,
 }
 
 /// Reads a request line without its CRLF (RFC 9112, section 3).
 pub(super) fn request_line(line: &[u8]) -> Result<RequestLine<'_>, HeadError> {
-    let text = core::str::from_utf8(line).map_err(|_| HeadError::BadRequestLine)?;
-    let mut parts = text.split(' ');
+    let mut parts = line.split(|&byte| byte == b' ');
     let (Some(method), Some(target), Some(version), None) =
         (parts.next(), parts.next(), parts.next(), parts.next())
     else {
         return Err(HeadError::BadRequestLine);
     };
-    if method.is_empty() || !method.bytes().all(is_token_byte) || target.is_empty() {
+    let Some(method) = core::str::from_utf8(method)
+        .ok()
+        .filter(|method| !method.is_empty() && method.bytes().all(is_token_byte))
+        .filter(|_| !target.is_empty())
+    else {
         return Err(HeadError::BadRequestLine);
-    }
-    let version_minor = match version.as_bytes() {
+    };
+    let version_minor = match version {
         b"HTTP/1.0" => 0,
         b"HTTP/1.1" => 1,
         [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
@@ -45,15 +48,18 @@ pub(super) fn request_line(line: &[u8]) -> Result<RequestLine<'_>, HeadError> {
     if method == "CONNECT" {
         return Err(HeadError::Connect);
     }
-    if !target.bytes().all(|byte| matches!(byte, b'!'..=b'~')) {
+    if !target
+        .iter()
+        .all(|byte| matches!(byte, b'!'..=b'~' | 0x80..))
+    {
         return Err(HeadError::BadTarget);
     }
-    if target.contains('#') {
+    if target.contains(&b'#') {
         return Err(HeadError::FragmentInTarget);
     }
-    let (authority, rest) = if target.starts_with('/') {
+    let (authority, rest) = if target.starts_with(b"/") {
         (None, target)
-    } else if target == "*" {
+    } else if target == b"*" {
         if method != "OPTIONS" {
             return Err(HeadError::BadTarget);
         }
@@ -62,12 +68,12 @@ pub(super) fn request_line(line: &[u8]) -> Result<RequestLine<'_>, HeadError> {
         let (authority, rest) = absolute(target)?;
         (Some(authority), rest)
     };
-    let (path, query) = match rest.split_once('?') {
-        Some((path, query)) => (path, Some(query)),
+    let (path, query) = match rest.iter().position(|&byte| byte == b'?') {
+        Some(at) => (&rest[..at], Some(&rest[at + 1..])),
         None => (rest, None),
     };
     // RFC 9112, section 3.2.1: an empty path is sent as "/".
-    let path = if path.is_empty() { "/" } else { path };
+    let path = if path.is_empty() { b"/" } else { path };
     Ok(RequestLine {
         method,
         target,
@@ -79,25 +85,27 @@ pub(super) fn request_line(line: &[u8]) -> Result<RequestLine<'_>, HeadError> {
 }
 
 /// An absolute target's authority with its port, and what follows it (RFC 9112, section 3.2.2).
-fn absolute(target: &str) -> Result<((Authority, u16), &str), HeadError> {
-    let (scheme, rest) = target.split_once("://").ok_or(HeadError::BadTarget)?;
+fn absolute(target: &[u8]) -> Result<((Authority, u16), &[u8]), HeadError> {
+    let colon = target.windows(3).position(|window| window == b"://");
+    let colon = colon.ok_or(HeadError::BadTarget)?;
+    let (scheme, rest) = (&target[..colon], &target[colon + 3..]);
     let default_port = default_port(scheme).ok_or(HeadError::BadTarget)?;
-    let end = rest.find(['/', '?']).unwrap_or(rest.len());
-    let (authority, rest) = rest.split_at(end);
-    if authority.contains('@') {
+    let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?'));
+    let (authority, rest) = rest.split_at(end.unwrap_or(rest.len()));
+    if authority.contains(&b'@') {
         return Err(HeadError::UserinfoInTarget);
     }
-    let authority = Authority::parse(authority.as_bytes()).ok_or(HeadError::BadTarget)?;
+    let authority = Authority::parse(authority).ok_or(HeadError::BadTarget)?;
     if authority.host.is_empty() {
         return Err(HeadError::BadTarget);
     }
     Ok(((authority, default_port), rest))
 }
 
-fn default_port(scheme: &str) -> Option<u16> {
-    if scheme.eq_ignore_ascii_case("http") {
+fn default_port(scheme: &[u8]) -> Option<u16> {
+    if scheme.eq_ignore_ascii_case(b"http") {
         Some(80)
-    } else if scheme.eq_ignore_ascii_case("https") {
+    } else if scheme.eq_ignore_ascii_case(b"https") {
         Some(443)
     } else {
         None

@@ -2,8 +2,10 @@
 
 use super::Scan;
 use super::error::HeadError;
+use super::fault;
 use super::head::{FIELDS_MAX, RequestHead};
 use super::rules;
+use crate::scan::Fault;
 
 /// The longest method that is read. The longest registered one, `UPDATEREDIRECTREF`, has 17.
 pub const METHOD_BYTES_MAX: usize = 32;
@@ -95,12 +97,21 @@ impl HeadScanner {
         }
     }
 
+    /// Where in `bytes`, those that were shown last, a head breaks the rule of `error`.
+    pub fn fault(&self, error: HeadError, bytes: &[u8]) -> Fault {
+        let looked_at = bytes.get(..self.at).unwrap_or(bytes);
+        let at = fault::place(error, looked_at, self.line_at, self.fields_at);
+        Fault::new(error.name(), at, bytes)
+    }
+
     /// How many of the next bytes leave the place as it is, found in a loop that is only about
     /// that: most bytes of a head are such.
     fn plain_run(&self, bytes: &[u8]) -> usize {
         let rest = &bytes[self.at..];
         let run = match self.place {
-            Place::RequestLine => rest.iter().position(|byte| !matches!(byte, b' '..=b'~')),
+            Place::RequestLine => rest
+                .iter()
+                .position(|byte| !matches!(byte, b' '..=b'~' | 0x80..)),
             Place::Field => rest
                 .iter()
                 .position(|byte| !matches!(byte, b'\t' | b' '..=b'~' | 0x80..)),
@@ -145,8 +156,7 @@ impl HeadScanner {
             }
             (_, b'\n') => Err(HeadError::BareLf),
             (Place::RequestLine, b'\r') => Ok(Place::RequestLineCr),
-            (Place::RequestLine, b' '..=b'~') => Ok(Place::RequestLine),
-            (Place::RequestLine, 0x80..) => Err(HeadError::BadTarget),
+            (Place::RequestLine, b' '..=b'~' | 0x80..) => Ok(Place::RequestLine),
             (Place::LineStart, b'\r') => Ok(Place::EndCr),
             (Place::LineStart, b' ' | b'\t') => Err(HeadError::FoldedLine),
             (Place::LineStart, b':') => Err(HeadError::BadField),

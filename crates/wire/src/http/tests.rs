@@ -92,9 +92,9 @@ fn a_head_is_read_in_full() {
         Cookie: a=1; b=2\r\nX-Empty:\r\ncookie: c=3\r\nX-Raw: \t\xe4 b \t\r\n\r\nGET /next";
     let head = head(bytes);
     assert_eq!(head.method, "GET");
-    assert_eq!(head.target, "/a/b.html?x=1&y=a+b");
-    assert_eq!(head.path, "/a/b.html");
-    assert_eq!(head.query, Some("x=1&y=a+b"));
+    assert_eq!(head.target, b"/a/b.html?x=1&y=a+b");
+    assert_eq!(head.path, b"/a/b.html");
+    assert_eq!(head.query, Some(&b"x=1&y=a+b"[..]));
     assert_eq!(head.host.as_deref(), Some("example.org"));
     assert_eq!(head.version_minor, 1);
     assert_eq!(head.head_len, bytes.len() - b"GET /next".len());
@@ -167,7 +167,7 @@ fn targets_give_path_query_and_host() {
         let head = head(bytes.as_bytes());
         assert_eq!(
             (head.path, head.query, head.host.as_deref()),
-            (path, query, host),
+            (path.as_bytes(), query.map(str::as_bytes), host),
             "{bytes}"
         );
     }
@@ -178,13 +178,29 @@ fn targets_give_path_query_and_host() {
 }
 
 #[test]
+fn bytes_beyond_ascii_in_a_target_are_kept_as_they_are() {
+    let bytes = b"GET /caf\xc3\xa9\xff.jpg?q=\xe9 HTTP/1.1\r\nHost: x\r\n\r\n";
+    let head = head(bytes);
+    assert_eq!(head.path, b"/caf\xc3\xa9\xff.jpg");
+    assert_eq!(head.query, Some(&b"q=\xe9"[..]));
+    assert_eq!(head.query_param("q").as_deref(), Some("\u{fffd}"));
+    assert_eq!(head.subject(), "GET x/caf\\xc3\\xa9\\xff.jpg");
+    assert!(with_connection_close(&head, bytes).starts_with(&bytes[..24]));
+    assert_eq!(
+        plain_hash(bytes, 0, (1, 2)),
+        None,
+        "the kernel leaves it to the engine"
+    );
+}
+
+#[test]
 fn a_subject_is_short_and_plain() {
     let bytes = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(4000));
     let subject = head(bytes.as_bytes()).subject();
     assert_eq!(subject.len(), SUBJECT_BYTES_MAX);
     assert!(subject.starts_with("GET a/xxx"));
     let mut forged = head(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    forged.path = "/\n\u{e4}\x7f";
+    forged.path = "/\n\u{e4}\x7f".as_bytes();
     assert_eq!(forged.subject(), "GET a/\\x0a\\xc3\\xa4\\x7f");
 }
 
@@ -305,7 +321,7 @@ fn requests() -> impl Strategy<Value = Vec<u8>> {
         0..40,
     );
     let fields = proptest::collection::vec((name, value), 0..30);
-    let target = "/[!-~&&[^#]]{0,40}";
+    let target = "/[!-~\u{80}-\u{7ff}&&[^#]]{0,40}";
     (
         "[A-Z]{1,10}",
         target,
@@ -459,7 +475,7 @@ proptest! {
                     || head.header("transfer-encoding").is_none()
             );
             prop_assert!(head.version_minor == 0 || head.header("host").is_some());
-            prop_assert!(head.path.starts_with('/') || head.path == "*");
+            prop_assert!(head.path.starts_with(b"/") || head.path == b"*");
         }
     }
 

@@ -87,6 +87,17 @@ tls_errors! {
     TooManyProtocols = "too_many_protocols", DECODE_ERROR, TlsMalformed;
 }
 
+impl TlsError {
+    /// True when the first bytes are not those of any TLS connection: the client speaks something
+    /// else.
+    pub fn is_other_protocol(self) -> bool {
+        matches!(
+            self,
+            Self::NotHandshake | Self::PlainHttp | Self::Sslv2Hello | Self::RecordVersion
+        )
+    }
+}
+
 impl fmt::Display for TlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())

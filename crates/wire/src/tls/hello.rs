@@ -40,23 +40,26 @@ pub struct ClientHello {
 
 impl ClientHello {
     /// Reads the body of the message; `len` is for [`ClientHello::len`].
-    pub(super) fn parse(body: &[u8], len: usize) -> Result<Self, TlsError> {
-        let mut body = Reader(body);
+    pub(super) fn parse(body: &[u8], len: usize) -> Result<Self, Broken> {
+        let mut body = Reader { rest: body, at: 0 };
         let legacy_version = body.u16()?;
         if legacy_version >> 8 != 3 {
-            return Err(TlsError::HelloVersion);
+            return Err((TlsError::HelloVersion, 0));
         }
         body.take(RANDOM_BYTES)?;
-        if body.vector8()?.0.len() > SESSION_ID_BYTES_MAX {
-            return Err(TlsError::BadLength);
+        let session_id = body.vector8()?;
+        if session_id.rest.len() > SESSION_ID_BYTES_MAX {
+            return Err(session_id.broken(TlsError::BadLength));
         }
         let cipher_suites = body.vector16()?;
-        if !cipher_suites.0.len().is_multiple_of(2) {
-            return Err(TlsError::BadLength);
+        if !cipher_suites.rest.len().is_multiple_of(2) {
+            return Err(cipher_suites.broken(TlsError::BadLength));
         }
         let compression_methods = body.vector8()?;
-        if cipher_suites.is_empty() || compression_methods.is_empty() {
-            return Err(TlsError::NothingOffered);
+        for offered in [&cipher_suites, &compression_methods] {
+            if offered.is_empty() {
+                return Err(offered.broken(TlsError::NothingOffered));
+            }
         }
         let mut hello = Self {
             sni: None,
@@ -74,16 +77,17 @@ impl ClientHello {
         Ok(hello)
     }
 
-    fn extensions(&mut self, mut extensions: Reader<'_>) -> Result<(), TlsError> {
+    fn extensions(&mut self, mut extensions: Reader<'_>) -> Result<(), Broken> {
         let mut seen = Vec::with_capacity(32);
         while !extensions.is_empty() {
+            let at = extensions.at;
             let kind = extensions.u16()?;
             let content = extensions.vector16()?;
             if seen.contains(&kind) {
-                return Err(TlsError::ExtensionRepeated);
+                return Err((TlsError::ExtensionRepeated, at));
             }
             if seen.len() == EXTENSIONS_MAX {
-                return Err(TlsError::TooManyExtensions);
+                return Err((TlsError::TooManyExtensions, at));
             }
             seen.push(kind);
             match kind {
@@ -99,17 +103,18 @@ impl ClientHello {
 
 /// RFC 6066, section 3: a list of names, of which at most one is a host name; no other kind of name
 /// was ever defined.
-fn server_name(mut content: Reader<'_>) -> Result<Option<String>, TlsError> {
+fn server_name(mut content: Reader<'_>) -> Result<Option<String>, Broken> {
     let mut names = content.vector16()?;
     content.end()?;
+    let malformed = names.broken(TlsError::ServerNameMalformed);
     if names.is_empty() || names.u8()? != HOST_NAME {
-        return Err(TlsError::ServerNameMalformed);
+        return Err(malformed);
     }
     let name = names.vector16()?;
     if !names.is_empty() {
-        return Err(TlsError::ServerNameMalformed);
+        return Err(names.broken(TlsError::ServerNameMalformed));
     }
-    host_name(name.0).ok_or(TlsError::ServerNameMalformed)
+    host_name(name.rest).ok_or_else(|| name.broken(TlsError::ServerNameMalformed))
 }
 
 /// The name in its comparison form; `Some(None)` for an address, `None` for an invalid name.
@@ -131,67 +136,86 @@ fn host_name(name: &[u8]) -> Option<Option<String>> {
 }
 
 /// RFC 7301, section 3.1: a list of at least one name, each of 1 to 255 bytes.
-fn protocols(mut content: Reader<'_>) -> Result<Vec<Vec<u8>>, TlsError> {
+fn protocols(mut content: Reader<'_>) -> Result<Vec<Vec<u8>>, Broken> {
     let mut names = content.vector16()?;
     content.end()?;
     if names.is_empty() {
-        return Err(TlsError::AlpnMalformed);
+        return Err(names.broken(TlsError::AlpnMalformed));
     }
     let mut protocols = Vec::new();
     while !names.is_empty() {
         let name = names.vector8()?;
         if name.is_empty() {
-            return Err(TlsError::AlpnMalformed);
+            return Err(name.broken(TlsError::AlpnMalformed));
         }
         if protocols.len() == ALPN_NAMES_MAX {
-            return Err(TlsError::TooManyProtocols);
+            return Err(name.broken(TlsError::TooManyProtocols));
         }
-        protocols.push(name.0.to_vec());
+        protocols.push(name.rest.to_vec());
     }
     Ok(protocols)
 }
 
+/// An error, and the offset in the message's body where it was found.
+pub(super) type Broken = (TlsError, usize);
+
 /// Takes values off the front of bytes.
-struct Reader<'a>(&'a [u8]);
+struct Reader<'a> {
+    rest: &'a [u8],
+    /// The offset of `rest` in the body.
+    at: usize,
+}
 
 impl<'a> Reader<'a> {
     fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.rest.is_empty()
     }
 
-    fn end(&self) -> Result<(), TlsError> {
+    /// An error at the next byte.
+    fn broken(&self, error: TlsError) -> Broken {
+        (error, self.at)
+    }
+
+    fn end(&self) -> Result<(), Broken> {
         if self.is_empty() {
             Ok(())
         } else {
-            Err(TlsError::BadLength)
+            Err(self.broken(TlsError::BadLength))
         }
     }
 
-    fn take(&mut self, count: usize) -> Result<&'a [u8], TlsError> {
-        let (taken, rest) = self.0.split_at_checked(count).ok_or(TlsError::BadLength)?;
-        self.0 = rest;
+    fn take(&mut self, count: usize) -> Result<&'a [u8], Broken> {
+        let cut = self.rest.split_at_checked(count);
+        let (taken, rest) = cut.ok_or_else(|| self.broken(TlsError::BadLength))?;
+        self.rest = rest;
+        self.at += count;
         Ok(taken)
     }
 
-    fn u8(&mut self) -> Result<u8, TlsError> {
-        let (&byte, rest) = self.0.split_first().ok_or(TlsError::BadLength)?;
-        self.0 = rest;
-        Ok(byte)
+    fn u8(&mut self) -> Result<u8, Broken> {
+        Ok(self.take(1)?.first().copied().unwrap_or_default())
     }
 
-    fn u16(&mut self) -> Result<u16, TlsError> {
+    fn u16(&mut self) -> Result<u16, Broken> {
         Ok(u16::from(self.u8()?) << 8 | u16::from(self.u8()?))
     }
 
-    /// A vector with a one-byte length.
-    fn vector8(&mut self) -> Result<Self, TlsError> {
-        let len = usize::from(self.u8()?);
-        Ok(Self(self.take(len)?))
+    /// A vector of so many bytes.
+    fn vector(&mut self, len: usize) -> Result<Self, Broken> {
+        let at = self.at;
+        let rest = self.take(len)?;
+        Ok(Self { rest, at })
     }
 
-    /// A vector with a two-byte length.
-    fn vector16(&mut self) -> Result<Self, TlsError> {
+    /// A vector behind one byte of length.
+    fn vector8(&mut self) -> Result<Self, Broken> {
+        let len = usize::from(self.u8()?);
+        self.vector(len)
+    }
+
+    /// A vector behind two bytes of length.
+    fn vector16(&mut self) -> Result<Self, Broken> {
         let len = usize::from(self.u16()?);
-        Ok(Self(self.take(len)?))
+        self.vector(len)
     }
 }

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use super::Scan;
 use super::error::TlsError;
 use super::hello::ClientHello;
+use crate::scan::Fault;
 
 /// The longest content of a record (RFC 8446, section 5.1).
 pub const RECORD_BYTES_MAX: usize = 16_384;
@@ -34,7 +35,8 @@ pub struct HelloScanner {
     message_at: usize,
     /// The message's type and length, as far as `message_at` has come.
     message_header: [u8; MESSAGE_HEADER_BYTES],
-    failed: Option<TlsError>,
+    /// The error, and the offset of the byte that shows it.
+    failed: Option<(TlsError, u32)>,
     /// Bytes looked at while searching, to hold the promise in tests.
     #[cfg(test)]
     pub(super) looked_at: usize,
@@ -45,27 +47,42 @@ impl HelloScanner {
     /// connection's first byte on; its beginning must not change between calls. Bytes after the
     /// hello (early data) are ignored.
     pub fn scan(&mut self, bytes: &[u8]) -> Scan<ClientHello, TlsError> {
-        if let Some(error) = self.failed {
+        if let Some((error, _)) = self.failed {
             return Scan::Malformed(error);
         }
         let hello = match self.follow(bytes) {
             Ok(false) => return Scan::Incomplete,
-            Ok(true) => self.message(bytes).and_then(|message| {
-                let body = message.get(MESSAGE_HEADER_BYTES..).unwrap_or_default();
-                ClientHello::parse(body, self.at)
-            }),
-            Err(error) => Err(error),
+            Ok(true) => self.parse(bytes),
+            Err(error) => Err((error, self.at + header_fault(error))),
         };
         match hello {
             Ok(hello) => Scan::Complete(hello),
-            Err(error) => {
-                self.failed = Some(error);
+            Err((error, at)) => {
+                self.failed = Some((error, at as u32));
                 Scan::Malformed(error)
             }
         }
     }
 
-    /// True if the records up to `self.at` contain the whole message.
+    /// What was wrong, once something was.
+    pub fn error(&self) -> Option<TlsError> {
+        self.failed.map(|(error, _)| error)
+    }
+
+    /// Where in `bytes`, those that were shown last, a hello breaks the rule of its error.
+    pub fn fault(&self, bytes: &[u8]) -> Option<Fault> {
+        let (error, at) = self.failed?;
+        Some(Fault::new(error.name(), Some(at as usize), bytes))
+    }
+
+    fn parse(&self, bytes: &[u8]) -> Result<ClientHello, (TlsError, usize)> {
+        let message = self.message(bytes).map_err(|error| (error, self.at))?;
+        let body = message.get(MESSAGE_HEADER_BYTES..).unwrap_or_default();
+        ClientHello::parse(body, self.at)
+            .map_err(|(error, at)| (error, stream_offset(bytes, MESSAGE_HEADER_BYTES + at)))
+    }
+
+    /// True when the records up to `self.at` hold the whole message.
     fn follow(&mut self, bytes: &[u8]) -> Result<bool, TlsError> {
         loop {
             if self.record_left == 0 {
@@ -99,6 +116,7 @@ impl HelloScanner {
                 self.message_header[self.message_at] = bytes[self.at];
                 self.advance(1);
                 if self.message_header[0] != CLIENT_HELLO {
+                    self.at -= 1;
                     return Err(TlsError::NotClientHello);
                 }
                 self.check_end()?;
@@ -153,6 +171,30 @@ impl HelloScanner {
         }
         Ok(Cow::Owned(message))
     }
+}
+
+/// How far behind the beginning of the record at hand an error in its header is.
+fn header_fault(error: TlsError) -> usize {
+    match error {
+        TlsError::RecordVersion => 1,
+        TlsError::EmptyRecord | TlsError::RecordTooLong => 3,
+        _ => 0,
+    }
+}
+
+/// Where in the records the byte of the message at this offset is.
+fn stream_offset(bytes: &[u8], mut offset: usize) -> usize {
+    let mut at = 0;
+    while let Some([_, _, _, high, low]) = bytes.get(at..at + RECORD_HEADER_BYTES) {
+        let len = usize::from(u16::from_be_bytes([*high, *low]));
+        at += RECORD_HEADER_BYTES;
+        if offset < len {
+            return at + offset;
+        }
+        offset -= len;
+        at += len;
+    }
+    at
 }
 
 /// The content length of a record of whose header `header` has come; `None` until that is whole.

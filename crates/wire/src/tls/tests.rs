@@ -544,3 +544,65 @@ proptest! {
         prop_assert_eq!(hello.len, bytes.len());
     }
 }
+
+#[test]
+fn a_fault_names_rule_offset_and_byte() {
+    let fault = |bytes: &[u8]| {
+        let mut scanner = HelloScanner::default();
+        assert!(scanner.fault(bytes).is_none());
+        assert!(matches!(scanner.scan(bytes), Scan::Malformed(_)));
+        scanner.fault(bytes).expect("a fault").to_string()
+    };
+    let unnamed = hello(&[server_name(b"a b")]);
+    let at = unnamed.windows(3).position(|three| three == b"a b");
+    let named = format!(
+        "server_name_malformed at {} byte 0x61",
+        at.expect("the name")
+    );
+    assert_eq!(fault(&unnamed), named);
+    // The same name over small records: their headers count.
+    let cut = records(&message(1, &hello_body(&[server_name(b"a b")])), 10);
+    let found = fault(&cut);
+    let at: usize = found
+        .split(' ')
+        .nth(2)
+        .expect("an offset")
+        .parse()
+        .expect("a number");
+    assert_eq!(
+        (cut[at], found.starts_with("server_name_malformed")),
+        (b'a', true),
+        "{found}"
+    );
+    let mut old = hello(&[]);
+    old[9] = 2;
+    assert_eq!(fault(&old), "hello_version at 9 byte 0x02");
+    assert_eq!(fault(b"SSH-2.0"), "not_handshake at 0 byte 0x53");
+    assert_eq!(fault(b"GET / H"), "plain_http at 0 byte 0x47");
+    assert_eq!(fault(&[22, 2, 0, 0, 9]), "record_version at 1 byte 0x02");
+    assert_eq!(
+        fault(&record(22, &[2, 0])),
+        "not_client_hello at 5 byte 0x02"
+    );
+}
+
+#[test]
+fn what_is_no_tls_at_all_is_another_protocol() {
+    let other = |bytes: &[u8]| {
+        let error = scan_whole(bytes).malformed();
+        error.map(TlsError::is_other_protocol)
+    };
+    for bytes in [
+        &b"GET / "[..],
+        b"SSH-2.0",
+        &[0, 0, 0, 8],
+        &[0x80, 0x2e, 1],
+        &[22, 9],
+    ] {
+        assert_eq!(other(bytes), Some(true), "{bytes:?}");
+    }
+    let repeated = hello(&[alpn(&[b"h2"]), alpn(&[b"h2"])]);
+    for bytes in [&record(22, &[2, 0])[..], &[22, 3, 1, 0, 0], &repeated] {
+        assert_eq!(other(bytes), Some(false), "{bytes:?}");
+    }
+}
