@@ -143,7 +143,7 @@ __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow flow,
 	if (fl_prepare(ctx, packet, &edits, &rewrite))
 		return FL_LEFT;
 	if (plain)
-		fl_track(record, side, packet, way->asked_ms);
+		fl_track(record, phase, side, packet, way->asked_ms);
 	else if (fl_follow(record, phase.word, side, packet, fl_now_ns(settings) / 1000000))
 		return FL_LEFT;
 	fl_capture_spliced(ctx, record, line, side, FL_CAPTURE_BEFORE, packet->ifindex);

@@ -90,6 +90,8 @@ reasons! {
     HeldAlready = 30, "held_already";
     /// A packet without effect in the connection's current state.
     NothingToDo = 31, "nothing_to_do";
+    /// Bytes of a client behind the one request of a one-shot connection.
+    BehindRequest = 32, "behind_request";
 
     /// The head exceeds its size limit.
     HeadTooLarge = 40, "head_too_large";

@@ -81,6 +81,7 @@ pub fn may_follow(record: &Record, side: Side, header: &TcpPacket) -> bool {
     if !header.flags.contains(TcpFlags::ACK)
         || !translate::is_in_step(record, side, header)
         || translate::is_near_start(record, header)
+        || !translate::is_of_request(record, side, header)
     {
         return false;
     }

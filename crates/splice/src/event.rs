@@ -90,6 +90,9 @@ pub enum Event {
         state: ServerState,
         /// The options it honours, where it has answered.
         offers: Option<Offers>,
+        /// The server has shown fewer options, or smaller ones, than in answers before: from now
+        /// on clients are offered no more than these.
+        fewer: bool,
     },
 }
 
@@ -175,4 +178,18 @@ pub struct Offers {
     pub sack: bool,
     /// Timestamps (RFC 7323).
     pub timestamps: bool,
+}
+
+impl Offers {
+    /// What two servers, or two hosts behind one address, both honour.
+    pub fn intersection(self, other: Self) -> Self {
+        let scales = self.window_scale.zip(other.window_scale);
+        Self {
+            mss: self.mss.min(other.mss),
+            // All must take part; the largest scale can express every server's window.
+            window_scale: scales.map(|(one, other)| one.max(other)),
+            sack: self.sack && other.sack,
+            timestamps: self.timestamps && other.timestamps,
+        }
+    }
 }

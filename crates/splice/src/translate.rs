@@ -91,9 +91,10 @@ pub fn forward(
         return Err(DropReason::TtlExpired); // it does not pass, so it tells nothing
     }
     let end = header.seq + header.payload_len() as u32;
-    match side {
-        Side::Client => record.advance_client(end),
-        Side::Server => record.advance_server(end),
+    // The one request ends where it has been seen to; acknowledgements may stand behind that.
+    let settled = side == Side::Client && record.flags & flag::ONE_REQUEST != 0;
+    if !settled {
+        record.advance(side, end);
     }
     record.last_active = now_ms;
     apply(packet, header, &Edits::of(record, endpoints, side))
@@ -185,6 +186,18 @@ pub fn is_fast(record: &Record, side: Side, header: &TcpPacket) -> bool {
         && header.flags.0 & (TcpFlags::SYN.0 | TcpFlags::FIN.0 | TcpFlags::RST.0) == 0
         && is_in_step(record, side, header)
         && !is_near_start(record, header)
+        && is_of_request(record, side, header)
+}
+
+/// True unless a packet may bring bytes, or a FIN, from behind the one request of a client: then it
+/// is the engine's.
+#[inline]
+pub(crate) fn is_of_request(record: &Record, side: Side, header: &TcpPacket) -> bool {
+    let limited = record.flags & flag::ONE_REQUEST != 0 && side == Side::Client;
+    let nxt = SeqNumber(record.client_nxt);
+    let fin = header.flags.contains(TcpFlags::FIN);
+    let is_closed = record.flags & flag::CLIENT_FIN != 0;
+    !limited || header.payload_len() == 0 && (!fin || header.seq + u32::from(is_closed) == nxt)
 }
 
 #[inline]
@@ -374,11 +387,50 @@ fn shift_timestamps(body: &mut [u8], at: usize, delta: &mut Delta, edits: &Edits
 /// The urgent pointer goes on pointing where it did, or goes with what it pointed to. A rare step:
 /// it is for retransmissions that overlap bytes the switch itself holds.
 pub fn trim_front(packet: &mut Packet, header: &TcpPacket, count: usize) -> Option<TcpPacket> {
-    use fairlead_wire::checksum;
     let payload_at = usize::from(header.payload_at);
     let count = count.min(header.payload_len());
     packet.bytes.truncate(usize::from(header.end));
     packet.bytes.drain(payload_at..payload_at + count);
+    let urgent = urgent(packet, header)?.saturating_sub(count);
+    reseal(
+        packet,
+        header,
+        header.seq + count as u32,
+        header.flags,
+        urgent,
+    )
+}
+
+/// Cuts a packet behind its first `count` payload bytes, and a FIN with what is cut off; as
+/// [`trim_front`] otherwise.
+pub fn trim_back(packet: &mut Packet, header: &TcpPacket, count: usize) -> Option<TcpPacket> {
+    let count = count.min(header.payload_len());
+    packet
+        .bytes
+        .truncate(usize::from(header.payload_at) + count);
+    let urgent = urgent(packet, header)?.min(count);
+    let flags = header.flags.without(TcpFlags::FIN);
+    reseal(packet, header, header.seq, flags, urgent)
+}
+
+/// Where the urgent pointer points, in bytes from the sequence number.
+fn urgent(packet: &Packet, header: &TcpPacket) -> Option<usize> {
+    let tcp = packet.bytes.get(usize::from(header.tcp_at)..)?;
+    Some(usize::from(u16::from_be_bytes([
+        *tcp.get(18)?,
+        *tcp.get(19)?,
+    ])))
+}
+
+/// Writes lengths, number, flags, urgent pointer and checksums of a packet that was cut.
+fn reseal(
+    packet: &mut Packet,
+    header: &TcpPacket,
+    seq: SeqNumber,
+    mut flags: TcpFlags,
+    urgent: usize,
+) -> Option<TcpPacket> {
+    use fairlead_wire::checksum;
     let total = packet.bytes.len();
     if header.v4 {
         let ip_len = usize::from(header.tcp_at);
@@ -395,19 +447,15 @@ pub fn trim_front(packet: &mut Packet, header: &TcpPacket, count: usize) -> Opti
             .copy_from_slice(&payload.to_be_bytes());
     }
     let tcp = packet.bytes.get_mut(usize::from(header.tcp_at)..)?;
-    let seq = header.seq + count as u32;
     put32(tcp, 4, seq.0);
-    let mut flags = header.flags;
     if flags.contains(TcpFlags::URG) {
-        let urgent = u16::from_be_bytes([tcp[18], tcp[19]]);
-        let left = usize::from(urgent).saturating_sub(count) as u16;
-        tcp[18..20].copy_from_slice(&left.to_be_bytes());
+        tcp[18..20].copy_from_slice(&(urgent as u16).to_be_bytes());
         // Without an ACK it would be a segment without a meaning; as it is, nobody takes it.
-        if left == 0 && flags.contains(TcpFlags::ACK) {
+        if urgent == 0 && flags.contains(TcpFlags::ACK) {
             flags = flags.without(TcpFlags::URG);
-            tcp[13] = flags.0;
         }
     }
+    tcp[13] = flags.0;
     tcp[16..18].fill(0);
     let (src, dst) = (&header.key.src.addr, &header.key.dst.addr);
     let field = match packet.checksum {
@@ -415,7 +463,7 @@ pub fn trim_front(packet: &mut Packet, header: &TcpPacket, count: usize) -> Opti
         _ => checksum::tcp(src, dst, tcp),
     };
     tcp[16..18].copy_from_slice(&field.to_be_bytes());
-    let left = header.payload_len() - count;
+    let left = total - usize::from(header.payload_at);
     if packet
         .gso
         .is_some_and(|gso| left <= usize::from(gso.segment_bytes))

@@ -49,16 +49,15 @@ impl Backoff {
         let again = self.expire(now);
         if again && self.due + LAST_WAIT_MIN > deadline {
             let left = deadline.since(now);
-            let wait = left.saturating_sub(LAST_WAIT).max(LAST_WAIT_MIN);
-            if wait + LAST_WAIT_MIN <= left {
-                self.due = now + wait;
+            if left > LAST_WAIT {
+                self.due = now + (left - LAST_WAIT).max(LAST_WAIT_MIN);
             }
         }
         again
     }
 
-    /// What was sent first, and nothing since, has met something older: it is sent again after
-    /// `wait`, if that is sooner. `retransmissions` is what [`Self::start`] was given.
+    /// The first transmission met older state at the peer: retransmit after `wait`, if that is
+    /// sooner. `retransmissions` is the argument of [`Self::start`].
     pub fn hurry(&mut self, now: Instant, wait: Duration, retransmissions: u8) {
         if self.left == retransmissions {
             self.due = self.due.min(now + wait);

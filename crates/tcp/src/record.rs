@@ -106,8 +106,11 @@ pub mod flag {
     pub const SYN_SEEN: u8 = 64;
     /// The RST that led to [`super::State::Reset`] came from the client.
     pub const RESET_BY_CLIENT: u8 = 128;
-    /// Flags that the fast path can handle alone.
-    pub const FAST: u8 = TIMESTAMPS;
+    /// In live states, which the bit above says nothing about: the client has sent its one request,
+    /// and its stream ends where it has been seen to. What it sends behind that is not forwarded.
+    pub const ONE_REQUEST: u8 = RESET_BY_CLIENT;
+    /// Flags under which the fast path may still work alone.
+    pub const FAST: u8 = TIMESTAMPS | ONE_REQUEST;
 }
 
 /// The leg of a splice that a packet arrives on.

@@ -2,8 +2,8 @@
 
 use core::fmt;
 
-/// What a scanner says of the bytes so far. Every verdict but [`Scan::Incomplete`] is final: more
-/// bytes behind those that led to it never change it.
+/// A scanner's verdict on the bytes so far. Every verdict but [`Scan::Incomplete`] is final: more
+/// bytes never change it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scan<T, E> {
     /// Valid so far, but incomplete.

@@ -39,6 +39,7 @@ fn closing_record(rng: &mut Rng, round: u32) -> (Record, [fairlead_base::FlowKey
         0 => record.state = State::Reset,
         1 => record.flags |= flag::HELD,
         2 => record.flags |= flag::SYN_SEEN,
+        3..10 => record.flags |= flag::ONE_REQUEST,
         _ => {}
     }
     (record, [client, server])

@@ -17,6 +17,7 @@ mod limits;
 mod options;
 mod probe;
 mod renewal;
+mod request;
 mod rig;
 mod strangers;
 mod tickets;

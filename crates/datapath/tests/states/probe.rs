@@ -206,6 +206,7 @@ fn probe_asks_for_everything_and_takes_it_back() {
         pool: PoolId(0),
         state: ServerState::Up,
         offers: Some(offers),
+        fewer: false,
     };
     assert_eq!(rig.events(), [news]);
     assert_eq!(rig.datapath.snapshot().probes_sent, 2);
@@ -310,25 +311,25 @@ fn probed_scale_that_changes_leaves_handshakes_under_way_alone() {
     let mut config = probing();
     config.services[0].routes.truncate(1);
     config.pools.truncate(1);
-    let mut rig = Rig::probed(config, &scaled(7));
+    let mut rig = Rig::probed(config, &scaled(3));
     let before = rig.open(1_000, &greedy());
-    assert_eq!(before.offered.window_scale, Some(7));
+    assert_eq!(before.offered.window_scale, Some(3));
     let probe_round = |rig: &mut Rig, scale| {
         for probe in rig.wait(Duration::from_secs(10)) {
             rig.put(&syn_ack(&probe, 9, &scaled(scale)));
         }
     };
-    probe_round(&mut rig, 3);
+    probe_round(&mut rig, 7);
     rig.client.port += 1;
     let after = rig.open(1_000, &greedy());
-    assert_eq!(after.offered.window_scale, Some(3));
+    assert_eq!(after.offered.window_scale, Some(7));
     // A third has to wait until no cookie speaks of the first.
     probe_round(&mut rig, 9);
     rig.client.port += 1;
-    assert_eq!(rig.open(1_000, &greedy()).offered.window_scale, Some(3));
+    assert_eq!(rig.open(1_000, &greedy()).offered.window_scale, Some(7));
 
     // Each connection translates windows by the scale that its client was promised.
-    for (opened, field) in [(before, 400 << 2), (after, 400 << 6)] {
+    for (opened, field) in [(before, 400 << 6), (after, 400 << 2)] {
         let syn = rig.put_one(&opened.data(0, REQUEST));
         rig.put(&syn_ack(&syn, 5, &scaled(9)));
         let data = segment(syn.header.key.dst, syn.header.key.src)
@@ -348,6 +349,78 @@ fn probed_scale_that_changes_leaves_handshakes_under_way_alone() {
     }
     rig.client.port += 1;
     assert_eq!(rig.open(1_000, &greedy()).offered.window_scale, Some(9));
+}
+
+/// Two hosts behind one address, that answer in turn: what one of them lacks is promised no more.
+#[test]
+fn probes_that_two_hosts_answer_in_turn_lead_to_what_both_honour() {
+    let lesser = [
+        SynOptions {
+            timestamps: None,
+            ..linux(1)
+        },
+        SynOptions {
+            sack_permitted: false,
+            ..linux(1)
+        },
+        SynOptions {
+            window_scale: None,
+            ..linux(1)
+        },
+        SynOptions {
+            mss: Some(1_400),
+            ..linux(1)
+        },
+    ];
+    for less in lesser {
+        let mut config = probing();
+        config.services[0].routes.truncate(1);
+        config.pools.truncate(1);
+        let mut rig = Rig::probed(config, &linux(1));
+        let mut told = 0;
+        for round in 0..1_000 {
+            let options = if round % 2 == 0 { less } else { linux(1) };
+            for probe in rig.wait(Duration::from_secs(10)) {
+                rig.put(&syn_ack(&probe, 9, &options));
+            }
+            let offered = rig.syn(1_000, &greedy()).syn_options();
+            assert_eq!(offered.timestamps.is_some(), less.timestamps.is_some());
+            let rest = |one: &SynOptions| (one.mss, one.window_scale, one.sack_permitted);
+            assert_eq!(rest(&offered), rest(&less), "round {round}");
+            let fewer = |event: &Event| matches!(event, Event::Server { fewer: true, .. });
+            told += rig.events().iter().filter(|event| fewer(event)).count();
+        }
+        assert_eq!(told, 1, "one event");
+    }
+}
+
+/// The host that a client gets lacks what was promised: that client fails, and no further one.
+#[test]
+fn connection_that_finds_fewer_options_than_probes_is_the_last_to_fail() {
+    let mut config = probing();
+    config.services[0].routes.truncate(1);
+    config.pools.truncate(1);
+    let mut rig = Rig::probed(config, &linux(1));
+    let bare = SynOptions {
+        timestamps: None,
+        ..linux(1)
+    };
+    for round in 0..50 {
+        rig.client.port += 1;
+        let (opened, sent) = rig.request(1_000, REQUEST);
+        let syn = sent
+            .iter()
+            .find(|sent| sent.header.flags == TcpFlags::SYN)
+            .expect("a SYN");
+        assert_eq!(opened.stamps.is_some(), round == 0);
+        rig.put(&syn_ack(syn, 9, &bare));
+        for probe in rig.wait(Duration::from_secs(10)) {
+            if probe.header.flags == TcpFlags::SYN && probe.header.seq != syn.header.seq {
+                rig.put(&syn_ack(&probe, 9, &linux(1)));
+            }
+        }
+    }
+    assert_eq!(rig.drops(DropReason::OptionMismatch), 1);
 }
 
 #[test]

@@ -177,22 +177,15 @@ fn servers(section: Section<'_>, problems: &mut Problems) -> Vec<At<Server>> {
         return Vec::new();
     }
     let mut servers: Vec<At<Server>> = Vec::new();
-    // False when a server could not be read; then nothing is said about what is left.
-    let mut whole = true;
-    let before = section
+    let listed = section
         .node("server")
         .and_then(|node| node.get_ref().as_array());
     let tables = section.tables("server", &SERVER, SERVERS_MAX, problems);
-    match before {
-        Some(array) if array.is_empty() => {
-            problems.push(
-                Diagnostic::error(&section.key_span("server"), "a pool without servers")
-                    .help(format!("write {example}")),
-            );
-            whole = false;
-        }
-        Some(array) => whole &= array.len() == tables.len(),
-        None => whole = false,
+    if listed.is_some_and(|array| array.is_empty()) {
+        problems.push(
+            Diagnostic::error(&section.key_span("server"), "a pool without servers")
+                .help(format!("write {example}")),
+        );
     }
     for table in tables {
         let weight = match table.node("weight") {
@@ -205,7 +198,6 @@ fn servers(section: Section<'_>, problems: &mut Problems) -> Vec<At<Server>> {
         let place = address.as_ref().map(|text| text.span.clone());
         let endpoint = address.and_then(|text| endpoint(&text, "address", problems));
         let (Some(weight), Some(endpoint), Some(span)) = (weight, endpoint, place) else {
-            whole = false;
             continue;
         };
         if let Some(twin) = servers.iter().find(|twin| twin.value.endpoint == endpoint) {

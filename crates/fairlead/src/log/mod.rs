@@ -22,7 +22,7 @@ use std::panic::PanicHookInfo;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead_datapath::{Event, ServerState};
+use fairlead_datapath::{Event, Offers, ServerState};
 use fairlead_splice::config::{Config, PoolId, Treatment};
 
 use outlet::Outlet;
@@ -196,25 +196,7 @@ pub fn log_event(event: &Event, config: &Config) {
             subject = subject.as_str(),
             "decided"
         ),
-        Event::Refused {
-            client,
-            listen,
-            service,
-            reason,
-            status,
-            subject,
-            fault,
-        } => tracing::info!(
-            target: "fairlead::connection",
-            %client,
-            %listen,
-            service = service_name(config, *service),
-            reason = reason.name(),
-            detail = fault.map(|fault| fault.to_string()),
-            status,
-            subject = subject.as_str(),
-            "refused"
-        ),
+        Event::Refused { .. } => refused(event, config),
         Event::Closed {
             client,
             listen,
@@ -249,26 +231,69 @@ pub fn log_event(event: &Event, config: &Config) {
     }
 }
 
+fn refused(event: &Event, config: &Config) {
+    let Event::Refused {
+        client,
+        listen,
+        service,
+        reason,
+        status,
+        subject,
+        fault,
+    } = event
+    else {
+        return;
+    };
+    tracing::info!(
+        target: "fairlead::connection",
+        %client,
+        %listen,
+        service = service_name(config, *service),
+        reason = reason.name(),
+        detail = fault.map(|fault| fault.to_string()),
+        status,
+        subject = subject.as_str(),
+        "refused"
+    );
+}
+
 fn server_state(event: &Event, config: &Config) {
     let Event::Server {
         server,
         pool,
         state,
-        offers: _,
+        offers,
+        fewer,
     } = event
     else {
         return;
     };
-    let pool = pool_name(config, *pool);
-    if *state == ServerState::Down {
+    let (pool, state) = (pool_name(config, *pool), state.name());
+    let options = offers.map(options_shown);
+    if *fewer {
         tracing::warn!(
-            target: "fairlead::server", %server, state = state.name(), pool, "server"
+            target: "fairlead::server", %server, state, pool, options,
+            "the server's TCP options change; clients are offered what all its answers had"
         );
+    } else if state == ServerState::Down.name() {
+        tracing::warn!(target: "fairlead::server", %server, state, pool, "server");
     } else {
-        tracing::info!(
-            target: "fairlead::server", %server, state = state.name(), pool, "server"
-        );
+        tracing::info!(target: "fairlead::server", %server, state, pool, options, "server");
     }
+}
+
+/// `mss 1460, wscale 10, sack, ts`
+fn options_shown(offers: Offers) -> String {
+    let mut shown = format!("mss {}", offers.mss);
+    if let Some(scale) = offers.window_scale {
+        shown += &format!(", wscale {scale}");
+    }
+    for (has, name) in [(offers.sack, ", sack"), (offers.timestamps, ", ts")] {
+        if has {
+            shown += name;
+        }
+    }
+    shown
 }
 
 fn service_name(config: &Config, service: u16) -> &str {
@@ -498,12 +523,42 @@ mod tests {
             pool: PoolId(2),
             state,
             offers: None,
+            fewer: false,
         };
         assert!(!is_of_connection(&event(ServerState::Up)) && is_of_connection(&closed()));
         let (text, json) = logged(&[event(ServerState::Up), event(ServerState::Down)], "info");
         assert!(text.contains("INFO fairlead::server: server server=10.2.0.1:8084 state=\"up\""));
         assert!(text.contains("WARN fairlead::server"), "{text}");
         assert_eq!(json[1]["pool"], "pages");
+    }
+
+    #[test]
+    fn a_server_that_shows_fewer_options_is_logged_with_them() {
+        let event = |fewer| Event::Server {
+            server: at(9, 8081),
+            pool: PoolId(1),
+            state: ServerState::Up,
+            offers: Some(Offers {
+                mss: 1_460,
+                window_scale: Some(7),
+                sack: true,
+                timestamps: false,
+            }),
+            fewer,
+        };
+        let (text, json) = logged(&[event(false), event(true)], "info");
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines[0].contains("server server=10.0.0.9:8081"), "{text}");
+        assert!(
+            lines[0].contains("options=\"mss 1460, wscale 7, sack\""),
+            "{text}"
+        );
+        assert!(lines[1].contains("WARN fairlead::server"), "{text}");
+        assert!(
+            lines[1].contains("the server's TCP options change"),
+            "{text}"
+        );
+        assert_eq!(json[1]["options"], "mss 1460, wscale 7, sack");
     }
 
     #[test]

@@ -19,6 +19,7 @@
 
 mod affinity;
 mod health;
+mod honoured;
 mod least_connections;
 mod maglev;
 pub mod policy;
@@ -39,6 +40,8 @@ use thiserror::Error;
 
 pub use self::affinity::{Affinity, affinity};
 use self::health::Health;
+use self::honoured::Honoured;
+pub use self::honoured::{Change, Lacking};
 use self::policy::{Draw, Members, Policy};
 use crate::carried::Carried;
 use crate::config::{Config, HashOn, PoolId, Server};
@@ -110,7 +113,7 @@ struct Member {
     failures: u64,
     carried: Carried,
     health: Health,
-    offers: Option<Offers>,
+    honoured: Honoured,
     /// The largest segment that the way to it takes.
     way_mss: u16,
 }
@@ -292,27 +295,57 @@ impl Backends {
         member.health.failed_for(client, now)
     }
 
-    /// The server answered a connection or a probe, honouring these options: it is up. True when
-    /// its state or its options changed. Of an MSS that the way to it does not take
-    /// ([`Backends::set_way_mss`]), what the way takes counts.
-    pub fn answered(&mut self, id: ServerId, mut offers: Offers, now: Instant) -> bool {
-        let Some(member) = self.member_mut(id) else {
-            return false;
-        };
-        offers.mss = offers.mss.min(member.way_mss);
-        let news = member.offers.replace(offers) != Some(offers);
-        member.health.answered(now) || news
+    /// The server answered a probe, honouring these options: it is up. Options that some answer
+    /// lacked count again only when all answers have had them for a long time, at least an hour.
+    pub fn answered(&mut self, id: ServerId, offers: Offers, now: Instant) -> Change {
+        self.heard(id, now, |honoured| honoured.probed(offers, now))
     }
 
-    /// The way to the server takes segments of this length at most. True when less is known to be
-    /// honoured now; more is known with its next answer.
+    /// The server answered a client's connection: it is up.
+    pub fn connected(
+        &mut self,
+        id: ServerId,
+        seen: Offers,
+        lacking: Lacking,
+        now: Instant,
+    ) -> Change {
+        self.heard(id, now, |honoured| honoured.connected(seen, lacking))
+    }
+
+    fn heard(
+        &mut self,
+        id: ServerId,
+        now: Instant,
+        note: impl FnOnce(&mut Honoured) -> Change,
+    ) -> Change {
+        let Some(member) = self.member_mut(id) else {
+            return Change::None;
+        };
+        let change = note(&mut member.honoured);
+        let is_up_again = member.health.answered(now);
+        match change {
+            Change::None if is_up_again => Change::More,
+            change => change,
+        }
+    }
+
+    /// The server answered, and nothing else is known: it is up. True when that is news.
+    pub fn reached(&mut self, id: ServerId, now: Instant) -> bool {
+        let member = self.member_mut(id);
+        member.is_some_and(|member| member.health.answered(now))
+    }
+
+    /// The way to the server takes segments of this length at most: longer ones that it honours
+    /// do not count. True when [`Backends::offers`] is less by it.
     pub fn set_way_mss(&mut self, id: ServerId, mss: u16) -> bool {
         let Some(member) = self.member_mut(id) else {
             return false;
         };
+        let before = member.offers();
         member.way_mss = mss;
-        let longer = member.offers.as_mut().filter(|offers| offers.mss > mss);
-        longer.map(|offers| offers.mss = mss).is_some()
+        before
+            .zip(member.offers())
+            .is_some_and(|(before, now)| now.mss < before.mss)
     }
 
     /// The largest segment that the way to a server takes, as far as that was told.
@@ -332,9 +365,10 @@ impl Backends {
             .map_or(Instant::ZERO, |member| member.health.since())
     }
 
-    /// The options that a server honoured when it last answered.
+    /// The options that all of a server's answers have honoured, as far as the way to it takes the
+    /// segments.
     pub fn offers(&self, id: ServerId) -> Option<Offers> {
-        self.member(id).and_then(|member| member.offers)
+        self.member(id).and_then(Member::offers)
     }
 
     /// Open connections to a server, those being set up included.
@@ -421,7 +455,7 @@ impl Member {
             failures: 0,
             carried: Carried::default(),
             health: Health::default(),
-            offers: None,
+            honoured: Honoured::default(),
             way_mss: u16::MAX,
         }
     }
@@ -435,7 +469,13 @@ impl Member {
             failures: self.failures,
             carried: self.carried,
             state: self.health.state(),
-            offers: self.offers,
+            offers: self.offers(),
         }
+    }
+
+    fn offers(&self) -> Option<Offers> {
+        let mut offers = self.honoured.least()?;
+        offers.mss = offers.mss.min(self.way_mss);
+        Some(offers)
     }
 }

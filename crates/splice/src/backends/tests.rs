@@ -120,19 +120,13 @@ fn connections_failures_and_answers_are_counted_in_the_snapshot() {
     backends.closed(one);
     assert!(backends.failed(two, at(1)));
     assert!(!backends.failed(two, at(1)), "no news");
-    assert!(backends.answered(one, OFFERS, at(2)));
-    assert!(!backends.answered(one, OFFERS, at(3)), "no news");
-    assert!(
-        backends.answered(
-            one,
-            Offers {
-                sack: false,
-                ..OFFERS
-            },
-            at(4)
-        ),
-        "other options"
-    );
+    assert_eq!(backends.answered(one, OFFERS, at(2)), Change::More);
+    assert_eq!(backends.answered(one, OFFERS, at(3)), Change::None);
+    let fewer = Offers {
+        sack: false,
+        ..OFFERS
+    };
+    assert_eq!(backends.answered(one, fewer, at(4)), Change::Less);
     assert_eq!(backends.active(one), 1);
     assert_eq!(
         backends.offers(one),
@@ -167,7 +161,8 @@ fn ids_of_no_server_change_nothing() {
     backends.opened(stranger);
     backends.closed(stranger);
     assert!(!backends.failed(stranger, at(0)));
-    assert!(!backends.answered(stranger, OFFERS, at(0)));
+    assert_eq!(backends.answered(stranger, OFFERS, at(0)), Change::None);
+    assert!(!backends.reached(stranger, at(0)));
     assert_eq!(backends.state(stranger), ServerState::Unknown);
     assert_eq!(backends.active(stranger), 0);
     assert_eq!(

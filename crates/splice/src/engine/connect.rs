@@ -14,7 +14,7 @@ use super::offload::Custody;
 use super::setup::{Decision, SetupId};
 use super::{Switch, head, probe, timer};
 use crate::Verdict;
-use crate::backends::{Caller, ServerId};
+use crate::backends::{Caller, Change, Lacking, ServerId};
 use crate::config::Source;
 use crate::event::{Event, ServerState};
 use crate::snat::Candidates;
@@ -383,19 +383,14 @@ impl Switch {
         let Some(id) = self.places.server(record.server) else {
             return;
         };
-        let answered = probe::honoured(options, v4);
-        let mut offers = self.backends.offers(id).unwrap_or(answered);
-        // Below what it was asked with, it is the server's own: some say no more than was asked.
-        if asked_mss.is_some_and(|asked| answered.mss < asked) {
-            offers.mss = offers.mss.min(answered.mss);
-        }
-        if promised_timestamps && options.timestamps.is_none() {
-            offers.timestamps = false;
-        }
-        if self.backends.answered(id, offers, now) {
-            self.announce(id);
-            self.refresh_offers(now);
-        }
+        let seen = probe::honoured(options, v4);
+        let lacking = Lacking {
+            // Below what it was asked with, it is the server's own: some say no more than that.
+            segments: asked_mss.is_some_and(|asked| seen.mss < asked),
+            timestamps: promised_timestamps && !seen.timestamps,
+        };
+        let change = self.backends.connected(id, seen, lacking, now);
+        self.heed(now, id, change);
     }
 
     /// Joins the two connections: from here on packets are translated.
@@ -419,17 +414,21 @@ impl Switch {
         let terms = setup.terms();
         let record = self.table.record_mut(line);
         terms.join(&answer).apply_to(record);
-        let in_order = setup.stream.in_order_len();
-        let end = SeqNumber(record.client_isn) + 1 + in_order;
+        let mut decision = setup.decision.take();
+        let in_order = setup.stream.in_order();
+        let request = decision.as_mut().and_then(|one| one.request.as_mut());
+        let count = request.map_or(in_order.len(), |one| one.first_bytes(in_order));
+        let surplus = count < in_order.len();
+        let end = SeqNumber(record.client_isn) + 1 + count as u32;
         record.advance_client(end);
         record.last_active = Self::now_ms(now);
         record.state = State::Spliced;
         setup.deadline = None;
         setup.backoff = None;
-        let decision = setup.decision.take();
         let held = Held::new(
             setup,
             decision,
+            record.client_isn,
             end,
             &Peer {
                 isn: header.seq,
@@ -444,11 +443,15 @@ impl Switch {
         );
         let hold = held.must_be_held(setup.acked);
         setup.held = Some(held);
+        if surplus {
+            self.counts.drops.add(DropReason::BehindRequest);
+        }
         self.counts.spliced += 1;
         self.counts.live += 1;
         self.watch_load(line);
         if hold {
             self.record(line).flags |= flag::HELD;
+            self.note_request(line, index);
             self.begin_holding(now, line, index);
         } else {
             self.send_held(now, line, index);
@@ -485,8 +488,20 @@ impl Switch {
         self.connect(now, line, index);
     }
 
+    /// A server has answered: brings what clients are offered up to it.
+    pub(super) fn heed(&mut self, now: Instant, id: ServerId, change: Change) {
+        if change != Change::None {
+            self.announce_change(id, change);
+            self.refresh_offers(now);
+        }
+    }
+
     /// Tells everybody that a server's state changed.
     pub(super) fn announce(&mut self, id: ServerId) {
+        self.announce_change(id, Change::More);
+    }
+
+    fn announce_change(&mut self, id: ServerId, change: Change) {
         self.revoke_tickets();
         let (pool, server) = self.backends.server(id);
         let (state, offers) = (self.backends.state(id), self.backends.offers(id));
@@ -495,6 +510,7 @@ impl Switch {
             pool,
             state,
             offers,
+            fewer: change == Change::Less,
         });
     }
 

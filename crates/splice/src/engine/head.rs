@@ -14,6 +14,7 @@ use fairlead_wire::http::{self, RequestHead};
 use fairlead_wire::tls::TlsError;
 use fairlead_wire::{Fault, Scan, TcpFlags, TcpPacket};
 
+use super::request::Request;
 use super::setup::{Awaited, Decision, Scanner, SetupId};
 use super::{Switch, held};
 use crate::Verdict;
@@ -242,9 +243,12 @@ impl Switch {
     }
 
     /// The client of a TLS service has begun with a plain HTTP request, and can read no alert.
-    fn speaks_http_for_tls(&self, index: u32) -> bool {
+    fn speaks_http_for_tls(&self, index: SetupId) -> bool {
         let scanner = self.setups.peek(index).map(|setup| &setup.scanner);
-        matches!(scanner, Some(Scanner::Tls(scanner)) if scanner.error() == Some(TlsError::PlainHttp))
+        let Some(Scanner::Tls(scanner)) = scanner else {
+            return false;
+        };
+        scanner.error() == Some(TlsError::PlainHttp)
     }
 }
 
@@ -288,6 +292,7 @@ impl Chooser<'_> {
                 if decision.treatment == Treatment::OneShot {
                     let rewritten = http::with_connection_close(head, bytes);
                     decision.rewrite = Some((rewritten, head.head_len as u32));
+                    decision.request = Some(Request::behind(head));
                 }
             }
             Reading::Refused(refusal) => refusal.bodyless = bodyless,
@@ -335,6 +340,7 @@ impl Chooser<'_> {
             preamble: held::proxy_header(pool.proxy_protocol, self.client, self.listen),
             rewrite: None,
             bodyless: false,
+            request: None,
         };
         Reading::Decided(index as u16, decision)
     }

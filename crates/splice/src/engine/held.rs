@@ -14,6 +14,7 @@ use fairlead_tcp::{Backoff, Line, Reassembly, Side, State, window};
 use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps, options, proxy_protocol};
 
 use super::Switch;
+use super::request::Request;
 use super::setup::{Decision, Setup, SetupId, follow_clock};
 use crate::closing::Reset;
 use crate::config::ProxyVersion;
@@ -74,26 +75,33 @@ pub(super) struct Held {
     ours: bool,
     /// What the client has acknowledged of the server's stream, in the server's numbers.
     client_ack: SeqNumber,
+    /// The one request that is forwarded, until all of it has come.
+    pub(super) request: Option<Request>,
 }
 
 impl Held {
     /// What is sent before and with the collected bytes: the preamble, then the head (rewritten, if
-    /// it is), then what is in order behind it. `end` is the number behind the last byte. The
+    /// it is), then what is in order behind it up to `end`, the number behind the last byte. The
     /// collected bytes are taken out of the set-up: from now on they are here.
     pub(super) fn new(
         setup: &mut Setup,
         decision: Option<Decision>,
+        client_isn: u32,
         end: SeqNumber,
         server: &Peer,
     ) -> Self {
-        let fin = setup.is_whole();
-        let (preamble, rewrite) = decision
-            .map(|decision| (decision.preamble, decision.rewrite))
+        let whole = setup.is_whole();
+        let (preamble, rewrite, request) = decision
+            .map(|one| (one.preamble, one.rewrite, one.request))
             .unwrap_or_default();
         let ours = !preamble.is_empty() || rewrite.is_some();
         let stream = std::mem::replace(&mut setup.stream, Reassembly::new(0));
         let (head, head_len) = rewrite.unwrap_or_default();
-        let rest = stream.in_order().get(head_len as usize..);
+        // Behind the one request nothing is sent.
+        let first = SeqNumber(client_isn) + 1;
+        let count = end.since(first).cast_unsigned();
+        let fin = whole && count == stream.in_order_len();
+        let rest = stream.in_order().get(head_len as usize..count as usize);
         let bytes = [&preamble, &head, rest.unwrap_or_default()].concat();
         Self {
             start: end - bytes.len() as u32,
@@ -109,12 +117,25 @@ impl Held {
             fin,
             ours,
             client_ack: server.isn + 1,
+            request,
             bytes,
         }
     }
 
     pub(super) fn bytes(&self) -> usize {
         self.bytes.capacity()
+    }
+
+    /// The server has all bytes; what stays is what is known of the request.
+    fn forget_bytes(&mut self) {
+        self.bytes = Vec::new();
+        self.start = self.end;
+        (self.acked, self.sent, self.ever_sent) = (0, 0, 0);
+    }
+
+    /// The server has all bytes.
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
     }
 
     /// True unless the client can retransmit all of it, byte by byte, and all of it goes out at
@@ -541,7 +562,13 @@ impl Switch {
             self.output.send(key, seq, ack, TcpFlags::RST, 0, &[], &[]);
         }
         if !header.ack.before(held.end) {
-            self.let_go(line);
+            if held.request.is_some() {
+                held.forget_bytes();
+                setup.backoff = None;
+                self.setups.recount(index);
+            } else {
+                self.let_go(line);
+            }
             return Passage::unchanged(header);
         }
         if !header.ack.before(known) {

@@ -47,6 +47,12 @@ impl Switch {
             }
             new_ack = Some(SeqNumber(self.table.record(line).client_isn) + 1);
         }
+        if side == Side::Client {
+            match self.keep_to_request(now, packet, &header, line) {
+                Ok(kept) => header = kept,
+                Err(verdict) => return verdict,
+            }
+        }
         if self.table.record(line).flags & flag::HELD != 0 {
             match self.pass_held(now, packet, &header, line, side) {
                 Passage::Pass {
@@ -69,6 +75,7 @@ impl Switch {
             return self.drop(DropReason::TtlExpired); // it does not pass, so it tells nothing
         }
         self.follow(now, &header, line, side, new_ack.is_some());
+        self.follow_request(line);
         let (record, endpoints) = self.table.record_and_endpoints(line);
         let mut edits = Edits::of(record, endpoints, side);
         if let Some(ack) = new_ack {

@@ -11,6 +11,7 @@
 //! | `joined.rs` | packets of joined connections, by the rules of `closing.rs` |
 //! | `renewal.rs` | a SYN on a tuple that is on record |
 //! | `hand_back.rs` | packets of servers that belong to no connection of the switch |
+//! | `request.rs` | the one request of a one-shot connection, and what comes behind it |
 //! | `answer.rs` | the switch's own answers to clients |
 //! | `icmp.rs` | errors that quote translated packets |
 //! | `probe.rs` | learning what servers honour; what is offered to clients |
@@ -38,6 +39,7 @@ mod parting;
 mod probe;
 mod refused;
 mod renewal;
+mod request;
 mod setup;
 mod timer;
 

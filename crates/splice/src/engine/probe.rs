@@ -490,10 +490,8 @@ impl Switch {
         let interval = self.probe_interval(probe.id);
         self.probes.heard(probe.id, interval);
         let offers = honoured(&options, header.v4);
-        if self.backends.answered(probe.id, offers, now) {
-            self.announce(probe.id);
-            self.refresh_offers(now);
-        }
+        let change = self.backends.answered(probe.id, offers, now);
+        self.heed(now, probe.id, change);
         let (key, seq) = (header.key.reversed(), header.ack);
         output::reply(packet, key, seq, SeqNumber(0), TcpFlags::RST, 0, &[]);
         Verdict::Transmit
@@ -586,7 +584,7 @@ impl Switch {
                 if !self.backends.server(id).1.endpoint.addr.is_v4() {
                     offers.mss = offers.mss.saturating_add(20);
                 }
-                common = Some(common.map_or(offers, |common| intersection(common, offers)));
+                common = Some(common.map_or(offers, |common| common.intersection(offers)));
             }
             match common {
                 Some(terms) if all_known => offer.change(now, terms),
@@ -595,17 +593,6 @@ impl Switch {
             }
         }
         self.publish_offers();
-    }
-}
-
-/// What two servers both honour.
-fn intersection(a: Offers, b: Offers) -> Offers {
-    Offers {
-        mss: a.mss.min(b.mss),
-        // All must take part; the largest scale can express every server's window.
-        window_scale: a.window_scale.zip(b.window_scale).map(|(a, b)| a.max(b)),
-        sack: a.sack && b.sack,
-        timestamps: a.timestamps && b.timestamps,
     }
 }
 

@@ -12,6 +12,7 @@ use fairlead_wire::tls::HelloScanner;
 use super::Switch;
 use super::answer::Answer;
 use super::held::Held;
+use super::request::Request;
 use crate::backends::ServerId;
 use crate::config::{Limits, PoolId, Protocol, Treatment};
 
@@ -106,6 +107,8 @@ pub(super) struct Decision {
     pub(super) rewrite: Option<(Vec<u8>, u32)>,
     /// A HEAD request: answers to it have no body.
     pub(super) bodyless: bool,
+    /// Where the one request ends that the server is to get; `None`: all goes there.
+    pub(super) request: Option<Request>,
 }
 
 impl Decision {

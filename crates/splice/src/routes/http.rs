@@ -9,9 +9,9 @@ pub(super) fn method(methods: &[String], head: &RequestHead<'_>) -> bool {
     methods.iter().any(|method| method == head.method)
 }
 
-/// Whether the fields of that name, in whatever case, have such a value: all of it, or one member of
-/// the list that it is. It makes no difference whether the members came on one line or on several
-/// (RFC 9110, section 5.3).
+/// Whether the fields of that name, in whatever case, have such a value: all of it, or one member
+/// of the list that it is. It makes no difference whether the members came on one line or on
+/// several (RFC 9110, section 5.3).
 pub(super) fn header(name: &str, value: &ValuePattern, head: &RequestHead<'_>) -> bool {
     head.joined(name).is_some_and(|joined| {
         value.matches(&joined) || members(&joined).any(|member| value.matches(member))

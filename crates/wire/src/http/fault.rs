@@ -184,8 +184,8 @@ mod tests {
                 "content_length_malformed at 41 byte 0x2d",
             ),
             (
-                "GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n",
-                "length_and_coding at 69 byte 0x31",
+                "GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n",
+                "length_and_coding at 60 byte 0x31",
             ),
             (
                 "GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: zip\r\n\r\n",

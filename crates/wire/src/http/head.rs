@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::body::Body;
 use super::query;
 
 /// The most field lines that a head may have.
@@ -43,6 +44,17 @@ impl<'a> RequestHead<'a> {
         Fields {
             rest: self.field_lines,
         }
+    }
+
+    /// How the end of the body is marked (RFC 9112, section 6.3).
+    pub fn body(&self) -> Body {
+        if self.header("transfer-encoding").is_some() {
+            return Body::Chunked;
+        }
+        // The rules have seen to it that it is one plain number.
+        let length = self.header("content-length");
+        let length = length.and_then(|digits| core::str::from_utf8(digits).ok()?.parse().ok());
+        Body::Length(length.unwrap_or(0))
     }
 
     /// The value of the first field called `name`, in whatever case.

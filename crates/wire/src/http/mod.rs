@@ -14,10 +14,11 @@
 //! Verdicts come as `Scan<RequestHead<'a>, HeadError>`: [`Scan`] has the error's type as its second
 //! parameter, because the scanner for TLS shares it.
 //!
-//! Absent by design: bodies. Nothing here knows where a request's body ends.
+//! Absent by design: what bodies hold. Only where a request's body ends is known ([`Body`]).
 
 mod answer;
 mod authority;
+mod body;
 mod error;
 mod fault;
 mod head;
@@ -33,6 +34,7 @@ mod tests;
 
 pub use crate::scan::Scan;
 pub use answer::response;
+pub use body::{Body, ChunkScan, ChunkScanner};
 pub use error::HeadError;
 pub use head::{FIELDS_MAX, Fields, RequestHead, SUBJECT_BYTES_MAX};
 pub use list::members;

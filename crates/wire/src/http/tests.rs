@@ -194,6 +194,22 @@ fn bytes_beyond_ascii_in_a_target_are_kept_as_they_are() {
 }
 
 #[test]
+fn a_head_tells_where_its_body_ends() {
+    for (fields, wanted) in [
+        ("", Body::Length(0)),
+        ("Content-Length: 17\r\n", Body::Length(17)),
+        (
+            "content-length: 18446744073709551615\r\n",
+            Body::Length(u64::MAX),
+        ),
+        ("Transfer-Encoding: gzip, chunked\r\n", Body::Chunked),
+    ] {
+        let bytes = format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        assert_eq!(head(bytes.as_bytes()).body(), wanted, "{fields}");
+    }
+}
+
+#[test]
 fn a_subject_is_short_and_plain() {
     let bytes = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(4000));
     let subject = head(bytes.as_bytes()).subject();

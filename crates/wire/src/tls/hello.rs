@@ -200,20 +200,20 @@ impl<'a> Reader<'a> {
         Ok(u16::from(self.u8()?) << 8 | u16::from(self.u8()?))
     }
 
-    /// A vector of so many bytes.
+    /// A vector of `len` bytes.
     fn vector(&mut self, len: usize) -> Result<Self, Broken> {
         let at = self.at;
         let rest = self.take(len)?;
         Ok(Self { rest, at })
     }
 
-    /// A vector behind one byte of length.
+    /// A vector with a one-byte length.
     fn vector8(&mut self) -> Result<Self, Broken> {
         let len = usize::from(self.u8()?);
         self.vector(len)
     }
 
-    /// A vector behind two bytes of length.
+    /// A vector with a two-byte length.
     fn vector16(&mut self) -> Result<Self, Broken> {
         let len = usize::from(self.u16()?);
         self.vector(len)

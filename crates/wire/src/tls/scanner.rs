@@ -82,7 +82,7 @@ impl HelloScanner {
             .map_err(|(error, at)| (error, stream_offset(bytes, MESSAGE_HEADER_BYTES + at)))
     }
 
-    /// True when the records up to `self.at` hold the whole message.
+    /// True if the records up to `self.at` contain the whole message.
     fn follow(&mut self, bytes: &[u8]) -> Result<bool, TlsError> {
         loop {
             if self.record_left == 0 {

@@ -154,8 +154,7 @@ impl Switch {
         self.watch_load(line);
         self.catch_up(now, line);
         if let Some(id) = server
-            && let Some(offers) = self.backends.offers(id)
-            && self.backends.answered(id, offers, now)
+            && self.backends.reached(id, now)
         {
             self.announce(id);
             self.refresh_offers(now);
