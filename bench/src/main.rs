@@ -3,6 +3,7 @@
 
 mod alloc;
 mod begin_bench;
+mod builds;
 mod cache_bench;
 mod compare;
 mod core_bench;
@@ -53,6 +54,8 @@ enum What {
     /// Holds connections open for one of the others, until its standard input ends.
     #[command(hide = true)]
     Hold(held::Hold),
+    /// Compares this build with another one in alternation: rows of core and peers that are slower.
+    Builds(Builds),
     /// A SYN flood, bounded in rate and time: what it does to open and to new connections.
     Flood(Flood),
     /// Writes docs/performance.md and the README's table from the records that they cite.
@@ -157,6 +160,18 @@ struct Open {
 }
 
 #[derive(Debug, Args)]
+struct Builds {
+    #[command(flatten)]
+    bed: Bed,
+    /// Folder with `fairlead` and `fairlead-bench` of the other build, such as `target/release`.
+    #[arg(long, value_name = "FOLDER")]
+    other: PathBuf,
+    /// Connections of the core's large case.
+    #[arg(long, default_value_t = 1_000_000)]
+    core_connections: u32,
+}
+
+#[derive(Debug, Args)]
 struct Flood {
     #[command(flatten)]
     bed: Bed,
@@ -200,10 +215,37 @@ fn main() -> Result<()> {
             bed.keep("open", &testbed, result)
         }
         What::Hold(hold) => held::hold(&hold),
+        What::Builds(arguments) => builds(&arguments),
         What::Flood(arguments) => flood(&arguments),
         What::Report(report) => report::run(&report),
         What::Compare(compare) => compare::run(&compare),
     }
+}
+
+fn builds(arguments: &Builds) -> Result<()> {
+    let bed = &arguments.bed;
+    let other = builds::Build(arguments.other.clone());
+    let effort = bed.effort();
+    let options = [
+        format!("--connections={}", arguments.core_connections),
+        "--packets=2000000".to_owned(),
+        "--syns=2000000".to_owned(),
+    ];
+    let core = builds::core(&other, effort.rounds, &options)?;
+    let mut testbed = Testbed::new(&bed.layout(false, 1_000)?)?;
+    let requests = builds::requests(&mut testbed, &other, effort, &bed.cases()?)?;
+    let slower = builds::slower(&core) + builds::slower(&requests);
+    println!(
+        "{slower} of {} rows are slower",
+        core.len() + requests.len()
+    );
+    let result = json!({
+        "rounds": effort.rounds,
+        "seconds": effort.seconds,
+        "core": core,
+        "requests": requests,
+    });
+    bed.keep("builds", &testbed, result)
 }
 
 fn core(arguments: &Core) -> Result<()> {

@@ -288,6 +288,13 @@ impl Testbed {
         Ok(())
     }
 
+    /// Uses another build of Fairlead from its next turn on, which starts anew.
+    pub(crate) fn use_build(&mut self, program: &Path) -> Result<()> {
+        self.end_fairlead()?;
+        self.serve[0] = program.display().to_string();
+        Ok(())
+    }
+
     fn end_fairlead(&mut self) -> Result<()> {
         let Some(mut process) = self.fairlead.take() else {
             return Ok(());
