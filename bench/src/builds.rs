@@ -234,7 +234,12 @@ mod tests {
     #[test]
     fn rates_of_the_core_are_titled_by_their_settings() {
         let result = json!({
-            "splice": [{"connections": 1_000, "timestamps": true, "packets_per_second": 5.0, "rounds": 1}],
+            "splice": [{
+                "connections": 1_000,
+                "timestamps": true,
+                "packets_per_second": 5.0,
+                "rounds": 1,
+            }],
             "tcb_cache": [{"scheme": null, "traffic": "random", "packets_per_second": 4.0}],
             "handshakes": {"syns": 7, "syn_acks_per_second": 3.0},
         });

@@ -216,13 +216,13 @@ fn what_xdp_cannot_carry_goes_by_the_engine() {
             );
             // If XDP is configured there, the log recommends a better mode.
             let better =
-                "carries super-packets, which go by the engine; mode = \"tc\" forwards them";
+                "carries super-packets, which are left to the engine; mode = \"tc\" forwards them";
             assert!(
                 fast_path(&switch).contains(better),
                 "{}",
                 fast_path(&switch)
             );
-            switch.wait_for_log("carries super-packets, which go by the engine");
+            switch.wait_for_log("carries super-packets, which are left to the engine");
             serves_both_ways(lab);
             for (host, device) in far {
                 offloads(host, device, "on", "on").unwrap();

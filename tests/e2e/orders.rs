@@ -155,7 +155,7 @@ fn a_reload_by_command_tells_what_came_of_it() {
         let (code, _, errors) = fairlead(lab, &by_file);
         assert_eq!(code, Some(1));
         assert!(
-            errors.contains("no instance \"other\"") && errors.contains("e2e"),
+            errors.contains("instance \"other\" is not running") && errors.contains("e2e"),
             "{errors}"
         );
         assert!(switch.is_alive());
@@ -240,7 +240,7 @@ fn a_drain_by_command_waits_for_the_last_connection() {
         assert_eq!(switch.wait_for_end(), Some(0));
         let (code, _, errors) = fairlead(lab, &["drain", "--instance", "e2e"]);
         assert!(
-            code == Some(1) && errors.contains("no instance \"e2e\""),
+            code == Some(1) && errors.contains("instance \"e2e\" is not running"),
             "{errors}"
         );
     });

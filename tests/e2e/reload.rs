@@ -211,7 +211,8 @@ fn a_service_manager_is_told() {
         assert!(told().starts_with("RELOADING=1\nMONOTONIC_USEC="));
         let refused = told();
         assert!(
-            refused.starts_with("READY=1\nSTATUS=no reload") && refused.contains("instance.name"),
+            refused.starts_with("READY=1\nSTATUS=reload refused")
+                && refused.contains("instance.name"),
             "{refused}"
         );
         switch.signal(Signal::Terminate);

@@ -60,7 +60,7 @@ fn packets_pass_a_veths_queue_by_but_nothing_that_somebody_set_up() {
 
         let switch = Switch::start_in_kernel(lab, "veth_redirect = \"queue\"", &services);
         let way = switch.status()["fast_path"].to_string();
-        assert!(!way.contains("straight"), "{way}");
+        assert!(!way.contains("redirected to the peer"), "{way}");
         let mut connection = Connection::to(lab, Family::V4.virtual_at(80));
         let [sent, received] = ask(lab, &mut connection);
         assert!(sent >= 100 && received >= 100, "{sent}, {received}");
@@ -92,7 +92,9 @@ fn packets_pass_a_veths_queue_by_but_nothing_that_somebody_set_up() {
             .expect("the namespace")
             .expect("a program of others");
         switch.wait_for_status("its program to be heeded", |status| {
-            !status["fast_path"].to_string().contains("straight")
+            !status["fast_path"]
+                .to_string()
+                .contains("redirected to the peer")
         });
         for connection in &mut connections {
             let [sent, received] = ask(lab, connection);

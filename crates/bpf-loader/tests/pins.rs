@@ -238,7 +238,7 @@ fn other_layouts_and_sizes_are_refused_with_what_to_do() {
             Err(error @ LoadError::OtherLayout(_)) => error.to_string(),
             other => panic!("{other:?}"),
         };
-        assert!(refused(65).contains("64 lines"), "{}", refused(65));
+        assert!(refused(65).contains("64 records"), "{}", refused(65));
         assert!(refused(65).contains("`fairlead down`"));
         // The version is behind two words and the clock's origin.
         edit::<80>(&pins, "fl_settings", 0, |settings| settings[24] ^= 0x40);

@@ -354,14 +354,14 @@ fn serves_both_families_and_sources_and_leaves_nothing_behind() {
         assert_eq!(trial.network(), before);
         let log = serving.end_of_log();
         for words in [
-            "made device fl0, MTU 1500",
-            "made route 10.1.0.3/32 dev fl0",
-            "made route 100.64.0.0/24 dev fl0",
-            "made rule from fd02::1 ipproto tcp sport 8081 lookup 7600",
+            "created device fl0, MTU 1500",
+            "created route 10.1.0.3/32 dev fl0",
+            "created route 100.64.0.0/24 dev fl0",
+            "created rule from fd02::1 ipproto tcp sport 8081 lookup 7600",
             "service hidden listens on 10.1.0.4:80 (tcp)",
             "admin pages at http://127.0.0.1:9090/",
             "SIGTERM",
-            "ended",
+            "stopped",
             "rx_bytes_per_read=",
         ] {
             assert!(log.contains(words), "no word of {words:?}:\n{log}");
@@ -431,7 +431,7 @@ fn a_log_that_nobody_reads_holds_nothing_up() {
         // Ends when the reader does; until then the pipe is full.
         let filling =
             std::thread::spawn(move || while filler.write_all(&[b'\n'; 4_096]).is_ok() {});
-        let chatty = CONFIG.replace("[fastpath]", "log_connections = true\n[fastpath]");
+        let chatty = CONFIG.replace("[network]", "log_connections = true\n[network]");
         let mut command = trial.command(&chatty);
         command.args(["--log", "info,fairlead::connection=debug"]);
         let mut serving = trial.start_as(command.stderr(writer));

@@ -661,12 +661,12 @@ mod tests {
         }
         let two = said("spec,on_ticks=8", None, Some(4)).unwrap_err();
         assert!(
-            two.contains("threshold 4") && two.contains("on_ticks= or"),
+            two.contains("threshold 4") && two.contains("on_ticks= and"),
             "{two}"
         );
         let two = said("spec, bits=8", Some("16"), None).unwrap_err();
         assert!(
-            two.contains("index bits 16") && two.contains("bits= or"),
+            two.contains("index bits 16") && two.contains("bits= and"),
             "{two}"
         );
     }

@@ -113,10 +113,7 @@ fn settings_of_the_expansion_without_effect_are_named() {
         said[0].contains("--warm-up (warm_up_s), --periods (periods);"),
         "{said:?}"
     );
-    assert!(
-        said[1].contains("segment_bytes; write --packets"),
-        "{said:?}"
-    );
+    assert!(said[1].contains("segment_bytes; add --packets"), "{said:?}");
     std::fs::write(&path, "1,10.0.0.1,5000\n2,10.0.0.1,5000\n").unwrap();
     let said = notes(&|made| {
         made.format = Some("csv:time=1,client=2,port=3".to_owned());

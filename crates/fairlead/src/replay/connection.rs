@@ -171,6 +171,8 @@ pub(super) struct Connection {
     pub(super) refused: Option<Refused>,
     pub(super) ended: Option<Ended>,
     pub(super) last_drop: Option<DropReason>,
+    /// The switch dropped data that the client sent behind its one request.
+    pub(super) behind_request: bool,
     /// True if both sides closed in the capture, or one reset the connection.
     client_closed: bool,
     server_closed: bool,
@@ -218,6 +220,7 @@ impl Connection {
             refused: None,
             ended: None,
             last_drop: None,
+            behind_request: false,
             client_closed: false,
             server_closed: false,
             reset: false,

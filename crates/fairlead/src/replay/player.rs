@@ -432,6 +432,7 @@ impl Player {
         let Some((id, _)) = input.from else { return };
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.last_drop = Some(reason);
+            connection.behind_request |= reason == DropReason::BehindRequest;
         }
     }
 }

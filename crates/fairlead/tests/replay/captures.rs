@@ -8,7 +8,7 @@ use fairlead::replay::report::Outcome;
 use crate::support::{Manner, Played, all_kept, play, shared};
 
 /// Reasons for which the switch may drop what these captures hold.
-const DROPS: [&str; 8] = [
+const DROPS: [&str; 9] = [
     // Captured damage, and what follows from it: a client whose first segment is lost.
     "bad_tcp_checksum",
     "cookie_invalid",
@@ -19,6 +19,8 @@ const DROPS: [&str; 8] = [
     // With a header of ours before it, a head is ours to deliver.
     "held_already",
     "preamble_unacked",
+    // One-shot: a second request on a kept-alive connection.
+    "behind_request",
     // Turned away because we want it so.
     "no_route",
 ];
@@ -43,8 +45,12 @@ fn check(path: &Path, manner: Manner, played: &Played) {
     assert_eq!(connections.len() as u64, summary.connections, "{name}");
     for drops in &summary.drops {
         assert!(DROPS.contains(&&*drops.name), "{name}: {drops:?}");
-        let wanted = drops.name == "no_route";
-        assert!(!wanted || manner == Manner::Refuse, "{name}: {drops:?}");
+        let wanted = match &*drops.name {
+            "no_route" => manner == Manner::Refuse,
+            "behind_request" => manner == Manner::OneShot,
+            _ => true,
+        };
+        assert!(wanted, "{name}: {drops:?}");
     }
     // Whatever was decided became a splice: the server that answers is the captured one.
     let decisions: u64 = summary.routes.iter().map(|route| route.decisions).sum();

@@ -235,7 +235,11 @@ fn what_cannot_be_played_is_said() {
         assert!(told.contains(part) && told.ends_with('\n'), "{told}");
         assert_eq!(text(&output.stdout), "");
     };
-    ends(&folder.file("none.pcap"), &[], "none.pcap: No such file");
+    ends(
+        &folder.file("none.pcap"),
+        &[],
+        "none.pcap: cannot be opened: No such file",
+    );
     ends(
         &folder.file("edge.toml"),
         &[],

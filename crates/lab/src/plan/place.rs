@@ -145,7 +145,7 @@ mod tests {
             ),
             (
                 format!("{two}capacity = ['16K', '33Q']\n"),
-                "line 6: [[run]] number 1: capacity: the unit",
+                "line 6: [[run]] number 1: capacity: unknown unit",
             ),
             (
                 format!("{two}{RUN}seed = 'x'\n"),

@@ -253,7 +253,10 @@ impl ServerApp {
         let stream = &received[self.at.min(received.len())..];
         if self.token.is_none() {
             let token = match self.plan.dialect {
-                Dialect::Tls => hello_len(stream)?.and_then(|_| hello_token(stream)),
+                // Another protocol begins with another byte than a handshake record.
+                Dialect::Tls if stream.first().is_none_or(|&first| first == 22) => {
+                    hello_len(stream)?.and_then(|_| hello_token(stream))
+                }
                 _ => stream
                     .get(..8)
                     .and_then(|eight| eight.try_into().ok())

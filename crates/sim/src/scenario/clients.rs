@@ -67,7 +67,7 @@ fn draw_client(
     match service.dialect {
         Dialect::Http if dice.percent(8) => malformed_http(dice, service, &mut plan),
         Dialect::Http => draw_http(dice, ground, door, &party, &mut plan),
-        Dialect::Tls if dice.percent(6) => malformed_tls(dice, &mut plan),
+        Dialect::Tls if dice.percent(6) => malformed_tls(dice, service, &mut plan),
         Dialect::Tls => draw_tls(dice, ground, door, &mut plan),
         Dialect::Raw { greeting } => draw_raw(dice, ground, greeting, &mut plan),
     }
@@ -290,10 +290,11 @@ fn draw_tls(dice: &mut Dice, ground: &Ground, door: Door, plan: &mut ClientPlan)
     draw_talk(dice, ground, plan);
 }
 
-fn malformed_tls(dice: &mut Dice, plan: &mut ClientPlan) {
+/// What is not a ClientHello: another protocol, or a broken one.
+fn malformed_tls(dice: &mut Dice, service: &ServiceGround, plan: &mut ClientPlan) {
     let mut hello = client_hello(plan.token, Some("one.example"), &[], 32, 16_384);
     let bytes = match dice.between(0, 2) {
-        0 => b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
+        0 => return other_than_tls(service, plan),
         1 => {
             // A ServerHello.
             hello[5] = 2;
@@ -311,6 +312,34 @@ fn malformed_tls(dice: &mut Dice, plan: &mut ClientPlan) {
         ..Turn::default()
     }];
     plan.expect = Expect::Alert;
+}
+
+/// A client of a TLS service that speaks another protocol. The route without conditions takes it;
+/// without such a route, or without a server behind it, HTTP is answered with a status.
+fn other_than_tls(service: &ServiceGround, plan: &mut ClientPlan) {
+    let rest = service.doors.iter().find(|(door, _)| *door == Door::Rest);
+    let Some((_, party)) = rest else { return };
+    if party.names.is_empty() {
+        plan.dialect = Dialect::Http;
+        let request = RequestPlan {
+            number: 0,
+            reply_bytes: 0,
+            head_only: false,
+        };
+        plan.turns = vec![Turn {
+            bytes: b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
+            replies_before: 0,
+            requests: vec![request],
+        }];
+        let status = if party.unmatched.is_some() { 400 } else { 503 };
+        plan.expect = Expect::Status(vec![status]);
+        return;
+    }
+    plan.turns = vec![Turn {
+        bytes: plan.token.to_be_bytes().to_vec(),
+        ..Turn::default()
+    }];
+    plan.expect = Expect::Server(party.names.clone());
 }
 
 fn draw_raw(dice: &mut Dice, ground: &Ground, greeting: bool, plan: &mut ClientPlan) {
