@@ -61,7 +61,7 @@ static __always_inline int fl_may_follow(const struct fl_record *record, union f
 		return fl_is_live(phase.state) && packet->seq == fl_nxt(record, side) &&
 		       !packet->payload_bytes;
 	if (!(packet->flags & FL_TCP_ACK) || !fl_is_in_step(record, side, packet) ||
-	    fl_is_near_start(record, packet) || !fl_is_of_request(record, phase, side, packet))
+	    fl_is_near_start(record, packet))
 		return 0;
 	if (phase.state == FL_STATE_TIME_WAIT)
 		return side == FL_SIDE_SERVER ||

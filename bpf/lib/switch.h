@@ -105,6 +105,28 @@ static __always_inline int fl_not_followed(const struct fl_packet *packet,
 	return FL_STRANGER;
 }
 
+/* True when a packet may bring bytes, or a FIN, from behind the one request of a client: these are
+ * the engine's. Global, so that it has a frame of its own: that of fl_splice is at its limit. */
+__noinline int fl_is_behind_request(struct fl_packet *packet, fl_flow flow)
+{
+	__u32 line = flow >> 1, closed;
+	struct fl_record *record;
+	union fl_phase phase;
+
+	if (!packet || (flow & 1) != FL_SIDE_CLIENT ||
+	    packet->flags & (FL_TCP_SYN | FL_TCP_RST))
+		return 0;
+	record = bpf_map_lookup_elem(&fl_records, &line);
+	if (!record)
+		return 0;
+	phase.word = *(volatile __u32 *)&record->phase.word;
+	if (!(phase.flags & FL_FLAG_ONE_REQUEST) || phase.state == FL_STATE_RESET)
+		return 0;
+	closed = phase.flags & FL_FLAG_CLIENT_FIN ? 1 : 0;
+	return packet->payload_bytes ||
+	       (packet->flags & FL_TCP_FIN && packet->seq + closed != record->client_nxt);
+}
+
 /* A packet of a connection on record: the program's verdict, FL_STRANGER, FL_LEFT or FL_ARMED.
  * Global, so that it is verified once. */
 __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow flow,
@@ -143,7 +165,7 @@ __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow flow,
 	if (fl_prepare(ctx, packet, &edits, &rewrite))
 		return FL_LEFT;
 	if (plain)
-		fl_track(record, phase, side, packet, way->asked_ms);
+		fl_track(record, side, packet, way->asked_ms);
 	else if (fl_follow(record, phase.word, side, packet, fl_now_ns(settings) / 1000000))
 		return FL_LEFT;
 	fl_capture_spliced(ctx, record, line, side, FL_CAPTURE_BEFORE, packet->ifindex);
@@ -198,8 +220,10 @@ static __always_inline int fl_process(fl_ctx *ctx, struct fl_packet *packet)
 	}
 	flow = fl_find(packet, settings);
 	if (flow != FL_NO_FLOW) {
-		int verdict = fl_splice(ctx, packet, flow, settings);
+		int verdict = FL_LEFT;
 
+		if (!fl_is_behind_request(packet, flow))
+			verdict = fl_splice(ctx, packet, flow, settings);
 		if (verdict == FL_ARMED || verdict == FL_LEFT || verdict == FL_STRANGER ||
 		    verdict == FL_PASS)
 			fl_count(FL_C_FLOW_OTHER, 1);

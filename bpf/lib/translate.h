@@ -62,18 +62,6 @@ static __always_inline int fl_is_near_start(const struct fl_record *record,
 	return record->client_isn - packet->ack < FL_PREAMBLE_BYTES_MAX;
 }
 
-/* True unless a packet may bring bytes, or a FIN, from behind the one request of a client. */
-static __always_inline int fl_is_of_request(const struct fl_record *record, union fl_phase phase,
-					    int side, const struct fl_packet *packet)
-{
-	__u32 closed = phase.flags & FL_FLAG_CLIENT_FIN ? 1 : 0;
-
-	if (!(phase.flags & FL_FLAG_ONE_REQUEST) || side != FL_SIDE_CLIENT)
-		return 1;
-	return !packet->payload_bytes &&
-	       (!(packet->flags & FL_TCP_FIN) || packet->seq + closed == record->client_nxt);
-}
-
 /* True when a packet needs nothing but translation. */
 static __always_inline int fl_is_fast(const struct fl_record *record, union fl_phase phase, int side,
 				      const struct fl_packet *packet)
@@ -82,7 +70,7 @@ static __always_inline int fl_is_fast(const struct fl_record *record, union fl_p
 	       !(phase.flags & ~(FL_FLAG_TIMESTAMPS | FL_FLAG_ONE_REQUEST)) &&
 	       !(packet->flags & (FL_TCP_SYN | FL_TCP_FIN | FL_TCP_RST)) &&
 	       (packet->flags & 0x3f) && fl_is_in_step(record, side, packet) &&
-	       !fl_is_near_start(record, packet) && fl_is_of_request(record, phase, side, packet);
+	       !fl_is_near_start(record, packet);
 }
 
 static __always_inline void fl_advance(__u32 *nxt, __u16 *wraps, __u32 end)
@@ -96,14 +84,14 @@ static __always_inline void fl_advance(__u32 *nxt, __u16 *wraps, __u32 end)
 
 /* Both directions may run on two CPUs at once: each writes its own side's numbers only, and
  * last_active, where the loser's value is a moment old. */
-static __always_inline void fl_track(struct fl_record *record, union fl_phase phase, int side,
+static __always_inline void fl_track(struct fl_record *record, int side,
 				     const struct fl_packet *packet, __u32 now_ms)
 {
 	__u32 end = packet->seq + packet->payload_bytes;
 
 	if (side != FL_SIDE_CLIENT)
 		fl_advance(&record->server_nxt, &record->server_wraps, end);
-	else if (!(phase.flags & FL_FLAG_ONE_REQUEST))
+	else if (!(record->phase.flags & FL_FLAG_ONE_REQUEST))
 		/* The one request ends where it has been seen to; acknowledgements may stand behind. */
 		fl_advance(&record->client_nxt, &record->client_wraps, end);
 	/* Left alone in between, so that who only acknowledges does not take the line from the other

@@ -116,8 +116,8 @@ struct fl_record {
 #define FL_FLAG_CLIENT_FIN_ACKED 16
 #define FL_FLAG_SERVER_FIN_ACKED 32
 #define FL_FLAG_RESET_BY_CLIENT 128
-/* In live states, which the bit above says nothing about: the client's stream ends at client_nxt;
- * what may lie behind that is the engine's. */
+/* The same bit in states before RESET: the client's stream ends at client_nxt, and packets that may
+ * lie behind it are the engine's. */
 #define FL_FLAG_ONE_REQUEST FL_FLAG_RESET_BY_CLIENT
 /* Under others every packet is the engine's. */
 #define FL_FLAGS_OURS 0xbd
