@@ -130,7 +130,7 @@ def test_two_to_the_32_sessions(make, said):
 
 @pytest.mark.parametrize("read", [lab.read_requests, lab.read_accesses, lab.expand_file])
 def test_what_is_no_file_is_named(read):
-    with pytest.raises(errors.TraceError, match="tests: is a folder; name a file in it"):
+    with pytest.raises(errors.TraceError, match="tests: is a directory; name a file in it"):
         read(os.fspath(ROOT / "tests"))
     for given in (None, 5, b"x"):
         with pytest.raises(errors.ArgumentError, match=f"path {given!r}: write a file's name"):

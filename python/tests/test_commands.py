@@ -124,7 +124,7 @@ def test_the_paper_on_the_bundled_excerpts(command, tmp_path):
         assert table.num_rows == len(lines) - 1 > 0
     assert text.count("<svg") >= 12
     # Traces that are not at hand are named, and what stands in for them is called synthetic.
-    assert "Saskatchewan is not at hand" in text
+    assert "Saskatchewan is missing" in text
     report = json.loads((tmp_path / "report" / "paper.json").read_text())
     claims = [claim for figure in report["figures"] for claim in figure["claims"]]
     unsaid = [claim for claim in claims if claim["holds"] is None]

@@ -104,7 +104,7 @@ def test_requests_are_expanded_by_a_model_with_parameters():
         ({"scheme": "mod", "capacity": 1000}, errors.GeometryError, "1000"),
         ({"scheme": "mod", "capacity": 64}, errors.GeometryError, "64"),
         ({"scheme": "mod", "ways": 3}, errors.GeometryError, "3"),
-        ({"scheme": "mod", "capacity": "32Q"}, errors.ArgumentError, "configuration 1.*K, M, G"),
+        ({"scheme": "mod", "capacity": "32Q"}, errors.ArgumentError, "configuration 1.*K, M or G"),
         ({"scheme": "mod", "wais": 4}, errors.ArgumentError, "unknown field `wais`"),
         ({"capacity": "32K"}, errors.ArgumentError, "missing field `scheme`"),
         ({"scheme": "mod", "ways": float("nan")}, errors.ArgumentError, "configuration 1"),
