@@ -69,7 +69,7 @@ struct {
 } fl_tcb FL_MAP_PRIVATE;
 #endif
 
-/* A connection that is not joined when the engine ends is none. */
+/* Connections that are not joined yet end with the engine, so a restart needs nothing of this. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
