@@ -69,7 +69,8 @@ const ROOMS: &[Room] = &[
         &["smoltcp"],
     ),
     core("testkit", &["base", "tcp", "wire"], &[]),
-    // Readers of captures (below), checksums, unpacking, search for bytes; derives.
+    // Readers of captures (below), checksums, unpacking, search for bytes; derives, and the text of
+    // a header.
     Room {
         // To report skipped tests.
         for_tests: &["netns"],
@@ -81,6 +82,7 @@ const ROOMS: &[Room] = &[
                 "flate2",
                 "memchr",
                 "serde",
+                "serde_json",
                 "thiserror",
                 "zstd",
             ],

@@ -127,6 +127,9 @@ pub enum Fault {
     /// A file of a later version of the program.
     #[error("version {0} of the format; this program reads version 1: use a newer one")]
     Version(u16),
+    /// Not a trace of references.
+    #[error("this is no trace of references; write one with fairlead lab protocol run")]
+    NotReferences,
     /// The format holds packets, not requests.
     #[error("{0} has sessions, not requests; read it as accesses (--as accesses)")]
     NoRequests(&'static str),

@@ -24,6 +24,7 @@ mod lines;
 mod read;
 mod reason;
 mod records;
+pub mod references;
 mod requests;
 mod sessions;
 mod source;
