@@ -44,6 +44,33 @@ pub enum GeometryError {
         /// The limit.
         max: u64,
     },
+    /// Fewer bytes or ways than supported.
+    #[error("{what} is {value}; write at least {min}")]
+    TooFew {
+        /// Which number.
+        what: &'static str,
+        /// What was given.
+        value: u64,
+        /// The limit.
+        min: u64,
+    },
+    /// The number of sets would be no power of two.
+    #[error(
+        "a capacity of {capacity_bytes} bytes is no power of two of sets of {ways} ways × \
+         {line_bytes} bytes: write {below} or {above}"
+    )]
+    UnevenSets {
+        /// The capacity given.
+        capacity_bytes: u64,
+        /// Ways.
+        ways: u32,
+        /// Bytes of a line.
+        line_bytes: u32,
+        /// The next smaller capacity that fits.
+        below: u64,
+        /// The next larger one.
+        above: u64,
+    },
     /// The capacity is too small for one set in every bank.
     #[error(
         "a capacity of {capacity_bytes} bytes is less than one set in every bank: {banks} banks × \
@@ -63,7 +90,7 @@ pub enum GeometryError {
     },
 }
 
-fn power_of_two(what: &'static str, value: u64) -> Result<(), GeometryError> {
+pub(crate) fn power_of_two(what: &'static str, value: u64) -> Result<(), GeometryError> {
     if value.is_power_of_two() {
         return Ok(());
     }
@@ -76,7 +103,7 @@ fn power_of_two(what: &'static str, value: u64) -> Result<(), GeometryError> {
     })
 }
 
-fn at_most(what: &'static str, value: u64, max: u64) -> Result<(), GeometryError> {
+pub(crate) fn at_most(what: &'static str, value: u64, max: u64) -> Result<(), GeometryError> {
     if value > max {
         return Err(GeometryError::TooMany { what, value, max });
     }

@@ -1,4 +1,5 @@
-//! The TCB cache: which connections' state stays in the small, fast store.
+//! The TCB cache: which connections' state stays in the small, fast store. And, for the laboratory,
+//! a processor's caches of memory lines: [`memory`].
 //!
 //! Shared by the datapath and the lab. A [`Geometry`] defines the number and arrangement of lines;
 //! an [`Indexer`] maps each session identifier to its [`Place`]; a [`Cache`] looks up, fills and
@@ -20,6 +21,7 @@ mod key;
 mod lifetime;
 mod lines;
 mod lookup;
+pub mod memory;
 mod place;
 pub mod policy;
 pub mod registry;
