@@ -29,6 +29,9 @@ pub enum LabError {
     /// An unreadable or unusable trace; the text starts with its name.
     #[error("{0}")]
     Trace(String),
+    /// A program that cannot be traced, or a trace of references that cannot be used.
+    #[error("{0}")]
+    Protocol(String),
     /// A synthetic workload without accesses, by name.
     #[error("{0}: no accesses in such a short time; increase seconds or sessions")]
     Empty(String),
@@ -88,7 +91,11 @@ impl LabError {
     /// Exit code for this error: 2 for invalid arguments, 1 for files, 130 for an interrupt.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Option { .. } | Self::Geometry(_) | Self::Plan { .. } | Self::Empty(_) => 2,
+            Self::Option { .. }
+            | Self::Geometry(_)
+            | Self::Plan { .. }
+            | Self::Protocol(_)
+            | Self::Empty(_) => 2,
             Self::Trace(_) | Self::File { .. } => 1,
             Self::Stopped => 130,
         }

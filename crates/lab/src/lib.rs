@@ -16,6 +16,7 @@ pub mod notes;
 pub mod paper;
 pub mod plan;
 mod pool;
+pub mod protocol;
 pub mod run;
 pub mod schemes;
 mod size;

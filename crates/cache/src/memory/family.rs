@@ -1,5 +1,6 @@
-//! LRU for all numbers of ways at once (Mattson and others, 1970), and for several numbers of sets
-//! with ever fewer references: what is on top of the order of its set is on top with more sets, too.
+//! LRU for all numbers of ways at once (Mattson and others, 1970), and for several numbers of sets,
+//! each with fewer references than the one before: what is on top of the order of its set is on top
+//! with more sets, too.
 
 use fearless_simd::prelude::*;
 use fearless_simd::{Simd, mask32x16, u32x16};

@@ -10,6 +10,7 @@ mod map;
 mod output;
 mod paper;
 mod progress;
+mod protocol;
 mod schemes;
 mod stat;
 mod sweep;
@@ -54,6 +55,8 @@ pub enum LabCommand {
     Calibrate(calibrate::CalibrateArgs),
     /// Reproduce the paper's figures and tables on available traces, as JSON and CSV
     Paper(paper::PaperArgs),
+    /// How protocol stacks use caches: trace, count, sweep
+    Protocol(protocol::ProtocolArgs),
     /// List schemes, indexes and policies
     Schemes(schemes::SchemesArgs),
     /// Convert a trace to another format
@@ -128,6 +131,7 @@ fn execute(command: &LabCommand, context: &Context<'_>) -> Result<(), LabError> 
         LabCommand::Cost(args) => cost::run(args, context),
         LabCommand::Calibrate(args) => calibrate::run(args, context),
         LabCommand::Paper(args) => paper::run(args, context),
+        LabCommand::Protocol(args) => protocol::run(args, context),
         LabCommand::Schemes(args) => schemes::run(args),
         LabCommand::Convert(args) => convert::run(args, context),
         LabCommand::Generate(args) => generate::run(args, context),

@@ -1,0 +1,20 @@
+//! How protocol stacks use caches: programs are traced instruction by instruction, and the
+//! references of each packet are counted.
+
+pub mod caches;
+mod chunk;
+pub mod layers;
+pub mod machine;
+pub mod report;
+pub mod spread;
+pub mod sweep;
+pub mod tally;
+
+use fairlead_trace::TraceError;
+
+use crate::error::LabError;
+
+/// A trace of references that cannot be read.
+pub(crate) fn unreadable(error: TraceError) -> LabError {
+    LabError::Protocol(error.to_string())
+}
