@@ -3,7 +3,7 @@
 //! `base → wire → tcp → splice → datapath → { sim } and { fairlead }`;
 //! `base → cache → tcbcache → datapath`, `tcp → tcbcache`.
 //! `base → netio → driver-* → fairlead`. Organs never import each other; they meet in `datapath`.
-//! `base → trace → workload → lab`.
+//! `base → trace → workload → lab`; `cache → content → lab`.
 
 use crate::metadata::{Dependency, Kind, Package, packages};
 use crate::{CORE, report};
@@ -47,6 +47,8 @@ const ROOMS: &[Room] = &[
     core("wire", &["base"], &["httparse", "siphasher"]),
     // A derive for errors; vectors, and the choice between instruction sets when it runs.
     core("cache", &["base"], &["thiserror", "fearless_simd"]),
+    // The content cache; queues and bounds are those of the TCB cache.
+    core("content", &["base", "cache"], &[]),
     // A keyed hash.
     core("tcp", &["base", "wire"], &["siphasher"]),
     // Expressions of linear time; a keyed hash; a derive for errors.
@@ -125,7 +127,11 @@ const ROOMS: &[Room] = &[
         &[],
     ),
     // Threads for sweeps, files for traces and results; no unsafe code (its lib.rs forbids it).
-    edge("lab", &["base", "cache", "trace", "workload"], &[]),
+    edge(
+        "lab",
+        &["base", "cache", "content", "trace", "workload"],
+        &[],
+    ),
     // The Python package; it computes nothing itself.
     edge(
         "lab-python",
@@ -145,6 +151,7 @@ const ROOMS: &[Room] = &[
             "datapath",
             "netio",
             "driver-pcap",
+            "content",
             "testkit",
             "fairlead",
         ],

@@ -24,6 +24,7 @@ mod lookup;
 pub mod memory;
 mod place;
 pub mod policy;
+pub mod queue;
 pub mod registry;
 mod scheme;
 mod simulate;

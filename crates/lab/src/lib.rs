@@ -6,6 +6,7 @@ pub mod advise;
 mod bounds;
 pub mod calibrate;
 pub mod cli;
+pub mod content;
 mod control;
 pub mod cost;
 mod error;

@@ -8,10 +8,7 @@ pub fn lru(stream: &Stream<'_>, lines: u32) -> u64 {
     let mut queue = Queue::new(table.lines());
     stream.misses(|id| {
         if let Some(line) = table.line(id) {
-            if queue.head != line {
-                queue.remove(line);
-                queue.push(line);
-            }
+            queue.renew(line);
             return false;
         }
         if let Some(line) = table.fresh() {

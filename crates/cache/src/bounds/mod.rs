@@ -27,8 +27,8 @@ pub use sieve::sieve;
 
 use thiserror::Error;
 
-/// No line, no session, no next use.
-const NONE: u32 = u32::MAX;
+// NONE is also no session and no next use.
+use crate::queue::{NONE, Queue};
 
 /// Accesses between two calls of the watcher.
 const LOOK_EVERY: usize = 1 << 16;
@@ -188,60 +188,6 @@ impl<'a> Stream<'a> {
 pub fn compulsory(stream: &Stream<'_>) -> u64 {
     let mut seen = vec![false; stream.sessions];
     stream.misses(|id| !core::mem::replace(&mut seen[id as usize], true))
-}
-
-/// A queue of lines as a doubly linked list; the head is where newcomers enter.
-struct Queue {
-    /// By line: towards the head, towards the tail.
-    links: Vec<[u32; 2]>,
-    head: u32,
-    tail: u32,
-    len: usize,
-}
-
-const AHEAD: usize = 0;
-const BEHIND: usize = 1;
-
-impl Queue {
-    fn new(lines: usize) -> Self {
-        Self {
-            links: vec![[NONE; 2]; lines],
-            head: NONE,
-            tail: NONE,
-            len: 0,
-        }
-    }
-
-    #[inline]
-    fn push(&mut self, line: u32) {
-        self.links[line as usize] = [NONE, self.head];
-        match self.head {
-            NONE => self.tail = line,
-            head => self.links[head as usize][AHEAD] = line,
-        }
-        self.head = line;
-        self.len += 1;
-    }
-
-    #[inline]
-    fn remove(&mut self, line: u32) {
-        let [ahead, behind] = self.links[line as usize];
-        match ahead {
-            NONE => self.head = behind,
-            ahead => self.links[ahead as usize][BEHIND] = behind,
-        }
-        match behind {
-            NONE => self.tail = ahead,
-            behind => self.links[behind as usize][AHEAD] = ahead,
-        }
-        self.len -= 1;
-    }
-
-    /// The next line towards the head.
-    #[inline]
-    fn ahead(&self, line: u32) -> u32 {
-        self.links[line as usize][AHEAD]
-    }
 }
 
 /// The lines of a fully associative cache: a two-way mapping of lines and sessions.

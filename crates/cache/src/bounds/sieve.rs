@@ -19,10 +19,9 @@ pub fn sieve(stream: &Stream<'_>, lines: u32) -> u64 {
         } else if table.lines() > 0 {
             let mut line = if hand == NONE { queue.tail } else { hand };
             while core::mem::replace(&mut touched[line as usize], false) {
-                let ahead = queue.ahead(line);
-                line = if ahead == NONE { queue.tail } else { ahead };
+                line = queue.ahead(line).unwrap_or(queue.tail);
             }
-            hand = queue.ahead(line);
+            hand = queue.ahead(line).unwrap_or(NONE);
             queue.remove(line);
             table.give(line, id);
             queue.push(line);

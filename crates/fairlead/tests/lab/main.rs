@@ -1,6 +1,7 @@
 //! `fairlead lab`, the program: what it writes, what bad input gets, and that a sweep goes on where
 //! it was.
 
+mod content;
 mod options;
 mod output;
 mod paper;

@@ -3,6 +3,7 @@
 mod advise;
 mod arguments;
 mod calibrate;
+mod content;
 mod convert;
 mod cost;
 mod generate;
@@ -57,6 +58,8 @@ pub enum LabCommand {
     Paper(paper::PaperArgs),
     /// How protocol stacks use caches: trace, count, sweep
     Protocol(protocol::ProtocolArgs),
+    /// Content caches on network interfaces: how much of a web server's content stays off the bus
+    Content(content::ContentArgs),
     /// List schemes, indexes and policies
     Schemes(schemes::SchemesArgs),
     /// Convert a trace to another format
@@ -132,6 +135,7 @@ fn execute(command: &LabCommand, context: &Context<'_>) -> Result<(), LabError> 
         LabCommand::Calibrate(args) => calibrate::run(args, context),
         LabCommand::Paper(args) => paper::run(args, context),
         LabCommand::Protocol(args) => protocol::run(args, context),
+        LabCommand::Content(args) => content::run(args, context),
         LabCommand::Schemes(args) => schemes::run(args),
         LabCommand::Convert(args) => convert::run(args, context),
         LabCommand::Generate(args) => generate::run(args, context),
