@@ -56,4 +56,5 @@ targets!(
     datapath,
     capture,
     config,
+    descriptors,
 );

@@ -19,6 +19,7 @@ from .errors import (
     PlanError,
     TraceError,
 )
+from . import content
 from .advice import advice_page
 from .frame import Frame
 from .paper import paper, paper_page, write_paper
@@ -40,6 +41,7 @@ __all__ = [
     "TraceError",
     "advice_page",
     "advise",
+    "content",
     "expand",
     "expand_file",
     "fully_associative",

@@ -7,6 +7,7 @@
 mod accesses;
 mod attend;
 mod column;
+mod content;
 mod control;
 mod errors;
 mod reports;
@@ -24,6 +25,9 @@ mod _core {
 
     #[pymodule_export]
     use super::reports::{advice, cli, own_scheme, paper_report, registered, statistics};
+
+    #[pymodule_export]
+    use super::content::{content_advise, content_paper, content_run};
 
     #[pymodule_export]
     use super::simulate::{fully_associative, simulate};

@@ -135,7 +135,7 @@ const ROOMS: &[Room] = &[
     // The Python package; it computes nothing itself.
     edge(
         "lab-python",
-        &["base", "cache", "trace", "workload", "lab"],
+        &["base", "cache", "content", "trace", "workload", "lab"],
         &[],
     ),
     edge("bench", EVERYTHING_BUT_TESTKIT, &[]),

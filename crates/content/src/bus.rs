@@ -1,8 +1,8 @@
 //! Bytes and transfers by kind, and a model of the bus that carries them.
 //!
-//! The model is for comparison with the paper's figures 4 and 7 to 11: each transfer costs its bytes
-//! at the bus's width and clock, address cycles, and a stall that does not depend on the clock
-//! (the paper's main memory stalls, section 6.3).
+//! The model is for comparison with the paper's figures 4 and 7 to 11: each transfer costs its
+//! bytes at the bus's width and clock, address cycles, and a stall that does not depend on the
+//! clock (the paper's main memory stalls, section 6.3).
 
 /// A number per kind of traffic: bytes, or transfers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -23,9 +23,9 @@ pub trait Store {
     /// it begins and ends.
     fn send(&mut self, piece: Piece, flags: Flags);
 
-    /// Gives these blocks other memory, so that pending reads keep the old bytes: for a memory file,
-    /// punching a hole. What the new memory holds before the insert is not defined; a host inserts
-    /// whole blocks. False if this is not possible; then inserts wait.
+    /// Gives these blocks other memory, so that pending reads keep the old bytes: for a memory
+    /// file, punching a hole. What the new memory holds before the insert is not defined; a host
+    /// inserts whole blocks. False if this is not possible; then inserts wait.
     fn detach(&mut self, extent: Extent) -> bool {
         let _ = extent;
         false
@@ -84,11 +84,11 @@ pub struct Full;
 pub struct Completion {
     /// Number of the command, from 0; of a packet, its last one.
     pub command: u64,
-    /// What came of it.
+    /// Its result.
     pub outcome: Outcome,
 }
 
-/// What came of a command or packet. An insert that is executed has no completion of its own.
+/// Result of a command or packet. An insert that is executed has no completion of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The cache is ready.

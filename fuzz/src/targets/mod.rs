@@ -3,6 +3,7 @@
 mod capture;
 mod config;
 mod datapath;
+mod descriptors;
 mod fragments;
 mod hello;
 mod http_head;
@@ -43,6 +44,7 @@ pub fn all() -> &'static [Target] {
         datapath::TARGET,
         capture::TARGET,
         config::TARGET,
+        descriptors::TARGET,
     ]
 }
 

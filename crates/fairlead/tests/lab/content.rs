@@ -1,6 +1,6 @@
 //! `lab content`: its contract with scripts, and what it refuses.
 
-use crate::support::{Folder, lab};
+use crate::support::{Folder, lab, root};
 use crate::{NASA, json, refused, text};
 
 #[test]
@@ -58,4 +58,57 @@ fn what_cannot_be_run_is_refused() {
     run(&[NASA, "--block", "3K"], "power of two");
     run(&[NASA, "--caches", "0"], "from 1 to 64");
     run(&[NASA, "--policy", "mru"], "one of: lru");
+}
+
+#[test]
+fn advice_has_a_size_a_policy_and_reasons() {
+    let advice = json(&["content", "advise", NASA, "--json"]);
+    assert!(advice["size"].as_u64().unwrap() >= 256 << 10);
+    assert!(advice["reasons"].as_array().unwrap().len() >= 4);
+    let output = lab(&["content", "advise", NASA, "--size-max", "1M"]);
+    let said = text(&output.stdout);
+    assert!(
+        said.contains("of the content") && said.contains("gdsf"),
+        "{said}"
+    );
+    refused(
+        &["content", "advise", NASA, "--target", "2"],
+        2,
+        &["from 0 to 1"],
+    );
+    let words = ["content", "advise", NASA, "--size-min", "2G"];
+    refused(&words, 2, &["--size-min"]);
+}
+
+#[test]
+fn the_paper_is_a_page_and_tables() {
+    let folder = Folder::new("content-paper");
+    let out = folder.path("out");
+    let log = folder.write("nasa.log", std::fs::read(root().join(NASA)).unwrap());
+    folder.write("notes.md", "no log");
+    folder.write("rows.txt", "nothing\n");
+    let parent = folder.0.display().to_string();
+    let output = lab(&["content", "paper", &parent, "--out", &out]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(said.contains("the paper's NASA log"), "{said}");
+    assert!(said.contains("left out: rows.txt"), "{said}");
+    let names = folder.names();
+    assert!(names.contains(&"out".to_owned()), "{names:?}");
+    let page = std::fs::read_to_string(folder.path("out/page.html")).unwrap();
+    for word in ["<svg", "figure-12", "nasa.log", "16 MiB", "pcie5-x8"] {
+        assert!(page.contains(word), "no {word:?}");
+    }
+    let claims = std::fs::read_to_string(folder.path("out/claims.csv")).unwrap();
+    assert!(claims.starts_with("figure,trace,the paper says,holds,ours\n"));
+    assert!(claims.contains("Belady's bound is at least every policy's block hits,holds"));
+    let report = json(&["content", "paper", &log, "--json"]);
+    let figure = &report["figures"][1];
+    assert_eq!(figure["id"], "figure-3");
+    assert_eq!(figure["rows"].as_array().unwrap().len(), 9 * 6);
+    // A log that is named must be usable.
+    let named = folder.path("rows.txt");
+    let output = lab(&["content", "paper", &log, &named, "--out", &out]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("rows.txt"));
 }

@@ -1,10 +1,10 @@
 //! What no policy can exceed.
 //!
-//! For blocks, Belady's MIN with bypass is the optimum of block hits. For bytes, and for whole files
-//! of unequal size, the optimum is NP-hard to compute; an upper bound follows from space and time: a
-//! hit needs its item's blocks from the last use to this one, and all blocks together exist for
-//! the number of uses. Taking hits by their bytes per space and time until that is used up gives
-//! at least as much as any policy (PFOO-U, Berger, Beckmann and Harchol-Balter, 2018).
+//! For blocks, Belady's MIN with bypass is the optimum of block hits. For bytes, and for whole
+//! files of unequal size, the optimum is NP-hard to compute; an upper bound follows from space and
+//! time: a hit needs its item's blocks from the last use to this one, and all blocks together exist
+//! for the number of uses. Taking hits by their bytes per space and time until that is used up
+//! gives at least as much as any policy (PFOO-U, Berger, Beckmann and Harchol-Balter, 2018).
 
 use fairlead_cache::bounds::{Stream, min_or_bypass};
 

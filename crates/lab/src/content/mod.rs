@@ -9,13 +9,21 @@
 //! | `entries.rs` | every other policy, by the residency code of `fairlead_content` |
 //! | `bounds.rs` | Belady for blocks, an upper bound for whole files |
 //! | `simulate.rs` | runs cells, on all cores |
+//! | `traffic.rs` | what responses transfer over a bus; the buses |
+//! | `zipf.rs` | popularity of files |
+//! | `advise.rs` | which size and policy fit a log |
+//! | `paper/` | the paper's figures on the logs at hand |
 
+pub mod advise;
 pub mod bounds;
 mod entries;
+pub mod paper;
 mod responses;
 mod segments;
 mod simulate;
 mod spec;
+pub mod traffic;
+pub mod zipf;
 
 pub use responses::{RESPONSE_BYTES_MAX, Responses};
 pub use simulate::simulate;

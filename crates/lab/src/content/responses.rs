@@ -156,7 +156,7 @@ impl Responses {
         } else {
             return Ok(());
         };
-        Err(LabError::option("LOG", format!("{name}:"), problem))
+        Err(LabError::option(format!("{name}:"), "", problem))
     }
 }
 

@@ -164,7 +164,7 @@ impl Count {
     }
 }
 
-/// A cell and what came of it.
+/// A cell and its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellResult {
     /// The simulation.
