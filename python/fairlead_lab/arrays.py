@@ -4,14 +4,14 @@ expects."""
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator
+from typing import Any, Dict, Iterator, Tuple
 
 import numpy as np
 import numpy.typing as npt
 
 from .errors import ArgumentError, LabError
 
-__all__ = ["columns_of", "numbers", "times_us", "understood"]
+__all__ = ["columns_of", "numbers", "numbers_or", "times_us", "understood"]
 
 
 @contextmanager
@@ -124,6 +124,41 @@ def _of_objects(column: Any, values: Any, name: str) -> npt.NDArray[Any]:
         if len(zoned) > 1:
             raise ArgumentError(f"{name}: some times have a zone and some have none; give all one, or none")
     return plain
+
+
+def numbers_or(values: Any, missing: int, kind: str, name: str) -> npt.NDArray[Any]:
+    """As :func:`numbers`, with ``missing`` where a value is missing."""
+    with understood(values, name, "a column is"):
+        absent, known = _parted(values)
+    if not absent.any():
+        return numbers(values, kind, name)
+    column = np.full(len(absent), missing, kind)
+    column[~absent] = numbers(known, kind, name)
+    return column
+
+
+def _parted(values: Any) -> Tuple[npt.NDArray[Any], Any]:
+    """Which values are missing, and those that are not."""
+    if isinstance(values, np.ma.MaskedArray):
+        absent = np.ma.getmaskarray(values)
+        return absent, values.compressed()
+    if hasattr(values, "isna"):
+        absent = np.asarray(values.isna(), bool)
+        return absent, values[~absent]
+    if hasattr(values, "__arrow_c_stream__") or hasattr(values, "__arrow_c_array__"):
+        import pyarrow
+
+        is_arrow = isinstance(values, (pyarrow.Array, pyarrow.ChunkedArray))
+        column = values if is_arrow else pyarrow.chunked_array(values)
+        absent = np.asarray(column.is_null(nan_is_null=True).to_pylist(), bool)
+        return absent, column.filter(pyarrow.array(~absent))
+    array = values if isinstance(values, np.ndarray) else np.array(list(values), object)
+    if array.dtype.kind == "O":
+        # A number that differs from itself is none.
+        absent = np.asarray([value is None or value != value for value in array], bool)
+    else:
+        absent = np.isnan(array) if array.dtype.kind == "f" else np.zeros(len(array), bool)
+    return absent, array[~absent]
 
 
 def numbers(values: Any, kind: str, name: str) -> npt.NDArray[Any]:

@@ -92,7 +92,8 @@ def simulate(
     configuration: capacities in bytes, and what was left out as it is in the paper.
 
     A configuration is a scheme's name or a dictionary: ``{"scheme": "spec", "capacity": "32K",
-    "ways": 4}``. All are run together: the stream is decoded and hashed once for many. ``threads``
+    "ways": 4}``. Without a ``seed`` it takes the stream's, which is 1 where the stream has none, as
+    of a capture. All are run together: the stream is decoded and hashed once for many. ``threads``
     of 0 takes all cores. With ``bounds``, fully associative LRU and Belady's MIN stand beside; with
     ``bounds="all"`` also what knowing the future is worth under each index.
 

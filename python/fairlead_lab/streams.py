@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _core
-from .arrays import columns_of, numbers, times_us, understood
+from .arrays import columns_of, numbers, numbers_or, times_us, understood
 from .errors import ArgumentError
 from .files import write_whole
 from .frame import Frame
@@ -127,7 +127,8 @@ class Requests(_Columns):
         object: Any = None,
         status: Any = None,
     ) -> Requests:
-        """From columns of any supported kind: ``ip`` are addresses as text or as IPv4 numbers."""
+        """From columns of any supported kind: ``ip`` are addresses as text or as IPv4 numbers. A
+        missing value in ``bytes`` is an unknown size."""
         times = times_us(time_us)
         client, addresses = _addresses(ip)
         _same_length(time_us=times, ip=client)
@@ -136,6 +137,9 @@ class Requests(_Columns):
             if values is None:
                 return np.full(len(times), default, kind)
             return numbers(values, kind, name)
+
+        if bytes is not None:
+            bytes = numbers_or(values=bytes, missing=BYTES_UNKNOWN, kind="uint64", name="bytes")
 
         return cls(
             _core.Requests.from_columns(
@@ -173,6 +177,15 @@ class Requests(_Columns):
 
     def _shown(self) -> List[str]:
         return ["time_us", "client", "port", "bytes", "object", "status"]
+
+    def to_frame(self) -> Frame:
+        """The columns as a table; clients as numbers. Sizes that the log does not say are masked,
+        and null in Arrow, pandas and polars."""
+        columns = {name: getattr(self, name) for name in self._shown()}
+        unknown = columns["bytes"] == BYTES_UNKNOWN
+        if unknown.any():
+            columns["bytes"] = np.ma.MaskedArray(columns["bytes"], unknown)
+        return Frame(columns)
 
     def __repr__(self) -> str:
         return f"Requests({len(self):,} rows, {len(self.client_named):,} clients)"

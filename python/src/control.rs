@@ -79,7 +79,16 @@ pub(crate) fn parsed<T: serde::de::DeserializeOwned>(
     what: &str,
     text: &str,
 ) -> PyResult<T> {
-    serde_json::from_str(text).map_err(|error| {
+    understood(py, what, serde_json::from_str(text))
+}
+
+/// What was parsed from JSON that Python wrote; `what` is put before complaints.
+pub(crate) fn understood<T>(
+    py: Python<'_>,
+    what: &str,
+    parsed: Result<T, serde_json::Error>,
+) -> PyResult<T> {
+    parsed.map_err(|error| {
         // Where in a JSON text nobody wrote is of no help.
         let said = error.to_string();
         let said = said.split(" at line ").next().unwrap_or_default();

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::accesses::PyAccesses;
 use crate::attend::Attended;
-use crate::control::{finish, parsed, raised, run, written};
+use crate::control::{finish, raised, run, understood, written};
 use crate::errors;
 
 /// Runs that are finished: their index, and what they counted.
@@ -63,7 +63,8 @@ struct Row<'a> {
     result: &'a RunResult,
 }
 
-/// Runs every configuration (a JSON object each) over the accesses; gives index and row (the
+/// Runs every configuration (a JSON object each) over the accesses; one without a seed takes the
+/// stream's. Gives index and row (the
 /// configuration, whole, and what it counted), as JSON, in their order. After Ctrl-C
 /// `Interrupted.finished` has those that are finished. `bounds` is 0 for none, 1 for the fully
 /// associative ones, 2 for those under each index too.
@@ -79,11 +80,8 @@ pub(crate) fn simulate(
 ) -> PyResult<Vec<(usize, String)>> {
     let mut specs = Vec::with_capacity(configurations.len());
     for (at, text) in configurations.iter().enumerate() {
-        specs.push(parsed::<RunSpec>(
-            py,
-            &format!("configuration {}", at + 1),
-            text,
-        )?);
+        let spec = RunSpec::from_json(text, accesses.stream.note.made.seed);
+        specs.push(understood(py, &format!("configuration {}", at + 1), spec)?);
     }
     let asked = specs.clone();
     let wanted = match bounds {

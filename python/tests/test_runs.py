@@ -266,3 +266,13 @@ def test_rows_have_the_whole_configuration():
     assert table["capacity"].to_pylist() == [32768, 65536, 65536]
     assert table["line"].to_pylist() == [64] * 3 and table["ways"].to_pylist() == [4] * 3
     assert table["seed"].to_pylist() == [1, 1, 2**64 - 1]
+
+
+def test_a_configuration_without_a_seed_takes_the_streams():
+    stream = lab.standard(sessions=800, seconds=10, seed=7)
+    small = {"scheme": "2-universal", "capacity": "8K"}
+    rows = lab.simulate(stream, [small, {**small, "seed": 7}, {**small, "seed": 3}])
+    assert list(rows["seed"]) == [7, 7, 3]
+    assert rows["misses"][0] == rows["misses"][1] != rows["misses"][2]
+    plain = lab.Accesses.from_columns([1, 2], ["192.0.2.1"] * 2, [1, 1])
+    assert list(lab.simulate(plain, "mod")["seed"]) == [1]

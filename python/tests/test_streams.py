@@ -270,3 +270,45 @@ def test_the_end_of_a_name_says_the_format_as_for_the_command(tmp_path):
     for name in ("a.CSV", "a.lab.gz", "a.zst"):
         with pytest.raises(ArgumentError, match="write does not"):
             stream.write(tmp_path / name)
+
+
+LOG = """\
+10.0.0.1 - - [26/Nov/2026:10:00:00 +0000] "GET /a HTTP/1.1" 200 5
+10.0.0.2:40001 - - [26/Nov/2026:10:00:01 +0000] "GET /a HTTP/1.1" 304 -
+10.0.0.3 - - [26/Nov/2026:10:00:02 +0000] "GET /a HTTP/1.1" 200 7
+"""
+
+
+def test_sizes_that_a_log_does_not_say_are_null_in_tables(tmp_path):
+    (tmp_path / "sizes.log").write_text(LOG)
+    log = lab.read_requests(tmp_path / "sizes.log")
+    assert log.bytes.tolist() == [5, 2**64 - 1, 7] and log.port.tolist() == [0, 40001, 0]
+    assert log.to_arrow()["bytes"].to_pylist() == [5, None, 7]
+    assert log.to_polars()["bytes"].to_list() == [5, None, 7]
+    assert [row["bytes"] for row in log.to_frame().rows()] == [5, None, 7]
+    sizes = log.to_pandas()["bytes"]
+    assert sizes.isna().tolist() == [False, True, False] and sizes.sum() == 12
+    log.to_frame().to_csv(tmp_path / "sizes.csv")
+    assert (tmp_path / "sizes.csv").read_text().splitlines()[2].split(",")[3] == ""
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [5, None, 7, 2**63],
+        np.ma.MaskedArray(np.array([5, 0, 7, 2**63], "uint64"), [False, True, False, False]),
+        pyarrow.array([5, None, 7, 2**63], pyarrow.uint64()),
+        pyarrow.chunked_array([[5, None], [7, 2**63]], pyarrow.uint64()),
+        polars.Series([5, None, 7, 2**63], dtype=polars.UInt64),
+        pandas.Series([5, None, 7, 2**63], dtype="UInt64"),
+        np.array([5, np.nan, 7, 2**63]),
+        pandas.Series([5, np.nan, 7, 2**63]),
+    ],
+)
+def test_a_missing_size_is_an_unknown_one(sizes):
+    log = Requests.from_columns(ROWS["time_us"], ROWS["ip"], bytes=sizes)
+    assert log.bytes.tolist() == [5, 2**64 - 1, 7, 2**63]
+    again = Requests.from_columns(ROWS["time_us"], ROWS["ip"], bytes=log.to_arrow()["bytes"])
+    assert again.bytes.tolist() == log.bytes.tolist()
+    with pytest.raises(ArgumentError, match="port: "):
+        Requests.from_columns(ROWS["time_us"], ROWS["ip"], port=[1, None, 2, 3])

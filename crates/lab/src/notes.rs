@@ -1,7 +1,7 @@
 //! What is to be known of a stream before its numbers are believed, in words.
 
 use fairlead_trace::format::oracle_general;
-use fairlead_trace::{Accesses, Format, HINT_NONE, Report};
+use fairlead_trace::{Accesses, Format, HINT_NONE, Passed, Report};
 use fairlead_workload::{Expanded, Expansion};
 
 use crate::load::StreamSpec;
@@ -102,6 +102,30 @@ pub fn reading_notes(report: &Report) -> Vec<String> {
             "{bad} of {} rows could not be read and were skipped; the first is {place} {number}: \
              {reason}",
             report.seen()
+        ));
+    }
+    let passed = |what: Passed| report.passed.get(&what).copied().unwrap_or(0);
+    let unknown = passed(Passed::NoClient);
+    if unknown > 0 {
+        notes.push(format!(
+            "{} of {} requests have no client (`-` or `unix:`) and were left out",
+            grouped(unknown),
+            grouped(unknown + report.seen())
+        ));
+    }
+    let copies = passed(Passed::Copy);
+    if copies > 0 {
+        notes.push(format!(
+            "{} packets are copies of packets less than 1 ms before, and were left out; capture \
+             on one interface",
+            grouped(copies)
+        ));
+    }
+    if report.guessed > 0 {
+        notes.push(format!(
+            "the clients of {} connections were guessed by port numbers, the lower being the \
+             server's: the capture has neither their SYN nor anything else that tells",
+            grouped(report.guessed)
         ));
     }
     if report.stepped_back > 0 {

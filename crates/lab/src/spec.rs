@@ -47,6 +47,20 @@ fn paper_ways() -> u32 {
     crate::paper::published::WAYS
 }
 
+impl RunSpec {
+    /// Reads one from JSON; without a seed of its own it takes `seed`, its stream's.
+    ///
+    /// # Errors
+    /// What the JSON says is no configuration.
+    pub fn from_json(text: &str, seed: u64) -> Result<Self, serde_json::Error> {
+        let mut value: serde_json::Value = serde_json::from_str(text)?;
+        if let Some(fields) = value.as_object_mut() {
+            fields.entry("seed").or_insert_with(|| seed.into());
+        }
+        serde_json::from_value(value)
+    }
+}
+
 fn first_seed() -> u64 {
     1
 }

@@ -12,6 +12,10 @@ use crate::{Reason, field};
 /// The longest name of a client, bytes: as long as names of the DNS are, and a bit.
 const NAME_BYTES_MAX: usize = 255;
 
+/// What stands in place of a client that the server does not know: nothing (`-`), or the other end
+/// of a Unix socket (nginx).
+const UNKNOWN: [&[u8]; 2] = [b"-", b"unix:"];
+
 /// One request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
@@ -45,6 +49,7 @@ pub(crate) struct Builder {
     v4: NumberTable,
     names: NameTable,
     clients_max: u32,
+    keeps_unknown: bool,
     stepped_back: u64,
 }
 
@@ -55,8 +60,14 @@ impl Builder {
             v4: NumberTable::default(),
             names: NameTable::default(),
             clients_max: clients_max.min(u32::MAX - 1),
+            keeps_unknown: false,
             stepped_back: 0,
         }
+    }
+
+    /// Takes requests without a known client as those of one client, instead of passing them over.
+    pub(crate) fn keep_unknown_clients(&mut self) {
+        self.keeps_unknown = true;
     }
 
     pub(crate) fn requests_mut(&mut self) -> &mut Requests {
@@ -97,25 +108,38 @@ impl Builder {
     }
 
     /// The number of a client given as text: an address of either family, or a name. A port after
-    /// the address is ignored.
+    /// it is ignored.
     #[inline]
     pub(crate) fn client(&mut self, text: &[u8]) -> Result<u32, Reason> {
+        Ok(self.client_and_port(text)?.0)
+    }
+
+    /// The number of a client given as text, and the port after it; 0 if there is none.
+    #[inline]
+    pub(crate) fn client_and_port(&mut self, text: &[u8]) -> Result<(u32, u16), Reason> {
         if let Some(address) = field::v4(text) {
-            return self.client_v4(address);
+            return Ok((self.client_v4(address)?, 0));
         }
         if text.is_empty() || text.len() > NAME_BYTES_MAX {
             return Err(Reason::Client);
         }
-        if let Some(octets) = field::v6(text) {
-            return self.client_v6(octets);
+        if UNKNOWN.contains(&text) && !self.keeps_unknown {
+            return Err(Reason::NoClient);
         }
-        let bare = field::bare(text);
+        if let Some(octets) = field::v6(text) {
+            return Ok((self.client_v6(octets)?, 0));
+        }
+        let (bare, port) = field::host_and_port(text);
         if bare.len() < text.len()
             && let Ok(client) = self.client_at(bare)
         {
-            return Ok(client);
+            return Ok((client, port));
         }
-        self.client_named(text)
+        // Of a name with further colons nobody knows what the last one stands before.
+        if port != 0 && memchr::memchr(b':', bare).is_none() {
+            return Ok((self.client_named(bare)?, port));
+        }
+        Ok((self.client_named(text)?, 0))
     }
 
     /// The number of a client by its address.

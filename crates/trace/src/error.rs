@@ -78,6 +78,12 @@ pub enum Fault {
          loopback or raw IP"
     )]
     Link,
+    /// Not one request has a client.
+    #[error(
+        "no request has a client that is known (`-` and `unix:` stand for none); without clients \
+         there are no sessions"
+    )]
+    NoClients,
     /// A description of columns that cannot be used.
     #[error("{0}")]
     Columns(String),

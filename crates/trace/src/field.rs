@@ -73,12 +73,18 @@ pub(crate) fn v6(text: &[u8]) -> Option<[u8; 16]> {
 
 /// An address without a port after it or brackets around it.
 pub(crate) fn bare(text: &[u8]) -> &[u8] {
-    let port = memrchr(b':', text).filter(|at| number16(&text[at + 1..]).is_some());
-    let host = &text[..port.unwrap_or(text.len())];
+    host_and_port(text).0
+}
+
+/// An address or a name without brackets around it, and the port after it; 0 if there is none.
+pub(crate) fn host_and_port(text: &[u8]) -> (&[u8], u16) {
+    let port = memrchr(b':', text).and_then(|at| Some((at, number16(&text[at + 1..])?)));
+    let (end, port) = port.unwrap_or((text.len(), 0));
+    let host = &text[..end];
     let inner = host
         .strip_prefix(b"[")
         .and_then(|rest| rest.strip_suffix(b"]"));
-    inner.unwrap_or(host)
+    (inner.unwrap_or(host), port)
 }
 
 /// Splits at the first `mark`.

@@ -48,6 +48,9 @@ pub struct ReadOptions<'a> {
     pub limits: Limits,
     /// Which packets of a capture are accesses.
     pub packets: Packets,
+    /// Whether requests of which the log does not know the client (`-`, `unix:`) are those of one
+    /// client, as suits studies of content. Otherwise they are passed over and counted.
+    pub keep_unknown_clients: bool,
     /// Called after every block with the bytes read so far, as they are stored (packed). Reading
     /// stops with [`Fault::Stopped`] when it says so.
     pub progress: Option<&'a mut dyn FnMut(u64) -> ControlFlow<()>>,
@@ -60,6 +63,7 @@ impl Default for ReadOptions<'_> {
             max_bad: 0.01,
             limits: Limits::default(),
             packets: Packets::FromClients,
+            keep_unknown_clients: false,
             progress: None,
         }
     }
@@ -72,6 +76,7 @@ impl core::fmt::Debug for ReadOptions<'_> {
             .field("max_bad", &self.max_bad)
             .field("limits", &self.limits)
             .field("packets", &self.packets)
+            .field("keep_unknown_clients", &self.keep_unknown_clients)
             .finish_non_exhaustive()
     }
 }
@@ -110,6 +115,11 @@ impl<'a> Watch<'a> {
         self.report.bytes += count;
     }
 
+    /// Connections of a capture whose client was guessed.
+    pub(crate) fn guessed(&mut self, connections: u64) {
+        self.report.guessed = connections;
+    }
+
     pub(crate) fn limits(&self) -> Limits {
         self.limits
     }
@@ -126,6 +136,10 @@ impl<'a> Watch<'a> {
             Ok(Step::Row) => return Ok(()),
             Ok(Step::Passed(why)) => {
                 *self.report.passed.entry(why).or_insert(0) += 1;
+                return Ok(());
+            }
+            Err(Reason::NoClient) => {
+                *self.report.passed.entry(Passed::NoClient).or_insert(0) += 1;
                 return Ok(());
             }
             Err(Reason::Clients) => {
@@ -218,6 +232,12 @@ impl<'a> Watch<'a> {
         if rows == 0 && self.report.passed.contains_key(&Passed::Link) {
             return Err(self.error(Place::File, Fault::Link));
         }
+        if rows == 0
+            && self.report.bad_rows() == 0
+            && self.report.passed.contains_key(&Passed::NoClient)
+        {
+            return Err(self.error(Place::File, Fault::NoClients));
+        }
         if rows == 0 {
             return Err(self.nothing());
         }
@@ -239,6 +259,9 @@ pub fn read_requests(
         None => source.detect()?,
     };
     let mut out = Builder::new(options.limits.clients_max);
+    if options.keep_unknown_clients {
+        out.keep_unknown_clients();
+    }
     let mut watch = Watch::new(&source, format.clone(), options);
     request_rows(&mut source, &format, &mut out, &mut watch)?;
     let mut report = watch.finish(out.rows())?;
@@ -442,7 +465,9 @@ fn of_requests(
     requests: Requests,
     mut out: AccessBuilder,
 ) -> Result<AccessBuilder, TraceError> {
-    if !requests.is_empty() && !format.has_ports() {
+    // The Common Log Format may have ports.
+    let has_ports = format.has_ports() || requests.port.iter().any(|port| *port != 0);
+    if !requests.is_empty() && !has_ports {
         return Err(watch.error(Place::File, Fault::NoPorts(format.name())));
     }
     for row in 0..requests.len() {

@@ -4,6 +4,7 @@ use core::fmt;
 use std::collections::BTreeMap;
 
 use crate::Format;
+use crate::format::csv::TimeUnit;
 
 /// Why a row cannot be used. Counts towards [`crate::ReadOptions::max_bad`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,6 +38,11 @@ pub enum Reason {
     Snapped,
     /// An IP or TCP header that contradicts itself.
     Headers,
+    /// A time without a unit that is thousands of years ahead as seconds, but not as this unit.
+    Unit(TimeUnit),
+    /// The client is not known; the row is passed over ([`Passed::NoClient`]).
+    #[doc(hidden)]
+    NoClient,
     /// No room for another client; ends reading.
     #[doc(hidden)]
     Clients,
@@ -47,7 +53,17 @@ pub enum Reason {
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::Unit(unit) = self {
+            let name = unit.name();
+            return write!(
+                f,
+                "as seconds the time is after the year 5000; add unit={name} if it counts {name}, \
+                 or unit=s"
+            );
+        }
         f.write_str(match self {
+            Self::Unit(_) => "",
+            Self::NoClient => "the client is not known",
             Self::Fields => "fields are missing",
             Self::Client => "no client that can be read",
             Self::Time => "no time that can be read",
@@ -84,6 +100,10 @@ pub enum Passed {
     FromServer,
     /// A packet of a link type that is not read.
     Link,
+    /// A request whose client the log does not know (`-`, `unix:`).
+    NoClient,
+    /// A copy of a packet that the capture has already.
+    Copy,
 }
 
 impl fmt::Display for Passed {
@@ -95,6 +115,8 @@ impl fmt::Display for Passed {
             Self::Fragment => "later fragments",
             Self::FromServer => "from servers",
             Self::Link => "of a link type that is not read",
+            Self::NoClient => "no client",
+            Self::Copy => "copies of packets",
         })
     }
 }
@@ -120,6 +142,9 @@ pub struct Report {
     /// For accesses, the first row that is earlier than its predecessor, counted from 1 without
     /// unreadable rows.
     pub first_back: Option<u64>,
+    /// Connections of a capture that were open when it began, and whose client was guessed by port
+    /// numbers.
+    pub guessed: u64,
     /// Earliest and latest time, microseconds since the origin.
     pub span_us: (i64, i64),
     /// Bytes of the unpacked file.
@@ -137,6 +162,7 @@ impl Report {
             first_bad: None,
             stepped_back: 0,
             first_back: None,
+            guessed: 0,
             span_us: (0, 0),
             bytes: 0,
         }

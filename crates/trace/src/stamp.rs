@@ -65,13 +65,18 @@ pub(crate) struct Calendar {
 }
 
 impl Calendar {
-    /// `dd/Mon/yyyy:HH:MM:SS ±zzzz`, without zone as UTC.
+    /// `dd/Mon/yyyy:HH:MM:SS[.fraction] ±zzzz`, without zone as UTC.
     #[inline]
     pub(crate) fn clf_us(&mut self, stamp: &[u8]) -> Option<i64> {
         let day = stamp.first_chunk::<11>()?;
         let rest = stamp.get(12..)?;
-        let time = time_of_day_us(rest)?;
-        let zone = match rest.get(8..) {
+        let mut time = time_of_day_us(rest)?;
+        let mut rest = rest.get(8..);
+        if let Some([b'.' | b',', digits @ ..]) = rest {
+            let (fraction, behind) = leading_fraction_us(digits)?;
+            (time, rest) = (time + fraction, Some(behind));
+        }
+        let zone = match rest {
             Some([]) | None => *b"+0000",
             Some([b' ', zone @ ..]) if zone.len() >= 5 => *zone.first_chunk::<5>()?,
             Some(_) => return None,
@@ -130,7 +135,8 @@ impl IsoCalendar {
         Some(self.base_us)
     }
 
-    /// `yyyy-mm-ddTHH:MM:SS[.fraction][Z|±hh:mm]`; a blank may replace the `T`.
+    /// `yyyy-mm-ddTHH:MM:SS[.fraction][Z|±hh:mm]`; a blank may replace the `T` and precede the
+    /// zone, and a comma may replace the point (ISO 8601).
     #[inline]
     pub(crate) fn stamp_us(&mut self, stamp: &[u8]) -> Option<i64> {
         let base = self.day_us(stamp.get(..10)?)?;
@@ -140,15 +146,11 @@ impl IsoCalendar {
         let rest = stamp.get(11..)?;
         let mut at = base + time_of_day_us(rest)?;
         let mut rest = &rest[8..];
-        if let [b'.', digits @ ..] = rest {
-            let len = digits
-                .iter()
-                .take_while(|byte| byte.is_ascii_digit())
-                .count();
-            at += fraction_us(&digits[..len])?;
-            rest = &digits[len..];
+        if let [b'.' | b',', digits @ ..] = rest {
+            let (fraction, behind) = leading_fraction_us(digits)?;
+            (at, rest) = (at + fraction, behind);
         }
-        match rest {
+        match rest.strip_prefix(b" ").unwrap_or(rest) {
             [] | b"Z" | b"z" => Some(at),
             [sign, h, hh, m, mm] | [sign, h, hh, b':', m, mm] => {
                 Some(at - east_us([*sign, *h, *hh, *m, *mm])?)
@@ -168,6 +170,14 @@ fn east_us(zone: [u8; 5]) -> Option<i64> {
         b'-' => Some(-us),
         _ => None,
     }
+}
+
+/// As [`fraction_us`], of the digits at the beginning of `text`, and the text behind them.
+#[inline]
+fn leading_fraction_us(text: &[u8]) -> Option<(i64, &[u8])> {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit());
+    let (digits, behind) = text.split_at(digits.count());
+    Some((fraction_us(digits)?, behind))
 }
 
 /// The digits after a decimal point, to microseconds; further digits are truncated.
@@ -223,6 +233,9 @@ mod tests {
         assert_eq!(at(&mut calendar, "09/Jul/1995:00:00:00 -0400"), utc);
         assert_eq!(at(&mut calendar, "09/jul/1995:05:30:00 +0130"), utc);
         assert_eq!(at(&mut calendar, "09/Jul/1995:04:00:00"), utc);
+        let half = utc.map(|utc| utc + 500_000);
+        assert_eq!(at(&mut calendar, "09/Jul/1995:04:00:00.500 +0000"), half);
+        assert_eq!(at(&mut calendar, "09/Jul/1995:04:00:00,5"), half);
         for wrong in [
             "",
             "09/Jul/1995:04:00",
@@ -231,6 +244,7 @@ mod tests {
             "31/Jun/1995:04:00:00 +0000",
             "29/Feb/1995:04:00:00 +0000",
             "09/Jul/1995:24:00:00 +0000",
+            "09/Jul/1995:04:00:00.x +0000",
             "09/Jul/1995:04:00:00 +00",
             "09/Jul/1995:04:00:00 +9900",
             "09/Jul/1995:04:00:00 +0060",
@@ -253,6 +267,9 @@ mod tests {
             Some(whole + 19_143)
         );
         assert_eq!(at("2015-07-22T08:30:28-0030"), Some(whole));
+        assert_eq!(at("2015-07-22 09:00:28,500"), Some(whole + 500_000));
+        assert_eq!(at("2015-07-22 11:00:28,000 +0200"), Some(whole));
+        assert_eq!(at("2015-07-22 11:00:28  +0200"), None);
         assert_eq!(at("2015-07-22T09:00:28x"), None);
         assert_eq!(at("2015-07-22T09:00:28+24:00"), None);
         assert_eq!(at("2015-07-22T09:00:28+02:00x"), None);

@@ -192,3 +192,129 @@ fn a_bad_segment_is_named_by_the_number_of_its_packet() {
     let said = error.to_string();
     assert!(said.starts_with("made.pcap: packet 3: "), "{said}");
 }
+
+/// An IPv4 packet with this identification, its checksum right.
+fn identified(mut packet: Vec<u8>, identification: u16) -> Vec<u8> {
+    let before = u32::from(u16::from_be_bytes([packet[10], packet[11]]));
+    packet[4..6].copy_from_slice(&identification.to_be_bytes());
+    // The identification was zero: the checksum is less by as much (RFC 1624).
+    let sum = u32::from(!(before as u16)) + u32::from(identification);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    packet[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    packet
+}
+
+/// A segment without payload from one end to the other, IPv4.
+fn segment(source: ([u8; 4], u16), destination: ([u8; 4], u16), flags: u8) -> Vec<u8> {
+    let mut tcp = [0u8; 20];
+    tcp[..2].copy_from_slice(&source.1.to_be_bytes());
+    tcp[2..4].copy_from_slice(&destination.1.to_be_bytes());
+    (tcp[12], tcp[13]) = (5 << 4, flags);
+    let mut packet = v4(TCP, source.0, 0, &tcp);
+    let old = u32::from(!u16::from_be_bytes([packet[10], packet[11]]));
+    packet[16..20].copy_from_slice(&destination.0);
+    let words = |octets: [u8; 4]| -> u32 {
+        let [a, b, c, d] = octets.map(u32::from);
+        (a << 8 | b) + (c << 8 | d)
+    };
+    let mut sum = old + 2 * 0xffff - words([192, 0, 2, 80]) + words(destination.0);
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    packet[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    packet
+}
+
+const SYN: u8 = 2;
+const ACK: u8 = 16;
+
+fn clients(packets: &[Vec<u8>]) -> (Vec<u16>, Report) {
+    let (accesses, report) = read(packets, 0.0).unwrap();
+    let ports = accesses
+        .id
+        .iter()
+        .map(|id| accesses.keys[*id as usize].port);
+    (ports.collect(), report)
+}
+
+#[test]
+fn an_address_that_a_syn_was_sent_to_is_a_server_before_it_and_after_it() {
+    let server = ([10, 0, 2, 1], 50_051);
+    let client = |last: u8, port: u16| ([10, 0, 1, last], port);
+    let packets = [
+        segment(client(1, 40_001), server, ACK),
+        segment(server, client(1, 40_001), ACK),
+        segment(client(2, 40_002), server, SYN),
+        segment(server, client(3, 40_003), ACK),
+        segment(client(3, 40_003), server, ACK),
+    ];
+    let (ports, report) = clients(&packets);
+    assert_eq!(ports, [40_001, 40_002, 40_003]);
+    assert_eq!(report.passed[&Passed::FromServer], 2);
+    assert_eq!(report.guessed, 0);
+}
+
+#[test]
+fn an_end_with_more_connections_is_the_server_and_ports_decide_the_rest() {
+    let server = ([10, 0, 2, 1], 50_051);
+    let mut packets = Vec::new();
+    for last in 1..=10 {
+        let client = ([10, 0, 1, last], 40_000 + u16::from(last));
+        packets.push(segment(server, client, ACK));
+        packets.push(segment(client, server, ACK));
+    }
+    let (ports, report) = clients(&packets);
+    assert_eq!(ports, (40_001..=40_010).collect::<Vec<u16>>());
+    assert_eq!(report.guessed, 0);
+    // A connection alone: the lower port is the server's, and that is a guess.
+    let (ports, report) = clients(&packets[..2]);
+    assert_eq!((ports, report.guessed), (vec![50_051], 1));
+}
+
+#[test]
+fn ends_that_change_their_roles_are_two_connections() {
+    let (one, other) = (([10, 0, 0, 1], 1_000), ([10, 0, 0, 2], 2_000));
+    let packets = [
+        segment(one, other, SYN),
+        segment(one, other, ACK),
+        segment(other, one, SYN),
+        segment(one, other, ACK),
+        segment(other, one, ACK),
+    ];
+    let (ports, report) = clients(&packets);
+    assert_eq!(ports, [1_000, 1_000, 2_000, 2_000]);
+    assert_eq!(report.passed[&Passed::FromServer], 1);
+}
+
+#[test]
+fn a_packet_that_was_captured_twice_is_one_access() {
+    let (client, server) = (([10, 0, 0, 1], 4_000), ([10, 0, 0, 2], 80));
+    let first = segment(client, server, ACK);
+    let at = |packets: &[(u32, Vec<u8>)]| {
+        let mut file = capture(&[]);
+        for (us, packet) in packets {
+            let len = packet.len() as u32;
+            for word in [0, *us, len, len] {
+                file.extend(word.to_le_bytes());
+            }
+            file.extend(packet);
+        }
+        let source = open("made.pcap", Cursor::new(file)).unwrap();
+        let (accesses, report) = read_accesses(source, ReadOptions::default()).unwrap();
+        (accesses.len(), report.passed.get(&Passed::Copy).copied())
+    };
+    let named = identified(first.clone(), 7);
+    let mut behind_a_router = named.clone();
+    // The time to live is one less, and the checksum one more in its high byte.
+    behind_a_router[8] -= 1;
+    behind_a_router[10] = behind_a_router[10].wrapping_add(1);
+    assert_eq!(
+        at(&[(0, named.clone()), (900, behind_a_router)]),
+        (1, Some(1))
+    );
+    assert_eq!(at(&[(0, named.clone()), (1_001, named.clone())]), (2, None));
+    let other = identified(first.clone(), 8);
+    assert_eq!(at(&[(0, named), (10, other)]), (2, None));
+    // Without an identification an acknowledgement may be sent twice.
+    assert_eq!(at(&[(0, first.clone()), (10, first)]), (2, None));
+}

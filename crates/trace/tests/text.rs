@@ -104,6 +104,162 @@ fn a_client_is_known_behind_its_virtual_host_and_before_its_proxies() {
     }
 }
 
+/// The requests of a log in the Common Log Format.
+fn read_log(text: &str) -> (fairlead_trace::Requests, fairlead_trace::Report) {
+    let source = open("x.log", Cursor::new(text.as_bytes().to_vec())).unwrap();
+    let options = ReadOptions {
+        format: Some(Format::Clf),
+        ..ReadOptions::default()
+    };
+    read_requests(source, options).unwrap()
+}
+
+const REST: &str = "[26/Nov/2026:10:00:00 +0000] \"GET /a HTTP/1.1\" 200 5\n";
+
+#[test]
+fn a_client_stands_behind_a_header_of_syslog() {
+    for header in [
+        "<190>1 2026-11-26T10:00:00.000Z web1 nginx 812 - - ",
+        "<190>1 2026-11-26T10:00:00.000Z web1 nginx 812 ACCESS - ",
+        "<190>1 2026-11-26T10:00:00.000Z web1 - - - - ",
+        "<190>1 2026-11-26T10:00:00.000Z 10.9.9.9 - - - [origin software=\"x\"] ",
+        // Without a priority, as some write files.
+        "1 2026-11-26T10:00:00.000Z web1 nginx 812 - - ",
+        "<190>Nov 26 10:00:00 web1 nginx: ",
+        "2026-11-26T10:00:00.000Z web1 nginx[812]: ",
+    ] {
+        for (client, named) in [("10.0.0.1", false), ("host.example", true)] {
+            let (requests, _) =
+                read_log(&format!("{header}{client} - - {REST}{client} - - {REST}"));
+            assert_eq!(requests.clients.len(), 1, "{header}{client}");
+            assert_eq!(requests.clients[0].named, named, "{header}");
+        }
+    }
+}
+
+#[test]
+fn the_time_is_the_last_one_before_the_request() {
+    let stamp = |text: &str| text.replace(":00 +", ":07 +");
+    for before in [
+        "10.0.0.1 - [admin] ",
+        "10.0.0.1 - [ad min] ",
+        "10.0.0.1 - [x [y] ",
+        "10.0.0.1 - [26/Nov/2020:10:00:00 +0000] ",
+    ] {
+        let (requests, _) = read_log(&format!("{before}{}", stamp(REST)));
+        assert_eq!(requests.time_us, [1_795_687_207_000_000], "{before}");
+        assert_eq!((requests.bytes, requests.status), (vec![5], vec![200]));
+    }
+    // Requests cannot change it.
+    let (requests, _) = read_log(
+        "10.0.0.1 - - [26/Nov/2026:10:00:07 +0000] \
+         \"GET /a [26/Nov/2020:10:00:00 +0000] \" 404 9\n",
+    );
+    assert_eq!(requests.time_us, [1_795_687_207_000_000]);
+}
+
+#[test]
+fn words_may_stand_between_time_and_request() {
+    for words in ["0.123 ", "0/1200 D:0 ", "[x] "] {
+        let (requests, _) = read_log(&format!(
+            "10.0.0.1 - - {}",
+            REST.replacen("\"GET", &format!("{words}\"GET"), 1)
+        ));
+        assert_eq!((requests.bytes[0], requests.status[0]), (5, 200), "{words}");
+    }
+    // In logs of S3 the first word is the owner of the bucket.
+    let log =
+        "owner bucket [26/Nov/2026:10:00:00 +0000] 192.0.2.1 - REQ GET key \"GET /k\" 200 - 1\n";
+    let source = open("x.log", Cursor::new(log.as_bytes().to_vec())).unwrap();
+    assert!(source.detect().is_err());
+}
+
+#[test]
+fn a_port_after_the_client_is_read() {
+    let log = format!(
+        "10.0.0.1:40001 - - {REST}[2001:db8::1]:40002 - - {REST}host.example:7 - - {REST}\
+         10.0.0.1 - - {REST}2001:db8::7 - - {REST}host.example - - {REST}10.0.0.1:99999 - - {REST}"
+    );
+    let (requests, _) = read_log(&log);
+    assert_eq!(requests.port, [40_001, 40_002, 7, 0, 0, 0, 0]);
+    assert_eq!(requests.client[..6], [0, 1, 2, 0, 3, 2]);
+    let accesses = |log: &str| {
+        let source = open("x.log", Cursor::new(log.as_bytes().to_vec())).unwrap();
+        let options = ReadOptions {
+            format: Some(Format::Clf),
+            ..ReadOptions::default()
+        };
+        fairlead_trace::read_accesses(source, options)
+    };
+    let (accesses_of_ports, _) = accesses(&log).unwrap();
+    assert_eq!(accesses_of_ports.keys[0].port, 40_001);
+    let said = accesses(&format!("10.0.0.1 - - {REST}")).unwrap_err();
+    assert!(said.to_string().contains("no client ports"), "{said}");
+    let table = read_table("csv:time=1,client=2", b"1,10.0.0.1:40001\n").unwrap();
+    assert_eq!(table.port, [40_001]);
+}
+
+#[test]
+fn an_escaped_mark_does_not_end_a_request() {
+    let stamp = "10.0.0.1 - - [26/Nov/2026:10:00:00 +0000]";
+    for request in [
+        r#""GET /a?q=\" 404 9 \"x HTTP/1.1""#,
+        r#""GET /a?q=\\\" 404 9 x""#,
+        r#""GET /a\\""#,
+        // Nothing but an escaped mark is there.
+        r#""GET /a\""#,
+        r#""GET /a" b""#,
+    ] {
+        let (requests, _) = read_log(&format!("{stamp} {request} 200 5 \"-\" \"agent\"\n"));
+        assert_eq!(
+            (requests.status[0], requests.bytes[0]),
+            (200, 5),
+            "{request}"
+        );
+    }
+}
+
+#[test]
+fn requests_without_a_client_are_left_out() {
+    let log = format!("- - - {REST}10.0.0.1 - - {REST}unix: - - {REST}-host - - {REST}");
+    let (requests, report) = read_log(&log);
+    assert_eq!((requests.len(), requests.clients.len()), (2, 2));
+    assert_eq!(report.passed[&fairlead_trace::Passed::NoClient], 2);
+    let read = |log: &str, keep_unknown_clients| {
+        let source = open("x.log", Cursor::new(log.as_bytes().to_vec())).unwrap();
+        let options = ReadOptions {
+            format: Some(Format::Clf),
+            keep_unknown_clients,
+            ..ReadOptions::default()
+        };
+        read_requests(source, options)
+    };
+    assert_eq!(read(&log, true).unwrap().0.len(), 4);
+    let none = format!("- - - {REST}");
+    assert_eq!(read(&none, true).unwrap().0.len(), 1);
+    let said = read(&none, false).unwrap_err().to_string();
+    assert!(said.contains("no request has a client"), "{said}");
+}
+
+#[test]
+fn times_of_the_far_future_need_their_unit() {
+    for (unit, time) in [
+        ("ms", "1795687200123"),
+        ("us", "1795687200123000"),
+        ("ns", "1795687200123000000"),
+        ("ns", "18446744073709551615"),
+    ] {
+        let table = format!("{time},10.0.0.1\n");
+        let said = read_table("csv:time=1,client=2", table.as_bytes()).unwrap_err();
+        let wanted = format!("add unit={unit} if it counts {unit}");
+        assert!(said.to_string().contains(&wanted), "{time}: {said}");
+        let seconds = read_table("csv:time=1,client=2,unit=s", table.as_bytes());
+        assert_eq!(seconds.is_ok(), unit == "ms", "{time}");
+    }
+    let now = read_table("csv:time=1,client=2", b"1795687200.123,10.0.0.1\n").unwrap();
+    assert_eq!(now.time_us, [1_795_687_200_123_000]);
+}
+
 #[test]
 fn a_client_with_a_name_is_no_virtual_host_and_the_other_way_round() {
     let rest = "[10/Oct/2023:13:55:36 +0000] \"GET / HTTP/1.1\" 200 5\n";

@@ -49,11 +49,10 @@ impl From<&str> for Column {
 }
 
 /// What a number in the column of times counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TimeUnit {
     /// Seconds; may have a fraction.
-    #[default]
     S,
     /// Milliseconds.
     Ms,
@@ -63,6 +62,35 @@ pub enum TimeUnit {
     Ns,
     /// A date and time as in ISO 8601.
     Iso,
+}
+
+/// Times of this many seconds and more are after the year 5000. Milliseconds since 1970 have been
+/// more than that since March 1973.
+const FAR_S: u64 = 100_000_000_000;
+
+impl TimeUnit {
+    const ALL: [Self; 5] = [Self::S, Self::Ms, Self::Us, Self::Ns, Self::Iso];
+
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::S => "s",
+            Self::Ms => "ms",
+            Self::Us => "us",
+            Self::Ns => "ns",
+            Self::Iso => "iso",
+        }
+    }
+
+    /// What a number counts that is in the far future as seconds.
+    fn of_far(number: u64) -> Option<Self> {
+        match number / FAR_S {
+            0 => None,
+            1..1_000 => Some(Self::Ms),
+            1_000..1_000_000 => Some(Self::Us),
+            _ => Some(Self::Ns),
+        }
+    }
 }
 
 /// Which column is what. Written `time=ts,client=2,port=src_port,unit=ms`.
@@ -86,9 +114,10 @@ pub struct ColumnMap {
     /// Status of the response.
     #[serde(default)]
     pub status: Option<Column>,
-    /// What times count.
-    #[serde(default)]
-    pub unit: TimeUnit,
+    /// What times count. Default: seconds; then times after the year 5000 are an error, since
+    /// they are most likely of another unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<TimeUnit>,
     /// What separates fields: an ASCII character; `tab` and `blank` in text.
     #[serde(default = "comma")]
     pub separator: char,
@@ -111,7 +140,7 @@ impl ColumnMap {
             bytes: None,
             object: None,
             status: None,
-            unit: TimeUnit::S,
+            unit: None,
             separator: ',',
             header: None,
         }
@@ -122,7 +151,7 @@ impl ColumnMap {
         Self {
             client: Some(Column::Number(2)),
             port: Some(Column::Number(3)),
-            unit: TimeUnit::Us,
+            unit: Some(TimeUnit::Us),
             header: Some(true),
             ..Self::new(Column::Number(1))
         }
@@ -175,12 +204,8 @@ impl fmt::Display for ColumnMap {
             .filter_map(|(name, column)| Some(format!("{name}={}", column?)))
             .collect();
         write!(f, "{}", set.join(","))?;
-        match self.unit {
-            TimeUnit::S => {}
-            TimeUnit::Ms => f.write_str(",unit=ms")?,
-            TimeUnit::Us => f.write_str(",unit=us")?,
-            TimeUnit::Ns => f.write_str(",unit=ns")?,
-            TimeUnit::Iso => f.write_str(",unit=iso")?,
+        if let Some(unit) = self.unit {
+            write!(f, ",unit={}", unit.name())?;
         }
         match self.separator {
             ',' => {}
@@ -223,14 +248,11 @@ impl FromStr for ColumnMap {
                 "object" => map.object = column(),
                 "status" => map.status = column(),
                 "unit" => {
-                    map.unit = match value {
-                        "s" => TimeUnit::S,
-                        "ms" => TimeUnit::Ms,
-                        "us" => TimeUnit::Us,
-                        "ns" => TimeUnit::Ns,
-                        "iso" => TimeUnit::Iso,
-                        _ => return Err(format!("unit `{value}`: write s, ms, us, ns or iso")),
+                    let unit = TimeUnit::ALL.into_iter().find(|unit| unit.name() == value);
+                    if unit.is_none() {
+                        return Err(format!("unit `{value}`: write s, ms, us, ns or iso"));
                     }
+                    map.unit = unit;
                 }
                 "separator" => {
                     map.separator = match value {
@@ -355,12 +377,12 @@ impl Csv {
                 .ok_or(Reason::Fields),
         };
         let time = at(time)?.unwrap_or_default();
-        let time_us = self.time_us(time).ok_or(Reason::Time)?;
+        let time_us = self.time_us(time)?;
         // Before the client is registered, which would otherwise have no row.
         check_time(time_us)?;
         let port = match at(port)? {
-            None => 0,
-            Some(text) => field::number16(text).ok_or(Reason::Port)?,
+            None => None,
+            Some(text) => Some(field::number16(text).ok_or(Reason::Port)?),
         };
         let bytes = match at(bytes)? {
             None | Some(b"" | b"-") => BYTES_UNKNOWN,
@@ -371,12 +393,14 @@ impl Csv {
             Some(text) => field::number16(text).ok_or(Reason::Status)?,
         };
         let object = at(object)?.map_or(0, hash64);
-        let client = match at(client)? {
+        let (client, own_port) = match at(client)? {
             // All of one.
-            None => out.client_named(b"-")?,
-            Some(text) if self.only_addresses => out.client_at(text)?,
-            Some(text) => out.client(text)?,
+            None => (out.client_named(b"-")?, 0),
+            Some(text) if self.only_addresses => (out.client_at(text)?, 0),
+            Some(text) => out.client_and_port(text)?,
         };
+        // A client's port may stand behind its address.
+        let port = port.unwrap_or(own_port);
         out.push(Row {
             port,
             bytes,
@@ -386,24 +410,25 @@ impl Csv {
         })
     }
 
-    fn time_us(&mut self, text: &[u8]) -> Option<i64> {
-        if self.map.unit == TimeUnit::Iso {
-            return self.calendar.stamp_us(text);
+    fn time_us(&mut self, text: &[u8]) -> Result<i64, Reason> {
+        if self.map.unit == Some(TimeUnit::Iso) {
+            return self.calendar.stamp_us(text).ok_or(Reason::Time);
         }
         let (text, negative) = match text {
             [b'-', rest @ ..] => (rest, true),
             text => (text, false),
         };
         let (whole, fraction) = field::cut(text, b'.').unwrap_or((text, b""));
-        let whole = i64::try_from(field::number(whole)?).ok()?;
-        let fraction = fraction_us(fraction)?;
-        let value = match self.map.unit {
-            TimeUnit::S => whole.checked_mul(1_000_000)?.checked_add(fraction)?,
-            TimeUnit::Ms => whole.checked_mul(1_000)?.checked_add(fraction / 1_000)?,
-            TimeUnit::Ns => whole / 1_000,
-            _ => whole,
+        let whole = field::number(whole).ok_or(Reason::Time)?;
+        let fraction = fraction_us(fraction).ok_or(Reason::Time)?;
+        let unit = match self.map.unit {
+            Some(unit) => unit,
+            None => {
+                TimeUnit::of_far(whole).map_or(Ok(TimeUnit::S), |unit| Err(Reason::Unit(unit)))?
+            }
         };
-        Some(if negative { -value } else { value })
+        let value = count_us(whole, fraction, unit).ok_or(Reason::Time)?;
+        Ok(if negative { -value } else { value })
     }
 
     /// Cuts a line with quotation marks: fields are the pieces of `unquoted` up to each of `ends`.
@@ -440,6 +465,17 @@ impl Csv {
             self.unquoted.push(b'"');
             rest = more;
         }
+    }
+}
+
+/// Microseconds of a number with a fraction, the latter as microseconds of a second.
+fn count_us(whole: u64, fraction: i64, unit: TimeUnit) -> Option<i64> {
+    let whole = i64::try_from(whole).ok()?;
+    match unit {
+        TimeUnit::S => whole.checked_mul(1_000_000)?.checked_add(fraction),
+        TimeUnit::Ms => whole.checked_mul(1_000)?.checked_add(fraction / 1_000),
+        TimeUnit::Ns => Some(whole / 1_000),
+        TimeUnit::Us | TimeUnit::Iso => Some(whole),
     }
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod epa;
 pub mod lab;
 pub mod oracle_general;
 pub(crate) mod sdsc;
+pub(crate) mod syslog;
 pub(crate) mod vscsi;
 pub(crate) mod world_cup;
 pub(crate) mod world_cup_csv;

@@ -1,12 +1,12 @@
 //! pcap and pcapng: TCP packets, real ports, real times.
 //!
-//! The session of a packet is its client's address and port. The SYN shows which side is the
-//! client; in connections open before the capture began, the server is assumed to have the lower
-//! port.
+//! The session of a packet is its client's address and port; `roles` says who is the client.
+//! Packets that were captured twice are one access.
 
-use std::collections::BTreeSet;
+mod copies;
+mod roles;
 
-use fairlead_base::{DropReason, FlowKey};
+use fairlead_base::DropReason;
 use fairlead_driver_pcap::{
     CaptureError, CaptureReader, Captured, Fault as CaptureFault, NotIp, ip_packet,
 };
@@ -21,6 +21,9 @@ use crate::error::{Fault, Place, TraceError};
 use crate::read::{AccessBuilder, Watch};
 use crate::reason::{Passed, Reason, Step};
 use crate::source::Source;
+
+use copies::{Copies, fingerprint};
+use roles::Roles;
 
 /// Which packets of a capture are accesses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,10 +55,6 @@ pub(crate) fn begins(head: &[u8]) -> bool {
 /// Between two calls of the progress.
 const TURN_PACKETS: u64 = 4_096;
 
-/// Maximum connections tracked. Above it, all are dropped; continuing ones are learned again, by
-/// their ports.
-const FLOWS_MAX: usize = 1 << 20;
-
 /// IPv6's header of a fragment, by its number and bytes.
 const V6_FRAGMENT: u8 = 44;
 const V6_FRAGMENT_BYTES: usize = 8;
@@ -72,27 +71,75 @@ pub(crate) fn read(
     let name = source.name().to_owned();
     let mut reader =
         CaptureReader::from_source(name, source).map_err(|error| failed(watch, error))?;
-    let mut flows = Flows::default();
+    let mut segments = Segments::default();
+    let mut copies = Copies::default();
+    let mut roles = Roles::default();
     loop {
         let captured = match reader.next_packet() {
             Ok(Some(captured)) => captured,
-            Ok(None) => return Ok(()),
+            Ok(None) => break,
             Err(error) => return Err(failed(watch, error)),
         };
         let number = captured.number;
         watch.add_bytes(captured.bytes.len() as u64);
-        let step = flows
-            .access(&captured, packets)
-            .and_then(|found| match found {
-                Found::Access(access) => out.push(access),
-                Found::Passed(why) => Ok(Step::Passed(why)),
-            });
+        let mut is_due = false;
+        let step = segments.read(&captured).map(|found| match found {
+            Found::Segment(packet, fingerprint, stamp_ns) => {
+                if fingerprint.is_some_and(|fingerprint| copies.is_copy(fingerprint, stamp_ns)) {
+                    return Step::Passed(Passed::Copy);
+                }
+                let time_us = i64::try_from(stamp_ns / 1_000).unwrap_or(i64::MAX);
+                is_due = roles.push(number, time_us, &packet, hint_of(packet.flags));
+                Step::Row
+            }
+            Found::Passed(why) => Step::Passed(why),
+        });
         if step != Ok(Step::Row) {
-            watch.other(Place::Packet(number), step, out.rows())?;
+            watch.other(Place::Packet(number), step, roles.waiting() + out.rows())?;
+        }
+        if is_due {
+            take(&mut roles, packets, out, watch)?;
         }
         if number % TURN_PACKETS == 0 {
             watch.turn(out.rows())?;
         }
+    }
+    take(&mut roles, packets, out, watch)?;
+    watch.guessed(roles.guessed());
+    Ok(())
+}
+
+/// Makes accesses of the packets that waited.
+fn take(
+    roles: &mut Roles,
+    packets: Packets,
+    out: &mut AccessBuilder,
+    watch: &mut Watch<'_>,
+) -> Result<(), TraceError> {
+    roles.decide(|pending, decided| {
+        let step = if decided.from_client || packets == Packets::Both {
+            out.push(Access {
+                time_us: pending.time_us,
+                key: decided.client,
+                hint: pending.hint,
+            })
+        } else {
+            Ok(Step::Passed(Passed::FromServer))
+        };
+        match step {
+            Ok(Step::Row) => Ok(()),
+            step => watch.other(Place::Packet(pending.number), step, out.rows()),
+        }
+    })
+}
+
+fn hint_of(flags: TcpFlags) -> u8 {
+    if flags.intersects(TcpFlags::FIN | TcpFlags::RST) {
+        HINT_CLOSING
+    } else if flags.contains(TcpFlags::SYN) && !flags.contains(TcpFlags::ACK) {
+        HINT_OPENING
+    } else {
+        HINT_NONE
     }
 }
 
@@ -177,22 +224,21 @@ fn first_fragment(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
 }
 
 enum Found {
-    Access(Access),
+    /// A segment, the fingerprint of its copies if they have one, and its time in nanoseconds.
+    Segment(TcpPacket, Option<u64>, u64),
     Passed(Passed),
 }
 
-/// Who the client of a connection is.
+/// Reads the TCP segments of captured packets.
 #[derive(Debug, Default)]
-struct Flows {
-    /// Connections as their clients see them, at most [`FLOWS_MAX`].
-    known: BTreeSet<FlowKey>,
+struct Segments {
     whole: Vec<u8>,
 }
 
-impl Flows {
-    fn access(&mut self, captured: &Captured<'_>, packets: Packets) -> Result<Found, Reason> {
-        let packet = match self.segment(captured) {
-            Ok(Some(packet)) => packet,
+impl Segments {
+    fn read(&mut self, captured: &Captured<'_>) -> Result<Found, Reason> {
+        let (packet, fingerprint) = match self.segment(captured) {
+            Ok(Some(found)) => found,
             // Whatever bytes there are: of such a link none is understood.
             Ok(None) if matches!(ip_packet(captured.link, &[]), Err(NotIp::Link(_))) => {
                 return Ok(Found::Passed(Passed::Link));
@@ -203,34 +249,16 @@ impl Flows {
             Err(DropReason::Truncated) => return Err(Reason::Snapped),
             Err(_) => return Err(Reason::Headers),
         };
-        let from_client = self.is_from_client(&packet);
-        if !from_client && packets == Packets::FromClients {
-            return Ok(Found::Passed(Passed::FromServer));
-        }
-        let flags = packet.flags;
-        let hint = if flags.intersects(TcpFlags::FIN | TcpFlags::RST) {
-            HINT_CLOSING
-        } else if flags.contains(TcpFlags::SYN) && !flags.contains(TcpFlags::ACK) {
-            HINT_OPENING
-        } else {
-            HINT_NONE
-        };
-        let key = if from_client {
-            packet.key.src
-        } else {
-            packet.key.dst
-        };
         // A file that has said no time yet means none, not 1970.
         let stamp_ns = captured.stamp_ns.ok_or(Reason::Time)?;
-        Ok(Found::Access(Access {
-            time_us: i64::try_from(stamp_ns / 1_000).unwrap_or(i64::MAX),
-            key,
-            hint,
-        }))
+        Ok(Found::Segment(packet, fingerprint, stamp_ns))
     }
 
-    /// The TCP segment of a packet (headers suffice); `None` if there is none.
-    fn segment(&mut self, captured: &Captured<'_>) -> Result<Option<TcpPacket>, DropReason> {
+    /// The TCP segment of a packet (headers suffice), and its fingerprint; `None` if there is none.
+    fn segment(
+        &mut self,
+        captured: &Captured<'_>,
+    ) -> Result<Option<(TcpPacket, Option<u64>)>, DropReason> {
         let Ok(ip) = ip_packet(captured.link, captured.bytes) else {
             return Ok(None);
         };
@@ -259,10 +287,10 @@ impl Flows {
         let Classified::Tcp(packet) = classified else {
             return Ok(None);
         };
-        if usize::from(packet.tcp_at) + shorter + TCP_HEADER_BYTES > ip.bytes.len() {
-            return Err(DropReason::Truncated);
-        }
-        Ok(Some(packet))
+        let header = ip.bytes.get(usize::from(packet.tcp_at) + shorter..);
+        let header = header.filter(|header| header.len() >= TCP_HEADER_BYTES);
+        let header = header.ok_or(DropReason::Truncated)?;
+        Ok(Some((packet, fingerprint(&packet, ip.bytes, header))))
     }
 
     /// The packet as it was on the wire: with its full length, and the length field and checksum
@@ -284,34 +312,5 @@ impl Flows {
             whole[10..12].copy_from_slice(&sum.to_be_bytes());
         }
         Ok(whole)
-    }
-
-    fn learn(&mut self, client: FlowKey) {
-        if self.known.len() >= FLOWS_MAX {
-            self.known.clear();
-        }
-        self.known.insert(client);
-    }
-
-    fn is_from_client(&mut self, packet: &TcpPacket) -> bool {
-        let (key, flags) = (packet.key, packet.flags);
-        if flags.contains(TcpFlags::SYN) {
-            let from_client = !flags.contains(TcpFlags::ACK);
-            let client = if from_client { key } else { key.reversed() };
-            self.known.remove(&client.reversed());
-            self.learn(client);
-            return from_client;
-        }
-        if self.known.contains(&key) {
-            return true;
-        }
-        if self.known.contains(&key.reversed()) {
-            return false;
-        }
-        let from_client = key.src.port > key.dst.port
-            || key.src.port == key.dst.port && key.src.addr <= key.dst.addr;
-        let client = if from_client { key } else { key.reversed() };
-        self.learn(client);
-        from_client
     }
 }
