@@ -18,6 +18,7 @@ pub mod paper;
 pub mod plan;
 mod pool;
 pub mod protocol;
+mod read_note;
 pub mod run;
 pub mod schemes;
 mod size;

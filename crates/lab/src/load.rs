@@ -18,6 +18,7 @@ use crate::fingerprint::Fingerprint;
 use crate::notes::{
     expansion_notes, nothing_counts, one_session, reading_notes, times, unused_expansion,
 };
+pub use crate::read_note::ReadNote;
 use crate::table::visible_name;
 
 /// Independent accesses to `ids` sessions, the k-th most frequent with weight 1/k^alpha.
@@ -300,50 +301,6 @@ pub(crate) fn look_at(made: &StreamSpec) -> Result<(), LabError> {
     }
 }
 
-/// What reading a file came to.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ReadNote {
-    /// The format it was read as.
-    pub format: String,
-    /// Rows that could be read.
-    pub rows: u64,
-    /// Rows that could not.
-    pub bad: u64,
-    /// Why not, and how often.
-    pub bad_by_reason: Vec<(String, u64)>,
-    /// Rows skipped intentionally, by kind: packets from servers, comments.
-    pub passed: Vec<(String, u64)>,
-    /// The line (or record) of the first of them.
-    pub first_bad: Option<u64>,
-    /// How often time stepped back; rows are then sorted by time.
-    pub stepped_back: u64,
-}
-
-impl ReadNote {
-    /// From the reader's report.
-    pub fn new(report: &Report) -> Self {
-        let bad_by_reason = report
-            .bad
-            .iter()
-            .map(|(reason, count)| (reason.to_string(), *count))
-            .collect();
-        let passed = report
-            .passed
-            .iter()
-            .map(|(what, count)| (what.to_string(), *count))
-            .collect();
-        Self {
-            format: report.format.to_string(),
-            rows: report.rows,
-            bad: report.bad_rows(),
-            bad_by_reason,
-            passed,
-            first_bad: report.first_bad.map(|(line, _)| line),
-            stepped_back: report.stepped_back,
-        }
-    }
-}
-
 /// A stream of accesses, ready to simulate.
 #[derive(Clone, Debug)]
 pub struct Stream {
@@ -422,6 +379,7 @@ pub struct Loader {
     log: Option<(StreamSpec, Rc<Log>)>,
     prepared: Option<(StreamSpec, Prepared)>,
     keep_times: bool,
+    keep_unknown_clients: bool,
 }
 
 /// Accesses, with their origin.
@@ -439,6 +397,15 @@ impl Loader {
     pub fn with_times() -> Self {
         Self {
             keep_times: true,
+            ..Self::default()
+        }
+    }
+
+    /// A loader of logs for studies of content: requests of which the log does not know the client
+    /// are those of one client.
+    pub fn with_unknown_clients() -> Self {
+        Self {
+            keep_unknown_clients: true,
             ..Self::default()
         }
     }
@@ -557,12 +524,13 @@ impl Loader {
 
     fn read_log(
         &mut self,
-        opened: Opened,
+        mut opened: Opened,
         path: &Path,
         made: &StreamSpec,
         control: &dyn Control,
     ) -> Result<Rc<Log>, LabError> {
         self.log = None;
+        opened.keep_unknown_clients = self.keep_unknown_clients;
         let (requests, report) = opened.read(path, made, control, fairlead_trace::read_requests)?;
         let log = Rc::new(Log { requests, report });
         self.log = Some((reading(path, made), Rc::clone(&log)));
@@ -682,6 +650,8 @@ struct Opened {
     /// Bytes as they are stored.
     stored: u64,
     format: Format,
+    /// Whether requests without a known client are read, too.
+    keep_unknown_clients: bool,
 }
 
 impl Opened {
@@ -703,6 +673,7 @@ impl Opened {
             source,
             stored: metadata.len(),
             format,
+            keep_unknown_clients: false,
         })
     }
 
@@ -728,6 +699,7 @@ impl Opened {
         let options = ReadOptions {
             format: Some(self.format),
             max_bad: made.max_bad,
+            keep_unknown_clients: self.keep_unknown_clients,
             progress: Some(&mut watch),
             ..ReadOptions::default()
         };

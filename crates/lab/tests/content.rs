@@ -267,3 +267,26 @@ fn whole_logs_give_the_known_figures() {
         .collect();
     assert_eq!(shown, ["1.4", "11.7", "58.7", "58.3"]);
 }
+
+#[test]
+fn requests_without_a_known_client_count_for_content() {
+    let name = format!("fairlead-unknown-clients-{}.log", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let line =
+        |client| format!("{client} - - [26/Nov/2026:10:00:00 +0000] \"GET /a HTTP/1.1\" 200 5\n");
+    std::fs::write(&path, line("-") + &line("unix:") + &line("10.0.0.1")).unwrap();
+    let rows = |mut loader: Loader| {
+        let log = loader
+            .log(&path, &StreamSpec::file(&path), &Silent)
+            .unwrap();
+        log.requests.len()
+    };
+    assert_eq!(
+        (
+            rows(Loader::with_unknown_clients()),
+            rows(Loader::default())
+        ),
+        (3, 1)
+    );
+    std::fs::remove_file(&path).unwrap();
+}

@@ -99,6 +99,7 @@ pub(crate) fn probe<F: LineFormat>(head: &[u8], mut format: F) -> (usize, usize)
     let end_of_line = end_of(head);
     let whole = memrchr(end_of_line, head).map_or(head.len(), |at| at + 1);
     let mut out = Builder::new(LINES as u32 + 1);
+    out.keep_unknown_clients();
     let mut seen = 0;
     for line in head[..whole].split(|byte| *byte == end_of_line) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);

@@ -85,7 +85,7 @@ impl LogArgs {
             max_bad: self.max_bad,
             ..StreamSpec::file(&path)
         };
-        let log = Loader::default().log(&path, &made, context.control)?;
+        let log = Loader::with_unknown_clients().log(&path, &made, context.control)?;
         let name = made.name();
         let responses = Responses::of(&log.requests, &name)?;
         for note in crate::notes::reading_notes(&log.report) {

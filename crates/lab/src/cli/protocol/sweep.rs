@@ -54,7 +54,7 @@ pub(super) struct SweepArgs {
     )]
     line: Vec<u32>,
     /// Machine, by name or TOML file; may be repeated [default: all that are known]
-    #[arg(long, value_name = "MACHINE")]
+    #[arg(long, value_name = "MACHINE", allow_hyphen_values = true)]
     machine: Vec<String>,
     /// Packets of each kind that only fill the warm caches
     #[arg(long, value_name = "NUMBER", default_value_t = WARM_UP, allow_hyphen_values = true)]

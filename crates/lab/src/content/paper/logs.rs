@@ -63,7 +63,7 @@ pub fn read(
                 ..StreamSpec::file(&file)
             };
             let name = made.name();
-            let read = Loader::default()
+            let read = Loader::with_unknown_clients()
                 .log(&file, &made, control)
                 .and_then(|log| Responses::of(&log.requests, &name));
             match read {
