@@ -5,10 +5,13 @@ pub mod caches;
 mod chunk;
 pub mod layers;
 pub mod machine;
+pub mod packets;
 pub mod report;
 pub mod spread;
+pub mod stacks;
 pub mod sweep;
 pub mod tally;
+pub mod tracer;
 
 use fairlead_trace::TraceError;
 

@@ -2,6 +2,8 @@
 
 mod caches;
 mod layers;
+mod run;
+mod stat;
 mod sweep;
 
 use std::fs::File;
@@ -10,9 +12,9 @@ use std::path::Path;
 use clap::{Args, Subcommand};
 use fairlead_trace::references::Reader;
 
-use super::Context;
+use super::{Context, output};
 use crate::error::LabError;
-use crate::protocol::unreadable;
+use crate::protocol::{tracer, unreadable};
 
 /// Arguments of `lab protocol`.
 #[derive(Clone, Debug, Args)]
@@ -23,19 +25,46 @@ pub struct ProtocolArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 enum ProtocolCommand {
+    /// Trace a program under QEMU: each instruction, each access to memory, each packet
+    Run(run::RunArgs),
+    /// Count instructions, branches, accesses and cache lines of each packet of a trace
+    Stat(stat::StatArgs),
     /// Count the misses of one pair of caches over a second level, as cachegrind does
     Caches(caches::CachesArgs),
     /// Simulate many caches and machines, cold and warm
     Sweep(sweep::SweepArgs),
     /// Split the instructions of each packet by layer of the stack
     Layers(layers::LayersArgs),
+    /// Print the marks of packets, to be included in a program that is to be traced
+    Markers(MarkersArgs),
+}
+
+/// Arguments of `lab protocol markers`.
+#[derive(Clone, Debug, Args)]
+struct MarkersArgs {
+    /// The language
+    language: Language,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Language {
+    /// A header for C and C++
+    C,
+    /// A module
+    Rust,
 }
 
 pub(super) fn run(args: &ProtocolArgs, context: &Context<'_>) -> Result<(), LabError> {
     match &args.command {
+        ProtocolCommand::Run(args) => run::run(args, context),
+        ProtocolCommand::Stat(args) => stat::run(args, context),
         ProtocolCommand::Caches(args) => caches::run(args, context),
         ProtocolCommand::Sweep(args) => sweep::run(args, context),
         ProtocolCommand::Layers(args) => layers::run(args, context),
+        ProtocolCommand::Markers(args) => output::print(match args.language {
+            Language::C => tracer::MARKS_C,
+            Language::Rust => tracer::MARKS_RUST,
+        }),
     }
 }
 

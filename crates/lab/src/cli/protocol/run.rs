@@ -1,0 +1,168 @@
+//! `lab protocol run`: traces a program.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use fairlead_trace::references::{Header, Writer};
+
+use crate::cli::{Context, output};
+use crate::error::LabError;
+use crate::protocol::stacks::{STACKS, Stack, StackRun};
+use crate::protocol::tracer::{Marks, TraceSpec, trace};
+use crate::table::grouped;
+
+/// Arguments of `lab protocol run`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = after_help())]
+pub(super) struct RunArgs {
+    /// Write the trace to this file
+    #[arg(long, short, value_name = "FILE")]
+    output: PathBuf,
+    /// A packet begins with the first instruction of this function, or at this address (0x…)
+    #[arg(long, value_name = "SYMBOL", requires = "end", conflicts_with_all = ["stack", "whole"])]
+    begin: Option<String>,
+    /// A packet ends before the first instruction of this function, or at this address (0x…)
+    #[arg(long, value_name = "SYMBOL", requires = "begin")]
+    end: Option<String>,
+    /// Trace the whole run, even of a program with marks
+    #[arg(long, conflicts_with = "stack")]
+    whole: bool,
+    /// The emulated processor (qemu-x86_64 -cpu help) [default: Nehalem, cortex-a72]
+    #[arg(long, value_name = "NAME")]
+    cpu: Option<String>,
+    /// Trace this thread of a program that has several; the first is 0
+    #[arg(long, value_name = "NUMBER", conflicts_with = "stack")]
+    thread: Option<u32>,
+    /// Trace one of the workloads below
+    #[arg(long, value_name = "NAME", conflicts_with = "program")]
+    stack: Option<String>,
+    /// Bytes of payload of each packet or message
+    #[arg(long, value_name = "BYTES", requires = "stack", default_value_t = 1024)]
+    size: u32,
+    /// Packets or messages of each kind
+    #[arg(long, value_name = "NUMBER", requires = "stack", default_value_t = 200)]
+    packets: u32,
+    /// Connections among which packets are drawn
+    #[arg(long, value_name = "NUMBER", requires = "stack", default_value_t = 100)]
+    connections: u32,
+    /// Program and arguments
+    #[arg(last = true, value_name = "PROGRAM", required_unless_present = "stack")]
+    program: Vec<OsString>,
+}
+
+fn after_help() -> String {
+    let mut text = String::from(
+        "Examples:
+  lab protocol run --stack datapath --packets 500 -o T.refs
+  lab protocol run -o T.refs -- ./program arguments
+  lab protocol run --begin tcp_input --end tcp_output -o T.refs -- ./program
+
+A program may mark packets itself (lab protocol markers). Without marks the whole run is traced.
+Calls of --begin and --end must alternate.
+
+Workloads:
+",
+    );
+    for stack in STACKS {
+        text += &format!("  {:<26} {}\n", stack.name, stack.about);
+    }
+    text
+}
+
+impl RunArgs {
+    fn spec(&self) -> Result<TraceSpec, LabError> {
+        if let Some(name) = &self.stack {
+            let run = StackRun {
+                stack: Stack::named(name)?,
+                size: self.size,
+                packets: self.packets,
+                connections: self.connections,
+            };
+            let cpu = self.cpu.clone();
+            return Ok(TraceSpec {
+                cpu,
+                ..run.spec()?
+            });
+        }
+        let marks = match (&self.begin, &self.end) {
+            (Some(begin), Some(end)) => Marks::Symbols {
+                begin: begin.clone(),
+                end: end.clone(),
+            },
+            _ if self.whole => Marks::Whole,
+            _ => Marks::Own,
+        };
+        let mut words = self.program.iter().cloned();
+        Ok(TraceSpec {
+            program: words.next().unwrap_or_default(),
+            arguments: words.collect(),
+            marks,
+            cpu: self.cpu.clone(),
+            thread: self.thread,
+            ..TraceSpec::default()
+        })
+    }
+}
+
+pub(super) fn run(args: &RunArgs, context: &Context<'_>) -> Result<(), LabError> {
+    let spec = args.spec()?;
+    let part = part_of(&args.output);
+    let written = write(&spec, &part, context);
+    let (header, trouble) = match written {
+        Ok(written) => written,
+        Err(error) => {
+            let _ = fs::remove_file(&part);
+            return Err(error);
+        }
+    };
+    if let Some(trouble) = trouble {
+        let kept = part.display();
+        return Err(LabError::Protocol(format!(
+            "{trouble}; what was traced until then is kept in {kept}"
+        )));
+    }
+    fs::rename(&part, &args.output).map_err(|error| LabError::file(&args.output, error))?;
+    let bytes = fs::metadata(&args.output).map_or(0, |metadata| metadata.len());
+    let text = format!(
+        "{}: {} packets, {} instructions, {} accesses, {} bytes",
+        args.output.display(),
+        grouped(header.totals.packets),
+        grouped(header.totals.instructions),
+        grouped(header.totals.accesses),
+        grouped(bytes)
+    );
+    output::report(&args.output, &text, context)
+}
+
+fn part_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".part");
+    name.into()
+}
+
+/// Traces into a file; what is wrong with the run comes with the header.
+fn write(
+    spec: &TraceSpec,
+    part: &Path,
+    context: &Context<'_>,
+) -> Result<(Header, Option<String>), LabError> {
+    let failed = |error| LabError::file(part, error);
+    let file = File::create(part).map_err(failed)?;
+    let mut writer = Writer::new(BufWriter::new(file)).map_err(failed)?;
+    let outcome = trace(spec, context.control, &mut |events| {
+        events
+            .iter()
+            .try_for_each(|event| writer.push(*event))
+            .map_err(failed)
+    })?;
+    let totals = writer.totals();
+    writer.finish(outcome.header.clone()).map_err(failed)?;
+    let header = Header {
+        totals,
+        ..outcome.header
+    };
+    Ok((header, outcome.trouble))
+}

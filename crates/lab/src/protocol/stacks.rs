@@ -1,0 +1,166 @@
+//! The workloads that come with the laboratory: programs made to be traced.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use super::tracer::{Marks, TraceSpec};
+use crate::error::LabError;
+
+/// Names the program with the workloads, wherever it is.
+const PROGRAM_VARIABLE: &str = "FAIRLEAD_STACKS";
+/// The program with the workloads.
+const PROGRAM: &str = "fairlead-stacks";
+/// Limits of what the workloads hold in memory.
+const SIZE_MAX: u32 = 65_000;
+const PACKETS_MAX: u32 = 10_000_000;
+const CONNECTIONS_MAX: u32 = 1_000_000;
+
+/// A workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stack {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub about: &'static str,
+    /// The largest payload, bytes.
+    pub size_max: u32,
+}
+
+/// All workloads.
+pub const STACKS: [Stack; 6] = [
+    Stack {
+        name: "datapath",
+        about: "Fairlead's engine: SYN, head, server's SYN-ACK, full segment, ACK, FINs over IPv4",
+        size_max: 1448,
+    },
+    Stack {
+        name: "datapath-ipv6",
+        about: "the same over IPv6",
+        size_max: 1428,
+    },
+    Stack {
+        name: "smoltcp-tcp",
+        about: "smoltcp, two hosts: a message is sent and received by TCP",
+        size_max: SIZE_MAX,
+    },
+    Stack {
+        name: "smoltcp-tcp-no-checksums",
+        about: "the same without TCP checksums",
+        size_max: SIZE_MAX,
+    },
+    Stack {
+        name: "smoltcp-udp",
+        about: "smoltcp, two hosts: a message is sent and received by UDP",
+        size_max: 8_900,
+    },
+    Stack {
+        name: "smoltcp-udp-no-checksums",
+        about: "the same without UDP checksums",
+        size_max: 8_900,
+    },
+];
+
+impl Stack {
+    /// The workload of this name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn named(name: &str) -> Result<Self, LabError> {
+        let found = STACKS.iter().find(|stack| stack.name == name);
+        found.copied().ok_or_else(|| {
+            let names: Vec<&str> = STACKS.iter().map(|stack| stack.name).collect();
+            let problem = format!("write one of: {}", names.join(", "));
+            LabError::option("--stack", name, problem)
+        })
+    }
+}
+
+/// One run of a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackRun {
+    /// Which.
+    pub stack: Stack,
+    /// Payload of a packet or message, bytes.
+    pub size: u32,
+    /// Packets or messages of each kind.
+    pub packets: u32,
+    /// Connections among which packets are drawn.
+    pub connections: u32,
+}
+
+impl StackRun {
+    /// What to trace.
+    ///
+    /// # Errors
+    /// A number is out of range, or the program with the workloads is not there.
+    pub fn spec(&self) -> Result<TraceSpec, LabError> {
+        let within = |option: &str, value: u32, max: u32| {
+            if (1..=max).contains(&value) {
+                return Ok(());
+            }
+            let problem = format!("write a number from 1 to {max}");
+            Err(LabError::option(option, value.to_string(), problem))
+        };
+        within("--size", self.size, self.stack.size_max)?;
+        within("--packets", self.packets, PACKETS_MAX)?;
+        within("--connections", self.connections, CONNECTIONS_MAX)?;
+        let words: Vec<String> = vec![
+            self.stack.name.to_owned(),
+            self.size.to_string(),
+            self.packets.to_string(),
+            self.connections.to_string(),
+        ];
+        let description = [PROGRAM.to_owned()].into_iter().chain(words.iter().cloned());
+        Ok(TraceSpec {
+            program: program()?.into_os_string(),
+            arguments: words.iter().map(OsString::from).collect(),
+            marks: Marks::Own,
+            is_quiet: true,
+            description: Some(description.collect()),
+            ..TraceSpec::default()
+        })
+    }
+}
+
+/// The program with the workloads: where the variable says, beside this program, or where
+/// `make stacks` builds it.
+fn program() -> Result<PathBuf, LabError> {
+    if let Some(path) = env::var_os(PROGRAM_VARIABLE) {
+        return Ok(path.into());
+    }
+    let beside = env::current_exe().unwrap_or_default();
+    let folder = beside.parent().unwrap_or(&beside).to_owned();
+    let candidates = [
+        folder.join(PROGRAM),
+        folder.join("../libexec/fairlead").join(PROGRAM),
+        folder.join("../stacks").join(PROGRAM),
+        folder.join("../../stacks").join(PROGRAM),
+        PathBuf::from("target/stacks").join(PROGRAM),
+    ];
+    candidates.into_iter().find(|path| path.is_file()).ok_or_else(|| {
+        LabError::Protocol(format!(
+            "{PROGRAM}, the program with the workloads, is not beside this one; build it in the \
+             repository with make stacks, and name it with {PROGRAM_VARIABLE}=PATH"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_out_of_range_and_unknown_names_are_refused() {
+        assert!(Stack::named("lwip").is_err());
+        let stack = Stack::named("datapath").unwrap();
+        let run = StackRun { stack, size: 1, packets: 1, connections: 1 };
+        for wrong in [
+            StackRun { size: 1449, ..run },
+            StackRun { packets: 0, ..run },
+            StackRun { connections: CONNECTIONS_MAX + 1, ..run },
+        ] {
+            assert_eq!(wrong.spec().unwrap_err().exit_code(), 2);
+        }
+    }
+}
