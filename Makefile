@@ -20,7 +20,7 @@ FLOW_TABLE_TESTS := http::requests_of http::files_of restart::connections_from \
 	refusals::connections_beyond
 FLOW_TABLE_ALL := flow_tables:: http:: restart:: refusals:: servers::
 
-.PHONY: help run run-lab build install uninstall test test-fastpath test-flow-tables test-kernels test-python test-long bench \
+.PHONY: help run run-lab build stacks install uninstall test test-fastpath test-flow-tables test-kernels test-python test-long bench \
 	bench-core bench-lab lint setup-run setup-test setup-bench setup-lab doc clean
 
 help: ## show this list
@@ -41,6 +41,9 @@ run: build ## build and demonstrate the switch (DEMO_ARGS="--once" exits by itse
 build: setup-run ## build the release binary
 	$(CARGO) build --release --locked -p fairlead
 
+stacks: ## build the workloads that `fairlead lab protocol` traces
+	@scripts/stacks
+
 install: ## install program, manual pages, completions, systemd unit and examples under PREFIX (/usr/local), after `make build`
 	@scripts/install
 
@@ -58,6 +61,7 @@ lint: ## check formatting and run clippy, warnings denied
 test: setup-test lint ## run all tests; tests without the necessary privileges are reported as skipped
 	@scripts/skipped forget
 	$(CARGO) build --workspace --locked
+	@scripts/stacks
 	$(CARGO) test --workspace --locked --no-fail-fast; status=$$?; \
 		$(MAKE) --no-print-directory test-fastpath || status=1; \
 		scripts/test-kernels || status=1; \

@@ -33,7 +33,8 @@
 #define EXPORT __attribute__((visibility("default")))
 
 enum { OTHER_BEGIN, OTHER_END, OTHER_TEXT, OTHER_EXIT, OTHER_THREADS };
-enum { BUFFER_WORDS = 1 << 16, PIPE_BYTES = 1 << 20, MAPS_BYTES_MAX = 1 << 20, FD_MIN = 500 };
+enum { BUFFER_WORDS = 1 << 16, KEPT_WORDS = 1 << 13, PIPE_BYTES = 1 << 20,
+    MAPS_BYTES_MAX = 1 << 20, FD_MIN = 500 };
 
 #define ADDRESS_MASK ((UINT64_C(1) << 56) - 1)
 
@@ -127,6 +128,9 @@ static void mark(unsigned cpu, bool is_begin, uint64_t kind)
         return;
     put(other(is_begin ? OTHER_BEGIN : OTHER_END, kind));
     recording = is_begin;
+    /* What is in the buffer is lost if the program is killed. */
+    if (!is_begin && filled >= KEPT_WORDS)
+        flush();
 }
 
 static void on_mark_access(unsigned cpu, qemu_plugin_meminfo_t what, uint64_t address,

@@ -28,7 +28,15 @@ fn main() {
 
 fn compile(cc: &str, source: &Path, api: u8, to: &Path) -> Result<(), String> {
     let output = Command::new(cc)
-        .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"])
+        .args([
+            "-std=gnu11",
+            "-O2",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-shared",
+            "-fPIC",
+        ])
         .args(["-fvisibility=hidden", "-s"])
         .arg(format!("-DPLUGIN_API={api}"))
         .arg("-o")
@@ -39,5 +47,7 @@ fn compile(cc: &str, source: &Path, api: u8, to: &Path) -> Result<(), String> {
     if output.status.success() {
         return Ok(());
     }
-    Err(String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; "))
+    Err(String::from_utf8_lossy(&output.stderr)
+        .trim()
+        .replace('\n', "; "))
 }

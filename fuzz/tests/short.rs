@@ -57,4 +57,5 @@ targets!(
     capture,
     config,
     descriptors,
+    references,
 );

@@ -127,11 +127,14 @@ const ROOMS: &[Room] = &[
         &[],
     ),
     // Threads for sweeps, files for traces and results; no unsafe code (its lib.rs forbids it).
+    // For its tests, reports of skipped tests.
     edge(
         "lab",
         &["base", "cache", "content", "trace", "workload"],
-        &[],
+        &["netns"],
     ),
+    // Workloads that the lab traces, as programs of their own.
+    edge("stacks", &["base", "wire", "datapath"], &[]),
     // The Python package; it computes nothing itself.
     edge(
         "lab-python",
@@ -153,6 +156,7 @@ const ROOMS: &[Room] = &[
             "driver-pcap",
             "content",
             "testkit",
+            "trace",
             "fairlead",
         ],
         &[],

@@ -198,12 +198,18 @@ impl World {
             let (packets, verdicts) = (&mut self.packets, &mut self.verdicts);
             self.datapath.handle_batch(self.now, packets, verdicts);
         }
-        self.verdicts.first().copied().context("a packet has a verdict")
+        self.verdicts
+            .first()
+            .copied()
+            .context("a packet has a verdict")
     }
 
     /// The first packet that the datapath sends by itself.
     fn transmitted(&mut self) -> Result<TcpPacket> {
-        ensure!(self.datapath.poll_transmit(&mut self.out), "nothing is sent");
+        ensure!(
+            self.datapath.poll_transmit(&mut self.out),
+            "nothing is sent"
+        );
         header(&self.out)
     }
 
@@ -230,7 +236,10 @@ impl World {
             options: &options,
             payload: &[],
         };
-        ensure!(self.handle(kinds::SYN, &syn)? == Verdict::Transmit, "no SYN-ACK");
+        ensure!(
+            self.handle(kinds::SYN, &syn)? == Verdict::Transmit,
+            "no SYN-ACK"
+        );
         let syn_ack = header(&self.packets[0])?;
         let ours = stamp_of(&self.packets[0])?;
         let head = Segment {
@@ -241,7 +250,10 @@ impl World {
             options: &stamps(2, ours),
             payload: REQUEST,
         };
-        ensure!(self.handle(kinds::HEAD, &head)? == Verdict::Consumed, "the head is sent on");
+        ensure!(
+            self.handle(kinds::HEAD, &head)? == Verdict::Consumed,
+            "the head is sent on"
+        );
         let syn = self.transmitted()?;
         let to_server = stamp_of(&self.out)?;
         let server_isn = SeqNumber(self.rng.next_u64() as u32);
@@ -253,7 +265,10 @@ impl World {
             options: &options,
             payload: &[],
         };
-        ensure!(self.handle(kinds::SYN_ACK, &answer)? == Verdict::Consumed, "no SYN-ACK is due");
+        ensure!(
+            self.handle(kinds::SYN_ACK, &answer)? == Verdict::Consumed,
+            "no SYN-ACK is due"
+        );
         self.drain();
         Ok(Flow {
             from_client: key,
@@ -275,7 +290,10 @@ impl World {
             payload: &[],
         };
         let verdict = self.handle(kind, &segment)?;
-        ensure!(verdict == Verdict::Transmit, "{flags:?} of a client: {verdict:?}");
+        ensure!(
+            verdict == Verdict::Transmit,
+            "{flags:?} of a client: {verdict:?}"
+        );
         Ok(())
     }
 
@@ -295,7 +313,10 @@ impl World {
             payload,
         };
         let verdict = self.handle(kind, &segment)?;
-        ensure!(verdict == Verdict::Transmit, "{flags:?} of a server: {verdict:?}");
+        ensure!(
+            verdict == Verdict::Transmit,
+            "{flags:?} of a server: {verdict:?}"
+        );
         Ok(())
     }
 

@@ -162,7 +162,10 @@ pub(crate) fn tcp(amount: Amount, has_checksums: bool) -> Result<()> {
         client.poll(now_ms);
         server.poll(now_ms);
     }
-    ensure!(server.socket::<tcp::Socket<'_>>(to).may_recv(), "no connection");
+    ensure!(
+        server.socket::<tcp::Socket<'_>>(to).may_recv(),
+        "no connection"
+    );
     let message = vec![0x5a; amount.size];
     let mut buffer = vec![0; amount.size];
     for _ in 0..amount.packets {
@@ -213,7 +216,10 @@ pub(crate) fn udp(amount: Amount, has_checksums: bool) -> Result<()> {
         server.poll(now_ms);
         let got = server.socket::<udp::Socket<'_>>(to).recv_slice(&mut buffer);
         end(kinds::UDP_RECEIVE);
-        ensure!(got?.0 == amount.size && buffer == message, "another message");
+        ensure!(
+            got?.0 == amount.size && buffer == message,
+            "another message"
+        );
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ mod options;
 mod packet;
 mod proxy_protocol;
 mod reassembly;
+mod references;
 mod repair;
 mod sums;
 mod translate;
@@ -45,6 +46,7 @@ pub fn all() -> &'static [Target] {
         capture::TARGET,
         config::TARGET,
         descriptors::TARGET,
+        references::TARGET,
     ]
 }
 

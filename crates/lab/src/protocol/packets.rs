@@ -294,9 +294,15 @@ mod tests {
                 Event::Begin { kind },
                 fetch(0x1000, false, false),
                 fetch(0x101e, true, false),
-                Event::Read { address: 0x2ffc, size: 8 },
+                Event::Read {
+                    address: 0x2ffc,
+                    size: 8,
+                },
                 fetch(0x101e, true, true),
-                Event::Write { address: 0x2000, size: 64 },
+                Event::Write {
+                    address: 0x2000,
+                    size: 64,
+                },
             ];
             events.extend((0..more).map(|at| fetch(0x1000 + 64 * at, false, false)));
             events.push(Event::End { kind });
@@ -308,10 +314,16 @@ mod tests {
         counter.add(&packet(2, 3)).unwrap();
         counter.add(&packet(1, 2)).unwrap();
         counter.add(&[Event::Begin { kind: 7 }]).unwrap();
-        let mut header = Header { isa: "x86_64".to_owned(), ..Header::default() };
+        let mut header = Header {
+            isa: "x86_64".to_owned(),
+            ..Header::default()
+        };
         header.kinds = vec![String::new(), "ACK".to_owned()];
         let kinds = counter.finish(&header);
-        let names: Vec<_> = kinds.iter().map(|kind| (kind.name.as_str(), kind.packets)).collect();
+        let names: Vec<_> = kinds
+            .iter()
+            .map(|kind| (kind.name.as_str(), kind.packets))
+            .collect();
         assert_eq!(names, [("ACK", 2), ("kind 2", 1)]);
         let ack = &kinds[0];
         assert_eq!((ack.instructions.least, ack.instructions.most), (2, 4));
@@ -330,11 +342,16 @@ mod tests {
     fn a_whole_run_is_one_packet() {
         let mut counter = Counter::new(true);
         let mark = Event::Begin { kind: 3 };
-        counter.add(&[fetch(0, false, false), mark, fetch(64, true, false)]).unwrap();
+        counter
+            .add(&[fetch(0, false, false), mark, fetch(64, true, false)])
+            .unwrap();
         let kinds = counter.finish(&Header::default());
         assert_eq!((kinds.len(), kinds[0].name.as_str()), (1, "whole run"));
         assert_eq!(kinds[0].instructions.median, 2);
-        assert!(kinds[0].branches.is_none(), "unknown of an unknown instruction set");
+        assert!(
+            kinds[0].branches.is_none(),
+            "unknown of an unknown instruction set"
+        );
     }
 
     proptest! {

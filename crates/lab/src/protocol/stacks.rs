@@ -111,7 +111,9 @@ impl StackRun {
             self.packets.to_string(),
             self.connections.to_string(),
         ];
-        let description = [PROGRAM.to_owned()].into_iter().chain(words.iter().cloned());
+        let description = [PROGRAM.to_owned()]
+            .into_iter()
+            .chain(words.iter().cloned());
         Ok(TraceSpec {
             program: program()?.into_os_string(),
             arguments: words.iter().map(OsString::from).collect(),
@@ -154,11 +156,19 @@ mod tests {
     fn numbers_out_of_range_and_unknown_names_are_refused() {
         assert!(Stack::named("lwip").is_err());
         let stack = Stack::named("datapath").unwrap();
-        let run = StackRun { stack, size: 1, packets: 1, connections: 1 };
+        let run = StackRun {
+            stack,
+            size: 1,
+            packets: 1,
+            connections: 1,
+        };
         for wrong in [
             StackRun { size: 1449, ..run },
             StackRun { packets: 0, ..run },
-            StackRun { connections: CONNECTIONS_MAX + 1, ..run },
+            StackRun {
+                connections: CONNECTIONS_MAX + 1,
+                ..run
+            },
         ] {
             assert_eq!(wrong.spec().unwrap_err().exit_code(), 2);
         }

@@ -82,10 +82,7 @@ impl RunArgs {
                 connections: self.connections,
             };
             let cpu = self.cpu.clone();
-            return Ok(TraceSpec {
-                cpu,
-                ..run.spec()?
-            });
+            return Ok(TraceSpec { cpu, ..run.spec()? });
         }
         let marks = match (&self.begin, &self.end) {
             (Some(begin), Some(end)) => Marks::Symbols {

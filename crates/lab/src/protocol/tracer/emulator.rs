@@ -162,7 +162,10 @@ mod tests {
     #[test]
     fn a_missing_program_names_its_package() {
         let error = Emulator::find("qemu-no-such", "qemu-user").unwrap_err();
-        assert!(error.to_string().contains("apt-get install qemu-user"), "{error}");
+        assert!(
+            error.to_string().contains("apt-get install qemu-user"),
+            "{error}"
+        );
         assert_eq!(error.exit_code(), 2);
     }
 }

@@ -69,7 +69,9 @@ pub(super) fn objects(program: &ObjectFile, said: &str) -> Vec<Object> {
     let of_program = mappings
         .iter()
         .find(|mapping| Path::new(mapping.path) == real && mapping.offset == 0);
-    let shift = of_program.map_or(0, |mapping| mapping.start.wrapping_sub(whole.start & !0xfff));
+    let shift = of_program.map_or(0, |mapping| {
+        mapping.start.wrapping_sub(whole.start & !0xfff)
+    });
     let program_start = of_program.map(|mapping| mapping.start);
     let mut all = vec![whole];
     for (at, first) in mappings.iter().enumerate() {
@@ -110,7 +112,10 @@ mod tests {
     fn maps_and_values_are_read() {
         let line = "7f00-7f10 r-xp 00001000 08:01 42                         /lib/a b.so";
         let found = mapping(line).unwrap();
-        assert_eq!((found.start, found.end, found.offset), (0x7f00, 0x7f10, 0x1000));
+        assert_eq!(
+            (found.start, found.end, found.offset),
+            (0x7f00, 0x7f10, 0x1000)
+        );
         assert_eq!((found.path, found.is_executable), ("/lib/a b.so", true));
         assert!(mapping("api 1").is_none() && mapping("").is_none());
         assert_eq!(value("isa x86_64\napi 1\n", "api"), Some("1"));

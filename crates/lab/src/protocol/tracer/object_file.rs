@@ -57,7 +57,9 @@ impl ObjectFile {
         let damaged = |error: object::Error| refuse(&format!("damaged ELF file: {error}"));
         let file = object::File::parse(&bytes[..]).map_err(damaged)?;
         let isa = isa_of(&file).ok_or_else(|| {
-            refuse("an instruction set that is not traced (x86_64, i386, aarch64, arm, mips, riscv)")
+            refuse(
+                "an instruction set that is not traced (x86_64, i386, aarch64, arm, mips, riscv)",
+            )
         })?;
         let segments = match &file {
             object::File::Elf64(elf) => loaded(elf.elf_header(), elf.endian(), elf.data()),
@@ -108,9 +110,9 @@ impl ObjectFile {
     pub(super) fn text_of(&self, name: &str) -> Option<String> {
         let Symbol { address, size } = self.symbol(name)?;
         let file = self.parsed()?;
-        let section = file.sections().find(|section| {
-            address.wrapping_sub(section.address()) < section.size()
-        })?;
+        let section = file
+            .sections()
+            .find(|section| address.wrapping_sub(section.address()) < section.size())?;
         let bytes = section.data_range(address, size).ok().flatten()?;
         let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
         Some(String::from_utf8_lossy(text).into_owned())

@@ -114,36 +114,57 @@ pub fn trace(
 
     let (reader, writer) = io::pipe().map_err(|error| LabError::file(&path, error))?;
     let pipe = format!("/proc/{}/fd/{}", std::process::id(), writer.as_raw_fd());
-    let mut plugin = format!("{},out={pipe},text={}", tracer.path().display(), program.text);
+    let mut plugin = format!(
+        "{},out={pipe},text={}",
+        tracer.path().display(),
+        program.text
+    );
     plugin.extend(marks.iter().map(|argument| format!(",{argument}")));
     plugin.extend(spec.thread.map(|thread| format!(",thread={thread}")));
     let mut command = Command::new(&emulator.path);
     command.args(["-seed", SEED]);
     command.args(cpu.map(|cpu| ["-cpu", cpu]).into_iter().flatten());
-    command.arg("-plugin").arg(plugin).arg(&path).args(&spec.arguments);
+    command
+        .arg("-plugin")
+        .arg(plugin)
+        .arg(&path)
+        .args(&spec.arguments);
     if spec.is_quiet {
-        command.env_clear().stdin(Stdio::null()).stdout(Stdio::null());
+        command
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
         command.stderr(Stdio::piped());
     }
     control.begin("tracing", spec.packets);
     let run = Run::start(command, reader, writer, &emulator)?;
     let ended = run.follow(control, sink, spec.thread.is_some());
     control.end();
-    let Ended { status, stream, stderr } = ended?;
+    let Ended {
+        status,
+        stream,
+        stderr,
+    } = ended?;
     if value(&stream.said(), "isa").is_none() {
         return Err(not_loaded(&emulator, status, &stderr));
     }
     let mut trouble = trouble_of(&name, status, &stream, &stderr);
     if let (None, Some(kind)) = (&trouble, stream.open_packet()) {
-        trouble = Some(format!("{name}: its last packet, of kind {kind}, has no end"));
+        trouble = Some(format!(
+            "{name}: its last packet, of kind {kind}, has no end"
+        ));
     }
     if stream.packets() == 0 && !marks.is_empty() {
         let why = trouble.unwrap_or_else(|| "it ended without trouble".to_owned());
-        return Err(LabError::Protocol(format!("{name}: no packet has begun; {why}")));
+        return Err(LabError::Protocol(format!(
+            "{name}: no packet has begun; {why}"
+        )));
     }
     let said = stream.said();
     let words = std::iter::once(&spec.program).chain(&spec.arguments);
-    let command = words.map(|word| word.to_string_lossy().into_owned()).collect();
+    let command = words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
     let header = Header {
         isa: program.isa.to_owned(),
         cpu: cpu.unwrap_or(CPU_DEFAULT).to_owned(),
@@ -161,7 +182,11 @@ pub fn trace(
 fn arguments_of_marks(program: &ObjectFile, marks: &Marks) -> Result<Vec<String>, LabError> {
     let range = |name: &str| {
         let found = program.symbol(name)?;
-        Some(format!("{}-{}", found.address, found.address + found.size.max(1)))
+        Some(format!(
+            "{}-{}",
+            found.address,
+            found.address + found.size.max(1)
+        ))
     };
     match marks {
         Marks::Whole => Ok(Vec::new()),
@@ -194,14 +219,17 @@ fn address_of(program: &ObjectFile, option: &str, name: &str) -> Result<u64, Lab
             LabError::option(option, name, problem)
         });
     }
-    program.symbol(name).map(|symbol| symbol.address).ok_or_else(|| {
-        let path = program.path.display();
-        let problem = format!(
-            "{path} has no such symbol. If it is stripped, give the address that a build with \
+    program
+        .symbol(name)
+        .map(|symbol| symbol.address)
+        .ok_or_else(|| {
+            let path = program.path.display();
+            let problem = format!(
+                "{path} has no such symbol. If it is stripped, give the address that a build with \
              symbols shows (nm): {option} 0x…; marks in shared libraries are not found"
-        );
-        LabError::option(option, name, problem)
-    })
+            );
+            LabError::option(option, name, problem)
+        })
 }
 
 fn names_of_kinds(program: &ObjectFile, marks: &Marks) -> Vec<String> {
@@ -217,7 +245,11 @@ fn names_of_kinds(program: &ObjectFile, marks: &Marks) -> Vec<String> {
 
 /// The error for a QEMU that did not load the tracer.
 fn not_loaded(emulator: &Emulator, status: ExitStatus, stderr: &str) -> LabError {
-    let told = if stderr.is_empty() { String::new() } else { format!(": {}", stderr.trim()) };
+    let told = if stderr.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", stderr.trim())
+    };
     LabError::Protocol(format!(
         "{} did not load the tracer ({status}){told}. The tracer is built for versions 1 and 2 of \
          QEMU's plugin interface; this QEMU has neither, or no plugins at all. Debian's package \
@@ -235,7 +267,11 @@ fn trouble_of(name: &str, status: ExitStatus, stream: &Stream, stderr: &str) -> 
         (Some(_), _) => "its trace has no end; did it close the tracer's pipe?".to_owned(),
         (None, _) => format!("it was killed ({status})"),
     };
-    let told = if stderr.is_empty() { String::new() } else { format!(": {}", stderr.trim()) };
+    let told = if stderr.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", stderr.trim())
+    };
     Some(format!("{name}: {how}{told}"))
 }
 
@@ -296,7 +332,9 @@ impl Run {
             match self.filled.recv_timeout(LOOK) {
                 Ok(bytes) => {
                     let bytes = bytes.map_err(|error| self.pipe_failed(error))?;
-                    stream.take(&bytes, &mut events).map_err(LabError::Protocol)?;
+                    stream
+                        .take(&bytes, &mut events)
+                        .map_err(LabError::Protocol)?;
                     let _ = self.emptied.try_send(bytes);
                     sink(&events)?;
                     events.clear();
@@ -339,7 +377,11 @@ impl Run {
 
     fn look_after_child(&mut self) -> Result<(), LabError> {
         if self.status.is_none() {
-            self.status = self.child.0.try_wait().map_err(|error| self.pipe_failed(error))?;
+            self.status = self
+                .child
+                .0
+                .try_wait()
+                .map_err(|error| self.pipe_failed(error))?;
             if self.status.is_some() {
                 self.writer = None;
             }

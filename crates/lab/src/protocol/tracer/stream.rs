@@ -150,7 +150,9 @@ impl Stream {
 
     fn mark(&mut self, event: Event) -> Result<(), String> {
         let after = self.last_instruction.take();
-        let place = after.map_or_else(String::new, |at| format!(" (after the instruction at {at:#x})"));
+        let place = after.map_or_else(String::new, |at| {
+            format!(" (after the instruction at {at:#x})")
+        });
         match (event, self.inside) {
             (Event::Begin { kind }, None) => {
                 self.inside = Some(kind);
@@ -191,15 +193,24 @@ fn joined(before: Event, next: Event) -> Option<Event> {
     let fits = |address: u64, size: u8, next_at: u64, next_size: u8| {
         let continues = address.wrapping_add(u64::from(size)) == next_at;
         let are_pieces = next_size == PIECE_BYTES && size % PIECE_BYTES == 0;
-        (continues && are_pieces && size + next_size <= ACCESS_BYTES_MAX).then_some(size + next_size)
+        (continues && are_pieces && size + next_size <= ACCESS_BYTES_MAX)
+            .then_some(size + next_size)
     };
     match (before, next) {
-        (Event::Read { address, size }, Event::Read { address: at, size: more }) => {
-            fits(address, size, at, more).map(|size| Event::Read { address, size })
-        }
-        (Event::Write { address, size }, Event::Write { address: at, size: more }) => {
-            fits(address, size, at, more).map(|size| Event::Write { address, size })
-        }
+        (
+            Event::Read { address, size },
+            Event::Read {
+                address: at,
+                size: more,
+            },
+        ) => fits(address, size, at, more).map(|size| Event::Read { address, size }),
+        (
+            Event::Write { address, size },
+            Event::Write {
+                address: at,
+                size: more,
+            },
+        ) => fits(address, size, at, more).map(|size| Event::Write { address, size }),
         _ => None,
     }
 }
@@ -270,7 +281,12 @@ mod tests {
     #[test]
     fn further_rounds_of_rep_are_repeats() {
         let raw = [fetch(10, true), read(64, 1), fetch(10, true), read(65, 1)];
-        let again = [fetch(10, true), fetch(13, false), fetch(10, false), fetch(10, false)];
+        let again = [
+            fetch(10, true),
+            fetch(13, false),
+            fetch(10, false),
+            fetch(10, false),
+        ];
         let events = events(&words(&[&raw[..], &again].concat()), 8).unwrap();
         let repeats = |event: &Event| matches!(event, Event::Instruction { repeat: true, .. });
         let seen: Vec<bool> = events.iter().map(repeats).collect();
@@ -293,7 +309,12 @@ mod tests {
         let text = u64::from_le_bytes(*b"api 1\nxy");
         let mut stream = Stream::default();
         let mut events = Vec::new();
-        let words = [other(OTHER_TEXT, 6), text, other(OTHER_THREADS, 0), other(OTHER_EXIT, 0)];
+        let words = [
+            other(OTHER_TEXT, 6),
+            text,
+            other(OTHER_THREADS, 0),
+            other(OTHER_EXIT, 0),
+        ];
         for word in words {
             stream.take(&word.to_le_bytes(), &mut events).unwrap();
         }
