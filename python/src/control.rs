@@ -46,7 +46,10 @@ pub(crate) fn raised(py: Python<'_>, error: &LabError) -> PyErr {
         LabError::Option { .. } | LabError::Empty(_) => Class::Argument,
         LabError::Geometry(_) => Class::Geometry,
         LabError::Plan { .. } => Class::Plan,
-        LabError::Trace(_) | LabError::Protocol(_) | LabError::File { .. } => Class::Trace,
+        LabError::Trace(_)
+        | LabError::Protocol(_)
+        | LabError::Budget(_)
+        | LabError::File { .. } => Class::Trace,
         // Nobody but Python stops the laboratory here, and then that is what is raised.
         LabError::Stopped => Class::Internal,
     };

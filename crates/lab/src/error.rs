@@ -32,6 +32,9 @@ pub enum LabError {
     /// A program that cannot be traced, or a trace of references that cannot be used.
     #[error("{0}")]
     Protocol(String),
+    /// A packet costs more or less than it may.
+    #[error("{0}")]
+    Budget(String),
     /// A synthetic workload without accesses, by name.
     #[error("{0}: no accesses in such a short time; increase seconds or sessions")]
     Empty(String),
@@ -96,7 +99,7 @@ impl LabError {
             | Self::Plan { .. }
             | Self::Protocol(_)
             | Self::Empty(_) => 2,
-            Self::Trace(_) | Self::File { .. } => 1,
+            Self::Trace(_) | Self::Budget(_) | Self::File { .. } => 1,
             Self::Stopped => 130,
         }
     }

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use fairlead_base::{Address, Endpoint, Instant};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::{self, Device, DeviceCapabilities, Medium};
+use smoltcp::socket::AnySocket as _;
 use smoltcp::socket::tcp::{self, State};
 use smoltcp::wire::{HardwareAddress, IpCidr, IpEndpoint, IpListenEndpoint};
 
@@ -247,7 +248,7 @@ impl Host {
         }
         let ends = (Some(ip(segment.dst)), Some(ip(segment.src)));
         let known = self.sockets.iter().find_map(|(handle, socket)| {
-            let smoltcp::socket::Socket::Tcp(socket) = socket;
+            let socket = tcp::Socket::downcast(socket)?;
             let theirs = (socket.local_endpoint(), socket.remote_endpoint());
             (theirs == ends).then(|| (handle, socket.state()))
         });

@@ -280,7 +280,7 @@ impl World {
         })
     }
 
-    fn from_client(&mut self, kind: u8, flow: &Flow, flags: TcpFlags) -> Result<()> {
+    fn send_from_client(&mut self, kind: u8, flow: &Flow, flags: TcpFlags) -> Result<()> {
         let segment = Segment {
             key: flow.from_client,
             seq: flow.client_nxt,
@@ -297,7 +297,7 @@ impl World {
         Ok(())
     }
 
-    fn from_server(
+    fn send_from_server(
         &mut self,
         kind: u8,
         flow: &Flow,
@@ -323,12 +323,12 @@ impl World {
     /// Both sides close a connection, the client first.
     fn close(&mut self, flow: &mut Flow) -> Result<()> {
         let fin = TcpFlags::FIN | TcpFlags::ACK;
-        self.from_client(kinds::CLIENT_FIN, flow, fin)?;
-        flow.client_nxt = flow.client_nxt + 1;
-        self.from_server(kinds::SERVER_FIN, flow, fin, &[])?;
-        flow.server_nxt = flow.server_nxt + 1;
-        flow.seen_nxt = flow.seen_nxt + 1;
-        self.from_client(kinds::LAST_ACK, flow, TcpFlags::ACK)?;
+        self.send_from_client(kinds::CLIENT_FIN, flow, fin)?;
+        flow.client_nxt += 1;
+        self.send_from_server(kinds::SERVER_FIN, flow, fin, &[])?;
+        flow.server_nxt += 1;
+        flow.seen_nxt += 1;
+        self.send_from_client(kinds::LAST_ACK, flow, TcpFlags::ACK)?;
         self.drain();
         Ok(())
     }
@@ -354,10 +354,10 @@ pub(crate) fn run(amount: Amount, family: Family) -> Result<()> {
         let at = world.rng.below(connections) as usize;
         let mut flow = flows[at];
         let flags = TcpFlags::ACK | TcpFlags::PSH;
-        world.from_server(kinds::FULL_SEGMENT, &flow, flags, &payload)?;
-        flow.server_nxt = flow.server_nxt + size as u32;
-        flow.seen_nxt = flow.seen_nxt + size as u32;
-        world.from_client(kinds::ACK, &flow, TcpFlags::ACK)?;
+        world.send_from_server(kinds::FULL_SEGMENT, &flow, flags, &payload)?;
+        flow.server_nxt += size as u32;
+        flow.seen_nxt += size as u32;
+        world.send_from_client(kinds::ACK, &flow, TcpFlags::ACK)?;
         flows[at] = flow;
         world.close(&mut new)?;
         world.now = world.now + ROUND;

@@ -1,9 +1,9 @@
 //! Workloads that are traced by `fairlead lab protocol run --stack NAME`:
 //! `fairlead-stacks NAME SIZE PACKETS CONNECTIONS`.
 //!
-//! Each does the same work in each run: there is no clock, no chance and no I/O in it. The work on a
-//! packet is between marks, the making of packets is not. Addresses of code and data are fixed, so
-//! that a trace is the same byte for byte: the program is linked statically (`make stacks`).
+//! Each does the same work in each run: there is no clock, no chance and no I/O in it. The work on
+//! a packet is between marks, the making of packets is not. Addresses of code and data are fixed,
+//! so that a trace is the same byte for byte: the program is linked statically (`make stacks`).
 
 mod datapath;
 #[path = "../../../tracer/fairlead_packet.rs"]
@@ -14,8 +14,8 @@ use anyhow::{Context, Result, bail};
 
 // The numbers are in `kinds`.
 fairlead_packet::names!(
-    b"SYN\nhead\nserver's SYN-ACK\nfull segment\nspliced ACK\nclient's FIN\nserver's FIN\nlast ACK\n\
-      TCP send\nTCP receive\nUDP send\nUDP receive"
+    b"SYN\nhead\nserver's SYN-ACK\nfull segment\nspliced ACK\n\
+      client's FIN\nserver's FIN\nlast ACK\nTCP send\nTCP receive\nUDP send\nUDP receive"
 );
 
 /// Kinds of packets, in the order of their names.
@@ -47,7 +47,8 @@ struct Amount {
 
 fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [name, size, packets, connections] = &words[..] else {
+    // What may follow makes up for the length of the program's path.
+    let [name, size, packets, connections, ..] = &words[..] else {
         bail!("usage: fairlead-stacks NAME SIZE PACKETS CONNECTIONS");
     };
     let amount = Amount {

@@ -1,9 +1,11 @@
 //! How protocol stacks use caches: programs are traced instruction by instruction, and the
 //! references of each packet are counted.
 
+pub mod budget;
 pub mod caches;
 mod chunk;
 pub mod layers;
+pub mod lwip;
 pub mod machine;
 pub mod packets;
 pub mod report;

@@ -356,7 +356,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_are_those_of_a_set(accesses in prop::collection::vec((0..40_000u64, 1..65u8), 0..80)) {
+        fn lines_are_those_of_a_set(
+            accesses in prop::collection::vec((0..40_000u64, 1..65u8), 0..80)
+        ) {
             let mut lines = Lines::default();
             let (mut small, mut large) = (BTreeSet::new(), BTreeSet::new());
             for (address, bytes) in accesses {

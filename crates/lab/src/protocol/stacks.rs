@@ -119,6 +119,7 @@ impl StackRun {
             arguments: words.iter().map(OsString::from).collect(),
             marks: Marks::Own,
             is_quiet: true,
+            name: Some(PROGRAM),
             description: Some(description.collect()),
             ..TraceSpec::default()
         })
@@ -146,6 +147,14 @@ fn program() -> Result<PathBuf, LabError> {
              repository with make stacks, and name it with {PROGRAM_VARIABLE}=PATH"
         ))
     })
+}
+
+/// The tools that built the program with the workloads, as it says itself.
+///
+/// # Errors
+/// It is not there, or cannot be read.
+pub fn tools() -> Result<Vec<String>, LabError> {
+    super::tracer::tools(&program()?)
 }
 
 #[cfg(test)]

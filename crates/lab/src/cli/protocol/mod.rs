@@ -1,5 +1,6 @@
 //! `lab protocol`: how protocol stacks use caches.
 
+mod budget;
 mod caches;
 mod layers;
 mod run;
@@ -35,6 +36,8 @@ enum ProtocolCommand {
     Sweep(sweep::SweepArgs),
     /// Split the instructions of each packet by layer of the stack
     Layers(layers::LayersArgs),
+    /// Check, or write, what each packet of the datapath may cost
+    Budget(budget::BudgetArgs),
     /// Print the marks of packets, to be included in a program that is to be traced
     Markers(MarkersArgs),
 }
@@ -61,6 +64,7 @@ pub(super) fn run(args: &ProtocolArgs, context: &Context<'_>) -> Result<(), LabE
         ProtocolCommand::Caches(args) => caches::run(args, context),
         ProtocolCommand::Sweep(args) => sweep::run(args, context),
         ProtocolCommand::Layers(args) => layers::run(args, context),
+        ProtocolCommand::Budget(args) => budget::run(args, context),
         ProtocolCommand::Markers(args) => output::print(match args.language {
             Language::C => tracer::MARKS_C,
             Language::Rust => tracer::MARKS_RUST,

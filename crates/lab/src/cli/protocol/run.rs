@@ -10,6 +10,7 @@ use fairlead_trace::references::{Header, Writer};
 
 use crate::cli::{Context, output};
 use crate::error::LabError;
+use crate::protocol::lwip;
 use crate::protocol::stacks::{STACKS, Stack, StackRun};
 use crate::protocol::tracer::{Marks, TraceSpec, trace};
 use crate::table::grouped;
@@ -39,6 +40,9 @@ pub(super) struct RunArgs {
     /// Trace one of the workloads below
     #[arg(long, value_name = "NAME", conflicts_with = "program")]
     stack: Option<String>,
+    /// A checkout of lwIP, for its workloads
+    #[arg(long, value_name = "FOLDER", requires = "stack")]
+    checkout: Option<PathBuf>,
     /// Bytes of payload of each packet or message
     #[arg(long, value_name = "BYTES", requires = "stack", default_value_t = 1024)]
     size: u32,
@@ -69,11 +73,34 @@ Workloads:
     for stack in STACKS {
         text += &format!("  {:<26} {}\n", stack.name, stack.about);
     }
+    for (name, about) in lwip::STACKS {
+        text += &format!("  {name:<26} {about}\n");
+    }
     text
 }
 
 impl RunArgs {
-    fn spec(&self) -> Result<TraceSpec, LabError> {
+    /// Builds lwIP, if its workload is asked for.
+    fn lwip(&self) -> Result<Option<lwip::Built>, LabError> {
+        let is_lwip = lwip::STACKS
+            .iter()
+            .any(|(name, _)| self.stack.as_deref() == Some(name));
+        match &self.checkout {
+            Some(checkout) if is_lwip => lwip::Built::new(checkout).map(Some),
+            None if is_lwip => {
+                let problem = "write the folder of a checkout of lwIP";
+                Err(LabError::option("--checkout", "", problem))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn spec(&self, lwip: Option<&lwip::Built>) -> Result<TraceSpec, LabError> {
+        let cpu = self.cpu.clone();
+        if let (Some(name), Some(built)) = (&self.stack, lwip) {
+            let spec = built.spec(name, self.size, self.packets)?;
+            return Ok(TraceSpec { cpu, ..spec });
+        }
         if let Some(name) = &self.stack {
             let run = StackRun {
                 stack: Stack::named(name)?,
@@ -81,8 +108,8 @@ impl RunArgs {
                 packets: self.packets,
                 connections: self.connections,
             };
-            let cpu = self.cpu.clone();
-            return Ok(TraceSpec { cpu, ..run.spec()? });
+            let spec = run.spec()?;
+            return Ok(TraceSpec { cpu, ..spec });
         }
         let marks = match (&self.begin, &self.end) {
             (Some(begin), Some(end)) => Marks::Symbols {
@@ -97,7 +124,7 @@ impl RunArgs {
             program: words.next().unwrap_or_default(),
             arguments: words.collect(),
             marks,
-            cpu: self.cpu.clone(),
+            cpu,
             thread: self.thread,
             ..TraceSpec::default()
         })
@@ -105,7 +132,8 @@ impl RunArgs {
 }
 
 pub(super) fn run(args: &RunArgs, context: &Context<'_>) -> Result<(), LabError> {
-    let spec = args.spec()?;
+    let lwip = args.lwip()?;
+    let spec = args.spec(lwip.as_ref())?;
     let part = part_of(&args.output);
     let written = write(&spec, &part, context);
     let (header, trouble) = match written {

@@ -11,6 +11,14 @@ mod stream;
 
 pub use run::{Marks, Outcome, TraceSpec, trace};
 
+/// The tools that built a program: what compilers and linkers write into its file.
+///
+/// # Errors
+/// It cannot be read.
+pub fn tools(program: &std::path::Path) -> Result<Vec<String>, crate::LabError> {
+    Ok(object_file::ObjectFile::read(program)?.tools())
+}
+
 /// The marks as a C header, to be included in programs that are traced.
 pub const MARKS_C: &str = include_str!("../../../../../tracer/fairlead_packet.h");
 /// The marks as a Rust module.

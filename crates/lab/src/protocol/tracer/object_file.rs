@@ -106,6 +106,25 @@ impl ObjectFile {
         })
     }
 
+    /// What compilers and linkers say of themselves (`.comment`), without what is said twice.
+    pub(super) fn tools(&self) -> Vec<String> {
+        let file = self.parsed();
+        let section = file
+            .as_ref()
+            .and_then(|file| file.section_by_name(".comment"));
+        let bytes = section
+            .and_then(|section| section.data().ok())
+            .unwrap_or_default();
+        let mut tools: Vec<String> = bytes
+            .split(|byte| *byte == 0)
+            .filter(|text| !text.is_empty())
+            .map(|text| String::from_utf8_lossy(text).into_owned())
+            .collect();
+        tools.sort();
+        tools.dedup();
+        tools
+    }
+
     /// The text that a symbol names.
     pub(super) fn text_of(&self, name: &str) -> Option<String> {
         let Symbol { address, size } = self.symbol(name)?;

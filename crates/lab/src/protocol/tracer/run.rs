@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, PipeReader, PipeWriter, Read};
 use std::os::fd::AsRawFd as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
@@ -32,6 +32,8 @@ const LOOK: Duration = Duration::from_millis(50);
 const LOOKS_AFTER_END: u32 = 20;
 /// Seed of what the emulator draws for the program.
 const SEED: &str = "7";
+/// Bytes of a path and of the argument that makes up for its length.
+const PATH_BYTES: usize = 1024;
 /// Stands for the processor in the header when QEMU chooses it.
 const CPU_DEFAULT: &str = "QEMU's default";
 
@@ -69,6 +71,9 @@ pub struct TraceSpec {
     /// Run without environment and output, and show what it writes to standard error only if it
     /// fails.
     pub is_quiet: bool,
+    /// The program's name for itself. Then a last argument makes up for the length of its path, so
+    /// that its stack is at the same place wherever the program is.
+    pub name: Option<&'static str>,
     /// Written into the header instead of program and arguments.
     pub description: Option<Vec<String>>,
     /// Packets that are expected, for the progress bar; 0 if unknown.
@@ -121,21 +126,7 @@ pub fn trace(
     );
     plugin.extend(marks.iter().map(|argument| format!(",{argument}")));
     plugin.extend(spec.thread.map(|thread| format!(",thread={thread}")));
-    let mut command = Command::new(&emulator.path);
-    command.args(["-seed", SEED]);
-    command.args(cpu.map(|cpu| ["-cpu", cpu]).into_iter().flatten());
-    command
-        .arg("-plugin")
-        .arg(plugin)
-        .arg(&path)
-        .args(&spec.arguments);
-    if spec.is_quiet {
-        command
-            .env_clear()
-            .stdin(Stdio::null())
-            .stdout(Stdio::null());
-        command.stderr(Stdio::piped());
-    }
+    let command = command_of(spec, &emulator, cpu, &plugin, &path);
     control.begin("tracing", spec.packets);
     let run = Run::start(command, reader, writer, &emulator)?;
     let ended = run.follow(control, sink, spec.thread.is_some());
@@ -176,6 +167,32 @@ pub fn trace(
         ..Header::default()
     };
     Ok(Outcome { header, trouble })
+}
+
+/// QEMU with the plugin and the program.
+fn command_of(
+    spec: &TraceSpec,
+    emulator: &Emulator,
+    cpu: Option<&str>,
+    plugin: &str,
+    program: &Path,
+) -> Command {
+    let mut command = Command::new(&emulator.path);
+    command.args(["-seed", SEED]);
+    command.args(cpu.map(|cpu| ["-cpu", cpu]).into_iter().flatten());
+    command.args(spec.name.map(|name| ["-0", name]).into_iter().flatten());
+    command.args(["-plugin", plugin]);
+    command.arg(program).args(&spec.arguments);
+    if spec.name.is_some() {
+        let bytes = program.as_os_str().len();
+        command.arg("-".repeat(PATH_BYTES.saturating_sub(bytes).max(1)));
+    }
+    if spec.is_quiet {
+        command.env_clear();
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(Stdio::piped());
+    }
+    command
 }
 
 /// Arguments for the plugin; none to record everything.

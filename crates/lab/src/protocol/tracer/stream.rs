@@ -192,7 +192,7 @@ impl Stream {
 fn joined(before: Event, next: Event) -> Option<Event> {
     let fits = |address: u64, size: u8, next_at: u64, next_size: u8| {
         let continues = address.wrapping_add(u64::from(size)) == next_at;
-        let are_pieces = next_size == PIECE_BYTES && size % PIECE_BYTES == 0;
+        let are_pieces = next_size == PIECE_BYTES && size.is_multiple_of(PIECE_BYTES);
         (continues && are_pieces && size + next_size <= ACCESS_BYTES_MAX)
             .then_some(size + next_size)
     };
