@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from . import _core
+from . import _core, protocol
 from .errors import (
     ArgumentError,
     GeometryError,
@@ -47,6 +47,7 @@ __all__ = [
     "fully_associative",
     "paper",
     "paper_page",
+    "protocol",
     "read_accesses",
     "read_requests",
     "schemes",

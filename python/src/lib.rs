@@ -10,6 +10,7 @@ mod column;
 mod content;
 mod control;
 mod errors;
+mod protocol;
 mod reports;
 mod requests;
 mod simulate;
@@ -28,6 +29,9 @@ mod _core {
 
     #[pymodule_export]
     use super::content::{content_advise, content_paper, content_run};
+
+    #[pymodule_export]
+    use super::protocol::{protocol_caches, protocol_layers, protocol_sweep};
 
     #[pymodule_export]
     use super::simulate::{fully_associative, simulate};
