@@ -5,6 +5,8 @@ use std::io::Cursor;
 use fairlead_cache::memory::{Geometry, Hierarchy, Level};
 use fairlead_lab::protocol::caches::count;
 use fairlead_lab::protocol::machine::Machine;
+use fairlead_lab::protocol::paper::page::page;
+use fairlead_lab::protocol::paper::{Scenario, Study, StudySpec};
 use fairlead_lab::protocol::sweep::{SweepSpec, sweep};
 use fairlead_lab::protocol::tally::{Part, State};
 use fairlead_lab::{Silent, Size};
@@ -216,4 +218,82 @@ fn impossible_sweeps_are_refused() {
         })
         .contains("at most")
     );
+}
+
+/// A stack whose packets run once through this number of bytes of code.
+fn straight(stack: &str, code_bytes: u64, asked: &StudySpec) -> Scenario {
+    let instruction = |step: u64| Event::Instruction {
+        address: 0x40_0000 + step * 4,
+        length: 4,
+        branch: false,
+        repeat: false,
+    };
+    let events: Vec<Event> = (0..code_bytes / 4).map(instruction).collect();
+    let packets: Vec<(u8, Vec<Event>)> = (0..30).map(|_| (0, events.clone())).collect();
+    let report = sweep(&mut trace(&packets), &asked.sweep, 1, &Silent).unwrap();
+    Scenario {
+        stack: stack.to_owned(),
+        size: 1,
+        connections: 1,
+        report,
+        layers: None,
+    }
+}
+
+#[test]
+fn claims_are_judged_by_stack() {
+    let asked = StudySpec::new(true).unwrap();
+    // In 16 KiB the one misses everything, the other nothing; 64 KiB hold both.
+    let scenarios = vec![
+        straight("smoltcp-tcp", 40 << 10, &asked),
+        straight("smoltcp-udp", 8 << 10, &asked),
+        straight("datapath", 8 << 10, &asked),
+    ];
+    let study = Study::new(asked, scenarios);
+    let verdict = |number: &str, stack: &str| {
+        let is_it = |claim: &&fairlead_lab::paper::Claim| {
+            claim.says.starts_with(number) && claim.trace == stack
+        };
+        study.claims.iter().find(is_it).unwrap().holds
+    };
+    assert_eq!(
+        verdict("1:", "smoltcp-tcp"),
+        Some(true),
+        "one miss in 8 instructions"
+    );
+    assert_eq!(
+        verdict("3:", "smoltcp-tcp"),
+        Some(true),
+        "there are no data"
+    );
+    assert_eq!(verdict("4:", "smoltcp-udp"), Some(true));
+    assert_eq!(
+        verdict("4:", "smoltcp-tcp"),
+        Some(true),
+        "the second level is cold"
+    );
+    assert_eq!(verdict("5:", "datapath"), None);
+    assert_eq!(
+        verdict("6:", "smoltcp-tcp"),
+        Some(false),
+        "a loop in LRU misses with more ways, too"
+    );
+    assert_eq!(verdict("7:", "smoltcp-tcp"), Some(true));
+    assert_eq!(verdict("7:", "datapath"), None);
+    assert_eq!(
+        verdict("8:", "smoltcp-udp"),
+        Some(true),
+        "nothing is waited for"
+    );
+    assert_eq!(verdict("8:", "smoltcp-tcp"), Some(false));
+    assert_eq!(study.claims.len(), 3 * 8);
+    let html = page(&study);
+    assert!(html.starts_with("<!doctype html>") && html.matches("<svg").count() >= 2);
+    assert_eq!(
+        html.matches("does not hold").count(),
+        study.claim_table().csv().matches("does not").count()
+    );
+    let tables = study.tables();
+    assert!(tables.iter().all(|(name, _)| name.ends_with(".csv")));
+    assert!(tables[1].1.rows.len() == 3 * 4 * 2, "machines and states");
 }

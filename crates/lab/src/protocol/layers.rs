@@ -46,7 +46,10 @@ pub struct Layer {
     /// Parts of paths of source files.
     #[serde(default)]
     pub files: Vec<String>,
-    /// Beginnings of names of functions.
+    /// Names of functions of these files; if empty, all of them.
+    #[serde(default)]
+    pub functions: Vec<String>,
+    /// Beginnings of names of functions, whatever their file.
     #[serde(default)]
     pub symbols: Vec<String>,
 }
@@ -81,7 +84,8 @@ impl Patterns {
         }
         let empty = |pattern: &String| pattern.is_empty();
         for layer in &patterns.layers {
-            if layer.files.iter().chain(&layer.symbols).any(empty) {
+            let all = layer.files.iter().chain(&layer.functions);
+            if all.chain(&layer.symbols).any(empty) {
                 let problem = format!("layer {}: an empty pattern matches everything", layer.name);
                 return Err(plan(problem));
             }
@@ -98,14 +102,21 @@ impl Patterns {
             let found = self.layers.iter().position(|layer| {
                 let in_file = |part: &String| file.contains(part.as_str());
                 let in_name = |start: &String| name.starts_with(start.as_str());
-                layer.files.iter().any(in_file) || layer.symbols.iter().any(in_name)
+                let is_meant = layer.functions.is_empty() || layer.functions.contains(name);
+                is_meant && layer.files.iter().any(in_file) || layer.symbols.iter().any(in_name)
             });
-            return found.unwrap_or(self.other());
+            return found.map_or(self.other(), |at| self.first_of_name(at));
         }
         match frames.is_empty() {
             true => self.unknown(),
             false => self.other(),
         }
+    }
+
+    /// Layers of the same name are one.
+    fn first_of_name(&self, at: usize) -> usize {
+        let same = |layer: &Layer| layer.name == self.layers[at].name;
+        self.layers.iter().position(same).unwrap_or(at)
     }
 
     fn other(&self) -> usize {
@@ -396,6 +407,12 @@ mod tests {
         assert_eq!(
             name(&[frame("/x/smoltcp-0.14.0/src/socket/tcp.rs", "process")]),
             "tcp"
+        );
+        let sum = frame("/x/smoltcp-0.14.0/src/wire/ip.rs", "data");
+        assert_eq!(name(&[sum]), "checksums");
+        assert_eq!(
+            name(&[frame("/x/smoltcp-0.14.0/src/wire/ip.rs", "parse")]),
+            "ip"
         );
         assert_eq!(name(&[]), UNKNOWN);
     }

@@ -8,6 +8,7 @@ pub mod layers;
 pub mod lwip;
 pub mod machine;
 pub mod packets;
+pub mod paper;
 pub mod report;
 pub mod spread;
 pub mod stacks;

@@ -3,6 +3,7 @@
 mod budget;
 mod caches;
 mod layers;
+mod paper;
 mod run;
 mod stat;
 mod sweep;
@@ -38,6 +39,8 @@ enum ProtocolCommand {
     Layers(layers::LayersArgs),
     /// Check, or write, what each packet of the datapath may cost
     Budget(budget::BudgetArgs),
+    /// Hold the claims of the paper against the stacks at hand, as one page
+    Paper(paper::PaperArgs),
     /// Print the marks of packets, to be included in a program that is to be traced
     Markers(MarkersArgs),
 }
@@ -65,6 +68,7 @@ pub(super) fn run(args: &ProtocolArgs, context: &Context<'_>) -> Result<(), LabE
         ProtocolCommand::Sweep(args) => sweep::run(args, context),
         ProtocolCommand::Layers(args) => layers::run(args, context),
         ProtocolCommand::Budget(args) => budget::run(args, context),
+        ProtocolCommand::Paper(args) => paper::run(args, context),
         ProtocolCommand::Markers(args) => output::print(match args.language {
             Language::C => tracer::MARKS_C,
             Language::Rust => tracer::MARKS_RUST,
