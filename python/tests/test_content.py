@@ -15,7 +15,9 @@ TRACES = ROOT / "tests" / "traces"
 
 def slow_lru(requests, size):
     """LRU over blocks of 4 KiB, block by block. Returns the removed bytes."""
-    order = np.argsort(requests.time_us, kind="stable")
+    order = np.arange(len(requests))
+    if np.count_nonzero(np.diff(requests.time_us) < 0) > 0.1 * len(order):
+        order = np.argsort(requests.time_us, kind="stable")
     rows = [(int(requests.object[row]), int(requests.bytes[row])) for row in order]
     rows = [(name, count) for name, count in rows if 0 < count < 1 << 46]
     longest = {}

@@ -25,6 +25,6 @@ mod spec;
 pub mod traffic;
 pub mod zipf;
 
-pub use responses::{RESPONSE_BYTES_MAX, Responses};
+pub use responses::{RESPONSE_BYTES_MAX, Responses, STEPS_BACK_MAX};
 pub use simulate::simulate;
 pub use spec::{BLOCKS_MAX, CACHES_MAX, Cell, CellResult, Count, Row, SIZES, Split, Unit};

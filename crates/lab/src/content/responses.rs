@@ -8,7 +8,8 @@ use fairlead_trace::{BYTES_UNKNOWN, Requests};
 use crate::error::LabError;
 use crate::table::grouped;
 
-/// Responses with a body, in order of time. All columns have one value per response.
+/// Responses with a body, in the order in which they are played back: the log's own, unless its
+/// rows are in no order ([`STEPS_BACK_MAX`]). All columns have one value per response.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Responses {
     /// Number of the file.
@@ -27,9 +28,18 @@ pub struct Responses {
     pub empty: u64,
     /// Rows left out because their size is larger than [`RESPONSE_BYTES_MAX`].
     pub too_large: u64,
+    /// Rows whose time is before that of the row before.
+    pub stepped_back: u64,
+    /// True if rows were sorted by time.
+    pub is_sorted: bool,
     /// From the first response to the last, s.
     pub span_s: f64,
 }
+
+/// A server logs responses in order of completion, with the time of the request, so time steps back
+/// now and then. If it does for more than this share of the rows, they are in no order and are
+/// sorted by time.
+pub const STEPS_BACK_MAX: f64 = 0.1;
 
 /// Larger sizes in a log are taken for errors: 64 TiB.
 pub const RESPONSE_BYTES_MAX: u64 = 1 << 46;
@@ -41,15 +51,21 @@ impl Responses {
     /// When the log has no sizes, or no objects.
     pub fn of(requests: &Requests, name: &str) -> Result<Self, LabError> {
         let rows = requests.len();
-        let mut order: Vec<u32> = Vec::new();
-        if !requests.time_us.is_sorted() {
-            order = (0..u32::try_from(rows).unwrap_or(u32::MAX)).collect();
-            order.sort_by_key(|row| requests.time_us[*row as usize]);
+        let steps = requests.time_us.windows(2);
+        let back = steps.filter(|pair| pair[1] < pair[0]).count();
+        let mut out = Self {
+            stepped_back: back as u64,
+            is_sorted: back as f64 > STEPS_BACK_MAX * rows as f64,
+            ..Self::default()
+        };
+        let mut order: Vec<usize> = Vec::new();
+        if out.is_sorted {
+            order = (0..rows).collect();
+            order.sort_by_key(|row| requests.time_us[*row]);
         }
-        let mut out = Self::default();
         let mut numbers: HashMap<u64, u32> = HashMap::new();
         for at in 0..rows {
-            let row = order.get(at).map_or(at, |row| *row as usize);
+            let row = order.get(at).copied().unwrap_or(at);
             let bytes = requests.bytes[row];
             if bytes == BYTES_UNKNOWN {
                 out.without_size += 1;
@@ -127,9 +143,19 @@ impl Responses {
             (self.too_large, "their size is larger than 64 TiB"),
         ];
         let left_out = reasons.into_iter().filter(|(count, _)| *count > 0);
-        left_out
+        let mut notes: Vec<String> = left_out
             .map(|(count, why)| format!("{} rows are left out: {why}", grouped(count)))
-            .collect()
+            .collect();
+        if self.stepped_back > 0 {
+            let done = if self.is_sorted {
+                "they are sorted"
+            } else {
+                "their order is kept"
+            };
+            let count = grouped(self.stepped_back);
+            notes.push(format!("time steps back {count} times in the rows; {done}"));
+        }
+        notes
     }
 
     fn push(&mut self, file: u32, bytes: u64, client: u32) {
@@ -156,7 +182,7 @@ impl Responses {
         } else {
             return Ok(());
         };
-        Err(LabError::option(format!("{name}:"), "", problem))
+        Err(LabError::option(name, "", problem))
     }
 }
 
@@ -175,10 +201,10 @@ mod tests {
     }
 
     #[test]
-    fn responses_are_in_order_of_time_and_have_bytes() {
+    fn responses_are_those_with_bytes() {
         let log = requests(&[
-            (5, 77, 10),
             (1, 88, 30),
+            (5, 77, 10),
             (6, 77, 20),
             (7, 77, 0),
             (8, 77, BYTES_UNKNOWN),
@@ -192,6 +218,21 @@ mod tests {
         assert_eq!(responses.notes().len(), 3);
         assert_eq!(responses.response_bytes(), 60);
         assert_eq!(responses.data_set_bytes(), 50);
+    }
+
+    #[test]
+    fn rows_keep_their_order_unless_they_have_none() {
+        let mut rows: Vec<(i64, u64, u64)> = (0..20).map(|at| (at, 7, 1 + at as u64)).collect();
+        rows.swap(3, 4);
+        let kept = Responses::of(&requests(&rows), "x").unwrap();
+        assert_eq!(
+            (kept.bytes[3], kept.stepped_back, kept.is_sorted),
+            (5, 1, false)
+        );
+        rows.reverse();
+        let sorted = Responses::of(&requests(&rows), "x").unwrap();
+        assert!(sorted.is_sorted && sorted.bytes.is_sorted());
+        assert!(sorted.notes()[0].contains("they are sorted"));
     }
 
     #[test]

@@ -5,12 +5,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 use fairlead_content::{BlockSize, Policy};
+use fairlead_trace::Report;
 
 use crate::cli::arguments::{ThreadArgs, check_max_bad};
 use crate::cli::{Context, output};
 use crate::content::{Cell, Responses, Row, SIZES, Split, Unit, simulate};
 use crate::error::LabError;
 use crate::load::{Loader, StreamSpec};
+use crate::notes::reading_notes;
 use crate::size::Size;
 use crate::table::{Table, grouped, percent};
 
@@ -22,8 +24,9 @@ use crate::table::{Table, grouped, percent};
   lab content run nasa.log.zst
   lab content run nasa.log.zst --size 4M,16M --caches 2 --policy all
   lab content run nasa.log.zst --size 256K,16M --caches 1 --block 4K --policy lru --json
-Rows are played back in order of time. Rows without a size or a body are left out. Files larger than
-a cache are not cached; a file is as long as its longest response."
+Rows are played back in the order of the log, or by time if more than a tenth of them step back in
+time. Rows without a size or a body are left out. Files larger than a cache are not cached; a file
+is as long as its longest response."
 )]
 pub(super) struct RunArgs {
     #[command(flatten)]
@@ -88,7 +91,12 @@ impl LogArgs {
         let log = Loader::with_unknown_clients().log(&path, &made, context.control)?;
         let name = made.name();
         let responses = Responses::of(&log.requests, &name)?;
-        for note in crate::notes::reading_notes(&log.report) {
+        // What time does is said by the responses, which keep an order that is nearly one of time.
+        let report = Report {
+            stepped_back: 0,
+            ..log.report.clone()
+        };
+        for note in reading_notes(&report) {
             context.note(&format!("note: {name}: {note}"));
         }
         for note in responses.notes() {

@@ -2,12 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
+use fairlead_trace::Format;
+
 use super::published;
 use crate::content::Responses;
 use crate::control::Control;
 use crate::error::LabError;
 use crate::load::{Loader, StreamSpec};
 use crate::paper::Failure;
+
+const BLOCK_ACCESSES: &str = "rows are accesses to disk blocks, not responses of a server";
 
 /// A log that was read.
 #[derive(Clone, Debug)]
@@ -65,14 +69,21 @@ pub fn read(
             let name = made.name();
             let read = Loader::with_unknown_clients()
                 .log(&file, &made, control)
-                .and_then(|log| Responses::of(&log.requests, &name));
+                .and_then(|log| match log.report.format {
+                    Format::Vscsi => Err(LabError::Trace(BLOCK_ACCESSES.to_owned())),
+                    _ => Responses::of(&log.requests, &name),
+                });
             match read {
                 Ok(responses) => logs.push(Log { name, responses }),
                 Err(LabError::Stopped) => return Err(LabError::Stopped),
-                Err(error) => left_out.push(Failure {
-                    trace: name,
-                    problem: error.to_string(),
-                }),
+                Err(error) => {
+                    let problem = error.to_string();
+                    let named = format!("{name}: ");
+                    left_out.push(Failure {
+                        problem: problem.strip_prefix(&named).unwrap_or(&problem).to_owned(),
+                        trace: name,
+                    });
+                }
             }
         }
     }

@@ -62,7 +62,7 @@ pub struct Report {
 }
 
 /// The stall that a day of the NASA log gives, for reports without such a log.
-pub const STALL_S: f64 = 0.2e-6;
+pub const STALL_S: f64 = 0.644e-6;
 
 /// Runs everything.
 ///
