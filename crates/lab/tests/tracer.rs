@@ -241,7 +241,9 @@ fn programs_that_fail_are_told() {
     assert!(trouble("code").contains("exit code 3"));
     assert!(trouble("open").contains("its last packet, of kind 0, has no end"));
     // A child that lives on does not keep the tracer waiting.
+    let begun = std::time::Instant::now();
     assert_eq!(trouble("fork"), "");
+    assert!(begun.elapsed().as_secs() < 25, "it waited for the child");
     let refused = |how: &str| {
         let error = traced(&spec(&program, &[how])).unwrap_err();
         assert_eq!(error.exit_code(), 2);

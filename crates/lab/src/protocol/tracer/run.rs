@@ -1,6 +1,7 @@
 //! One run of a program under the tracer.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read};
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,8 @@ const LOOK: Duration = Duration::from_millis(50);
 const LOOKS_AFTER_END: u32 = 20;
 /// Seed of what the emulator draws for the program.
 const SEED: &str = "7";
+/// Of what a program writes to standard error, bytes at most.
+const STDERR_BYTES_MAX: u64 = 4096;
 /// Bytes of a path and of the argument that makes up for its length.
 const PATH_BYTES: usize = 1024;
 /// Stands for the processor in the header when QEMU chooses it.
@@ -126,16 +129,18 @@ pub fn trace(
     );
     plugin.extend(marks.iter().map(|argument| format!(",{argument}")));
     plugin.extend(spec.thread.map(|thread| format!(",thread={thread}")));
-    let command = command_of(spec, &emulator, cpu, &plugin, &path);
+    let mut command = command_of(spec, &emulator, cpu, &plugin, &path);
+    let stderr = tracer.path().with_file_name("stderr");
+    if spec.is_quiet {
+        let file = File::create(&stderr).map_err(|error| LabError::file(&stderr, error))?;
+        command.stderr(file);
+    }
     control.begin("tracing", spec.packets);
     let run = Run::start(command, reader, writer, &emulator)?;
     let ended = run.follow(control, sink, spec.thread.is_some());
     control.end();
-    let Ended {
-        status,
-        stream,
-        stderr,
-    } = ended?;
+    let Ended { status, stream } = ended?;
+    let stderr = said_in(&stderr);
     if value(&stream.said(), "isa").is_none() {
         return Err(not_loaded(&emulator, status, &stderr));
     }
@@ -190,9 +195,18 @@ fn command_of(
     if spec.is_quiet {
         command.env_clear();
         command.stdin(Stdio::null()).stdout(Stdio::null());
-        command.stderr(Stdio::piped());
     }
     command
+}
+
+/// What a quiet program wrote to standard error, up to 4 KiB. It is a file, because a child of the
+/// program may keep a pipe open.
+fn said_in(path: &Path) -> String {
+    let mut text = Vec::new();
+    if let Ok(file) = File::open(path) {
+        let _ = file.take(STDERR_BYTES_MAX).read_to_end(&mut text);
+    }
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// Arguments for the plugin; none to record everything.
@@ -305,7 +319,6 @@ struct Run {
 struct Ended {
     status: ExitStatus,
     stream: Stream,
-    stderr: String,
 }
 
 impl Run {
@@ -381,11 +394,7 @@ impl Run {
             self.look_after_child()?;
         }
         let status = self.status.unwrap_or_default();
-        Ok(Ended {
-            status,
-            stream,
-            stderr: self.child.stderr(),
-        })
+        Ok(Ended { status, stream })
     }
 
     fn pipe_failed(&self, error: io::Error) -> LabError {
@@ -438,17 +447,6 @@ fn read_all(
 
 /// A child that is killed when it is no longer needed.
 struct Running(Child);
-
-impl Running {
-    /// What it wrote to standard error, up to 4 KiB; only once it has ended.
-    fn stderr(&mut self) -> String {
-        let mut text = Vec::new();
-        if let Some(stderr) = self.0.stderr.take() {
-            let _ = stderr.take(4096).read_to_end(&mut text);
-        }
-        String::from_utf8_lossy(&text).into_owned()
-    }
-}
 
 impl Drop for Running {
     fn drop(&mut self) {
