@@ -6,7 +6,7 @@ use std::process::Command;
 use fairlead_lab::protocol::packets::{Counter, KindCounts};
 use fairlead_lab::protocol::tracer::{MARKS_C, Marks, Outcome, TraceSpec, trace};
 use fairlead_lab::{LabError, Silent};
-use fairlead_trace::references::Event;
+use fairlead_trace::references::{Event, Reader};
 
 /// A folder for programs, removed on drop.
 struct Folder(PathBuf);
@@ -260,4 +260,35 @@ fn programs_that_fail_are_told() {
     std::fs::write(&script, "#!/bin/sh\n").unwrap();
     let error = traced(&spec(&script, &[])).unwrap_err();
     assert!(error.to_string().contains("no ELF program"), "{error}");
+}
+
+#[test]
+fn a_pipe_is_written_and_stays_a_pipe() {
+    let Some(folder) = Folder::new("a_pipe_is_written_and_stays_a_pipe") else {
+        return;
+    };
+    let program = folder.compile("marked.c", MARKED, &["-O1", "-static", "-pthread"]);
+    let pipe = folder.0.join("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let read = {
+        let pipe = pipe.clone();
+        std::thread::spawn(move || std::fs::read(pipe).unwrap())
+    };
+    let words = ["lab", "--quiet", "protocol", "run", "-o"].map(std::ffi::OsString::from);
+    let rest = [pipe.clone().into(), "--".into(), program.into()];
+    let code = fairlead_lab::cli::main(words.into_iter().chain(rest), &Silent);
+    assert_eq!(
+        format!("{code:?}"),
+        format!("{:?}", std::process::ExitCode::SUCCESS)
+    );
+    let through_the_pipe = std::io::Cursor::new(read.join().unwrap());
+    let mut reader = Reader::new("pipe", through_the_pipe).unwrap();
+    let (mut events, mut count) = (Vec::new(), 0);
+    while reader.next_chunk(&mut events).unwrap() {
+        count += events.len();
+    }
+    assert!(count > 0);
+    let kind = std::fs::metadata(&pipe).unwrap().file_type();
+    assert!(std::os::unix::fs::FileTypeExt::is_fifo(&kind));
 }

@@ -111,7 +111,7 @@ pub(crate) fn write_whole(
 
 /// True if the path cannot be replaced by renaming: devices, pipes, and files that the process has
 /// open (`/dev/stdout`).
-fn is_stream(path: &Path) -> bool {
+pub(crate) fn is_stream(path: &Path) -> bool {
     let is_device = path.starts_with("/dev") && !path.starts_with("/dev/shm");
     is_device
         || path.starts_with("/proc")

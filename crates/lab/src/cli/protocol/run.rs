@@ -134,12 +134,19 @@ impl RunArgs {
 pub(super) fn run(args: &RunArgs, context: &Context<'_>) -> Result<(), LabError> {
     let lwip = args.lwip()?;
     let spec = args.spec(lwip.as_ref())?;
-    let part = part_of(&args.output);
+    // A device or a pipe cannot be replaced by renaming, and is not to be removed.
+    let is_stream = output::is_stream(&args.output);
+    let part = match is_stream {
+        true => args.output.clone(),
+        false => part_of(&args.output),
+    };
     let written = write(&spec, &part, context);
     let (header, trouble) = match written {
         Ok(written) => written,
         Err(error) => {
-            let _ = fs::remove_file(&part);
+            if !is_stream {
+                let _ = fs::remove_file(&part);
+            }
             return Err(error);
         }
     };
@@ -149,7 +156,9 @@ pub(super) fn run(args: &RunArgs, context: &Context<'_>) -> Result<(), LabError>
             "{trouble}; what was traced until then is kept in {kept}"
         )));
     }
-    fs::rename(&part, &args.output).map_err(|error| LabError::file(&args.output, error))?;
+    if !is_stream {
+        fs::rename(&part, &args.output).map_err(|error| LabError::file(&args.output, error))?;
+    }
     let bytes = fs::metadata(&args.output).map_or(0, |metadata| metadata.len());
     let text = format!(
         "{}: {} packets, {} instructions, {} accesses, {} bytes",
