@@ -4,6 +4,7 @@ use std::io::Cursor;
 
 use fairlead_cache::memory::{Geometry, Hierarchy, Level};
 use fairlead_lab::protocol::caches::count;
+use fairlead_lab::protocol::layouts::compare;
 use fairlead_lab::protocol::machine::Machine;
 use fairlead_lab::protocol::paper::page::page;
 use fairlead_lab::protocol::paper::{Scenario, Study, StudySpec};
@@ -296,4 +297,22 @@ fn claims_are_judged_by_stack() {
     let tables = study.tables();
     assert!(tables.iter().all(|(name, _)| name.ends_with(".csv")));
     assert!(tables[1].1.rows.len() == 3 * 4 * 2, "machines and states");
+}
+
+#[test]
+fn builds_are_compared_with_the_first() {
+    let asked = StudySpec::new(true).unwrap();
+    let report = |code_bytes| straight("smoltcp-tcp", code_bytes, &asked).report;
+    let rows = compare(&[report(8 << 10), report(40 << 10), report(4 << 10)]);
+    let row = |what: &str, machine: &str| {
+        let is_it = |row: &&fairlead_lab::protocol::layouts::LayoutRow| {
+            (&row.what[..], &row.machine[..]) == (what, machine)
+        };
+        let row = rows.iter().find(is_it).unwrap();
+        [row.first, row.least, row.most].map(|value| value as u64)
+    };
+    assert_eq!(row("instructions", ""), [2_048, 1_024, 10_240]);
+    assert_eq!(row("I lines (64 B)", ""), [128, 64, 640]);
+    // 40 KiB in 16 KiB of one way: every set has two or three lines in turn.
+    assert_eq!(row("I misses, warm", "r4400-100"), [0, 0, 1_280]);
 }

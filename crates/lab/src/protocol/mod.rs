@@ -5,6 +5,7 @@ pub mod budget;
 pub mod caches;
 mod chunk;
 pub mod layers;
+pub mod layouts;
 pub mod lwip;
 pub mod machine;
 pub mod packets;

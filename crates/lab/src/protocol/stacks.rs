@@ -95,6 +95,14 @@ impl StackRun {
     /// # Errors
     /// A number is out of range, or the program with the workloads is not there.
     pub fn spec(&self) -> Result<TraceSpec, LabError> {
+        self.spec_of(program()?)
+    }
+
+    /// The same with another build of the program with the workloads.
+    ///
+    /// # Errors
+    /// A number is out of range.
+    pub fn spec_of(&self, program: PathBuf) -> Result<TraceSpec, LabError> {
         let within = |option: &str, value: u32, max: u32| {
             if (1..=max).contains(&value) {
                 return Ok(());
@@ -115,7 +123,7 @@ impl StackRun {
             .into_iter()
             .chain(words.iter().cloned());
         Ok(TraceSpec {
-            program: program()?.into_os_string(),
+            program: program.into_os_string(),
             arguments: words.iter().map(OsString::from).collect(),
             marks: Marks::Own,
             is_quiet: true,

@@ -3,6 +3,7 @@
 mod budget;
 mod caches;
 mod layers;
+mod layouts;
 mod paper;
 mod run;
 mod stat;
@@ -37,6 +38,8 @@ enum ProtocolCommand {
     Sweep(sweep::SweepArgs),
     /// Split the instructions of each packet by layer of the stack
     Layers(layers::LayersArgs),
+    /// Compare builds of the workloads that differ in the layout of their code
+    Layouts(layouts::LayoutsArgs),
     /// Check, or write, what each packet of the datapath may cost
     Budget(budget::BudgetArgs),
     /// Hold the claims of the paper against the stacks at hand, as one page
@@ -67,6 +70,7 @@ pub(super) fn run(args: &ProtocolArgs, context: &Context<'_>) -> Result<(), LabE
         ProtocolCommand::Caches(args) => caches::run(args, context),
         ProtocolCommand::Sweep(args) => sweep::run(args, context),
         ProtocolCommand::Layers(args) => layers::run(args, context),
+        ProtocolCommand::Layouts(args) => layouts::run(args, context),
         ProtocolCommand::Budget(args) => budget::run(args, context),
         ProtocolCommand::Paper(args) => paper::run(args, context),
         ProtocolCommand::Markers(args) => output::print(match args.language {
