@@ -26,10 +26,14 @@ impl Folder {
     }
 
     fn compile(&self, name: &str, source: &str, options: &[&str]) -> PathBuf {
+        self.compile_by("cc", name, source, options)
+    }
+
+    fn compile_by(&self, cc: &str, name: &str, source: &str, options: &[&str]) -> PathBuf {
         let (from, to) = (self.0.join(name), self.0.join(format!("{name}.program")));
         std::fs::write(&from, source).unwrap();
         std::fs::write(self.0.join("fairlead_packet.h"), MARKS_C).unwrap();
-        let mut cc = Command::new("cc");
+        let mut cc = Command::new(cc);
         cc.args(options).arg("-o").arg(&to).arg(&from);
         let output = cc.output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -220,6 +224,32 @@ fn programs_that_mark_their_packets_are_traced() {
         };
         assert!(events.iter().all(of_program), "{header:?}");
     }
+}
+
+#[test]
+fn programs_for_another_processor_are_traced() {
+    const TEST: &str = "programs_for_another_processor_are_traced";
+    let Some(folder) = Folder::new(TEST) else {
+        return;
+    };
+    for (program, package) in [
+        ("qemu-aarch64", "qemu-user"),
+        ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
+    ] {
+        if Command::new(program).arg("--version").output().is_err() {
+            let why = format!("no {program}: apt-get install {package}");
+            return fairlead_netns::trial::skip(TEST, &why);
+        }
+    }
+    let options = ["-O1", "-static", "-pthread"];
+    let program = folder.compile_by("aarch64-linux-gnu-gcc", "marked.c", MARKED, &options);
+    let (outcome, events) = traced(&spec(&program, &[])).unwrap();
+    assert_eq!(outcome.trouble.as_deref(), None);
+    assert_eq!(outcome.header.isa, "aarch64");
+    let kinds = counted(&outcome, &events);
+    assert_eq!((kinds[0].packets, kinds[1].packets), (10, 10));
+    assert_eq!(kinds[1].reads.median - kinds[0].reads.median, 49);
+    assert_eq!(kinds[1].writes.median - kinds[0].writes.median, 49);
 }
 
 #[test]

@@ -4,6 +4,8 @@ use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::ValueEnum;
+
 use super::tracer::{Marks, TraceSpec};
 use crate::error::LabError;
 
@@ -11,6 +13,28 @@ use crate::error::LabError;
 const PROGRAM_VARIABLE: &str = "FAIRLEAD_STACKS";
 /// The program with the workloads.
 const PROGRAM: &str = "fairlead-stacks";
+
+/// An instruction set for which the workloads are built.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Isa {
+    /// Of PCs and servers.
+    #[default]
+    #[value(name = "x86_64")]
+    X86,
+    /// ARM, 64 bits.
+    #[value(name = "aarch64")]
+    Arm,
+}
+
+impl Isa {
+    /// The name of the program, and what builds it.
+    fn program(self) -> (&'static str, &'static str) {
+        match self {
+            Self::X86 => (PROGRAM, "make stacks"),
+            Self::Arm => ("fairlead-stacks-aarch64", "scripts/stacks --isa aarch64"),
+        }
+    }
+}
 /// Limits of what the workloads hold in memory.
 const SIZE_MAX: u32 = 65_000;
 const PACKETS_MAX: u32 = 10_000_000;
@@ -95,7 +119,7 @@ impl StackRun {
     /// # Errors
     /// A number is out of range, or the program with the workloads is not there.
     pub fn spec(&self) -> Result<TraceSpec, LabError> {
-        self.spec_of(program()?)
+        self.spec_of(program(Isa::X86)?)
     }
 
     /// The same with another build of the program with the workloads.
@@ -136,25 +160,32 @@ impl StackRun {
 
 /// The program with the workloads: where the variable says, beside this program, or where
 /// `make stacks` builds it.
-fn program() -> Result<PathBuf, LabError> {
+///
+/// # Errors
+/// It is not there.
+pub fn program(isa: Isa) -> Result<PathBuf, LabError> {
     if let Some(path) = env::var_os(PROGRAM_VARIABLE) {
         return Ok(path.into());
     }
     let beside = env::current_exe().unwrap_or_default();
     let folder = beside.parent().unwrap_or(&beside).to_owned();
+    let (name, recipe) = isa.program();
     let candidates = [
-        folder.join(PROGRAM),
-        folder.join("../libexec/fairlead").join(PROGRAM),
-        folder.join("../stacks").join(PROGRAM),
-        folder.join("../../stacks").join(PROGRAM),
-        PathBuf::from("target/stacks").join(PROGRAM),
+        folder.join(name),
+        folder.join("../libexec/fairlead").join(name),
+        folder.join("../stacks").join(name),
+        folder.join("../../stacks").join(name),
+        PathBuf::from("target/stacks").join(name),
     ];
-    candidates.into_iter().find(|path| path.is_file()).ok_or_else(|| {
-        LabError::Protocol(format!(
-            "{PROGRAM}, the program with the workloads, is not beside this one; build it in the \
-             repository with make stacks, and name it with {PROGRAM_VARIABLE}=PATH"
-        ))
-    })
+    candidates
+        .into_iter()
+        .find(|path| path.is_file())
+        .ok_or_else(|| {
+            LabError::Protocol(format!(
+                "{name}, the program with the workloads, is not beside this one; build it in the \
+             repository with {recipe}, and name it with {PROGRAM_VARIABLE}=PATH"
+            ))
+        })
 }
 
 /// The tools that built the program with the workloads, as it says itself.
@@ -162,7 +193,7 @@ fn program() -> Result<PathBuf, LabError> {
 /// # Errors
 /// It is not there, or cannot be read.
 pub fn tools() -> Result<Vec<String>, LabError> {
-    super::tracer::tools(&program()?)
+    super::tracer::tools(&program(Isa::X86)?)
 }
 
 #[cfg(test)]

@@ -4,7 +4,9 @@
 use core::hint::select_unpredictable;
 
 use fearless_simd::prelude::*;
-use fearless_simd::{Level, Simd, mask8x64, u8x16, u8x64, u16x8, u32x4};
+#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+use fearless_simd::{Level, mask8x64};
+use fearless_simd::{Simd, u8x16, u8x64, u16x8, u32x4};
 
 use super::age::{ByAge, CLOSED, Hours, REUSED};
 use super::chart::{Chart, Some64};

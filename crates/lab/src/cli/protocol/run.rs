@@ -11,7 +11,7 @@ use fairlead_trace::references::{Header, Writer};
 use crate::cli::{Context, output};
 use crate::error::LabError;
 use crate::protocol::lwip;
-use crate::protocol::stacks::{STACKS, Stack, StackRun};
+use crate::protocol::stacks::{self, Isa, STACKS, Stack, StackRun};
 use crate::protocol::tracer::{Marks, TraceSpec, trace};
 use crate::table::grouped;
 
@@ -40,6 +40,9 @@ pub(super) struct RunArgs {
     /// Trace one of the workloads below
     #[arg(long, value_name = "NAME", conflicts_with = "program")]
     stack: Option<String>,
+    /// Instruction set for which the workload is built
+    #[arg(long, value_name = "ISA", requires = "stack", default_value = "x86_64")]
+    isa: Isa,
     /// A checkout of lwIP, for its workloads
     #[arg(long, value_name = "FOLDER", requires = "stack")]
     checkout: Option<PathBuf>,
@@ -108,7 +111,7 @@ impl RunArgs {
                 packets: self.packets,
                 connections: self.connections,
             };
-            let spec = run.spec()?;
+            let spec = run.spec_of(stacks::program(self.isa)?)?;
             return Ok(TraceSpec { cpu, ..spec });
         }
         let marks = match (&self.begin, &self.end) {
