@@ -10,6 +10,7 @@
 //! | `{{spread record…}}` | the same rows in several records |
 //! | `{{KIND record}}` | the table of `cost`, `open`, `flood`, `core` or `lab` |
 
+mod builds;
 mod record;
 mod tables;
 mod targets;
@@ -128,6 +129,7 @@ fn table(words: &[&str], folder: &Path, machine: &mut Option<String>) -> Result<
         "flood" => tables::flood(first, base),
         "core" => tables::core(first, base),
         "lab" => tables::lab(first, base),
+        "builds" => builds::builds(first, base),
         kind => bail!("there is no table {kind}"),
     }
 }

@@ -12,18 +12,18 @@ pub(crate) type Markdown = String;
 
 /// Rows of cells under a head.
 #[derive(Debug, Default)]
-struct Grid {
+pub(super) struct Grid {
     rows: Vec<Vec<String>>,
 }
 
 impl Grid {
-    fn new<S: Into<String>>(head: impl IntoIterator<Item = S>) -> Self {
+    pub(super) fn new<S: Into<String>>(head: impl IntoIterator<Item = S>) -> Self {
         let mut grid = Self::default();
         grid.push(head);
         grid
     }
 
-    fn push<S: Into<String>>(&mut self, row: impl IntoIterator<Item = S>) {
+    pub(super) fn push<S: Into<String>>(&mut self, row: impl IntoIterator<Item = S>) {
         self.rows.push(row.into_iter().map(Into::into).collect());
     }
 
@@ -35,7 +35,7 @@ impl Grid {
             .replace(" |", "|")
     }
 
-    fn markdown(&self) -> Markdown {
+    pub(super) fn markdown(&self) -> Markdown {
         let mut text = String::new();
         for (at, row) in self.rows.iter().enumerate() {
             text += &format!("| {} |\n", row.join(" | "));
@@ -692,7 +692,7 @@ fn peer(name: &str) -> &str {
     }
 }
 
-fn two(value: f64) -> String {
+pub(super) fn two(value: f64) -> String {
     minus(format!("{value:.2}"))
 }
 
@@ -717,7 +717,7 @@ fn millis(value: f64) -> String {
     }
 }
 
-fn bold(text: String, bold: bool) -> String {
+pub(super) fn bold(text: String, bold: bool) -> String {
     match bold {
         true => format!("**{text}**"),
         false => text,

@@ -3,11 +3,12 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::OnceLock;
 
 use fairlead_lab::Silent;
 use fairlead_lab::protocol::budget::{Budgets, Verdict};
 use fairlead_lab::protocol::stacks::{Stack, StackRun};
-use fairlead_lab::protocol::tracer::trace;
+use fairlead_lab::protocol::tracer::{TraceSpec, trace};
 use fairlead_trace::references::Event;
 
 /// Builds the workloads; false, with a line in the list of skipped tests, if they cannot be traced.
@@ -26,10 +27,18 @@ fn ready(test: &str) -> bool {
     if !cfg!(target_arch = "x86_64") {
         return skip("the workloads are built for x86-64");
     }
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/stacks");
-    let built = Command::new(script).output().unwrap();
-    let said = String::from_utf8_lossy(&built.stderr);
-    assert!(built.status.success(), "make stacks: {said}");
+    static BUILT: OnceLock<Result<(), String>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/stacks");
+        let built = Command::new(script).output().unwrap();
+        let said = String::from_utf8_lossy(&built.stderr).into_owned();
+        if built.status.success() {
+            Ok(())
+        } else {
+            Err(said)
+        }
+    });
+    assert_eq!(*built, Ok(()), "make stacks");
     true
 }
 
@@ -69,17 +78,29 @@ fn two_runs_of_a_workload_are_equal() {
             packets: 10,
             connections: 5,
         };
-        let traced = || {
+        let spec = run.spec().unwrap();
+        let traced = |spec: &TraceSpec| {
             let mut events: Vec<Event> = Vec::new();
-            let outcome = trace(&run.spec().unwrap(), &Silent, &mut |more| {
+            let outcome = trace(spec, &Silent, &mut |more| {
                 events.extend_from_slice(more);
                 Ok(())
             });
             (outcome.unwrap().trouble, events)
         };
-        let (trouble, first) = traced();
+        let (trouble, first) = traced(&spec);
         assert_eq!(trouble, None, "{name}");
         assert!(first.len() > 10_000, "{name}: {} events", first.len());
-        assert!(first == traced().1, "{name} differs from run to run");
+        assert!(first == traced(&spec).1, "{name} differs from run to run");
+        let folder = format!("fairlead-workload-elsewhere-{}", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let elsewhere = folder.join("copy");
+        std::fs::copy(&spec.program, &elsewhere).unwrap();
+        let moved = run.spec_of(elsewhere).unwrap();
+        assert!(
+            first == traced(&moved).1,
+            "{name} differs from place to place"
+        );
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

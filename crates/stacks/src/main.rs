@@ -47,8 +47,7 @@ struct Amount {
 
 fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    // What may follow makes up for the length of the program's path.
-    let [name, size, packets, connections, ..] = &words[..] else {
+    let [name, size, packets, connections] = &words[..] else {
         bail!("usage: fairlead-stacks NAME SIZE PACKETS CONNECTIONS");
     };
     let amount = Amount {

@@ -171,10 +171,11 @@ pub fn program(isa: Isa) -> Result<PathBuf, LabError> {
     let folder = beside.parent().unwrap_or(&beside).to_owned();
     let (name, recipe) = isa.program();
     let candidates = [
-        folder.join(name),
-        folder.join("../libexec/fairlead").join(name),
+        // In a build folder another one lies beside this program, which is not optimized.
         folder.join("../stacks").join(name),
         folder.join("../../stacks").join(name),
+        folder.join("../libexec/fairlead").join(name),
+        folder.join(name),
         PathBuf::from("target/stacks").join(name),
     ];
     candidates

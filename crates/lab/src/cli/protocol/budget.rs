@@ -10,11 +10,14 @@ use crate::protocol::budget::{Budgets, Verdict};
 
 /// Arguments of `lab protocol budget`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    allow_negative_numbers = true,
+    after_help = "Examples:
   lab protocol budget check bench/budgets.toml
   lab protocol budget update bench/budgets.toml
 The workloads are those that make stacks has built last. Exit code 1 of check: a number differs.
-Exit code 2: the workloads were built by other tools than the file names, or cannot be traced.")]
+Exit code 2: the workloads were built by other tools than the file names, or cannot be traced."
+)]
 pub(super) struct BudgetArgs {
     #[command(subcommand)]
     command: BudgetCommand,

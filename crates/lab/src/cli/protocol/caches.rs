@@ -16,12 +16,15 @@ use crate::table::{Table, grouped, percent};
 
 /// Arguments of `lab protocol caches`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    allow_negative_numbers = true,
+    after_help = "Examples:
   lab protocol caches T.refs
   lab protocol caches T.refs --i1 16K,1,32 --d1 16K,1,32 --ll 1M,1,128 --json
 A cache is written as bytes, ways, and bytes of a line. All references of the trace are counted,
 between packets, too, with the rules of cachegrind: LRU, a modification is a read, an access that
-straddles lines misses at most once, and each round of a repeated instruction is an instruction.")]
+straddles lines misses at most once, and each round of a repeated instruction is an instruction."
+)]
 pub(super) struct CachesArgs {
     /// A trace of `lab protocol run`
     #[arg(value_name = "TRACE")]

@@ -12,12 +12,15 @@ use crate::table::{Table, percent};
 
 /// Arguments of `lab protocol layers`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    allow_negative_numbers = true,
+    after_help = "Examples:
   lab protocol layers T.refs
   lab protocol layers T.refs --patterns own.toml --json
 An instruction belongs to the innermost inlined function that is not of the standard library. Its
 source file, or its function's name, decides on the layer. The traced program must still be where
-it was, with line tables. `--show-patterns` prints the built-in patterns, to be changed.")]
+it was, with line tables. `--show-patterns` prints the built-in patterns, to be changed."
+)]
 pub(super) struct LayersArgs {
     /// A trace of `lab protocol run`
     #[arg(value_name = "TRACE", required_unless_present = "show_patterns")]

@@ -15,10 +15,13 @@ use crate::table::Table;
 
 /// Arguments of `lab protocol layouts`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    allow_negative_numbers = true,
+    after_help = "Examples:
   scripts/stacks --layouts 8      (in the repository: links the workloads in shuffled orders)
   lab protocol layouts --stack smoltcp-tcp target/stacks/fairlead-stacks target/stacks/layout-*
-The first program is the one to which the others are compared.")]
+The first program is the one to which the others are compared."
+)]
 pub(super) struct LayoutsArgs {
     /// Builds of the program with the workloads
     #[arg(value_name = "PROGRAM", required = true)]

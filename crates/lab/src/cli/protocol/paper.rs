@@ -12,14 +12,17 @@ use crate::protocol::paper::{Study, StudySpec, study};
 
 /// Arguments of `lab protocol paper`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    allow_negative_numbers = true,
+    after_help = "Examples:
   lab protocol paper
   lab protocol paper --quick --out protocol-results
 Traces every stack that comes with the laboratory under QEMU, with messages of several sizes, and
 sweeps each trace. The paper is \"Cache Behavior of Network Protocols\" (Nahum and others, 1997); of
 it only the abstract and the introduction were at hand. The folder has index.html, claims.csv,
 packet.csv, misses.csv, fits.csv, clock.csv, connections.csv, layers.csv, paper.json, and the
-traces.")]
+traces."
+)]
 pub(super) struct PaperArgs {
     /// Output directory
     #[arg(long, short, value_name = "FOLDER", default_value = "protocol-results")]

@@ -17,7 +17,7 @@ use crate::table::grouped;
 
 /// Arguments of `lab protocol run`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = after_help())]
+#[command(allow_negative_numbers = true, after_help = after_help())]
 pub(super) struct RunArgs {
     /// Write the trace to this file
     #[arg(long, short, value_name = "FILE")]

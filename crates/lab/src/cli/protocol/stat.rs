@@ -15,11 +15,14 @@ use crate::table::{Table, grouped};
 
 /// Arguments of `lab protocol stat`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    allow_negative_numbers = true,
+    after_help = "Examples:
   lab protocol stat T.refs
   lab protocol stat T.refs --json
 Numbers are medians over packets, with least and most where they differ. A line is counted once
-a packet, however often it is touched.")]
+a packet, however often it is touched."
+)]
 pub(super) struct StatArgs {
     /// The trace
     #[arg(value_name = "TRACE")]

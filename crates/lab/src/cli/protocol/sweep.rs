@@ -18,13 +18,16 @@ use crate::table::{Table, grouped, percent};
 
 /// Arguments of `lab protocol sweep`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    allow_negative_numbers = true,
+    after_help = "Examples:
   lab protocol sweep T.refs
   lab protocol sweep T.refs --machine zen4 --machine own.toml --out results
   lab protocol sweep T.refs --size 16K,32K,64K --ways 1,2,8 --line 64 --json
 Caches are emptied before each packet (cold) or kept (warm). What the program does between packets
 is left out. Machines are r4400-100, neoverse-n1, zen4, golden-cove, or a TOML file with the keys
-of those (crates/lab/src/protocol/machines in the repository).")]
+of those (crates/lab/src/protocol/machines in the repository)."
+)]
 pub(super) struct SweepArgs {
     /// A trace of `lab protocol run`
     #[arg(value_name = "TRACE")]

@@ -98,6 +98,9 @@ pub(super) struct TracerFile {
     path: PathBuf,
 }
 
+/// Bytes of the path of the folder, unless the folder for temporary files has a longer one.
+const FOLDER_BYTES: usize = 160;
+
 impl TracerFile {
     /// Writes the tracer into a new folder for temporary files.
     ///
@@ -112,9 +115,15 @@ impl TracerFile {
                     .to_owned(),
             ));
         }
-        let name = |at: u32| format!("fairlead-tracer-{}-{at}", std::process::id());
+        let parent = env::temp_dir();
+        // All paths have one length.
+        let width = FOLDER_BYTES.saturating_sub(parent.as_os_str().len());
+        let name = |at: u32| {
+            let name = format!("fairlead-tracer-{}-{at}", std::process::id());
+            format!("{name:-<width$}")
+        };
         let folder = (0..1000)
-            .map(|at| env::temp_dir().join(name(at)))
+            .map(|at| parent.join(name(at)))
             .find_map(|folder| match fs::create_dir(&folder) {
                 Ok(()) => Some(Ok(folder)),
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => None,
@@ -137,6 +146,11 @@ impl TracerFile {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// A folder of this run's own, removed in the end.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
     }
 }
 

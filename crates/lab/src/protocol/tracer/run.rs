@@ -1,7 +1,7 @@
 //! One run of a program under the tracer.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, PipeReader, PipeWriter, Read};
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
@@ -35,8 +35,9 @@ const LOOKS_AFTER_END: u32 = 20;
 const SEED: &str = "7";
 /// Of what a program writes to standard error, bytes at most.
 const STDERR_BYTES_MAX: u64 = 4096;
-/// Bytes of a path and of the argument that makes up for its length.
-const PATH_BYTES: usize = 1024;
+/// The file from which a workload is started, in the folder of the tracer. The path of a program is
+/// on its stack, and one of another length would move what follows.
+const COPY: &str = "workload";
 /// Stands for the processor in the header when QEMU chooses it.
 const CPU_DEFAULT: &str = "QEMU's default";
 
@@ -74,8 +75,8 @@ pub struct TraceSpec {
     /// Run without environment and output, and show what it writes to standard error only if it
     /// fails.
     pub is_quiet: bool,
-    /// The program's name for itself. Then a last argument makes up for the length of its path, so
-    /// that its stack is at the same place wherever the program is.
+    /// The program's name for itself. Then it is started from a copy, by a path of fixed length, so
+    /// that its stack and its heap are the same wherever the program is.
     pub name: Option<&'static str>,
     /// Written into the header instead of program and arguments.
     pub description: Option<Vec<String>>,
@@ -129,8 +130,10 @@ pub fn trace(
     );
     plugin.extend(marks.iter().map(|argument| format!(",{argument}")));
     plugin.extend(spec.thread.map(|thread| format!(",thread={thread}")));
-    let mut command = command_of(spec, &emulator, cpu, &plugin, &path);
     let stderr = tracer.path().with_file_name("stderr");
+    let mut command = command_of(spec, &emulator, cpu, &plugin);
+    add_program(&mut command, spec, &path, tracer.folder())
+        .map_err(|error| LabError::file(&path, error))?;
     if spec.is_quiet {
         let file = File::create(&stderr).map_err(|error| LabError::file(&stderr, error))?;
         command.stderr(file);
@@ -174,29 +177,38 @@ pub fn trace(
     Ok(Outcome { header, trouble })
 }
 
-/// QEMU with the plugin and the program.
-fn command_of(
-    spec: &TraceSpec,
-    emulator: &Emulator,
-    cpu: Option<&str>,
-    plugin: &str,
-    program: &Path,
-) -> Command {
+/// QEMU with the plugin; program and arguments follow.
+fn command_of(spec: &TraceSpec, emulator: &Emulator, cpu: Option<&str>, plugin: &str) -> Command {
     let mut command = Command::new(&emulator.path);
     command.args(["-seed", SEED]);
     command.args(cpu.map(|cpu| ["-cpu", cpu]).into_iter().flatten());
-    command.args(spec.name.map(|name| ["-0", name]).into_iter().flatten());
     command.args(["-plugin", plugin]);
-    command.arg(program).args(&spec.arguments);
-    if spec.name.is_some() {
-        let bytes = program.as_os_str().len();
-        command.arg("-".repeat(PATH_BYTES.saturating_sub(bytes).max(1)));
-    }
     if spec.is_quiet {
         command.env_clear();
         command.stdin(Stdio::null()).stdout(Stdio::null());
     }
     command
+}
+
+/// The program and its arguments. One with a name of its own is started from a copy in `folder`.
+fn add_program(
+    command: &mut Command,
+    spec: &TraceSpec,
+    path: &Path,
+    folder: &Path,
+) -> io::Result<()> {
+    match spec.name {
+        Some(name) => {
+            let copy = folder.join(COPY);
+            fs::copy(path, &copy)?;
+            command.args(["-0", name]).arg(copy);
+        }
+        None => {
+            command.arg(path);
+        }
+    }
+    command.args(&spec.arguments);
+    Ok(())
 }
 
 /// What a quiet program wrote to standard error, up to 4 KiB. It is a file, because a child of the

@@ -130,10 +130,11 @@ impl Stream {
     fn other(&mut self, word: u64, events: &mut Vec<Event>) -> Result<(), String> {
         match word >> 56 & 63 {
             OTHER_TEXT => {
-                self.text_missing = word & ADDRESS_MASK;
-                if self.text_missing + self.text.len() as u64 > TEXT_BYTES_MAX {
+                let missing = word & ADDRESS_MASK;
+                if missing + self.text.len() as u64 > TEXT_BYTES_MAX {
                     return Err("the tracer's text is too long".to_owned());
                 }
+                self.text_missing = missing;
             }
             OTHER_EXIT => self.is_over = true,
             OTHER_THREADS => self.has_threads = true,
