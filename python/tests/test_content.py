@@ -54,7 +54,8 @@ def test_policies_are_an_array_and_a_plot():
     results = lab.content.run(requests, policies="all")
     shares = lab.content.removed(results)
     assert shares.shape == (6, 9)
-    assert (np.diff(shares[0]) >= 0).all() and shares[0, -1] > 0
+    # A larger cache may save less: it lets in files that were too large for the smaller one.
+    assert (shares[0] > 0).all() and shares[0, -1] == shares[0].max()
     assert lab.content.plot(results).startswith("<svg")
 
 
