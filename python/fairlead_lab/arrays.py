@@ -154,7 +154,7 @@ def _parted(values: Any) -> Tuple[npt.NDArray[Any], Any]:
         return absent, column.filter(pyarrow.array(~absent))
     array = values if isinstance(values, np.ndarray) else np.array(list(values), object)
     if array.dtype.kind == "O":
-        # A number that differs from itself is none.
+        # NaN differs from itself.
         absent = np.asarray([value is None or value != value for value in array], bool)
     else:
         absent = np.isnan(array) if array.dtype.kind == "f" else np.zeros(len(array), bool)

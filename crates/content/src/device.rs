@@ -254,7 +254,7 @@ impl<S: Store> Device<S> {
         self.executed - before
     }
 
-    /// Transmits the packet that waits longest. False if there is none.
+    /// Transmits the packet that has waited longest. False if no packet waits.
     pub fn transmit(&mut self) -> bool {
         let Some(packet) = self.packets.pop_front() else {
             return false;

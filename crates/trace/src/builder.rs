@@ -114,7 +114,7 @@ impl Builder {
         Ok(self.client_and_port(text)?.0)
     }
 
-    /// The number of a client given as text, and the port after it; 0 if there is none.
+    /// The number of a client given as text, and the port after it; 0 without a port.
     #[inline]
     pub(crate) fn client_and_port(&mut self, text: &[u8]) -> Result<(u32, u16), Reason> {
         if let Some(address) = field::v4(text) {

@@ -76,7 +76,7 @@ pub(crate) fn bare(text: &[u8]) -> &[u8] {
     host_and_port(text).0
 }
 
-/// An address or a name without brackets around it, and the port after it; 0 if there is none.
+/// An address or a name without brackets around it, and the port after it; 0 without a port.
 pub(crate) fn host_and_port(text: &[u8]) -> (&[u8], u16) {
     let port = memrchr(b':', text).and_then(|at| Some((at, number16(&text[at + 1..])?)));
     let (end, port) = port.unwrap_or((text.len(), 0));

@@ -53,16 +53,15 @@ pub enum Reason {
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Self::Unit(unit) = self {
-            let name = unit.name();
-            return write!(
-                f,
-                "as seconds the time is after the year 5000; add unit={name} if it counts {name}, \
-                 or unit=s"
-            );
-        }
         f.write_str(match self {
-            Self::Unit(_) => "",
+            Self::Unit(unit) => {
+                let name = unit.name();
+                return write!(
+                    f,
+                    "as seconds the time is after the year 5000; add unit={name} if it counts \
+                     {name}, or unit=s"
+                );
+            }
             Self::NoClient => "the client is not known",
             Self::Fields => "fields are missing",
             Self::Client => "no client that can be read",

@@ -44,8 +44,4 @@ impl Residency for Clock {
     fn on_evict(&mut self, entry: u32) {
         self.queue.remove(entry);
     }
-
-    fn on_remove(&mut self, entry: u32) {
-        self.queue.remove(entry);
-    }
 }

@@ -27,8 +27,4 @@ impl Residency for Fifo {
     fn on_evict(&mut self, entry: u32) {
         self.0.remove(entry);
     }
-
-    fn on_remove(&mut self, entry: u32) {
-        self.0.remove(entry);
-    }
 }

@@ -29,8 +29,4 @@ impl Residency for Lru {
     fn on_evict(&mut self, entry: u32) {
         self.0.remove(entry);
     }
-
-    fn on_remove(&mut self, entry: u32) {
-        self.0.remove(entry);
-    }
 }

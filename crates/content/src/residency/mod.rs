@@ -31,14 +31,17 @@ pub trait Residency: Debug {
     /// An entry was used.
     fn on_hit(&mut self, entry: u32);
 
-    /// The entry to evict next; `None` if there is none. It stays until `on_evict`.
+    /// The entry to evict next; `None` without entries. It stays until `on_evict`.
     fn victim(&mut self) -> Option<u32>;
 
     /// An entry was evicted to make room.
     fn on_evict(&mut self, entry: u32);
 
-    /// An entry was removed for another reason: its file changed, or the host forgot it.
-    fn on_remove(&mut self, entry: u32);
+    /// An entry was removed for another reason: its file changed, or the host forgot it. Policies
+    /// that remember evicted entries tell the two apart.
+    fn on_remove(&mut self, entry: u32) {
+        self.on_evict(entry);
+    }
 }
 
 /// A policy by name.

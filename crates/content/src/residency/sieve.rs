@@ -44,10 +44,6 @@ impl Residency for Sieve {
     }
 
     fn on_evict(&mut self, entry: u32) {
-        self.on_remove(entry);
-    }
-
-    fn on_remove(&mut self, entry: u32) {
         if self.hand == Some(entry) {
             self.hand = self.queue.ahead(entry);
         }

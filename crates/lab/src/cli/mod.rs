@@ -3,6 +3,7 @@
 mod advise;
 mod arguments;
 mod calibrate;
+mod claims;
 mod content;
 mod convert;
 mod cost;

@@ -6,7 +6,7 @@ use clap::Args;
 use fairlead_workload::count::sessions;
 
 use super::arguments::{CostArgs, ThreadArgs, check_max_bad, check_some};
-use super::{Context, output};
+use super::{Context, claims, output};
 use crate::error::LabError;
 use crate::paper::{self, CONCURRENCY, Figure, Given, PaperSpec, Report, published, traces};
 use crate::table::{Table, grouped, percent};
@@ -130,7 +130,10 @@ pub(super) fn run(args: &PaperArgs, context: &Context<'_>) -> Result<(), LabErro
             let name = format!("{}.csv", figure.id);
             output::write_file(&args.out.join(name), &figure.table().csv())?;
         }
-        output::write_file(&args.out.join("claims.csv"), &claims(&report).csv())?;
+        output::write_file(
+            &args.out.join("claims.csv"),
+            &claims::table(&report.figures).csv(),
+        )?;
         output::print(&text(&report))?;
         output::print(&format!("\nAll tables: {}\n", args.out.display()))?;
     }
@@ -154,22 +157,6 @@ fn failed(report: &Report) -> LabError {
         text += &format!("\n  {}: {}", failure.trace, failure.problem);
     }
     LabError::Trace(text)
-}
-
-fn claims(report: &Report) -> Table {
-    let mut table = Table::new(["figure", "trace", "the paper says", "holds", "ours"]);
-    for figure in &report.figures {
-        for claim in &figure.claims {
-            table.row([
-                figure.id.clone(),
-                claim.trace.clone(),
-                claim.says.clone(),
-                claim.verdict().to_owned(),
-                claim.ours.clone(),
-            ]);
-        }
-    }
-    table
 }
 
 fn text(report: &Report) -> String {
@@ -202,19 +189,7 @@ fn text(report: &Report) -> String {
     {
         out += &figure_12(figure);
     }
-    out += "\nClaims of the paper, and our results\n";
-    for figure in &report.figures {
-        for claim in &figure.claims {
-            let verdict = match claim.holds {
-                Some(false) => claim.verdict().to_uppercase(),
-                _ => claim.verdict().to_owned(),
-            };
-            out += &format!(
-                "  {}, {}: {} — {verdict}: {}\n",
-                figure.id, claim.trace, claim.says, claim.ours
-            );
-        }
-    }
+    out += &claims::text(&report.figures);
     out
 }
 

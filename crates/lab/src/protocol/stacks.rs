@@ -89,7 +89,7 @@ impl Stack {
     /// The workload of this name.
     ///
     /// # Errors
-    /// There is none.
+    /// No workload has this name.
     pub fn named(name: &str) -> Result<Self, LabError> {
         let found = STACKS.iter().find(|stack| stack.name == name);
         found.copied().ok_or_else(|| {

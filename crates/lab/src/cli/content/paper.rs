@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::cli::arguments::{ThreadArgs, check_max_bad};
-use crate::cli::{Context, output};
+use crate::cli::{Context, claims, output};
 use crate::content::paper::{Report, logs, page, paper};
 use crate::error::LabError;
-use crate::table::{Table, grouped};
+use crate::table::grouped;
 
 /// Arguments of `lab content paper`.
 #[derive(Clone, Debug, Args)]
@@ -52,7 +52,10 @@ pub(super) fn run(args: &PaperArgs, context: &Context<'_>) -> Result<(), LabErro
             let name = format!("{}.csv", figure.id);
             output::write_file(&args.out.join(name), &figure.table().csv())?;
         }
-        output::write_file(&args.out.join("claims.csv"), &claims(&report).csv())?;
+        output::write_file(
+            &args.out.join("claims.csv"),
+            &claims::table(&report.figures).csv(),
+        )?;
         output::write_file(&args.out.join("page.html"), &page::page(&report))?;
         output::print(&text(&report))?;
         let page = args.out.join("page.html");
@@ -75,22 +78,6 @@ pub(super) fn run(args: &PaperArgs, context: &Context<'_>) -> Result<(), LabErro
     }
 }
 
-fn claims(report: &Report) -> Table {
-    let mut table = Table::new(["figure", "trace", "the paper says", "holds", "ours"]);
-    for figure in &report.figures {
-        for claim in &figure.claims {
-            table.row([
-                figure.id.clone(),
-                claim.trace.clone(),
-                claim.says.clone(),
-                claim.verdict().to_owned(),
-                claim.ours.clone(),
-            ]);
-        }
-    }
-    table
-}
-
 fn text(report: &Report) -> String {
     let mut out = String::from("Logs\n");
     for log in &report.logs {
@@ -105,18 +92,6 @@ fn text(report: &Report) -> String {
     if !report.absent.is_empty() {
         out += &format!("  not at hand: {}\n", report.absent.join(", "));
     }
-    out += "\nClaims of the paper, and our results\n";
-    for figure in &report.figures {
-        for claim in &figure.claims {
-            let verdict = match claim.holds {
-                Some(false) => claim.verdict().to_uppercase(),
-                _ => claim.verdict().to_owned(),
-            };
-            out += &format!(
-                "  {}, {}: {} — {verdict}: {}\n",
-                figure.id, claim.trace, claim.says, claim.ours
-            );
-        }
-    }
+    out += &claims::text(&report.figures);
     out
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::cli::arguments::ThreadArgs;
-use crate::cli::{Context, output};
+use crate::cli::{Context, claims, output};
 use crate::error::LabError;
 use crate::protocol::paper::page::page;
 use crate::protocol::paper::{Study, StudySpec, study};
@@ -60,10 +60,7 @@ fn text(study: &Study) -> String {
     for group in study.claims.chunk_by(|a, b| a.says == b.says) {
         out += &format!("\n  {}\n", group[0].says);
         for claim in group {
-            let verdict = match claim.holds {
-                Some(false) => claim.verdict().to_uppercase(),
-                _ => claim.verdict().to_owned(),
-            };
+            let verdict = claims::verdict(claim);
             out += &format!("    {}: {verdict}: {}\n", claim.trace, claim.ours);
         }
     }

@@ -254,7 +254,8 @@ impl Segments {
         Ok(Found::Segment(packet, fingerprint, stamp_ns))
     }
 
-    /// The TCP segment of a packet (headers suffice), and its fingerprint; `None` if there is none.
+    /// The TCP segment of a packet (headers suffice), and its fingerprint; `None` for a packet
+    /// without one.
     fn segment(
         &mut self,
         captured: &Captured<'_>,
