@@ -205,6 +205,7 @@ fn a_connection_that_is_idle_or_half_closed_for_too_long_is_reset_at_both_ends()
         let config = raw_service("transparent", |family| family.server_at(1, 7));
         for (key, end) in [
             ("idle_timeout", "idle_timeout"),
+            ("max_lifetime", "max_lifetime"),
             ("half_closed_timeout", "half_closed_timeout"),
         ] {
             let config = config.replace("protocol =", &format!("{key} = \"1s\"\nprotocol ="));
@@ -212,8 +213,16 @@ fn a_connection_that_is_idle_or_half_closed_for_too_long_is_reset_at_both_ends()
             let begun = Instant::now();
             let mut connection = Connection::to(lab, Family::V4.virtual_at(7));
             connection.send("x").unwrap();
-            if key == "half_closed_timeout" {
-                connection.finish_sending().unwrap();
+            match key {
+                "half_closed_timeout" => connection.finish_sending().unwrap(),
+                // Activity saves nobody.
+                "max_lifetime" => {
+                    for _ in 0..8 {
+                        std::thread::sleep(Duration::from_millis(100));
+                        connection.send("x").unwrap();
+                    }
+                }
+                _ => {}
             }
             let error = connection.rest().expect_err("a reset");
             assert_eq!(

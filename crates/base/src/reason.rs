@@ -125,6 +125,8 @@ reasons! {
     AnswerUnacked = 54, "answer_unacked";
     /// The client closed or reset its connection before its head was whole.
     HeadAborted = 55, "head_aborted";
+    /// The connection was as old as its service allows.
+    MaxLifetime = 56, "max_lifetime";
 
     /// The device refused the packet.
     TransmitFailed = 60, "transmit_failed";

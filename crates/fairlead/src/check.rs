@@ -183,10 +183,11 @@ fn show_service(service: &Service, switch: &Config, paint: Paint) -> String {
         .collect();
     if is_open(service) {
         let answer = match (service.protocol, service.unmatched) {
-            (Protocol::Http, Unmatched::NotFound) => "404 Not Found",
-            (Protocol::Http, Unmatched::Misdirected) => "421 Misdirected Request",
+            (Protocol::Tls, Unmatched::Reset) => "reset; plain HTTP gets 400",
             (Protocol::Tls, _) => "a TLS alert; plain HTTP gets 400",
-            (Protocol::Tcp, _) => "reset",
+            (Protocol::Tcp, _) | (_, Unmatched::Reset) => "reset",
+            (Protocol::Http, Unmatched::Misdirected) => "421 Misdirected Request",
+            (Protocol::Http, _) => "404 Not Found",
         };
         rows.push(vec![
             "-".into(),
@@ -271,7 +272,7 @@ edge.toml: configuration OK: 1 service, 3 routes, 3 pools, 4 servers
 
 service web
   listen 10.1.0.3:80, protocol http, source snat, unmatched 404, head_limit 16KiB, \
-head_timeout 10s, idle_timeout 1h, half_closed_timeout 150s, time_wait 1m
+head_timeout 10s, idle_timeout 2h15m, half_closed_timeout 150s, time_wait 1m
   #1  path_suffix .jpg | .png  -> images
   #2  host api.example.com     -> api
   #3  everything else          -> pages
@@ -337,7 +338,7 @@ half_read_heads_per_client 256, buffered_bytes 256MiB
         "#;
         let shown = summary("a.toml", &parse(text, "a.toml").unwrap(), Paint(false));
         for part in [
-            "a.toml: configuration OK, with 1 warning: 1 service",
+            "a.toml: configuration OK: 1 service",
             "all  listen 10.1.0.3:81, host *.b.example | c.example, ",
             "path /1 | /2 | /3 | /4 | 1 more, path_regex /^/x/, method GET, ",
             "header x-a present, query q ~ /^[0-9]$/, cookie c = 1",

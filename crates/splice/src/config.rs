@@ -70,7 +70,7 @@ impl Service {
             protocol,
             source: Source::Snat,
             routes: Vec::new(),
-            unmatched: Unmatched::NotFound,
+            unmatched: protocol.unmatched(),
             timeouts: Timeouts::default(),
             head_bytes_max: protocol.head_bytes_max(),
         }
@@ -96,6 +96,15 @@ impl Protocol {
             Self::Tls => 32 << 10,
         }
     }
+
+    /// What a client without a route gets where nothing is configured.
+    pub fn unmatched(self) -> Unmatched {
+        match self {
+            Self::Http => Unmatched::NotFound,
+            Self::Tls => Unmatched::Alert,
+            Self::Tcp => Unmatched::Reset,
+        }
+    }
 }
 
 /// Whose address servers see.
@@ -107,13 +116,17 @@ pub enum Source {
     Snat,
 }
 
-/// The answer to a request that no route matches.
+/// The answer to a client that no route matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unmatched {
     /// 404 Not Found (RFC 9110, section 15.5.5).
     NotFound,
     /// 421 Misdirected Request (RFC 9110, section 15.5.20).
     Misdirected,
+    /// The TLS alert `unrecognized_name` (RFC 6066, section 3).
+    Alert,
+    /// A RST. Always so for [`Protocol::Tcp`]: nothing has been asked that could be answered.
+    Reset,
 }
 
 /// One line of a service's routing.
@@ -347,8 +360,11 @@ pub enum ProxyVersion {
 pub struct Timeouts {
     /// From the first data to a whole head.
     pub head: Duration,
-    /// Without any packet on a spliced connection.
+    /// Without any packet on a spliced connection. The default is above the time after which Linux
+    /// gives up a peer that answers no keep-alive: 7,200 s + 9 × 75 s (`tcp(7)`).
     pub idle: Duration,
+    /// From its record's beginning until a spliced connection is reset, active or not.
+    pub lifetime: Option<Duration>,
     /// Without any packet after one side has closed. Whoever waits for a reader that has paused
     /// asks again after two minutes at most, as does who sends again what was lost (Linux's
     /// `TCP_RTO_MAX`): sooner than that, silence says nothing.
@@ -361,7 +377,8 @@ impl Default for Timeouts {
     fn default() -> Self {
         Self {
             head: Duration::from_secs(10),
-            idle: Duration::from_secs(3600),
+            idle: Duration::from_secs(8_100),
+            lifetime: None,
             half_closed: Duration::from_secs(150),
             time_wait: Duration::from_secs(60),
         }

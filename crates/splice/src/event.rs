@@ -107,6 +107,8 @@ pub enum End {
     ResetByServer,
     /// No packet for the idle time.
     IdleTimeout,
+    /// Its service's longest lifetime was over.
+    MaxLifetime,
     /// No packet for the half-closed time after one side had closed.
     HalfClosedTimeout,
     /// The server did not acknowledge bytes that the switch held for it.
@@ -119,11 +121,12 @@ pub enum End {
 
 impl End {
     /// All ends, in a fixed order.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Finished,
         Self::ResetByClient,
         Self::ResetByServer,
         Self::IdleTimeout,
+        Self::MaxLifetime,
         Self::HalfClosedTimeout,
         Self::PreambleUnacked,
         Self::Replaced,
@@ -137,6 +140,7 @@ impl End {
             Self::ResetByClient => "reset_by_client",
             Self::ResetByServer => "reset_by_server",
             Self::IdleTimeout => "idle_timeout",
+            Self::MaxLifetime => "max_lifetime",
             Self::HalfClosedTimeout => "half_closed_timeout",
             Self::PreambleUnacked => "preamble_unacked",
             Self::Replaced => "replaced",

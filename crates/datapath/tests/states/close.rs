@@ -553,9 +553,9 @@ fn spliced_idle_connection_is_reset_at_both_ends_with_the_numbers_they_expect() 
     joined.rig.put_one(&joined.by_server().payload([1; 100]));
     joined.advance(Side::Server, 100);
     // A packet in time buys time.
-    assert!(joined.rig.wait(Duration::from_secs(3_590)).is_empty());
+    assert!(joined.rig.wait(Duration::from_secs(8_090)).is_empty());
     joined.acknowledge(Side::Client);
-    assert!(joined.rig.wait(Duration::from_secs(3_599)).is_empty());
+    assert!(joined.rig.wait(Duration::from_secs(8_099)).is_empty());
     let sent = joined.rig.wait(Duration::from_secs(3));
     assert_eq!(sent.len(), 2);
     let reset = TcpFlags::RST | TcpFlags::ACK;
@@ -576,6 +576,29 @@ fn spliced_idle_connection_is_reset_at_both_ends_with_the_numbers_they_expect() 
     assert_eq!(joined.rig.datapath.whose(&key), None, "they are sent");
     assert_eq!(joined.rig.ends(), [End::IdleTimeout]);
     assert_eq!(joined.rig.drops(DropReason::IdleTimeout), 1);
+    joined.rig.assert_empty();
+}
+
+#[test]
+fn a_connection_of_the_longest_lifetime_is_reset_at_both_ends_though_it_is_active() {
+    let mut config = http_config();
+    config.services[0].timeouts.lifetime = Some(Duration::from_secs(60));
+    let mut joined = Joined::with(config, &Ends::default());
+    for _ in 0..5 {
+        assert!(joined.rig.wait(Duration::from_secs(11)).is_empty());
+        joined.rig.put_one(&joined.by_server().payload([1; 100]));
+        joined.advance(Side::Server, 100);
+    }
+    let sent = joined.rig.wait(Duration::from_secs(7));
+    let reset = TcpFlags::RST | TcpFlags::ACK;
+    assert!(sent.iter().all(|sent| sent.header.flags == reset));
+    let numbers: Vec<_> = sent.iter().map(|sent| sent.header.seq).collect();
+    assert_eq!(
+        numbers,
+        [SeqNumber(joined.seen_nxt), SeqNumber(joined.client_nxt)]
+    );
+    assert_eq!(joined.rig.ends(), [End::MaxLifetime]);
+    assert_eq!(joined.rig.drops(DropReason::MaxLifetime), 1);
     joined.rig.assert_empty();
 }
 

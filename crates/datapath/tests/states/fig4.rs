@@ -148,7 +148,7 @@ impl Walk {
                 let challenge = self.joined.by(far).ack(less);
                 self.joined.rig.put_one(&challenge);
             }
-            IdleTimeout => drop(self.joined.rig.wait(millis(3_602_000))),
+            IdleTimeout => drop(self.joined.rig.wait(millis(8_102_000))),
             HalfClosedTimeout | TwoMsl => drop(self.joined.rig.wait(millis(152_000))),
         }
     }
@@ -172,7 +172,7 @@ fn every_event_in_every_joined_state_leads_where_the_diagram_says() {
                     state.name()
                 );
                 // Whatever happened: in the end nothing is left and everything ended once.
-                walk.joined.rig.wait(Duration::from_secs(3_700));
+                walk.joined.rig.wait(Duration::from_secs(8_200));
                 walk.joined.rig.assert_empty();
             }
         }

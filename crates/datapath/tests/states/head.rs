@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use fairlead_base::{DropReason, Rng, SeqNumber};
-use fairlead_datapath::config::{Matcher, NamePattern, Protocol, Treatment, Unmatched};
+use fairlead_datapath::config::{Config, Matcher, NamePattern, Protocol, Treatment, Unmatched};
 use fairlead_datapath::{Event, State};
 use fairlead_testkit::endpoint;
 use fairlead_wire::TcpFlags;
@@ -476,7 +476,7 @@ pub(crate) fn client_hello(name: &str, len: usize, record: usize) -> Vec<u8> {
     records.collect()
 }
 
-fn tls_rig() -> Rig {
+fn tls_config() -> Config {
     let mut config = simple_config(Protocol::Tls, &[FIRST]);
     let sni = |name: &str| Matcher::Sni(vec![NamePattern::Exact(name.into())]);
     config.services[0].routes = vec![
@@ -485,7 +485,11 @@ fn tls_rig() -> Rig {
     ];
     config.services[0].head_bytes_max = 32 << 10;
     config.pools.push(pool("second", &["10.2.0.2:8082"]));
-    Rig::probed(config, &linux(1))
+    config
+}
+
+fn tls_rig() -> Rig {
+    Rig::probed(tls_config(), &linux(1))
 }
 
 #[test]
@@ -513,6 +517,19 @@ fn established_hello_without_a_route_gets_an_alert() {
     assert_eq!(sent[0].payload(), [21, 3, 3, 0, 2, 2, 112]);
     assert!(sent[0].header.flags.contains(TcpFlags::FIN));
     assert_eq!(rig.refusals(), [(DropReason::NoRoute, None)]);
+}
+
+#[test]
+fn established_hello_without_a_route_is_reset_where_that_is_wanted() {
+    let mut config = tls_config();
+    config.services[0].unmatched = Unmatched::Reset;
+    let mut rig = Rig::probed(config, &linux(1));
+    let (_, sent) = rig.request(1_000, &client_hello("c.example", 100, 16_384));
+    assert_eq!(sent.len(), 1);
+    assert!(sent[0].header.flags.contains(TcpFlags::RST));
+    assert_eq!(sent[0].payload(), []);
+    assert_eq!(rig.refusals(), [(DropReason::NoRoute, None)]);
+    rig.assert_empty();
 }
 
 #[test]

@@ -471,9 +471,11 @@ fn servers(draft: &Draft, listens: &BTreeMap<Address, &Span>, problems: &mut Pro
 
 fn unmatched_answer(service: &ServiceDraft) -> &'static str {
     match (service.protocol, service.service.unmatched) {
-        (Some(Protocol::Tls), _) => "clients that match none get a TLS alert and no server",
-        (Some(Protocol::Tcp), _) => "clients that match none are reset",
-        (_, Unmatched::NotFound) => "requests that match none get 404 Not Found",
+        (Some(Protocol::Tls), Unmatched::Alert) => {
+            "clients that match none get a TLS alert and no server"
+        }
+        (_, Unmatched::Reset) | (Some(Protocol::Tcp), _) => "clients that match none are reset",
         (_, Unmatched::Misdirected) => "requests that match none get 421 Misdirected Request",
+        (_, Unmatched::NotFound | Unmatched::Alert) => "requests that match none get 404 Not Found",
     }
 }

@@ -102,6 +102,13 @@ pub(crate) enum Value<T: 'static> {
         get: fn(&T) -> Duration,
         set: fn(&mut T, Duration),
     },
+    /// A duration within bounds, or none.
+    OptionalDuration {
+        from: Duration,
+        to: Duration,
+        get: fn(&T) -> Option<Duration>,
+        set: fn(&mut T, Duration),
+    },
     /// A whole number within bounds.
     Number {
         from: u64,
@@ -170,6 +177,7 @@ impl<T> Key<T> {
     pub(crate) fn show(&self, of: &T) -> String {
         match &self.value {
             Value::Duration { get, .. } => show_duration(get(of)),
+            Value::OptionalDuration { get, .. } => get(of).map_or_else(String::new, show_duration),
             Value::Number { get, .. } => show_number(get(of)),
             Value::Size { get, .. } => show_size(get(of)),
             Value::Flag { get, .. } => get(of).to_string(),
@@ -194,7 +202,8 @@ impl<T> Key<T> {
         };
         let name = self.name;
         match &self.value {
-            Value::Duration { from, to, set, .. } => {
+            Value::Duration { from, to, set, .. }
+            | Value::OptionalDuration { from, to, set, .. } => {
                 if let Some(value) = duration(node, name, (*from, *to), problems) {
                     set(into, value);
                 }

@@ -77,6 +77,10 @@ pub(crate) fn show_duration(duration: Duration) -> String {
         return "0s".to_owned();
     }
     let fits = |unit: &&(&str, u64)| nanos.is_multiple_of(unit.1) && nanos >= unit.1;
+    let minutes = nanos / 60_000_000_000;
+    if nanos.is_multiple_of(60_000_000_000) && minutes > 120 && !minutes.is_multiple_of(60) {
+        return format!("{}h{}m", minutes / 60, minutes % 60);
+    }
     // Two minutes are `2m`, but ninety seconds `90s`: the largest unit that divides it.
     let (unit, factor) = TIME_UNITS.iter().rev().find(fits).unwrap_or(&TIME_UNITS[0]);
     format!("{}{unit}", nanos / factor)
@@ -299,6 +303,7 @@ mod tests {
             ("5m", 300_000, "5m"),
             ("1h30m", 5_400_000, "90m"),
             ("1 h", 3_600_000, "1h"),
+            ("2h15m", 8_100_000, "2h15m"),
             ("0s", 0, "0s"),
         ] {
             let duration = parse_duration(text).unwrap();

@@ -1,7 +1,7 @@
 //! Routes that can never match because an earlier one takes everything they would.
 
 use fairlead_base::Endpoint;
-use fairlead_splice::config::{Matcher, NamePattern, ValuePattern};
+use fairlead_splice::config::{Matcher, NamePattern, Protocol, ValuePattern};
 
 use super::diagnostic::{Diagnostic, Problems};
 use super::service::{RouteDraft, ServiceDraft};
@@ -91,14 +91,25 @@ pub(super) fn reach(
                 .all(|draft| takes_all(&draft.matcher, &listen))
     };
     let open = !openings.left.is_empty() && !service.routes.iter().any(everything);
-    if open && !service.routes.is_empty() {
+    // A gateway of server names has servers for these names alone, and who wrote `unmatched` has
+    // thought of the others.
+    let by_name = |route: &RouteDraft| {
+        let mut matchers = route.matchers.iter();
+        matchers.any(|draft| matches!(draft.matcher, Matcher::Sni(_)))
+    };
+    let meant = service.says_unmatched
+        || service.protocol == Some(Protocol::Tls) && service.routes.iter().all(by_name);
+    if open && !meant && !service.routes.is_empty() {
         let name = service.name.as_ref().map_or("", |name| &name.value);
         problems.push(
             Diagnostic::warning(
                 &service.span,
                 format!("service {name:?} has no default route: {unmatched}"),
             )
-            .help("end its routes with one that has only `pool`, if that is not what is wanted"),
+            .help(
+                "end its routes with one that has only `pool`, or write `unmatched` if that is \
+                 what is wanted",
+            ),
         );
     }
 }

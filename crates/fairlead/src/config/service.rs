@@ -26,6 +26,8 @@ pub(super) struct ServiceDraft {
     /// False when an endpoint could not be read.
     pub(super) listen_whole: bool,
     pub(super) protocol: Option<Protocol>,
+    /// What clients without a route get is written.
+    pub(super) says_unmatched: bool,
     /// The place of `source`, or of the service.
     pub(super) source_span: Span,
     pub(super) routes: Vec<RouteDraft>,
@@ -57,6 +59,10 @@ const _: () = assert!(
 );
 const HEAD_BYTES_MIN: u64 = 512;
 
+/// After this time Linux has given up a silent peer that it sent keep-alives to: 7,200 s and nine
+/// times 75 s.
+const KEEP_ALIVE: Duration = Duration::from_secs(7_200 + 9 * 75);
+
 /// The longest time after which Linux asks a reader that has paused once more (`TCP_RTO_MAX`).
 const PROBE_AFTER_MAX: Duration = Duration::from_secs(120);
 
@@ -67,7 +73,7 @@ impl Standard for Service {
 }
 
 /// The keys of `[[service]]`.
-pub(crate) const KEYS: [Key<Service>; 11] = [
+pub(crate) const KEYS: [Key<Service>; 12] = [
     Key::special(
         "name",
         "required",
@@ -105,14 +111,16 @@ pub(crate) const KEYS: [Key<Service>; 11] = [
     ),
     Key::special(
         "unmatched",
-        "`404`",
+        "`404`, TLS `\"alert\"`",
         |one| match (one.protocol, one.unmatched) {
-            (Protocol::Tls | Protocol::Tcp, _) => String::new(),
-            (Protocol::Http, Unmatched::NotFound) => "404".to_owned(),
-            (Protocol::Http, Unmatched::Misdirected) => "421".to_owned(),
+            (Protocol::Tcp, _) => String::new(),
+            (_, Unmatched::NotFound) => "404".to_owned(),
+            (_, Unmatched::Misdirected) => "421".to_owned(),
+            (_, Unmatched::Alert) => "alert".to_owned(),
+            (_, Unmatched::Reset) => "reset".to_owned(),
         },
-        "the answer to an HTTP request without a matching route: `404` Not Found or `421` \
-         Misdirected Request",
+        "what a client without a matching route gets: HTTP `404` Not Found or `421` Misdirected \
+         Request, TLS `\"alert\"` or `\"reset\"`; with this key `check` asks for no default route",
     ),
     Key::<Service>::new(
         "head_limit",
@@ -144,6 +152,17 @@ pub(crate) const KEYS: [Key<Service>; 11] = [
             set: |one, after| one.timeouts.idle = after,
         },
         "without any packet on a spliced connection; `\"1s\"` to `\"7d\"`",
+    ),
+    Key::new(
+        "max_lifetime",
+        Value::OptionalDuration {
+            from: Duration::from_secs(1),
+            to: Duration::from_secs(365 * 86_400),
+            get: |one| one.timeouts.lifetime,
+            set: |one, after| one.timeouts.lifetime = Some(after),
+        },
+        "a spliced connection of this age is reset at both ends, even an active one; `\"1s\"` to \
+         `\"365d\"`",
     ),
     Key::new(
         "half_closed_timeout",
@@ -235,12 +254,14 @@ pub(super) fn service(section: Section<'_>, problems: &mut Problems) -> ServiceD
     let mut service = Service::new(own_name, ends, protocol.unwrap_or(Protocol::Http));
     read(&KEYS, section, &mut service, problems);
     if let Some(node) = section.node("unmatched")
-        && let Some(answer) = unmatched(node, problems)
+        && let Some(protocol) = protocol
+        && let Some(answer) = unmatched(node, protocol, problems)
     {
         service.unmatched = answer;
     }
     idle_keys(section, protocol, problems);
     half_closed_timeout(section, &service.timeouts, problems);
+    idle_timeout(section, &service, problems);
     let routes: Vec<RouteDraft> = section
         .tables("route", &ROUTE, ROUTES_MAX, problems)
         .into_iter()
@@ -261,6 +282,7 @@ pub(super) fn service(section: Section<'_>, problems: &mut Problems) -> ServiceD
         listen,
         listen_whole,
         protocol,
+        says_unmatched: section.node("unmatched").is_some(),
         source_span: section.key_span("source"),
         routes,
         service,
@@ -272,7 +294,15 @@ fn values(node: Node<'_>) -> usize {
     node.get_ref().as_array().map_or(1, |array| array.len())
 }
 
-fn unmatched(node: Node<'_>, problems: &mut Problems) -> Option<Unmatched> {
+/// The answer to clients without a route, as a service of this protocol can give it.
+fn unmatched(node: Node<'_>, protocol: Protocol, problems: &mut Problems) -> Option<Unmatched> {
+    if protocol == Protocol::Tcp {
+        return None;
+    }
+    if protocol == Protocol::Tls {
+        let words = [("alert", Unmatched::Alert), ("reset", Unmatched::Reset)];
+        return word(node, "unmatched", &words, problems).map(|at| at.value);
+    }
     let number = match node.get_ref() {
         DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix()).ok(),
         DeValue::String(text) => [404, 421].into_iter().find(|one| one.to_string() == **text),
@@ -283,9 +313,11 @@ fn unmatched(node: Node<'_>, problems: &mut Problems) -> Option<Unmatched> {
         Some(421) => Some(Unmatched::Misdirected),
         _ => {
             problems.push(
-                Diagnostic::error(&node.span(), "`unmatched` is 404 or 421").help(
-                    "write unmatched = 404 (Not Found) or unmatched = 421 (Misdirected Request)",
-                ),
+                Diagnostic::error(&node.span(), "`unmatched` is 404 or 421 in an HTTP service")
+                    .help(
+                        "write unmatched = 404 (Not Found) or unmatched = 421 (Misdirected \
+                         Request)",
+                    ),
             );
             None
         }
@@ -323,7 +355,6 @@ fn idle_keys(section: Section<'_>, protocol: Option<Protocol>, problems: &mut Pr
             ("head_limit", "nothing is read before a server is chosen"),
             ("head_timeout", "nothing is read before a server is chosen"),
         ],
-        Some(Protocol::Tls) => &[("unmatched", "the answer there is a TLS alert")],
         _ => &[],
     };
     for (key, why) in idle {
@@ -349,6 +380,22 @@ fn half_closed_timeout(section: Section<'_>, timeouts: &Timeouts, problems: &mut
             Diagnostic::warning(&node.span(), message)
                 .help("a server asks it again within 2m only; write \"150s\" or more"),
         );
+    }
+}
+
+/// Warns where connections that keep-alives hold open would be reset. HTTP clients and servers have
+/// time-outs of their own for connections that are not in use, and open new ones.
+fn idle_timeout(section: Section<'_>, service: &Service, problems: &mut Problems) {
+    if service.protocol != Protocol::Http
+        && service.timeouts.idle < KEEP_ALIVE
+        && let Some(node) = section.node("idle_timeout")
+    {
+        let message = "healthy connections without traffic are reset before Linux's keep-alives \
+                       have found out that they are";
+        problems.push(Diagnostic::warning(&node.span(), message).help(
+            "these begin after 7,200 s and give up after nine more times 75 s; write \"2h15m\" or \
+             more",
+        ));
     }
 }
 

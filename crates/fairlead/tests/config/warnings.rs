@@ -207,6 +207,16 @@ fn no_default_route_is_said_with_what_clients_get() {
             [format!("1: service \"a\" has no default route: {gets}")]
         );
     }
+    // A gateway of server names is whole without one, and so is who says what the rest gets.
+    let names = [
+        "sni = \"a.example\"",
+        "sni = \"*.b.example\", alpn = \"h2\"",
+    ];
+    assert!(warnings("tls", "\"10.1.0.3:80\"", &names).is_empty());
+    let said = "\"10.1.0.3:80\", unmatched = \"reset\"";
+    assert!(warnings("tls", said, &["alpn = \"h2\""]).is_empty());
+    let said = "\"10.1.0.3:80\", unmatched = 421";
+    assert!(warnings("http", said, &["path = \"/\""]).is_empty());
     let ports = "[\"10.1.0.3:80\", \"10.1.0.3:81\"]";
     let found = warnings("tcp", ports, &["listen = \"10.1.0.3:80\""]);
     assert_eq!(
@@ -241,6 +251,26 @@ fn keys_that_do_nothing_are_pointed_out() {
             .to_string()
             .contains("`unmatched` does nothing in this service")
     );
+}
+
+/// Keep-alives of Linux are for connections without traffic: those must live so long.
+#[test]
+fn idle_timeouts_below_the_keep_alives_are_pointed_out() {
+    for (protocol, after, is_said) in [
+        ("tls", "2h11m", true),
+        ("tcp", "1h", true),
+        ("tcp", "2h12m", false),
+        ("http", "1m", false),
+    ] {
+        let listen = format!("\"10.1.0.3:80\", idle_timeout = \"{after}\"");
+        let found = warnings(protocol, &listen, &[""]);
+        assert_eq!(
+            found.len(),
+            usize::from(is_said),
+            "{protocol} {after}: {found:?}"
+        );
+    }
+    assert!(warnings("tcp", "\"10.1.0.3:80\"", &[""]).is_empty());
 }
 
 /// A file as earlier versions took it, and the same of now.

@@ -225,7 +225,12 @@ impl Switch {
         refusal: Refusal,
     ) {
         let listen = self.table.record(line).listen;
-        let protocol = self.service_of(listen).protocol;
+        let service = self.service_of(listen);
+        let protocol = service.protocol;
+        let unmatched = refusal.reason == DropReason::NoRoute;
+        if unmatched && service.unmatched == Unmatched::Reset {
+            return self.reset_client(line, index, refusal.reason, refusal.subject);
+        }
         let retry_after_s = (refusal.status == 503).then_some(RETRY_AFTER_S);
         let is_http = protocol == Protocol::Http || self.speaks_http_for_tls(index);
         let answer = match protocol {
@@ -313,8 +318,8 @@ impl Chooser<'_> {
     fn choose(&self, subject: &Subject<'_>, text: String) -> Reading {
         let Some(index) = routes::choose(self.service, self.listen, subject) else {
             let status = match self.service.unmatched {
-                Unmatched::NotFound => 404,
                 Unmatched::Misdirected => 421,
+                Unmatched::NotFound | Unmatched::Alert | Unmatched::Reset => 404,
             };
             return Reading::Refused(Refusal {
                 reason: DropReason::NoRoute,

@@ -273,6 +273,10 @@ impl Switch {
             }
             // Its own timer gives up sooner.
             _ if held => {}
+            _ if !state.is_resting() && self.has_lived_enough(now, line) => {
+                self.reclaim(now, line);
+                self.time_out(now, line, DropReason::MaxLifetime, End::MaxLifetime);
+            }
             State::Spliced => {
                 if after(self.service_of(record.listen).timeouts.idle) {
                     self.time_out(now, line, DropReason::IdleTimeout, End::IdleTimeout);
@@ -290,6 +294,15 @@ impl Switch {
                 }
             }
         }
+    }
+
+    fn has_lived_enough(&self, now: Instant, line: Line) -> bool {
+        let listen = self.table.record(line).listen;
+        let longest = self.service_of(listen).timeouts.lifetime;
+        longest.is_some_and(|longest| {
+            let lived_ms = self.table.lived_ms(line, now.as_millis());
+            u128::from(lived_ms) >= longest.as_millis()
+        })
     }
 
     /// Ends the rest of a connection that is over, so that a newcomer finds a line in a full table.
