@@ -61,6 +61,7 @@ fn service(name: &str, listen: Vec<Endpoint>, protocol: Protocol, source: Source
         timeouts: Timeouts {
             head: Duration::from_secs(2),
             idle: Duration::from_secs(30),
+            lifetime: Some(Duration::from_secs(20)),
             half_closed: Duration::from_secs(5),
             time_wait: Duration::from_secs(4),
         },
