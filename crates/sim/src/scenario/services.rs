@@ -143,10 +143,7 @@ fn draw_service(
     let name = format!("{}{}", protocol_name(protocol), if v4 { 4 } else { 6 });
     let mut service = Service {
         source: dice.pick(&[Source::Snat, Source::Transparent]),
-        unmatched: match protocol {
-            Protocol::Http => unmatched,
-            Protocol::Tls | Protocol::Tcp => protocol.unmatched(),
-        },
+        unmatched,
         timeouts: Timeouts {
             head: Duration::from_secs(10),
             idle: Duration::from_secs(300),
