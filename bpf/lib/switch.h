@@ -5,6 +5,7 @@
 
 #include <fairlead/ctx.h>
 #include <fairlead/layout.h>
+#include "access.h"
 #include "begin.h"
 #include "capture.h"
 #include "closing.h"
@@ -41,6 +42,16 @@ __noinline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet, struct fl_list
 			return fl_drop(packet, FL_REASON_OVERLOADED);
 		/* While the switch drains, too, when each of them is answered by the engine. */
 		refused = settings->refuse && bpf_get_prandom_u32() < settings->refuse;
+		if (!refused && listen->flags & FL_OFFER_ACCESS) {
+			int access = fl_access_of(packet, listen);
+
+			if (access == FL_DENIED_ALOUD)
+				return fl_to_engine(ctx, settings);
+			if (access == FL_DENIED) {
+				fl_capture_newcomer(ctx, packet, listen, FL_CAPTURE_BEFORE);
+				return fl_drop(packet, FL_REASON_ACCESS_DENIED);
+			}
+		}
 		if (!refused && !answers)
 			return fl_to_engine(ctx, settings);
 		/* One that turns out to be the engine's is shown by it once more. */

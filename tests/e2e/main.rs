@@ -8,6 +8,7 @@
 
 mod harness;
 
+mod access;
 mod capture;
 mod direct;
 mod fastpath;

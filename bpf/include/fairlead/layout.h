@@ -143,6 +143,27 @@ struct fl_listen {
 #define FL_OFFER_AWAIT_CLIENT 16
 /* Connections may be begun here, by tickets. */
 #define FL_OFFER_BEGIN 32
+/* SYNs are compared with access lists: struct fl_access_rule. */
+#define FL_OFFER_ACCESS 64
+
+/* Access lists of one service, at most. */
+#define FL_ACCESS_LISTS 8
+
+/* A prefix of an access list, as the trie compares it: the list's number, with the lowest bit set for
+ * IPv4, and the address; IPv4 in the first four bytes. */
+struct fl_access_prefix {
+	__u32 list;
+	__u8 address[16];
+};
+
+/* The access lists of a listening endpoint. */
+struct fl_access_rule {
+	__u32 count;   /* of lists */
+	__u32 reset;   /* not 0: who is denied gets a RST, from the engine */
+	__u32 counter; /* of the first list in fl_access_denied; the others follow */
+	__u32 allow;   /* a bit a list: who is in none of its prefixes is allowed */
+	__u32 lists[FL_ACCESS_LISTS];
+};
 
 /* One entry: what the program has to know. */
 struct fl_settings {
@@ -260,6 +281,7 @@ enum fl_reason {
 	FL_REASON_BAD_TCP_CHECKSUM = 7,
 	FL_REASON_BAD_TCP_FLAGS = 9,
 	FL_REASON_NO_CONNECTION = 21,
+	FL_REASON_ACCESS_DENIED = 33,
 	FL_REASON_TRANSMIT_FAILED = 60,
 	FL_REASON_OVERLOADED = 62,
 };
@@ -272,6 +294,7 @@ _Static_assert(__builtin_offsetof(struct fl_record, seq_delta) == 28, "layout");
 _Static_assert(__builtin_offsetof(struct fl_record, last_active) == 56, "layout");
 _Static_assert(__builtin_offsetof(struct fl_record, phase) == 60, "layout");
 _Static_assert(sizeof(struct fl_listen) == 8, "layout");
+_Static_assert(sizeof(struct fl_access_prefix) == 20, "layout");
 _Static_assert(sizeof(struct fl_settings) == 80, "layout");
 _Static_assert(sizeof(struct fl_join) == 1536, "layout");
 _Static_assert(__builtin_offsetof(struct fl_join, payload) == 32, "layout");

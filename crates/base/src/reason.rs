@@ -92,6 +92,8 @@ reasons! {
     NothingToDo = 31, "nothing_to_do";
     /// Bytes of a client behind the one request of a one-shot connection.
     BehindRequest = 32, "behind_request";
+    /// A SYN of a client that an access list of the service denies.
+    AccessDenied = 33, "access_denied";
 
     /// The head exceeds its size limit.
     HeadTooLarge = 40, "head_too_large";

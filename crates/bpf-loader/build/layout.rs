@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Structs that the loader reads or writes, and what they are called in Rust.
-const STRUCTS: [(&str, &str, &str); 9] = [
+const STRUCTS: [(&str, &str, &str); 11] = [
     ("fl_address", "RawAddress", "Default, PartialEq, Eq, Hash"),
     ("fl_flow_key", "RawFlowKey", "PartialEq, Eq, Hash"),
     ("fl_bucket", "RawBucket", ""),
     ("fl_endpoint", "RawEndpoint", "Default, PartialEq, Eq"),
     ("fl_listen", "RawListen", "Default, PartialEq, Eq"),
+    ("fl_access_prefix", "RawAccessPrefix", "PartialEq, Eq"),
+    ("fl_access_rule", "RawAccessRule", "Default, PartialEq, Eq"),
     ("fl_settings", "RawSettings", "Default, PartialEq, Eq"),
     ("fl_join", "RawJoin", ""),
     ("fl_lane", "RawLane", ""),
@@ -21,7 +23,7 @@ const STRUCTS: [(&str, &str, &str); 9] = [
 const TABLES: [(&str, &str, &str); 1] = [("fl_tcb", "RawTcb", "")];
 
 /// Constants that the loader uses, and their type there.
-const CONSTANTS: [(&str, &str); 15] = [
+const CONSTANTS: [(&str, &str); 17] = [
     ("LAYOUT_VERSION", "u32"),
     ("FL_DROPS", "u32"),
     ("FL_NO_SCALE", "u8"),
@@ -31,6 +33,8 @@ const CONSTANTS: [(&str, &str); 15] = [
     ("FL_OFFER_ANSWER", "u8"),
     ("FL_OFFER_AWAIT_CLIENT", "u8"),
     ("FL_OFFER_BEGIN", "u8"),
+    ("FL_OFFER_ACCESS", "u8"),
+    ("FL_ACCESS_LISTS", "usize"),
     ("FL_BUCKET_ENTRIES", "usize"),
     ("FL_JOIN_BYTES", "usize"),
     ("FL_LANE_TICKETS", "usize"),

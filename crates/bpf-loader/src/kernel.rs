@@ -23,9 +23,9 @@ use crate::joins::{JoinMemory, PLACES_MAX};
 use crate::keys::Keys;
 use crate::lanes::{Issued, Lanes};
 use crate::layout::{
-    LAYOUT_VERSION, NO_SCALE, OFFER_ANSWER, OFFER_AWAIT_CLIENT, OFFER_BEGIN, OFFER_SACK,
-    OFFER_SCALE_PARITY, OFFER_TIMESTAMPS, RawAddress, RawBucket, RawEndpoint, RawFlowKey, RawJoin,
-    RawLane, RawListen, RawSettings, RawTcb, TCB_WAYS,
+    LAYOUT_VERSION, NO_SCALE, OFFER_ACCESS, OFFER_ANSWER, OFFER_AWAIT_CLIENT, OFFER_BEGIN,
+    OFFER_SACK, OFFER_SCALE_PARITY, OFFER_TIMESTAMPS, RawAddress, RawBucket, RawEndpoint,
+    RawFlowKey, RawJoin, RawLane, RawListen, RawSettings, RawTcb, TCB_WAYS,
 };
 use crate::memory::{RecordMemory, Taken};
 use crate::pins::{Pins, network_namespace};
@@ -131,6 +131,8 @@ pub struct FlowTable {
     listens: HashMap<MapData, RawEndpoint, RawListen>,
     settings: Array<MapData, RawSettings>,
     settled: RawSettings,
+    /// Listening endpoints with access lists.
+    listed: BTreeSet<Endpoint>,
     /// By line.
     known: Vec<Known>,
     kind: FlowTableKind,
@@ -242,6 +244,7 @@ impl Kernel {
             listens,
             settings,
             settled,
+            listed: BTreeSet::new(),
             known: vec![Known::default(); records as usize],
             kind,
             keys_anew: Arc::clone(&kernel.keys_anew),
@@ -459,6 +462,20 @@ impl FlowTable {
         self.settings.set(0, self.settled, 0)
     }
 
+    /// Endpoints whose SYNs are compared with access lists. What an earlier run offered goes on
+    /// under these lists, so that there is no moment without them.
+    pub(crate) fn set_listed(&mut self, listens: BTreeSet<Endpoint>) -> Result<(), MapError> {
+        for listen in &listens {
+            let key = RawEndpoint::from(*listen);
+            if let Ok(mut offered) = self.listens.get(&key, 0) {
+                offered.flags |= OFFER_ACCESS;
+                self.listens.insert(key, offered, 0)?;
+            }
+        }
+        self.listed = listens;
+        Ok(())
+    }
+
     /// Bytes that the kernel has set aside for the map of keys.
     pub fn memory_bytes(&self) -> u64 {
         self.keys.memory_bytes()
@@ -538,6 +555,7 @@ impl SynOffload for FlowTable {
             (terms.answer, OFFER_ANSWER),
             (terms.await_client, OFFER_AWAIT_CLIENT),
             (terms.begin, OFFER_BEGIN),
+            (self.listed.contains(&listen), OFFER_ACCESS),
         ] {
             if set {
                 flags |= bit;

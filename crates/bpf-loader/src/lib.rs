@@ -13,6 +13,7 @@
 //! | `mapping.rs` | an array of the kernel's, mapped |
 //! | `kernel.rs` | loading, the maps, the port [`fairlead_tcp::FastPath`] |
 //! | `flow_table.rs` | the kinds of the flow table, and what they count |
+//! | `access.rs` | access lists, asked at SYNs |
 //! | `attach.rs` | interfaces: tc and XDP |
 //! | `interfaces.rs` | which interfaces there are |
 //! | `exits.rs` | which of them take packets from XDP |
@@ -27,6 +28,7 @@
 //! | `sys.rs` | system calls |
 //! | `trial.rs` | single packets through the program, for tests and measurements |
 
+mod access;
 mod addresses;
 mod attach;
 mod capture;
@@ -57,6 +59,7 @@ mod trial;
 mod vlans;
 mod way_out;
 
+pub use access::{AccessPrefix, AccessRule};
 pub use attach::{AttachError, Attachment, Mode};
 pub use capture::{CaptureFilter, CaptureTap, Captured};
 pub use clock::monotonic_ns;

@@ -4,8 +4,11 @@
 //! builds them; simulations and benches build them directly.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use fairlead_base::{Address, Endpoint};
+
+use crate::access::AccessList;
 
 /// Everything the switch is told.
 #[derive(Clone, Debug)]
@@ -51,6 +54,10 @@ pub struct Service {
     pub protocol: Protocol,
     /// Whose address servers see.
     pub source: Source,
+    /// Clients must be allowed by all of these; [`ACCESS_LISTS_MAX`] at most.
+    pub access: Vec<Arc<AccessList>>,
+    /// What a client gets that one of them denies.
+    pub on_denied: OnDenied,
     /// First match wins; none matching is a refusal ([`Service::unmatched`]).
     pub routes: Vec<Route>,
     /// What a client without a route gets.
@@ -69,12 +76,26 @@ impl Service {
             listen,
             protocol,
             source: Source::Snat,
+            access: Vec::new(),
+            on_denied: OnDenied::Drop,
             routes: Vec::new(),
             unmatched: protocol.unmatched(),
             timeouts: Timeouts::default(),
             head_bytes_max: protocol.head_bytes_max(),
         }
     }
+}
+
+/// Access lists of one service, at most: as many as the kernel program asks.
+pub const ACCESS_LISTS_MAX: usize = 8;
+
+/// What becomes of the SYN of a client that an access list denies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OnDenied {
+    /// Nothing is sent.
+    Drop,
+    /// A RST.
+    Reset,
 }
 
 /// What is read before a server is chosen.
@@ -173,6 +194,8 @@ pub enum Treatment {
 pub enum Matcher {
     /// The listening endpoint is one of these (a service may have several).
     Listen(Vec<Endpoint>),
+    /// The client's address is allowed by this list.
+    Clients(AccessList),
     /// HTTP host: exact (`api.example.com`), or any name below a suffix (`*.example.com`).
     Host(Vec<NamePattern>),
     /// HTTP path, equal.
@@ -213,8 +236,12 @@ impl Matcher {
             | Self::PathRegex(_)
             | Self::Method(_)
             | Self::Query(..) => true,
-            // Other fields of the head, and what only a ClientHello says.
-            Self::Header(..) | Self::Cookie(..) | Self::Sni(_) | Self::Alpn(_) => false,
+            // The client, other fields of the head, and what only a ClientHello says.
+            Self::Clients(_)
+            | Self::Header(..)
+            | Self::Cookie(..)
+            | Self::Sni(_)
+            | Self::Alpn(_) => false,
         }
     }
 }
@@ -434,6 +461,7 @@ mod tests {
             assert!(matcher.decided_by_plain_head(), "{matcher:?}");
         }
         let undecided = [
+            Matcher::Clients(AccessList::new("", false, Vec::new())),
             Matcher::Header("x".into(), ValuePattern::Present),
             Matcher::Cookie("x".into(), ValuePattern::Present),
             Matcher::Sni(names()),

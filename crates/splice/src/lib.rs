@@ -7,6 +7,7 @@
 //! Absent by design: sockets, clocks, threads, files, random sources.
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod backends;
 pub mod carried;
 pub mod closing;

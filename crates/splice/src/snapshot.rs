@@ -86,6 +86,8 @@ pub struct ServiceSnapshot {
     pub accepted: u64,
     /// Clients turned away.
     pub refused: u64,
+    /// SYNs denied, by the names of the service's access lists.
+    pub denied: Vec<(String, u64)>,
     /// What its connections carried that are over.
     pub carried: Carried,
     /// Decisions by route.

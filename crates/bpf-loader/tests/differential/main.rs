@@ -1,5 +1,6 @@
 //! The kernel program against the Rust datapath: the same packets, the same bytes.
 
+mod access;
 mod beginning;
 mod closing;
 mod heads;

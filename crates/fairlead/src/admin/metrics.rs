@@ -380,6 +380,20 @@ fn services(status: &Status, page: &mut Page<'_>) -> fmt::Result {
         "Clients refused, by service",
         of(|one| one.refused),
     )?;
+    let mut denied = Rows::new();
+    for service in &status.services {
+        for (list, count) in &service.denied {
+            let labels = vec![("service", service.name.as_str()), ("list", list)];
+            denied.push((labels, *count));
+        }
+    }
+    if !denied.is_empty() {
+        page.counters(
+            "access_denied",
+            "SYNs of clients denied by an access list, by service and list",
+            denied,
+        )?;
+    }
     let mut decisions = Rows::new();
     for service in &status.services {
         for route in &service.routes {

@@ -228,6 +228,8 @@ pub struct ServiceStatus {
     pub name: String,
     pub accepted: u64,
     pub refused: u64,
+    /// SYNs denied, by access list.
+    pub denied: BTreeMap<String, u64>,
     pub carried: CarriedStatus,
     pub routes: Vec<RouteStatus>,
 }
@@ -379,6 +381,7 @@ impl From<ServiceSnapshot> for ServiceStatus {
             name,
             accepted,
             refused,
+            denied,
             carried,
             routes,
         } = snapshot;
@@ -386,6 +389,7 @@ impl From<ServiceSnapshot> for ServiceStatus {
             name,
             accepted,
             refused,
+            denied: denied.into_iter().collect(),
             carried: carried.into(),
             routes: routes.into_iter().map(RouteStatus::from).collect(),
         }

@@ -113,6 +113,13 @@ fn of_service(
     };
     let of = format!("service {}: ", new.name);
     differences(&service::KEYS, &of, (&routed(old), &routed(new)), lines);
+    for list in &new.access {
+        let mut before = old.access.iter();
+        let before = before.find(|before| before.name() == list.name());
+        if before.is_some_and(|before| before != list) {
+            lines.push(format!("{of}access list {} is changed", list.name()));
+        }
+    }
     if routes(old, before) != routes(new, now) {
         lines.push(format!("{of}routes are changed"));
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use fairlead_base::{Address, Endpoint};
 use fairlead_splice::config::{HashOn, Matcher, PoolId, Protocol, Server, Source, Unmatched};
 
+use super::access::AccessDraft;
 use super::diagnostic::{At, Diagnostic, Problems, Span};
 use super::instance::InstanceDraft;
 use super::network::SnatDraft;
@@ -21,6 +22,7 @@ pub(super) struct Draft {
     pub(super) network: Network,
     pub(super) fastpath: Fastpath,
     pub(super) snat: SnatDraft,
+    pub(super) access: Vec<AccessDraft>,
     pub(super) services: Vec<ServiceDraft>,
     pub(super) pools: Vec<PoolDraft>,
     pub(super) tcb_cache: Option<fairlead_datapath::tcb_cache::Settings>,
@@ -92,6 +94,7 @@ pub(super) fn check(draft: &Draft, problems: &mut Problems) {
         );
     }
     nothing_to_keep(draft, problems);
+    access_lists(draft, problems);
     let listens = listens(draft, problems);
     let ids = pool_ids(&draft.pools);
     let mut uses = vec![Use::default(); draft.pools.len()];
@@ -134,6 +137,31 @@ pub(super) fn check(draft: &Draft, problems: &mut Problems) {
             )
             .related(listen, "the service")
             .help("write an address of this machine, such as \"127.0.0.1:9090\""),
+        );
+    }
+}
+
+/// Access lists have distinct names, each that a service names is there, and each is used.
+fn access_lists(draft: &Draft, problems: &mut Problems) {
+    let names = || draft.access.iter().filter_map(|one| one.name.as_ref());
+    distinct("access list", names(), problems);
+    let used = || draft.services.iter().flat_map(|service| &service.access);
+    for name in used() {
+        if names().any(|one| one.value == name.value) {
+            continue;
+        }
+        let message = format!("there is no access list {}", quoted(&name.value));
+        let help = match nearest(&name.value, names().map(|one| one.value.as_str())) {
+            Some(near) => format!("did you mean \"{near}\"?"),
+            None => format!("add [[access]] with name = {}", quoted(&name.value)),
+        };
+        problems.push(Diagnostic::error(&name.span, message).help(help));
+    }
+    for name in names().filter(|name| !used().any(|one| one.value == name.value)) {
+        let message = format!("no service uses access list {}", quoted(&name.value));
+        problems.push(
+            Diagnostic::warning(&name.span, message)
+                .help("name it under `access` of a [[service]], or leave it out"),
         );
     }
 }

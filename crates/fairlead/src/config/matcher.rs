@@ -1,8 +1,10 @@
 //! The conditions of a route.
 
+use fairlead_splice::access::{AccessEntry, AccessList};
 use fairlead_splice::config::{Matcher, NamePattern, ValuePattern};
 use toml::de::DeValue;
 
+use super::access::prefixes_of;
 use super::diagnostic::{At, Diagnostic, Problems, REGEXES_MAX, Span};
 use super::names;
 use super::quantity::endpoints;
@@ -14,8 +16,8 @@ use super::section::{
 /// What a matcher reads, and so which services can have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reads {
-    /// The listening endpoint: any service.
-    Listen,
+    /// The endpoints of the connection: any service.
+    Ends,
     /// A request head: HTTP services.
     Http,
     /// A ClientHello: TLS services.
@@ -26,7 +28,7 @@ impl Reads {
     /// The services, for the documentation.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Self::Listen => "all",
+            Self::Ends => "all",
             Self::Http => "http",
             Self::Tls => "tls",
         }
@@ -47,10 +49,10 @@ pub(super) struct MatcherKey {
 }
 
 /// The keys of all conditions.
-pub(super) const MATCHERS: [MatcherKey; 12] = [
+pub(super) const MATCHERS: [MatcherKey; 13] = [
     MatcherKey {
         key: "listen",
-        reads: Reads::Listen,
+        reads: Reads::Ends,
         meaning: "the address and port that the client connected to; one of the service's",
         read: |node, key, problems| {
             let ends = endpoints(node, key, problems).into_iter();
@@ -59,6 +61,23 @@ pub(super) const MATCHERS: [MatcherKey; 12] = [
                 true => Vec::new(),
                 false => vec![(Matcher::Listen(ends), spans)],
             }
+        },
+    },
+    MatcherKey {
+        key: "clients",
+        reads: Reads::Ends,
+        meaning: "the address of the client: in one of these prefixes; such a service begins no \
+                  connections in the kernel",
+        read: |node, key, problems| {
+            let read = prefixes_of(node, key, true, problems);
+            // A list that lost a member to an error is not the list that was meant.
+            if read.is_empty() || read.len() < values(node) {
+                return Vec::new();
+            }
+            let spans = read.iter().map(|one| one.span.clone()).collect();
+            let entries = read.into_iter().map(|one| one.value).collect();
+            let list = AccessList::new("", false, entries);
+            vec![(Matcher::Clients(list), spans)]
         },
     },
     MatcherKey {
@@ -218,6 +237,11 @@ pub(super) fn matchers(section: Section<'_>, problems: &mut Problems) -> Vec<Mat
 }
 
 type Reader<T> = fn(&At<&str>, &str, &mut Problems) -> Option<T>;
+
+/// How many values a scalar or list has.
+pub(super) fn values(node: Node<'_>) -> usize {
+    node.get_ref().as_array().map_or(1, |array| array.len())
+}
 
 /// Several values, of which one must be met.
 fn all<T>(
@@ -539,6 +563,11 @@ pub(crate) fn show_matcher(matcher: &Matcher) -> String {
             "listen",
             endpoints.iter().map(ToString::to_string).collect(),
         ),
+        Matcher::Clients(list) => {
+            let prefixes = list.entries().iter();
+            let show = |one: &AccessEntry| format!("{}/{}", one.first, one.bits);
+            any("clients", prefixes.map(show).collect())
+        }
         Matcher::Host(hosts) => any("host", names(hosts)),
         Matcher::Sni(hosts) => any("sni", names(hosts)),
         Matcher::Path(paths) => any("path", paths.clone()),

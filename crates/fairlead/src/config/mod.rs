@@ -8,11 +8,14 @@ use core::time::Duration;
 use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use fairlead_bpf_loader::FlowTableKind;
+use fairlead_splice::access::AccessList;
 use fairlead_splice::config::{Config, Route};
 use toml::de::DeTable;
 
+mod access;
 mod changes;
 mod cross;
 mod diagnostic;
@@ -344,6 +347,11 @@ fn settings(text: &str, problems: &mut Problems) -> Option<Settings> {
     let fastpath = network::fastpath(fastpath_section, &network.device, problems);
     let limits = instance::limits(limits_section, problems);
     let tcb_cache = tcb_cache::tcb_cache(tcb_cache_section, problems);
+    let access = file
+        .tables("access", &schema::ACCESS, access::ACCESS_MAX, problems)
+        .into_iter()
+        .map(|table| access::access(table, problems))
+        .collect::<Vec<_>>();
     let services = file
         .tables("service", &schema::SERVICE, SERVICES_MAX, problems)
         .into_iter()
@@ -366,6 +374,7 @@ fn settings(text: &str, problems: &mut Problems) -> Option<Settings> {
         network,
         fastpath,
         snat,
+        access,
         services,
         pools,
         tcb_cache,
@@ -449,14 +458,31 @@ fn sources(network: &Network) -> Vec<fairlead_base::Address> {
         .collect()
 }
 
+/// The access lists that a service names.
+fn access_of(
+    service: &service::ServiceDraft,
+    lists: &[access::AccessDraft],
+) -> Option<Vec<Arc<AccessList>>> {
+    let of = |name: &diagnostic::At<String>| {
+        let found = lists.iter().find(|one| {
+            let its = one.name.as_ref();
+            its.is_some_and(|its| its.value == name.value)
+        });
+        found.map(|one| Arc::clone(&one.list))
+    };
+    service.access.iter().map(of).collect()
+}
+
 /// From what was read to what the switch is told. `None` only for what was reported as an error.
 fn build(draft: Draft, limits: fairlead_splice::config::Limits) -> Option<Settings> {
     let ids = pool_ids(&draft.pools);
+    let access = &draft.access;
     let mut services = Vec::new();
     for draft in &draft.services {
         draft.name.as_ref()?;
         draft.protocol?;
         let mut service = draft.service.clone();
+        service.access = access_of(draft, access)?;
         for (index, draft) in draft.routes.iter().enumerate() {
             let matchers = draft.matchers.iter().map(|draft| draft.matcher.clone());
             service.routes.push(Route {

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use super::keys::{Described, Key, Renamed, Standard, described};
 use super::matcher::MATCHERS;
-use super::{instance, network, pool, service, tcb_cache};
+use super::{access, instance, network, pool, service, tcb_cache};
 
 /// A kind of table in the file and the keys it takes.
 #[derive(Debug)]
@@ -52,6 +52,7 @@ pub static FILE: Table = Table::new("the file", || {
         bare("fastpath"),
         bare("limits"),
         bare("tcb_cache"),
+        bare("access"),
         bare("service"),
         bare("pool"),
     ])
@@ -71,6 +72,9 @@ pub static LIMITS: Table = Table::new("[limits]", || described(&instance::LIMITS
 
 /// `[tcb_cache]`
 pub static TCB_CACHE: Table = Table::new("[tcb_cache]", || described(&tcb_cache::KEYS));
+
+/// `[[access]]`
+pub static ACCESS: Table = Table::new("[[access]]", || described(&access::KEYS));
 
 /// `[[service]]`
 pub static SERVICE: Table = Table::new("[[service]]", || described(&service::KEYS));
@@ -96,9 +100,9 @@ pub static PATTERN: Table = Table::new("a value pattern", || {
 });
 
 /// Every kind of table.
-pub static TABLES: [&Table; 11] = [
-    &FILE, &INSTANCE, &NETWORK, &FASTPATH, &LIMITS, &TCB_CACHE, &SERVICE, &ROUTE, &POOL, &SERVER,
-    &PATTERN,
+pub static TABLES: [&Table; 12] = [
+    &FILE, &INSTANCE, &NETWORK, &FASTPATH, &LIMITS, &TCB_CACHE, &ACCESS, &SERVICE, &ROUTE, &POOL,
+    &SERVER, &PATTERN,
 ];
 
 /// The conditions of a route; their default is the services that can have them.

@@ -4,17 +4,18 @@ use core::time::Duration;
 
 use fairlead_base::Endpoint;
 use fairlead_splice::config::{
-    PoolId, Protocol, Route, Service, Source, Timeouts, Treatment, Unmatched,
+    ACCESS_LISTS_MAX, OnDenied, PoolId, Protocol, Route, Service, Source, Timeouts, Treatment,
+    Unmatched,
 };
 use toml::de::DeValue;
 
 use super::diagnostic::{At, Diagnostic, Problems, Span};
 use super::keys::{Key, Standard, Value, read};
-use super::matcher::{MATCHERS, MatcherDraft, Reads, matchers};
+use super::matcher::{MATCHERS, MatcherDraft, Reads, matchers, values};
 use super::names;
 use super::quantity::endpoints;
 use super::schema::ROUTE;
-use super::section::{Node, Section, quoted, string, word};
+use super::section::{Node, Section, quoted, string, strings, word};
 use crate::log::treatment_name;
 
 /// A service as far as it could be read.
@@ -30,8 +31,10 @@ pub(super) struct ServiceDraft {
     pub(super) says_unmatched: bool,
     /// The place of `source`, or of the service.
     pub(super) source_span: Span,
+    /// The access lists that it names.
+    pub(super) access: Vec<At<String>>,
     pub(super) routes: Vec<RouteDraft>,
-    /// All of it but its routes.
+    /// All of it but its access lists and routes.
     pub(super) service: Service,
 }
 
@@ -73,7 +76,7 @@ impl Standard for Service {
 }
 
 /// The keys of `[[service]]`.
-pub(crate) const KEYS: [Key<Service>; 12] = [
+pub(crate) const KEYS: [Key<Service>; 14] = [
     Key::special(
         "name",
         "required",
@@ -108,6 +111,27 @@ pub(crate) const KEYS: [Key<Service>; 12] = [
         },
         "the source address towards servers: `snat` (one of `[network]`) or `transparent` (that of \
          the client)",
+    ),
+    Key::special(
+        "access",
+        "none",
+        |one| {
+            let names: Vec<_> = one.access.iter().map(|list| list.name()).collect();
+            names.join(" ")
+        },
+        "[access lists](#access-who-may-connect) of which each must allow a client; 8 at most",
+    ),
+    Key::new(
+        "on_denied",
+        Value::Word {
+            words: || vec!["drop", "reset"],
+            get: |one| match one.on_denied {
+                OnDenied::Drop => "drop",
+                OnDenied::Reset => "reset",
+            },
+            set: |one, at| one.on_denied = [OnDenied::Drop, OnDenied::Reset][at],
+        },
+        "what a client gets that an access list denies: nothing (`drop`) or a RST (`reset`)",
     ),
     Key::special(
         "unmatched",
@@ -259,6 +283,7 @@ pub(super) fn service(section: Section<'_>, problems: &mut Problems) -> ServiceD
     {
         service.unmatched = answer;
     }
+    let access = access_names(section, problems);
     idle_keys(section, protocol, problems);
     half_closed_timeout(section, &service.timeouts, problems);
     idle_timeout(section, &service, problems);
@@ -284,14 +309,39 @@ pub(super) fn service(section: Section<'_>, problems: &mut Problems) -> ServiceD
         protocol,
         says_unmatched: section.node("unmatched").is_some(),
         source_span: section.key_span("source"),
+        access,
         routes,
         service,
     }
 }
 
-/// How many values a scalar or list has.
-fn values(node: Node<'_>) -> usize {
-    node.get_ref().as_array().map_or(1, |array| array.len())
+/// The access lists that are named, each once.
+fn access_names(section: Section<'_>, problems: &mut Problems) -> Vec<At<String>> {
+    let Some(node) = section.node("access") else {
+        if section.node("on_denied").is_some() {
+            let message = "`on_denied` does nothing in this service: it has no access list";
+            problems.push(
+                Diagnostic::warning(&section.key_span("on_denied"), message)
+                    .help("name a list under `access`, or leave `on_denied` out"),
+            );
+        }
+        return Vec::new();
+    };
+    let texts = strings(node, "access", "\"office\"", problems);
+    if texts.len() > ACCESS_LISTS_MAX {
+        let message = format!("{} access lists, more than {ACCESS_LISTS_MAX}", texts.len());
+        problems.push(Diagnostic::error(&node.span(), message).help("join some of the lists"));
+    }
+    let mut names: Vec<At<String>> = Vec::new();
+    for text in texts.into_iter().take(ACCESS_LISTS_MAX) {
+        if names.iter().any(|name| name.value == text.value) {
+            let message = format!("access list {} is named twice", quoted(text.value));
+            problems.push(Diagnostic::error(&text.span, message).help("name it once"));
+            continue;
+        }
+        names.push(At::new(text.value.to_owned(), text.span));
+    }
+    names
 }
 
 /// The answer to clients without a route, as a service of this protocol can give it.
@@ -443,7 +493,7 @@ fn route(section: Section<'_>, protocol: Option<Protocol>, problems: &mut Proble
 /// Refuses a condition on something that a service of this protocol never reads.
 fn foreign(matcher: &MatcherDraft, protocol: Option<Protocol>, problems: &mut Problems) {
     let needs = match matcher.reads {
-        Reads::Listen => return,
+        Reads::Ends => return,
         Reads::Http => Protocol::Http,
         Reads::Tls => Protocol::Tls,
     };

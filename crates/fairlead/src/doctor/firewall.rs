@@ -81,6 +81,44 @@ fn chains(found: &io::Result<Vec<Chain>>, device: &str, checks: &mut Vec<Check>)
     }
 }
 
+/// Rules of this machine that look as if they protected a service, and do not: the kernel program
+/// takes packets before they are asked.
+pub(super) fn bypassed(facts: &Facts, mode: &str, checks: &mut Vec<Check>) {
+    if let Ok(chains) = &facts.chains {
+        let settings = facts.settings.as_ref();
+        let unlisted = settings.is_none_or(|settings| {
+            let services = &settings.switch.services;
+            services.iter().any(|service| service.access.is_empty())
+        });
+        checks.extend(unprotected(chains, mode, unlisted));
+    }
+}
+
+fn unprotected(chains: &[Chain], mode: &str, unlisted: bool) -> Option<Check> {
+    let asked = |chain: &&Chain| {
+        let hook = ["prerouting", "input", "forward", "ingress"].contains(&chain.hook);
+        hook && (chain.rules > 0 || chain.drops_by_default)
+    };
+    let chain = chains.iter().find(asked)?;
+    if mode == "engine" || !unlisted {
+        return None;
+    }
+    let Chain {
+        family,
+        table,
+        name,
+        ..
+    } = chain;
+    let what = format!(
+        "rules of nftables (chain `{family} {table} {name}`) do not apply to services in mode \
+         {mode}"
+    );
+    Some(
+        Check::warning(ABOUT, "access", what)
+            .advise("to keep clients out, name an [[access]] list under `access` of the service"),
+    )
+}
+
 /// Tables of iptables-legacy. Only its own tool can show their rules.
 fn legacy(tables: io::Result<String>) -> Option<Check> {
     const NAME: &str = "iptables";
@@ -161,6 +199,25 @@ mod tests {
         );
         assert_eq!(judged(Err(ErrorKind::PermissionDenied.into())), [Unseen]);
         assert_eq!(judged(Err(ErrorKind::InvalidInput.into())), [Well]);
+    }
+
+    #[test]
+    fn rules_that_do_not_protect_a_service_are_named() {
+        let warned = |chain: Chain, mode: &str, unlisted: bool| {
+            unprotected(&[chain], mode, unlisted).map(|check| check.what)
+        };
+        let told = warned(chain("prerouting", false, 2, false), "tc", true).unwrap();
+        assert!(told.contains("inet filter prerouting"), "{told}");
+        assert!(told.contains("mode tc"), "{told}");
+        assert!(warned(chain("input", true, 0, false), "xdp", true).is_some());
+        for (found, mode, unlisted) in [
+            (chain("prerouting", false, 2, false), "engine", true),
+            (chain("prerouting", false, 2, false), "tc", false),
+            (chain("prerouting", false, 0, false), "tc", true),
+            (chain("output", false, 3, false), "tc", true),
+        ] {
+            assert_eq!(warned(found, mode, unlisted), None);
+        }
     }
 
     #[test]

@@ -165,6 +165,7 @@ pub fn examine(path: Option<&Path>) -> Findings {
     network::look(&facts, &mut checks);
     firewall::look(&facts, &mut checks);
     let expected = mode::expect(&facts);
+    firewall::bypassed(&facts, expected.name, &mut checks);
     interface::look(&facts, &expected, &mut checks);
     checks.push(expected.check());
     Findings {

@@ -6,13 +6,13 @@ use fairlead_bpf_loader::{
     AttachError, Attachment, CaptureTap, Counters, FlowTable, Kernel, LoadError,
     Mode as AttachMode, Pins, WayOut, interface_index, interface_name,
 };
-use fairlead_datapath::Datapath;
+use fairlead_datapath::{Datapath, Snapshot};
 use fairlead_survey::links;
 
-use super::exits;
 use super::interfaces::{bundles, hidden_tags, interfaces, other_program, super_packets};
 use super::redirect_peer;
 use super::vlans::{carriers, each_once, from_below};
+use super::{access, exits};
 use crate::admin::{FastPathState, InterfaceStatus};
 use crate::config::{Mode, Settings, VethRedirect};
 use crate::doctor::rights_for_programs;
@@ -259,6 +259,13 @@ impl Fastpath {
             .ok()
     }
 
+    /// Adds the SYNs that the kernel program denied to those that the engine denied.
+    pub(super) fn add_access_denied(&self, switch: &mut Snapshot) {
+        if let Some(kernel) = &self.kernel {
+            access::add_denied(kernel, switch);
+        }
+    }
+
     /// The kernel program's counters, if it is running.
     pub(super) fn counters(&self) -> Option<Counters> {
         self.kernel.as_ref().and_then(|one| one.counters().ok())
@@ -393,18 +400,16 @@ fn attach(
     if let Some(device) = interface_index(&settings.network.device) {
         table.set_engine(device).map_err(|error| in_full(&error))?;
     }
-    let mut attached: Vec<Attached> = Vec::new();
-    for (name, at) in interfaces.iter().zip(at) {
-        attached.push(Attached {
-            name: name.clone(),
-            at,
-            index: interface_index(name),
-            refused: String::new(),
-            is_exit: true,
-            is_straight: false,
-        });
-    }
+    let of = interfaces.iter().zip(at);
+    let mut attached: Vec<Attached> = of.map(|(name, at)| Attached::new(name, at)).collect();
     foretell_exits(&mut kernel, &earlier, &attached).map_err(|error| in_full(&error))?;
+    access::tell(
+        &mut kernel,
+        &mut table,
+        &settings.switch,
+        &endpoints.listens,
+    )
+    .map_err(|error| in_full(&error))?;
     let mut done: Vec<Attachment> = Vec::new();
     for interface in &places {
         done.push(kernel.attach(interface).map_err(|error| refused(&error))?);
@@ -475,6 +480,18 @@ fn tell_exits(
 }
 
 impl Attached {
+    /// Before it is known how packets leave it.
+    fn new(name: &str, at: String) -> Self {
+        Self {
+            name: name.to_owned(),
+            at,
+            index: interface_index(name),
+            refused: String::new(),
+            is_exit: true,
+            is_straight: false,
+        }
+    }
+
     fn described(&self) -> String {
         match self.at == self.name {
             true => self.name.clone(),

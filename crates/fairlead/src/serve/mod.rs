@@ -4,6 +4,7 @@
 //! configuration, leftovers of a crash, obstacles, device, routes, packets. Shutdown order:
 //! connections, rules, device.
 
+mod access;
 mod device_queue;
 mod engine;
 mod exits;
@@ -682,6 +683,7 @@ impl LoopContext<'_> {
         let kernel = self.fastpath.counters();
         if let Some(kernel) = &kernel {
             add_kernel(&mut switch, kernel);
+            self.fastpath.add_access_denied(&mut switch);
         }
         self.shared.publish(Counters {
             switch,

@@ -481,6 +481,7 @@ mod tests {
                 name: "web".into(),
                 accepted: 1_000,
                 refused: 3,
+                denied: [].into(),
                 carried: CarriedStatus {
                     bytes_in: 5_000,
                     bytes_out: 7 << 20,

@@ -66,6 +66,7 @@ fn snapshot() -> Snapshot {
         name: "web".into(),
         accepted: count(),
         refused: count(),
+        denied: vec![("office".into(), count())],
         carried: carried(1),
         routes: vec![route("#1", count()), route("#2", count())],
     }];

@@ -59,7 +59,7 @@ A line is ON for `on_time` after its last packet.",
 ];
 
 /// Every label, whether its values are the same in every configuration, and what it says.
-const LABELS: [(&str, bool, &str); 19] = [
+const LABELS: [(&str, bool, &str); 20] = [
     ("cpu", false, "the CPU, numbered from 0"),
     (
         "device",
@@ -85,6 +85,11 @@ const LABELS: [(&str, bool, &str); 19] = [
         "an interface of the fast path, derived or named in `[fastpath]`",
     ),
     ("le", true, "upper bound of a histogram bucket, seconds"),
+    (
+        "list",
+        false,
+        "an access list, by its name; a service without one has no series",
+    ),
     ("mode", false, "`mode` in `[fastpath]`, as configured"),
     ("name", false, "the instance: `name` in `[instance]`"),
     ("occupied", false, "number of lines of a set in use"),
@@ -155,6 +160,7 @@ fn counters(kernel: bool, tcb_cache: bool) -> Counters {
         switch: Snapshot {
             services: vec![ServiceSnapshot {
                 name: "web".into(),
+                denied: vec![("office".into(), 1)],
                 routes: vec![route],
                 ..ServiceSnapshot::default()
             }],

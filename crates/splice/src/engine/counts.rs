@@ -44,6 +44,8 @@ impl DerefMut for Counts {
 pub(super) struct ServiceCounts {
     pub(super) accepted: u64,
     pub(super) refused: u64,
+    /// SYNs denied, by the service's access lists.
+    pub(super) denied: Vec<u64>,
     pub(super) carried: Carried,
     pub(super) decisions: Vec<u64>,
 }
@@ -53,6 +55,7 @@ impl Counts {
         let services = config.services.iter().map(|service| ServiceCounts {
             accepted: 0,
             refused: 0,
+            denied: vec![0; service.access.len()],
             carried: Carried::default(),
             decisions: vec![0; service.routes.len()],
         });

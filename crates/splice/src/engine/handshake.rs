@@ -8,7 +8,7 @@ use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps, options};
 use super::setup::{Setup, SetupId};
 use super::{Switch, output};
 use crate::Verdict;
-use crate::config::Protocol;
+use crate::config::{OnDenied, Protocol};
 use crate::event::Event;
 
 impl Switch {
@@ -78,6 +78,26 @@ impl Switch {
         self.refuse(packet, header, DropReason::CookieInvalid)
     }
 
+    /// What becomes of a SYN whose sender an access list denies. The kernel program asks the same
+    /// lists (`bpf/lib/access.h`).
+    fn deny(&mut self, packet: &mut Packet, header: &TcpPacket, listen: u16) -> Option<Verdict> {
+        let index = usize::from(self.listen_services[usize::from(listen)]);
+        let service = &self.config.services[index];
+        let client = header.key.src.addr;
+        let at = service
+            .access
+            .iter()
+            .position(|list| !list.allows(client))?;
+        let on_denied = service.on_denied;
+        if let Some(denied) = self.counts.services[index].denied.get_mut(at) {
+            *denied += 1;
+        }
+        Some(match on_denied {
+            OnDenied::Drop => self.drop(DropReason::AccessDenied),
+            OnDenied::Reset => self.refuse(packet, header, DropReason::AccessDenied),
+        })
+    }
+
     /// Answers a SYN, keeping nothing.
     pub(super) fn answer_syn(
         &mut self,
@@ -86,6 +106,9 @@ impl Switch {
         header: &TcpPacket,
         listen: u16,
     ) -> Verdict {
+        if let Some(verdict) = self.deny(packet, header, listen) {
+            return verdict;
+        }
         self.counts.syns += 1;
         if self.draining {
             return self.refuse(packet, header, DropReason::Draining);

@@ -316,7 +316,8 @@ impl Chooser<'_> {
     }
 
     fn choose(&self, subject: &Subject<'_>, text: String) -> Reading {
-        let Some(index) = routes::choose(self.service, self.listen, subject) else {
+        let Some(index) = routes::choose(self.service, self.listen, self.client.addr, subject)
+        else {
             let status = match self.service.unmatched {
                 Unmatched::Misdirected => 421,
                 Unmatched::NotFound | Unmatched::Alert | Unmatched::Reset => 404,

@@ -520,6 +520,12 @@ impl Switch {
                     name: service.name.clone(),
                     accepted: counts.accepted,
                     refused: counts.refused,
+                    denied: service
+                        .access
+                        .iter()
+                        .zip(&counts.denied)
+                        .map(|(list, &denied)| (list.name().to_owned(), denied))
+                        .collect(),
                     carried: counts.carried,
                     routes: service
                         .routes

@@ -8,8 +8,8 @@
 //! | `tls.rs` | TLS server name and application protocol |
 //!
 //! A condition on HTTP never holds for TLS, nor the other way round; on a plain TCP service only
-//! the listening endpoint can be asked about. To add a condition: add a variant to
-//! [`Matcher`], its test to one of these files, and its line to [`Matcher::matches`].
+//! the listening endpoint and the client's address can be asked about. To add a condition: add a
+//! variant to [`Matcher`], its test to one of these files, and its line to [`Matcher::matches`].
 //!
 //! Time is linear in the head and in the number of conditions; regular expressions run in linear
 //! time too. Absent by design: state.
@@ -22,7 +22,7 @@ mod tls;
 #[cfg(test)]
 mod tests;
 
-use fairlead_base::Endpoint;
+use fairlead_base::{Address, Endpoint};
 use fairlead_wire::http::RequestHead;
 use fairlead_wire::tls::ClientHello;
 
@@ -68,31 +68,37 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// The index of the first route of `service` that a connection to `listen` takes; `None` when
-/// there is none.
-pub fn choose(service: &Service, listen: Endpoint, subject: &Subject<'_>) -> Option<usize> {
+/// The index of the first route of `service` that a connection of `client` to `listen` takes;
+/// `None` when there is none.
+pub fn choose(
+    service: &Service,
+    listen: Endpoint,
+    client: Address,
+    subject: &Subject<'_>,
+) -> Option<usize> {
     service
         .routes
         .iter()
-        .position(|route| route.matches(listen, subject))
+        .position(|route| route.matches(listen, client, subject))
 }
 
 impl Route {
     /// Whether all conditions hold; without conditions always.
-    pub fn matches(&self, listen: Endpoint, subject: &Subject<'_>) -> bool {
+    pub fn matches(&self, listen: Endpoint, client: Address, subject: &Subject<'_>) -> bool {
         self.matchers
             .iter()
-            .all(|matcher| matcher.matches(listen, subject))
+            .all(|matcher| matcher.matches(listen, client, subject))
     }
 }
 
 impl Matcher {
-    /// Whether the condition holds for a connection to `listen`.
-    pub fn matches(&self, listen: Endpoint, subject: &Subject<'_>) -> bool {
+    /// Whether the condition holds for a connection of `client` to `listen`.
+    pub fn matches(&self, listen: Endpoint, client: Address, subject: &Subject<'_>) -> bool {
         let http = |holds: &dyn Fn(&RequestHead<'_>) -> bool| subject.http().is_some_and(holds);
         let tls = |holds: &dyn Fn(&ClientHello) -> bool| subject.tls().is_some_and(holds);
         match self {
             Self::Listen(endpoints) => endpoints.contains(&listen),
+            Self::Clients(list) => list.allows(client),
             Self::Host(names) => http(&|head| host::any(names, head.host.as_deref())),
             Self::Path(paths) => http(&|head| path::equal(paths, head.path)),
             Self::PathPrefix(starts) => http(&|head| path::start(starts, head.path)),

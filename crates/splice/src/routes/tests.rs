@@ -6,12 +6,14 @@ use proptest::prelude::*;
 use regex::Regex;
 
 use super::*;
+use crate::access::{AccessEntry, AccessList};
 use crate::config::{NamePattern, PoolId, Protocol, ValuePattern};
 
 const LISTEN: Endpoint = Endpoint {
     addr: Address([1; 16]),
     port: 80,
 };
+const CLIENT: Address = Address::v4([10, 1, 0, 9]);
 const OTHER: Endpoint = Endpoint {
     addr: Address([1; 16]),
     port: 81,
@@ -41,7 +43,7 @@ fn on_request<T>(request: &[u8], then: impl FnOnce(&Subject<'_>) -> T) -> T {
 
 fn http(matcher: &Matcher) -> bool {
     on_request(REQUEST.as_bytes(), |subject| {
-        matcher.matches(LISTEN, subject)
+        matcher.matches(LISTEN, CLIENT, subject)
     })
 }
 
@@ -96,7 +98,7 @@ fn host_without_port_in_any_case() {
 #[test]
 fn no_host_matches_no_name() {
     let matched = on_request(b"GET / HTTP/1.0\r\n\r\n", |subject| {
-        Matcher::Host(names(&["", "*"])).matches(LISTEN, subject)
+        Matcher::Host(names(&["", "*"])).matches(LISTEN, CLIENT, subject)
     });
     assert!(!matched);
 }
@@ -172,7 +174,7 @@ fn header_lines_and_the_list_that_they_form_are_the_same() {
             let [on_lines, on_list] = [&lines, &list].map(|fields| {
                 let request = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
                 on_request(request.as_bytes(), |subject| {
-                    matcher.matches(LISTEN, subject)
+                    matcher.matches(LISTEN, CLIENT, subject)
                 })
             });
             assert_eq!(on_lines, on_list, "{matcher:?} on {list}");
@@ -182,7 +184,7 @@ fn header_lines_and_the_list_that_they_form_are_the_same() {
         let request = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n");
         let matcher = Matcher::Header("x-beta".into(), exact(&[wanted]));
         on_request(request.as_bytes(), |subject| {
-            matcher.matches(LISTEN, subject)
+            matcher.matches(LISTEN, CLIENT, subject)
         })
     };
     assert!(beta("X-Beta: no,yes", "yes"));
@@ -198,7 +200,7 @@ fn a_value_that_is_not_utf8_is_there_but_matches_no_expression() {
     let matched = |pattern: ValuePattern| {
         on_request(
             b"GET / HTTP/1.1\r\nHost: a\r\nX-Raw: \xe9\r\n\r\n",
-            |subject| Matcher::Header("x-raw".into(), pattern).matches(LISTEN, subject),
+            |subject| Matcher::Header("x-raw".into(), pattern).matches(LISTEN, CLIENT, subject),
         )
     };
     assert!(matched(ValuePattern::Present));
@@ -232,7 +234,7 @@ fn cookie_by_name_and_value() {
 fn server_name_and_protocols_of_tls() {
     let hello_one = hello(Some("www.example.com"), &["h2", "http/1.1"]);
     let subject = Subject::Tls(&hello_one);
-    let holds = |matcher: &Matcher| matcher.matches(LISTEN, &subject);
+    let holds = |matcher: &Matcher| matcher.matches(LISTEN, CLIENT, &subject);
     assert!(holds(&Matcher::Sni(names(&["*.example.com"]))));
     assert!(holds(&Matcher::Sni(names(&["x.net", "www.example.com"]))));
     assert!(!holds(&Matcher::Sni(names(&["example.com"]))));
@@ -241,8 +243,8 @@ fn server_name_and_protocols_of_tls() {
 
     let nameless = hello(None, &[]);
     let subject = Subject::Tls(&nameless);
-    assert!(!Matcher::Sni(names(&["", "*"])).matches(LISTEN, &subject));
-    assert!(!Matcher::Alpn(texts(&["", "h2"])).matches(LISTEN, &subject));
+    assert!(!Matcher::Sni(names(&["", "*"])).matches(LISTEN, CLIENT, &subject));
+    assert!(!Matcher::Alpn(texts(&["", "h2"])).matches(LISTEN, CLIENT, &subject));
 }
 
 #[test]
@@ -254,18 +256,24 @@ fn conditions_of_one_protocol_never_hold_for_another() {
             "{matcher:?} is meant to hold for the request"
         );
         assert!(
-            !matcher.matches(LISTEN, &Subject::Tls(&hello)),
+            !matcher.matches(LISTEN, CLIENT, &Subject::Tls(&hello)),
             "{matcher:?}"
         );
-        assert!(!matcher.matches(LISTEN, &Subject::Tcp), "{matcher:?}");
+        assert!(
+            !matcher.matches(LISTEN, CLIENT, &Subject::Tcp),
+            "{matcher:?}"
+        );
     }
     for matcher in [
         Matcher::Sni(names(&["www.example.com"])),
         Matcher::Alpn(texts(&["h2"])),
     ] {
-        assert!(matcher.matches(LISTEN, &Subject::Tls(&hello)));
+        assert!(matcher.matches(LISTEN, CLIENT, &Subject::Tls(&hello)));
         assert!(!http(&matcher), "{matcher:?}");
-        assert!(!matcher.matches(LISTEN, &Subject::Tcp), "{matcher:?}");
+        assert!(
+            !matcher.matches(LISTEN, CLIENT, &Subject::Tcp),
+            "{matcher:?}"
+        );
     }
 }
 
@@ -274,10 +282,30 @@ fn the_listening_endpoint_can_be_asked_about_in_every_protocol() {
     let here = Matcher::Listen(vec![OTHER, LISTEN]);
     let hello = hello(None, &[]);
     for subject in [Subject::Tls(&hello), Subject::Tcp] {
-        assert!(here.matches(LISTEN, &subject));
-        assert!(!Matcher::Listen(vec![OTHER]).matches(LISTEN, &subject));
+        assert!(here.matches(LISTEN, CLIENT, &subject));
+        assert!(!Matcher::Listen(vec![OTHER]).matches(LISTEN, CLIENT, &subject));
     }
     assert!(http(&here));
+}
+
+#[test]
+fn the_client_can_be_asked_about_in_every_protocol() {
+    let list = |first: [u8; 4]| {
+        let first = Address::v4(first);
+        let entry = AccessEntry {
+            first,
+            bits: 24,
+            allow: true,
+        };
+        Matcher::Clients(AccessList::new("", false, vec![entry]))
+    };
+    let hello = hello(None, &[]);
+    for subject in [Subject::Tls(&hello), Subject::Tcp] {
+        assert!(list([10, 1, 0, 0]).matches(LISTEN, CLIENT, &subject));
+        assert!(!list([10, 1, 1, 0]).matches(LISTEN, CLIENT, &subject));
+    }
+    assert!(http(&list([10, 1, 0, 0])));
+    assert!(!http(&list([10, 0, 0, 0])));
 }
 
 #[test]
@@ -306,7 +334,7 @@ fn service(routes: Vec<Vec<Matcher>>) -> Service {
 fn chosen(routes: Vec<Vec<Matcher>>) -> Option<usize> {
     let service = service(routes);
     on_request(REQUEST.as_bytes(), |subject| {
-        choose(&service, LISTEN, subject)
+        choose(&service, LISTEN, CLIENT, subject)
     })
 }
 
@@ -346,6 +374,6 @@ proptest! {
         }
         let matcher = |&holds: &bool| Matcher::Listen(vec![if holds { LISTEN } else { OTHER }]);
         let service = service(table.iter().map(|row| row.iter().map(matcher).collect()).collect());
-        prop_assert_eq!(choose(&service, LISTEN, &Subject::Tcp), wanted);
+        prop_assert_eq!(choose(&service, LISTEN, CLIENT, &Subject::Tcp), wanted);
     }
 }
