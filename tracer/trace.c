@@ -15,6 +15,8 @@
  *                          KIND of it, an end byte 256 + KIND; without it, a packet begins and ends
  *                          at the first instruction of its mark
  *   thread=N               trace this thread
+ *   say=A-B letters=A      a function and an array by which a virtual machine's first program says
+ *                          text: a read of byte N is the letter N
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -34,7 +36,7 @@
 
 enum { OTHER_BEGIN, OTHER_END, OTHER_TEXT, OTHER_EXIT, OTHER_THREADS };
 enum { BUFFER_WORDS = 1 << 16, KEPT_WORDS = 1 << 13, PIPE_BYTES = 1 << 20,
-    MAPS_BYTES_MAX = 1 << 20, FD_MIN = 500 };
+    MAPS_BYTES_MAX = 1 << 20, FD_MIN = 500, SAID_BYTES = 4096 };
 
 #define ADDRESS_MASK ((UINT64_C(1) << 56) - 1)
 
@@ -44,8 +46,8 @@ struct range {
     uint64_t from, to;
 };
 
-static struct range begin_mark, end_mark;
-static uint64_t kinds, text;
+static struct range begin_mark, end_mark, say_mark;
+static uint64_t kinds, letters, text;
 static bool has_marks, has_kinds, is_placed, is_system;
 static int api;
 static enum { X86, ARM64, MIPS_BIG, MIPS_LITTLE, UNKNOWN } isa = UNKNOWN;
@@ -103,6 +105,27 @@ static void put_text(const char *bytes, size_t len)
         memcpy(&word, bytes + at, len - at < 8 ? len - at : 8);
         put(word);
     }
+}
+
+static char said[SAID_BYTES];
+static size_t said_len;
+
+static void put_said(void)
+{
+    put_text(said, said_len);
+    said_len = 0;
+}
+
+static void on_letter(unsigned cpu, qemu_plugin_meminfo_t what, uint64_t address, void *unused)
+{
+    (void)cpu;
+    (void)what;
+    (void)unused;
+    if (address - letters >= 256)
+        return;
+    said[said_len++] = (char)(address - letters);
+    if (said_len == sizeof said)
+        put_said();
 }
 
 static void on_instruction(unsigned cpu, void *word)
@@ -220,6 +243,11 @@ static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
                 QEMU_PLUGIN_MEM_RW, NULL);
             continue;
         }
+        if (is_in(address, say_mark)) {
+            qemu_plugin_register_vcpu_mem_cb(insn, on_letter, QEMU_PLUGIN_CB_NO_REGS,
+                QEMU_PLUGIN_MEM_RW, NULL);
+            continue;
+        }
         if (ends)
             qemu_plugin_register_vcpu_insn_exec_cb(insn, on_mark, QEMU_PLUGIN_CB_NO_REGS, NULL);
         if (begins)
@@ -251,6 +279,7 @@ static void on_exit_of_program(qemu_plugin_id_t id, void *unused)
         len += got > 0 ? (size_t)got : 0;
     }
     put_text(maps, len);
+    put_said();
     if (has_threads)
         put(other(OTHER_THREADS, 0));
     put(other(OTHER_EXIT, 0));
@@ -285,6 +314,10 @@ static bool read_argument(const char *argument)
         end_mark = range;
     } else if (!strncmp(argument, "text=", 5)) {
         text = number;
+    } else if (!strncmp(argument, "say=", 4)) {
+        say_mark = range;
+    } else if (!strncmp(argument, "letters=", 8)) {
+        letters = number;
     } else if (!strncmp(argument, "kinds=", 6)) {
         kinds = number;
         has_kinds = true;

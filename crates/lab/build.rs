@@ -1,5 +1,5 @@
-//! Compiles the tracer, a plugin for QEMU in C, for both versions of QEMU's interface, so that the
-//! program carries it along.
+//! Compiles the tracer, a plugin for QEMU in C, for both versions of QEMU's interface, and the
+//! first program of traced virtual machines, so that the program carries them along.
 //!
 //! Where there is no C compiler the laboratory is built without it, and says so when it is asked to
 //! trace.
@@ -19,31 +19,54 @@ fn main() {
     let cc = env::var("CC").unwrap_or_else(|_| "cc".to_owned());
     for api in APIS {
         let to = out.join(format!("tracer{api}.so"));
-        if let Err(why) = compile(&cc, &source, api, &to) {
+        let mut command = Command::new(&cc);
+        command.args(["-shared", "-fPIC", "-fvisibility=hidden", "-s"]);
+        command.arg(format!("-DPLUGIN_API={api}"));
+        if let Err(why) = compile(command, &source.join("trace.c"), &to) {
             println!("cargo:warning=no tracer of protocol stacks in this build: {why}");
             std::fs::write(&to, []).expect("the build directory can be written");
         }
     }
+    let (guest, to) = (source.join("../crates/stacks/linux"), out.join("guest"));
+    println!("cargo:rerun-if-changed={}", guest.display());
+    if let Err(why) = compile(guest_command(&cc, &source), &guest.join("guest.c"), &to) {
+        println!("cargo:warning=no tracer of Linux in this build: {why}");
+        std::fs::write(&to, []).expect("the build directory can be written");
+    }
 }
 
-fn compile(cc: &str, source: &Path, api: u8, to: &Path) -> Result<(), String> {
-    let output = Command::new(cc)
-        .args([
-            "-std=gnu11",
-            "-O2",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-shared",
-            "-fPIC",
-        ])
-        .args(["-fvisibility=hidden", "-s"])
-        .arg(format!("-DPLUGIN_API={api}"))
-        .arg("-o")
+/// The program links nothing and lies where nothing else of a machine is, so that its marks are
+/// found by address.
+fn guest_command(cc: &str, tracer: &Path) -> Command {
+    let mut command = Command::new(cc);
+    command.args([
+        "-ffreestanding",
+        "-fno-stack-protector",
+        "-fcf-protection=none",
+    ]);
+    command.args([
+        "-fno-tree-loop-distribute-patterns",
+        "-fno-asynchronous-unwind-tables",
+    ]);
+    command.args([
+        "-fPIE",
+        "-static",
+        "-no-pie",
+        "-nostdlib",
+        "-Wl,--build-id=none",
+    ]);
+    command.arg("-Wl,-Ttext-segment=0x555500000000");
+    command.arg("-I").arg(tracer);
+    command
+}
+
+fn compile(mut command: Command, source: &Path, to: &Path) -> Result<(), String> {
+    command.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"]);
+    let output = command
         .arg(to)
-        .arg(source.join("trace.c"))
+        .arg(source)
         .output()
-        .map_err(|error| format!("{cc}: {error}"))?;
+        .map_err(|error| format!("{}: {error}", command.get_program().display()))?;
     if output.status.success() {
         return Ok(());
     }

@@ -139,6 +139,7 @@ impl Patterns {
 /// Finds the layer of an instruction from the debug information of the objects that were loaded.
 struct Finder<'a> {
     patterns: &'a Patterns,
+    header: &'a Header,
     objects: Vec<(&'a Object, Option<Loader>)>,
     found: HashMap<u64, u8>,
 }
@@ -154,6 +155,7 @@ impl<'a> Finder<'a> {
         });
         Self {
             patterns,
+            header,
             objects: objects.collect(),
             found: HashMap::new(),
         }
@@ -172,6 +174,9 @@ impl<'a> Finder<'a> {
 
     /// File and function of each frame, the innermost first.
     fn frames(&self, address: u64) -> Vec<(String, String)> {
+        if let Some(symbol) = self.header.symbol_at(address) {
+            return vec![(String::new(), symbol.name.clone())];
+        }
         let has = |object: &Object| address.wrapping_sub(object.start) < object.size;
         let Some((object, Some(loader))) = self.objects.iter().find(|(one, _)| has(one)) else {
             return Vec::new();

@@ -6,6 +6,7 @@ pub mod caches;
 mod chunk;
 pub mod layers;
 pub mod layouts;
+pub mod linux;
 pub mod lwip;
 pub mod machine;
 pub mod packets;

@@ -41,6 +41,8 @@ pub struct KindCounts {
     pub data_lines_32: Spread,
     /// Distinct lines of 64 bytes that are read or written.
     pub data_lines_64: Spread,
+    /// Packets during which a kernel took an interrupt; they are among the others.
+    pub interrupted: u64,
 }
 
 /// Whether branches of this instruction set are recognized.
@@ -56,6 +58,7 @@ struct Current {
     branches: u64,
     reads: u64,
     writes: u64,
+    is_interrupted: bool,
 }
 
 /// Counts packets, in bounded memory.
@@ -66,7 +69,15 @@ pub struct Counter {
     current: Current,
     instructions: Lines,
     accesses: Lines,
-    kinds: BTreeMap<u8, [Values; METRICS]>,
+    kinds: BTreeMap<u8, Kind>,
+    /// Addresses at which a kernel takes interrupts, in order.
+    interrupts: Vec<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Kind {
+    values: [Values; METRICS],
+    interrupted: u64,
 }
 
 impl Counter {
@@ -77,6 +88,21 @@ impl Counter {
             is_whole: whole_run,
             ..Self::default()
         }
+    }
+
+    /// For this trace. Packets in which the kernel takes an interrupt are counted, too.
+    pub fn of(header: &Header) -> Self {
+        Self {
+            interrupts: header.interrupts(),
+            ..Self::new(header.whole_run)
+        }
+    }
+
+    fn is_interrupt(&self, address: u64) -> bool {
+        let (Some(first), Some(last)) = (self.interrupts.first(), self.interrupts.last()) else {
+            return false;
+        };
+        (*first..=*last).contains(&address) && self.interrupts.binary_search(&address).is_ok()
     }
 
     /// Counts events.
@@ -94,6 +120,7 @@ impl Counter {
                 } => {
                     self.current.instructions += u64::from(!repeat);
                     self.current.branches += u64::from(branch);
+                    self.current.is_interrupted |= self.is_interrupt(address);
                     self.instructions.touch(address, length);
                 }
                 Event::Read { address, size } => {
@@ -135,6 +162,7 @@ impl Counter {
             branches,
             reads,
             writes,
+            is_interrupted,
         } = self.current;
         let counts = [
             instructions,
@@ -146,8 +174,9 @@ impl Counter {
             data_32,
             data_64,
         ];
-        let values = self.kinds.entry(kind).or_default();
-        for (values, count) in values.iter_mut().zip(counts) {
+        let of_kind = self.kinds.entry(kind).or_default();
+        of_kind.interrupted += u64::from(is_interrupted);
+        for (values, count) in of_kind.values.iter_mut().zip(counts) {
             values.add(count);
         }
     }
@@ -158,9 +187,10 @@ impl Counter {
             self.end();
         }
         let knows_branches = knows_branches(&header.isa);
-        let counts = |(kind, values): (u8, [Values; METRICS])| {
-            let [instructions, branches, reads, writes, i32, i64, d32, d64] =
-                values.map(|values| (values.number(), values.spread()));
+        let counts = |(kind, of_kind): (u8, Kind)| {
+            let [instructions, branches, reads, writes, i32, i64, d32, d64] = of_kind
+                .values
+                .map(|values| (values.number(), values.spread()));
             KindCounts {
                 kind,
                 name: if self.is_whole {
@@ -177,6 +207,7 @@ impl Counter {
                 instruction_lines_64: i64.1,
                 data_lines_32: d32.1,
                 data_lines_64: d64.1,
+                interrupted: of_kind.interrupted,
             }
         };
         self.kinds.into_iter().map(counts).collect()
@@ -273,6 +304,7 @@ impl Hasher for PageHasher {
 mod tests {
     use std::collections::BTreeSet;
 
+    use fairlead_trace::references::Symbol;
     use proptest::prelude::*;
 
     use super::*;
@@ -336,6 +368,36 @@ mod tests {
         // The read crosses into the next page.
         assert_eq!(of(ack.data_lines_32), (4, 4));
         assert_eq!(of(ack.data_lines_64), (3, 3));
+    }
+
+    #[test]
+    fn packets_with_an_interrupt_are_kept_and_counted() {
+        let symbol = |address, name: &str| Symbol {
+            address,
+            size: 16,
+            name: name.to_owned(),
+        };
+        let header = Header {
+            symbols: vec![
+                symbol(0x100, "tcp_ack"),
+                symbol(0x200, "asm_exc_page_fault"),
+                symbol(0x300, "asm_sysvec_apic_timer_interrupt"),
+            ],
+            ..Header::default()
+        };
+        let mut counter = Counter::of(&header);
+        for address in [0x100, 0x200, 0x300, 0x304] {
+            let (begin, end) = (Event::Begin { kind: 0 }, Event::End { kind: 0 });
+            let events = [begin, fetch(address, false, false), end];
+            counter.add(&events).unwrap();
+        }
+        let kinds = counter.finish(&header);
+        assert_eq!((kinds[0].packets, kinds[0].interrupted), (4, 1));
+        let name = |address| header.symbol_at(address).map(|symbol| symbol.name.as_str());
+        assert_eq!(
+            [name(0x10f), name(0x110), name(0xff)],
+            [Some("tcp_ack"), None, None]
+        );
     }
 
     #[test]

@@ -35,6 +35,7 @@ impl Isa {
         }
     }
 }
+
 /// Limits of what the workloads hold in memory.
 const SIZE_MAX: u32 = 65_000;
 const PACKETS_MAX: u32 = 10_000_000;

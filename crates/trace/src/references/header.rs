@@ -19,6 +19,9 @@ pub struct Header {
     pub kinds: Vec<String>,
     /// Where the program and its libraries were loaded.
     pub objects: Vec<Object>,
+    /// Functions of a kernel that were executed, by address: they are in no file at hand.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub symbols: Vec<Symbol>,
     /// Counts over the whole file.
     pub totals: Totals,
 }
@@ -36,6 +39,17 @@ pub struct Object {
     pub base: u64,
     /// Its GNU build identifier in hexadecimal digits; empty if it has none.
     pub build_id: String,
+}
+
+/// A function in the memory of the traced machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Symbol {
+    /// Of its first instruction.
+    pub address: u64,
+    /// To the next function, bytes.
+    pub size: u64,
+    /// Its name.
+    pub name: String,
 }
 
 /// Counts over a whole file.
@@ -58,6 +72,30 @@ impl Header {
             Some(name) if !name.is_empty() => name.clone(),
             _ => format!("kind {kind}"),
         }
+    }
+
+    /// The function of [`Header::symbols`] that has this address.
+    pub fn symbol_at(&self, address: u64) -> Option<&Symbol> {
+        let after = self
+            .symbols
+            .partition_point(|symbol| symbol.address <= address);
+        let symbol = self.symbols.get(after.checked_sub(1)?)?;
+        (address - symbol.address < symbol.size).then_some(symbol)
+    }
+
+    /// Addresses at which the kernel takes interrupts, in ascending order.
+    pub fn interrupts(&self) -> Vec<u64> {
+        /// Beginnings of names of such functions of Linux on x86.
+        const NAMES: [&str; 3] = [
+            "asm_common_interrupt",
+            "asm_sysvec_",
+            "asm_spurious_interrupt",
+        ];
+        let is_entry = |name: &str| NAMES.iter().any(|start| name.starts_with(start));
+        let entries = self.symbols.iter().filter(|symbol| is_entry(&symbol.name));
+        let mut addresses: Vec<u64> = entries.map(|symbol| symbol.address).collect();
+        addresses.sort_unstable();
+        addresses
     }
 
     /// The object that has this address.

@@ -21,7 +21,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use header::{Header, Object, Totals};
+pub use header::{Header, Object, Symbol, Totals};
 pub use reader::Reader;
 pub use record::Event;
 pub use writer::Writer;

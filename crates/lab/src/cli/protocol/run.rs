@@ -6,13 +6,13 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use fairlead_trace::references::{Header, Writer};
+use fairlead_trace::references::{Event, Header, Writer};
 
 use crate::cli::{Context, output};
 use crate::error::LabError;
-use crate::protocol::lwip;
 use crate::protocol::stacks::{self, Isa, STACKS, Stack, StackRun};
-use crate::protocol::tracer::{Marks, TraceSpec, trace};
+use crate::protocol::tracer::{GuestSpec, Marks, Outcome, TraceSpec, trace, trace_guest};
+use crate::protocol::{linux, lwip};
 use crate::table::grouped;
 
 /// Arguments of `lab protocol run`.
@@ -46,6 +46,9 @@ pub(super) struct RunArgs {
     /// A checkout of lwIP, for its workloads
     #[arg(long, value_name = "FOLDER", requires = "stack")]
     checkout: Option<PathBuf>,
+    /// A Linux kernel (vmlinuz), for its workloads [default: one that scripts/vm has got]
+    #[arg(long, value_name = "FILE", requires = "stack")]
+    kernel: Option<PathBuf>,
     /// Bytes of payload of each packet or message
     #[arg(long, value_name = "BYTES", requires = "stack", default_value_t = 1024)]
     size: u32,
@@ -76,7 +79,7 @@ Workloads:
     for stack in STACKS {
         text += &format!("  {:<26} {}\n", stack.name, stack.about);
     }
-    for (name, about) in lwip::STACKS {
+    for (name, about) in lwip::STACKS.into_iter().chain(linux::STACKS) {
         text += &format!("  {name:<26} {about}\n");
     }
     text
@@ -96,6 +99,17 @@ impl RunArgs {
             }
             _ => Ok(None),
         }
+    }
+
+    /// Linux in a virtual machine, if its workload is asked for.
+    fn guest(&self) -> Result<Option<GuestSpec>, LabError> {
+        let Some(name) = self.stack.as_deref().filter(|name| linux::is_named(name)) else {
+            return Ok(None);
+        };
+        let kernel = linux::kernel(self.kernel.as_deref())?;
+        let spec = linux::spec(name, self.size, self.packets, &kernel)?;
+        let cpu = self.cpu.clone();
+        Ok(Some(GuestSpec { cpu, ..spec }))
     }
 
     fn spec(&self, lwip: Option<&lwip::Built>) -> Result<TraceSpec, LabError> {
@@ -135,15 +149,30 @@ impl RunArgs {
 }
 
 pub(super) fn run(args: &RunArgs, context: &Context<'_>) -> Result<(), LabError> {
+    if let Some(guest) = args.guest()? {
+        return keep(args, context, &|sink| {
+            trace_guest(&guest, context.control, sink)
+        });
+    }
     let lwip = args.lwip()?;
     let spec = args.spec(lwip.as_ref())?;
+    keep(args, context, &|sink| trace(&spec, context.control, sink))
+}
+
+/// Takes events.
+type Sink<'a> = dyn FnMut(&[Event]) -> Result<(), LabError> + 'a;
+/// Traces, and gives events to a sink.
+type Tracing<'a> = dyn Fn(&mut Sink<'_>) -> Result<Outcome, LabError> + 'a;
+
+/// Writes a trace to the file that is asked for.
+fn keep(args: &RunArgs, context: &Context<'_>, traced: &Tracing<'_>) -> Result<(), LabError> {
     // A device or a pipe cannot be replaced by renaming, and is not to be removed.
     let is_stream = output::is_stream(&args.output);
     let part = match is_stream {
         true => args.output.clone(),
         false => part_of(&args.output),
     };
-    let written = write(&spec, &part, context);
+    let written = write(&part, traced);
     let (header, trouble) = match written {
         Ok(written) => written,
         Err(error) => {
@@ -181,15 +210,11 @@ fn part_of(path: &Path) -> PathBuf {
 }
 
 /// Traces into a file; what is wrong with the run comes with the header.
-fn write(
-    spec: &TraceSpec,
-    part: &Path,
-    context: &Context<'_>,
-) -> Result<(Header, Option<String>), LabError> {
+fn write(part: &Path, traced: &Tracing<'_>) -> Result<(Header, Option<String>), LabError> {
     let failed = |error| LabError::file(part, error);
     let file = File::create(part).map_err(failed)?;
     let mut writer = Writer::new(BufWriter::new(file)).map_err(failed)?;
-    let outcome = trace(spec, context.control, &mut |events| {
+    let outcome = traced(&mut |events| {
         events
             .iter()
             .try_for_each(|event| writer.push(*event))

@@ -41,7 +41,7 @@ struct Document {
 pub(super) fn run(args: &StatArgs, context: &Context<'_>) -> Result<(), LabError> {
     let mut reader = open(&args.path)?;
     let header = reader.header().clone();
-    let mut counter = Counter::new(header.whole_run);
+    let mut counter = Counter::of(&header);
     let mut events = Vec::new();
     let (_, bytes) = reader.progress_bytes();
     context.control.begin("counting", bytes);
@@ -112,6 +112,16 @@ pub(super) fn table(kinds: &[KindCounts]) -> Table {
     table
 }
 
+/// A sentence on packets in which a kernel took an interrupt.
+fn interrupted(kinds: &[KindCounts]) -> String {
+    let packets: u64 = kinds.iter().map(|kind| kind.interrupted).sum();
+    match packets {
+        0 => String::new(),
+        1 => "1 packet has an interrupt in it\n".to_owned(),
+        _ => format!("{} packets have an interrupt in them\n", grouped(packets)),
+    }
+}
+
 fn text(document: &Document) -> String {
     let Document { trace, kinds } = document;
     format!(
@@ -124,5 +134,5 @@ fn text(document: &Document) -> String {
         grouped(trace.totals.accesses),
         grouped(trace.totals.packets),
         table(kinds).text(1),
-    )
+    ) + &interrupted(kinds)
 }

@@ -4,11 +4,14 @@
 //! to a pipe; [`trace`] reads, checks and joins what arrives, and hands it to a sink.
 
 mod emulator;
+mod guest;
+mod initramfs;
 mod load_map;
 mod object_file;
 mod run;
 mod stream;
 
+pub use guest::{GuestSpec, trace_guest};
 pub use run::{Marks, Outcome, TraceSpec, trace};
 
 /// The tools that built a program: what compilers and linkers write into its file.

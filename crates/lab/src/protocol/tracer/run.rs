@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// What may still arrive after the program has ended, in units of [`LOOK`].
 const LOOKS_AFTER_END: u32 = 20;
 /// Seed of what the emulator draws for the program.
-const SEED: &str = "7";
+pub(super) const SEED: &str = "7";
 /// Of what a program writes to standard error, bytes at most.
 const STDERR_BYTES_MAX: u64 = 4096;
 /// The file from which a workload is started, in the folder of the tracer. The path of a program is
@@ -213,7 +213,7 @@ fn add_program(
 
 /// What a quiet program wrote to standard error, up to 4 KiB. It is a file, because a child of the
 /// program may keep a pipe open.
-fn said_in(path: &Path) -> String {
+pub(super) fn said_in(path: &Path) -> String {
     let mut text = Vec::new();
     if let Ok(file) = File::open(path) {
         let _ = file.take(STDERR_BYTES_MAX).read_to_end(&mut text);
@@ -223,33 +223,29 @@ fn said_in(path: &Path) -> String {
 
 /// Arguments for the plugin; none to record everything.
 fn arguments_of_marks(program: &ObjectFile, marks: &Marks) -> Result<Vec<String>, LabError> {
-    let range = |name: &str| {
-        let found = program.symbol(name)?;
-        Some(format!(
-            "{}-{}",
-            found.address,
-            found.address + found.size.max(1)
-        ))
-    };
     match marks {
         Marks::Whole => Ok(Vec::new()),
-        Marks::Own => {
-            let found = (range(BEGIN), range(END), program.symbol(KINDS));
-            let (Some(begin), Some(end), Some(kinds)) = found else {
-                return Ok(Vec::new());
-            };
-            let kinds = kinds.address;
-            Ok(vec![
-                format!("begin={begin}"),
-                format!("end={end}"),
-                format!("kinds={kinds}"),
-            ])
-        }
+        Marks::Own => Ok(arguments_of_own_marks(program).unwrap_or_default()),
         Marks::Symbols { begin, end } => Ok(vec![
             format!("begin={}", address_of(program, "--begin", begin)?),
             format!("end={}", address_of(program, "--end", end)?),
         ]),
     }
+}
+
+/// Arguments for the plugin for a program that marks packets itself; `None` for others.
+pub(super) fn arguments_of_own_marks(program: &ObjectFile) -> Option<Vec<String>> {
+    let range = |name: &str| {
+        let found = program.symbol(name)?;
+        let end = found.address.saturating_add(found.size.max(1));
+        Some(format!("{}-{end}", found.address))
+    };
+    let kinds = program.symbol(KINDS)?.address;
+    Some(vec![
+        format!("begin={}", range(BEGIN)?),
+        format!("end={}", range(END)?),
+        format!("kinds={kinds}"),
+    ])
 }
 
 fn address_of(program: &ObjectFile, option: &str, name: &str) -> Result<u64, LabError> {
@@ -277,17 +273,20 @@ fn address_of(program: &ObjectFile, option: &str, name: &str) -> Result<u64, Lab
 
 fn names_of_kinds(program: &ObjectFile, marks: &Marks) -> Vec<String> {
     match marks {
-        Marks::Own => {
-            let text = program.text_of(NAMES).unwrap_or_default();
-            text.lines().take(256).map(str::to_owned).collect()
-        }
+        Marks::Own => names_of_own_kinds(program),
         Marks::Whole => Vec::new(),
         Marks::Symbols { begin, .. } => vec![begin.clone()],
     }
 }
 
+/// Of a program that marks packets itself.
+pub(super) fn names_of_own_kinds(program: &ObjectFile) -> Vec<String> {
+    let text = program.text_of(NAMES).unwrap_or_default();
+    text.lines().take(256).map(str::to_owned).collect()
+}
+
 /// The error for a QEMU that did not load the tracer.
-fn not_loaded(emulator: &Emulator, status: ExitStatus, stderr: &str) -> LabError {
+pub(super) fn not_loaded(emulator: &Emulator, status: ExitStatus, stderr: &str) -> LabError {
     let told = if stderr.is_empty() {
         String::new()
     } else {
@@ -319,7 +318,7 @@ fn trouble_of(name: &str, status: ExitStatus, stream: &Stream, stderr: &str) -> 
 }
 
 /// A program that runs, and what reads from it.
-struct Run {
+pub(super) struct Run {
     child: Running,
     /// Kept open until the program has ended, so that the pipe is not over before it begins.
     writer: Option<PipeWriter>,
@@ -328,13 +327,13 @@ struct Run {
     status: Option<ExitStatus>,
 }
 
-struct Ended {
-    status: ExitStatus,
-    stream: Stream,
+pub(super) struct Ended {
+    pub(super) status: ExitStatus,
+    pub(super) stream: Stream,
 }
 
 impl Run {
-    fn start(
+    pub(super) fn start(
         mut command: Command,
         reader: PipeReader,
         writer: PipeWriter,
@@ -358,7 +357,7 @@ impl Run {
     }
 
     /// Reads until the program has ended.
-    fn follow(
+    pub(super) fn follow(
         mut self,
         control: &dyn Control,
         sink: &mut dyn FnMut(&[Event]) -> Result<(), LabError>,

@@ -6,7 +6,7 @@
 use fairlead_trace::references::Event;
 
 /// The text that the plugin sends, bytes at most.
-const TEXT_BYTES_MAX: u64 = 2 << 20;
+const TEXT_BYTES_MAX: u64 = 16 << 20;
 /// What the largest access has, bytes.
 const ACCESS_BYTES_MAX: u8 = 64;
 /// Pieces that QEMU makes of larger accesses, bytes.
