@@ -23,6 +23,7 @@ struct Room {
 const ORGANS_AND_TCB_CACHE: &[&str] = &["base", "wire", "tcp", "tcbcache", "splice"];
 const EVERYTHING_BUT_TESTKIT: &[&str] = &[
     "base",
+    "announce",
     "wire",
     "tcp",
     "splice",
@@ -49,6 +50,7 @@ const ROOMS: &[Room] = &[
     core("cache", &["base"], &["thiserror", "fearless_simd"]),
     // The content cache; queues and bounds are those of the TCB cache.
     core("content", &["base", "cache"], &[]),
+    core("announce", &["base", "wire"], &[]),
     // A keyed hash.
     core("tcp", &["base", "wire"], &["siphasher"]),
     // Expressions of linear time; a keyed hash; a derive for errors.
@@ -110,6 +112,7 @@ const ROOMS: &[Room] = &[
         "fairlead",
         &[
             "base",
+            "announce",
             "wire",
             "tcp",
             "splice",

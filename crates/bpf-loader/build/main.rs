@@ -15,7 +15,7 @@ mod declared;
 mod layout;
 
 /// Objects, their sources, and what is defined for them.
-const OBJECTS: [(&str, &str, &[&str]); 7] = [
+const OBJECTS: [(&str, &str, &[&str]); 8] = [
     ("fairlead_tc", "fairlead_tc", &[]),
     ("fairlead_xdp", "fairlead_xdp", &[]),
     ("fairlead_tc_lru", "fairlead_tc", &["-DFL_FLOWS_LRU"]),
@@ -23,6 +23,7 @@ const OBJECTS: [(&str, &str, &[&str]); 7] = [
     ("fairlead_tc_tcb", "fairlead_tc", &["-DFL_FLOWS_TCB"]),
     ("fairlead_xdp_tcb", "fairlead_xdp", &["-DFL_FLOWS_TCB"]),
     ("fairlead_out", "fairlead_out", &[]),
+    ("fairlead_in", "fairlead_in", &[]),
 ];
 
 fn main() {

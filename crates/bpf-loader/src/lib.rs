@@ -19,6 +19,7 @@
 //! | `exits.rs` | which of them take packets from XDP |
 //! | `straight.rs` | which veths' other ends receive at once what the program at tc sends |
 //! | `vlans.rs` | which VLANs XDP serves on the interfaces that those stand on |
+//! | `way_in.rs` | past the stack to the engine's device, for addresses that the host has too |
 //! | `way_out.rs` | the engine's device, where what it sends takes a shorter way |
 //! | `capture.rs` | packets that the program shows |
 //! | `counters.rs` | what was counted, summed over CPUs |
@@ -57,6 +58,7 @@ mod sys;
 mod told;
 mod trial;
 mod vlans;
+mod way_in;
 mod way_out;
 
 pub use access::{AccessPrefix, AccessRule};
@@ -75,6 +77,7 @@ pub use rehearsal::rehearse;
 pub use remains::{Remains, is_at_work_elsewhere, retire, survey};
 pub use trial::{Fate, PassProgram, Trial};
 pub use vlans::{Tag, Vlan};
+pub use way_in::WayIn;
 pub use way_out::WayOut;
 
 /// True when this build has the kernel program in it (there was a compiler for it).

@@ -207,6 +207,7 @@ impl Datapath {
         match classify(&packet.bytes) {
             Ok(Classified::Icmp(message)) => self.switch.handle_icmp(now, packet, &message),
             Ok(Classified::Tcp(_)) => self.drop(DropReason::NotTcp),
+            Err(DropReason::NotTcp) => self.switch.handle_other_protocol(now, packet),
             Err(DropReason::Fragment) => self.handle_fragment(now, packet),
             Err(reason) => self.drop(reason),
         }

@@ -8,6 +8,7 @@
 
 mod counters;
 mod device;
+mod neighbours;
 pub mod net;
 mod passing;
 mod sys;
@@ -16,6 +17,7 @@ mod wait;
 
 pub use counters::{DeviceCounters, SIZE_CLASSES, SizeCounts};
 pub use device::{SendError, TunDevice, TunError};
+pub use neighbours::{Neighbours, WAIT_MAX as NEIGHBOURS_WAIT_MAX};
 pub use passing::PassingErrors;
 pub use vnet::{BadHeader, Unsendable, VNET_HEADER_BYTES, VnetHeader};
 pub use wait::{

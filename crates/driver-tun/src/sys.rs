@@ -193,7 +193,54 @@ pub(crate) fn open_packet_socket(
     filter: &[libc::sock_filter],
     waiting_bytes: i32,
 ) -> io::Result<OwnedFd> {
-    let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    open_filtered(libc::SOCK_DGRAM, 0, protocol, filter, waiting_bytes)
+}
+
+/// A socket with copies of the frames of one Ethernet type that come in on one interface, from the
+/// Ethernet header on, as far as `filter` takes them (all without one).
+pub(crate) fn open_link_socket(
+    interface: u32,
+    protocol: u16,
+    filter: &[libc::sock_filter],
+    waiting_bytes: i32,
+) -> io::Result<OwnedFd> {
+    open_filtered(libc::SOCK_RAW, interface, protocol, filter, waiting_bytes)
+}
+
+/// Sends a frame out of an interface.
+pub(crate) fn send_frame(socket: &OwnedFd, interface: u32, frame: &[u8]) -> io::Result<()> {
+    // SAFETY: plain old data of integers and a byte array; all zeroes is a valid value.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_ifindex = interface as i32;
+    address.sll_halen = 6;
+    let bytes = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: an open socket, readable memory of that length, and an address of the length given.
+    let sent = unsafe {
+        libc::sendto(
+            socket.as_raw_fd(),
+            frame.as_ptr().cast(),
+            frame.len(),
+            libc::MSG_DONTWAIT,
+            (&raw const address).cast(),
+            bytes,
+        )
+    };
+    match sent {
+        0.. => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A packet socket of one kind on an interface, or on all if that is 0.
+fn open_filtered(
+    kind: libc::c_int,
+    interface: u32,
+    protocol: u16,
+    filter: &[libc::sock_filter],
+    waiting_bytes: i32,
+) -> io::Result<OwnedFd> {
+    let kind = kind | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: makes a descriptor, touches no memory of ours. Of no protocol: it receives nothing
     // before it has its filter.
     let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
@@ -206,12 +253,15 @@ pub(crate) fn open_packet_socket(
         len: filter.len() as u16,
         filter: filter.as_ptr().cast_mut(),
     };
-    set_option(&socket, libc::SO_ATTACH_FILTER, &program)?;
+    if !filter.is_empty() {
+        set_option(&socket, libc::SO_ATTACH_FILTER, &program)?;
+    }
     set_option(&socket, libc::SO_RCVBUF, &waiting_bytes)?;
     // SAFETY: plain old data of integers and a byte array; all zeroes is a valid value.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_protocol = protocol.to_be();
+    address.sll_ifindex = interface as i32;
     let bytes = size_of_val(&address) as libc::socklen_t;
     // SAFETY: an open socket and an address of the length given.
     let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), bytes) };

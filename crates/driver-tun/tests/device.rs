@@ -34,6 +34,7 @@ fn plan(address: &str) -> NetworkPlan {
         transparent: Vec::new(),
         servers: Vec::new(),
         owner: "test".into(),
+        may_be_local: false,
         resumed: false,
     }
 }

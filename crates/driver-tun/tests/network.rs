@@ -31,6 +31,7 @@ fn plan() -> NetworkPlan {
         ],
         servers: Vec::new(),
         owner: "test".into(),
+        may_be_local: false,
         resumed: false,
     }
 }

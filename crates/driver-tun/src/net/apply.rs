@@ -132,6 +132,9 @@ fn adjust_device(plan: &NetworkPlan) -> Result<(), NetError> {
     {
         return Err(not_written(&own, &error));
     }
+    // What the engine sends has the source address of a service, which this machine may have
+    // itself. Without the setting, such packets are dropped as forged where they take the stack.
+    let _ = kernel::set_setting(&format!("ipv4/conf/{device}/accept_local"), "1");
     // Devices inherit this from `default`, which may differ from `ip_forward`.
     for own in [
         format!("ipv4/conf/{device}/forwarding"),
@@ -307,6 +310,13 @@ async fn confirm(
     let sources = plan.sources.iter().map(inside);
     for destination in plan.listen.iter().copied().chain(sources) {
         let route = kernel.lookup(destination).await?;
+        // Packets of others do not come this way: the kernel program hands them over.
+        if plan.may_be_local
+            && plan.is_listening(&Prefix::host(destination))
+            && route.as_ref().is_some_and(|route| route.is_local)
+        {
+            continue;
+        }
         confirm_one(route, destination.to_string(), device, interfaces)?;
     }
     for server in plan.returns() {

@@ -84,10 +84,10 @@ impl fmt::Display for Obstacle {
                 wanted,
             } if wanted.is_host() => write!(
                 f,
-                "{address} is assigned to {interface}: this machine would receive its packets \
-                 itself, and the switch would not see them; remove it with `ip address delete \
-                 {address} dev {interface}`, or choose an address that is not assigned to an \
-                 interface"
+                "{address} is assigned to {interface}: with mode = \"engine\" this machine would \
+                 receive its packets itself, and the switch would not see them; use a kernel mode, \
+                 remove it with `ip address delete {address} dev {interface}`, or choose an \
+                 address that is not assigned to an interface"
             ),
             Self::LocalAddress {
                 address,
@@ -154,7 +154,8 @@ pub fn check(plan: &NetworkPlan) -> Result<Vec<Obstacle>, NetError> {
         }
         let destinations = plan.destinations();
         let addresses = kernel.addresses().await?;
-        for wanted in &destinations {
+        let allowed = |wanted: &&Prefix| plan.may_be_local && plan.is_listening(wanted);
+        for wanted in destinations.iter().filter(|wanted| !allowed(wanted)) {
             obstacles.extend(local_addresses(wanted, &addresses, &interfaces));
         }
         for v4 in [true, false] {

@@ -16,7 +16,7 @@ use rtnetlink::packet_route::route::{
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage, RulePortRange};
 use rtnetlink::{Handle, IpVersion, LinkUnspec, RouteMessageBuilder};
 
-use super::{NetError, PROTOCOL, Prefix, QUEUE_PACKETS, RULE_PRIORITY};
+use super::{NetError, PROTOCOL, Prefix, QUEUE_PACKETS, RULE_PRIORITY, Subnet};
 
 /// The kernel answers within microseconds; one that does not in this time is broken.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -140,6 +140,12 @@ impl Kernel {
 
     /// Every address that an interface has, with the interface's index.
     pub(super) async fn addresses(&self) -> Result<Vec<(IpAddr, u32)>, NetError> {
+        let subnets = self.subnets().await?.into_iter();
+        Ok(subnets.map(|one| (one.address, one.interface)).collect())
+    }
+
+    /// The same with the lengths of their prefixes.
+    pub(super) async fn subnets(&self) -> Result<Vec<Subnet>, NetError> {
         let messages: Vec<_> = self
             .handle
             .address()
@@ -149,7 +155,7 @@ impl Kernel {
             .await
             .map_err(|error| refused("listing the addresses", &error))?;
         let addresses = messages.into_iter().filter_map(|message| {
-            let index = message.header.index;
+            let interface = message.header.index;
             // On a point-to-point interface `Address` is the peer's and `Local` is ours.
             let local = message
                 .attributes
@@ -165,7 +171,11 @@ impl Kernel {
                     AddressAttribute::Address(ip) => Some(*ip),
                     _ => None,
                 });
-            Some((local.or(plain)?, index))
+            Some(Subnet {
+                address: local.or(plain)?,
+                len: message.header.prefix_len,
+                interface,
+            })
         });
         Ok(addresses.collect())
     }

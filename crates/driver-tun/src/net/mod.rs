@@ -22,6 +22,7 @@ mod keep;
 mod kernel;
 mod leftover;
 mod queue;
+mod subnets;
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -33,6 +34,7 @@ pub use check::{Obstacle, check};
 pub use keep::Keeper;
 pub use leftover::{Owned, owned_by, owned_by_any, remove_device, remove_leftovers};
 pub use queue::queue_dropped;
+pub use subnets::{Subnet, subnets};
 
 /// Tags routes and rules of this program (`ip rule show protocol 246`). No routing daemon known to
 /// iproute2 uses it.
@@ -122,6 +124,9 @@ pub struct NetworkPlan {
     pub servers: Vec<SocketAddr>,
     /// Owner of the device, stored as its alias for [`owned_by`].
     pub owner: String,
+    /// True if addresses that clients connect to may be this machine's own: the kernel fast path
+    /// sees their packets first.
+    pub may_be_local: bool,
     /// True if an earlier run of this owner left the device; settings that are still needed are
     /// kept.
     pub resumed: bool,
@@ -135,6 +140,11 @@ impl NetworkPlan {
         all.sort_unstable();
         all.dedup();
         all
+    }
+
+    /// True for the prefix of an address that clients connect to.
+    fn is_listening(&self, prefix: &Prefix) -> bool {
+        prefix.is_host() && self.listen.contains(&prefix.address)
     }
 
     /// The servers with answers that need a rule, without duplicates.
@@ -264,6 +274,7 @@ mod tests {
                 .to_vec(),
             servers: vec!["10.2.0.1:81".parse().unwrap()],
             owner: "x".into(),
+            may_be_local: false,
             resumed: false,
         };
         let names: Vec<String> = plan.destinations().iter().map(Prefix::to_string).collect();

@@ -170,6 +170,7 @@ impl Collector for Everything {
         device(status, &mut page)?;
         kernel(status.kernel.as_ref(), &mut page)?;
         interfaces(status, &mut page)?;
+        announced(status, &mut page)?;
         tcb_cache(status.tcb_cache.as_ref(), &mut page)?;
         services(status, &mut page)?;
         servers(status, &mut page)?;
@@ -220,6 +221,23 @@ fn interfaces(status: &Status, page: &mut Page<'_>) -> fmt::Result {
     page.gauges(
         "interface_served",
         "1 while the fast path is attached to an interface, 0 while the interface is missing",
+        rows,
+    )
+}
+
+fn announced(status: &Status, page: &mut Page<'_>) -> fmt::Result {
+    if status.announced.is_empty() {
+        return Ok(());
+    }
+    let mut rows = Rows::new();
+    for one in &status.announced {
+        let labels = vec![("address", &*one.address), ("interface", &one.interface)];
+        rows.push((labels, u64::from(one.state == "announced")));
+    }
+    page.gauges(
+        "announced",
+        "1 while ARP or neighbour solicitations for a listening address are answered on an \
+         interface, 0 while it is probed or another machine has it",
         rows,
     )
 }

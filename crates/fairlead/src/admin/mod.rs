@@ -23,8 +23,9 @@ pub use counted::Counted;
 pub use metrics::{CONTENT_TYPE as METRICS_CONTENT_TYPE, metrics};
 pub use server::{AdminServer, start};
 pub use status::{
-    CarriedStatus, DeviceStatus, DirectionStatus, InterfaceStatus, KernelStatus, Offers,
-    PoolStatus, RouteStatus, ServerStatus, ServiceStatus, Status, StatusError, TcbCacheStatus,
+    AnnouncedStatus, CarriedStatus, DeviceStatus, DirectionStatus, InterfaceStatus, KernelStatus,
+    Offers, PoolStatus, RouteStatus, ServerStatus, ServiceStatus, Status, StatusError,
+    TcbCacheStatus,
 };
 
 /// Age of the last published counters above which the switch counts as stalled.
@@ -91,6 +92,8 @@ fairlead_base::counters! {
         Counter reloads_refused: "reloads_refused", "Reloads that were requested and refused";
         Counter orders_refused: "orders_refused",
             "Requests on the control socket that were invalid, not permitted or too many";
+        Counter announce_conflicts: "announce_conflicts",
+            "Claims of other machines to addresses that were probed or announced here";
         Counter device_queue_dropped: "device_queue_dropped",
             "Packets for the engine dropped because the queue of the device was full; read every \
              few seconds";
@@ -104,6 +107,8 @@ pub struct Counters {
     pub switch: Snapshot,
     /// By the process around it.
     pub process: ProcessCounters,
+    /// Listening addresses in subnets of this machine's interfaces.
+    pub announced: Vec<AnnouncedStatus>,
     /// By its device.
     pub device: DeviceCounters,
     /// By the kernel program, where there is one; its packets and drops are among the switch's.

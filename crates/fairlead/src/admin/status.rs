@@ -28,6 +28,19 @@ pub struct InterfaceStatus {
     pub served: bool,
 }
 
+/// A listening address in a subnet of an interface, for which ARP or neighbour solicitations are
+/// answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AnnouncedStatus {
+    /// The address.
+    pub address: String,
+    /// The interface's name.
+    pub interface: String,
+    /// `announced`, `probing` or `conflict`.
+    pub state: String,
+}
+
 /// Everything that `/status` says. Fields that a newer switch adds are ignored, and a missing one
 /// is zero, so that the command and the switch may differ in version.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -67,6 +80,8 @@ pub struct Status {
     pub drops: BTreeMap<String, u64>,
     /// The TCB cache, where there is one.
     pub tcb_cache: Option<TcbCacheStatus>,
+    /// The listening addresses that are announced, or to be announced.
+    pub announced: Vec<AnnouncedStatus>,
     pub services: Vec<ServiceStatus>,
     pub pools: Vec<PoolStatus>,
     /// What the kernel program counts, where there is one.
@@ -328,6 +343,7 @@ impl Status {
         let Counters {
             switch,
             process,
+            announced,
             device,
             kernel,
             tcb_cache,
@@ -343,6 +359,7 @@ impl Status {
         Self {
             switch: Counted(counters),
             process: Counted(process),
+            announced,
             kernel: kernel.map(KernelStatus::from),
             device_use: device.into(),
             draining,

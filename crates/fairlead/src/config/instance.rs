@@ -9,8 +9,8 @@ use super::diagnostic::{At, Diagnostic, Problems, Span};
 use super::keys::{Key, Standard, Value, read};
 use super::names;
 use super::quantity::{show_size, socket};
-use super::section::{Section, string};
-use super::{Instance, OnStop};
+use super::section::{Section, string, strings};
+use super::{Announce, Instance, OnStop};
 
 /// `[instance]` as far as it could be read.
 #[derive(Debug)]
@@ -30,12 +30,15 @@ impl Standard for Instance {
             log_connections: false,
             drain_timeout: Duration::from_secs(30),
             on_stop: OnStop::default(),
+            announce: Announce::Auto,
+            announce_interfaces: Vec::new(),
+            announce_repeat: 5,
         }
     }
 }
 
 /// The keys of `[instance]`.
-pub(crate) const KEYS: [Key<Instance>; 5] = [
+pub(crate) const KEYS: [Key<Instance>; 8] = [
     Key::special(
         "name",
         "`\"fairlead\"`",
@@ -77,6 +80,35 @@ pub(crate) const KEYS: [Key<Instance>; 5] = [
         "what SIGTERM and SIGINT do: `drain` or `keep` (see \
          [Restarts and upgrades](#restarts-and-upgrades))",
     ),
+    Key::new(
+        "announce",
+        Value::Word {
+            words: || vec!["auto", "off"],
+            get: |one| match one.announce {
+                Announce::Auto => "auto",
+                Announce::Off => "off",
+            },
+            set: |one, at| one.announce = [Announce::Auto, Announce::Off][at],
+        },
+        "answer ARP and neighbour solicitations for listening addresses: `auto` (those in a subnet \
+         of an interface that no machine has) or `off`",
+    ),
+    Key::special(
+        "announce_interfaces",
+        "all",
+        |one| one.announce_interfaces.join(" "),
+        "the names of the interfaces on which addresses are announced",
+    ),
+    Key::new(
+        "announce_repeat",
+        Value::Number {
+            from: 1,
+            to: 60,
+            get: |one| one.announce_repeat.into(),
+            set: |one, times| one.announce_repeat = times as u8,
+        },
+        "how often, once a second, an address that is taken over is announced to all; 1 to 60",
+    ),
 ];
 
 pub(super) fn instance(section: Option<Section<'_>>, problems: &mut Problems) -> InstanceDraft {
@@ -93,6 +125,13 @@ pub(super) fn instance(section: Option<Section<'_>>, problems: &mut Problems) ->
         .and_then(|text| names::name(&text, problems))
     {
         draft.instance.name = name.value;
+    }
+    if let Some(node) = section.node("announce_interfaces") {
+        let names = strings(node, "announce_interfaces", "\"eth0\"", problems);
+        let names = names
+            .iter()
+            .filter_map(|name| names::device(name, problems));
+        draft.instance.announce_interfaces = names.collect();
     }
     draft.on_stop = section.node("on_stop").map(|node| node.span());
     draft.admin = section

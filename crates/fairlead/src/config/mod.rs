@@ -77,6 +77,12 @@ pub struct Instance {
     pub drain_timeout: Duration,
     /// What becomes of them then.
     pub on_stop: OnStop,
+    /// Whether ARP and neighbour discovery are answered for listening addresses.
+    pub announce: Announce,
+    /// The interfaces on which that is done; all that fit if empty.
+    pub announce_interfaces: Vec<String>,
+    /// How often an address that is taken over is announced.
+    pub announce_repeat: u8,
 }
 
 /// What becomes of live connections when the switch is told to stop.
@@ -100,6 +106,15 @@ impl OnStop {
             Self::Keep => "keep",
         }
     }
+}
+
+/// Whether ARP and neighbour discovery are answered for listening addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Announce {
+    /// For those in a subnet of an interface that nobody has.
+    Auto,
+    /// Never.
+    Off,
 }
 
 /// `[network]`

@@ -1,10 +1,12 @@
 //! The kernel fast path of a running switch: its attach mode and interfaces, or why there is none.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use fairlead_bpf_loader::{
     AttachError, Attachment, CaptureTap, Counters, FlowTable, Kernel, LoadError,
-    Mode as AttachMode, Pins, WayOut, interface_index, interface_name,
+    Mode as AttachMode, Pins, WayIn, WayOut, interface_index, interface_name,
 };
 use fairlead_datapath::{Datapath, Snapshot};
 use fairlead_survey::links;
@@ -23,6 +25,12 @@ pub(super) struct Fastpath {
     kernel: Option<Kernel>,
     /// Program for packets sent by the engine; `None` if they go through the stack.
     way_out: Option<WayOut>,
+    /// Program for packets to listening addresses that this machine has, under XDP.
+    way_in: Option<WayIn>,
+    /// The engine's device.
+    device: String,
+    /// Listening addresses that this machine has, as far as that was dealt with.
+    local: BTreeSet<IpAddr>,
     /// True if it keeps forwarding after this process.
     outlives: bool,
     attached: Vec<Attached>,
@@ -98,6 +106,9 @@ impl Fastpath {
                     let this = Self {
                         kernel: Some(kernel),
                         way_out: way_out(&settings.network.device),
+                        way_in: None,
+                        device: settings.network.device.clone(),
+                        local: BTreeSet::new(),
                         outlives: pins.is_some(),
                         attached,
                         veth: settings.fastpath.veth_redirect,
@@ -124,6 +135,9 @@ impl Fastpath {
         Self {
             kernel: None,
             way_out: None,
+            way_in: None,
+            device: String::new(),
+            local: BTreeSet::new(),
             outlives: false,
             attached: Vec::new(),
             veth: VethRedirect::Queue,
@@ -234,6 +248,51 @@ impl Fastpath {
             }
         }
         changed
+    }
+
+    /// Sees that packets to listening addresses that this machine has itself reach the engine:
+    /// under tc they do, under XDP by another program. Where they cannot, a warning says so.
+    pub(super) fn serve_local(&mut self, local: &BTreeSet<IpAddr>) {
+        if *local == self.local {
+            return;
+        }
+        let names: Vec<String> = local.iter().map(ToString::to_string).collect();
+        let names = names.join(", ");
+        match self.bring_local(local) {
+            Ok(()) if local.is_empty() => {
+                tracing::info!("no listening address is an address of this machine any more");
+            }
+            Ok(()) => tracing::info!("serving local addresses of this machine, too: {names}"),
+            Err(why) => tracing::warn!(
+                "local addresses of this machine are not served, its own stack takes their \
+                 packets: {names} ({why})"
+            ),
+        }
+        self.local.clone_from(local);
+    }
+
+    fn bring_local(&mut self, local: &BTreeSet<IpAddr>) -> Result<(), String> {
+        let Some(kernel) = &self.kernel else {
+            return match local.is_empty() {
+                true => Ok(()),
+                false => Err("mode \"engine\"; mode = \"tc\" serves them".to_owned()),
+            };
+        };
+        if kernel.mode() == AttachMode::Tc || (local.is_empty() && self.way_in.is_none()) {
+            return Ok(());
+        }
+        if self.way_in.is_none() {
+            let device = interface_index(&self.device).ok_or("the device is gone")?;
+            let loaded = WayIn::load(device).map_err(|error| in_full(&error))?;
+            self.way_in = Some(loaded);
+        }
+        let interfaces: Vec<String> = self.attached.iter().map(|one| one.name.clone()).collect();
+        match &mut self.way_in {
+            Some(way_in) => way_in
+                .set(&interfaces, local)
+                .map_err(|error| in_full(&error)),
+            None => Ok(()),
+        }
     }
 
     /// True while the kernel forwards.

@@ -5,6 +5,7 @@
 //! connections, rules, device.
 
 mod access;
+mod announce;
 mod device_queue;
 mod engine;
 mod exits;
@@ -40,6 +41,7 @@ use crate::control::{self, ControlQueue, ControlServer, Phase};
 use crate::log::{self, Log, LogArgs};
 use crate::screen::plural;
 
+use announce::AnnounceThread;
 use device_queue::DeviceQueue;
 use engine::Engine;
 use fastpath::Fastpath;
@@ -160,7 +162,6 @@ fn serve(
     let control_queue = Arc::new(ControlQueue::new(&settings.instance.name, clock.now_ns()));
     let _socket = start_control(&settings, &control_queue);
     fresh.keep();
-
     let tap = fastpath.take_capture();
     let capture = shared.capture();
     capture.open(&settings, &datapath, clock.origin_ns, tap);
@@ -171,6 +172,7 @@ fn serve(
         control_queue: &control_queue,
         log: &log,
         path_mtu: PathMtu::start(&settings, &mut engine, clock.now()),
+        announce: AnnounceThread::start(&settings, &shared, chance_seed()?),
         fastpath,
         reload,
         device_queue,
@@ -286,15 +288,7 @@ fn start_datapath(
     now: Instant,
     estate: &Estate,
 ) -> Result<Datapath, ExitStatus> {
-    let chance = || {
-        getrandom::u64().map_err(|error| {
-            log::fatal(&format_args!(
-                "cannot get random numbers from the kernel: {error}"
-            ));
-            ExitStatus::Host
-        })
-    };
-    let seed = Seed::new([chance()?, chance()?]);
+    let seed = chance_seed()?;
     let refuse = |error: &dyn std::fmt::Display| {
         log::fatal(error);
         ExitStatus::Configuration
@@ -305,6 +299,18 @@ fn start_datapath(
         .set_tcb_cache(settings.tcb_cache.as_ref(), seed.word("TCB cache", 0))
         .map_err(|error| refuse(&error))?;
     Ok(datapath)
+}
+
+fn chance_seed() -> Result<Seed, ExitStatus> {
+    let chance = || {
+        getrandom::u64().map_err(|error| {
+            log::fatal(&format_args!(
+                "cannot get random numbers from the kernel: {error}"
+            ));
+            ExitStatus::Host
+        })
+    };
+    Ok(Seed::new([chance()?, chance()?]))
 }
 
 /// Removes leftovers, checks for obstacles, and creates the device, routes and rules. Logs all
@@ -647,6 +653,7 @@ struct LoopContext<'a> {
     control_queue: &'a ControlQueue,
     log: &'a Log,
     path_mtu: PathMtu,
+    announce: AnnounceThread,
     fastpath: Fastpath,
     reload: Reload<'a>,
     device_queue: Arc<DeviceQueue>,
@@ -672,6 +679,7 @@ impl LoopContext<'_> {
     }
 
     fn publish(&mut self, engine: &mut Engine<TunDevice>, now: Instant) {
+        self.fastpath.serve_local(&self.announce.seen().local());
         if self.fastpath.tend() {
             let state = self.fastpath.state();
             tracing::info!("fast path: {}", state.told);
@@ -691,8 +699,10 @@ impl LoopContext<'_> {
                 log_lines_lost: self.log.lost_lines(),
                 reloads_refused: self.reload.refused(),
                 orders_refused: self.control_queue.refused(),
+                announce_conflicts: self.announce.seen().conflicts(),
                 device_queue_dropped: self.device_queue.dropped(),
             },
+            announced: self.announce.seen().announced(),
             device: *engine.queue().counters(),
             kernel,
             tcb_cache: engine.tcb_cache_report(),

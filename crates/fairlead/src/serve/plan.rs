@@ -6,7 +6,7 @@ use fairlead_driver_tun::net::{NetworkPlan, Prefix};
 use fairlead_splice::config::{Config, Service, Source};
 
 use super::restore::owner;
-use crate::config::Settings;
+use crate::config::{Mode, Settings};
 
 /// The plan for these settings.
 pub(crate) fn network_plan(settings: &Settings) -> NetworkPlan {
@@ -24,6 +24,7 @@ pub(crate) fn network_plan(settings: &Settings) -> NetworkPlan {
         transparent: transparent_servers(switch),
         servers: servers_of(switch, Source::Snat),
         owner: owner(&settings.instance.name),
+        may_be_local: settings.fastpath.mode != Mode::Engine,
         resumed: false,
     }
 }

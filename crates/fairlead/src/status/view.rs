@@ -4,7 +4,7 @@ use fairlead_base::DropReason;
 
 use super::plain_line;
 use crate::admin::{
-    CarriedStatus, PoolStatus, ServerStatus, ServiceStatus, Status, TcbCacheStatus,
+    AnnouncedStatus, CarriedStatus, PoolStatus, ServerStatus, ServiceStatus, Status, TcbCacheStatus,
 };
 use crate::screen::{
     BOLD, DIM, GREEN, Paint, RED, Side, YELLOW, bytes, columns, elapsed, grouped, plural,
@@ -34,6 +34,12 @@ pub(super) fn render(status: &Status, paint: Paint) -> String {
     );
     if !status.fast_path.is_empty() {
         out += &format!("fast path: {}\n", plain_line(&status.fast_path));
+    }
+    if !status.announced.is_empty() {
+        let one =
+            |one: &AnnouncedStatus| format!("{} on {} ({})", one.address, one.interface, one.state);
+        let all: Vec<String> = status.announced.iter().map(one).collect();
+        out += &format!("addresses: {}\n", plain_line(&all.join(", ")));
     }
     if status.age_ms > 2_000 {
         let age = format!("these counters are {} old", elapsed(status.age_ms / 1_000));
@@ -457,6 +463,7 @@ mod tests {
                 log_lines_lost: 4_321,
                 reloads_refused: 2,
                 orders_refused: 0,
+                announce_conflicts: 0,
                 device_queue_dropped: 6,
             }),
             device_use: DeviceStatus {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairlead::admin::{
-    AdminServer, Counters, FastPathState, Identity, ProcessCounters, Shared, Status, start,
+    AdminServer, AnnouncedStatus, Counters, FastPathState, Identity, ProcessCounters, Shared,
+    Status, start,
 };
 use fairlead_base::{CounterSet as _, DropReason, Endpoint};
 use fairlead_bpf_loader::{FlowLookups, KernelCounters};
@@ -129,8 +130,14 @@ fn counters() -> Counters {
             log_lines_lost: count(),
             reloads_refused: 5_003,
             orders_refused: 5_004,
+            announce_conflicts: 5_006,
             device_queue_dropped: 5_005,
         },
+        announced: vec![AnnouncedStatus {
+            address: "10.1.0.3".into(),
+            interface: "eth0".into(),
+            state: "announced".into(),
+        }],
         device,
         kernel: Some(fairlead_bpf_loader::Counters {
             kernel: KernelCounters {

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use fairlead::admin::{
-    Counters, FastPathState, Identity, InterfaceStatus, Published, Shared, Status, metrics,
+    AnnouncedStatus, Counters, FastPathState, Identity, InterfaceStatus, Published, Shared, Status,
+    metrics,
 };
 use fairlead_bpf_loader::FlowLookups;
 use fairlead_datapath::tcb_cache::Report;
@@ -59,7 +60,12 @@ A line is ON for `on_time` after its last packet.",
 ];
 
 /// Every label, whether its values are the same in every configuration, and what it says.
-const LABELS: [(&str, bool, &str); 20] = [
+const LABELS: [(&str, bool, &str); 21] = [
+    (
+        "address",
+        false,
+        "a listening address in a subnet of an interface",
+    ),
     ("cpu", false, "the CPU, numbered from 0"),
     (
         "device",
@@ -170,6 +176,11 @@ fn counters(kernel: bool, tcb_cache: bool) -> Counters {
             }],
             ..Snapshot::default()
         },
+        announced: vec![AnnouncedStatus {
+            address: "10.1.0.3".into(),
+            interface: "eth0".into(),
+            state: "announced".into(),
+        }],
         kernel: kernel.then(|| fairlead_bpf_loader::Counters {
             lookups: vec![FlowLookups::default()],
             ..Default::default()

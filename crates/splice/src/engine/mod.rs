@@ -14,6 +14,7 @@
 //! | `request.rs` | the one request of a one-shot connection, and what comes behind it |
 //! | `answer.rs` | the switch's own answers to clients |
 //! | `icmp.rs` | errors that quote translated packets |
+//! | `unreachable.rs` | UDP to listening addresses |
 //! | `probe.rs` | learning what servers honour; what is offered to clients |
 //! | `timer.rs` | timers of set-ups, and the sweep over all records |
 //! | `offload/` | connections that a fast path outside joins, begins or forwards |
@@ -42,6 +43,7 @@ mod renewal;
 mod request;
 mod setup;
 mod timer;
+mod unreachable;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -63,6 +65,7 @@ use self::refused::Refused;
 use self::renewal::Renewals;
 use self::setup::Setups;
 use self::timer::{Sweep, Timers};
+use self::unreachable::Rate;
 use crate::Verdict;
 use crate::backends::{Backends, BackendsError};
 use crate::config::{Config, Pool, Server, Service, Source};
@@ -203,6 +206,7 @@ pub struct Switch {
     offers: Vec<Offer>,
     setups: Setups,
     refused: Refused,
+    unreachable: Rate,
     renewals: Renewals,
     timers: Timers,
     sweep: Sweep,
@@ -273,6 +277,7 @@ impl Switch {
             offers: vec![Offer::unknown(&config); services],
             setups: Setups::new(config.limits.setups),
             refused: Refused::default(),
+            unreachable: Rate::default(),
             renewals: Renewals::default(),
             timers: Timers::default(),
             sweep: Sweep::new(now),
