@@ -36,7 +36,7 @@ fn kernel(test: &str) -> Option<PathBuf> {
 
 /// A trace as a file has it, and its counts.
 fn traced(stack: &str, kernel: &std::path::Path) -> (Vec<u8>, Vec<KindCounts>) {
-    let spec = linux::spec(stack, 1, PACKETS, kernel).unwrap();
+    let spec = linux::spec(stack, &[1, 512], PACKETS, kernel).unwrap();
     let mut writer = Writer::new(Vec::new()).unwrap();
     let outcome = trace_guest(&spec, &Silent, &mut |events| {
         events.iter().for_each(|event| writer.push(*event).unwrap());
@@ -68,7 +68,7 @@ fn two_boots_are_equal_and_have_layers() {
     let names: Vec<_> = kinds.iter().map(|kind| kind.name.as_str()).collect();
     assert_eq!(names, ["TCP send", "TCP receive"]);
     for kind in &kinds {
-        assert_eq!(kind.packets, u64::from(PACKETS));
+        assert_eq!(kind.packets, 2 * u64::from(PACKETS), "of two sizes");
         // Thousands of instructions of a kernel, not the dozens of a marked gap.
         assert!(
             (2_000..50_000).contains(&kind.instructions.median),
@@ -99,7 +99,7 @@ fn two_boots_are_equal_and_have_layers() {
 #[test]
 fn a_kernel_that_is_none_is_refused() {
     let own = std::env::current_exe().unwrap();
-    let spec = linux::spec("linux-udp", 1, 1, &own).unwrap();
+    let spec = linux::spec("linux-udp", &[1], 1, &own).unwrap();
     let error = trace_guest(&spec, &Silent, &mut |_| Ok(())).unwrap_err();
     assert_eq!(error.exit_code(), 2);
     assert!(error.to_string().contains("no Linux kernel"), "{error}");

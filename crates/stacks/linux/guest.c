@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
  * The first program of a virtual machine whose kernel is traced: messages are sent and received by
- * Linux over its loopback interface. Arguments: linux-tcp|linux-udp SIZE PACKETS */
+ * Linux over its loopback interface. Arguments: linux-tcp|linux-udp SIZE[,SIZE...] PACKETS */
 #define FAIRLEAD_PACKET_NAMES "TCP send\nTCP receive\nUDP send\nUDP receive"
 #include "fairlead_packet.h"
 #include "system.h"
@@ -18,7 +18,8 @@ enum { PORT = 7777, SIZE_MAX = 65536, BUFFER_BYTES = 212992 };
 enum { PATIENCE_SECONDS = 600 };
 
 static char message[SIZE_MAX], received[SIZE_MAX];
-static unsigned long size, packets;
+static const char *sizes;
+static unsigned long packets;
 
 static long checked(long result, const char *what)
 {
@@ -60,9 +61,12 @@ static struct sockaddr_in address(void)
     return made;
 }
 
-/* Sends messages from one socket to the other and receives them. */
-static void send_and_receive(long from, long to, unsigned char kind, int flags)
+/* Sends messages of a size from one socket to the other and receives them. */
+static void send_and_receive_some(long from, long to, unsigned char kind, int flags,
+    unsigned long size)
 {
+    if (size == 0 || size > SIZE_MAX)
+        end_with("failed: the size");
     for (unsigned long at = 0; at < packets; at++) {
         message[0] = (char)at;
         fairlead_packet_begin(kind);
@@ -75,6 +79,15 @@ static void send_and_receive(long from, long to, unsigned char kind, int flags)
         fairlead_packet_end(kind + 1);
         if (got != (long)size || received[0] != message[0])
             end_with("failed: not what was sent was received");
+    }
+}
+
+static void send_and_receive(long from, long to, unsigned char kind, int flags)
+{
+    for (const char *at = sizes; *at != 0; at += *at == ',') {
+        send_and_receive_some(from, to, kind, flags, number_of(at));
+        while (*at != 0 && *at != ',')
+            at++;
     }
 }
 
@@ -151,11 +164,9 @@ __attribute__((used, noreturn)) static void start(long *stack)
     char **words = (char **)stack + stack[0] - 3;
 
     if (stack[0] < 4)
-        end_with("failed: arguments: linux-tcp|linux-udp SIZE PACKETS");
-    size = number_of(words[2]);
+        end_with("failed: arguments: linux-tcp|linux-udp SIZES PACKETS");
+    sizes = words[2];
     packets = number_of(words[3]);
-    if (size == 0 || size > SIZE_MAX)
-        end_with("failed: the size");
     set_up();
     if (is_equal(words[1], "linux-tcp"))
         by_tcp();

@@ -4,7 +4,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::tracer::GuestSpec;
+use super::tracer::{GuestSpec, has_machine_emulator};
 use crate::error::LabError;
 
 /// The first program of the machine; empty without a C compiler.
@@ -31,15 +31,19 @@ pub fn is_named(name: &str) -> bool {
     STACKS.iter().any(|(known, _)| *known == name)
 }
 
-/// What to trace: one of [`STACKS`].
+/// What to trace: one of [`STACKS`], with messages of these sizes, one after the other.
 ///
 /// # Errors
 /// A number is out of range, or this build has no guest program.
-pub fn spec(stack: &str, size: u32, packets: u32, kernel: &Path) -> Result<GuestSpec, LabError> {
-    for (option, value, max) in [
-        ("--size", size, SIZE_MAX),
-        ("--packets", packets, PACKETS_MAX),
-    ] {
+pub fn spec(
+    stack: &str,
+    sizes: &[u32],
+    packets: u32,
+    kernel: &Path,
+) -> Result<GuestSpec, LabError> {
+    let numbers = sizes.iter().map(|size| ("--size", *size, SIZE_MAX));
+    let packets_too = [("--packets", packets, PACKETS_MAX)];
+    for (option, value, max) in numbers.chain(packets_too) {
         if !(1..=max).contains(&value) {
             let problem = format!("write a number from 1 to {max}");
             return Err(LabError::option(option, value.to_string(), problem));
@@ -52,12 +56,13 @@ pub fn spec(stack: &str, size: u32, packets: u32, kernel: &Path) -> Result<Guest
                 .to_owned(),
         ));
     }
+    let written: Vec<String> = sizes.iter().map(u32::to_string).collect();
     Ok(GuestSpec {
         kernel: kernel.to_owned(),
         program: GUEST.to_vec(),
-        arguments: vec![stack.to_owned(), size.to_string(), packets.to_string()],
+        arguments: vec![stack.to_owned(), written.join(","), packets.to_string()],
         cpu: None,
-        packets: 2 * u64::from(packets),
+        packets: 2 * u64::from(packets) * sizes.len() as u64,
     })
 }
 
@@ -78,6 +83,11 @@ pub fn kernel(named: Option<&Path>) -> Result<PathBuf, LabError> {
              scripts/vm 6.1 true gets into {KERNELS}"
             ))
         })
+}
+
+/// A kernel at hand, where there is an emulator for it.
+pub fn available() -> Option<PathBuf> {
+    kernel(None).ok().filter(|_| has_machine_emulator())
 }
 
 /// Of what `scripts/vm` has got, the first by series; the repository is the current folder or where
@@ -111,7 +121,7 @@ mod tests {
     #[test]
     fn numbers_out_of_range_are_refused() {
         for (size, packets) in [(0, 1), (SIZE_MAX + 1, 1), (1, 0), (1, PACKETS_MAX + 1)] {
-            let error = spec("linux-tcp", size, packets, Path::new("vmlinuz")).unwrap_err();
+            let error = spec("linux-tcp", &[1, size], packets, Path::new("vmlinuz")).unwrap_err();
             assert_eq!(error.exit_code(), 2);
         }
         assert!(is_named("linux-udp") && !is_named("linux"));

@@ -26,7 +26,7 @@ const SOURCE: &str = "src/netif/ethernet.c";
 /// Sources of a checkout, at most.
 const SOURCES_MAX: usize = 200;
 /// Its send buffer holds 16 segments.
-const SIZE_MAX: u32 = 8192;
+pub const SIZE_MAX: u32 = 8192;
 
 /// Names of the workloads, and what they do.
 pub const STACKS: [(&str, &str); 2] = [

@@ -7,8 +7,9 @@ use clap::Args;
 use crate::cli::arguments::ThreadArgs;
 use crate::cli::{Context, claims, output};
 use crate::error::LabError;
+use crate::protocol::linux;
 use crate::protocol::paper::page::page;
-use crate::protocol::paper::{Study, StudySpec, study};
+use crate::protocol::paper::{Others, Study, StudySpec, study};
 
 /// Arguments of `lab protocol paper`.
 #[derive(Clone, Debug, Args)]
@@ -30,6 +31,13 @@ pub(super) struct PaperArgs {
     /// Faster: fewer sizes, connections and packets
     #[arg(long)]
     quick: bool,
+    /// A Linux kernel (vmlinuz) as a further stack [default: one that scripts/vm has got; with
+    /// --quick none]
+    #[arg(long, value_name = "FILE")]
+    kernel: Option<PathBuf>,
+    /// A checkout of lwIP as a further stack
+    #[arg(long, value_name = "FOLDER")]
+    checkout: Option<PathBuf>,
     #[command(flatten)]
     threads: ThreadArgs,
     /// Print everything as JSON; only traces are written
@@ -40,7 +48,25 @@ pub(super) struct PaperArgs {
 pub(super) fn run(args: &PaperArgs, context: &Context<'_>) -> Result<(), LabError> {
     let spec = StudySpec::new(args.quick)?;
     let folder = args.out.join("traces");
-    let study = study(spec, &folder, args.threads.threads, context.control)?;
+    let kernel = match &args.kernel {
+        Some(named) => Some(named.clone()),
+        None if args.quick => None,
+        None => linux::available(),
+    };
+    if kernel.is_none() && !args.quick {
+        context.note("note: Linux is left out: no kernel or no qemu-system-x86_64 (--kernel)");
+    }
+    let others = Others {
+        kernel,
+        lwip: args.checkout.clone(),
+    };
+    let study = study(
+        spec,
+        &others,
+        &folder,
+        args.threads.threads,
+        context.control,
+    )?;
     if args.json {
         return output::print_json(&study);
     }

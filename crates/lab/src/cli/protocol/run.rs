@@ -107,7 +107,7 @@ impl RunArgs {
             return Ok(None);
         };
         let kernel = linux::kernel(self.kernel.as_deref())?;
-        let spec = linux::spec(name, self.size, self.packets, &kernel)?;
+        let spec = linux::spec(name, &[self.size], self.packets, &kernel)?;
         let cpu = self.cpu.clone();
         Ok(Some(GuestSpec { cpu, ..spec }))
     }

@@ -22,9 +22,11 @@ const SCALES_WELL: f64 = 0.5;
 /// Bytes of a first-level cache of the paper's machine, and of its lines.
 const SIZE: u64 = 16 << 10;
 /// The stacks of which one is TCP, the other UDP.
-const PAIRS: [(&str, &str); 2] = [
+const PAIRS: [(&str, &str); 4] = [
     ("smoltcp-tcp", "smoltcp-udp"),
     ("smoltcp-tcp-no-checksums", "smoltcp-udp-no-checksums"),
+    ("lwip-tcp", "lwip-udp"),
+    ("linux-tcp", "linux-udp"),
 ];
 
 /// All claims, stack by stack.

@@ -19,9 +19,9 @@ pub mod tables;
 
 use std::fs::{self, File};
 use std::io::BufWriter;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use fairlead_trace::references::{Reader, Writer};
+use fairlead_trace::references::{Event, Reader, Writer};
 use serde::Serialize;
 
 use super::layers::{LayerReport, Patterns, layers};
@@ -29,7 +29,8 @@ use super::machine::Machine;
 use super::report::Report;
 use super::stacks::{STACKS, Stack, StackRun};
 use super::sweep::{SweepSpec, sweep};
-use super::tracer::trace;
+use super::tracer::{TraceSpec, trace, trace_guest};
+use super::{linux, lwip};
 use crate::control::Control;
 use crate::error::LabError;
 use crate::paper::Claim;
@@ -145,51 +146,122 @@ fn runs(spec: &StudySpec) -> Vec<StackRun> {
     runs
 }
 
+/// Stacks that do not come with the laboratory.
+#[derive(Clone, Debug, Default)]
+pub struct Others {
+    /// A Linux kernel.
+    pub kernel: Option<PathBuf>,
+    /// A checkout of lwIP.
+    pub lwip: Option<PathBuf>,
+}
+
 /// Traces and sweeps every stack. Traces are written to `folder` and stay there.
 ///
 /// # Errors
 /// No emulator, no workloads, a full disk, a stop.
 pub fn study(
     asked: StudySpec,
+    others: &Others,
     folder: &Path,
     threads: usize,
     control: &dyn Control,
 ) -> Result<Study, LabError> {
     fs::create_dir_all(folder).map_err(|error| LabError::file(folder, error))?;
-    let patterns = Patterns::known()?;
-    let mut scenarios: Vec<Scenario> = Vec::new();
+    let mut all = All {
+        asked: &asked,
+        patterns: Patterns::known()?,
+        folder,
+        threads,
+        control,
+        scenarios: Vec::new(),
+    };
     for run in runs(&asked) {
-        let known = |one: &Scenario| {
-            (&one.stack[..], one.size, one.connections)
-                == (run.stack.name, run.size, run.connections)
+        let connections = if has_connections(&run.stack) {
+            run.connections
+        } else {
+            1
         };
-        if scenarios.iter().any(known) {
+        if all.has(run.stack.name, run.size, connections) {
             continue;
         }
-        let name = format!("{}-{}-{}.refs", run.stack.name, run.size, run.connections);
-        let path = folder.join(name);
-        write_trace(&run, &path, control)?;
-        let mut reader = open(&path)?;
-        let report = sweep(&mut reader, &asked.sweep, threads, control)?;
-        let layers = if run.size == LAYERS_SIZE && run.connections == CONNECTIONS {
+        let path = all.path(run.stack.name, run.size, run.connections);
+        write_trace(&run.spec()?, &path, control)?;
+        all.add(&path, run.stack.name, run.size, connections)?;
+    }
+    if let Some(checkout) = &others.lwip {
+        let built = lwip::Built::new(checkout)?;
+        for (stack, _) in lwip::STACKS {
+            for &size in asked.sizes.iter().filter(|size| **size <= lwip::SIZE_MAX) {
+                let path = all.path(stack, size, 1);
+                let spec = built.spec(stack, size, asked.packets)?;
+                write_trace(&spec, &path, control)?;
+                all.add(&path, stack, size, 1)?;
+            }
+        }
+    }
+    if let Some(kernel) = &others.kernel {
+        for (stack, _) in linux::STACKS {
+            write_linux(stack, kernel, &all)?;
+            for &size in &asked.sizes {
+                let path = all.path(stack, size, 1);
+                all.add(&path, stack, size, 1)?;
+            }
+        }
+    }
+    let scenarios = all.scenarios;
+    Ok(Study::new(asked, scenarios))
+}
+
+/// The scenarios of a study, as they are finished.
+struct All<'a> {
+    asked: &'a StudySpec,
+    patterns: Patterns,
+    folder: &'a Path,
+    threads: usize,
+    control: &'a dyn Control,
+    scenarios: Vec<Scenario>,
+}
+
+impl All<'_> {
+    fn has(&self, stack: &str, size: u32, connections: u32) -> bool {
+        let is_it = |one: &Scenario| {
+            (&one.stack[..], one.size, one.connections) == (stack, size, connections)
+        };
+        self.scenarios.iter().any(is_it)
+    }
+
+    /// Of a trace.
+    fn path(&self, stack: &str, size: u32, connections: u32) -> PathBuf {
+        self.folder
+            .join(format!("{stack}-{size}-{connections}.refs"))
+    }
+
+    /// Sweeps a trace.
+    fn add(
+        &mut self,
+        path: &Path,
+        stack: &str,
+        size: u32,
+        connections: u32,
+    ) -> Result<(), LabError> {
+        let mut reader = open(path)?;
+        let report = sweep(&mut reader, &self.asked.sweep, self.threads, self.control)?;
+        let is_usual = connections == CONNECTIONS || !stack.starts_with("datapath");
+        let layers = if size == LAYERS_SIZE && is_usual {
             reader.rewind().map_err(super::unreadable)?;
-            Some(layers(&mut reader, &patterns, control)?)
+            Some(layers(&mut reader, &self.patterns, self.control)?)
         } else {
             None
         };
-        scenarios.push(Scenario {
-            stack: run.stack.name.to_owned(),
-            size: run.size,
-            connections: if has_connections(&run.stack) {
-                run.connections
-            } else {
-                1
-            },
+        self.scenarios.push(Scenario {
+            stack: stack.to_owned(),
+            size,
+            connections,
             report,
             layers,
         });
+        Ok(())
     }
-    Ok(Study::new(asked, scenarios))
 }
 
 impl Study {
@@ -209,19 +281,59 @@ fn open(path: &Path) -> Result<Reader<File>, LabError> {
     Reader::new(path.display().to_string(), file).map_err(super::unreadable)
 }
 
-fn write_trace(run: &StackRun, path: &Path, control: &dyn Control) -> Result<(), LabError> {
+fn writer(path: &Path) -> Result<Writer<BufWriter<File>>, LabError> {
     let failed = |error| LabError::file(path, error);
     let file = File::create(path).map_err(failed)?;
-    let mut writer = Writer::new(BufWriter::new(file)).map_err(failed)?;
-    let outcome = trace(&run.spec()?, control, &mut |events| {
+    Writer::new(BufWriter::new(file)).map_err(failed)
+}
+
+fn write_trace(spec: &TraceSpec, path: &Path, control: &dyn Control) -> Result<(), LabError> {
+    let failed = |error| LabError::file(path, error);
+    let mut writer = writer(path)?;
+    let outcome = trace(spec, control, &mut |events| {
         events
             .iter()
             .try_for_each(|event| writer.push(*event))
             .map_err(failed)
     })?;
     writer.finish(outcome.header).map_err(failed)?;
-    match outcome.trouble {
-        Some(trouble) => Err(LabError::Protocol(format!("{}: {trouble}", run.stack.name))),
-        None => Ok(()),
+    outcome
+        .trouble
+        .map_or(Ok(()), |trouble| Err(LabError::Protocol(trouble)))
+}
+
+/// A machine takes longer to start than to send its messages, so one sends those of all sizes; each
+/// size has a trace of its own.
+fn write_linux(stack: &str, kernel: &Path, all: &All<'_>) -> Result<(), LabError> {
+    let sizes = &all.asked.sizes;
+    let spec = linux::spec(stack, sizes, all.asked.packets, kernel)?;
+    let paths: Vec<PathBuf> = sizes.iter().map(|size| all.path(stack, *size, 1)).collect();
+    let mut writers = paths
+        .iter()
+        .map(|path| writer(path))
+        .collect::<Result<Vec<_>, _>>()?;
+    // A message is sent and received.
+    let packets_of_a_size = 2 * u64::from(all.asked.packets);
+    let mut begun = 0;
+    let outcome = trace_guest(&spec, all.control, &mut |events| {
+        for event in events {
+            begun += u64::from(matches!(event, Event::Begin { .. }));
+            let at = (begun.saturating_sub(1) / packets_of_a_size) as usize;
+            let at = at.min(paths.len() - 1);
+            let failed = |error| LabError::file(&paths[at], error);
+            writers[at].push(*event).map_err(failed)?;
+        }
+        Ok(())
+    })?;
+    if let Some(trouble) = outcome.trouble {
+        return Err(LabError::Protocol(trouble));
     }
+    for ((writer, path), size) in writers.into_iter().zip(&paths).zip(sizes) {
+        let mut header = outcome.header.clone();
+        header.command[1] = size.to_string();
+        writer
+            .finish(header)
+            .map_err(|error| LabError::file(path, error))?;
+    }
+    Ok(())
 }

@@ -156,9 +156,14 @@ fn size_curves(study: &Study, part: Part) -> String {
     )
 }
 
+/// Stacks that send and receive messages of any size.
+fn has_messages(one: &Scenario) -> bool {
+    !one.stack.starts_with("datapath")
+}
+
 fn message_curves(study: &Study, machine: &str) -> String {
     let mut drawn: Vec<Curve> = Vec::new();
-    for one in usual(study).filter(|one| one.stack.starts_with("smoltcp")) {
+    for one in usual(study).filter(|one| has_messages(one)) {
         for row in &one.report.machines {
             if row.machine == machine && row.state == State::Warm {
                 let mcpi = row.mcpi_instructions + row.mcpi_data;
@@ -186,7 +191,7 @@ fn clock_curves(study: &Study) -> String {
     for one in usual(study).filter(|one| one.size == super::LAYERS_SIZE) {
         let rows = one.report.clocks.iter();
         for row in rows.filter(|row| row.machine == R4400 && row.state == State::Warm) {
-            if one.stack.starts_with("smoltcp") {
+            if has_messages(one) {
                 add(&mut drawn, name(one, &row.kind), (row.clock, row.gain));
             }
         }

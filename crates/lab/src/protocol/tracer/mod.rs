@@ -11,7 +11,7 @@ mod object_file;
 mod run;
 mod stream;
 
-pub use guest::{GuestSpec, trace_guest};
+pub use guest::{GuestSpec, has_machine_emulator, trace_guest};
 pub use run::{Marks, Outcome, TraceSpec, trace};
 
 /// The tools that built a program: what compilers and linkers write into its file.
