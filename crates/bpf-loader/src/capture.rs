@@ -1,9 +1,9 @@
 //! Packets that the kernel program shows: as they arrived and as it sent them on.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::time::Duration;
 
-use aya::maps::{Array, MapData, MapError, RingBuf};
+use aya::maps::{Array, Map, MapData, MapError, RingBuf};
 use fairlead_base::Address;
 
 use crate::kernel::{Kernel, LoadError, take};
@@ -149,7 +149,9 @@ fn captured(event: &[u8]) -> Option<Captured<'_>> {
 /// The program's window for captures. Off until [`Self::start`], and again when it goes.
 pub struct CaptureTap {
     settings: Array<MapData, RawCapture>,
-    ring: RingBuf<MapData>,
+    map: OwnedFd,
+    /// Mapped only while it is read: it is 4 MiB, which the mapping has twice.
+    ring: Option<RingBuf<MapData>>,
 }
 
 impl core::fmt::Debug for CaptureTap {
@@ -165,8 +167,21 @@ impl Kernel {
     /// When it was taken before, or its maps cannot be used.
     pub fn take_capture(&mut self) -> Result<CaptureTap, LoadError> {
         let settings = take(&mut self.ebpf, "fl_capture")?;
-        let ring = take(&mut self.ebpf, "fl_capture_ring")?;
-        let mut tap = CaptureTap { settings, ring };
+        let name = "fl_capture_ring";
+        let map = self.ebpf.map(name).ok_or(LoadError::Missing(name))?;
+        let Map::RingBuf(map) = map else {
+            return Err(LoadError::Missing(name));
+        };
+        let map = map
+            .fd()
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(MapError::IoError)?;
+        let mut tap = CaptureTap {
+            settings,
+            map,
+            ring: None,
+        };
         // An earlier run may have ended in the midst of a capture.
         tap.stop()?;
         Ok(tap)
@@ -179,14 +194,17 @@ impl CaptureTap {
     /// # Errors
     /// When the kernel does not take the filter.
     pub fn start(&mut self, filter: &CaptureFilter) -> Result<(), MapError> {
-        while self.ring.next().is_some() {} // of a capture before
+        let map = self.map.try_clone().map_err(MapError::IoError)?;
+        let map = Map::from_map_data(MapData::from_fd(map)?)?;
+        let ring = self.ring.insert(map.try_into()?);
+        while ring.next().is_some() {} // of a capture before
         self.settings.set(0, filter.raw(), 0)
     }
 
     /// The next packet, if one is there.
     pub fn next_with<T>(&mut self, use_it: impl FnOnce(Captured<'_>) -> T) -> Option<T> {
         loop {
-            let event = self.ring.next()?;
+            let event = self.ring.as_mut()?.next()?;
             if let Some(captured) = captured(&event) {
                 return Some(use_it(captured));
             }
@@ -196,7 +214,7 @@ impl CaptureTap {
     /// Waits until a packet may be there, or the time is over.
     pub fn wait(&self, patience: Duration) {
         let mut asked = libc::pollfd {
-            fd: self.ring.as_raw_fd(),
+            fd: self.map.as_raw_fd(),
             events: libc::POLLIN,
             revents: 0,
         };
@@ -210,11 +228,12 @@ impl CaptureTap {
         self.settings.get(&0, 0).map_or(0, |raw| raw.lost)
     }
 
-    /// Has no more packets shown.
+    /// Has no more packets shown. What was not read is gone.
     ///
     /// # Errors
     /// When the kernel does not take it.
     pub fn stop(&mut self) -> Result<(), MapError> {
+        self.ring = None;
         self.settings.set(0, OFF, 0)
     }
 }

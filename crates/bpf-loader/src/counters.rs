@@ -1,6 +1,7 @@
 //! What the kernel program counted, summed over CPUs.
 
 use core::ops::{Deref, DerefMut};
+use std::collections::BTreeMap;
 
 use aya::maps::{MapData, MapError, PerCpuArray};
 use fairlead_base::{CounterSet as _, DropReason, ReasonCounts};
@@ -21,6 +22,8 @@ pub struct Counters {
     pub lookups: Vec<FlowLookups>,
     /// Keys that the kernel's flow table had evicted and was told anew (`lru-hash`).
     pub keys_anew: u64,
+    /// Bytes that the kernel has set aside for each map, by its name; 0 where it does not say.
+    pub map_bytes: BTreeMap<String, u64>,
 }
 
 impl Deref for Counters {
@@ -59,6 +62,7 @@ impl Counters {
             drops,
             lookups: by_cpu.iter().map(FlowLookups::of).collect(),
             keys_anew: 0,
+            map_bytes: BTreeMap::new(),
         })
     }
 
@@ -83,6 +87,7 @@ impl Counters {
             drops,
             lookups: lookups.collect(),
             keys_anew: self.keys_anew.saturating_sub(earlier.keys_anew),
+            map_bytes: self.map_bytes.clone(),
         }
     }
 }

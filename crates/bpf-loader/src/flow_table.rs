@@ -91,10 +91,18 @@ impl FlowTableKind {
         match *self {
             Self::LruHash { keys: 0 } => all.saturating_add(free_keys()),
             Self::LruHash { keys } => keys,
-            _ => all,
+            // Behind the index, which has two places for each key: in a full table of 2,097,152
+            // keys some 17,600 find their bucket full (buckets of 8, 4 keys each on average). A
+            // key without room even here leaves its connection to the engine.
+            Self::Hash | Self::TcbCache(_) => (all / BEHIND_INDEX).max(BEHIND_INDEX_MIN),
         }
     }
 }
+
+/// The map behind the index has room for one in so many keys,
+const BEHIND_INDEX: u32 = 16;
+/// and for these.
+const BEHIND_INDEX_MIN: u32 = 1_024;
 
 /// What the kernel takes from an LRU hash map beforehand: 128 free entries a processor
 /// (`LOCAL_FREE_TARGET` in kernel/bpf/bpf_lru_list.c), and a batch more for who comes next.

@@ -34,6 +34,8 @@ pub(crate) struct Keys {
     leaving: HashMap<RawFlowKey, u32>,
     /// The kernel may have evicted what it was told.
     evicts: bool,
+    /// A key found no room.
+    had_no_room: bool,
     /// Where keys are gathered for a system call.
     gathered: Vec<RawFlowKey>,
 }
@@ -52,6 +54,7 @@ impl Keys {
             is_empty: false,
             leaving: HashMap::with_capacity(LEAVING_MAX),
             evicts,
+            had_no_room: false,
             gathered: Vec::with_capacity(LEAVING_MAX),
         };
         keys.say_if_empty();
@@ -91,7 +94,13 @@ impl Keys {
             self.remove_leaving();
             told = self.insert(key, flow);
         }
+        self.had_no_room |= told.is_err();
         told.inspect_err(no_room).is_ok()
+    }
+
+    /// True when the kernel may not have every key that it was told.
+    pub(crate) fn may_lack_some(&self) -> bool {
+        self.evicts || self.had_no_room
     }
 
     /// Puts a key into the map, which is not empty from then on: also when it has just become so.

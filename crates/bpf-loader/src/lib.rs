@@ -70,7 +70,7 @@ pub use exits::Exit;
 pub use filter::remove_filters;
 pub use flow_table::{FlowLookups, FlowTableKind, TcbGeometry, TcbLine};
 pub use interfaces::{ethernet_interfaces, interface_index, interface_name};
-pub use kernel::{FlowTable, Kernel, LoadError};
+pub use kernel::{FlowTable, Kernel, LoadError, map_bytes_for};
 pub use layout::LAYOUT_VERSION;
 pub use pins::{Pins, PinsError, Removed, is_pinned};
 pub use rehearsal::rehearse;

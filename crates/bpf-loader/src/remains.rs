@@ -293,7 +293,7 @@ fn check_sizes(
 ) -> Result<(), LoadError> {
     let count = lines.info()?.max_entries();
     let flows = pinned(pins, "fl_flows")?.info()?.max_entries();
-    let too_few = !kind.evicts() && flows < records.saturating_mul(2);
+    let too_few = !kind.evicts() && flows < kind.keys(records);
     if count != records || there.records != records || too_few {
         return Err(LoadError::OtherLayout(format!(
             "its table has {count} records, but `connections` in [limits] is {records}"

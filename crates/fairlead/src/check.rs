@@ -3,20 +3,24 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use fairlead_bpf_loader::map_bytes_for;
 use fairlead_datapath::tcb_cache;
 use fairlead_splice::config::{Config, Matcher, Pool, Protocol, Route, Service, Unmatched};
 
 use crate::config::keys::{self, shown};
-use crate::config::{Fastpath, LoadError, Loaded, Mode, Settings, load, show_matcher, show_size};
+use crate::config::{
+    Fastpath, LoadError, Loaded, Mode, Settings, advice, load, path_or_standard, show_matcher,
+    show_size,
+};
 use crate::screen::{BOLD, DIM, Paint, Side, columns, grouped, plural, print, print_error};
 use crate::status::plain_line;
 
 /// What `fairlead check` takes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CheckArgs {
-    /// The configuration file
+    /// Configuration file [default: $FAIRLEAD_CONFIG, then /etc/fairlead/fairlead.toml]
     #[arg(short, long, value_name = "FILE")]
-    pub config: PathBuf,
+    pub config: Option<PathBuf>,
     /// Write the findings as JSON to standard output instead
     #[arg(long)]
     pub json: bool,
@@ -27,7 +31,11 @@ pub struct CheckArgs {
 
 /// Checks the file: 0 when it can be used, 1 when it cannot.
 pub fn run(args: &CheckArgs) -> ExitCode {
-    let loaded = load(&args.config);
+    let path = path_or_standard(args.config.as_deref());
+    if let Some(advice) = advice(args.config.as_deref(), &path) {
+        print_error(&format!("warning: {advice}\n"));
+    }
+    let loaded = load(&path);
     let sound = match &loaded {
         Ok(loaded) => !args.strict || loaded.warnings.is_empty(),
         Err(_) => false,
@@ -38,7 +46,7 @@ pub fn run(args: &CheckArgs) -> ExitCode {
         match &loaded {
             Ok(loaded) => {
                 print_error(&loaded.warnings.render(Paint::stderr().0));
-                let name = args.config.display().to_string();
+                let name = path.display().to_string();
                 print(&summary(&name, loaded, Paint::stdout()));
             }
             Err(error) => print_error(&failure(error, Paint::stderr())),
@@ -121,6 +129,7 @@ fn summary(name: &str, loaded: &Loaded, paint: Paint) -> String {
         ("network", shown(&keys::NETWORK, network) + &sources),
         ("fastpath", show_fastpath(fastpath)),
         ("limits", shown(&keys::LIMITS, &switch.limits)),
+        ("memory", show_memory(fastpath, switch.limits.connections)),
     ];
     let cache = tcb_cache
         .as_ref()
@@ -141,6 +150,19 @@ fn show_fastpath(fastpath: &Fastpath) -> String {
         false => "",
     };
     shown(&keys::FASTPATH, fastpath) + interfaces
+}
+
+/// What `connections` costs before there are any.
+fn show_memory(fastpath: &Fastpath, connections: u32) -> String {
+    if fastpath.mode == Mode::Engine {
+        return "no kernel maps".to_owned();
+    }
+    let bytes = map_bytes_for(&fastpath.flow_table, connections);
+    format!(
+        "about {} MiB of kernel maps for {} connections",
+        bytes.div_ceil(1 << 20),
+        grouped(u64::from(connections)),
+    )
 }
 
 fn show_tcb_cache(settings: &tcb_cache::Settings) -> String {
@@ -290,8 +312,9 @@ pool pages  balance maglev, hash client-address, connect_timeout 3s, probe_inter
 instance  name edge, admin 127.0.0.1:9090, log_connections false, drain_timeout 30s, on_stop drain
 network   device fairlead0, snat 100.64.0.0/24, mtu 1500 (254 source addresses)
 fastpath  mode auto, flow_table hash, veth_redirect peer; interfaces are derived from routes
-limits    connections 1_048_576, setups 65_536, half_read_heads 16_384, \
+limits    connections 262_144, setups 65_536, half_read_heads 16_384, \
 half_read_heads_per_client 256, buffered_bytes 256MiB
+memory    about 39 MiB of kernel maps for 262,144 connections
 ";
         assert_eq!(shown, expected);
         assert!(summary("edge.toml", &loaded, Paint(true)).contains("\x1b[1mweb\x1b[0m"));

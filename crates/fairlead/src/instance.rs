@@ -7,7 +7,8 @@ use crate::config;
 /// Options that select an instance.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct InstanceArgs {
-    /// Configuration file of the instance
+    /// Configuration file of the instance [default: $FAIRLEAD_CONFIG, then
+    /// /etc/fairlead/fairlead.toml if there is one]
     #[arg(short, long, value_name = "FILE", conflicts_with = "instance")]
     pub config: Option<PathBuf>,
     /// Name of the instance, as an alternative to --config [default: fairlead]
@@ -24,9 +25,13 @@ impl InstanceArgs {
     /// # Errors
     /// The configuration cannot be loaded, or the name is invalid.
     pub fn name(&self) -> Result<String, String> {
-        let name = match (&self.config, &self.instance) {
+        let path = match &self.instance {
+            None => config::path_if_there(self.config.as_deref()),
+            Some(_) => None,
+        };
+        let name = match (path, &self.instance) {
             (Some(path), _) => {
-                let loaded = config::load(path).map_err(|error| error.to_string())?;
+                let loaded = config::load(&path).map_err(|error| error.to_string())?;
                 loaded.settings.instance.name
             }
             (None, Some(name)) => name.clone(),
@@ -70,7 +75,6 @@ mod tests {
         for wrong in ["", "../x", "a/b", &"n".repeat(65)] {
             assert!(named(wrong).is_err(), "{wrong}");
         }
-        assert_eq!(InstanceArgs::default().name(), Ok(UNNAMED.to_owned()));
     }
 
     #[test]

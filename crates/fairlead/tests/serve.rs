@@ -513,7 +513,7 @@ fn serves_until_it_panics() {
     let config = std::env::var_os(FAULTY).expect("run by another test");
     let args = ServeArgs {
         keep: false,
-        config: config.into(),
+        config: Some(config.into()),
         log: LogArgs::default(),
     };
     let mut published = 0;

@@ -19,6 +19,16 @@ pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HugePages;
 
+/// Gives memory that is free back to the kernel, as far as the system's allocator can: after a
+/// start that has needed more than what follows.
+pub fn give_back_free() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it may be called at any time, by any thread, and moves no allocation.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 fn is_large(layout: &Layout) -> bool {
     layout.size() >= LARGE_BYTES && layout.align() <= HUGE_PAGE_BYTES
 }

@@ -430,7 +430,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections: 1_048_576,
+            connections: 262_144,
             setups: 65_536,
             half_read: 16_384,
             half_read_per_client: 256,

@@ -347,6 +347,13 @@ fn kernel(kernel: Option<&KernelStatus>, page: &mut Page<'_>) -> fmt::Result {
         "Keys that an lru-hash flow table had evicted and the engine inserted again",
         kernel.keys_anew,
     )?;
+    let maps = kernel.map_bytes.iter();
+    page.gauges(
+        "map_bytes",
+        "Memory that the kernel has set aside for a map of its program, bytes",
+        maps.map(|(map, bytes)| (vec![("map", map.as_str())], *bytes))
+            .collect(),
+    )?;
     let cpus = kernel.lookups.iter().enumerate();
     let cpus: Vec<_> = cpus.map(|(cpu, one)| (cpu.to_string(), &one.0)).collect();
     page.tables("cpu", &cpus)

@@ -97,6 +97,8 @@ fairlead_base::counters! {
         Counter device_queue_dropped: "device_queue_dropped",
             "Packets for the engine dropped because the queue of the device was full; read every \
              few seconds";
+        Gauge resident_bytes: "resident_bytes",
+            "Memory of the process that is in RAM (RSS), mapped maps of the kernel program included";
     }
 }
 

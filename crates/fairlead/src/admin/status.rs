@@ -124,6 +124,8 @@ pub struct KernelStatus {
     pub dropped: u64,
     /// Keys that the flow table had evicted and was told anew.
     pub keys_anew: u64,
+    /// Bytes that the kernel has set aside for each of the program's maps.
+    pub map_bytes: BTreeMap<String, u64>,
     /// Look-ups in the flow table, by processor.
     pub lookups: Vec<Counted<FlowLookups>>,
 }
@@ -134,6 +136,7 @@ impl From<fairlead_bpf_loader::Counters> for KernelStatus {
             counters: Counted(source.kernel),
             dropped: source.drops.total(),
             keys_anew: source.keys_anew,
+            map_bytes: source.map_bytes,
             lookups: source.lookups.into_iter().map(Counted).collect(),
         }
     }

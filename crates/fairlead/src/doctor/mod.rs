@@ -122,7 +122,7 @@ pub struct Findings {
 
 /// Runs all checks and prints them. Exit code 0 if `serve` can run, 1 if not.
 pub fn run(args: &DoctorArgs) -> ExitCode {
-    let findings = examine(args.config.as_deref());
+    let findings = examine(config::path_if_there(args.config.as_deref()).as_deref());
     if args.json {
         let document = serde_json::to_string_pretty(&findings);
         print(&format!("{}\n", document.unwrap_or_default()));

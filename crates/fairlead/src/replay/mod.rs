@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::check::failure;
-use crate::config::load;
+use crate::config::{load, path_or_standard};
 use crate::number::one_or_more;
 use crate::screen::{Paint, print, print_error};
 use fairlead_driver_pcap::{CaptureError, CaptureReader};
@@ -47,9 +47,9 @@ pub struct ReplayArgs {
     /// Capture file: pcap or pcapng, optionally compressed with gzip or zstd
     #[arg(value_name = "CAPTURE")]
     pub capture: PathBuf,
-    /// Configuration file
+    /// Configuration file [default: $FAIRLEAD_CONFIG, then /etc/fairlead/fairlead.toml]
     #[arg(short, long, value_name = "FILE")]
-    pub config: PathBuf,
+    pub config: Option<PathBuf>,
     /// Write the packets on both sides of the switch to this file (pcapng); with - they go to
     /// standard output and the report to standard error
     #[arg(short, long, value_name = "OUT.pcapng")]
@@ -66,6 +66,11 @@ pub struct ReplayArgs {
 }
 
 impl ReplayArgs {
+    /// The configuration file.
+    fn config(&self) -> PathBuf {
+        path_or_standard(self.config.as_deref())
+    }
+
     /// True if the packets go to standard output.
     fn is_pipe(&self) -> bool {
         self.write
@@ -108,7 +113,7 @@ pub fn run(args: &ReplayArgs) -> ExitCode {
 const PROGRESS_PACKETS: u64 = 1_024;
 
 fn replay(args: &ReplayArgs) -> Result<bool> {
-    let loaded = match load(&args.config) {
+    let loaded = match load(&args.config()) {
         Ok(loaded) => loaded,
         Err(error) => {
             print_error(&failure(&error, Paint::stderr()));
@@ -174,7 +179,7 @@ fn outlet(args: &ReplayArgs) -> Result<Outlet> {
                 path.display()
             )
         }
-        Some(path) if is_same_file(path, &args.config) => {
+        Some(path) if is_same_file(path, &args.config()) => {
             bail!(
                 "{} is the configuration; choose another output file",
                 path.display()

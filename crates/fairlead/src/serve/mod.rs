@@ -55,9 +55,9 @@ use restore::Restore;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct ServeArgs {
-    /// Configuration file
+    /// Configuration file [default: $FAIRLEAD_CONFIG, then /etc/fairlead/fairlead.toml]
     #[arg(short, long, value_name = "FILE")]
-    pub config: PathBuf,
+    pub config: Option<PathBuf>,
     /// On shutdown, leave spliced connections to the kernel fast path for the next start (same as
     /// `on_stop = "keep"`)
     #[arg(long)]
@@ -89,6 +89,14 @@ pub enum ExitStatus {
     Host = 3,
     /// Internal error (`EX_SOFTWARE` of sysexits.h).
     Bug = 70,
+}
+
+/// What of the process is in RAM, bytes; 0 where the kernel does not say.
+fn resident_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mut lines = text.lines();
+    let kib = lines.find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+    kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) << 10
 }
 
 impl ExitStatus {
@@ -135,8 +143,8 @@ fn serve(
         log::fatal(&format_args!("cannot receive signals: {error}"));
         ExitStatus::Host
     })?;
-    let mut settings = load(args)?;
-    let reload = Reload::new(program, &args.config, &settings);
+    let (path, mut settings) = load(args)?;
+    let reload = Reload::new(program, &path, &settings);
     if args.keep {
         settings.instance.on_stop = OnStop::Keep;
     }
@@ -268,13 +276,17 @@ fn start_log(args: &LogArgs) -> Result<Log, ExitStatus> {
     Ok(log)
 }
 
-fn load(args: &ServeArgs) -> Result<Settings, ExitStatus> {
-    match config::load(&args.config) {
+fn load(args: &ServeArgs) -> Result<(PathBuf, Settings), ExitStatus> {
+    let path = config::path_or_standard(args.config.as_deref());
+    if let Some(advice) = config::advice(args.config.as_deref(), &path) {
+        tracing::warn!("{advice}");
+    }
+    match config::load(&path) {
         Ok(loaded) => {
             if !loaded.warnings.is_empty() {
                 log::print_findings(&loaded.warnings);
             }
-            Ok(loaded.settings)
+            Ok((path, loaded.settings))
         }
         Err(error) => {
             log::print_load_error(&error);
@@ -409,6 +421,8 @@ fn start_fastpath(
         restore::tell(&datapath.adopt(clock.now(), &restore.estate));
         restore.estate = Estate::default();
     }
+    // The kernel's types were read, and so was what an earlier run has left.
+    fairlead_os_memory::give_back_free();
     Ok(fastpath)
 }
 
@@ -701,6 +715,7 @@ impl LoopContext<'_> {
                 orders_refused: self.control_queue.refused(),
                 announce_conflicts: self.announce.seen().conflicts(),
                 device_queue_dropped: self.device_queue.dropped(),
+                resident_bytes: resident_bytes(),
             },
             announced: self.announce.seen().announced(),
             device: *engine.queue().counters(),

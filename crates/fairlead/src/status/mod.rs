@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::admin::{Status, StatusError};
-use crate::config::load;
+use crate::config::{load, path_if_there};
 use crate::screen::{Paint, print, print_error};
 
 pub(crate) use view::plain;
@@ -94,10 +94,13 @@ pub(crate) fn read(body: &str) -> Result<Status, StatusError> {
 
 /// The address of the admin pages.
 pub(crate) fn address(args: &StatusArgs) -> Result<SocketAddr, StatusError> {
-    let Some(path) = &args.config else {
-        return Ok(args.admin.unwrap_or(DEFAULT_ADMIN));
+    if let Some(admin) = args.admin {
+        return Ok(admin);
+    }
+    let Some(path) = path_if_there(args.config.as_deref()) else {
+        return Ok(DEFAULT_ADMIN);
     };
-    let loaded = load(path).map_err(|error| StatusError(error.to_string()))?;
+    let loaded = load(&path).map_err(|error| StatusError(error.to_string()))?;
     let mut admin = loaded.settings.instance.admin.ok_or_else(|| {
         StatusError(format!(
             "{} sets no admin address, so the switch has no admin pages; write admin = \

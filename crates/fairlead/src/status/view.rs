@@ -128,6 +128,7 @@ fn totals(status: &Status, paint: Paint) -> String {
         ("fast path", fast_path(status)),
         ("flow table", flow_table(status)),
         ("device", device(status)),
+        ("memory", memory(status)),
         ("probes", grouped(status.probes_sent)),
     ];
     let cache = status.tcb_cache.as_ref().map(tcb_cache);
@@ -183,6 +184,34 @@ fn flow_table(status: &Status) -> String {
     }
     all.join("; ")
 }
+
+/// What the process has in RAM, and the kernel for the maps of its program, the largest first. Maps
+/// that the process has mapped are in both.
+fn memory(status: &Status) -> String {
+    let process = format!("{} resident", bytes(status.process.resident_bytes));
+    let Some(kernel) = status
+        .kernel
+        .as_ref()
+        .filter(|one| !one.map_bytes.is_empty())
+    else {
+        return process;
+    };
+    let mut maps: Vec<_> = kernel.map_bytes.iter().collect();
+    maps.sort_by_key(|(_, bytes)| core::cmp::Reverse(**bytes));
+    let all: u64 = maps.iter().map(|(_, bytes)| **bytes).sum();
+    let largest = maps.iter().take(LARGEST_MAPS);
+    let largest: Vec<_> = largest
+        .map(|(name, is)| format!("{} {}", plain(name), bytes(**is)))
+        .collect();
+    format!(
+        "{process}; kernel maps {}: {}",
+        bytes(all),
+        largest.join(", ")
+    )
+}
+
+/// So many maps are shown by name.
+const LARGEST_MAPS: usize = 4;
 
 /// The TCB cache: hit ratio and occupancy.
 fn tcb_cache(cache: &TcbCacheStatus) -> [(&'static str, String); 2] {
@@ -465,6 +494,7 @@ mod tests {
                 orders_refused: 0,
                 announce_conflicts: 0,
                 device_queue_dropped: 6,
+                resident_bytes: 12 << 20,
             }),
             device_use: DeviceStatus {
                 rx: DirectionStatus {
@@ -526,6 +556,7 @@ fast path    990,000 packets (99.0 %), 0 B; 0 handled by the engine
 flow table   none: no kernel fast path
 device       2,000 reads, mean 1.5 KiB; 1,234 empty reads; 0 writes, mean 0 B; \
 6 dropped at the full queue; 7 dropped at a full transmit queue
+memory       12.0 MiB resident
 probes       0
 
 service web  1,000 accepted, 3 refused; 980 ended, 4.9 KiB in, 7.0 MiB out, \
@@ -544,6 +575,30 @@ dropped or refused
       1  from_the_future
 ";
         assert_eq!(render(&status(), Paint(false)), expected);
+    }
+
+    #[test]
+    fn memory_of_the_kernel_is_shown_with_its_largest_maps() {
+        let sizes = [
+            ("fl_a", 1 << 10),
+            ("fl_b", 16 << 20),
+            ("fl_c", 0),
+            ("fl_d", 2 << 20),
+            ("fl_e", 3),
+        ];
+        let kernel = KernelStatus {
+            map_bytes: sizes.map(|(name, bytes)| (name.to_owned(), bytes)).into(),
+            ..KernelStatus::default()
+        };
+        let status = Status {
+            kernel: Some(kernel),
+            ..status()
+        };
+        assert_eq!(
+            memory(&status),
+            "12.0 MiB resident; kernel maps 18.0 MiB: fl_b 16.0 MiB, fl_d 2.0 MiB, fl_a 1.0 KiB, \
+             fl_e 3 B"
+        );
     }
 
     #[test]

@@ -132,6 +132,7 @@ fn counters() -> Counters {
             orders_refused: 5_004,
             announce_conflicts: 5_006,
             device_queue_dropped: 5_005,
+            resident_bytes: 5_006,
         },
         announced: vec![AnnouncedStatus {
             address: "10.1.0.3".into(),
@@ -146,6 +147,7 @@ fn counters() -> Counters {
                 ..KernelCounters::default()
             },
             keys_anew: 5,
+            map_bytes: [("fl_records".to_owned(), 16 << 20)].into(),
             lookups: vec![
                 FlowLookups::default(),
                 FlowLookups {

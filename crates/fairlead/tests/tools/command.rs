@@ -245,11 +245,12 @@ fn check_refuses_a_broken_file_with_its_places() {
     let document: Value = serde_json::from_str(&out(&json)).unwrap();
     assert_eq!(document["findings"][0]["line"], 25);
     assert_eq!(document["findings"][0]["column"], 8);
-    assert_eq!(
-        fairlead(&["check"]).status.code(),
-        Some(2),
-        "the file is not named"
-    );
+    let named = Command::new(env!("CARGO_BIN_EXE_fairlead"))
+        .arg("check")
+        .env("FAIRLEAD_CONFIG", broken.path())
+        .output()
+        .unwrap();
+    assert_eq!(err(&named), expected, "the variable names it");
     let missing = fairlead(&["check", "--config", "no/such/file.toml"]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(

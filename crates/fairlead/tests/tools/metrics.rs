@@ -60,7 +60,7 @@ A line is ON for `on_time` after its last packet.",
 ];
 
 /// Every label, whether its values are the same in every configuration, and what it says.
-const LABELS: [(&str, bool, &str); 21] = [
+const LABELS: [(&str, bool, &str); 22] = [
     (
         "address",
         false,
@@ -95,6 +95,11 @@ const LABELS: [(&str, bool, &str); 21] = [
         "list",
         false,
         "an access list, by its name; a service without one has no series",
+    ),
+    (
+        "map",
+        false,
+        "a map of the kernel program, by its name in `bpf/`",
     ),
     ("mode", false, "`mode` in `[fastpath]`, as configured"),
     ("name", false, "the instance: `name` in `[instance]`"),
@@ -182,6 +187,7 @@ fn counters(kernel: bool, tcb_cache: bool) -> Counters {
             state: "announced".into(),
         }],
         kernel: kernel.then(|| fairlead_bpf_loader::Counters {
+            map_bytes: [("fl_records".to_owned(), 64 << 20)].into(),
             lookups: vec![FlowLookups::default()],
             ..Default::default()
         }),
