@@ -358,19 +358,17 @@ const RING_BYTES: u64 = 4 << 20;
 
 /// What the kernel has set aside for each map of the program.
 fn map_bytes(ebpf: &Ebpf) -> BTreeMap<String, u64> {
-    let of = |map: &Map| {
-        let data = match map {
-            Map::Array(data)
-            | Map::HashMap(data)
-            | Map::LruHashMap(data)
-            | Map::PerCpuArray(data)
-            | Map::RingBuf(data)
-            | Map::DevMap(data)
-            | Map::DevMapHash(data)
-            | Map::Unsupported(data) => data,
-            _ => return 0,
-        };
-        sys::map_bytes(data.fd().as_fd())
+    let of = |map: &Map| match map {
+        Map::Array(data)
+        | Map::HashMap(data)
+        | Map::LpmTrie(data)
+        | Map::LruHashMap(data)
+        | Map::PerCpuArray(data)
+        | Map::RingBuf(data)
+        | Map::DevMap(data)
+        | Map::DevMapHash(data)
+        | Map::Unsupported(data) => sys::map_bytes(data.fd().as_fd()),
+        _ => 0,
     };
     let maps = ebpf.maps().map(|(name, map)| (name.to_owned(), of(map)));
     maps.collect()
