@@ -99,7 +99,7 @@ impl FlowTableKind {
     }
 }
 
-/// The map behind the index has room for one in so many keys,
+/// The map behind the index has room for one of this number of keys,
 const BEHIND_INDEX: u32 = 16;
 /// and for these.
 const BEHIND_INDEX_MIN: u32 = 1_024;

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use aya::maps::{Array, HashMap, IterableMap as _, Map, MapData, MapError, PerCpuArray};
+use aya::maps::{Array, HashMap, IterableMap as _, MapData, MapError, PerCpuArray};
 use aya::programs::ProgramError;
 use aya::{Ebpf, EbpfError, EbpfLoader, include_bytes_aligned};
 use fairlead_base::{Address, Endpoint, FlowKey};
@@ -18,6 +18,7 @@ use fairlead_tcp::{
 use crate::Counters;
 use crate::attach::{Held, Mode};
 use crate::flow_table::{FlowTableKind, TcbGeometry, raw_tcb};
+use crate::footprint;
 use crate::index::{KeyIndex, buckets_for, hash_key};
 use crate::joins::{JoinMemory, PLACES_MAX};
 use crate::keys::Keys;
@@ -208,7 +209,7 @@ impl Kernel {
         }
         let records = records.max(1);
         let mut ebpf = load_maps(mode, &kind, records, pins.as_deref())?;
-        let map_bytes = map_bytes(&ebpf);
+        let map_bytes = footprint::map_bytes(&ebpf);
         let record_map: Array<MapData, RawRecord> = take(&mut ebpf, "fl_records")?;
         let memory = RecordMemory::map(record_map.map().fd().as_fd(), records as usize)?;
         let joins = may_join(mode).then(|| map_joins(&mut ebpf)).transpose()?;
@@ -337,41 +338,6 @@ fn load_maps(
         }
     }
     Ok(loader.load(object(mode, kind))?)
-}
-
-/// About what the kernel sets aside for the maps that a table of so many connections needs, bytes:
-/// all that are large.
-pub fn map_bytes_for(kind: &FlowTableKind, records: u32) -> u64 {
-    let index = match kind.evicts() {
-        true => 0,
-        false => u64::from(buckets_for(records)) * size_of::<RawBucket>() as u64,
-    };
-    let joins = u64::from(TICKETS_MAX + records.min(PLACES_MAX)) * size_of::<RawJoin>() as u64;
-    let keys = u64::from(kind.keys(records)) * HASHED_KEY_BYTES;
-    u64::from(records) * size_of::<RawRecord>() as u64 + index + joins + keys + RING_BYTES
-}
-
-/// A key of the kernel's hash map with what the kernel keeps beside it.
-const HASHED_KEY_BYTES: u64 = 112;
-/// `fl_capture_ring`.
-const RING_BYTES: u64 = 4 << 20;
-
-/// What the kernel has set aside for each map of the program.
-fn map_bytes(ebpf: &Ebpf) -> BTreeMap<String, u64> {
-    let of = |map: &Map| match map {
-        Map::Array(data)
-        | Map::HashMap(data)
-        | Map::LpmTrie(data)
-        | Map::LruHashMap(data)
-        | Map::PerCpuArray(data)
-        | Map::RingBuf(data)
-        | Map::DevMap(data)
-        | Map::DevMapHash(data)
-        | Map::Unsupported(data) => sys::map_bytes(data.fd().as_fd()),
-        _ => 0,
-    };
-    let maps = ebpf.maps().map(|(name, map)| (name.to_owned(), of(map)));
-    maps.collect()
 }
 
 fn take_keys(ebpf: &mut Ebpf, hash_key: u64, kind: FlowTableKind) -> Result<Keys, LoadError> {

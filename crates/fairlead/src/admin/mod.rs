@@ -98,7 +98,7 @@ fairlead_base::counters! {
             "Packets for the engine dropped because the queue of the device was full; read every \
              few seconds";
         Gauge resident_bytes: "resident_bytes",
-            "Memory of the process that is in RAM (RSS), mapped maps of the kernel program included";
+            "Memory of the process that is in RAM (RSS), with the kernel maps that it has mapped";
     }
 }
 

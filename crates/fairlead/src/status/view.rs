@@ -132,8 +132,7 @@ fn totals(status: &Status, paint: Paint) -> String {
         ("probes", grouped(status.probes_sent)),
     ];
     let cache = status.tcb_cache.as_ref().map(tcb_cache);
-    let rows = rows.into_iter().chain(cache.into_iter().flatten());
-    let rows: Vec<_> = rows
+    let rows: Vec<_> = (rows.into_iter().chain(cache.into_iter().flatten()))
         .map(|(name, value)| vec![name.to_owned(), value])
         .collect();
     format!(
@@ -210,7 +209,7 @@ fn memory(status: &Status) -> String {
     )
 }
 
-/// So many maps are shown by name.
+/// How many maps are shown by name.
 const LARGEST_MAPS: usize = 4;
 
 /// The TCB cache: hit ratio and occupancy.
