@@ -9,6 +9,7 @@
 mod harness;
 
 mod access;
+mod availability;
 mod capture;
 mod direct;
 mod fastpath;

@@ -34,7 +34,7 @@ fn command(lab: &Lab, arguments: &[&str]) -> Command {
 }
 
 /// Its exit code, and what it says: on standard output, and as an error.
-fn fairlead(lab: &Lab, arguments: &[&str]) -> (Option<i32>, String, String) {
+pub(crate) fn fairlead(lab: &Lab, arguments: &[&str]) -> (Option<i32>, String, String) {
     told(&command(lab, arguments).output().expect("running fairlead"))
 }
 

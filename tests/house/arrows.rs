@@ -51,12 +51,13 @@ const ROOMS: &[Room] = &[
     // The content cache; queues and bounds are those of the TCB cache.
     core("content", &["base", "cache"], &[]),
     core("announce", &["base", "wire"], &[]),
+    core("check", &["base"], &[]),
     // A keyed hash.
     core("tcp", &["base", "wire"], &["siphasher"]),
     // Expressions of linear time; a keyed hash; a derive for errors.
     core(
         "splice",
-        &["base", "wire", "tcp"],
+        &["base", "check", "wire", "tcp"],
         &["regex", "siphasher", "thiserror"],
     ),
     core("tcbcache", &["base", "wire", "cache", "tcp"], &[]),
@@ -113,6 +114,7 @@ const ROOMS: &[Room] = &[
         &[
             "base",
             "announce",
+            "check",
             "wire",
             "tcp",
             "splice",

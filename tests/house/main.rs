@@ -38,9 +38,9 @@ mod walls;
 mod words;
 
 /// The crates of the core: sans-IO, without `unsafe`, the same in simulation and in service.
-const CORE: [&str; 14] = [
-    "base", "wire", "cache", "content", "tcp", "splice", "datapath", "netio", "sim", "testkit",
-    "trace", "workload", "tcbcache", "announce",
+const CORE: [&str; 15] = [
+    "base", "wire", "cache", "content", "check", "tcp", "splice", "datapath", "netio", "sim",
+    "testkit", "trace", "workload", "tcbcache", "announce",
 ];
 
 /// True when files may be brought up to date.

@@ -12,11 +12,15 @@ pub mod fragments;
 pub mod tcb_cache;
 
 use fairlead_base::{DropReason, Endpoint, FlowKey, Instant, Packet, Seed};
+pub use fairlead_splice::backends::ServerId;
 pub use fairlead_splice::config;
 pub use fairlead_splice::config::Config;
-pub use fairlead_splice::event::{End, Event, Offers, ServerState};
+pub use fairlead_splice::event::{Admin, End, Event, Offers, ServerState, Unavailable};
 pub use fairlead_splice::snapshot::Snapshot;
-pub use fairlead_splice::{Adopted, ConfigError, Estate, Verdict};
+pub use fairlead_splice::{
+    Adopted, BadConnectionId, Change, ChangeError, ConfigError, Connection, ConnectionId,
+    Departure, Estate, Selection, Verdict,
+};
 use fairlead_splice::{Switch, translate};
 use fairlead_tcp::Found;
 pub use fairlead_tcp::{Endpoints, FastPath, ListenOffer, Refusal, Side, State, Tracking};
@@ -385,6 +389,33 @@ impl Datapath {
     /// Takes no new connections from now on.
     pub fn drain(&mut self, _now: Instant) {
         self.switch.drain();
+    }
+
+    /// Makes a change: an order of the operator, or what a health check says. True when something
+    /// is different by it. Between two batches.
+    ///
+    /// # Errors
+    /// See [`ChangeError`].
+    pub fn apply(&mut self, now: Instant, change: Change) -> Result<bool, ChangeError> {
+        self.switch.apply(now, change)
+    }
+
+    /// The id of a server of a pool, by the pool's name; `None` where there is no such server.
+    pub fn find_server(&self, pool: &str, server: Endpoint) -> Option<ServerId> {
+        self.switch.find_server(pool, server)
+    }
+
+    /// Puts the selected live connections of `lines` lines, from line `from` on, into `found`. The
+    /// line to go on with; `None` at the end.
+    pub fn connections(
+        &self,
+        now: Instant,
+        selection: &Selection,
+        (from, lines): (u32, u32),
+        found: &mut Vec<Connection>,
+    ) -> Option<u32> {
+        self.switch
+            .connections(now, selection, (from, lines), found)
     }
 
     /// Ends everything by RST to both ends; done when [`Self::live_connections`] is 0 after some

@@ -51,6 +51,8 @@ pub struct Ready {
     pub passing: bool,
     /// A signal has come.
     pub signal: bool,
+    /// Somebody has written to the file for requests.
+    pub requests: bool,
 }
 
 impl Ready {
@@ -60,6 +62,7 @@ impl Ready {
             device: all,
             passing: all,
             signal: all,
+            requests: all,
         }
     }
 }
@@ -94,22 +97,32 @@ impl EndSignals {
         Ok(signal.filter(|one| *one != EndSignal::HangUp || !self.ignores_hang_up))
     }
 
-    /// Waits until the device has a packet, an error passes by, a signal has come, or the time is
-    /// up, and says which. What is broken is ready, too: reading it tells.
+    /// Waits until the device has a packet, an error passes by, a signal has come, somebody has
+    /// written to `requests`, or the time is up, and says which. What is broken is ready, too:
+    /// reading it tells.
     pub fn wait_with(
         &self,
         device: &impl AsFd,
         passing: &PassingErrors,
+        requests: &impl AsFd,
         timeout: Option<Duration>,
     ) -> io::Result<Ready> {
         let [v4, v6] = passing.files();
-        let files = [Some(device.as_fd()), Some(self.file.as_fd()), v4, v6];
-        let [device, signal, v4, v6] = sys::wait_readable(files, timeout)?;
+        let requests = Some(requests.as_fd());
+        let files = [
+            Some(device.as_fd()),
+            Some(self.file.as_fd()),
+            v4,
+            v6,
+            requests,
+        ];
+        let [device, signal, v4, v6, requests] = sys::wait_readable(files, timeout)?;
         let passing = v4 || v6;
         Ok(Ready {
             device,
             passing,
             signal,
+            requests,
         })
     }
 }

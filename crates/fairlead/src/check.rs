@@ -299,14 +299,16 @@ head_timeout 10s, idle_timeout 2h15m, half_closed_timeout 150s, time_wait 1m
   #2  host api.example.com     -> api
   #3  everything else          -> pages
 
-pool images  balance least-connections, connect_timeout 3s, probe_interval 10s
+pool images  balance least-connections, connect_timeout 3s, probe_interval 10s, \
+slow_start 0s, all_down try
   10.2.0.1:8081
   10.2.0.1:8082  weight 2
 
-pool api  balance round-robin, connect_timeout 3s, probe_interval 10s
+pool api  balance round-robin, connect_timeout 3s, probe_interval 10s, slow_start 0s, all_down try
   10.2.0.1:8083
 
-pool pages  balance maglev, hash client-address, connect_timeout 3s, probe_interval 10s
+pool pages  balance maglev, hash client-address, connect_timeout 3s, probe_interval 10s, \
+slow_start 0s, all_down try
   10.2.0.1:8084
 
 instance  name edge, admin 127.0.0.1:9090, log_connections false, drain_timeout 30s, on_stop drain

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::capture::{self, CaptureArgs};
 use crate::check::{self, CheckArgs};
+use crate::connections::{self, ConnectionsArgs};
 use crate::demo::{self, DemoArgs};
 use crate::doctor::{self, DoctorArgs};
 use crate::down::{self, DownArgs};
@@ -16,6 +17,7 @@ use crate::manual::{self, CompletionsArgs, ManualArgs};
 use crate::reload::{self, ReloadArgs};
 use crate::replay::{self, ReplayArgs};
 use crate::serve::{self, ServeArgs};
+use crate::server::{self, ServerArgs};
 use crate::status::{self, StatusArgs};
 use crate::top::{self, TopArgs};
 
@@ -53,6 +55,10 @@ pub enum Command {
     Reload(ReloadArgs),
     /// Stop accepting connections, wait for open ones to close, then stop the switch
     Drain(DrainArgs),
+    /// List the servers of a running switch, and take them out of or into service
+    Server(ServerArgs),
+    /// List live connections of a running switch, show one, end some
+    Connections(ConnectionsArgs),
     /// Remove what a stopped instance left in the kernel
     ///
     /// Before Linux 6.6 the empty `clsact` queueing discipline stays on the interfaces that were
@@ -87,6 +93,8 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Reload(args) => reload::run(args),
         Command::Drain(args) => drain::run(args),
+        Command::Server(args) => server::run(args),
+        Command::Connections(args) => connections::run(args),
         Command::Down(args) => down::run(args),
         Command::Check(args) => check::run(args),
         Command::Demo(args) => demo::run(args),

@@ -2,10 +2,13 @@
 //! line, admin pages, log.
 
 pub mod admin;
+mod api;
 pub mod capture;
 pub mod check;
+mod checks;
 pub mod cli;
 pub mod config;
+pub mod connections;
 pub mod control;
 pub mod demo;
 pub mod doctor;
@@ -20,5 +23,6 @@ pub mod reload;
 pub mod replay;
 mod screen;
 pub mod serve;
+pub mod server;
 pub mod status;
 pub mod top;

@@ -22,6 +22,7 @@ mod mischief;
 mod mutant;
 mod net;
 mod oracle;
+mod order;
 mod scenario;
 mod trace;
 mod world;

@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairlead_base::{Address, Checksum, DropReason, Endpoint, FlowKey, Instant, Packet};
-use fairlead_datapath::{Datapath, Event, Snapshot, Verdict, tcb_cache};
+use fairlead_datapath::{Datapath, Event, ServerId, Snapshot, Verdict, tcb_cache};
 use fairlead_splice::config::Config;
 
 use crate::app::{ClientApp, ClientEnd, ClientPlan, sooner};
@@ -16,6 +16,7 @@ use crate::mischief;
 use crate::mutant::Mutant;
 use crate::net::{Crossing, Link, Segment, merge, split, too_big};
 use crate::oracle::{Gauges, Ledger, Role, Taps, Translation, summary};
+use crate::order::Order;
 use crate::trace::{Place, Trace};
 
 /// A world to be.
@@ -108,15 +109,6 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
-
-/// Something an operator does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
-    Drain,
-    AbortAll,
-    /// This many packets of attackers arrive at once.
-    Mischief(u32),
-}
 
 /// Steps between two checks of the switch's invariants.
 const STEPS_A_CHECK: u64 = 64;
@@ -425,6 +417,11 @@ impl World {
             match order {
                 Order::Drain => self.datapath.drain(now + self.uptime),
                 Order::AbortAll => self.datapath.abort_all(now + self.uptime),
+                Order::Server(number, change) => {
+                    let change = change.of(ServerId(number));
+                    let applied = self.datapath.apply(now + self.uptime, change);
+                    debug_assert!(applied.is_ok(), "only searches can be too many");
+                }
                 Order::Mischief(count) => {
                     for _ in 0..count {
                         let bytes = mischief::packet(&mut self.dice, &self.vips, &self.taps);

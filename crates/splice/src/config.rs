@@ -7,6 +7,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use fairlead_base::{Address, Endpoint};
+pub use fairlead_check::{Check, Kind as CheckKind, OnDown, StatusRange};
 
 use crate::access::AccessList;
 
@@ -281,6 +282,14 @@ pub struct Pool {
     pub connect_timeout: Duration,
     /// How often its servers are probed for the TCP options they honour.
     pub probe_interval: Duration,
+    /// How its servers are checked, if they are.
+    pub check: Option<Check>,
+    /// How long a server that becomes available takes to get its whole share; zero for at once.
+    pub slow_start: Duration,
+    /// What happens to clients while no server is available.
+    pub all_down: AllDown,
+    /// When a server that takes no connections is left out for a while, if ever.
+    pub outlier: Option<Outlier>,
 }
 
 impl Pool {
@@ -294,6 +303,44 @@ impl Pool {
             proxy_protocol: None,
             connect_timeout: Duration::from_secs(3),
             probe_interval: Duration::from_secs(10),
+            check: None,
+            slow_start: Duration::ZERO,
+            all_down: AllDown::Try,
+            outlier: None,
+        }
+    }
+}
+
+/// What happens to clients while no server of a pool is available.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum AllDown {
+    /// They are sent to a server that is down: a mistake about its state must not turn them away.
+    #[default]
+    Try,
+    /// They are turned away.
+    Refuse,
+}
+
+/// When a server that takes no connections is left out of the choice for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outlier {
+    /// After this many connections in a row that it refused or left unanswered.
+    pub consecutive_connect_failures: u32,
+    /// For how long, the first time; each further time in a row is as much longer …
+    pub ejection_time: Duration,
+    /// … up to this.
+    pub ejection_time_max: Duration,
+    /// Of a pool's servers, at most this share is ejected at once, in percent; one always may be.
+    pub ejection_percent_max: u8,
+}
+
+impl Default for Outlier {
+    fn default() -> Self {
+        Self {
+            consecutive_connect_failures: 5,
+            ejection_time: Duration::from_secs(30),
+            ejection_time_max: Duration::from_secs(300),
+            ejection_percent_max: 50,
         }
     }
 }
@@ -305,6 +352,10 @@ pub struct Server {
     pub endpoint: Endpoint,
     /// Its share relative to the others; 0 takes it out of the choice.
     pub weight: u16,
+    /// It gets connections only while no other server of its pool is available.
+    pub backup: bool,
+    /// Whether the health checks of its pool are made of it.
+    pub check: bool,
 }
 
 impl Server {
@@ -313,6 +364,8 @@ impl Server {
         Self {
             endpoint,
             weight: 1,
+            backup: false,
+            check: true,
         }
     }
 }

@@ -79,6 +79,16 @@ pub enum Event {
         /// How it ended.
         end: End,
     },
+    /// A server became available for connections, or is not any more, for another reason than that
+    /// it answers or does not ([`Event::Server`]).
+    Availability {
+        /// The server.
+        server: Endpoint,
+        /// The pool.
+        pool: PoolId,
+        /// Why it gets no connections; `None` where it gets some.
+        unavailable: Option<Unavailable>,
+    },
     /// A server's state changed, in one of the pools that it stands in: each judges it by its own
     /// connections.
     Server {
@@ -117,11 +127,15 @@ pub enum End {
     Replaced,
     /// Ended by the operator.
     Aborted,
+    /// Ended by an order to end this one, or those of its server.
+    Killed,
+    /// Its server went down, and the pool has `on_down = "reset"`.
+    ServerDown,
 }
 
 impl End {
     /// All ends, in a fixed order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Finished,
         Self::ResetByClient,
         Self::ResetByServer,
@@ -131,6 +145,8 @@ impl End {
         Self::PreambleUnacked,
         Self::Replaced,
         Self::Aborted,
+        Self::Killed,
+        Self::ServerDown,
     ];
 
     /// The name in logs and metrics.
@@ -145,6 +161,75 @@ impl End {
             Self::PreambleUnacked => "preamble_unacked",
             Self::Replaced => "replaced",
             Self::Aborted => "aborted",
+            Self::Killed => "killed",
+            Self::ServerDown => "server_down",
+        }
+    }
+}
+
+/// What the operator ordered of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Admin {
+    /// It gets connections.
+    #[default]
+    Ready,
+    /// It gets no new connections; health checks go on.
+    Drain,
+    /// It gets no new connections and no health checks.
+    Maintenance,
+}
+
+impl Admin {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Ready, Self::Drain, Self::Maintenance];
+
+    /// The word in orders, logs and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Drain => "drain",
+            Self::Maintenance => "maint",
+        }
+    }
+}
+
+/// Why a server gets no connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unavailable {
+    /// By the operator's order.
+    Maintenance,
+    /// By the operator's order, until it is given another.
+    Draining,
+    /// Its weight is 0.
+    NoWeight,
+    /// Its health checks fail.
+    CheckFailed,
+    /// It refused connections, or left them unanswered, too often in a row.
+    Ejected,
+    /// It did not answer the last probe or connection.
+    NotAnswering,
+}
+
+impl Unavailable {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Maintenance,
+        Self::Draining,
+        Self::NoWeight,
+        Self::CheckFailed,
+        Self::Ejected,
+        Self::NotAnswering,
+    ];
+
+    /// The word in lists, logs and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Maintenance => "maint",
+            Self::Draining => "drain",
+            Self::NoWeight => "no_weight",
+            Self::CheckFailed => "check_failed",
+            Self::Ejected => "ejected",
+            Self::NotAnswering => "not_answering",
         }
     }
 }

@@ -19,7 +19,10 @@ pub mod snapshot;
 pub mod snat;
 pub mod translate;
 
-pub use engine::{Adopted, ConfigError, Estate, Parted, Switch};
+pub use engine::{
+    Adopted, BadConnectionId, Change, ChangeError, ConfigError, Connection, ConnectionId,
+    Departure, Estate, Parted, Selection, Switch,
+};
 
 use fairlead_base::DropReason;
 

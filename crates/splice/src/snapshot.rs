@@ -5,7 +5,7 @@ use core::ops::{Deref, DerefMut};
 use fairlead_base::{Endpoint, ReasonCounts};
 
 use crate::carried::Carried;
-use crate::event::{End, Offers, ServerState};
+use crate::event::{Admin, End, Offers, ServerState, Unavailable};
 
 fairlead_base::counters! {
     /// The switch's counters since the start, and what it has now.
@@ -133,4 +133,16 @@ pub struct ServerSnapshot {
     pub state: ServerState,
     /// What it honours, once it has answered.
     pub offers: Option<Offers>,
+    /// What was ordered of it.
+    pub admin: Admin,
+    /// Whether its health checks pass; `None` without any.
+    pub check: Option<bool>,
+    /// Why it gets no connections; `None` where it gets some.
+    pub unavailable: Option<Unavailable>,
+    /// Its weight now, in eighths of the configured unit: less while it starts slowly.
+    pub weight_eighths: u32,
+    /// It only gets connections while no other server is available.
+    pub backup: bool,
+    /// How often it was ejected as an outlier.
+    pub ejections: u64,
 }

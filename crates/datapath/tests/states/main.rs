@@ -2,6 +2,7 @@
 //! Tests are named by state, event and outcome.
 
 mod answer;
+mod apply;
 mod armed;
 mod close;
 mod connect;

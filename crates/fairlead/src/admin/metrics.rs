@@ -480,6 +480,7 @@ fn servers(status: &Status, page: &mut Page<'_>) -> fmt::Result {
             _ => None,
         }),
     )?;
+    availability(page, &of)?;
     page.gauges(
         "server_mss_bytes",
         "MSS option of a server; absent before its first answer",
@@ -503,6 +504,43 @@ fn servers(status: &Status, page: &mut Page<'_>) -> fmt::Result {
                 .as_ref()
                 .map(|offers| u64::from(offers.timestamps))
         }),
+    )
+}
+
+/// Whether servers get connections, and why not.
+fn availability<'s>(
+    page: &mut Page<'_>,
+    of: &impl Fn(fn(&ServerStatus) -> Option<u64>) -> Rows<'s>,
+) -> fmt::Result {
+    page.gauges(
+        "server_available",
+        "1 if a server gets connections, 0 if not",
+        of(|one| Some(u64::from(one.unavailable.is_none()))),
+    )?;
+    page.gauges(
+        "server_weight_eighths",
+        "Weight of a server now, in eighths: less than eight times its weight during a slow start",
+        of(|one| Some(one.weight_eighths)),
+    )?;
+    page.gauges(
+        "server_check_passing",
+        "1 if the health checks of a server pass, 0 if not; absent without health checks",
+        of(|one| Some(u64::from(one.check.as_ref()?.state == "up"))),
+    )?;
+    page.counters(
+        "server_checks_passed",
+        "Health checks that a server passed; absent without health checks",
+        of(|one| Some(one.check.as_ref()?.passed)),
+    )?;
+    page.counters(
+        "server_checks_failed",
+        "Health checks that a server failed; absent without health checks",
+        of(|one| Some(one.check.as_ref()?.failed)),
+    )?;
+    page.counters(
+        "server_ejections",
+        "How often a server was ejected as an outlier",
+        of(|one| Some(one.ejections)),
     )
 }
 

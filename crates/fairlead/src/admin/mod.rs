@@ -17,15 +17,17 @@ use fairlead_driver_tun::DeviceCounters;
 use fairlead_splice::snapshot::Snapshot;
 
 use crate::capture::CaptureHub;
+use crate::checks::CheckBoard;
 use crate::config::Settings;
 
 pub use counted::Counted;
 pub use metrics::{CONTENT_TYPE as METRICS_CONTENT_TYPE, metrics};
 pub use server::{AdminServer, start};
+pub(crate) use status::up_or_down;
 pub use status::{
-    AnnouncedStatus, CarriedStatus, DeviceStatus, DirectionStatus, InterfaceStatus, KernelStatus,
-    Offers, PoolStatus, RouteStatus, ServerStatus, ServiceStatus, Status, StatusError,
-    TcbCacheStatus,
+    AnnouncedStatus, CarriedStatus, CheckStatus, DeviceStatus, DirectionStatus, InterfaceStatus,
+    KernelStatus, Offers, PoolStatus, RouteStatus, ServerStatus, ServiceStatus, Status,
+    StatusError, TcbCacheStatus,
 };
 
 /// Age of the last published counters above which the switch counts as stalled.
@@ -160,6 +162,7 @@ pub struct Shared {
     started: Instant,
     latest: RwLock<Option<Arc<Published>>>,
     capture: Arc<CaptureHub>,
+    checks: Arc<CheckBoard>,
 }
 
 impl Shared {
@@ -170,6 +173,7 @@ impl Shared {
             started: Instant::now(),
             latest: RwLock::new(None),
             capture: Arc::default(),
+            checks: Arc::default(),
         }
     }
 
@@ -189,6 +193,11 @@ impl Shared {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    /// What health checks have shown.
+    pub(crate) fn checks(&self) -> &Arc<CheckBoard> {
+        &self.checks
     }
 
     /// The capture hub.

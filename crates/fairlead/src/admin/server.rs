@@ -41,7 +41,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const INDEX: &str = "Fairlead\n\n/healthz  ok, or the state\n/metrics  OpenMetrics\n/status   \
                      JSON\n\
-                     /capture  packets, pcapng\n";
+                     /capture  packets, pcapng\n/v1/servers, /v1/connections  JSON\n";
 
 /// The running admin server. Dropping it stops it.
 #[derive(Debug)]
@@ -68,8 +68,12 @@ impl Drop for AdminServer {
     }
 }
 
-/// Binds `address` and serves the pages from a new thread.
-pub fn start(address: SocketAddr, shared: Arc<Shared>) -> io::Result<AdminServer> {
+/// Binds `address` and serves the pages, and the API below `/v1`, from a new thread.
+pub fn start(
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    api: Option<Router>,
+) -> io::Result<AdminServer> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
@@ -86,7 +90,7 @@ pub fn start(address: SocketAddr, shared: Arc<Shared>) -> io::Result<AdminServer
         .spawn(move || {
             runtime.block_on(async {
                 tokio::select! {
-                    () = accept(listener, router(shared)) => {}
+                    () = accept(listener, router(shared, api)) => {}
                     _ = stopped => {}
                 }
             });
@@ -161,15 +165,19 @@ async fn serve(stream: TcpStream, router: Router, long: Long, peer: Arc<Peer>) {
     }
 }
 
-fn router(shared: Arc<Shared>) -> Router {
-    Router::new()
+fn router(shared: Arc<Shared>, api: Option<Router>) -> Router {
+    let pages = Router::new()
         .route("/", get(|| async { text(StatusCode::OK, INDEX) }))
         .route("/healthz", get(health_page))
         .route("/metrics", get(metrics_page))
         .route("/status", get(status_page))
         .route("/capture", get(capture_page))
-        .fallback(|| async { text(StatusCode::NOT_FOUND, INDEX) })
-        .with_state(shared)
+        .with_state(shared);
+    let pages = match api {
+        Some(api) => pages.nest_service("/v1", api),
+        None => pages,
+    };
+    pages.fallback(|| async { text(StatusCode::NOT_FOUND, INDEX) })
 }
 
 fn text(status: StatusCode, body: &'static str) -> Response {
@@ -264,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_head_request_for_captures_can_be_replaced() {
-        let server = start("127.0.0.1:0".parse().unwrap(), pages()).unwrap();
+        let server = start("127.0.0.1:0".parse().unwrap(), pages(), None).unwrap();
         let connect = || {
             let stream = std::net::TcpStream::connect(server.address()).unwrap();
             let patience = Some(Duration::from_secs(20));

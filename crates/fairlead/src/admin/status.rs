@@ -6,6 +6,7 @@ use std::ops::{Deref, DerefMut};
 
 use fairlead_base::ReasonCounts;
 use fairlead_bpf_loader::{FlowLookups, KernelCounters};
+use fairlead_datapath::ServerId;
 use fairlead_datapath::tcb_cache::{Report, TcbCacheCounters};
 use fairlead_driver_tun::{DeviceCounters, SizeCounts};
 use fairlead_splice::carried::Carried;
@@ -282,6 +283,33 @@ pub struct ServerStatus {
     /// `up`, `down` or `unknown`.
     pub state: String,
     pub offers: Option<Offers>,
+    /// `ready`, `drain` or `maint`.
+    pub admin: String,
+    /// Why it gets no connections; absent where it gets some.
+    pub unavailable: Option<String>,
+    /// The weight that it has now, in eighths: less than eight times the weight while it starts
+    /// slowly.
+    pub weight_eighths: u64,
+    pub backup: bool,
+    pub ejections: u64,
+    /// What its health checks have shown; absent without any.
+    pub check: Option<CheckStatus>,
+}
+
+/// What the health checks of a server have shown.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CheckStatus {
+    /// `up` or `down`.
+    pub state: String,
+    /// Checks that passed since the start.
+    pub passed: u64,
+    /// Checks that failed since the start.
+    pub failed: u64,
+    /// How long the last one took, seconds.
+    pub seconds: f64,
+    /// What was wrong with the last one; empty where it passed.
+    pub problem: String,
 }
 
 // Most readers of a status read the switch's plain numbers.
@@ -324,7 +352,15 @@ impl Status {
     /// From what was published last.
     pub fn of(shared: &Shared, latest: &Published) -> Self {
         let identity = shared.identity();
+        let mut pools = Self::counted(&latest.counters).pools;
+        let servers = pools.iter_mut().flat_map(|pool| &mut pool.servers);
+        for (id, server) in (0..=u16::MAX).zip(servers) {
+            if let Some(known) = shared.checks().of(ServerId(id)) {
+                server.check = Some(known);
+            }
+        }
         Self {
+            pools,
             instance: identity.instance,
             version: identity.version,
             mode: identity.mode,
@@ -416,6 +452,11 @@ impl From<ServiceSnapshot> for ServiceStatus {
     }
 }
 
+/// The word for what health checks say.
+pub(crate) fn up_or_down(is_up: bool) -> &'static str {
+    if is_up { "up" } else { "down" }
+}
+
 impl From<PoolSnapshot> for PoolStatus {
     fn from(snapshot: PoolSnapshot) -> Self {
         let PoolSnapshot { name, servers } = snapshot;
@@ -429,6 +470,12 @@ impl From<PoolSnapshot> for PoolStatus {
                 carried,
                 state,
                 offers,
+                admin,
+                check,
+                unavailable,
+                weight_eighths,
+                backup,
+                ejections,
             } = server;
             ServerStatus {
                 endpoint: endpoint.to_string(),
@@ -439,6 +486,15 @@ impl From<PoolSnapshot> for PoolStatus {
                 carried: carried.into(),
                 state: state.name().to_owned(),
                 offers: offers.map(Offers::from),
+                admin: admin.name().to_owned(),
+                unavailable: unavailable.map(|why| why.name().to_owned()),
+                weight_eighths: u64::from(weight_eighths),
+                backup,
+                ejections,
+                check: check.map(|is_up| CheckStatus {
+                    state: up_or_down(is_up).to_owned(),
+                    ..CheckStatus::default()
+                }),
             }
         };
         Self {

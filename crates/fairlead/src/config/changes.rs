@@ -142,9 +142,12 @@ fn of_pool(old: &Pool, new: &Pool, lines: &mut Vec<String>) {
     pairs.tell(&format!("{of}server"), lines);
     for (before, now) in pairs.both {
         let (was, is) = (old.servers[before], new.servers[now]);
-        if was != is {
-            let (is, was, endpoint) = (is.weight, was.weight, is.endpoint);
+        let endpoint = is.endpoint;
+        if was.weight != is.weight {
+            let (is, was) = (is.weight, was.weight);
             lines.push(format!("{of}weight of {endpoint} is {is}, was {was}"));
+        } else if was != is {
+            lines.push(format!("{of}server {endpoint} is changed"));
         }
     }
 }

@@ -17,6 +17,7 @@ use toml::de::DeTable;
 
 mod access;
 mod changes;
+mod check;
 mod cross;
 mod diagnostic;
 mod instance;

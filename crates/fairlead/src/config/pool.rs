@@ -3,14 +3,15 @@
 use core::time::Duration;
 
 use fairlead_splice::backends::policy::{REGISTRY, registered};
-use fairlead_splice::config::{Balance, HashOn, Pool, ProxyVersion, Server};
+use fairlead_splice::config::{AllDown, Balance, HashOn, Pool, ProxyVersion, Server};
 
+use super::check::{CHECK_KEYS, OUTLIER_KEYS, check, outlier};
 use super::diagnostic::{At, Diagnostic, Problems, Span};
-use super::keys::{Key, Standard, Value, read};
+use super::keys::{Key, Standard, Value, read, shown};
 use super::names;
 use super::quantity::endpoint;
-use super::schema::SERVER;
-use super::section::{Section, integer, nearest, quoted, string, word};
+use super::schema::{CHECK, OUTLIER, SERVER};
+use super::section::{Section, boolean, integer, nearest, quoted, string, word};
 
 /// A pool as far as it could be read.
 #[derive(Debug)]
@@ -33,7 +34,7 @@ impl Standard for Pool {
 }
 
 /// The keys of `[[pool]]`.
-pub(crate) const KEYS: [Key<Pool>; 7] = [
+pub(crate) const KEYS: [Key<Pool>; 11] = [
     Key::special(
         "name",
         "required",
@@ -98,7 +99,53 @@ pub(crate) const KEYS: [Key<Pool>; 7] = [
         "server",
         "required",
         |_| String::new(),
-        "its servers: `address`, and `weight` from 0 to 1000 (default 1; 0 takes no connections)",
+        "its servers: `address`, `weight` from 0 to 1000 (default 1; 0 takes no connections), \
+         `backup = true` for one that serves while no other is available, `check = false` for one \
+         without health checks",
+    ),
+    Key::special(
+        "check",
+        "none",
+        |pool| {
+            pool.check
+                .as_ref()
+                .map_or_else(String::new, |one| shown(&CHECK_KEYS, one))
+        },
+        "how its servers are checked (see [Health checks](#health-checks))",
+    ),
+    Key::special(
+        "outlier",
+        "none",
+        |pool| {
+            pool.outlier
+                .as_ref()
+                .map_or_else(String::new, |one| shown(&OUTLIER_KEYS, one))
+        },
+        "when a server that takes no connections is left out for a while (see [Health \
+         checks](#health-checks))",
+    ),
+    Key::new(
+        "slow_start",
+        Value::Duration {
+            from: Duration::ZERO,
+            to: Duration::from_secs(3_600),
+            get: |pool| pool.slow_start,
+            set: |pool, time| pool.slow_start = time,
+        },
+        "how long a server that becomes available takes to get its whole share, in eight steps; \
+         `\"0s\"` (at once) to `\"1h\"`",
+    ),
+    Key::new(
+        "all_down",
+        Value::Word {
+            words: || vec!["try", "refuse"],
+            get: |pool| match pool.all_down {
+                AllDown::Try => "try",
+                AllDown::Refuse => "refuse",
+            },
+            set: |pool, at| pool.all_down = [AllDown::Try, AllDown::Refuse][at],
+        },
+        "while no server is available: `try` one that is down, or `refuse` clients",
     ),
 ];
 
@@ -112,6 +159,10 @@ pub(super) fn pool(section: Section<'_>, problems: &mut Problems) -> PoolDraft {
     let (balance, hash_span) = balance(section, problems);
     pool.balance = balance;
     let servers = servers(section, problems);
+    let table = section.table("check", &CHECK, problems);
+    pool.check = table.and_then(|table| check(table, problems));
+    let table = section.table("outlier", &OUTLIER, problems);
+    pool.outlier = table.map(|table| outlier(table, problems));
     pool.name = name
         .as_ref()
         .map_or_else(String::new, |name| name.value.clone());
@@ -192,6 +243,11 @@ fn servers(section: Section<'_>, problems: &mut Problems) -> Vec<At<Server>> {
             Some(node) => integer(node, "weight", 0..=1_000, problems),
             None => Some(1),
         };
+        let mut flag = |key, without| match table.node(key) {
+            Some(node) => boolean(node, key, problems),
+            None => Some(without),
+        };
+        let (backup, check) = (flag("backup", false), flag("check", true));
         let address = table
             .require("address", "address = \"10.2.0.1:8081\"", problems)
             .and_then(|node| string(node, "address", "\"10.2.0.1:8081\"", problems));
@@ -212,6 +268,8 @@ fn servers(section: Section<'_>, problems: &mut Problems) -> Vec<At<Server>> {
             Server {
                 endpoint,
                 weight: weight as u16,
+                backup: backup.unwrap_or_default(),
+                check: check.unwrap_or_default(),
             },
             span,
         ));

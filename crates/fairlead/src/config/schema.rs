@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use super::keys::{Described, Key, Renamed, Standard, described};
 use super::matcher::MATCHERS;
-use super::{access, instance, network, pool, service, tcb_cache};
+use super::{access, check, instance, network, pool, service, tcb_cache};
 
 /// A kind of table in the file and the keys it takes.
 #[derive(Debug)]
@@ -89,9 +89,20 @@ pub static ROUTE: Table = Table::new("[[service.route]]", || {
 /// `[[pool]]`
 pub static POOL: Table = Table::new("[[pool]]", || described(&pool::KEYS));
 
+/// `[pool.check]`
+pub static CHECK: Table = Table::new("[pool.check]", || described(&check::CHECK_KEYS));
+
+/// `[pool.outlier]`
+pub static OUTLIER: Table = Table::new("[pool.outlier]", || described(&check::OUTLIER_KEYS));
+
 /// One of a pool's servers.
 pub static SERVER: Table = Table::new("a pool's server", || {
-    described(&[bare("address"), bare("weight")])
+    described(&[
+        bare("address"),
+        bare("weight"),
+        bare("backup"),
+        bare("check"),
+    ])
 });
 
 /// A value pattern written as a table.
@@ -100,9 +111,9 @@ pub static PATTERN: Table = Table::new("a value pattern", || {
 });
 
 /// Every kind of table.
-pub static TABLES: [&Table; 12] = [
+pub static TABLES: [&Table; 14] = [
     &FILE, &INSTANCE, &NETWORK, &FASTPATH, &LIMITS, &TCB_CACHE, &ACCESS, &SERVICE, &ROUTE, &POOL,
-    &SERVER, &PATTERN,
+    &SERVER, &PATTERN, &CHECK, &OUTLIER,
 ];
 
 /// The conditions of a route; their default is the services that can have them.

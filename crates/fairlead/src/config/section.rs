@@ -229,6 +229,11 @@ impl<'a> Section<'a> {
             .collect()
     }
 
+    /// The one table under `key`, if it is there.
+    pub(super) fn table(&self, key: &str, kind: &Table, problems: &mut Problems) -> Option<Self> {
+        Self::open(self.node(key)?, kind, self.moved, problems)
+    }
+
     /// Its keys and values, for tables whose keys are names.
     pub(super) fn entries(
         table: &'a DeTable<'a>,

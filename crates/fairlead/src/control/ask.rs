@@ -55,7 +55,7 @@ pub(super) fn ask_at(path: &Path, order: Order) -> io::Result<Asked> {
     })
 }
 
-fn explain(instance: &str, at: &Path, error: &io::Error) -> String {
+pub(crate) fn explain(instance: &str, at: &Path, error: &io::Error) -> String {
     let at = at.display();
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {

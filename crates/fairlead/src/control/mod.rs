@@ -2,7 +2,8 @@
 //!
 //! The admin pages are read-only and open to every local user. Orders arrive at a Unix socket in
 //! [`FOLDER`], which only root and the instance's own user can open. A client sends one line, the
-//! order, and receives lines of JSON ([`Answer`]). The thread that runs the switch polls for orders
+//! order, and receives lines of JSON ([`Answer`]); or it speaks HTTP, with the API of
+//! [`crate::api`]. The thread that runs the switch polls for orders
 //! several times a second and handles them like the corresponding signal.
 
 mod ask;
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 
 pub use ask::{Asked, NoAnswer, ask};
-pub(crate) use ask::{PATIENCE, describe, is_late};
+pub(crate) use ask::{PATIENCE, describe, explain, is_late};
 pub use server::{ControlServer, remove_if_dead, start};
 
 /// Directory of all instances' sockets.
@@ -198,6 +199,11 @@ impl ControlQueue {
         let (reply, outcome) = oneshot::channel();
         pending.push(Pending { order, reply });
         Ok(outcome)
+    }
+
+    /// Orders a restart with the current configuration file; the outcome, or why it is refused.
+    pub(crate) fn order_reload(&self) -> Result<oneshot::Receiver<Outcome>, &'static str> {
+        self.leave(Order::Reload)
     }
 
     fn refuse(&self, why: &str) -> Answer {

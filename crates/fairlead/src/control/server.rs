@@ -9,6 +9,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, oneshot};
@@ -66,7 +70,7 @@ impl Drop for ControlServer {
 ///
 /// # Errors
 /// The socket cannot be created, or another process serves it.
-pub fn start(path: &Path, queue: Arc<ControlQueue>) -> io::Result<ControlServer> {
+pub fn start(path: &Path, queue: Arc<ControlQueue>, api: Router) -> io::Result<ControlServer> {
     let owner = fs::metadata("/proc/self")?.uid();
     if let Some(folder) = path.parent() {
         let made = make(folder, owner);
@@ -90,7 +94,7 @@ pub fn start(path: &Path, queue: Arc<ControlQueue>) -> io::Result<ControlServer>
             runtime.block_on(async {
                 let places = Arc::new(Semaphore::new(CONNECTIONS_MAX as usize));
                 tokio::select! {
-                    () = accept(&listener, &places, &queue, owner) => {}
+                    () = accept(&listener, &places, &queue, &api, owner) => {}
                     _ = stopped => {}
                 }
                 let _ = timeout(END_PATIENCE, places.acquire_many(CONNECTIONS_MAX)).await;
@@ -161,6 +165,7 @@ async fn accept(
     listener: &tokio::net::UnixListener,
     places: &Arc<Semaphore>,
     queue: &Arc<ControlQueue>,
+    api: &Router,
     owner: u32,
 ) {
     loop {
@@ -191,9 +196,9 @@ async fn accept(
             let _ = timeout(ACCEPT_PAUSE, write(&mut stream, &answer)).await;
             continue;
         }
-        let queue = Arc::clone(queue);
+        let (queue, api) = (Arc::clone(queue), api.clone());
         tokio::spawn(async move {
-            if let Err(error) = serve(stream, &queue).await {
+            if let Err(error) = serve(stream, &queue, api).await {
                 tracing::debug!(%error, "control connection failed");
             }
             drop(place);
@@ -201,8 +206,37 @@ async fn accept(
     }
 }
 
-/// One order and its answer.
-async fn serve(mut stream: UnixStream, queue: &ControlQueue) -> io::Result<()> {
+/// Methods by which a connection that speaks HTTP is known.
+const METHODS: [&[u8]; 6] = [
+    b"GET /",
+    b"HEAD /",
+    b"POST /",
+    b"PUT /",
+    b"PATCH /",
+    b"DELETE /",
+];
+/// How long a connection that speaks HTTP may last.
+const HTTP_TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest head of a request, bytes.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+
+/// Requests to the API, of which `begun` was read already.
+async fn serve_http(stream: UnixStream, begun: Vec<u8>, api: Router) -> io::Result<()> {
+    let (reading, writing) = stream.into_split();
+    let whole = tokio::io::join(io::Cursor::new(begun).chain(reading), writing);
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(LINE_TIMEOUT)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(whole), TowerToHyperService::new(api));
+    match timeout(HTTP_TIMEOUT, connection).await {
+        Ok(outcome) => outcome.map_err(io::Error::other),
+        Err(late) => Err(self::late(late)),
+    }
+}
+
+/// One order and its answer, or requests to the API.
+async fn serve(mut stream: UnixStream, queue: &ControlQueue, api: Router) -> io::Result<()> {
     let mut line = Vec::new();
     let read = async {
         let mut part = (&mut stream).take(LINE_BYTES_MAX);
@@ -212,6 +246,9 @@ async fn serve(mut stream: UnixStream, queue: &ControlQueue) -> io::Result<()> {
     timeout(LINE_TIMEOUT, read).await.map_err(late)??;
     if line.is_empty() {
         return Ok(()); // a probe whether the socket has a listener
+    }
+    if METHODS.iter().any(|method| line.starts_with(method)) {
+        return serve_http(stream, line, api).await;
     }
     let text = String::from_utf8_lossy(&line);
     let order = text.strip_suffix('\n').and_then(|word| {
@@ -323,7 +360,7 @@ mod tests {
             let folder = std::env::temp_dir().join(folder);
             let path = folder.join("edge.1.sock");
             let queue = Arc::new(ControlQueue::new("edge", 7));
-            let server = start(&path, Arc::clone(&queue)).unwrap();
+            let server = start(&path, Arc::clone(&queue), Router::new()).unwrap();
             Self {
                 folder,
                 path,
@@ -380,7 +417,7 @@ mod tests {
     fn a_folder_writable_by_others_is_refused() {
         let served = Served::new("folder");
         let path = served.folder.join("b.1.sock");
-        let begin = || start(&path, Arc::new(ControlQueue::new("b", 8)));
+        let begin = || start(&path, Arc::new(ControlQueue::new("b", 8)), Router::new());
         fs::set_permissions(&served.folder, Permissions::from_mode(0o777)).unwrap();
         let why = begin().unwrap_err().to_string();
         assert!(why.contains("writable by other users"), "{why}");
@@ -553,9 +590,14 @@ mod tests {
             ["a.1.sock", "b.1.sock", "c.1.sock"].map(|name| served.folder.join(name));
         drop(UnixListener::bind(&dead).unwrap());
         drop(UnixListener::bind(&other).unwrap());
-        let second = start(&other, Arc::new(ControlQueue::new("a", 8))).unwrap();
+        let second = start(&other, Arc::new(ControlQueue::new("a", 8)), Router::new()).unwrap();
         assert!(other.exists() && !dead.exists() && served.path.exists());
-        let taken = start(&served.path, Arc::new(ControlQueue::new("edge", 9))).unwrap_err();
+        let taken = start(
+            &served.path,
+            Arc::new(ControlQueue::new("edge", 9)),
+            Router::new(),
+        )
+        .unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         assert!(!remove_if_dead(&served.path) && !remove_if_dead(&fresh));
         drop(second);

@@ -103,7 +103,7 @@ impl Simulated {
                 bytes_out: *bytes_out,
                 end: end.name().to_owned(),
             },
-            Event::Server { .. } => return None,
+            Event::Server { .. } | Event::Availability { .. } => return None,
         })
     }
 }

@@ -22,7 +22,8 @@ use std::panic::PanicHookInfo;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead_datapath::{Event, Offers, ServerState};
+use fairlead_base::Endpoint;
+use fairlead_datapath::{Event, Offers, ServerState, Unavailable};
 use fairlead_splice::config::{Config, PoolId, Treatment};
 
 use outlet::Outlet;
@@ -167,7 +168,7 @@ pub(crate) fn fatal(error: &dyn std::fmt::Display) {
 
 /// True for events that are logged only with `log_connections = true`.
 pub fn is_of_connection(event: &Event) -> bool {
-    !matches!(event, Event::Server { .. })
+    !matches!(event, Event::Server { .. } | Event::Availability { .. })
 }
 
 /// Logs an event, with names from `config`.
@@ -228,6 +229,18 @@ pub fn log_event(event: &Event, config: &Config) {
             "closed"
         ),
         Event::Server { .. } => server_state(event, config),
+        Event::Availability {
+            server,
+            pool,
+            unavailable,
+        } => availability(*server, pool_name(config, *pool), *unavailable),
+    }
+}
+
+fn availability(server: Endpoint, pool: &str, unavailable: Option<Unavailable>) {
+    match unavailable {
+        None => tracing::info!(%server, pool, "server is available"),
+        Some(why) => tracing::warn!(%server, pool, why = why.name(), "server is unavailable"),
     }
 }
 

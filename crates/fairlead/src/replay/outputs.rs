@@ -111,7 +111,7 @@ impl Player {
                     });
                 }
             }
-            Event::Server { .. } => {}
+            Event::Server { .. } | Event::Availability { .. } => {}
         }
     }
 

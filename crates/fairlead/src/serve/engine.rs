@@ -8,6 +8,7 @@ use fairlead_datapath::{Datapath, Event, Refusal, Snapshot, Verdict};
 use fairlead_netio::{Batch, Direction, RxQueue, TxQueue};
 
 use super::pressure::Strangers;
+use crate::api::RequestQueue;
 use crate::capture::CaptureHub;
 
 /// Maximum packets per batch: enough for the datapath to prefetch the records of a portion.
@@ -142,6 +143,11 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
         if self.queue.flush(now).is_err() {
             self.failures.add(DropReason::TransmitFailed);
         }
+    }
+
+    /// Handles requests of other threads. True when there were any.
+    pub(super) fn handle_requests(&mut self, now: Instant, queue: &mut RequestQueue) -> bool {
+        queue.handle(now, &mut self.datapath)
     }
 
     /// Makes the fast path drop these packets.

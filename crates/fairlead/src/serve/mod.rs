@@ -20,6 +20,7 @@ mod pressure;
 pub(crate) mod redirect_peer;
 mod reload;
 pub(crate) mod restore;
+mod runtime;
 pub(crate) mod vlans;
 
 use std::os::fd::RawFd;
@@ -35,9 +36,10 @@ use fairlead_datapath::{Datapath, Estate, Event, ServerState, Snapshot};
 use fairlead_driver_tun::net::{self, Keeper, Network, NetworkPlan, Obstacle};
 use fairlead_driver_tun::{DeviceCounters, EndSignals, Ready, TunDevice};
 
-use crate::admin::{self, AdminServer, Counters, Identity, ProcessCounters, Shared};
+use crate::admin::{Counters, Identity, ProcessCounters, Shared};
+use crate::api::RequestQueue;
 use crate::config::{self, Mode, OnStop, Settings};
-use crate::control::{self, ControlQueue, ControlServer, Phase};
+use crate::control::{ControlQueue, Phase};
 use crate::log::{self, Log, LogArgs};
 use crate::screen::plural;
 
@@ -50,6 +52,7 @@ use path_mtu::PathMtu;
 use pressure::Pressure;
 use reload::{Program, Reload};
 use restore::Restore;
+use runtime::{Served, State};
 
 /// Arguments of `fairlead serve`.
 #[derive(Clone, Debug, clap::Args)]
@@ -108,6 +111,8 @@ impl ExitStatus {
 
 /// Interval for publishing counters, and for polling signals while packets keep arriving.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(250);
+/// Counters are published this soon after a request.
+const AFTER_REQUEST: Duration = Duration::from_millis(10);
 
 /// Serves until a signal stops it. Call it before starting any thread: it blocks the signals that
 /// it handles for all later threads, and logs the panics of all threads.
@@ -131,6 +136,12 @@ pub fn run_watched(args: &ServeArgs, watch: &mut dyn FnMut()) -> ExitStatus {
     ended.err().unwrap_or(ExitStatus::Ok)
 }
 
+/// The host does not allow it.
+fn host(error: String) -> ExitStatus {
+    log::fatal(&error);
+    ExitStatus::Host
+}
+
 fn serve(
     args: &ServeArgs,
     program: &Program,
@@ -139,36 +150,33 @@ fn serve(
     let signals = EndSignals::take_over_with_reload();
     // Kept until the end: dropping it waits for the last lines.
     let log = start_log(&args.log)?;
-    let signals = signals.map_err(|error| {
-        log::fatal(&format_args!("cannot receive signals: {error}"));
-        ExitStatus::Host
-    })?;
+    let signals = signals.map_err(|error| host(format!("cannot receive signals: {error}")))?;
     let (path, mut settings) = load(args)?;
+    let mut state = State::load(&settings);
     let reload = Reload::new(program, &path, &settings);
+    state.apply_to(&mut settings);
     if args.keep {
         settings.instance.on_stop = OnStop::Keep;
     }
-    let host = |error: String| {
-        log::fatal(&error);
-        ExitStatus::Host
-    };
     let mut restore = Restore::find(&settings).map_err(host)?;
     let fresh = Fresh::of(&restore);
     interfaces::settle(&mut settings);
     let clock = Clock::start(restore.origin_ns);
     let mut datapath = start_datapath(&settings, clock.now(), &restore.estate)?;
+    state.order(&mut datapath, clock.now());
     let (device, network) = prepare_host(&plan::network_plan(&settings), &restore)?;
     announce_host(&settings, &network);
     let (keeper, device_queue) = keep_network(&network, &device);
     let mut fastpath = start_fastpath(&settings, &mut datapath, &clock, &mut restore)?;
     let shared = Arc::new(Shared::new(Identity::of(&settings, fastpath.state())));
+    let control_queue = Arc::new(ControlQueue::new(&settings.instance.name, clock.now_ns()));
+    let mut served = Served::start(&settings, &shared, &control_queue, state).map_err(host)?;
     // Kept until the end. The pages show "starting" until counters are published.
-    let _pages = start_pages(&settings, &shared)?;
+    let _pages = served.start_pages(&settings, &shared)?;
     // Only now: a failed start must not leave anything behind.
     let persistent = device.set_persistent(restore.pins.is_some());
     persistent.map_err(|error| host(format!("device {}: {error}", device.name())))?;
-    let control_queue = Arc::new(ControlQueue::new(&settings.instance.name, clock.now_ns()));
-    let _socket = start_control(&settings, &control_queue);
+    let _socket = served.start_control(&settings, &control_queue);
     fresh.keep();
     let tap = fastpath.take_capture();
     let capture = shared.capture();
@@ -179,6 +187,7 @@ fn serve(
         shared: &shared,
         control_queue: &control_queue,
         log: &log,
+        requests: &mut served.requests,
         path_mtu: PathMtu::start(&settings, &mut engine, clock.now()),
         announce: AnnounceThread::start(&settings, &shared, chance_seed()?),
         fastpath,
@@ -193,6 +202,7 @@ fn serve(
     let clean = matches!(worked, Ok(Ok(ExitMode::Clean)));
     let worked = worked.map(|exit_mode| exit_mode.map(|one| left_open(one, engine.queue())));
     drop(keeper);
+    served.end();
     clean_up(clean, restore.pins.as_deref(), engine.queue(), network);
     drop(engine); // also removes the device and its routes, unless they are persistent
     summarise(&counters, log.lost_lines());
@@ -426,45 +436,6 @@ fn start_fastpath(
     Ok(fastpath)
 }
 
-fn start_pages(
-    settings: &Settings,
-    shared: &Arc<Shared>,
-) -> Result<Option<AdminServer>, ExitStatus> {
-    let Some(address) = settings.instance.admin else {
-        return Ok(None);
-    };
-    match admin::start(address, Arc::clone(shared)) {
-        Ok(pages) => {
-            tracing::info!("admin pages at http://{}/", pages.address());
-            Ok(Some(pages))
-        }
-        Err(error) => {
-            log::fatal(&format_args!(
-                "cannot serve the admin pages at {address}: {error}"
-            ));
-            Err(ExitStatus::Host)
-        }
-    }
-}
-
-/// Starts the control socket. It is optional: without it, signals still work.
-fn start_control(settings: &Settings, control_queue: &Arc<ControlQueue>) -> Option<ControlServer> {
-    let path = control::socket_of(&settings.instance.name);
-    match path.and_then(|path| control::start(&path, Arc::clone(control_queue))) {
-        Ok(socket) => {
-            tracing::info!("control socket at {}", socket.path().display());
-            Some(socket)
-        }
-        Err(error) => {
-            tracing::warn!(
-                "no control socket, so `fairlead reload` and `fairlead drain` do not \
-                            work (signals do): {error}"
-            );
-            None
-        }
-    }
-}
-
 fn announce_host(settings: &Settings, network: &Network) {
     for line in network.made() {
         tracing::info!("created {line}");
@@ -570,10 +541,15 @@ fn run_loop(
             orders::tell(&life, engine, now, context);
         }
         let due = [life.poll_timeout(), Some(publish_at)];
-        let ready = wait(engine, clock, signals, &context.path_mtu, due).map_err(device_failed)?;
+        let ready = wait(engine, clock, signals, context, due).map_err(device_failed)?;
         let ready = ready.unwrap_or(Ready::all_if(publishing));
         if ready.passing {
             context.path_mtu.hear(engine, clock.now());
+        }
+        let requested = ready.requests || context.requests.is_waiting();
+        if requested && engine.handle_requests(clock.now(), context.requests) && !publishing {
+            // So that lists show what was ordered.
+            publish_at = publish_at.min(clock.now() + AFTER_REQUEST);
         }
         let mut exit_mode = None;
         if ready.signal
@@ -595,11 +571,15 @@ fn run_loop(
     }
     context.publish(engine, clock.now());
     orders::tell_end(&life, context, Phase::Ended);
-    match life.cut_off() {
+    say_stopped(life.cut_off());
+    Ok(ExitMode::Clean)
+}
+
+fn say_stopped(cut_off: u64) {
+    match cut_off {
         0 => tracing::info!("stopped"),
         cut_off => tracing::warn!("stopped; {} reset", live_ones(cut_off)),
     }
-    Ok(ExitMode::Clean)
 }
 
 fn log_as_configured(settings: &Settings) -> impl FnMut(Event) {
@@ -617,7 +597,7 @@ fn wait(
     engine: &Engine<TunDevice>,
     clock: &Clock,
     signals: &EndSignals,
-    path_mtu: &PathMtu,
+    context: &LoopContext<'_>,
     due: [Option<Instant>; 2],
 ) -> std::io::Result<Option<Ready>> {
     if !engine.has_drained() {
@@ -625,7 +605,8 @@ fn wait(
     }
     let due = due.into_iter().chain([engine.poll_timeout()]);
     let timeout = due.flatten().min().map(|due| due.since(clock.now()));
-    let ready = signals.wait_with(engine.queue(), &path_mtu.passing, timeout)?;
+    let passing = &context.path_mtu.passing;
+    let ready = signals.wait_with(engine.queue(), passing, context.requests, timeout)?;
     Ok(Some(ready))
 }
 
@@ -666,6 +647,7 @@ struct LoopContext<'a> {
     shared: &'a Shared,
     control_queue: &'a ControlQueue,
     log: &'a Log,
+    requests: &'a mut RequestQueue,
     path_mtu: PathMtu,
     announce: AnnounceThread,
     fastpath: Fastpath,

@@ -354,7 +354,7 @@ fn pool_lines(pool: &PoolStatus, paint: Paint) -> String {
     let up = pool
         .servers
         .iter()
-        .filter(|server| server.state == "up")
+        .filter(|server| server.state == "up" && server.unavailable.is_none())
         .count();
     let mut out = format!(
         "\n{} {}  {} of {} up\n",
@@ -366,7 +366,7 @@ fn pool_lines(pool: &PoolStatus, paint: Paint) -> String {
     let row = |server: &ServerStatus| {
         vec![
             plain(&server.endpoint),
-            plain(&server.state),
+            state(server),
             format!("weight {}", server.weight),
             format!("{} active", grouped(server.active)),
             format!("{} total", grouped(server.total)),
@@ -396,6 +396,14 @@ fn pool_lines(pool: &PoolStatus, paint: Paint) -> String {
         out.push('\n');
     }
     out
+}
+
+/// Whether a server answers, and why it gets no connections otherwise.
+fn state(server: &ServerStatus) -> String {
+    match server.unavailable.as_deref() {
+        Some(why) if why != "not_answering" => plain(&format!("{}, {why}", server.state)),
+        _ => plain(&server.state),
+    }
 }
 
 /// The TCP options of a server, in short form.
@@ -455,6 +463,7 @@ mod tests {
             carried: CarriedStatus::default(),
             state: state.into(),
             offers,
+            ..ServerStatus::default()
         };
         let offers = Offers {
             mss: 1_460,

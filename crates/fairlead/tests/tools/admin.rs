@@ -13,7 +13,7 @@ use fairlead::admin::{
 use fairlead_base::{CounterSet as _, DropReason, Endpoint};
 use fairlead_bpf_loader::{FlowLookups, KernelCounters};
 use fairlead_datapath::tcb_cache::{Report, TcbCacheCounters};
-use fairlead_datapath::{End, Offers, ServerState, Snapshot};
+use fairlead_datapath::{Admin, End, Offers, ServerState, Snapshot, Unavailable};
 use fairlead_driver_tun::{DeviceCounters, SizeCounts};
 use fairlead_splice::carried::Carried;
 use fairlead_splice::snapshot::{
@@ -81,6 +81,12 @@ fn snapshot() -> Snapshot {
         carried: carried(base),
         state,
         offers,
+        admin: Admin::Drain,
+        check: Some(false),
+        unavailable: Some(Unavailable::Draining),
+        weight_eighths: 28,
+        backup: true,
+        ejections: base + 8,
     };
     let offers = Offers {
         mss: 1_460,
@@ -165,7 +171,7 @@ fn counters() -> Counters {
 
 fn serve() -> (AdminServer, Arc<Shared>) {
     let shared = Arc::new(Shared::new(identity()));
-    let server = start("127.0.0.1:0".parse().unwrap(), Arc::clone(&shared)).unwrap();
+    let server = start("127.0.0.1:0".parse().unwrap(), Arc::clone(&shared), None).unwrap();
     (server, shared)
 }
 
@@ -602,7 +608,7 @@ fn a_reader_that_takes_nothing_is_ended_in_a_few_seconds() {
 #[test]
 fn a_taken_address_is_an_error_at_once() {
     let (server, shared) = serve();
-    let error = start(server.address(), shared).unwrap_err();
+    let error = start(server.address(), shared, None).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
 }
 

@@ -324,7 +324,7 @@ fn pages(draining: bool) -> (AdminServer, Arc<Shared>) {
         },
         ..Counters::default()
     });
-    let server = start("127.0.0.1:0".parse().unwrap(), Arc::clone(&shared)).unwrap();
+    let server = start("127.0.0.1:0".parse().unwrap(), Arc::clone(&shared), None).unwrap();
     (server, shared)
 }
 

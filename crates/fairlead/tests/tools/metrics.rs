@@ -11,7 +11,7 @@ use fairlead::admin::{
 };
 use fairlead_bpf_loader::FlowLookups;
 use fairlead_datapath::tcb_cache::Report;
-use fairlead_datapath::{Offers, ServerState, Snapshot};
+use fairlead_datapath::{Admin, Offers, ServerState, Snapshot, Unavailable};
 use fairlead_splice::carried::Carried;
 use fairlead_splice::snapshot::{PoolSnapshot, RouteSnapshot, ServerSnapshot, ServiceSnapshot};
 use serde_json::Value;
@@ -161,6 +161,12 @@ fn counters(kernel: bool, tcb_cache: bool) -> Counters {
             sack: true,
             timestamps: true,
         }),
+        admin: Admin::Ready,
+        check: Some(true),
+        unavailable: Some(Unavailable::NoWeight),
+        weight_eighths: 8,
+        backup: false,
+        ejections: 0,
     };
     let cache = Report {
         scheme: "spec".into(),

@@ -31,7 +31,7 @@ fn shared() -> Arc<Shared> {
 
 #[test]
 fn a_pipe_gets_one_plain_table_a_look() {
-    let pages = start("127.0.0.1:0".parse().unwrap(), shared()).unwrap();
+    let pages = start("127.0.0.1:0".parse().unwrap(), shared(), None).unwrap();
     let admin = pages.address().to_string();
     let output = top(&["--admin", &admin, "--interval", "0.1", "--count", "3"]);
     assert!(output.status.success());
@@ -48,7 +48,7 @@ fn a_pipe_gets_one_plain_table_a_look() {
 
 #[test]
 fn no_look_at_all_is_refused() {
-    let pages = start("127.0.0.1:0".parse().unwrap(), shared()).unwrap();
+    let pages = start("127.0.0.1:0".parse().unwrap(), shared(), None).unwrap();
     let admin = pages.address().to_string();
     for option in ["-n", "--count"] {
         let output = top(&["--admin", &admin, option, "0"]);
@@ -63,7 +63,7 @@ fn no_look_at_all_is_refused() {
 
 #[test]
 fn it_ends_when_its_reader_goes_away() {
-    let pages = start("127.0.0.1:0".parse().unwrap(), shared()).unwrap();
+    let pages = start("127.0.0.1:0".parse().unwrap(), shared(), None).unwrap();
     let admin = pages.address().to_string();
     let mut command = Command::new(env!("CARGO_BIN_EXE_fairlead"));
     command.args(["top", "--admin", &admin, "--interval", "0.1"]);
@@ -89,7 +89,7 @@ fn it_ends_when_its_reader_goes_away() {
 
 #[test]
 fn a_switch_that_does_not_answer_is_asked_again() {
-    let pages = start("127.0.0.1:0".parse().unwrap(), shared()).unwrap();
+    let pages = start("127.0.0.1:0".parse().unwrap(), shared(), None).unwrap();
     let address = pages.address();
     let mut command = Command::new(env!("CARGO_BIN_EXE_fairlead"));
     command.args(["top", "--admin", &address.to_string(), "--interval", "0.1"]);
@@ -102,7 +102,7 @@ fn a_switch_that_does_not_answer_is_asked_again() {
     wait_for("edge");
     drop(pages);
     wait_for("no answer from");
-    let _pages = start(address, shared()).unwrap();
+    let _pages = start(address, shared(), None).unwrap();
     wait_for("edge");
     top.kill().unwrap();
     top.wait().unwrap();
@@ -143,7 +143,7 @@ fn shown_until(shown: &mut impl BufRead, words: &str) -> String {
 fn a_signal_gives_the_terminal_back() {
     let number = std::env::temp_dir().join(format!("fairlead-top-{}", std::process::id()));
     for signal in ["TERM", "HUP"] {
-        let pages = start("127.0.0.1:0".parse().unwrap(), shared()).unwrap();
+        let pages = start("127.0.0.1:0".parse().unwrap(), shared(), None).unwrap();
         let arguments = format!("--interval 60 --admin {}", pages.address());
         let Some(mut shell) = at_a_terminal(&number, &arguments) else {
             return skip("top::a_signal_gives_the_terminal_back", "no script(1) here");
@@ -168,7 +168,7 @@ fn a_signal_gives_the_terminal_back() {
 #[test]
 fn at_a_terminal_too_a_last_look_that_fails_is_1() {
     let number = std::env::temp_dir().join(format!("fairlead-top-{}-1", std::process::id()));
-    let pages = start("127.0.0.1:0".parse().unwrap(), shared()).unwrap();
+    let pages = start("127.0.0.1:0".parse().unwrap(), shared(), None).unwrap();
     let arguments = format!("--interval 1 --count 1 --admin {}", pages.address());
     let Some(mut shell) = at_a_terminal(&number, &arguments) else {
         let name = "top::at_a_terminal_too_a_last_look_that_fails_is_1";

@@ -4,7 +4,8 @@
 use core::time::Duration;
 
 use fairlead_base::{Address, Instant};
-use fairlead_splice::config::{Config, Limits};
+use fairlead_datapath::Admin;
+use fairlead_splice::config::{Check, Config, Limits, Outlier};
 
 use super::Scenario;
 use super::clients::draw_clients;
@@ -13,7 +14,8 @@ use crate::app::{Expect, Finish, Pace, SocketPlan};
 use crate::dice::Dice;
 use crate::host::HostPlan;
 use crate::net::{Faults, LinkPlan, Quirks};
-use crate::world::{Budget, Middle, Order, WorldPlan};
+use crate::order::{Order, ServerChange};
+use crate::world::{Budget, Middle, WorldPlan};
 
 impl Scenario {
     /// The scenario of a seed.
@@ -51,12 +53,10 @@ impl Scenario {
             (3, Some(Order::Drain)),
             (3, Some(Order::AbortAll)),
         ]);
-        let at = order.map(|_| Instant::ZERO + dice.millis(1_500, 9_000));
-        let orders = at.zip(order).into_iter().collect();
-        let tight = dice.percent(6);
-        if tight {
-            tighten(&mut config, &mut dice);
-        }
+        let at = |dice: &mut Dice| Instant::ZERO + dice.millis(1_500, 9_000);
+        let mut orders = Vec::from_iter(order.map(|order| (at(&mut dice), order)));
+        orders.extend(draw_changes(&mut Dice::new(seed, "changes"), &mut config));
+        let tight = tightened(&mut config, &mut dice);
         if tight || order.is_some() {
             for (_, client) in &mut clients {
                 client.expect = Expect::Anything;
@@ -103,7 +103,53 @@ impl Scenario {
     }
 }
 
+/// Slow starts, health checks, outliers and backups. From dice of its own, so that everything else
+/// of a seed stays as it was.
+fn draw_availability(dice: &mut Dice, config: &mut Config) {
+    for pool in &mut config.pools {
+        pool.slow_start = dice.pick(&[Duration::ZERO, Duration::from_secs(3)]);
+        pool.outlier = dice.percent(20).then(Outlier::default);
+        pool.check = dice.percent(30).then(Check::default);
+        for server in pool.servers.iter_mut().skip(1) {
+            server.backup = dice.percent(10);
+        }
+    }
+}
+
+/// What is ordered of servers, and what their health checks say. The first server of each pool
+/// stays as it is, so that clients have one.
+fn draw_changes(dice: &mut Dice, config: &mut Config) -> Vec<(Instant, Order)> {
+    draw_availability(dice, config);
+    let mut number = 0;
+    let mut others = Vec::new();
+    for pool in &config.pools {
+        others.extend((number + 1..).take(pool.servers.len() - 1));
+        number += pool.servers.len() as u16;
+    }
+    if others.is_empty() || dice.percent(60) {
+        return Vec::new();
+    }
+    let changes = (0..dice.between(1, 12)).map(|_| {
+        let change = match dice.between(0, 4) {
+            0 => ServerChange::Weight(dice.between(0, 6) as u16),
+            1 => ServerChange::Check(dice.percent(50)),
+            _ => ServerChange::Admin(dice.pick(&Admin::ALL)),
+        };
+        let at = Instant::ZERO + dice.millis(1_100, 9_000);
+        (at, Order::Server(dice.pick(&others), change))
+    });
+    changes.collect()
+}
+
 /// Limits that are reached: refusals must be counted, and nothing grow.
+fn tightened(config: &mut Config, dice: &mut Dice) -> bool {
+    let tight = dice.percent(6);
+    if tight {
+        tighten(config, dice);
+    }
+    tight
+}
+
 fn tighten(config: &mut Config, dice: &mut Dice) {
     config.limits = Limits {
         connections: dice.between(2, 6),

@@ -12,7 +12,8 @@ use fairlead_datapath::{End, Event};
 
 use crate::app::{ClientEnd, ClientPlan, Expect};
 use crate::oracle::Role;
-use crate::world::{Failure, Order, World, WorldPlan};
+use crate::order::Order;
+use crate::world::{Failure, World, WorldPlan};
 
 /// A drawn world and what happens in it.
 #[derive(Clone, Debug)]

@@ -279,8 +279,8 @@ fn draw_pool(
             names.push(name.clone());
         }
         pool.servers.push(Server {
-            endpoint,
             weight: dice.between(1, 4) as u16,
+            ..Server::new(endpoint)
         });
         ground.hosts[host].servers.push(ServerPlan {
             name,

@@ -51,6 +51,11 @@ impl Health {
         self.since
     }
 
+    /// Whether it did not answer when it was asked last.
+    pub(super) fn is_down(&self) -> bool {
+        self.state == ServerState::Down
+    }
+
     /// Whether a connection may be sent there now.
     pub(super) fn admits(&self, now: Instant) -> bool {
         self.state != ServerState::Down || now >= self.retry_at

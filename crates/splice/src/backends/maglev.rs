@@ -72,6 +72,10 @@ impl Maglev {
 }
 
 impl Policy for Maglev {
+    fn reweigh(&mut self, servers: &[Server], weights: &[u32]) {
+        self.table = populate_by(servers, |index| u64::from(weights[index]));
+    }
+
     fn choose(&mut self, members: &Members<'_>, draw: &mut Draw<'_>) -> Option<usize> {
         let size = self.table.len() as u64;
         if size == 0 {
@@ -131,14 +135,22 @@ struct Preference {
     skip: usize,
 }
 
+/// The table of servers with their configured weights.
+fn populate(servers: &[Server]) -> Vec<u16> {
+    populate_by(servers, |index| u64::from(servers[index].weight))
+}
+
 /// Fills the table: the paper's `Populate`, with turns by weight. Expected time is the size times
 /// the logarithms of size and servers.
-fn populate(servers: &[Server]) -> Vec<u16> {
+fn populate_by(servers: &[Server], weight: impl Fn(usize) -> u64) -> Vec<u16> {
     const FREE: u16 = u16::MAX;
-    let weighty = servers.iter().filter(|server| server.weight > 0).count();
+    let has_weight = |index: u16| weight(usize::from(index)) > 0;
+    let weighty = (0..servers.len())
+        .filter(|&index| weight(index) > 0)
+        .count();
     if weighty < 2 {
         // Every key has the same server; a table of one entry says so.
-        let only = (0..FREE).zip(servers).find(|(_, server)| server.weight > 0);
+        let only = (0..FREE).zip(servers).find(|(index, _)| has_weight(*index));
         return only.map(|(index, _)| index).into_iter().collect();
     }
     let wanted = weighty * ENTRIES_PER_SERVER;
@@ -155,10 +167,10 @@ fn populate(servers: &[Server]) -> Vec<u16> {
         .collect();
     let mut turns: BinaryHeap<_> = (0u16..FREE)
         .zip(servers)
-        .filter(|(_, server)| server.weight > 0)
+        .filter(|(index, _)| has_weight(*index))
         .map(|(index, server)| Turn {
             taken: 0,
-            weight: u64::from(server.weight),
+            weight: weight(usize::from(index)),
             identity: identity(server, 2),
             index,
         })

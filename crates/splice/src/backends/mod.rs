@@ -18,6 +18,7 @@
 //! Consulted when a connection is set up, never per packet. Absent by design: clock, sockets.
 
 mod affinity;
+mod availability;
 mod health;
 mod honoured;
 mod least_connections;
@@ -33,19 +34,20 @@ mod conformance;
 mod tests;
 
 use core::hash::Hasher;
+use core::time::Duration;
 
 use fairlead_base::{Address, Instant, Rng};
 use siphasher::sip::SipHasher13;
 use thiserror::Error;
 
 pub use self::affinity::{Affinity, affinity};
-use self::health::Health;
+use self::availability::Availability;
 use self::honoured::Honoured;
 pub use self::honoured::{Change, Lacking};
-use self::policy::{Draw, Members, Policy};
+use self::policy::{Among, Draw, Members, Policy};
 use crate::carried::Carried;
-use crate::config::{Config, HashOn, PoolId, Server};
-use crate::event::{Offers, ServerState};
+use crate::config::{AllDown, Config, HashOn, Outlier, PoolId, Server};
+use crate::event::{Admin, Offers, ServerState, Unavailable};
 use crate::routes::Subject;
 use crate::snapshot::{PoolSnapshot, ServerSnapshot};
 
@@ -112,7 +114,8 @@ struct Member {
     total: u64,
     failures: u64,
     carried: Carried,
-    health: Health,
+    availability: Availability,
+    ejections: u64,
     honoured: Honoured,
     /// The largest segment that the way to it takes.
     way_mss: u16,
@@ -128,6 +131,11 @@ struct Pool {
     policy: Box<dyn Policy>,
     /// Its own, so that one pool's traffic does not change another's draws.
     rng: Rng,
+    all_down: AllDown,
+    slow_start: Duration,
+    outlier: Option<Outlier>,
+    /// Some server's [`Availability`] waits for a moment.
+    is_waiting: bool,
 }
 
 impl Backends {
@@ -159,11 +167,19 @@ impl Backends {
                 hash_on: pool.balance.hash_on().cloned(),
                 policy: (policy::registered(&pool.balance).build)(&pool.servers),
                 rng: Rng::new(rng.next_u64()),
+                all_down: pool.all_down,
+                slow_start: pool.slow_start,
+                outlier: pool.outlier,
+                is_waiting: false,
             });
+            let is_up = |server: &Server| {
+                let check = pool.check.as_ref().filter(|_| server.check)?;
+                Some(check.initially_up)
+            };
             members.extend(
                 pool.servers
                     .iter()
-                    .map(|&server| Member::new(server, PoolId(id))),
+                    .map(|&server| Member::new(server, PoolId(id), is_up(&server))),
             );
         }
         Ok(Self {
@@ -183,10 +199,10 @@ impl Backends {
     /// Chooses a server of `pool` for a new connection of `caller`, never one of `tried` nor one of
     /// weight 0. Servers that this caller cannot have lose no turn by it, and no trial.
     ///
-    /// Servers that are down are passed over, except for one trial connection each time their
-    /// retry time comes. When all that is left is down, a server is chosen all the same: a mistake
-    /// of the health state must not turn clients away. `None` when nothing is left, or when there
-    /// is no such pool.
+    /// Servers that are not available are passed over, except for one trial connection each time
+    /// the retry time of one without health checks comes. Backups come next; then, unless the pool
+    /// has it otherwise, servers that are down: a mistake about their state must not turn clients
+    /// away. `None` when nothing is left, or when there is no such pool.
     ///
     /// `hash` is the [`Backends::affinity_hash`] of the connection's affinity key; only hashing
     /// balances look at it.
@@ -198,33 +214,29 @@ impl Backends {
         tried: &[ServerId],
         now: Instant,
     ) -> Option<ServerId> {
+        let of = self.pools.get(usize::from(pool.0))?;
+        if of.is_waiting {
+            self.handle_time_of(pool, now);
+        }
         let pool = self.pools.get_mut(usize::from(pool.0))?;
         let range = pool.first..pool.first + pool.len;
-        let mut members = Members::new(&self.members[range], pool.first, caller, tried, now);
-        let mut choice = pool.policy.choose(
-            &members,
-            &mut Draw {
-                hash,
-                rng: &mut pool.rng,
-            },
-        );
-        if choice.is_none() {
-            members = members.with_down_ones();
-            choice = pool.policy.choose(
-                &members,
-                &mut Draw {
-                    hash,
-                    rng: &mut pool.rng,
-                },
+        let members = Members::new(&self.members[range], pool.first, caller, tried, now);
+        let stages: &[Among] = match pool.all_down {
+            AllDown::Try => &[Among::Available, Among::Backups, Among::Down],
+            AllDown::Refuse => &[Among::Available, Among::Backups],
+        };
+        let choice = stages.iter().find_map(|&among| {
+            let members = members.among(among);
+            let rng = &mut pool.rng;
+            let choice = pool.policy.choose(&members, &mut Draw { hash, rng })?;
+            debug_assert!(
+                members.eligible(choice),
+                "a policy chose what it may not choose"
             );
-        }
-        let choice = choice?;
-        debug_assert!(
-            members.eligible(choice),
-            "a policy chose what it may not choose"
-        );
+            Some(choice)
+        })?;
         let index = pool.first + choice;
-        self.members[index].health.picked(now);
+        self.members[index].availability.picked(now);
         u16::try_from(index).ok().map(ServerId)
     }
 
@@ -282,7 +294,7 @@ impl Backends {
             return false;
         };
         member.failures += 1;
-        member.health.failed(now)
+        member.availability.failed(now)
     }
 
     /// As [`Backends::failed`], of a connection of `client`: a server that is up is down only when
@@ -292,7 +304,31 @@ impl Backends {
             return false;
         };
         member.failures += 1;
-        member.health.failed_for(client, now)
+        let is_news = member.availability.failed_for(client, now);
+        self.eject_outlier(id, now) || is_news
+    }
+
+    /// Ejects a server that has failed often enough, unless that would be too many of its pool.
+    fn eject_outlier(&mut self, id: ServerId, now: Instant) -> bool {
+        let index = usize::from(id.0);
+        let pool = &mut self.pools[usize::from(self.members[index].pool.0)];
+        let members = &mut self.members[pool.first..pool.first + pool.len];
+        let Some(outlier) = pool.outlier.as_ref() else {
+            return false;
+        };
+        let ejected = members
+            .iter()
+            .filter(|one| one.availability.is_ejected())
+            .count();
+        let most = (pool.len * usize::from(outlier.ejection_percent_max) / 100).max(1);
+        let member = &mut members[index - pool.first];
+        let is_ejected = ejected < most && member.availability.is_outlier(outlier);
+        if is_ejected {
+            member.availability.eject(now, outlier);
+            member.ejections += 1;
+            pool.is_waiting = true;
+        }
+        is_ejected
     }
 
     /// The server answered a probe, honouring these options: it is up. Options that some answer
@@ -309,6 +345,9 @@ impl Backends {
         lacking: Lacking,
         now: Instant,
     ) -> Change {
+        if let Some(member) = self.member_mut(id) {
+            member.availability.taken();
+        }
         self.heard(id, now, |honoured| honoured.connected(seen, lacking))
     }
 
@@ -322,7 +361,7 @@ impl Backends {
             return Change::None;
         };
         let change = note(&mut member.honoured);
-        let is_up_again = member.health.answered(now);
+        let is_up_again = self.reached(id, now);
         match change {
             Change::None if is_up_again => Change::More,
             change => change,
@@ -331,8 +370,107 @@ impl Backends {
 
     /// The server answered, and nothing else is known: it is up. True when that is news.
     pub fn reached(&mut self, id: ServerId, now: Instant) -> bool {
-        let member = self.member_mut(id);
-        member.is_some_and(|member| member.health.answered(now))
+        self.change(id, |one, slow_start| one.answered(now, slow_start))
+    }
+
+    /// Carries the operator's order out. True when it is another than before.
+    pub fn set_admin(&mut self, id: ServerId, admin: Admin, now: Instant) -> bool {
+        self.change(id, |one, slow_start| one.set_admin(now, slow_start, admin))
+    }
+
+    /// Heeds what health checks say. True when it is something else than before.
+    pub fn set_check(&mut self, id: ServerId, is_up: bool, now: Instant) -> bool {
+        self.change(id, |one, slow_start| one.set_check(now, slow_start, is_up))
+    }
+
+    /// Gives a server another weight. True when it is another than before.
+    pub fn set_weight(&mut self, id: ServerId, weight: u16) -> bool {
+        let Some(member) = self.member_mut(id) else {
+            return false;
+        };
+        let is_news = member.server.weight != weight;
+        member.server.weight = weight;
+        let pool = member.pool;
+        if is_news {
+            self.reweigh(pool);
+        }
+        is_news
+    }
+
+    /// Changes a server's availability, and what follows from that for its pool.
+    fn change(
+        &mut self,
+        id: ServerId,
+        change: impl FnOnce(&mut Availability, Duration) -> bool,
+    ) -> bool {
+        let Some(member) = self.members.get_mut(usize::from(id.0)) else {
+            return false;
+        };
+        let pool = &mut self.pools[usize::from(member.pool.0)];
+        let steps = member.availability.steps();
+        let is_news = change(&mut member.availability, pool.slow_start);
+        pool.is_waiting |= member.availability.is_waiting();
+        if member.availability.steps() != steps {
+            let pool = member.pool;
+            self.reweigh(pool);
+        }
+        debug_assert!(self.is_sound());
+        is_news
+    }
+
+    /// True unless a pool waits without a server that does.
+    fn is_sound(&self) -> bool {
+        self.pools.iter().all(|pool| {
+            let members = &self.members[pool.first..pool.first + pool.len];
+            let waits = members.iter().any(|one| one.availability.is_waiting());
+            !waits || pool.is_waiting
+        })
+    }
+
+    /// Tells a pool's policy the weights as they are now.
+    fn reweigh(&mut self, pool: PoolId) {
+        let pool = &mut self.pools[usize::from(pool.0)];
+        let members = &self.members[pool.first..pool.first + pool.len];
+        let servers: Vec<Server> = members.iter().map(|one| one.server).collect();
+        let weights: Vec<u32> = members.iter().map(Member::weight).collect();
+        pool.policy.reweigh(&servers, &weights);
+    }
+
+    /// Ends ejections and goes on with slow starts whose moment has come. True when something
+    /// changed.
+    pub fn handle_time(&mut self, now: Instant) -> bool {
+        let mut changed = false;
+        for id in 0..self.pools.len() {
+            if self.pools[id].is_waiting {
+                changed |= self.handle_time_of(PoolId(id as u16), now);
+            }
+        }
+        changed
+    }
+
+    fn handle_time_of(&mut self, id: PoolId, now: Instant) -> bool {
+        let pool = &mut self.pools[usize::from(id.0)];
+        let mut changed = false;
+        pool.is_waiting = false;
+        for member in &mut self.members[pool.first..pool.first + pool.len] {
+            changed |= member.availability.handle_time(now, pool.slow_start);
+            pool.is_waiting |= member.availability.is_waiting();
+        }
+        if changed {
+            self.reweigh(id);
+        }
+        changed
+    }
+
+    /// Why a server gets no connections; `None` where it gets some, or is no server.
+    pub fn unavailable(&self, id: ServerId) -> Option<Unavailable> {
+        self.member(id).and_then(Member::unavailable)
+    }
+
+    /// A server of a pool by its address.
+    pub fn find(&self, pool: PoolId, endpoint: fairlead_base::Endpoint) -> Option<ServerId> {
+        let is_it = |id: &ServerId| self.members[usize::from(id.0)].server.endpoint == endpoint;
+        self.ids(pool).find(is_it)
     }
 
     /// The way to the server takes segments of this length at most: longer ones that it honours
@@ -355,14 +493,16 @@ impl Backends {
 
     /// What is known of a server. [`ServerState::Unknown`] for an id of no server.
     pub fn state(&self, id: ServerId) -> ServerState {
-        self.member(id)
-            .map_or(ServerState::Unknown, |member| member.health.state())
+        self.member(id).map_or(ServerState::Unknown, |member| {
+            member.availability.connect().state()
+        })
     }
 
     /// Since when [`Backends::state`] has been what it is; the origin of time while unknown.
     pub fn state_since(&self, id: ServerId) -> Instant {
-        self.member(id)
-            .map_or(Instant::ZERO, |member| member.health.since())
+        self.member(id).map_or(Instant::ZERO, |member| {
+            member.availability.connect().since()
+        })
     }
 
     /// The options that all of a server's answers have honoured, as far as the way to it takes the
@@ -446,7 +586,7 @@ impl Backends {
 }
 
 impl Member {
-    fn new(server: Server, pool: PoolId) -> Self {
+    fn new(server: Server, pool: PoolId, is_up: Option<bool>) -> Self {
         Self {
             server,
             pool,
@@ -454,10 +594,23 @@ impl Member {
             total: 0,
             failures: 0,
             carried: Carried::default(),
-            health: Health::default(),
+            availability: Availability::new(is_up),
+            ejections: 0,
             honoured: Honoured::default(),
             way_mss: u16::MAX,
         }
+    }
+
+    /// Its weight in eighths.
+    fn weight(&self) -> u32 {
+        u32::from(self.server.weight) * self.availability.steps()
+    }
+
+    /// Why it gets no connections but for a trial.
+    fn unavailable(&self) -> Option<Unavailable> {
+        let weightless = (self.server.weight == 0).then_some(Unavailable::NoWeight);
+        let before_trials = Instant::ZERO;
+        self.availability.why_not(before_trials).or(weightless)
     }
 
     fn snapshot(&self) -> ServerSnapshot {
@@ -468,8 +621,14 @@ impl Member {
             total: self.total,
             failures: self.failures,
             carried: self.carried,
-            state: self.health.state(),
+            state: self.availability.connect().state(),
             offers: self.offers(),
+            admin: self.availability.admin(),
+            check: self.availability.check(),
+            unavailable: self.unavailable(),
+            weight_eighths: self.weight(),
+            backup: self.server.backup,
+            ejections: self.ejections,
         }
     }
 

@@ -19,6 +19,10 @@ pub trait Policy: fmt::Debug + Send {
 
     /// Nobody was sent to a server that was chosen. A policy that goes in turn gives the turn back.
     fn give_back(&mut self, _members: &Members<'_>, _index: usize) {}
+
+    /// Weights have changed: for a policy that keeps something made of them. `weights` are as
+    /// [`Members::weight`] has them, in the order of the servers that it was built for.
+    fn reweigh(&mut self, _servers: &[Server], _weights: &[u32]) {}
 }
 
 /// What is different about each choice.
@@ -38,7 +42,18 @@ pub struct Members<'a> {
     caller: Caller,
     tried: &'a [ServerId],
     now: Instant,
-    down_too: bool,
+    among: Among,
+}
+
+/// Which of the servers that could serve a caller may be chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Among {
+    /// Those that are available, without backups.
+    Available,
+    /// Backups too.
+    Backups,
+    /// All that the operator has not taken out.
+    Down,
 }
 
 impl<'a> Members<'a> {
@@ -55,20 +70,17 @@ impl<'a> Members<'a> {
             caller,
             tried,
             now,
-            down_too: false,
+            among: Among::Available,
         }
     }
 
-    /// The same question with servers that are down allowed.
-    pub(super) fn with_down_ones(self) -> Self {
-        Self {
-            down_too: true,
-            ..self
-        }
+    /// The same question with other servers allowed.
+    pub(super) fn among(self, among: Among) -> Self {
+        Self { among, ..self }
     }
 
     /// Whether a server may be chosen: it has a weight, can have this caller, has not been tried
-    /// for this connection, and is not known to be down (unless all that is left is down).
+    /// for this connection, and is available (unless no such server is left).
     pub fn eligible(&self, index: usize) -> bool {
         let Some(member) = self.members.get(index) else {
             return false;
@@ -77,7 +89,11 @@ impl<'a> Members<'a> {
         member.server.weight > 0
             && addr.is_v4() == self.caller.v4
             && self.caller.addr != Some(addr)
-            && (self.down_too || member.health.admits(self.now))
+            && match self.among {
+                Among::Available => !member.server.backup && member.availability.is_open(self.now),
+                Among::Backups => member.availability.is_open(self.now),
+                Among::Down => !member.availability.is_withheld(),
+            }
             && !self
                 .tried
                 .iter()
@@ -89,11 +105,10 @@ impl<'a> Members<'a> {
         (0..self.members.len()).filter(|&index| self.eligible(index))
     }
 
-    /// The share of a server (0 for an unknown index).
-    pub fn weight(&self, index: usize) -> u16 {
-        self.members
-            .get(index)
-            .map_or(0, |member| member.server.weight)
+    /// The share of a server (0 for an unknown index): its weight in eighths, of which one that
+    /// starts slowly has fewer.
+    pub fn weight(&self, index: usize) -> u32 {
+        self.members.get(index).map_or(0, Member::weight)
     }
 
     /// Its open connections and its weight: a fraction to be compared by [`Load`]'s order.
@@ -108,14 +123,14 @@ impl<'a> Members<'a> {
     /// An eligible server other than `except`, at random, by weight. Linear in the pool's size.
     pub fn draw(&self, rng: &mut Rng, except: Option<usize>) -> Option<usize> {
         let ones = || self.eligible_ones().filter(|&index| Some(index) != except);
-        // At most 65,535 servers of weight 65,535: this fits.
-        let total: u32 = ones().map(|index| u32::from(self.weight(index))).sum();
+        let total: u64 = ones().map(|index| u64::from(self.weight(index))).sum();
         if total == 0 {
             return None;
         }
-        let mut left = rng.below(total);
+        // 65,535 servers of weight 65,535 would have more: those at the end would go without.
+        let mut left = rng.below(u32::try_from(total).unwrap_or(u32::MAX));
         for index in ones() {
-            let weight = u32::from(self.weight(index));
+            let weight = self.weight(index);
             if left < weight {
                 return Some(index);
             }
@@ -129,7 +144,7 @@ impl<'a> Members<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     active: u32,
-    weight: u16,
+    weight: u32,
 }
 
 impl Ord for Load {

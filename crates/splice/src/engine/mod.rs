@@ -18,13 +18,17 @@
 //! | `probe.rs` | learning what servers honour; what is offered to clients |
 //! | `timer.rs` | timers of set-ups, and the sweep over all records |
 //! | `offload/` | connections that a fast path outside joins, begins or forwards |
+//! | `apply.rs` | changes by orders and health checks |
+//! | `connections.rs` | lists of connections, and orders about single ones |
 //! | `inherit.rs` | connections of an earlier run, and indices that keep their meaning |
 //! | `parting.rs` | whose the last packets of a connection are |
 //! | `invariants.rs` | what holds between two calls |
 //! | `setup.rs`, `output.rs`, `counts.rs` | stores |
 
 mod answer;
+mod apply;
 mod connect;
+mod connections;
 mod counts;
 mod hand_back;
 mod handshake;
@@ -53,6 +57,9 @@ use fairlead_tcp::record::flag;
 use fairlead_tcp::{CookieKey, Found, Line, Record, Side, State, Table};
 use fairlead_wire::{TcpFlags, TcpPacket};
 
+use self::apply::Endings;
+pub use self::apply::{Change, ChangeError, Departure};
+pub use self::connections::{BadConnectionId, Connection, ConnectionId, Selection};
 use self::counts::Counts;
 use self::inherit::Places;
 pub use self::inherit::{Adopted, Estate};
@@ -67,8 +74,8 @@ use self::setup::Setups;
 use self::timer::{Sweep, Timers};
 use self::unreachable::Rate;
 use crate::Verdict;
-use crate::backends::{Backends, BackendsError};
-use crate::config::{Config, Pool, Server, Service, Source};
+use crate::backends::{Backends, BackendsError, ServerId};
+use crate::config::{Config, Pool, PoolId, Server, Service, Source};
 use crate::event::{End, Event};
 use crate::snapshot::{RouteSnapshot, ServiceSnapshot, Snapshot, SwitchCounters};
 use crate::snat::Snat;
@@ -217,6 +224,7 @@ pub struct Switch {
     syn_options: Vec<u8>,
     counts: Counts,
     offload: Offload,
+    endings: Endings,
     draining: bool,
     aborting: bool,
 }
@@ -288,6 +296,7 @@ impl Switch {
             syn_options: Vec::new(),
             counts: Counts::new(&config),
             offload: Offload::default(),
+            endings: Endings::default(),
             draining: false,
             aborting: false,
             config,
@@ -470,6 +479,12 @@ impl Switch {
         self.aborting = true;
         self.sweep.restart();
         self.debug_check(None);
+    }
+
+    /// The id of a server of a pool, by the pool's name; `None` where there is no such server.
+    pub fn find_server(&self, pool: &str, server: Endpoint) -> Option<ServerId> {
+        let index = self.config.pools.iter().position(|one| one.name == pool)?;
+        self.backends.find(PoolId(index as u16), server)
     }
 
     /// Connections that are being set up or spliced; those at rest do not count.

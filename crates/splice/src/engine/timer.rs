@@ -104,7 +104,7 @@ pub(super) fn quiet_ms(now_ms: u32, last_active: u32) -> u32 {
 impl Switch {
     /// When [`Self::handle_timeout`] wants to be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.aborting && self.table.used() > 0 {
+        if self.aborting && self.table.used() > 0 || self.has_endings() {
             return Some(Instant::ZERO);
         }
         let timer = self.timers.next();
@@ -124,6 +124,7 @@ impl Switch {
             // After the timers: servers that have failed are asked at once.
             self.run_probes(now);
         }
+        self.run_endings(now);
         self.run_sweep(now);
         self.flush_fast_path();
         self.debug_check(None);
@@ -230,6 +231,7 @@ impl Switch {
         }
         self.sweep.next = now + SWEEP_STEP;
         self.catch_up_with_fast_path(now);
+        self.handle_availability(now);
         self.keep_tickets(now);
         let lines = self.table.high_water().div_ceil(SWEEP_STEPS).max(64);
         self.sweep_lines(now, lines);
@@ -278,12 +280,16 @@ impl Switch {
                 self.time_out(now, line, DropReason::MaxLifetime, End::MaxLifetime);
             }
             State::Spliced => {
-                if after(self.service_of(record.listen).timeouts.idle) {
+                if self.leaves(now, line, quiet_ms) {
+                    self.end_line(now, line, End::Killed);
+                } else if after(self.service_of(record.listen).timeouts.idle) {
                     self.time_out(now, line, DropReason::IdleTimeout, End::IdleTimeout);
                 }
             }
             State::FinRelayed1 | State::AckRelayed1 | State::FinRelayed2 => {
-                if after(self.service_of(record.listen).timeouts.half_closed) {
+                if self.leaves(now, line, quiet_ms) {
+                    self.end_line(now, line, End::Killed);
+                } else if after(self.service_of(record.listen).timeouts.half_closed) {
                     let reason = DropReason::HalfClosedTimeout;
                     self.time_out(now, line, reason, End::HalfClosedTimeout);
                 }
@@ -333,6 +339,11 @@ impl Switch {
     }
 
     pub(super) fn abort_line(&mut self, now: Instant, line: Line) {
+        self.end_line(now, line, End::Aborted);
+    }
+
+    /// Ends whatever a line has, with a RST to both ends where there are two.
+    pub(super) fn end_line(&mut self, now: Instant, line: Line, end: End) {
         self.reclaim(now, line);
         let record = *self.table.record(line);
         match record.state {
@@ -348,7 +359,7 @@ impl Switch {
             }
             _ => {
                 self.reset_both(line);
-                self.note_end(now, line, End::Aborted);
+                self.note_end(now, line, end);
             }
         }
         self.free(line);

@@ -90,7 +90,7 @@ pub(super) fn check_event(event: &Event, now: Instant) {
                 "closed before its end: {event:?}, {now:?}"
             );
         }
-        Event::Server { .. } => {}
+        Event::Server { .. } | Event::Availability { .. } => {}
     }
 }
 

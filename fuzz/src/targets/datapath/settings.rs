@@ -152,8 +152,8 @@ fn services() -> Vec<Service> {
 fn pools() -> Vec<Pool> {
     let pool = |name: &str, servers: &[(&str, u16)], proxy_protocol| {
         let servers = servers.iter().map(|(text, weight)| Server {
-            endpoint: endpoint(text),
             weight: *weight,
+            ..Server::new(endpoint(text))
         });
         Pool {
             proxy_protocol,

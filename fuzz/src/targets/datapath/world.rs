@@ -307,6 +307,7 @@ fn event_number(event: &Event) -> u64 {
             1 << 32 | u64::from(*service) << 8 | name
         }
         Event::Server { state, .. } => 1 << 33 | *state as u64,
+        Event::Availability { unavailable, .. } => 1 << 34 | u64::from(unavailable.is_some()),
     }
 }
 

@@ -1,0 +1,334 @@
+//! Run-time state: what the operator ordered of servers, and what health checks showed. It is kept
+//! in a file beside the control socket, so that it survives reloads and restarts.
+//!
+//! Each order is kept with the configured values that it replaced. Where those have changed since,
+//! the configuration wins.
+
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fairlead_base::Endpoint;
+use fairlead_datapath::Admin;
+use fairlead_splice::config::{Config, Server};
+use serde::{Deserialize, Serialize};
+
+/// The version of the file; another one is not read.
+const VERSION: u32 = 1;
+/// The longest file that is read, bytes.
+const FILE_BYTES_MAX: u64 = 8 << 20;
+/// Orders that are kept, at most.
+pub(super) const ORDERS_MAX: usize = 4_096;
+/// Check states that are older say nothing.
+const CHECKS_LAST: Duration = Duration::from_secs(60);
+
+/// What is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RuntimeState {
+    version: u32,
+    /// When it was written, seconds since 1970.
+    written: u64,
+    /// Orders about servers.
+    pub(super) orders: Vec<ServerOrder>,
+    /// Servers that checks found up or down.
+    checks: Vec<CheckMemory>,
+}
+
+/// What was ordered of a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ServerOrder {
+    pub(super) pool: String,
+    pub(super) server: String,
+    /// The server as the configuration has it; `None` for one that was added.
+    pub(super) configured: Option<Configured>,
+    /// `ready`, `drain` or `maint`.
+    #[serde(default)]
+    pub(super) admin: String,
+    /// Another weight than the configured one.
+    #[serde(default)]
+    pub(super) weight: Option<u16>,
+    /// Of one that was added.
+    #[serde(default)]
+    pub(super) backup: bool,
+    /// It was removed.
+    #[serde(default)]
+    pub(super) removed: bool,
+}
+
+/// What the configuration says of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Configured {
+    weight: u16,
+    backup: bool,
+}
+
+impl Configured {
+    pub(super) fn weight(self) -> u16 {
+        self.weight
+    }
+}
+
+impl From<&Server> for Configured {
+    fn from(server: &Server) -> Self {
+        Self {
+            weight: server.weight,
+            backup: server.backup,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct CheckMemory {
+    pool: String,
+    server: String,
+    is_up: bool,
+}
+
+/// The file of an instance whose control socket is at `socket`.
+pub(crate) fn path_beside(socket: &Path) -> PathBuf {
+    socket.with_extension("state.json")
+}
+
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| now.as_secs())
+}
+
+/// The word of an order.
+pub(super) fn admin_named(name: &str) -> Option<Admin> {
+    Admin::ALL.into_iter().find(|one| one.name() == name)
+}
+
+impl RuntimeState {
+    /// Reads the file; empty where there is no file, or one that cannot be used, which is logged.
+    pub(crate) fn load(path: &Path) -> Self {
+        match Self::read(path) {
+            Ok(state) => state,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::default(),
+            Err(error) => {
+                let path = path.display();
+                tracing::warn!("orders of an earlier run are not known: {path}: {error}");
+                Self::default()
+            }
+        }
+    }
+
+    fn read(path: &Path) -> io::Result<Self> {
+        let mut text = Vec::new();
+        let file = fs::File::open(path)?;
+        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text)?;
+        if text.len() as u64 > FILE_BYTES_MAX {
+            return Err(io::Error::other("too long"));
+        }
+        let mut state: Self = serde_json::from_slice(&text)?;
+        if state.version != VERSION {
+            let version = state.version;
+            return Err(io::Error::other(format!(
+                "version {version}, not {VERSION}"
+            )));
+        }
+        state.orders.truncate(ORDERS_MAX);
+        if state.written.abs_diff(now()) > CHECKS_LAST.as_secs() {
+            state.checks.clear();
+        }
+        Ok(state)
+    }
+
+    /// Writes the file, whole or not at all.
+    pub(crate) fn save(&mut self, path: &Path) -> io::Result<()> {
+        self.version = VERSION;
+        self.written = now();
+        let text = serde_json::to_vec_pretty(self)?;
+        let fresh = path.with_added_extension("new");
+        let _ = fs::remove_file(&fresh);
+        let mut options = fs::OpenOptions::new();
+        let mut file = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&fresh)?;
+        io::Write::write_all(&mut file, &text)?;
+        fs::rename(&fresh, path)
+    }
+
+    /// Brings orders about servers into a configuration. Orders that the configuration has
+    /// overtaken are forgotten; a line for each.
+    pub(crate) fn apply_to(&mut self, config: &mut Config) -> Vec<String> {
+        let mut forgotten = Vec::new();
+        self.orders.retain(|order| {
+            let kept = apply(order, config);
+            if !kept {
+                let (pool, server) = (&order.pool, &order.server);
+                forgotten.push(format!("{pool}/{server}: the configuration has changed"));
+            }
+            kept
+        });
+        forgotten
+    }
+
+    /// What was ordered of a server.
+    pub(crate) fn admin_of(&self, pool: &str, server: Endpoint) -> Option<Admin> {
+        let server = server.to_string();
+        let mut orders = self.orders.iter();
+        let order = orders.find(|one| one.pool == pool && one.server == server)?;
+        admin_named(&order.admin)
+    }
+
+    /// What checks showed of a server, not long ago.
+    pub(crate) fn check_of(&self, pool: &str, server: Endpoint) -> Option<bool> {
+        let server = server.to_string();
+        let mut checks = self.checks.iter();
+        let known = checks.find(|one| one.pool == pool && one.server == server)?;
+        Some(known.is_up)
+    }
+
+    /// Keeps what checks have shown.
+    pub(crate) fn set_checks(&mut self, checks: impl Iterator<Item = (String, Endpoint, bool)>) {
+        let memory = checks.map(|(pool, server, is_up)| CheckMemory {
+            pool,
+            server: server.to_string(),
+            is_up,
+        });
+        self.checks = memory.collect();
+    }
+}
+
+/// Applies an order; false where the configuration has overtaken it.
+fn apply(order: &ServerOrder, config: &mut Config) -> bool {
+    let Some(pool) = config.pools.iter_mut().find(|pool| pool.name == order.pool) else {
+        return false;
+    };
+    let Ok(endpoint) = order
+        .server
+        .parse::<core::net::SocketAddr>()
+        .map(Endpoint::from)
+    else {
+        return false;
+    };
+    let at = pool.servers.iter().position(|one| one.endpoint == endpoint);
+    match (at, order.configured) {
+        (None, None) => {
+            pool.servers.push(Server {
+                weight: order.weight.unwrap_or(1),
+                backup: order.backup,
+                ..Server::new(endpoint)
+            });
+            true
+        }
+        (Some(at), Some(configured)) if configured == Configured::from(&pool.servers[at]) => {
+            if order.removed && pool.servers.len() > 1 {
+                pool.servers.remove(at);
+            } else if let Some(weight) = order.weight {
+                pool.servers[at].weight = weight;
+            }
+            true
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{SMALL, parse};
+
+    fn config() -> Config {
+        let file = SMALL.replace(
+            "{ address = \"10.2.0.1:8081\" }",
+            "{ address = \"10.2.0.1:8081\" }, { address = \"10.2.0.2:8081\", weight = 4 }",
+        );
+        parse(&file, "a.toml").unwrap().settings.switch
+    }
+
+    fn order(server: &str, weight: u16) -> ServerOrder {
+        ServerOrder {
+            pool: "pages".to_owned(),
+            server: server.to_owned(),
+            configured: Some(Configured {
+                weight,
+                backup: false,
+            }),
+            admin: "drain".to_owned(),
+            weight: None,
+            backup: false,
+            removed: false,
+        }
+    }
+
+    fn weights(config: &Config) -> Vec<(String, u16)> {
+        let servers = config.pools[0].servers.iter();
+        servers
+            .map(|one| (one.endpoint.to_string(), one.weight))
+            .collect()
+    }
+
+    #[test]
+    fn orders_survive_unless_the_configuration_has_changed() {
+        let mut state = RuntimeState {
+            orders: vec![
+                ServerOrder {
+                    weight: Some(9),
+                    ..order("10.2.0.2:8081", 4)
+                },
+                ServerOrder {
+                    removed: true,
+                    ..order("10.2.0.1:8081", 1)
+                },
+                ServerOrder {
+                    configured: None,
+                    weight: Some(2),
+                    ..order("10.2.0.7:80", 0)
+                },
+                // Its weight was 3 when this was ordered.
+                order("10.2.0.2:8081", 3),
+                order("10.2.0.99:1", 1),
+                order("nonsense", 1),
+            ],
+            ..RuntimeState::default()
+        };
+        let mut config = config();
+        assert_eq!(state.apply_to(&mut config).len(), 3);
+        assert_eq!(state.orders.len(), 3);
+        let wanted = [("10.2.0.2:8081", 9), ("10.2.0.7:80", 2)];
+        assert_eq!(
+            weights(&config),
+            wanted.map(|(server, weight)| (server.to_owned(), weight))
+        );
+        let admin = state.admin_of("pages", config.pools[0].servers[0].endpoint);
+        assert_eq!(admin, Some(Admin::Drain));
+    }
+
+    #[test]
+    fn what_was_saved_is_read_and_nonsense_is_not() {
+        let folder = std::env::temp_dir().join(format!("fairlead-state-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = path_beside(&folder.join("edge.7.sock"));
+        let mut state = RuntimeState {
+            orders: vec![order("10.2.0.2:8081", 4)],
+            ..RuntimeState::default()
+        };
+        let server = config().pools[0].servers[0].endpoint;
+        state.set_checks([("pages".to_owned(), server, false)].into_iter());
+        state.save(&path).unwrap();
+        let mut read = RuntimeState::load(&path);
+        assert_eq!(read, state);
+        assert_eq!(read.check_of("pages", server), Some(false));
+        let text = fs::read_to_string(&path).unwrap();
+        let old = text.replace("\"written\": ", "\"written\": 1");
+        fs::write(&path, old).unwrap();
+        read = RuntimeState::load(&path);
+        assert_eq!(
+            (read.orders.len(), read.check_of("pages", server)),
+            (1, None)
+        );
+        for cut in 0..text.len() {
+            fs::write(&path, &text[..cut]).unwrap();
+            assert_eq!(RuntimeState::load(&path), RuntimeState::default(), "{cut}");
+        }
+        fs::write(&path, text.replace("\"version\": 1", "\"version\": 2")).unwrap();
+        assert_eq!(RuntimeState::load(&path), RuntimeState::default());
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
