@@ -293,7 +293,8 @@ mod tests {
 edge.toml: configuration OK: 1 service, 3 routes, 3 pools, 4 servers
 
 service web
-  listen 10.1.0.3:80, protocol http, source snat, unmatched 404, head_limit 16KiB, \
+  listen 10.1.0.3:80, protocol http, source snat, on_denied drop, unmatched 404, \
+head_limit 16KiB, \
 head_timeout 10s, idle_timeout 2h15m, half_closed_timeout 150s, time_wait 1m
   #1  path_suffix .jpg | .png  -> images
   #2  host api.example.com     -> api
@@ -311,7 +312,8 @@ pool pages  balance maglev, hash client-address, connect_timeout 3s, probe_inter
 slow_start 0s, all_down try
   10.2.0.1:8084
 
-instance  name edge, admin 127.0.0.1:9090, log_connections false, drain_timeout 30s, on_stop drain
+instance  name edge, admin 127.0.0.1:9090, log_connections false, drain_timeout 30s, on_stop drain, \
+announce auto, announce_repeat 5
 network   device fairlead0, snat 100.64.0.0/24, mtu 1500 (254 source addresses)
 fastpath  mode auto, flow_table hash, veth_redirect peer; interfaces are derived from routes
 limits    connections 262_144, setups 65_536, half_read_heads 16_384, \
