@@ -312,7 +312,8 @@ pool pages  balance maglev, hash client-address, connect_timeout 3s, probe_inter
 slow_start 0s, all_down try
   10.2.0.1:8084
 
-instance  name edge, admin 127.0.0.1:9090, log_connections false, drain_timeout 30s, on_stop drain, \
+instance  name edge, admin 127.0.0.1:9090, log_connections false, drain_timeout 30s, \
+on_stop drain, \
 announce auto, announce_repeat 5
 network   device fairlead0, snat 100.64.0.0/24, mtu 1500 (254 source addresses)
 fastpath  mode auto, flow_table hash, veth_redirect peer; interfaces are derived from routes
