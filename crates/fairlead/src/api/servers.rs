@@ -157,7 +157,8 @@ pub(super) async fn add(
         backup: new.backup,
         removed: false,
     };
-    reload_with(&api, |state| state.push(added)).await
+    let line = format!("pool {}: server {endpoint} is added", added.pool);
+    reload_with(&api, line, |state| state.push(added)).await
 }
 
 pub(super) async fn remove(
@@ -173,13 +174,15 @@ pub(super) async fn remove(
         let why = format!("{server} is the only server of pool {pool}");
         return Err(Problem::conflict(why));
     }
-    reload_with(&api, |state| state.remove(&pool, &known)).await
+    let line = format!("pool {pool}: server {server} is removed");
+    reload_with(&api, line, |state| state.remove(&pool, &known)).await
 }
 
 /// Changes which servers there are: the state is changed, and the process restarts with it, while
 /// the kernel goes on forwarding. Without the restart the state stays as it was.
 async fn reload_with(
     api: &Api,
+    line: String,
     change: impl FnOnce(&mut super::RuntimeState) -> Result<(), Problem>,
 ) -> Answer<Vec<String>> {
     let before = api.state().clone();
@@ -193,7 +196,8 @@ async fn reload_with(
         Err(why) => Err(Problem::unavailable(why.to_owned())),
     };
     match outcome {
-        Ok(Ok(changes)) => Ok(Json(changes)),
+        // What has changed in the file comes behind it.
+        Ok(Ok(changes)) => Ok(Json([vec![line], changes].concat())),
         failed => {
             let mut state = api.state();
             *state = before;

@@ -168,12 +168,20 @@ impl RuntimeState {
         forgotten
     }
 
-    /// What was ordered of a server.
-    pub(crate) fn admin_of(&self, pool: &str, server: Endpoint) -> Option<Admin> {
+    fn order_about(&self, pool: &str, server: Endpoint) -> Option<&ServerOrder> {
         let server = server.to_string();
         let mut orders = self.orders.iter();
-        let order = orders.find(|one| one.pool == pool && one.server == server)?;
-        admin_named(&order.admin)
+        orders.find(|one| one.pool == pool && one.server == server)
+    }
+
+    /// What was ordered of a server.
+    pub(crate) fn admin_of(&self, pool: &str, server: Endpoint) -> Option<Admin> {
+        admin_named(&self.order_about(pool, server)?.admin)
+    }
+
+    /// The weight that was ordered of a server.
+    pub(crate) fn weight_of(&self, pool: &str, server: Endpoint) -> Option<u16> {
+        self.order_about(pool, server)?.weight
     }
 
     /// What checks showed of a server, not long ago.
@@ -218,10 +226,9 @@ fn apply(order: &ServerOrder, config: &mut Config) -> bool {
             true
         }
         (Some(at), Some(configured)) if configured == Configured::from(&pool.servers[at]) => {
+            // An ordered weight is a change of the running switch: the configuration keeps its own.
             if order.removed && pool.servers.len() > 1 {
                 pool.servers.remove(at);
-            } else if let Some(weight) = order.weight {
-                pool.servers[at].weight = weight;
             }
             true
         }
@@ -291,13 +298,14 @@ mod tests {
         let mut config = config();
         assert_eq!(state.apply_to(&mut config).len(), 3);
         assert_eq!(state.orders.len(), 3);
-        let wanted = [("10.2.0.2:8081", 9), ("10.2.0.7:80", 2)];
+        let wanted = [("10.2.0.2:8081", 4), ("10.2.0.7:80", 2)];
         assert_eq!(
             weights(&config),
             wanted.map(|(server, weight)| (server.to_owned(), weight))
         );
-        let admin = state.admin_of("pages", config.pools[0].servers[0].endpoint);
-        assert_eq!(admin, Some(Admin::Drain));
+        let server = config.pools[0].servers[0].endpoint;
+        assert_eq!(state.admin_of("pages", server), Some(Admin::Drain));
+        assert_eq!(state.weight_of("pages", server), Some(9));
     }
 
     #[test]

@@ -58,6 +58,10 @@ impl State {
                 };
                 let _ = datapath.apply(now, change);
             }
+            if let Some(weight) = self.state.weight_of(pool, server.endpoint) {
+                let change = Change::Weight { server: id, weight };
+                let _ = datapath.apply(now, change);
+            }
             if let Some(is_up) = self.state.check_of(pool, server.endpoint) {
                 let change = Change::Check { server: id, is_up };
                 let _ = datapath.apply(now, change);
