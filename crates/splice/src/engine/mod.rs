@@ -509,6 +509,7 @@ impl Switch {
             DropReason::BadSource,
             DropReason::BadIcmp,
             DropReason::NotOurs,
+            DropReason::NotTcp,
         ];
         let dropped: u64 = reasons
             .map(|reason| self.counts.drops.of(reason))
