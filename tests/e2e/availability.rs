@@ -114,13 +114,15 @@ fn a_server_whose_health_page_fails_gets_no_connections_until_it_passes_again() 
         let took = begun.elapsed();
         assert!(took < Duration::from_secs(4), "{took:?}");
         assert!(switch.log().contains("HTTP 503"), "{}", switch.log());
-        let metrics = switch.page("/metrics").unwrap();
         let of_server = format!("server=\"{}\"", server(2));
         let available = |line: &&str| {
             line.starts_with("fairlead_server_available{") && line.contains(&of_server)
         };
-        let line = metrics.lines().find(available).expect("its metric");
-        assert!(line.ends_with(" 0"), "{line}");
+        wait_until("its metric says so", || {
+            let metrics = switch.page("/metrics").unwrap();
+            let line = metrics.lines().find(available);
+            line.expect("its metric").ends_with(" 0")
+        });
         std::fs::remove_file(lab.folder().join("s2/sick")).unwrap();
         wait_until("s2 is back", || answering(lab, 4) == set(&["s1", "s2"]));
     });

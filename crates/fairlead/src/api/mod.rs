@@ -13,7 +13,7 @@ mod state;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::Request as HttpRequest;
@@ -35,6 +35,9 @@ pub(crate) use state::{RuntimeState, path_beside};
 
 /// How long the switch may take to handle a request.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the answer to an order waits for the state that shows it, and between two looks.
+const FRESH_PATIENCE: Duration = Duration::from_secs(1);
+const FRESH_PAUSE: Duration = Duration::from_millis(5);
 /// The longest body of a request, bytes.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
@@ -84,6 +87,19 @@ impl Api {
         self.make(Request::Change { change, reply })?;
         let outcome = self.wait(answer).await?;
         outcome.map_err(|error| Problem::unavailable(error.to_string()))
+    }
+
+    /// Waits until the switch has published its state after a moment, so that whoever lists servers
+    /// after an order sees it. A switch that has too much to do is not waited for.
+    async fn published_after(&self, moment: Instant) {
+        let is_old = || {
+            self.shared
+                .latest()
+                .is_none_or(|latest| latest.at <= moment)
+        };
+        while is_old() && moment.elapsed() < FRESH_PATIENCE {
+            tokio::time::sleep(FRESH_PAUSE).await;
+        }
     }
 
     fn make(&self, request: Request) -> Result<(), Problem> {

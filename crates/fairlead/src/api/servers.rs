@@ -1,7 +1,7 @@
 //! `/v1/servers` and `/v1/pools/{pool}/servers`.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
@@ -68,6 +68,7 @@ pub(super) async fn change(
         .server(&pool, &server)
         .map_err(Problem::not_found)?;
     let order = body(order)?;
+    let ordered = Instant::now();
     let mut admin = order.admin.as_deref().map(|name| {
         let wrong = || Problem::bad_request(format!("admin {name:?}: ready, drain or maint"));
         admin_named(name).ok_or_else(wrong)
@@ -97,6 +98,7 @@ pub(super) async fn change(
         // The checking thread ends with the process.
         let _ = api.check_orders.send((id, admin));
     }
+    api.published_after(ordered).await;
     let mut state = api.state();
     state.note(&pool, &known, |kept| {
         if let Some(admin) = admin {
@@ -111,13 +113,7 @@ pub(super) async fn change(
     }
     api.save(&mut state);
     drop(state);
-    let mut row = row(&api, id)?;
-    // The switch publishes its state a few times a second; the order has been carried out already.
-    if let Some(admin) = admin {
-        admin.name().clone_into(&mut row.admin);
-    }
-    row.weight = weight.unwrap_or(row.weight);
-    Ok(Json(row))
+    row(&api, id).map(Json)
 }
 
 /// A server to be added.

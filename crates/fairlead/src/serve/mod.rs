@@ -547,7 +547,7 @@ fn run_loop(
             context.path_mtu.hear(engine, clock.now());
         }
         let requested = ready.requests || context.requests.is_waiting();
-        if requested && engine.handle_requests(clock.now(), context.requests) && !publishing {
+        if requested && engine.handle_requests(clock.now(), context.requests) {
             // So that lists show what was ordered.
             publish_at = publish_at.min(clock.now() + AFTER_REQUEST);
         }

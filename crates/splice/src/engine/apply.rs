@@ -139,9 +139,10 @@ impl Switch {
     /// Changes a server, and says so to everybody who goes by it.
     fn change_server(&mut self, id: ServerId, change: impl FnOnce(&mut Self) -> bool) -> bool {
         let before = self.backends.unavailable(id);
+        // First: a policy takes turns back as they were given, among the same servers.
+        self.revoke_tickets();
         let changed = change(self);
         if changed {
-            self.revoke_tickets();
             self.tell_availability(id, before);
         }
         changed
