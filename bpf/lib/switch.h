@@ -20,6 +20,25 @@
 #include "tcb.h"
 #include "translate.h"
 
+/* The verdict for a SYN whose sender may not connect. On its own, because Linux 6.1 counts the stack
+ * of fl_newcomer in steps of 32 bytes, and there is no room for another step. */
+#define FL_NOT_DENIED (-2)
+__noinline int fl_deny(fl_ctx *ctx, struct fl_packet *packet, struct fl_listen *listen,
+		       struct fl_settings *settings)
+{
+	int access;
+
+	if (!packet || !listen || !settings)
+		return FL_PASS;
+	access = fl_access_of(packet, listen);
+	if (access == FL_DENIED_ALOUD)
+		return fl_to_engine(ctx, settings);
+	if (access != FL_DENIED)
+		return FL_NOT_DENIED;
+	fl_capture_newcomer(ctx, packet, listen, FL_CAPTURE_BEFORE);
+	return fl_drop(packet, FL_REASON_ACCESS_DENIED);
+}
+
 /* A packet to a listening endpoint from a tuple that has no spliced connection; `flow` is one at
  * rest, or FL_NO_FLOW. Global, so that it is verified once. */
 __noinline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet, struct fl_listen *listen,
@@ -29,13 +48,6 @@ __noinline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet, struct fl_list
 
 	if (!packet || !listen || !settings)
 		return FL_PASS;
-#if defined(FL_FLOWS_LRU)
-	proven = 0; /* One whose key was evicted proves nothing in midstream, and is the engine's. */
-#else
-	/* On a tuple at rest it may be the client's question about a RST (RFC 5961, section 3.2). */
-	proven = settings->proven && flow == FL_NO_FLOW;
-#endif
-	answers = listen->flags & FL_OFFER_ANSWER;
 	if ((packet->flags & 0x3f) == FL_TCP_SYN) {
 		/* In the service's own name: of no client. The engine would count why. */
 		if (settings->proven && fl_same_address(&packet->key.src, &packet->key.dst))
@@ -43,16 +55,12 @@ __noinline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet, struct fl_list
 		/* While the switch drains, too, when each of them is answered by the engine. */
 		refused = settings->refuse && bpf_get_prandom_u32() < settings->refuse;
 		if (!refused && listen->flags & FL_OFFER_ACCESS) {
-			int access = fl_access_of(packet, listen);
+			int denied = fl_deny(ctx, packet, listen, settings);
 
-			if (access == FL_DENIED_ALOUD)
-				return fl_to_engine(ctx, settings);
-			if (access == FL_DENIED) {
-				fl_capture_newcomer(ctx, packet, listen, FL_CAPTURE_BEFORE);
-				return fl_drop(packet, FL_REASON_ACCESS_DENIED);
-			}
+			if (denied != FL_NOT_DENIED)
+				return denied;
 		}
-		if (!refused && !answers)
+		if (!refused && !(listen->flags & FL_OFFER_ANSWER))
 			return fl_to_engine(ctx, settings);
 		/* One that turns out to be the engine's is shown by it once more. */
 		fl_capture_newcomer(ctx, packet, listen, FL_CAPTURE_BEFORE);
@@ -64,6 +72,13 @@ __noinline int fl_newcomer(fl_ctx *ctx, struct fl_packet *packet, struct fl_list
 			fl_capture_newcomer(ctx, packet, listen, FL_CAPTURE_AFTER);
 		return verdict;
 	}
+#if defined(FL_FLOWS_LRU)
+	proven = 0; /* One whose key was evicted proves nothing in midstream, and is the engine's. */
+#else
+	/* On a tuple at rest it may be the client's question about a RST (RFC 5961, section 3.2). */
+	proven = settings->proven && flow == FL_NO_FLOW;
+#endif
+	answers = listen->flags & FL_OFFER_ANSWER;
 	if (answers && listen->flags & FL_OFFER_BEGIN && packet->payload_bytes) {
 		verdict = fl_begin(ctx, packet, listen, settings, flow);
 		if (verdict != FL_NOT_BEGUN)
