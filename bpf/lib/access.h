@@ -50,7 +50,7 @@ struct {
 
 #define FL_ALLOWED 0
 #define FL_DENIED 1
-#define FL_DENIED_ALOUD 2
+#define FL_DENIED_RESET 2
 
 /* What the access lists of a listening endpoint say about the sender of a SYN. One that is dropped is
  * counted here, the others by the engine. Global, so that it is verified once. */
@@ -81,7 +81,7 @@ __noinline int fl_access_of(struct fl_packet *packet, struct fl_listen *listen)
 		if (found)
 			continue;
 		if (rule->reset)
-			return FL_DENIED_ALOUD;
+			return FL_DENIED_RESET;
 		counter = rule->counter + at;
 		denied = bpf_map_lookup_elem(&fl_access_denied, &counter);
 		if (denied)

@@ -31,7 +31,7 @@ __noinline int fl_deny(fl_ctx *ctx, struct fl_packet *packet, struct fl_listen *
 	if (!packet || !listen || !settings)
 		return FL_PASS;
 	access = fl_access_of(packet, listen);
-	if (access == FL_DENIED_ALOUD)
+	if (access == FL_DENIED_RESET)
 		return fl_to_engine(ctx, settings);
 	if (access != FL_DENIED)
 		return FL_NOT_DENIED;

@@ -71,7 +71,7 @@ impl Neighbours {
         self.interface
     }
 
-    /// Takes the next frame that has come in; false when there is none.
+    /// Takes the next frame that has come in; false when no frame waits.
     ///
     /// # Errors
     /// What the kernel says, as when the interface is down.

@@ -69,7 +69,7 @@ impl<'a> Subject<'a> {
 }
 
 /// The index of the first route of `service` that a connection of `client` to `listen` takes;
-/// `None` when there is none.
+/// `None` when no route matches.
 pub fn choose(
     service: &Service,
     listen: Endpoint,
