@@ -12,7 +12,8 @@ use fairlead_wire::{SynOptions, TcpFlags, Timestamps};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::harness::{
-    Connection, Family, Lab, Origin, PATIENCE, Switch, in_a_lab, on_the_fast_path, web, web_service,
+    Connection, Family, Lab, Origin, PATIENCE, SetAtEnd, Switch, in_a_lab, on_the_fast_path, web,
+    web_service,
 };
 
 /// SYNs of the flood, at most, and a second.
@@ -242,6 +243,7 @@ fn strays_are_dropped_in_the_kernel_while_the_engine_is_behind() {
             }
             let stop = AtomicBool::new(false);
             std::thread::scope(|scope| {
+                let _over = SetAtEnd(&stop);
                 scope.spawn(|| {
                     while !stop.load(Ordering::SeqCst) {
                         let _ = stray.send_to(b"QUIC, perhaps", to);
@@ -252,7 +254,6 @@ fn strays_are_dropped_in_the_kernel_while_the_engine_is_behind() {
                 std::thread::sleep(Duration::from_millis(300));
                 asked(&mut held);
                 asked(&mut Connection::to(lab, Family::V4.virtual_at(80)));
-                stop.store(true, Ordering::SeqCst);
             });
             std::thread::sleep(Duration::from_millis(300));
             if switch.drops("overloaded") > 0 {

@@ -8,7 +8,9 @@ use fairlead_netns::Signal;
 use fairlead_netns::trial::skip;
 use serde_json::Value;
 
-use crate::harness::{Connection, Family, Lab, Origin, Switch, on_the_fast_path, web};
+use crate::harness::{
+    Connection, Family, Lab, Origin, PATIENCE, SetAtEnd, Switch, on_the_fast_path, web,
+};
 
 /// Requests, one after the other, that a client makes while it asks.
 const EACH: u64 = 400;
@@ -150,6 +152,7 @@ fn a_server_that_ends_costs_no_request_though_tickets_name_it() {
         // What waits to be accepted when a server ends is reset: so nothing does.
         let gate = RwLock::new(());
         std::thread::scope(|scope| {
+            let over = SetAtEnd(&end);
             for _ in 0..CLIENTS {
                 scope.spawn(|| {
                     while !end.load(Ordering::SeqCst) {
@@ -160,7 +163,9 @@ fn a_server_that_ends_costs_no_request_though_tickets_name_it() {
             }
             let wait_for = |count: u64| {
                 let until = asked.load(Ordering::SeqCst) + count;
+                let latest = Instant::now() + PATIENCE;
                 while asked.load(Ordering::SeqCst) < until {
+                    assert!(Instant::now() < latest, "requests stand still");
                     std::thread::sleep(Duration::from_millis(2));
                 }
             };
@@ -169,7 +174,7 @@ fn a_server_that_ends_costs_no_request_though_tickets_name_it() {
             drop(all.remove(0));
             drop(closed);
             wait_for(400);
-            end.store(true, Ordering::SeqCst);
+            drop(over);
         });
         let a_second = asked.load(Ordering::SeqCst) as f64 / begin.elapsed().as_secs_f64();
         begins(name, &switch, 0, a_second / 2.0);

@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use crate::command::program;
 use crate::rights::{Rights, allowed, in_user_namespace, tun_allowed};
@@ -67,8 +69,37 @@ pub fn in_namespaces(
         );
     }
     match rights {
-        Rights::AsItIs => test(),
+        Rights::AsItIs => {
+            let _watch = Watch::over(name);
+            test();
+        }
         Rights::InUserNamespace => run_again(name, again),
+    }
+}
+
+/// Ends the whole run when a test does not end, and names that test: what waits for ever would
+/// otherwise hide which test it is, and the results of all others.
+struct Watch {
+    /// Dropped at the test's end.
+    _test: mpsc::Sender<()>,
+}
+
+impl Watch {
+    /// Far above the slowest test in an emulated machine.
+    const PATIENCE: Duration = Duration::from_secs(15 * 60);
+
+    fn over(name: &str) -> Self {
+        let (test, ended) = mpsc::channel();
+        let name = name.to_owned();
+        std::thread::spawn(move || {
+            let news = ended.recv_timeout(Self::PATIENCE);
+            if news == Err(mpsc::RecvTimeoutError::Timeout) {
+                let minutes = Self::PATIENCE.as_secs() / 60;
+                say(&format!("{name} has not ended after {minutes} minutes"));
+                std::process::exit(101);
+            }
+        });
+        Self { _test: test }
     }
 }
 

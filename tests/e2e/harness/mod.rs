@@ -19,5 +19,5 @@ pub(crate) use nginx::{Nginx, wait_for_listener};
 pub(crate) use origin::{Origin, Preamble, Seen, show, web};
 pub(crate) use switch::{PREFIX, Switch, binary, kernel_mode, prefix_in, raw_service, web_service};
 pub(crate) use worlds::{
-    in_a_lab, long, on_the_fast_path, rounds, seeds, with_and_without_the_fast_path,
+    SetAtEnd, in_a_lab, long, on_the_fast_path, rounds, seeds, with_and_without_the_fast_path,
 };

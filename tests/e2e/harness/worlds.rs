@@ -1,5 +1,7 @@
 //! Runs tests that need network namespaces, or reports them as skipped.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use fairlead_netns::trial::{Needs, in_namespaces, name_of, skip};
 
 use super::lab::{Lab, PROGRAMS, links_take_xdp};
@@ -82,5 +84,15 @@ pub(crate) fn seeds(short: usize, in_long_form: usize) -> Vec<u64> {
     {
         Some(seed) => vec![seed],
         None => (1..=rounds(short, in_long_form) as u64).collect(),
+    }
+}
+
+/// Sets its flag when it is dropped: a scope of threads waits for them also when the test fails in
+/// it, so they must learn of that.
+pub(crate) struct SetAtEnd<'flag>(pub(crate) &'flag AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
     }
 }
