@@ -121,14 +121,17 @@ def sweep(
     warm_up: Optional[int] = None,
     threads: int = 0,
     progress: Tell = None,
+    policy: str = "lru",
 ) -> Sweep:
-    """Simulates caches of all ``sizes`` × ``ways`` × ``lines`` and whole ``machines``, cold and
-    warm, in one reading of a trace. ``docs/protocol-study.md`` says what is left out."""
+    """Simulates caches of all ``sizes`` × ``ways`` × ``lines`` under a replacement ``policy``, and
+    whole ``machines``, cold and warm, in one reading of a trace. ``docs/protocol-study.md`` has the
+    policies and says what is left out."""
     asked: Dict[str, Any] = {
         "sizes": each_of(sizes, "sizes"),
         "ways": [whole(one, "ways") for one in each_of(ways, "ways")],
         "lines": [whole(one, "lines", 1 << 20) for one in each_of(lines, "lines")],
         "machines": [path_of(one, "machines") for one in each_of(machines, "machines")],
+        "policy": text_of(policy, "policy"),
     }
     if warm_up is not None:
         asked["warm_up"] = whole(warm_up, "warm_up", WARM_UP_MAX)

@@ -26,6 +26,7 @@ struct Asked {
     lines: Vec<u32>,
     #[serde(default)]
     machines: Vec<String>,
+    policy: Option<String>,
     warm_up: Option<u64>,
 }
 
@@ -46,6 +47,7 @@ impl Asked {
             sizes: or(self.sizes, usual.sizes),
             ways: or(self.ways, usual.ways),
             lines: or(self.lines, usual.lines),
+            policy: self.policy.unwrap_or(usual.policy),
             machines,
             clocks: usual.clocks,
             warm_up: self.warm_up.unwrap_or(WARM_UP),

@@ -76,6 +76,10 @@ def test_a_sweep_has_arrays_of_what_misses(trace):
     fits = {row["ways"]: row["size"] for row in swept.fits.rows() if row["part"] == "instruction"}
     assert fits == {1: 8192, 4: 8192}
     assert "upper bound" in swept.notes[0]
+    named = protocol.sweep(trace, sizes=["4K"], ways=[4], lines=[64], policy="fifo")
+    assert set(named.misses["misses_per_packet"][named.misses["part"] == "instruction"]) == {LOOP}
+    with pytest.raises(errors.ArgumentError, match="lru, fifo, plru"):
+        protocol.sweep(trace, policy="tide")
     assert len(swept.misses.to_pandas()) == len(misses)
 
 

@@ -129,7 +129,8 @@ const ROOMS: &[Room] = &[
             "sim",
             "lab",
         ],
-        &[],
+        // Traces of references are made by hand.
+        &["trace"],
     ),
     // Threads for sweeps, files for traces and results; no unsafe code (its lib.rs forbids it).
     // For its tests, reports of skipped tests.

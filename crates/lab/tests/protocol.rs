@@ -2,7 +2,7 @@
 
 use std::io::Cursor;
 
-use fairlead_cache::memory::{Geometry, Hierarchy, Level};
+use fairlead_cache::memory::{Geometry, Hierarchy, Level, PolicyLevel, REPLACEMENTS};
 use fairlead_lab::protocol::caches::count;
 use fairlead_lab::protocol::layouts::compare;
 use fairlead_lab::protocol::machine::Machine;
@@ -72,9 +72,39 @@ fn trace(packets: &[(u8, Vec<Event>)]) -> Reader<Cursor<Vec<u8>>> {
     Reader::new("x.refs", Cursor::new(writer.finish(header).unwrap())).unwrap()
 }
 
+/// One cache alone: what is asked of it.
+trait Alone {
+    fn misses(&mut self, address: u64, size: u32) -> bool;
+    fn flush(&mut self);
+}
+
+impl Alone for Level {
+    fn misses(&mut self, address: u64, size: u32) -> bool {
+        Self::misses(self, address, size)
+    }
+
+    fn flush(&mut self) {
+        Self::flush(self);
+    }
+}
+
+impl Alone for PolicyLevel {
+    fn misses(&mut self, address: u64, size: u32) -> bool {
+        Self::misses(self, address, size)
+    }
+
+    fn flush(&mut self) {
+        Self::flush(self);
+    }
+}
+
 /// Misses in one cache, by kind.
-fn alone(packets: &[(u8, Vec<Event>)], part: Part, state: State, geometry: Geometry) -> [u64; 2] {
-    let mut level = Level::new(geometry);
+fn alone(
+    packets: &[(u8, Vec<Event>)],
+    part: Part,
+    state: State,
+    mut level: impl Alone,
+) -> [u64; 2] {
     let mut misses = [0; 2];
     let mut seen = [0; 2];
     for (kind, events) in packets {
@@ -104,6 +134,30 @@ fn alone(packets: &[(u8, Vec<Event>)], part: Part, state: State, geometry: Geome
 }
 
 #[test]
+fn policies_are_swept_one_cache_at_a_time() {
+    let packets = packets();
+    for replacement in REPLACEMENTS {
+        let spec = SweepSpec {
+            sizes: [4, 16].map(|size| Size(size << 10)).to_vec(),
+            ways: vec![1, 4],
+            lines: vec![16, 64],
+            policy: replacement.name.to_owned(),
+            warm_up: WARM_UP as u64,
+            ..SweepSpec::default()
+        };
+        let report = sweep(&mut trace(&packets), &spec, 2, &Silent).unwrap();
+        assert_eq!(report.misses.len(), 2 * 2 * 2 * 2 * 2 * 2);
+        for row in &report.misses {
+            let geometry = Geometry::new(row.size.0, row.ways, row.line).unwrap();
+            let level = PolicyLevel::new(geometry, replacement).unwrap();
+            let kind = usize::from(row.kind == "odd");
+            let wanted = alone(&packets, row.part, row.state, level)[kind];
+            assert_eq!(row.misses, wanted, "{}: {row:?}", replacement.name);
+        }
+    }
+}
+
+#[test]
 fn a_sweep_equals_each_cache_alone() {
     let packets = packets();
     let spec = SweepSpec {
@@ -122,7 +176,7 @@ fn a_sweep_equals_each_cache_alone() {
     for row in &report.misses {
         let geometry = Geometry::new(row.size.0, row.ways, row.line).unwrap();
         let kind = usize::from(row.kind == "odd");
-        let wanted = alone(&packets, row.part, row.state, geometry)[kind];
+        let wanted = alone(&packets, row.part, row.state, Level::new(geometry))[kind];
         assert_eq!(row.misses, wanted, "{row:?}");
         let counted = match row.state {
             State::Cold => PACKETS / 2,

@@ -1,4 +1,5 @@
-//! Who makes room for a newcomer. One policy a file; `registry.rs` knows their names.
+//! Who makes room for a newcomer. One policy a file; `registry.rs` knows the names of those of the
+//! TCB cache, `memory/replacement.rs` those of memory caches.
 //!
 //! A policy sees the [`Lines`] and one [`Access`] at a time. It may keep a byte a line
 //! ([`Lines::set_byte`]), anything about the whole cache in itself, move one line into another of
@@ -8,8 +9,10 @@ mod access;
 mod clock;
 mod drrip;
 mod enru;
+mod fifo;
 mod lru;
 mod order;
+mod plru;
 mod random;
 mod round_robin;
 mod s3_fifo;
@@ -23,8 +26,10 @@ pub use access::AccessCount;
 pub use clock::SecondChance;
 pub use drrip::Drrip;
 pub use enru::Enru;
+pub use fifo::Fifo;
 pub use lru::Lru;
 pub(crate) use order::Order;
+pub use plru::TreePlru;
 pub use random::Random;
 pub use round_robin::RoundRobin;
 pub use s3_fifo::S3Fifo;

@@ -5,6 +5,7 @@ mod content;
 mod options;
 mod output;
 mod paper;
+mod protocol;
 mod support;
 
 use std::ffi::OsStr;

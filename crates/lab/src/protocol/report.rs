@@ -7,8 +7,10 @@ use serde::Serialize;
 
 use super::machine::{Cycles, Machine, ratio};
 use super::spread::Spread;
-use super::sweep::{Cell, SweepSpec};
-use super::tally::{FamilyTally, KindCounts, MachineTally, PacketTally, Part, State, Tally};
+use super::sweep::{Cell, LRU, SweepSpec};
+use super::tally::{
+    FamilyTally, KindCounts, MachineTally, PacketTally, Part, PolicyTally, State, Tally,
+};
 use crate::error::LabError;
 use crate::size::Size;
 use crate::table::Table;
@@ -210,6 +212,7 @@ pub(super) fn report(
             Tally::Family(tally) => {
                 miss_rows(tally, &cells, &names, &packets, warm_up, &mut report)
             }
+            Tally::Policy(tally) => policy_rows(tally, &names, &packets, warm_up, &mut report),
             Tally::Machine(tally) => machine_rows(tally, &names, spec, &mut report),
             Tally::Packets(_) => {}
         }
@@ -218,6 +221,10 @@ pub(super) fn report(
     report.fits = fits(&report.misses);
     if packets.values().any(|packets| *packets <= warm_up) {
         let note = "kinds with no more packets than warm up have no warm rows";
+        report.notes.push(note.to_owned());
+    }
+    if spec.policy != LRU && !spec.machines.is_empty() {
+        let note = "the policy is that of the caches of the sweep; machines have LRU";
         report.notes.push(note.to_owned());
     }
     if report.packets.is_empty() {
@@ -268,11 +275,6 @@ fn miss_rows(
         let Some(counted) = tally.kinds.get(*kind).and_then(Option::as_ref) else {
             continue;
         };
-        let warming = if tally.state == State::Warm {
-            warm_up
-        } else {
-            0
-        };
         for cell in cells.iter().filter(|cell| cell.line == tally.line) {
             let Ok(at) = tally.sets.binary_search(&cell.sets) else {
                 continue;
@@ -284,11 +286,43 @@ fn miss_rows(
                 line: cell.line,
                 ways: cell.ways,
                 size: cell.size,
-                packets: traced.saturating_sub(warming),
+                packets: counted_packets(*traced, tally.state, warm_up),
                 references: counted.accesses,
                 misses: counted.depths[at].misses(cell.ways as usize),
             });
         }
+    }
+}
+
+fn policy_rows(
+    tally: &PolicyTally,
+    names: &dyn Fn(usize) -> String,
+    packets: &BTreeMap<usize, u64>,
+    warm_up: u64,
+    report: &mut Report,
+) {
+    for (kind, traced) in packets {
+        let Some(counted) = tally.kinds.get(*kind).and_then(Option::as_ref) else {
+            continue;
+        };
+        report.misses.push(MissRow {
+            kind: names(*kind),
+            part: tally.part,
+            state: tally.state,
+            line: tally.cell.line,
+            ways: tally.cell.ways,
+            size: tally.cell.size,
+            packets: counted_packets(*traced, tally.state, warm_up),
+            references: counted.accesses,
+            misses: counted.misses,
+        });
+    }
+}
+
+fn counted_packets(traced: u64, state: State, warm_up: u64) -> u64 {
+    match state {
+        State::Cold => traced,
+        State::Warm => traced.saturating_sub(warm_up),
     }
 }
 

@@ -4,14 +4,16 @@ use std::io::{Read, Seek};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use fairlead_cache::memory::{Family, Geometry};
+use fairlead_cache::memory::{Family, Geometry, Replacement};
 use fairlead_trace::references::{Header, Reader};
 use serde::Serialize;
 
 use super::chunk::{Chunk, Cutter};
 use super::machine::Machine;
 use super::report::{Report, report};
-use super::tally::{FamilyTally, MachineTally, PacketTally, Part, STATES, Tally};
+use super::tally::{
+    FamilyTally, MachineTally, PacketTally, Part, PolicyTally, STATES, State, Tally,
+};
 use crate::control::Control;
 use crate::error::LabError;
 use crate::pool::threads;
@@ -26,6 +28,9 @@ pub struct SweepSpec {
     pub ways: Vec<u32>,
     /// Bytes of a line.
     pub lines: Vec<u32>,
+    /// Replacement policy of these caches, by name: one of
+    /// [`REPLACEMENTS`](fairlead_cache::memory::REPLACEMENTS). Machines have LRU.
+    pub policy: String,
     /// Machines.
     pub machines: Vec<Machine>,
     /// Factors of the machines' clocks.
@@ -40,6 +45,7 @@ impl Default for SweepSpec {
             sizes: (12..=18).map(|power| Size(1 << power)).collect(),
             ways: vec![1, 2, 4, 8, 16],
             lines: vec![32, 64, 128],
+            policy: LRU.to_owned(),
             machines: Vec::new(),
             clocks: vec![1.0, 2.0, 4.0, 8.0, 16.0],
             warm_up: WARM_UP,
@@ -51,6 +57,10 @@ impl Default for SweepSpec {
 pub const WARM_UP: u64 = 10;
 /// Most caches of one trace.
 const CACHES_MAX: usize = 4096;
+/// Most lines of all caches that are simulated one at a time: about 400 MiB.
+const LINES_MAX: u64 = 1 << 24;
+/// The policy under which caches with as many sets are simulated in one pass.
+pub const LRU: &str = "lru";
 
 /// One cache of the sweep that exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +69,13 @@ pub(crate) struct Cell {
     pub(crate) ways: u32,
     pub(crate) size: Size,
     pub(crate) sets: u32,
+}
+
+impl Cell {
+    pub(crate) fn geometry(&self) -> Result<Geometry, LabError> {
+        let geometry = Geometry::new(self.size.0, self.ways, self.line);
+        geometry.map_err(|error| LabError::Geometry(error.to_string()))
+    }
 }
 
 impl SweepSpec {
@@ -111,18 +128,17 @@ impl SweepSpec {
     fn tallies(&self) -> Result<Vec<Tally>, LabError> {
         let cells = self.cells()?;
         let mut tallies = vec![Tally::Packets(Box::new(PacketTally::new()))];
+        let one_at_a_time = self.one_at_a_time(&cells)?;
         for part in [Part::Data, Part::Instruction] {
-            for &line in &self.lines {
-                let of_line = cells.iter().filter(|cell| cell.line == line);
-                let mut sets: Vec<u32> = of_line.map(|cell| cell.sets).collect();
-                sets.sort_unstable();
-                sets.dedup();
-                if sets.is_empty() {
-                    continue;
-                }
-                for state in STATES {
-                    let tally = FamilyTally::new(part, state, line, &sets)?;
-                    tallies.push(Tally::Family(Box::new(tally)));
+            for state in STATES {
+                match one_at_a_time {
+                    None => self.families(part, state, &cells, &mut tallies)?,
+                    Some(replacement) => {
+                        for cell in &cells {
+                            let tally = PolicyTally::new(part, state, *cell, replacement)?;
+                            tallies.push(Tally::Policy(Box::new(tally)));
+                        }
+                    }
                 }
             }
         }
@@ -133,6 +149,55 @@ impl SweepSpec {
             }
         }
         Ok(tallies)
+    }
+
+    fn families(
+        &self,
+        part: Part,
+        state: State,
+        cells: &[Cell],
+        tallies: &mut Vec<Tally>,
+    ) -> Result<(), LabError> {
+        for &line in &self.lines {
+            let of_line = cells.iter().filter(|cell| cell.line == line);
+            let mut sets: Vec<u32> = of_line.map(|cell| cell.sets).collect();
+            sets.sort_unstable();
+            sets.dedup();
+            if !sets.is_empty() {
+                let tally = FamilyTally::new(part, state, line, &sets)?;
+                tallies.push(Tally::Family(Box::new(tally)));
+            }
+        }
+        Ok(())
+    }
+
+    /// The policy, unless it is LRU.
+    fn one_at_a_time(&self, cells: &[Cell]) -> Result<Option<&'static Replacement>, LabError> {
+        let Some(replacement) = Replacement::find(&self.policy) else {
+            let problem = format!("unknown policy; write one of {}", Replacement::names());
+            return Err(LabError::option("--policy", &self.policy, problem));
+        };
+        if self.policy == LRU {
+            return Ok(None);
+        }
+        if let Some(cell) = cells.iter().find(|cell| !cell.ways.is_power_of_two()) {
+            let problem = format!(
+                "write powers of two with --policy {}; other numbers are for {LRU}",
+                self.policy
+            );
+            return Err(LabError::option("--ways", cell.ways.to_string(), problem));
+        }
+        let of = |cell: &Cell| u64::from(cell.sets) * u64::from(cell.ways);
+        let lines = 2 * STATES.len() as u64 * cells.iter().map(of).sum::<u64>();
+        if lines > LINES_MAX {
+            let problem = format!(
+                "the caches have {lines} lines in all, by part and state; with --policy {} at \
+                 most {LINES_MAX}: write fewer or smaller sizes",
+                self.policy
+            );
+            return Err(LabError::option("--size", "", problem));
+        }
+        Ok(Some(replacement))
     }
 }
 

@@ -1,10 +1,13 @@
 //! What a sweep counts, one worker for each part: families of one line size, or one machine.
 
-use fairlead_cache::memory::{Counts, Depths, FamilySet, Hierarchy, TooScattered};
+use fairlead_cache::memory::{
+    Counts, Depths, FamilySet, Hierarchy, PolicyLevel, Replacement, TooScattered,
+};
 
 use super::chunk::{Chunk, KINDS, Piece, Reference};
 use super::machine::Machine;
 use super::spread::Values;
+use super::sweep::Cell;
 use crate::error::LabError;
 
 /// Whether caches are emptied before each packet.
@@ -98,17 +101,72 @@ impl FamilyTally {
             for reference in self.part.references(chunk, piece) {
                 feed.push(reference.address, u32::from(reference.size))?;
             }
-            let at = match piece.warms_up && self.state == State::Warm {
-                true => KINDS,
-                false => usize::from(piece.kind),
-            };
-            let counted = self.kinds[at].get_or_insert_with(|| KindDepths {
-                accesses: 0,
-                depths: vec![Depths::default(); self.sets.len()],
-            });
+            let counted =
+                self.kinds[counted_at(piece, self.state)].get_or_insert_with(|| KindDepths {
+                    accesses: 0,
+                    depths: vec![Depths::default(); self.sets.len()],
+                });
             counted.accesses += self.families.run(&mut counted.depths);
         }
         Ok(())
+    }
+}
+
+/// Where a piece is counted: by its kind; the last is for packets that warm up.
+fn counted_at(piece: &Piece, state: State) -> usize {
+    match piece.warms_up && state == State::Warm {
+        true => KINDS,
+        false => usize::from(piece.kind),
+    }
+}
+
+/// What was counted of one kind of packet by one cache.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct KindMisses {
+    pub(crate) accesses: u64,
+    pub(crate) misses: u64,
+}
+
+/// One cache under a policy, for one part, in one state.
+#[derive(Debug)]
+pub(crate) struct PolicyTally {
+    pub(crate) part: Part,
+    pub(crate) state: State,
+    pub(crate) cell: Cell,
+    level: PolicyLevel,
+    /// By kind; the last is for packets that warm up.
+    pub(crate) kinds: Vec<Option<KindMisses>>,
+}
+
+impl PolicyTally {
+    pub(crate) fn new(
+        part: Part,
+        state: State,
+        cell: Cell,
+        replacement: &Replacement,
+    ) -> Result<Self, LabError> {
+        let level = PolicyLevel::new(cell.geometry()?, replacement);
+        Ok(Self {
+            part,
+            state,
+            cell,
+            level: level.map_err(|error| LabError::Geometry(error.to_string()))?,
+            kinds: vec![None; KINDS + 1],
+        })
+    }
+
+    fn add(&mut self, chunk: &Chunk) {
+        for piece in &chunk.pieces {
+            if piece.begins && self.state == State::Cold {
+                self.level.flush();
+            }
+            let references = self.part.references(chunk, piece);
+            let missed = |one: &&Reference| self.level.misses(one.address, one.size.into());
+            let misses = references.iter().filter(missed).count() as u64;
+            let counted = self.kinds[counted_at(piece, self.state)].get_or_insert_default();
+            counted.accesses += references.len() as u64;
+            counted.misses += misses;
+        }
     }
 }
 
@@ -298,6 +356,7 @@ impl Lines {
 #[derive(Debug)]
 pub(crate) enum Tally {
     Family(Box<FamilyTally>),
+    Policy(Box<PolicyTally>),
     Machine(Box<MachineTally>),
     Packets(Box<PacketTally>),
 }
@@ -308,6 +367,10 @@ impl Tally {
             Self::Family(tally) => tally
                 .add(chunk)
                 .map_err(|error| LabError::Trace(error.to_string())),
+            Self::Policy(tally) => {
+                tally.add(chunk);
+                Ok(())
+            }
             Self::Machine(tally) => {
                 tally.add(chunk);
                 Ok(())

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use fairlead_cache::memory::REPLACEMENTS;
 
 use super::open;
 use crate::cli::arguments::ThreadArgs;
@@ -11,7 +12,7 @@ use crate::error::LabError;
 use crate::protocol::machine::Machine;
 use crate::protocol::report::{MachineRow, Report};
 use crate::protocol::spread::Spread;
-use crate::protocol::sweep::{SweepSpec, WARM_UP, sweep};
+use crate::protocol::sweep::{LRU, SweepSpec, WARM_UP, sweep};
 use crate::protocol::tally::State;
 use crate::size::Size;
 use crate::table::{Table, grouped, percent};
@@ -24,6 +25,7 @@ use crate::table::{Table, grouped, percent};
   lab protocol sweep T.refs
   lab protocol sweep T.refs --machine zen4 --machine own.toml --out results
   lab protocol sweep T.refs --size 16K,32K,64K --ways 1,2,8 --line 64 --json
+  lab protocol sweep T.refs --policy plru --line 64
 Caches are emptied before each packet (cold) or kept (warm). What the program does between packets
 is left out. Machines are r4400-100, neoverse-n1, zen4, golden-cove, or a TOML file with the keys
 of those (crates/lab/src/protocol/machines in the repository)."
@@ -56,6 +58,11 @@ pub(super) struct SweepArgs {
         allow_hyphen_values = true
     )]
     line: Vec<u32>,
+    /// Replacement policy of these caches; machines have LRU. All but lru are simulated one cache
+    /// at a time
+    #[arg(long, value_name = "POLICY", default_value = LRU, allow_hyphen_values = true,
+        long_help = policies())]
+    policy: String,
     /// Machine, by name or TOML file; may be repeated [default: all that are known]
     #[arg(long, value_name = "MACHINE", allow_hyphen_values = true)]
     machine: Vec<String>,
@@ -70,6 +77,17 @@ pub(super) struct SweepArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+fn policies() -> String {
+    let mut out =
+        "Replacement policy of these caches; machines have LRU. All but lru are simulated \
+        one cache at a time, with ways that are powers of two:"
+            .to_owned();
+    for known in REPLACEMENTS {
+        out += &format!("\n  {:<7} {}", known.name, known.help);
+    }
+    out
 }
 
 impl SweepArgs {
@@ -93,6 +111,7 @@ impl SweepArgs {
             },
             ways: or(&self.ways, usual.ways),
             lines: or(&self.line, usual.lines),
+            policy: self.policy.clone(),
             machines,
             clocks: usual.clocks,
             warm_up: self.warm_up,
@@ -122,7 +141,10 @@ pub(super) fn run(args: &SweepArgs, context: &Context<'_>) -> Result<(), LabErro
 fn text(report: &Report) -> String {
     let mut out = format!("Packets\n{}", packets(report).text(2));
     out += &format!("\nMachines (medians)\n{}", machines(report).text(2));
-    out += "\nSmallest cache with less than one miss per warm packet, by ways\n";
+    out += &format!(
+        "\nSmallest cache ({}) with less than one miss per warm packet, by ways\n",
+        report.asked.policy
+    );
     out += &fits(report).text(2);
     out += "\nGain from a faster clock with memory as before, warm\n";
     out += &clocks(report).text(2);
