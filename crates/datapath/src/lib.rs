@@ -15,7 +15,7 @@ use fairlead_base::{DropReason, Endpoint, FlowKey, Instant, Packet, Seed};
 pub use fairlead_splice::backends::ServerId;
 pub use fairlead_splice::config;
 pub use fairlead_splice::config::Config;
-pub use fairlead_splice::event::{Admin, End, Event, Offers, ServerState, Unavailable};
+pub use fairlead_splice::event::{Admin, Details, End, Event, Offers, ServerState, Unavailable};
 pub use fairlead_splice::snapshot::Snapshot;
 pub use fairlead_splice::{
     Adopted, BadConnectionId, Change, ChangeError, ConfigError, Connection, ConnectionId,

@@ -21,5 +21,6 @@ pub use neighbours::{Neighbours, WAIT_MAX as NEIGHBOURS_WAIT_MAX};
 pub use passing::PassingErrors;
 pub use vnet::{BadHeader, Unsendable, VNET_HEADER_BYTES, VnetHeader};
 pub use wait::{
-    EndSignal, EndSignals, PIPE_BYTES, Ready, open_named_pipe, wait_for_packet, wait_for_room,
+    EndSignal, EndSignals, PIPE_BYTES, Ready, open_for_appending, open_named_pipe, wait_for_packet,
+    wait_for_room,
 };

@@ -18,7 +18,7 @@ pub struct EndSignals {
     ignores_hang_up: bool,
 }
 
-/// A request to end.
+/// A request to end, or to do something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndSignal {
     /// SIGTERM.
@@ -29,6 +29,8 @@ pub enum EndSignal {
     HangUp,
     /// SIGHUP, by a process: whatever has a configuration is to read it anew.
     Reload,
+    /// SIGUSR1: log files were moved away, and are to be opened again.
+    Reopen,
 }
 
 impl EndSignal {
@@ -38,6 +40,7 @@ impl EndSignal {
             Self::Terminate => "SIGTERM",
             Self::Interrupt => "SIGINT",
             Self::HangUp | Self::Reload => "SIGHUP",
+            Self::Reopen => "SIGUSR1",
         }
     }
 }
@@ -75,11 +78,12 @@ impl EndSignals {
         Self::of(END.into_iter().filter(|one| !sys::is_ignored(*one)))
     }
 
-    /// As [`Self::take_over`], for whoever has a configuration: [`EndSignal::Reload`] comes behind
-    /// nohup(1), too, and only [`EndSignal::HangUp`] does not.
+    /// As [`Self::take_over`], for a server with a configuration and logs: [`EndSignal::Reload`]
+    /// comes behind nohup(1), too, only [`EndSignal::HangUp`] does not. So does
+    /// [`EndSignal::Reopen`].
     pub fn take_over_with_reload() -> io::Result<Self> {
         let comes = |one: &i32| *one == libc::SIGHUP || !sys::is_ignored(*one);
-        Self::of(END.into_iter().filter(comes))
+        Self::of(END.into_iter().filter(comes).chain([libc::SIGUSR1]))
     }
 
     fn of(signals: impl Iterator<Item = i32>) -> io::Result<Self> {
@@ -136,6 +140,7 @@ fn known(number: i32, code: i32) -> Option<EndSignal> {
         libc::SIGINT => Some(EndSignal::Interrupt),
         libc::SIGHUP if code == libc::SI_KERNEL => Some(EndSignal::HangUp),
         libc::SIGHUP => Some(EndSignal::Reload),
+        libc::SIGUSR1 => Some(EndSignal::Reopen),
         _ => None,
     }
 }
@@ -166,6 +171,19 @@ pub fn open_named_pipe(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
+/// Opens a file to write at its end, and makes it if it is not there, for its owner and group. A
+/// pipe without a reader is an error, and a write to one that is full does not wait.
+///
+/// # Errors
+/// When it cannot be opened.
+pub fn open_for_appending(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    let options = options.append(true).create(true).mode(0o640);
+    options
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(path)
+}
+
 /// What a pipe with room takes without waiting.
 pub const PIPE_BYTES: usize = libc::PIPE_BUF;
 
@@ -187,6 +205,7 @@ mod tests {
             Some(EndSignal::Interrupt)
         );
         assert_eq!(known(libc::SIGTERM, by_process), Some(EndSignal::Terminate));
-        assert_eq!(known(libc::SIGUSR1, by_process), None);
+        assert_eq!(known(libc::SIGUSR1, by_process), Some(EndSignal::Reopen));
+        assert_eq!(known(libc::SIGUSR2, by_process), None);
     }
 }

@@ -87,6 +87,7 @@ fn json(loaded: &Result<Loaded, LoadError>, sound: bool) -> String {
 fn summary(name: &str, loaded: &Loaded, paint: Paint) -> String {
     let Settings {
         instance,
+        log,
         network,
         fastpath,
         switch,
@@ -126,6 +127,7 @@ fn summary(name: &str, loaded: &Loaded, paint: Paint) -> String {
     };
     let rows = [
         ("instance", shown(&keys::INSTANCE, instance)),
+        ("log", shown(&keys::LOG, log)),
         ("network", shown(&keys::NETWORK, network) + &sources),
         ("fastpath", show_fastpath(fastpath)),
         ("limits", shown(&keys::LIMITS, &switch.limits)),
@@ -312,9 +314,9 @@ pool pages  balance maglev, hash client-address, connect_timeout 3s, probe_inter
 slow_start 0s, all_down try
   10.2.0.1:8084
 
-instance  name edge, admin 127.0.0.1:9090, log_connections false, drain_timeout 30s, \
-on_stop drain, \
+instance  name edge, admin 127.0.0.1:9090, drain_timeout 30s, on_stop drain, \
 announce auto, announce_repeat 5
+log       access refused, target stderr, sample 1, details_bytes 32MiB
 network   device fairlead0, snat 100.64.0.0/24, mtu 1500 (254 source addresses)
 fastpath  mode auto, flow_table hash, veth_redirect peer; interfaces are derived from routes
 limits    connections 262_144, setups 65_536, half_read_heads 16_384, \

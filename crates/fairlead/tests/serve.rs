@@ -431,7 +431,7 @@ fn a_log_that_nobody_reads_holds_nothing_up() {
         // Ends when the reader does; until then the pipe is full.
         let filling =
             std::thread::spawn(move || while filler.write_all(&[b'\n'; 4_096]).is_ok() {});
-        let chatty = CONFIG.replace("[network]", "log_connections = true\n[network]");
+        let chatty = CONFIG.replace("[network]", "[log]\naccess = \"all\"\n[network]");
         let mut command = trial.command(&chatty);
         command.args(["--log", "info,fairlead::connection=debug"]);
         let mut serving = trial.start_as(command.stderr(writer));

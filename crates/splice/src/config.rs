@@ -24,6 +24,8 @@ pub struct Config {
     pub limits: Limits,
     /// MSS of the device towards IPv4 peers (MTU − 40); towards IPv6 peers it is 20 less.
     pub device_mss: u16,
+    /// How many bytes of [`crate::Details`] of live connections are kept, at most; 0: none are.
+    pub details_bytes: u64,
 }
 
 impl Config {
@@ -36,6 +38,7 @@ impl Config {
             snat: Vec::new(),
             limits: Limits::default(),
             device_mss: 1_460,
+            details_bytes: 0,
         }
     }
 }

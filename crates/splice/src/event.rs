@@ -3,9 +3,10 @@
 use core::time::Duration;
 
 use fairlead_base::{DropReason, Endpoint, Instant};
-use fairlead_wire::Fault;
+use fairlead_wire::{Asked, Fault};
 
 use crate::config::{PoolId, Treatment};
+use crate::engine::ConnectionId;
 
 /// Something an operator may want to log. Events wait in a bounded queue; the ones that find it
 /// full are counted ([`DropReason::EventLost`]) and gone.
@@ -29,8 +30,8 @@ pub enum Event {
         attempt: u8,
         /// How the connection is served.
         treatment: Treatment,
-        /// `GET example.com/path`, a TLS server name, or empty; at most 256 bytes.
-        subject: String,
+        /// What the client asked for.
+        subject: Asked,
     },
     /// A client was turned away.
     Refused {
@@ -45,12 +46,14 @@ pub enum Event {
         /// The HTTP status it was told, where it was told one.
         status: Option<u16>,
         /// As in [`Event::Decided`].
-        subject: String,
+        subject: Asked,
         /// Of a malformed head: which rule it breaks, and where.
         fault: Option<Fault>,
     },
     /// A spliced connection is over.
     Closed {
+        /// Its name.
+        id: ConnectionId,
         /// The client.
         client: Endpoint,
         /// The listening endpoint it connected to.
@@ -78,6 +81,9 @@ pub enum Event {
         duration: Duration,
         /// How it ended.
         end: End,
+        /// What is known of its set-up, if that was kept: this run has set it up, and there was
+        /// room (`Config::details_bytes`).
+        details: Option<Box<Details>>,
     },
     /// A server became available for connections, or is not any more, for another reason than that
     /// it answers or does not ([`Event::Server`]).
@@ -104,6 +110,21 @@ pub enum Event {
         /// on clients are offered no more than these.
         fewer: bool,
     },
+}
+
+/// What is kept of the set-up of a connection until its end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Details {
+    /// What the client asked for.
+    pub subject: Asked,
+    /// From the client's first bytes to the decision.
+    pub head: Duration,
+    /// From the SYN to the server's answer; unknown where a fast path outside saw the answer.
+    pub connect: Option<Duration>,
+    /// Servers that were tried before.
+    pub retries: u8,
+    /// The status of the first HTTP response, where the engine has seen it.
+    pub status: Option<u16>,
 }
 
 /// How a spliced connection ended.

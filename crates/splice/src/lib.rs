@@ -23,6 +23,7 @@ pub use engine::{
     Adopted, BadConnectionId, Change, ChangeError, ConfigError, Connection, ConnectionId,
     Departure, Estate, Parted, Selection, Switch,
 };
+pub use event::Details;
 
 use fairlead_base::DropReason;
 

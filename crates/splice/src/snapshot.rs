@@ -35,6 +35,9 @@ fairlead_base::counters! {
             "Packets of pool servers without a connection here, handed back to the host's stack";
         Counter retries: "retries", "Further servers tried after a refusal or a timeout";
         Counter probes_sent: "probes", "Probes sent to servers";
+        Counter details_lost: "log_details_lost",
+            "Connections of which the access log has no request, because `details_bytes` was used \
+             up";
         Gauge live: "live", "Spliced connections now, except those in TIME_WAIT";
         Gauge setups: "setups", "Connections being set up now";
         Gauge half_read: "half_read", "Incomplete request heads and ClientHellos now";

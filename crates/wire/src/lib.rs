@@ -6,6 +6,7 @@
 //! bounded, and violations of the RFCs give a [`fairlead_base::DropReason`].
 #![forbid(unsafe_code)]
 
+pub mod asked;
 pub mod build;
 pub mod checksum;
 pub mod fragment;
@@ -17,6 +18,7 @@ pub mod proxy_protocol;
 mod scan;
 pub mod tls;
 
+pub use asked::Asked;
 pub use build::TcpRepr;
 pub use fragment::{Datagram, Fragment};
 pub use icmp::{IcmpKind, IcmpPacket, IcmpQuote};

@@ -32,7 +32,7 @@ fn hello(bytes: &[u8]) -> ClientHello {
 fn a_browser_of_1997() {
     let bytes = include_bytes!("fixtures/http-netscape-1997.bin");
     let head = head(bytes);
-    assert_eq!(head.subject(), "GET ace.cs.ohiou.edu/~osterman/");
+    assert_eq!(head.subject().as_str(), "GET ace.cs.ohiou.edu/~osterman/");
     assert_eq!((head.version_minor, head.head_len), (0, bytes.len()));
     assert_eq!(head.header("connection"), Some(&b"Keep-Alive"[..]));
     let rewritten = with_connection_close(&head, bytes);
@@ -47,11 +47,11 @@ fn a_browser_of_1997() {
 fn a_browser_of_2014_with_the_next_request_behind() {
     let bytes = include_bytes!("fixtures/http-firefox-2014.bin");
     let first = head(bytes);
-    assert_eq!(first.subject(), "GET bro.org/");
+    assert_eq!(first.subject().as_str(), "GET bro.org/");
     assert_eq!(first.header("Accept-Encoding"), Some(&b"gzip, deflate"[..]));
     assert_eq!(first.headers().count(), 6);
     let second = head(&bytes[first.head_len..]);
-    assert_eq!(second.subject(), "GET bro.org/css/pygments.css");
+    assert_eq!(second.subject().as_str(), "GET bro.org/css/pygments.css");
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_post_with_a_binary_body() {
     let bytes = include_bytes!("fixtures/http-post-ocsp.bin");
     let head = head(bytes);
     assert_eq!(
-        head.subject(),
+        head.subject().as_str(),
         "POST ocsp.startssl.com/sub/class2/server/ca"
     );
     assert_eq!(head.header("content-length"), Some(&b"70"[..]));

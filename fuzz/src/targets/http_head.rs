@@ -120,6 +120,7 @@ fn check_head(bytes: &[u8], head: &RequestHead<'_>) {
     assert!(head.version_minor <= 1);
     assert!(head.path.starts_with(b"/") || head.path == b"*");
     let subject = head.subject();
+    let subject = subject.as_str();
     assert!(subject.len() <= SUBJECT_BYTES_MAX);
     assert!(subject.bytes().all(|byte| matches!(byte, b' '..=b'~')));
     for name in ["sid", "theme", "a", "b", "", "\u{e4}"] {

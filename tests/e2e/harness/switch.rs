@@ -21,8 +21,10 @@ pub(crate) const PREFIX: &str = r#"
 [instance]
 name = "e2e"
 admin = "127.0.0.1:9090"
-log_connections = true
 drain_timeout = "1s"
+
+[log]
+access = "all"
 
 [network]
 device = "fairlead0"

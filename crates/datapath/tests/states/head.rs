@@ -51,7 +51,7 @@ fn established_whole_head_in_one_segment_goes_where_its_path_says() {
         };
         assert_eq!(*chosen, endpoint(server));
         assert_eq!(*treatment, Treatment::Splice);
-        assert_eq!(subject, &format!("GET example.com{path}"));
+        assert_eq!(subject.as_str(), format!("GET example.com{path}"));
         assert_eq!(delivered(&mut rig, &sent[0]), request.as_bytes());
     }
 }

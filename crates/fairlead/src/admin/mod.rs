@@ -91,6 +91,9 @@ fairlead_base::counters! {
     pub struct ProcessCounters {
         Counter log_lines_lost: "log_lines_lost",
             "Log lines lost because the reader of the log was too slow";
+        Counter access_log_lines_lost: "access_log_lines_lost",
+            "Lines of the access log lost because its file or standard output could not be \
+             written or was too slow";
         Counter reloads_refused: "reloads_refused", "Reloads that were requested and refused";
         Counter orders_refused: "orders_refused",
             "Requests on the control socket that were invalid, not permitted or too many";

@@ -80,6 +80,8 @@ impl Pairs {
 fn process(old: &Settings, new: &Settings, lines: &mut Vec<String>) {
     let both = (&old.instance, &new.instance);
     differences(&instance::KEYS, "instance.", both, lines);
+    let both = (&old.log, &new.log);
+    differences(&super::log::KEYS, "log.", both, lines);
     let both = (&old.network, &new.network);
     differences(&network::NETWORK_KEYS, "network.", both, lines);
     let both = (&old.fastpath, &new.fastpath);

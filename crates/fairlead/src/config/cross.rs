@@ -19,6 +19,7 @@ use super::{Fastpath, Mode, Network, OnStop};
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) instance: InstanceDraft,
+    pub(super) log: super::LogSettings,
     pub(super) network: Network,
     pub(super) fastpath: Fastpath,
     pub(super) snat: SnatDraft,

@@ -27,7 +27,6 @@ impl Standard for Instance {
         Self {
             name: "fairlead".to_owned(),
             admin: None,
-            log_connections: false,
             drain_timeout: Duration::from_secs(30),
             on_stop: OnStop::default(),
             announce: Announce::Auto,
@@ -38,7 +37,7 @@ impl Standard for Instance {
 }
 
 /// The keys of `[instance]`.
-pub(crate) const KEYS: [Key<Instance>; 8] = [
+pub(crate) const KEYS: [Key<Instance>; 7] = [
     Key::special(
         "name",
         "`\"fairlead\"`",
@@ -51,14 +50,6 @@ pub(crate) const KEYS: [Key<Instance>; 8] = [
         "none",
         |one| one.admin.map_or_else(String::new, |at| at.to_string()),
         "address and port of the [admin pages](#admin-pages)",
-    ),
-    Key::new(
-        "log_connections",
-        Value::Flag {
-            get: |one| one.log_connections,
-            set: |one, is| one.log_connections = is,
-        },
-        "write one log line for each connection and each refusal (see [log](#the-log))",
     ),
     Key::new(
         "drain_timeout",

@@ -6,9 +6,10 @@ use std::fmt::Debug;
 
 use super::diagnostic::Problems;
 use super::quantity::{duration, show_duration, show_size, size};
-use super::section::{Section, boolean, integer, word};
+use super::section::{Section, integer, word};
 
 pub(crate) use super::instance::{KEYS as INSTANCE, LIMITS_KEYS as LIMITS};
+pub(crate) use super::log::KEYS as LOG;
 pub(crate) use super::network::{FASTPATH_KEYS as FASTPATH, NETWORK_KEYS as NETWORK};
 pub(crate) use super::pool::KEYS as POOL;
 pub(crate) use super::service::{KEYS as SERVICE, ROUTE_KEYS as ROUTE};
@@ -123,11 +124,6 @@ pub(crate) enum Value<T: 'static> {
         get: fn(&T) -> u64,
         set: fn(&mut T, u64),
     },
-    /// `true` or `false`.
-    Flag {
-        get: fn(&T) -> bool,
-        set: fn(&mut T, bool),
-    },
     /// One of a few words; `set` has its place among them. What `get` has may be none of them:
     /// empty without the key.
     Word {
@@ -180,7 +176,6 @@ impl<T> Key<T> {
             Value::OptionalDuration { get, .. } => get(of).map_or_else(String::new, show_duration),
             Value::Number { get, .. } => show_number(get(of)),
             Value::Size { get, .. } => show_size(get(of)),
-            Value::Flag { get, .. } => get(of).to_string(),
             Value::Word { get, .. } => get(of).to_owned(),
             Value::Special { show } => show(of),
         }
@@ -191,7 +186,7 @@ impl<T> Key<T> {
         let shown = self.show(of);
         match &self.value {
             _ if shown.is_empty() => "none".to_owned(),
-            Value::Number { .. } | Value::Flag { .. } => format!("`{shown}`"),
+            Value::Number { .. } => format!("`{shown}`"),
             _ => format!("`\"{shown}\"`"),
         }
     }
@@ -216,11 +211,6 @@ impl<T> Key<T> {
             Value::Size { from, to, set, .. } => {
                 if let Some(value) = size(node, name, (*from, *to), problems) {
                     set(into, value.value);
-                }
-            }
-            Value::Flag { set, .. } => {
-                if let Some(value) = boolean(node, name, problems) {
-                    set(into, value);
                 }
             }
             Value::Word { words, set, .. } => {

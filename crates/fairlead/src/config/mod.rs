@@ -22,6 +22,7 @@ mod cross;
 mod diagnostic;
 mod instance;
 pub(crate) mod keys;
+mod log;
 mod matcher;
 mod names;
 mod network;
@@ -40,6 +41,7 @@ mod tcb_cache;
 pub(crate) use changes::changes;
 pub use diagnostic::{Diagnostic, FINDINGS_MAX, Finding, Report, Severity};
 pub use keys::Described;
+pub use log::{Access, LogSettings, Target};
 pub(crate) use matcher::show_matcher;
 pub use path::{advice, path_if_there, path_or_standard};
 pub use prefix::Prefix;
@@ -55,8 +57,10 @@ use source::Source;
 /// Everything a configuration file says.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The process: its name, its pages, its log.
+    /// The process: its name, its pages.
     pub instance: Instance,
+    /// Lines about connections.
+    pub log: LogSettings,
     /// The device and its addresses.
     pub network: Network,
     /// The fast path in the kernel.
@@ -74,8 +78,6 @@ pub struct Instance {
     pub name: String,
     /// Where `/healthz`, `/metrics` and `/status` are served; nowhere if `None`.
     pub admin: Option<SocketAddr>,
-    /// One log line a connection.
-    pub log_connections: bool,
     /// How long live connections are given after the switch was told to stop.
     pub drain_timeout: Duration,
     /// What becomes of them then.
@@ -355,7 +357,7 @@ fn settings(text: &str, problems: &mut Problems) -> Option<Settings> {
     let instance_section = open("instance", &schema::INSTANCE);
     let network_section = open("network", &schema::NETWORK);
     let fastpath_section = open("fastpath", &schema::FASTPATH);
-    let limits_section = open("limits", &schema::LIMITS);
+    let (limits_section, log) = (open("limits", &schema::LIMITS), open("log", &schema::LOG));
     let tcb_cache_section = file
         .node("tcb_cache")
         .and_then(|node| Section::open(node, &schema::TCB_CACHE, &moved, problems));
@@ -389,6 +391,7 @@ fn settings(text: &str, problems: &mut Problems) -> Option<Settings> {
     instance::room_for_a_head(limits_section, &limits, longest_head, problems);
     let draft = Draft {
         instance,
+        log: log::log(log, problems),
         network,
         fastpath,
         snat,
@@ -517,10 +520,15 @@ fn build(draft: Draft, limits: fairlead_splice::config::Limits) -> Option<Settin
         snat: sources(&draft.network),
         limits,
         device_mss: draft.network.mtu - IPV4_TCP_HEADERS,
+        details_bytes: match draft.log.access {
+            Access::All => draft.log.details_bytes,
+            Access::Off | Access::Refused => 0,
+        },
         ..Config::new(services, pools.collect())
     };
     Some(Settings {
         instance: draft.instance.instance,
+        log: draft.log,
         network: draft.network,
         fastpath: draft.fastpath,
         switch,

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use super::keys::{Described, Key, Renamed, Standard, described};
 use super::matcher::MATCHERS;
-use super::{access, check, instance, network, pool, service, tcb_cache};
+use super::{access, check, instance, log, network, pool, service, tcb_cache};
 
 /// A kind of table in the file and the keys it takes.
 #[derive(Debug)]
@@ -48,6 +48,7 @@ impl Standard for () {
 pub static FILE: Table = Table::new("the file", || {
     described(&[
         bare("instance"),
+        bare("log"),
         bare("network"),
         bare("fastpath"),
         bare("limits"),
@@ -60,6 +61,9 @@ pub static FILE: Table = Table::new("the file", || {
 
 /// `[instance]`
 pub static INSTANCE: Table = Table::new("[instance]", || described(&instance::KEYS));
+
+/// `[log]`
+pub static LOG: Table = Table::new("[log]", || described(&log::KEYS));
 
 /// `[network]`
 pub static NETWORK: Table = Table::new("[network]", || described(&network::NETWORK_KEYS));
@@ -111,9 +115,9 @@ pub static PATTERN: Table = Table::new("a value pattern", || {
 });
 
 /// Every kind of table.
-pub static TABLES: [&Table; 14] = [
-    &FILE, &INSTANCE, &NETWORK, &FASTPATH, &LIMITS, &TCB_CACHE, &ACCESS, &SERVICE, &ROUTE, &POOL,
-    &SERVER, &PATTERN, &CHECK, &OUTLIER,
+pub static TABLES: [&Table; 15] = [
+    &FILE, &INSTANCE, &LOG, &NETWORK, &FASTPATH, &LIMITS, &TCB_CACHE, &ACCESS, &SERVICE, &ROUTE,
+    &POOL, &SERVER, &PATTERN, &CHECK, &OUTLIER,
 ];
 
 /// The conditions of a route; their default is the services that can have them.

@@ -23,7 +23,9 @@ pub(super) const BIG_PATH: &str = "/big.jpg";
 pub(super) const CONFIG: &str = r##"[instance]
 name = "edge"
 admin = "127.0.0.1:9090"          # /healthz, /metrics (OpenMetrics), /status (JSON)
-log_connections = true
+
+[log]
+access = "all"
 
 [network]
 device = "fairlead0"

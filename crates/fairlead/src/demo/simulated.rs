@@ -72,7 +72,7 @@ impl Simulated {
                     pool: pools.get(usize::from(pool.0))?.name.clone(),
                     server: server.to_socket(),
                     attempt: u64::from(*attempt),
-                    subject: subject.clone(),
+                    subject: subject.as_str().to_owned(),
                 }
             }
             Event::Refused {
@@ -87,7 +87,7 @@ impl Simulated {
                 service: self.service(*service)?.name.clone(),
                 reason: reason.name().to_owned(),
                 status: status.map(u64::from),
-                subject: subject.clone(),
+                subject: subject.as_str().to_owned(),
             },
             Event::Closed {
                 client,

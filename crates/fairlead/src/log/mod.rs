@@ -1,4 +1,4 @@
-//! The log: `tracing` on standard error, with one line per connection.
+//! The log: `tracing` on standard error, and lines about connections where `[log]` sends them.
 //!
 //! | message | level | when |
 //! |---|---|---|
@@ -12,8 +12,11 @@
 //!
 //! A slow reader of the log delays nothing: see [`Log`].
 
+mod access;
 mod filter;
+mod line;
 mod outlet;
+mod refusals;
 mod unfiltered;
 
 use std::io::IsTerminal;
@@ -26,7 +29,8 @@ use fairlead_base::Endpoint;
 use fairlead_datapath::{Event, Offers, ServerState, Unavailable};
 use fairlead_splice::config::{Config, PoolId, Treatment};
 
-use outlet::Outlet;
+pub(crate) use access::AccessLog;
+use outlet::{Outlet, WAITING_BYTES_MAX};
 pub(crate) use unfiltered::{is_json, print_findings, print_line, print_load_error};
 
 /// Format of log lines.
@@ -37,6 +41,16 @@ pub enum LogFormat {
     Text,
     /// One JSON object per line; nothing is written to standard output.
     Json,
+}
+
+impl LogFormat {
+    /// The word on the command line and in the configuration file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        }
+    }
 }
 
 /// Logging options, flattened into every command that logs.
@@ -136,7 +150,7 @@ pub fn start(filter: &str, format: LogFormat) -> Result<Log, StartError> {
     // Its own descriptor: the standard library's handle would hold a lock during a blocking write.
     let stderr = std::io::stderr().as_fd().try_clone_to_owned();
     let stderr = std::fs::File::from(stderr.map_err(impossible)?);
-    let outlet = Outlet::start(stderr, |lines| {
+    let outlet = Outlet::start(stderr, WAITING_BYTES_MAX, |lines| {
         tracing::warn!(lines, "log lines were lost: their reader was too slow");
     });
     let outlet = outlet.map_err(impossible)?;
@@ -166,13 +180,8 @@ pub(crate) fn fatal(error: &dyn std::fmt::Display) {
     }
 }
 
-/// True for events that are logged only with `log_connections = true`.
-pub fn is_of_connection(event: &Event) -> bool {
-    !matches!(event, Event::Server { .. } | Event::Availability { .. })
-}
-
-/// Logs an event, with names from `config`.
-pub fn log_event(event: &Event, config: &Config) {
+/// Logs an event that is not of the access log, with names from `config`.
+fn log_event(event: &Event, config: &Config) {
     match event {
         Event::Decided {
             client,
@@ -197,37 +206,7 @@ pub fn log_event(event: &Event, config: &Config) {
             subject = subject.as_str(),
             "decided"
         ),
-        Event::Refused { .. } => refused(event, config),
-        Event::Closed {
-            client,
-            listen,
-            service,
-            route,
-            pool,
-            server,
-            source,
-            treatment,
-            bytes_in,
-            bytes_out,
-            opened: _,
-            duration,
-            end,
-        } => tracing::info!(
-            target: "fairlead::connection",
-            %client,
-            %listen,
-            service = service_name(config, *service),
-            route = route_name(config, *service, *route),
-            pool = pool.map_or("?", |pool| pool_name(config, pool)),
-            %server,
-            %source,
-            treatment = treatment.map_or("?", treatment_name),
-            bytes_in,
-            bytes_out,
-            duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
-            end = end.name(),
-            "closed"
-        ),
+        Event::Refused { .. } | Event::Closed { .. } => {}
         Event::Server { .. } => server_state(event, config),
         Event::Availability {
             server,
@@ -242,32 +221,6 @@ fn availability(server: Endpoint, pool: &str, unavailable: Option<Unavailable>) 
         None => tracing::info!(%server, pool, "server is available"),
         Some(why) => tracing::warn!(%server, pool, why = why.name(), "server is unavailable"),
     }
-}
-
-fn refused(event: &Event, config: &Config) {
-    let Event::Refused {
-        client,
-        listen,
-        service,
-        reason,
-        status,
-        subject,
-        fault,
-    } = event
-    else {
-        return;
-    };
-    tracing::info!(
-        target: "fairlead::connection",
-        %client,
-        %listen,
-        service = service_name(config, *service),
-        reason = reason.name(),
-        detail = fault.map(|fault| fault.to_string()),
-        status,
-        subject = subject.as_str(),
-        "refused"
-    );
 }
 
 fn server_state(event: &Event, config: &Config) {
@@ -343,11 +296,9 @@ pub(crate) fn treatment_name(treatment: Treatment) -> &'static str {
 mod tests {
     use std::io::Write;
     use std::sync::{Arc, Mutex};
-    use std::time::Duration;
 
-    use fairlead_base::{Address, DropReason, Endpoint, Instant};
-    use fairlead_datapath::End;
-    use fairlead_wire::Fault;
+    use fairlead_base::{Address, Endpoint};
+    use fairlead_wire::Asked;
     use tracing_subscriber::EnvFilter;
 
     use super::*;
@@ -415,88 +366,6 @@ mod tests {
         )
     }
 
-    fn closed() -> Event {
-        Event::Closed {
-            client: at(1, 4000),
-            listen: at(3, 80),
-            service: 0,
-            route: 1,
-            pool: Some(PoolId(1)),
-            server: at(9, 8083),
-            source: at(5, 1024),
-            treatment: Some(Treatment::OneShot),
-            bytes_in: 120,
-            bytes_out: 4_500,
-            opened: Instant::ZERO,
-            duration: Duration::from_millis(1_234),
-            end: End::ResetByClient,
-        }
-    }
-
-    #[test]
-    fn a_connection_has_one_line_with_all_fields() {
-        let (text, json) = logged(&[closed()], "info");
-        assert_eq!(text.lines().count(), 1, "{text}");
-        for part in [
-            "INFO fairlead::connection: closed client=10.0.0.1:4000 listen=10.0.0.3:80",
-            "service=\"web\" route=\"#2\" pool=\"api\" server=10.0.0.9:8083",
-            "source=10.0.0.5:1024 treatment=\"one-shot\" bytes_in=120 bytes_out=4500",
-            "duration_ms=1234 end=\"reset_by_client\"",
-        ] {
-            assert!(text.contains(part), "{part} is not in {text}");
-        }
-        assert_eq!(json[0]["message"], "closed");
-        assert_eq!(json[0]["bytes_out"], 4_500);
-        assert_eq!(json[0]["client"], "10.0.0.1:4000");
-    }
-
-    #[test]
-    fn a_refusal_has_the_reason_and_the_status_sent() {
-        let refused = |status, subject: &str| Event::Refused {
-            client: at(1, 4000),
-            listen: at(3, 80),
-            service: 0,
-            reason: DropReason::NoRoute,
-            status,
-            subject: subject.to_owned(),
-            fault: None,
-        };
-        let events = [refused(Some(421), "GET a\x1b[31m\nb/"), refused(None, "")];
-        let (text, json) = logged(&events, "info");
-        assert_eq!(
-            text.lines().count(),
-            2,
-            "what clients send adds no lines: {text}"
-        );
-        assert!(!text.contains('\x1b'), "nor terminal escapes: {text}");
-        assert!(text.contains("refused client=10.0.0.1:4000"), "{text}");
-        assert!(text.contains("reason=\"no_route\" status=421"), "{text}");
-        assert_eq!(json[0]["status"], 421);
-        assert_eq!(json[0]["subject"], "GET a\x1b[31m\nb/");
-        assert_eq!(json[1].get("status"), None);
-    }
-
-    #[test]
-    fn a_malformed_head_is_logged_with_rule_offset_and_byte() {
-        let refused = Event::Refused {
-            client: at(1, 4000),
-            listen: at(3, 80),
-            service: 0,
-            reason: DropReason::HttpMalformed,
-            status: Some(400),
-            subject: String::new(),
-            fault: Some(Fault {
-                rule: "control_byte",
-                at: Some(35),
-                byte: Some(1),
-            }),
-        };
-        let (text, json) = logged(&[refused], "info");
-        let wanted = "reason=\"http_malformed\" detail=\"control_byte at 35 byte 0x01\" status=400";
-        assert!(text.contains(wanted), "{text}");
-        assert_eq!(json[0]["detail"], "control_byte at 35 byte 0x01");
-    }
-
     #[test]
     fn decisions_are_logged_at_debug() {
         let decided = Event::Decided {
@@ -508,7 +377,7 @@ mod tests {
             server: at(9, 8081),
             attempt: 1,
             treatment: Treatment::Splice,
-            subject: "GET a.example/x.jpg".to_owned(),
+            subject: Asked::http("GET", "a.example", b"/x.jpg"),
         };
         assert_eq!(logged(std::slice::from_ref(&decided), "info").0, "");
         let (text, json) = logged(&[decided], "info,fairlead::connection=debug");
@@ -538,7 +407,6 @@ mod tests {
             offers: None,
             fewer: false,
         };
-        assert!(!is_of_connection(&event(ServerState::Up)) && is_of_connection(&closed()));
         let (text, json) = logged(&[event(ServerState::Up), event(ServerState::Down)], "info");
         assert!(text.contains("INFO fairlead::server: server server=10.2.0.1:8084 state=\"up\""));
         assert!(text.contains("WARN fairlead::server"), "{text}");
@@ -572,28 +440,6 @@ mod tests {
             "{text}"
         );
         assert_eq!(json[1]["options"], "mss 1460, wscale 7, sack");
-    }
-
-    #[test]
-    fn unknown_names_are_question_marks() {
-        for known in [Some(PoolId(9)), None] {
-            let mut event = closed();
-            if let Event::Closed {
-                service,
-                pool,
-                treatment,
-                ..
-            } = &mut event
-            {
-                *service = 9;
-                *pool = known;
-                *treatment = None;
-            }
-            let (text, _) = logged(&[event], "info");
-            let names = "service=\"?\" route=\"?\" pool=\"?\"";
-            assert!(text.contains(names), "{text}");
-            assert!(text.contains("treatment=\"?\""), "{text}");
-        }
     }
 
     #[test]

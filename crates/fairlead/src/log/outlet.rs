@@ -3,6 +3,7 @@
 //! The reader of standard error may stall. Lines are then dropped and counted; the logging thread
 //! never waits for the reader.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,6 +19,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// A bounded buffer of lines and the thread that writes them, shared by all logging threads.
 #[derive(Debug)]
 pub(super) struct Outlet {
+    bytes_max: usize,
     state: Mutex<State>,
     /// Signalled when the buffer becomes non-empty or has been written.
     changed: Condvar,
@@ -28,19 +30,34 @@ struct State {
     waiting: Vec<u8>,
     is_writing: bool,
     lost: u64,
+    /// What the next lines are written to.
+    next: Option<Reader>,
+}
+
+/// What lines are written to.
+struct Reader(Box<dyn Write + Send>);
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reader")
+    }
 }
 
 impl Outlet {
-    /// An outlet to `reader`, which may block indefinitely. When lines can be written again after a
-    /// loss, `on_loss` is called with the number of lost lines, on the outlet's thread.
+    /// An outlet to `reader`, which may block indefinitely, for at most `bytes_max` waiting bytes.
+    /// When lines can be written again after a loss, `on_loss` is called with the number of lost
+    /// lines, on the outlet's thread.
     ///
     /// # Errors
     /// The thread cannot be started.
     pub(super) fn start(
         reader: impl Write + Send + 'static,
+        bytes_max: usize,
         on_loss: fn(u64),
     ) -> io::Result<Arc<Self>> {
+        let reader = Reader(Box::new(reader));
         let outlet = Arc::new(Self {
+            bytes_max,
             state: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -73,10 +90,16 @@ impl Outlet {
         true
     }
 
+    /// Writes to `reader` from now on.
+    pub(super) fn change_to(&self, reader: impl Write + Send + 'static) {
+        self.lock().next = Some(Reader(Box::new(reader)));
+        self.changed.notify_all();
+    }
+
     /// Adds one line, or counts it as lost.
-    fn add(&self, line: &[u8]) {
+    pub(super) fn add(&self, line: &[u8]) {
         let mut state = self.lock();
-        if state.waiting.len() + line.len() > WAITING_BYTES_MAX {
+        if state.waiting.len() + line.len() > self.bytes_max {
             state.lost += 1;
             return;
         }
@@ -88,20 +111,37 @@ impl Outlet {
         }
     }
 
-    fn write_for_ever(&self, mut reader: impl Write, on_loss: fn(u64)) {
+    fn write_for_ever(&self, mut reader: Reader, on_loss: fn(u64)) {
         let mut lines = Vec::new();
         let mut told = 0;
+        let mut is_torn = false;
         loop {
             let mut state = self.lock();
-            while state.waiting.is_empty() {
+            while state.waiting.is_empty() && state.next.is_none() {
                 let waited = self.changed.wait(state);
                 state = waited.unwrap_or_else(PoisonError::into_inner);
             }
             std::mem::swap(&mut state.waiting, &mut lines);
+            let next = state.next.take();
             state.is_writing = true;
             drop(state);
 
-            let unwritten = write_all(&mut reader, &lines);
+            if let Some(next) = next {
+                reader = next;
+                is_torn = false;
+            }
+            if is_torn {
+                // So that the next line is one of its own.
+                lines.insert(0, b'\n');
+            }
+            let rest = write_all(&mut reader.0, &lines);
+            let written = lines.len() - rest.len();
+            let breaks = rest.iter().filter(|&&byte| byte == b'\n').count() as u64;
+            let unwritten = breaks - u64::from(is_torn && written == 0);
+            is_torn = match written.checked_sub(1) {
+                Some(last) => lines[last] != b'\n',
+                None => is_torn,
+            };
             lines.clear();
             let mut state = self.lock();
             state.lost += unwritten;
@@ -135,8 +175,8 @@ impl Write for &Outlet {
     }
 }
 
-/// Writes `lines`, however long it takes; returns how many could not be written.
-fn write_all(reader: &mut impl Write, mut lines: &[u8]) -> u64 {
+/// Writes `lines`, however long it takes; returns what could not be written.
+fn write_all<'l>(reader: &mut impl Write, mut lines: &'l [u8]) -> &'l [u8] {
     while !lines.is_empty() {
         match reader.write(lines) {
             Ok(written @ 1..) => lines = &lines[written.min(lines.len())..],
@@ -145,7 +185,7 @@ fn write_all(reader: &mut impl Write, mut lines: &[u8]) -> u64 {
             Ok(0) | Err(_) => break,
         }
     }
-    lines.iter().filter(|&&byte| byte == b'\n').count() as u64
+    lines
 }
 
 #[cfg(test)]
@@ -165,7 +205,7 @@ mod tests {
     #[test]
     fn lines_arrive_whole_and_in_order() {
         let (mut reader, writer) = io::pipe().unwrap();
-        let outlet = Outlet::start(writer, |_| {}).unwrap();
+        let outlet = Outlet::start(writer, WAITING_BYTES_MAX, |_| {}).unwrap();
         let expected: String = (0..5_000).map(|n| format!("line {n}\n")).collect();
         let length = expected.len();
         let reading = std::thread::spawn(move || {
@@ -185,7 +225,7 @@ mod tests {
     fn a_stalled_reader_blocks_nothing_and_losses_are_reported() {
         static TOLD: AtomicU64 = AtomicU64::new(0);
         let (mut reader, writer) = io::pipe().unwrap();
-        let outlet = Outlet::start(writer, |lost| {
+        let outlet = Outlet::start(writer, WAITING_BYTES_MAX, |lost| {
             TOLD.fetch_add(lost, Ordering::Relaxed);
         })
         .unwrap();
@@ -217,7 +257,7 @@ mod tests {
     fn lines_for_a_closed_reader_are_counted() {
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);
-        let outlet = Outlet::start(writer, |_| {}).unwrap();
+        let outlet = Outlet::start(writer, WAITING_BYTES_MAX, |_| {}).unwrap();
         say(&outlet, "one\n");
         assert!(outlet.flush(PATIENCE));
         say(&outlet, "two\n");
@@ -252,9 +292,51 @@ mod tests {
             text: Arc::clone(&text),
             turn: 0,
         };
-        let outlet = Outlet::start(slow, |_| {}).unwrap();
+        let outlet = Outlet::start(slow, WAITING_BYTES_MAX, |_| {}).unwrap();
         say(&outlet, "a line\n");
         assert!(outlet.flush(PATIENCE));
         assert_eq!(*text.lock().unwrap(), b"a line\n");
+    }
+
+    #[test]
+    fn a_line_that_was_torn_does_not_tear_the_next() {
+        /// Takes a few bytes, then nothing more for one time.
+        struct Full {
+            text: Arc<Mutex<Vec<u8>>>,
+            room: usize,
+        }
+        impl Write for Full {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                let count = std::mem::take(&mut self.room).min(bytes.len());
+                if count == 0 {
+                    self.room = 1_000;
+                    return Err(io::ErrorKind::StorageFull.into());
+                }
+                self.text.lock().unwrap().extend_from_slice(&bytes[..count]);
+                Ok(count)
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let text = Arc::new(Mutex::new(Vec::new()));
+        let full = Full {
+            text: Arc::clone(&text),
+            room: 4,
+        };
+        let outlet = Outlet::start(full, WAITING_BYTES_MAX, |_| {}).unwrap();
+        say(&outlet, "torn line\n");
+        assert!(outlet.flush(PATIENCE));
+        say(&outlet, "whole\n");
+        assert!(outlet.flush(PATIENCE));
+        assert_eq!(*text.lock().unwrap(), b"torn\nwhole\n");
+        assert_eq!(outlet.lost(), 1);
+        let (mut reader, writer) = io::pipe().unwrap();
+        outlet.change_to(writer);
+        say(&outlet, "elsewhere\n");
+        assert!(outlet.flush(PATIENCE));
+        let mut line = [0; 10];
+        reader.read_exact(&mut line).unwrap();
+        assert_eq!(&line, b"elsewhere\n");
     }
 }

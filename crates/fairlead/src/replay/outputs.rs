@@ -68,7 +68,7 @@ impl Player {
                     server,
                     attempt,
                     treatment,
-                    subject,
+                    subject: subject.as_str().to_owned(),
                 });
                 connection.past_legs.extend(connection.leg.take());
                 self.deciding.push_back((id, server));
@@ -87,7 +87,7 @@ impl Player {
                     connection.refused = Some(Refused {
                         reason,
                         status,
-                        subject,
+                        subject: subject.as_str().to_owned(),
                     });
                 }
             }

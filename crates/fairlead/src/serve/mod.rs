@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use fairlead_base::{Instant, Seed};
 use fairlead_bpf_loader::Pins;
-use fairlead_datapath::{Datapath, Estate, Event, ServerState, Snapshot};
+use fairlead_datapath::{Datapath, Estate, ServerState, Snapshot};
 use fairlead_driver_tun::net::{self, Keeper, Network, NetworkPlan, Obstacle};
 use fairlead_driver_tun::{DeviceCounters, EndSignals, Ready, TunDevice};
 
@@ -40,7 +40,7 @@ use crate::admin::{Counters, Identity, ProcessCounters, Shared};
 use crate::api::RequestQueue;
 use crate::config::{self, Mode, OnStop, Settings};
 use crate::control::{ControlQueue, Phase};
-use crate::log::{self, Log, LogArgs};
+use crate::log::{self, AccessLog, Log, LogArgs};
 use crate::screen::plural;
 
 use announce::AnnounceThread;
@@ -161,6 +161,7 @@ fn serve(
     let mut restore = Restore::find(&settings).map_err(host)?;
     let fresh = Fresh::of(&restore);
     interfaces::settle(&mut settings);
+    let access_log = AccessLog::start(&settings, &log).map_err(host)?;
     let clock = Clock::start(restore.origin_ns);
     let mut datapath = start_datapath(&settings, clock.now(), &restore.estate)?;
     state.order(&mut datapath, clock.now());
@@ -178,8 +179,7 @@ fn serve(
     persistent.map_err(|error| host(format!("device {}: {error}", device.name())))?;
     let _socket = served.start_control(&settings, &control_queue);
     fresh.keep();
-    let tap = fastpath.take_capture();
-    let capture = shared.capture();
+    let (tap, capture) = (fastpath.take_capture(), shared.capture());
     capture.open(&settings, &datapath, clock.origin_ns, tap);
     let mut engine = Engine::new(datapath, device, Arc::clone(capture));
     let mut context = LoopContext {
@@ -187,6 +187,7 @@ fn serve(
         shared: &shared,
         control_queue: &control_queue,
         log: &log,
+        access_log,
         requests: &mut served.requests,
         path_mtu: PathMtu::start(&settings, &mut engine, clock.now()),
         announce: AnnounceThread::start(&settings, &shared, chance_seed()?),
@@ -195,9 +196,9 @@ fn serve(
         device_queue,
         watch,
     };
-    let worked = catch_unwind(AssertUnwindSafe(|| {
-        run_loop(&mut engine, &settings, &clock, &signals, &mut context)
-    }));
+    let work = || run_loop(&mut engine, &settings, &clock, &signals, &mut context);
+    let worked = catch_unwind(AssertUnwindSafe(work));
+    context.access_log.finish(clock.now());
     let counters = *engine.queue().counters();
     let clean = matches!(worked, Ok(Ok(ExitMode::Clean)));
     let worked = worked.map(|exit_mode| exit_mode.map(|one| left_open(one, engine.queue())));
@@ -482,7 +483,7 @@ fn keep_network(network: &Network, device: &TunDevice) -> (Option<Keeper>, Arc<D
 }
 
 /// Writes one line to standard output, for people and for scripts that wait for it. With JSON lines
-/// it is in the log alone.
+/// or an access log there, it is in the log alone.
 fn announce_ready(settings: &Settings) {
     let services = settings.switch.services.iter();
     let listen: Vec<String> = services
@@ -496,7 +497,7 @@ fn announce_ready(settings: &Settings) {
     );
     tracing::info!("{line}");
     notify::ready();
-    if log::is_json() {
+    if log::is_json() || settings.log.target == config::Target::Stdout {
         return;
     }
     // Standard output may be closed.
@@ -516,13 +517,13 @@ fn run_loop(
         log::fatal(&format_args!("device {device} failed: {error}"));
         ExitStatus::DeviceFailed
     };
-    let mut on_event = log_as_configured(settings);
     let mut life = Lifecycle::new(clock.now(), settings.instance.drain_timeout);
     let mut publish_at = clock.now();
     let mut pressure = Pressure::default();
     loop {
         let now = clock.now();
-        let received = engine.round(now, &mut on_event).map_err(device_failed)?;
+        let received = engine.round(now, &mut context.access_log.at(now));
+        let received = received.map_err(device_failed)?;
         if let Some(refusal) = pressure.handle_round(now, received, engine.strangers()) {
             engine.refuse_ahead(refusal);
         }
@@ -564,7 +565,7 @@ fn run_loop(
             None => {}
             Some(ExitMode::Clean) => break,
             Some(exit_mode) => {
-                engine.learn_all_ends(clock.now(), &mut on_event);
+                engine.learn_all_ends(clock.now(), &mut context.access_log.at(now));
                 return Ok(exit_mode);
             }
         }
@@ -579,15 +580,6 @@ fn say_stopped(cut_off: u64) {
     match cut_off {
         0 => tracing::info!("stopped"),
         cut_off => tracing::warn!("stopped; {} reset", live_ones(cut_off)),
-    }
-}
-
-fn log_as_configured(settings: &Settings) -> impl FnMut(Event) {
-    let of_connections = settings.instance.log_connections;
-    move |event| {
-        if of_connections || !log::is_of_connection(&event) {
-            log::log_event(&event, &settings.switch);
-        }
     }
 }
 
@@ -647,6 +639,7 @@ struct LoopContext<'a> {
     shared: &'a Shared,
     control_queue: &'a ControlQueue,
     log: &'a Log,
+    access_log: AccessLog<'a>,
     requests: &'a mut RequestQueue,
     path_mtu: PathMtu,
     announce: AnnounceThread,
@@ -675,6 +668,7 @@ impl LoopContext<'_> {
     }
 
     fn publish(&mut self, engine: &mut Engine<TunDevice>, now: Instant) {
+        self.access_log.tend(now);
         self.fastpath.serve_local(&self.announce.seen().local());
         if self.fastpath.tend() {
             let state = self.fastpath.state();
@@ -693,6 +687,7 @@ impl LoopContext<'_> {
             switch,
             process: ProcessCounters {
                 log_lines_lost: self.log.lost_lines(),
+                access_log_lines_lost: self.access_log.lost_lines(),
                 reloads_refused: self.reload.refused(),
                 orders_refused: self.control_queue.refused(),
                 announce_conflicts: self.announce.seen().conflicts(),

@@ -18,6 +18,10 @@ pub(super) fn handle_signal(
     context: &mut LoopContext<'_>,
 ) -> Option<ExitMode> {
     let name = signal.name();
+    if signal == EndSignal::Reopen {
+        context.access_log.reopen();
+        return None;
+    }
     if signal == EndSignal::Reload {
         return reload(name, life, engine, now, context)
             .is_ok()

@@ -497,6 +497,7 @@ mod tests {
                 ..SwitchCounters::default()
             }),
             process: Counted(ProcessCounters {
+                access_log_lines_lost: 0,
                 log_lines_lost: 4_321,
                 reloads_refused: 2,
                 orders_refused: 0,

@@ -26,7 +26,7 @@ fn the_instance_and_the_fast_path_are_as_written() {
         settings.instance.admin,
         Some("127.0.0.1:9090".parse().unwrap())
     );
-    assert!(!settings.instance.log_connections);
+    assert_eq!(settings.log.access, fairlead::config::Access::Refused);
     assert_eq!(settings.instance.drain_timeout, Duration::from_secs(30));
     assert_eq!(settings.fastpath.mode, Mode::Auto);
     assert_eq!(settings.network.device, "fairlead0");

@@ -134,6 +134,7 @@ fn counters() -> Counters {
         switch: snapshot(),
         process: ProcessCounters {
             log_lines_lost: count(),
+            access_log_lines_lost: count(),
             reloads_refused: 5_003,
             orders_refused: 5_004,
             announce_conflicts: 5_006,

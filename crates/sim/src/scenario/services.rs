@@ -71,6 +71,7 @@ pub(super) fn draw_services(dice: &mut Dice, ground: &mut Ground) -> Config {
             connections: 4_096,
             ..Limits::default()
         },
+        details_bytes: 4_096,
         device_mss: dice.pick(&[1_460, 1_460, 8_960]),
         ..Config::new(Vec::new(), Vec::new())
     };

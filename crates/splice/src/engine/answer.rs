@@ -5,7 +5,7 @@ use core::time::Duration;
 use fairlead_base::{DropReason, Instant, SeqNumber};
 use fairlead_tcp::record::flag;
 use fairlead_tcp::{Backoff, Line, State};
-use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps};
+use fairlead_wire::{Asked, SynOptions, TcpFlags, TcpPacket, Timestamps};
 
 use super::Switch;
 use super::setup::{Awaited, Setup, SetupId};
@@ -242,7 +242,7 @@ impl Switch {
         line: Line,
         index: SetupId,
         reason: DropReason,
-        subject: String,
+        subject: Asked,
     ) {
         self.note_refusal(line, reason, None, subject);
         self.send_reset_to_client(line, index);

@@ -6,7 +6,7 @@ use fairlead_base::{DropReason, Endpoint, FlowKey, Instant, Packet, SeqNumber};
 use fairlead_tcp::join::SynAck;
 use fairlead_tcp::record::{TRANSPARENT, flag};
 use fairlead_tcp::{Backoff, Found, KeyInUse, Line, Side, State};
-use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps};
+use fairlead_wire::{Asked, SynOptions, TcpFlags, TcpPacket, Timestamps};
 
 use super::head::Refusal;
 use super::held::{Held, Peer};
@@ -238,6 +238,7 @@ impl Switch {
         let attempt = setup.attempts;
         setup.attempts = attempt.saturating_add(1);
         let timeout = self.config.pools[usize::from(decision.pool.0)].connect_timeout;
+        setup.asked = Some(now);
         setup.deadline = Some(now + timeout);
         setup.backoff = Some(Backoff::start(now, SYN_WAIT, SYN_RETRANSMISSIONS));
         let event = Event::Decided {
@@ -403,6 +404,7 @@ impl Switch {
         options: &SynOptions,
     ) {
         let mss_out = self.mss_to(self.table.record(line).server, header.v4);
+        self.keep_details(now, line, index, true);
         let Some(setup) = self.setups.entry(index) else {
             return;
         };
@@ -545,7 +547,7 @@ impl Switch {
         line: Line,
         reason: DropReason,
         status: Option<u16>,
-        subject: String,
+        subject: Asked,
     ) {
         let refusal = Refusal {
             reason,

@@ -5,7 +5,7 @@ use core::str::FromStr;
 use core::time::Duration;
 
 use fairlead_base::{Address, Endpoint, Instant};
-use fairlead_tcp::{Line, State};
+use fairlead_tcp::{Line, Record, State};
 
 use super::Switch;
 use super::offload::Custody;
@@ -22,6 +22,14 @@ pub struct ConnectionId {
 }
 
 impl ConnectionId {
+    /// The name of the connection on this line.
+    pub(super) fn of(line: Line, record: &Record) -> Self {
+        Self {
+            line: line.0,
+            isn: record.client_isn,
+        }
+    }
+
     /// Its line.
     pub fn line(self) -> u32 {
         self.line
@@ -127,10 +135,7 @@ impl Switch {
         if !has_server && !in_setup || is_ticket {
             return false;
         }
-        let id = ConnectionId {
-            line: line.0,
-            isn: record.client_isn,
-        };
+        let id = ConnectionId::of(line, record);
         let server = has_server
             .then(|| self.places.server(record.server))
             .flatten();

@@ -3,7 +3,7 @@
 use fairlead_base::{DropReason, FlowKey, Instant, Packet, SeqNumber};
 use fairlead_tcp::record::{Record, State, flag};
 use fairlead_tcp::{Found, Line, Promise, Side};
-use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps, options};
+use fairlead_wire::{Asked, SynOptions, TcpFlags, TcpPacket, Timestamps, options};
 
 use super::setup::{Setup, SetupId};
 use super::{Switch, output};
@@ -314,6 +314,7 @@ impl Switch {
             settings.head_bytes_max,
             stamps.value,
             stamps.echo,
+            now,
         ));
         setup.deadline = Some(now + settings.timeouts.head);
         let index = self.setups.insert(setup);
@@ -339,7 +340,7 @@ impl Switch {
             service,
             reason,
             status: None,
-            subject: String::new(),
+            subject: Asked::default(),
             fault: None,
         });
         self.refuse(packet, header, reason)
@@ -477,7 +478,7 @@ impl Switch {
         match record.state {
             State::SynSent => self.reset_server_in_setup(line, index),
             State::Established => {
-                self.note_refusal(line, DropReason::HeadAborted, None, String::new());
+                self.note_refusal(line, DropReason::HeadAborted, None, Asked::default());
             }
             _ => {}
         }

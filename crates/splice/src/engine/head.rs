@@ -12,7 +12,7 @@ use fairlead_base::{DropReason, Endpoint, Instant, Packet, SeqNumber};
 use fairlead_tcp::{Line, State};
 use fairlead_wire::http::{self, RequestHead};
 use fairlead_wire::tls::TlsError;
-use fairlead_wire::{Fault, Scan, TcpFlags, TcpPacket};
+use fairlead_wire::{Asked, Fault, Scan, TcpFlags, TcpPacket};
 
 use super::request::Request;
 use super::setup::{Awaited, Decision, Scanner, SetupId};
@@ -43,7 +43,7 @@ pub(super) struct Refusal {
     /// The alert, for a TLS client.
     pub(super) alert: u8,
     /// What was asked for, as far as it is known.
-    pub(super) subject: String,
+    pub(super) subject: Asked,
     /// A HEAD request: the answer has no body.
     pub(super) bodyless: bool,
     /// What was wrong with a head, and where.
@@ -112,7 +112,7 @@ impl Switch {
                 let client = self.table.record(line).client_addr;
                 self.setups.set_awaited(index, &client, None);
                 self.record(line).route = route;
-                self.note_decided(index, decision);
+                self.note_decided(now, index, decision);
                 self.note_decision(line, index);
                 if self.setups.buffered_bytes() > self.config.limits.buffered_bytes {
                     // A rewritten head and a preamble take room of their own.
@@ -126,8 +126,9 @@ impl Switch {
     }
 
     /// Where a connection goes is known, and its head awaited no more.
-    pub(super) fn note_decided(&mut self, index: SetupId, decision: Decision) {
+    pub(super) fn note_decided(&mut self, now: Instant, index: SetupId, decision: Decision) {
         if let Some(setup) = self.setups.entry(index) {
+            setup.decided = Some(now);
             setup.decision = Some(decision);
             setup.ack_due = None;
             setup.deadline = None;
@@ -151,7 +152,7 @@ impl Switch {
                 None
             };
             if let Some(reason) = refusal {
-                self.reset_client(line, index, reason, String::new());
+                self.reset_client(line, index, reason, Asked::default());
                 return;
             }
             self.setups.set_awaited(index, &client, Some(Awaited::Head));
@@ -207,12 +208,9 @@ impl Switch {
                         .choose_without_hello(error)
                         .unwrap_or_else(|| refused(error.reason(), 400, error.alert(), fault))
                 }
-                Scan::Complete(hello) => {
-                    let name = hello.sni.clone().unwrap_or_default();
-                    chooser.choose(&Subject::Tls(&hello), name)
-                }
+                Scan::Complete(hello) => chooser.choose(&Subject::Tls(&hello), Asked::tls(&hello)),
             },
-            Scanner::Tcp => chooser.choose(&Subject::Tcp, String::new()),
+            Scanner::Tcp => chooser.choose(&Subject::Tcp, Asked::default()),
         }
     }
 
@@ -272,7 +270,7 @@ fn refused(reason: DropReason, status: u16, alert: u8, fault: Option<Fault>) -> 
         reason,
         status,
         alert,
-        subject: String::new(),
+        subject: Asked::default(),
         bodyless: false,
         fault,
     })
@@ -311,11 +309,11 @@ impl Chooser<'_> {
     fn choose_without_hello(&self, error: TlsError) -> Option<Reading> {
         let reading = error
             .is_other_protocol()
-            .then(|| self.choose(&Subject::Tcp, String::new()))?;
+            .then(|| self.choose(&Subject::Tcp, Asked::default()))?;
         matches!(reading, Reading::Decided(..)).then_some(reading)
     }
 
-    fn choose(&self, subject: &Subject<'_>, text: String) -> Reading {
+    fn choose(&self, subject: &Subject<'_>, asked: Asked) -> Reading {
         let Some(index) = routes::choose(self.service, self.listen, self.client.addr, subject)
         else {
             let status = match self.service.unmatched {
@@ -326,7 +324,7 @@ impl Chooser<'_> {
                 reason: DropReason::NoRoute,
                 status,
                 alert: ALERT_UNRECOGNIZED_NAME,
-                subject: text,
+                subject: asked,
                 bodyless: false,
                 fault: None,
             });
@@ -342,7 +340,7 @@ impl Chooser<'_> {
             treatment: route.treatment,
             retries: route.retries,
             hash,
-            subject: text,
+            subject: asked,
             preamble: held::proxy_header(pool.proxy_protocol, self.client, self.listen),
             rewrite: None,
             bodyless: false,

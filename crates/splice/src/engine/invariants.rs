@@ -49,6 +49,7 @@ impl Switch {
             assert_eq!(connections, self.backends.active(id), "load of {id:?}");
         }
         self.setups.check();
+        self.details.check();
         self.timers.check(&self.setups);
         self.check_places();
         self.check_lanes();

@@ -33,6 +33,9 @@ impl Switch {
                 Side::Server => self.syn_from_server(packet, header, line),
             };
         }
+        if side == Side::Server {
+            self.note_status(packet, header, line);
+        }
         if side == Side::Client && self.may_be_new(header, line) {
             if let Some(verdict) = self.replace_if_new(now, packet, header, line) {
                 return verdict;

@@ -23,6 +23,7 @@
 //! | `inherit.rs` | connections of an earlier run, and indices that keep their meaning |
 //! | `parting.rs` | whose the last packets of a connection are |
 //! | `invariants.rs` | what holds between two calls |
+//! | `details.rs` | what the access log shows of set-ups |
 //! | `setup.rs`, `output.rs`, `counts.rs` | stores |
 
 mod answer;
@@ -30,6 +31,7 @@ mod apply;
 mod connect;
 mod connections;
 mod counts;
+mod details;
 mod hand_back;
 mod handshake;
 mod head;
@@ -61,6 +63,7 @@ use self::apply::Endings;
 pub use self::apply::{Change, ChangeError, Departure};
 pub use self::connections::{BadConnectionId, Connection, ConnectionId, Selection};
 use self::counts::Counts;
+use self::details::Kept;
 use self::inherit::Places;
 pub use self::inherit::{Adopted, Estate};
 use self::offload::Offload;
@@ -223,6 +226,7 @@ pub struct Switch {
     events: VecDeque<Event>,
     syn_options: Vec<u8>,
     counts: Counts,
+    details: Kept,
     offload: Offload,
     endings: Endings,
     draining: bool,
@@ -295,6 +299,7 @@ impl Switch {
             events: VecDeque::new(),
             syn_options: Vec::new(),
             counts: Counts::new(&config),
+            details: Kept::new(config.details_bytes),
             offload: Offload::default(),
             endings: Endings::default(),
             draining: false,
@@ -617,6 +622,7 @@ impl Switch {
         carried.add(bytes_in, bytes_out, lived_ms);
         let endpoints = self.table.endpoints();
         let event = Event::Closed {
+            id: ConnectionId::of(line, &record),
             client: record.client(),
             listen: endpoints.listen(record.listen),
             service,
@@ -630,6 +636,7 @@ impl Switch {
             opened: now - Duration::from_millis(u64::from(since_ms)) - duration,
             duration,
             end,
+            details: self.details.take(line),
         };
         self.emit_event(event);
     }
@@ -647,6 +654,7 @@ impl Switch {
             self.forget_renewal(line);
         }
         self.remove_offloaded(line);
+        self.details.take(line);
         self.table.remove(line);
     }
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use fairlead_base::{Address, Instant, SeqNumber};
 use fairlead_tcp::join::Terms;
 use fairlead_tcp::{Backoff, Line, Promise, Reassembly};
-use fairlead_wire::Timestamps;
 use fairlead_wire::http::HeadScanner;
 use fairlead_wire::tls::HelloScanner;
+use fairlead_wire::{Asked, Timestamps};
 
 use super::Switch;
 use super::answer::Answer;
@@ -62,6 +62,10 @@ pub(super) struct Setup {
     pub(super) answer: Option<Answer>,
     /// Where this set-up stands in the timer queue.
     pub(super) scheduled: Option<Instant>,
+    /// When it began, when its server was to be chosen, and when that was sent its first SYN.
+    pub(super) begun: Instant,
+    pub(super) decided: Option<Instant>,
+    pub(super) asked: Option<Instant>,
     buffered: u64,
 }
 
@@ -100,7 +104,7 @@ pub(super) struct Decision {
     pub(super) retries: u8,
     /// Hash of the affinity key.
     pub(super) hash: u64,
-    pub(super) subject: String,
+    pub(super) subject: Asked,
     /// A PROXY protocol header, sent before the client's first byte.
     pub(super) preamble: Vec<u8>,
     /// The head as it is sent, where that differs, and the length of the head it replaces.
@@ -144,6 +148,7 @@ impl Setup {
         limit_bytes: u32,
         client_ts: u32,
         our_ts: u32,
+        begun: Instant,
     ) -> Self {
         Self {
             line,
@@ -169,6 +174,9 @@ impl Setup {
             held: None,
             answer: None,
             scheduled: None,
+            begun,
+            decided: None,
+            asked: None,
             buffered: 0,
         }
     }
@@ -471,6 +479,7 @@ mod tests {
             100,
             0,
             0,
+            Instant::ZERO,
         ))
     }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use fairlead_base::{DropReason, Instant};
 use fairlead_tcp::record::flag;
 use fairlead_tcp::{Line, State};
+use fairlead_wire::Asked;
 
 use super::connect::Failure;
 use super::head::Refusal;
@@ -189,7 +190,7 @@ impl Switch {
                 reason: DropReason::HeadTimeout,
                 status: 408,
                 alert: head::ALERT_INTERNAL_ERROR,
-                subject: String::new(),
+                subject: Asked::default(),
                 bodyless: false,
                 fault: None,
             };

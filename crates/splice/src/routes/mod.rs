@@ -60,7 +60,7 @@ impl<'a> Subject<'a> {
     /// 256 bytes of printable ASCII.
     pub fn line(&self) -> String {
         match self {
-            Self::Http(head) => head.subject(),
+            Self::Http(head) => head.subject().as_str().to_owned(),
             // At most 255 letters, digits, dots, hyphens and underscores.
             Self::Tls(hello) => hello.sni.clone().unwrap_or_default(),
             Self::Tcp => String::new(),

@@ -4,12 +4,10 @@ use std::borrow::Cow;
 
 use super::body::Body;
 use super::query;
+use crate::asked::Asked;
 
 /// The most field lines that a head may have.
 pub const FIELDS_MAX: usize = 100;
-
-/// The longest [`RequestHead::subject`].
-pub const SUBJECT_BYTES_MAX: usize = 256;
 
 /// A whole request head that broke no rule. Borrows from the bytes that it was read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,25 +95,10 @@ impl<'a> RequestHead<'a> {
         query::param(self.query?, name)
     }
 
-    /// `GET host/path` for logs: without the query, which may hold secrets; printable ASCII only
-    /// (other bytes as `\\xc3`) and at most [`SUBJECT_BYTES_MAX`] bytes.
-    pub fn subject(&self) -> String {
-        let mut subject = String::new();
-        let host = self.host.as_deref().unwrap_or("");
-        let parts = [self.method.as_bytes(), b" ", host.as_bytes(), self.path];
-        for &byte in parts.into_iter().flatten() {
-            // A path may have bytes beyond ASCII.
-            let written = if matches!(byte, b' '..=b'~') {
-                String::from(char::from(byte))
-            } else {
-                format!("\\x{byte:02x}")
-            };
-            if subject.len() + written.len() > SUBJECT_BYTES_MAX {
-                break;
-            }
-            subject.push_str(&written);
-        }
-        subject
+    /// What it asks for, for logs.
+    pub fn subject(&self) -> Asked {
+        let host = self.host.as_deref().unwrap_or_default();
+        Asked::http(self.method, host, self.path)
     }
 
     /// Field lines with their CRLF, for who copies them.

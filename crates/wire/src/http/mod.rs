@@ -32,11 +32,12 @@ mod scanner;
 #[cfg(test)]
 mod tests;
 
+pub use crate::asked::SUBJECT_BYTES_MAX;
 pub use crate::scan::Scan;
 pub use answer::response;
 pub use body::{Body, ChunkScan, ChunkScanner};
 pub use error::HeadError;
-pub use head::{FIELDS_MAX, Fields, RequestHead, SUBJECT_BYTES_MAX};
+pub use head::{FIELDS_MAX, Fields, RequestHead};
 pub use list::members;
 pub use plain::plain_hash;
 pub use rewrite::with_connection_close;

@@ -69,6 +69,7 @@ pub(super) fn check_made(packet: &Packet) {
 pub(super) fn check_event(event: &Event, now: Instant) {
     match event {
         Event::Decided { subject, .. } | Event::Refused { subject, .. } => {
+            let subject = subject.as_str();
             assert!(subject.len() <= 256, "a subject of {} bytes", subject.len());
         }
         Event::Closed {

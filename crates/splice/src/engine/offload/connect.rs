@@ -148,6 +148,7 @@ impl Switch {
         self.counts.spliced += 1;
         self.counts.live += 1;
         if let Some(index) = self.setup_of(line) {
+            self.keep_details(now, line, index, false);
             self.forget_setup(line, index);
         }
         self.offload.custody.pass(line, Custody::Kernel);

@@ -480,7 +480,7 @@ impl Switch {
         self.note_armed(line, index, Some(place));
         match self.scan(line, index) {
             Reading::Decided(route, decision) if route == self.table.record(line).route => {
-                self.note_decided(index, decision);
+                self.note_decided(now, index, decision);
                 self.note_asked(now, line, index, server);
                 self.look_at(now, index);
             }
