@@ -19,6 +19,7 @@ mod fragments;
 mod http;
 mod lifecycle;
 mod load;
+mod logs;
 mod loss;
 mod modes;
 mod orders;

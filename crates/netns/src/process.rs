@@ -110,6 +110,8 @@ pub enum Signal {
     Stop,
     /// SIGCONT: go on.
     Continue,
+    /// SIGUSR1: open log files again.
+    User1,
 }
 
 impl Signal {
@@ -121,6 +123,7 @@ impl Signal {
             Self::Kill => libc::SIGKILL,
             Self::Stop => libc::SIGSTOP,
             Self::Continue => libc::SIGCONT,
+            Self::User1 => libc::SIGUSR1,
         }
     }
 }

@@ -7,7 +7,7 @@ pub const SUBJECT_BYTES_MAX: usize = 256;
 /// The longest [`Asked::alpn`], bytes.
 pub const ALPN_BYTES_MAX: usize = 64;
 
-/// What a client asked for, in printable ASCII (other bytes as `\\xc3`) and cut at
+/// What a client asked for, in printable ASCII (other bytes, and `\\`, as `\\xc3`) and cut at
 /// [`SUBJECT_BYTES_MAX`] bytes. One string: it is made for every connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
@@ -123,7 +123,7 @@ fn push(text: &mut String, bytes: &[u8], most: usize) -> bool {
         '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f',
     ];
     for &byte in bytes {
-        let plain = matches!(byte, b' '..=b'~');
+        let plain = matches!(byte, b' '..=b'~') && byte != b'\\';
         if text.len() + if plain { 1 } else { 4 } > most {
             return false;
         }
