@@ -1,38 +1,18 @@
 //! Linux's own TCP and UDP, traced in a virtual machine. Without QEMU or a kernel these tests are
 //! skipped, and say so. They boot kernels, so they are among the long ones.
 
-use std::path::PathBuf;
-use std::process::Command;
+mod machine;
 
 use fairlead_lab::Silent;
 use fairlead_lab::protocol::layers::{Patterns, layers};
 use fairlead_lab::protocol::linux;
 use fairlead_lab::protocol::packets::{Counter, KindCounts};
 use fairlead_lab::protocol::tracer::trace_guest;
-use fairlead_netns::trial::skip;
 use fairlead_trace::references::{Reader, Writer};
 
-const PACKETS: u32 = 60;
+use machine::kernel;
 
-/// The kernel; `None`, with a line in the list of skipped tests, where none can be traced.
-fn kernel(test: &str) -> Option<PathBuf> {
-    std::env::var_os("FAIRLEAD_LONG")?;
-    let qemu = Command::new("qemu-system-x86_64").arg("--version").output();
-    if qemu.is_err() {
-        skip(
-            test,
-            "no qemu-system-x86_64: apt-get install qemu-system-x86",
-        );
-        return None;
-    }
-    match linux::kernel(None) {
-        Ok(kernel) => Some(kernel),
-        Err(error) => {
-            skip(test, &error.to_string());
-            None
-        }
-    }
-}
+const PACKETS: u32 = 60;
 
 /// A trace as a file has it, and its counts.
 fn traced(stack: &str, kernel: &std::path::Path) -> (Vec<u8>, Vec<KindCounts>) {

@@ -8,11 +8,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
+use fairlead_trace::references::Header;
 use serde::{Deserialize, Serialize};
 
+use super::bpf_paths::{self, PathCounts};
 use super::packets::{Counter, KindCounts};
 use super::stacks::{Stack, StackRun, tools};
-use super::tracer::trace;
+use super::tracer::{GuestSpec, trace};
 use crate::control::Control;
 use crate::error::{LabError, in_words};
 
@@ -21,6 +23,8 @@ const HEAD: &str = "\
 # What each packet of the datapath costs, exactly, if the workloads are built by these tools:
 # instructions, branches, and cache lines of 64 bytes that are touched, medians over packets.
 # `make stacks`, then `fairlead lab protocol budget update` writes it anew; its diff is reviewed.
+# [kernel]: instructions of the kernel program, of what it calls, and lines of its large maps;
+# `scripts/stacks --kernel`, then `budget update --kernel FILE`.
 
 ";
 /// Workloads that have budgets.
@@ -29,6 +33,10 @@ const STACKS: [&str; 2] = ["datapath", "datapath-ipv6"];
 const SIZE: u32 = 1428;
 const PACKETS: u32 = 50;
 const CONNECTIONS: u32 = 100;
+/// Frames of each kind through the kernel program.
+const FRAMES: u32 = 20;
+/// The kernel program among workloads.
+const KERNEL: &str = "kernel program";
 
 /// A file of budgets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +48,36 @@ pub struct Budgets {
     pub cpu: String,
     /// By workload and kind of packet.
     pub packet: BTreeMap<String, BTreeMap<String, Cost>>,
+    /// The kernel program's; `None` if that was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<KernelBudgets>,
+}
+
+/// What frames cost in the kernel program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KernelBudgets {
+    /// The kernel, and the compiler of the kernel program.
+    pub tools: Vec<String>,
+    /// By kind of packet.
+    pub packet: BTreeMap<String, PathCost>,
+}
+
+/// What one frame costs in the kernel program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PathCost {
+    /// Instructions of the program itself.
+    pub own: u64,
+    /// Instructions of what it calls.
+    pub helpers: u64,
+    /// Lines of 64 bytes of large maps that either reads or writes.
+    pub map_lines: u64,
+}
+
+/// Numbers of a packet, with their names.
+trait Named: Copy {
+    fn named(&self) -> Vec<(&'static str, u64)>;
 }
 
 /// What one packet costs.
@@ -65,14 +103,35 @@ impl Cost {
             data_lines: counts.data_lines_64.median,
         }
     }
+}
 
-    /// Each number with its name.
-    fn named(&self) -> [(&'static str, u64); 4] {
-        [
+impl Named for Cost {
+    fn named(&self) -> Vec<(&'static str, u64)> {
+        vec![
             ("instructions", self.instructions),
             ("branches", self.branches),
             ("instruction lines", self.instruction_lines),
             ("data lines", self.data_lines),
+        ]
+    }
+}
+
+impl PathCost {
+    fn of(counts: &PathCounts) -> Self {
+        Self {
+            own: counts.own.median,
+            helpers: counts.helpers.median,
+            map_lines: counts.map_lines.median,
+        }
+    }
+}
+
+impl Named for PathCost {
+    fn named(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("own instructions", self.own),
+            ("helpers' instructions", self.helpers),
+            ("map lines", self.map_lines),
         ]
     }
 }
@@ -166,6 +225,7 @@ impl Budgets {
             tools: Vec::new(),
             cpu: String::new(),
             packet: BTreeMap::new(),
+            kernel: None,
         };
         for name in STACKS {
             let run = StackRun {
@@ -190,7 +250,7 @@ impl Budgets {
         Ok(measured)
     }
 
-    /// Compares with what was measured.
+    /// Compares with what was measured; the kernel program apart ([`KernelBudgets::compare`]).
     pub fn compare(&self, measured: &Self) -> Verdict {
         if self.tools != measured.tools || self.cpu != measured.cpu {
             return Verdict::OtherTools {
@@ -203,46 +263,95 @@ impl Budgets {
 
     /// Numbers that differ, whatever the tools.
     pub fn differences(&self, measured: &Self) -> Vec<Difference> {
-        let keys = |budgets: &Self| -> Vec<(String, String)> {
-            let stacks = budgets.packet.iter();
-            let pairs = stacks.flat_map(|(stack, packets)| {
-                packets.keys().map(|packet| (stack.clone(), packet.clone()))
-            });
-            pairs.collect()
+        let mut stacks: Vec<&String> = self.packet.keys().chain(measured.packet.keys()).collect();
+        stacks.sort();
+        stacks.dedup();
+        let none = BTreeMap::new();
+        let of = |stack: &&String| {
+            let [budgets, here] = [self, measured].map(|one| one.packet.get(*stack));
+            differences(stack, budgets.unwrap_or(&none), here.unwrap_or(&none))
         };
-        let mut all = keys(self);
-        all.extend(keys(measured));
-        all.sort();
-        all.dedup();
-        let cost = |budgets: &Self, key: &(String, String)| {
-            budgets.packet.get(&key.0)?.get(&key.1).copied()
-        };
-        let mut differences = Vec::new();
-        for key in all {
-            let difference = |what, budget, measured| Difference {
-                stack: key.0.clone(),
-                packet: key.1.clone(),
-                what,
-                budget,
-                measured,
+        stacks.iter().flat_map(of).collect()
+    }
+}
+
+impl KernelBudgets {
+    /// Sends frames through the kernel program in a virtual machine with this kernel, and measures.
+    ///
+    /// # Errors
+    /// It cannot be traced.
+    pub fn measure(kernel: &Path, control: &dyn Control) -> Result<Self, LabError> {
+        let spec = bpf_paths::spec(kernel, FRAMES)?;
+        let (header, counts) = bpf_paths::measure(&spec, control)?;
+        Ok(Self::of(&spec, &header, &counts))
+    }
+
+    /// What was counted in this machine.
+    pub fn of(spec: &GuestSpec, header: &Header, counts: &[PathCounts]) -> Self {
+        let mut tools = bpf_paths::compilers(&spec.program);
+        tools.extend(header.command.last().cloned());
+        let costs = counts
+            .iter()
+            .map(|one| (one.name.clone(), PathCost::of(one)));
+        Self {
+            tools,
+            packet: costs.collect(),
+        }
+    }
+
+    /// Compares with what was measured.
+    pub fn compare(&self, measured: &Self) -> Verdict {
+        if self.tools != measured.tools {
+            return Verdict::OtherTools {
+                budgets: self.tools.clone(),
+                here: measured.tools.clone(),
             };
-            match (cost(self, &key), cost(measured, &key)) {
-                (Some(budget), Some(measured)) => {
-                    let pairs = budget.named().into_iter().zip(measured.named());
-                    let unequal = pairs.filter(|(budget, measured)| budget.1 != measured.1);
-                    differences.extend(
-                        unequal.map(|((what, was), (_, is))| difference(what, Some(was), Some(is))),
-                    );
-                }
-                (budget, measured) => differences.push(difference(
+        }
+        Verdict::Compared(self.differences(measured))
+    }
+
+    /// Numbers that differ, whatever the tools.
+    pub fn differences(&self, measured: &Self) -> Vec<Difference> {
+        differences(KERNEL, &self.packet, &measured.packet)
+    }
+}
+
+fn differences<C: Named>(
+    stack: &str,
+    budgets: &BTreeMap<String, C>,
+    measured: &BTreeMap<String, C>,
+) -> Vec<Difference> {
+    let mut packets: Vec<&String> = budgets.keys().chain(measured.keys()).collect();
+    packets.sort();
+    packets.dedup();
+    let mut differences = Vec::new();
+    for packet in packets {
+        let difference = |what, budget, measured| Difference {
+            stack: stack.to_owned(),
+            packet: packet.clone(),
+            what,
+            budget,
+            measured,
+        };
+        match (budgets.get(packet), measured.get(packet)) {
+            (Some(budget), Some(measured)) => {
+                let pairs = budget.named().into_iter().zip(measured.named());
+                let unequal = pairs.filter(|(budget, measured)| budget.1 != measured.1);
+                differences.extend(
+                    unequal.map(|((what, was), (_, is))| difference(what, Some(was), Some(is))),
+                );
+            }
+            (budget, measured) => {
+                let first = |cost: &C| cost.named().first().map(|(_, value)| *value);
+                differences.push(difference(
                     "instructions",
-                    budget.map(|cost| cost.instructions),
-                    measured.map(|cost| cost.instructions),
-                )),
+                    budget.and_then(first),
+                    measured.and_then(first),
+                ));
             }
         }
-        differences
     }
+    differences
 }
 
 #[cfg(test)]
@@ -261,6 +370,7 @@ mod tests {
             tools: vec!["rustc 1.95.0".to_owned()],
             cpu: "Nehalem".to_owned(),
             packet: BTreeMap::from([("datapath".to_owned(), packets)]),
+            kernel: None,
         }
     }
 

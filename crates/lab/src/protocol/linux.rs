@@ -60,6 +60,7 @@ pub fn spec(
     Ok(GuestSpec {
         kernel: kernel.to_owned(),
         program: GUEST.to_vec(),
+        files: Vec::new(),
         arguments: vec![stack.to_owned(), written.join(","), packets.to_string()],
         cpu: None,
         packets: 2 * u64::from(packets) * sizes.len() as u64,

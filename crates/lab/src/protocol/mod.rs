@@ -1,6 +1,7 @@
 //! How protocol stacks use caches: programs are traced instruction by instruction, and the
 //! references of each packet are counted.
 
+pub mod bpf_paths;
 pub mod budget;
 pub mod caches;
 mod chunk;

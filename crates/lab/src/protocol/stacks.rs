@@ -165,12 +165,18 @@ impl StackRun {
 /// # Errors
 /// It is not there.
 pub fn program(isa: Isa) -> Result<PathBuf, LabError> {
-    if let Some(path) = env::var_os(PROGRAM_VARIABLE) {
+    let (name, recipe) = isa.program();
+    built_beside(name, recipe, PROGRAM_VARIABLE)
+}
+
+/// A program that is traced: where a variable says, beside this program, or where a recipe builds
+/// it.
+pub(super) fn built_beside(name: &str, recipe: &str, variable: &str) -> Result<PathBuf, LabError> {
+    if let Some(path) = env::var_os(variable) {
         return Ok(path.into());
     }
     let beside = env::current_exe().unwrap_or_default();
     let folder = beside.parent().unwrap_or(&beside).to_owned();
-    let (name, recipe) = isa.program();
     let candidates = [
         // In a build folder another one lies beside this program, which is not optimized.
         folder.join("../stacks").join(name),
@@ -184,8 +190,8 @@ pub fn program(isa: Isa) -> Result<PathBuf, LabError> {
         .find(|path| path.is_file())
         .ok_or_else(|| {
             LabError::Protocol(format!(
-                "{name}, the program with the workloads, is not beside this one; build it in the \
-             repository with {recipe}, and name it with {PROGRAM_VARIABLE}=PATH"
+                "{name}, which is to be traced, is not beside this program; build it in the \
+                 repository with {recipe}, and name it with {variable}=PATH"
             ))
         })
 }

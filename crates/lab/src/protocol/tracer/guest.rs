@@ -45,6 +45,8 @@ const MEMORY: &str = "256M";
 const BOOT_PATIENCE: Duration = Duration::from_secs(300);
 /// Functions in the header, at most.
 const SYMBOLS_MAX: usize = 1 << 14;
+/// Areas of data in the header, at most.
+const AREAS_MAX: usize = 1 << 10;
 /// Code is noted in pieces of this many bytes.
 const PIECE_SHIFT: u32 = 4;
 /// Pieces of code that are noted, at most.
@@ -61,6 +63,8 @@ pub struct GuestSpec {
     pub kernel: PathBuf,
     /// The first program: its file's contents. It is linked statically and has marks of packets.
     pub program: Vec<u8>,
+    /// Other files of the machine: path from the root, and contents.
+    pub files: Vec<(String, Vec<u8>)>,
     /// Its arguments, without spaces.
     pub arguments: Vec<String>,
     /// The processor that is emulated; `None` for the default.
@@ -142,7 +146,7 @@ impl Files {
             let problem = format!("a guest program for {isa}, where the machine is {ISA}");
             return Err(LabError::Protocol(problem));
         }
-        let archive = initramfs::archive(&spec.program);
+        let archive = initramfs::archive(&spec.program, &spec.files);
         fs::write(&initial, archive).map_err(|error| LabError::file(&initial, error))?;
         Ok(Self {
             program,
@@ -192,6 +196,7 @@ fn outcome(
         name: GUEST.to_owned(),
     }];
     symbols.extend(code.symbols(&said));
+    symbols.extend(said.lines().filter_map(area).take(AREAS_MAX));
     let header = Header {
         isa: program.isa.to_owned(),
         cpu: spec.cpu.clone().unwrap_or_else(|| CPU.to_owned()),
@@ -351,6 +356,16 @@ impl Code {
         }
         symbols
     }
+}
+
+/// What a line `area ADDRESS BYTES NAME` says: memory for data.
+fn area(line: &str) -> Option<Symbol> {
+    let mut words = line.strip_prefix("area ")?.split_ascii_whitespace();
+    Some(Symbol {
+        address: u64::from_str_radix(words.next()?, 16).ok()?,
+        size: words.next()?.parse().ok()?,
+        name: words.next()?.to_owned(),
+    })
 }
 
 /// Address and name of a line `symbol ADDRESS NAME`, or of one with a module after the name.

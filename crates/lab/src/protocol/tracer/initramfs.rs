@@ -4,14 +4,18 @@
 const CONSOLE: (u32, u32) = (5, 1);
 const FOLDER: u32 = 0o40_755;
 const PROGRAM: u32 = 0o100_755;
+const FILE: u32 = 0o100_644;
 const DEVICE: u32 = 0o20_600;
 
-/// An archive with this program as `/init`.
-pub(super) fn archive(program: &[u8]) -> Vec<u8> {
+/// An archive with this program as `/init`, and other files in the root.
+pub(super) fn archive(program: &[u8], files: &[(String, Vec<u8>)]) -> Vec<u8> {
     let mut archive = Vec::with_capacity(program.len() + 1024);
     add(&mut archive, "dev", FOLDER, (0, 0), &[]);
     add(&mut archive, "dev/console", DEVICE, CONSOLE, &[]);
     add(&mut archive, "init", PROGRAM, (0, 0), program);
+    for (name, contents) in files {
+        add(&mut archive, name, FILE, (0, 0), contents);
+    }
     add(&mut archive, "TRAILER!!!", 0, (0, 0), &[]);
     archive
 }
@@ -43,7 +47,7 @@ mod tests {
 
     #[test]
     fn the_program_is_where_its_head_says() {
-        let archive = archive(b"\x7fELF!");
+        let archive = archive(b"\x7fELF!", &[("data".to_owned(), vec![1; 3])]);
         let at = archive
             .windows(5)
             .position(|part| part == b"\x7fELF!")
