@@ -144,6 +144,14 @@ fn every_connection_has_a_line_in_the_file_and_rotation_loses_none() {
         assert_eq!(object(&lines_of(&path, 1)[0])["host"], "a.example");
         assert_eq!(lines_of(&moved, 3).len(), 3);
         assert_eq!(switch.count("access_log_lines_lost"), 0);
+        if mode != "engine" {
+            let nowhere = file.replace(&path.display().to_string(), "/proc/nowhere");
+            lab.file("fairlead.toml", nowhere);
+            switch.signal(Signal::HangUp);
+            switch.wait_for_log("cannot open the access log /proc/nowhere");
+            exchange(lab, 80, REQUEST);
+            lines_of(&path, 2);
+        }
         drop(switch);
 
         let (file, path) = configuration(lab, mode, "text");

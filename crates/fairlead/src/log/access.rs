@@ -105,21 +105,21 @@ impl<'a> AccessLog<'a> {
         self.outlet.flush(FLUSH_PATIENCE);
     }
 
-    /// Opens the file again: it was moved away.
-    pub(crate) fn reopen(&mut self) {
-        let Target::File(path) = &self.settings.target else {
+    /// Opens the file again: it was moved away. Another thread does it.
+    pub(crate) fn reopen(&self) {
+        let Target::File(path) = self.settings.target.clone() else {
             return;
         };
-        match open(path) {
-            Ok(file) => {
-                self.outlet.change_to(file);
-                tracing::info!("the access log {} is opened again", path.display());
+        self.outlet.change_to(move || {
+            let (name, opened) = (path.display(), open(&path));
+            match &opened {
+                Ok(_) => tracing::info!("the access log {name} is opened again"),
+                Err(error) => tracing::error!(
+                    "cannot open the access log {name}: {error}; lines go to the old file"
+                ),
             }
-            Err(error) => tracing::error!(
-                "cannot open the access log {}: {error}; lines go to the file that was open",
-                path.display()
-            ),
-        }
+            opened.ok()
+        });
     }
 
     /// Lines that the target did not take; those on standard error are counted there.
@@ -161,6 +161,18 @@ impl<'a> AccessLog<'a> {
         }
         self.outlet.add(self.line.end());
     }
+}
+
+/// Checks that the target of other settings can be opened.
+///
+/// # Errors
+/// Why it cannot.
+pub(crate) fn can_open(settings: &LogSettings) -> Result<(), String> {
+    let Target::File(path) = &settings.target else {
+        return Ok(());
+    };
+    let opened = open(path).map(drop);
+    opened.map_err(|error| format!("cannot open the access log {}: {error}", path.display()))
 }
 
 fn outlet_to(file: File) -> io::Result<Arc<Outlet>> {
@@ -456,7 +468,8 @@ mod tests {
         });
         work(&mut access);
         access.finish(Instant::from_millis(5_000));
-        access.outlet.change_to(io::sink());
+        let sink = File::options().write(true).open("/dev/null").unwrap();
+        access.outlet.change_to(|| Some(sink));
         let text = reading.join().unwrap();
         text.lines()
             .map(|line| serde_json::from_str(line).unwrap())

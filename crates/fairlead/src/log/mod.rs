@@ -29,7 +29,7 @@ use fairlead_base::Endpoint;
 use fairlead_datapath::{Event, Offers, ServerState, Unavailable};
 use fairlead_splice::config::{Config, PoolId, Treatment};
 
-pub(crate) use access::AccessLog;
+pub(crate) use access::{AccessLog, can_open};
 use outlet::{Outlet, WAITING_BYTES_MAX};
 pub(crate) use unfiltered::{is_json, print_findings, print_line, print_load_error};
 

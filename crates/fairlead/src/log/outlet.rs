@@ -4,6 +4,7 @@
 //! never waits for the reader.
 
 use std::fmt;
+use std::fs::File;
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,16 +31,16 @@ struct State {
     waiting: Vec<u8>,
     is_writing: bool,
     lost: u64,
-    /// What the next lines are written to.
-    next: Option<Reader>,
+    /// Opens what the next lines are written to.
+    next: Option<Opener>,
 }
 
-/// What lines are written to.
-struct Reader(Box<dyn Write + Send>);
+/// Opens a file; `None` if that fails.
+struct Opener(Box<dyn FnOnce() -> Option<File> + Send>);
 
-impl fmt::Debug for Reader {
+impl fmt::Debug for Opener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Reader")
+        f.write_str("Opener")
     }
 }
 
@@ -55,7 +56,7 @@ impl Outlet {
         bytes_max: usize,
         on_loss: fn(u64),
     ) -> io::Result<Arc<Self>> {
-        let reader = Reader(Box::new(reader));
+        let reader: Box<dyn Write + Send> = Box::new(reader);
         let outlet = Arc::new(Self {
             bytes_max,
             state: Mutex::default(),
@@ -90,9 +91,10 @@ impl Outlet {
         true
     }
 
-    /// Writes to `reader` from now on.
-    pub(super) fn change_to(&self, reader: impl Write + Send + 'static) {
-        self.lock().next = Some(Reader(Box::new(reader)));
+    /// Writes to the file that `open` opens from now on; if it opens none, nothing changes. It is
+    /// called on the outlet's thread, because a file system may be slow.
+    pub(super) fn change_to(&self, open: impl FnOnce() -> Option<File> + Send + 'static) {
+        self.lock().next = Some(Opener(Box::new(open)));
         self.changed.notify_all();
     }
 
@@ -111,7 +113,7 @@ impl Outlet {
         }
     }
 
-    fn write_for_ever(&self, mut reader: Reader, on_loss: fn(u64)) {
+    fn write_for_ever(&self, mut reader: Box<dyn Write + Send>, on_loss: fn(u64)) {
         let mut lines = Vec::new();
         let mut told = 0;
         let mut is_torn = false;
@@ -126,15 +128,15 @@ impl Outlet {
             state.is_writing = true;
             drop(state);
 
-            if let Some(next) = next {
-                reader = next;
+            if let Some(file) = next.and_then(|next| next.0()) {
+                reader = Box::new(file);
                 is_torn = false;
             }
             if is_torn {
                 // So that the next line is one of its own.
                 lines.insert(0, b'\n');
             }
-            let rest = write_all(&mut reader.0, &lines);
+            let rest = write_all(&mut reader, &lines);
             let written = lines.len() - rest.len();
             let breaks = rest.iter().filter(|&&byte| byte == b'\n').count() as u64;
             let unwritten = breaks - u64::from(is_torn && written == 0);
@@ -332,7 +334,9 @@ mod tests {
         assert_eq!(*text.lock().unwrap(), b"torn\nwhole\n");
         assert_eq!(outlet.lost(), 1);
         let (mut reader, writer) = io::pipe().unwrap();
-        outlet.change_to(writer);
+        outlet.change_to(|| None);
+        let writer = std::os::fd::OwnedFd::from(writer);
+        outlet.change_to(|| Some(writer.into()));
         say(&outlet, "elsewhere\n");
         assert!(outlet.flush(PATIENCE));
         let mut line = [0; 10];

@@ -17,6 +17,7 @@ use fairlead_driver_tun::net;
 use super::restore::DEVICE;
 use super::{ExitStatus, plan};
 use crate::config::{self, Settings};
+use crate::log;
 
 /// What is needed to decide whether a reload can succeed.
 #[derive(Debug)]
@@ -90,6 +91,7 @@ impl<'a> Reload<'a> {
         {
             can_bind(wanted)?;
         }
+        log::can_open(&new.settings.log)?;
         has_room(&new.settings)?;
         Ok(config::changes(&self.running, &new.settings))
     }
