@@ -38,7 +38,7 @@ struct FileArgs {
     #[arg(value_name = "FILE", default_value = "bench/budgets.toml")]
     path: PathBuf,
     /// Also the kernel program, on this kernel in a virtual machine (after scripts/stacks --kernel)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", allow_hyphen_values = true)]
     kernel: Option<PathBuf>,
 }
 
