@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use fairlead_testkit::stream;
 
 use crate::harness::{
-    Connection, Family, Lab, Nginx, Origin, Switch, in_a_lab, wait_for_listener, web, web_service,
+    Connection, Family, Lab, Nginx, Origin, Switch, in_a_lab, prefix_in, wait_for_listener, web,
+    web_service, with_and_without_the_fast_path,
 };
 
 /// Runs curl on the client's host and returns what it wrote; it must succeed.
@@ -146,6 +147,78 @@ fn requests_of_a_kept_connection_stay_with_their_server() {
         drop(connection);
         assert_eq!(switch.count("accepted"), 1);
         assert_eq!(switch.count("spliced"), 1);
+    });
+}
+
+/// curl, as browsers do, repeats a request that a reused connection was reset by.
+#[test]
+fn a_later_request_of_another_pool_closes_its_connection_and_is_asked_again() {
+    with_and_without_the_fast_path(|lab, mode| {
+        let pages = |name| web(name, false, Arc::default());
+        let _images = Origin::start(lab, Family::V4.server_at(1, 8081), pages("images"));
+        let _other = Origin::start(lab, Family::V4.server_at(1, 8082), pages("other"));
+        let services = two_pools("").replace("\nsource", "\nlater_requests = \"close\"\nsource");
+        let switch = Switch::start_with(lab, &format!("{}{services}", prefix_in(mode, "")));
+        let to = |path: &str| format!("http://10.1.0.3{path}");
+        for round in 1..=3 {
+            let urls = ["/other", "/again", "/images/1", "/images/2", "/other"].map(to);
+            let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+            let answers = curl(lab, &urls);
+            assert_eq!(answers, "otherotherimagesimagesother");
+            let status = switch.wait_for_status("two connections closed a round", |status| {
+                status["ended"]["later_request"] == 2 * round
+            });
+            assert_eq!(status["drops"]["later_request"], 2 * round);
+            let routes = &status["services"][0]["routes"];
+            assert_eq!(routes[0]["later_requests"]["#2"], round, "{status}");
+            assert_eq!(routes[1]["later_requests"]["#1"], round, "{status}");
+        }
+        // A body that is all request lines follows its head.
+        let mut connection = Connection::to(lab, Family::V4.virtual_at(80));
+        let first = connection.ask("GET", "a", "/images/1").unwrap();
+        assert_eq!((first.status, first.server()), (200, "images"));
+        let line = "GET /other HTTP/1.1\r\nHost: a\r\n\r\n";
+        let body = line.repeat(1_000);
+        let length = body.len();
+        let head = "POST /images/x HTTP/1.1\r\nHost: a\r\nContent-Length:";
+        connection.send(format!("{head} {length}\r\n\r\n")).unwrap();
+        for part in body.as_bytes().chunks(line.len() * 10) {
+            connection.send(part).unwrap();
+            std::thread::sleep(std::time::Duration::from_micros(200));
+        }
+        assert_eq!(connection.response(false).unwrap().server(), "images");
+        switch.wait_for_log("a later request belongs to another pool");
+    });
+}
+
+/// Of one connection in 64 such requests are counted, and none is held up.
+#[test]
+fn later_requests_of_another_pool_are_counted() {
+    with_and_without_the_fast_path(|lab, mode| {
+        let _servers = two_servers(lab);
+        // The default where routes can disagree.
+        let services = two_pools("");
+        let switch = Switch::start_with(lab, &format!("{}{services}", prefix_in(mode, "")));
+        let counted =
+            || switch.status()["services"][0]["routes"][1]["later_requests"]["#1"].as_u64();
+        let mut asked = 0;
+        while counted().is_none() {
+            assert!(asked < 2_000, "none of {asked} connections is watched");
+            for _ in 0..100 {
+                let mut connection = Connection::to(lab, Family::V4.virtual_at(80));
+                for path in ["/other", "/images/1"] {
+                    let response = connection.ask("GET", "www.example.com", path).unwrap();
+                    assert_eq!((response.status, response.server()), (200, "other"));
+                }
+                asked += 1;
+            }
+        }
+        let count = counted();
+        assert!(count < Some(asked / 8), "{count:?} of {asked}");
+        assert_eq!(switch.drops("later_request"), 0);
+        let metrics = switch.page("/metrics").unwrap();
+        let series = "fairlead_later_requests_total{service=\"web\",route=\"#2\",would_be=\"#1\"}";
+        assert!(metrics.contains(series), "{metrics}");
     });
 }
 

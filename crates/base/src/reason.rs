@@ -129,6 +129,9 @@ reasons! {
     HeadAborted = 55, "head_aborted";
     /// The connection was as old as its service allows.
     MaxLifetime = 56, "max_lifetime";
+    /// A later request of a connection belonged to another pool, and its service has
+    /// `later_requests = "close"`.
+    LaterRequest = 57, "later_request";
 
     /// The device refused the packet.
     TransmitFailed = 60, "transmit_failed";

@@ -286,6 +286,9 @@ impl Datapath {
     ) -> Verdict {
         let found = find(self);
         if let Some(found) = found {
+            if self.switch.may_be_later_request(found, header) {
+                return self.switch.handle_packet(now, packet, header, Some(found));
+            }
             if self.switch.has_fast_path() {
                 return self.handle_offloaded(now, packet, header, found);
             }

@@ -323,7 +323,7 @@ fn row(world: &World, number: usize, request: DemoRequest, events_before: usize)
         Event::Decided { client: of, .. }
         | Event::Refused { client: of, .. }
         | Event::Closed { client: of, .. } => *of == client,
-        Event::Server { .. } | Event::Availability { .. } => false,
+        Event::Server { .. } | Event::Availability { .. } | Event::LaterRequest { .. } => false,
     };
     DemoRow {
         request,

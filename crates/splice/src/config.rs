@@ -66,6 +66,8 @@ pub struct Service {
     pub routes: Vec<Route>,
     /// What a client without a route gets.
     pub unmatched: Unmatched,
+    /// What becomes of requests that another pool would get if each was decided.
+    pub later_requests: LaterRequests,
     /// Timers of this service's connections.
     pub timeouts: Timeouts,
     /// The longest head, bytes (16 KiB for HTTP, 32 KiB for TLS by default).
@@ -84,6 +86,7 @@ impl Service {
             on_denied: OnDenied::Drop,
             routes: Vec::new(),
             unmatched: protocol.unmatched(),
+            later_requests: LaterRequests::Pass,
             timeouts: Timeouts::default(),
             head_bytes_max: protocol.head_bytes_max(),
         }
@@ -152,6 +155,18 @@ pub enum Unmatched {
     Alert,
     /// A RST. Always so for [`Protocol::Tcp`]: nothing has been asked that could be answered.
     Reset,
+}
+
+/// What becomes of a later request on a spliced connection that another pool would get if it was
+/// the first one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LaterRequests {
+    /// It goes where the first one went, like all others.
+    Pass,
+    /// The same; in a sample of the connections such requests are counted.
+    Count,
+    /// It is not forwarded: both ends get a RST, and the client asks again over a new connection.
+    Close,
 }
 
 /// One line of a service's routing.

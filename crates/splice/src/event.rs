@@ -85,6 +85,20 @@ pub enum Event {
         /// room (`Config::details_bytes`).
         details: Option<Box<Details>>,
     },
+    /// A later request belongs to another pool than its connection, for the first time in an hour
+    /// by these two routes. It was counted.
+    LaterRequest {
+        /// The client.
+        client: Endpoint,
+        /// Index of the service.
+        service: u16,
+        /// Index of the connection's route within the service.
+        route: u16,
+        /// That of the route that the request would take; `None` where none matches.
+        would_be: Option<u16>,
+        /// The connection was closed.
+        closes: bool,
+    },
     /// A server became available for connections, or is not any more, for another reason than that
     /// it answers or does not ([`Event::Server`]).
     Availability {
@@ -140,6 +154,8 @@ pub enum End {
     IdleTimeout,
     /// Its service's longest lifetime was over.
     MaxLifetime,
+    /// A later request belonged to another pool, and the service has such connections closed.
+    LaterRequest,
     /// No packet for the half-closed time after one side had closed.
     HalfClosedTimeout,
     /// The server did not acknowledge bytes that the switch held for it.
@@ -156,12 +172,13 @@ pub enum End {
 
 impl End {
     /// All ends, in a fixed order.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Finished,
         Self::ResetByClient,
         Self::ResetByServer,
         Self::IdleTimeout,
         Self::MaxLifetime,
+        Self::LaterRequest,
         Self::HalfClosedTimeout,
         Self::PreambleUnacked,
         Self::Replaced,
@@ -178,6 +195,7 @@ impl End {
             Self::ResetByServer => "reset_by_server",
             Self::IdleTimeout => "idle_timeout",
             Self::MaxLifetime => "max_lifetime",
+            Self::LaterRequest => "later_request",
             Self::HalfClosedTimeout => "half_closed_timeout",
             Self::PreambleUnacked => "preamble_unacked",
             Self::Replaced => "replaced",

@@ -1,6 +1,7 @@
 //! All counters at one moment, for status pages and metrics.
 
 use core::ops::{Deref, DerefMut};
+use std::collections::BTreeMap;
 
 use fairlead_base::{Endpoint, ReasonCounts};
 
@@ -97,6 +98,9 @@ pub struct ServiceSnapshot {
     pub routes: Vec<RouteSnapshot>,
 }
 
+/// What later requests are counted by that no route matches.
+pub const UNMATCHED: &str = "unmatched";
+
 /// Counters of one route.
 #[derive(Clone, Debug, Default)]
 pub struct RouteSnapshot {
@@ -106,6 +110,9 @@ pub struct RouteSnapshot {
     pub pool: String,
     /// Connections it decided.
     pub decisions: u64,
+    /// Later requests seen on its connections that another pool would have got, by the name of the
+    /// route that they would have taken, or [`UNMATCHED`].
+    pub later_requests: BTreeMap<String, u64>,
 }
 
 /// Counters of one pool.

@@ -14,6 +14,7 @@ mod head;
 mod held;
 mod icmp;
 mod inherit;
+mod later;
 mod limits;
 mod options;
 mod probe;

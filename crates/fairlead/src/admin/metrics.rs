@@ -434,6 +434,32 @@ fn services(status: &Status, page: &mut Page<'_>) -> fmt::Result {
         "decisions",
         "Connections by the route that was chosen",
         decisions,
+    )?;
+    later_requests(status, page)
+}
+
+fn later_requests(status: &Status, page: &mut Page<'_>) -> fmt::Result {
+    let mut later = Rows::new();
+    for service in &status.services {
+        for route in &service.routes {
+            for (would_be, count) in &route.later_requests {
+                let labels = vec![
+                    ("service", service.name.as_str()),
+                    ("route", &route.name),
+                    ("would_be", would_be),
+                ];
+                later.push((labels, *count));
+            }
+        }
+    }
+    if later.is_empty() {
+        return Ok(());
+    }
+    page.counters(
+        "later_requests",
+        "Requests behind the first one that another pool would get: of one connection in 64, or \
+         with `close` of all",
+        later,
     )
 }
 

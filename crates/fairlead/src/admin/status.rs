@@ -223,6 +223,7 @@ mirror! {
         name: String,
         pool: String,
         decisions: u64,
+        later_requests: BTreeMap<String, u64>,
     }
 }
 

@@ -8,6 +8,7 @@ use fairlead_splice::config::{HashOn, Matcher, PoolId, Protocol, Server, Source,
 use super::access::AccessDraft;
 use super::diagnostic::{At, Diagnostic, Problems, Span};
 use super::instance::InstanceDraft;
+use super::later::later_requests;
 use super::network::SnatDraft;
 use super::pool::PoolDraft;
 use super::reach::{openings, reach};
@@ -116,6 +117,7 @@ pub(super) fn check(draft: &Draft, problems: &mut Problems) {
         sources(service, draft, &mut said, problems);
         route_listens(service, problems);
         reach(service, &openings, unmatched_answer(service), problems);
+        later_requests(service, problems);
     }
     servers(draft, &listens, problems);
     // A route that could not be read may be the one that leads to a pool.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use fairlead_bpf_loader::FlowTableKind;
 use fairlead_splice::access::AccessList;
-use fairlead_splice::config::{Config, Route};
+use fairlead_splice::config::{Config, LaterRequests, Route};
 use toml::de::DeTable;
 
 mod access;
@@ -22,6 +22,7 @@ mod cross;
 mod diagnostic;
 mod instance;
 pub(crate) mod keys;
+mod later;
 mod log;
 mod matcher;
 mod names;
@@ -504,6 +505,9 @@ fn build(draft: Draft, limits: fairlead_splice::config::Limits) -> Option<Settin
         draft.protocol?;
         let mut service = draft.service.clone();
         service.access = access_of(draft, access)?;
+        if !draft.says_later_requests && later::mixed(draft).is_some() {
+            service.later_requests = LaterRequests::Count;
+        }
         for (index, draft) in draft.routes.iter().enumerate() {
             let matchers = draft.matchers.iter().map(|draft| draft.matcher.clone());
             service.routes.push(Route {

@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use fairlead_base::Endpoint;
 use fairlead_splice::config::{
-    ACCESS_LISTS_MAX, OnDenied, PoolId, Protocol, Route, Service, Source, Timeouts, Treatment,
-    Unmatched,
+    ACCESS_LISTS_MAX, LaterRequests, OnDenied, PoolId, Protocol, Route, Service, Source, Timeouts,
+    Treatment, Unmatched,
 };
 use toml::de::DeValue;
 
@@ -29,6 +29,8 @@ pub(super) struct ServiceDraft {
     pub(super) protocol: Option<Protocol>,
     /// What clients without a route get is written.
     pub(super) says_unmatched: bool,
+    /// What becomes of later requests is written.
+    pub(super) says_later_requests: bool,
     /// The place of `source`, or of the service.
     pub(super) source_span: Span,
     /// The access lists that it names.
@@ -76,7 +78,7 @@ impl Standard for Service {
 }
 
 /// The keys of `[[service]]`.
-pub(crate) const KEYS: [Key<Service>; 14] = [
+pub(crate) const KEYS: [Key<Service>; 15] = [
     Key::special(
         "name",
         "required",
@@ -146,6 +148,28 @@ pub(crate) const KEYS: [Key<Service>; 14] = [
         "what a client without a matching route gets: HTTP `404` Not Found or `421` Misdirected \
          Request, TLS `\"alert\"` or `\"reset\"`; with this key `check` asks for no default route",
     ),
+    Key::<Service>::new(
+        "later_requests",
+        Value::Word {
+            words: || vec!["pass", "count", "close"],
+            get: |one| match one.later_requests {
+                LaterRequests::Pass => "pass",
+                LaterRequests::Count => "count",
+                LaterRequests::Close => "close",
+            },
+            set: |one, at| {
+                one.later_requests = [
+                    LaterRequests::Pass,
+                    LaterRequests::Count,
+                    LaterRequests::Close,
+                ][at];
+            },
+        },
+        "(HTTP only) [requests behind the first one](#later-requests) that another pool would get: \
+         `pass` forwards them to the same server, `count` counts them as well, in one connection \
+         of 64, `close` resets the connection instead",
+    )
+    .default("`\"pass\"`; `\"count\"` where routes can disagree"),
     Key::<Service>::new(
         "head_limit",
         Value::Size {
@@ -283,6 +307,7 @@ pub(super) fn service(section: Section<'_>, problems: &mut Problems) -> ServiceD
     {
         service.unmatched = answer;
     }
+    later_requests(section, protocol, problems);
     let access = access_names(section, problems);
     idle_keys(section, protocol, problems);
     half_closed_timeout(section, &service.timeouts, problems);
@@ -308,10 +333,24 @@ pub(super) fn service(section: Section<'_>, problems: &mut Problems) -> ServiceD
         listen_whole,
         protocol,
         says_unmatched: section.node("unmatched").is_some(),
+        says_later_requests: section.node("later_requests").is_some(),
         source_span: section.key_span("source"),
         access,
         routes,
         service,
+    }
+}
+
+/// Refuses `later_requests` where no requests are read.
+fn later_requests(section: Section<'_>, protocol: Option<Protocol>, problems: &mut Problems) {
+    if let (Some(node), Some(protocol)) = (section.node("later_requests"), protocol)
+        && protocol != Protocol::Http
+    {
+        let message = format!(
+            "a {} service reads no requests: `later_requests` is for HTTP",
+            protocol_name(protocol)
+        );
+        problems.push(Diagnostic::error(&node.span(), message).help("leave it out"));
     }
 }
 

@@ -103,7 +103,9 @@ impl Simulated {
                 bytes_out: *bytes_out,
                 end: end.name().to_owned(),
             },
-            Event::Server { .. } | Event::Availability { .. } => return None,
+            Event::Server { .. } | Event::Availability { .. } | Event::LaterRequest { .. } => {
+                return None;
+            }
         })
     }
 }

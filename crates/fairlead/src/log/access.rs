@@ -84,7 +84,10 @@ impl<'a> AccessLog<'a> {
             },
             Event::Closed { end, .. } => self.settings.access == Access::All && self.samples(*end),
             Event::Decided { .. } if self.settings.access != Access::All => return,
-            Event::Decided { .. } | Event::Server { .. } | Event::Availability { .. } => {
+            Event::Decided { .. }
+            | Event::Server { .. }
+            | Event::Availability { .. }
+            | Event::LaterRequest { .. } => {
                 return log_event(event, self.config);
             }
         };
@@ -215,7 +218,10 @@ fn write_event(line: &mut Line, event: &Event, config: &Config) {
             write_asked(line, subject);
         }
         Event::Closed { .. } => write_closed(line, event, config),
-        Event::Decided { .. } | Event::Server { .. } | Event::Availability { .. } => {}
+        Event::Decided { .. }
+        | Event::Server { .. }
+        | Event::Availability { .. }
+        | Event::LaterRequest { .. } => {}
     }
 }
 

@@ -28,6 +28,7 @@ use std::time::Duration;
 use fairlead_base::Endpoint;
 use fairlead_datapath::{Event, Offers, ServerState, Unavailable};
 use fairlead_splice::config::{Config, PoolId, Treatment};
+use fairlead_splice::snapshot::UNMATCHED;
 
 pub(crate) use access::{AccessLog, can_open};
 use outlet::{Outlet, WAITING_BYTES_MAX};
@@ -213,7 +214,33 @@ fn log_event(event: &Event, config: &Config) {
             pool,
             unavailable,
         } => availability(*server, pool_name(config, *pool), *unavailable),
+        Event::LaterRequest { .. } => later_request(event, config),
     }
+}
+
+fn later_request(event: &Event, config: &Config) {
+    let Event::LaterRequest {
+        client,
+        service,
+        route,
+        would_be,
+        closes,
+    } = *event
+    else {
+        return;
+    };
+    let action = match closes {
+        true => "the connection is reset",
+        false => "it follows the first request",
+    };
+    tracing::warn!(
+        %client,
+        service = service_name(config, service),
+        route = route_name(config, service, route),
+        would_be = would_be.map_or(UNMATCHED, |route| route_name(config, service, route)),
+        action,
+        "a later request belongs to another pool (said once an hour for these routes)"
+    );
 }
 
 fn availability(server: Endpoint, pool: &str, unavailable: Option<Unavailable>) {

@@ -111,7 +111,7 @@ impl Player {
                     });
                 }
             }
-            Event::Server { .. } | Event::Availability { .. } => {}
+            Event::Server { .. } | Event::Availability { .. } | Event::LaterRequest { .. } => {}
         }
     }
 

@@ -475,6 +475,7 @@ mod tests {
             name: name.into(),
             pool: pool.into(),
             decisions,
+            later_requests: Default::default(),
         };
         Status {
             instance: "edge".into(),

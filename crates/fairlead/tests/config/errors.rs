@@ -242,6 +242,10 @@ fn a_tls_service_reads_no_request() {
         messages,
         [
             (
+                (22, 18),
+                "a tls service reads no requests: `later_requests` is for HTTP"
+            ),
+            (
                 (24, 1),
                 "`path_suffix` in a service of protocol tls, which reads only the ClientHello"
             ),
@@ -252,6 +256,7 @@ fn a_tls_service_reads_no_request() {
         ]
     );
     let hashed = tls
+        .replace("later_requests = \"count\"", "")
         .replace(
             "path_suffix = [\".jpg\", \".png\"]",
             "sni = \"*.example.com\"",

@@ -2,6 +2,7 @@
 //! reached, and services without a default route.
 
 use fairlead::config::parse;
+use fairlead_splice::config::LaterRequests;
 
 /// The warnings on a service with these routes, as `line: message`.
 fn warnings(protocol: &str, listen: &str, routes: &[&str]) -> Vec<String> {
@@ -25,6 +26,74 @@ fn warnings(protocol: &str, listen: &str, routes: &[&str]) -> Vec<String> {
 
 fn http(routes: &[&str]) -> Vec<String> {
     warnings("http", "\"10.1.0.3:80\"", routes)
+}
+
+/// What is said of later requests of a service with these keys and routes, each with its pool.
+fn of_later_requests(keys: &str, routes: &[(&str, &str)]) -> Vec<String> {
+    let mut text = format!(
+        "[[service]]\nname = \"a\"\nlisten = [\"10.1.0.3:80\", \"10.1.0.4:80\"]\n\
+         protocol = \"http\"\nsource = \"transparent\"\n{keys}\n"
+    );
+    for (pool, conditions) in routes {
+        text += &format!("[[service.route]]\npool = \"{pool}\"\n{conditions}\n");
+    }
+    for pool in ["p", "q"] {
+        text +=
+            &format!("[[pool]]\nname = \"{pool}\"\nserver = [{{ address = \"10.2.0.1:80\" }}]\n");
+    }
+    let loaded = parse(&text, "a.toml").unwrap_or_else(|report| panic!("{report}"));
+    let diagnostics = loaded.warnings.diagnostics().iter();
+    let said = diagnostics.map(|one| one.message().to_owned());
+    let counts = loaded.settings.switch.services[0].later_requests == LaterRequests::Count;
+    let says = keys.contains("count");
+    let warns = (said.clone()).any(|message| message.contains("later requests"));
+    assert_eq!(counts, warns || says, "{text}");
+    said.filter(|message| message.contains("later requests"))
+        .collect()
+}
+
+#[test]
+fn routes_that_share_a_host_and_lead_to_different_pools_are_said() {
+    let suffix = "path_suffix = \".jpg\"";
+    let warned = [
+        [("p", suffix), ("q", "")],
+        [
+            ("p", "host = \"a.example\"\npath = \"/a\""),
+            ("q", "host = \"*.example\""),
+        ],
+        [("p", "host = \"a.example\"\nmethod = \"PUT\""), ("q", "")],
+        [("p", suffix), ("q", "host = \"a.example\"")],
+        [
+            ("p", "header = { name = \"x\", value = \"y\" }"),
+            ("q", "treatment = \"one-shot\""),
+        ],
+    ];
+    for routes in warned {
+        let said = of_later_requests("", &routes);
+        assert_eq!(said.len(), 1, "{routes:?}: {said:?}");
+        assert!(
+            said[0].contains("route #1 (pool \"p\") to route #2 (pool \"q\")"),
+            "{said:?}"
+        );
+        for meant in ["pass", "count", "close"] {
+            let key = format!("later_requests = \"{meant}\"");
+            assert_eq!(of_later_requests(&key, &routes), [""; 0], "{routes:?}");
+        }
+    }
+    let one_shot = format!("{suffix}\ntreatment = \"one-shot\"");
+    let not = [
+        [("p", suffix), ("p", "")],
+        [("p", &one_shot), ("q", "treatment = \"one-shot\"")],
+        [("p", "host = \"a.example\""), ("q", "host = \"b.example\"")],
+        [("p", "host = \"a.example\""), ("q", "")],
+        [
+            ("p", "listen = \"10.1.0.3:80\"\npath = \"/a\""),
+            ("q", "listen = \"10.1.0.4:80\""),
+        ],
+    ];
+    for routes in not {
+        assert_eq!(of_later_requests("", &routes), [""; 0], "{routes:?}");
+    }
 }
 
 #[test]

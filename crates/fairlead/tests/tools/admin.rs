@@ -52,6 +52,7 @@ fn snapshot() -> Snapshot {
         name: name.into(),
         pool: "images".into(),
         decisions,
+        later_requests: [("#1".to_owned(), decisions + 1)].into(),
     };
     let carried = |base| {
         let mut carried = Carried {

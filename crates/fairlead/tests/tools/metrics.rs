@@ -60,7 +60,7 @@ A line is ON for `on_time` after its last packet.",
 ];
 
 /// Every label, whether its values are the same in every configuration, and what it says.
-const LABELS: [(&str, bool, &str); 22] = [
+const LABELS: [(&str, bool, &str); 23] = [
     (
         "address",
         false,
@@ -135,6 +135,11 @@ const LABELS: [(&str, bool, &str); 22] = [
         "on reading: a packet that contradicts its device header; on writing: no memory or room, \
          device down, refused as malformed, or not representable in the device header",
     ),
+    (
+        "would_be",
+        true,
+        "the route that a later request would take as a first one, or `unmatched`",
+    ),
 ];
 
 /// A page's counters, every place in it taken.
@@ -143,6 +148,7 @@ fn counters(kernel: bool, tcb_cache: bool) -> Counters {
         name: "#1".into(),
         pool: "pages".into(),
         decisions: 0,
+        later_requests: [("unmatched".to_owned(), 0)].into(),
     };
     let server = ServerSnapshot {
         endpoint: "10.2.0.1:80"

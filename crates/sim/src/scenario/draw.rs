@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use fairlead_base::{Address, Instant};
 use fairlead_datapath::Admin;
-use fairlead_splice::config::{Check, Config, Limits, Outlier};
+use fairlead_splice::config::{Check, Config, LaterRequests, Limits, Outlier};
 
 use super::Scenario;
 use super::clients::draw_clients;
@@ -46,6 +46,7 @@ impl Scenario {
             services: Vec::new(),
         };
         let mut config = draw_services(&mut Dice::new(seed, "services"), &mut ground);
+        watch_later_requests(&mut Dice::new(seed, "later requests"), &mut config);
         let mut clients = draw_clients(&mut Dice::new(seed, "clients"), &ground);
         let mut dice = Dice::new(seed, "extras");
         let order = dice.weighted(&[
@@ -302,5 +303,14 @@ pub(super) fn draw_abort(dice: &mut Dice, sent: usize, received: usize) -> Finis
         0 => Finish::AbortAfterSent(dice.between(0, sent as u32) as usize),
         1 => Finish::AbortAfterReceived(dice.between(1, received.max(1) as u32) as usize),
         _ => Finish::AbortAfter(dice.millis(1, 3_000)),
+    }
+}
+
+/// A sample of the connections stays with the engine then, and nobody notices.
+fn watch_later_requests(dice: &mut Dice, config: &mut Config) {
+    for service in &mut config.services {
+        if dice.percent(30) {
+            service.later_requests = LaterRequests::Count;
+        }
     }
 }

@@ -451,6 +451,7 @@ impl Switch {
         self.counts.spliced += 1;
         self.counts.live += 1;
         self.watch_load(line);
+        self.note_first_request(line);
         if hold {
             self.record(line).flags |= flag::HELD;
             self.note_request(line, index);

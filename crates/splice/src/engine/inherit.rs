@@ -290,6 +290,9 @@ impl Switch {
         self.counts.live += adopted.connections;
         self.counts.adopted += adopted.connections;
         self.restore_fast_path(&lines, estate);
+        for (line, _, _) in lines {
+            self.keep_watched(now, line);
+        }
         self.debug_check(None);
         adopted
     }

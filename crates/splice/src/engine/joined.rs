@@ -51,6 +51,9 @@ impl Switch {
             new_ack = Some(SeqNumber(self.table.record(line).client_isn) + 1);
         }
         if side == Side::Client {
+            if let Some(verdict) = self.judge_later_request(now, packet, &header, line) {
+                return verdict;
+            }
             match self.keep_to_request(now, packet, &header, line) {
                 Ok(kept) => header = kept,
                 Err(verdict) => return verdict,

@@ -40,6 +40,7 @@ mod icmp;
 mod inherit;
 mod invariants;
 mod joined;
+mod later;
 mod offload;
 mod output;
 mod parting;
@@ -66,6 +67,7 @@ use self::counts::Counts;
 use self::details::Kept;
 use self::inherit::Places;
 pub use self::inherit::{Adopted, Estate};
+use self::later::Later;
 use self::offload::Offload;
 use self::output::Output;
 pub use self::parting::Parted;
@@ -80,7 +82,7 @@ use crate::Verdict;
 use crate::backends::{Backends, BackendsError, ServerId};
 use crate::config::{Config, Pool, PoolId, Server, Service, Source};
 use crate::event::{End, Event};
-use crate::snapshot::{RouteSnapshot, ServiceSnapshot, Snapshot, SwitchCounters};
+use crate::snapshot::{ServiceSnapshot, Snapshot, SwitchCounters};
 use crate::snat::Snat;
 
 /// Events that wait to be fetched, at most.
@@ -229,6 +231,7 @@ pub struct Switch {
     details: Kept,
     offload: Offload,
     endings: Endings,
+    later: Later,
     draining: bool,
     aborting: bool,
 }
@@ -302,6 +305,7 @@ impl Switch {
             details: Kept::new(config.details_bytes),
             offload: Offload::default(),
             endings: Endings::default(),
+            later: Later::new(&config),
             draining: false,
             aborting: false,
             config,
@@ -542,7 +546,8 @@ impl Switch {
             ended: End::ALL.into_iter().zip(self.counts.ended).collect(),
             draining: self.draining,
             services: services
-                .map(|(service, counts)| ServiceSnapshot {
+                .enumerate()
+                .map(|(index, (service, counts))| ServiceSnapshot {
                     name: service.name.clone(),
                     accepted: counts.accepted,
                     refused: counts.refused,
@@ -553,16 +558,7 @@ impl Switch {
                         .map(|(list, &denied)| (list.name().to_owned(), denied))
                         .collect(),
                     carried: counts.carried,
-                    routes: service
-                        .routes
-                        .iter()
-                        .zip(&counts.decisions)
-                        .map(|(route, &decisions)| RouteSnapshot {
-                            name: route.name.clone(),
-                            pool: self.config.pools[usize::from(route.pool.0)].name.clone(),
-                            decisions,
-                        })
-                        .collect(),
+                    routes: self.route_snapshots(index, service, &counts.decisions),
                 })
                 .collect(),
             pools: self.backends.snapshot(&self.config),

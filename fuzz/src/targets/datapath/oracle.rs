@@ -91,7 +91,7 @@ pub(super) fn check_event(event: &Event, now: Instant) {
                 "closed before its end: {event:?}, {now:?}"
             );
         }
-        Event::Server { .. } | Event::Availability { .. } => {}
+        Event::Server { .. } | Event::Availability { .. } | Event::LaterRequest { .. } => {}
     }
 }
 

@@ -308,6 +308,7 @@ fn event_number(event: &Event) -> u64 {
         }
         Event::Server { state, .. } => 1 << 33 | *state as u64,
         Event::Availability { unavailable, .. } => 1 << 34 | u64::from(unavailable.is_some()),
+        Event::LaterRequest { would_be, .. } => 1 << 35 | u64::from(would_be.unwrap_or(u16::MAX)),
     }
 }
 

@@ -36,6 +36,9 @@ impl Switch {
         }
         self.look_at_armed(now, LOOKS);
         let mut record = *self.table.record(line);
+        if self.is_to_be_watched(&record) {
+            return;
+        }
         let known = self.places.server(record.server);
         let known = known.is_some_and(|id| self.backends.offers(id).is_some());
         let device_mss = self.mss_to(record.server, record.client_addr.is_v4());
@@ -160,6 +163,8 @@ impl Switch {
             self.announce(id);
             self.refresh_offers(now);
         }
+        self.note_first_request(line);
+        self.keep_watched(now, line);
     }
 }
 

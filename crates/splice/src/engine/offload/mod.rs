@@ -170,6 +170,7 @@ impl Switch {
 
     fn offload_or_persist(&mut self, line: Line) {
         let record = self.table.record(line);
+        let is_watched = self.is_watched(record);
         let joined = record.state.is_live() || record.state.is_resting();
         let (Some(fast_path), true) = (&mut self.offload.fast_path, joined) else {
             return;
@@ -177,7 +178,7 @@ impl Switch {
         if self.offload.custody.of(line) != Custody::Engine {
             return; // it was begun and joined while this packet was handled
         }
-        if record.state == State::Reset || record.flags & !closing::FLAGS != 0 {
+        if is_watched || record.state == State::Reset || record.flags & !closing::FLAGS != 0 {
             fast_path.persist(line, record);
             return;
         }

@@ -22,7 +22,7 @@ use fairlead_wire::http::plain_hash;
 
 use super::Custody;
 use crate::backends::{Caller, ServerId};
-use crate::config::{Matcher, PoolId, Protocol, Route, Service, Source, Treatment};
+use crate::config::{LaterRequests, Matcher, PoolId, Protocol, Route, Service, Source, Treatment};
 use crate::engine::head::Reading;
 use crate::engine::setup::SetupId;
 use crate::engine::timer::SWEEP_STEP;
@@ -201,6 +201,7 @@ impl Switch {
                 .flat_map(|route| &route.matchers)
                 .all(Matcher::decided_by_plain_head)
             && route.treatment == Treatment::Splice
+            && service.later_requests != LaterRequests::Close
             && pool.proxy_protocol.is_none()
             && pool.balance.may_choose_ahead()
     }
