@@ -296,6 +296,7 @@ edge.toml: configuration OK: 1 service, 3 routes, 3 pools, 4 servers
 
 service web
   listen 10.1.0.3:80, protocol http, source snat, on_denied drop, unmatched 404, \
+later_requests count, \
 head_limit 16KiB, \
 head_timeout 10s, idle_timeout 2h15m, half_closed_timeout 150s, time_wait 1m
   #1  path_suffix .jpg | .png  -> images

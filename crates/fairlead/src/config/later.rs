@@ -4,7 +4,7 @@
 use fairlead_splice::config::{Matcher, NamePattern, Protocol, Treatment};
 
 use super::diagnostic::{Diagnostic, Problems};
-use super::reach::label;
+use super::reach::{label, openings};
 use super::service::{RouteDraft, ServiceDraft};
 
 /// How many pairs of routes are compared: beyond them the question is left open.
@@ -19,10 +19,13 @@ pub(super) fn mixed(service: &ServiceDraft) -> Option<(Numbered<'_>, Numbered<'_
     if service.protocol != Some(Protocol::Http) {
         return None;
     }
+    // A route that only asks for the endpoint leaves nothing of it to later ones.
+    let open = openings(service).routes;
+    let share = |at: usize, other: usize| open[at].iter().any(|end| open[other].contains(end));
     let routes = || service.routes.iter().enumerate();
     let pairs = routes().flat_map(|one| routes().skip(one.0 + 1).map(move |other| (one, other)));
     let mut pairs = pairs.take(PAIRS_MAX);
-    pairs.find(|((_, one), (_, other))| may_be_mixed(one, other))
+    pairs.find(|((at, one), (other_at, other))| may_be_mixed(one, other) && share(*at, *other_at))
 }
 
 /// Warns of them, unless the file says what becomes of such requests.
@@ -64,22 +67,7 @@ fn may_be_mixed(one: &RouteDraft, other: &RouteDraft) -> bool {
     // The one that is decided first is the one that keeps the connection.
     (splices(one) || splices(other))
         && pools.is_some_and(|(one, other)| one.value != other.value)
-        && may_share_listen(one, other)
         && may_share_host(one, other)
-}
-
-fn may_share_listen(one: &RouteDraft, other: &RouteDraft) -> bool {
-    let listen = |route: &RouteDraft| {
-        let mut matchers = route.matchers.iter();
-        matchers.find_map(|draft| match &draft.matcher {
-            Matcher::Listen(listen) => Some(listen.clone()),
-            _ => None,
-        })
-    };
-    match (listen(one), listen(other)) {
-        (Some(one), Some(other)) => one.iter().any(|at| other.contains(at)),
-        _ => true,
-    }
 }
 
 /// True unless both ask for hosts and no host is in both, or the later route is what is left of

@@ -91,7 +91,10 @@ fn routes_that_share_a_host_and_lead_to_different_pools_are_said() {
             ("q", "listen = \"10.1.0.4:80\""),
         ],
     ];
-    for routes in not {
+    for routes in not
+        .into_iter()
+        .chain([[("p", "listen = \"10.1.0.3:80\""), ("q", "")]])
+    {
         assert_eq!(of_later_requests("", &routes), [""; 0], "{routes:?}");
     }
 }
