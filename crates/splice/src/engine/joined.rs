@@ -51,10 +51,7 @@ impl Switch {
             new_ack = Some(SeqNumber(self.table.record(line).client_isn) + 1);
         }
         if side == Side::Client {
-            if let Some(verdict) = self.judge_later_request(now, packet, &header, line) {
-                return verdict;
-            }
-            match self.keep_to_request(now, packet, &header, line) {
+            match self.look_at_requests(now, packet, &header, line) {
                 Ok(kept) => header = kept,
                 Err(verdict) => return verdict,
             }
@@ -90,6 +87,20 @@ impl Switch {
         match translate::apply(packet, &header, &edits) {
             Ok(()) => Verdict::Transmit,
             Err(reason) => self.drop(reason),
+        }
+    }
+
+    /// What is left of a client's packet, or a verdict where nothing goes further.
+    fn look_at_requests(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet,
+        header: &TcpPacket,
+        line: Line,
+    ) -> Result<TcpPacket, Verdict> {
+        match self.judge_later_request(now, packet, header, line) {
+            Some(verdict) => Err(verdict),
+            None => self.keep_to_request(now, packet, header, line),
         }
     }
 

@@ -25,10 +25,10 @@ use crate::event::{End, Event};
 use crate::routes::{self, Subject};
 use crate::snapshot::{RouteSnapshot, UNMATCHED};
 
-/// Of so many connections one is watched where requests are only counted: a power of two.
+/// Where requests are only counted, one connection in this many is watched: a power of two.
 const SAMPLE: u32 = 64;
 
-/// Pairs of routes that are counted apart; requests of further ones are counted for none.
+/// Pairs of routes that are counted; requests of further pairs are not.
 const PAIRS_MAX: usize = 1_024;
 
 /// After this time a pair of routes is news again.
