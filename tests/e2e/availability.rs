@@ -113,7 +113,7 @@ fn a_server_whose_health_page_fails_gets_no_connections_until_it_passes_again() 
         wait_until("s2 gets nothing", || answering(lab, 4) == set(&["s1"]));
         let took = begun.elapsed();
         assert!(took < Duration::from_secs(4), "{took:?}");
-        assert!(switch.log().contains("HTTP 503"), "{}", switch.log());
+        switch.wait_for_log("HTTP 503");
         let of_server = format!("server=\"{}\"", server(2));
         let available = |line: &&str| {
             line.starts_with("fairlead_server_available{") && line.contains(&of_server)

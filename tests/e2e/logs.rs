@@ -98,7 +98,7 @@ fn every_connection_has_a_line_in_the_file_and_rotation_loses_none() {
         // The kernel program does not say when the server answered.
         assert_eq!(
             line.get("connect_ms").is_some(),
-            mode == "engine",
+            switch.status()["mode"] == "engine",
             "{mode} {line}"
         );
         // Known only if the engine has seen the first segment of the response.

@@ -16,6 +16,7 @@ mod fastpath;
 mod flood;
 mod flow_tables;
 mod fragments;
+mod high_availability;
 mod http;
 mod lifecycle;
 mod load;

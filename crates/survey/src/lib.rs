@@ -5,6 +5,7 @@
 //!
 //! | file | concern |
 //! |---|---|
+//! | `namespace.rs` | which network namespace this is |
 //! | `netlink.rs` | netlink requests and parsing of answers |
 //! | `links.rs` | interfaces and the XDP programs on them |
 //! | `offload.rs` | drivers, queues and offloads (ethtool) |
@@ -15,6 +16,7 @@
 
 mod firewall;
 mod links;
+mod namespace;
 mod netlink;
 mod offload;
 mod programs;
@@ -23,6 +25,7 @@ mod xdp_features;
 
 pub use firewall::{Chain, chain_at_egress, chains};
 pub use links::{Link, Vlan, XdpProgram, link_elsewhere, links};
+pub use namespace::namespace_cookie;
 pub use offload::{Offload, Offloads, offloads};
 pub use programs::{
     ProgramName, is_seen_at_egress, loaded_by, program_name, tc_program_ids, tc_programs,

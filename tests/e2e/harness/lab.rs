@@ -9,7 +9,6 @@
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -77,7 +76,6 @@ impl Lab {
         let client = world.host("client")?;
         // What a switch pins must not meet that of another test's.
         let switch = world.host("switch")?.with_own_bpffs()?;
-        switch.enter(forget_orders)??;
         let servers = world.host("servers")?;
         let front = world.link(
             (&client, &["10.1.0.10/24", "fd01::10/64"]),
@@ -133,24 +131,6 @@ impl Lab {
         fs::write(&path, content).expect("writing a file of the test");
         path
     }
-}
-
-/// Removes what instances of an earlier test kept beside their sockets, in a namespace that had the
-/// number of this one: the kernel gives numbers of namespaces again.
-fn forget_orders() -> std::io::Result<()> {
-    let namespace = fs::metadata("/proc/thread-self/ns/net")?.ino();
-    let ending = format!(".{namespace}.state.json");
-    let files = fs::read_dir("/run/fairlead")
-        .into_iter()
-        .flatten()
-        .flatten();
-    for file in files {
-        if file.file_name().to_string_lossy().ends_with(&ending) {
-            // Of another user it is not read either.
-            let _ = fs::remove_file(file.path());
-        }
-    }
-    Ok(())
 }
 
 /// The tests are to run on XDP, which sees no super-packets and no unfinished checksums.

@@ -28,6 +28,10 @@ const CHECKS_LAST: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RuntimeState {
     version: u32,
+    /// The cookie of the network namespace that it is about; 0 before Linux 5.14. The file's
+    /// name has the namespace's inode number, which a later namespace can get again.
+    #[serde(default)]
+    namespace: u64,
     /// When it was written, seconds since 1970.
     written: u64,
     /// Orders about servers.
@@ -91,6 +95,10 @@ pub(crate) fn path_beside(socket: &Path) -> PathBuf {
     socket.with_extension("state.json")
 }
 
+fn namespace() -> u64 {
+    fairlead_survey::namespace_cookie().unwrap_or(0)
+}
+
 fn now() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| now.as_secs())
@@ -129,6 +137,9 @@ impl RuntimeState {
                 "version {version}, not {VERSION}"
             )));
         }
+        if state.namespace != namespace() {
+            return Err(io::Error::from(io::ErrorKind::NotFound));
+        }
         state.orders.truncate(ORDERS_MAX);
         if state.written.abs_diff(now()) > CHECKS_LAST.as_secs() {
             state.checks.clear();
@@ -139,6 +150,7 @@ impl RuntimeState {
     /// Writes the file, whole or not at all.
     pub(crate) fn save(&mut self, path: &Path) -> io::Result<()> {
         self.version = VERSION;
+        self.namespace = namespace();
         self.written = now();
         let text = serde_json::to_vec_pretty(self)?;
         let fresh = path.with_added_extension("new");
@@ -335,6 +347,10 @@ mod tests {
             fs::write(&path, &text[..cut]).unwrap();
             assert_eq!(RuntimeState::load(&path), RuntimeState::default(), "{cut}");
         }
+        let own = format!("\"namespace\": {}", namespace());
+        assert!(text.contains(&own), "{text}");
+        fs::write(&path, text.replace(&own, "\"namespace\": 77777777")).unwrap();
+        assert_eq!(RuntimeState::load(&path), RuntimeState::default());
         fs::write(&path, text.replace("\"version\": 1", "\"version\": 2")).unwrap();
         assert_eq!(RuntimeState::load(&path), RuntimeState::default());
         fs::remove_dir_all(&folder).unwrap();
