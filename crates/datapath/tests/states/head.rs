@@ -108,10 +108,10 @@ fn established_conflicting_copies_the_first_bytes_win_and_both_ends_see_them() {
     rig.put_none(&opened.data(0, b"GET /"));
     // Later bytes first, then other bytes for the same place.
     rig.put_none(&opened.data(10, b"g HTTP/1.1\r\nHost: a\r\n"));
-    rig.put_none(&opened.data(0, b"PUT /XXXXX HTTP/9.9\r\nHost: b\r\n"[..10].as_ref()));
+    rig.put_none(&opened.data(0, b"PUT /first HTTP/9.9\r\nHost: b\r\n"[..10].as_ref()));
     rig.put_none(&opened.data(5, b"YYYYYYYYYYY"));
     let syn = rig.put_one(&opened.data(31, b"\r\n"));
-    let expected = b"GET /XXXXXg HTTP/1.1\r\nHost: a\r\n\r\n";
+    let expected = b"GET /firstg HTTP/1.1\r\nHost: a\r\n\r\n";
     assert_eq!(delivered(&mut rig, &syn), expected);
 }
 
