@@ -1,8 +1,6 @@
 //! `clock`: first in, first out, with a second chance for accessed lines.
 
-use super::{
-    Choice, Order, Parameters, Policy, STAMP_BITS_EXACT, Setup, StateBits, empty, rank_bits,
-};
+use super::{Choice, Order, Parameters, Policy, Setup, StateBits, empty};
 use crate::geometry::Geometry;
 use crate::lines::{Access, Lines, Spot};
 
@@ -15,13 +13,12 @@ pub struct SecondChance {
 }
 
 impl<const B: usize, const W: usize> Policy<B, W> for SecondChance {
-    /// The bit, and the order of entry: a hand where all candidates are one set, else stamps.
+    /// A bit, and the order of entry.
     fn state_bits(geometry: &Geometry, _: &Parameters) -> StateBits {
-        let one_set = geometry.banks() == 1;
+        let order = Order::state_bits(geometry);
         StateBits {
-            line: 1 + if one_set { 0 } else { STAMP_BITS_EXACT },
-            set: if one_set { rank_bits(geometry) } else { 0 },
-            cache: 0,
+            line: 1 + order.line,
+            ..order
         }
     }
 

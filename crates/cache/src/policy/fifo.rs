@@ -1,8 +1,6 @@
 //! `fifo`: first in, first out.
 
-use super::{
-    Choice, Order, Parameters, Policy, STAMP_BITS_EXACT, Setup, StateBits, empty, rank_bits,
-};
+use super::{Choice, Order, Parameters, Policy, Setup, StateBits, empty};
 use crate::geometry::Geometry;
 use crate::lines::{Access, Lines, Spot};
 
@@ -13,14 +11,8 @@ pub struct Fifo {
 }
 
 impl<const B: usize, const W: usize> Policy<B, W> for Fifo {
-    /// The order of entry: a hand where all candidates are one set, else stamps.
     fn state_bits(geometry: &Geometry, _: &Parameters) -> StateBits {
-        let one_set = geometry.banks() == 1;
-        StateBits {
-            line: if one_set { 0 } else { STAMP_BITS_EXACT },
-            set: if one_set { rank_bits(geometry) } else { 0 },
-            cache: 0,
-        }
+        Order::state_bits(geometry)
     }
 
     fn new(setup: &Setup) -> Self {

@@ -1,5 +1,6 @@
 //! The order in which lines were filled, for policies that queue.
 
+use super::{STAMP_BITS_EXACT, StateBits, rank_bits};
 use crate::geometry::Geometry;
 use crate::lines::{Access, Lines, Spot};
 
@@ -15,6 +16,16 @@ impl Order {
         Self {
             entries: vec![0; geometry.lines() as usize],
             last: 0,
+        }
+    }
+
+    /// What the order takes: a hand where all candidates are one set, else a stamp for each line.
+    pub(crate) fn state_bits(geometry: &Geometry) -> StateBits {
+        let one_set = geometry.banks() == 1;
+        StateBits {
+            line: if one_set { 0 } else { STAMP_BITS_EXACT },
+            set: if one_set { rank_bits(geometry) } else { 0 },
+            cache: 0,
         }
     }
 
