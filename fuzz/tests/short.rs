@@ -58,4 +58,5 @@ targets!(
     config,
     descriptors,
     references,
+    handoff,
 );

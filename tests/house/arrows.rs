@@ -52,6 +52,11 @@ const ROOMS: &[Room] = &[
     core("content", &["base", "cache"], &[]),
     core("announce", &["base", "wire"], &[]),
     core("check", &["base"], &[]),
+    Room {
+        // Seeded chance.
+        for_tests: &["base"],
+        ..core("handoff", &[], &[])
+    },
     // A keyed hash.
     core("tcp", &["base", "wire"], &["siphasher"]),
     // Expressions of linear time; a keyed hash; a derive for errors.
@@ -161,6 +166,7 @@ const ROOMS: &[Room] = &[
             "netio",
             "driver-pcap",
             "content",
+            "handoff",
             "testkit",
             "trace",
             "fairlead",

@@ -38,9 +38,9 @@ mod walls;
 mod words;
 
 /// The crates of the core: sans-IO, without `unsafe`, the same in simulation and in service.
-const CORE: [&str; 15] = [
+const CORE: [&str; 16] = [
     "base", "wire", "cache", "content", "check", "tcp", "splice", "datapath", "netio", "sim",
-    "testkit", "trace", "workload", "tcbcache", "announce",
+    "testkit", "trace", "workload", "tcbcache", "announce", "handoff",
 ];
 
 /// True when files may be brought up to date.

@@ -5,6 +5,7 @@ mod config;
 mod datapath;
 mod descriptors;
 mod fragments;
+mod handoff;
 mod hello;
 mod http_head;
 mod options;
@@ -47,6 +48,7 @@ pub fn all() -> &'static [Target] {
         config::TARGET,
         descriptors::TARGET,
         references::TARGET,
+        handoff::TARGET,
     ]
 }
 
