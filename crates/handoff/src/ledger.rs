@@ -233,7 +233,7 @@ impl Ledger {
         Some(entry)
     }
 
-    /// So many bytes have passed in all since the handoff.
+    /// This number of bytes has passed since the handoff.
     pub fn seen(&mut self, cid: Cid, from: Side, bytes: u64) {
         let Some(entry) = self.find_mut(cid) else {
             return;

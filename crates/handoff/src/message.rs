@@ -72,7 +72,10 @@ impl Side {
 
 /// Declares a field's values: number, name.
 macro_rules! values {
-    ($(#[$doc:meta])* $name:ident { $($(#[$value_doc:meta])+ $variant:ident = $number:literal,)+ }) => {
+    (
+        $(#[$doc:meta])*
+        $name:ident { $($(#[$value_doc:meta])+ $variant:ident = $number:literal,)+ }
+    ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
@@ -169,7 +172,7 @@ values! {
         KeepAlive = 5,
         /// The user timeout (ms; 0: the system's).
         UserTimeout = 6,
-        /// Restore when so many bytes from the server have passed (bytes).
+        /// Restore when a number of bytes from the server has passed (bytes).
         RestoreAfter = 7,
     }
 }
@@ -241,16 +244,16 @@ pub enum Command {
     Send {
         /// The end that they come from.
         from: Side,
-        /// How many.
+        /// Their number.
         len: u16,
         /// Where.
         address: u64,
     },
-    /// The application has taken so many received bytes: window credit.
+    /// The application has taken received bytes: window credit.
     Received {
         /// The end that they came from.
         from: Side,
-        /// How many.
+        /// Their number.
         bytes: u64,
     },
     /// Close, abort, an option.
@@ -280,16 +283,16 @@ pub enum Command {
     OsReceive {
         /// The end that they come from.
         from: Side,
-        /// How many.
+        /// Their number.
         len: u16,
         /// Where.
         address: u64,
     },
-    /// So many bytes of [`Command::Send`] have been acknowledged.
+    /// Bytes of [`Command::Send`] have been acknowledged.
     OsAcknowledge {
         /// The end that they came from.
         from: Side,
-        /// How many.
+        /// Their number.
         bytes: u64,
     },
     /// A direction has ended, or a control is done.
@@ -337,10 +340,10 @@ pub struct Message {
     pub body: Body,
 }
 
-/// Why 16 bytes are no message.
+/// What is wrong with 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Error {
-    /// The command's number is none of the twelve.
+    /// The command's number is not one of the twelve.
     Op,
     /// `flags` has a bit or value that this command has not.
     Flags,

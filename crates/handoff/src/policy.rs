@@ -12,9 +12,9 @@ pub enum Policy {
     All,
     /// Those of these server ports.
     Ports(Vec<u16>),
-    /// Those that have carried so many bytes, both ways together.
+    /// Those that have carried at least this number of bytes, both ways together.
     BytesSeen(u64),
-    /// Any, while so many lines were free at the last advertisement.
+    /// Any, while at least this number of lines was free at the last advertisement.
     Advertised(u64),
 }
 
@@ -43,7 +43,8 @@ impl Policy {
     }
 }
 
-/// Says what is left of a resource: when it changed by an eighth of all, at most ten times a second.
+/// Says what is left of a resource when it has changed by an eighth of all, at most ten times a
+/// second.
 #[derive(Clone, Copy, Debug)]
 pub struct Advertiser {
     resource: Resource,
