@@ -59,4 +59,5 @@ targets!(
     descriptors,
     references,
     handoff,
+    pairing,
 );

@@ -10,8 +10,10 @@ pub mod cookie;
 pub mod endpoints;
 pub mod join;
 pub mod offload;
+pub mod pairing;
 pub mod reassembly;
 pub mod record;
+pub mod second;
 pub mod table;
 pub mod ticket;
 pub mod window;
@@ -24,7 +26,9 @@ pub use join::{Join, Joined};
 pub use offload::{
     ConnectOffload, FastPath, FlowOffload, ListenOffer, Preconnect, Refusal, SynOffload, Tracking,
 };
+pub use pairing::{Pairing, Unlike};
 pub use reassembly::Reassembly;
 pub use record::{Record, Side, State};
+pub use second::{PAIR_ROUTE, Renumbering, Second};
 pub use table::{Found, KeyInUse, Line, Table};
 pub use ticket::{Begun, Taker, Ticket};

@@ -10,6 +10,7 @@ mod hello;
 mod http_head;
 mod options;
 mod packet;
+mod pairing;
 mod proxy_protocol;
 mod reassembly;
 mod references;
@@ -49,6 +50,7 @@ pub fn all() -> &'static [Target] {
         descriptors::TARGET,
         references::TARGET,
         handoff::TARGET,
+        pairing::TARGET,
     ]
 }
 
