@@ -5,12 +5,13 @@ use crate::rust::{Kind, Token};
 use crate::source::{Source, sources};
 
 /// Where `unsafe` may be: where the kernel or the allocator is spoken to.
-const ROOMS: [&str; 9] = [
+const ROOMS: [&str; 10] = [
     "crates/bpf-loader/",
     "crates/driver-tun/",
     "crates/driver-xdp/",
     "crates/netns/",
     "crates/os-memory/",
+    "crates/os-tcp/",
     "crates/survey/",
     // Marks have names that the tracer finds.
     "tracer/",
