@@ -24,6 +24,7 @@ mod logs;
 mod loss;
 mod modes;
 mod orders;
+mod pages;
 mod path_mtu;
 mod refusals;
 mod reload;

@@ -66,6 +66,10 @@ pub struct Service {
     pub routes: Vec<Route>,
     /// What a client without a route gets.
     pub unmatched: Unmatched,
+    /// What stands in an HTTP answer to a client without a route, instead of a short text.
+    pub unmatched_page: Option<Arc<Page>>,
+    /// The same in the answer 503, when no server can be reached.
+    pub unavailable_page: Option<Arc<Page>>,
     /// What becomes of requests that another pool would get if each was decided.
     pub later_requests: LaterRequests,
     /// Timers of this service's connections.
@@ -86,12 +90,28 @@ impl Service {
             on_denied: OnDenied::Drop,
             routes: Vec::new(),
             unmatched: protocol.unmatched(),
+            unmatched_page: None,
+            unavailable_page: None,
             later_requests: LaterRequests::Pass,
             timeouts: Timeouts::default(),
             head_bytes_max: protocol.head_bytes_max(),
         }
     }
 }
+
+/// The body of an HTTP answer that the switch gives itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Where it was read.
+    pub path: String,
+    /// The value of `Content-Type`.
+    pub content_type: &'static str,
+    /// [`PAGE_BYTES_MAX`] at most.
+    pub body: Vec<u8>,
+}
+
+/// The longest [`Page`], bytes: what most clients get within one round trip.
+pub const PAGE_BYTES_MAX: usize = 16 << 10;
 
 /// Access lists of one service, at most: as many as the kernel program asks.
 pub const ACCESS_LISTS_MAX: usize = 8;

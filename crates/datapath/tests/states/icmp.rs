@@ -33,7 +33,7 @@ fn parsed(packet: &Packet) -> IcmpPacket {
 }
 
 /// A router's message that a packet that the switch sent is too big.
-fn too_big(sent: &Sent, mtu: u32, quoted: usize) -> Packet {
+pub(crate) fn too_big(sent: &Sent, mtu: u32, quoted: usize) -> Packet {
     let to = sent.header.key.src.addr;
     let bytes = &sent.packet.bytes[..quoted.min(sent.packet.bytes.len())];
     let mut packet = Packet::default();
@@ -275,10 +275,13 @@ fn syn_sent_other_errors_are_ignored() {
 }
 
 #[test]
-fn answering_errors_are_ignored() {
+fn answering_other_errors_are_ignored() {
     let mut rig = Rig::probed(http_config(), &linux(1));
     let (_, sent) = rig.request(1_000, b"\0");
-    assert!(rig.put_packet(too_big(&sent[0], 1_300, 100)).is_empty());
+    assert!(
+        rig.put_packet(unreachable(&sent[0], router(true), 1))
+            .is_empty()
+    );
     rig.assert_dropped(DropReason::NothingToDo);
     assert_eq!(rig.state(), Some(State::Answering));
 }

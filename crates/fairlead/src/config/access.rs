@@ -1,7 +1,5 @@
 //! `[[access]]`: lists of clients, and files of prefixes.
 
-use std::fs::File;
-use std::io::Read;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,6 +9,7 @@ use fairlead_splice::access::{AccessEntry, AccessList};
 use super::diagnostic::{At, Diagnostic, Problems};
 use super::keys::{Key, Standard};
 use super::names;
+use super::page::bytes_of;
 use super::prefix::Prefix;
 use super::section::{Node, Section, quoted, string, strings, word};
 
@@ -230,21 +229,9 @@ fn file(node: Node<'_>, allow: bool, problems: &mut Problems) -> Vec<AccessEntry
     entries
 }
 
-/// The text of a file, within limits. A device or a pipe would have no end.
+/// The text of a file, within limits.
 fn text_of(path: &Path) -> Result<String, String> {
-    let found = std::fs::metadata(path).map_err(|error| error.to_string())?;
-    if !found.is_file() {
-        return Err("it is not a regular file".to_owned());
-    }
-    let file = File::open(path).map_err(|error| error.to_string())?;
-    let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| error.to_string())?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!("it is longer than {} MiB", FILE_BYTES_MAX >> 20));
-    }
-    String::from_utf8(bytes).map_err(|error| {
+    String::from_utf8(bytes_of(path, FILE_BYTES_MAX)?).map_err(|error| {
         let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
         format!("line {line} is not UTF-8")

@@ -122,6 +122,22 @@ fn of_service(
             lines.push(format!("{of}access list {} is changed", list.name()));
         }
     }
+    for (key, before, now) in [
+        ("unmatched_page", &old.unmatched_page, &new.unmatched_page),
+        (
+            "unavailable_page",
+            &old.unavailable_page,
+            &new.unavailable_page,
+        ),
+    ] {
+        if let (Some(before), Some(now)) = (before, now)
+            && before != now
+            && before.path == now.path
+            && before.body.len() == now.body.len()
+        {
+            lines.push(format!("{of}{key} {} has other contents", now.path));
+        }
+    }
     if routes(old, before) != routes(new, now) {
         lines.push(format!("{of}routes are changed"));
     }

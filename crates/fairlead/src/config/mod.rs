@@ -27,6 +27,7 @@ mod log;
 mod matcher;
 mod names;
 mod network;
+mod page;
 mod path;
 mod pool;
 mod prefix;

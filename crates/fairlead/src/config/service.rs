@@ -13,6 +13,7 @@ use super::diagnostic::{At, Diagnostic, Problems, Span};
 use super::keys::{Key, Standard, Value, read};
 use super::matcher::{MATCHERS, MatcherDraft, Reads, matchers, values};
 use super::names;
+use super::page;
 use super::quantity::endpoints;
 use super::schema::ROUTE;
 use super::section::{Node, Section, quoted, string, strings, word};
@@ -78,7 +79,7 @@ impl Standard for Service {
 }
 
 /// The keys of `[[service]]`.
-pub(crate) const KEYS: [Key<Service>; 15] = [
+pub(crate) const KEYS: [Key<Service>; 17] = [
     Key::special(
         "name",
         "required",
@@ -147,6 +148,19 @@ pub(crate) const KEYS: [Key<Service>; 15] = [
         },
         "what a client without a matching route gets: HTTP `404` Not Found or `421` Misdirected \
          Request, TLS `\"alert\"` or `\"reset\"`; with this key `check` asks for no default route",
+    ),
+    Key::special(
+        "unmatched_page",
+        "none",
+        |one| page::show(one.unmatched_page.as_ref()),
+        "(HTTP only) absolute path of a file of at most 16 KiB, read with the configuration: the \
+         body of the answer to a client without a matching route",
+    ),
+    Key::special(
+        "unavailable_page",
+        "none",
+        |one| page::show(one.unavailable_page.as_ref()),
+        "(HTTP only) the same for the answer 503, when no server can be reached",
     ),
     Key::<Service>::new(
         "later_requests",
@@ -307,6 +321,8 @@ pub(super) fn service(section: Section<'_>, problems: &mut Problems) -> ServiceD
     {
         service.unmatched = answer;
     }
+    service.unmatched_page = page::page(section, "unmatched_page", protocol, problems);
+    service.unavailable_page = page::page(section, "unavailable_page", protocol, problems);
     later_requests(section, protocol, problems);
     let access = access_names(section, problems);
     idle_keys(section, protocol, problems);

@@ -17,8 +17,8 @@ use crate::oracle::{Ledger, Role};
 pub(crate) use client::{ClientApp, ClientEnd};
 pub use hello::client_hello;
 pub(crate) use hello::{hello_len, hello_token};
-pub(crate) use http::Reply;
 pub use http::http_request;
+pub(crate) use http::{Reply, page_body};
 pub(crate) use server::ServerApp;
 
 /// What is spoken on a connection.

@@ -2,16 +2,17 @@
 //! by construction: requests are later made to fit a route, without matching anything here.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use fairlead_base::{Address, Endpoint, Instant};
 use fairlead_splice::backends::policy::every_balance;
 use fairlead_splice::config::{
-    Balance, Config, Limits, Matcher, NamePattern, Pool, PoolId, Protocol, ProxyVersion, Route,
-    Server, Service, Source, Timeouts, Treatment, Unmatched, ValuePattern,
+    Balance, Config, Limits, Matcher, NamePattern, PAGE_BYTES_MAX, Page, Pool, PoolId, Protocol,
+    ProxyVersion, Route, Server, Service, Source, Timeouts, Treatment, Unmatched, ValuePattern,
 };
 
 use super::draw::{draw_pace, draw_server_socket, v6};
-use crate::app::{Dialect, Manner, ServerPlan};
+use crate::app::{Dialect, Manner, ServerPlan, page_body};
 use crate::dice::Dice;
 use crate::host::HostPlan;
 
@@ -153,6 +154,8 @@ fn draw_service(
         },
         ..Service::new(name, vec![listen], protocol)
     };
+    service.unmatched_page = page_of(&service, 2);
+    service.unavailable_page = page_of(&service, 3);
     let mut known = ServiceGround {
         listen,
         dialect,
@@ -204,6 +207,20 @@ fn draw_service(
     }
     config.services.push(service);
     ground.services.push(known);
+}
+
+/// A page in place of the short text, or none. It follows from what is drawn already, so that a
+/// seed stays the world that it was.
+fn page_of(service: &Service, salt: usize) -> Option<Arc<Page>> {
+    let drawn = service.timeouts.time_wait.as_millis() as usize / salt;
+    let len = 100 + drawn % (PAGE_BYTES_MAX - 99);
+    (drawn % 4 > 0).then(|| {
+        Arc::new(Page {
+            path: format!("page-{len}"),
+            content_type: "text/html",
+            body: page_body(len),
+        })
+    })
 }
 
 fn protocol_name(protocol: Protocol) -> &'static str {

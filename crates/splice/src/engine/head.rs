@@ -231,18 +231,33 @@ impl Switch {
         }
         let retry_after_s = (refusal.status == 503).then_some(RETRY_AFTER_S);
         let is_http = protocol == Protocol::Http || self.speaks_http_for_tls(index);
-        let answer = match protocol {
+        let page = match refusal.status {
+            _ if unmatched => service.unmatched_page.clone(),
+            503 => service.unavailable_page.clone(),
+            _ => None,
+        };
+        let (answer, page) = match (protocol, page) {
             // It has closed, so nobody reads an answer.
-            _ if refusal.reason == DropReason::HeadAborted => Vec::new(),
-            _ if is_http => http::response(refusal.status, retry_after_s, refusal.bodyless),
-            Protocol::Http | Protocol::Tls => fairlead_wire::tls::alert(refusal.alert).to_vec(),
-            Protocol::Tcp => {
+            _ if refusal.reason == DropReason::HeadAborted => (Vec::new(), None),
+            (Protocol::Http, Some(page)) => {
+                let (of, len) = (page.content_type, page.body.len());
+                let head = http::response_head(refusal.status, retry_after_s, of, len);
+                (head, Some(page).filter(|_| !refusal.bodyless))
+            }
+            _ if is_http => {
+                let answer = http::response(refusal.status, retry_after_s, refusal.bodyless);
+                (answer, None)
+            }
+            (Protocol::Http | Protocol::Tls, _) => {
+                (fairlead_wire::tls::alert(refusal.alert).to_vec(), None)
+            }
+            (Protocol::Tcp, _) => {
                 return self.reset_client(line, index, refusal.reason, refusal.subject);
             }
         };
         let status = (is_http && !answer.is_empty()).then_some(refusal.status);
         self.note_refusal_of(line, status, refusal);
-        self.answer(now, line, index, answer);
+        self.answer(now, line, index, answer, page);
     }
 
     /// The client of a TLS service has begun with a plain HTTP request, and can read no alert.

@@ -14,6 +14,7 @@ use fairlead_tcp::{Backoff, Line, Reassembly, Side, State, window};
 use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps, options, proxy_protocol};
 
 use super::Switch;
+use super::probe::mss_of_router;
 use super::request::Request;
 use super::setup::{Decision, Setup, SetupId, follow_clock};
 use crate::closing::Reset;
@@ -26,7 +27,7 @@ const RESENDS: u8 = 8;
 
 /// The least payload of a segment that is not the last, whatever MSS a server claims: it bounds the
 /// number of segments.
-const SEGMENT_BYTES_MIN: usize = 64;
+pub(super) const SEGMENT_BYTES_MIN: usize = 64;
 
 /// Bytes of the timestamps option with its padding.
 const TIMESTAMPS_BYTES: usize = 12;
@@ -342,11 +343,7 @@ impl Switch {
         if seq.before(held.start) || !seq.before(held.next()) {
             return false;
         }
-        // A router that does not say how much it carries: what every host must take (RFC 1191,
-        // section 5).
-        let mtu = if mtu == 0 { 576 } else { mtu };
-        let mss = mtu.saturating_sub(if v4 { 40 } else { 60 });
-        let mss = u16::try_from(mss).unwrap_or(u16::MAX);
+        let mss = mss_of_router(mtu, v4);
         if mss >= SEGMENT_BYTES_MIN as u16 && mss < held.mss {
             held.mss = mss;
             held.sent = held.acked;

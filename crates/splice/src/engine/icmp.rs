@@ -56,6 +56,7 @@ impl Switch {
         self.catch_up(now, line);
         match (self.table.record(line).state, side) {
             (State::SynSent, Side::Server) => self.server_unreachable(now, message, quote, line),
+            (State::Answering, Side::Client) => self.answer_too_big(message, quote, line),
             (State::Established | State::SynSent | State::Answering | State::Free, _) => {
                 self.drop(DropReason::NothingToDo)
             }

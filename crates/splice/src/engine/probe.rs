@@ -63,6 +63,14 @@ fn mss_of_mtu(mtu: u32, v4: bool) -> u16 {
     u16::try_from(mss).unwrap_or(u16::MAX).max(MSS_MIN)
 }
 
+/// The MSS for a way of which a router says that it takes packets of `mtu` bytes. One that does not
+/// say it: what every host must take (RFC 1191, section 5).
+pub(super) fn mss_of_router(mtu: u32, v4: bool) -> u16 {
+    let mtu = if mtu == 0 { 576 } else { mtu };
+    let mss = mtu.saturating_sub(if v4 { 40 } else { 60 });
+    u16::try_from(mss).unwrap_or(u16::MAX)
+}
+
 /// What a server honours by the options of its SYN-ACK.
 pub(super) fn honoured(options: &SynOptions, v4: bool) -> Offers {
     Offers {

@@ -7,28 +7,40 @@
 /// switch has no clock of its own (RFC 9110, section 6.6.1, allows that). A status that is no error
 /// is the caller's mistake and goes out as 500.
 pub fn response(status: u16, retry_after_s: Option<u32>, head_request: bool) -> Vec<u8> {
-    debug_assert!((400..=599).contains(&status), "{status} is no error");
-    let status = if (400..=599).contains(&status) {
-        status
-    } else {
-        500
-    };
+    let status = error_status(status);
+    let body = format!("{status} {}\n", phrase(status));
+    let mut answer = response_head(status, retry_after_s, "text/plain", body.len());
+    if !head_request {
+        answer.extend_from_slice(body.as_bytes());
+    }
+    answer
+}
+
+/// The head of such a response with a body of another kind and of `body_len` bytes, which the
+/// caller sends behind it. `content_type` must be a value of that field.
+pub fn response_head(
+    status: u16,
+    retry_after_s: Option<u32>,
+    content_type: &str,
+    body_len: usize,
+) -> Vec<u8> {
+    let status = error_status(status);
     let phrase = phrase(status);
-    let body = format!("{status} {phrase}\n");
     let retry_after = match retry_after_s {
         Some(seconds) => format!("Retry-After: {seconds}\r\n"),
         None => String::new(),
     };
     let head = format!(
-        "HTTP/1.1 {status} {phrase}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\
-         {retry_after}Connection: close\r\n\r\n",
-        body.len(),
+        "HTTP/1.1 {status} {phrase}\r\nContent-Type: {content_type}\r\n\
+         Content-Length: {body_len}\r\n{retry_after}Connection: close\r\n\r\n",
     );
-    let mut answer = head.into_bytes();
-    if !head_request {
-        answer.extend_from_slice(body.as_bytes());
-    }
-    answer
+    head.into_bytes()
+}
+
+fn error_status(status: u16) -> u16 {
+    let is_error = (400..=599).contains(&status);
+    debug_assert!(is_error, "{status} is no error");
+    if is_error { status } else { 500 }
 }
 
 /// The reason phrase (RFC 9110, section 15; RFC 6585, section 5).

@@ -34,7 +34,7 @@ mod tests;
 
 pub use crate::asked::SUBJECT_BYTES_MAX;
 pub use crate::scan::Scan;
-pub use answer::response;
+pub use answer::{response, response_head};
 pub use body::{Body, ChunkScan, ChunkScanner};
 pub use error::HeadError;
 pub use head::{FIELDS_MAX, Fields, RequestHead};

@@ -1,13 +1,13 @@
 //! The switch that is fuzzed: small enough that every limit is reached by a short script.
 
 use core::time::Duration;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use fairlead_base::Endpoint;
 use fairlead_splice::backends::policy::every_balance;
 use fairlead_splice::config::{
-    Config, Limits, Matcher, NamePattern, Pool, PoolId, Protocol, ProxyVersion, Route, Server,
-    Service, Source, Timeouts, Treatment, Unmatched, ValuePattern,
+    Config, Limits, Matcher, NamePattern, PAGE_BYTES_MAX, Page, Pool, PoolId, Protocol,
+    ProxyVersion, Route, Server, Service, Source, Timeouts, Treatment, Unmatched, ValuePattern,
 };
 use fairlead_testkit::endpoint;
 
@@ -78,6 +78,14 @@ fn route(matchers: Vec<Matcher>, pool: u16, treatment: Treatment) -> Route {
     }
 }
 
+fn page(len: usize) -> Arc<Page> {
+    Arc::new(Page {
+        path: "/page".to_owned(),
+        content_type: "text/html",
+        body: vec![b'a'; len],
+    })
+}
+
 fn services() -> Vec<Service> {
     let regex = |text: &str| regex::Regex::new(text).expect("an expression");
     let splice = Treatment::Splice;
@@ -136,6 +144,8 @@ fn services() -> Vec<Service> {
     raw.routes = vec![route(vec![], 0, splice)];
     let mut six = service("six", vec![listen(5)], Protocol::Http, Source::Snat);
     six.unmatched = Unmatched::Misdirected;
+    six.unmatched_page = Some(page(5_000));
+    six.unavailable_page = Some(page(PAGE_BYTES_MAX));
     six.routes = vec![
         route(
             vec![Matcher::Host(vec![NamePattern::Exact("a.example".into())])],
