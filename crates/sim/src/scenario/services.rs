@@ -214,7 +214,7 @@ fn draw_service(
 fn page_of(service: &Service, salt: usize) -> Option<Arc<Page>> {
     let drawn = service.timeouts.time_wait.as_millis() as usize / salt;
     let len = 100 + drawn % (PAGE_BYTES_MAX - 99);
-    (drawn % 4 > 0).then(|| {
+    (!drawn.is_multiple_of(4)).then(|| {
         Arc::new(Page {
             path: format!("page-{len}"),
             content_type: "text/html",
