@@ -68,7 +68,7 @@ fn content_type(path: &str) -> &'static str {
     }
 }
 
-/// The contents of a file of at most so many bytes. A device or a pipe would have no end.
+/// The contents of a file, unless it is longer. A device or a pipe would have no end.
 pub(super) fn bytes_of(path: &Path, bytes_max: u64) -> Result<Vec<u8>, String> {
     let found = std::fs::metadata(path).map_err(|error| error.to_string())?;
     if !found.is_file() {

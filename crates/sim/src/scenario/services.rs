@@ -154,8 +154,6 @@ fn draw_service(
         },
         ..Service::new(name, vec![listen], protocol)
     };
-    service.unmatched_page = page_of(&service, 2);
-    service.unavailable_page = page_of(&service, 3);
     let mut known = ServiceGround {
         listen,
         dialect,
@@ -205,8 +203,16 @@ fn draw_service(
         };
         known.doors.push((Door::Rest, nobody));
     }
-    config.services.push(service);
+    config.services.push(with_pages(service));
     ground.services.push(known);
+}
+
+fn with_pages(service: Service) -> Service {
+    Service {
+        unmatched_page: page_of(&service, 2),
+        unavailable_page: page_of(&service, 3),
+        ..service
+    }
 }
 
 /// A page in place of the short text, or none. It follows from what is drawn already, so that a

@@ -85,7 +85,7 @@ impl Answer {
         all.skip(from as usize).take(count).copied().collect()
     }
 
-    /// The payload of a full segment with so many bytes of options (RFC 6691, section 2).
+    /// The payload of a full segment beside `options_len` bytes of options (RFC 6691, section 2).
     fn segment_bytes(&self, options_len: usize) -> u32 {
         let room = usize::from(self.mss).saturating_sub(options_len);
         room.max(SEGMENT_BYTES_MIN) as u32

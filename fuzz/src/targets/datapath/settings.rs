@@ -45,7 +45,7 @@ pub(super) fn config(seed: u64) -> Config {
     let made = CONFIG.get_or_init(|| Config {
         snat: SNAT.iter().map(|text| endpoint(text).addr).collect(),
         limits: LIMITS,
-        ..Config::new(services(), pools())
+        ..Config::new(with_pages(services()), pools())
     });
     let mut config = made.clone();
     let balances = every_balance("x-a", "sid");
@@ -76,6 +76,16 @@ fn route(matchers: Vec<Matcher>, pool: u16, treatment: Treatment) -> Route {
         retries: 1,
         ..Route::new(format!("to-{pool}"), matchers, PoolId(pool))
     }
+}
+
+fn with_pages(mut services: Vec<Service>) -> Vec<Service> {
+    for service in &mut services {
+        if service.unmatched == Unmatched::Misdirected {
+            service.unmatched_page = Some(page(5_000));
+            service.unavailable_page = Some(page(PAGE_BYTES_MAX));
+        }
+    }
+    services
 }
 
 fn page(len: usize) -> Arc<Page> {
@@ -144,8 +154,6 @@ fn services() -> Vec<Service> {
     raw.routes = vec![route(vec![], 0, splice)];
     let mut six = service("six", vec![listen(5)], Protocol::Http, Source::Snat);
     six.unmatched = Unmatched::Misdirected;
-    six.unmatched_page = Some(page(5_000));
-    six.unavailable_page = Some(page(PAGE_BYTES_MAX));
     six.routes = vec![
         route(
             vec![Matcher::Host(vec![NamePattern::Exact("a.example".into())])],
