@@ -1,0 +1,234 @@
+//! Sockets whose state is read, and sockets made of such states, between two namespaces.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use fairlead_netns::trial::{Needs, in_namespaces, name_of};
+use fairlead_netns::{Host, World};
+use fairlead_os_tcp::repair::{self, drain, own_namespace};
+use fairlead_os_tcp::{Identity, PeerClock, Refused, State};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+struct Hosts {
+    _world: World,
+    client: Host,
+    server: Host,
+}
+
+fn hosts() -> Hosts {
+    let mut world = World::new().unwrap();
+    let (client, server) = (world.host("client").unwrap(), world.host("server").unwrap());
+    world
+        .link(
+            (&client, &["10.0.0.1/24", "fd00::1/64"]),
+            (&server, &["10.0.0.2/24", "fd00::2/64"]),
+        )
+        .unwrap();
+    Hosts {
+        _world: world,
+        client,
+        server,
+    }
+}
+
+impl Hosts {
+    /// A connection: the client's socket and the server's.
+    fn connection(&self, listen: &str) -> (TcpStream, TcpStream) {
+        let listener = self
+            .server
+            .enter(|| TcpListener::bind(listen).unwrap())
+            .unwrap();
+        let at: SocketAddr = listener.local_addr().unwrap();
+        let at = match at.ip().is_unspecified() {
+            true => SocketAddr::new("10.0.0.2".parse().unwrap(), at.port()),
+            false => at,
+        };
+        let ours = self
+            .client
+            .enter(|| TcpStream::connect(at).unwrap())
+            .unwrap();
+        let theirs = listener.accept().unwrap().0;
+        for stream in [&ours, &theirs] {
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        }
+        (ours, theirs)
+    }
+}
+
+fn run<F: FnOnce()>(test: F) {
+    in_namespaces(name_of::<F>(), Needs::default(), |_| {}, test);
+}
+
+/// Takes a connection out of its socket, and puts it into another.
+fn moved(socket: TcpStream) -> (TcpStream, State) {
+    let fd = socket.as_fd();
+    let identity = Identity::of(fd, own_namespace().unwrap()).unwrap();
+    repair::enter(fd).unwrap();
+    let state = State::export(fd, identity, PeerClock::Seen(0)).unwrap();
+    assert_eq!((state.leg.unread, state.leg.unacknowledged), (0, 0));
+    repair::disconnect(fd).unwrap();
+    let other = state.restore().unwrap();
+    repair::leave(other.as_fd(), true).unwrap();
+    state.settle(other.as_fd()).unwrap();
+    drop(socket); // closed as it is, without a word
+    let other = TcpStream::from(other);
+    other.set_read_timeout(Some(PATIENCE)).unwrap();
+    (other, state)
+}
+
+fn say(from: &mut TcpStream, to: &mut TcpStream, bytes: &[u8]) {
+    from.write_all(bytes).unwrap();
+    let mut got = vec![0; bytes.len()];
+    to.read_exact(&mut got).unwrap();
+    assert!(got == bytes);
+}
+
+fn settle_acks(socket: &TcpStream) {
+    let until = std::time::Instant::now() + PATIENCE;
+    while repair::queues(socket.as_fd()).unwrap() != (0, 0) {
+        assert!(std::time::Instant::now() < until, "never acknowledged");
+        std::thread::yield_now();
+    }
+}
+
+/// One connection moves from socket to socket, a hundred times; streams, window and segments stay.
+fn a_stream_goes_on(hosts: &Hosts, listen: &str) {
+    let (mut ours, mut theirs) = hosts.connection(listen);
+    let bytes: Vec<u8> = (0..20_000_u32).map(|at| at as u8).collect();
+    let mut first = None;
+    for round in 0..100 {
+        say(&mut ours, &mut theirs, &bytes[..round * 100 + 1]);
+        say(&mut theirs, &mut ours, &bytes[..20_000 - round]);
+        settle_acks(&theirs);
+        let (next, state) = hosts.server.enter(|| moved(theirs)).unwrap();
+        theirs = next;
+        let now = (
+            state.leg.mss,
+            state.leg.own_mss,
+            state.leg.scales,
+            state.leg.sack,
+        );
+        let before = *first.get_or_insert(now);
+        assert_eq!(now, before, "{listen}, round {round}");
+        assert!(
+            state.leg.promised >= 8_192,
+            "{listen}, round {round}: {state:?}"
+        );
+    }
+    let mut end = Vec::new();
+    drop(theirs);
+    assert_eq!(ours.read_to_end(&mut end).unwrap(), 0, "a FIN, and no RST");
+}
+
+#[test]
+fn a_connection_moves_from_socket_to_socket() {
+    run(|| {
+        let hosts = hosts();
+        // The last one is a socket of IPv6 with addresses of IPv4.
+        for listen in ["10.0.0.2:0", "[fd00::2]:0", "[::]:0"] {
+            a_stream_goes_on(&hosts, listen);
+        }
+        hosts.server.sysctl("net.ipv4.tcp_timestamps", "0").unwrap();
+        hosts.server.sysctl("net.ipv4.tcp_sack", "0").unwrap();
+        hosts
+            .server
+            .sysctl("net.ipv4.tcp_window_scaling", "0")
+            .unwrap();
+        a_stream_goes_on(&hosts, "10.0.0.2:0");
+    });
+}
+
+/// Bytes that wait in one socket's queue are written to the other, none twice and none lost, also
+/// where the other takes them slowly.
+#[test]
+fn what_waits_in_queues_is_passed_on() {
+    run(|| {
+        let hosts = hosts();
+        let (mut client, a) = hosts.connection("10.0.0.2:0");
+        let (b, mut server) = hosts.connection("10.0.0.2:0");
+        let bytes: Vec<u8> = (0..3_000_000_u32).map(|at| (at / 7) as u8).collect();
+        let sent = bytes.clone();
+        let writer = std::thread::spawn(move || {
+            client.write_all(&sent).unwrap();
+            client
+        });
+        std::thread::sleep(Duration::from_millis(20)); // until the queue is full, or not
+        let reader = std::thread::spawn(move || {
+            let mut got = vec![0; 3_000_000];
+            server.read_exact(&mut got).unwrap();
+            (server, got)
+        });
+        let mut to_server = 0;
+        while to_server < 3_000_000 {
+            let ([there, back], _) = drain(a.as_fd(), b.as_fd(), PATIENCE).unwrap();
+            assert_eq!(back, 0);
+            to_server += there;
+        }
+        let (server, got) = reader.join().unwrap();
+        assert!(got == bytes);
+        let client = writer.join().unwrap();
+        // An end that takes nothing: the rest stays, and the answer says so.
+        let mut client = client;
+        client.set_nonblocking(true).unwrap();
+        let mut more = 0;
+        let until = std::time::Instant::now() + PATIENCE;
+        loop {
+            match client.write(&[7; 65_536]) {
+                Ok(count) => more += count as u64,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+            let (_, empty) = drain(a.as_fd(), b.as_fd(), Duration::from_millis(5)).unwrap();
+            if !empty && more > 1_000_000 {
+                break;
+            }
+            assert!(std::time::Instant::now() < until);
+        }
+        drop(server);
+    });
+}
+
+#[test]
+fn what_is_no_connection_of_ours_is_refused() {
+    run(|| {
+        let hosts = hosts();
+        let (ours, theirs) = hosts.connection("10.0.0.2:0");
+        let here = hosts.server.enter(|| own_namespace().unwrap()).unwrap();
+        let refused = |fd: &dyn AsFd| Identity::of(fd.as_fd(), here).map(|_| ());
+        assert_eq!(refused(&theirs), Ok(()));
+        assert_eq!(refused(&ours), Err(Refused::Namespace));
+        hosts
+            .server
+            .enter(|| {
+                let listener = TcpListener::bind("10.0.0.2:0").unwrap();
+                assert_eq!(refused(&listener), Err(Refused::NotTcp));
+                let datagrams = UdpSocket::bind("10.0.0.2:0").unwrap();
+                datagrams.connect("10.0.0.1:9").unwrap();
+                assert_eq!(refused(&datagrams), Err(Refused::NotTcp));
+            })
+            .unwrap();
+        assert_eq!(
+            refused(&UnixStream::pair().unwrap().0),
+            Err(Refused::NotTcp)
+        );
+        assert_eq!(
+            refused(&File::open("/dev/null").unwrap()),
+            Err(Refused::NotTcp)
+        );
+        // It has ended: a reset socket has no peer.
+        drop(ours);
+        let mut theirs = theirs;
+        let _ = theirs.write_all(&[1; 4]);
+        let until = std::time::Instant::now() + PATIENCE;
+        while Identity::of(theirs.as_fd(), here).is_ok() {
+            let _ = theirs.write_all(&[1; 4]);
+            assert!(std::time::Instant::now() < until);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(Identity::of(theirs.as_fd(), here), Err(Refused::NotTcp));
+    });
+}
