@@ -175,13 +175,10 @@ pub fn receive(
     let (fd, flags) = (socket.as_raw_fd(), libc::MSG_CMSG_CLOEXEC);
     // SAFETY: an open socket, and a header that points to live memory of the lengths in it.
     let got = unsafe { libc::recvmsg(fd, &raw mut header, flags) };
-    let got = match usize::try_from(got) {
-        Ok(got) => got,
-        Err(_) => {
-            let error = io::Error::last_os_error();
-            let nothing = error.kind() == io::ErrorKind::WouldBlock;
-            return if nothing { Ok(None) } else { Err(error) };
-        }
+    let Ok(got) = usize::try_from(got) else {
+        let error = io::Error::last_os_error();
+        let nothing = error.kind() == io::ErrorKind::WouldBlock;
+        return if nothing { Ok(None) } else { Err(error) };
     };
     let mut descriptors = Vec::new();
     // SAFETY: the kernel has written the control area; its macros walk it within its length. Each

@@ -255,7 +255,7 @@ fn queue_number(socket: BorrowedFd<'_>, queue: u32) -> io::Result<u32> {
 }
 
 /// `struct tcp_info`, as far as it is needed.
-struct Info {
+struct Agreed {
     state: u8,
     options: u8,
     scales: u8,
@@ -263,7 +263,7 @@ struct Info {
     advertised: u32,
 }
 
-impl Info {
+impl Agreed {
     fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
         let mut room = [0; 104];
         let bytes = sys::option_bytes(socket, TCP, libc::TCP_INFO, &mut room)?;
@@ -348,7 +348,7 @@ impl State {
         identity: Identity,
         clock: PeerClock,
     ) -> io::Result<Self> {
-        let info = Info::of(socket)?;
+        let agreed = Agreed::of(socket)?;
         let mss = sys::option(socket, TCP, libc::TCP_MAXSEG)?;
         let own = sys::option(socket, TCP, TCP_TIMESTAMP)?;
         let mut last = moving_part(socket)?;
@@ -364,8 +364,8 @@ impl State {
             }
             last = next;
         };
-        let stamped = info.has(HAS_TIMESTAMPS);
-        let own_mss = info.own_mss(identity.local.addr.is_v4());
+        let stamped = agreed.has(HAS_TIMESTAMPS);
+        let own_mss = agreed.own_mss(identity.local.addr.is_v4());
         let timestamps = match (stamped, clock) {
             (true, PeerClock::Seen(peer)) => Some(Stamps { own, peer }),
             (true, PeerClock::Unknown) => return Err(io::ErrorKind::NotFound.into()),
@@ -375,18 +375,18 @@ impl State {
             leg: Leg {
                 local: identity.local,
                 peer: identity.peer,
-                state: info.state,
+                state: agreed.state,
                 rcv_nxt: numbers[0],
                 write_seq: numbers[1],
                 unread,
                 unacknowledged,
                 timestamps,
-                sack: info.has(HAS_SACK),
-                scales: info.has(HAS_SCALES).then_some(Scales {
-                    peer: info.scales & 15,
-                    own: info.scales >> 4,
+                sack: agreed.has(HAS_SACK),
+                scales: agreed.has(HAS_SCALES).then_some(Scales {
+                    peer: agreed.scales & 15,
+                    own: agreed.scales >> 4,
                 }),
-                ecn: info.has(HAS_ECN),
+                ecn: agreed.has(HAS_ECN),
                 mss: mss.min(u32::from(u16::MAX)) as u16,
                 own_mss: own_mss.min(u32::from(u16::MAX)) as u16,
                 window: window.now,
