@@ -2,7 +2,8 @@
 /*
  * Access lists: whether the sender of a SYN may connect. The same as crates/splice/src/access.rs and
  * Switch::deny; differential tests hold the two together. The maps are filled before the program is
- * attached, and each process makes its own, so that a restart changes all of a list at once.
+ * attached, and each process makes its own, so that a restart changes all of a list at once. Orders
+ * of the operator change single prefixes while it runs.
  */
 #ifndef FAIRLEAD_ACCESS_H
 #define FAIRLEAD_ACCESS_H

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use aya::maps::lpm_trie::{Key, LpmTrie};
-use aya::maps::{HashMap, MapData, PerCpuArray};
+use aya::maps::{HashMap, MapData, MapError, PerCpuArray};
 use fairlead_base::{Address, Endpoint};
 
 use crate::kernel::{FlowTable, Kernel, LoadError};
@@ -68,6 +68,14 @@ impl Kernel {
         Ok(table.set_listed(listens)?)
     }
 
+    /// The prefixes, to change them while the program asks them. To be called once, after
+    /// [`Self::set_access`].
+    pub fn take_access(&mut self) -> Option<AccessPrefixes> {
+        let map = self.ebpf.take_map("fl_access")?;
+        let map = LpmTrie::try_from(map).ok()?;
+        Some(AccessPrefixes { map })
+    }
+
     /// SYNs that the program denied, by list of each service: see [`AccessRule::counter`].
     ///
     /// # Errors
@@ -79,6 +87,40 @@ impl Kernel {
         let places = 0..count.min(COUNTERS_MAX) as u32;
         let counted = places.map(|at| Ok(map.get(&at, 0)?.iter().sum()));
         counted.collect()
+    }
+}
+
+/// The prefixes of all lists in the kernel.
+#[derive(Debug)]
+pub struct AccessPrefixes {
+    map: LpmTrie<MapData, RawAccessPrefix, u32>,
+}
+
+impl AccessPrefixes {
+    /// Puts a prefix in, or gives it another verdict.
+    ///
+    /// # Errors
+    /// When the kernel does not take it.
+    pub fn set(&mut self, prefix: &AccessPrefix) -> Result<(), LoadError> {
+        Ok(self
+            .map
+            .insert(&key_of(prefix), u32::from(prefix.allow), 0)?)
+    }
+
+    /// Takes a prefix out; one that is not there is no error.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn remove(&mut self, prefix: &AccessPrefix) -> Result<(), LoadError> {
+        match self.map.remove(&key_of(prefix)) {
+            Err(MapError::KeyNotFound) => Ok(()),
+            Err(MapError::SyscallError(error))
+                if error.io_error.kind() == std::io::ErrorKind::NotFound =>
+            {
+                Ok(())
+            }
+            outcome => Ok(outcome?),
+        }
     }
 }
 

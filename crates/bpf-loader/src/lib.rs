@@ -62,7 +62,7 @@ mod vlans;
 mod way_in;
 mod way_out;
 
-pub use access::{AccessPrefix, AccessRule};
+pub use access::{AccessPrefix, AccessPrefixes, AccessRule};
 pub use attach::{AttachError, Attachment, Mode};
 pub use capture::{CaptureFilter, CaptureTap, Captured};
 pub use clock::monotonic_ns;

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use clap::{Parser, Subcommand};
 
+use crate::access::{self, AccessArgs};
 use crate::capture::{self, CaptureArgs};
 use crate::check::{self, CheckArgs};
 use crate::connections::{self, ConnectionsArgs};
@@ -57,6 +58,8 @@ pub enum Command {
     Drain(DrainArgs),
     /// List the servers of a running switch, and take them out of or into service
     Server(ServerArgs),
+    /// List the access lists of a running switch, and change them
+    Access(AccessArgs),
     /// List live connections of a running switch, show one, end some
     Connections(ConnectionsArgs),
     /// Remove what a stopped instance left in the kernel
@@ -94,6 +97,7 @@ pub fn main() -> ExitCode {
         Command::Reload(args) => reload::run(args),
         Command::Drain(args) => drain::run(args),
         Command::Server(args) => server::run(args),
+        Command::Access(args) => access::run(args),
         Command::Connections(args) => connections::run(args),
         Command::Down(args) => down::run(args),
         Command::Check(args) => check::run(args),

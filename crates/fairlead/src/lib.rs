@@ -1,6 +1,7 @@
 //! The parts of the `fairlead` binary, for the binary and its tests: configuration file, command
 //! line, admin pages, log.
 
+pub mod access;
 pub mod admin;
 mod api;
 pub mod capture;

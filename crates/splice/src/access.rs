@@ -5,6 +5,7 @@
 //! ranges between which the verdict changes, which are searched here in logarithmic time.
 
 use core::fmt;
+use std::collections::BTreeMap;
 
 use fairlead_base::Address;
 
@@ -26,6 +27,11 @@ pub struct AccessEntry {
 impl AccessEntry {
     fn family_bits(&self) -> u8 {
         if self.first.is_v4() { V4_BITS } else { V6_BITS }
+    }
+
+    /// By this lists are sorted, and each prefix is in them once.
+    fn place(&self) -> (bool, u128, u8) {
+        (self.first.is_v4(), self.range().0, self.bits)
     }
 
     /// The first and the last address, as numbers of the family.
@@ -64,8 +70,8 @@ impl AccessList {
         let mut entries = entries;
         // The wider ones first where several begin at one address, and of two for one prefix first
         // the one that denies.
-        entries.sort_unstable_by_key(|one| (one.first.is_v4(), one.range().0, one.bits, one.allow));
-        entries.dedup_by_key(|one| (one.first.is_v4(), one.range().0, one.bits));
+        entries.sort_unstable_by_key(|one| (one.place(), one.allow));
+        entries.dedup_by_key(|one| one.place());
         let of = |v4: bool| entries.iter().filter(move |one| one.first.is_v4() == v4);
         Self {
             name: name.into(),
@@ -89,6 +95,41 @@ impl AccessList {
     /// Its prefixes, each once.
     pub fn entries(&self) -> &[AccessEntry] {
         &self.entries
+    }
+
+    /// What holds for exactly this prefix, if it is in the list. Bits of `first` behind the prefix
+    /// are ignored.
+    pub fn verdict(&self, first: Address, bits: u8) -> Option<bool> {
+        let wanted = AccessEntry {
+            first,
+            bits,
+            allow: false,
+        };
+        let at = self
+            .entries
+            .binary_search_by_key(&wanted.place(), AccessEntry::place);
+        at.ok()
+            .and_then(|at| self.entries.get(at))
+            .map(|one| one.allow)
+    }
+
+    /// The list with other verdicts for some prefixes, of each the last one; `None` takes a prefix
+    /// out.
+    pub fn changed(&self, changes: &[(AccessEntry, Option<bool>)]) -> Self {
+        let changed: BTreeMap<_, _> = changes
+            .iter()
+            .map(|(entry, verdict)| (entry.place(), (*entry, *verdict)))
+            .collect();
+        let kept = self.entries.iter().copied();
+        let kept = kept.filter(|one| !changed.contains_key(&one.place()));
+        let fresh = changed.values().filter_map(|(entry, verdict)| {
+            Some(AccessEntry {
+                allow: (*verdict)?,
+                ..*entry
+            })
+        });
+        let entries = kept.chain(fresh).collect();
+        Self::new(self.name.clone(), self.default_allow, entries)
     }
 
     /// True if this client may connect.
@@ -269,6 +310,25 @@ mod tests {
             assert_eq!(list.entries().len(), 1);
             assert!(!list.allows(address("10.1.1.1")));
         }
+    }
+
+    #[test]
+    fn a_changed_list_has_the_new_verdicts_and_the_old_one_its_own() {
+        let list = AccessList::new("office", false, vec![entry("10.0.0.0/8", true)]);
+        let (ten, host) = (entry("10.0.0.0/8", true), entry("10.1.2.3/32", false));
+        let six = entry("2001:db8::/32", false);
+        let denied = list.changed(&[(host, Some(true)), (host, Some(false)), (six, Some(true))]);
+        assert_eq!(denied.verdict(host.first, 32), Some(false));
+        assert_eq!(denied.verdict(host.first, 8), Some(true), "the wider one");
+        assert_eq!(denied.verdict(six.first, 32), Some(true));
+        assert_eq!(denied.verdict(six.first, 33), None);
+        assert!(!denied.allows(host.first) && denied.allows(address("10.1.2.4")));
+        assert_eq!(denied.entries().len(), 3);
+        assert!(list.allows(host.first));
+        let back = denied.changed(&[(host, None), (six, None)]);
+        assert_eq!(back, list);
+        let empty = back.changed(&[(ten, None), (host, None)]);
+        assert!(empty.entries().is_empty() && !empty.allows(ten.first));
     }
 
     /// Prefixes that lie in one another as often as not.

@@ -3,6 +3,7 @@
 //! It is served at the control socket, with all methods, and at the admin address, where it only
 //! reads. Errors are problem details (RFC 9457).
 
+mod access;
 mod answers;
 pub(crate) mod client;
 mod connections;
@@ -20,13 +21,14 @@ use axum::extract::Request as HttpRequest;
 use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{delete, get, post};
 use fairlead_datapath::{Admin, Change, ServerId};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::admin::Shared;
 use crate::control::ControlQueue;
 
+pub(crate) use access::{AccessDetail, AccessLists, AccessRow, EntryRow};
 use answers::Problem;
 pub(crate) use answers::{ConnectionList, ConnectionRow, ServerRow};
 pub(crate) use names::Names;
@@ -48,6 +50,7 @@ pub(crate) struct Api {
     pub(crate) requests: Arc<Requests>,
     pub(crate) control: Arc<ControlQueue>,
     pub(crate) names: Names,
+    pub(crate) access: AccessLists,
     pub(crate) check_orders: mpsc::UnboundedSender<(ServerId, Admin)>,
     pub(crate) state: Mutex<RuntimeState>,
     /// Where the state is kept; nowhere if `None`.
@@ -71,7 +74,7 @@ impl Api {
         };
         if let Err(error) = state.save(path) {
             let path = path.display();
-            tracing::error!("orders about servers are lost at the next start: {path}: {error}");
+            tracing::error!("orders are lost at the next start: {path}: {error}");
         }
     }
 
@@ -134,6 +137,10 @@ fn resources(api: Arc<Api>) -> Router {
                 .patch(servers::change)
                 .delete(servers::remove),
         )
+        .route("/access", get(access::list_all))
+        .route("/access/{list}", get(access::show))
+        .route("/access/{list}/entries", post(access::add))
+        .route("/access/{list}/entries/{prefix}", delete(access::remove))
         .route(
             "/connections",
             get(connections::list).delete(connections::kill_selected),

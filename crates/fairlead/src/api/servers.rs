@@ -294,7 +294,7 @@ fn duration(seconds: f64) -> Result<Duration, Problem> {
 }
 
 /// The body of a request, or what is wrong with it.
-fn body<T>(read: Result<Json<T>, JsonRejection>) -> Result<T, Problem> {
+pub(super) fn body<T>(read: Result<Json<T>, JsonRejection>) -> Result<T, Problem> {
     match read {
         Ok(Json(body)) => Ok(body),
         Err(why) => Err(Problem::new(why.status(), why.body_text())),

@@ -1,19 +1,25 @@
-//! Run-time state: what the operator ordered of servers, and what health checks showed. It is kept
-//! in a file beside the control socket, so that it survives reloads and restarts.
+//! Run-time state: what the operator ordered of servers and access lists, and what health checks
+//! showed. It is kept in a file beside the control socket, so that it survives reloads and
+//! restarts.
 //!
 //! Each order is kept with the configured values that it replaced. Where those have changed since,
 //! the configuration wins.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fairlead_base::Endpoint;
 use fairlead_datapath::Admin;
+use fairlead_splice::access::{AccessEntry, AccessList};
 use fairlead_splice::config::{Config, Server};
 use serde::{Deserialize, Serialize};
+
+use crate::config::access_entry;
 
 /// The version of the file; another one is not read.
 const VERSION: u32 = 1;
@@ -21,6 +27,8 @@ const VERSION: u32 = 1;
 const FILE_BYTES_MAX: u64 = 8 << 20;
 /// Orders that are kept, at most.
 pub(super) const ORDERS_MAX: usize = 4_096;
+/// The same, of access lists.
+pub(super) const ACCESS_ORDERS_MAX: usize = 4_096;
 /// Check states that are older say nothing.
 const CHECKS_LAST: Duration = Duration::from_secs(60);
 
@@ -36,6 +44,9 @@ pub(crate) struct RuntimeState {
     written: u64,
     /// Orders about servers.
     pub(super) orders: Vec<ServerOrder>,
+    /// Orders about access lists.
+    #[serde(default)]
+    pub(super) access: Vec<AccessOrder>,
     /// Servers that checks found up or down.
     checks: Vec<CheckMemory>,
 }
@@ -59,6 +70,17 @@ pub(super) struct ServerOrder {
     /// It was removed.
     #[serde(default)]
     pub(super) removed: bool,
+}
+
+/// What was ordered of a prefix in an access list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct AccessOrder {
+    pub(super) list: String,
+    pub(super) prefix: String,
+    /// Whether the configuration allows it; `None` where it is not in the list there.
+    pub(super) configured: Option<bool>,
+    /// Whether it is allowed; `None` where it was removed.
+    pub(super) verdict: Option<bool>,
 }
 
 /// What the configuration says of a server.
@@ -141,6 +163,7 @@ impl RuntimeState {
             return Err(io::Error::from(io::ErrorKind::NotFound));
         }
         state.orders.truncate(ORDERS_MAX);
+        state.access.truncate(ACCESS_ORDERS_MAX);
         if state.written.abs_diff(now()) > CHECKS_LAST.as_secs() {
             state.checks.clear();
         }
@@ -165,7 +188,7 @@ impl RuntimeState {
         fs::rename(&fresh, path)
     }
 
-    /// Brings orders about servers into a configuration. Orders that the configuration has
+    /// Brings orders into a configuration. Orders that the configuration has
     /// overtaken are forgotten; a line for each.
     pub(crate) fn apply_to(&mut self, config: &mut Config) -> Vec<String> {
         let mut forgotten = Vec::new();
@@ -177,6 +200,41 @@ impl RuntimeState {
             }
             kept
         });
+        forgotten.extend(self.apply_access(config));
+        forgotten
+    }
+
+    /// The same of access lists alone.
+    fn apply_access(&mut self, config: &mut Config) -> Vec<String> {
+        let mut forgotten = Vec::new();
+        let mut changes: BTreeMap<String, Vec<(AccessEntry, Option<bool>)>> = BTreeMap::new();
+        let lists = || config.services.iter().flat_map(|service| &service.access);
+        self.access.retain(|order| {
+            let list = lists().find(|list| list.name() == order.list);
+            let entry = access_entry(&order.prefix, false).ok();
+            let Some((list, entry)) = list.zip(entry) else {
+                return false;
+            };
+            let kept = list.verdict(entry.first, entry.bits) == order.configured;
+            if kept {
+                let of_list = changes.entry(order.list.clone()).or_default();
+                of_list.push((entry, order.verdict));
+            } else {
+                let (list, prefix) = (&order.list, &order.prefix);
+                forgotten.push(format!("{list} {prefix}: the configuration has changed"));
+            }
+            kept
+        });
+        for (name, changes) in changes {
+            let mut changed: Option<Arc<AccessList>> = None;
+            for list in config.services.iter_mut().flat_map(|one| &mut one.access) {
+                if list.name() == name {
+                    // All services go on sharing it.
+                    let fresh = changed.get_or_insert_with(|| Arc::new(list.changed(&changes)));
+                    *list = Arc::clone(fresh);
+                }
+            }
+        }
         forgotten
     }
 
@@ -318,6 +376,56 @@ mod tests {
         let server = config.pools[0].servers[0].endpoint;
         assert_eq!(state.admin_of("pages", server), Some(Admin::Drain));
         assert_eq!(state.weight_of("pages", server), Some(9));
+    }
+
+    fn with_list(entries: &str) -> Config {
+        let list = format!("[[access]]\nname = \"office\"\n{entries}\n[[pool]]");
+        let file = SMALL.replacen("[[pool]]", &list, 1);
+        let file = file.replace("protocol =", "access = [\"office\"]\nprotocol =");
+        parse(&file, "a.toml").unwrap().settings.switch
+    }
+
+    #[test]
+    fn orders_about_lists_survive_unless_the_configuration_has_changed() {
+        let order = |prefix: &str, configured, verdict| AccessOrder {
+            list: "office".to_owned(),
+            prefix: prefix.to_owned(),
+            configured,
+            verdict,
+        };
+        let mut state = RuntimeState {
+            access: vec![
+                order("10.0.0.0/8", Some(true), None),
+                order("10.1.2.3/32", None, Some(false)),
+                order("2001:db8::/32", None, Some(true)),
+                order("nonsense", None, Some(true)),
+                AccessOrder {
+                    list: "gone".to_owned(),
+                    ..order("10.0.0.0/8", None, Some(true))
+                },
+            ],
+            ..RuntimeState::default()
+        };
+        let mut config = with_list("allow = [\"10.0.0.0/8\", \"192.0.2.0/24\"]");
+        assert_eq!(state.apply_to(&mut config), [""; 0]);
+        assert_eq!(state.access.len(), 3);
+        let list = &config.services[0].access[0];
+        let entries: Vec<_> = list
+            .entries()
+            .iter()
+            .map(|one| format!("{}/{} {}", one.first, one.bits, one.allow))
+            .collect();
+        let wanted = [
+            "2001:db8::/32 true",
+            "10.1.2.3/32 false",
+            "192.0.2.0/24 true",
+        ];
+        assert_eq!(entries, wanted);
+        // Now the file has the second and no longer the first.
+        let mut config = with_list("allow = [\"192.0.2.0/24\"]\ndeny = [\"10.1.2.3\"]");
+        assert_eq!(state.apply_to(&mut config).len(), 2);
+        assert_eq!(state.access.len(), 1);
+        assert_eq!(config.services[0].access[0].entries().len(), 3);
     }
 
     #[test]

@@ -154,7 +154,7 @@ pub(super) fn prefixes_of(
 }
 
 /// A prefix or an address alone; why not otherwise.
-fn entry(text: &str, allow: bool) -> Result<AccessEntry, String> {
+pub(crate) fn entry(text: &str, allow: bool) -> Result<AccessEntry, String> {
     let (address, bits) = match text.split_once('/') {
         Some((address, bits)) => (address, Some(bits)),
         None => (text, None),

@@ -39,7 +39,7 @@ pub(super) fn tell(
 }
 
 /// The lists in use, each once; its place is its number.
-fn distinct(services: &[Service]) -> Vec<&Arc<AccessList>> {
+pub(super) fn distinct(services: &[Service]) -> Vec<&Arc<AccessList>> {
     let mut lists: Vec<&Arc<AccessList>> = Vec::new();
     for list in services.iter().flat_map(|service| &service.access) {
         if !lists.iter().any(|known| Arc::ptr_eq(known, list)) {

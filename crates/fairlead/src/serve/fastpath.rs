@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use fairlead_bpf_loader::{
-    AttachError, Attachment, CaptureTap, Counters, FlowTable, Kernel, LoadError,
+    AccessPrefixes, AttachError, Attachment, CaptureTap, Counters, FlowTable, Kernel, LoadError,
     Mode as AttachMode, Pins, WayIn, WayOut, interface_index, interface_name,
 };
 use fairlead_datapath::{Datapath, Snapshot};
@@ -316,6 +316,11 @@ impl Fastpath {
                 )
             })
             .ok()
+    }
+
+    /// The prefixes of access lists in the kernel, if it forwards.
+    pub(super) fn take_access(&mut self) -> Option<AccessPrefixes> {
+        self.kernel.as_mut()?.take_access()
     }
 
     /// Adds the SYNs that the kernel program denied to those that the engine denied.

@@ -171,7 +171,7 @@ fn serve(
     let mut fastpath = start_fastpath(&settings, &mut datapath, &clock, &mut restore)?;
     let shared = Arc::new(Shared::new(Identity::of(&settings, fastpath.state())));
     let control_queue = Arc::new(ControlQueue::new(&settings.instance.name, clock.now_ns()));
-    let mut served = Served::start(&settings, &shared, &control_queue, state).map_err(host)?;
+    let mut served = Served::start(&settings, &shared, &control_queue, state, &mut fastpath)?;
     // Kept until the end. The pages show "starting" until counters are published.
     let _pages = served.start_pages(&settings, &shared)?;
     // Only now: a failed start must not leave anything behind.

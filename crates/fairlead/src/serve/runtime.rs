@@ -7,9 +7,12 @@ use std::sync::{Arc, Mutex};
 use fairlead_base::Instant;
 use fairlead_datapath::{Admin, Change, Datapath, Departure};
 
-use super::ExitStatus;
+use super::fastpath::Fastpath;
+use super::{ExitStatus, access, host};
 use crate::admin::{self, AdminServer, Shared};
-use crate::api::{self, Api, Names, RequestQueue, Requests, RuntimeState, path_beside};
+use crate::api::{
+    self, AccessLists, Api, Names, RequestQueue, Requests, RuntimeState, path_beside,
+};
 use crate::checks::Checker;
 use crate::config::Settings;
 use crate::control::{self, ControlQueue, ControlServer};
@@ -35,7 +38,7 @@ impl State {
         }
     }
 
-    /// Brings the servers of a configuration up to what was ordered.
+    /// Brings servers and access lists of a configuration up to what was ordered.
     pub(super) fn apply_to(&mut self, settings: &mut Settings) {
         for order in self.state.apply_to(&mut settings.switch) {
             tracing::info!("an order is forgotten: {order}");
@@ -84,10 +87,11 @@ impl Served {
         shared: &Arc<Shared>,
         control_queue: &Arc<ControlQueue>,
         state: State,
-    ) -> Result<Self, String> {
-        let failed = |error: std::io::Error| format!("health checks cannot be made: {error}");
+        fastpath: &mut Fastpath,
+    ) -> Result<Self, ExitStatus> {
+        let failed = |error| host(format!("health checks cannot be made: {error}"));
         let (requests, queue) = Requests::channel().map_err(failed)?;
-        let seed = getrandom::u64().map_err(|error| error.to_string())?;
+        let seed = getrandom::u64().map_err(|error| host(error.to_string()))?;
         let names = Names::of(&settings.switch);
         let known = |server| {
             let (_, pool, found) = names.servers().find(|(id, ..)| *id == server)?;
@@ -103,7 +107,12 @@ impl Served {
                 let _ = checker.orders().send((id, admin));
             }
         }
+        let lists = access::distinct(&config.services)
+            .into_iter()
+            .map(Arc::clone);
+        let access = AccessLists::new(lists.collect(), &config.services, fastpath.take_access());
         let api = Api {
+            access,
             shared: Arc::clone(shared),
             requests,
             control: Arc::clone(control_queue),

@@ -5,12 +5,14 @@
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use fairlead_base::Instant;
 use fairlead_tcp::Line;
 
 use super::Switch;
 use super::connections::Selection;
+use crate::access::AccessList;
 use crate::backends::ServerId;
 use crate::config::OnDown;
 use crate::event::{Admin, End, Event};
@@ -49,6 +51,9 @@ pub enum Change {
     },
     /// Connections that are to end.
     End(Selection),
+    /// Another list in the place of that with its name. Clients that are connecting already are
+    /// not asked again.
+    Access(Arc<AccessList>),
 }
 
 /// What becomes of the connections of a server that takes no new ones.
@@ -131,9 +136,22 @@ impl Switch {
                 self.search(selection, End::Killed)?;
                 true
             }
+            Change::Access(list) => self.replace_list(&list),
         };
         self.debug_check(None);
         Ok(changed)
+    }
+
+    fn replace_list(&mut self, list: &Arc<AccessList>) -> bool {
+        let mut changed = false;
+        let services = self.config.services.iter_mut();
+        for one in services.flat_map(|service| &mut service.access) {
+            if one.name() == list.name() && *one != *list {
+                *one = Arc::clone(list);
+                changed = true;
+            }
+        }
+        changed
     }
 
     /// Changes a server, and says so to everybody who goes by it.
