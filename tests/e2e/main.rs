@@ -9,6 +9,7 @@
 mod harness;
 
 mod access;
+mod api;
 mod availability;
 mod capture;
 mod direct;
@@ -16,6 +17,7 @@ mod fastpath;
 mod flood;
 mod flow_tables;
 mod fragments;
+mod haproxy;
 mod high_availability;
 mod http;
 mod lifecycle;

@@ -170,6 +170,7 @@ const ROOMS: &[Room] = &[
             "handoff",
             "testkit",
             "trace",
+            "announce",
             "fairlead",
         ],
         &[],

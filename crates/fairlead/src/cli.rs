@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use clap::{Parser, Subcommand};
 
 use crate::access::{self, AccessArgs};
+use crate::announce::{self, AnnounceArgs};
 use crate::capture::{self, CaptureArgs};
 use crate::check::{self, CheckArgs};
 use crate::connections::{self, ConnectionsArgs};
@@ -60,6 +61,8 @@ pub enum Command {
     Server(ServerArgs),
     /// List the access lists of a running switch, and change them
     Access(AccessArgs),
+    /// Announce the listening addresses of a running switch, or stop that
+    Announce(AnnounceArgs),
     /// List live connections of a running switch, show one, end some
     Connections(ConnectionsArgs),
     /// Remove what a stopped instance left in the kernel
@@ -98,6 +101,7 @@ pub fn main() -> ExitCode {
         Command::Drain(args) => drain::run(args),
         Command::Server(args) => server::run(args),
         Command::Access(args) => access::run(args),
+        Command::Announce(args) => announce::run(args),
         Command::Connections(args) => connections::run(args),
         Command::Down(args) => down::run(args),
         Command::Check(args) => check::run(args),

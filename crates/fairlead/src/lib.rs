@@ -3,6 +3,7 @@
 
 pub mod access;
 pub mod admin;
+pub mod announce;
 mod api;
 pub mod capture;
 pub mod check;

@@ -1,5 +1,6 @@
 //! The targets. To add one: a file with a `Target` in it, and a line in [`all`].
 
+mod announce;
 mod capture;
 mod config;
 mod datapath;
@@ -51,6 +52,7 @@ pub fn all() -> &'static [Target] {
         references::TARGET,
         handoff::TARGET,
         pairing::TARGET,
+        announce::TARGET,
     ]
 }
 

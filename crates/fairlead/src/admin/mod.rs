@@ -9,6 +9,7 @@ mod pace;
 mod server;
 mod status;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -166,6 +167,8 @@ pub struct Shared {
     latest: RwLock<Option<Arc<Published>>>,
     capture: Arc<CaptureHub>,
     checks: Arc<CheckBoard>,
+    /// Listening addresses are to be announced.
+    announces: AtomicBool,
 }
 
 impl Shared {
@@ -177,7 +180,18 @@ impl Shared {
             latest: RwLock::new(None),
             capture: Arc::default(),
             checks: Arc::default(),
+            announces: AtomicBool::new(false),
         }
+    }
+
+    /// Whether listening addresses are to be announced.
+    pub fn announces(&self) -> bool {
+        self.announces.load(Ordering::Relaxed)
+    }
+
+    /// Has listening addresses announced from now on, or not.
+    pub fn set_announces(&self, announces: bool) {
+        self.announces.store(announces, Ordering::Relaxed);
     }
 
     /// Publishes new counters. Costs one allocation and a lock that readers hold for a pointer

@@ -46,6 +46,13 @@ impl Problem {
     }
 }
 
+impl Problem {
+    /// Whether the answer must say how to give a token (RFC 9110, section 15.5.2).
+    pub(super) fn asks_for_token(&self) -> bool {
+        self.status == StatusCode::UNAUTHORIZED.as_u16()
+    }
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status);

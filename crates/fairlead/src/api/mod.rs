@@ -1,9 +1,10 @@
 //! The API of a running instance, `/v1`: JSON over HTTP.
 //!
 //! It is served at the control socket, with all methods, and at the admin address, where it only
-//! reads. Errors are problem details (RFC 9457).
+//! reads unless a token is configured. Errors are problem details (RFC 9457).
 
 mod access;
+mod announce;
 mod answers;
 pub(crate) mod client;
 mod connections;
@@ -17,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::extract::Request as HttpRequest;
+use axum::extract::{Request as HttpRequest, State};
 use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -29,6 +30,7 @@ use crate::admin::Shared;
 use crate::control::ControlQueue;
 
 pub(crate) use access::{AccessDetail, AccessLists, AccessRow, EntryRow};
+pub(crate) use announce::Announcement;
 use answers::Problem;
 pub(crate) use answers::{ConnectionList, ConnectionRow, ServerRow};
 pub(crate) use names::Names;
@@ -137,6 +139,7 @@ fn resources(api: Arc<Api>) -> Router {
                 .patch(servers::change)
                 .delete(servers::remove),
         )
+        .route("/announce", get(announce::show).put(announce::change))
         .route("/access", get(access::list_all))
         .route("/access/{list}", get(access::show))
         .route("/access/{list}/entries", post(access::add))
@@ -160,45 +163,111 @@ fn resources(api: Arc<Api>) -> Router {
         .with_state(api)
 }
 
-/// The API for the admin address: it only reads, and only for requests that name this machine by an
-/// address or `localhost`, so that a page from elsewhere cannot read it by DNS rebinding.
-pub(crate) fn reading_router(api: Arc<Api>) -> Router {
-    resources(api).layer(middleware::from_fn(only_reads))
+/// Who may use the API at the admin address.
+#[derive(Clone, Default)]
+pub(crate) struct Guard {
+    /// Names of this machine, in lower case.
+    pub(crate) hosts: Vec<String>,
+    /// With it orders are taken; without it the address only reads.
+    pub(crate) token: Option<String>,
 }
 
-async fn only_reads(request: HttpRequest, next: Next) -> Response {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let why = "the admin address only reads; orders go to the control socket";
-        return Problem::new(StatusCode::FORBIDDEN, why.to_owned()).into_response();
-    }
-    let host = request.headers().get(header::HOST);
-    if !host.is_some_and(|host| host.to_str().is_ok_and(is_this_machine)) {
-        let why = "`Host` must be an IP address or `localhost`";
-        return Problem::new(StatusCode::FORBIDDEN, why.to_owned()).into_response();
-    }
-    next.run(request).await
+/// The API for the admin address. It takes requests that name this machine by an address,
+/// `localhost` or a known name, so that a page from elsewhere cannot read it by DNS rebinding, and
+/// orders with the token.
+pub(crate) fn guarded_router(api: Arc<Api>, guard: Guard) -> Router {
+    let guard = Arc::new(guard);
+    resources(api).layer(middleware::from_fn_with_state(guard, admit))
 }
 
-/// Whether a `Host` is an address, or `localhost`, with or without a port.
-fn is_this_machine(host: &str) -> bool {
+async fn admit(State(guard): State<Arc<Guard>>, request: HttpRequest, next: Next) -> Response {
+    match guard.refusal_of(&request) {
+        None => next.run(request).await,
+        Some(problem) => {
+            let challenge = problem.asks_for_token();
+            let mut response = problem.into_response();
+            if challenge {
+                let bearer = header::HeaderValue::from_static("Bearer");
+                response
+                    .headers_mut()
+                    .insert(header::WWW_AUTHENTICATE, bearer);
+            }
+            response
+        }
+    }
+}
+
+impl Guard {
+    fn refusal_of<T>(&self, request: &axum::http::Request<T>) -> Option<Problem> {
+        let text = |name| {
+            let value = request.headers().get(name);
+            value.and_then(|value| value.to_str().ok())
+        };
+        if !text(header::HOST).is_some_and(|host| self.is_this_machine(host)) {
+            let why = "`Host` must be an IP address, `localhost` or one of `admin_hosts`";
+            return Some(Problem::new(StatusCode::FORBIDDEN, why.to_owned()));
+        }
+        if matches!(*request.method(), Method::GET | Method::HEAD) {
+            return None;
+        }
+        let Some(token) = &self.token else {
+            let why = "the admin address only reads; orders go to the control socket, or need \
+                       `admin_token_file`";
+            return Some(Problem::new(StatusCode::FORBIDDEN, why.to_owned()));
+        };
+        let given = text(header::AUTHORIZATION).and_then(|value| value.split_once(' '));
+        let given = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+        if given.is_some_and(|(_, given)| is_same(given.trim().as_bytes(), token.as_bytes())) {
+            return None;
+        }
+        let why = "orders need `Authorization: Bearer` with the token of `admin_token_file`";
+        Some(Problem::new(StatusCode::UNAUTHORIZED, why.to_owned()))
+    }
+
+    fn is_this_machine(&self, host: &str) -> bool {
+        let name = without_port(host);
+        is_address(name)
+            || name.eq_ignore_ascii_case("localhost")
+            || self.hosts.iter().any(|one| name.eq_ignore_ascii_case(one))
+    }
+}
+
+/// Compares in a time that depends on the lengths alone.
+fn is_same(given: &[u8], token: &[u8]) -> bool {
+    let different = |all: u8, (one, other): (&u8, &u8)| std::hint::black_box(all | (one ^ other));
+    given.len() == token.len() && given.iter().zip(token).fold(0, different) == 0
+}
+
+/// A `Host` without its port.
+fn without_port(host: &str) -> &str {
     let is_port = |port: &str| port.parse::<u16>().is_ok();
-    let name = match host.rsplit_once(':') {
+    match host.rsplit_once(':') {
         Some((name, port)) if is_port(port) && (!name.contains(':') || name.ends_with(']')) => name,
         _ => host,
-    };
+    }
+}
+
+fn is_address(name: &str) -> bool {
     let bare = name
         .strip_prefix('[')
         .and_then(|name| name.strip_suffix(']'));
     bare.unwrap_or(name).parse::<core::net::IpAddr>().is_ok()
-        || name.eq_ignore_ascii_case("localhost")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::is_this_machine;
+    use super::*;
+
+    fn guard(token: Option<&str>) -> Guard {
+        Guard {
+            hosts: vec!["edge.example.com".to_owned()],
+            token: token.map(str::to_owned),
+        }
+    }
 
     #[test]
     fn hosts_of_other_names_are_refused() {
+        let guard = guard(None);
         for host in [
             "127.0.0.1",
             "127.0.0.1:9090",
@@ -206,8 +275,10 @@ mod tests {
             "LOCALHOST:1",
             "[::1]:9",
             "[::1]",
+            "edge.example.com",
+            "Edge.Example.Com:9090",
         ] {
-            assert!(is_this_machine(host), "{host}");
+            assert!(guard.is_this_machine(host), "{host}");
         }
         for host in [
             "",
@@ -215,9 +286,49 @@ mod tests {
             "evil.example:9090",
             "localhost.evil",
             "127.0.0.1.x",
+            "edge.example.com.evil",
+            "x.edge.example.com",
             ":",
         ] {
-            assert!(!is_this_machine(host), "{host}");
+            assert!(!guard.is_this_machine(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn orders_need_the_whole_token_where_there_is_one() {
+        let status = |guard: &Guard, method: &str, authorization: Option<&str>| {
+            let mut request = axum::http::Request::builder().method(method);
+            request = request.header("Host", "127.0.0.1:9090");
+            if let Some(value) = authorization {
+                request = request.header("Authorization", value);
+            }
+            let request = request.body(()).unwrap();
+            guard
+                .refusal_of(&request)
+                .map(|problem| problem.into_response().status().as_u16())
+        };
+        let (closed, open) = (guard(None), guard(Some("0123456789abcdef")));
+        assert_eq!(status(&closed, "GET", None), None);
+        assert_eq!(status(&open, "GET", None), None);
+        let right = Some("Bearer 0123456789abcdef");
+        assert_eq!(status(&closed, "DELETE", right), Some(403));
+        assert_eq!(status(&open, "DELETE", right), None);
+        assert_eq!(
+            status(&open, "PATCH", Some("bearer 0123456789abcdef")),
+            None
+        );
+        for wrong in [
+            None,
+            Some(""),
+            Some("Bearer"),
+            Some("Bearer "),
+            Some("Bearer 0123456789abcde"),
+            Some("Bearer 0123456789abcdeg"),
+            Some("Bearer 0123456789abcdef0"),
+            Some("Basic 0123456789abcdef"),
+            Some("0123456789abcdef"),
+        ] {
+            assert_eq!(status(&open, "POST", wrong), Some(401), "{wrong:?}");
         }
     }
 }

@@ -44,6 +44,12 @@ pub(crate) struct RuntimeState {
     written: u64,
     /// Orders about servers.
     pub(super) orders: Vec<ServerOrder>,
+    /// What was ordered of announcements.
+    #[serde(default)]
+    announce: Option<AnnounceOrder>,
+    /// Whether the configuration has listening addresses announced.
+    #[serde(skip)]
+    announce_configured: bool,
     /// Orders about access lists.
     #[serde(default)]
     pub(super) access: Vec<AccessOrder>,
@@ -70,6 +76,13 @@ pub(super) struct ServerOrder {
     /// It was removed.
     #[serde(default)]
     pub(super) removed: bool,
+}
+
+/// What was ordered of announcements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct AnnounceOrder {
+    configured: bool,
+    on: bool,
 }
 
 /// What was ordered of a prefix in an access list.
@@ -202,6 +215,25 @@ impl RuntimeState {
         });
         forgotten.extend(self.apply_access(config));
         forgotten
+    }
+
+    /// Whether listening addresses are to be announced. An order that the configuration has
+    /// overtaken is forgotten.
+    pub(crate) fn announces(&mut self, configured: bool) -> bool {
+        self.announce_configured = configured;
+        self.announce = self.announce.filter(|order| order.configured == configured);
+        self.announce_ordered().unwrap_or(configured)
+    }
+
+    /// What was ordered of announcements.
+    pub(super) fn announce_ordered(&self) -> Option<bool> {
+        self.announce.map(|order| order.on)
+    }
+
+    /// Keeps what was ordered of announcements, unless the configuration says the same.
+    pub(super) fn note_announce(&mut self, on: bool) {
+        let configured = self.announce_configured;
+        self.announce = (on != configured).then_some(AnnounceOrder { configured, on });
     }
 
     /// The same of access lists alone.
@@ -376,6 +408,19 @@ mod tests {
         let server = config.pools[0].servers[0].endpoint;
         assert_eq!(state.admin_of("pages", server), Some(Admin::Drain));
         assert_eq!(state.weight_of("pages", server), Some(9));
+    }
+
+    #[test]
+    fn an_order_about_announcements_holds_until_the_configuration_changes() {
+        let mut state = RuntimeState::default();
+        assert!(state.announces(true));
+        state.note_announce(false);
+        assert!(!state.announces(true), "over a restart");
+        state.note_announce(true);
+        assert_eq!(state.announce_ordered(), None, "as configured");
+        state.note_announce(false);
+        assert!(!state.announces(false));
+        assert!(state.announces(true), "the configuration has changed");
     }
 
     fn with_list(entries: &str) -> Config {

@@ -9,7 +9,8 @@ use super::diagnostic::{At, Diagnostic, Problems, Span};
 use super::keys::{Key, Standard, Value, read};
 use super::names;
 use super::quantity::{show_size, socket};
-use super::section::{Section, string, strings};
+use super::section::{Section, quoted, string, strings};
+use super::token;
 use super::{Announce, Instance, OnStop};
 
 /// `[instance]` as far as it could be read.
@@ -27,6 +28,8 @@ impl Standard for Instance {
         Self {
             name: "fairlead".to_owned(),
             admin: None,
+            admin_hosts: Vec::new(),
+            admin_token_file: None,
             drain_timeout: Duration::from_secs(30),
             on_stop: OnStop::default(),
             announce: Announce::Auto,
@@ -37,7 +40,7 @@ impl Standard for Instance {
 }
 
 /// The keys of `[instance]`.
-pub(crate) const KEYS: [Key<Instance>; 7] = [
+pub(crate) const KEYS: [Key<Instance>; 9] = [
     Key::special(
         "name",
         "`\"fairlead\"`",
@@ -50,6 +53,22 @@ pub(crate) const KEYS: [Key<Instance>; 7] = [
         "none",
         |one| one.admin.map_or_else(String::new, |at| at.to_string()),
         "address and port of the [admin pages](#admin-pages)",
+    ),
+    Key::special(
+        "admin_hosts",
+        "none",
+        |one| one.admin_hosts.join(" "),
+        "names that `Host` may have at `admin` for `/v1`, besides IP addresses and `localhost`",
+    ),
+    Key::special(
+        "admin_token_file",
+        "none",
+        |one| {
+            let path = one.admin_token_file.as_ref();
+            path.map_or_else(String::new, |path| path.display().to_string())
+        },
+        "absolute path of a file with a token of 16 to 256 characters: `admin` takes orders \
+         (`/v1`) with it",
     ),
     Key::new(
         "drain_timeout",
@@ -124,6 +143,8 @@ pub(super) fn instance(section: Option<Section<'_>>, problems: &mut Problems) ->
             .filter_map(|name| names::device(name, problems));
         draft.instance.announce_interfaces = names.collect();
     }
+    admin_hosts(section, &mut draft.instance, problems);
+    draft.instance.admin_token_file = token::token_file(section, problems);
     draft.on_stop = section.node("on_stop").map(|node| node.span());
     draft.admin = section
         .node("admin")
@@ -145,6 +166,36 @@ pub(super) fn instance(section: Option<Section<'_>>, problems: &mut Problems) ->
         }
     }
     draft
+}
+
+/// The names that `Host` may have, and a warning of keys that do nothing.
+fn admin_hosts(section: Section<'_>, instance: &mut Instance, problems: &mut Problems) {
+    if let Some(node) = section.node("admin_hosts") {
+        for name in strings(node, "admin_hosts", "\"edge.example.com\"", problems) {
+            let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+            if name.value.is_empty() || name.value.len() > 253 || !name.value.bytes().all(letter) {
+                let message = format!("{} is not a host name", quoted(name.value));
+                problems.push(
+                    Diagnostic::error(&name.span, message)
+                        .help("write a name without a port, such as \"edge.example.com\""),
+                );
+                continue;
+            }
+            instance.admin_hosts.push(name.value.to_ascii_lowercase());
+        }
+    }
+    if section.node("admin").is_some() {
+        return;
+    }
+    for key in ["admin_hosts", "admin_token_file"] {
+        if section.node(key).is_some() {
+            let message = format!("`{key}` does nothing without `admin`");
+            problems.push(
+                Diagnostic::warning(&section.key_span(key), message)
+                    .help(format!("write `admin`, or leave `{key}` out")),
+            );
+        }
+    }
 }
 
 impl Standard for Limits {

@@ -40,6 +40,7 @@ mod service;
 mod source;
 mod syntax;
 mod tcb_cache;
+pub(crate) mod token;
 
 pub(crate) use changes::changes;
 pub use diagnostic::{Diagnostic, FINDINGS_MAX, Finding, Report, Severity};
@@ -81,6 +82,10 @@ pub struct Instance {
     pub name: String,
     /// Where `/healthz`, `/metrics` and `/status` are served; nowhere if `None`.
     pub admin: Option<SocketAddr>,
+    /// What `Host` may be there besides addresses and `localhost`, in lower case.
+    pub admin_hosts: Vec<String>,
+    /// The file with the token with which orders are taken there.
+    pub admin_token_file: Option<PathBuf>,
     /// How long live connections are given after the switch was told to stop.
     pub drain_timeout: Duration,
     /// What becomes of them then.

@@ -5,9 +5,11 @@ use std::net::IpAddr;
 
 use fairlead_driver_tun::net::{self, Obstacle};
 use fairlead_survey::{Link, Neighbour, Route, route_to};
+use hyper::Method;
 
 use super::{Check, Facts, read};
-use crate::config::Settings;
+use crate::api::{Announcement, client};
+use crate::config::{Announce, Settings};
 use crate::serve::plan::network_plan;
 use crate::serve::restore;
 
@@ -31,7 +33,67 @@ pub(super) fn look(facts: &Facts, checks: &mut Vec<Check>) {
     }
     obstacles(settings, facts.is_running, checks);
     listening(settings, checks);
+    checks.push(announced(settings, facts));
     servers(settings, facts, checks);
+}
+
+/// Whether listening addresses are announced, by the running instance if there is one.
+fn announced(settings: &Settings, facts: &Facts) -> Check {
+    const NAME: &str = "announce";
+    if facts.is_running {
+        let name = &settings.instance.name;
+        let asked = client::ask::<Announcement>(name, Method::GET, "/v1/announce", None);
+        return match asked {
+            Ok(answer) => announced_now(&answer),
+            Err(why) => Check::unseen(ABOUT, NAME, format!("announcements: {why}")),
+        };
+    }
+    match settings.instance.announce {
+        Announce::Off => Check::ok(ABOUT, NAME, "listening addresses are not announced"),
+        Announce::Auto if facts.capabilities.has("CAP_NET_RAW") => {
+            let what = "listening addresses in subnets of this machine are announced (ARP, NDP)";
+            Check::ok(ABOUT, NAME, what)
+        }
+        Announce::Auto => {
+            let what = "listening addresses cannot be announced (ARP, NDP) without CAP_NET_RAW";
+            let advice =
+                "add CAP_NET_RAW, or set `announce = \"off\"` and route the addresses here";
+            Check::warning(ABOUT, NAME, what).advise(advice)
+        }
+    }
+}
+
+fn announced_now(answer: &Announcement) -> Check {
+    const NAME: &str = "announce";
+    let by = if answer.ordered { " by order" } else { "" };
+    if !answer.on {
+        let what = format!("listening addresses are not announced{by}");
+        return match answer.ordered {
+            true => Check::warning(ABOUT, NAME, what).advise("`fairlead announce on` ends that"),
+            false => Check::ok(ABOUT, NAME, what),
+        };
+    }
+    let of = |state: &str| {
+        answer
+            .addresses
+            .iter()
+            .filter(|one| one.state == state)
+            .count()
+    };
+    let (all, conflicts) = (answer.addresses.len(), of("conflict"));
+    let what = format!(
+        "{} of {all} addresses in own subnets are announced{by}",
+        of("announced")
+    );
+    match conflicts {
+        0 => Check::ok(ABOUT, NAME, what),
+        _ => Check::warning(
+            ABOUT,
+            NAME,
+            format!("{what}; another machine has {conflicts}"),
+        )
+        .advise("`fairlead announce status` shows which"),
+    }
 }
 
 /// True if a process is running this instance here, even if it serves no admin pages (yet).
@@ -185,6 +247,28 @@ fn server_check(server: &str, address: IpAddr, route: Option<Route>, links: &[Li
 mod tests {
     use super::super::State;
     use super::*;
+
+    #[test]
+    fn announcements_that_do_not_happen_are_pointed_out() {
+        use crate::admin::AnnouncedStatus;
+        let of = |on, ordered, states: &[&str]| {
+            let addresses = states.iter().map(|state| AnnouncedStatus {
+                state: (*state).to_owned(),
+                ..AnnouncedStatus::default()
+            });
+            announced_now(&Announcement {
+                on,
+                ordered,
+                addresses: addresses.collect(),
+            })
+        };
+        assert_eq!(of(true, false, &["announced"]).state, State::Ok);
+        assert_eq!(of(false, false, &[]).state, State::Ok);
+        assert_eq!(of(false, true, &[]).state, State::Warning);
+        let conflict = of(true, false, &["announced", "conflict"]);
+        assert_eq!(conflict.state, State::Warning);
+        assert!(conflict.what.contains("1 of 2"), "{}", conflict.what);
+    }
 
     #[test]
     fn without_any_forwarding_nothing_can_be_served() {

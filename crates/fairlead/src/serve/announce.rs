@@ -18,7 +18,7 @@ use fairlead_driver_tun::{NEIGHBOURS_WAIT_MAX, Neighbours};
 use fairlead_survey::{Link, links};
 
 use crate::admin::{AnnouncedStatus, Health, Shared};
-use crate::config::{Announce, Settings};
+use crate::config::Settings;
 
 /// How often addresses and interfaces are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -77,7 +77,6 @@ impl AnnounceThread {
         let (seen, stop) = (Arc::<Seen>::default(), Arc::<AtomicBool>::default());
         let mut worker = Worker {
             listen: listen_addresses(settings),
-            is_on: settings.instance.announce == Announce::Auto,
             interfaces: settings.instance.announce_interfaces.clone(),
             device: settings.network.device.clone(),
             shared: Arc::clone(shared),
@@ -121,7 +120,6 @@ fn listen_addresses(settings: &Settings) -> BTreeSet<IpAddr> {
 
 struct Worker {
     listen: BTreeSet<IpAddr>,
-    is_on: bool,
     interfaces: Vec<String>,
     device: String,
     shared: Arc<Shared>,
@@ -138,15 +136,15 @@ struct Worker {
 
 impl Worker {
     fn run(&mut self, stop: &AtomicBool) {
-        let (mut look_at, mut was_healthy) = (Instant::ZERO, false);
+        let (mut look_at, mut was_on) = (Instant::ZERO, false);
         let mut frame = Vec::new();
         while !stop.load(Ordering::Relaxed) {
             let now = self.now();
-            let is_healthy = self.shared.health() == Health::Ok;
-            if now >= look_at || is_healthy != was_healthy {
-                was_healthy = is_healthy;
+            let is_on = self.shared.announces() && self.shared.health() == Health::Ok;
+            if now >= look_at || is_on != was_on {
+                was_on = is_on;
                 look_at = now + LOOK_INTERVAL;
-                self.look(now, is_healthy);
+                self.look(now, is_on);
             }
             self.announcer.handle_timeout(now);
             self.transmit();
@@ -170,7 +168,7 @@ impl Worker {
     }
 
     /// Looks which addresses are in a subnet of which interface, and which are this machine's.
-    fn look(&mut self, now: Instant, is_healthy: bool) {
+    fn look(&mut self, now: Instant, is_on: bool) {
         let found = net::subnets().map_err(|error| error.to_string());
         let found = found.and_then(|subnets| {
             let links = links().map_err(|error| error.to_string())?;
@@ -188,7 +186,7 @@ impl Worker {
             .map(|link| (link.index, link.name.clone()))
             .collect();
         let mut wanted = BTreeMap::new();
-        if self.is_on && is_healthy {
+        if is_on {
             wanted = self.wanted(&subnets, &links, &own);
         }
         self.open(&wanted);

@@ -14,7 +14,7 @@ use crate::api::{
     self, AccessLists, Api, Names, RequestQueue, Requests, RuntimeState, path_beside,
 };
 use crate::checks::Checker;
-use crate::config::Settings;
+use crate::config::{Announce, Settings};
 use crate::control::{self, ControlQueue, ControlServer};
 use crate::log;
 
@@ -111,6 +111,9 @@ impl Served {
             .into_iter()
             .map(Arc::clone);
         let access = AccessLists::new(lists.collect(), &config.services, fastpath.take_access());
+        let mut state = state;
+        let announces = settings.instance.announce == Announce::Auto;
+        shared.set_announces(state.state.announces(announces));
         let api = Api {
             access,
             shared: Arc::clone(shared),
@@ -137,7 +140,13 @@ impl Served {
         let Some(address) = settings.instance.admin else {
             return Ok(None);
         };
-        let api = api::reading_router(Arc::clone(&self.api));
+        let token = settings.instance.admin_token_file.as_deref();
+        let token = token.map(crate::config::token::read).transpose();
+        let guard = api::Guard {
+            hosts: settings.instance.admin_hosts.clone(),
+            token: token.map_err(|why| host(format!("admin_token_file: {why}")))?,
+        };
+        let api = api::guarded_router(Arc::clone(&self.api), guard);
         match admin::start(address, Arc::clone(shared), Some(api)) {
             Ok(pages) => {
                 tracing::info!("admin pages at http://{}/", pages.address());
