@@ -28,7 +28,7 @@ const TIMESTAMPS: [u8; 12] = [1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, 9];
 const TIMESTAMPS_AND_SACK: [u8; 24] = [
     1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, 9, 1, 1, 5, 10, 0, 137, 84, 64, 0, 137, 89, 184,
 ];
-const SYN_OPTIONS: [u8; 20] = [
+pub(crate) const SYN_OPTIONS: [u8; 20] = [
     2, 4, 5, 180, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7,
 ];
 
@@ -122,7 +122,7 @@ pub(crate) fn frame(number: u32, to: Endpoint, shape: &Shape<'_>) -> Vec<u8> {
     [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2][..], &kind, &packet].concat()
 }
 
-fn host(world: &mut World) -> Result<Host> {
+pub(crate) fn host(world: &mut World) -> Result<Host> {
     let host = world.host("bench")?;
     host.sysctl("net.ipv4.ip_forward", "1")?;
     host.sysctl("net.ipv6.conf.all.forwarding", "1")?;
@@ -151,7 +151,7 @@ pub(crate) fn give(table: &mut FlowTable, number: u32, line: u32, v6: bool) -> b
     table.offload(Line(line), &record, &client, &server)
 }
 
-fn offer() -> ListenOffer {
+pub(crate) fn offer() -> ListenOffer {
     ListenOffer {
         listen: 0,
         mss: 1_460,

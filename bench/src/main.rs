@@ -12,6 +12,7 @@ mod fastpath_bench;
 mod flood;
 mod held;
 mod open;
+mod operator_bench;
 mod peers;
 mod report;
 mod table;
@@ -47,6 +48,8 @@ enum What {
     Peers(Bed),
     /// Nanoseconds a packet in the kernel program, by step and by flow table (BPF_PROG_TEST_RUN).
     Fastpath(Fastpath),
+    /// What the operator's side costs: access lists at each SYN, a list of all connections.
+    Operator(Operator),
     /// What the switch's own core is busy with for each request, beside the same peers.
     Cost(Bed),
     /// Thousands of open connections of which one in 20 is active, beside the same peers.
@@ -94,6 +97,25 @@ struct Fastpath {
     /// Alternations; the median counts.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
+    /// Folder in which the result is kept as JSON.
+    #[arg(long)]
+    record: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Operator {
+    /// Prefixes of a list, one row each.
+    #[arg(long, value_delimiter = ',', default_values_t = [1_000, 100_000, 1_000_000])]
+    prefixes: Vec<u32>,
+    /// SYNs in each round.
+    #[arg(long, default_value_t = 20_000)]
+    syns: u32,
+    /// Alternations; the median counts.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Connections in the list.
+    #[arg(long, default_value_t = 1_000_000)]
+    connections: u32,
     /// Folder in which the result is kept as JSON.
     #[arg(long)]
     record: Option<PathBuf>,
@@ -197,6 +219,17 @@ fn main() -> Result<()> {
         }) => {
             let result = fastpath_bench::run(&connections, packets.max(1), rounds.max(1))?;
             keep("fastpath", result, record.as_deref())
+        }
+        What::Operator(Operator {
+            prefixes,
+            syns,
+            rounds,
+            connections,
+            record,
+        }) => {
+            let rounds = rounds.max(1);
+            let result = operator_bench::run(&prefixes, syns.max(1), rounds, connections)?;
+            keep("operator", result, record.as_deref())
         }
         What::Peers(bed) => {
             let mut testbed = Testbed::new(&bed.layout(false, 1_000)?)?;
