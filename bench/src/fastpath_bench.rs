@@ -163,6 +163,7 @@ pub(crate) fn offer() -> ListenOffer {
         answer: true,
         await_client: true,
         begin: false,
+        host: false,
     }
 }
 

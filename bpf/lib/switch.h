@@ -264,6 +264,11 @@ static __always_inline int fl_process(fl_ctx *ctx, struct fl_packet *packet)
 			return verdict;
 	}
 	listen = fl_listen_of(packet);
+#if defined(FL_XDP)
+	/* Whether it belongs to a socket of this machine is known at tc (fairlead_host.bpf.c). */
+	if (listen && listen->flags & FL_OFFER_HOST)
+		return FL_PASS;
+#endif
 #if !defined(FL_FLOWS_LRU)
 	/* It ends nothing, and would only be counted by the engine, too: whoever is answered a SYN
 	 * that another sent in its name sends one. An LRU table may have lost the key. */

@@ -39,6 +39,18 @@
 		"Connections spliced in the kernel, on the SYN-ACK of the server") \
 	COUNTER(ENDED_BYTES, "", "Bytes of packets that ended in the kernel without being forwarded") \
 	COUNTER(MADE_BYTES, "", "Bytes of packets that the kernel made in their place") \
-	COUNTER(BEGUN, "kernel_begun", "Connections to servers opened by the kernel itself")
+	COUNTER(BEGUN, "kernel_begun", "Connections to servers opened by the kernel itself") \
+	COUNTER(HOST_ASSIGNED, "host_assigned", \
+		"Connections that became sockets of a listener on this machine") \
+	COUNTER(HOST_NO_LISTENER, "host_no_listener", \
+		"Connections reset because nothing listened where their route leads on this machine") \
+	COUNTER(HOST_REFUSED, "host_refused", \
+		"Connections reset because the kernel did not make them sockets of their listener") \
+	COUNTER(HOST_PACKETS, "host_packets", "Packets of sockets of this machine passed to its stack") \
+	COUNTER(HOST_RESTS_ENDED, "host_time_wait_ended", \
+		"Sockets in TIME_WAIT ended by the SYN of a new connection on their ports") \
+	COUNTER(HOST_SYNS_PASSED, "host_syns_passed", \
+		"SYNs on the ports of a live socket, or of one in TIME_WAIT that they do not end, passed " \
+		"to the stack")
 
 #endif

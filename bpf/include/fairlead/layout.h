@@ -146,6 +146,24 @@ struct fl_listen {
 /* SYNs are compared with access lists: struct fl_access_rule. */
 #define FL_OFFER_ACCESS 64
 
+/* Some connections become sockets of this machine: XDP leaves newcomers to tc. */
+#define FL_OFFER_HOST 128
+
+/* Stands where the call of bpf_sk_assign_tcp_reqsk is, whose number differs from kernel to kernel. */
+#define FL_ASSIGN_REQUEST 0x0fa1ead1
+
+/* What a listener is told of a connection that the engine gives to it: fairlead_tcp::HostTerms. */
+struct fl_give {
+	struct fl_endpoint listener;
+	__u16 mss; /* the client's */
+	__u8 scales; /* not 0: windows are scaled, by these */
+	__u8 client_scale;
+	__u8 our_scale;
+	__u8 sack;
+	__u8 timestamps;
+	__u8 pad;
+};
+
 /* Access lists of one service, at most. */
 #define FL_ACCESS_LISTS 8
 
@@ -296,6 +314,7 @@ _Static_assert(__builtin_offsetof(struct fl_record, phase) == 60, "layout");
 _Static_assert(sizeof(struct fl_listen) == 8, "layout");
 _Static_assert(sizeof(struct fl_access_prefix) == 20, "layout");
 _Static_assert(sizeof(struct fl_settings) == 80, "layout");
+_Static_assert(sizeof(struct fl_give) == 28, "layout");
 _Static_assert(sizeof(struct fl_join) == 1536, "layout");
 _Static_assert(__builtin_offsetof(struct fl_join, payload) == 32, "layout");
 _Static_assert(sizeof(struct fl_lane) == 128 + 4 * FL_LANE_TICKETS, "layout");

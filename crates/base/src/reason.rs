@@ -94,6 +94,10 @@ reasons! {
     BehindRequest = 32, "behind_request";
     /// A SYN of a client that an access list of the service denies.
     AccessDenied = 33, "access_denied";
+    /// Part of the head had to be acknowledged before it was whole, so no socket can take it over.
+    HostHeadAcknowledged = 34, "host_head_acknowledged";
+    /// Clients that have completed a handshake and wait for the server to speak are at their limit.
+    SilentClientsFull = 35, "silent_clients_full";
 
     /// The head exceeds its size limit.
     HeadTooLarge = 40, "head_too_large";
@@ -132,6 +136,10 @@ reasons! {
     /// A later request of a connection belonged to another pool, and its service has
     /// `later_requests = "close"`.
     LaterRequest = 57, "later_request";
+    /// No socket of this machine can be reached, as `treatment = "host"` needs it.
+    HostUnavailable = 58, "host_unavailable";
+    /// The client and this machine's TCP do not agree upon options or the segment size.
+    HostMismatch = 59, "host_mismatch";
 
     /// The device refused the packet.
     TransmitFailed = 60, "transmit_failed";

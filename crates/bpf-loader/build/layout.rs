@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Structs that the loader reads or writes, and what they are called in Rust.
-const STRUCTS: [(&str, &str, &str); 11] = [
+const STRUCTS: [(&str, &str, &str); 12] = [
     ("fl_address", "RawAddress", "Default, PartialEq, Eq, Hash"),
     ("fl_flow_key", "RawFlowKey", "PartialEq, Eq, Hash"),
     ("fl_bucket", "RawBucket", ""),
     ("fl_endpoint", "RawEndpoint", "Default, PartialEq, Eq"),
+    ("fl_give", "RawGive", "PartialEq, Eq"),
     ("fl_listen", "RawListen", "Default, PartialEq, Eq"),
     ("fl_access_prefix", "RawAccessPrefix", "PartialEq, Eq"),
     ("fl_access_rule", "RawAccessRule", "Default, PartialEq, Eq"),
@@ -23,7 +24,7 @@ const STRUCTS: [(&str, &str, &str); 11] = [
 const TABLES: [(&str, &str, &str); 1] = [("fl_tcb", "RawTcb", "")];
 
 /// Constants that the loader uses, and their type there.
-const CONSTANTS: [(&str, &str); 17] = [
+const CONSTANTS: [(&str, &str); 19] = [
     ("LAYOUT_VERSION", "u32"),
     ("FL_DROPS", "u32"),
     ("FL_NO_SCALE", "u8"),
@@ -34,6 +35,8 @@ const CONSTANTS: [(&str, &str); 17] = [
     ("FL_OFFER_AWAIT_CLIENT", "u8"),
     ("FL_OFFER_BEGIN", "u8"),
     ("FL_OFFER_ACCESS", "u8"),
+    ("FL_OFFER_HOST", "u8"),
+    ("FL_ASSIGN_REQUEST", "u32"),
     ("FL_ACCESS_LISTS", "usize"),
     ("FL_BUCKET_ENTRIES", "usize"),
     ("FL_JOIN_BYTES", "usize"),

@@ -15,7 +15,7 @@ mod declared;
 mod layout;
 
 /// Objects, their sources, and what is defined for them.
-const OBJECTS: [(&str, &str, &[&str]); 8] = [
+const OBJECTS: [(&str, &str, &[&str]); 9] = [
     ("fairlead_tc", "fairlead_tc", &[]),
     ("fairlead_xdp", "fairlead_xdp", &[]),
     ("fairlead_tc_lru", "fairlead_tc", &["-DFL_FLOWS_LRU"]),
@@ -24,6 +24,7 @@ const OBJECTS: [(&str, &str, &[&str]); 8] = [
     ("fairlead_xdp_tcb", "fairlead_xdp", &["-DFL_FLOWS_TCB"]),
     ("fairlead_out", "fairlead_out", &[]),
     ("fairlead_in", "fairlead_in", &[]),
+    ("fairlead_host", "fairlead_host", &[]),
 ];
 
 fn main() {

@@ -66,6 +66,13 @@ impl Counters {
         })
     }
 
+    /// Adds what another program has counted of the same.
+    pub(crate) fn add_kernel(&mut self, other: &Self) {
+        for place in 0..KernelCounters::TABLE.len() {
+            *self.kernel.value_mut(place) += other.kernel.value(place);
+        }
+    }
+
     /// What was counted since `earlier`.
     #[must_use]
     pub(crate) fn since(&self, earlier: &Self) -> Self {

@@ -25,8 +25,8 @@ use crate::keys::Keys;
 use crate::lanes::{Issued, Lanes};
 use crate::layout::{
     LAYOUT_VERSION, NO_SCALE, OFFER_ACCESS, OFFER_ANSWER, OFFER_AWAIT_CLIENT, OFFER_BEGIN,
-    OFFER_SACK, OFFER_SCALE_PARITY, OFFER_TIMESTAMPS, RawAddress, RawBucket, RawEndpoint,
-    RawFlowKey, RawJoin, RawLane, RawListen, RawSettings, RawTcb, TCB_WAYS,
+    OFFER_HOST, OFFER_SACK, OFFER_SCALE_PARITY, OFFER_TIMESTAMPS, RawAddress, RawBucket,
+    RawEndpoint, RawFlowKey, RawJoin, RawLane, RawListen, RawSettings, RawTcb, TCB_WAYS,
 };
 use crate::memory::{RecordMemory, Taken};
 use crate::pins::{Pins, network_namespace};
@@ -560,6 +560,7 @@ impl SynOffload for FlowTable {
             (terms.answer, OFFER_ANSWER),
             (terms.await_client, OFFER_AWAIT_CLIENT),
             (terms.begin, OFFER_BEGIN),
+            (terms.host, OFFER_HOST),
             (self.listed.contains(&listen), OFFER_ACCESS),
         ] {
             if set {

@@ -21,6 +21,7 @@
 //! | `vlans.rs` | which VLANs XDP serves on the interfaces that those stand on |
 //! | `way_in.rs` | past the stack to the engine's device, for addresses that the host has too |
 //! | `way_out.rs` | the engine's device, where what it sends takes a shorter way |
+//! | `host.rs` | before the fast path, for connections that become sockets of this machine |
 //! | `capture.rs` | packets that the program shows |
 //! | `counters.rs` | what was counted, summed over CPUs |
 //! | `rehearsal.rs` | whether this kernel takes the program |
@@ -41,6 +42,7 @@ mod exits;
 mod filter;
 mod flow_table;
 mod footprint;
+mod host;
 mod index;
 mod interfaces;
 mod joins;
@@ -71,6 +73,7 @@ pub use exits::Exit;
 pub use filter::remove_filters;
 pub use flow_table::{FlowLookups, FlowTableKind, TcbGeometry, TcbLine};
 pub use footprint::map_bytes_for;
+pub use host::{Gives, HostPrograms};
 pub use interfaces::{ethernet_interfaces, interface_index, interface_name};
 pub use kernel::{FlowTable, Kernel, LoadError};
 pub use layout::LAYOUT_VERSION;

@@ -156,6 +156,21 @@ impl Pins {
             .join(format!("{LINK}{}-{interface}", mode.name()))
     }
 
+    /// Where the link to an interface lies by which sockets of this machine are served there.
+    pub(crate) fn host_link(&self, interface: u32) -> PathBuf {
+        self.folder.join(format!("{HOST}{interface}"))
+    }
+
+    /// All of these, each with its interface.
+    pub(crate) fn host_links(&self) -> Vec<(PathBuf, u32)> {
+        let number = |path: PathBuf| {
+            let name = path.file_name()?.to_str()?.strip_prefix(HOST)?;
+            let index = name.parse().ok()?;
+            Some((path, index))
+        };
+        self.files().into_iter().filter_map(number).collect()
+    }
+
     /// All links that are pinned, and notes.
     pub(crate) fn links(&self) -> Vec<PathBuf> {
         let is_link = |path: &PathBuf| {
@@ -258,6 +273,7 @@ pub fn is_pinned(interface: u32, program: u32) -> bool {
 }
 
 const LINK: &str = "link-";
+const HOST: &str = "host-";
 
 fn is_xdp(link: &Path) -> bool {
     let name = link.file_name().and_then(|name| name.to_str());

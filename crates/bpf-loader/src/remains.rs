@@ -13,8 +13,9 @@ use crate::attach::Mode;
 use crate::flow_table::FlowTableKind;
 use crate::kernel::{LoadError, object};
 use crate::layout::{
-    LAYOUT_VERSION, NO_SCALE, OFFER_ANSWER, OFFER_AWAIT_CLIENT, OFFER_BEGIN, OFFER_SACK,
-    OFFER_SCALE_PARITY, OFFER_TIMESTAMPS, RawAddress, RawEndpoint, RawListen, RawSettings,
+    LAYOUT_VERSION, NO_SCALE, OFFER_ANSWER, OFFER_AWAIT_CLIENT, OFFER_BEGIN, OFFER_HOST,
+    OFFER_SACK, OFFER_SCALE_PARITY, OFFER_TIMESTAMPS, RawAddress, RawEndpoint, RawListen,
+    RawSettings,
 };
 use crate::maps::{self, Pinning};
 use crate::memory::RecordMemory;
@@ -348,6 +349,7 @@ fn offers(pins: &Pins) -> Result<Vec<(Endpoint, ListenOffer)>, LoadError> {
             answer: has(OFFER_ANSWER),
             await_client: has(OFFER_AWAIT_CLIENT),
             begin: has(OFFER_BEGIN),
+            host: has(OFFER_HOST),
         };
         all.push((Endpoint::from(listen), terms));
     }

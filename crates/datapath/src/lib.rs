@@ -22,8 +22,8 @@ pub use fairlead_splice::{
     Departure, Estate, Selection, Verdict,
 };
 use fairlead_splice::{Switch, translate};
-use fairlead_tcp::Found;
 pub use fairlead_tcp::{Endpoints, FastPath, ListenOffer, Refusal, Side, State, Tracking};
+use fairlead_tcp::{Found, HostHandoff};
 use fairlead_wire::{Classified, Fragment, TcpPacket, classify};
 
 use self::fragments::{Fragments, Taken};
@@ -337,6 +337,12 @@ impl Datapath {
     /// Lets `fast_path` forward packets and answer SYNs by itself from now on.
     pub fn set_fast_path(&mut self, now: Instant, fast_path: Box<dyn FastPath>) {
         self.switch.set_fast_path(now, fast_path);
+    }
+
+    /// Leads clients of routes to this machine's listening sockets there from now on; see
+    /// [`Switch::set_host`].
+    pub fn set_host(&mut self, now: Instant, handoff: Box<dyn HostHandoff>, offers: Offers) {
+        self.switch.set_host(now, handoff, offers);
     }
 
     /// Lets the fast path outside refuse this, because the engine does not keep up.

@@ -30,6 +30,7 @@ fn plan(address: &str) -> NetworkPlan {
         device: DEVICE.into(),
         mtu: 1_500,
         listen: vec![address.parse().unwrap()],
+        local: Vec::new(),
         sources: Vec::new(),
         transparent: Vec::new(),
         servers: Vec::new(),

@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use fairlead_bpf_loader::map_bytes_for;
 use fairlead_datapath::tcb_cache;
-use fairlead_splice::config::{Config, Matcher, Pool, Protocol, Route, Service, Unmatched};
+use fairlead_splice::config::{
+    Config, Matcher, Pool, PoolId, Protocol, Route, Service, Treatment, Unmatched,
+};
 
 use crate::config::keys::{self, shown};
 use crate::config::{
@@ -193,10 +195,7 @@ fn show_service(service: &Service, switch: &Config, paint: Paint) -> String {
         .routes
         .iter()
         .map(|route| {
-            let pool = switch
-                .pools
-                .get(usize::from(route.pool.0))
-                .map_or("?", |pool| &pool.name);
+            let pool = target(switch, route);
             vec![
                 route.name.clone(),
                 plain_line(&condition(service.protocol, route)),
@@ -236,9 +235,32 @@ fn is_open(service: &Service) -> bool {
     })
 }
 
+/// Where a route leads: its pool, or its listeners, and the pool that stands in for them.
+fn target(switch: &Config, route: &Route) -> String {
+    let pool = route.pool.map(|pool| {
+        let pool = switch.pools.get(usize::from(pool.0));
+        pool.map_or("?", |pool| &pool.name)
+    });
+    let both = [route.listeners.v4, route.listeners.v6];
+    let both: Vec<_> = both.iter().flatten().map(ToString::to_string).collect();
+    match (route.is_to_host(), pool) {
+        (true, None) => format!("this machine, {}", both.join(" ")),
+        (true, Some(pool)) => format!("this machine, {}, or {pool}", both.join(" ")),
+        (false, pool) => pool.unwrap_or("?").to_owned(),
+    }
+}
+
 /// What of a route is not as usual.
 fn extras(route: &Route) -> String {
-    let usual = Route::new("", Vec::new(), route.pool);
+    let usual = Route {
+        treatment: match route.treatment {
+            // Its target says so.
+            Treatment::Host => Treatment::Host,
+            Treatment::Splice | Treatment::OneShot => Treatment::Splice,
+        },
+        listeners: route.listeners,
+        ..Route::new("", Vec::new(), PoolId(0))
+    };
     let unusual = keys::ROUTE
         .iter()
         .filter(|key| key.show(route) != key.show(&usual));

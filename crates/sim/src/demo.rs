@@ -207,7 +207,10 @@ fn server_hosts(config: &Config) -> Vec<HostPlan> {
             Protocol::Tcp => Dialect::Raw { greeting: false },
         };
         for route in &service.routes {
-            let Some(pool) = config.pools.get(usize::from(route.pool.0)) else {
+            let Some(pool) = route
+                .pool
+                .and_then(|pool| config.pools.get(usize::from(pool.0)))
+            else {
                 continue;
             };
             for server in &pool.servers {
@@ -321,6 +324,7 @@ fn row(world: &World, number: usize, request: DemoRequest, events_before: usize)
     let server = seat.role.and_then(|role| world.ledger.peer(role));
     let of_client = |event: &&Event| match event {
         Event::Decided { client: of, .. }
+        | Event::Given { client: of, .. }
         | Event::Refused { client: of, .. }
         | Event::Closed { client: of, .. } => *of == client,
         Event::Server { .. } | Event::Availability { .. } | Event::LaterRequest { .. } => false,

@@ -196,8 +196,11 @@ pub struct Route {
     pub name: String,
     /// All must match; none means everything matches.
     pub matchers: Vec<Matcher>,
-    /// Where matching connections go.
-    pub pool: PoolId,
+    /// The pool that matching connections go to. With [`Treatment::Host`]: those that the listener
+    /// cannot take, if they may go anywhere.
+    pub pool: Option<PoolId>,
+    /// With [`Treatment::Host`]: who takes them.
+    pub listeners: Listeners,
     /// How they are served.
     pub treatment: Treatment,
     /// How many further servers are tried when one refuses or is silent.
@@ -211,10 +214,18 @@ impl Route {
         Self {
             name: name.into(),
             matchers,
-            pool,
+            pool: Some(pool),
+            listeners: Listeners::default(),
             treatment: Treatment::Splice,
             retries: 2,
         }
+    }
+}
+
+impl Route {
+    /// True if connections become sockets of a process on this machine.
+    pub fn is_to_host(&self) -> bool {
+        self.treatment == Treatment::Host
     }
 }
 
@@ -226,6 +237,37 @@ pub enum Treatment {
     /// The head is sent with `Connection: close`, so that the next request is decided anew. HTTP
     /// only.
     OneShot,
+    /// The connection becomes a socket of a process that listens on this machine.
+    Host,
+}
+
+/// Listening sockets of this machine, one of each IP version at most: a client gets the one of its
+/// own version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Listeners {
+    /// For IPv4 clients.
+    pub v4: Option<Endpoint>,
+    /// For IPv6 clients.
+    pub v6: Option<Endpoint>,
+}
+
+impl Listeners {
+    /// Those among these endpoints; of two with one IP version the last.
+    pub fn of(endpoints: impl IntoIterator<Item = Endpoint>) -> Self {
+        let mut all = Self::default();
+        for endpoint in endpoints {
+            match endpoint.addr.is_v4() {
+                true => all.v4 = Some(endpoint),
+                false => all.v6 = Some(endpoint),
+            }
+        }
+        all
+    }
+
+    /// The one for clients of a version.
+    pub fn of_version(&self, v4: bool) -> Option<Endpoint> {
+        if v4 { self.v4 } else { self.v6 }
+    }
 }
 
 /// One condition of a route. Several values in one condition are alternatives.
@@ -257,6 +299,11 @@ pub enum Matcher {
     Sni(Vec<NamePattern>),
     /// TLS application protocol: any of these is among those the client offers.
     Alpn(Vec<String>),
+    /// A client of a TLS service does not speak TLS: its first bytes are none of a record, or it has
+    /// sent nothing for [`Timeouts::first_bytes`].
+    NotTls,
+    /// A client of a TLS service does not speak TLS, and begins with one of these.
+    FirstBytes(Vec<Vec<u8>>),
 }
 
 impl Matcher {
@@ -280,7 +327,9 @@ impl Matcher {
             | Self::Header(..)
             | Self::Cookie(..)
             | Self::Sni(_)
-            | Self::Alpn(_) => false,
+            | Self::Alpn(_)
+            | Self::NotTls
+            | Self::FirstBytes(_) => false,
         }
     }
 }
@@ -478,6 +527,9 @@ pub enum ProxyVersion {
 pub struct Timeouts {
     /// From the first data to a whole head.
     pub head: Duration,
+    /// How long a client of a TLS service that says nothing is waited for: after that it is taken
+    /// for one that does not speak TLS. Without it, such clients cost no memory.
+    pub first_bytes: Option<Duration>,
     /// Without any packet on a spliced connection. The default is above the time after which Linux
     /// gives up a peer that answers no keep-alive: 7,200 s + 9 × 75 s (`tcp(7)`).
     pub idle: Duration,
@@ -495,6 +547,7 @@ impl Default for Timeouts {
     fn default() -> Self {
         Self {
             head: Duration::from_secs(10),
+            first_bytes: None,
             idle: Duration::from_secs(8_100),
             lifetime: None,
             half_closed: Duration::from_secs(150),
@@ -514,6 +567,8 @@ pub struct Limits {
     pub half_read: u32,
     /// Heads not yet whole, and answers not yet acknowledged, of one client address.
     pub half_read_per_client: u32,
+    /// Clients that say nothing, of services with [`Timeouts::first_bytes`], in all.
+    pub silent_clients: u32,
     /// Bytes held in heads, in all.
     pub buffered_bytes: u64,
 }
@@ -525,6 +580,7 @@ impl Default for Limits {
             setups: 65_536,
             half_read: 16_384,
             half_read_per_client: 256,
+            silent_clients: 4_096,
             buffered_bytes: 256 << 20,
         }
     }

@@ -33,6 +33,22 @@ pub enum Event {
         /// What the client asked for.
         subject: Asked,
     },
+    /// A client's connection became one of a listening socket of this machine: nothing more is
+    /// known of it.
+    Given {
+        /// The client.
+        client: Endpoint,
+        /// The listening endpoint it connected to.
+        listen: Endpoint,
+        /// Index of the service.
+        service: u16,
+        /// Index of the route within the service.
+        route: u16,
+        /// Where the socket listens.
+        listener: Endpoint,
+        /// As in [`Event::Decided`].
+        subject: Asked,
+    },
     /// A client was turned away.
     Refused {
         /// The client.

@@ -26,6 +26,10 @@ fairlead_base::counters! {
         Counter syn_acks: "syn_acks", "SYN-ACKs sent to clients";
         Counter accepted: "accepted", "Client connections accepted: the SYN cookie was valid";
         Counter spliced: "spliced", "Client connections spliced to a server";
+        Counter given: "given", "Client connections given to a listening socket of this machine";
+        Counter host_fallbacks: "host_fallbacks",
+            "Client connections for a listening socket of this machine that went to the pool of \
+             their route instead";
         Counter adopted: "adopted",
             "Connections taken over from the previous run, except those in TIME_WAIT";
         Counter time_wait_evicted: "time_wait_evicted",

@@ -24,7 +24,8 @@ pub use cookie::{CookieKey, Promise};
 pub use endpoints::Endpoints;
 pub use join::{Join, Joined};
 pub use offload::{
-    ConnectOffload, FastPath, FlowOffload, ListenOffer, Preconnect, Refusal, SynOffload, Tracking,
+    ConnectOffload, FastPath, FlowOffload, HostHandoff, HostTerms, ListenOffer, Preconnect,
+    Refusal, SynOffload, Tracking,
 };
 pub use pairing::{Pairing, Unlike};
 pub use reassembly::Reassembly;

@@ -88,6 +88,8 @@ pub struct ListenOffer {
     pub await_client: bool,
     /// There are, or were, tickets for it.
     pub begin: bool,
+    /// Some connections become sockets of this machine.
+    pub host: bool,
 }
 
 /// What a fast path keeps from an engine that does not keep up. The default is nothing.
@@ -202,6 +204,30 @@ pub trait Preconnect {
 
     /// The client's key of this line leads to another connection now, which was begun after it.
     fn client_key_superseded(&mut self, line: Line);
+}
+
+/// What a listening socket of this machine must know to take a connection over whose handshake the
+/// switch has answered with a cookie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostTerms {
+    /// Where it listens.
+    pub listener: Endpoint,
+    /// The client's maximum segment size, bytes.
+    pub mss: u16,
+    /// The client's window scale, and the one that was offered to it; `None` without scaling.
+    pub scales: Option<(u8, u8)>,
+    /// Selective acknowledgements were agreed upon.
+    pub sack: bool,
+    /// Timestamps were.
+    pub timestamps: bool,
+}
+
+/// Gives connections to listening sockets of this machine: the first segment that the engine sends
+/// under a client's key after [`Self::give`] becomes a connection of the listener, and those behind
+/// it reach that connection.
+pub trait HostHandoff: core::fmt::Debug + Send {
+    /// Announces such segments. False when it cannot.
+    fn give(&mut self, client: &FlowKey, terms: &HostTerms) -> bool;
 }
 
 /// A fast path: what the engine is given to hand connections over to.

@@ -151,6 +151,7 @@ fn offer(listen: u16) -> ListenOffer {
         answer: true,
         await_client: true,
         begin: false,
+        host: false,
     }
 }
 

@@ -32,6 +32,7 @@ fn offer_of(config: &Config) -> ListenOffer {
     let offer = double.told(|told| told.offer).expect("published");
     ListenOffer {
         begin: true,
+        host: false,
         ..offer
     }
 }

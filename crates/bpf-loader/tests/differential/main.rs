@@ -154,6 +154,7 @@ fn an_overloaded_engine_has_syns_dropped_and_counted() {
                 answer: true,
                 await_client: true,
                 begin: false,
+                host: false,
             };
             table.set_offer(endpoint("10.1.0.3:80"), &offer);
             let dropped = |share, table: &mut FlowTable, kernel: &mut Kernel| {
@@ -369,6 +370,7 @@ const OFFER: ListenOffer = ListenOffer {
     answer: true,
     await_client: true,
     begin: false,
+    host: false,
 };
 
 fn some_syn(rng: &mut Rng, client: Endpoint, listen: Endpoint) -> Packet {

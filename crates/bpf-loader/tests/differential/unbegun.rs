@@ -140,6 +140,7 @@ fn told_apart(of: impl Fn(u32) -> Packet) -> Packet {
 fn offer(table: &mut FlowTable, change: impl FnOnce(&mut ListenOffer)) {
     let mut offer = ListenOffer {
         begin: true,
+        host: false,
         ..OFFER
     };
     change(&mut offer);

@@ -1,6 +1,7 @@
 //! Restores settings that other programs remove. A device that is set down loses its routes, and
 //! network managers remove foreign rules when they restart.
 
+use core::net::IpAddr;
 use core::time::Duration;
 use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -8,7 +9,7 @@ use std::thread::JoinHandle;
 
 use super::apply::{MAIN, everything};
 use super::kernel::with_kernel;
-use super::{DUMMY_ADDRESS, NetError, Network, NetworkPlan};
+use super::{DUMMY_ADDRESS, NetError, Network, NetworkPlan, Prefix};
 
 /// Monitors the settings on its own thread until it is dropped.
 #[derive(Debug)]
@@ -72,6 +73,15 @@ fn mend(plan: &NetworkPlan, table: Option<u32>) -> Result<Vec<String>, NetError>
                 .await?
             {
                 mended.push(format!("route {destination} dev {}", plan.device));
+            }
+        }
+        let held_v4 = plan.local.iter().any(IpAddr::is_ipv4);
+        if held_v4 && kernel.add_address(device.index, DUMMY_ADDRESS).await? {
+            mended.push(format!("address {DUMMY_ADDRESS} dev {}", plan.device));
+        }
+        for address in plan.local.iter().copied().map(Prefix::host) {
+            if kernel.add_local(address, device.index).await? {
+                mended.push(format!("route local {address} dev {}", plan.device));
             }
         }
         let Some(table) = table else {

@@ -16,6 +16,7 @@ use rtnetlink::packet_route::route::{
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage, RulePortRange};
 use rtnetlink::{Handle, IpVersion, LinkUnspec, RouteMessageBuilder};
 
+use super::local::LOCAL;
 use super::{NetError, PROTOCOL, Prefix, QUEUE_PACKETS, RULE_PRIORITY, Subnet};
 
 /// The kernel answers within microseconds; one that does not in this time is broken.
@@ -325,6 +326,32 @@ impl Kernel {
         table: u32,
         resumed: bool,
     ) -> Result<bool, NetError> {
+        let (kind, scope) = (RouteType::Unicast, RouteScope::Link);
+        let added = self.add(destination, device, table, kind, scope).await;
+        match added {
+            Ok(false) if !resumed => Err(NetError::Refused(
+                format!("adding the route to {destination}"),
+                io::Error::from_raw_os_error(libc::EEXIST).to_string(),
+            )),
+            added => added,
+        }
+    }
+
+    /// Makes an address one of this machine; false if it is one by such a route.
+    pub(super) async fn add_local(&self, address: Prefix, device: u32) -> Result<bool, NetError> {
+        let (kind, scope) = (RouteType::Local, RouteScope::Host);
+        self.add(address, device, LOCAL, kind, scope).await
+    }
+
+    /// Adds a route to the device; false if it exists.
+    async fn add(
+        &self,
+        destination: Prefix,
+        device: u32,
+        table: u32,
+        kind: RouteType,
+        scope: RouteScope,
+    ) -> Result<bool, NetError> {
         let builder = RouteMessageBuilder::<IpAddr>::new();
         let builder = builder
             .destination_prefix(destination.address, destination.len)
@@ -338,14 +365,14 @@ impl Kernel {
             .output_interface(device)
             .table_id(table)
             .protocol(RouteProtocol::Other(PROTOCOL))
-            .kind(RouteType::Unicast)
+            .kind(kind)
             .build();
         if destination.address.is_ipv4() {
-            message.header.scope = RouteScope::Link;
+            message.header.scope = scope;
         }
         match self.handle.route().add(message).execute().await {
             Ok(()) => Ok(true),
-            Err(error) if resumed && is_errno(&error, libc::EEXIST) => Ok(false),
+            Err(error) if is_errno(&error, libc::EEXIST) => Ok(false),
             Err(error) => Err(refused(
                 &format!("adding the route to {destination}"),
                 &error,

@@ -21,6 +21,7 @@ mod check;
 mod keep;
 mod kernel;
 mod leftover;
+mod local;
 mod queue;
 mod subnets;
 
@@ -116,6 +117,8 @@ pub struct NetworkPlan {
     pub mtu: u32,
     /// Addresses that clients connect to.
     pub listen: Vec<IpAddr>,
+    /// Of these, those that are made addresses of this machine ([`Network::hold`]).
+    pub local: Vec<IpAddr>,
     /// Prefixes that servers see as their clients.
     pub sources: Vec<Prefix>,
     /// Servers that see the clients' own addresses.
@@ -268,6 +271,7 @@ mod tests {
             listen: ["10.0.0.1", "10.0.0.1", "fd00::1"]
                 .map(|a| a.parse().unwrap())
                 .to_vec(),
+            local: Vec::new(),
             sources: vec![prefix("10.0.0.1/32"), prefix("100.64.0.0/24")],
             transparent: ["10.2.0.1:80", "10.2.0.1:80", "10.2.0.1:81"]
                 .map(|s| s.parse().unwrap())

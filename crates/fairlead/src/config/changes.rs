@@ -1,6 +1,6 @@
 //! What differs between two configurations, a line a difference, for who asked for a reload.
 
-use fairlead_splice::config::{Config, Pool, PoolId, Route, Service};
+use fairlead_splice::config::{Config, Pool, Route, Service};
 
 use super::keys::differences;
 use super::{Settings, instance, network, pool, service};
@@ -97,12 +97,12 @@ fn of_service(
 ) {
     // Pools may stand in another order: routes lead to names.
     let routes = |service: &Service, switch: &Config| -> Vec<String> {
-        let pool = |id: usize| switch.pools.get(id).map_or("?", |pool| &pool.name);
+        let pool = |id: usize| switch.pools.get(id).map_or("?", |pool| pool.name.as_str());
         let routes = service.routes.iter().map(|one| {
-            let to = pool(usize::from(one.pool.0));
+            let to = one.pool.map_or("", |to| pool(usize::from(to.0)));
             // Regular expressions have no equality but are written as they were read.
             let of_any_pool = Route {
-                pool: PoolId(0),
+                pool: None,
                 ..one.clone()
             };
             format!("{to} {of_any_pool:?}")

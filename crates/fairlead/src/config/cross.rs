@@ -7,13 +7,14 @@ use fairlead_splice::config::{HashOn, Matcher, PoolId, Protocol, Server, Source,
 
 use super::access::AccessDraft;
 use super::diagnostic::{At, Diagnostic, Problems, Span};
+use super::host;
 use super::instance::InstanceDraft;
 use super::later::later_requests;
 use super::network::SnatDraft;
 use super::pool::PoolDraft;
 use super::reach::{openings, reach};
 use super::section::{nearest, quoted};
-use super::service::{ServiceDraft, protocol_name};
+use super::service::{RouteDraft, ServiceDraft, protocol_name};
 use super::{Fastpath, Mode, Network, OnStop};
 
 /// Everything read from the file.
@@ -104,6 +105,7 @@ pub(super) fn check(draft: &Draft, problems: &mut Problems) {
     for service in &draft.services {
         let openings = openings(service);
         for (route, open) in service.routes.iter().zip(&openings.routes) {
+            host::check(draft, service, route, open, problems);
             let Some(name) = &route.pool else { continue };
             let Some(id) = ids.get(name.value.as_str()) else {
                 no_pool(name, &ids, problems);
@@ -401,7 +403,9 @@ struct Said {
 
 /// A service with `source = "snat"` needs source addresses of its family.
 fn sources(service: &ServiceDraft, draft: &Draft, said: &mut Said, problems: &mut Problems) {
-    if service.service.source != Source::Snat || !draft.snat.whole {
+    let needs_none = |route: &RouteDraft| route.route.is_to_host() && route.pool.is_none();
+    let by_host_alone = !service.routes.is_empty() && service.routes.iter().all(needs_none);
+    if service.service.source != Source::Snat || !draft.snat.whole || by_host_alone {
         return;
     }
     for (v4, family, example) in [

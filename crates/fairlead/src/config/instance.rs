@@ -205,7 +205,7 @@ impl Standard for Limits {
 }
 
 /// The keys of `[limits]`.
-pub(crate) const LIMITS_KEYS: [Key<Limits>; 5] = [
+pub(crate) const LIMITS_KEYS: [Key<Limits>; 6] = [
     Key::new(
         "connections",
         Value::Number {
@@ -247,6 +247,17 @@ pub(crate) const LIMITS_KEYS: [Key<Limits>; 5] = [
         "incomplete heads of one client at once; at most `half_read_heads`",
     ),
     Key::new(
+        "silent_clients",
+        Value::Number {
+            from: 1,
+            to: 1_048_576,
+            get: |limits| limits.silent_clients.into(),
+            set: |limits, most| limits.silent_clients = most as u32,
+        },
+        "clients at once that have sent nothing, of services with `first_bytes_timeout`; at most \
+         `setups`. Those beyond it are served when they speak",
+    ),
+    Key::new(
         "buffered_bytes",
         Value::Size {
             from: 64 << 10,
@@ -273,11 +284,18 @@ pub(super) fn limits(section: Option<Section<'_>>, problems: &mut Problems) -> L
     };
     lower("setups", &mut limits.setups, limits.connections);
     lower("half_read_heads", &mut limits.half_read, limits.setups);
+    lower("silent_clients", &mut limits.silent_clients, limits.setups);
     let per_client = &mut limits.half_read_per_client;
     lower("half_read_heads_per_client", per_client, limits.half_read);
     let ordered = [
         ("setups", limits.setups, "connections", limits.connections),
         ("half_read_heads", limits.half_read, "setups", limits.setups),
+        (
+            "silent_clients",
+            limits.silent_clients,
+            "setups",
+            limits.setups,
+        ),
         (
             "half_read_heads_per_client",
             limits.half_read_per_client,

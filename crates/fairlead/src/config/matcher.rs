@@ -49,7 +49,7 @@ pub(super) struct MatcherKey {
 }
 
 /// The keys of all conditions.
-pub(super) const MATCHERS: [MatcherKey; 13] = [
+pub(super) const MATCHERS: [MatcherKey; 15] = [
     MatcherKey {
         key: "listen",
         reads: Reads::Ends,
@@ -196,6 +196,40 @@ pub(super) const MATCHERS: [MatcherKey; 13] = [
         reads: Reads::Tls,
         meaning: "an application protocol that the client offers",
         read: |node, key, problems| all(node, key, "\"h2\"", alpn, Matcher::Alpn, problems),
+    },
+    MatcherKey {
+        key: "first_bytes",
+        reads: Reads::Tls,
+        meaning: "the first bytes of a client that does not speak TLS",
+        read: |node, key, problems| {
+            let example = "\"SSH-\"";
+            all(
+                node,
+                key,
+                example,
+                first_bytes,
+                Matcher::FirstBytes,
+                problems,
+            )
+        },
+    },
+    MatcherKey {
+        key: "not_tls",
+        reads: Reads::Tls,
+        meaning: "`true`: the client does not speak TLS, or waits for the server to speak \
+                  (`first_bytes_timeout`)",
+        read: |node, key, problems| match boolean(node, key, problems) {
+            Some(true) => vec![(Matcher::NotTls, Vec::new())],
+            Some(false) => {
+                let message = "only `not_tls = true` is a condition";
+                problems.push(
+                    Diagnostic::error(&node.span(), message)
+                        .help("leave it out: routes with `sni` or `alpn` match TLS clients alone"),
+                );
+                Vec::new()
+            }
+            None => Vec::new(),
+        },
     },
 ];
 
@@ -534,6 +568,23 @@ fn alpn(text: &At<&str>, _key: &str, problems: &mut Problems) -> Option<String> 
     None
 }
 
+/// What a client sends first, at most so much that it is told from the beginning of TLS by it.
+const FIRST_BYTES_MAX: usize = 64;
+
+fn first_bytes(text: &At<&str>, _key: &str, problems: &mut Problems) -> Option<Vec<u8>> {
+    let bytes = text.value.as_bytes();
+    let message = match bytes {
+        [] => "no bytes at all are the beginning of everything".to_owned(),
+        [22, 3, ..] => "these bytes are the beginning of TLS".to_owned(),
+        _ if bytes.len() > FIRST_BYTES_MAX => format!("more than {FIRST_BYTES_MAX} bytes"),
+        _ => return Some(bytes.to_owned()),
+    };
+    problems.push(
+        Diagnostic::error(&text.span, message).help("write first_bytes = \"SSH-\", for example"),
+    );
+    None
+}
+
 /// A condition on one line, as `fairlead check` shows it.
 pub(crate) fn show_matcher(matcher: &Matcher) -> String {
     let any = |key: &str, values: Vec<String>| {
@@ -576,6 +627,11 @@ pub(crate) fn show_matcher(matcher: &Matcher) -> String {
         Matcher::PathRegex(all) => any("path_regex", regexes(all)),
         Matcher::Method(methods) => any("method", methods.clone()),
         Matcher::Alpn(protocols) => any("alpn", protocols.clone()),
+        Matcher::NotTls => "not_tls".to_owned(),
+        Matcher::FirstBytes(starts) => {
+            let show = |start: &Vec<u8>| start.escape_ascii().to_string();
+            any("first_bytes", starts.iter().map(show).collect())
+        }
         Matcher::Header(name, pattern) => named("header", name, pattern),
         Matcher::Query(name, pattern) => named("query", name, pattern),
         Matcher::Cookie(name, pattern) => named("cookie", name, pattern),

@@ -21,6 +21,7 @@ mod changes;
 mod check;
 mod cross;
 mod diagnostic;
+mod host;
 mod instance;
 pub(crate) mod keys;
 mod later;
@@ -390,7 +391,9 @@ fn settings(text: &str, problems: &mut Problems) -> Option<Settings> {
         .into_iter()
         .map(|table| pool::pool(table, problems))
         .collect::<Vec<_>>();
-    without_tables(file, text, problems);
+    let mut routes = services.iter().flat_map(|service| &service.routes);
+    let needs_pool = services.is_empty() || routes.any(|route| !route.route.is_to_host());
+    without_tables(file, text, needs_pool, problems);
     let longest_head = services
         .iter()
         .map(|one| one.service.head_bytes_max)
@@ -418,9 +421,10 @@ fn settings(text: &str, problems: &mut Problems) -> Option<Settings> {
     build(draft, limits)
 }
 
-/// Says so when there is no service or no pool.
-fn without_tables(file: Section<'_>, text: &str, problems: &mut Problems) {
-    for (key, kind) in [("service", &schema::SERVICE), ("pool", &schema::POOL)] {
+/// Says so when there is no service, or no pool although a route leads to one.
+fn without_tables(file: Section<'_>, text: &str, needs_pool: bool, problems: &mut Problems) {
+    let tables = [("service", &schema::SERVICE), ("pool", &schema::POOL)];
+    for (key, kind) in tables.into_iter().filter(|(key, _)| needs_pool || *key != "pool") {
         let empty = file.node(key).is_none_or(|node| {
             node.get_ref()
                 .as_array()
@@ -520,7 +524,10 @@ fn build(draft: Draft, limits: fairlead_splice::config::Limits) -> Option<Settin
             service.routes.push(Route {
                 name: reach::label(draft, index),
                 matchers: matchers.collect(),
-                pool: *ids.get(draft.pool.as_ref()?.value.as_str())?,
+                pool: match &draft.pool {
+                    Some(name) => Some(*ids.get(name.value.as_str())?),
+                    None => None,
+                },
                 ..draft.route.clone()
             });
         }

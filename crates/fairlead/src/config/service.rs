@@ -10,6 +10,7 @@ use fairlead_splice::config::{
 use toml::de::DeValue;
 
 use super::diagnostic::{At, Diagnostic, Problems, Span};
+use super::host;
 use super::keys::{Key, Standard, Value, read};
 use super::matcher::{MATCHERS, MatcherDraft, Reads, matchers, values};
 use super::names;
@@ -79,7 +80,7 @@ impl Standard for Service {
 }
 
 /// The keys of `[[service]]`.
-pub(crate) const KEYS: [Key<Service>; 17] = [
+pub(crate) const KEYS: [Key<Service>; 18] = [
     Key::special(
         "name",
         "required",
@@ -206,6 +207,17 @@ pub(crate) const KEYS: [Key<Service>; 17] = [
         "from the first data of a client to its complete head; `\"100ms\"` to `\"10m\"`",
     ),
     Key::new(
+        "first_bytes_timeout",
+        Value::OptionalDuration {
+            from: Duration::from_millis(10),
+            to: Duration::from_secs(60),
+            get: |one| one.timeouts.first_bytes,
+            set: |one, after| one.timeouts.first_bytes = Some(after),
+        },
+        "(TLS only) a client that has sent nothing for so long does not speak TLS, and takes the \
+         first route for such clients; `\"10ms\"` to `\"1m\"`",
+    ),
+    Key::new(
         "idle_timeout",
         Value::Duration {
             from: Duration::from_secs(1),
@@ -262,7 +274,7 @@ impl Standard for Route {
 }
 
 /// The keys of `[[service.route]]`, its conditions apart.
-pub(crate) const ROUTE_KEYS: [Key<Route>; 4] = [
+pub(crate) const ROUTE_KEYS: [Key<Route>; 6] = [
     Key::special(
         "name",
         "its number, `#1`",
@@ -275,15 +287,35 @@ pub(crate) const ROUTE_KEYS: [Key<Route>; 4] = [
         |_| String::new(),
         "the pool that gets the connections",
     ),
+    Key::special(
+        "listener",
+        "required",
+        |route| {
+            let both = [route.listeners.v4, route.listeners.v6];
+            let both: Vec<_> = both.iter().flatten().map(ToString::to_string).collect();
+            both.join(" ")
+        },
+        "(`host` only) where a process of this machine listens, in place of `pool`; one address for \
+         each IP version",
+    ),
+    Key::special(
+        "fallback_pool",
+        "none",
+        |_| String::new(),
+        "(`host` only) the pool of clients that the listener cannot have; without it they are reset",
+    ),
     Key::new(
         "treatment",
         Value::Word {
-            words: || vec!["splice", "one-shot"],
+            words: || vec!["splice", "one-shot", "host"],
             get: |route| treatment_name(route.treatment),
-            set: |route, at| route.treatment = [Treatment::Splice, Treatment::OneShot][at],
+            set: |route, at| {
+                route.treatment = [Treatment::Splice, Treatment::OneShot, Treatment::Host][at];
+            },
         },
         "`splice`: one decision for the whole connection; `one-shot` (HTTP only): one request, \
-         sent with `Connection: close`",
+         sent with `Connection: close`; `host`: the connection becomes a socket of \
+         [a process on this machine](handoff.md)",
     ),
     Key::new(
         "retries",
@@ -324,6 +356,7 @@ pub(super) fn service(section: Section<'_>, problems: &mut Problems) -> ServiceD
     service.unmatched_page = page::page(section, "unmatched_page", protocol, problems);
     service.unavailable_page = page::page(section, "unavailable_page", protocol, problems);
     later_requests(section, protocol, problems);
+    host::first_bytes_timeout(section, protocol, problems);
     let access = access_names(section, problems);
     idle_keys(section, protocol, problems);
     half_closed_timeout(section, &service.timeouts, problems);
@@ -517,12 +550,9 @@ fn route(section: Section<'_>, protocol: Option<Protocol>, problems: &mut Proble
     for matcher in &matchers {
         foreign(matcher, protocol, problems);
     }
-    let pool = section
-        .require("pool", "pool = \"…\", the name of a [[pool]]", problems)
-        .and_then(|node| string(node, "pool", "\"pages\"", problems))
-        .map(|text| At::new(text.value.to_owned(), text.span));
     let mut route = Route::standard();
     read(&ROUTE_KEYS, section, &mut route, problems);
+    let pool = host::target(section, &mut route, problems);
     if let (Some(node), Some(protocol)) = (section.node("treatment"), protocol)
         && route.treatment == Treatment::OneShot
         && protocol != Protocol::Http

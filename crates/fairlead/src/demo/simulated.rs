@@ -103,7 +103,10 @@ impl Simulated {
                 bytes_out: *bytes_out,
                 end: end.name().to_owned(),
             },
-            Event::Server { .. } | Event::Availability { .. } | Event::LaterRequest { .. } => {
+            Event::Given { .. }
+            | Event::Server { .. }
+            | Event::Availability { .. }
+            | Event::LaterRequest { .. } => {
                 return None;
             }
         })

@@ -83,6 +83,7 @@ impl<'a> AccessLog<'a> {
                 Access::All => true,
             },
             Event::Closed { end, .. } => self.settings.access == Access::All && self.samples(*end),
+            Event::Given { .. } => self.settings.access == Access::All,
             Event::Decided { .. } if self.settings.access != Access::All => return,
             Event::Decided { .. }
             | Event::Server { .. }
@@ -215,6 +216,22 @@ fn write_event(line: &mut Line, event: &Event, config: &Config) {
                 line.number("status", u64::from(*status));
             }
             line.text("subject", subject.as_str());
+            write_asked(line, subject);
+        }
+        Event::Given {
+            client,
+            listen,
+            service,
+            route,
+            listener,
+            subject,
+        } => {
+            line.begin("given")
+                .plain("client", client)
+                .plain("listen", listen)
+                .text("service", service_name(config, *service))
+                .text("route", route_name(config, *service, *route))
+                .plain("listener", listener);
             write_asked(line, subject);
         }
         Event::Closed { .. } => write_closed(line, event, config),

@@ -207,7 +207,7 @@ fn log_event(event: &Event, config: &Config) {
             subject = subject.as_str(),
             "decided"
         ),
-        Event::Refused { .. } | Event::Closed { .. } => {}
+        Event::Given { .. } | Event::Refused { .. } | Event::Closed { .. } => {}
         Event::Server { .. } => server_state(event, config),
         Event::Availability {
             server,
@@ -316,6 +316,7 @@ pub(crate) fn treatment_name(treatment: Treatment) -> &'static str {
     match treatment {
         Treatment::Splice => "splice",
         Treatment::OneShot => "one-shot",
+        Treatment::Host => "host",
     }
 }
 

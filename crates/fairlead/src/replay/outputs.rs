@@ -111,7 +111,11 @@ impl Player {
                     });
                 }
             }
-            Event::Server { .. } | Event::Availability { .. } | Event::LaterRequest { .. } => {}
+            // A capture's connections are given to nobody.
+            Event::Given { .. }
+            | Event::Server { .. }
+            | Event::Availability { .. }
+            | Event::LaterRequest { .. } => {}
         }
     }
 

@@ -153,8 +153,9 @@ impl Survey {
         let common = served
             .filter(|(service, _)| {
                 service.routes.iter().any(|route| {
-                    let pool = &config.pools[usize::from(route.pool.0)];
-                    pool.servers.iter().any(|known| known.endpoint == server)
+                    let pool = route.pool.map(|pool| &config.pools[usize::from(pool.0)]);
+                    let mut servers = pool.iter().flat_map(|pool| &pool.servers);
+                    servers.any(|known| known.endpoint == server)
                 })
             })
             .map(|(_, honoured)| honoured.offers())

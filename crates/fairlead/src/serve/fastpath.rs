@@ -31,6 +31,8 @@ pub(super) struct Fastpath {
     device: String,
     /// Listening addresses that this machine has, as far as that was dealt with.
     local: BTreeSet<IpAddr>,
+    /// Listening addresses that were made this machine's own.
+    hosted: BTreeSet<IpAddr>,
     /// True if it keeps forwarding after this process.
     outlives: bool,
     attached: Vec<Attached>,
@@ -109,6 +111,7 @@ impl Fastpath {
                         way_in: None,
                         device: settings.network.device.clone(),
                         local: BTreeSet::new(),
+                        hosted: BTreeSet::new(),
                         outlives: pins.is_some(),
                         attached,
                         veth: settings.fastpath.veth_redirect,
@@ -138,6 +141,7 @@ impl Fastpath {
             way_in: None,
             device: String::new(),
             local: BTreeSet::new(),
+            hosted: BTreeSet::new(),
             outlives: false,
             attached: Vec::new(),
             veth: VethRedirect::Queue,
@@ -278,7 +282,8 @@ impl Fastpath {
                 false => Err("mode \"engine\"; mode = \"tc\" serves them".to_owned()),
             };
         };
-        if kernel.mode() == AttachMode::Tc || (local.is_empty() && self.way_in.is_none()) {
+        let all: BTreeSet<IpAddr> = local.union(&self.hosted).copied().collect();
+        if kernel.mode() == AttachMode::Tc || (all.is_empty() && self.way_in.is_none()) {
             return Ok(());
         }
         if self.way_in.is_none() {
@@ -286,13 +291,25 @@ impl Fastpath {
             let loaded = WayIn::load(device).map_err(|error| in_full(&error))?;
             self.way_in = Some(loaded);
         }
-        let interfaces: Vec<String> = self.attached.iter().map(|one| one.name.clone()).collect();
+        let interfaces = self.interfaces();
         match &mut self.way_in {
             Some(way_in) => way_in
-                .set(&interfaces, local)
+                .set(&interfaces, &all)
                 .map_err(|error| in_full(&error)),
             None => Ok(()),
         }
+    }
+
+    /// Brings packets to these addresses to the engine, too: they are made this machine's own.
+    pub(super) fn serve_hosted(&mut self, hosted: &BTreeSet<IpAddr>) -> Result<(), String> {
+        self.hosted.clone_from(hosted);
+        let local = self.local.clone();
+        self.bring_local(&local)
+    }
+
+    /// The interfaces that are served, by name.
+    pub(super) fn interfaces(&self) -> Vec<String> {
+        self.attached.iter().map(|one| one.name.clone()).collect()
     }
 
     /// True while the kernel forwards.

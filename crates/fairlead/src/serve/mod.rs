@@ -10,6 +10,7 @@ mod device_queue;
 mod engine;
 mod exits;
 pub(crate) mod fastpath;
+pub(crate) mod host;
 pub(crate) mod interfaces;
 mod lifecycle;
 mod notify;
@@ -47,6 +48,7 @@ use announce::AnnounceThread;
 use device_queue::DeviceQueue;
 use engine::Engine;
 use fastpath::Fastpath;
+use host::Host;
 use lifecycle::{Lifecycle, Step};
 use path_mtu::PathMtu;
 use pressure::Pressure;
@@ -165,10 +167,13 @@ fn serve(
     let clock = Clock::start(restore.origin_ns);
     let mut datapath = start_datapath(&settings, clock.now(), &restore.estate)?;
     state.order(&mut datapath, clock.now());
-    let (device, network) = prepare_host(&plan::network_plan(&settings), &restore)?;
+    let (device, mut network) = prepare_host(&plan::network_plan(&settings), &restore)?;
     announce_host(&settings, &network);
-    let (keeper, device_queue) = keep_network(&network, &device);
     let mut fastpath = start_fastpath(&settings, &mut datapath, &clock, &mut restore)?;
+    let pins = restore.pins.as_ref();
+    let (core, fast, net) = (&mut datapath, &mut fastpath, &mut network);
+    let sockets = Host::start(&settings, core, fast, net, pins, clock.now());
+    let (keeper, device_queue) = keep_network(&network, &device);
     let shared = Arc::new(Shared::new(Identity::of(&settings, fastpath.state())));
     let control_queue = Arc::new(ControlQueue::new(&settings.instance.name, clock.now_ns()));
     let mut served = Served::start(&settings, &shared, &control_queue, state, &mut fastpath)?;
@@ -192,6 +197,7 @@ fn serve(
         path_mtu: PathMtu::start(&settings, &mut engine, clock.now()),
         announce: AnnounceThread::start(&settings, &shared, chance_seed()?),
         fastpath,
+        host: sockets,
         reload,
         device_queue,
         watch,
@@ -644,6 +650,7 @@ struct LoopContext<'a> {
     path_mtu: PathMtu,
     announce: AnnounceThread,
     fastpath: Fastpath,
+    host: Host,
     reload: Reload<'a>,
     device_queue: Arc<DeviceQueue>,
     watch: &'a mut dyn FnMut(),
@@ -674,11 +681,15 @@ impl LoopContext<'_> {
             let state = self.fastpath.state();
             tracing::info!("fast path: {}", state.told);
             self.shared.set_fast_path(state);
+            self.host.follow(&self.fastpath);
         }
         self.path_mtu.tend(engine, now);
         engine.catch_up_with_fast_path(now);
         let mut switch = engine.snapshot();
-        let kernel = self.fastpath.counters();
+        let mut kernel = self.fastpath.counters();
+        if let Some(kernel) = &mut kernel {
+            self.host.add_to(kernel);
+        }
         if let Some(kernel) = &kernel {
             add_kernel(&mut switch, kernel);
             self.fastpath.add_access_denied(&mut switch);

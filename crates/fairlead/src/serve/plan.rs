@@ -20,6 +20,7 @@ pub(crate) fn network_plan(settings: &Settings) -> NetworkPlan {
         device: settings.network.device.clone(),
         mtu: u32::from(settings.network.mtu),
         listen,
+        local: Vec::new(),
         sources: sources.collect(),
         transparent: transparent_servers(switch),
         servers: servers_of(switch, Source::Snat),
@@ -41,7 +42,7 @@ pub(super) fn transparent_servers(switch: &Config) -> Vec<SocketAddr> {
 /// The servers of all pools used by services with this source.
 fn servers_of(switch: &Config, source: Source) -> Vec<SocketAddr> {
     let services = switch.services.iter().filter(|one| one.source == source);
-    let pools = services.flat_map(|service| service.routes.iter().map(|route| route.pool));
+    let pools = services.flat_map(|service| service.routes.iter().filter_map(|route| route.pool));
     let mut servers: Vec<SocketAddr> = pools
         .filter_map(|pool| switch.pools.get(usize::from(pool.0)))
         .flat_map(|pool| {

@@ -51,7 +51,8 @@ impl Translation {
             .iter()
             .filter(|service| service.source == Source::Transparent)
             .flat_map(|service| &service.routes)
-            .flat_map(|route| &config.pools[usize::from(route.pool.0)].servers)
+            .filter_map(|route| route.pool)
+            .flat_map(|pool| &config.pools[usize::from(pool.0)].servers)
             .map(|server| server.endpoint)
             .collect();
         Self {

@@ -5,7 +5,7 @@ use fairlead_tcp::record::{Record, State, flag};
 use fairlead_tcp::{Found, Line, Promise, Side};
 use fairlead_wire::{Asked, SynOptions, TcpFlags, TcpPacket, Timestamps, options};
 
-use super::setup::{Setup, SetupId};
+use super::setup::{Awaited, Setup, SetupId};
 use super::{Switch, output};
 use crate::Verdict;
 use crate::config::{OnDenied, Protocol};
@@ -176,8 +176,11 @@ impl Switch {
         promise: Promise,
     ) -> Verdict {
         let protocol = self.service_of(listen).protocol;
-        if header.payload_len() == 0 && protocol != Protocol::Tcp {
-            return self.hear_idle(now, packet, header);
+        if header.payload_len() == 0
+            && protocol != Protocol::Tcp
+            && let Some(verdict) = self.hear_idle(now, packet, header, listen)
+        {
+            return verdict;
         }
         // Others send one segment that proves them, and may be answered it once more.
         let is_tcp = protocol == Protocol::Tcp;
@@ -221,8 +224,9 @@ impl Switch {
             stamps.unwrap_or_default(),
         );
         let (client, ack) = (header.key, header.ack);
+        let given = self.counts.given;
         let verdict = self.client_in_setup(now, packet, header, line);
-        if self.table.record(line).state == State::Free {
+        if self.table.record(line).state == State::Free && self.counts.given == given {
             self.refused.note(client, ack);
         }
         // Only now: where the splice could be left to the fast path, it has been told by that.
@@ -317,7 +321,14 @@ impl Switch {
             now,
         ));
         setup.deadline = Some(now + settings.timeouts.head);
+        setup.silent_until = settings.timeouts.first_bytes.map(|after| now + after);
+        let awaits_speech = setup.silent_until.is_some();
         let index = self.setups.insert(setup);
+        if awaits_speech {
+            let client = self.table.record(line).client_addr;
+            self.setups
+                .set_awaited(index, &client, Some(Awaited::Speech));
+        }
         self.table.set_setup(line, Some(index.index()));
         self.schedule(index);
         self.counts.services[service].accepted += 1;
@@ -346,19 +357,32 @@ impl Switch {
         self.refuse(packet, header, reason)
     }
 
-    /// The end of a handshake, or of a client that says nothing at all: still no memory.
+    /// The end of a handshake, or of a client that says nothing at all: still no memory, unless it
+    /// is to be waited for; then there is no verdict yet.
     pub(super) fn hear_idle(
         &mut self,
         now: Instant,
         packet: &mut Packet,
         header: &TcpPacket,
-    ) -> Verdict {
-        if !header.flags.contains(TcpFlags::FIN) {
-            return Verdict::Consumed;
+        listen: u16,
+    ) -> Option<Verdict> {
+        if header.flags.contains(TcpFlags::FIN) {
+            let flags = TcpFlags::FIN | TcpFlags::ACK;
+            self.reply_to_idle(now, packet, header, header.seq + 1, flags);
+            return Some(Verdict::Transmit);
         }
-        let flags = TcpFlags::FIN | TcpFlags::ACK;
-        self.reply_to_idle(now, packet, header, header.seq + 1, flags);
-        Verdict::Transmit
+        let limits = self.config.limits;
+        match self.service_of(listen).timeouts.first_bytes {
+            None => Some(Verdict::Consumed),
+            Some(_)
+                if self.setups.silent() >= limits.silent_clients
+                    || self.setups.awaits_enough_of(&header.key.src.addr, &limits) =>
+            {
+                // When it speaks, it is served as without that time-out.
+                Some(self.drop(DropReason::SilentClientsFull))
+            }
+            Some(_) => None,
+        }
     }
 
     /// True for the acknowledgement of the FIN with which [`Self::hear_idle`] let a client go.

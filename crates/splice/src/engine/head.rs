@@ -9,17 +9,18 @@
 use core::time::Duration;
 
 use fairlead_base::{DropReason, Endpoint, Instant, Packet, SeqNumber};
-use fairlead_tcp::{Line, State};
+use fairlead_tcp::{Line, State, Table};
 use fairlead_wire::http::{self, RequestHead};
 use fairlead_wire::tls::TlsError;
 use fairlead_wire::{Asked, Fault, Scan, TcpFlags, TcpPacket};
 
+use super::host::HostRoute;
 use super::request::Request;
 use super::setup::{Awaited, Decision, Scanner, SetupId};
 use super::{Switch, held};
 use crate::Verdict;
 use crate::backends::{Backends, affinity};
-use crate::config::{Config, Protocol, Service, Treatment, Unmatched};
+use crate::config::{Config, PoolId, Protocol, Route, Service, Treatment, Unmatched};
 use crate::routes::{self, Subject};
 
 /// How long bytes that do not complete a head wait for company before they are acknowledged:
@@ -30,6 +31,7 @@ pub(super) const ACK_DELAY: Duration = Duration::from_millis(40);
 pub(super) enum Reading {
     Incomplete,
     Decided(u16, Decision),
+    Host(HostRoute),
     Refused(Refusal),
 }
 
@@ -91,6 +93,9 @@ impl Switch {
             setup.fin_at = end.filter(|&end| end >= setup.stream.end());
         }
         let fresh = before != (setup.stream.in_order_len(), setup.is_whole());
+        if setup.stream.end() > 0 {
+            setup.silent_until = None;
+        }
         let (acked, is_tcp) = (setup.acked, matches!(setup.scanner, Scanner::Tcp));
         self.setups.recount(index);
         if self.table.record(line).state != State::Established {
@@ -106,23 +111,52 @@ impl Switch {
     }
 
     fn read_head(&mut self, now: Instant, line: Line, index: SetupId) {
-        match self.scan(line, index) {
+        let reading = self.scan(line, index);
+        self.act_on(now, line, index, reading);
+    }
+
+    /// A client of a TLS service has said nothing for so long that it waits for the server to speak:
+    /// it takes the first route for what is not TLS. Without one, it is waited for as before.
+    pub(super) fn hear_silence(&mut self, now: Instant, line: Line, index: SetupId) {
+        let (config, services) = (&self.config, &self.listen_services);
+        let chooser = Chooser::of(config, &self.backends, services, &self.table, line);
+        let reading = chooser.choose(&Subject::Other(&[]), Asked::default());
+        if matches!(reading, Reading::Refused(_)) {
+            self.schedule(index);
+        } else {
+            self.act_on(now, line, index, reading);
+        }
+    }
+
+    fn act_on(&mut self, now: Instant, line: Line, index: SetupId, reading: Reading) {
+        match reading {
             Reading::Incomplete => self.wait_for_more(now, line, index),
-            Reading::Decided(route, decision) => {
-                let client = self.table.record(line).client_addr;
-                self.setups.set_awaited(index, &client, None);
-                self.record(line).route = route;
-                self.note_decided(now, index, decision);
-                self.note_decision(line, index);
-                if self.setups.buffered_bytes() > self.config.limits.buffered_bytes {
-                    // A rewritten head and a preamble take room of their own.
-                    self.give_up(now, line, index, DropReason::BufferFull);
-                    return;
-                }
-                self.connect(now, line, index);
-            }
+            Reading::Decided(route, decision) => self.decide(now, line, index, route, decision),
+            Reading::Host(to) => self.lead_to_host(now, line, index, to),
             Reading::Refused(refusal) => self.refuse_head(now, line, index, refusal),
         }
+    }
+
+    /// Connects a client to a server of the pool that was decided on.
+    pub(super) fn decide(
+        &mut self,
+        now: Instant,
+        line: Line,
+        index: SetupId,
+        route: u16,
+        decision: Decision,
+    ) {
+        let client = self.table.record(line).client_addr;
+        self.setups.set_awaited(index, &client, None);
+        self.record(line).route = route;
+        self.note_decided(now, index, decision);
+        self.note_decision(line, index);
+        if self.setups.buffered_bytes() > self.config.limits.buffered_bytes {
+            // A rewritten head and a preamble take room of their own.
+            self.give_up(now, line, index, DropReason::BufferFull);
+            return;
+        }
+        self.connect(now, line, index);
     }
 
     /// Where a connection goes is known, and its head awaited no more.
@@ -168,15 +202,8 @@ impl Switch {
 
     /// Reads what is in order; decides when that is a whole head.
     pub(super) fn scan(&mut self, line: Line, index: SetupId) -> Reading {
-        let record = self.table.record(line);
-        let service = usize::from(self.listen_services[usize::from(record.listen)]);
-        let chooser = Chooser {
-            config: &self.config,
-            backends: &self.backends,
-            service: &self.config.services[service],
-            listen: self.table.endpoints().listen(record.listen),
-            client: record.client(),
-        };
+        let (config, services) = (&self.config, &self.listen_services);
+        let chooser = Chooser::of(config, &self.backends, services, &self.table, line);
         let Some(setup) = self.setups.entry(index) else {
             return Reading::Incomplete;
         };
@@ -202,10 +229,17 @@ impl Switch {
                 }
                 Scan::Incomplete if finished => refused(DropReason::HeadAborted, 0, 0, None),
                 Scan::Incomplete => Reading::Incomplete,
+                Scan::Malformed(error)
+                    if error.is_other_protocol()
+                        && !(full || finished)
+                        && chooser.service.needs_more_to_tell(bytes) =>
+                {
+                    Reading::Incomplete
+                }
                 Scan::Malformed(error) => {
                     let fault = scanner.fault(bytes);
                     chooser
-                        .choose_without_hello(error)
+                        .choose_without_hello(error, bytes)
                         .unwrap_or_else(|| refused(error.reason(), 400, error.alert(), fault))
                 }
                 Scan::Complete(hello) => chooser.choose(&Subject::Tls(&hello), Asked::tls(&hello)),
@@ -300,7 +334,26 @@ struct Chooser<'a> {
     client: Endpoint,
 }
 
-impl Chooser<'_> {
+impl<'a> Chooser<'a> {
+    /// For the connection on this line; `services` are those of the listening endpoints.
+    fn of(
+        config: &'a Config,
+        backends: &'a Backends,
+        services: &[u16],
+        table: &Table,
+        line: Line,
+    ) -> Self {
+        let record = table.record(line);
+        let service = usize::from(services[usize::from(record.listen)]);
+        Self {
+            config,
+            backends,
+            service: &config.services[service],
+            listen: table.endpoints().listen(record.listen),
+            client: record.client(),
+        }
+    }
+
     fn choose_by_request(&self, head: &RequestHead<'_>, bytes: &[u8]) -> Reading {
         let mut reading = self.choose(&Subject::Http(head), head.subject());
         let bodyless = head.method == "HEAD";
@@ -314,6 +367,11 @@ impl Chooser<'_> {
                 }
             }
             Reading::Refused(refusal) => refusal.bodyless = bodyless,
+            Reading::Host(HostRoute { fallback, .. }) => {
+                if let Some(decision) = fallback {
+                    decision.bodyless = bodyless;
+                }
+            }
             Reading::Incomplete => {}
         }
         reading
@@ -321,11 +379,11 @@ impl Chooser<'_> {
 
     /// A client of a TLS service that speaks something else takes the first route that asks for
     /// neither server name nor application protocol.
-    fn choose_without_hello(&self, error: TlsError) -> Option<Reading> {
+    fn choose_without_hello(&self, error: TlsError, bytes: &[u8]) -> Option<Reading> {
         let reading = error
             .is_other_protocol()
-            .then(|| self.choose(&Subject::Tcp, Asked::default()))?;
-        matches!(reading, Reading::Decided(..)).then_some(reading)
+            .then(|| self.choose(&Subject::Other(bytes), Asked::default()))?;
+        (!matches!(reading, Reading::Refused(_))).then_some(reading)
     }
 
     fn choose(&self, subject: &Subject<'_>, asked: Asked) -> Reading {
@@ -345,22 +403,48 @@ impl Chooser<'_> {
             });
         };
         let route = &self.service.routes[index];
-        let pool = &self.config.pools[usize::from(route.pool.0)];
+        let decision = route
+            .pool
+            .map(|pool| self.decision(route, pool, subject, asked.clone()));
+        match (route.treatment, decision) {
+            (Treatment::Splice | Treatment::OneShot, Some(decision)) => {
+                Reading::Decided(index as u16, decision)
+            }
+            (_, fallback) => Reading::Host(HostRoute {
+                route: index as u16,
+                listeners: route.listeners,
+                subject: asked,
+                fallback,
+            }),
+        }
+    }
+
+    fn decision(
+        &self,
+        route: &Route,
+        id: PoolId,
+        subject: &Subject<'_>,
+        subject_asked: Asked,
+    ) -> Decision {
+        let pool = &self.config.pools[usize::from(id.0)];
         let hash = pool.balance.hash_on().map_or(0, |on| {
             let key = affinity(on, subject, self.client.addr);
             self.backends.affinity_hash(key.as_bytes())
         });
-        let decision = Decision {
-            pool: route.pool,
-            treatment: route.treatment,
+        Decision {
+            pool: id,
+            treatment: match route.treatment {
+                Treatment::OneShot => Treatment::OneShot,
+                // A pool that stands in for a listener.
+                Treatment::Splice | Treatment::Host => Treatment::Splice,
+            },
             retries: route.retries,
             hash,
-            subject: asked,
+            subject: subject_asked,
             preamble: held::proxy_header(pool.proxy_protocol, self.client, self.listen),
             rewrite: None,
             bodyless: false,
             request: None,
-        };
-        Reading::Decided(index as u16, decision)
+        }
     }
 }

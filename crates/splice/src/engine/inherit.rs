@@ -330,7 +330,7 @@ impl Switch {
         let route = service.routes.get(usize::from(record.route));
         let server = self.places.server(record.server);
         let pool = server.map(|id| self.backends.server(id).0);
-        let same = route.is_some_and(|route| Some(route.pool) == pool);
+        let same = route.is_some_and(|route| pool.is_some() && route.pool == pool);
         Record {
             route: if same { record.route } else { u16::MAX },
             ..record

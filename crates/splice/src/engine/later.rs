@@ -20,7 +20,7 @@ use fairlead_wire::http::{HeadScanner, Scan};
 use super::Switch;
 use super::offload::Custody;
 use crate::Verdict;
-use crate::config::{Config, LaterRequests, Protocol, Service, Treatment};
+use crate::config::{Config, LaterRequests, Protocol, Route, Service, Treatment};
 use crate::event::{End, Event};
 use crate::routes::{self, Subject};
 use crate::snapshot::{RouteSnapshot, UNMATCHED};
@@ -197,12 +197,28 @@ impl Switch {
                 let later = self.later.of(index as u16, number).into_iter();
                 RouteSnapshot {
                     name: route.name.clone(),
-                    pool: self.config.pools[usize::from(route.pool.0)].name.clone(),
+                    pool: self.target_of(route),
                     decisions,
                     later_requests: later.map(|(to, count)| (name(to), count)).collect(),
                 }
             })
             .collect()
+    }
+
+    /// The name of a route's pool; without one, where its listener is.
+    fn target_of(&self, route: &Route) -> String {
+        let listeners = [route.listeners.v4, route.listeners.v6];
+        match route.pool {
+            Some(pool) => self.config.pools[usize::from(pool.0)].name.clone(),
+            None => {
+                let listeners: Vec<_> = listeners
+                    .iter()
+                    .flatten()
+                    .map(ToString::to_string)
+                    .collect();
+                listeners.join(" ")
+            }
+        }
     }
 
     /// The route that a request takes which is whole in `bytes`, if it leads to another pool than
@@ -216,7 +232,12 @@ impl Switch {
         let listen = self.table.endpoints().listen(record.listen);
         let subject = Subject::Http(&head);
         let chosen = routes::choose(service, listen, record.client_addr, &subject);
-        let pool = |index: usize| service.routes.get(index).map(|route| route.pool);
+        let pool = |index: usize| {
+            service
+                .routes
+                .get(index)
+                .map(|route| (route.treatment, route.pool))
+        };
         let stays = chosen.is_some_and(|index| pool(index) == pool(usize::from(record.route)));
         (!stays).then_some(chosen.map(|index| index as u16))
     }

@@ -36,6 +36,7 @@ mod hand_back;
 mod handshake;
 mod head;
 mod held;
+mod host;
 mod icmp;
 mod inherit;
 mod invariants;
@@ -65,6 +66,7 @@ pub use self::apply::{Change, ChangeError, Departure};
 pub use self::connections::{BadConnectionId, Connection, ConnectionId, Selection};
 use self::counts::Counts;
 use self::details::Kept;
+use self::host::Host;
 use self::inherit::Places;
 pub use self::inherit::{Adopted, Estate};
 use self::later::Later;
@@ -153,7 +155,7 @@ impl Listens {
             if !service
                 .routes
                 .iter()
-                .all(|route| known(usize::from(route.pool.0)))
+                .all(|route| route.pool.is_none_or(|pool| known(usize::from(pool.0))))
             {
                 return Err(ConfigError::UnknownPool {
                     service: service.name.clone(),
@@ -192,7 +194,7 @@ fn stranded<'a>(config: &'a Config, service: &Service) -> Option<&'a Pool> {
         listens.any(|listen| listen.addr.is_v4() == v4)
     };
     let routes = service.routes.iter();
-    let mut pools = routes.filter_map(|route| config.pools.get(usize::from(route.pool.0)));
+    let mut pools = routes.filter_map(|route| config.pools.get(usize::from(route.pool?.0)));
     match service.source {
         Source::Transparent => {
             pools.find(|pool| !pool.servers.is_empty() && !pool.servers.iter().any(reached))
@@ -232,6 +234,7 @@ pub struct Switch {
     offload: Offload,
     endings: Endings,
     later: Later,
+    host: Host,
     draining: bool,
     aborting: bool,
 }
@@ -306,6 +309,7 @@ impl Switch {
             offload: Offload::default(),
             endings: Endings::default(),
             later: Later::new(&config),
+            host: Host::default(),
             draining: false,
             aborting: false,
             config,

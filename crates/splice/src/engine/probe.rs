@@ -14,7 +14,7 @@ use fairlead_wire::{IcmpKind, IcmpPacket, IcmpQuote, SynOptions, TcpFlags, TcpPa
 use super::{Switch, output};
 use crate::Verdict;
 use crate::backends::ServerId;
-use crate::config::{Config, Source};
+use crate::config::{Config, Route, Source};
 use crate::event::{Offers, ServerState};
 
 /// When it is looked again whether there is somebody to ask, where there are no pools.
@@ -399,7 +399,7 @@ impl Switch {
         let services = &self.config.services;
         let mut services = services
             .iter()
-            .filter(|service| service.routes.iter().any(|route| route.pool == pool));
+            .filter(|service| service.routes.iter().any(|route| route.pool == Some(pool)));
         let snat = self
             .config
             .snat
@@ -571,6 +571,7 @@ impl Switch {
                 .iter_mut()
                 .for_each(|offer| offer.note_scale_used(now));
         }
+        let host = self.host_offers();
         for (service, offer) in self.config.services.iter().zip(&mut self.offers) {
             // No client of another family than its own gets to a server.
             let is_used = |id: &ServerId| {
@@ -580,9 +581,11 @@ impl Switch {
             let ids = service
                 .routes
                 .iter()
-                .flat_map(|route| self.backends.ids(route.pool))
+                .filter_map(|route| route.pool)
+                .flat_map(|pool| self.backends.ids(pool))
                 .filter(is_used);
-            let mut common: Option<Offers> = None;
+            let hosts = service.routes.iter().any(Route::is_to_host);
+            let mut common: Option<Offers> = host.filter(|_| hosts);
             let mut all_known = true;
             for id in ids {
                 let Some(mut offers) = self.backends.offers(id) else {

@@ -154,8 +154,11 @@ impl Switch {
         };
         let listen = record.listen;
         let protocol = self.service_of(listen).protocol;
-        if header.payload_len() == 0 && protocol != Protocol::Tcp {
-            return Some(self.hear_idle(now, packet, header));
+        if header.payload_len() == 0
+            && protocol != Protocol::Tcp
+            && let Some(verdict) = self.hear_idle(now, packet, header, listen)
+        {
+            return Some(verdict);
         }
         self.end_for_new(now, line);
         Some(self.admit(now, packet, header, listen, client_isn, promise))

@@ -54,6 +54,8 @@ pub(super) struct Setup {
     pub(super) no_source: bool,
     /// When bytes that do not complete the head are acknowledged.
     pub(super) ack_due: Option<Instant>,
+    /// When a client that has sent nothing is taken for one that waits for the server to speak.
+    pub(super) silent_until: Option<Instant>,
     /// When the head, or the server's answer, is given up.
     pub(super) deadline: Option<Instant>,
     /// Retransmission of our SYN, of held bytes, or of an answer.
@@ -72,6 +74,8 @@ pub(super) struct Setup {
 /// What only the client can bring, and what one client's set-ups are bounded by while it does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
+    /// Its first byte.
+    Speech,
     /// The rest of its head.
     Head,
     /// The acknowledgement of the switch's own answer.
@@ -169,6 +173,7 @@ impl Setup {
             attempts: 0,
             no_source: false,
             ack_due: None,
+            silent_until: None,
             deadline: None,
             backoff: None,
             held: None,
@@ -184,7 +189,7 @@ impl Setup {
     /// The earliest thing to do.
     pub(super) fn due(&self) -> Option<Instant> {
         let backoff = self.backoff.map(|backoff| backoff.due);
-        [self.ack_due, self.deadline, backoff]
+        [self.ack_due, self.silent_until, self.deadline, backoff]
             .into_iter()
             .flatten()
             .min()
@@ -261,6 +266,7 @@ pub(super) struct Setups {
     free: Vec<u32>,
     max: u32,
     half_read: u32,
+    silent: u32,
     /// By subscriber, and by site.
     awaited_of: BTreeMap<Address, u32>,
     awaited_at: BTreeMap<Address, u32>,
@@ -277,6 +283,7 @@ impl Setups {
             free: Vec::new(),
             max,
             half_read: 0,
+            silent: 0,
             awaited_of: BTreeMap::new(),
             awaited_at: BTreeMap::new(),
             answered: BTreeMap::new(),
@@ -300,6 +307,11 @@ impl Setups {
 
     pub(super) fn half_read(&self) -> u32 {
         self.half_read
+    }
+
+    /// Clients that have said nothing yet, and are waited for.
+    pub(super) fn silent(&self) -> u32 {
+        self.silent
     }
 
     /// True when as much is awaited of this client as may be, other addresses of its subscriber
@@ -383,6 +395,8 @@ impl Setups {
         let before = std::mem::replace(&mut setup.awaited, awaited);
         self.half_read += u32::from(awaited == Some(Awaited::Head));
         self.half_read -= u32::from(before == Some(Awaited::Head));
+        self.silent += u32::from(awaited == Some(Awaited::Speech));
+        self.silent -= u32::from(before == Some(Awaited::Speech));
         let more = (awaited.is_some(), before.is_some());
         recount_of(&mut self.awaited_of, client.subscriber(), more);
         recount_of(&mut self.awaited_at, client.site(), more);
@@ -412,6 +426,8 @@ impl Setups {
         }
         let half_read = all().filter(|setup| setup.is_half_read()).count();
         assert_eq!(half_read, self.half_read as usize, "half-read heads");
+        let silent = all().filter(|setup| setup.awaited == Some(Awaited::Speech));
+        assert_eq!(silent.count(), self.silent as usize, "silent clients");
         let awaited = all().filter(|setup| setup.awaited.is_some()).count() as u32;
         assert_eq!(awaited, self.awaited_of.values().sum(), "by subscriber");
         assert_eq!(awaited, self.awaited_at.values().sum(), "by site");

@@ -197,6 +197,10 @@ impl Switch {
             self.refuse_head(now, line, index, refusal);
             return;
         }
+        if setup.silent_until.is_some_and(|until| until <= now) {
+            setup.silent_until = None;
+            return self.hear_silence(now, line, index);
+        }
         if setup.ack_due.is_some_and(|ack_due| ack_due <= now) {
             setup.ack_due = None;
             if setup.stream.in_order_len() > setup.acked {

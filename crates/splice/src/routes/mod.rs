@@ -35,6 +35,9 @@ pub enum Subject<'a> {
     Http(&'a RequestHead<'a>),
     /// The hello of its client.
     Tls(&'a ClientHello),
+    /// What a client of a TLS service sends that does not speak TLS: its first bytes, or none where
+    /// it waits for the server to speak.
+    Other(&'a [u8]),
     /// Nothing.
     Tcp,
 }
@@ -44,7 +47,7 @@ impl<'a> Subject<'a> {
     pub fn http(&self) -> Option<&'a RequestHead<'a>> {
         match *self {
             Self::Http(head) => Some(head),
-            Self::Tls(_) | Self::Tcp => None,
+            Self::Tls(_) | Self::Other(_) | Self::Tcp => None,
         }
     }
 
@@ -52,7 +55,7 @@ impl<'a> Subject<'a> {
     pub fn tls(&self) -> Option<&'a ClientHello> {
         match *self {
             Self::Tls(hello) => Some(hello),
-            Self::Http(_) | Self::Tcp => None,
+            Self::Http(_) | Self::Other(_) | Self::Tcp => None,
         }
     }
 
@@ -63,7 +66,7 @@ impl<'a> Subject<'a> {
             Self::Http(head) => head.subject().as_str().to_owned(),
             // At most 255 letters, digits, dots, hyphens and underscores.
             Self::Tls(hello) => hello.sni.clone().unwrap_or_default(),
-            Self::Tcp => String::new(),
+            Self::Other(_) | Self::Tcp => String::new(),
         }
     }
 }
@@ -80,6 +83,20 @@ pub fn choose(
         .routes
         .iter()
         .position(|route| route.matches(listen, client, subject))
+}
+
+impl Service {
+    /// Whether a route might match a client that does not speak TLS when it has sent more than
+    /// `bytes`.
+    pub(crate) fn needs_more_to_tell(&self, bytes: &[u8]) -> bool {
+        let mut matchers = self.routes.iter().flat_map(|route| &route.matchers);
+        matchers.any(|matcher| match matcher {
+            Matcher::FirstBytes(starts) => starts
+                .iter()
+                .any(|start| start.len() > bytes.len() && start.starts_with(bytes)),
+            _ => false,
+        })
+    }
 }
 
 impl Route {
@@ -110,6 +127,11 @@ impl Matcher {
             Self::Cookie(name, value) => http(&|head| http::cookie(name, value, head)),
             Self::Sni(names) => tls(&|hello| tls::server_name(names, hello)),
             Self::Alpn(protocols) => tls(&|hello| tls::protocol(protocols, hello)),
+            Self::NotTls => matches!(subject, Subject::Other(_)),
+            Self::FirstBytes(starts) => match subject {
+                Subject::Other(bytes) => starts.iter().any(|start| bytes.starts_with(start)),
+                _ => false,
+            },
         }
     }
 }

@@ -68,7 +68,9 @@ pub(super) fn check_made(packet: &Packet) {
 
 pub(super) fn check_event(event: &Event, now: Instant) {
     match event {
-        Event::Decided { subject, .. } | Event::Refused { subject, .. } => {
+        Event::Decided { subject, .. }
+        | Event::Given { subject, .. }
+        | Event::Refused { subject, .. } => {
             let subject = subject.as_str();
             assert!(subject.len() <= 256, "a subject of {} bytes", subject.len());
         }

@@ -299,6 +299,7 @@ fn verdict_number(verdict: Verdict) -> u64 {
 fn event_number(event: &Event) -> u64 {
     match event {
         Event::Decided { route, attempt, .. } => u64::from(*route) << 8 | u64::from(*attempt),
+        Event::Given { route, .. } => 1 << 36 | u64::from(*route),
         Event::Refused { reason, status, .. } => {
             1 << 16 | (*reason as u64) << 10 | u64::from(status.unwrap_or(0))
         }

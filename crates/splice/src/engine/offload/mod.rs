@@ -27,7 +27,7 @@ use self::load::Loads;
 use self::preconnect::Tickets;
 use super::{Estate, Switch};
 use crate::closing;
-use crate::config::Protocol;
+use crate::config::{Protocol, Route};
 
 /// A fast path, and which connections it holds.
 #[derive(Debug, Default)]
@@ -243,6 +243,7 @@ impl Switch {
 
     /// Tells the fast path what every service offers.
     pub(super) fn publish_offers(&mut self) {
+        let has_host = self.host_offers().is_some();
         let Some(fast_path) = &mut self.offload.fast_path else {
             return;
         };
@@ -263,8 +264,10 @@ impl Switch {
                 sack: terms.sack,
                 timestamps: terms.timestamps,
                 answer: !self.draining,
-                await_client: settings.protocol != Protocol::Tcp,
+                await_client: settings.protocol != Protocol::Tcp
+                    && settings.timeouts.first_bytes.is_none(),
                 begin: self.offload.tickets.are_for(listen),
+                host: has_host && settings.routes.iter().any(Route::is_to_host),
             };
             fast_path.set_offer(endpoint, &published);
         }

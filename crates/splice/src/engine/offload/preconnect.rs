@@ -168,7 +168,7 @@ impl Switch {
         }
         let lane = u16::try_from(self.offload.tickets.lanes.len()).ok()?;
         let service = self.service_of(listen);
-        let pool = service.routes.get(usize::from(route))?.pool;
+        let pool = service.routes.get(usize::from(route))?.pool?;
         if lane >= lanes || !self.can_begin(service, route) {
             return None;
         }
@@ -192,7 +192,10 @@ impl Switch {
     fn can_begin(&self, service: &Service, route: u16) -> bool {
         let routes = &service.routes;
         let route: &Route = &routes[usize::from(route)];
-        let pool = &self.config.pools[usize::from(route.pool.0)];
+        let Some(pool) = route.pool else {
+            return false;
+        };
+        let pool = &self.config.pools[usize::from(pool.0)];
         service.protocol == Protocol::Http
             && service.source == Source::Snat
             && service.head_bytes_max as usize >= PAYLOAD_BYTES_MAX

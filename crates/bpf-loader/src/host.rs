@@ -1,0 +1,240 @@
+//! Connections that become sockets of this machine: the programs of `bpf/fairlead_host.bpf.c`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use aya::maps::{HashMap, MapData, PerCpuArray};
+use aya::programs::links::{FdLink, PinnedLink};
+use aya::programs::tc::{SchedClassifierLink, TcAttachOptions, TcAttachType};
+use aya::programs::{LinkOrder, ProgramError, SchedClassifier};
+use aya::{Btf, Ebpf, EbpfLoader, include_bytes_aligned};
+use aya_obj::btf::BtfKind;
+use fairlead_base::{Endpoint, FlowKey};
+use fairlead_tcp::{HostHandoff, HostTerms};
+
+use crate::Counters;
+use crate::filter::has_links;
+use crate::interfaces::interface_index;
+use crate::kernel::{LoadError, take};
+use crate::layout::{ASSIGN_REQUEST, RawEndpoint, RawFlowKey, RawGive};
+use crate::pins::{self, Pins};
+
+static HOST: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fairlead_host.o"));
+/// At the interfaces.
+const AT_INTERFACES: &str = "fairlead_host";
+/// At the engine's device.
+const AT_DEVICE: &str = "fairlead_give";
+/// `FL_BOUND_LISTENS`
+const LISTENS_MAX: usize = 1_024;
+/// The kernel's function that makes a socket of a cookie (Linux 6.9).
+const ASSIGN: &str = "bpf_sk_assign_tcp_reqsk";
+const OPCODE_CALL: u8 = 0x85;
+/// `BPF_PSEUDO_KFUNC_CALL`, where an instruction has its source register.
+const KERNEL_FUNCTION: u8 = 2 << 4;
+
+/// The programs, for as long as this is there, and longer where they are pinned.
+pub struct HostPrograms {
+    ebpf: Ebpf,
+    pins: Option<Arc<Pins>>,
+    links: BTreeMap<(&'static str, u32), SchedClassifierLink>,
+    told: BTreeSet<Endpoint>,
+    counters: PerCpuArray<MapData, u64>,
+}
+
+impl core::fmt::Debug for HostPrograms {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let mut debug = f.debug_struct("HostPrograms");
+        debug.field("told", &self.told).finish_non_exhaustive()
+    }
+}
+
+/// Where the engine announces what it is about to give.
+#[derive(Debug)]
+pub struct Gives {
+    map: HashMap<MapData, RawFlowKey, RawGive>,
+}
+
+impl HostHandoff for Gives {
+    fn give(&mut self, client: &FlowKey, terms: &HostTerms) -> bool {
+        let (client_scale, our_scale) = terms.scales.unwrap_or_default();
+        let give = RawGive {
+            listener: RawEndpoint::from(terms.listener),
+            mss: terms.mss,
+            scales: terms.scales.is_some().into(),
+            client_scale,
+            our_scale,
+            sack: terms.sack.into(),
+            timestamps: terms.timestamps.into(),
+            pad: 0,
+        };
+        self.map.insert(RawFlowKey::from(client), give, 0).is_ok()
+    }
+}
+
+impl HostPrograms {
+    /// Loads the programs. They do nothing until [`Self::set`].
+    ///
+    /// # Errors
+    /// [`LoadError::TooOld`] before Linux 6.9; what the kernel refuses elsewhere.
+    pub fn load(pins: Option<Arc<Pins>>) -> Result<(Self, Gives), LoadError> {
+        if HOST.is_empty() {
+            return Err(LoadError::NotBuiltIn);
+        }
+        let types = Btf::from_sys_fs().map_err(aya::EbpfError::from)?;
+        let number = types.id_by_type_name_kind(ASSIGN, BtfKind::Func);
+        let number = number.map_err(|_| LoadError::TooOld("6.9"))?;
+        if !has_links() {
+            return Err(LoadError::TooOld("6.9"));
+        }
+        let object = with_function(HOST, number);
+        let mut ebpf = EbpfLoader::new().btf(Some(&types)).load(&object)?;
+        for name in [AT_INTERFACES, AT_DEVICE] {
+            program(&mut ebpf, name)?.load()?;
+        }
+        let map = take(&mut ebpf, "fl_gives")?;
+        let counters = take(&mut ebpf, "fl_host_counters")?;
+        let this = Self {
+            ebpf,
+            pins,
+            links: BTreeMap::new(),
+            told: BTreeSet::new(),
+            counters,
+        };
+        Ok((this, Gives { map }))
+    }
+
+    /// Serves these listening endpoints, and no others, on these interfaces and the engine's device.
+    /// Of more than 1,024 endpoints the last ones are left out.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn set(
+        &mut self,
+        interfaces: &[String],
+        device: &str,
+        listens: &BTreeSet<Endpoint>,
+    ) -> Result<(), LoadError> {
+        let map = self.ebpf.map_mut("fl_hosts");
+        let map = map.ok_or(LoadError::Missing("fl_hosts"))?;
+        let mut map: HashMap<&mut MapData, RawEndpoint, u32> = map.try_into()?;
+        for gone in self.told.difference(listens) {
+            let _ = map.remove(&RawEndpoint::from(*gone));
+        }
+        for listen in listens.iter().take(LISTENS_MAX) {
+            map.insert(RawEndpoint::from(*listen), 1, 0)?;
+        }
+        self.told.clone_from(listens);
+        let places = interfaces.iter().map(|name| (AT_INTERFACES, name.as_str()));
+        let mut wanted = BTreeSet::new();
+        for (name, interface) in places.chain([(AT_DEVICE, device)]) {
+            let Some(index) = interface_index(interface) else {
+                continue;
+            };
+            wanted.insert((name, index));
+            if !self.links.contains_key(&(name, index)) {
+                self.attach(name, interface, index)?;
+            }
+        }
+        self.links.retain(|place, _| wanted.contains(place));
+        let gone = self.pinned().into_iter();
+        for (pin, _) in gone.filter(|(_, index)| !wanted.iter().any(|(_, one)| one == index)) {
+            let _ = pins::remove(&pin);
+        }
+        Ok(())
+    }
+
+    /// Takes the programs off all interfaces: an earlier run pinned them, and this one does without.
+    pub fn forget(pins: &Pins) {
+        for (pin, _) in pins.host_links() {
+            let _ = pins::remove(&pin);
+        }
+    }
+
+    /// Before all other programs: at the interfaces before the fast path, at the device before the
+    /// program that sends what the engine sends.
+    fn attach(&mut self, name: &'static str, interface: &str, index: u32) -> Result<(), LoadError> {
+        let pin = self.pins.as_ref().map(|pins| pins.host_link(index));
+        let program = program(&mut self.ebpf, name)?;
+        if let Some(pin) = pin.as_deref().filter(|pin| pin.exists())
+            && let Ok(link) = PinnedLink::from_pin(pin)
+            && let Ok(link) = SchedClassifierLink::try_from(FdLink::from(link))
+            && let Ok(link) = program.attach_to_link(link)
+        {
+            let link = program.take_link(link)?;
+            self.links.insert((name, index), link);
+            return Ok(());
+        }
+        let first = TcAttachOptions::TcxOrder(LinkOrder::first());
+        let link = program.attach_with_options(interface, TcAttachType::Ingress, first)?;
+        let link = program.take_link(link)?;
+        let Some(pin) = pin else {
+            self.links.insert((name, index), link);
+            return Ok(());
+        };
+        // One of an interface that is gone, whose index has been given to another.
+        let _ = std::fs::remove_file(&pin);
+        let link = FdLink::try_from(link).map_err(|_| ProgramError::NotLoaded)?;
+        let link = link
+            .pin(&pin)
+            .map_err(|error| LoadError::Pins(format!("{}: {error}", pin.display())))?;
+        let link = SchedClassifierLink::try_from(FdLink::from(link));
+        self.links
+            .insert((name, index), link.map_err(|_| ProgramError::NotLoaded)?);
+        Ok(())
+    }
+
+    /// What is pinned, and the interface of each by its index.
+    fn pinned(&self) -> Vec<(PathBuf, u32)> {
+        let pins = self.pins.iter().flat_map(|pins| pins.host_links());
+        pins.collect()
+    }
+
+    /// Adds what the programs have counted.
+    pub fn add_to(&self, counters: &mut Counters) {
+        if let Ok(own) = Counters::read(&self.counters) {
+            counters.add_kernel(&own);
+        }
+    }
+}
+
+fn program<'a>(
+    ebpf: &'a mut Ebpf,
+    name: &'static str,
+) -> Result<&'a mut SchedClassifier, LoadError> {
+    let program = ebpf.program_mut(name);
+    Ok(program.ok_or(LoadError::Missing(name))?.try_into()?)
+}
+
+/// The object with the number of the kernel's function where it is called. An instruction is eight
+/// bytes: the code, the registers, an offset, and a number.
+fn with_function(object: &[u8], number: u32) -> Vec<u8> {
+    let mut object = object.to_vec();
+    for instruction in object.chunks_exact_mut(8) {
+        let (head, called) = instruction.split_at_mut(4);
+        if head == [OPCODE_CALL, 0, 0, 0] && called == ASSIGN_REQUEST.to_le_bytes() {
+            head[1] = KERNEL_FUNCTION;
+            called.copy_from_slice(&number.to_le_bytes());
+        }
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_object_calls_the_kernels_function_once() {
+        if HOST.is_empty() {
+            eprintln!("skipped: this build has no kernel program");
+            return;
+        }
+        let changed = with_function(HOST, 0x0123_4567);
+        let differ = HOST
+            .iter()
+            .zip(&changed)
+            .filter(|(one, other)| one != other);
+        assert_eq!(differ.count(), 5, "one call: its kind, and its number");
+    }
+}

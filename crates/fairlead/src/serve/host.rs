@@ -1,0 +1,243 @@
+//! Connections that become sockets of this machine (`treatment = "host"`): the kernel programs, the
+//! local routes, and what this machine's TCP agrees to.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use fairlead_base::{Endpoint, Instant};
+use fairlead_bpf_loader::{Counters, HostPrograms, Pins};
+use fairlead_datapath::{Datapath, Offers};
+use fairlead_driver_tun::net::Network;
+use fairlead_splice::config::{Config, Route, Service};
+
+use super::fastpath::{Fastpath, in_full};
+use crate::config::Settings;
+
+/// What serves such routes, if any are configured.
+#[derive(Debug, Default)]
+pub(super) struct Host {
+    programs: Option<HostPrograms>,
+    listens: BTreeSet<Endpoint>,
+    device: String,
+}
+
+impl Host {
+    /// Starts serving such routes. Where that is not possible a warning says why, and their clients
+    /// take the fallback pools or are reset.
+    pub(super) fn start(
+        settings: &Settings,
+        datapath: &mut Datapath,
+        fastpath: &mut Fastpath,
+        network: &mut Network,
+        pins: Option<&Arc<Pins>>,
+        now: Instant,
+    ) -> Self {
+        let listens = listens(&settings.switch);
+        if listens.is_empty() {
+            // An earlier run may have had some.
+            let _ = network.hold(&BTreeSet::new());
+            if let Some(pins) = pins {
+                HostPrograms::forget(pins);
+            }
+            return Self::default();
+        }
+        let mut this = Self {
+            programs: None,
+            listens,
+            device: settings.network.device.clone(),
+        };
+        match this.try_start(settings, datapath, fastpath, network, pins, now) {
+            Ok(()) => {
+                let names: Vec<String> = this.listens.iter().map(ToString::to_string).collect();
+                tracing::info!(
+                    "sockets of this machine take connections to {}",
+                    names.join(" ")
+                );
+            }
+            Err(why) => {
+                this.programs = None;
+                tracing::warn!("routes with treatment = \"host\" cannot be served: {why}");
+            }
+        }
+        this
+    }
+
+    fn try_start(
+        &mut self,
+        settings: &Settings,
+        datapath: &mut Datapath,
+        fastpath: &mut Fastpath,
+        network: &mut Network,
+        pins: Option<&Arc<Pins>>,
+        now: Instant,
+    ) -> Result<(), String> {
+        if !fastpath.is_in_kernel() {
+            return Err("the kernel fast path is not in use".to_owned());
+        }
+        let own = OwnTcp::read();
+        if let Some(why) = own.refusal() {
+            return Err(why);
+        }
+        if let Some(why) = own.warning() {
+            tracing::warn!("{why}");
+        }
+        let loaded = HostPrograms::load(pins.cloned());
+        let (mut programs, gives) = loaded.map_err(|error| in_full(&error))?;
+        let interfaces = fastpath.interfaces();
+        let set = programs.set(&interfaces, &self.device, &self.listens);
+        set.map_err(|error| in_full(&error))?;
+        let addresses: BTreeSet<IpAddr> = self.listens.iter().map(|one| one.addr.to_ip()).collect();
+        let held = network.hold(&addresses);
+        held.map_err(|error| error.to_string())?;
+        fastpath.serve_hosted(&addresses)?;
+        datapath.set_host(now, Box::new(gives), own.offers(settings.switch.device_mss));
+        self.programs = Some(programs);
+        Ok(())
+    }
+
+    /// The interfaces have changed.
+    pub(super) fn follow(&mut self, fastpath: &Fastpath) {
+        if let Some(programs) = &mut self.programs
+            && let Err(error) = programs.set(&fastpath.interfaces(), &self.device, &self.listens)
+        {
+            tracing::warn!("sockets of this machine: {}", in_full(&error));
+        }
+    }
+
+    /// Adds what the programs have counted.
+    pub(super) fn add_to(&self, counters: &mut Counters) {
+        if let Some(programs) = &self.programs {
+            programs.add_to(counters);
+        }
+    }
+}
+
+/// The endpoints of all services with such routes.
+fn listens(switch: &Config) -> BTreeSet<Endpoint> {
+    let hosted = |service: &&Service| service.routes.iter().any(Route::is_to_host);
+    let services = switch.services.iter().filter(hosted);
+    services
+        .flat_map(|service| &service.listen)
+        .copied()
+        .collect()
+}
+
+/// What this machine's TCP agrees to, by its settings (`ip-sysctl`).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnTcp {
+    syncookies: bool,
+    timestamps: bool,
+    sack: bool,
+    scaling: bool,
+    rfc1337: bool,
+    /// The most that a receive buffer may have, bytes.
+    receive_bytes: u64,
+}
+
+impl OwnTcp {
+    /// The settings of the network namespace of the calling thread.
+    pub(crate) fn read() -> Self {
+        let number = |path: &str| {
+            let text = std::fs::read_to_string(format!("/proc/sys/net/{path}")).ok()?;
+            text.split_whitespace().last()?.parse::<u64>().ok()
+        };
+        let is_on = |name: &str| number(&format!("ipv4/{name}")).is_some_and(|value| value != 0);
+        let buffers = ["ipv4/tcp_rmem", "core/rmem_max"].map(|path| number(path).unwrap_or(0));
+        Self {
+            syncookies: is_on("tcp_syncookies"),
+            timestamps: is_on("tcp_timestamps"),
+            sack: is_on("tcp_sack"),
+            scaling: is_on("tcp_window_scaling"),
+            rfc1337: is_on("tcp_rfc1337"),
+            receive_bytes: buffers.into_iter().max().unwrap_or(0),
+        }
+    }
+
+    /// Why no connection can become a socket.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        (!self.syncookies).then(|| {
+            "net.ipv4.tcp_syncookies is 0, so the kernel accepts no connection whose SYN it has not \
+             answered itself; enable it with `sysctl -w net.ipv4.tcp_syncookies=1`"
+                .to_owned()
+        })
+    }
+
+    /// What makes it slow.
+    pub(crate) fn warning(&self) -> Option<String> {
+        self.rfc1337.then(|| {
+            "net.ipv4.tcp_rfc1337 is 1: a client that comes again on the port of a connection in \
+             TIME_WAIT waits for about 10 ms (treatment = \"host\")"
+                .to_owned()
+        })
+    }
+
+    /// What clients are offered. The scale is the one that the kernel would choose itself.
+    fn offers(&self, device_mss: u16) -> Offers {
+        let bits = self.receive_bytes.max(1).ilog2() + 1;
+        let scale = bits.saturating_sub(16).min(14) as u8;
+        Offers {
+            mss: device_mss,
+            window_scale: self.scaling.then_some(scale),
+            sack: self.sack,
+            timestamps: self.timestamps,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own() -> OwnTcp {
+        OwnTcp {
+            syncookies: true,
+            timestamps: true,
+            sack: true,
+            scaling: true,
+            rfc1337: false,
+            receive_bytes: 6_291_456,
+        }
+    }
+
+    #[test]
+    fn the_scale_is_the_kernels() {
+        // tcp_select_initial_window: shifted until it fits 16 bits.
+        for (bytes, scale) in [
+            (65_535, 0),
+            (65_536, 1),
+            (212_992, 2),
+            (6_291_456, 7),
+            (1 << 40, 14),
+        ] {
+            let own = OwnTcp {
+                receive_bytes: bytes,
+                ..own()
+            };
+            assert_eq!(own.offers(1_460).window_scale, Some(scale), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn options_that_this_machine_does_without_are_not_offered() {
+        let plain = OwnTcp {
+            timestamps: false,
+            sack: false,
+            scaling: false,
+            ..own()
+        };
+        let offers = plain.offers(1_460);
+        assert_eq!(
+            (offers.window_scale, offers.sack, offers.timestamps),
+            (None, false, false)
+        );
+        assert!(own().refusal().is_none() && own().warning().is_none());
+        let without = OwnTcp {
+            syncookies: false,
+            rfc1337: true,
+            ..own()
+        };
+        assert!(without.refusal().unwrap().contains("tcp_syncookies"));
+        assert!(without.warning().unwrap().contains("tcp_rfc1337"));
+    }
+}
