@@ -20,6 +20,7 @@ mod flow_tables;
 mod fragments;
 mod haproxy;
 mod high_availability;
+mod host;
 mod http;
 mod lifecycle;
 mod load;

@@ -14,7 +14,7 @@ use crate::restart::{KeepAlive, in_kernel, start, web_on};
 
 /// Sends SIGHUP when the configuration is now this one, and waits until this many runs have said
 /// that they are ready.
-fn reload(lab: &Lab, switch: &mut Switch, configuration: &str, runs: usize) {
+pub(crate) fn reload(lab: &Lab, switch: &mut Switch, configuration: &str, runs: usize) {
     lab.file("fairlead.toml", configuration);
     switch.signal(Signal::HangUp);
     let until = Instant::now() + PATIENCE;

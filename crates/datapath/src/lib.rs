@@ -22,8 +22,10 @@ pub use fairlead_splice::{
     Departure, Estate, Selection, Verdict,
 };
 use fairlead_splice::{Switch, translate};
-pub use fairlead_tcp::{Endpoints, FastPath, ListenOffer, Refusal, Side, State, Tracking};
-use fairlead_tcp::{Found, HostHandoff};
+use fairlead_tcp::Found;
+pub use fairlead_tcp::{
+    Endpoints, FastPath, HostHandoff, HostTerms, ListenOffer, Refusal, Side, State, Tracking,
+};
 use fairlead_wire::{Classified, Fragment, TcpPacket, classify};
 
 use self::fragments::{Fragments, Taken};

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use fairlead::config::{FINDINGS_MAX, Report, Settings, parse};
 use fairlead_base::Instant;
 use fairlead_datapath::Datapath;
-use fairlead_splice::config::Source;
+use fairlead_splice::config::{Listeners, Source};
 
 use super::Target;
 use crate::corpus::fingerprint;
@@ -105,7 +105,7 @@ fn check_settings(settings: Settings) {
     let mut config = settings.switch;
     note_size("config.services", config.services.len());
     note_size("config.pools", config.pools.len());
-    assert!(!config.services.is_empty() && !config.pools.is_empty());
+    assert!(!config.services.is_empty());
     let mut listens = BTreeSet::new();
     for service in &config.services {
         note(
@@ -117,8 +117,14 @@ fn check_settings(settings: Settings) {
         assert!(u64::from(service.head_bytes_max) <= config.limits.buffered_bytes);
         assert!(service.listen.iter().all(|listen| listens.insert(*listen)));
         for route in &service.routes {
-            let pool = &config.pools[usize::from(route.pool.0)];
-            assert!(!pool.servers.is_empty(), "a pool without servers");
+            let pool = route.pool.map(|pool| &config.pools[usize::from(pool.0)]);
+            let has_servers = pool.is_some_and(|pool| !pool.servers.is_empty());
+            assert!(has_servers || pool.is_none(), "a pool without servers");
+            assert_eq!(route.is_to_host(), route.listeners != Listeners::default());
+            assert!(
+                route.is_to_host() || pool.is_some(),
+                "a route that leads nowhere"
+            );
             for matcher in &route.matchers {
                 note(
                     "config.matcher",
@@ -126,7 +132,8 @@ fn check_settings(settings: Settings) {
                 );
             }
         }
-        let wants_snat = service.source == Source::Snat;
+        let to_pools = service.routes.iter().any(|route| route.pool.is_some());
+        let wants_snat = service.source == Source::Snat && to_pools;
         assert!(
             !wants_snat || !config.snat.is_empty(),
             "no source addresses"

@@ -20,4 +20,5 @@ pub(crate) use origin::{Origin, Preamble, Seen, show, web};
 pub(crate) use switch::{PREFIX, Switch, binary, kernel_mode, prefix_in, raw_service, web_service};
 pub(crate) use worlds::{
     SetAtEnd, in_a_lab, long, on_the_fast_path, rounds, seeds, with_and_without_the_fast_path,
+    with_sockets_of_cookies,
 };

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use fairlead_netns::Running;
+use fairlead_netns::{Host, Running};
 
 use super::PATIENCE;
 use super::lab::Lab;
@@ -22,6 +22,17 @@ impl Nginx {
     /// `$folder` in the text stands for the test's folder. Every answer names its server in
     /// `X-Server` where the block says `$name NAME;`.
     pub(crate) fn start(lab: &Lab, name: &str, servers: &str, addresses: &[SocketAddr]) -> Self {
+        Self::start_on(lab, &lab.servers, name, servers, addresses)
+    }
+
+    /// The same on another host.
+    pub(crate) fn start_on(
+        lab: &Lab,
+        host: &Host,
+        name: &str,
+        servers: &str,
+        addresses: &[SocketAddr],
+    ) -> Self {
         let folder = lab.folder().join(name);
         fs::create_dir_all(folder.join("files")).expect("nginx's folder");
         let at = folder.display();
@@ -41,16 +52,16 @@ impl Nginx {
         text.push_str("\n}\n");
         let configuration = folder.join("nginx.conf");
         fs::write(&configuration, text).expect("nginx's configuration");
-        let mut command = lab.servers.command("nginx");
+        let mut command = host.command("nginx");
         command.arg("-p").arg(&folder).arg("-c").arg(&configuration);
         command.arg("-e").arg(folder.join("error.log"));
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let mut process = lab.servers.start(&mut command).expect("starting nginx");
+        let mut process = host.start(&mut command).expect("starting nginx");
         for &address in addresses {
-            wait_for_listener(lab, address, || process.is_alive());
+            wait_for_listener_on(lab, host, address, || process.is_alive());
         }
         Self { process }
     }
@@ -58,12 +69,17 @@ impl Nginx {
     /// A server that answers every path by its name, and files below `/files/`, to which it also
     /// takes uploads (PUT).
     pub(crate) fn plain(lab: &Lab, name: &str, address: SocketAddr) -> Self {
+        Self::plain_on(lab, &lab.servers, name, address)
+    }
+
+    /// The same on another host.
+    pub(crate) fn plain_on(lab: &Lab, host: &Host, name: &str, address: SocketAddr) -> Self {
         let servers = format!(
             "server {{ listen {address} backlog=16384;\n\
              location /files/ {{ root $folder; dav_methods PUT; }}\n\
              location / {{ return 200 \"{name}\\n\"; }} }}"
         );
-        Self::start(lab, name, &servers, &[address])
+        Self::start_on(lab, host, name, &servers, &[address])
     }
 
     /// Ends it at once, as a crash does: the kernel closes its sockets.
@@ -76,11 +92,19 @@ impl Nginx {
 }
 
 /// Waits until somebody listens at `address` on the servers' host.
-pub(crate) fn wait_for_listener(lab: &Lab, address: SocketAddr, mut alive: impl FnMut() -> bool) {
+pub(crate) fn wait_for_listener(lab: &Lab, address: SocketAddr, alive: impl FnMut() -> bool) {
+    wait_for_listener_on(lab, &lab.servers, address, alive);
+}
+
+fn wait_for_listener_on(
+    lab: &Lab,
+    host: &Host,
+    address: SocketAddr,
+    mut alive: impl FnMut() -> bool,
+) {
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until {
-        let attempt: io::Result<TcpStream> = lab
-            .servers
+        let attempt: io::Result<TcpStream> = host
             .enter(|| TcpStream::connect(address))
             .expect("entering the servers' host");
         if attempt.is_ok() {

@@ -43,6 +43,29 @@ pub(crate) fn on_the_fast_path<F: FnOnce(&Lab)>(test: F) {
     });
 }
 
+/// As [`on_the_fast_path`], where the kernel makes sockets of cookies.
+pub(crate) fn with_sockets_of_cookies<F: FnOnce(&Lab)>(test: F) {
+    let name = name_of::<F>();
+    in_a_lab_of(name, |lab| {
+        if kernel_mode() == "xdp-generic" {
+            return skip(name, "sockets of this machine need tc or XDP in the driver");
+        }
+        if !makes_sockets_of_cookies() {
+            return skip(name, "a socket of a cookie needs Linux 6.9");
+        }
+        if may_load_programs(name) {
+            test(lab);
+        }
+    });
+}
+
+fn makes_sockets_of_cookies() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>());
+    let version = (numbers.next(), numbers.next());
+    matches!(version, (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= (6, 9))
+}
+
 /// A lab, and `test` with a mode twice: the engine alone, and the best there is, which is skipped
 /// and reported without the privileges to load programs.
 pub(crate) fn with_and_without_the_fast_path<F: Fn(&Lab, &str)>(test: F) {

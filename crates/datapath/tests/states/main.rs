@@ -12,6 +12,7 @@ mod hand_back;
 mod handshake;
 mod head;
 mod held;
+mod host;
 mod icmp;
 mod inherit;
 mod later;

@@ -99,11 +99,16 @@ pub(super) fn check(
     if !route.route.is_to_host() {
         return;
     }
-    if draft.fastpath.mode == Mode::Engine {
+    let why = match draft.fastpath.mode {
+        Mode::Engine => Some("mode = \"engine\" does without the kernel, which makes the sockets"),
+        Mode::XdpGeneric => Some("mode = \"xdp-generic\" cannot give packets to sockets"),
+        Mode::Auto | Mode::Tc | Mode::Xdp => None,
+    };
+    if let Some(why) = why {
         problems.push(
             Diagnostic::error(
                 &route.span,
-                "treatment = \"host\" needs the kernel, and mode = \"engine\" does without it",
+                format!("treatment = \"host\" does not work here: {why}"),
             )
             .help("write mode = \"auto\" or \"tc\" in [fastpath], or lead this route to a pool"),
         );

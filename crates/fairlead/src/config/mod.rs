@@ -424,7 +424,10 @@ fn settings(text: &str, problems: &mut Problems) -> Option<Settings> {
 /// Says so when there is no service, or no pool although a route leads to one.
 fn without_tables(file: Section<'_>, text: &str, needs_pool: bool, problems: &mut Problems) {
     let tables = [("service", &schema::SERVICE), ("pool", &schema::POOL)];
-    for (key, kind) in tables.into_iter().filter(|(key, _)| needs_pool || *key != "pool") {
+    for (key, kind) in tables
+        .into_iter()
+        .filter(|(key, _)| needs_pool || *key != "pool")
+    {
         let empty = file.node(key).is_none_or(|node| {
             node.get_ref()
                 .as_array()

@@ -312,6 +312,11 @@ impl Fastpath {
         self.attached.iter().map(|one| one.name.clone()).collect()
     }
 
+    /// How the program is attached; `None` without one.
+    pub(super) fn mode(&self) -> Option<AttachMode> {
+        self.kernel.as_ref().map(Kernel::mode)
+    }
+
     /// True while the kernel forwards.
     pub(super) fn is_in_kernel(&self) -> bool {
         self.kernel.is_some()

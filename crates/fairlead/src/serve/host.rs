@@ -6,13 +6,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use fairlead_base::{Endpoint, Instant};
-use fairlead_bpf_loader::{Counters, HostPrograms, Pins};
+use fairlead_bpf_loader::{Counters, HostPrograms, Mode as AttachMode, Pins};
 use fairlead_datapath::{Datapath, Offers};
 use fairlead_driver_tun::net::Network;
 use fairlead_splice::config::{Config, Route, Service};
 
 use super::fastpath::{Fastpath, in_full};
 use crate::config::Settings;
+
+/// Behind generic XDP a packet has no link header any more, with which a SYN could come in again.
+const GENERIC: &str = "mode = \"xdp-generic\" cannot; mode = \"tc\" can";
 
 /// What serves such routes, if any are configured.
 #[derive(Debug, Default)]
@@ -72,8 +75,10 @@ impl Host {
         pins: Option<&Arc<Pins>>,
         now: Instant,
     ) -> Result<(), String> {
-        if !fastpath.is_in_kernel() {
-            return Err("the kernel fast path is not in use".to_owned());
+        match fastpath.mode() {
+            Some(AttachMode::Tc | AttachMode::XdpNative) => {}
+            Some(AttachMode::XdpGeneric) => return Err(GENERIC.to_owned()),
+            None => return Err("the kernel fast path is not in use".to_owned()),
         }
         let own = OwnTcp::read();
         if let Some(why) = own.refusal() {

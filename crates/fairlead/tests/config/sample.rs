@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use fairlead::config::{Loaded, Mode, parse};
 use fairlead_splice::config::{
-    Balance, HashOn, Limits, Matcher, NamePattern, Protocol, Source, Timeouts, Treatment, Unmatched,
+    Balance, HashOn, Limits, Matcher, NamePattern, Protocol, Route, Source, Timeouts, Treatment,
+    Unmatched,
 };
 
 const EDGE: &str = include_str!("../../../../examples/edge.toml");
@@ -59,7 +60,8 @@ fn the_service_and_its_routes_are_as_written() {
     };
     let names = [images, api, pages].map(|route| route.name.as_str());
     assert_eq!(names, ["#1", "#2", "#3"]);
-    let pools = [images, api, pages].map(|route| &switch.pools[usize::from(route.pool.0)].name);
+    let pool = |route: &Route| &switch.pools[usize::from(route.pool.unwrap().0)].name;
+    let pools = [images, api, pages].map(pool);
     assert_eq!(pools, ["images", "api", "pages"]);
     let [Matcher::PathSuffix(suffixes)] = images.matchers.as_slice() else {
         panic!("suffixes")

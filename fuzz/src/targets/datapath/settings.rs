@@ -17,6 +17,7 @@ pub(super) const LIMITS: Limits = Limits {
     setups: 6,
     half_read: 4,
     half_read_per_client: 2,
+    silent_clients: 2,
     buffered_bytes: 48 << 10,
 };
 
@@ -60,6 +61,7 @@ fn service(name: &str, listen: Vec<Endpoint>, protocol: Protocol, source: Source
         source,
         timeouts: Timeouts {
             head: Duration::from_secs(2),
+            first_bytes: None,
             idle: Duration::from_secs(30),
             lifetime: Some(Duration::from_secs(20)),
             half_closed: Duration::from_secs(5),

@@ -1,0 +1,379 @@
+//! A connection becomes a socket of this machine: what the listener is told, what it gets, and what
+//! becomes of clients that it cannot have.
+
+use core::time::Duration;
+use std::sync::{Arc, Mutex};
+
+use fairlead_base::{DropReason, FlowKey, SeqNumber};
+use fairlead_datapath::config::{Config, Listeners, Matcher, PoolId, Protocol, Treatment};
+use fairlead_datapath::{Event, HostHandoff, HostTerms, Offers};
+use fairlead_testkit::endpoint;
+use fairlead_wire::{SynOptions, TcpFlags};
+
+use crate::head::client_hello;
+use crate::rig::{REQUEST, Rig, Sent, http_config, linux, payload, simple_config, v6_config};
+
+/// Notes what it is told.
+#[derive(Clone, Debug, Default)]
+struct Desk {
+    told: Arc<Mutex<Vec<(FlowKey, HostTerms)>>>,
+    closed: bool,
+}
+
+impl HostHandoff for Desk {
+    fn give(&mut self, client: &FlowKey, terms: &HostTerms) -> bool {
+        self.told.lock().unwrap().push((*client, *terms));
+        !self.closed
+    }
+}
+
+impl Desk {
+    #[track_caller]
+    fn only(&self) -> (FlowKey, HostTerms) {
+        let told = self.told.lock().unwrap();
+        assert_eq!(told.len(), 1, "{told:?}");
+        told[0]
+    }
+}
+
+fn offers() -> Offers {
+    Offers {
+        mss: 1_460,
+        window_scale: Some(9),
+        sack: true,
+        timestamps: true,
+    }
+}
+
+/// Leads a route to this machine.
+fn lead(config: &mut Config, route: usize, fallback: Option<u16>) {
+    let route = &mut config.services[0].routes[route];
+    route.treatment = Treatment::Host;
+    route.listeners = Listeners::of(["127.0.0.1:8081", "[::1]:8081"].map(endpoint));
+    route.pool = fallback.map(PoolId);
+}
+
+/// A switch whose routes lead to this machine alone.
+fn hosted(mut config: Config) -> (Rig, Desk) {
+    for route in 0..config.services[0].routes.len() {
+        lead(&mut config, route, None);
+    }
+    with_desk(config, Desk::default())
+}
+
+fn with_desk(config: Config, desk: Desk) -> (Rig, Desk) {
+    let mut rig = Rig::probed(config, &linux(1));
+    let now = rig.now;
+    rig.datapath.set_host(now, Box::new(desk.clone()), offers());
+    (rig, desk)
+}
+
+/// The segments go to the listening address as the client sent them, and nothing is kept.
+#[track_caller]
+fn assert_given(rig: &mut Rig, sent: &[Sent], isn: u32, dseq: u32, bytes: &[u8]) {
+    assert!(!sent.is_empty(), "{:?}", rig.last);
+    let mut next = SeqNumber(isn) + 1;
+    for one in sent {
+        assert_eq!(
+            (one.header.key.src, one.header.key.dst),
+            (rig.client, rig.vip)
+        );
+        assert_eq!(one.header.seq, next);
+        assert_eq!(one.header.ack, SeqNumber(dseq) + 1);
+        next = next + one.payload().len() as u32;
+    }
+    assert_eq!(payload(sent), bytes);
+    assert_eq!(rig.state(), None);
+    rig.assert_empty();
+}
+
+#[test]
+fn established_whole_head_is_given_with_what_the_cookie_promised() {
+    for mut config in [http_config(), v6_config()] {
+        config.services[0].routes.truncate(1);
+        let (mut rig, desk) = hosted(config);
+        let opened = rig.open(0xffff_fff0, &linux(5_000));
+        assert_eq!(opened.offered.window_scale, Some(9), "this machine's");
+        let sent = rig.put(&opened.data(0, REQUEST));
+        assert_given(&mut rig, &sent, opened.isn, opened.dseq, REQUEST);
+        assert_eq!(sent[0].header.flags, TcpFlags::ACK | TcpFlags::PSH);
+        let stamps = sent[0].timestamps().unwrap();
+        assert_eq!(Some((stamps.value, stamps.echo)), opened.stamps);
+        let (client, terms) = desk.only();
+        assert_eq!((client.src, client.dst), (rig.client, rig.vip));
+        let v4 = rig.client.addr.is_v4();
+        let listener = if v4 { "127.0.0.1:8081" } else { "[::1]:8081" };
+        let expected = HostTerms {
+            listener: endpoint(listener),
+            mss: 1_460,
+            scales: Some((7, 9)),
+            sack: true,
+            timestamps: true,
+        };
+        assert_eq!(terms, expected);
+        assert_eq!(rig.datapath.snapshot().given, 1);
+        let events = rig.events();
+        let [
+            Event::Given {
+                route: 0, subject, ..
+            },
+        ] = &events[..]
+        else {
+            panic!("{events:?}");
+        };
+        assert_eq!(subject.as_str(), "GET example.com/a.jpg");
+    }
+}
+
+#[test]
+fn established_head_in_pieces_is_given_whole_with_its_end() {
+    let (mut rig, _) = hosted(http_config());
+    let head = [
+        b"GET /",
+        &[b'a'; 4_000][..],
+        b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    ]
+    .concat();
+    let opened = rig.open(0xffff_f000, &linux(5_000));
+    let cut = |from: usize, to: usize| opened.data(from as u32, &head[from..to]);
+    rig.put_none(&cut(0, 1_000));
+    rig.put_none(&cut(2_000, 3_000));
+    rig.put_none(&cut(1_000, 2_000));
+    let fin = cut(3_000, head.len()).flags(TcpFlags::ACK | TcpFlags::FIN);
+    let sent = rig.put(&fin);
+    assert_eq!(sent.len(), 3, "segments of at most 1,448 bytes");
+    let flags: Vec<TcpFlags> = sent.iter().map(|one| one.header.flags).collect();
+    let last = TcpFlags::ACK | TcpFlags::PSH | TcpFlags::FIN;
+    assert_eq!(flags, [TcpFlags::ACK, TcpFlags::ACK, last]);
+    assert_given(&mut rig, &sent, opened.isn, opened.dseq, &head);
+}
+
+#[test]
+fn given_first_segment_again_is_given_again() {
+    let (mut rig, desk) = hosted(http_config());
+    let (opened, first) = rig.request(1_000, REQUEST);
+    let again = rig.put(&opened.data(0, REQUEST));
+    assert_given(&mut rig, &first, opened.isn, opened.dseq, REQUEST);
+    assert_given(&mut rig, &again, opened.isn, opened.dseq, REQUEST);
+    assert_eq!(desk.told.lock().unwrap().len(), 2);
+}
+
+#[test]
+fn given_client_without_options_has_none() {
+    let (mut rig, desk) = hosted(http_config());
+    let plain = SynOptions {
+        mss: Some(1_400),
+        window_scale: None,
+        sack_permitted: false,
+        timestamps: None,
+    };
+    let opened = rig.open(1_000, &plain);
+    let sent = rig.put(&opened.data(0, REQUEST));
+    assert_given(&mut rig, &sent, opened.isn, opened.dseq, REQUEST);
+    assert!(sent[0].options().is_empty());
+    let (_, terms) = desk.only();
+    assert_eq!((terms.mss, terms.scales), (1_400, None));
+    assert!(!terms.sack && !terms.timestamps);
+}
+
+/// A connection that cannot be given, one way with a pool that stands in and one way without.
+fn cannot(reason: DropReason, prepare: impl Fn(&mut Rig, &mut Desk), segment: u16, wait: bool) {
+    for fallback in [None, Some(0)] {
+        let mut config = http_config();
+        lead(&mut config, 0, fallback);
+        lead(&mut config, 1, fallback);
+        let (mut rig, mut desk) = with_desk(config, Desk::default());
+        prepare(&mut rig, &mut desk);
+        let options = SynOptions {
+            mss: Some(segment),
+            ..linux(5_000)
+        };
+        let opened = rig.open(1_000, &options);
+        let (begin, end) = REQUEST.split_at(20);
+        let sent = match wait {
+            false => rig.put(&opened.data(0, REQUEST)),
+            true => {
+                rig.put_none(&opened.data(0, begin));
+                let acked = rig.wait_ms(50);
+                assert_eq!(acked[0].header.ack, SeqNumber(opened.isn + 21));
+                rig.put(&opened.data(20, end))
+            }
+        };
+        assert_eq!(sent.len(), 1, "{sent:?}");
+        match fallback {
+            Some(_) => {
+                assert_eq!(sent[0].header.key.dst, endpoint("10.2.0.1:8081"));
+                assert_eq!(sent[0].header.flags, TcpFlags::SYN);
+                assert_eq!(rig.datapath.snapshot().host_fallbacks, 1);
+            }
+            None => {
+                assert!(sent[0].header.flags.contains(TcpFlags::RST));
+                assert_eq!(rig.refusals(), [(reason, None)]);
+                rig.assert_empty();
+            }
+        }
+        assert_eq!(rig.datapath.snapshot().given, 0);
+    }
+}
+
+#[test]
+fn established_that_no_socket_can_have_takes_the_pool_or_is_reset() {
+    let closed = |rig: &mut Rig, _: &mut Desk| {
+        let desk = Desk {
+            closed: true,
+            ..Desk::default()
+        };
+        rig.datapath.set_host(rig.now, Box::new(desk), offers());
+    };
+    cannot(DropReason::HostUnavailable, closed, 1_460, false);
+    cannot(DropReason::HostHeadAcknowledged, |_, _| {}, 1_460, true);
+    // Below what the kernel accepts of a cookie.
+    cannot(DropReason::HostMismatch, |_, _| {}, 400, false);
+    let old = |rig: &mut Rig, _: &mut Desk| {
+        // A cookie of before this machine gave up window scaling.
+        let offers = Offers {
+            window_scale: None,
+            ..offers()
+        };
+        let opened = rig.open(1_000, &linux(5_000));
+        assert!(opened.offered.window_scale.is_some());
+        rig.datapath
+            .set_host(rig.now, Box::new(Desk::default()), offers);
+        let sent = rig.put(&opened.data(0, REQUEST));
+        assert!(!sent.is_empty());
+    };
+    let mut config = http_config();
+    lead(&mut config, 0, None);
+    let (mut rig, mut desk) = with_desk(config, Desk::default());
+    old(&mut rig, &mut desk);
+    assert_eq!(rig.refusals(), [(DropReason::HostMismatch, None)]);
+}
+
+#[test]
+fn established_without_any_way_to_sockets_is_reset() {
+    let mut config = http_config();
+    lead(&mut config, 0, None);
+    let mut rig = Rig::probed(config, &linux(1));
+    let (_, sent) = rig.request(1_000, REQUEST);
+    assert!(sent[0].header.flags.contains(TcpFlags::RST));
+    assert_eq!(rig.refusals(), [(DropReason::HostUnavailable, None)]);
+}
+
+/// TLS by name to a pool; SSH to this machine; what else is not TLS to another pool.
+fn shared_port() -> Config {
+    let mut config = simple_config(Protocol::Tls, &["10.2.0.1:443"]);
+    let plain = config.services[0].routes[0].clone();
+    let with = |matcher: Matcher| fairlead_datapath::config::Route {
+        matchers: vec![matcher],
+        ..plain.clone()
+    };
+    config.services[0].routes = vec![
+        with(Matcher::FirstBytes(vec![
+            b"SSH-".to_vec(),
+            b"\0\0\0\x08".to_vec(),
+        ])),
+        with(Matcher::NotTls),
+        plain.clone(),
+    ];
+    config
+        .pools
+        .push(crate::rig::pool("other", &["10.2.0.2:25"]));
+    config.services[0].routes[1].pool = Some(PoolId(1));
+    lead(&mut config, 0, None);
+    config
+}
+
+#[test]
+fn established_bytes_that_are_not_tls_go_where_they_say() {
+    for (bytes, to_host, server) in [
+        (&b"SSH-2.0-x\r\n"[..], true, ""),
+        (b"\0\0\0\x08\x04\xd2\x16\x2f", true, ""),
+        (b"SSX", false, "10.2.0.2:25"),
+        (b"GET / HTTP/1.1\r\n", false, "10.2.0.2:25"),
+    ] {
+        for piece in [1, 2, bytes.len()] {
+            let (mut rig, _) = with_desk(shared_port(), Desk::default());
+            let opened = rig.open(1_000, &linux(5_000));
+            let mut sent = Vec::new();
+            let mut put = 0;
+            for part in bytes.chunks(piece) {
+                sent = rig.put(&opened.data(put, part));
+                put += part.len() as u32;
+                if !sent.is_empty() {
+                    break;
+                }
+            }
+            if to_host {
+                let got = &bytes[..put as usize];
+                assert!(got.len() >= 4, "decided by {got:?}");
+                assert_given(&mut rig, &sent, opened.isn, opened.dseq, got);
+            } else {
+                assert_eq!(
+                    sent[0].header.key.dst,
+                    endpoint(server),
+                    "{bytes:?} by {piece}"
+                );
+            }
+        }
+    }
+    let (mut rig, _) = with_desk(shared_port(), Desk::default());
+    let (_, sent) = rig.request(1_000, &client_hello("a.example", 300, 16_384));
+    assert_eq!(sent[0].header.key.dst, endpoint("10.2.0.1:443"));
+}
+
+#[test]
+fn established_client_that_waits_for_the_server_is_given_to_it() {
+    let mut config = shared_port();
+    config.services[0].timeouts.first_bytes = Some(Duration::from_millis(300));
+    config.limits.silent_clients = 1;
+    lead(&mut config, 1, None);
+    let (mut rig, _) = with_desk(config, Desk::default());
+    let opened = rig.open(1_000, &linux(5_000));
+    rig.put_none(&opened.at(0));
+    // Another one is over the limit, and costs nothing until it speaks.
+    let first = rig.client;
+    rig.client.port += 1;
+    let other = rig.open(9_000, &linux(5_000));
+    rig.put_none(&other.at(0));
+    rig.assert_dropped(DropReason::SilentClientsFull);
+    assert_eq!(rig.state(), None);
+    let sent = rig.put(&other.data(0, b"SSH-2.0-x\r\n"));
+    assert_eq!(payload(&sent), b"SSH-2.0-x\r\n");
+    rig.client = first;
+    assert!(rig.wait_ms(299).is_empty());
+    let sent = rig.wait_ms(2);
+    assert_eq!(sent.len(), 1);
+    assert_eq!(sent[0].header.flags, TcpFlags::ACK);
+    assert_given(&mut rig, &sent, opened.isn, opened.dseq, b"");
+    // Its bytes reach the socket without the switch; those that do not are given again.
+    let late = rig.put(&opened.data(0, b"SSH-2.0-y\r\n"));
+    assert_given(&mut rig, &late, opened.isn, opened.dseq, b"SSH-2.0-y\r\n");
+}
+
+#[test]
+fn established_client_that_speaks_in_time_is_read_as_ever() {
+    let mut config = shared_port();
+    config.services[0].timeouts.first_bytes = Some(Duration::from_millis(300));
+    let (mut rig, _) = with_desk(config, Desk::default());
+    let opened = rig.open(1_000, &linux(5_000));
+    rig.put_none(&opened.at(0));
+    rig.wait_ms(200);
+    let hello = client_hello("a.example", 300, 16_384);
+    rig.put_none(&opened.data(0, &hello[..100]));
+    let acked = rig.wait_ms(1_000);
+    assert_eq!(acked.len(), 1, "the delayed acknowledgement alone");
+    let sent = rig.put(&opened.data(100, &hello[100..]));
+    assert_eq!(sent[0].header.key.dst, endpoint("10.2.0.1:443"));
+}
+
+#[test]
+fn tcp_service_is_given_with_the_last_segment_of_the_handshake() {
+    let (mut rig, desk) = hosted(simple_config(Protocol::Tcp, &["10.2.0.1:22"]));
+    let opened = rig.open(1_000, &linux(5_000));
+    let sent = rig.put(&opened.at(0));
+    assert_given(&mut rig, &sent, opened.isn, opened.dseq, b"");
+    // Its data, had it been lost for the socket, is no refused client's.
+    let sent = rig.put(&opened.data(0, b"hello"));
+    assert_given(&mut rig, &sent, opened.isn, opened.dseq, b"hello");
+    assert_eq!(desk.told.lock().unwrap().len(), 2);
+}
