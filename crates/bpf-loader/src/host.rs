@@ -72,6 +72,12 @@ impl HostHandoff for Gives {
     }
 }
 
+/// Whether this kernel makes sockets of cookies; `None` where its functions cannot be read.
+pub fn has_host_function() -> Option<bool> {
+    let types = Btf::from_sys_fs().ok()?;
+    Some(types.id_by_type_name_kind(ASSIGN, BtfKind::Func).is_ok())
+}
+
 impl HostPrograms {
     /// Loads the programs. They do nothing until [`Self::set`].
     ///

@@ -61,13 +61,6 @@ fn listeners(section: Section<'_>, problems: &mut Problems) -> Listeners {
     let mut listeners = Listeners::default();
     for at in &all {
         let v4 = at.value.addr.is_v4();
-        if at.value.addr.to_ip().is_unspecified() {
-            let own = if v4 { "127.0.0.1" } else { "[::1]" };
-            problems.push(
-                Diagnostic::error(&at.span, "a listener is named by one address")
-                    .help(format!("write \"{own}:{}\"", at.value.port)),
-            );
-        }
         if listeners.of_version(v4).is_some() {
             let family = family(v4);
             let message = format!("a second {family} listener of one route");

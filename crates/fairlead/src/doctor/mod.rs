@@ -5,6 +5,7 @@
 
 mod capability;
 mod firewall;
+mod host;
 mod interface;
 mod machine;
 mod mode;
@@ -166,6 +167,7 @@ pub fn examine(path: Option<&Path>) -> Findings {
     firewall::look(&facts, &mut checks);
     let expected = mode::expect(&facts);
     firewall::bypassed(&facts, expected.name, &mut checks);
+    host::look(&facts, expected.name, &mut checks);
     interface::look(&facts, &expected, &mut checks);
     checks.push(expected.check());
     Findings {

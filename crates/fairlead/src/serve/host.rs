@@ -191,11 +191,10 @@ impl OwnTcp {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn own() -> OwnTcp {
-        OwnTcp {
+impl OwnTcp {
+    /// As Debian has it.
+    pub(crate) fn usual() -> Self {
+        Self {
             syncookies: true,
             timestamps: true,
             sack: true,
@@ -204,6 +203,25 @@ mod tests {
             receive_bytes: 6_291_456,
         }
     }
+
+    pub(crate) fn without_cookies(self) -> Self {
+        Self {
+            syncookies: false,
+            ..self
+        }
+    }
+
+    pub(crate) fn with_rfc1337(self) -> Self {
+        Self {
+            rfc1337: true,
+            ..self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
 
     #[test]
     fn the_scale_is_the_kernels() {
@@ -217,7 +235,7 @@ mod tests {
         ] {
             let own = OwnTcp {
                 receive_bytes: bytes,
-                ..own()
+                ..OwnTcp::usual()
             };
             assert_eq!(own.offers(1_460).window_scale, Some(scale), "{bytes}");
         }
@@ -229,19 +247,16 @@ mod tests {
             timestamps: false,
             sack: false,
             scaling: false,
-            ..own()
+            ..OwnTcp::usual()
         };
         let offers = plain.offers(1_460);
         assert_eq!(
             (offers.window_scale, offers.sack, offers.timestamps),
             (None, false, false)
         );
-        assert!(own().refusal().is_none() && own().warning().is_none());
-        let without = OwnTcp {
-            syncookies: false,
-            rfc1337: true,
-            ..own()
-        };
+        let usual = OwnTcp::usual();
+        assert!(usual.refusal().is_none() && usual.warning().is_none());
+        let without = usual.without_cookies().with_rfc1337();
         assert!(without.refusal().unwrap().contains("tcp_syncookies"));
         assert!(without.warning().unwrap().contains("tcp_rfc1337"));
     }
