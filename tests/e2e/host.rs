@@ -303,7 +303,8 @@ fn a_head_that_had_to_be_acknowledged_goes_to_the_fallback_pool() {
         let _pool = servers.map(|at| Origin::start(lab, at, web("pool", false, Arc::default())));
         let [four, six] = servers;
         let pool = format!(
-            "{}[[pool]]\nname = \"both\"\nserver = [{{ address = \"{four}\" }}, {{ address = \"{six}\" }}]\n",
+            "{}[[pool]]\nname = \"both\"\n\
+             server = [{{ address = \"{four}\" }}, {{ address = \"{six}\" }}]\n",
             services("fallback_pool = \"both\"")
         );
         let switch = Switch::start_in_kernel(lab, "", &pool);

@@ -6,7 +6,7 @@ use crate::tree;
 /// Pages with their most lines and words.
 const PAGES: [(&str, usize, usize); 3] = [
     ("README.md", 130, 900),
-    ("CHANGELOG.md", 120, 1_300),
+    ("CHANGELOG.md", 140, 1_600),
     ("docs/writing.md", 20, 400),
 ];
 

@@ -110,8 +110,8 @@ impl HostPrograms {
         Ok((this, Gives { map }))
     }
 
-    /// Serves these listening endpoints, and no others, on these interfaces and the engine's device.
-    /// Of more than 1,024 endpoints the last ones are left out.
+    /// Serves these listening endpoints, and no others, on these interfaces and the engine's
+    /// device. Of more than 1,024 endpoints the last ones are left out.
     ///
     /// # Errors
     /// What the kernel refuses.
@@ -150,7 +150,7 @@ impl HostPrograms {
         Ok(())
     }
 
-    /// Takes the programs off all interfaces: an earlier run pinned them, and this one does without.
+    /// Takes the programs off all interfaces: an earlier run pinned them, this one does without.
     pub fn forget(pins: &Pins) {
         for (pin, _) in pins.host_links() {
             let _ = pins::remove(&pin);

@@ -299,7 +299,7 @@ pub enum Matcher {
     Sni(Vec<NamePattern>),
     /// TLS application protocol: any of these is among those the client offers.
     Alpn(Vec<String>),
-    /// A client of a TLS service does not speak TLS: its first bytes are none of a record, or it has
+    /// A client of a TLS service does not speak TLS: its first bytes begin no record, or it has
     /// sent nothing for [`Timeouts::first_bytes`].
     NotTls,
     /// A client of a TLS service does not speak TLS, and begins with one of these.

@@ -1,4 +1,4 @@
-//! A connection becomes a socket of this machine: what the listener is told, what it gets, and what
+//! A connection becomes a socket of this machine: what the listener learns and gets, and what
 //! becomes of clients that it cannot have.
 
 use core::time::Duration;
@@ -13,7 +13,7 @@ use fairlead_wire::{SynOptions, TcpFlags};
 use crate::head::client_hello;
 use crate::rig::{REQUEST, Rig, Sent, http_config, linux, payload, simple_config, v6_config};
 
-/// Notes what it is told.
+/// Notes what it learns.
 #[derive(Clone, Debug, Default)]
 struct Desk {
     told: Arc<Mutex<Vec<(FlowKey, HostTerms)>>>,
@@ -80,7 +80,7 @@ fn assert_given(rig: &mut Rig, sent: &[Sent], isn: u32, dseq: u32, bytes: &[u8])
         );
         assert_eq!(one.header.seq, next);
         assert_eq!(one.header.ack, SeqNumber(dseq) + 1);
-        next = next + one.payload().len() as u32;
+        next += one.payload().len() as u32;
     }
     assert_eq!(payload(sent), bytes);
     assert_eq!(rig.state(), None);

@@ -12,8 +12,8 @@ use super::{DUMMY_ADDRESS, NetError, Network, Prefix};
 pub(super) const LOCAL: u32 = libc::RT_TABLE_LOCAL as u32;
 
 impl Network {
-    /// Makes these addresses of the machine, and no others. Those that an interface has stay as they
-    /// are.
+    /// Makes these addresses of the machine, and no others. Those that an interface has stay as
+    /// they are.
     ///
     /// # Errors
     /// What the kernel refuses.

@@ -24,7 +24,8 @@ pub(super) fn target(
     if section.node(other).is_some() {
         let (message, help) = match is_host {
             true => (
-                "a route with treatment = \"host\" leads to a process on this machine, not to a pool",
+                "a route with treatment = \"host\" leads to a process on this machine, not to a \
+                 pool",
                 "write `fallback_pool` for the pool of clients that the process cannot have, or \
                  leave `pool` out",
             ),

@@ -568,7 +568,7 @@ fn alpn(text: &At<&str>, _key: &str, problems: &mut Problems) -> Option<String> 
     None
 }
 
-/// What a client sends first, at most so much that it is told from the beginning of TLS by it.
+/// The longest beginning that can be compared, bytes.
 const FIRST_BYTES_MAX: usize = 64;
 
 fn first_bytes(text: &At<&str>, _key: &str, problems: &mut Problems) -> Option<Vec<u8>> {

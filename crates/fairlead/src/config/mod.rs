@@ -391,9 +391,7 @@ fn settings(text: &str, problems: &mut Problems) -> Option<Settings> {
         .into_iter()
         .map(|table| pool::pool(table, problems))
         .collect::<Vec<_>>();
-    let mut routes = services.iter().flat_map(|service| &service.routes);
-    let needs_pool = services.is_empty() || routes.any(|route| !route.route.is_to_host());
-    without_tables(file, text, needs_pool, problems);
+    without_tables(file, text, &services, problems);
     let longest_head = services
         .iter()
         .map(|one| one.service.head_bytes_max)
@@ -422,7 +420,14 @@ fn settings(text: &str, problems: &mut Problems) -> Option<Settings> {
 }
 
 /// Says so when there is no service, or no pool although a route leads to one.
-fn without_tables(file: Section<'_>, text: &str, needs_pool: bool, problems: &mut Problems) {
+fn without_tables(
+    file: Section<'_>,
+    text: &str,
+    services: &[service::ServiceDraft],
+    problems: &mut Problems,
+) {
+    let mut routes = services.iter().flat_map(|service| &service.routes);
+    let needs_pool = services.is_empty() || routes.any(|route| !route.route.is_to_host());
     let tables = [("service", &schema::SERVICE), ("pool", &schema::POOL)];
     for (key, kind) in tables
         .into_iter()

@@ -295,14 +295,15 @@ pub(crate) const ROUTE_KEYS: [Key<Route>; 6] = [
             let both: Vec<_> = both.iter().flatten().map(ToString::to_string).collect();
             both.join(" ")
         },
-        "(`host` only) where a process of this machine listens, in place of `pool`; one address for \
-         each IP version",
+        "(`host` only) where a process of this machine listens, in place of `pool`; one address \
+         for each IP version",
     ),
     Key::special(
         "fallback_pool",
         "none",
         |_| String::new(),
-        "(`host` only) the pool of clients that the listener cannot have; without it they are reset",
+        "(`host` only) the pool of clients that the listener cannot have; without it they are \
+         reset",
     ),
     Key::new(
         "treatment",

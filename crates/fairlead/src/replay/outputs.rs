@@ -111,11 +111,7 @@ impl Player {
                     });
                 }
             }
-            // A capture's connections are given to nobody.
-            Event::Given { .. }
-            | Event::Server { .. }
-            | Event::Availability { .. }
-            | Event::LaterRequest { .. } => {}
+            _ => {} // of no connection, or of one that a capture does not have
         }
     }
 

@@ -17,6 +17,9 @@ use crate::config::Settings;
 /// Behind generic XDP a packet has no link header any more, with which a SYN could come in again.
 const GENERIC: &str = "mode = \"xdp-generic\" cannot; mode = \"tc\" can";
 
+/// What the start changes.
+type Parts<'a> = (&'a mut Datapath, &'a mut Fastpath, &'a mut Network);
+
 /// What serves such routes, if any are configured.
 #[derive(Debug, Default)]
 pub(super) struct Host {
@@ -30,16 +33,14 @@ impl Host {
     /// take the fallback pools or are reset.
     pub(super) fn start(
         settings: &Settings,
-        datapath: &mut Datapath,
-        fastpath: &mut Fastpath,
-        network: &mut Network,
+        parts: Parts<'_>,
         pins: Option<&Arc<Pins>>,
         now: Instant,
     ) -> Self {
         let listens = listens(&settings.switch);
         if listens.is_empty() {
             // An earlier run may have had some.
-            let _ = network.hold(&BTreeSet::new());
+            let _ = parts.2.hold(&BTreeSet::new());
             if let Some(pins) = pins {
                 HostPrograms::forget(pins);
             }
@@ -50,7 +51,7 @@ impl Host {
             listens,
             device: settings.network.device.clone(),
         };
-        match this.try_start(settings, datapath, fastpath, network, pins, now) {
+        match this.try_start(settings, parts, pins, now) {
             Ok(()) => {
                 let names: Vec<String> = this.listens.iter().map(ToString::to_string).collect();
                 tracing::info!(
@@ -69,9 +70,7 @@ impl Host {
     fn try_start(
         &mut self,
         settings: &Settings,
-        datapath: &mut Datapath,
-        fastpath: &mut Fastpath,
-        network: &mut Network,
+        (datapath, fastpath, network): Parts<'_>,
         pins: Option<&Arc<Pins>>,
         now: Instant,
     ) -> Result<(), String> {
@@ -162,8 +161,8 @@ impl OwnTcp {
     /// Why no connection can become a socket.
     pub(crate) fn refusal(&self) -> Option<String> {
         (!self.syncookies).then(|| {
-            "net.ipv4.tcp_syncookies is 0, so the kernel accepts no connection whose SYN it has not \
-             answered itself; enable it with `sysctl -w net.ipv4.tcp_syncookies=1`"
+            "net.ipv4.tcp_syncookies is 0, so the kernel accepts no connection whose SYN it has \
+             not answered itself; enable it with `sysctl -w net.ipv4.tcp_syncookies=1`"
                 .to_owned()
         })
     }

@@ -72,6 +72,13 @@ pub struct ServeArgs {
     pub log: LogArgs,
 }
 
+impl ServeArgs {
+    /// What a stop does, by these arguments and the configuration.
+    fn on_stop(&self, configured: OnStop) -> OnStop {
+        if self.keep { OnStop::Keep } else { configured }
+    }
+}
+
 /// Exit codes in `--help`, see [`ExitStatus`]; `docs/operator-tools.md` has the same text.
 const EXIT_CODES: &str = "Exit codes:
   0   stopped on request
@@ -157,9 +164,7 @@ fn serve(
     let mut state = State::load(&settings);
     let reload = Reload::new(program, &path, &settings);
     state.apply_to(&mut settings);
-    if args.keep {
-        settings.instance.on_stop = OnStop::Keep;
-    }
+    settings.instance.on_stop = args.on_stop(settings.instance.on_stop);
     let mut restore = Restore::find(&settings).map_err(host)?;
     let fresh = Fresh::of(&restore);
     interfaces::settle(&mut settings);
@@ -168,20 +173,17 @@ fn serve(
     let mut datapath = start_datapath(&settings, clock.now(), &restore.estate)?;
     state.order(&mut datapath, clock.now());
     let (device, mut network) = prepare_host(&plan::network_plan(&settings), &restore)?;
-    announce_host(&settings, &network);
     let mut fastpath = start_fastpath(&settings, &mut datapath, &clock, &mut restore)?;
-    let pins = restore.pins.as_ref();
-    let (core, fast, net) = (&mut datapath, &mut fastpath, &mut network);
-    let sockets = Host::start(&settings, core, fast, net, pins, clock.now());
-    let (keeper, device_queue) = keep_network(&network, &device);
+    let parts = (&mut datapath, &mut fastpath, &mut network);
+    let sockets = Host::start(&settings, parts, restore.pins.as_ref(), clock.now());
+    let (keeper, device_queue) = keep_network(&settings, &network, &device);
     let shared = Arc::new(Shared::new(Identity::of(&settings, fastpath.state())));
     let control_queue = Arc::new(ControlQueue::new(&settings.instance.name, clock.now_ns()));
     let mut served = Served::start(&settings, &shared, &control_queue, state, &mut fastpath)?;
     // Kept until the end. The pages show "starting" until counters are published.
     let _pages = served.start_pages(&settings, &shared)?;
     // Only now: a failed start must not leave anything behind.
-    let persistent = device.set_persistent(restore.pins.is_some());
-    persistent.map_err(|error| host(format!("device {}: {error}", device.name())))?;
+    keep_device(&device, &restore)?;
     let _socket = served.start_control(&settings, &control_queue);
     fresh.keep();
     let (tap, capture) = (fastpath.take_capture(), shared.capture());
@@ -217,6 +219,12 @@ fn serve(
         log::fatal(&"internal error in fairlead; please report the lines above");
         Err(ExitStatus::Bug)
     })
+}
+
+/// Has the device outlive this process where what is pinned does.
+fn keep_device(device: &TunDevice, restore: &Restore) -> Result<(), ExitStatus> {
+    let persistent = device.set_persistent(restore.pins.is_some());
+    persistent.map_err(|error| host(format!("device {}: {error}", device.name())))
 }
 
 /// For a reload, leaves the device open for the next run, so that packets queue there meanwhile.
@@ -460,7 +468,12 @@ const NETWORK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Restores routes and rules that other programs remove, and logs that. The same thread reads the
 /// device queue's drop counter.
-fn keep_network(network: &Network, device: &TunDevice) -> (Option<Keeper>, Arc<DeviceQueue>) {
+fn keep_network(
+    settings: &Settings,
+    network: &Network,
+    device: &TunDevice,
+) -> (Option<Keeper>, Arc<DeviceQueue>) {
+    announce_host(settings, network);
     let device_queue = Arc::new(DeviceQueue::of(device.name()));
     let looked_at = Arc::clone(&device_queue);
     let mut failing = String::new();

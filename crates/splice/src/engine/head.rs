@@ -115,8 +115,8 @@ impl Switch {
         self.act_on(now, line, index, reading);
     }
 
-    /// A client of a TLS service has said nothing for so long that it waits for the server to speak:
-    /// it takes the first route for what is not TLS. Without one, it is waited for as before.
+    /// A client of a TLS service has said nothing until its time-out, so it waits for the server to
+    /// speak: it takes the first route for what is not TLS. Without one, it is waited for on.
     pub(super) fn hear_silence(&mut self, now: Instant, line: Line, index: SetupId) {
         let (config, services) = (&self.config, &self.listen_services);
         let chooser = Chooser::of(config, &self.backends, services, &self.table, line);

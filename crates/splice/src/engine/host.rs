@@ -1,10 +1,10 @@
 //! Giving newcomers to listening sockets of this machine (`Treatment::Host`, docs/handoff.md).
 //!
 //! Until its head is whole a connection exists as a cookie and as bytes that the client has yet to
-//! see acknowledged. Both are all that a listener needs: it is told what the cookie promised, gets
-//! the client's segments, and acknowledges them itself. From then on the connection is the kernel's,
-//! and nothing of it stays here. If a segment is lost on the way, the client sends it again, and all
-//! of this happens once more.
+//! see acknowledged. Both are all that a listener needs: it learns what the cookie promised, gets
+//! the client's segments, and acknowledges them itself. From then on the connection is that of the
+//! kernel, and nothing of it stays here. If a segment is lost on the way, the client sends it
+//! again, and all of this happens once more.
 
 use fairlead_base::{DropReason, Endpoint, Instant, SeqNumber};
 use fairlead_tcp::record::{Record, flag};
@@ -56,8 +56,8 @@ impl Switch {
         self.host.offers
     }
 
-    /// Gives a connection whose head is whole to a listener; otherwise it takes its route's pool, or
-    /// is reset.
+    /// Gives a connection whose head is whole to a listener; otherwise it takes its route's pool,
+    /// or is reset.
     pub(super) fn lead_to_host(&mut self, now: Instant, line: Line, index: SetupId, to: HostRoute) {
         let reason = match self.give(line, index, &to) {
             Ok(listener) => return self.note_given(line, &to, listener),
@@ -152,7 +152,7 @@ fn stamps_of(setup: &Setup) -> SynOptions {
     }
 }
 
-/// What the client has sent, as segments of at most so many bytes; one without any, if it has sent
+/// What the client has sent, as segments of `most` bytes or fewer; one without any, if it has sent
 /// nothing. With the last one its FIN, if that is here.
 fn segments<'a>(
     record: &Record,
@@ -169,10 +169,10 @@ fn segments<'a>(
         let is_last = at + 1 == count;
         let mut flags = TcpFlags::ACK;
         if !payload.is_empty() && is_last {
-            flags = flags | TcpFlags::PSH;
+            flags |= TcpFlags::PSH;
         }
         if is_last && whole {
-            flags = flags | TcpFlags::FIN;
+            flags |= TcpFlags::FIN;
         }
         (first + from as u32, flags, payload)
     })
