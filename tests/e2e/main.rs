@@ -18,6 +18,7 @@ mod fastpath;
 mod flood;
 mod flow_tables;
 mod fragments;
+mod handoff;
 mod haproxy;
 mod high_availability;
 mod host;

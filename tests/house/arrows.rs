@@ -105,6 +105,7 @@ const ROOMS: &[Room] = &[
     edge("driver-pcap", &["base", "netio"], &[]),
     edge("netns", &["base"], &[]),
     edge("os-memory", &[], &[]),
+    edge("client", &["handoff", "os-tcp"], &[]),
     edge("os-tcp", &["base", "tcp"], &["netns"]),
     edge("survey", &[], &["netns"]),
     // The kernel's TCB cache is made from the cache's index functions. Its tests hold the kernel
@@ -130,7 +131,9 @@ const ROOMS: &[Room] = &[
             "driver-tun",
             "driver-pcap",
             "netns",
+            "handoff",
             "os-memory",
+            "os-tcp",
             "survey",
             "sim",
             "lab",

@@ -15,7 +15,7 @@ mod declared;
 mod layout;
 
 /// Objects, their sources, and what is defined for them.
-const OBJECTS: [(&str, &str, &[&str]); 9] = [
+const OBJECTS: [(&str, &str, &[&str]); 10] = [
     ("fairlead_tc", "fairlead_tc", &[]),
     ("fairlead_xdp", "fairlead_xdp", &[]),
     ("fairlead_tc_lru", "fairlead_tc", &["-DFL_FLOWS_LRU"]),
@@ -25,6 +25,7 @@ const OBJECTS: [(&str, &str, &[&str]); 9] = [
     ("fairlead_out", "fairlead_out", &[]),
     ("fairlead_in", "fairlead_in", &[]),
     ("fairlead_host", "fairlead_host", &[]),
+    ("fairlead_pair", "fairlead_pair", &[]),
 ];
 
 fn main() {

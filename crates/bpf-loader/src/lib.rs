@@ -22,6 +22,7 @@
 //! | `way_in.rs` | past the stack to the engine's device, for addresses that the host has too |
 //! | `way_out.rs` | the engine's device, where what it sends takes a shorter way |
 //! | `host.rs` | before the fast path, for connections that become sockets of this machine |
+//! | `gate.rs` | what becomes of packets of connections that a proxy hands off |
 //! | `capture.rs` | packets that the program shows |
 //! | `counters.rs` | what was counted, summed over CPUs |
 //! | `rehearsal.rs` | whether this kernel takes the program |
@@ -42,6 +43,7 @@ mod exits;
 mod filter;
 mod flow_table;
 mod footprint;
+mod gate;
 mod host;
 mod index;
 mod interfaces;
@@ -73,6 +75,7 @@ pub use exits::Exit;
 pub use filter::remove_filters;
 pub use flow_table::{FlowLookups, FlowTableKind, TcbGeometry, TcbLine};
 pub use footprint::map_bytes_for;
+pub use gate::{Gate, GateSeen, Gates};
 pub use host::{Gives, HostPrograms, has_host_function};
 pub use interfaces::{ethernet_interfaces, interface_index, interface_name};
 pub use kernel::{FlowTable, Kernel, LoadError};

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod fragments;
+mod pairs;
 pub mod tcb_cache;
 
 use fairlead_base::{DropReason, Endpoint, FlowKey, Instant, Packet, Seed};
@@ -19,12 +20,13 @@ pub use fairlead_splice::event::{Admin, Details, End, Event, Offers, ServerState
 pub use fairlead_splice::snapshot::Snapshot;
 pub use fairlead_splice::{
     Adopted, BadConnectionId, Change, ChangeError, ConfigError, Connection, ConnectionId,
-    Departure, Estate, Selection, Verdict,
+    Departure, Estate, PairKept, PairRefused, PairState, Seen, Selection, Verdict,
 };
 use fairlead_splice::{Switch, translate};
 use fairlead_tcp::Found;
 pub use fairlead_tcp::{
-    Endpoints, FastPath, HostHandoff, HostTerms, ListenOffer, Refusal, Side, State, Tracking,
+    Endpoints, FastPath, HostHandoff, HostTerms, Line, ListenOffer, Pairing, Record, Refusal,
+    Second, Side, State, Tracking,
 };
 use fairlead_wire::{Classified, Fragment, TcpPacket, classify};
 
@@ -288,6 +290,11 @@ impl Datapath {
     ) -> Verdict {
         let found = find(self);
         if let Some(found) = found {
+            if self.switch.has_pairs()
+                && let Some(second) = self.switch.second(found.line)
+            {
+                return self.handle_pair(now, packet, header, found, &second);
+            }
             if self.switch.may_be_later_request(found, header) {
                 return self.switch.handle_packet(now, packet, header, Some(found));
             }
@@ -386,6 +393,9 @@ impl Datapath {
     pub fn poll_transmit(&mut self, out: &mut Packet) -> bool {
         let more = self.switch.poll_transmit(out);
         if more {
+            if self.switch.has_pairs() {
+                self.renumber_sent(out);
+            }
             self.traffic.tx_packets += 1;
             self.traffic.tx_bytes += out.bytes.len() as u64;
         }

@@ -338,7 +338,7 @@ slow_start 0s, all_down try
   10.2.0.1:8084
 
 instance  name edge, admin 127.0.0.1:9090, drain_timeout 30s, on_stop drain, \
-announce auto, announce_repeat 5
+announce auto, announce_repeat 5, adopt_connections 10_000
 log       access refused, target stderr, sample 1, details_bytes 32MiB
 network   device fairlead0, snat 100.64.0.0/24, mtu 1500 (254 source addresses)
 fastpath  mode auto, flow_table hash, veth_redirect peer; interfaces are derived from routes

@@ -14,6 +14,7 @@ use crate::demo::{self, DemoArgs};
 use crate::doctor::{self, DoctorArgs};
 use crate::down::{self, DownArgs};
 use crate::drain::{self, DrainArgs};
+use crate::handoff::{self, command::HandoffArgs};
 use crate::lab;
 use crate::manual::{self, CompletionsArgs, ManualArgs};
 use crate::reload::{self, ReloadArgs};
@@ -65,6 +66,8 @@ pub enum Command {
     Announce(AnnounceArgs),
     /// List live connections of a running switch, show one, end some
     Connections(ConnectionsArgs),
+    /// List connections that proxies have handed off, and give some back
+    Handoff(HandoffArgs),
     /// Remove what a stopped instance left in the kernel
     ///
     /// Before Linux 6.6 the empty `clsact` queueing discipline stays on the interfaces that were
@@ -103,6 +106,7 @@ pub fn main() -> ExitCode {
         Command::Access(args) => access::run(args),
         Command::Announce(args) => announce::run(args),
         Command::Connections(args) => connections::run(args),
+        Command::Handoff(args) => handoff::command::run(args),
         Command::Down(args) => down::run(args),
         Command::Check(args) => check::run(args),
         Command::Demo(args) => demo::run(args),

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::sys;
 
@@ -89,6 +90,36 @@ pub fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<(OwnedFd, Peer)>> {
         user: u32::from_ne_bytes([u0, u1, u2, u3]),
     };
     Ok(Some((socket, peer)))
+}
+
+/// Waits until a message can be received, or the other end has closed. False: neither in this time.
+///
+/// # Errors
+/// What the system says.
+pub fn wait_for(socket: BorrowedFd<'_>, patience: Duration) -> io::Result<bool> {
+    Ok(wait_for_any(&[socket], patience)?[0])
+}
+
+/// As [`wait_for`], for several sockets: which of them are ready.
+///
+/// # Errors
+/// What the system says.
+pub fn wait_for_any<const N: usize>(
+    sockets: &[BorrowedFd<'_>; N],
+    patience: Duration,
+) -> io::Result<[bool; N]> {
+    let mut all = sockets.map(|socket| libc::pollfd {
+        fd: socket.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    });
+    let millis = patience.as_millis().min(60_000) as libc::c_int;
+    // SAFETY: as many structures as the count says.
+    match sys::checked(unsafe { libc::poll(all.as_mut_ptr(), N as libc::nfds_t, millis) }) {
+        Ok(_) => Ok(all.map(|one| one.revents != 0)),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok([false; N]),
+        Err(error) => Err(error),
+    }
 }
 
 /// Room for the descriptors of one message, aligned like the header before them.

@@ -248,6 +248,14 @@ fn would_block(outcome: io::Result<usize>) -> io::Result<Option<usize>> {
     }
 }
 
+/// Whether both ends have agreed to timestamps.
+///
+/// # Errors
+/// What the kernel says.
+pub fn has_timestamps(socket: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(Agreed::of(socket)?.has(HAS_TIMESTAMPS))
+}
+
 /// The number of the next byte of a queue.
 fn queue_number(socket: BorrowedFd<'_>, queue: u32) -> io::Result<u32> {
     sys::set(socket, TCP, libc::TCP_REPAIR_QUEUE, queue)?;

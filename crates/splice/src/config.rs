@@ -26,6 +26,8 @@ pub struct Config {
     pub device_mss: u16,
     /// How many bytes of [`crate::Details`] of live connections are kept, at most; 0: none are.
     pub details_bytes: u64,
+    /// Pairs of connections that proxies may hand off, at most; 0: none are taken.
+    pub pairs: u32,
 }
 
 impl Config {
@@ -39,6 +41,7 @@ impl Config {
             limits: Limits::default(),
             device_mss: 1_460,
             details_bytes: 0,
+            pairs: 0,
         }
     }
 }

@@ -21,9 +21,10 @@ pub mod translate;
 
 pub use engine::{
     Adopted, BadConnectionId, Change, ChangeError, ConfigError, Connection, ConnectionId,
-    Departure, Estate, Parted, Selection, Switch,
+    Departure, Estate, Pair, PairKept, PairRefused, PairState, Parted, Seen, Selection, Switch,
 };
 pub use event::Details;
+pub use fairlead_tcp::Unlike;
 
 use fairlead_base::DropReason;
 

@@ -10,7 +10,7 @@
 
 use fairlead_base::{Checksum, DropReason, Endpoint, Packet, SeqNumber};
 use fairlead_tcp::record::flag;
-use fairlead_tcp::{Endpoints, Record, Side, window};
+use fairlead_tcp::{Endpoints, Record, Renumbering, Side, window};
 use fairlead_wire::checksum::Delta;
 use fairlead_wire::{TcpFlags, TcpPacket, options};
 
@@ -275,7 +275,50 @@ pub fn age(packet: &mut Packet, header: &TcpPacket) -> Result<(), DropReason> {
 pub fn apply(packet: &mut Packet, header: &TcpPacket, edits: &Edits) -> Result<(), DropReason> {
     let bytes = packet.bytes.as_mut_slice();
     let pseudo = rewrite_ip(bytes, header, &edits.src, &edits.dst)?;
-    let tcp = bytes
+    let window = window::rescale(header.window, edits.window_shift);
+    rewrite_tcp(packet, header, edits, window, pseudo)
+}
+
+/// Puts a segment on a pair's server leg into the numbers of the other side of the boundary
+/// ([`fairlead_tcp::second`]). Returns its header as it is then.
+///
+/// # Errors
+/// [`DropReason::Truncated`], as [`apply`].
+pub fn renumber(
+    packet: &mut Packet,
+    header: &TcpPacket,
+    by: &Renumbering,
+) -> Result<TcpPacket, DropReason> {
+    let edits = Edits {
+        src: header.key.src,
+        dst: header.key.dst,
+        seq_add: by.seq_add,
+        ack: AckEdit::Add(by.ack_add),
+        window_shift: 0,
+        ts_value_add: by.ts_value_add,
+        ts_echo_add: by.ts_echo_add,
+    };
+    let window = by.window(header.window);
+    rewrite_tcp(packet, header, &edits, window, Delta::new())?;
+    let mut now = *header;
+    now.seq = header.seq + by.seq_add;
+    if header.flags.contains(TcpFlags::ACK) {
+        now.ack = header.ack + by.ack_add;
+    }
+    now.window = window;
+    Ok(now)
+}
+
+#[inline]
+fn rewrite_tcp(
+    packet: &mut Packet,
+    header: &TcpPacket,
+    edits: &Edits,
+    new_window: u16,
+    pseudo: Delta,
+) -> Result<(), DropReason> {
+    let tcp = packet
+        .bytes
         .get_mut(usize::from(header.tcp_at)..usize::from(header.payload_at))
         .ok_or(DropReason::Truncated)?;
     let (fixed, options) = tcp
@@ -308,7 +351,6 @@ pub fn apply(packet: &mut Packet, header: &TcpPacket, edits: &Edits) -> Result<(
         fixed[8..12].copy_from_slice(&new_ack.0.to_be_bytes());
     }
 
-    let new_window = window::rescale(header.window, edits.window_shift);
     delta.u16(header.window, new_window);
     [fixed[14], fixed[15]] = new_window.to_be_bytes();
 

@@ -102,6 +102,11 @@ impl Table {
         &self.endpoints
     }
 
+    /// The addresses, to add some: what a record in use names must stay what it is.
+    pub fn endpoints_mut(&mut self) -> &mut Endpoints {
+        &mut self.endpoints
+    }
+
     /// Records in use.
     pub fn used(&self) -> u32 {
         self.used

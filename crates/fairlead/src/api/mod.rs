@@ -8,13 +8,14 @@ mod announce;
 mod answers;
 pub(crate) mod client;
 mod connections;
+mod handoffs;
 mod names;
 mod requests;
 mod servers;
 mod state;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -28,13 +29,14 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::admin::Shared;
 use crate::control::ControlQueue;
+use crate::handoff::Carrier;
 
 pub(crate) use access::{AccessDetail, AccessLists, AccessRow, EntryRow};
 pub(crate) use announce::Announcement;
 use answers::Problem;
 pub(crate) use answers::{ConnectionList, ConnectionRow, ServerRow};
 pub(crate) use names::Names;
-pub(crate) use requests::{Listing, NotHandled, Page, Request, RequestQueue, Requests};
+pub(crate) use requests::{Listing, NotHandled, Page, Request, RequestQueue, Requests, Work};
 pub(crate) use state::{RuntimeState, path_beside};
 
 /// How long the switch may take to handle a request.
@@ -57,6 +59,8 @@ pub(crate) struct Api {
     pub(crate) state: Mutex<RuntimeState>,
     /// Where the state is kept; nowhere if `None`.
     pub(crate) state_path: Option<PathBuf>,
+    /// Who adopts connections, if that is configured.
+    pub(crate) handoff: OnceLock<Arc<Carrier>>,
 }
 
 impl Api {
@@ -152,6 +156,8 @@ fn resources(api: Arc<Api>) -> Router {
             "/connections/{id}",
             get(connections::show).delete(connections::kill),
         )
+        .route("/handoffs", get(handoffs::list))
+        .route("/handoffs/{cid}/give", post(handoffs::give))
         .fallback(|| async { Problem::not_found("no such resource".to_owned()) })
         .method_not_allowed_fallback(|| async {
             Problem::new(

@@ -32,6 +32,19 @@ pub(crate) enum Request {
     },
     /// Live connections.
     List(Listing),
+    /// Anything else.
+    Work(Work),
+}
+
+/// What is to be done with the switch.
+pub(crate) struct Work(pub(crate) Box<DoWork>);
+
+type DoWork = dyn FnOnce(Instant, &mut Datapath) + Send;
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Work")
+    }
 }
 
 /// A list that is being made.
@@ -164,6 +177,7 @@ impl RequestQueue {
                         let _ = reply.send(outcome);
                     }
                 }
+                Some(Request::Work(Work(work))) => work(now, datapath),
                 Some(Request::List(listing)) => {
                     if let Some(rest) = list(now, datapath, listing) {
                         let mut pending = self.requests.lock();

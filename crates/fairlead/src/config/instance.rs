@@ -35,12 +35,15 @@ impl Standard for Instance {
             announce: Announce::Auto,
             announce_interfaces: Vec::new(),
             announce_repeat: 5,
+            adopt_socket: None,
+            adopt_group: None,
+            adopt_connections: 10_000,
         }
     }
 }
 
 /// The keys of `[instance]`.
-pub(crate) const KEYS: [Key<Instance>; 9] = [
+pub(crate) const KEYS: [Key<Instance>; 12] = [
     Key::special(
         "name",
         "`\"fairlead\"`",
@@ -119,6 +122,31 @@ pub(crate) const KEYS: [Key<Instance>; 9] = [
         },
         "how often, once a second, an address that is taken over is announced to all; 1 to 60",
     ),
+    Key::special(
+        "adopt_socket",
+        "none",
+        |one| {
+            let path = one.adopt_socket.as_ref();
+            path.map_or_else(String::new, |path| path.display().to_string())
+        },
+        "where proxies [hand connections off](handoff.md), such as `/run/fairlead/NAME.adopt`",
+    ),
+    Key::special(
+        "adopt_group",
+        "none",
+        |one| one.adopt_group.clone().unwrap_or_default(),
+        "the group that may use `adopt_socket`, besides root",
+    ),
+    Key::new(
+        "adopt_connections",
+        Value::Number {
+            from: 1,
+            to: 1_000_000,
+            get: |one| one.adopt_connections.into(),
+            set: |one, most| one.adopt_connections = most as u32,
+        },
+        "pairs of connections that one user may have handed off at once",
+    ),
 ];
 
 pub(super) fn instance(section: Option<Section<'_>>, problems: &mut Problems) -> InstanceDraft {
@@ -145,6 +173,7 @@ pub(super) fn instance(section: Option<Section<'_>>, problems: &mut Problems) ->
     }
     admin_hosts(section, &mut draft.instance, problems);
     draft.instance.admin_token_file = token::token_file(section, problems);
+    adopt(section, &mut draft.instance, problems);
     draft.on_stop = section.node("on_stop").map(|node| node.span());
     draft.admin = section
         .node("admin")
@@ -197,6 +226,42 @@ fn admin_hosts(section: Section<'_>, instance: &mut Instance, problems: &mut Pro
         }
     }
 }
+
+/// `adopt_socket` and `adopt_group`.
+fn adopt(section: Section<'_>, instance: &mut Instance, problems: &mut Problems) {
+    let socket = section.node("adopt_socket").and_then(|node| {
+        string(
+            node,
+            "adopt_socket",
+            "\"/run/fairlead/edge.adopt\"",
+            problems,
+        )
+    });
+    if let Some(path) = socket {
+        if path.value.starts_with('/') && path.value.len() <= SOCKET_PATH_BYTES_MAX {
+            instance.adopt_socket = Some(path.value.into());
+        } else {
+            let message = format!(
+                "`adopt_socket` is an absolute path of at most {SOCKET_PATH_BYTES_MAX} bytes"
+            );
+            let help = "write adopt_socket = \"/run/fairlead/edge.adopt\"";
+            problems.push(Diagnostic::error(&path.span, message).help(help));
+        }
+    }
+    let group = section
+        .node("adopt_group")
+        .and_then(|node| string(node, "adopt_group", "\"haproxy\"", problems));
+    if let Some(group) = group {
+        if instance.adopt_socket.is_none() {
+            let message = "`adopt_group` has no effect without `adopt_socket`";
+            problems.push(Diagnostic::warning(&group.span, message.to_owned()));
+        }
+        instance.adopt_group = Some(group.value.to_owned());
+    }
+}
+
+/// The longest path of a socket, with room for the suffix that it has until it listens.
+const SOCKET_PATH_BYTES_MAX: usize = 100;
 
 impl Standard for Limits {
     fn standard() -> Self {

@@ -97,6 +97,12 @@ pub struct Instance {
     pub announce_interfaces: Vec<String>,
     /// How often an address that is taken over is announced.
     pub announce_repeat: u8,
+    /// Where proxies hand connections off; nowhere if `None`.
+    pub adopt_socket: Option<PathBuf>,
+    /// The group that may use that socket, beside root.
+    pub adopt_group: Option<String>,
+    /// Pairs of one user at once.
+    pub adopt_connections: u32,
 }
 
 /// What becomes of live connections when the switch is told to stop.
@@ -515,6 +521,9 @@ fn access_of(
 }
 
 /// From what was read to what the switch is told. `None` only for what was reported as an error.
+/// Pairs that all proxies together may have handed off.
+pub(crate) const PAIRS_MAX: u32 = 65_536;
+
 fn build(draft: Draft, limits: fairlead_splice::config::Limits) -> Option<Settings> {
     let ids = pool_ids(&draft.pools);
     let access = &draft.access;
@@ -549,6 +558,10 @@ fn build(draft: Draft, limits: fairlead_splice::config::Limits) -> Option<Settin
         details_bytes: match draft.log.access {
             Access::All => draft.log.details_bytes,
             Access::Off | Access::Refused => 0,
+        },
+        pairs: match draft.instance.instance.adopt_socket {
+            Some(_) => limits.connections.min(PAIRS_MAX),
+            None => 0,
         },
         ..Config::new(services, pools.collect())
     };

@@ -185,6 +185,11 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
         self.datapath.live_connections()
     }
 
+    /// Pairs that proxies have handed off: they live in this process alone.
+    pub(super) fn pairs(&self) -> usize {
+        self.datapath.pairs().count()
+    }
+
     /// When the next round is due, even without packets.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.datapath.poll_timeout()

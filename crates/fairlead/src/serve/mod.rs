@@ -184,7 +184,7 @@ fn serve(
     let _pages = served.start_pages(&settings, &shared)?;
     // Only now: a failed start must not leave anything behind.
     keep_device(&device, &restore)?;
-    let _socket = served.start_control(&settings, &control_queue);
+    let _sockets = served.start_sockets(&settings, &control_queue)?;
     fresh.keep();
     let (tap, capture) = (fastpath.take_capture(), shared.capture());
     capture.open(&settings, &datapath, clock.origin_ns, tap);

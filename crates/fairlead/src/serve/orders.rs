@@ -79,7 +79,13 @@ fn reload(
     now: Instant,
     context: &mut LoopContext<'_>,
 ) -> Result<Vec<String>, String> {
-    let outcome = context.may_reload(life);
+    let outcome = match engine.pairs() {
+        0 => context.may_reload(life),
+        pairs => Err(format!(
+            "{pairs} pairs of connections are handed off and would be lost; `fairlead handoff give \
+             --all` gives them back"
+        )),
+    };
     if let Err(why) = &outcome {
         notify::not_reloading(why);
     }

@@ -2,7 +2,7 @@
 //! state that outlives a run.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use fairlead_base::Instant;
 use fairlead_datapath::{Admin, Change, Datapath, Departure};
@@ -16,6 +16,7 @@ use crate::api::{
 use crate::checks::Checker;
 use crate::config::{Announce, Settings};
 use crate::control::{self, ControlQueue, ControlServer};
+use crate::handoff::Handoff;
 use crate::log;
 
 /// The state of earlier runs.
@@ -123,6 +124,7 @@ impl Served {
             names,
             state: Mutex::new(state.state),
             state_path: state.path,
+            handoff: OnceLock::new(),
         };
         Ok(Self {
             api: Arc::new(api),
@@ -162,7 +164,7 @@ impl Served {
     }
 
     /// Starts the control socket. It is optional: without it, signals still work.
-    pub(super) fn start_control(
+    fn start_control(
         &self,
         settings: &Settings,
         control_queue: &Arc<ControlQueue>,
@@ -185,6 +187,27 @@ impl Served {
                 None
             }
         }
+    }
+
+    /// Starts the control socket, and the one for handoffs.
+    pub(super) fn start_sockets(
+        &self,
+        settings: &Settings,
+        control_queue: &Arc<ControlQueue>,
+    ) -> Result<(Option<ControlServer>, Option<Handoff>), ExitStatus> {
+        let control = self.start_control(settings, control_queue);
+        let handoff = self.start_handoff(settings).map_err(super::host)?;
+        Ok((control, handoff))
+    }
+
+    /// Starts to adopt connections, if that is configured.
+    fn start_handoff(&self, settings: &Settings) -> Result<Option<Handoff>, String> {
+        let handoff = Handoff::start(settings, &self.api.requests)
+            .map_err(|why| format!("connections cannot be adopted: {why}"))?;
+        if let Some(handoff) = &handoff {
+            let _ = self.api.handoff.set(Arc::clone(handoff.carrier()));
+        }
+        Ok(handoff)
     }
 
     /// Stops checks, and keeps what they have shown and what was ordered.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairlead_base::{Endpoint, FlowKey, Instant};
 use fairlead_tcp::record::TRANSPARENT;
-use fairlead_tcp::{Endpoints, Kept, Line, ListenOffer, Misfit, Record};
+use fairlead_tcp::{Endpoints, Kept, Line, ListenOffer, Misfit, PAIR_ROUTE, Record};
 
 use super::{ConfigError, Listens, Switch};
 use crate::backends::ServerId;
@@ -66,6 +66,9 @@ pub struct Adopted {
     /// Lines that were not taken over, by what is wrong with them.
     pub misfits: BTreeMap<Misfit, u64>,
 }
+
+/// The route of a record whose route is not known; no configured one has this index.
+const NO_ROUTE: u16 = PAIR_ROUTE - 1;
 
 /// The service that connections belong to whose own is no longer configured.
 const RETIRED: &str = "(no longer configured)";
@@ -332,7 +335,7 @@ impl Switch {
         let pool = server.map(|id| self.backends.server(id).0);
         let same = route.is_some_and(|route| pool.is_some() && route.pool == pool);
         Record {
-            route: if same { record.route } else { u16::MAX },
+            route: if same { record.route } else { NO_ROUTE },
             ..record
         }
     }

@@ -21,6 +21,7 @@
 //! | `apply.rs` | changes by orders and health checks |
 //! | `connections.rs` | lists of connections, and orders about single ones |
 //! | `inherit.rs` | connections of an earlier run, and indices that keep their meaning |
+//! | `pairs.rs` | records made of two connections that a proxy has handed off |
 //! | `parting.rs` | whose the last packets of a connection are |
 //! | `invariants.rs` | what holds between two calls |
 //! | `details.rs` | what the access log shows of set-ups |
@@ -44,6 +45,7 @@ mod joined;
 mod later;
 mod offload;
 mod output;
+mod pairs;
 mod parting;
 mod probe;
 mod refused;
@@ -72,6 +74,8 @@ pub use self::inherit::{Adopted, Estate};
 use self::later::Later;
 use self::offload::Offload;
 use self::output::Output;
+use self::pairs::Pairs;
+pub use self::pairs::{Pair, PairKept, PairRefused, PairState, Seen};
 pub use self::parting::Parted;
 use self::parting::Parting;
 use self::probe::{Offer, Probes};
@@ -235,6 +239,7 @@ pub struct Switch {
     endings: Endings,
     later: Later,
     host: Host,
+    pairs: Pairs,
     draining: bool,
     aborting: bool,
 }
@@ -279,6 +284,7 @@ impl Switch {
         let (endpoints, places) =
             inherit::places(estate, &listens.endpoints, &servers, &config.snat)?;
         let listen_services = inherit::services(&mut config, &endpoints, &listens);
+        let pairs = Pairs::new(config.pairs, &mut config.services);
         let (services, pools) = (config.services.len(), config.pools.len());
         let (table_seed, snat_seed) = (seed.word("table", 0), seed.word("source addresses", 0));
         let mut switch = Self {
@@ -310,6 +316,7 @@ impl Switch {
             endings: Endings::default(),
             later: Later::new(&config),
             host: Host::default(),
+            pairs,
             draining: false,
             aborting: false,
             config,
@@ -459,6 +466,7 @@ impl Switch {
         let more = self.output.take(out);
         if !more {
             self.parting.clear();
+            self.forget_parted_pairs();
         }
         more
     }
@@ -652,6 +660,11 @@ impl Switch {
         }
         if self.table.record(line).flags & flag::SYN_SEEN != 0 {
             self.forget_renewal(line);
+        }
+        if pairs::is_pair(self.table.record(line)) {
+            self.details.take(line);
+            self.remove_pair(line);
+            return;
         }
         self.remove_offloaded(line);
         self.details.take(line);

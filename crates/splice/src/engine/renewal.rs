@@ -14,6 +14,7 @@ use fairlead_tcp::{Line, Promise, Side, State, cookie};
 use fairlead_wire::{TcpFlags, TcpPacket};
 
 use super::Switch;
+use super::pairs::is_pair;
 use crate::Verdict;
 use crate::config::Protocol;
 use crate::event::End;
@@ -79,6 +80,13 @@ impl Switch {
         if header.seq.0 == record.client_isn {
             // A late copy of the SYN that began this connection; its client has our answer.
             return self.drop(DropReason::NothingToDo);
+        }
+        if is_pair(&record) {
+            // Whoever listens there takes the next one, once the rest of this is gone.
+            if record.state.is_resting() {
+                self.remove_resting(line);
+            }
+            return self.drop(DropReason::NotOurs);
         }
         if !self.listens.contains_key(&header.key.dst) {
             return self.refuse(packet, header, DropReason::NotOurs); // not configured any more

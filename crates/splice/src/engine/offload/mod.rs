@@ -25,6 +25,7 @@ use self::connect::Connecting;
 pub(super) use self::custody::{Custodies, Custody};
 use self::load::Loads;
 use self::preconnect::Tickets;
+use super::pairs::is_pair;
 use super::{Estate, Switch};
 use crate::closing;
 use crate::config::{Protocol, Route};
@@ -172,6 +173,9 @@ impl Switch {
         let record = self.table.record(line);
         let is_watched = self.is_watched(record);
         let joined = record.state.is_live() || record.state.is_resting();
+        if is_pair(record) {
+            return;
+        }
         let (Some(fast_path), true) = (&mut self.offload.fast_path, joined) else {
             return;
         };

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * At tc ingress of the host's interfaces: the gate of connections that a proxy hands off. While one is
+ * handed off its packets are held up, so that nothing changes while its state is read; later they go
+ * to the engine's device. A hold-up ends by itself when its time is over.
+ */
+#define FL_TC
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <fairlead/ctx.h>
+#include <fairlead/layout.h>
+#include <fairlead/map.h>
+#include "lib/parse.h"
+
+#define FL_GATES 131072
+
+/* What a gate does with packets of its key. */
+#define FL_GATE_ACKS 1	 /* passes segments without data, SYN and FIN, drops the others */
+#define FL_GATE_SHUT 2	 /* drops all */
+#define FL_GATE_ENGINE 3 /* gives all to the engine */
+
+struct fl_gate {
+	__u32 mode;
+	__u32 device;	/* the engine's */
+	__u64 until_ns; /* of the first two modes, on the monotonic clock */
+	__u32 stamp;	/* the last timestamp that the sender put on a segment with this number */
+	__u32 seq;
+	__u32 stamped; /* not 0: there was one */
+	__u32 dropped;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, FL_GATES);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct fl_flow_key);
+	__type(value, struct fl_gate);
+} fl_gates FL_MAP_PRIVATE;
+
+/* From the IP header on, wherever a packet's data begins. */
+static __always_inline int fl_gate_load(struct __sk_buff *ctx, __u32 at, void *to, __u32 bytes)
+{
+	return bpf_skb_load_bytes_relative(ctx, at, to, bytes, BPF_HDR_START_NET);
+}
+
+/* The addresses, and where the TCP header begins; 0: it is no segment that can be read. `bytes` becomes
+ * the length of the segment. */
+static __always_inline __u32 fl_gate_addresses(struct __sk_buff *ctx, struct fl_flow_key *key,
+					       __u32 *bytes)
+{
+	if (ctx->protocol == bpf_htons(ETH_P_IP)) {
+		struct iphdr ip;
+
+		if (fl_gate_load(ctx, 0, &ip, sizeof(ip)) || ip.ihl != sizeof(ip) / 4 ||
+		    ip.protocol != FL_PROTOCOL_TCP || ip.frag_off & bpf_htons(0x3fff))
+			return 0;
+		fl_map_v4(&key->src, ip.saddr);
+		fl_map_v4(&key->dst, ip.daddr);
+		*bytes = bpf_ntohs(ip.tot_len) - sizeof(ip);
+		return sizeof(ip);
+	}
+	if (ctx->protocol == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr ip;
+
+		if (fl_gate_load(ctx, 0, &ip, sizeof(ip)) || ip.nexthdr != FL_PROTOCOL_TCP)
+			return 0;
+		__builtin_memcpy(key->src.bytes, &ip.saddr, 16);
+		__builtin_memcpy(key->dst.bytes, &ip.daddr, 16);
+		*bytes = bpf_ntohs(ip.payload_len);
+		return sizeof(ip);
+	}
+	return 0;
+}
+
+/* Remembers the sender's clock, where it is sent as every usual stack sends it. */
+static __always_inline void fl_gate_note(struct __sk_buff *ctx, struct fl_gate *gate, __u32 at,
+					 const struct fl_tcp_view *tcp)
+{
+	__be32 option[2];
+
+	if (tcp->offset >> 4 < 8 || fl_gate_load(ctx, at + sizeof(*tcp), option, sizeof(option)))
+		return;
+	if (option[0] != bpf_htonl(0x0101080a))
+		return;
+	gate->stamp = bpf_ntohl(option[1]);
+	gate->seq = bpf_ntohl(tcp->seq);
+	gate->stamped = 1;
+}
+
+SEC("classifier")
+int fairlead_pair(struct __sk_buff *ctx)
+{
+	struct fl_flow_key key = {};
+	struct fl_tcp_view tcp;
+	struct fl_gate *gate;
+	__u32 bytes = 0, at;
+
+	if (ctx->vlan_present)
+		return TC_ACT_UNSPEC;
+	at = fl_gate_addresses(ctx, &key, &bytes);
+	if (!at || fl_gate_load(ctx, at, &tcp, sizeof(tcp)))
+		return TC_ACT_UNSPEC;
+	key.src_port = tcp.src_port;
+	key.dst_port = tcp.dst_port;
+	gate = bpf_map_lookup_elem(&fl_gates, &key);
+	if (!gate)
+		return TC_ACT_UNSPEC;
+	if (gate->mode == FL_GATE_ENGINE)
+		return bpf_redirect(gate->device, 0);
+	if (bpf_ktime_get_ns() >= gate->until_ns)
+		return TC_ACT_UNSPEC;
+	fl_gate_note(ctx, gate, at, &tcp);
+	if (gate->mode == FL_GATE_ACKS && !(tcp.flags & (FL_TCP_SYN | FL_TCP_FIN)) &&
+	    bytes == (__u32)(tcp.offset >> 4) * 4)
+		return TC_ACT_UNSPEC;
+	gate->dropped++;
+	return TC_ACT_SHOT;
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,168 @@
+//! The gate of connections that a proxy hands off: what becomes of their packets on the way in.
+
+use std::collections::BTreeMap;
+
+use aya::maps::{HashMap, MapData};
+use aya::programs::tc::{SchedClassifierLink, TcAttachOptions, TcAttachType};
+use aya::programs::{LinkOrder, SchedClassifier};
+use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
+use fairlead_base::FlowKey;
+
+use crate::filter::has_links;
+use crate::interfaces::{ethernet_interfaces, interface_index};
+use crate::kernel::LoadError;
+use crate::layout::RawFlowKey;
+
+static PAIR: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fairlead_pair.o"));
+const PROGRAM: &str = "fairlead_pair";
+const MAP: &str = "fl_gates";
+
+/// What becomes of packets with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// Segments with data, a SYN or a FIN are dropped until this time, ns of
+    /// [`crate::monotonic_ns`]. Acknowledgements pass.
+    Acks(u64),
+    /// All are dropped until this time.
+    Shut(u64),
+    /// All go to the engine.
+    Engine,
+}
+
+/// What a gate has seen while it was not open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GateSeen {
+    /// The sender's last timestamp, and the number of the segment that carried it.
+    pub stamp: Option<(u32, u32)>,
+    /// Packets dropped.
+    pub dropped: u32,
+}
+
+/// `struct fl_gate`, in words.
+type RawGate = [u32; 8];
+
+/// `struct fl_flow_key`, in words.
+type RawKey = [u32; 9];
+
+/// The program `bpf/fairlead_pair.bpf.c` on all Ethernet interfaces of this network namespace but
+/// the engine's device, for as long as this is there.
+#[derive(Debug)]
+pub struct Gates {
+    ebpf: Ebpf,
+    /// The engine's device.
+    device: u32,
+    links: BTreeMap<u32, SchedClassifierLink>,
+}
+
+impl Gates {
+    /// Loads the program for the engine's device with this index.
+    ///
+    /// # Errors
+    /// [`LoadError::TooOld`] before Linux 6.6, where a program could stay behind; what the kernel
+    /// refuses elsewhere.
+    pub fn load(device: u32) -> Result<Self, LoadError> {
+        if PAIR.is_empty() {
+            return Err(LoadError::NotBuiltIn);
+        }
+        if !has_links() {
+            return Err(LoadError::TooOld("6.6"));
+        }
+        let mut ebpf = EbpfLoader::new().load(PAIR)?;
+        program(&mut ebpf)?.load()?;
+        Ok(Self {
+            ebpf,
+            device,
+            links: BTreeMap::new(),
+        })
+    }
+
+    /// Attaches the program to interfaces that are new since the last call.
+    ///
+    /// # Errors
+    /// What the kernel refuses, if it is on no interface then.
+    pub fn attach(&mut self) -> Result<(), LoadError> {
+        let names = ethernet_interfaces().unwrap_or_default();
+        let with_index = |name: String| Some((interface_index(&name)?, name));
+        let here: BTreeMap<u32, String> = names.into_iter().filter_map(with_index).collect();
+        self.links.retain(|index, _| here.contains_key(index));
+        let program = program(&mut self.ebpf)?;
+        let mut failed = None;
+        for (index, name) in here {
+            if index == self.device || self.links.contains_key(&index) {
+                continue;
+            }
+            let by_link = TcAttachOptions::TcxOrder(LinkOrder::first());
+            let link = program.attach_with_options(&name, TcAttachType::Ingress, by_link);
+            match link {
+                Ok(link) => {
+                    self.links.insert(index, program.take_link(link)?);
+                }
+                Err(error) => failed = Some(error), // it may have gone meanwhile
+            }
+        }
+        match failed {
+            Some(error) if self.links.is_empty() => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sets what becomes of packets with this key. What was seen before is forgotten, unless the
+    /// gate is closed further.
+    ///
+    /// # Errors
+    /// What the kernel refuses: the map is full.
+    pub fn set(&mut self, key: &FlowKey, gate: Gate) -> Result<(), LoadError> {
+        let device = self.device;
+        let mut map = map(&mut self.ebpf)?;
+        let key: RawKey = RawFlowKey::from(key).words();
+        let (mode, until) = match gate {
+            Gate::Acks(until) => (1, until),
+            Gate::Shut(until) => (2, until),
+            Gate::Engine => (3, 0),
+        };
+        let before = match mode {
+            2 => map.get(&key, 0).unwrap_or_default(),
+            _ => RawGate::default(),
+        };
+        let [low, high] = halves(until);
+        let [_, _, _, _, stamp, seq, stamped, dropped] = before;
+        let value = [mode, device, low, high, stamp, seq, stamped, dropped];
+        Ok(map.insert(key, value, 0)?)
+    }
+
+    /// What was seen at a gate.
+    ///
+    /// # Errors
+    /// What the kernel refuses: no such gate.
+    pub fn seen(&mut self, key: &FlowKey) -> Result<GateSeen, LoadError> {
+        let map = map(&mut self.ebpf)?;
+        let [.., stamp, seq, stamped, dropped] = map.get(&RawFlowKey::from(key).words(), 0)?;
+        Ok(GateSeen {
+            stamp: (stamped != 0).then_some((stamp, seq)),
+            dropped,
+        })
+    }
+
+    /// Opens a gate: packets are the stack's again.
+    pub fn open(&mut self, key: &FlowKey) {
+        if let Ok(mut map) = map(&mut self.ebpf) {
+            let _ = map.remove(&RawFlowKey::from(key).words());
+        }
+    }
+}
+
+fn program(ebpf: &mut Ebpf) -> Result<&mut SchedClassifier, LoadError> {
+    let program = ebpf.program_mut(PROGRAM);
+    Ok(program.ok_or(LoadError::Missing(PROGRAM))?.try_into()?)
+}
+
+fn map(ebpf: &mut Ebpf) -> Result<HashMap<&mut MapData, RawKey, RawGate>, LoadError> {
+    let map = ebpf.map_mut(MAP);
+    Ok(map.ok_or(LoadError::Missing(MAP))?.try_into()?)
+}
+
+/// A word of 64 bits as two of 32, in the order in which they lie in memory.
+fn halves(long: u64) -> [u32; 2] {
+    let [a, b, c, d, e, f, g, h] = long.to_ne_bytes();
+    [[a, b, c, d], [e, f, g, h]].map(u32::from_ne_bytes)
+}

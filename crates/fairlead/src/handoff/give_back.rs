@@ -1,0 +1,147 @@
+//! A record becomes two sockets.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use fairlead_base::FlowKey;
+use fairlead_bpf_loader::{Gate, monotonic_ns};
+use fairlead_datapath::{PairKept, PairState, Seen};
+use fairlead_handoff::{Cid, Op, Refusal};
+use fairlead_os_tcp::{State, repair};
+
+use super::adopt::{failed, gate};
+use super::{Carrier, LEASE};
+
+/// Between two tries at a quiet point.
+const PAUSE: Duration = Duration::from_millis(5);
+
+impl Carrier {
+    /// Makes two sockets of a pair, at a moment when nothing is in flight.
+    pub(super) fn give_back(&self, cid: Cid, wait: Duration) -> Result<[OwnedFd; 2], Refusal> {
+        let until = Instant::now() + wait;
+        let (line, number, keys, before) = {
+            let mut guard = self.state();
+            let state = &mut *guard;
+            state.ledger.leave(cid, Self::now_ms())?;
+            let pair = state.pairs.get(&cid).ok_or(Refusal::Gone)?;
+            (pair.line, pair.number, pair.keys, pair.sockets)
+        };
+        let released = loop {
+            let tried = self.lead(&keys, Gate::Shut(monotonic_ns() + LEASE.as_nanos() as u64));
+            let released = tried.and_then(|()| {
+                self.with_switch(move |_, datapath| datapath.release_pair(line, number))
+            });
+            match released {
+                Ok(Ok(released)) => break Ok(released),
+                Ok(Err(PairKept::Busy)) if Instant::now() < until => {
+                    let _ = self.lead(&keys, Gate::Engine);
+                    std::thread::sleep(PAUSE);
+                }
+                Ok(Err(PairKept::Busy)) => break Err(Refusal::Busy),
+                Ok(Err(PairKept::Gone)) => break Err(Refusal::Gone),
+                Err(reason) => break Err(reason),
+            }
+        };
+        match released {
+            Err(reason) => {
+                // One that has ended meanwhile is noticed like any other.
+                let _ = self.lead(&keys, Gate::Engine);
+                self.state().ledger.stays(cid, reason, Self::now_ms());
+                Err(reason)
+            }
+            Ok(released) => self.finish(cid, &keys, &before, &released),
+        }
+    }
+
+    /// The switch has no record any more: sockets are made, and their packets are let through.
+    fn finish(
+        &self,
+        cid: Cid,
+        keys: &[FlowKey; 2],
+        before: &[State; 2],
+        released: &PairState,
+    ) -> Result<[OwnedFd; 2], Refusal> {
+        let [client, server] = now(before, released);
+        let made = client.restore().and_then(|a| Ok([a, server.restore()?]));
+        let mut guard = self.state();
+        let state = &mut *guard;
+        keys.iter().for_each(|key| state.gates.open(key));
+        state.pairs.remove(&cid);
+        state.ledger.restored(cid);
+        drop(guard);
+        let sockets = made.map_err(|error| {
+            // Nobody has it any more: the ends hear so from the kernel as soon as they speak.
+            tracing::error!(%error, "a handed-off connection is lost: no socket can be made");
+            self.refused(Op::Restore, Refusal::System)
+        })?;
+        for (socket, state) in sockets.iter().zip([client, server]) {
+            let fd = socket.as_fd();
+            let left = repair::leave(fd, true).and_then(|()| state.settle(fd));
+            left.map_err(|error| failed("leaving repair mode", &error))?;
+        }
+        Ok(sockets)
+    }
+
+    fn lead(&self, keys: &[FlowKey; 2], to: Gate) -> Result<(), Refusal> {
+        let mut state = self.state();
+        let mut all = keys.iter();
+        all.try_for_each(|key| state.gates.set(key, to))
+            .map_err(gate)
+    }
+
+    /// Ends a pair by a RST to both ends.
+    pub(super) fn abort(&self, cid: Cid) -> Result<(), Refusal> {
+        let (line, number) = {
+            let state = self.state();
+            let pair = state.pairs.get(&cid).ok_or(Refusal::Gone)?;
+            (pair.line, pair.number)
+        };
+        let ended = self.with_switch(move |now, datapath| datapath.end_pair(now, line, number))?;
+        if ended { Ok(()) } else { Err(Refusal::Gone) }
+    }
+}
+
+/// What the sockets would be, had they never left.
+fn now(before: &[State; 2], released: &PairState) -> [State; 2] {
+    let (record, pair) = (&released.record, &released.pair);
+    let [mut client, mut server] = *before;
+    client.leg.rcv_nxt = record.client_nxt;
+    client.leg.write_seq = record.server_nxt.wrapping_add(record.seq_delta);
+    server.leg.rcv_nxt = record.server_nxt;
+    server.leg.write_seq = record.client_nxt.wrapping_add(pair.second.seq);
+    let [of_client, of_server] = pair.seen;
+    // Windows of the server are noted as the client sees them.
+    let scale = |state: &State, own: bool| {
+        let scales = state.leg.scales;
+        scales.map_or(0, |scales| if own { scales.own } else { scales.peer })
+    };
+    let bytes = |window: u16, scale: u8| u32::from(window) << scale;
+    if let Some(seen) = of_client {
+        client.leg.window = bytes(seen.window, scale(&client, false));
+        let shown = pair
+            .second
+            .of(fairlead_datapath::Side::Client)
+            .window(seen.window);
+        server.leg.promised = bytes(shown, scale(&server, true));
+        go_on(&mut server, seen, pair.second.ts);
+    }
+    if let Some(seen) = of_server {
+        client.leg.promised = bytes(seen.window, scale(&client, true));
+        server.leg.window = client.leg.promised;
+        go_on(&mut client, seen, record.ts_delta);
+    }
+    for state in [&mut client, &mut server] {
+        let leg = &mut state.leg;
+        leg.window_max = leg.window_max.max(leg.window);
+        state.window_at = leg.rcv_nxt;
+        state.told_at = leg.rcv_nxt;
+    }
+    [client, server]
+}
+
+/// The clock of a socket goes on where the other end's has been, as this socket's peer saw it.
+fn go_on(state: &mut State, seen: Seen, ts_add: u32) {
+    if let (Some(stamps), Some(value)) = (&mut state.leg.timestamps, seen.timestamp) {
+        stamps.own = value.wrapping_add(ts_add).wrapping_add(1);
+    }
+}

@@ -1,0 +1,135 @@
+//! A TCP proxy that hands its connections off to Fairlead.
+//!
+//! `proxy LISTEN SERVER ADOPT_SOCKET BYTES`: accepts at LISTEN, copies to and from SERVER, and when
+//! BYTES have passed hands both connections off. Then it may be killed: they go on. Each line on
+//! standard output is one thing that happened.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fairlead_client::{Carrier, Cid, Event, Refusal, wait_for_any};
+
+/// How often a handoff is tried again that was refused for now.
+const TRIES: u32 = 20;
+
+type Shared = Arc<Mutex<State>>;
+
+struct State {
+    carrier: Carrier,
+    /// Handed off: bytes copied before.
+    away: BTreeMap<Cid, u64>,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [listen, server, socket, bytes] = &arguments[..] else {
+        return Err("usage: proxy LISTEN SERVER ADOPT_SOCKET BYTES".into());
+    };
+    let after: u64 = bytes.parse()?;
+    let state = State {
+        carrier: Carrier::connect(Path::new(socket))?,
+        away: BTreeMap::new(),
+    };
+    let shared = Arc::new(Mutex::new(state));
+    let listener = TcpListener::bind(listen)?;
+    say(&format!("listening {}", listener.local_addr()?));
+    let of_events = Arc::clone(&shared);
+    std::thread::spawn(move || watch(&of_events));
+    loop {
+        let (client, _) = listener.accept()?;
+        let server = TcpStream::connect(server)?;
+        let shared = Arc::clone(&shared);
+        std::thread::spawn(move || run(&shared, client, server, 0, after));
+    }
+}
+
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+/// Serves one pair of connections until it is handed off, or over.
+fn run(shared: &Shared, client: TcpStream, server: TcpStream, before: u64, after: u64) {
+    let mut copied = before;
+    let mut tries = TRIES;
+    loop {
+        match copy_some(&client, &server) {
+            Ok(0) => {}
+            Ok(count) => copied += count,
+            Err(error) => return say(&format!("ended after {copied} bytes: {error}")),
+        }
+        if copied < before.saturating_add(after) || tries == 0 {
+            continue;
+        }
+        let mut state = shared.lock().expect("no thread panics");
+        match state.carrier.adopt(&client, &server) {
+            Ok(Ok(cid)) => {
+                state.away.insert(cid, copied);
+                return say(&format!("adopted {} after {copied} bytes", cid.0));
+            }
+            Ok(Err(Refusal::Busy | Refusal::QueueNotEmpty | Refusal::Unstable)) => tries -= 1,
+            Ok(Err(reason)) => {
+                say(&format!("refused: {}", reason.name()));
+                tries = 0;
+            }
+            Err(error) => return say(&format!("Fairlead does not answer: {error}")),
+        }
+        if tries == 0 {
+            say("not handed off");
+        }
+    }
+}
+
+/// Copies what is there, each way once: bytes in both directions, all of them written.
+fn copy_some(client: &TcpStream, server: &TcpStream) -> std::io::Result<u64> {
+    let fds = [client.as_fd(), server.as_fd()];
+    let ready = wait_for_any(&fds, Duration::from_secs(1))?;
+    let mut copied = 0;
+    for (is_ready, mut from, mut to) in [(ready[0], client, server), (ready[1], server, client)] {
+        if is_ready {
+            let mut bytes = [0; 65_536];
+            let count = from.read(&mut bytes)?;
+            if count == 0 {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+            to.write_all(&bytes[..count])?;
+            copied += count as u64;
+        }
+    }
+    Ok(copied)
+}
+
+/// Reports ends, and takes connections back that are to be.
+fn watch(shared: &Shared) {
+    loop {
+        std::thread::sleep(Duration::from_millis(20));
+        let mut state = shared.lock().expect("no thread panics");
+        match state.carrier.event(Duration::ZERO) {
+            Ok(None) => {}
+            Err(error) => return say(&format!("Fairlead has gone: {error}")),
+            Ok(Some(Event::Ended {
+                cid, from, bytes, ..
+            })) => {
+                state.away.remove(&cid);
+                say(&format!("over {} {from:?} {bytes}", cid.0));
+            }
+            Ok(Some(Event::WantedBack { cid, .. })) => {
+                match state.carrier.give_back(cid, Duration::from_millis(500)) {
+                    Ok(Ok((client, server))) => {
+                        let before = state.away.remove(&cid).unwrap_or(0);
+                        say(&format!("back {}", cid.0));
+                        let shared = Arc::clone(shared);
+                        std::thread::spawn(move || run(&shared, client, server, before, u64::MAX));
+                    }
+                    Ok(Err(reason)) => say(&format!("not back: {}", reason.name())),
+                    Err(error) => return say(&format!("Fairlead does not answer: {error}")),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! Proxies that hand their connections off, and get them back.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use fairlead_netns::{Running, Signal};
+
+use crate::harness::{
+    Family, Lab, Origin, PATIENCE, PREFIX, Switch, binary, on_the_fast_path, web_service,
+};
+
+/// The example proxy: the one that `FAIRLEAD_PROXY` names, or this workspace's.
+fn proxy_binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        if let Some(path) = std::env::var_os("FAIRLEAD_PROXY") {
+            return path.into();
+        }
+        let test = std::env::current_exe().expect("the path of this test");
+        let profile = test.parent().and_then(Path::parent).expect("a profile");
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        build.args([
+            "build",
+            "--quiet",
+            "-p",
+            "fairlead-client",
+            "--example",
+            "proxy",
+        ]);
+        build.current_dir(env!("CARGO_MANIFEST_DIR"));
+        if profile.ends_with("release") {
+            build.arg("--release");
+        }
+        let status = build.status().expect("running cargo");
+        assert!(status.success(), "the example proxy does not build");
+        profile.join("examples/proxy")
+    })
+}
+
+/// A running proxy, and what it says.
+struct Proxy {
+    process: Running,
+    lines: Receiver<String>,
+}
+
+impl Proxy {
+    /// Between the switch's own address and a server; connections are handed off after `after`
+    /// bytes.
+    fn start(lab: &Lab, family: Family, after: u64) -> Self {
+        let mut command = lab.switch.command(&proxy_binary().to_string_lossy());
+        let server = family.server_at(1, 7);
+        command.args([front(family).to_string(), server.to_string()]);
+        command.arg(socket(lab)).arg(after.to_string());
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut process = lab.switch.start(&mut command).expect("starting the proxy");
+        let output = process.child().stdout.take().expect("its output");
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            let all = BufReader::new(output).lines().map_while(Result::ok);
+            all.for_each(|line| drop(sender.send(line)));
+        });
+        let proxy = Self { process, lines };
+        proxy.says("listening");
+        proxy
+    }
+
+    /// Waits until it says something that begins like this, and returns what follows.
+    fn says(&self, begin: &str) -> String {
+        let until = Instant::now() + PATIENCE;
+        let mut others = Vec::new();
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let line = self.lines.recv_timeout(left);
+            let line = line.unwrap_or_else(|_| panic!("no {begin:?} but {others:?}"));
+            match line.strip_prefix(begin) {
+                Some(rest) => return rest.trim().to_owned(),
+                None => others.push(line),
+            }
+        }
+    }
+
+    fn kill(mut self) {
+        self.process
+            .signal(Signal::Kill)
+            .expect("killing the proxy");
+        self.process.wait_for(PATIENCE).expect("its end");
+    }
+}
+
+/// Where the proxy listens: at the switch's own address, which no service has.
+fn front(family: Family) -> SocketAddr {
+    let address = match family {
+        Family::V4 => "10.1.0.2:7",
+        Family::V6 => "[fd01::2]:7",
+    };
+    address.parse().expect("an address")
+}
+
+fn socket(lab: &Lab) -> PathBuf {
+    lab.folder().join("e2e.adopt")
+}
+
+/// A switch that adopts connections. It has a service besides, which nobody uses.
+fn switch(lab: &Lab) -> Switch {
+    let socket = format!("[instance]\nadopt_socket = \"{}\"", socket(lab).display());
+    let prefix = PREFIX.replacen("[instance]", &socket, 1);
+    let services = web_service("snat", "", "", |family| vec![family.server_at(1, 8080)]);
+    Switch::start_with(lab, &format!("{prefix}{services}"))
+}
+
+/// Says everything again, and closes when its client has.
+fn echo(mut stream: TcpStream) -> std::io::Result<()> {
+    let mut bytes = vec![0; 65_536];
+    loop {
+        let count = stream.read(&mut bytes)?;
+        if count == 0 {
+            return stream.shutdown(Shutdown::Write);
+        }
+        stream.write_all(&bytes[..count])?;
+    }
+}
+
+/// The byte at this place of every stream.
+fn byte_at(at: u64) -> u8 {
+    (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
+}
+
+fn part_from(at: u64) -> Vec<u8> {
+    (at..at + 65_536).map(byte_at).collect()
+}
+
+/// Sends `total` bytes and closes, while reading them again, to the end. Calls `at_half` once, in
+/// between.
+fn exchange(stream: TcpStream, total: u64, at_half: impl FnOnce()) {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let stream = Arc::new(stream);
+    let sending = Arc::clone(&stream);
+    let sender = std::thread::spawn(move || {
+        for at in (0..total).step_by(65_536) {
+            (&*sending).write_all(&part_from(at)).unwrap();
+        }
+        sending.shutdown(Shutdown::Write).unwrap();
+    });
+    let mut at_half = Some(at_half);
+    let mut bytes = vec![0; 65_536];
+    for at in (0..total).step_by(65_536) {
+        (&*stream)
+            .read_exact(&mut bytes)
+            .unwrap_or_else(|error| panic!("at {at}: {error}"));
+        assert!(bytes == part_from(at), "other bytes at {at}");
+        if at >= total / 2
+            && let Some(at_half) = at_half.take()
+        {
+            at_half();
+        }
+    }
+    assert_eq!(
+        (&*stream).read(&mut bytes).unwrap(),
+        0,
+        "the end, and no RST"
+    );
+    sender.join().unwrap();
+}
+
+fn connect(lab: &Lab, family: Family) -> TcpStream {
+    let connect = || TcpStream::connect(front(family));
+    lab.client.enter(connect).unwrap().unwrap()
+}
+
+/// Opens a connection by a proxy that hands it off in the middle of a transfer, and is killed.
+fn outlives_its_proxy(lab: &Lab, family: Family) {
+    let total = 48 << 20;
+    let proxy = Proxy::start(lab, family, 8 << 20);
+    let stream = connect(lab, family);
+    exchange(stream, total, || {
+        let adopted = proxy.says("adopted");
+        assert!(adopted.contains("bytes"), "{adopted}");
+        proxy.kill();
+    });
+}
+
+#[test]
+fn a_pair_outlives_its_proxy_in_the_middle_of_a_transfer() {
+    on_the_fast_path(|lab| {
+        let _servers = Family::BOTH.map(|family| Origin::start(lab, family.server_at(1, 7), echo));
+        let switch = switch(lab);
+        for family in Family::BOTH {
+            outlives_its_proxy(lab, family);
+        }
+        let log = switch.log();
+        assert!(!log.contains("TransmitFailed"), "{log}");
+        let until = Instant::now() + Duration::from_secs(5);
+        while switch.count("live") != 0 {
+            assert!(Instant::now() < until, "both are over");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+}
+
+/// `fairlead handoff` with these arguments: whether it did it, and what it wrote.
+fn order(lab: &Lab, arguments: &[&str]) -> (bool, String) {
+    let mut command = lab.switch.command(&binary().to_string_lossy());
+    command
+        .arg("handoff")
+        .args(arguments)
+        .args(["--instance", "e2e"]);
+    let run = move || command.output();
+    let output = lab.switch.enter(run).unwrap().expect("fairlead handoff");
+    let text = [output.stdout, output.stderr].concat();
+    (
+        output.status.success(),
+        String::from_utf8_lossy(&text).into_owned(),
+    )
+}
+
+/// Sends a part and waits until it has come back.
+fn ping(stream: &TcpStream, at: u64) {
+    let (mut stream, part) = (stream, part_from(at));
+    stream.write_all(&part).unwrap();
+    let mut got = vec![0; part.len()];
+    stream
+        .read_exact(&mut got)
+        .unwrap_or_else(|error| panic!("at {at}: {error}"));
+    assert!(got == part, "other bytes at {at}");
+}
+
+#[test]
+fn a_pair_goes_back_to_its_proxy_and_streams_go_on() {
+    on_the_fast_path(|lab| {
+        let _servers = Family::BOTH.map(|family| Origin::start(lab, family.server_at(1, 7), echo));
+        let switch = switch(lab);
+        for family in Family::BOTH {
+            let proxy = Proxy::start(lab, family, 1 << 20);
+            let stream = connect(lab, family);
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut at = 0;
+            let mut talk = |rounds: u64| {
+                for _ in 0..rounds {
+                    ping(&stream, at);
+                    at += 65_536;
+                }
+            };
+            talk(16);
+            let number = proxy.says("adopted");
+            let number = number.split(' ').next().unwrap().to_owned();
+            talk(16);
+            let (done, list) = order(lab, &["list"]);
+            assert!(done && list.contains("carried"), "{list}");
+            let (done, text) = order(lab, &["list", "--json"]);
+            assert!(done && text.contains("\"ch_nic_handoff\""), "{text}");
+            // A reload would lose it.
+            let mut reload = lab.switch.command(&binary().to_string_lossy());
+            let reload = lab
+                .switch
+                .enter(move || reload.args(["reload", "--instance", "e2e"]).output());
+            assert!(!reload.unwrap().unwrap().status.success());
+            let (done, text) = order(lab, &["give", &number]);
+            assert!(done, "{text}");
+            assert_eq!(proxy.says("back"), number);
+            talk(16);
+            let (_, list) = order(lab, &["list"]);
+            assert!(!list.contains("carried"), "{list}");
+            assert!(
+                !order(lab, &["give", &number]).0,
+                "it is not there any more"
+            );
+            // Now its end is the proxy's.
+            proxy.kill();
+            let mut rest = Vec::new();
+            let ended = (&stream).read_to_end(&mut rest);
+            assert!(ended.is_err() || rest.is_empty());
+        }
+        assert_eq!(switch.count("live"), 0);
+    });
+}
+
+/// A process that knows the socket and no rules: it is answered by reasons, or loses its
+/// connection, and nothing else happens.
+#[test]
+fn whatever_a_process_sends_the_switch_goes_on() {
+    on_the_fast_path(|lab| {
+        let family = Family::V4;
+        let _server = Origin::start(lab, family.server_at(1, 7), echo);
+        let switch = switch(lab);
+        let script = lab.file("hostile.py", HOSTILE);
+        let mut python = lab.switch.command("python3");
+        let server = family.server_at(1, 7);
+        python
+            .arg(script)
+            .arg(socket(lab))
+            .arg(server.ip().to_string());
+        let output = lab.switch.enter(move || python.output()).unwrap().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}\n{errors}");
+        let expected = [
+            "udp not_tcp",
+            "listening not_tcp",
+            "file not_tcp",
+            "none not_tcp",
+            "three not_tcp",
+            "twice same_socket",
+            "loopback unsupported",
+            "unread queue_not_empty",
+            "sleeper unsupported",
+            "restore gone",
+            "post unsupported",
+            "half closed",
+            "noise closed",
+            "many refused 100000",
+        ];
+        assert_eq!(said.lines().collect::<Vec<_>>(), expected);
+        // And it still does its work.
+        outlives_its_proxy(lab, family);
+        assert_eq!(switch.count("live"), 0);
+    });
+}
+
+const HOSTILE: &str = r#"
+import array, os, socket, struct, sys
+REASONS = {1: "protocol_error", 2: "unsupported", 3: "gone", 9: "queue_not_empty", 12: "not_tcp",
+           13: "same_socket"}
+path, server = sys.argv[1:]
+def link():
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.settimeout(10); s.connect(path)
+    return s
+def message(op, flags=0, length=0, arg=0, cid=7):
+    return struct.pack("<IBBHQ", cid, op, flags, length, arg)
+def ask(s, m, fds=()):
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+    s.sendmsg([m], rights)
+    a = s.recv(64)
+    if not a: return "closed"
+    cid, op, flags, length, arg = struct.unpack("<IBBHQ", a)
+    assert cid == struct.unpack("<I", m[:4])[0] and op == m[4], a
+    return REASONS.get(arg, arg) if flags == 0xc0 else "done"
+s = link()
+pair = message(1, 1)
+udp = socket.socket(type=socket.SOCK_DGRAM); udp.connect((server, 9))
+listening = socket.socket(); listening.bind(("127.0.0.1", 0)); listening.listen()
+a, b = (socket.create_connection((server, 7)) for _ in range(2))
+local = socket.create_connection(listening.getsockname())
+print("udp", ask(s, pair, [a.fileno(), udp.fileno()]))
+print("listening", ask(s, pair, [listening.fileno(), b.fileno()]))
+with open("/dev/null") as null: print("file", ask(s, pair, [a.fileno(), null.fileno()]))
+print("none", ask(s, pair))
+print("three", ask(s, pair, [a.fileno(), b.fileno(), b.fileno()]))
+print("twice", ask(s, pair, [a.fileno(), a.fileno()]))
+print("loopback", ask(s, pair, [a.fileno(), local.fileno()]))
+print("unread", ask(s, message(1, 1, arg=5), [a.fileno(), b.fileno()]))
+print("sleeper", ask(s, message(1, 3), [a.fileno(), b.fileno()]))
+print("restore", ask(s, message(2, length=10)))
+print("post", ask(s, message(7)))
+# Refused sockets are as before.
+for c in (a, b):
+    c.sendall(b"hello"); assert c.recv(5, socket.MSG_WAITALL) == b"hello"
+t = link(); t.send(message(2)[:7]); print("half", t.recv(9) or "closed")
+t = link(); t.send(bytes([9, 9, 9, 9, 99]) + os.urandom(11)); print("noise", t.recv(9) or "closed")
+t = link(); refused = 0
+for n in range(100000): refused += ask(t, message(2, cid=n)) == "gone"
+print("many refused", refused)
+"#;
