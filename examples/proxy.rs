@@ -11,7 +11,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fairlead_client::{Carrier, Cid, Event, Refusal, wait_for_any};
 
@@ -67,10 +67,15 @@ fn run(shared: &Shared, client: TcpStream, server: TcpStream, before: u64, after
             continue;
         }
         let mut state = shared.lock().expect("no thread panics");
+        let begun = Instant::now();
         match state.carrier.adopt(&client, &server) {
             Ok(Ok(cid)) => {
                 state.away.insert(cid, copied);
-                return say(&format!("adopted {} after {copied} bytes", cid.0));
+                let micros = begun.elapsed().as_micros();
+                return say(&format!(
+                    "adopted {} after {copied} bytes in {micros} us",
+                    cid.0
+                ));
             }
             Ok(Err(Refusal::Busy | Refusal::QueueNotEmpty | Refusal::Unstable)) => tries -= 1,
             Ok(Err(reason)) => {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use fairlead_netns::{Running, Signal};
 
 use crate::harness::{
-    Family, Lab, Origin, PATIENCE, PREFIX, Switch, binary, on_the_fast_path, web_service,
+    Family, Lab, Origin, PATIENCE, PREFIX, Switch, binary, on_the_fast_path, rounds, web_service,
 };
 
 /// The example proxy: the one that `FAIRLEAD_PROXY` names, or this workspace's.
@@ -200,6 +200,42 @@ fn a_pair_outlives_its_proxy_in_the_middle_of_a_transfer() {
             assert!(Instant::now() < until, "both are over");
             std::thread::sleep(Duration::from_millis(20));
         }
+    });
+}
+
+/// Idle tunnels, and one proxy after another, each killed when it has handed its own off.
+#[test]
+fn tunnels_outlive_proxy_after_proxy() {
+    on_the_fast_path(|lab| {
+        let family = Family::V4;
+        let _server = Origin::start(lab, family.server_at(1, 7), echo);
+        let switch = switch(lab);
+        let (proxies, each) = (rounds(4, 20), rounds(25, 250));
+        let (mut tunnels, mut micros) = (Vec::new(), Vec::new());
+        for _ in 0..proxies {
+            let proxy = Proxy::start(lab, family, 2 * 65_536);
+            for _ in 0..each {
+                let stream = connect(lab, family);
+                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                ping(&stream, 0);
+                let said = proxy.says("adopted");
+                let taken = said.rsplit(' ').nth(1).expect("a time");
+                micros.push(taken.parse::<u64>().expect("a number"));
+                tunnels.push(stream);
+            }
+            proxy.kill();
+        }
+        micros.sort_unstable();
+        let (median, most) = (micros[micros.len() / 2], micros[micros.len() - 1]);
+        println!(
+            "{} adoptions: median {median} us, at most {most} us",
+            micros.len()
+        );
+        for stream in &tunnels {
+            ping(stream, 65_536);
+        }
+        assert_eq!(switch.count("live"), tunnels.len() as u64);
+        drop(tunnels);
     });
 }
 

@@ -105,7 +105,7 @@ const ROOMS: &[Room] = &[
     edge("driver-pcap", &["base", "netio"], &[]),
     edge("netns", &["base"], &[]),
     edge("os-memory", &[], &[]),
-    edge("client", &["handoff", "os-tcp"], &[]),
+    edge("client", &["handoff", "os-tcp"], &["netns"]),
     edge("os-tcp", &["base", "tcp"], &["netns"]),
     edge("survey", &[], &["netns"]),
     // The kernel's TCB cache is made from the cache's index functions. Its tests hold the kernel

@@ -18,6 +18,7 @@ mod inherit;
 mod later;
 mod limits;
 mod options;
+mod pairs;
 mod probe;
 mod renewal;
 mod request;

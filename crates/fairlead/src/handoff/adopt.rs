@@ -21,6 +21,8 @@ use fairlead_splice::Unlike;
 use super::{Carried, Carrier, LEASE};
 use crate::serve::fastpath::in_full;
 
+/// What must be left of a lock when the switch takes a pair, or gives one up.
+pub(super) const MARGIN: Duration = Duration::from_millis(300);
 /// How long queues may take to become empty.
 const DRAIN_PATIENCE: Duration = Duration::from_millis(500);
 /// How long an end may take to show its clock.
@@ -60,6 +62,11 @@ impl Carrier {
                 .ledger
                 .enter(owner, Kind::Pair, &facts, Self::now_ms())?
         };
+        let until = monotonic_ns() + LEASE.as_nanos() as u64;
+        if let Err(reason) = self.lock(&keys, until) {
+            self.state().ledger.stayed(cid, reason);
+            return Err(reason);
+        }
         let moved = self.take(&sockets, &identities, &keys);
         let mut guard = self.state();
         let state = &mut *guard;
@@ -111,6 +118,17 @@ impl Carrier {
         }
     }
 
+    /// Holds segments with data up, both ways. Nothing is changed where somebody else is moving, or
+    /// has moved, a connection with these addresses.
+    fn lock(&self, keys: &[FlowKey; 2], until: u64) -> Result<(), Refusal> {
+        let gates = &mut self.state().gates;
+        if keys.iter().any(|key| gates.seen(key).is_ok()) {
+            return Err(Refusal::Busy);
+        }
+        set(gates, keys, Gate::Acks(until))
+            .inspect_err(|_| keys.iter().for_each(|key| gates.open(key)))
+    }
+
     /// The record: the states of both sockets, its line and number.
     fn take(
         &self,
@@ -118,17 +136,6 @@ impl Carrier {
         identities: &[Identity; 2],
         keys: &[FlowKey; 2],
     ) -> Result<([State; 2], fairlead_datapath::Line, u64), Refusal> {
-        let until = monotonic_ns() + LEASE.as_nanos() as u64;
-        {
-            let mut state = self.state();
-            let attached = state.gates.attach();
-            attached.map_err(|error| failed("the gates", &in_full(&error)))?;
-            // Somebody else may be moving, or have moved, a connection with these addresses.
-            if keys.iter().any(|key| state.gates.seen(key).is_ok()) {
-                return Err(Refusal::Busy);
-            }
-            set(&mut state.gates, keys, Gate::Acks(until))?;
-        }
         let [a, b] = [sockets[0].as_fd(), sockets[1].as_fd()];
         let drained = repair::drain(a, b, DRAIN_PATIENCE);
         match drained {
@@ -137,11 +144,16 @@ impl Carrier {
             Err(_) => return Err(Refusal::State),
         }
         self.learn_clocks(sockets, keys)?;
+        let until = monotonic_ns() + LEASE.as_nanos() as u64;
         set(&mut self.state().gates, keys, Gate::Shut(until))?;
         let taken = self.export(sockets, identities, keys).and_then(|states| {
             let pairing = Pairing::of(&states[0].leg, &states[1].leg).map_err(refusal_of)?;
-            let adopted = self.with_switch(move |now, datapath| datapath.adopt_pair(now, &pairing));
-            match adopted? {
+            // Too late, the kernel would take packets that the record does not know of.
+            let adopted = self.with_switch(move |now, datapath| {
+                let in_time = monotonic_ns() + MARGIN.as_nanos() as u64 <= until;
+                in_time.then(|| datapath.adopt_pair(now, &pairing))
+            });
+            match adopted?.ok_or(Refusal::Unavailable)? {
                 Ok((line, number)) => Ok((states, line, number)),
                 Err(PairRefused::Full) => Err(Refusal::TableFull),
                 Err(PairRefused::KeyInUse) => Err(Refusal::KeyInUse),

@@ -9,7 +9,7 @@ use fairlead_datapath::{PairKept, PairState, Seen};
 use fairlead_handoff::{Cid, Op, Refusal};
 use fairlead_os_tcp::{State, repair};
 
-use super::adopt::{failed, gate};
+use super::adopt::{MARGIN, failed, gate};
 use super::{Carrier, LEASE};
 
 /// Between two tries at a quiet point.
@@ -27,9 +27,15 @@ impl Carrier {
             (pair.line, pair.number, pair.keys, pair.sockets)
         };
         let released = loop {
-            let tried = self.lead(&keys, Gate::Shut(monotonic_ns() + LEASE.as_nanos() as u64));
+            let shut_until = monotonic_ns() + LEASE.as_nanos() as u64;
+            let tried = self.lead(&keys, Gate::Shut(shut_until));
             let released = tried.and_then(|()| {
-                self.with_switch(move |_, datapath| datapath.release_pair(line, number))
+                // Too late, the kernel would answer packets before there are sockets.
+                self.with_switch(move |_, datapath| {
+                    let in_time = monotonic_ns() + MARGIN.as_nanos() as u64 <= shut_until;
+                    let outcome = in_time.then(|| datapath.release_pair(line, number));
+                    outcome.unwrap_or(Err(PairKept::Busy))
+                })
             });
             match released {
                 Ok(Ok(released)) => break Ok(released),

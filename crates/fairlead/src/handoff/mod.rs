@@ -115,7 +115,8 @@ impl Handoff {
         let namespace = repair::own_namespace().map_err(|error| text(&error))?;
         let device = interface_index(&settings.network.device);
         let device = device.ok_or_else(|| "its device is gone".to_owned())?;
-        let gates = Gates::load(device).map_err(|error| in_full(&error))?;
+        let mut gates = Gates::load(device).map_err(|error| in_full(&error))?;
+        gates.attach().map_err(|error| in_full(&error))?;
         let group = settings.instance.adopt_group.as_deref();
         let listener = listen(&path, group).map_err(|error| text(&error))?;
         let limits = Limits {
@@ -295,6 +296,10 @@ impl Carrier {
             .collect();
         let mut guard = self.state();
         let state = &mut *guard;
+        // Interfaces that are new.
+        if let Err(error) = state.gates.attach() {
+            tracing::debug!("the gates: {}", in_full(&error));
+        }
         let mut gone = Vec::new();
         for (&cid, pair) in &mut state.pairs {
             let phase = state.ledger.find(cid).map(|entry| entry.phase);

@@ -1,0 +1,277 @@
+//! Pairs: two connections with numbers of their own on each leg, carried as one record.
+
+use fairlead_base::{Endpoint, Instant, Packet};
+use fairlead_datapath::{Config, Datapath, Line, PairKept, PairRefused, Pairing, State, Verdict};
+use fairlead_tcp::pairing::{ESTABLISHED, Leg, Scales, Stamps};
+use fairlead_testkit::{endpoint, segment};
+use fairlead_wire::{Classified, TcpFlags, TcpPacket, classify, options};
+
+/// The client's stream, by its own numbers; the same by the server's.
+const CLIENT: (u32, u32) = (5_000, 0xffff_fff0);
+/// The server's stream, by the client's numbers; by its own.
+const SERVER: (u32, u32) = (9_000, 70_000);
+/// Timestamps likewise: each end's own value and what the other end sees of it.
+const CLIENT_CLOCK: (u32, u32) = (700, 40);
+const SERVER_CLOCK: (u32, u32) = (4_000_000_000, 100);
+
+fn ends() -> [Endpoint; 4] {
+    [
+        "10.1.0.10:4000",
+        "10.1.0.2:80",
+        "10.2.0.254:5000",
+        "10.2.0.1:8080",
+    ]
+    .map(endpoint)
+}
+
+fn leg(local: Endpoint, peer: Endpoint) -> Leg {
+    Leg {
+        local,
+        peer,
+        state: ESTABLISHED,
+        rcv_nxt: 0,
+        write_seq: 0,
+        unread: 0,
+        unacknowledged: 0,
+        timestamps: None,
+        sack: true,
+        scales: Some(Scales { peer: 7, own: 7 }),
+        ecn: false,
+        mss: 1_460,
+        own_mss: 1_460,
+        window: 64_000,
+        window_max: 64_000,
+        promised: 64_000,
+    }
+}
+
+fn pairing() -> Pairing {
+    let [client, listen, source, server] = ends();
+    let to_client = Leg {
+        rcv_nxt: CLIENT.0,
+        write_seq: SERVER.0,
+        timestamps: Some(Stamps {
+            own: SERVER_CLOCK.1,
+            peer: CLIENT_CLOCK.0,
+        }),
+        ..leg(listen, client)
+    };
+    let to_server = Leg {
+        rcv_nxt: SERVER.1,
+        write_seq: CLIENT.1,
+        timestamps: Some(Stamps {
+            own: CLIENT_CLOCK.1,
+            peer: SERVER_CLOCK.0,
+        }),
+        // The server reads windows in units of 2^9.
+        scales: Some(Scales { peer: 7, own: 9 }),
+        ..leg(source, server)
+    };
+    Pairing::of(&to_client, &to_server).unwrap()
+}
+
+fn now(ms: u64) -> Instant {
+    Instant::from_millis(ms)
+}
+
+struct Rig {
+    datapath: Datapath,
+    line: Line,
+    number: u64,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let config = Config {
+            pairs: 2,
+            ..Config::new(Vec::new(), Vec::new())
+        };
+        let mut datapath = Datapath::new(config, 1.into(), now(0)).unwrap();
+        let (line, number) = datapath.adopt_pair(now(0), &pairing()).unwrap();
+        datapath.check_invariants();
+        Self {
+            datapath,
+            line,
+            number,
+        }
+    }
+
+    /// What becomes of a segment, with a good checksum before and after.
+    fn pass(&mut self, mut packet: Packet) -> (TcpPacket, Packet) {
+        let verdict = self.datapath.handle_packet(now(1), &mut packet);
+        assert_eq!(verdict, Verdict::Transmit);
+        self.datapath.check_invariants();
+        let Ok(Classified::Tcp(header)) = classify(&packet.bytes) else {
+            panic!("no segment")
+        };
+        assert!(header.checksum_valid(&packet.bytes), "{header:?}");
+        (header, packet)
+    }
+
+    fn own(&mut self) -> Vec<TcpPacket> {
+        let mut packet = Packet::default();
+        let mut all = Vec::new();
+        while self.datapath.poll_transmit(&mut packet) {
+            let Ok(Classified::Tcp(header)) = classify(&packet.bytes) else {
+                panic!("no segment")
+            };
+            assert!(header.checksum_valid(&packet.bytes), "{header:?}");
+            all.push(header);
+        }
+        all
+    }
+
+    fn state(&self) -> Option<State> {
+        let [client, listen, ..] = ends();
+        self.datapath.connection_state(client, listen)
+    }
+}
+
+fn from_client(seq: u32, ack: u32) -> fairlead_testkit::Segment {
+    let [client, listen, ..] = ends();
+    segment(client, listen)
+        .seq(CLIENT.0 + seq)
+        .ack(SERVER.0 + ack)
+}
+
+fn from_server(seq: u32, ack: u32) -> fairlead_testkit::Segment {
+    let [_, _, source, server] = ends();
+    let (seq, ack) = (SERVER.1.wrapping_add(seq), CLIENT.1.wrapping_add(ack));
+    segment(server, source).seq(seq).ack(ack)
+}
+
+#[test]
+fn both_streams_are_in_the_numbers_of_their_receivers() {
+    let [client, listen, source, server] = ends();
+    let mut rig = Rig::new();
+    let sent = from_client(0, 0).timestamps(CLIENT_CLOCK.0 + 1, SERVER_CLOCK.1);
+    let (header, packet) = rig.pass(sent.payload([1; 100]).window(1_000).packet());
+    assert_eq!((header.key.src, header.key.dst), (source, server));
+    assert_eq!((header.seq.0, header.ack.0), (CLIENT.1, SERVER.1));
+    assert_eq!(header.window, 250, "in units of 2^9");
+    let stamps = options::timestamps(header.options(&packet.bytes)).unwrap();
+    assert_eq!(
+        (stamps.value, stamps.echo),
+        (CLIENT_CLOCK.1 + 1, SERVER_CLOCK.0)
+    );
+
+    // The wrap of the server's numbers lies in those 100 bytes.
+    let sent = from_server(0, 100).timestamps(SERVER_CLOCK.0 + 5, CLIENT_CLOCK.1 + 1);
+    let (header, packet) = rig.pass(sent.payload([2; 50]).window(77).packet());
+    assert_eq!((header.key.src, header.key.dst), (listen, client));
+    assert_eq!((header.seq.0, header.ack.0), (SERVER.0, CLIENT.0 + 100));
+    assert_eq!(header.window, 77);
+    let stamps = options::timestamps(header.options(&packet.bytes)).unwrap();
+    assert_eq!(
+        (stamps.value, stamps.echo),
+        (SERVER_CLOCK.1 + 5, CLIENT_CLOCK.0 + 1)
+    );
+
+    // SACK edges go with acknowledgements.
+    let block = |base: u32| (base.wrapping_add(200), base.wrapping_add(300));
+    let (_, packet) = rig.pass(from_server(50, 100).sack(&[block(CLIENT.1)]).packet());
+    let Ok(Classified::Tcp(header)) = classify(&packet.bytes) else {
+        panic!()
+    };
+    let edges = &header.options(&packet.bytes)[4..12];
+    let expected = [
+        block(CLIENT.0).0.to_be_bytes(),
+        block(CLIENT.0).1.to_be_bytes(),
+    ]
+    .concat();
+    assert_eq!(edges, expected);
+}
+
+#[test]
+fn it_ends_like_any_connection() {
+    let mut rig = Rig::new();
+    let fin = TcpFlags::FIN | TcpFlags::ACK;
+    let (header, _) = rig.pass(from_client(0, 0).flags(fin).packet());
+    assert_eq!(header.seq.0, CLIENT.1);
+    rig.pass(from_server(0, 1).packet());
+    assert_eq!(rig.state(), Some(State::AckRelayed1));
+    let closing = rig.datapath.release_pair(rig.line, rig.number);
+    assert_eq!(closing.map(|_| ()), Err(PairKept::Busy));
+    rig.pass(from_server(0, 1).flags(fin).packet());
+    let (header, _) = rig.pass(from_client(1, 1).packet());
+    assert_eq!((header.seq.0, header.ack.0), (CLIENT.1 + 1, SERVER.1 + 1));
+    assert_eq!(rig.state(), Some(State::TimeWait));
+    // Its client's next connection is another process's: the rest makes way for it.
+    let mut syn = from_client(100_000, 0).flags(TcpFlags::SYN).packet();
+    let verdict = rig.datapath.handle_packet(now(2), &mut syn);
+    assert!(matches!(verdict, Verdict::Drop(_)));
+    assert_eq!((rig.state(), rig.datapath.pairs().count()), (None, 0));
+    rig.datapath.check_invariants();
+}
+
+#[test]
+fn resets_of_the_switch_have_the_numbers_that_each_end_expects() {
+    let mut rig = Rig::new();
+    rig.pass(from_client(0, 0).payload([1; 10]).packet());
+    assert!(rig.datapath.end_pair(now(2), rig.line, rig.number));
+    assert!(!rig.datapath.end_pair(now(2), rig.line, rig.number));
+    let [client, _, _, server] = ends();
+    let resets = rig.own();
+    let to = |end: Endpoint| {
+        let mut all = resets.iter();
+        all.find(|one| one.key.dst == end && one.flags.contains(TcpFlags::RST))
+            .unwrap()
+    };
+    assert_eq!(to(client).seq.0, SERVER.0);
+    assert_eq!(
+        to(server).seq.0,
+        CLIENT.1.wrapping_add(10),
+        "in the server's numbers"
+    );
+    rig.datapath.check_invariants();
+}
+
+#[test]
+fn it_is_given_up_only_when_nothing_is_in_flight() {
+    let mut rig = Rig::new();
+    let released = |rig: &mut Rig| rig.datapath.release_pair(rig.line, rig.number);
+    rig.pass(from_client(0, 0).payload([1; 10]).packet());
+    assert_eq!(released(&mut rig).map(|_| ()), Err(PairKept::Busy));
+    rig.pass(from_server(0, 10).payload([2; 20]).window(500).packet());
+    assert_eq!(released(&mut rig).map(|_| ()), Err(PairKept::Busy));
+    rig.pass(from_client(10, 20).window(400).packet());
+    let other = rig.datapath.release_pair(rig.line, rig.number + 1);
+    assert_eq!(other.map(|_| ()), Err(PairKept::Gone));
+    let state = released(&mut rig).unwrap();
+    assert_eq!(state.record.client_nxt, CLIENT.0 + 10);
+    assert_eq!(state.record.server_nxt, SERVER.1 + 20);
+    let windows = state.pair.seen.map(|seen| seen.unwrap().window);
+    assert_eq!(windows, [400, 500]);
+    assert_eq!(released(&mut rig).map(|_| ()), Err(PairKept::Gone));
+    rig.datapath.check_invariants();
+    // Its addresses can be handed off again.
+    assert!(rig.datapath.adopt_pair(now(3), &pairing()).is_ok());
+}
+
+#[test]
+fn limits_and_keys_in_use_refuse() {
+    let mut rig = Rig::new();
+    let again = rig.datapath.adopt_pair(now(1), &pairing());
+    assert_eq!(again, Err(PairRefused::KeyInUse));
+    let mut other = pairing();
+    other.client.port += 1;
+    assert_eq!(
+        rig.datapath.adopt_pair(now(1), &other),
+        Err(PairRefused::KeyInUse)
+    );
+    other.source.port += 1;
+    assert!(rig.datapath.adopt_pair(now(1), &other).is_ok());
+    other.client.port += 1;
+    other.source.port += 1;
+    assert_eq!(
+        rig.datapath.adopt_pair(now(1), &other),
+        Err(PairRefused::Full),
+        "2 at most"
+    );
+    rig.datapath.drain(now(2));
+    assert_eq!(
+        rig.datapath.adopt_pair(now(2), &other),
+        Err(PairRefused::Full)
+    );
+    rig.datapath.check_invariants();
+}
