@@ -43,6 +43,11 @@ impl Datapath {
         table.capacity() - table.used()
     }
 
+    /// The number of the latest pair; later ones have higher numbers.
+    pub fn last_pair(&self) -> u64 {
+        self.switch.last_pair()
+    }
+
     /// All pairs.
     pub fn pairs(&self) -> impl Iterator<Item = (Line, PairState)> + '_ {
         self.switch.pairs()

@@ -177,6 +177,14 @@ pub fn disconnect(socket: BorrowedFd<'_>) -> io::Result<()> {
     sys::connect(socket, &Name::empty()) // all zeros: AF_UNSPEC
 }
 
+/// Keeps a socket in repair mode from probing its peer.
+///
+/// # Errors
+/// What the kernel says.
+pub fn hush(socket: BorrowedFd<'_>) -> io::Result<()> {
+    sys::set(socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 0)
+}
+
 /// Bytes received and not read, and bytes written and not acknowledged.
 ///
 /// # Errors

@@ -73,7 +73,9 @@ impl Carrier {
         match moved {
             Ok((states, line, number)) => {
                 state.ledger.carried(cid, line.0, Self::now_ms());
+                let [_, kept] = sockets;
                 let carried = Carried {
+                    kept,
                     line,
                     number,
                     keys,
@@ -165,10 +167,9 @@ impl Carrier {
         })?;
         // From here on the switch has the connection, whatever becomes of the sockets.
         let led = set(&mut self.state().gates, keys, Gate::Engine);
-        for socket in sockets {
-            if let Err(error) = repair::disconnect(socket.as_fd()) {
-                tracing::warn!(%error, "a socket that was handed off stays connected");
-            }
+        let left = repair::disconnect(a).and_then(|()| repair::hush(b));
+        if let Err(error) = left {
+            tracing::warn!(%error, "a socket that was handed off stays connected");
         }
         led?;
         Ok((states, line, number))

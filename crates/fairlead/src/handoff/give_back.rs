@@ -68,11 +68,14 @@ impl Carrier {
         released: &PairState,
     ) -> Result<[OwnedFd; 2], Refusal> {
         let [client, server] = now(before, released);
+        let pair = self.state().pairs.remove(&cid);
+        if let Some(pair) = pair {
+            let _ = repair::disconnect(pair.kept.as_fd());
+        }
         let made = client.restore().and_then(|a| Ok([a, server.restore()?]));
         let mut guard = self.state();
         let state = &mut *guard;
         keys.iter().for_each(|key| state.gates.open(key));
-        state.pairs.remove(&cid);
         state.ledger.restored(cid);
         drop(guard);
         let sockets = made.map_err(|error| {

@@ -52,6 +52,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const TEND_PAUSE: Duration = Duration::from_millis(250);
 /// Between two looks at whether somebody connects.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Descriptors besides those of pairs.
+const DESCRIPTORS_BESIDES: u64 = 4_096;
 /// Connections of proxies at once.
 const OWNERS_MAX: u32 = 64;
 
@@ -91,6 +93,9 @@ struct Carried {
     number: u64,
     /// Of packets from the client and from the server.
     keys: [FlowKey; 2],
+    /// The socket towards the server, in repair mode: it keeps its port from being used for
+    /// another connection to that server.
+    kept: OwnedFd,
     /// What the sockets were.
     sockets: [fairlead_os_tcp::State; 2],
     /// The connection over which it was handed off.
@@ -113,6 +118,14 @@ impl Handoff {
         };
         let text = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         let namespace = repair::own_namespace().map_err(|error| text(&error))?;
+        // One descriptor for each pair.
+        let descriptors = u64::from(settings.switch.pairs) + DESCRIPTORS_BESIDES;
+        match fairlead_netns::raise_open_files(descriptors) {
+            Ok(most) if most < descriptors => {
+                tracing::warn!("at most {most} files may be open, and each pair takes one");
+            }
+            _ => {}
+        }
         let device = interface_index(&settings.network.device);
         let device = device.ok_or_else(|| "its device is gone".to_owned())?;
         let mut gates = Gates::load(device).map_err(|error| in_full(&error))?;
@@ -281,19 +294,15 @@ impl Carrier {
     /// of ends.
     fn tend(&self) {
         let found = self.with_switch(|_, datapath| {
-            let pairs = datapath
-                .pairs()
-                .map(|(line, state)| (line, state.pair.number, state.record));
-            (pairs.collect::<Vec<_>>(), datapath.free_lines())
+            let pairs = datapath.pairs();
+            let pairs = pairs.map(|(_, state)| (state.pair.number, state.record));
+            let found: BTreeMap<_, _> = pairs.collect();
+            (found, datapath.last_pair(), datapath.free_lines())
         });
-        let Ok((found, free_lines)) = found else {
+        let Ok((found, last, free_lines)) = found else {
             return;
         };
         self.free_lines.store(free_lines, Ordering::Release);
-        let found: BTreeMap<u64, _> = found
-            .into_iter()
-            .map(|(_, n, record)| (n, record))
-            .collect();
         let mut guard = self.state();
         let state = &mut *guard;
         // Interfaces that are new.
@@ -303,8 +312,9 @@ impl Carrier {
         let mut gone = Vec::new();
         for (&cid, pair) in &mut state.pairs {
             let phase = state.ledger.find(cid).map(|entry| entry.phase);
-            if phase != Some(Phase::Carried) {
-                continue; // it is on its way, and whoever moves it knows
+            // One on its way is its mover's; one that is newer than the answer is not missing.
+            if phase != Some(Phase::Carried) || pair.number > last {
+                continue;
             }
             let record = found.get(&pair.number);
             if let Some(record) = record {
@@ -324,6 +334,7 @@ impl Carrier {
         }
         for cid in gone {
             if let Some(pair) = state.pairs.remove(&cid) {
+                let _ = repair::disconnect(pair.kept.as_fd());
                 pair.keys.iter().for_each(|key| state.gates.open(key));
             }
             state.ledger.ended(cid);

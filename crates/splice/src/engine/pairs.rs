@@ -187,6 +187,11 @@ impl Switch {
         })
     }
 
+    /// The number of the latest pair.
+    pub fn last_pair(&self) -> u64 {
+        self.pairs.last
+    }
+
     /// Takes two connections over as one. Their packets must come here from now on.
     ///
     /// # Errors
