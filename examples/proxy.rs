@@ -1,7 +1,8 @@
 //! A TCP proxy that hands its connections off to Fairlead.
 //!
 //! `proxy LISTEN SERVER ADOPT_SOCKET BYTES`: accepts at LISTEN, copies to and from SERVER, and when
-//! BYTES have passed hands both connections off. Then it may be killed: they go on. Each line on
+//! BYTES have passed hands both connections off. Then it may be killed: they go on. What is given
+//! back is handed off again after BYTES more. Each line on
 //! standard output is one thing that happened.
 
 use std::collections::BTreeMap;
@@ -40,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind(listen)?;
     say(&format!("listening {}", listener.local_addr()?));
     let of_events = Arc::clone(&shared);
-    std::thread::spawn(move || watch(&of_events));
+    std::thread::spawn(move || watch(&of_events, after));
     loop {
         let (client, _) = listener.accept()?;
         let server = TcpStream::connect(server)?;
@@ -110,7 +111,7 @@ fn copy_some(client: &TcpStream, server: &TcpStream) -> std::io::Result<u64> {
 }
 
 /// Reports ends, and takes connections back that are to be.
-fn watch(shared: &Shared) {
+fn watch(shared: &Shared, after: u64) {
     loop {
         std::thread::sleep(Duration::from_millis(20));
         let mut state = shared.lock().expect("no thread panics");
@@ -124,12 +125,14 @@ fn watch(shared: &Shared) {
                 say(&format!("over {} {from:?} {bytes}", cid.0));
             }
             Ok(Some(Event::WantedBack { cid, .. })) => {
+                let begun = Instant::now();
                 match state.carrier.give_back(cid, Duration::from_millis(500)) {
                     Ok(Ok((client, server))) => {
                         let before = state.away.remove(&cid).unwrap_or(0);
-                        say(&format!("back {}", cid.0));
+                        let micros = begun.elapsed().as_micros();
+                        say(&format!("back {} in {micros} us", cid.0));
                         let shared = Arc::clone(shared);
-                        std::thread::spawn(move || run(&shared, client, server, before, u64::MAX));
+                        std::thread::spawn(move || run(&shared, client, server, before, after));
                     }
                     Ok(Err(reason)) => say(&format!("not back: {}", reason.name())),
                     Err(error) => return say(&format!("Fairlead does not answer: {error}")),

@@ -224,7 +224,7 @@ pub fn drain(
 }
 
 /// Between two looks at queues that are not empty yet.
-const PAUSE: Duration = Duration::from_micros(200);
+const PAUSE: Duration = Duration::from_micros(20);
 
 /// Moves what is there now.
 fn pass_on(from: BorrowedFd<'_>, to: BorrowedFd<'_>, room: &mut [u8]) -> io::Result<u64> {
