@@ -11,6 +11,9 @@ use fairlead_wire::TcpFlags;
 
 use crate::rig::{REQUEST, Rig, http_config, linux, route, simple_config};
 
+/// No configured route has this index, nor the one above.
+const NO_ROUTE: u16 = fairlead_tcp::PAIR_ROUTE - 1;
+
 /// A connection from this port, as an earlier run left it; `http_config` has the rest.
 fn kept(port: u16, state: State) -> Kept {
     let record = Record {
@@ -125,7 +128,7 @@ fn the_end_is_told_whatever_became_of_route_and_server() {
                 ..
             } = event
             {
-                told.push((route != u16::MAX, pool, treatment.is_some(), end));
+                told.push((route < NO_ROUTE, pool, treatment.is_some(), end));
             }
         }
         let expected = (knows_route, of_pool, knows_route, End::IdleTimeout);
