@@ -310,6 +310,22 @@ fn held_closed_window_is_probed_for_as_long_as_probes_are_answered() {
     holding.finish();
 }
 
+/// Answered probes prolong the holding, not the connection's life.
+#[test]
+fn held_closed_window_ends_with_the_longest_lifetime() {
+    let mut config = proxied(ProxyVersion::V1);
+    config.services[0].timeouts.lifetime = Some(Duration::from_secs(60));
+    let mut holding = Holding::with(config, 0, REQUEST);
+    for _ in 0..58 {
+        holding.rig.wait_ms(1_000);
+        holding.rig.put_none(&holding.server(0).window(0));
+    }
+    assert_eq!(holding.rig.state(), Some(State::Spliced));
+    holding.rig.wait_ms(4_000);
+    assert_eq!(holding.rig.ends(), [End::MaxLifetime]);
+    holding.rig.assert_empty();
+}
+
 #[test]
 fn held_segments_respect_the_servers_mss_and_each_way_limit() {
     let mut rig = Rig::probed(proxied(ProxyVersion::V1), &linux(1));

@@ -41,7 +41,12 @@ impl Once {
     /// The client sends all of this in one segment.
     #[track_caller]
     fn with(stream: &[u8]) -> Self {
-        let mut rig = Rig::probed(one_shot(), &linux(1));
+        Self::of(one_shot(), stream)
+    }
+
+    #[track_caller]
+    fn of(config: Config, stream: &[u8]) -> Self {
+        let mut rig = Rig::probed(config, &linux(1));
         let opened = rig.open(1_000, &linux(5_000));
         let syn = rig.put_one(&opened.data(0, stream));
         let first = payload(&rig.put(&syn_ack(&syn, SSEQ, &linux(900_000))));
@@ -175,6 +180,70 @@ fn one_shot_a_body_that_comes_late_is_waited_for_by_the_engine() {
     );
     assert_eq!(once.rig.datapath.snapshot().setups, 0);
     once.dropped(&once.client(at + 6, SECOND));
+}
+
+/// The server has the head. The client is to send a body, and no timer of the held bytes is left.
+fn without_body(lifetime: Option<Duration>) -> Once {
+    let mut config = one_shot();
+    let timeouts = &mut config.services[0].timeouts;
+    timeouts.idle = Duration::from_secs(60);
+    timeouts.half_closed = Duration::from_secs(30);
+    timeouts.time_wait = Duration::from_secs(20);
+    timeouts.lifetime = lifetime;
+    let mut once = Once::of(config, POST);
+    once.answer(POST.len(), b"HTTP/1.1 100 Continue\r\n\r\n");
+    once
+}
+
+/// Both ends are reset, and nothing is kept.
+#[track_caller]
+fn ends_by(mut once: Once, after: Duration, end: End) {
+    let early = once.rig.wait(after - Duration::from_secs(2));
+    assert!(early.is_empty(), "too early for {end:?}");
+    assert_eq!(once.rig.datapath.snapshot().setups, 1);
+    let resets = once.rig.wait_ms(4_000);
+    assert_eq!(resets.len(), 2);
+    let reset = |sent: &Sent| sent.header.flags.contains(TcpFlags::RST);
+    assert!(resets.iter().all(reset));
+    assert_eq!(once.rig.ends(), [end]);
+    once.rig.assert_empty();
+}
+
+#[test]
+fn one_shot_a_body_that_never_comes_is_not_waited_for_for_ever() {
+    ends_by(
+        without_body(None),
+        Duration::from_secs(60),
+        End::IdleTimeout,
+    );
+
+    // The client closes before its body is whole.
+    let mut once = without_body(None);
+    once.rig.put_one(&once.client(POST.len(), b"").flags(FIN));
+    ends_by(once, Duration::from_secs(30), End::HalfClosedTimeout);
+
+    // So does the server.
+    let mut once = without_body(None);
+    let at = POST.len() + 1;
+    once.rig.put_one(&once.client(POST.len(), b"").flags(FIN));
+    once.rig.put_one(&once.server(at).flags(FIN));
+    once.answered += 1;
+    once.rig.put_one(&once.client(at, b"").flags(TcpFlags::ACK));
+    assert_eq!(once.rig.state(), Some(State::TimeWait));
+    assert_eq!(once.rig.ends(), [End::Finished]);
+    assert!(once.rig.wait(Duration::from_secs(22)).is_empty());
+    once.rig.assert_empty();
+}
+
+#[test]
+fn one_shot_a_body_that_comes_by_bytes_ends_with_the_longest_lifetime() {
+    let mut once = without_body(Some(Duration::from_secs(90)));
+    for sent in 0..2 {
+        assert!(once.rig.wait_ms(40_000).is_empty());
+        once.rig.put_one(&once.client(POST.len() + sent, b"x"));
+        once.rig.put_one(&once.server(POST.len() + sent + 1));
+    }
+    ends_by(once, Duration::from_secs(10), End::MaxLifetime);
 }
 
 #[test]

@@ -278,23 +278,22 @@ impl Switch {
                     self.let_go(line);
                 }
             }
-            // Its own timer gives up sooner.
-            _ if held => {}
             _ if !state.is_resting() && self.has_lived_enough(now, line) => {
                 self.reclaim(now, line);
                 self.time_out(now, line, DropReason::MaxLifetime, End::MaxLifetime);
             }
+            _ if !state.is_resting() && self.leaves(now, line, quiet_ms) => {
+                self.end_line(now, line, End::Killed);
+            }
+            // The timer of the held bytes gives up sooner.
+            _ if held && self.resends(line) => {}
             State::Spliced => {
-                if self.leaves(now, line, quiet_ms) {
-                    self.end_line(now, line, End::Killed);
-                } else if after(self.service_of(record.listen).timeouts.idle) {
+                if after(self.service_of(record.listen).timeouts.idle) {
                     self.time_out(now, line, DropReason::IdleTimeout, End::IdleTimeout);
                 }
             }
             State::FinRelayed1 | State::AckRelayed1 | State::FinRelayed2 => {
-                if self.leaves(now, line, quiet_ms) {
-                    self.end_line(now, line, End::Killed);
-                } else if after(self.service_of(record.listen).timeouts.half_closed) {
+                if after(self.service_of(record.listen).timeouts.half_closed) {
                     let reason = DropReason::HalfClosedTimeout;
                     self.time_out(now, line, reason, End::HalfClosedTimeout);
                 }
@@ -305,6 +304,13 @@ impl Switch {
                 }
             }
         }
+    }
+
+    /// A timer sends held bytes again. Once the server has them all, what stays is a request that
+    /// has not come as a whole: nothing is sent for it, and the usual time limits apply.
+    fn resends(&self, line: Line) -> bool {
+        let setup = self.setup_of(line).and_then(|id| self.setups.peek(id));
+        setup.is_some_and(|setup| setup.backoff.is_some())
     }
 
     fn has_lived_enough(&self, now: Instant, line: Line) -> bool {
