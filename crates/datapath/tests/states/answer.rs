@@ -371,6 +371,26 @@ fn answering_page_that_is_too_big_for_the_way_is_cut_smaller() {
     assert_eq!(reader.got, whole_answer(5_000));
 }
 
+/// An ICMP error is one small packet, and anybody on the way can send it.
+#[test]
+fn answering_page_that_is_cut_smaller_is_sent_in_no_larger_bursts() {
+    let (mut rig, opened, sent) = paged(PAGE_BYTES_MAX, 512, Limits::default());
+    assert_eq!(sent.len(), 10);
+    let mut reader = Reader::new();
+    let again = rig.put_packet(too_big(&sent[1], 136, 500));
+    assert!(again.iter().all(|one| one.packet.bytes.len() <= 136));
+    // Ten segments without options, and these have timestamps.
+    let bytes: usize = again.iter().map(|one| one.payload().len()).sum();
+    assert!(bytes <= 10 * 96, "{bytes} bytes at once");
+    reader.take(&opened, &again, |_| false);
+    while reader.got.len() < whole_answer(PAGE_BYTES_MAX).len() {
+        let more = rig.put(&reader.ack(&opened, 512));
+        assert!(!more.is_empty() && more.len() <= 128);
+        reader.take(&opened, &more, |_| false);
+    }
+    assert_eq!(reader.got, whole_answer(PAGE_BYTES_MAX));
+}
+
 /// All who are answered share one page: what is kept of each does not grow with it.
 #[test]
 fn answering_clients_share_the_page() {

@@ -316,6 +316,9 @@ impl Switch {
         if usize::from(mss) >= SEGMENT_BYTES_MIN && mss < answer.mss {
             answer.mss = mss;
             answer.sent = answer.acked;
+            // As many bytes in small segments would be a burst of many packets.
+            let first = FIRST_SEGMENTS * u32::from(mss);
+            answer.congestion_window = answer.congestion_window.min(first);
             self.send_answer(line, index, false);
         }
         Verdict::Consumed
