@@ -46,7 +46,15 @@ fn check_passed(before: &Packet, old: &TcpPacket, after: &Packet, new: &TcpPacke
     );
     assert_eq!(after.checksum, before.checksum);
     let (came, went) = (old.payload(&before.bytes), new.payload(&after.bytes));
-    assert!(came.ends_with(went), "other bytes than came");
+    // What is held already is cut off in front, what lies behind the one request at the end: only
+    // of clients' segments, whose numbers stay as they are.
+    let skipped = if went.len() < came.len() {
+        new.seq.since(old.seq) as usize
+    } else {
+        0
+    };
+    let kept = came.get(skipped..).unwrap_or_default();
+    assert!(kept.starts_with(went), "other bytes than came");
     assert_eq!(new.ttl, old.ttl - 1);
 }
 
