@@ -77,7 +77,7 @@ pub enum Event {
         /// Index of the service.
         service: u16,
         /// Index of the route within the service; of one that an earlier run chose and that leads
-        /// elsewhere by now, 65,535.
+        /// elsewhere by now, 65,534; of a pair that a proxy handed off, 65,535.
         route: u16,
         /// The pool, if the server is in one still.
         pool: Option<PoolId>,
