@@ -14,6 +14,7 @@
 #include "lib/host.h"
 #include "lib/parse.h"
 #include "lib/rest.h"
+#include "lib/sleep.h"
 
 SEC("classifier")
 int fairlead_host(struct __sk_buff *ctx)
@@ -30,6 +31,9 @@ int fairlead_host(struct __sk_buff *ctx)
 	}
 	if (fl_parse(ctx, &packet) || !fl_is_host(&packet.key))
 		return TC_ACT_UNSPEC;
+	state = fl_hear_client(ctx, &packet);
+	if (state)
+		return state;
 	sock = fl_sock_of(ctx, &packet.key, 0, packet.v4);
 	if (!sock)
 		return TC_ACT_UNSPEC;
@@ -51,65 +55,56 @@ int fairlead_host(struct __sk_buff *ctx)
 	return TC_ACT_OK;
 }
 
-/* Reads the addresses; where the TCP header begins, or 0: none of ours. */
-static __always_inline __u32 fl_give_ends(struct __sk_buff *ctx, struct fl_flow_key *key, int *v4)
-{
-	if (ctx->protocol == bpf_htons(ETH_P_IP)) {
-		struct iphdr ip;
-
-		if (bpf_skb_load_bytes(ctx, 0, &ip, sizeof(ip)) || ip.ihl != sizeof(ip) / 4 ||
-		    ip.protocol != FL_PROTOCOL_TCP)
-			return 0;
-		fl_map_v4(&key->src, ip.saddr);
-		fl_map_v4(&key->dst, ip.daddr);
-		*v4 = 1;
-		return sizeof(ip);
-	}
-	if (ctx->protocol == bpf_htons(ETH_P_IPV6)) {
-		struct ipv6hdr ip;
-
-		if (bpf_skb_load_bytes(ctx, 0, &ip, sizeof(ip)) || ip.nexthdr != FL_PROTOCOL_TCP)
-			return 0;
-		__builtin_memcpy(key->src.bytes, &ip.saddr, 16);
-		__builtin_memcpy(key->dst.bytes, &ip.daddr, 16);
-		*v4 = 0;
-		return sizeof(ip);
-	}
-	return 0;
-}
-
 SEC("classifier")
 int fairlead_give(struct __sk_buff *ctx)
 {
-	struct fl_flow_key key = {};
-	struct fl_tcp_view tcp;
+	struct fl_segment segment = {};
 	struct fl_give *give;
 	struct bpf_sock *sock;
 	__be32 stamps[3] = {};
-	int v4 = 0, state;
-	__u32 at = fl_give_ends(ctx, &key, &v4);
+	int state;
 
-	if (!at || bpf_skb_load_bytes(ctx, at, &tcp, sizeof(tcp)))
+	if (fl_segment_of(ctx, &segment, 0) || !fl_is_host(&segment.key))
 		return TC_ACT_UNSPEC;
-	key.src_port = tcp.src_port;
-	key.dst_port = tcp.dst_port;
-	if (!fl_is_host(&key))
-		return TC_ACT_UNSPEC;
-	sock = fl_sock_of(ctx, &key, 0, v4);
+	sock = fl_sock_of(ctx, &segment.key, 0, segment.v4);
 	if (sock) {
 		state = sock->state;
 		bpf_sk_release(sock);
 		if (state != BPF_TCP_LISTEN)
 			return TC_ACT_OK;
 	}
-	give = bpf_map_lookup_elem(&fl_gives, &key);
+	give = bpf_map_lookup_elem(&fl_gives, &segment.key);
 	if (!give)
 		return TC_ACT_OK;
 	/* The engine writes no other options. */
-	if (tcp.offset >> 4 == 8 && bpf_skb_load_bytes(ctx, at + sizeof(tcp), stamps, sizeof(stamps)))
+	if (segment.tcp.offset >> 4 == 8 &&
+	    bpf_skb_load_bytes(ctx, segment.at - sizeof(stamps), stamps, sizeof(stamps)))
 		return TC_ACT_OK;
-	fl_give_to(ctx, &key, v4, give, bpf_ntohl(stamps[1]), bpf_ntohl(stamps[2]));
+	if (fl_give_to(ctx, &segment.key, segment.v4, give, bpf_ntohl(stamps[1]),
+		       bpf_ntohl(stamps[2])) &&
+	    give->wait_until_ns > bpf_ktime_get_ns()) {
+		fl_host_count(FL_C_HOST_WAITED);
+		return TC_ACT_SHOT; /* the client sends it again */
+	}
 	return TC_ACT_OK;
+}
+
+/* At tc egress of the interfaces, where a route has `sleep`. */
+SEC("classifier")
+int fairlead_leave(struct __sk_buff *ctx)
+{
+	struct fl_segment segment = {};
+	struct fl_flow_key client = {};
+
+	if (fl_segment_of(ctx, &segment, FL_V4_AT))
+		return TC_ACT_UNSPEC;
+	client.src = segment.key.dst;
+	client.dst = segment.key.src;
+	client.src_port = segment.key.dst_port;
+	client.dst_port = segment.key.src_port;
+	if (!fl_is_host(&client))
+		return TC_ACT_UNSPEC;
+	return fl_hear_socket(ctx, &segment, &client);
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -91,9 +91,9 @@ static __always_inline int fl_is_host(const struct fl_flow_key *key)
 	return bpf_map_lookup_elem(&fl_hosts, &to) != 0;
 }
 
-/* Makes a segment the first one of a connection of the listener that `give` names. Without one, or
- * where it does not take it, the stack answers the segment with a RST. */
-static __always_inline void fl_give_to(struct __sk_buff *ctx, const struct fl_flow_key *key, int v4,
+/* Makes a segment the first one of a connection of the listener that `give` names. Not 0 without one,
+ * or where it does not take it: the stack would answer the segment with a RST. */
+static __always_inline int fl_give_to(struct __sk_buff *ctx, const struct fl_flow_key *key, int v4,
 				       const struct fl_give *give, __u32 ts_value, __u32 ts_echo)
 {
 	struct fl_request request = {
@@ -107,20 +107,25 @@ static __always_inline void fl_give_to(struct __sk_buff *ctx, const struct fl_fl
 		.tstamp_ok = give->timestamps,
 	};
 	struct bpf_sock *listener = fl_sock_of(ctx, key, &give->listener, v4);
+	int refused = -1;
 	void *sock;
 
 	if (!listener)
-		return fl_host_count(FL_C_HOST_NO_LISTENER);
+		goto none;
 	if (listener->state != BPF_TCP_LISTEN) {
 		bpf_sk_release(listener);
-		return fl_host_count(FL_C_HOST_NO_LISTENER);
+		goto none;
 	}
 	sock = bpf_skc_to_tcp_sock(listener);
-	if (sock && !fl_assign_request(ctx, sock, &request, sizeof(request)))
-		fl_host_count(FL_C_HOST_ASSIGNED);
-	else
-		fl_host_count(FL_C_HOST_REFUSED);
+	if (sock)
+		refused = fl_assign_request(ctx, sock, &request, sizeof(request));
+	fl_host_count(refused ? FL_C_HOST_REFUSED : FL_C_HOST_ASSIGNED);
 	bpf_sk_release(listener);
+	return refused;
+none:
+	if (!give->wait_until_ns)
+		fl_host_count(FL_C_HOST_NO_LISTENER);
+	return -1;
 }
 
 #endif

@@ -51,6 +51,14 @@
 		"Sockets in TIME_WAIT ended by the SYN of a new connection on their ports") \
 	COUNTER(HOST_SYNS_PASSED, "host_syns_passed", \
 		"SYNs on the ports of a live socket, or of one in TIME_WAIT that they do not end, passed " \
-		"to the stack")
+		"to the stack") \
+	COUNTER(HOST_SLEPT, "host_slept", "Idle connections that outlived their socket") \
+	COUNTER(HOST_FINS_PASSED, "host_fins_passed", \
+		"Connections of routes with `sleep` whose FIN went out: they were not idle") \
+	COUNTER(HOST_OLD_DROPPED, "", "Packets of the former sockets of sleepers") \
+	COUNTER(HOST_SLEEPERS_RESET, "host_sleepers_reset", "Sleepers that their clients reset") \
+	COUNTER(HOST_HEADS_LOST, "host_heads_lost", \
+		"Beginnings of responses that were not read, so that their connections do not sleep") \
+	COUNTER(HOST_WAITED, "", "Segments of woken sleepers that found no listener yet")
 
 #endif

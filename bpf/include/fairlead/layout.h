@@ -162,6 +162,51 @@ struct fl_give {
 	__u8 sack;
 	__u8 timestamps;
 	__u8 pad;
+	__u64 wait_until_ns; /* a sleeper's: so long a listener is waited for; 0: it is not */
+};
+
+/* How a connection that may sleep is. */
+#define FL_LIFE_AWAKE 0   /* a socket has it */
+#define FL_LIFE_CLOSING 1 /* its FIN was withheld, and its last bytes are not acknowledged yet */
+#define FL_LIFE_ASLEEP 2
+#define FL_LIFE_OVER 3    /* it was ended while it slept */
+
+/* A connection that may sleep. Numbers are those of the client's side. */
+struct fl_life {
+	__u64 since_ns;   /* the state, or the last segment while it is awake */
+	__u32 rcv_nxt;    /* the client's next number */
+	__u32 snd_nxt;    /* the server's */
+	__u32 acked;      /* by the client */
+	__u32 begins_at;  /* the response that was sent last */
+	__u32 chunks_end; /* behind the last bytes that look like the end of a chunked body */
+	__u32 method;     /* the first four bytes of the last request */
+	__u32 state;      /* FL_LIFE_* */
+	__u32 asked;      /* not 0: the client has sent something since that response began */
+	__u32 sleep_max_s;
+	__u32 pad;
+	struct fl_give give; /* to whom it was given, and how */
+};
+
+#define FL_RESPONSE_LENGTH 1
+#define FL_RESPONSE_CHUNKED 2
+#define FL_RESPONSE_ENDLESS 3 /* ended by the FIN alone, or the last one of its connection */
+
+/* What the head of a response says. */
+struct fl_response {
+	__u32 begins_at;
+	__u32 ends_at;
+	__u32 kind; /* FL_RESPONSE_* */
+};
+
+/* What user space is shown: the beginning of a response, or that a connection sleeps. */
+#define FL_SHOWN_BYTES 1024
+struct fl_shown_head {
+	struct fl_flow_key key; /* the client's */
+	__u32 number;
+	__u32 method;
+	__u32 bytes;
+	__u32 sleeps;
+	__u8 head[FL_SHOWN_BYTES];
 };
 
 /* Access lists of one service, at most. */
@@ -314,7 +359,10 @@ _Static_assert(__builtin_offsetof(struct fl_record, phase) == 60, "layout");
 _Static_assert(sizeof(struct fl_listen) == 8, "layout");
 _Static_assert(sizeof(struct fl_access_prefix) == 20, "layout");
 _Static_assert(sizeof(struct fl_settings) == 80, "layout");
-_Static_assert(sizeof(struct fl_give) == 28, "layout");
+_Static_assert(sizeof(struct fl_give) == 40, "layout");
+_Static_assert(sizeof(struct fl_life) == 88, "layout");
+_Static_assert(sizeof(struct fl_response) == 12, "layout");
+_Static_assert(sizeof(struct fl_shown_head) == 1076, "layout");
 _Static_assert(sizeof(struct fl_join) == 1536, "layout");
 _Static_assert(__builtin_offsetof(struct fl_join, payload) == 32, "layout");
 _Static_assert(sizeof(struct fl_lane) == 128 + 4 * FL_LANE_TICKETS, "layout");

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Structs that the loader reads or writes, and what they are called in Rust.
-const STRUCTS: [(&str, &str, &str); 12] = [
+const STRUCTS: [(&str, &str, &str); 14] = [
     ("fl_address", "RawAddress", "Default, PartialEq, Eq, Hash"),
     ("fl_flow_key", "RawFlowKey", "PartialEq, Eq, Hash"),
     ("fl_bucket", "RawBucket", ""),
     ("fl_endpoint", "RawEndpoint", "Default, PartialEq, Eq"),
-    ("fl_give", "RawGive", "PartialEq, Eq"),
+    ("fl_give", "RawGive", "Default, PartialEq, Eq"),
+    ("fl_life", "RawLife", "Default, PartialEq, Eq"),
+    ("fl_response", "RawResponse", "PartialEq, Eq"),
     ("fl_listen", "RawListen", "Default, PartialEq, Eq"),
     ("fl_access_prefix", "RawAccessPrefix", "PartialEq, Eq"),
     ("fl_access_rule", "RawAccessRule", "Default, PartialEq, Eq"),
@@ -24,7 +26,7 @@ const STRUCTS: [(&str, &str, &str); 12] = [
 const TABLES: [(&str, &str, &str); 1] = [("fl_tcb", "RawTcb", "")];
 
 /// Constants that the loader uses, and their type there.
-const CONSTANTS: [(&str, &str); 19] = [
+const CONSTANTS: [(&str, &str); 26] = [
     ("LAYOUT_VERSION", "u32"),
     ("FL_DROPS", "u32"),
     ("FL_NO_SCALE", "u8"),
@@ -37,6 +39,13 @@ const CONSTANTS: [(&str, &str); 19] = [
     ("FL_OFFER_ACCESS", "u8"),
     ("FL_OFFER_HOST", "u8"),
     ("FL_ASSIGN_REQUEST", "u32"),
+    ("FL_LIFE_AWAKE", "u32"),
+    ("FL_LIFE_ASLEEP", "u32"),
+    ("FL_LIFE_OVER", "u32"),
+    ("FL_RESPONSE_LENGTH", "u32"),
+    ("FL_RESPONSE_CHUNKED", "u32"),
+    ("FL_RESPONSE_ENDLESS", "u32"),
+    ("FL_SHOWN_BYTES", "usize"),
     ("FL_ACCESS_LISTS", "usize"),
     ("FL_BUCKET_ENTRIES", "usize"),
     ("FL_JOIN_BYTES", "usize"),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use aya::maps::{HashMap, MapData, PerCpuArray};
 use aya::programs::links::{FdLink, PinnedLink};
@@ -11,20 +12,24 @@ use aya::programs::{LinkOrder, ProgramError, SchedClassifier};
 use aya::{Btf, Ebpf, EbpfLoader, include_bytes_aligned};
 use aya_obj::btf::BtfKind;
 use fairlead_base::{Endpoint, FlowKey};
-use fairlead_tcp::{HostHandoff, HostTerms};
+use fairlead_tcp::{HostTerms, Progress, Sleeper};
 
 use crate::Counters;
+use crate::clock::monotonic_ns;
 use crate::filter::has_links;
 use crate::interfaces::interface_index;
 use crate::kernel::{LoadError, take};
 use crate::layout::{ASSIGN_REQUEST, RawEndpoint, RawFlowKey, RawGive};
 use crate::pins::{self, Pins};
+use crate::sleep::{Lives, Shown};
 
 static HOST: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fairlead_host.o"));
 /// At the interfaces.
 const AT_INTERFACES: &str = "fairlead_host";
 /// At the engine's device.
 const AT_DEVICE: &str = "fairlead_give";
+/// At the interfaces, for what leaves.
+const AT_EGRESS: &str = "fairlead_leave";
 /// `FL_BOUND_LISTENS`
 const LISTENS_MAX: usize = 1_024;
 /// The kernel's function that makes a socket of a cookie (Linux 6.9).
@@ -49,14 +54,22 @@ impl core::fmt::Debug for HostPrograms {
     }
 }
 
-/// Where the engine announces what it is about to give.
+/// Where the engine announces what it is about to give, and finds who sleeps.
 #[derive(Debug)]
 pub struct Gives {
     map: HashMap<MapData, RawFlowKey, RawGive>,
+    lives: Lives,
 }
 
-impl HostHandoff for Gives {
-    fn give(&mut self, client: &FlowKey, terms: &HostTerms) -> bool {
+impl Gives {
+    /// Announces the segments of a client; with `progress` its connection may outlive its socket.
+    /// False when the kernel does not take it.
+    pub fn give(
+        &mut self,
+        client: &FlowKey,
+        terms: &HostTerms,
+        progress: Option<&Progress>,
+    ) -> bool {
         let (client_scale, our_scale) = terms.scales.unwrap_or_default();
         let give = RawGive {
             listener: RawEndpoint::from(terms.listener),
@@ -67,8 +80,46 @@ impl HostHandoff for Gives {
             sack: terms.sack.into(),
             timestamps: terms.timestamps.into(),
             pad: 0,
+            wait_until_ns: 0,
+        };
+        if let Some(progress) = progress {
+            self.lives.begin(client, give, progress);
+        }
+        self.map.insert(RawFlowKey::from(client), give, 0).is_ok()
+    }
+
+    /// What is known of a connection that outlived its socket.
+    pub fn sleeper(&self, client: &FlowKey) -> Option<Sleeper> {
+        self.lives.sleeper(client)
+    }
+
+    /// Announces a sleeper's next segments, as those of [`Self::give`]. Its old socket must be gone.
+    pub fn wake(
+        &mut self,
+        client: &FlowKey,
+        client_nxt: u32,
+        method: [u8; 4],
+        wait: Duration,
+    ) -> bool {
+        let Some(give) = self.lives.wake(client, client_nxt, method) else {
+            return false;
+        };
+        let wait_ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
+        let give = RawGive {
+            wait_until_ns: monotonic_ns().saturating_add(wait_ns),
+            ..give
         };
         self.map.insert(RawFlowKey::from(client), give, 0).is_ok()
+    }
+
+    /// A sleeper is over.
+    pub fn end(&mut self, client: &FlowKey) {
+        self.lives.end(client);
+    }
+
+    /// Forgets and ends whose time is over; the latter are appended. How many are asleep.
+    pub fn sweep(&mut self, expired: &mut Vec<(FlowKey, Sleeper)>) -> u64 {
+        self.lives.sweep(expired)
     }
 }
 
@@ -79,11 +130,12 @@ pub fn has_host_function() -> Option<bool> {
 }
 
 impl HostPrograms {
-    /// Loads the programs. They do nothing until [`Self::set`].
+    /// Loads the programs, for so many connections that may sleep. They do nothing until
+    /// [`Self::set`].
     ///
     /// # Errors
     /// [`LoadError::TooOld`] before Linux 6.9; what the kernel refuses elsewhere.
-    pub fn load(pins: Option<Arc<Pins>>) -> Result<(Self, Gives), LoadError> {
+    pub fn load(pins: Option<Arc<Pins>>, sleepers: u32) -> Result<(Self, Gives, Shown), LoadError> {
         if HOST.is_empty() {
             return Err(LoadError::NotBuiltIn);
         }
@@ -94,11 +146,19 @@ impl HostPrograms {
             return Err(LoadError::TooOld("6.9"));
         }
         let object = with_function(HOST, number);
-        let mut ebpf = EbpfLoader::new().btf(Some(&types)).load(&object)?;
-        for name in [AT_INTERFACES, AT_DEVICE] {
+        let mut loader = EbpfLoader::new();
+        loader
+            .btf(Some(&types))
+            .map_max_entries("fl_lives", sleepers.max(1))
+            .map_max_entries("fl_responses", sleepers.max(1));
+        let mut ebpf = loader.load(&object)?;
+        for name in [AT_INTERFACES, AT_DEVICE, AT_EGRESS] {
             program(&mut ebpf, name)?.load()?;
         }
         let map = take(&mut ebpf, "fl_gives")?;
+        let lives = Lives::new(take(&mut ebpf, "fl_lives")?);
+        let ring = take(&mut ebpf, "fl_shown")?;
+        let shown = Shown::new(ring, take(&mut ebpf, "fl_responses")?);
         let counters = take(&mut ebpf, "fl_host_counters")?;
         let this = Self {
             ebpf,
@@ -107,7 +167,7 @@ impl HostPrograms {
             told: BTreeSet::new(),
             counters,
         };
-        Ok((this, Gives { map }))
+        Ok((this, Gives { map, lives }, shown))
     }
 
     /// Serves these listening endpoints, and no others, on these interfaces and the engine's
@@ -120,6 +180,7 @@ impl HostPrograms {
         interfaces: &[String],
         device: &str,
         listens: &BTreeSet<Endpoint>,
+        sleep: bool,
     ) -> Result<(), LoadError> {
         let map = self.ebpf.map_mut("fl_hosts");
         let map = map.ok_or(LoadError::Missing("fl_hosts"))?;
@@ -131,9 +192,13 @@ impl HostPrograms {
             map.insert(RawEndpoint::from(*listen), 1, 0)?;
         }
         self.told.clone_from(listens);
-        let places = interfaces.iter().map(|name| (AT_INTERFACES, name.as_str()));
+        let at = |program| interfaces.iter().map(move |name| (program, name.as_str()));
+        let leaving = at(AT_EGRESS).filter(|_| sleep);
+        let places = at(AT_INTERFACES)
+            .chain(leaving)
+            .chain([(AT_DEVICE, device)]);
         let mut wanted = BTreeSet::new();
-        for (name, interface) in places.chain([(AT_DEVICE, device)]) {
+        for (name, interface) in places {
             let Some(index) = interface_index(interface) else {
                 continue;
             };
@@ -144,7 +209,11 @@ impl HostPrograms {
         }
         self.links.retain(|place, _| wanted.contains(place));
         let gone = self.pinned().into_iter();
-        for (pin, _) in gone.filter(|(_, index)| !wanted.iter().any(|(_, one)| one == index)) {
+        let is_wanted = |pin: &PathBuf| {
+            let mut pins = wanted.iter().map(|(name, index)| self.pin_of(name, *index));
+            pins.any(|one| one.as_ref() == Some(pin))
+        };
+        for (pin, _) in gone.filter(|(pin, _)| !is_wanted(pin)) {
             let _ = pins::remove(&pin);
         }
         Ok(())
@@ -160,7 +229,11 @@ impl HostPrograms {
     /// Before all other programs: at the interfaces before the fast path, at the device before the
     /// program that sends what the engine sends.
     fn attach(&mut self, name: &'static str, interface: &str, index: u32) -> Result<(), LoadError> {
-        let pin = self.pins.as_ref().map(|pins| pins.host_link(index));
+        let pin = self.pin_of(name, index);
+        let way = match name {
+            AT_EGRESS => TcAttachType::Egress,
+            _ => TcAttachType::Ingress,
+        };
         let program = program(&mut self.ebpf, name)?;
         if let Some(pin) = pin.as_deref().filter(|pin| pin.exists())
             && let Ok(link) = PinnedLink::from_pin(pin)
@@ -172,7 +245,7 @@ impl HostPrograms {
             return Ok(());
         }
         let first = TcAttachOptions::TcxOrder(LinkOrder::first());
-        let link = program.attach_with_options(interface, TcAttachType::Ingress, first)?;
+        let link = program.attach_with_options(interface, way, first)?;
         let link = program.take_link(link)?;
         let Some(pin) = pin else {
             self.links.insert((name, index), link);
@@ -188,6 +261,11 @@ impl HostPrograms {
         self.links
             .insert((name, index), link.map_err(|_| ProgramError::NotLoaded)?);
         Ok(())
+    }
+
+    fn pin_of(&self, name: &str, index: u32) -> Option<PathBuf> {
+        let pins = self.pins.as_ref()?;
+        Some(pins.host_link(index, name == AT_EGRESS))
     }
 
     /// What is pinned, and the interface of each by its index.

@@ -23,6 +23,7 @@
 //! | `way_out.rs` | the engine's device, where what it sends takes a shorter way |
 //! | `host.rs` | before the fast path, for connections that become sockets of this machine |
 //! | `gate.rs` | what becomes of packets of connections that a proxy hands off |
+//! | `sleep.rs` | such connections that outlive the sockets of their processes |
 //! | `capture.rs` | packets that the program shows |
 //! | `counters.rs` | what was counted, summed over CPUs |
 //! | `rehearsal.rs` | whether this kernel takes the program |
@@ -58,6 +59,7 @@ mod memory;
 mod pins;
 mod rehearsal;
 mod remains;
+mod sleep;
 mod straight;
 mod sys;
 mod told;
@@ -83,6 +85,7 @@ pub use layout::LAYOUT_VERSION;
 pub use pins::{Pins, PinsError, Removed, is_pinned};
 pub use rehearsal::rehearse;
 pub use remains::{Remains, is_at_work_elsewhere, retire, survey};
+pub use sleep::{ResponseSpan, Shown, ShownHead};
 pub use trial::{Fate, PassProgram, Trial};
 pub use vlans::{Tag, Vlan};
 pub use way_in::WayIn;

@@ -156,16 +156,18 @@ impl Pins {
             .join(format!("{LINK}{}-{interface}", mode.name()))
     }
 
-    /// Where the link to an interface lies by which sockets of this machine are served there.
-    pub(crate) fn host_link(&self, interface: u32) -> PathBuf {
-        self.folder.join(format!("{HOST}{interface}"))
+    /// Where the link to an interface lies by which sockets of this machine are served there, for
+    /// what arrives or what leaves.
+    pub(crate) fn host_link(&self, interface: u32, leaves: bool) -> PathBuf {
+        let way = if leaves { "out-" } else { "" };
+        self.folder.join(format!("{HOST}{way}{interface}"))
     }
 
     /// All of these, each with its interface.
     pub(crate) fn host_links(&self) -> Vec<(PathBuf, u32)> {
         let number = |path: PathBuf| {
             let name = path.file_name()?.to_str()?.strip_prefix(HOST)?;
-            let index = name.parse().ok()?;
+            let index = name.strip_prefix("out-").unwrap_or(name).parse().ok()?;
             Some((path, index))
         };
         self.files().into_iter().filter_map(number).collect()

@@ -25,8 +25,8 @@ pub use fairlead_splice::{
 use fairlead_splice::{Switch, translate};
 use fairlead_tcp::Found;
 pub use fairlead_tcp::{
-    Endpoints, FastPath, HostHandoff, HostTerms, Line, ListenOffer, Pairing, Record, Refusal,
-    Second, Side, State, Tracking,
+    Endpoints, FastPath, HostHandoff, HostTerms, Line, ListenOffer, Pairing, Progress, Record,
+    Refusal, Second, Side, Sleeper, State, Tracking,
 };
 use fairlead_wire::{Classified, Fragment, TcpPacket, classify};
 

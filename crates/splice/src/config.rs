@@ -204,6 +204,8 @@ pub struct Route {
     pub pool: Option<PoolId>,
     /// With [`Treatment::Host`]: who takes them.
     pub listeners: Listeners,
+    /// With [`Treatment::Host`]: idle connections outlive the process that has their socket.
+    pub sleep: bool,
     /// How they are served.
     pub treatment: Treatment,
     /// How many further servers are tried when one refuses or is silent.
@@ -219,6 +221,7 @@ impl Route {
             matchers,
             pool: Some(pool),
             listeners: Listeners::default(),
+            sleep: false,
             treatment: Treatment::Splice,
             retries: 2,
         }
@@ -533,6 +536,10 @@ pub struct Timeouts {
     /// How long a client of a TLS service that says nothing is waited for: after that it is taken
     /// for one that does not speak TLS. Without it, such clients cost no memory.
     pub first_bytes: Option<Duration>,
+    /// A connection that has outlived its socket is ended after this time without a request.
+    pub sleep: Duration,
+    /// A request that wakes one waits so long for a process to listen.
+    pub wake: Duration,
     /// Without any packet on a spliced connection. The default is above the time after which Linux
     /// gives up a peer that answers no keep-alive: 7,200 s + 9 × 75 s (`tcp(7)`).
     pub idle: Duration,
@@ -551,6 +558,8 @@ impl Default for Timeouts {
         Self {
             head: Duration::from_secs(10),
             first_bytes: None,
+            sleep: Duration::from_secs(3_600),
+            wake: Duration::from_secs(10),
             idle: Duration::from_secs(8_100),
             lifetime: None,
             half_closed: Duration::from_secs(150),
@@ -572,6 +581,8 @@ pub struct Limits {
     pub half_read_per_client: u32,
     /// Clients that say nothing, of services with [`Timeouts::first_bytes`], in all.
     pub silent_clients: u32,
+    /// Connections that may outlive their sockets, in all ([`Route::sleep`]).
+    pub sleepers: u32,
     /// Bytes held in heads, in all.
     pub buffered_bytes: u64,
 }
@@ -584,6 +595,7 @@ impl Default for Limits {
             half_read: 16_384,
             half_read_per_client: 256,
             silent_clients: 4_096,
+            sleepers: 65_536,
             buffered_bytes: 256 << 20,
         }
     }

@@ -27,6 +27,10 @@ fairlead_base::counters! {
         Counter accepted: "accepted", "Client connections accepted: the SYN cookie was valid";
         Counter spliced: "spliced", "Client connections spliced to a server";
         Counter given: "given", "Client connections given to a listening socket of this machine";
+        Counter woken: "woken",
+            "Requests that woke a connection which had outlived its socket";
+        Counter sleepers_closed: "sleepers_closed",
+            "Connections that ended while they had no socket: by their clients, or by `sleep_max`";
         Counter host_fallbacks: "host_fallbacks",
             "Client connections for a listening socket of this machine that went to the pool of \
              their route instead";

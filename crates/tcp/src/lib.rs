@@ -25,7 +25,7 @@ pub use endpoints::Endpoints;
 pub use join::{Join, Joined};
 pub use offload::{
     ConnectOffload, FastPath, FlowOffload, HostHandoff, HostTerms, ListenOffer, Preconnect,
-    Refusal, SynOffload, Tracking,
+    Progress, Refusal, Sleeper, SynOffload, Tracking,
 };
 pub use pairing::{Pairing, Unlike};
 pub use reassembly::Reassembly;

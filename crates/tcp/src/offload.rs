@@ -222,12 +222,56 @@ pub struct HostTerms {
     pub timestamps: bool,
 }
 
+/// How far a connection is that may outlive its socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The client's next number, behind the bytes that are given.
+    pub client_nxt: u32,
+    /// The server's next number.
+    pub server_nxt: u32,
+    /// The first bytes of the request that is given.
+    pub method: [u8; 4],
+    /// How long it may sleep, seconds.
+    pub sleep_max_s: u32,
+}
+
+/// A connection that outlived its socket, or may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sleeper {
+    /// It has no socket now; otherwise it was woken, and its socket is being made.
+    pub is_asleep: bool,
+    /// The client's next number.
+    pub client_nxt: u32,
+    /// The server's next number.
+    pub server_nxt: u32,
+}
+
 /// Gives connections to listening sockets of this machine: the first segment that the engine sends
-/// under a client's key after [`Self::give`] becomes a connection of the listener, and those behind
-/// it reach that connection.
+/// under a client's key after [`Self::give`] or [`Self::wake`] becomes a connection of the listener,
+/// and those behind it reach that connection.
 pub trait HostHandoff: core::fmt::Debug + Send {
-    /// Announces such segments. False when it cannot.
-    fn give(&mut self, client: &FlowKey, terms: &HostTerms) -> bool;
+    /// Announces such segments. With `progress` the connection outlives its socket if it is idle
+    /// when that closes. False when it cannot.
+    fn give(&mut self, client: &FlowKey, terms: &HostTerms, progress: Option<&Progress>) -> bool;
+
+    /// What is known of a connection that outlived its socket; `None` of all others.
+    fn sleeper(&self, client: &FlowKey) -> Option<Sleeper>;
+
+    /// Announces that a sleeper's next segments follow, up to the number `client_nxt`: `method` is
+    /// their beginning. A listener is waited for so long. False when it cannot.
+    fn wake(
+        &mut self,
+        client: &FlowKey,
+        client_nxt: u32,
+        method: [u8; 4],
+        wait: core::time::Duration,
+    ) -> bool;
+
+    /// A sleeper is over: nothing of its client is heard any more.
+    fn end(&mut self, client: &FlowKey);
+
+    /// The next sleeper whose time is over, which its client has yet to learn.
+    fn next_expired(&mut self) -> Option<(FlowKey, Sleeper)>;
 }
 
 /// A fast path: what the engine is given to hand connections over to.

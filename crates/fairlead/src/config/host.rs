@@ -7,7 +7,7 @@ use super::Mode;
 use super::cross::Draft;
 use super::diagnostic::{At, Diagnostic, Problems};
 use super::quantity::endpoints;
-use super::section::{Section, string};
+use super::section::{Section, boolean, string};
 use super::service::{RouteDraft, ServiceDraft};
 
 /// Where a route leads: its pool, or its listeners and the pool that stands in for them.
@@ -51,6 +51,33 @@ pub(super) fn target(
     };
     node.and_then(|node| string(node, pool, "\"pages\"", problems))
         .map(|text| At::new(text.value.to_owned(), text.span))
+}
+
+/// Whether connections of a route outlive their sockets.
+pub(super) fn sleep(
+    section: Section<'_>,
+    protocol: Option<Protocol>,
+    route: &Route,
+    problems: &mut Problems,
+) -> bool {
+    let Some(node) = section.node("sleep") else {
+        return false;
+    };
+    let wanted = boolean(node, "sleep", problems).unwrap_or(false);
+    let why = match (route.is_to_host(), protocol) {
+        (false, _) => "`sleep` is for routes with treatment = \"host\"",
+        (true, Some(Protocol::Tls)) => {
+            "TLS connections never sleep: the process that ends has their keys"
+        }
+        (true, Some(Protocol::Tcp)) => {
+            "`sleep` is for HTTP: of other protocols nobody knows where an answer ends"
+        }
+        (true, _) => return wanted,
+    };
+    if wanted {
+        problems.push(Diagnostic::error(&node.span(), why).help("leave `sleep` out"));
+    }
+    false
 }
 
 fn listeners(section: Section<'_>, problems: &mut Problems) -> Listeners {

@@ -270,7 +270,7 @@ impl Standard for Limits {
 }
 
 /// The keys of `[limits]`.
-pub(crate) const LIMITS_KEYS: [Key<Limits>; 6] = [
+pub(crate) const LIMITS_KEYS: [Key<Limits>; 7] = [
     Key::new(
         "connections",
         Value::Number {
@@ -321,6 +321,17 @@ pub(crate) const LIMITS_KEYS: [Key<Limits>; 6] = [
         },
         "clients at once that have sent nothing, of services with `first_bytes_timeout`; at most \
          `setups`. Those beyond it are served when they speak",
+    ),
+    Key::new(
+        "sleepers",
+        Value::Number {
+            from: 1,
+            to: 16_777_216,
+            get: |limits| limits.sleepers.into(),
+            set: |limits, most| limits.sleepers = most as u32,
+        },
+        "connections of routes with `sleep` at once, awake or asleep; those beyond it do not outlive \
+         their sockets",
     ),
     Key::new(
         "buffered_bytes",

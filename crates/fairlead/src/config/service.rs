@@ -80,7 +80,7 @@ impl Standard for Service {
 }
 
 /// The keys of `[[service]]`.
-pub(crate) const KEYS: [Key<Service>; 18] = [
+pub(crate) const KEYS: [Key<Service>; 20] = [
     Key::special(
         "name",
         "required",
@@ -218,6 +218,28 @@ pub(crate) const KEYS: [Key<Service>; 18] = [
          first route for such clients; `\"10ms\"` to `\"1m\"`",
     ),
     Key::new(
+        "sleep_max",
+        Value::Duration {
+            from: Duration::from_secs(1),
+            to: Duration::from_secs(7 * 86_400),
+            get: |one| one.timeouts.sleep,
+            set: |one, after| one.timeouts.sleep = after,
+        },
+        "(routes with `sleep`) how long a connection without a socket waits for its next request; \
+         `\"1s\"` to `\"7d\"`",
+    ),
+    Key::new(
+        "wake_wait",
+        Value::Duration {
+            from: Duration::from_millis(100),
+            to: Duration::from_secs(600),
+            get: |one| one.timeouts.wake,
+            set: |one, after| one.timeouts.wake = after,
+        },
+        "(routes with `sleep`) how long such a request waits for a process to listen; `\"100ms\"` to \
+         `\"10m\"`",
+    ),
+    Key::new(
         "idle_timeout",
         Value::Duration {
             from: Duration::from_secs(1),
@@ -274,7 +296,7 @@ impl Standard for Route {
 }
 
 /// The keys of `[[service.route]]`, its conditions apart.
-pub(crate) const ROUTE_KEYS: [Key<Route>; 6] = [
+pub(crate) const ROUTE_KEYS: [Key<Route>; 7] = [
     Key::special(
         "name",
         "its number, `#1`",
@@ -317,6 +339,19 @@ pub(crate) const ROUTE_KEYS: [Key<Route>; 6] = [
         "`splice`: one decision for the whole connection; `one-shot` (HTTP only): one request, \
          sent with `Connection: close`; `host`: the connection becomes a socket of \
          [a process on this machine](handoff.md)",
+    ),
+    Key::special(
+        "sleep",
+        "`false`",
+        |route| {
+            if route.sleep {
+                "true".to_owned()
+            } else {
+                String::new()
+            }
+        },
+        "(HTTP, `host` only) idle connections [outlive](handoff.md#sleepers) the process that has \
+         their socket",
     ),
     Key::new(
         "retries",
@@ -554,6 +589,7 @@ fn route(section: Section<'_>, protocol: Option<Protocol>, problems: &mut Proble
     let mut route = Route::standard();
     read(&ROUTE_KEYS, section, &mut route, problems);
     let pool = host::target(section, &mut route, problems);
+    route.sleep = host::sleep(section, protocol, &route, problems);
     if let (Some(node), Some(protocol)) = (section.node("treatment"), protocol)
         && route.treatment == Treatment::OneShot
         && protocol != Protocol::Http

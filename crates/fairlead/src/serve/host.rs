@@ -12,6 +12,7 @@ use fairlead_driver_tun::net::Network;
 use fairlead_splice::config::{Config, Route, Service};
 
 use super::fastpath::{Fastpath, in_full};
+use super::sleepers::{Sockets, Tracker};
 use crate::config::Settings;
 
 /// Behind generic XDP a packet has no link header any more, with which a SYN could come in again.
@@ -26,6 +27,10 @@ pub(super) struct Host {
     programs: Option<HostPrograms>,
     listens: BTreeSet<Endpoint>,
     device: String,
+    /// Where connections may outlive their sockets.
+    sleep: bool,
+    /// Kept for its end.
+    tracker: Option<Tracker>,
 }
 
 impl Host {
@@ -50,6 +55,8 @@ impl Host {
             programs: None,
             listens,
             device: settings.network.device.clone(),
+            sleep: sleeps(&settings.switch),
+            tracker: None,
         };
         match this.try_start(settings, parts, pins, now) {
             Ok(()) => {
@@ -86,16 +93,26 @@ impl Host {
         if let Some(why) = own.warning() {
             tracing::warn!("{why}");
         }
-        let loaded = HostPrograms::load(pins.cloned());
-        let (mut programs, gives) = loaded.map_err(|error| in_full(&error))?;
+        let sleepers = settings.switch.limits.sleepers;
+        let loaded = HostPrograms::load(pins.cloned(), if self.sleep { sleepers } else { 0 });
+        let (mut programs, gives, shown) = loaded.map_err(|error| in_full(&error))?;
         let interfaces = fastpath.interfaces();
-        let set = programs.set(&interfaces, &self.device, &self.listens);
+        let set = programs.set(&interfaces, &self.device, &self.listens, self.sleep);
         set.map_err(|error| in_full(&error))?;
         let addresses: BTreeSet<IpAddr> = self.listens.iter().map(|one| one.addr.to_ip()).collect();
         let held = network.hold(&addresses);
         held.map_err(|error| error.to_string())?;
         fastpath.serve_hosted(&addresses)?;
-        datapath.set_host(now, Box::new(gives), own.offers(settings.switch.device_mss));
+        let no_sleep = |error: std::io::Error| format!("sockets cannot be ended: {error}");
+        let sockets = Sockets::new(gives, self.sleep).map_err(no_sleep)?;
+        if self.sleep {
+            self.tracker = Some(Tracker::start(shown).map_err(no_sleep)?);
+        }
+        datapath.set_host(
+            now,
+            Box::new(sockets),
+            own.offers(settings.switch.device_mss),
+        );
         self.programs = Some(programs);
         Ok(())
     }
@@ -103,7 +120,12 @@ impl Host {
     /// The interfaces have changed.
     pub(super) fn follow(&mut self, fastpath: &Fastpath) {
         if let Some(programs) = &mut self.programs
-            && let Err(error) = programs.set(&fastpath.interfaces(), &self.device, &self.listens)
+            && let Err(error) = programs.set(
+                &fastpath.interfaces(),
+                &self.device,
+                &self.listens,
+                self.sleep,
+            )
         {
             tracing::warn!("sockets of this machine: {}", in_full(&error));
         }
@@ -125,6 +147,12 @@ fn listens(switch: &Config) -> BTreeSet<Endpoint> {
         .flat_map(|service| &service.listen)
         .copied()
         .collect()
+}
+
+/// True where connections may outlive their sockets.
+fn sleeps(switch: &Config) -> bool {
+    let mut routes = switch.services.iter().flat_map(|service| &service.routes);
+    routes.any(|route| route.sleep)
 }
 
 /// What this machine's TCP agrees to, by its settings (`ip-sysctl`).

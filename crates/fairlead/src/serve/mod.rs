@@ -22,6 +22,7 @@ pub(crate) mod redirect_peer;
 mod reload;
 pub(crate) mod restore;
 mod runtime;
+mod sleepers;
 pub(crate) mod vlans;
 
 use std::os::fd::RawFd;

@@ -55,6 +55,9 @@ impl Switch {
         listen: u16,
     ) -> Verdict {
         let cookie = header.ack - 1;
+        if let Some(verdict) = self.hear_sleeper(packet, header, listen) {
+            return verdict;
+        }
         // A keep-alive probe of a client that has sent nothing yet has the number before its first
         // byte, and perhaps one byte of nonsense (RFC 9293, section 3.8.4).
         let probing = header.payload_len() <= 1 && !header.flags.contains(TcpFlags::FIN);

@@ -413,6 +413,7 @@ impl<'a> Chooser<'a> {
             (_, fallback) => Reading::Host(HostRoute {
                 route: index as u16,
                 listeners: route.listeners,
+                sleep: route.sleep,
                 subject: asked,
                 fallback,
             }),

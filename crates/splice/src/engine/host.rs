@@ -6,9 +6,11 @@
 //! kernel, and nothing of it stays here. If a segment is lost on the way, the client sends it
 //! again, and all of this happens once more.
 
+use core::time::Duration;
+
 use fairlead_base::{DropReason, Endpoint, Instant, SeqNumber};
 use fairlead_tcp::record::{Record, flag};
-use fairlead_tcp::{HostHandoff, HostTerms, Line};
+use fairlead_tcp::{HostHandoff, HostTerms, Line, Progress};
 use fairlead_wire::{Asked, SynOptions, TcpFlags, Timestamps};
 
 use super::setup::{Decision, Setup, SetupId};
@@ -21,12 +23,12 @@ use crate::event::{Event, Offers};
 const MSS_MIN: [u16; 2] = [536, 1_220];
 
 /// Bytes of the options of each segment: two of padding and timestamps.
-const STAMPS_BYTES: u16 = 12;
+pub(super) const STAMPS_BYTES: u16 = 12;
 
 /// The way to listening sockets, where there is one.
 #[derive(Debug, Default)]
 pub(super) struct Host {
-    handoff: Option<Box<dyn HostHandoff>>,
+    pub(super) handoff: Option<Box<dyn HostHandoff>>,
     /// What its TCP agrees to.
     offers: Option<Offers>,
 }
@@ -36,6 +38,7 @@ pub(super) struct Host {
 pub(super) struct HostRoute {
     pub(super) route: u16,
     pub(super) listeners: Listeners,
+    pub(super) sleep: bool,
     pub(super) subject: Asked,
     pub(super) fallback: Option<Decision>,
 }
@@ -95,7 +98,11 @@ impl Switch {
             return Err(DropReason::HostMismatch);
         }
         let key = record.client_key(self.table.endpoints());
-        if !handoff.give(&key, &terms) {
+        let (services, timeouts) = (&self.listen_services, &self.config.services);
+        let service = usize::from(services[usize::from(record.listen)]);
+        let sleep = timeouts[service].timeouts.sleep;
+        let progress = progress_of(&record, setup, sleep).filter(|_| to.sleep);
+        if !handoff.give(&key, &terms, progress.as_ref()) {
             return Err(DropReason::HostUnavailable);
         }
         let segment = probe::mss_of_family(device_mss, v4) - STAMPS_BYTES;
@@ -150,6 +157,22 @@ fn stamps_of(setup: &Setup) -> SynOptions {
             echo: setup.our_ts,
         }),
     }
+}
+
+/// How far a connection is when it is given; `None` where its client has closed.
+fn progress_of(record: &Record, setup: &Setup, sleep: Duration) -> Option<Progress> {
+    let bytes = setup.stream.in_order();
+    (!setup.is_whole()).then(|| Progress {
+        client_nxt: record.client_isn.wrapping_add(1 + bytes.len() as u32),
+        server_nxt: (setup.dseq + 1).0,
+        method: beginning(bytes),
+        sleep_max_s: u32::try_from(sleep.as_secs()).unwrap_or(u32::MAX),
+    })
+}
+
+/// The first bytes, or zeros where there are fewer.
+pub(super) fn beginning(bytes: &[u8]) -> [u8; 4] {
+    bytes.first_chunk().copied().unwrap_or_default()
 }
 
 /// What the client has sent, as segments of `most` bytes or fewer; one without any, if it has sent

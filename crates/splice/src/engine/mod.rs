@@ -52,6 +52,7 @@ mod refused;
 mod renewal;
 mod request;
 mod setup;
+mod sleep;
 mod timer;
 mod unreachable;
 

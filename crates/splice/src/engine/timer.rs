@@ -237,6 +237,7 @@ impl Switch {
         self.sweep.next = now + SWEEP_STEP;
         self.catch_up_with_fast_path(now);
         self.handle_availability(now);
+        self.end_expired_sleepers();
         self.keep_tickets(now);
         let lines = self.table.high_water().div_ceil(SWEEP_STEPS).max(64);
         self.sweep_lines(now, lines);

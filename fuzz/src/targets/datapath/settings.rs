@@ -18,6 +18,7 @@ pub(super) const LIMITS: Limits = Limits {
     half_read: 4,
     half_read_per_client: 2,
     silent_clients: 2,
+    sleepers: 2,
     buffered_bytes: 48 << 10,
 };
 
@@ -62,6 +63,8 @@ fn service(name: &str, listen: Vec<Endpoint>, protocol: Protocol, source: Source
         timeouts: Timeouts {
             head: Duration::from_secs(2),
             first_bytes: None,
+            sleep: Duration::from_secs(10),
+            wake: Duration::from_secs(1),
             idle: Duration::from_secs(30),
             lifetime: Some(Duration::from_secs(20)),
             half_closed: Duration::from_secs(5),

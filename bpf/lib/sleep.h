@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Idle connections of a socket of this machine that outlive the process that has it: the FIN that ends
+ * an idle connection is withheld at tc egress, and the client's next request becomes a connection of
+ * whoever listens then (docs/handoff.md). Which FIN ends an idle connection follows from where the last
+ * response ends; user space reads that from the response's head (crates/bpf-loader/src/sleep.rs).
+ */
+#ifndef FAIRLEAD_SLEEP_H
+#define FAIRLEAD_SLEEP_H
+
+#include <fairlead/ctx.h>
+#include <fairlead/layout.h>
+#include <fairlead/map.h>
+#include "host.h"
+#include "parse.h"
+
+#define FL_SHOWN_RING_BYTES (1 << 20)
+#define FL_CHUNKS_END_BYTES 7
+
+/* By client. As many as the loader says. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct fl_flow_key);
+	__type(value, struct fl_life);
+} fl_lives FL_MAP_PRIVATE;
+
+/* Where the response at hand ends, as user space has read it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct fl_flow_key);
+	__type(value, struct fl_response);
+} fl_responses FL_MAP_PRIVATE;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, FL_SHOWN_RING_BYTES);
+} fl_shown FL_MAP_PRIVATE;
+
+/* A segment. */
+struct fl_segment {
+	struct fl_flow_key key;
+	struct fl_tcp_view tcp;
+	__u32 at; /* of the payload */
+	__u32 bytes; /* of payload */
+	int v4;
+};
+
+/* 0 when `segment` describes what is in `ctx`, whose IP header begins at `link`. */
+static __always_inline int fl_segment_of(struct __sk_buff *ctx, struct fl_segment *segment,
+					 const __u32 link)
+{
+	__u32 tcp_at, total;
+
+	if (ctx->protocol == bpf_htons(ETH_P_IP)) {
+		struct iphdr ip;
+
+		if (bpf_skb_load_bytes(ctx, link, &ip, sizeof(ip)) ||
+		    ip.ihl != sizeof(ip) / 4 || ip.protocol != FL_PROTOCOL_TCP)
+			return -1;
+		fl_map_v4(&segment->key.src, ip.saddr);
+		fl_map_v4(&segment->key.dst, ip.daddr);
+		segment->v4 = 1;
+		tcp_at = sizeof(ip);
+		total = bpf_ntohs(ip.tot_len);
+	} else if (ctx->protocol == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr ip;
+
+		if (bpf_skb_load_bytes(ctx, link, &ip, sizeof(ip)) ||
+		    ip.nexthdr != FL_PROTOCOL_TCP)
+			return -1;
+		__builtin_memcpy(segment->key.src.bytes, &ip.saddr, 16);
+		__builtin_memcpy(segment->key.dst.bytes, &ip.daddr, 16);
+		segment->v4 = 0;
+		tcp_at = sizeof(ip);
+		total = sizeof(ip) + bpf_ntohs(ip.payload_len);
+	} else {
+		return -1;
+	}
+	if (bpf_skb_load_bytes(ctx, link + tcp_at, &segment->tcp, sizeof(segment->tcp)))
+		return -1;
+	segment->key.src_port = segment->tcp.src_port;
+	segment->key.dst_port = segment->tcp.dst_port;
+	tcp_at += (segment->tcp.offset >> 4) * 4;
+	segment->at = link + tcp_at;
+	segment->bytes = total > tcp_at ? total - tcp_at : 0;
+	return 0;
+}
+
+static __always_inline int fl_is_after(__u32 one, __u32 other)
+{
+	return (__s32)(one - other) > 0;
+}
+
+/* Shows user space the beginning of a response, or with no bytes that a connection sleeps. */
+static __always_inline void fl_show(struct __sk_buff *ctx, const struct fl_flow_key *key,
+				    struct fl_life *life, __u32 number,
+				    const struct fl_segment *segment)
+{
+	struct fl_shown_head *shown = bpf_ringbuf_reserve(&fl_shown, sizeof(*shown), 0);
+	__u32 bytes = segment ? segment->bytes : 0;
+
+	if (!shown) {
+		fl_host_count(FL_C_HOST_HEADS_LOST);
+		return;
+	}
+	shown->key = *key;
+	shown->number = number;
+	shown->method = life->method;
+	shown->sleeps = !segment;
+	if (bytes > sizeof(shown->head))
+		bytes = sizeof(shown->head);
+	shown->bytes = 0;
+	if (fl_within(&bytes, 1, sizeof(shown->head)) &&
+	    !bpf_skb_load_bytes(ctx, segment->at, shown->head, bytes))
+		shown->bytes = bytes;
+	bpf_ringbuf_submit(shown, 0);
+}
+
+/* The connection has nothing more to say: from now on it is known by these numbers alone. */
+static __always_inline void fl_fall_asleep(struct __sk_buff *ctx, const struct fl_flow_key *key,
+					   struct fl_life *life)
+{
+	life->since_ns = bpf_ktime_get_ns();
+	life->state = FL_LIFE_ASLEEP;
+	fl_host_count(FL_C_HOST_SLEPT);
+	fl_show(ctx, key, life, life->snd_nxt, 0);
+}
+
+/* What a client's segment means for its connection: not 0 where the stack must not have it.
+ * `key` is the client's. */
+static __always_inline int fl_hear_client(struct __sk_buff *ctx, const struct fl_packet *packet)
+{
+	struct fl_life *life = bpf_map_lookup_elem(&fl_lives, &packet->key);
+	__u32 end = packet->seq + packet->payload_bytes;
+
+	if (!life)
+		return 0;
+	if (packet->flags & FL_TCP_SYN) {
+		/* It begins anew. */
+		bpf_map_delete_elem(&fl_lives, &packet->key);
+		return 0;
+	}
+	if (life->state == FL_LIFE_CLOSING && packet->flags & FL_TCP_ACK &&
+	    packet->ack == life->snd_nxt)
+		fl_fall_asleep(ctx, &packet->key, life);
+	if (life->state == FL_LIFE_ASLEEP || life->state == FL_LIFE_OVER) {
+		if (life->state == FL_LIFE_ASLEEP && packet->flags & FL_TCP_RST &&
+		    packet->seq == life->rcv_nxt) {
+			bpf_map_delete_elem(&fl_lives, &packet->key);
+			fl_host_count(FL_C_HOST_SLEEPERS_RESET);
+			return TC_ACT_SHOT;
+		}
+		if (life->state == FL_LIFE_OVER || packet->flags & FL_TCP_RST ||
+		    (!packet->payload_bytes && !(packet->flags & FL_TCP_FIN) &&
+		     packet->seq == life->rcv_nxt))
+			return TC_ACT_SHOT;
+		return TC_ACT_UNSPEC; /* the engine wakes it, or answers */
+	}
+	life->since_ns = bpf_ktime_get_ns();
+	if (packet->flags & FL_TCP_RST) {
+		bpf_map_delete_elem(&fl_lives, &packet->key);
+		return 0;
+	}
+	if (packet->flags & FL_TCP_ACK && fl_is_after(packet->ack, life->acked))
+		life->acked = packet->ack;
+	if (packet->payload_bytes && fl_is_after(end, life->rcv_nxt)) {
+		__be32 method = 0;
+
+		if (packet->seq == life->rcv_nxt && !life->asked &&
+		    !bpf_skb_load_bytes(ctx, fl_tcp_at(packet) + packet->tcp_bytes, &method,
+					sizeof(method)))
+			life->method = method;
+		life->rcv_nxt = end;
+		life->asked = 1;
+	}
+	return 0;
+}
+
+/* True where the response that was sent last is whole. */
+static __always_inline int fl_is_whole(const struct fl_flow_key *key, const struct fl_life *life,
+				       __u32 end)
+{
+	struct fl_response *response = bpf_map_lookup_elem(&fl_responses, key);
+
+	if (!response || response->begins_at != life->begins_at)
+		return 0;
+	if (response->kind == FL_RESPONSE_LENGTH)
+		return response->ends_at == end;
+	return response->kind == FL_RESPONSE_CHUNKED && life->chunks_end == end;
+}
+
+/* Notes where a chunked body may have ended, by its last bytes. */
+static __always_inline void fl_note_chunks(struct __sk_buff *ctx, const struct fl_segment *segment,
+					   struct fl_life *life, __u32 end)
+{
+	static const char last[FL_CHUNKS_END_BYTES] = "\r\n0\r\n\r\n";
+	char seen[FL_CHUNKS_END_BYTES] = {};
+	__u32 skip = 0;
+
+	if (segment->bytes == FL_CHUNKS_END_BYTES - 2)
+		skip = 2; /* a segment of its own */
+	else if (segment->bytes < FL_CHUNKS_END_BYTES)
+		return;
+	if (skip) {
+		if (bpf_skb_load_bytes(ctx, segment->at, seen + 2, FL_CHUNKS_END_BYTES - 2))
+			return;
+		seen[0] = last[0];
+		seen[1] = last[1];
+	} else if (bpf_skb_load_bytes(ctx, segment->at + segment->bytes - FL_CHUNKS_END_BYTES, seen,
+				      FL_CHUNKS_END_BYTES)) {
+		return;
+	}
+	for (int at = 0; at < FL_CHUNKS_END_BYTES; at++)
+		if (seen[at] != last[at])
+			return;
+	life->chunks_end = end;
+}
+
+/* What becomes of a socket's segment. `client` is the key of its client's segments. */
+static __always_inline int fl_hear_socket(struct __sk_buff *ctx, const struct fl_segment *segment,
+					  const struct fl_flow_key *client)
+{
+	struct fl_life *life = bpf_map_lookup_elem(&fl_lives, client);
+	__u32 seq = bpf_ntohl(segment->tcp.seq), end = seq + segment->bytes;
+	__u32 ack = bpf_ntohl(segment->tcp.ack);
+
+	if (!life)
+		return TC_ACT_UNSPEC;
+	if (life->state == FL_LIFE_ASLEEP || life->state == FL_LIFE_OVER) {
+		/* Of the old socket, which is ended now. */
+		fl_host_count(FL_C_HOST_OLD_DROPPED);
+		return TC_ACT_SHOT;
+	}
+	if (segment->tcp.flags & FL_TCP_RST) {
+		if (life->state == FL_LIFE_CLOSING)
+			return TC_ACT_SHOT;
+		bpf_map_delete_elem(&fl_lives, client);
+		return TC_ACT_UNSPEC;
+	}
+	if (segment->bytes && fl_is_after(end, life->snd_nxt)) {
+		if (life->asked && seq == life->snd_nxt) {
+			life->asked = 0;
+			life->begins_at = seq;
+			fl_show(ctx, client, life, seq, segment);
+		}
+		life->snd_nxt = end;
+		fl_note_chunks(ctx, segment, life, end);
+	}
+	if (!(segment->tcp.flags & FL_TCP_FIN))
+		return TC_ACT_UNSPEC;
+	if (life->asked || segment->bytes || end != life->snd_nxt || ack != life->rcv_nxt ||
+	    !fl_is_whole(client, life, end)) {
+		bpf_map_delete_elem(&fl_lives, client);
+		bpf_map_delete_elem(&fl_responses, client);
+		fl_host_count(FL_C_HOST_FINS_PASSED);
+		return TC_ACT_UNSPEC;
+	}
+	if (life->acked == end) {
+		fl_fall_asleep(ctx, client, life);
+	} else {
+		/* The last bytes may have to be sent again, and only the old socket has them. */
+		life->state = FL_LIFE_CLOSING;
+	}
+	return TC_ACT_SHOT;
+}
+
+#endif
