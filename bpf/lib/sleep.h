@@ -180,14 +180,16 @@ static __always_inline int fl_hear_client(struct __sk_buff *ctx, const struct fl
 	return 0;
 }
 
-/* True where the response that was sent last is whole. */
+#define FL_NOT_KNOWN (-1)
+
+/* Whether the response that was sent last is whole, or FL_NOT_KNOWN: its head has yet to be read. */
 static __always_inline int fl_is_whole(const struct fl_flow_key *key, const struct fl_life *life,
 				       __u32 end)
 {
 	struct fl_response *response = bpf_map_lookup_elem(&fl_responses, key);
 
 	if (!response || response->begins_at != life->begins_at)
-		return 0;
+		return FL_NOT_KNOWN;
 	if (response->kind == FL_RESPONSE_LENGTH)
 		return response->ends_at == end;
 	return response->kind == FL_RESPONSE_CHUNKED && life->chunks_end == end;
@@ -227,6 +229,7 @@ static __always_inline int fl_hear_socket(struct __sk_buff *ctx, const struct fl
 	struct fl_life *life = bpf_map_lookup_elem(&fl_lives, client);
 	__u32 seq = bpf_ntohl(segment->tcp.seq), end = seq + segment->bytes;
 	__u32 ack = bpf_ntohl(segment->tcp.ack);
+	int whole = 0;
 
 	if (!life)
 		return TC_ACT_UNSPEC;
@@ -245,6 +248,7 @@ static __always_inline int fl_hear_socket(struct __sk_buff *ctx, const struct fl
 		if (life->asked && seq == life->snd_nxt) {
 			life->asked = 0;
 			life->begins_at = seq;
+			life->fin_waits = 0;
 			fl_show(ctx, client, life, seq, segment);
 		}
 		life->snd_nxt = end;
@@ -252,8 +256,13 @@ static __always_inline int fl_hear_socket(struct __sk_buff *ctx, const struct fl
 	}
 	if (!(segment->tcp.flags & FL_TCP_FIN))
 		return TC_ACT_UNSPEC;
-	if (life->asked || segment->bytes || end != life->snd_nxt || ack != life->rcv_nxt ||
-	    !fl_is_whole(client, life, end)) {
+	if (!life->asked && !segment->bytes && end == life->snd_nxt && ack == life->rcv_nxt)
+		whole = fl_is_whole(client, life, end);
+	if (whole == FL_NOT_KNOWN && !life->fin_waits) {
+		life->fin_waits = 1;
+		return TC_ACT_SHOT; /* the socket sends it again */
+	}
+	if (whole != 1) {
 		bpf_map_delete_elem(&fl_lives, client);
 		bpf_map_delete_elem(&fl_responses, client);
 		fl_host_count(FL_C_HOST_FINS_PASSED);

@@ -35,6 +35,7 @@ mod refusals;
 mod reload;
 mod restart;
 mod servers;
+mod sleep;
 mod straight;
 mod streams;
 mod tickets;

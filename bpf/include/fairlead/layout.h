@@ -183,7 +183,7 @@ struct fl_life {
 	__u32 state;      /* FL_LIFE_* */
 	__u32 asked;      /* not 0: the client has sent something since that response began */
 	__u32 sleep_max_s;
-	__u32 pad;
+	__u32 fin_waits; /* not 0: a FIN was withheld once, until more was known of its response */
 	struct fl_give give; /* to whom it was given, and how */
 };
 

@@ -46,7 +46,7 @@ impl Lives {
             state: LIFE_AWAKE,
             asked: 1,
             sleep_max_s: progress.sleep_max_s,
-            pad: 0,
+            fin_waits: 0,
             give,
         };
         let _ = self.map.insert(RawFlowKey::from(client), life, 0);

@@ -188,7 +188,11 @@ fn show_service(service: &Service, switch: &Config, paint: Paint) -> String {
     let of_it = keys::SERVICE.iter().filter(|key| {
         // Nothing is read there.
         let of_heads = matches!(key.name, "head_limit" | "head_timeout");
-        key.name != "name" && !(of_heads && service.protocol == Protocol::Tcp)
+        let of_sleepers = matches!(key.name, "sleep_max" | "wake_wait");
+        let sleeps = service.routes.iter().any(|route| route.sleep);
+        key.name != "name"
+            && !(of_heads && service.protocol == Protocol::Tcp)
+            && (sleeps || !of_sleepers)
     });
     out += &format!("  {}\n", shown(of_it, service));
     let mut rows: Vec<Vec<String>> = service
@@ -343,7 +347,7 @@ log       access refused, target stderr, sample 1, details_bytes 32MiB
 network   device fairlead0, snat 100.64.0.0/24, mtu 1500 (254 source addresses)
 fastpath  mode auto, flow_table hash, veth_redirect peer; interfaces are derived from routes
 limits    connections 262_144, setups 65_536, half_read_heads 16_384, \
-half_read_heads_per_client 256, silent_clients 4096, buffered_bytes 256MiB
+half_read_heads_per_client 256, silent_clients 4096, sleepers 65_536, buffered_bytes 256MiB
 memory    about 39 MiB of kernel maps for 262,144 connections
 ";
         assert_eq!(shown, expected);

@@ -82,6 +82,14 @@ impl Nginx {
         Self::start_on(lab, host, name, &servers, &[address])
     }
 
+    /// Ends it by SIGTERM.
+    pub(crate) fn stop(mut self) {
+        self.process
+            .signal(fairlead_netns::Signal::Terminate)
+            .expect("ending nginx");
+        self.process.wait_for(PATIENCE).expect("its end");
+    }
+
     /// Ends it at once, as a crash does: the kernel closes its sockets.
     pub(crate) fn kill(mut self) {
         self.process

@@ -6,24 +6,54 @@ use std::sync::{Arc, Mutex};
 
 use fairlead_base::{DropReason, FlowKey, SeqNumber};
 use fairlead_datapath::config::{Config, Listeners, Matcher, PoolId, Protocol, Treatment};
-use fairlead_datapath::{Event, HostHandoff, HostTerms, Offers};
+use fairlead_datapath::{Event, HostHandoff, HostTerms, Offers, Progress, Sleeper};
 use fairlead_testkit::endpoint;
 use fairlead_wire::{SynOptions, TcpFlags};
 
 use crate::head::client_hello;
-use crate::rig::{REQUEST, Rig, Sent, http_config, linux, payload, simple_config, v6_config};
+use crate::rig::{
+    Opened, REQUEST, Rig, Sent, http_config, linux, payload, simple_config, v6_config,
+};
 
 /// Notes what it learns.
 #[derive(Clone, Debug, Default)]
 struct Desk {
     told: Arc<Mutex<Vec<(FlowKey, HostTerms)>>>,
+    progress: Arc<Mutex<Option<Progress>>>,
+    sleeper: Arc<Mutex<Option<Sleeper>>>,
+    woken: Arc<Mutex<Vec<([u8; 4], Duration)>>>,
+    expired: Arc<Mutex<Vec<(FlowKey, Sleeper)>>>,
     closed: bool,
 }
 
 impl HostHandoff for Desk {
-    fn give(&mut self, client: &FlowKey, terms: &HostTerms) -> bool {
+    fn give(&mut self, client: &FlowKey, terms: &HostTerms, progress: Option<&Progress>) -> bool {
         self.told.lock().unwrap().push((*client, *terms));
+        *self.progress.lock().unwrap() = progress.copied();
         !self.closed
+    }
+
+    fn sleeper(&self, _: &FlowKey) -> Option<Sleeper> {
+        *self.sleeper.lock().unwrap()
+    }
+
+    fn wake(&mut self, _: &FlowKey, client_nxt: u32, method: [u8; 4], wait: Duration) -> bool {
+        let mut sleeper = self.sleeper.lock().unwrap();
+        let Some(sleeper) = sleeper.as_mut() else {
+            return false;
+        };
+        sleeper.is_asleep = false;
+        sleeper.client_nxt = client_nxt;
+        self.woken.lock().unwrap().push((method, wait));
+        !self.closed
+    }
+
+    fn end(&mut self, _: &FlowKey) {
+        *self.sleeper.lock().unwrap() = None;
+    }
+
+    fn next_expired(&mut self) -> Option<(FlowKey, Sleeper)> {
+        self.expired.lock().unwrap().pop()
     }
 }
 
@@ -376,4 +406,125 @@ fn tcp_service_is_given_with_the_last_segment_of_the_handshake() {
     let sent = rig.put(&opened.data(0, b"hello"));
     assert_given(&mut rig, &sent, opened.isn, opened.dseq, b"hello");
     assert_eq!(desk.told.lock().unwrap().len(), 2);
+}
+
+/// A switch whose connections may sleep, and one of them that does; the client's next number and
+/// the server's.
+fn with_a_sleeper() -> (Rig, Desk, Opened, (u32, u32)) {
+    let mut config = http_config();
+    for route in 0..config.services[0].routes.len() {
+        lead(&mut config, route, None);
+        config.services[0].routes[route].sleep = true;
+    }
+    let (mut rig, desk) = with_desk(config, Desk::default());
+    let (opened, _) = rig.request(0xffff_fff0, REQUEST);
+    let progress = desk.progress.lock().unwrap().unwrap();
+    let client_nxt = opened.isn.wrapping_add(1 + REQUEST.len() as u32);
+    assert_eq!(progress.client_nxt, client_nxt);
+    assert_eq!(progress.server_nxt, opened.dseq.wrapping_add(1));
+    assert_eq!((progress.method, progress.sleep_max_s), (*b"GET ", 3_600));
+    // The server has answered with 500 bytes, and is gone.
+    let server_nxt = progress.server_nxt.wrapping_add(500);
+    *desk.sleeper.lock().unwrap() = Some(Sleeper {
+        is_asleep: true,
+        client_nxt,
+        server_nxt,
+    });
+    rig.events();
+    (rig, desk, opened, (client_nxt, server_nxt))
+}
+
+#[test]
+fn asleep_request_with_exact_numbers_is_given_and_others_are_not() {
+    let (mut rig, desk, _, (client_nxt, server_nxt)) = with_a_sleeper();
+    let request = |rig: &Rig, ahead: u32, acked: u32| {
+        let segment = rig.by_client().flags(TcpFlags::ACK | TcpFlags::PSH);
+        let segment = segment.seq(client_nxt.wrapping_add(ahead));
+        segment.ack(server_nxt.wrapping_add(acked)).payload(REQUEST)
+    };
+    for bit in 0..32 {
+        for off in [1u32 << bit, (1u32 << bit).wrapping_neg()] {
+            let ahead = request(&rig, off, 0);
+            rig.put_none(&ahead);
+            let acked = request(&rig, 0, off);
+            rig.put_none(&acked);
+        }
+    }
+    assert!(desk.woken.lock().unwrap().is_empty());
+    let exact = request(&rig, 0, 0).timestamps(70, 80);
+    let sent = rig.put(&exact);
+    assert_eq!(payload(&sent), REQUEST);
+    assert_eq!(
+        (sent[0].header.key.src, sent[0].header.key.dst),
+        (rig.client, rig.vip)
+    );
+    assert_eq!(sent[0].header.seq, SeqNumber(client_nxt));
+    assert_eq!(
+        sent[0].timestamps().map(|one| (one.value, one.echo)),
+        Some((70, 80))
+    );
+    let woken = desk.woken.lock().unwrap().clone();
+    assert_eq!(woken, [(*b"GET ", Duration::from_secs(10))]);
+    assert_eq!(rig.datapath.snapshot().woken, 1);
+    // What follows while the socket is being made goes the same way.
+    let more = request(&rig, REQUEST.len() as u32, 0);
+    assert_eq!(rig.put_one(&more).payload(), REQUEST);
+    rig.assert_empty();
+}
+
+#[test]
+fn asleep_long_request_is_given_in_segments() {
+    let (mut rig, _, _, (client_nxt, server_nxt)) = with_a_sleeper();
+    let body = vec![b'a'; 9_000];
+    let segment = rig.by_client().flags(TcpFlags::ACK | TcpFlags::PSH);
+    let long = segment.seq(client_nxt).ack(server_nxt).payload(&body);
+    let sent = rig.put(&long);
+    assert_eq!(payload(&sent), body);
+    assert!(sent.iter().all(|one| one.payload().len() <= 1_448) && sent.len() == 7);
+}
+
+#[test]
+fn asleep_probe_is_answered_and_a_fin_ends_it() {
+    let (mut rig, desk, _, (client_nxt, server_nxt)) = with_a_sleeper();
+    for byte in [&b""[..], b"x"] {
+        let probe = rig
+            .by_client()
+            .seq(client_nxt.wrapping_sub(1))
+            .ack(server_nxt);
+        let answer = rig.put_one(&probe.timestamps(70, 80).payload(byte));
+        assert_eq!(answer.header.flags, TcpFlags::ACK);
+        assert_eq!(answer.header.seq, SeqNumber(server_nxt));
+        assert_eq!(answer.header.ack, SeqNumber(client_nxt));
+        assert_eq!(
+            answer.timestamps().map(|one| (one.value, one.echo)),
+            Some((80, 70))
+        );
+    }
+    let fin = rig.by_client().flags(TcpFlags::FIN | TcpFlags::ACK);
+    let answer = rig.put_one(&fin.seq(client_nxt).ack(server_nxt));
+    assert_eq!(answer.header.flags, TcpFlags::FIN | TcpFlags::ACK);
+    assert_eq!(answer.header.ack, SeqNumber(client_nxt) + 1);
+    assert_eq!(*desk.sleeper.lock().unwrap(), None);
+    assert_eq!(rig.datapath.snapshot().sleepers_closed, 1);
+}
+
+#[test]
+fn asleep_too_long_gets_a_fin() {
+    let (mut rig, desk, opened, _) = with_a_sleeper();
+    let sleeper = desk.sleeper.lock().unwrap().take().unwrap();
+    let client = FlowKey {
+        src: opened.client,
+        dst: opened.vip,
+    };
+    desk.expired.lock().unwrap().push((client, sleeper));
+    let mut sent = Vec::new();
+    rig.datapath.handle_timeout(rig.now);
+    rig.fetch(&mut sent);
+    let fins: Vec<&Sent> = sent
+        .iter()
+        .filter(|one| one.header.key.dst == opened.client)
+        .collect();
+    assert_eq!(fins.len(), 1, "{sent:?}");
+    assert_eq!(fins[0].header.flags, TcpFlags::FIN | TcpFlags::ACK);
+    assert_eq!(fins[0].header.seq, SeqNumber(sleeper.server_nxt));
 }

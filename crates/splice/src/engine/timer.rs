@@ -127,6 +127,7 @@ impl Switch {
         }
         self.run_endings(now);
         self.run_sweep(now);
+        self.end_expired_sleepers();
         self.flush_fast_path();
         self.debug_check(None);
     }
@@ -237,7 +238,6 @@ impl Switch {
         self.sweep.next = now + SWEEP_STEP;
         self.catch_up_with_fast_path(now);
         self.handle_availability(now);
-        self.end_expired_sleepers();
         self.keep_tickets(now);
         let lines = self.table.high_water().div_ceil(SWEEP_STEPS).max(64);
         self.sweep_lines(now, lines);
