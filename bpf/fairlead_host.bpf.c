@@ -96,7 +96,8 @@ int fairlead_leave(struct __sk_buff *ctx)
 	struct fl_segment segment = {};
 	struct fl_flow_key client = {};
 
-	if (fl_segment_of(ctx, &segment, FL_V4_AT))
+	/* What came in somewhere is forwarded, or the engine's own, and no socket's. */
+	if (ctx->ingress_ifindex || fl_segment_of(ctx, &segment, FL_V4_AT))
 		return TC_ACT_UNSPEC;
 	client.src = segment.key.dst;
 	client.dst = segment.key.src;
