@@ -93,7 +93,7 @@ impl Gives {
         self.lives.sleeper(client)
     }
 
-    /// Announces a sleeper's next segments, as those of [`Self::give`]. Its old socket must be gone.
+    /// Announces a sleeper's next segments as [`Self::give`] does. Its old socket must be gone.
     pub fn wake(
         &mut self,
         client: &FlowKey,
@@ -130,7 +130,7 @@ pub fn has_host_function() -> Option<bool> {
 }
 
 impl HostPrograms {
-    /// Loads the programs, for so many connections that may sleep. They do nothing until
+    /// Loads the programs. `sleepers` is how many connections may sleep. They do nothing until
     /// [`Self::set`].
     ///
     /// # Errors

@@ -147,7 +147,7 @@ impl From<RawFlowKey> for FlowKey {
 /// Where a response ends, for the program that judges its server's FIN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseSpan {
-    /// After so many bytes.
+    /// After this number of bytes.
     Bytes(u32),
     /// By its last chunk.
     Chunks,

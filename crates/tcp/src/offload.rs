@@ -247,8 +247,8 @@ pub struct Sleeper {
 }
 
 /// Gives connections to listening sockets of this machine: the first segment that the engine sends
-/// under a client's key after [`Self::give`] or [`Self::wake`] becomes a connection of the listener,
-/// and those behind it reach that connection.
+/// under a client's key after [`Self::give`] or [`Self::wake`] becomes a connection of the
+/// listener, and those behind it reach that connection.
 pub trait HostHandoff: core::fmt::Debug + Send {
     /// Announces such segments. With `progress` the connection outlives its socket if it is idle
     /// when that closes. False when it cannot.

@@ -15,13 +15,16 @@ use crate::rig::{
     Opened, REQUEST, Rig, Sent, http_config, linux, payload, simple_config, v6_config,
 };
 
+/// The beginning of a request, and how long it waits for a listener.
+type Woken = ([u8; 4], Duration);
+
 /// Notes what it learns.
 #[derive(Clone, Debug, Default)]
 struct Desk {
     told: Arc<Mutex<Vec<(FlowKey, HostTerms)>>>,
     progress: Arc<Mutex<Option<Progress>>>,
     sleeper: Arc<Mutex<Option<Sleeper>>>,
-    woken: Arc<Mutex<Vec<([u8; 4], Duration)>>>,
+    woken: Arc<Mutex<Vec<Woken>>>,
     expired: Arc<Mutex<Vec<(FlowKey, Sleeper)>>>,
     closed: bool,
 }

@@ -330,8 +330,8 @@ pub(crate) const LIMITS_KEYS: [Key<Limits>; 7] = [
             get: |limits| limits.sleepers.into(),
             set: |limits, most| limits.sleepers = most as u32,
         },
-        "connections of routes with `sleep` at once, awake or asleep; those beyond it do not outlive \
-         their sockets",
+        "connections of routes with `sleep` at once, awake or asleep; those beyond it do not \
+         outlive their sockets",
     ),
     Key::new(
         "buffered_bytes",

@@ -236,8 +236,8 @@ pub(crate) const KEYS: [Key<Service>; 20] = [
             get: |one| one.timeouts.wake,
             set: |one, after| one.timeouts.wake = after,
         },
-        "(routes with `sleep`) how long such a request waits for a process to listen; `\"100ms\"` to \
-         `\"10m\"`",
+        "(routes with `sleep`) how long such a request waits for a process to listen; `\"100ms\"` \
+         to `\"10m\"`",
     ),
     Key::new(
         "idle_timeout",

@@ -17,7 +17,7 @@ use crate::config::Route;
 /// that woke it.
 const WINDOW_MAX: i64 = 1 << 30;
 
-/// The window that is told while nobody can take anything but a request.
+/// The window that clients see while nobody can take anything but a request.
 const WINDOW: u16 = u16::MAX >> 2;
 
 impl Switch {
