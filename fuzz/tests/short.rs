@@ -60,4 +60,5 @@ targets!(
     references,
     handoff,
     pairing,
+    announce,
 );
