@@ -106,7 +106,7 @@ impl Host {
         let no_sleep = |error: std::io::Error| format!("sockets cannot be ended: {error}");
         let sockets = Sockets::new(gives, self.sleep).map_err(no_sleep)?;
         if self.sleep {
-            self.tracker = Some(Tracker::start(shown).map_err(no_sleep)?);
+            self.tracker = Some(Tracker::start(shown, sockets.clone()).map_err(no_sleep)?);
         }
         datapath.set_host(
             now,

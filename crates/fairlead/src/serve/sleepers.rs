@@ -2,8 +2,8 @@
 //! the engine gives and wakes them, and the thread that reads where responses end.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -21,8 +21,15 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const SPAN_MAX: u64 = 1 << 30;
 
 /// The engine's port to sockets of this machine.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Sockets {
+    shared: Arc<Mutex<Shared>>,
+}
+
+/// What the engine and the thread share: a socket is ended and its successor announced in one step,
+/// or the thread would end the successor.
+#[derive(Debug)]
+struct Shared {
     gives: Gives,
     /// Where something may sleep.
     destroyer: Option<Destroyer>,
@@ -30,52 +37,84 @@ pub(super) struct Sockets {
     swept: Instant,
 }
 
+impl Shared {
+    /// Ends the socket of a client's connection, if there is one. False when it stays.
+    fn end_socket(&mut self, client: &FlowKey) -> bool {
+        let ended = self.destroyer.as_mut();
+        let ended = ended.map(|one| one.destroy(client.dst, client.src));
+        matches!(ended, Some(Ok(_)))
+    }
+}
+
 impl Sockets {
     pub(super) fn new(gives: Gives, sleep: bool) -> io::Result<Self> {
-        Ok(Self {
+        let shared = Shared {
             gives,
             destroyer: sleep.then(Destroyer::open).transpose()?,
             expired: Vec::new(),
             swept: Instant::now(),
+        };
+        Ok(Self {
+            shared: Arc::new(Mutex::new(shared)),
         })
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the socket of a connection that fell asleep, unless it was woken meanwhile.
+    fn end_socket_of_sleeper(&self, client: &FlowKey) {
+        let mut shared = self.shared();
+        if shared
+            .gives
+            .sleeper(client)
+            .is_some_and(|one| one.is_asleep)
+        {
+            shared.end_socket(client);
+        }
     }
 }
 
 impl HostHandoff for Sockets {
     fn give(&mut self, client: &FlowKey, terms: &HostTerms, progress: Option<&Progress>) -> bool {
-        let progress = progress.filter(|_| self.destroyer.is_some());
-        self.gives.give(client, terms, progress)
+        let mut shared = self.shared();
+        let progress = progress.filter(|_| shared.destroyer.is_some());
+        shared.gives.give(client, terms, progress)
     }
 
     fn sleeper(&self, client: &FlowKey) -> Option<Sleeper> {
-        self.destroyer.as_ref()?;
-        self.gives.sleeper(client)
+        let shared = self.shared();
+        shared.destroyer.as_ref()?;
+        shared.gives.sleeper(client)
     }
 
     fn wake(&mut self, client: &FlowKey, client_nxt: u32, method: [u8; 4], wait: Duration) -> bool {
+        let mut shared = self.shared();
         // The kernel makes no second socket beside one of the same addresses.
-        let ended = self
-            .destroyer
-            .as_mut()
-            .map(|one| one.destroy(client.dst, client.src));
-        matches!(ended, Some(Ok(_))) && self.gives.wake(client, client_nxt, method, wait)
+        shared.end_socket(client) && shared.gives.wake(client, client_nxt, method, wait)
     }
 
     fn end(&mut self, client: &FlowKey) {
-        self.gives.end(client);
-        if let Some(destroyer) = &mut self.destroyer {
-            // It may be gone already.
-            let _ = destroyer.destroy(client.dst, client.src);
-        }
+        let mut shared = self.shared();
+        shared.gives.end(client);
+        shared.end_socket(client);
     }
 
     fn next_expired(&mut self) -> Option<(FlowKey, Sleeper)> {
-        self.destroyer.as_ref()?;
-        if self.expired.is_empty() && self.swept.elapsed() >= SWEEP {
-            self.swept = Instant::now();
-            self.gives.sweep(&mut self.expired);
+        let mut shared = self.shared();
+        let Shared {
+            gives,
+            destroyer,
+            expired,
+            swept,
+        } = &mut *shared;
+        destroyer.as_ref()?;
+        if expired.is_empty() && swept.elapsed() >= SWEEP {
+            *swept = Instant::now();
+            gives.sweep(expired);
         }
-        self.expired.pop()
+        expired.pop()
     }
 }
 
@@ -88,10 +127,9 @@ pub(super) struct Tracker {
 
 impl Tracker {
     /// Starts reading what the kernel program shows.
-    pub(super) fn start(mut shown: Shown) -> io::Result<Self> {
+    pub(super) fn start(mut shown: Shown, sockets: Sockets) -> io::Result<Self> {
         let end = Arc::new(AtomicBool::new(false));
         let ending = Arc::clone(&end);
-        let mut destroyer = Destroyer::open()?;
         let work = move || {
             while !ending.load(Ordering::Relaxed) {
                 shown.wait(PATIENCE);
@@ -103,7 +141,7 @@ impl Tracker {
                         }
                         Seen::Asleep => {
                             shown.forget(&client);
-                            let _ = destroyer.destroy(client.dst, client.src);
+                            sockets.end_socket_of_sleeper(&client);
                         }
                     }
                 }
