@@ -152,7 +152,7 @@ struct fl_listen {
 /* Stands where the call of bpf_sk_assign_tcp_reqsk is, whose number differs from kernel to kernel. */
 #define FL_ASSIGN_REQUEST 0x0fa1ead1
 
-/* What a listener is told of a connection that the engine gives to it: fairlead_tcp::HostTerms. */
+/* The terms of a connection that the engine gives to a listener: fairlead_tcp::HostTerms. */
 struct fl_give {
 	struct fl_endpoint listener;
 	__u16 mss; /* the client's */

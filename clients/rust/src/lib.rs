@@ -5,17 +5,19 @@
 //! is to write all that it has read, and to read no more.
 //!
 //! ```no_run
-//! # fn main() -> std::io::Result<()> {
-//! # let (client, server): (std::net::TcpStream, std::net::TcpStream) = todo!();
+//! use std::io;
+//! use std::net::TcpStream;
+//!
 //! use fairlead_client::Carrier;
 //!
-//! let mut carrier = Carrier::connect("/run/fairlead/edge.adopt".as_ref())?;
-//! match carrier.adopt(&client, &server)? {
-//!     Ok(cid) => println!("{cid:?} needs this process no more"),
-//!     Err(reason) => println!("go on copying: {}", reason.meaning()),
+//! fn hand_off(client: &TcpStream, server: &TcpStream) -> io::Result<()> {
+//!     let mut carrier = Carrier::connect("/run/fairlead/edge.adopt".as_ref())?;
+//!     match carrier.adopt(client, server)? {
+//!         Ok(cid) => println!("{cid:?} needs this process no more"),
+//!         Err(reason) => println!("go on copying: {}", reason.meaning()),
+//!     }
+//!     Ok(())
 //! }
-//! # Ok(())
-//! # }
 //! ```
 //!
 //! `docs/handoff.md` describes the messages; `clients/c/fairlead_handoff.h` is the same for C.

@@ -7,25 +7,19 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::api::{AccessDetail, AccessRow, EntryRow, client::ask, client::encoded};
-use crate::instance::InstanceArgs;
+use crate::instance::{InstanceArgs, ORDER_EXIT_CODES};
 use crate::screen::Side::{Left, Right};
 use crate::screen::{columns, print, print_error};
 use crate::status::plain_line;
 
 /// Arguments of `fairlead access`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = EXIT_CODES)]
+#[command(after_help = ORDER_EXIT_CODES)]
 pub struct AccessArgs {
     /// What to do.
     #[command(subcommand)]
     pub order: AccessCommand,
 }
-
-/// The exit codes in `--help`; `docs/operator-tools.md` has the same text.
-const EXIT_CODES: &str = "Exit codes:
-  0  done
-  1  refused; standard error gives the reason
-  2  invalid command line";
 
 /// What to do.
 #[derive(Clone, Debug, Subcommand)]

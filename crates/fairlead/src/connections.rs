@@ -8,25 +8,19 @@ use hyper::Method;
 use serde_json::Value;
 
 use crate::api::{ConnectionList, ConnectionRow, client::ask, client::encoded};
-use crate::instance::{InstanceArgs, seconds};
+use crate::instance::{InstanceArgs, ORDER_EXIT_CODES, seconds};
 use crate::screen::Side::{Left, Right};
 use crate::screen::{columns, elapsed, print, print_error};
 use crate::status::plain_line;
 
 /// Arguments of `fairlead connections`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = EXIT_CODES)]
+#[command(after_help = ORDER_EXIT_CODES)]
 pub struct ConnectionsArgs {
     /// What to do.
     #[command(subcommand)]
     pub order: ConnectionsCommand,
 }
-
-/// The exit codes in `--help`; `docs/operator-tools.md` has the same text.
-const EXIT_CODES: &str = "Exit codes:
-  0  done
-  1  refused; standard error gives the reason
-  2  invalid command line";
 
 /// Which connections are meant.
 #[derive(Clone, Debug, Default, clap::Args)]

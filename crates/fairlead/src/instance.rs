@@ -16,6 +16,13 @@ pub struct InstanceArgs {
     pub instance: Option<String>,
 }
 
+/// The exit codes, in `--help`, of a command that gives a running instance an order;
+/// `docs/operator-tools.md` has the same text.
+pub(crate) const ORDER_EXIT_CODES: &str = "Exit codes:
+  0  done
+  1  refused; standard error gives the reason
+  2  invalid command line";
+
 /// The name of an instance without a configured name.
 const UNNAMED: &str = "fairlead";
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::Handoffs;
 use crate::api::client::ask;
-use crate::instance::InstanceArgs;
+use crate::instance::{InstanceArgs, ORDER_EXIT_CODES};
 use crate::screen::Side::{Left, Right};
 use crate::screen::{columns, print, print_error};
 use crate::status::plain_line;
@@ -20,18 +20,12 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Arguments of `fairlead handoff`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = EXIT_CODES)]
+#[command(after_help = ORDER_EXIT_CODES)]
 pub struct HandoffArgs {
     /// What to do.
     #[command(subcommand)]
     pub order: HandoffCommand,
 }
-
-/// The exit codes in `--help`; `docs/handoff.md` has the same text.
-const EXIT_CODES: &str = "Exit codes:
-  0  done
-  1  refused; standard error gives the reason
-  2  invalid command line";
 
 /// What to do.
 #[derive(Clone, Debug, Subcommand)]
