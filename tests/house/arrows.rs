@@ -3,7 +3,7 @@
 //! `base → wire → tcp → splice → datapath → { sim } and { fairlead }`;
 //! `base → cache → tcbcache → datapath`, `tcp → tcbcache`.
 //! `base → netio → driver-* → fairlead`. Organs never import each other; they meet in `datapath`.
-//! `base → trace → workload → lab`; `cache → content → lab`.
+//! `base → trace → workload → lab`; `cache → content → lab`; `content, wire → http-cache`.
 
 use crate::metadata::{Dependency, Kind, Package, packages};
 use crate::{CORE, report};
@@ -50,6 +50,8 @@ const ROOMS: &[Room] = &[
     core("cache", &["base"], &["thiserror", "fearless_simd"]),
     // The content cache; queues and bounds are those of the TCB cache.
     core("content", &["base", "cache"], &[]),
+    // A keyed hash.
+    core("http-cache", &["base", "wire", "content"], &["siphasher"]),
     core("announce", &["base", "wire"], &[]),
     core("check", &["base"], &[]),
     Room {

@@ -38,9 +38,24 @@ mod walls;
 mod words;
 
 /// The crates of the core: sans-IO, without `unsafe`, the same in simulation and in service.
-const CORE: [&str; 16] = [
-    "base", "wire", "cache", "content", "check", "tcp", "splice", "datapath", "netio", "sim",
-    "testkit", "trace", "workload", "tcbcache", "announce", "handoff",
+const CORE: [&str; 17] = [
+    "base",
+    "wire",
+    "cache",
+    "content",
+    "check",
+    "tcp",
+    "splice",
+    "datapath",
+    "netio",
+    "sim",
+    "testkit",
+    "trace",
+    "workload",
+    "tcbcache",
+    "announce",
+    "handoff",
+    "http-cache",
 ];
 
 /// True when files may be brought up to date.

@@ -1,0 +1,63 @@
+//! Counters.
+
+use crate::reason::Reason;
+
+/// Counters since the cache was made, and its sizes now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Requests that the cache decided about.
+    pub requests: u64,
+    /// Answered from the cache without a server.
+    pub hits: u64,
+    /// Of these, stale, with validation in the background.
+    pub stale_hits: u64,
+    /// Answered from the cache because the server failed.
+    pub errors_replaced: u64,
+    /// Requests to servers that the cache asked for, without validations.
+    pub misses: u64,
+    /// Requests to servers that validate a stored response.
+    pub validations: u64,
+    /// Of these, answered with 304.
+    pub validated: u64,
+    /// Requests that waited for another one's response.
+    pub collapsed: u64,
+    /// Requests that the cache took no part in.
+    pub passed: u64,
+    /// Responses that were stored as a whole.
+    pub stored: u64,
+    /// Objects that were evicted to make room.
+    pub evicted: u64,
+    /// Objects that were dropped because of a purge.
+    pub purged: u64,
+    /// Objects that were dropped after an unsafe method.
+    pub invalidated: u64,
+    /// Bytes of bodies read from the cache.
+    pub bytes_served: u64,
+    /// Bytes of bodies that servers sent to be stored.
+    pub bytes_fetched: u64,
+    /// By [`Reason`], in the order of [`Reason::ALL`].
+    pub reasons: [u64; Reason::ALL.len()],
+    /// Objects now, also those that are being filled or only still read.
+    pub objects: u64,
+    /// Memory now, of all kinds.
+    pub bytes_used: u64,
+    /// Memory of bodies now.
+    pub body_bytes: u64,
+    /// Fetches now.
+    pub fetches: u64,
+    /// Waiters now.
+    pub waiters: u64,
+    /// Readers now.
+    pub readers: u64,
+}
+
+impl Stats {
+    pub(crate) fn count(&mut self, reason: Reason) {
+        self.reasons[reason as usize] += 1;
+    }
+
+    /// How often something did not happen for this reason.
+    pub fn reason(&self, reason: Reason) -> u64 {
+        self.reasons[reason as usize]
+    }
+}

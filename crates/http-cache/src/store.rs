@@ -1,0 +1,66 @@
+//! Where bodies lie: blocks of one size, given out by number.
+
+use fairlead_content::{BlockSize, Extent};
+
+/// Memory for blocks. Extents never cross a block.
+pub trait Store {
+    /// Writes a part of a block. False if it cannot be written; the body is then not stored.
+    fn write(&mut self, at: Extent, bytes: &[u8]) -> bool;
+
+    /// Part of a block that was written, if the store is memory of this process.
+    fn slice(&self, at: Extent) -> Option<&[u8]>;
+
+    /// A block is free. What is still being sent from it must not change: a memory file punches a
+    /// hole, so that queued packets keep the old pages.
+    fn release(&mut self, line: u32);
+}
+
+/// Blocks in memory of this process, each allocated when it is used first.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    block: BlockSize,
+    lines: Vec<Option<Box<[u8]>>>,
+}
+
+impl Memory {
+    /// Without blocks.
+    pub fn new(block: BlockSize) -> Self {
+        Self {
+            block,
+            lines: Vec::new(),
+        }
+    }
+
+    fn place(&self, at: Extent) -> (usize, core::ops::Range<usize>) {
+        let line = self.block.index_of(at.at.0) as usize;
+        let start = self.block.within(at.at.0) as usize;
+        (line, start..start + at.len as usize)
+    }
+}
+
+impl Store for Memory {
+    fn write(&mut self, at: Extent, bytes: &[u8]) -> bool {
+        let (line, range) = self.place(at);
+        if line >= self.lines.len() {
+            self.lines.resize(line + 1, None);
+        }
+        let size = self.block.bytes() as usize;
+        let block = self.lines[line].get_or_insert_with(|| vec![0; size].into_boxed_slice());
+        match block.get_mut(range) {
+            Some(part) if part.len() == bytes.len() => part.copy_from_slice(bytes),
+            _ => return false,
+        }
+        true
+    }
+
+    fn slice(&self, at: Extent) -> Option<&[u8]> {
+        let (line, range) = self.place(at);
+        self.lines.get(line)?.as_ref()?.get(range)
+    }
+
+    fn release(&mut self, line: u32) {
+        if let Some(block) = self.lines.get_mut(line as usize) {
+            *block = None;
+        }
+    }
+}
