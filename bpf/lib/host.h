@@ -30,7 +30,7 @@ struct {
 	__uint(max_entries, FL_GIVES);
 	__type(key, struct fl_flow_key);
 	__type(value, struct fl_give);
-} fl_gives FL_MAP_PRIVATE;
+} fl_gives FL_MAP_OPTIONAL;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

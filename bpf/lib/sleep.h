@@ -24,7 +24,7 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, struct fl_flow_key);
 	__type(value, struct fl_life);
-} fl_lives FL_MAP_PRIVATE;
+} fl_lives FL_MAP_OPTIONAL;
 
 /* Where the response at hand ends, as user space has read it. */
 struct {
@@ -33,12 +33,12 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, struct fl_flow_key);
 	__type(value, struct fl_response);
-} fl_responses FL_MAP_PRIVATE;
+} fl_responses FL_MAP_OPTIONAL;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, FL_SHOWN_RING_BYTES);
-} fl_shown FL_MAP_PRIVATE;
+} fl_shown FL_MAP_OPTIONAL;
 
 /* A segment. */
 struct fl_segment {

@@ -305,6 +305,14 @@ fn a_pair_goes_back_to_its_proxy_and_streams_go_on() {
             assert!(done && list.contains("carried"), "{list}");
             let (done, text) = order(lab, &["list", "--json"]);
             assert!(done && text.contains("\"ch_nic_handoff\""), "{text}");
+            let page = switch.page("/metrics").unwrap();
+            let has = |line: &str| assert!(page.lines().any(|one| one == line), "{line}\n{page}");
+            has("fairlead_handoff_connections 1");
+            has("fairlead_handoff_owners 1");
+            let moved = page.lines().find_map(|line| {
+                line.strip_prefix("fairlead_handoff_commands_total{command=\"ch_nic_handoff\"} ")
+            });
+            assert!(moved.unwrap().parse::<u64>().unwrap() > 0);
             // A reload would lose it.
             let mut reload = lab.switch.command(&binary().to_string_lossy());
             let reload = move || reload.args(["reload", "--instance", "e2e"]).output();

@@ -36,6 +36,7 @@ mod reload;
 mod restart;
 mod servers;
 mod sleep;
+mod sleepers;
 mod straight;
 mod streams;
 mod tickets;

@@ -10,7 +10,7 @@ use socket2::{SockRef, TcpKeepalive};
 
 use crate::harness::{Connection, Family, Lab, Nginx, Origin, Switch, with_sockets_of_cookies};
 
-fn services(extra: &str) -> String {
+pub(crate) fn services(extra: &str) -> String {
     format!(
         r#"
 [[service]]
@@ -30,7 +30,7 @@ fn listeners() -> [SocketAddr; 2] {
     ["127.0.0.1:8082", "[::1]:8082"].map(|text| text.parse().unwrap())
 }
 
-fn nginx(lab: &Lab) -> Nginx {
+pub(crate) fn nginx(lab: &Lab) -> Nginx {
     let [four, six] = listeners();
     let text = "x".repeat(3_000);
     let servers = format!(
@@ -42,7 +42,7 @@ fn nginx(lab: &Lab) -> Nginx {
 
 /// A server whose process ends after each answer, as far as a client can see: it closes the
 /// connection without having said so. The answers count its connections.
-fn one_answer_each(lab: &Lab, answer: &'static str) -> ([Origin; 2], Arc<AtomicU64>) {
+pub(crate) fn one_answer_each(lab: &Lab, answer: &'static str) -> ([Origin; 2], Arc<AtomicU64>) {
     let accepted = Arc::new(AtomicU64::new(0));
     let start = |address| {
         let accepted = Arc::clone(&accepted);
@@ -63,11 +63,11 @@ fn one_answer_each(lab: &Lab, answer: &'static str) -> ([Origin; 2], Arc<AtomicU
     (listeners().map(start), accepted)
 }
 
-const LENGTH: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+pub(crate) const LENGTH: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
 
 /// One request, and as many bytes of an answer.
-fn ask(connection: &mut Connection, answer: &str) {
+pub(crate) fn ask(connection: &mut Connection, answer: &str) {
     connection
         .send("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         .unwrap();
@@ -91,7 +91,7 @@ fn slept(switch: &Switch) -> u64 {
         .unwrap_or(0)
 }
 
-fn wait_until_asleep(switch: &Switch, wanted: u64) {
+pub(crate) fn wait_until_asleep(switch: &Switch, wanted: u64) {
     let what = format!("{wanted} sleepers");
     switch.wait_for_status(&what, |status| {
         status["kernel"]["host_slept"].as_u64() >= Some(wanted)

@@ -13,6 +13,10 @@
 
 #define LAYOUT_VERSION 8
 
+/* Of the maps of fairlead_host that outlive a process. It is a part of their files' names, and goes
+ * up with every change of what they hold. */
+#define FL_HOST_LAYOUT 1
+
 /* An address as everywhere in Fairlead: 16 bytes, IPv4 as ::ffff:a.b.c.d. */
 struct fl_address {
 	__u8 bytes[16];

@@ -14,7 +14,8 @@
 #define FL_MAP_REQUIRED SEC(".maps")
 
 /* Pinned, but a restart can do without its content: where it is missing, or has another shape, it is
- * made anew. LAYOUT_VERSION stays. Its size is not set by the loader. */
+ * made anew. LAYOUT_VERSION stays. Its size is not set by the loader. Those of fairlead_host are
+ * pinned by their own rules (crates/bpf-loader/src/lasting.rs) and FL_HOST_LAYOUT. */
 #define FL_MAP_OPTIONAL SEC(".maps")
 
 /* Not pinned: each process makes its own. */

@@ -26,8 +26,9 @@ const STRUCTS: [(&str, &str, &str); 14] = [
 const TABLES: [(&str, &str, &str); 1] = [("fl_tcb", "RawTcb", "")];
 
 /// Constants that the loader uses, and their type there.
-const CONSTANTS: [(&str, &str); 26] = [
+const CONSTANTS: [(&str, &str); 27] = [
     ("LAYOUT_VERSION", "u32"),
+    ("FL_HOST_LAYOUT", "u32"),
     ("FL_DROPS", "u32"),
     ("FL_NO_SCALE", "u8"),
     ("FL_OFFER_SACK", "u8"),

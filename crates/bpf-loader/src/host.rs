@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aya::maps::{HashMap, MapData, PerCpuArray};
+use aya::maps::{HashMap, MapData, MapError, PerCpuArray};
 use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::tc::{SchedClassifierLink, TcAttachOptions, TcAttachType};
 use aya::programs::{LinkOrder, ProgramError, SchedClassifier};
@@ -19,9 +19,10 @@ use crate::clock::monotonic_ns;
 use crate::filter::has_links;
 use crate::interfaces::interface_index;
 use crate::kernel::{LoadError, take};
+use crate::lasting::{self, Former};
 use crate::layout::{ASSIGN_REQUEST, RawEndpoint, RawFlowKey, RawGive};
 use crate::pins::{self, Pins};
-use crate::sleep::{Lives, Shown};
+use crate::sleep::{Lives, Shown, TakenOver};
 
 static HOST: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fairlead_host.o"));
 /// At the interfaces.
@@ -59,6 +60,10 @@ impl core::fmt::Debug for HostPrograms {
 pub struct Gives {
     map: HashMap<MapData, RawFlowKey, RawGive>,
     lives: Lives,
+    /// Those of an earlier run, in a map of another size.
+    former: Option<Lives>,
+    /// Those of an earlier run that could not be read.
+    other_layout: u64,
 }
 
 impl Gives {
@@ -82,10 +87,15 @@ impl Gives {
             pad: 0,
             wait_until_ns: 0,
         };
+        // In this order: whatever a killed process has left undone, the client's next segment finds
+        // a listener or the engine.
+        if self.map.insert(RawFlowKey::from(client), give, 0).is_err() {
+            return false;
+        }
         if let Some(progress) = progress {
             self.lives.begin(client, give, progress);
         }
-        self.map.insert(RawFlowKey::from(client), give, 0).is_ok()
+        true
     }
 
     /// What is known of a connection that outlived its socket.
@@ -101,7 +111,7 @@ impl Gives {
         method: [u8; 4],
         wait: Duration,
     ) -> bool {
-        let Some(give) = self.lives.wake(client, client_nxt, method) else {
+        let Some(give) = self.lives.given(client) else {
             return false;
         };
         let wait_ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
@@ -109,7 +119,9 @@ impl Gives {
             wait_until_ns: monotonic_ns().saturating_add(wait_ns),
             ..give
         };
+        // In this order, as above.
         self.map.insert(RawFlowKey::from(client), give, 0).is_ok()
+            && self.lives.wake(client, client_nxt, method)
     }
 
     /// A sleeper is over.
@@ -117,9 +129,26 @@ impl Gives {
         self.lives.end(client);
     }
 
-    /// Forgets and ends whose time is over; the latter are appended. How many are asleep.
-    pub fn sweep(&mut self, expired: &mut Vec<(FlowKey, Sleeper)>) -> u64 {
-        self.lives.sweep(expired)
+    /// The connections, for another thread.
+    ///
+    /// # Errors
+    /// When there is no descriptor left.
+    pub fn lives(&self) -> Result<Lives, MapError> {
+        self.lives.another()
+    }
+
+    /// Goes on with the connections that an earlier run left; once, and after
+    /// [`HostPrograms::set`]. `serves` says whether a listening endpoint has a route with `sleep` to
+    /// a listener. Sleepers without one are over, and appended to `ended`.
+    pub fn take_over(
+        &mut self,
+        serves: impl Fn(Endpoint, Endpoint) -> bool,
+        ended: &mut Vec<(FlowKey, Sleeper)>,
+    ) -> TakenOver {
+        let former = self.former.take();
+        let mut taken = self.lives.take_over(former, serves, ended);
+        taken.other_layout += self.other_layout;
+        taken
     }
 }
 
@@ -146,11 +175,17 @@ impl HostPrograms {
             return Err(LoadError::TooOld("6.9"));
         }
         let object = with_function(HOST, number);
+        let sleepers = sleepers.max(1);
         let mut loader = EbpfLoader::new();
         loader
             .btf(Some(&types))
-            .map_max_entries("fl_lives", sleepers.max(1))
-            .map_max_entries("fl_responses", sleepers.max(1));
+            .map_max_entries("fl_lives", sleepers)
+            .map_max_entries("fl_responses", sleepers);
+        let mut former = Former::default();
+        if let Some(pins) = &pins {
+            let parsed = aya_obj::Object::parse(HOST).map_err(aya::EbpfError::from)?;
+            former = lasting::prepare(pins, &parsed, sleepers, &mut loader)?;
+        }
         let mut ebpf = loader.load(&object)?;
         for name in [AT_INTERFACES, AT_DEVICE, AT_EGRESS] {
             program(&mut ebpf, name)?.load()?;
@@ -158,7 +193,16 @@ impl HostPrograms {
         let map = take(&mut ebpf, "fl_gives")?;
         let lives = Lives::new(take(&mut ebpf, "fl_lives")?);
         let ring = take(&mut ebpf, "fl_shown")?;
-        let shown = Shown::new(ring, take(&mut ebpf, "fl_responses")?);
+        let mut shown = Shown::new(ring, take(&mut ebpf, "fl_responses")?);
+        if let Some(responses) = former.responses {
+            shown.take_over(responses)?;
+        }
+        let gives = Gives {
+            map,
+            lives,
+            former: former.lives.map(Lives::from_data).transpose()?,
+            other_layout: former.other_layout,
+        };
         let counters = take(&mut ebpf, "fl_host_counters")?;
         let this = Self {
             ebpf,
@@ -167,7 +211,7 @@ impl HostPrograms {
             told: BTreeSet::new(),
             counters,
         };
-        Ok((this, Gives { map, lives }, shown))
+        Ok((this, gives, shown))
     }
 
     /// Serves these listening endpoints, and no others, on these interfaces and the engine's
@@ -219,11 +263,13 @@ impl HostPrograms {
         Ok(())
     }
 
-    /// Takes the programs off all interfaces: an earlier run pinned them, this one does without.
-    pub fn forget(pins: &Pins) {
+    /// Takes the programs off all interfaces: an earlier run pinned them, this one does without. How
+    /// many connections slept.
+    pub fn forget(pins: &Pins) -> u64 {
         for (pin, _) in pins.host_links() {
             let _ = pins::remove(&pin);
         }
+        lasting::forget(pins).unwrap_or(0)
     }
 
     /// Before all other programs: at the interfaces before the fast path, at the device before the

@@ -24,6 +24,7 @@
 //! | `host.rs` | before the fast path, for connections that become sockets of this machine |
 //! | `gate.rs` | what becomes of packets of connections that a proxy hands off |
 //! | `sleep.rs` | such connections that outlive the sockets of their processes |
+//! | `lasting.rs` | what of that outlives the process |
 //! | `capture.rs` | packets that the program shows |
 //! | `counters.rs` | what was counted, summed over CPUs |
 //! | `rehearsal.rs` | whether this kernel takes the program |
@@ -52,6 +53,7 @@ mod joins;
 mod kernel;
 mod keys;
 mod lanes;
+mod lasting;
 mod layout;
 mod mapping;
 mod maps;
@@ -85,7 +87,7 @@ pub use layout::LAYOUT_VERSION;
 pub use pins::{Pins, PinsError, Removed, is_pinned};
 pub use rehearsal::rehearse;
 pub use remains::{Remains, is_at_work_elsewhere, retire, survey};
-pub use sleep::{ResponseSpan, Shown, ShownHead};
+pub use sleep::{Life, Lives, ResponseSpan, Shown, ShownHead, TakenOver};
 pub use trial::{Fate, PassProgram, Trial};
 pub use vlans::{Tag, Vlan};
 pub use way_in::WayIn;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::os::fd::AsFd;
+use std::path::Path;
 
 use aya::maps::{Array, HashMap, IterableMap as _, Map, MapData, MapError, MapInfo, MapType};
 use aya::{Ebpf, EbpfLoader, Pod};
@@ -44,14 +45,15 @@ pub struct Remains {
 #[derive(Debug, Default)]
 pub(crate) struct Shapes(Vec<(String, Pinning, Shape)>);
 
+/// The shape of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Shape {
+pub(crate) struct Shape {
     kind: u32,
     key_bytes: u32,
     value_bytes: u32,
     flags: u32,
     /// Compared for optional maps only: the loader sets the size of most others.
-    entries: u32,
+    pub(crate) entries: u32,
 }
 
 impl Shape {
@@ -65,13 +67,29 @@ impl Shape {
         })
     }
 
-    fn pinned(pins: &Pins, name: &str) -> Option<Self> {
-        let pinned = MapInfo::from_pin(pins.map(name)).ok()?;
+    /// As an object file has it.
+    pub(crate) fn of_object(map: &aya_obj::Map) -> Self {
+        Self {
+            kind: map.map_type(),
+            key_bytes: map.key_size(),
+            value_bytes: map.value_size(),
+            flags: map.map_flags(),
+            entries: map.max_entries(),
+        }
+    }
+
+    /// Of the map that is pinned there.
+    pub(crate) fn at(path: &Path) -> Option<Self> {
+        let pinned = MapInfo::from_pin(path).ok()?;
         Self::of(&pinned).ok()
     }
 
+    fn pinned(pins: &Pins, name: &str) -> Option<Self> {
+        Self::at(&pins.map(name))
+    }
+
     /// Equal, but for the number of entries.
-    fn suits(&self, other: &Self) -> bool {
+    pub(crate) fn suits(&self, other: &Self) -> bool {
         let entries = self.entries;
         *self == Self { entries, ..*other }
     }

@@ -1,10 +1,10 @@
 //! Connections that outlive the sockets of their processes, as the programs of
 //! `bpf/fairlead_host.bpf.c` know them: the maps that user space shares with them.
 
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::time::Duration;
 
-use aya::maps::{HashMap, MapData, MapError, RingBuf};
+use aya::maps::{HashMap, IterableMap as _, Map, MapData, MapError, RingBuf};
 use fairlead_base::{Address, Endpoint, FlowKey};
 use fairlead_tcp::{Progress, Sleeper};
 
@@ -14,6 +14,8 @@ use crate::layout::{
     RawFlowKey, RawGive, RawLife, RawResponse, SHOWN_BYTES,
 };
 
+/// An entry is made, and none is changed.
+const BPF_NOEXIST: u64 = 1;
 /// Bytes of `struct fl_shown_head` before the head.
 const SHOWN_AT: usize = 52;
 /// An awake connection without a packet for so long is forgotten: longer than Linux keeps one whose
@@ -22,15 +24,170 @@ const AWAKE_MAX: Duration = Duration::from_secs(3 * 3_600);
 /// What was ended stays so long, lest its client's last segments be answered.
 const OVER_FOR: Duration = Duration::from_secs(60);
 
-/// The connections, for the engine.
+/// The connections: those that sleep, and those that may.
 #[derive(Debug)]
-pub(crate) struct Lives {
+pub struct Lives {
     map: HashMap<MapData, RawFlowKey, RawLife>,
+}
+
+/// A connection that sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Life {
+    /// The client's key.
+    pub client: FlowKey,
+    /// The listener that had it.
+    pub listener: Endpoint,
+    /// How long it has slept.
+    pub slept: Duration,
+    /// How long it may.
+    pub sleep_max: Duration,
+}
+
+/// What became of the connections that an earlier run left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TakenOver {
+    /// They sleep on.
+    pub asleep: u64,
+    /// They have a socket, and may sleep later.
+    pub awake: u64,
+    /// Discarded: their map had another layout, or what it held is impossible.
+    pub other_layout: u64,
+    /// Discarded: no route with `sleep` leads to their listener any more.
+    pub no_route: u64,
+    /// Discarded: `sleepers` in the configuration is smaller now.
+    pub no_room: u64,
 }
 
 impl Lives {
     pub(crate) fn new(map: HashMap<MapData, RawFlowKey, RawLife>) -> Self {
         Self { map }
+    }
+
+    /// Those in a map of this build's layout.
+    pub(crate) fn from_data(data: MapData) -> Result<Self, MapError> {
+        Ok(Self::new(Map::from_map_data(data)?.try_into()?))
+    }
+
+    /// The same once more, for another thread.
+    ///
+    /// # Errors
+    /// When there is no descriptor left.
+    pub fn another(&self) -> Result<Self, MapError> {
+        let fd = self.map.map().fd().as_fd().try_clone_to_owned();
+        let fd = fd.map_err(MapError::IoError)?;
+        Self::from_data(MapData::from_fd(fd)?)
+    }
+
+    /// All entries. What the kernel removes meanwhile may make the walk begin again, so it has an
+    /// end of its own.
+    fn entries(&self) -> impl Iterator<Item = (RawFlowKey, RawLife)> {
+        let entries = self.map.map().info().map_or(0, |info| info.max_entries());
+        self.map.iter().take(2 * entries as usize).flatten()
+    }
+
+    /// Those that sleep.
+    pub fn asleep(&self) -> impl Iterator<Item = Life> {
+        let now_ns = monotonic_ns();
+        let asleep = self.entries();
+        let asleep = asleep.filter(|(_, life)| life.state == LIFE_ASLEEP);
+        asleep.map(move |(key, life)| Life {
+            client: FlowKey::from(key),
+            listener: Endpoint::from(life.give.listener),
+            slept: age(&life, now_ns),
+            sleep_max: Duration::from_secs(life.sleep_max_s.into()),
+        })
+    }
+
+    /// Forgets those that nobody needs, and appends to `late` those that have slept too long. How
+    /// many sleep, the latter included.
+    pub fn sweep(&mut self, late: &mut Vec<FlowKey>) -> u64 {
+        let now_ns = monotonic_ns();
+        let (mut asleep, mut forgotten) = (0, Vec::new());
+        for (key, life) in self.entries() {
+            let age = age(&life, now_ns);
+            match life.state {
+                LIFE_ASLEEP => {
+                    asleep += 1;
+                    if age >= Duration::from_secs(life.sleep_max_s.into()) {
+                        late.push(FlowKey::from(key));
+                    }
+                }
+                LIFE_OVER if age >= OVER_FOR => forgotten.push(key),
+                _ if age >= AWAKE_MAX => forgotten.push(key),
+                _ => {}
+            }
+        }
+        for key in forgotten {
+            let _ = self.map.remove(&key);
+        }
+        asleep
+    }
+
+    /// Adds one of an earlier run. The program at work may have begun one of this key meanwhile,
+    /// which is newer. False without room.
+    fn is_added(&mut self, key: &RawFlowKey, life: RawLife) -> bool {
+        match self.map.insert(key, life, BPF_NOEXIST) {
+            Ok(()) => true,
+            Err(MapError::SyscallError(error)) => {
+                error.io_error.raw_os_error() == Some(libc::EEXIST)
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Goes on with what an earlier run left, here or in a map of another size. `serves` says
+    /// whether the listening endpoint still has a route with `sleep` to the listener; connections
+    /// without one or without room are ended, and sleepers among them appended to `ended`.
+    pub(crate) fn take_over(
+        &mut self,
+        former: Option<Self>,
+        serves: impl Fn(Endpoint, Endpoint) -> bool,
+        ended: &mut Vec<(FlowKey, Sleeper)>,
+    ) -> TakenOver {
+        let mut taken = TakenOver::default();
+        for (key, life) in former.iter().flat_map(Self::entries) {
+            let client = FlowKey::from(key);
+            let is_served = serves(client.dst, Endpoint::from(life.give.listener));
+            let asleep = life.state == LIFE_ASLEEP;
+            if is_served && self.is_added(&key, life) || life.state >= LIFE_OVER {
+                continue;
+            }
+            if asleep {
+                match is_served {
+                    true => taken.no_room += 1,
+                    false => taken.no_route += 1,
+                }
+                ended.push((client, sleeper_of(&life)));
+            }
+        }
+        let mut removed = Vec::new();
+        for (key, life) in self.entries() {
+            let client = FlowKey::from(key);
+            match life.state {
+                LIFE_OVER => {}
+                state if state > LIFE_OVER => {
+                    taken.other_layout += 1;
+                    removed.push((client, None));
+                }
+                state if !serves(client.dst, Endpoint::from(life.give.listener)) => {
+                    let sleeper = (state == LIFE_ASLEEP).then(|| sleeper_of(&life));
+                    taken.no_route += u64::from(sleeper.is_some());
+                    removed.push((client, sleeper));
+                }
+                LIFE_ASLEEP => taken.asleep += 1,
+                _ => taken.awake += 1,
+            }
+        }
+        for (client, sleeper) in removed {
+            match sleeper {
+                Some(sleeper) => {
+                    self.end(&client);
+                    ended.push((client, sleeper));
+                }
+                None => drop(self.map.remove(&RawFlowKey::from(&client))),
+            }
+        }
+        taken
     }
 
     /// Begins to follow a connection that is given. Without room it is not followed.
@@ -55,23 +212,21 @@ impl Lives {
     /// What is known of a connection.
     pub(crate) fn sleeper(&self, client: &FlowKey) -> Option<Sleeper> {
         let life = self.map.get(&RawFlowKey::from(client), 0).ok()?;
-        Some(Sleeper {
-            is_asleep: life.state == LIFE_ASLEEP,
-            client_nxt: life.rcv_nxt,
-            server_nxt: life.snd_nxt,
-        })
-        .filter(|_| life.state != LIFE_OVER)
+        Some(sleeper_of(&life)).filter(|_| life.state != LIFE_OVER)
     }
 
-    /// How a sleeper was given, once its next request is known.
-    pub(crate) fn wake(
-        &mut self,
-        client: &FlowKey,
-        client_nxt: u32,
-        method: [u8; 4],
-    ) -> Option<RawGive> {
+    /// How a sleeper was given.
+    pub(crate) fn given(&self, client: &FlowKey) -> Option<RawGive> {
+        let life = self.map.get(&RawFlowKey::from(client), 0).ok()?;
+        Some(life.give)
+    }
+
+    /// A sleeper has a socket again, or soon will: its next request is known. False when it is gone.
+    pub(crate) fn wake(&mut self, client: &FlowKey, client_nxt: u32, method: [u8; 4]) -> bool {
         let key = RawFlowKey::from(client);
-        let life = self.map.get(&key, 0).ok()?;
+        let Ok(life) = self.map.get(&key, 0) else {
+            return false;
+        };
         let awake = RawLife {
             since_ns: monotonic_ns(),
             rcv_nxt: client_nxt,
@@ -80,8 +235,7 @@ impl Lives {
             asked: 1,
             ..life
         };
-        self.map.insert(key, awake, 0).ok()?;
-        Some(life.give)
+        self.map.insert(key, awake, 0).is_ok()
     }
 
     /// Nothing of it is heard any more.
@@ -96,38 +250,17 @@ impl Lives {
             let _ = self.map.insert(key, over, 0);
         }
     }
+}
 
-    /// Looks at all of them: forgets those that nobody needs, ends those that have slept too long
-    /// and appends them to `expired`. How many are asleep.
-    pub(crate) fn sweep(&mut self, expired: &mut Vec<(FlowKey, Sleeper)>) -> u64 {
-        let now_ns = monotonic_ns();
-        let mut asleep = 0;
-        let (mut forgotten, mut late) = (Vec::new(), Vec::new());
-        for (key, life) in self.map.iter().flatten() {
-            let age = Duration::from_nanos(now_ns.saturating_sub(life.since_ns));
-            match life.state {
-                LIFE_ASLEEP if age >= Duration::from_secs(life.sleep_max_s.into()) => {
-                    late.push((FlowKey::from(key), life));
-                }
-                LIFE_ASLEEP => asleep += 1,
-                LIFE_OVER if age >= OVER_FOR => forgotten.push(key),
-                _ if age >= AWAKE_MAX => forgotten.push(key),
-                _ => {}
-            }
-        }
-        for key in forgotten {
-            let _ = self.map.remove(&key);
-        }
-        for (client, life) in late {
-            self.end(&client);
-            let sleeper = Sleeper {
-                is_asleep: true,
-                client_nxt: life.rcv_nxt,
-                server_nxt: life.snd_nxt,
-            };
-            expired.push((client, sleeper));
-        }
-        asleep
+fn age(life: &RawLife, now_ns: u64) -> Duration {
+    Duration::from_nanos(now_ns.saturating_sub(life.since_ns))
+}
+
+fn sleeper_of(life: &RawLife) -> Sleeper {
+    Sleeper {
+        is_asleep: life.state == LIFE_ASLEEP,
+        client_nxt: life.rcv_nxt,
+        server_nxt: life.snd_nxt,
     }
 }
 
@@ -188,6 +321,18 @@ impl Shown {
         responses: HashMap<MapData, RawFlowKey, RawResponse>,
     ) -> Self {
         Self { ring, responses }
+    }
+
+    /// Goes on with what an earlier run knew, in a map of another size. What does not fit is read
+    /// again from the next response.
+    pub(crate) fn take_over(&mut self, former: MapData) -> Result<(), MapError> {
+        let entries = former.info()?.max_entries() as usize;
+        let former: HashMap<MapData, RawFlowKey, RawResponse> =
+            Map::from_map_data(former)?.try_into()?;
+        for (key, response) in former.iter().take(2 * entries).flatten() {
+            let _ = self.responses.insert(key, response, BPF_NOEXIST);
+        }
+        Ok(())
     }
 
     /// The next one, if one is there.

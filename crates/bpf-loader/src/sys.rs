@@ -72,6 +72,7 @@ pub(crate) fn map_bytes(map: BorrowedFd<'_>) -> u64 {
 }
 
 const BPF_MAP_LOOKUP_ELEM: libc::c_long = 1;
+const BPF_MAP_GET_NEXT_KEY: libc::c_long = 4;
 const BPF_OBJ_GET: libc::c_long = 7;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_long = 15;
 const BPF_MAP_DELETE_BATCH: libc::c_long = 27;
@@ -193,6 +194,33 @@ pub(crate) unsafe fn first_value(map: BorrowedFd<'_>, bytes: usize) -> io::Resul
     // room for a value.
     unsafe { bpf(BPF_MAP_LOOKUP_ELEM, &mut ask) }?;
     Ok(value)
+}
+
+/// How many entries a map has whose keys have `bytes` bytes, `most` at most.
+///
+/// # Safety
+/// The keys of `map` must be no longer than `bytes`.
+pub(crate) unsafe fn count_keys(map: BorrowedFd<'_>, bytes: usize, most: u64) -> u64 {
+    let mut keys = [vec![0_u8; bytes], vec![0_u8; bytes]];
+    let mut count = 0;
+    while count < most {
+        let [last, next] = &mut keys;
+        let mut ask = EntryAttributes {
+            map: map.as_raw_fd() as u32,
+            pad: 0,
+            key: if count == 0 { 0 } else { last.as_ptr() as u64 },
+            value: next.as_mut_ptr() as u64,
+            flags: 0,
+        };
+        // SAFETY: the attributes of this command; both keys live through the call and are, as the
+        // caller promises, long enough.
+        if unsafe { bpf(BPF_MAP_GET_NEXT_KEY, &mut ask) }.is_err() {
+            break;
+        }
+        keys.swap(0, 1);
+        count += 1;
+    }
+    count
 }
 
 /// Removes entries of a map, one after the other; how many were removed, and why no more.

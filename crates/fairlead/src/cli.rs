@@ -21,6 +21,7 @@ use crate::reload::{self, ReloadArgs};
 use crate::replay::{self, ReplayArgs};
 use crate::serve::{self, ServeArgs};
 use crate::server::{self, ServerArgs};
+use crate::sleepers::{self, SleepersArgs};
 use crate::status::{self, StatusArgs};
 use crate::top::{self, TopArgs};
 
@@ -68,6 +69,8 @@ pub enum Command {
     Connections(ConnectionsArgs),
     /// List connections that proxies have handed off, and give some back
     Handoff(HandoffArgs),
+    /// List idle connections that have outlived their socket, and end some
+    Sleepers(SleepersArgs),
     /// Remove what a stopped instance left in the kernel
     ///
     /// Before Linux 6.6 the empty `clsact` queueing discipline stays on the interfaces that were
@@ -107,6 +110,7 @@ pub fn main() -> ExitCode {
         Command::Announce(args) => announce::run(args),
         Command::Connections(args) => connections::run(args),
         Command::Handoff(args) => handoff::command::run(args),
+        Command::Sleepers(args) => sleepers::run(args),
         Command::Down(args) => down::run(args),
         Command::Check(args) => check::run(args),
         Command::Demo(args) => demo::run(args),

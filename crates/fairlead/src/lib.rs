@@ -27,5 +27,6 @@ pub mod replay;
 mod screen;
 pub mod serve;
 pub mod server;
+pub mod sleepers;
 pub mod status;
 pub mod top;

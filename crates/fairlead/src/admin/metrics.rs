@@ -171,6 +171,7 @@ impl Collector for Everything {
         kernel(status.kernel.as_ref(), &mut page)?;
         interfaces(status, &mut page)?;
         announced(status, &mut page)?;
+        handoff(status, &mut page)?;
         tcb_cache(status.tcb_cache.as_ref(), &mut page)?;
         services(status, &mut page)?;
         servers(status, &mut page)?;
@@ -239,6 +240,44 @@ fn announced(status: &Status, page: &mut Page<'_>) -> fmt::Result {
         "1 while ARP or neighbour solicitations for a listening address are answered on an \
          interface, 0 while it is probed or another machine has it",
         rows,
+    )
+}
+
+fn handoff(status: &Status, page: &mut Page<'_>) -> fmt::Result {
+    let Some(handoff) = &status.handoff else {
+        return Ok(());
+    };
+    page.gauge(
+        "handoff_connections",
+        "Connections of proxies that are handed off now",
+        handoff.connections,
+    )?;
+    page.gauge(
+        "handoff_owners",
+        "Users whose proxies have handed off connections that exist now",
+        handoff.owners,
+    )?;
+    page.counters(
+        "handoff_commands",
+        "Messages of connection handoff, by command",
+        by_name("command", &handoff.commands),
+    )?;
+    let mut refused = Rows::new();
+    for (command, reasons) in &handoff.refused {
+        for (reason, &count) in reasons {
+            let labels = vec![("command", command.as_str()), ("reason", reason)];
+            refused.push((labels, count));
+        }
+    }
+    page.counters(
+        "handoff_refused",
+        "Commands of connection handoff that were refused, by command and reason",
+        refused,
+    )?;
+    page.counter(
+        "handoff_malformed",
+        "Packets at the socket for handoff that were no message",
+        handoff.malformed,
     )
 }
 

@@ -26,9 +26,9 @@ pub use metrics::{CONTENT_TYPE as METRICS_CONTENT_TYPE, metrics};
 pub use server::{AdminServer, start};
 pub(crate) use status::up_or_down;
 pub use status::{
-    AnnouncedStatus, CarriedStatus, CheckStatus, DeviceStatus, DirectionStatus, InterfaceStatus,
-    KernelStatus, Offers, PoolStatus, RouteStatus, ServerStatus, ServiceStatus, Status,
-    StatusError, TcbCacheStatus,
+    AnnouncedStatus, CarriedStatus, CheckStatus, DeviceStatus, DirectionStatus, HandoffStatus,
+    InterfaceStatus, KernelStatus, Offers, PoolStatus, RouteStatus, ServerStatus, ServiceStatus,
+    Status, StatusError, TcbCacheStatus,
 };
 
 /// Age of the last published counters above which the switch counts as stalled.
@@ -103,6 +103,15 @@ fairlead_base::counters! {
         Counter device_queue_dropped: "device_queue_dropped",
             "Packets for the engine dropped because the queue of the device was full; read every \
              few seconds";
+        Counter sleepers_kept: "sleepers_taken_over",
+            "Connections without a socket that were taken over from the previous run";
+        Counter sleepers_other_layout: "sleepers_discarded" { reason = "layout" },
+            "Connections without a socket that the previous run left and this one could not take \
+             over, by reason: their map has another layout, no route leads to their listener, or \
+             there is no room";
+        Counter sleepers_no_route: "sleepers_discarded" { reason = "route" }, "The same";
+        Counter sleepers_no_room: "sleepers_discarded" { reason = "room" }, "The same";
+        Gauge sleepers: "sleepers", "Connections without a socket now, counted every second";
         Gauge resident_bytes: "resident_bytes",
             "Memory of the process that is in RAM (RSS), with the kernel maps that it has mapped";
     }
@@ -117,6 +126,8 @@ pub struct Counters {
     pub process: ProcessCounters,
     /// Listening addresses in subnets of this machine's interfaces.
     pub announced: Vec<AnnouncedStatus>,
+    /// What proxies have handed off, where that is configured.
+    pub handoff: Option<HandoffStatus>,
     /// By its device.
     pub device: DeviceCounters,
     /// By the kernel program, where there is one; its packets and drops are among the switch's.

@@ -42,6 +42,22 @@ pub struct AnnouncedStatus {
     pub state: String,
 }
 
+/// Connections that proxies have handed off.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HandoffStatus {
+    /// Handed off now.
+    pub connections: u64,
+    /// Users that have some.
+    pub owners: u64,
+    /// Commands by name.
+    pub commands: BTreeMap<String, u64>,
+    /// Refusals by command and reason.
+    pub refused: BTreeMap<String, BTreeMap<String, u64>>,
+    /// Packets that were no message.
+    pub malformed: u64,
+}
+
 /// Everything that `/status` says. Fields that a newer switch adds are ignored, and a missing one
 /// is zero, so that the command and the switch may differ in version.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -83,6 +99,8 @@ pub struct Status {
     pub tcb_cache: Option<TcbCacheStatus>,
     /// The listening addresses that are announced, or to be announced.
     pub announced: Vec<AnnouncedStatus>,
+    /// What proxies have handed off, where that is configured.
+    pub handoff: Option<HandoffStatus>,
     pub services: Vec<ServiceStatus>,
     pub pools: Vec<PoolStatus>,
     /// What the kernel program counts, where there is one.
@@ -384,6 +402,7 @@ impl Status {
             switch,
             process,
             announced,
+            handoff,
             device,
             kernel,
             tcb_cache,
@@ -400,6 +419,7 @@ impl Status {
             switch: Counted(counters),
             process: Counted(process),
             announced,
+            handoff,
             kernel: kernel.map(KernelStatus::from),
             device_use: device.into(),
             draining,

@@ -12,6 +12,7 @@ mod handoffs;
 mod names;
 mod requests;
 mod servers;
+mod sleepers;
 mod state;
 
 use std::path::PathBuf;
@@ -30,6 +31,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::admin::Shared;
 use crate::control::ControlQueue;
 use crate::handoff::Carrier;
+use crate::serve::SleeperDesk;
 
 pub(crate) use access::{AccessDetail, AccessLists, AccessRow, EntryRow};
 pub(crate) use announce::Announcement;
@@ -37,6 +39,7 @@ use answers::Problem;
 pub(crate) use answers::{ConnectionList, ConnectionRow, ServerRow};
 pub(crate) use names::Names;
 pub(crate) use requests::{Listing, NotHandled, Page, Request, RequestQueue, Requests, Work};
+pub(crate) use sleepers::{Ended, SleeperList, SleeperRow};
 pub(crate) use state::{RuntimeState, path_beside};
 
 /// How long the switch may take to handle a request.
@@ -61,6 +64,8 @@ pub(crate) struct Api {
     pub(crate) state_path: Option<PathBuf>,
     /// Who adopts connections, if that is configured.
     pub(crate) handoff: OnceLock<Arc<Carrier>>,
+    /// Who lists and ends sleepers, where there may be some.
+    pub(crate) sleepers: OnceLock<Arc<SleeperDesk>>,
 }
 
 impl Api {
@@ -158,6 +163,8 @@ fn resources(api: Arc<Api>) -> Router {
         )
         .route("/handoffs", get(handoffs::list))
         .route("/handoffs/{cid}/give", post(handoffs::give))
+        .route("/sleepers", get(sleepers::list).delete(sleepers::end_all))
+        .route("/sleepers/{client}", delete(sleepers::end))
         .fallback(|| async { Problem::not_found("no such resource".to_owned()) })
         .method_not_allowed_fallback(|| async {
             Problem::new(

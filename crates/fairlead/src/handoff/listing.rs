@@ -1,5 +1,6 @@
 //! What is handed off, for operators.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 
 use fairlead_handoff::message::Cause;
@@ -8,6 +9,7 @@ use fairlead_os_tcp::pass;
 use serde::{Deserialize, Serialize};
 
 use super::Carrier;
+use crate::admin::HandoffStatus;
 
 /// One connection.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -47,6 +49,27 @@ pub(crate) struct Handoffs {
 }
 
 impl Carrier {
+    /// How much is handed off, and what was counted.
+    pub(crate) fn counted(&self) -> HandoffStatus {
+        let state = self.state();
+        let ledger = &state.ledger;
+        let owners: BTreeSet<u32> = ledger.entries().map(|entry| entry.owner.0).collect();
+        let commands = Op::ALL.iter();
+        let commands = commands.map(|&op| (op.name().to_owned(), ledger.counts.given(op)));
+        let mut refused: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
+        for (op, reason, count) in ledger.counts.refused() {
+            let of = refused.entry(op.name().to_owned()).or_default();
+            of.insert(reason.name().to_owned(), count);
+        }
+        HandoffStatus {
+            connections: ledger.len().into(),
+            owners: owners.len() as u64,
+            commands: commands.collect(),
+            refused,
+            malformed: ledger.counts.malformed_total(),
+        }
+    }
+
     /// What is handed off.
     pub(crate) fn list(&self) -> Handoffs {
         let now_ms = Self::now_ms();

@@ -4,15 +4,17 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fairlead_base::{Endpoint, Instant};
-use fairlead_bpf_loader::{Counters, HostPrograms, Mode as AttachMode, Pins};
+use fairlead_bpf_loader::{Counters, HostPrograms, Mode as AttachMode, Pins, TakenOver};
 use fairlead_datapath::{Datapath, Offers};
 use fairlead_driver_tun::net::Network;
 use fairlead_splice::config::{Config, Route, Service};
 
 use super::fastpath::{Fastpath, in_full};
-use super::sleepers::{Sockets, Tracker};
+use super::sleepers::{SleeperDesk, Sockets, Tracker};
+use crate::admin::ProcessCounters;
 use crate::config::Settings;
 
 /// Behind generic XDP a packet has no link header any more, with which a SYN could come in again.
@@ -31,6 +33,11 @@ pub(super) struct Host {
     sleep: bool,
     /// Kept for its end.
     tracker: Option<Tracker>,
+    desk: Option<Arc<SleeperDesk>>,
+    /// How many sleep.
+    asleep: Arc<AtomicU64>,
+    /// What became of those that an earlier run left.
+    taken: TakenOver,
 }
 
 impl Host {
@@ -46,17 +53,19 @@ impl Host {
         if listens.is_empty() {
             // An earlier run may have had some.
             let _ = parts.2.hold(&BTreeSet::new());
+            let mut this = Self::default();
             if let Some(pins) = pins {
-                HostPrograms::forget(pins);
+                this.taken.no_route = HostPrograms::forget(pins);
             }
-            return Self::default();
+            this.say_taken();
+            return this;
         }
         let mut this = Self {
             programs: None,
             listens,
             device: settings.network.device.clone(),
             sleep: sleeps(&settings.switch),
-            tracker: None,
+            ..Self::default()
         };
         match this.try_start(settings, parts, pins, now) {
             Ok(()) => {
@@ -105,8 +114,14 @@ impl Host {
         fastpath.serve_hosted(&addresses)?;
         let no_sleep = |error: std::io::Error| format!("sockets cannot be ended: {error}");
         let sockets = Sockets::new(gives, self.sleep).map_err(no_sleep)?;
+        self.taken = sockets.take_over(|listen, to| sleeps_at(&settings.switch, listen, to));
+        self.say_taken();
         if self.sleep {
-            self.tracker = Some(Tracker::start(shown, sockets.clone()).map_err(no_sleep)?);
+            let asleep = Arc::clone(&self.asleep);
+            let tracker = Tracker::start(shown, sockets.clone(), asleep);
+            self.tracker = Some(tracker.map_err(no_sleep)?);
+            let desk = SleeperDesk::new(sockets.clone());
+            self.desk = Some(Arc::new(desk.map_err(no_sleep)?));
         }
         datapath.set_host(
             now,
@@ -131,6 +146,46 @@ impl Host {
         }
     }
 
+    fn say_taken(&self) {
+        let TakenOver {
+            asleep,
+            awake,
+            other_layout,
+            no_route,
+            no_room,
+        } = self.taken;
+        if asleep + awake > 0 {
+            tracing::info!(
+                asleep,
+                awake,
+                "took over connections that may outlive sockets"
+            );
+        }
+        for (count, why) in [
+            (other_layout, "their map has another layout"),
+            (no_route, "no route with `sleep` leads to their listener"),
+            (no_room, "`sleepers` in [limits] is too small"),
+        ] {
+            if count > 0 {
+                tracing::warn!("discarded {count} sleepers of an earlier run: {why}");
+            }
+        }
+    }
+
+    /// Who lists and ends sleepers, where there may be some.
+    pub(super) fn desk(&self) -> Option<&Arc<SleeperDesk>> {
+        self.desk.as_ref()
+    }
+
+    /// Adds what is known of sleepers.
+    pub(super) fn count(&self, counters: &mut ProcessCounters) {
+        counters.sleepers = self.asleep.load(Ordering::Relaxed);
+        counters.sleepers_kept = self.taken.asleep;
+        counters.sleepers_other_layout = self.taken.other_layout;
+        counters.sleepers_no_route = self.taken.no_route;
+        counters.sleepers_no_room = self.taken.no_room;
+    }
+
     /// Adds what the programs have counted.
     pub(super) fn add_to(&self, counters: &mut Counters) {
         if let Some(programs) = &self.programs {
@@ -153,6 +208,18 @@ fn listens(switch: &Config) -> BTreeSet<Endpoint> {
 fn sleeps(switch: &Config) -> bool {
     let mut routes = switch.services.iter().flat_map(|service| &service.routes);
     routes.any(|route| route.sleep)
+}
+
+/// True where connections to a listening endpoint may outlive the sockets of a listener.
+fn sleeps_at(switch: &Config, listen: Endpoint, listener: Endpoint) -> bool {
+    let mut services = switch.services.iter();
+    let service = services.find(|service| service.listen.contains(&listen));
+    let v4 = listener.addr.is_v4();
+    let leads = |route: &Route| {
+        let to = route.listeners.of_version(v4);
+        route.sleep && to == Some(listener)
+    };
+    service.is_some_and(|service| service.routes.iter().any(leads))
 }
 
 /// What this machine's TCP agrees to, by its settings (`ip-sysctl`).

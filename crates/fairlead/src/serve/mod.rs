@@ -39,7 +39,7 @@ use fairlead_driver_tun::net::{self, Keeper, Network, NetworkPlan, Obstacle};
 use fairlead_driver_tun::{DeviceCounters, EndSignals, Ready, TunDevice};
 
 use crate::admin::{Counters, Identity, ProcessCounters, Shared};
-use crate::api::RequestQueue;
+use crate::api::{Api, RequestQueue};
 use crate::config::{self, Mode, OnStop, Settings};
 use crate::control::{ControlQueue, Phase};
 use crate::log::{self, AccessLog, Log, LogArgs};
@@ -56,6 +56,7 @@ use pressure::Pressure;
 use reload::{Program, Reload};
 use restore::Restore;
 use runtime::{Served, State};
+pub(crate) use sleepers::SleeperDesk;
 
 /// Arguments of `fairlead serve`.
 #[derive(Clone, Debug, clap::Args)]
@@ -185,7 +186,7 @@ fn serve(
     let _pages = served.start_pages(&settings, &shared)?;
     // Only now: a failed start must not leave anything behind.
     keep_device(&device, &restore)?;
-    let _sockets = served.start_sockets(&settings, &control_queue)?;
+    let _sockets = served.start_sockets(&settings, &control_queue, sockets.desk())?;
     fresh.keep();
     let (tap, capture) = (fastpath.take_capture(), shared.capture());
     capture.open(&settings, &datapath, clock.origin_ns, tap);
@@ -193,6 +194,7 @@ fn serve(
     let mut context = LoopContext {
         settings: &settings,
         shared: &shared,
+        api: &served.api,
         control_queue: &control_queue,
         log: &log,
         access_log,
@@ -657,6 +659,7 @@ fn servers_known(snapshot: &Snapshot) -> bool {
 struct LoopContext<'a> {
     settings: &'a Settings,
     shared: &'a Shared,
+    api: &'a Api,
     control_queue: &'a ControlQueue,
     log: &'a Log,
     access_log: AccessLog<'a>,
@@ -708,18 +711,22 @@ impl LoopContext<'_> {
             add_kernel(&mut switch, kernel);
             self.fastpath.add_access_denied(&mut switch);
         }
+        let mut process = ProcessCounters {
+            log_lines_lost: self.log.lost_lines(),
+            access_log_lines_lost: self.access_log.lost_lines(),
+            reloads_refused: self.reload.refused(),
+            orders_refused: self.control_queue.refused(),
+            announce_conflicts: self.announce.seen().conflicts(),
+            device_queue_dropped: self.device_queue.dropped(),
+            resident_bytes: resident_bytes(),
+            ..ProcessCounters::default()
+        };
+        self.host.count(&mut process);
         self.shared.publish(Counters {
             switch,
-            process: ProcessCounters {
-                log_lines_lost: self.log.lost_lines(),
-                access_log_lines_lost: self.access_log.lost_lines(),
-                reloads_refused: self.reload.refused(),
-                orders_refused: self.control_queue.refused(),
-                announce_conflicts: self.announce.seen().conflicts(),
-                device_queue_dropped: self.device_queue.dropped(),
-                resident_bytes: resident_bytes(),
-            },
+            process,
             announced: self.announce.seen().announced(),
+            handoff: self.api.handoff.get().map(|one| one.counted()),
             device: *engine.queue().counters(),
             kernel,
             tcb_cache: engine.tcb_cache_report(),

@@ -8,6 +8,7 @@ use fairlead_base::Instant;
 use fairlead_datapath::{Admin, Change, Datapath, Departure};
 
 use super::fastpath::Fastpath;
+use super::sleepers::SleeperDesk;
 use super::{ExitStatus, access, host};
 use crate::admin::{self, AdminServer, Shared};
 use crate::api::{
@@ -125,6 +126,7 @@ impl Served {
             state: Mutex::new(state.state),
             state_path: state.path,
             handoff: OnceLock::new(),
+            sleepers: OnceLock::new(),
         };
         Ok(Self {
             api: Arc::new(api),
@@ -194,7 +196,11 @@ impl Served {
         &self,
         settings: &Settings,
         control_queue: &Arc<ControlQueue>,
+        sleepers: Option<&Arc<SleeperDesk>>,
     ) -> Result<(Option<ControlServer>, Option<Handoff>), ExitStatus> {
+        if let Some(sleepers) = sleepers {
+            let _ = self.api.sleepers.set(Arc::clone(sleepers));
+        }
         let control = self.start_control(settings, control_queue);
         let handoff = self.start_handoff(settings).map_err(super::host)?;
         Ok((control, handoff))

@@ -2,13 +2,14 @@
 //! the engine gives and wakes them, and the thread that reads where responses end.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use fairlead_base::Endpoint;
 use fairlead_base::FlowKey;
-use fairlead_bpf_loader::{Gives, ResponseSpan, Shown, ShownHead};
+use fairlead_bpf_loader::{Gives, Life, Lives, ResponseSpan, Shown, ShownHead, TakenOver};
 use fairlead_datapath::{HostHandoff, HostTerms, Progress, Sleeper};
 use fairlead_os_tcp::Destroyer;
 use fairlead_wire::http::{ResponseEnd, response_end};
@@ -33,8 +34,8 @@ struct Shared {
     gives: Gives,
     /// Where something may sleep.
     destroyer: Option<Destroyer>,
+    /// Over, and their clients have yet to learn it.
     expired: Vec<(FlowKey, Sleeper)>,
-    swept: Instant,
 }
 
 impl Shared {
@@ -52,11 +53,36 @@ impl Sockets {
             gives,
             destroyer: sleep.then(Destroyer::open).transpose()?,
             expired: Vec::new(),
-            swept: Instant::now(),
         };
         Ok(Self {
             shared: Arc::new(Mutex::new(shared)),
         })
+    }
+
+    /// Goes on with what an earlier run left; `serves` is asked whether a listening endpoint has a
+    /// route with `sleep` to a listener.
+    pub(super) fn take_over(&self, serves: impl Fn(Endpoint, Endpoint) -> bool) -> TakenOver {
+        let mut shared = self.shared();
+        let Shared { gives, expired, .. } = &mut *shared;
+        gives.take_over(serves, expired)
+    }
+
+    /// The connections, for another thread.
+    pub(super) fn lives(&self) -> io::Result<Lives> {
+        self.shared().gives.lives().map_err(io::Error::other)
+    }
+
+    /// Ends a sleeper; the engine tells its client. False where it does not sleep.
+    fn expire(&self, client: &FlowKey) -> bool {
+        let mut shared = self.shared();
+        let sleeper = shared.gives.sleeper(client);
+        let Some(sleeper) = sleeper.filter(|one| one.is_asleep) else {
+            return false;
+        };
+        shared.gives.end(client);
+        shared.end_socket(client);
+        shared.expired.push((*client, sleeper));
+        true
     }
 
     fn shared(&self) -> MutexGuard<'_, Shared> {
@@ -102,19 +128,7 @@ impl HostHandoff for Sockets {
     }
 
     fn next_expired(&mut self) -> Option<(FlowKey, Sleeper)> {
-        let mut shared = self.shared();
-        let Shared {
-            gives,
-            destroyer,
-            expired,
-            swept,
-        } = &mut *shared;
-        destroyer.as_ref()?;
-        if expired.is_empty() && swept.elapsed() >= SWEEP {
-            *swept = Instant::now();
-            gives.sweep(expired);
-        }
-        expired.pop()
+        self.shared().expired.pop()
     }
 }
 
@@ -126,24 +140,31 @@ pub(super) struct Tracker {
 }
 
 impl Tracker {
-    /// Starts reading what the kernel program shows.
-    pub(super) fn start(mut shown: Shown, sockets: Sockets) -> io::Result<Self> {
+    /// Starts reading what the kernel program shows, and looking who has slept too long. `asleep`
+    /// gets how many sleep.
+    pub(super) fn start(
+        shown: Shown,
+        sockets: Sockets,
+        asleep: Arc<AtomicU64>,
+    ) -> io::Result<Self> {
         let end = Arc::new(AtomicBool::new(false));
         let ending = Arc::clone(&end);
+        let mut lives = sockets.lives()?;
         let work = move || {
+            // Those that fell asleep while nobody was there.
+            for life in lives.asleep() {
+                sockets.end_socket_of_sleeper(&life.client);
+            }
+            let mut reading = Reading { shown, sockets };
+            let (mut late, mut swept) = (Vec::new(), None::<Instant>);
             while !ending.load(Ordering::Relaxed) {
-                shown.wait(PATIENCE);
-                while let Some((client, number, seen)) = shown.next_with(read) {
-                    match seen {
-                        Seen::Response(span) => {
-                            // Without it the server's FIN goes out, as without this thread.
-                            let _ = shown.set(&client, number, span);
-                        }
-                        Seen::Asleep => {
-                            shown.forget(&client);
-                            sockets.end_socket_of_sleeper(&client);
-                        }
-                    }
+                reading.round();
+                if swept.is_none_or(|at| at.elapsed() >= SWEEP) {
+                    asleep.store(lives.sweep(&mut late), Ordering::Relaxed);
+                    swept = Some(Instant::now());
+                }
+                for client in late.drain(..) {
+                    reading.sockets.expire(&client);
                 }
             }
         };
@@ -155,12 +176,68 @@ impl Tracker {
     }
 }
 
+/// What the thread reads.
+struct Reading {
+    shown: Shown,
+    sockets: Sockets,
+}
+
+impl Reading {
+    /// Waits, and reads what is there.
+    fn round(&mut self) {
+        self.shown.wait(PATIENCE);
+        while let Some((client, number, seen)) = self.shown.next_with(read) {
+            match seen {
+                Seen::Response(span) => {
+                    // Without it the server's FIN goes out, as without this thread.
+                    let _ = self.shown.set(&client, number, span);
+                }
+                Seen::Asleep => {
+                    self.shown.forget(&client);
+                    self.sockets.end_socket_of_sleeper(&client);
+                }
+            }
+        }
+    }
+}
+
 impl Drop for Tracker {
     fn drop(&mut self) {
         self.end.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join(); // after a panic of its own there is nothing to be kept
         }
+    }
+}
+
+/// Sleepers, for those who list and end them.
+#[derive(Debug)]
+pub(crate) struct SleeperDesk {
+    sockets: Sockets,
+    lives: Lives,
+}
+
+impl SleeperDesk {
+    pub(super) fn new(sockets: Sockets) -> io::Result<Self> {
+        let lives = sockets.lives()?;
+        Ok(Self { sockets, lives })
+    }
+
+    /// Those that sleep now.
+    pub(crate) fn list(&self) -> Vec<Life> {
+        let mut all: Vec<Life> = self.lives.asleep().collect();
+        // A walk that began again has found some twice.
+        all.sort_unstable_by_key(|life| life.client);
+        all.dedup_by_key(|life| life.client);
+        all
+    }
+
+    /// Ends those of a client's address and port, or all. How many.
+    pub(crate) fn end(&self, client: Option<Endpoint>) -> usize {
+        let mut all = self.list();
+        all.retain(|life| client.is_none_or(|client| life.client.src == client));
+        let ended = all.iter().filter(|life| self.sockets.expire(&life.client));
+        ended.count()
     }
 }
 

@@ -505,6 +505,7 @@ mod tests {
                 announce_conflicts: 0,
                 device_queue_dropped: 6,
                 resident_bytes: 12 << 20,
+                ..ProcessCounters::default()
             }),
             device_use: DeviceStatus {
                 rx: DirectionStatus {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairlead::admin::{
-    AdminServer, AnnouncedStatus, Counters, FastPathState, Identity, ProcessCounters, Shared,
-    Status, start,
+    AdminServer, AnnouncedStatus, Counters, FastPathState, HandoffStatus, Identity,
+    ProcessCounters, Shared, Status, start,
 };
 use fairlead_base::{CounterSet as _, DropReason, Endpoint};
 use fairlead_bpf_loader::{FlowLookups, KernelCounters};
@@ -141,7 +141,23 @@ fn counters() -> Counters {
             announce_conflicts: 5_006,
             device_queue_dropped: 5_005,
             resident_bytes: 5_006,
+            sleepers_kept: 5_007,
+            sleepers_other_layout: 5_008,
+            sleepers_no_route: 5_009,
+            sleepers_no_room: 5_010,
+            sleepers: 5_011,
         },
+        handoff: Some(HandoffStatus {
+            connections: 5_012,
+            owners: 5_013,
+            commands: [("ch_nic_handoff".to_owned(), 5_014)].into(),
+            refused: [(
+                "ch_nic_handoff".to_owned(),
+                [("mss_unlike".to_owned(), 5_015)].into(),
+            )]
+            .into(),
+            malformed: 5_016,
+        }),
         announced: vec![AnnouncedStatus {
             address: "10.1.0.3".into(),
             interface: "eth0".into(),

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use fairlead::admin::{
-    AnnouncedStatus, Counters, FastPathState, Identity, InterfaceStatus, Published, Shared, Status,
-    metrics,
+    AnnouncedStatus, Counters, FastPathState, HandoffStatus, Identity, InterfaceStatus, Published,
+    Shared, Status, metrics,
 };
 use fairlead_bpf_loader::FlowLookups;
 use fairlead_datapath::tcb_cache::Report;
@@ -37,7 +37,8 @@ const SECTIONS: [(&str, &str, bool, bool); 3] = [
     (
         "Always",
         "`fairlead_server_up` has no series for a server before its first probe; the four metrics of
-its TCP options have none before its first answer.",
+its TCP options have none before its first answer. `fairlead_handoff_…` are there with
+`adopt_socket`.",
         false,
         false,
     ),
@@ -60,11 +61,16 @@ A line is ON for `on_time` after its last packet.",
 ];
 
 /// Every label, whether its values are the same in every configuration, and what it says.
-const LABELS: [(&str, bool, &str); 23] = [
+const LABELS: [(&str, bool, &str); 24] = [
     (
         "address",
         false,
         "a listening address in a subnet of an interface",
+    ),
+    (
+        "command",
+        false,
+        "a [command](handoff.md#the-twelve-commands) of connection handoff",
     ),
     ("cpu", false, "the CPU, numbered from 0"),
     (
@@ -105,7 +111,12 @@ const LABELS: [(&str, bool, &str); 23] = [
     ("name", false, "the instance: `name` in `[instance]`"),
     ("occupied", false, "number of lines of a set in use"),
     ("pool", false, "a pool, by its name"),
-    ("reason", false, "a [drop reason](reasons.md)"),
+    (
+        "reason",
+        false,
+        "a [drop reason](reasons.md); of handoff, a [refusal](handoff.md#why-a-pair-is-refused); \
+         of sleepers, `layout`, `route` or `room`",
+    ),
     (
         "route",
         false,
@@ -198,6 +209,17 @@ fn counters(kernel: bool, tcb_cache: bool) -> Counters {
             interface: "eth0".into(),
             state: "announced".into(),
         }],
+        handoff: Some(HandoffStatus {
+            connections: 1,
+            owners: 1,
+            commands: [("ch_nic_handoff".to_owned(), 1)].into(),
+            refused: [(
+                "ch_nic_handoff".to_owned(),
+                [("mss_unlike".to_owned(), 1)].into(),
+            )]
+            .into(),
+            malformed: 0,
+        }),
         kernel: kernel.then(|| fairlead_bpf_loader::Counters {
             map_bytes: [("fl_records".to_owned(), 64 << 20)].into(),
             lookups: vec![FlowLookups::default()],
