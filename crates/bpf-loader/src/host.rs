@@ -138,8 +138,8 @@ impl Gives {
     }
 
     /// Goes on with the connections that an earlier run left; once, and after
-    /// [`HostPrograms::set`]. `serves` says whether a listening endpoint has a route with `sleep` to
-    /// a listener. Sleepers without one are over, and appended to `ended`.
+    /// [`HostPrograms::set`]. `serves` says whether a listening endpoint has a route with `sleep`
+    /// to a listener. Sleepers without one are over, and appended to `ended`.
     pub fn take_over(
         &mut self,
         serves: impl Fn(Endpoint, Endpoint) -> bool,
@@ -200,7 +200,7 @@ impl HostPrograms {
         let gives = Gives {
             map,
             lives,
-            former: former.lives.map(Lives::from_data).transpose()?,
+            former: former.lives.map(Lives::of_map).transpose()?,
             other_layout: former.other_layout,
         };
         let counters = take(&mut ebpf, "fl_host_counters")?;
@@ -263,8 +263,8 @@ impl HostPrograms {
         Ok(())
     }
 
-    /// Takes the programs off all interfaces: an earlier run pinned them, this one does without. How
-    /// many connections slept.
+    /// Takes the programs off all interfaces: an earlier run pinned them, this one does without.
+    /// How many connections slept.
     pub fn forget(pins: &Pins) -> u64 {
         for (pin, _) in pins.host_links() {
             let _ = pins::remove(&pin);

@@ -1,7 +1,7 @@
 //! The maps of `bpf/fairlead_host.bpf.c` that outlive the process, so that what sleeps does, too.
 //!
-//! Each is pinned as `MAP-LAYOUT`. What an earlier run left is used as it is if its shape is that of
-//! this build. If only its size differs, its entries are moved to a new map
+//! Each is pinned as `MAP-LAYOUT`. What an earlier run left is used as it is if its shape is that
+//! of this build. If only its size differs, its entries are moved to a new map
 //! ([`crate::Gives::take_over`]). Maps of another layout or shape are discarded, and what slept in
 //! them is counted.
 
@@ -128,6 +128,6 @@ fn entries(path: &PathBuf) -> u64 {
 /// How many connections sleep in a map of this layout.
 fn asleep(path: &PathBuf) -> u64 {
     let map = MapData::from_pin(path).ok();
-    let lives = map.and_then(|map| Lives::from_data(map).ok());
+    let lives = map.and_then(|map| Lives::of_map(map).ok());
     lives.map_or(0, |lives| lives.asleep().count() as u64)
 }

@@ -64,8 +64,8 @@ impl Lives {
     }
 
     /// Those in a map of this build's layout.
-    pub(crate) fn from_data(data: MapData) -> Result<Self, MapError> {
-        Ok(Self::new(Map::from_map_data(data)?.try_into()?))
+    pub(crate) fn of_map(map: MapData) -> Result<Self, MapError> {
+        Ok(Self::new(Map::from_map_data(map)?.try_into()?))
     }
 
     /// The same once more, for another thread.
@@ -75,7 +75,7 @@ impl Lives {
     pub fn another(&self) -> Result<Self, MapError> {
         let fd = self.map.map().fd().as_fd().try_clone_to_owned();
         let fd = fd.map_err(MapError::IoError)?;
-        Self::from_data(MapData::from_fd(fd)?)
+        Self::of_map(MapData::from_fd(fd)?)
     }
 
     /// All entries. What the kernel removes meanwhile may make the walk begin again, so it has an
@@ -221,7 +221,8 @@ impl Lives {
         Some(life.give)
     }
 
-    /// A sleeper has a socket again, or soon will: its next request is known. False when it is gone.
+    /// A sleeper has a socket again, or soon will: its next request is known. False when it is
+    /// gone.
     pub(crate) fn wake(&mut self, client: &FlowKey, client_nxt: u32, method: [u8; 4]) -> bool {
         let key = RawFlowKey::from(client);
         let Ok(life) = self.map.get(&key, 0) else {
