@@ -73,7 +73,7 @@ test-fastpath: ## run the end-to-end tests on the best fast path of this machine
 		--skip modes:: --skip straight:: --skip flow_tables::
 	@# Of XDP a part (all of it: test-long): requests, restarts, reloads, comings and goings, captures, floods.
 	FAIRLEAD_E2E_MODE=xdp $(CARGO) test --workspace --test e2e --locked --no-fail-fast -- \
-		http:: restart:: reload:: lifecycle:: capture::both flood::
+		http:: restart:: reload:: lifecycle:: capture::both flood:: handoff::
 	FAIRLEAD_E2E_MODE=xdp-generic $(CARGO) test --workspace --test e2e --locked --no-fail-fast -- http:: restart::
 	@# The other kinds of flow table, a part; all of it is in test-long.
 	for kind in lru-hash tcb-cache; do \

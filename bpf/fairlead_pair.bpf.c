@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * At tc ingress of the host's interfaces: the gate of connections that a proxy hands off. While one is
- * handed off its packets are held up, so that nothing changes while its state is read; later they go
- * to the engine's device. A hold-up ends by itself when its time is over.
+ * At tc ingress of the host's interfaces: the gate of connections that a proxy hands off. `fairlead_pair`
+ * comes before the fast path: while a connection is handed off its packets are held up, so that nothing
+ * changes while its state is read. A hold-up ends by itself when its time is over. `fairlead_lead` comes
+ * behind the fast path: what that leaves of connections that were handed off goes to the engine's device.
  */
 #define FL_TC
 #include <linux/if_ether.h>
@@ -37,6 +38,14 @@ struct {
 	__type(key, struct fl_flow_key);
 	__type(value, struct fl_gate);
 } fl_gates FL_MAP_PRIVATE;
+
+/* How many gates hold packets up: mostly none, and then nothing has to be looked at. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} fl_locks FL_MAP_PRIVATE;
 
 /* From the IP header on, wherever a packet's data begins. */
 static __always_inline int fl_gate_load(struct __sk_buff *ctx, __u32 at, void *to, __u32 bytes)
@@ -88,27 +97,33 @@ static __always_inline void fl_gate_note(struct __sk_buff *ctx, struct fl_gate *
 	gate->stamped = 1;
 }
 
+/* The gate of a packet's key, or 0; where the TCP header is, and what it says. */
+static __always_inline struct fl_gate *fl_gate_of(struct __sk_buff *ctx, struct fl_tcp_view *tcp,
+						  __u32 *at, __u32 *bytes)
+{
+	struct fl_flow_key key = {};
+
+	if (ctx->vlan_present)
+		return 0;
+	*at = fl_gate_addresses(ctx, &key, bytes);
+	if (!*at || fl_gate_load(ctx, *at, tcp, sizeof(*tcp)))
+		return 0;
+	key.src_port = tcp->src_port;
+	key.dst_port = tcp->dst_port;
+	return bpf_map_lookup_elem(&fl_gates, &key);
+}
+
 SEC("classifier")
 int fairlead_pair(struct __sk_buff *ctx)
 {
-	struct fl_flow_key key = {};
+	__u32 bytes = 0, at = 0, zero = 0, *locks = bpf_map_lookup_elem(&fl_locks, &zero);
 	struct fl_tcp_view tcp;
 	struct fl_gate *gate;
-	__u32 bytes = 0, at;
 
-	if (ctx->vlan_present)
+	if (!locks || !*(volatile __u32 *)locks)
 		return TC_ACT_UNSPEC;
-	at = fl_gate_addresses(ctx, &key, &bytes);
-	if (!at || fl_gate_load(ctx, at, &tcp, sizeof(tcp)))
-		return TC_ACT_UNSPEC;
-	key.src_port = tcp.src_port;
-	key.dst_port = tcp.dst_port;
-	gate = bpf_map_lookup_elem(&fl_gates, &key);
-	if (!gate)
-		return TC_ACT_UNSPEC;
-	if (gate->mode == FL_GATE_ENGINE)
-		return bpf_redirect(gate->device, 0);
-	if (bpf_ktime_get_ns() >= gate->until_ns)
+	gate = fl_gate_of(ctx, &tcp, &at, &bytes);
+	if (!gate || gate->mode == FL_GATE_ENGINE || bpf_ktime_get_ns() >= gate->until_ns)
 		return TC_ACT_UNSPEC;
 	fl_gate_note(ctx, gate, at, &tcp);
 	if (gate->mode == FL_GATE_ACKS && !(tcp.flags & (FL_TCP_SYN | FL_TCP_FIN)) &&
@@ -116,6 +131,19 @@ int fairlead_pair(struct __sk_buff *ctx)
 		return TC_ACT_UNSPEC;
 	gate->dropped++;
 	return TC_ACT_SHOT;
+}
+
+SEC("classifier")
+int fairlead_lead(struct __sk_buff *ctx)
+{
+	struct fl_tcp_view tcp;
+	struct fl_gate *gate;
+	__u32 bytes = 0, at = 0;
+
+	gate = fl_gate_of(ctx, &tcp, &at, &bytes);
+	if (!gate || gate->mode != FL_GATE_ENGINE)
+		return TC_ACT_UNSPEC;
+	return bpf_redirect(gate->device, 0);
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -337,8 +337,11 @@ static __noinline int fl_begin_route(fl_ctx *ctx, struct fl_packet *packet, __u3
 	struct fl_beginning *work = bpf_map_lookup_elem(&fl_beginnings, &zero);
 	struct fl_way *way;
 
-	if (!record || !work || record->phase.state != FL_STATE_TICKET ||
-	    fl_edits_of(record, FL_SIDE_CLIENT, &work->edits))
+	if (!record || !work || record->phase.state != FL_STATE_TICKET)
+		return 0;
+	work->edits.seq_add = 0;
+	work->edits.ts_value_add = 0;
+	if (fl_edits_of(record, FL_SIDE_CLIENT, &work->edits))
 		return 0;
 	/* The SYN has a header of its own, without the client's type of service (lib/synack.h). */
 	packet->tos = 0;

@@ -15,6 +15,7 @@
 #include "join.h"
 #include "maps.h"
 #include "parse.h"
+#include "second.h"
 #include "stray.h"
 #include "synack.h"
 #include "tcb.h"
@@ -170,6 +171,8 @@ __noinline int fl_splice(fl_ctx *ctx, struct fl_packet *packet, fl_flow flow,
 		return FL_LEFT;
 	if (packet->ttl <= 1)
 		return FL_PASS; /* the stack tells the sender */
+	if (record->route == FL_ROUTE_PAIR && fl_pair(ctx, packet, &edits, line << 1 | side))
+		return FL_LEFT;
 	phase.word = *(volatile __u32 *)&record->phase.word;
 	if (phase.state == FL_STATE_SYN_SENT && side == FL_SIDE_SERVER)
 		return FL_ARMED;

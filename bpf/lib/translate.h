@@ -100,10 +100,11 @@ static __always_inline void fl_track(struct fl_record *record, int side,
 		record->last_active = now_ms;
 }
 
+/* To `edits` as they begin: zeros, or what a pair has besides (lib/second.h). */
 static __always_inline int fl_edits_of(const struct fl_record *record, int side,
 				       struct fl_edits *edits)
 {
-	__u32 listen = record->listen, server = record->server, nat = record->nat_addr;
+	__u32 index = side == FL_SIDE_CLIENT ? record->server : record->listen;
 	struct fl_endpoint *at, *client_leg, *server_leg;
 	struct fl_address *nat_address;
 
@@ -115,37 +116,34 @@ static __always_inline int fl_edits_of(const struct fl_record *record, int side,
 		server_leg = &edits->src;
 	}
 	if (side == FL_SIDE_CLIENT) {
-		at = bpf_map_lookup_elem(&fl_server_at, &server);
+		at = bpf_map_lookup_elem(&fl_server_at, &index);
 		if (!at)
 			return -1;
 		*server_leg = *at;
-		if (nat == FL_NAT_TRANSPARENT) {
+		index = record->nat_addr;
+		if (index == FL_NAT_TRANSPARENT) {
 			client_leg->addr = record->client_addr;
 			client_leg->port = bpf_htons(record->client_port);
 		} else {
-			nat_address = bpf_map_lookup_elem(&fl_nat_at, &nat);
+			nat_address = bpf_map_lookup_elem(&fl_nat_at, &index);
 			if (!nat_address)
 				return -1;
 			client_leg->addr = *nat_address;
 			client_leg->port = bpf_htons(record->nat_port);
 		}
-		edits->seq_add = 0;
 		edits->ack_add = -record->seq_delta;
 		edits->window_shift = record->phase.client_shift;
-		edits->ts_value_add = 0;
 		edits->ts_echo_add = -record->ts_delta;
 	} else {
-		at = bpf_map_lookup_elem(&fl_listen_at, &listen);
+		at = bpf_map_lookup_elem(&fl_listen_at, &index);
 		if (!at)
 			return -1;
 		*server_leg = *at;
 		client_leg->addr = record->client_addr;
 		client_leg->port = bpf_htons(record->client_port);
 		edits->seq_add = record->seq_delta;
-		edits->ack_add = 0;
 		edits->window_shift = record->phase.server_shift;
 		edits->ts_value_add = record->ts_delta;
-		edits->ts_echo_add = 0;
 	}
 	return 0;
 }

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use fairlead_netns::{Running, Signal};
 
 use crate::harness::{
-    Family, Lab, Origin, PATIENCE, PREFIX, Switch, binary, on_the_fast_path, rounds, web_service,
+    Family, Lab, Origin, PATIENCE, Switch, binary, kernel_mode, on_the_fast_path, prefix_in,
+    rounds, web_service,
 };
 
 /// The example proxy: the one that `FAIRLEAD_PROXY` names, or this workspace's.
@@ -106,10 +107,15 @@ fn socket(lab: &Lab) -> PathBuf {
     lab.folder().join("e2e.adopt")
 }
 
-/// A switch that adopts connections. It has a service besides, which nobody uses.
+/// A switch that adopts connections, with the kernel's fast path. It has a service besides, which
+/// nobody uses.
 fn switch(lab: &Lab) -> Switch {
+    switch_in(lab, &kernel_mode())
+}
+
+fn switch_in(lab: &Lab, mode: &str) -> Switch {
     let socket = format!("[instance]\nadopt_socket = \"{}\"", socket(lab).display());
-    let prefix = PREFIX.replacen("[instance]", &socket, 1);
+    let prefix = prefix_in(mode, "").replacen("[instance]", &socket, 1);
     let services = web_service("snat", "", "", |family| vec![family.server_at(1, 8080)]);
     Switch::start_with(lab, &format!("{prefix}{services}"))
 }
@@ -185,21 +191,112 @@ fn outlives_its_proxy(lab: &Lab, family: Family) {
     });
 }
 
+/// What the kernel program has counted.
+fn kernel(switch: &Switch, name: &str) -> u64 {
+    let status = switch.status();
+    let count = status["kernel"][name].as_u64();
+    count.unwrap_or_else(|| panic!("no {name}: {status}"))
+}
+
 #[test]
 fn a_pair_outlives_its_proxy_in_the_middle_of_a_transfer() {
     on_the_fast_path(|lab| {
         let _servers = Family::BOTH.map(|family| Origin::start(lab, family.server_at(1, 7), echo));
         let switch = switch(lab);
         for family in Family::BOTH {
+            let before = kernel(&switch, "fast_bytes");
             outlives_its_proxy(lab, family);
+            // Each byte comes by twice: to the server, and back.
+            let carried = kernel(&switch, "fast_bytes") - before;
+            assert!(carried > 70 << 20, "{}", switch.status());
         }
         let log = switch.log();
         assert!(!log.contains("TransmitFailed"), "{log}");
-        let until = Instant::now() + Duration::from_secs(5);
-        while switch.count("live") != 0 {
-            assert!(Instant::now() < until, "both are over");
-            std::thread::sleep(Duration::from_millis(20));
+        assert!(all_over(&switch), "{}", switch.status());
+    });
+}
+
+#[test]
+fn a_pair_outlives_its_proxy_where_the_engine_carries_it() {
+    on_the_fast_path(|lab| {
+        let _servers = Family::BOTH.map(|family| Origin::start(lab, family.server_at(1, 7), echo));
+        let switch = switch_in(lab, "engine");
+        for family in Family::BOTH {
+            outlives_its_proxy(lab, family);
         }
+        assert!(all_over(&switch), "{}", switch.status());
+    });
+}
+
+fn all_over(switch: &Switch) -> bool {
+    let until = Instant::now() + Duration::from_secs(5);
+    while switch.count("live") != 0 {
+        if Instant::now() > until {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    true
+}
+
+/// As [`echo`], until a part begins with a zero: then the connection is reset.
+fn echo_or_reset(mut stream: TcpStream) -> std::io::Result<()> {
+    let mut bytes = vec![0; 65_536];
+    loop {
+        let count = stream.read(&mut bytes)?;
+        match (count, bytes[0]) {
+            (0, _) => return Ok(()),
+            (1, 0) => {
+                socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
+                return Ok(());
+            }
+            (1, 1) => return stream.shutdown(Shutdown::Write),
+            _ => stream.write_all(&bytes[..count])?,
+        }
+    }
+}
+
+/// Each end closes, and each resets: the other end sees the same, and so does the kernel.
+#[test]
+fn ends_of_pairs_pass_the_kernel() {
+    on_the_fast_path(|lab| {
+        let family = Family::V4;
+        let _server = Origin::start(lab, family.server_at(1, 7), echo_or_reset);
+        let switch = switch(lab);
+        let proxy = Proxy::start(lab, family, 2 * 65_536);
+        let adopted = || {
+            let stream = connect(lab, family);
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            ping(&stream, 0);
+            proxy.says("adopted");
+            ping(&stream, 65_536);
+            stream
+        };
+        let (mut rest, before) = (Vec::new(), kernel(&switch, "resets"));
+        let mut stream = adopted();
+        stream.write_all(&[0]).unwrap();
+        let ended = stream.read_to_end(&mut rest).unwrap_err();
+        assert_eq!(ended.kind(), std::io::ErrorKind::ConnectionReset);
+        assert_eq!(kernel(&switch, "resets"), before + 1);
+        let stream = adopted();
+        socket2::SockRef::from(&stream)
+            .set_linger(Some(Duration::ZERO))
+            .unwrap();
+        drop(stream);
+        assert!(all_over(&switch), "{}", switch.status());
+        assert_eq!(kernel(&switch, "resets"), before + 2);
+        let fins = kernel(&switch, "fins");
+        let mut stream = adopted();
+        stream.write_all(&[1]).unwrap();
+        let ended = stream.read_to_end(&mut rest).unwrap();
+        assert_eq!(ended, 0, "the server's FIN");
+        drop(stream);
+        assert!(all_over(&switch), "{}", switch.status());
+        drop(adopted());
+        assert!(all_over(&switch), "{}", switch.status());
+        assert_eq!(kernel(&switch, "fins"), fins + 4);
+        // The proxy hears of each end.
+        while !proxy.says("over").ends_with("Client 65536") {}
     });
 }
 

@@ -11,7 +11,7 @@
 
 #include <fairlead/counters.h>
 
-#define LAYOUT_VERSION 8
+#define LAYOUT_VERSION 9
 
 /* Of the maps of fairlead_host that outlive a process. It is a part of their files' names, and goes
  * up with every change of what they hold. */
@@ -127,6 +127,33 @@ struct fl_record {
 #define FL_FLAGS_OURS 0xbd
 
 #define FL_NAT_TRANSPARENT 0xffff
+
+/* fairlead_tcp::PAIR_ROUTE: the record was made of two connections. All bits of its flags are taken, so
+ * its route says so. */
+#define FL_ROUTE_PAIR 0xffff
+#define FL_PAIRS 65536
+
+/* What was last seen of one end of a pair: fairlead_tcp::Seen. */
+struct fl_seen {
+	__u32 ack;
+	__u32 stamp;
+	__u16 window;
+	__u8 known;   /* not 0: something was */
+	__u8 stamped; /* not 0: with a timestamp */
+};
+
+/* What a pair's record lacks: fairlead_tcp::Second. Packets write what is seen of their own side. */
+#define FL_PAIR_KEPT 220
+struct fl_second {
+	__u32 seq;
+	__u32 ts;
+	__s8 client_shift;
+	__s8 server_shift;
+	__u8 pad[2];
+	struct fl_seen client;
+	struct fl_seen server;
+	__u8 kept[FL_PAIR_KEPT]; /* for a later start; the program does not read it */
+};
 
 /* What is offered to clients of one listening endpoint. */
 struct fl_listen {
@@ -361,6 +388,7 @@ _Static_assert(__builtin_offsetof(struct fl_record, seq_delta) == 28, "layout");
 _Static_assert(__builtin_offsetof(struct fl_record, last_active) == 56, "layout");
 _Static_assert(__builtin_offsetof(struct fl_record, phase) == 60, "layout");
 _Static_assert(sizeof(struct fl_listen) == 8, "layout");
+_Static_assert(sizeof(struct fl_second) == 256, "layout");
 _Static_assert(sizeof(struct fl_access_prefix) == 20, "layout");
 _Static_assert(sizeof(struct fl_settings) == 80, "layout");
 _Static_assert(sizeof(struct fl_give) == 40, "layout");

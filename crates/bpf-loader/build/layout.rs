@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Structs that the loader reads or writes, and what they are called in Rust.
-const STRUCTS: [(&str, &str, &str); 14] = [
+const STRUCTS: [(&str, &str, &str); 16] = [
     ("fl_address", "RawAddress", "Default, PartialEq, Eq, Hash"),
     ("fl_flow_key", "RawFlowKey", "PartialEq, Eq, Hash"),
     ("fl_bucket", "RawBucket", ""),
@@ -14,6 +14,8 @@ const STRUCTS: [(&str, &str, &str); 14] = [
     ("fl_life", "RawLife", "Default, PartialEq, Eq"),
     ("fl_response", "RawResponse", "PartialEq, Eq"),
     ("fl_listen", "RawListen", "Default, PartialEq, Eq"),
+    ("fl_seen", "RawSeen", "Default, PartialEq, Eq"),
+    ("fl_second", "RawSecond", "PartialEq, Eq"),
     ("fl_access_prefix", "RawAccessPrefix", "PartialEq, Eq"),
     ("fl_access_rule", "RawAccessRule", "Default, PartialEq, Eq"),
     ("fl_settings", "RawSettings", "Default, PartialEq, Eq"),
@@ -26,7 +28,7 @@ const STRUCTS: [(&str, &str, &str); 14] = [
 const TABLES: [(&str, &str, &str); 1] = [("fl_tcb", "RawTcb", "")];
 
 /// Constants that the loader uses, and their type there.
-const CONSTANTS: [(&str, &str); 27] = [
+const CONSTANTS: [(&str, &str); 29] = [
     ("LAYOUT_VERSION", "u32"),
     ("FL_HOST_LAYOUT", "u32"),
     ("FL_DROPS", "u32"),
@@ -47,6 +49,8 @@ const CONSTANTS: [(&str, &str); 27] = [
     ("FL_RESPONSE_CHUNKED", "u32"),
     ("FL_RESPONSE_ENDLESS", "u32"),
     ("FL_SHOWN_BYTES", "usize"),
+    ("FL_PAIR_KEPT", "usize"),
+    ("FL_ROUTE_PAIR", "u16"),
     ("FL_ACCESS_LISTS", "usize"),
     ("FL_BUCKET_ENTRIES", "usize"),
     ("FL_JOIN_BYTES", "usize"),

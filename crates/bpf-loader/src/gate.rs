@@ -1,8 +1,8 @@
 //! The gate of connections that a proxy hands off: what becomes of their packets on the way in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use aya::maps::{HashMap, MapData};
+use aya::maps::{Array, HashMap, MapData};
 use aya::programs::tc::{SchedClassifierLink, TcAttachOptions, TcAttachType};
 use aya::programs::{LinkOrder, SchedClassifier};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
@@ -14,8 +14,10 @@ use crate::kernel::LoadError;
 use crate::layout::RawFlowKey;
 
 static PAIR: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fairlead_pair.o"));
-const PROGRAM: &str = "fairlead_pair";
+/// Before the fast path, and behind it.
+const PROGRAMS: [&str; 2] = ["fairlead_pair", "fairlead_lead"];
 const MAP: &str = "fl_gates";
+const LOCKS: &str = "fl_locks";
 
 /// What becomes of packets with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +27,7 @@ pub enum Gate {
     Acks(u64),
     /// All are dropped until this time.
     Shut(u64),
-    /// All go to the engine.
+    /// What the fast path leaves goes to the engine.
     Engine,
 }
 
@@ -44,14 +46,16 @@ type RawGate = [u32; 8];
 /// `struct fl_flow_key`, in words.
 type RawKey = [u32; 9];
 
-/// The program `bpf/fairlead_pair.bpf.c` on all Ethernet interfaces of this network namespace but
+/// The programs of `bpf/fairlead_pair.bpf.c` on all Ethernet interfaces of this network namespace but
 /// the engine's device, for as long as this is there.
 #[derive(Debug)]
 pub struct Gates {
     ebpf: Ebpf,
     /// The engine's device.
     device: u32,
-    links: BTreeMap<u32, SchedClassifierLink>,
+    links: BTreeMap<u32, [SchedClassifierLink; 2]>,
+    /// Keys whose packets are held up.
+    locked: BTreeSet<FlowKey>,
 }
 
 impl Gates {
@@ -68,11 +72,14 @@ impl Gates {
             return Err(LoadError::TooOld("6.6"));
         }
         let mut ebpf = EbpfLoader::new().load(PAIR)?;
-        program(&mut ebpf)?.load()?;
+        for name in PROGRAMS {
+            program(&mut ebpf, name)?.load()?;
+        }
         Ok(Self {
             ebpf,
             device,
             links: BTreeMap::new(),
+            locked: BTreeSet::new(),
         })
     }
 
@@ -85,25 +92,41 @@ impl Gates {
         let with_index = |name: String| Some((interface_index(&name)?, name));
         let here: BTreeMap<u32, String> = names.into_iter().filter_map(with_index).collect();
         self.links.retain(|index, _| here.contains_key(index));
-        let program = program(&mut self.ebpf)?;
         let mut failed = None;
         for (index, name) in here {
             if index == self.device || self.links.contains_key(&index) {
                 continue;
             }
-            let by_link = TcAttachOptions::TcxOrder(LinkOrder::first());
-            let link = program.attach_with_options(&name, TcAttachType::Ingress, by_link);
-            match link {
-                Ok(link) => {
-                    self.links.insert(index, program.take_link(link)?);
-                }
+            let first = self.attach_one(0, &name, LinkOrder::first());
+            let both = first.and_then(|a| Ok([a, self.attach_one(1, &name, LinkOrder::last())?]));
+            match both {
+                Ok(links) => drop(self.links.insert(index, links)),
                 Err(error) => failed = Some(error), // it may have gone meanwhile
             }
         }
         match failed {
-            Some(error) if self.links.is_empty() => Err(error.into()),
+            Some(error) if self.links.is_empty() => Err(error),
             _ => Ok(()),
         }
+    }
+
+    fn attach_one(
+        &mut self,
+        which: usize,
+        name: &str,
+        order: LinkOrder,
+    ) -> Result<SchedClassifierLink, LoadError> {
+        let program = program(&mut self.ebpf, PROGRAMS[which])?;
+        let by_link = TcAttachOptions::TcxOrder(order);
+        let link = program.attach_with_options(name, TcAttachType::Ingress, by_link)?;
+        Ok(program.take_link(link)?)
+    }
+
+    /// Says how many gates hold packets up: before the first does, and after the last.
+    fn count_locks(&mut self) -> Result<(), LoadError> {
+        let map = self.ebpf.map_mut(LOCKS).ok_or(LoadError::Missing(LOCKS))?;
+        let mut map: Array<&mut MapData, u32> = map.try_into()?;
+        Ok(map.set(0, self.locked.len() as u32, 0)?)
     }
 
     /// Sets what becomes of packets with this key. What was seen before is forgotten, unless the
@@ -113,7 +136,11 @@ impl Gates {
     /// What the kernel refuses: the map is full.
     pub fn set(&mut self, key: &FlowKey, gate: Gate) -> Result<(), LoadError> {
         let device = self.device;
+        if gate != Gate::Engine && self.locked.insert(*key) {
+            self.count_locks()?;
+        }
         let mut map = map(&mut self.ebpf)?;
+        let whose = key;
         let key: RawKey = RawFlowKey::from(key).words();
         let (mode, until) = match gate {
             Gate::Acks(until) => (1, until),
@@ -127,7 +154,11 @@ impl Gates {
         let [low, high] = halves(until);
         let [_, _, _, _, stamp, seq, stamped, dropped] = before;
         let value = [mode, device, low, high, stamp, seq, stamped, dropped];
-        Ok(map.insert(key, value, 0)?)
+        map.insert(key, value, 0)?;
+        if gate == Gate::Engine && self.locked.remove(whose) {
+            self.count_locks()?;
+        }
+        Ok(())
     }
 
     /// What was seen at a gate.
@@ -148,12 +179,18 @@ impl Gates {
         if let Ok(mut map) = map(&mut self.ebpf) {
             let _ = map.remove(&RawFlowKey::from(key).words());
         }
+        if self.locked.remove(key) {
+            let _ = self.count_locks();
+        }
     }
 }
 
-fn program(ebpf: &mut Ebpf) -> Result<&mut SchedClassifier, LoadError> {
-    let program = ebpf.program_mut(PROGRAM);
-    Ok(program.ok_or(LoadError::Missing(PROGRAM))?.try_into()?)
+fn program<'a>(
+    ebpf: &'a mut Ebpf,
+    name: &'static str,
+) -> Result<&'a mut SchedClassifier, LoadError> {
+    let program = ebpf.program_mut(name);
+    Ok(program.ok_or(LoadError::Missing(name))?.try_into()?)
 }
 
 fn map(ebpf: &mut Ebpf) -> Result<HashMap<&mut MapData, RawKey, RawGate>, LoadError> {

@@ -12,7 +12,7 @@ use fairlead_base::{Address, Endpoint, FlowKey};
 use fairlead_tcp::ticket::TICKETS_MAX;
 use fairlead_tcp::{
     Begun, ConnectOffload, Endpoints, FastPath, FlowOffload, Join, Joined, Line, ListenOffer,
-    Preconnect, Record, Refusal, SynOffload, Taker, Ticket, Tracking,
+    PairOffload, Preconnect, Record, Refusal, Second, Seen, SynOffload, Taker, Ticket, Tracking,
 };
 
 use crate::Counters;
@@ -29,6 +29,7 @@ use crate::layout::{
     RawEndpoint, RawFlowKey, RawJoin, RawLane, RawListen, RawSettings, RawTcb, TCB_WAYS,
 };
 use crate::memory::{RecordMemory, Taken};
+use crate::pairs::PairMaps;
 use crate::pins::{Pins, network_namespace};
 use crate::remains::Shapes;
 use crate::sys;
@@ -133,6 +134,7 @@ pub struct FlowTable {
     listens: HashMap<MapData, RawEndpoint, RawListen>,
     settings: Array<MapData, RawSettings>,
     settled: RawSettings,
+    pairs: PairMaps,
     /// Listening endpoints with access lists.
     listed: BTreeSet<Endpoint>,
     /// By line.
@@ -241,6 +243,7 @@ impl Kernel {
         };
         kernel.load_program()?;
         let table = FlowTable {
+            pairs: PairMaps::take(&mut kernel.ebpf)?,
             memory,
             joins,
             lanes,
@@ -771,6 +774,41 @@ impl Preconnect for FlowTable {
     }
 }
 
+impl PairOffload for FlowTable {
+    fn place_pair(&mut self, record: &Record, endpoints: &Endpoints) -> bool {
+        let placed = self.pairs.place(record, endpoints).and_then(|()| {
+            // A later start reads no more of the arrays than this.
+            let before = self.settled;
+            let settled = &mut self.settled;
+            settled.listens = settled.listens.max(u32::from(record.listen) + 1);
+            settled.servers = settled.servers.max(u32::from(record.server) + 1);
+            settled.nats = settled.nats.max(u32::from(record.nat_addr) + 1);
+            match self.settled == before {
+                true => Ok(()),
+                false => self.settings.set(0, self.settled, 0),
+            }
+        });
+        placed.inspect_err(no_pair).is_ok()
+    }
+
+    fn describe_pair(&mut self, line: Line, second: &Second, seen: &[Option<Seen>; 2]) -> bool {
+        let described = self.pairs.describe(line, second, seen);
+        described.inspect_err(no_pair).is_ok()
+    }
+
+    fn pair_seen(&self, line: Line) -> [Option<Seen>; 2] {
+        self.pairs.seen(line)
+    }
+
+    fn forget_pair(&mut self, line: Line) {
+        self.pairs.forget(line);
+    }
+}
+
+fn no_pair(error: &MapError) {
+    tracing::debug!(%error, "the kernel does not take a pair");
+}
+
 impl FastPath for FlowTable {
     fn connect(&mut self) -> Option<&mut dyn ConnectOffload> {
         self.joins.is_some().then_some(self as _)
@@ -778,6 +816,10 @@ impl FastPath for FlowTable {
 
     fn preconnect(&mut self) -> Option<&mut dyn Preconnect> {
         self.lanes.is_some().then_some(self as _)
+    }
+
+    fn pairs(&mut self) -> Option<&mut dyn PairOffload> {
+        Some(self)
     }
 }
 

@@ -22,6 +22,7 @@
 //! | `way_in.rs` | past the stack to the engine's device, for addresses that the host has too |
 //! | `way_out.rs` | the engine's device, where what it sends takes a shorter way |
 //! | `host.rs` | before the fast path, for connections that become sockets of this machine |
+//! | `pairs.rs` | what records of pairs lack, and their addresses |
 //! | `gate.rs` | what becomes of packets of connections that a proxy hands off |
 //! | `sleep.rs` | such connections that outlive the sockets of their processes |
 //! | `lasting.rs` | what of that outlives the process |
@@ -58,6 +59,7 @@ mod layout;
 mod mapping;
 mod maps;
 mod memory;
+mod pairs;
 mod pins;
 mod rehearsal;
 mod remains;

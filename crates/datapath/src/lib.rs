@@ -20,13 +20,13 @@ pub use fairlead_splice::event::{Admin, Details, End, Event, Offers, ServerState
 pub use fairlead_splice::snapshot::Snapshot;
 pub use fairlead_splice::{
     Adopted, BadConnectionId, Change, ChangeError, ConfigError, Connection, ConnectionId,
-    Departure, Estate, PairKept, PairRefused, PairState, Seen, Selection, Verdict,
+    Departure, Estate, PairKept, PairRefused, PairState, Selection, Verdict,
 };
 use fairlead_splice::{Switch, translate};
 use fairlead_tcp::Found;
 pub use fairlead_tcp::{
     Endpoints, FastPath, HostHandoff, HostTerms, Line, ListenOffer, Pairing, Progress, Record,
-    Refusal, Second, Side, Sleeper, State, Tracking,
+    Refusal, Second, Seen, Side, Sleeper, State, Tracking,
 };
 use fairlead_wire::{Classified, Fragment, TcpPacket, classify};
 

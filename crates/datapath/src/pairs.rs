@@ -28,8 +28,13 @@ impl Datapath {
     ///
     /// # Errors
     /// See [`PairKept`].
-    pub fn release_pair(&mut self, line: Line, number: u64) -> Result<PairState, PairKept> {
-        self.switch.release_pair(line, number)
+    pub fn release_pair(
+        &mut self,
+        now: Instant,
+        line: Line,
+        number: u64,
+    ) -> Result<PairState, PairKept> {
+        self.switch.release_pair(now, line, number)
     }
 
     /// Ends a pair by a RST to both ends. False if it is over already.
@@ -48,9 +53,15 @@ impl Datapath {
         self.switch.last_pair()
     }
 
-    /// All pairs.
-    pub fn pairs(&self) -> impl Iterator<Item = (Line, PairState)> + '_ {
+    /// All pairs, as they are now.
+    pub fn pairs(&mut self, now: Instant) -> impl Iterator<Item = (Line, PairState)> + '_ {
+        self.switch.catch_up_pairs(now);
         self.switch.pairs()
+    }
+
+    /// How many pairs there are.
+    pub fn pair_count(&self) -> usize {
+        self.switch.pairs().count()
     }
 
     /// Handles a packet of a pair.
@@ -63,6 +74,7 @@ impl Datapath {
         found: Found,
         second: &Second,
     ) -> Verdict {
+        self.switch.reclaim(now, found.line);
         let mut header = *header;
         if found.side == Side::Server {
             match translate::renumber(packet, &header, &second.of(Side::Server)) {
@@ -77,9 +89,14 @@ impl Datapath {
             let moved = translate::forward(record, endpoints, side, packet, &header, now_ms);
             match moved {
                 Ok(()) => {
-                    self.traffic.fast_packets += 1;
-                    self.traffic.fast_bytes += packet.bytes.len() as u64;
+                    if self.switch.has_fast_path() {
+                        self.switch.note_packet();
+                    } else {
+                        self.traffic.fast_packets += 1;
+                        self.traffic.fast_bytes += packet.bytes.len() as u64;
+                    }
                     self.switch.note_pair(found.line, side, &header, stamps);
+                    self.switch.offload(found.line);
                     Verdict::Transmit
                 }
                 Err(reason) => self.drop(reason),

@@ -21,7 +21,7 @@ pub mod translate;
 
 pub use engine::{
     Adopted, BadConnectionId, Change, ChangeError, ConfigError, Connection, ConnectionId,
-    Departure, Estate, Pair, PairKept, PairRefused, PairState, Parted, Seen, Selection, Switch,
+    Departure, Estate, Pair, PairKept, PairRefused, PairState, Parted, Selection, Switch,
 };
 pub use event::Details;
 pub use fairlead_tcp::Unlike;

@@ -24,12 +24,12 @@ pub use cookie::{CookieKey, Promise};
 pub use endpoints::Endpoints;
 pub use join::{Join, Joined};
 pub use offload::{
-    ConnectOffload, FastPath, FlowOffload, HostHandoff, HostTerms, ListenOffer, Preconnect,
-    Progress, Refusal, Sleeper, SynOffload, Tracking,
+    ConnectOffload, FastPath, FlowOffload, HostHandoff, HostTerms, ListenOffer, PairOffload,
+    Preconnect, Progress, Refusal, Sleeper, SynOffload, Tracking,
 };
 pub use pairing::{Pairing, Unlike};
 pub use reassembly::Reassembly;
 pub use record::{Record, Side, State};
-pub use second::{PAIR_ROUTE, Renumbering, Second};
+pub use second::{PAIR_ROUTE, Renumbering, Second, Seen};
 pub use table::{Found, KeyInUse, Line, Table};
 pub use ticket::{Begun, Taker, Ticket};

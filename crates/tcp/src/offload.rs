@@ -11,11 +11,14 @@
 //! | [`SynOffload`] | answers SYNs, refuses under overload |
 //! | [`ConnectOffload`] | joins a connection when its server answers; optional |
 //! | [`Preconnect`] | begins connections with servers chosen beforehand; optional |
+//! | [`PairOffload`] | forwards packets of pairs; optional |
 
 use fairlead_base::{Endpoint, FlowKey};
 
+use crate::endpoints::Endpoints;
 use crate::join::{Join, Joined};
 use crate::record::{Record, State};
+use crate::second::{Second, Seen};
 use crate::table::Line;
 use crate::ticket::{Begun, Ticket};
 
@@ -100,6 +103,23 @@ pub struct Refusal {
     /// Strangers' segments that prove no handshake by a cookie, and what comes to a service's
     /// address and concerns none: other ports, other protocols, fragments.
     pub unproven: bool,
+}
+
+/// Forwards packets of pairs by itself.
+pub trait PairOffload {
+    /// Learns the addresses that a pair's record names by index: they are nobody's configuration.
+    /// To be called before any of its packets can come. False when it cannot.
+    fn place_pair(&mut self, record: &Record, endpoints: &Endpoints) -> bool;
+
+    /// Learns what a pair's record lacks, and what has been seen of its client and its server. To
+    /// be called before [`FlowOffload::offload`]. False when it cannot.
+    fn describe_pair(&mut self, line: Line, second: &Second, seen: &[Option<Seen>; 2]) -> bool;
+
+    /// What has been seen of a pair's ends, by now.
+    fn pair_seen(&self, line: Line) -> [Option<Seen>; 2];
+
+    /// Forgets what [`Self::describe_pair`] said. To be called after [`FlowOffload::remove`].
+    fn forget_pair(&mut self, line: Line);
 }
 
 /// Answers SYNs by itself, and refuses what an overloaded engine cannot look at.
@@ -282,4 +302,7 @@ pub trait FastPath: FlowOffload + SynOffload + core::fmt::Debug + Send {
     /// Where tickets are issued; `None` where the engine begins all connections. With one there is
     /// [`Self::connect`], too.
     fn preconnect(&mut self) -> Option<&mut dyn Preconnect>;
+
+    /// Where pairs are handed over; `None` where the engine keeps them.
+    fn pairs(&mut self) -> Option<&mut dyn PairOffload>;
 }

@@ -26,6 +26,17 @@ pub struct Second {
     pub server_shift: i8,
 }
 
+/// What was last seen of one end of a pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// The number that it acknowledged, in the other end's own numbers.
+    pub ack: u32,
+    /// Its window: the client's as it sends it, the server's as the client's leg shows it.
+    pub window: u16,
+    /// Its last timestamp.
+    pub timestamp: Option<u32>,
+}
+
 /// Changes to one segment on the server's leg.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Renumbering {

@@ -8,8 +8,9 @@ use fairlead_base::{Endpoint, FlowKey, SeqNumber};
 use fairlead_tcp::join::{SynAck, Terms};
 use fairlead_tcp::record::flag;
 use fairlead_tcp::{
-    Begun, ConnectOffload, FastPath, FlowOffload, Join, Joined, Line, ListenOffer, Preconnect,
-    Record, Refusal, State, SynOffload, Taker, Ticket, Tracking,
+    Begun, ConnectOffload, Endpoints, FastPath, FlowOffload, Join, Joined, Line, ListenOffer,
+    PairOffload, Preconnect, Record, Refusal, Second, Seen, State, SynOffload, Taker, Ticket,
+    Tracking,
 };
 use fairlead_wire::Timestamps;
 
@@ -79,6 +80,8 @@ pub struct Told {
     taken: Vec<VecDeque<Begun>>,
     /// What it holds.
     pub lines: BTreeMap<Line, Kept>,
+    /// What it was told of pairs, and has seen of their ends.
+    pub pairs: BTreeMap<Line, (Second, [Option<Seen>; 2])>,
     /// Places in use, and whose they are.
     pub places: BTreeMap<u32, Line>,
     /// Hashes of heads, and where they lead.
@@ -444,5 +447,34 @@ impl FastPath for FastPathDouble {
 
     fn preconnect(&mut self) -> Option<&mut dyn Preconnect> {
         (self.skill == Skill::Begins).then_some(self as _)
+    }
+
+    fn pairs(&mut self) -> Option<&mut dyn PairOffload> {
+        (self.skill != Skill::Forgets).then_some(self as _)
+    }
+}
+
+impl PairOffload for FastPathDouble {
+    fn place_pair(&mut self, _: &Record, _: &Endpoints) -> bool {
+        true
+    }
+
+    fn describe_pair(&mut self, line: Line, second: &Second, seen: &[Option<Seen>; 2]) -> bool {
+        self.told(|told| {
+            assert!(!told.lines.contains_key(&line), "{line:?} is the engine's");
+            told.pairs.insert(line, (*second, *seen));
+        });
+        true
+    }
+
+    fn pair_seen(&self, line: Line) -> [Option<Seen>; 2] {
+        self.told(|told| told.pairs[&line].1)
+    }
+
+    fn forget_pair(&mut self, line: Line) {
+        self.told(|told| {
+            assert!(!told.lines.contains_key(&line), "{line:?} was removed");
+            told.pairs.remove(&line);
+        });
     }
 }

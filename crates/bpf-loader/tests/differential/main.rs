@@ -5,6 +5,7 @@ mod beginning;
 mod closing;
 mod heads;
 mod joining;
+mod pairs;
 mod processors;
 mod strays;
 mod sums;

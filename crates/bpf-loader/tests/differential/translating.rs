@@ -11,7 +11,7 @@ use super::{endpoints, frame_of, kernel, on_a_switch, record, run};
 
 /// A packet of a sender who has sent up to `nxt`, to a receiver who has sent up to `sent`; now and
 /// then one with numbers of a stranger.
-fn some_packet(rng: &mut Rng, key: FlowKey, nxt: u32, sent: u32) -> Packet {
+pub(super) fn some_packet(rng: &mut Rng, key: FlowKey, nxt: u32, sent: u32) -> Packet {
     let stranger = rng.chance(50_000);
     let ack = if stranger {
         rng.next_u64() as u32

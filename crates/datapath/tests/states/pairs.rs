@@ -1,9 +1,11 @@
 //! Pairs: two connections with numbers of their own on each leg, carried as one record.
 
 use fairlead_base::{Endpoint, Instant, Packet};
-use fairlead_datapath::{Config, Datapath, Line, PairKept, PairRefused, Pairing, State, Verdict};
+use fairlead_datapath::{
+    Config, Datapath, Line, PairKept, PairRefused, Pairing, Seen, State, Verdict,
+};
 use fairlead_tcp::pairing::{ESTABLISHED, Leg, Scales, Stamps};
-use fairlead_testkit::{endpoint, segment};
+use fairlead_testkit::{FastPathDouble, endpoint, segment};
 use fairlead_wire::{Classified, TcpFlags, TcpPacket, classify, options};
 
 /// The client's stream, by its own numbers; the same by the server's.
@@ -190,7 +192,7 @@ fn it_ends_like_any_connection() {
     assert_eq!(header.seq.0, CLIENT.1);
     rig.pass(from_server(0, 1).packet());
     assert_eq!(rig.state(), Some(State::AckRelayed1));
-    let closing = rig.datapath.release_pair(rig.line, rig.number);
+    let closing = rig.datapath.release_pair(now(2), rig.line, rig.number);
     assert_eq!(closing.map(|_| ()), Err(PairKept::Busy));
     rig.pass(from_server(0, 1).flags(fin).packet());
     let (header, _) = rig.pass(from_client(1, 1).packet());
@@ -200,7 +202,7 @@ fn it_ends_like_any_connection() {
     let mut syn = from_client(100_000, 0).flags(TcpFlags::SYN).packet();
     let verdict = rig.datapath.handle_packet(now(2), &mut syn);
     assert!(matches!(verdict, Verdict::Drop(_)));
-    assert_eq!((rig.state(), rig.datapath.pairs().count()), (None, 0));
+    assert_eq!((rig.state(), rig.datapath.pair_count()), (None, 0));
     rig.datapath.check_invariants();
 }
 
@@ -229,13 +231,13 @@ fn resets_of_the_switch_have_the_numbers_that_each_end_expects() {
 #[test]
 fn it_is_given_up_only_when_nothing_is_in_flight() {
     let mut rig = Rig::new();
-    let released = |rig: &mut Rig| rig.datapath.release_pair(rig.line, rig.number);
+    let released = |rig: &mut Rig| rig.datapath.release_pair(now(2), rig.line, rig.number);
     rig.pass(from_client(0, 0).payload([1; 10]).packet());
     assert_eq!(released(&mut rig).map(|_| ()), Err(PairKept::Busy));
     rig.pass(from_server(0, 10).payload([2; 20]).window(500).packet());
     assert_eq!(released(&mut rig).map(|_| ()), Err(PairKept::Busy));
     rig.pass(from_client(10, 20).window(400).packet());
-    let other = rig.datapath.release_pair(rig.line, rig.number + 1);
+    let other = rig.datapath.release_pair(now(2), rig.line, rig.number + 1);
     assert_eq!(other.map(|_| ()), Err(PairKept::Gone));
     let state = released(&mut rig).unwrap();
     assert_eq!(state.record.client_nxt, CLIENT.0 + 10);
@@ -246,6 +248,60 @@ fn it_is_given_up_only_when_nothing_is_in_flight() {
     rig.datapath.check_invariants();
     // Its addresses can be handed off again.
     assert!(rig.datapath.adopt_pair(now(3), &pairing()).is_ok());
+}
+
+/// A fast path outside has the pair from the first moment, tells what it has seen when the engine
+/// takes the pair back, and is told what the engine has.
+#[test]
+fn a_fast_path_carries_it_and_says_what_it_has_seen() {
+    let mut rig = Rig::new();
+    let double = FastPathDouble::connecting();
+    rig.datapath.set_fast_path(now(1), Box::new(double.clone()));
+    let (line, second) = (rig.line, pairing().second);
+    assert!(double.told(|told| told.lines.is_empty()));
+    rig.pass(from_client(0, 0).payload([1; 10]).window(300).packet());
+    let mut seen = double.told(|told| {
+        assert!(told.lines.contains_key(&line));
+        assert_eq!(told.pairs[&line].0, second);
+        told.pairs[&line].1
+    });
+    assert_eq!(seen[0].map(|seen| seen.window), Some(300));
+    assert_eq!(seen[1], None);
+    // Its engine's answer, and bytes of the server's, pass by the fast path.
+    let other = |told: &mut fairlead_testkit::Told, acked: u32, seen: [Option<Seen>; 2]| {
+        let kept = told.lines.get_mut(&line).unwrap();
+        kept.record.server_nxt = kept.record.server_nxt.wrapping_add(acked);
+        told.pairs.get_mut(&line).unwrap().1 = seen;
+    };
+    let first = Seen {
+        ack: CLIENT.0 + 10,
+        window: 500,
+        timestamp: None,
+    };
+    seen[1] = Some(first);
+    double.told(|told| other(told, 20, seen));
+    let (_, state) = rig.datapath.pairs(now(2)).next().unwrap();
+    assert_eq!(state.record.server_nxt, SERVER.1 + 20, "as it is now");
+    let release = |rig: &mut Rig| rig.datapath.release_pair(now(3), rig.line, rig.number);
+    assert_eq!(release(&mut rig).map(|_| ()), Err(PairKept::Busy));
+    assert!(double.told(|told| told.lines.is_empty()), "taken back");
+    // Packets are the engine's then, until one of them has passed.
+    rig.pass(from_client(10, 0).window(400).packet());
+    assert!(double.told(|told| told.lines.contains_key(&line)));
+    seen[0] = Some(Seen {
+        ack: SERVER.1 + 20,
+        window: 400,
+        timestamp: None,
+    });
+    double.told(|told| other(told, 0, seen));
+    let state = release(&mut rig).unwrap();
+    assert_eq!(state.record.client_nxt, CLIENT.0 + 10);
+    assert_eq!(state.pair.seen, seen);
+    assert!(double.told(|told| told.pairs.is_empty() && told.lines.is_empty()));
+    rig.datapath.check_invariants();
+    // The next one is the fast path's at once.
+    rig.datapath.adopt_pair(now(4), &pairing()).unwrap();
+    assert_eq!(double.told(|told| told.lines.len()), 1);
 }
 
 #[test]

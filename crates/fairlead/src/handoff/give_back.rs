@@ -31,9 +31,9 @@ impl Carrier {
             let tried = self.lead(&keys, Gate::Shut(shut_until));
             let released = tried.and_then(|()| {
                 // Too late, the kernel would answer packets before there are sockets.
-                self.with_switch(move |_, datapath| {
+                self.with_switch(move |now, datapath| {
                     let in_time = monotonic_ns() + MARGIN.as_nanos() as u64 <= shut_until;
-                    let outcome = in_time.then(|| datapath.release_pair(line, number));
+                    let outcome = in_time.then(|| datapath.release_pair(now, line, number));
                     outcome.unwrap_or(Err(PairKept::Busy))
                 })
             });

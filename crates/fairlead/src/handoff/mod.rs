@@ -293,8 +293,8 @@ impl Carrier {
     /// Learns how far all pairs have come, opens the gates of those that are gone, and tells owners
     /// of ends.
     fn tend(&self) {
-        let found = self.with_switch(|_, datapath| {
-            let pairs = datapath.pairs();
+        let found = self.with_switch(|now, datapath| {
+            let pairs = datapath.pairs(now);
             let pairs = pairs.map(|(_, state)| (state.pair.number, state.record));
             let found: BTreeMap<_, _> = pairs.collect();
             (found, datapath.last_pair(), datapath.free_lines())

@@ -187,7 +187,7 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
 
     /// Pairs that proxies have handed off: they live in this process alone.
     pub(super) fn pairs(&self) -> usize {
-        self.datapath.pairs().count()
+        self.datapath.pair_count()
     }
 
     /// When the next round is due, even without packets.

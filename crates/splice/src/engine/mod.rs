@@ -76,7 +76,7 @@ use self::later::Later;
 use self::offload::Offload;
 use self::output::Output;
 use self::pairs::Pairs;
-pub use self::pairs::{Pair, PairKept, PairRefused, PairState, Seen};
+pub use self::pairs::{Pair, PairKept, PairRefused, PairState};
 pub use self::parting::Parted;
 use self::parting::Parting;
 use self::probe::{Offer, Probes};

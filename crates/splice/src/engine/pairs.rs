@@ -3,30 +3,20 @@
 //! To the engine a pair is a record like any other, with the service [`PAIRS`]; what makes it
 //! different is applied at the boundary ([`fairlead_tcp::second`]) by whoever calls the engine. Its
 //! addresses are nobody's configuration: they take places of their own in [`Endpoints`], which are
-//! free again with the last pair that names them. A pair stays with the engine.
+//! free again with the last pair that names them. A fast path outside is told of these, too, and
+//! forwards a pair's packets as those of any connection (`offload/pair.rs`).
 
 use std::collections::BTreeMap;
 
 use fairlead_base::{Address, Endpoint, FlowKey, Instant};
-use fairlead_tcp::{Endpoints, Line, PAIR_ROUTE, Pairing, Record, Second, Side, State};
-use fairlead_wire::{TcpPacket, Timestamps};
+use fairlead_tcp::{Endpoints, Line, PAIR_ROUTE, Pairing, Record, Second, Seen, Side, State};
+use fairlead_wire::{TcpFlags, TcpPacket, Timestamps};
 
 use super::Switch;
 use crate::config::{Protocol, Service};
 
 /// The service of pairs, as counters and logs have it.
 pub(super) const PAIRS: &str = "(handed off)";
-
-/// What was last seen of one end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
-    /// The number that it acknowledged, in the other end's own numbers.
-    pub ack: u32,
-    /// Its window, as it sends it.
-    pub window: u16,
-    /// Its last timestamp.
-    pub timestamp: Option<u32>,
-}
 
 /// A pair.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +27,8 @@ pub struct Pair {
     pub second: Second,
     /// The client and the server.
     pub seen: [Option<Seen>; 2],
+    /// A fast path outside knows its addresses.
+    pub(super) placed: bool,
 }
 
 /// A pair as it is now.
@@ -178,7 +170,7 @@ impl Switch {
         }
     }
 
-    /// All pairs, those at rest included.
+    /// All pairs, those at rest included, as far as they are known: [`Self::catch_up_pairs`].
     pub fn pairs(&self) -> impl Iterator<Item = (Line, PairState)> + '_ {
         let all = self.pairs.all.iter();
         all.map(|(&line, &pair)| {
@@ -223,10 +215,13 @@ impl Switch {
             number: self.pairs.last,
             second: pairing.second,
             seen: [None; 2],
+            placed: false,
         };
         self.pairs.all.insert(line, pair);
         self.counts.live += 1;
         self.counts.services[usize::from(self.pairs.service)].accepted += 1;
+        self.introduce_pair(line);
+        self.offload(line);
         self.debug_check(Some(line));
         Ok((line, pair.number))
     }
@@ -235,12 +230,20 @@ impl Switch {
     ///
     /// # Errors
     /// [`PairKept::Busy`] unless all that both ends sent is acknowledged.
-    pub fn release_pair(&mut self, line: Line, number: u64) -> Result<PairState, PairKept> {
+    pub fn release_pair(
+        &mut self,
+        now: Instant,
+        line: Line,
+        number: u64,
+    ) -> Result<PairState, PairKept> {
+        let is_it = |pair: &&Pair| pair.number == number;
+        if self.pairs.all.get(&line).filter(is_it).is_none() {
+            return Err(PairKept::Gone);
+        }
+        // Its next packet offloads it again, should it stay.
+        self.reclaim(now, line);
         let record = *self.table.record(line);
-        let pair = self.pairs.all.get(&line);
-        let pair = *pair
-            .filter(|pair| pair.number == number)
-            .ok_or(PairKept::Gone)?;
+        let pair = *self.pairs.all.get(&line).ok_or(PairKept::Gone)?;
         if record.state.is_resting() {
             return Err(PairKept::Gone);
         }
@@ -258,6 +261,8 @@ impl Switch {
         }
         self.counts.live -= 1;
         self.free(line);
+        // So that no key leads here when the sockets' packets come.
+        self.flush_fast_path();
         self.debug_check(None);
         Ok(PairState { record, pair })
     }
@@ -272,6 +277,23 @@ impl Switch {
         is_it
     }
 
+    /// What is known of a pair besides its record, and what a fast path outside has seen.
+    pub(super) fn pair_mut(&mut self, line: Line) -> Option<&mut Pair> {
+        self.pairs.all.get_mut(&line)
+    }
+
+    /// The lines of all pairs.
+    pub(super) fn pair_lines(&self) -> Vec<Line> {
+        self.pairs.all.keys().copied().collect()
+    }
+
+    /// Learns how far all pairs have come that a fast path outside has.
+    pub fn catch_up_pairs(&mut self, now: Instant) {
+        for line in self.pair_lines() {
+            self.catch_up(now, line);
+        }
+    }
+
     /// Remembers what a packet says that its socket would have to know. Its numbers are those
     /// within the boundary.
     pub fn note_pair(
@@ -281,6 +303,9 @@ impl Switch {
         header: &TcpPacket,
         stamps: Option<Timestamps>,
     ) {
+        if !header.flags.contains(TcpFlags::ACK) {
+            return; // nobody sends such segments in midstream
+        }
         let record = self.table.record(line);
         let ack = match side {
             Side::Client => header.ack.0.wrapping_sub(record.seq_delta),
@@ -304,6 +329,8 @@ impl Switch {
             let key = record.server_key(self.table.endpoints());
             self.pairs.parted.push((key, pair.second));
         }
+        self.remove_offloaded(line);
+        self.forget_offloaded_pair(line);
         self.table.remove(line);
         self.unplace_pair(&record);
     }

@@ -6,6 +6,7 @@
 //! | `connect.rs` | connections that the fast path joins when their servers answer |
 //! | `preconnect.rs` | tickets: connections that the fast path begins |
 //! | `load.rs` | open connections of pools that choose by them |
+//! | `pair.rs` | pairs, whose records lack something |
 //!
 //! The rule is simple. Whoever handles a packet of a connection reclaims it before and offloads it
 //! after, if nothing is left to do then but to translate, and to follow it to its end. Timers only
@@ -14,6 +15,7 @@
 mod connect;
 mod custody;
 mod load;
+mod pair;
 mod preconnect;
 
 use fairlead_base::{FlowKey, Instant};
@@ -66,6 +68,9 @@ impl Switch {
         self.offload.tickets.reset(lanes);
         self.offload.custody.reset(lanes > 0);
         self.offload.fast_path = Some(fast_path);
+        for line in self.pair_lines() {
+            self.introduce_pair(line);
+        }
         self.refresh_offers(now);
         self.debug_check(None);
     }
@@ -133,6 +138,7 @@ impl Switch {
             let tracking = fast_path.reclaim(line);
             self.offload.custody.pass(line, Custody::Engine);
             self.note_tracking(now, line, &tracking);
+            self.learn_pair_seen(line);
         }
     }
 
@@ -173,9 +179,10 @@ impl Switch {
         let record = self.table.record(line);
         let is_watched = self.is_watched(record);
         let joined = record.state.is_live() || record.state.is_resting();
-        if is_pair(record) {
+        if is_pair(record) && !self.describe_pair(line) {
             return;
         }
+        let record = self.table.record(line);
         let (Some(fast_path), true) = (&mut self.offload.fast_path, joined) else {
             return;
         };

@@ -1,0 +1,108 @@
+//! What the kernel program has to know of pairs besides their records.
+
+use aya::maps::{Array, HashMap, MapData, MapError};
+use aya::{Ebpf, Pod};
+use fairlead_tcp::{Endpoints, Line, Record, Second, Seen};
+
+use crate::kernel::{LoadError, take};
+use crate::layout::{PAIR_KEPT, ROUTE_PAIR, RawAddress, RawEndpoint, RawSecond, RawSeen};
+
+const _: () = assert!(ROUTE_PAIR == fairlead_tcp::PAIR_ROUTE);
+
+/// The map of second constants, by line, and the arrays of addresses, of which pairs take places
+/// while the program is at work.
+pub(crate) struct PairMaps {
+    seconds: HashMap<MapData, u32, RawSecond>,
+    listens: Array<MapData, RawEndpoint>,
+    servers: Array<MapData, RawEndpoint>,
+    nats: Array<MapData, RawAddress>,
+}
+
+impl PairMaps {
+    /// Of a program that is loaded, and needs them no more here.
+    pub(crate) fn take(ebpf: &mut Ebpf) -> Result<Self, LoadError> {
+        Ok(Self {
+            seconds: take(ebpf, "fl_seconds")?,
+            listens: take(ebpf, "fl_listen_at")?,
+            servers: take(ebpf, "fl_server_at")?,
+            nats: take(ebpf, "fl_nat_at")?,
+        })
+    }
+
+    /// Writes the addresses that a record names by index.
+    pub(crate) fn place(&mut self, record: &Record, endpoints: &Endpoints) -> Result<(), MapError> {
+        let listen = endpoints.listen(record.listen);
+        put(&mut self.listens, record.listen, RawEndpoint::from(listen))?;
+        let server = endpoints.server(record.server);
+        put(&mut self.servers, record.server, RawEndpoint::from(server))?;
+        let nat = endpoints.nat(record.nat_addr);
+        put(&mut self.nats, record.nat_addr, RawAddress::from(nat))
+    }
+
+    pub(crate) fn describe(
+        &mut self,
+        line: Line,
+        second: &Second,
+        seen: &[Option<Seen>; 2],
+    ) -> Result<(), MapError> {
+        let kept = self.seconds.get(&line.0, 0).map(|raw| raw.kept);
+        let [client, server] = seen.map(RawSeen::from);
+        let raw = RawSecond {
+            seq: second.seq,
+            ts: second.ts,
+            client_shift: second.client_shift,
+            server_shift: second.server_shift,
+            pad: [0; 2],
+            client,
+            server,
+            kept: kept.unwrap_or([0; PAIR_KEPT]),
+        };
+        self.seconds.insert(line.0, raw, 0)
+    }
+
+    pub(crate) fn seen(&self, line: Line) -> [Option<Seen>; 2] {
+        let raw = self.seconds.get(&line.0, 0);
+        raw.map_or([None; 2], |raw| [raw.client, raw.server].map(Option::from))
+    }
+
+    pub(crate) fn forget(&mut self, line: Line) {
+        let _ = self.seconds.remove(&line.0); // it is there, or the program never knew it
+    }
+}
+
+fn put<R: Pod + PartialEq>(
+    array: &mut Array<MapData, R>,
+    index: u16,
+    entry: R,
+) -> Result<(), MapError> {
+    let index = u32::from(index);
+    match array.get(&index, 0)? == entry {
+        true => Ok(()),
+        false => array.set(index, entry, 0),
+    }
+}
+
+impl From<Option<Seen>> for RawSeen {
+    fn from(seen: Option<Seen>) -> Self {
+        let Some(seen) = seen else {
+            return Self::default();
+        };
+        Self {
+            ack: seen.ack,
+            stamp: seen.timestamp.unwrap_or(0),
+            window: seen.window,
+            known: 1,
+            stamped: u8::from(seen.timestamp.is_some()),
+        }
+    }
+}
+
+impl From<RawSeen> for Option<Seen> {
+    fn from(raw: RawSeen) -> Self {
+        (raw.known != 0).then_some(Seen {
+            ack: raw.ack,
+            window: raw.window,
+            timestamp: (raw.stamped != 0).then_some(raw.stamp),
+        })
+    }
+}
