@@ -46,8 +46,8 @@ type RawGate = [u32; 8];
 /// `struct fl_flow_key`, in words.
 type RawKey = [u32; 9];
 
-/// The programs of `bpf/fairlead_pair.bpf.c` on all Ethernet interfaces of this network namespace but
-/// the engine's device, for as long as this is there.
+/// The programs of `bpf/fairlead_pair.bpf.c` on all Ethernet interfaces of this namespace but not
+/// on the engine's device, for as long as this is there.
 #[derive(Debug)]
 pub struct Gates {
     ebpf: Ebpf,

@@ -12,7 +12,7 @@ use fairlead_base::{Address, Endpoint, FlowKey};
 use fairlead_tcp::ticket::TICKETS_MAX;
 use fairlead_tcp::{
     Begun, ConnectOffload, Endpoints, FastPath, FlowOffload, Join, Joined, Line, ListenOffer,
-    PairOffload, Preconnect, Record, Refusal, Second, Seen, SynOffload, Taker, Ticket, Tracking,
+    PairOffload, Preconnect, Record, Refusal, SynOffload, Taker, Ticket, Tracking,
 };
 
 use crate::Counters;
@@ -132,9 +132,9 @@ pub struct FlowTable {
     lanes: Option<(Lanes, Heads)>,
     keys: Keys,
     listens: HashMap<MapData, RawEndpoint, RawListen>,
-    settings: Array<MapData, RawSettings>,
-    settled: RawSettings,
-    pairs: PairMaps,
+    pub(crate) settings: Array<MapData, RawSettings>,
+    pub(crate) settled: RawSettings,
+    pub(crate) pairs: PairMaps,
     /// Listening endpoints with access lists.
     listed: BTreeSet<Endpoint>,
     /// By line.
@@ -772,41 +772,6 @@ impl Preconnect for FlowTable {
             known.client = false;
         }
     }
-}
-
-impl PairOffload for FlowTable {
-    fn place_pair(&mut self, record: &Record, endpoints: &Endpoints) -> bool {
-        let placed = self.pairs.place(record, endpoints).and_then(|()| {
-            // A later start reads no more of the arrays than this.
-            let before = self.settled;
-            let settled = &mut self.settled;
-            settled.listens = settled.listens.max(u32::from(record.listen) + 1);
-            settled.servers = settled.servers.max(u32::from(record.server) + 1);
-            settled.nats = settled.nats.max(u32::from(record.nat_addr) + 1);
-            match self.settled == before {
-                true => Ok(()),
-                false => self.settings.set(0, self.settled, 0),
-            }
-        });
-        placed.inspect_err(no_pair).is_ok()
-    }
-
-    fn describe_pair(&mut self, line: Line, second: &Second, seen: &[Option<Seen>; 2]) -> bool {
-        let described = self.pairs.describe(line, second, seen);
-        described.inspect_err(no_pair).is_ok()
-    }
-
-    fn pair_seen(&self, line: Line) -> [Option<Seen>; 2] {
-        self.pairs.seen(line)
-    }
-
-    fn forget_pair(&mut self, line: Line) {
-        self.pairs.forget(line);
-    }
-}
-
-fn no_pair(error: &MapError) {
-    tracing::debug!(%error, "the kernel does not take a pair");
 }
 
 impl FastPath for FlowTable {

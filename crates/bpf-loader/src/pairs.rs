@@ -2,9 +2,9 @@
 
 use aya::maps::{Array, HashMap, MapData, MapError};
 use aya::{Ebpf, Pod};
-use fairlead_tcp::{Endpoints, Line, Record, Second, Seen};
+use fairlead_tcp::{Endpoints, Line, PairOffload, Record, Second, Seen};
 
-use crate::kernel::{LoadError, take};
+use crate::kernel::{FlowTable, LoadError, take};
 use crate::layout::{PAIR_KEPT, ROUTE_PAIR, RawAddress, RawEndpoint, RawSecond, RawSeen};
 
 const _: () = assert!(ROUTE_PAIR == fairlead_tcp::PAIR_ROUTE);
@@ -68,6 +68,41 @@ impl PairMaps {
     pub(crate) fn forget(&mut self, line: Line) {
         let _ = self.seconds.remove(&line.0); // it is there, or the program never knew it
     }
+}
+
+impl PairOffload for FlowTable {
+    fn place_pair(&mut self, record: &Record, endpoints: &Endpoints) -> bool {
+        let placed = self.pairs.place(record, endpoints).and_then(|()| {
+            // A later start reads no more of the arrays than this.
+            let before = self.settled;
+            let settled = &mut self.settled;
+            settled.listens = settled.listens.max(u32::from(record.listen) + 1);
+            settled.servers = settled.servers.max(u32::from(record.server) + 1);
+            settled.nats = settled.nats.max(u32::from(record.nat_addr) + 1);
+            match self.settled == before {
+                true => Ok(()),
+                false => self.settings.set(0, self.settled, 0),
+            }
+        });
+        placed.inspect_err(no_pair).is_ok()
+    }
+
+    fn describe_pair(&mut self, line: Line, second: &Second, seen: &[Option<Seen>; 2]) -> bool {
+        let described = self.pairs.describe(line, second, seen);
+        described.inspect_err(no_pair).is_ok()
+    }
+
+    fn pair_seen(&self, line: Line) -> [Option<Seen>; 2] {
+        self.pairs.seen(line)
+    }
+
+    fn forget_pair(&mut self, line: Line) {
+        self.pairs.forget(line);
+    }
+}
+
+fn no_pair(error: &MapError) {
+    tracing::debug!(%error, "the kernel does not take a pair");
 }
 
 fn put<R: Pod + PartialEq>(

@@ -1,5 +1,5 @@
-//! Packets of pairs: both programs apply the second constants as the datapath does, to the byte, and
-//! note the same of both ends. FINs and RSTs among them.
+//! Packets of pairs: both programs apply the second constants as the datapath does, to the byte,
+//! and note the same of both ends. FINs and RSTs among them.
 
 use fairlead_tcp::{PAIR_ROUTE, PairOffload, Second, Seen};
 use fairlead_wire::{Classified, TcpPacket, classify, options};

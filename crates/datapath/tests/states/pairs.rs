@@ -251,7 +251,7 @@ fn it_is_given_up_only_when_nothing_is_in_flight() {
 }
 
 /// A fast path outside has the pair from the first moment, tells what it has seen when the engine
-/// takes the pair back, and is told what the engine has.
+/// takes the pair back, and learns what the engine has.
 #[test]
 fn a_fast_path_carries_it_and_says_what_it_has_seen() {
     let mut rig = Rig::new();

@@ -3,7 +3,7 @@
 //! To the engine a pair is a record like any other, with the service [`PAIRS`]; what makes it
 //! different is applied at the boundary ([`fairlead_tcp::second`]) by whoever calls the engine. Its
 //! addresses are nobody's configuration: they take places of their own in [`Endpoints`], which are
-//! free again with the last pair that names them. A fast path outside is told of these, too, and
+//! free again with the last pair that names them. A fast path outside learns these, too, and
 //! forwards a pair's packets as those of any connection (`offload/pair.rs`).
 
 use std::collections::BTreeMap;
