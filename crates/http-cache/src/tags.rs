@@ -13,9 +13,10 @@ use crate::key::Hashing;
 pub const PREFIXES_MAX: usize = 8;
 /// Tags that a response may have in `Cache-Tag`, `Surrogate-Key` and `xkey`.
 pub const TAGS_MAX: usize = 32;
-/// Purged tags that are remembered. When there are more, the older half is forgotten, and objects
-/// that were not looked up since are dropped.
+/// Most purged tags that are remembered; fewer where there is room for few objects. When there are
+/// more, the older half is forgotten, and objects that were not looked up since are dropped.
 const PURGED_MAX: usize = 16_384;
+const PURGED_MIN: usize = 64;
 /// Memory of a purged tag: the map's nodes are at least half full.
 const PURGED_BYTES: u64 = 64;
 
@@ -23,8 +24,9 @@ const PURGED_BYTES: u64 = 64;
 pub(crate) type Generation = u64;
 
 /// Which tags were purged, and when.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Purges {
+    tags_max: usize,
     now: Generation,
     /// Objects from before this are dropped, whatever their tags.
     floor: Generation,
@@ -48,12 +50,29 @@ pub(crate) enum Purged {
 }
 
 impl Purges {
-    pub(crate) fn now(&self) -> Generation {
-        self.now
+    /// For a cache of this many objects at most.
+    pub(crate) fn new(objects: u32) -> Self {
+        Self {
+            tags_max: Self::tags_max(objects),
+            now: 0,
+            floor: 0,
+            soft_floor: 0,
+            tags: BTreeMap::new(),
+        }
     }
 
-    pub(crate) fn memory(&self) -> u64 {
-        self.tags.len() as u64 * PURGED_BYTES
+    /// Purged tags that a cache of this many objects remembers.
+    pub(crate) fn tags_max(objects: u32) -> usize {
+        (objects as usize).clamp(PURGED_MIN, PURGED_MAX)
+    }
+
+    /// Memory of this many purged tags, in bytes.
+    pub(crate) fn memory(tags: usize) -> u64 {
+        tags as u64 * PURGED_BYTES
+    }
+
+    pub(crate) fn now(&self) -> Generation {
+        self.now
     }
 
     pub(crate) fn purge(&mut self, tag: u64, soft: bool) {
@@ -65,7 +84,7 @@ impl Purges {
         } else {
             marks.hard = now;
         }
-        if self.tags.len() > PURGED_MAX {
+        if self.tags.len() >= self.tags_max {
             self.forget_half();
         }
     }
@@ -170,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_purge_concerns_what_was_there_before_it() {
-        let mut purges = Purges::default();
+        let mut purges = Purges::new(9);
         purges.purge(1, false);
         let since = purges.now();
         assert_eq!(purges.compare(&[1, 2], since), Purged::No);
@@ -190,14 +209,14 @@ mod tests {
     #[test]
     fn forgotten_purges_never_keep_an_object() {
         let mut rng = Rng::new(3);
-        let mut purges = Purges::default();
+        let mut purges = Purges::new(1_000);
         // Tag and the generation before its purge.
         let mut purged = Vec::new();
         for _ in 0..60_000 {
             let tag = rng.next_u64();
             purged.push((tag, purges.now()));
             purges.purge(tag, false);
-            assert!(purges.memory() <= PURGED_MAX as u64 * PURGED_BYTES);
+            assert!(purges.tags.len() < 1_000);
         }
         for (tag, before) in purged {
             assert_eq!(purges.compare(&[tag], before), Purged::Hard);

@@ -174,12 +174,13 @@ impl<S: Store> Cache<S> {
         match judgement.fit {
             Fit::Fresh => self.hit(case, number, judgement, out),
             Fit::WhileRevalidate if !fills => {
-                let revalidate = self.revalidate(case, number);
+                let Decision::Hit { answer, .. } = self.hit(case, number, judgement, out) else {
+                    return Decision::Pass(Reason::ReadersFull);
+                };
                 self.stats.stale_hits += 1;
-                match self.hit(case, number, judgement, out) {
-                    Decision::Hit { answer, .. } => Decision::Hit { answer, revalidate },
-                    other => other,
-                }
+                // Last: a fetch that nobody begins would never end.
+                let revalidate = self.revalidate(case, number);
+                Decision::Hit { answer, revalidate }
             }
             _ if case.asked.only_if_cached => self.not_cached(case.now, out),
             _ if case.head.method == "HEAD" => self.pass(Reason::HeadMiss),

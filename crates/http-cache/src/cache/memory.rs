@@ -5,6 +5,7 @@ use crate::object::{NONE, Object, Phase};
 use crate::remembered::{KEY_BYTES, Remembered};
 use crate::settings::Settings;
 use crate::store::Store;
+use crate::tags::Purges;
 use fairlead_content::{BlockKey, Directory, FileId, Found, Revision};
 
 /// Memory of an entry in the policies' arrays: queues, counts, names, ghosts.
@@ -13,6 +14,8 @@ const POLICY_BYTES: u64 = 80;
 const LINE_BYTES: u64 = 20;
 /// Victims that are looked at in search of one that nobody reads.
 const TRIES_MAX: u32 = 32;
+/// By how many the list of a body's lines grows.
+const LINES_AT_ONCE: usize = 64;
 
 /// Memory by kind.
 #[derive(Clone, Debug)]
@@ -32,7 +35,10 @@ impl Used {
         let object = Directory::bytes_per_line() as u64 + 4 + POLICY_BYTES;
         let remembered = u64::from(Remembered::keys(objects)) * KEY_BYTES;
         Self {
-            fixed: u64::from(objects) * object + u64::from(lines) * LINE_BYTES + remembered,
+            fixed: u64::from(objects) * object
+                + u64::from(lines) * LINE_BYTES
+                + remembered
+                + Purges::memory(Purges::tags_max(objects)),
             lines: 0,
             reserved: 0,
             small: 0,
@@ -52,10 +58,7 @@ impl<S: Store> Cache<S> {
     /// Memory of all kinds, in bytes.
     pub(crate) fn bytes_used(&self) -> u64 {
         let blocks = self.used.lines + self.used.reserved;
-        self.used.fixed
-            + blocks * u64::from(self.settings.block.bytes())
-            + self.used.small
-            + self.purges.memory()
+        self.used.fixed + blocks * u64::from(self.settings.block.bytes()) + self.used.small
     }
 
     /// Evicts until this many bytes fit. False if they cannot.
@@ -217,8 +220,14 @@ impl<S: Store> Cache<S> {
         if object.reserved > 0 {
             object.reserved -= 1;
             self.used.reserved -= 1;
-        } else if !self.make_room(u64::from(self.settings.block.bytes()) + 8) {
-            return false;
+        } else {
+            if object.lines.len() == object.lines.capacity() {
+                object.lines.reserve_exact(LINES_AT_ONCE);
+            }
+            let room = u64::from(self.settings.block.bytes()) + LINES_AT_ONCE as u64 * 4;
+            if !self.make_room(room) {
+                return false;
+            }
         }
         let line = match self.free_lines.pop() {
             Some(line) => line,

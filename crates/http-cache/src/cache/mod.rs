@@ -231,7 +231,7 @@ impl<S: Store> Cache<S> {
             fresh_line: 0,
             lines_max,
             used: memory::Used::new(objects_max, lines_max),
-            purges: Purges::default(),
+            purges: Purges::new(objects_max),
             fetches: Slab::new(settings.fetches_max),
             leaders: BTreeMap::new(),
             waiters: Slab::new(settings.waiters_max),

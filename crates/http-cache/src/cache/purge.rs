@@ -82,7 +82,6 @@ impl<S: Store> Cache<S> {
             Purge::Tag(name) => self.purges.purge(named_tag(&self.hashing, name), soft),
             Purge::All => self.purges.purge_all(soft),
         }
-        self.make_room(0);
         Ok(())
     }
 

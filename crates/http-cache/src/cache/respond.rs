@@ -184,6 +184,11 @@ impl<S: Store> Cache<S> {
         };
         let storable = storable(head, &merged, sent, now, &self.settings);
         let stored = write_head(&merged, now.wall());
+        // A new variant is at most as long as the request.
+        let growth = (stored.len() as u64).saturating_sub(object.head.len() as u64);
+        if !self.make_room(growth + u64::from(2 * self.settings.head_max)) {
+            return false;
+        }
         let Ok(storable) = storable else {
             // The client gets the fields that the server sent now.
             let object = self.object_mut(number);
@@ -191,8 +196,6 @@ impl<S: Store> Cache<S> {
             self.account(number);
             return false;
         };
-        let growth = (stored.len() as u64).saturating_sub(object.head.len() as u64);
-        let has_room = self.make_room(growth + 4_096);
         let mut variant = Vec::new();
         write_variant(&mut variant, &storable.vary, head);
         let object = self.object_mut(number);
@@ -200,7 +203,7 @@ impl<S: Store> Cache<S> {
         object.set(storable, stored, generation);
         object.variant = variant.into_boxed_slice();
         self.account(number);
-        has_room
+        true
     }
 
     /// Answers with a stale response instead of an error, where that is permitted.
