@@ -61,4 +61,7 @@ targets!(
     handoff,
     pairing,
     announce,
+    cache_control,
+    range,
+    http_cache,
 );

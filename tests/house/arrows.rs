@@ -173,6 +173,7 @@ const ROOMS: &[Room] = &[
             "driver-pcap",
             "content",
             "handoff",
+            "http-cache",
             "testkit",
             "trace",
             "announce",

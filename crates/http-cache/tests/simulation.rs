@@ -487,7 +487,10 @@ impl World {
         while let Some(event) = self.cache.poll_event() {
             match event {
                 Event::Resume(waiter) => {
-                    let waits = |client: &Client| matches!(client.state, State::Waits(one) if one == waiter);
+                    let waits = |client: &Client| match client.state {
+                        State::Waits(one) => one == waiter,
+                        _ => false,
+                    };
                     let client = self.clients.iter().position(waits).expect("it waits");
                     let waited = self.ms - self.clients[client].asked_ms;
                     assert!(waited <= 500 + self.stepped_ms, "it waited {waited} ms");

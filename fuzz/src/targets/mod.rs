@@ -1,6 +1,7 @@
 //! The targets. To add one: a file with a `Target` in it, and a line in [`all`].
 
 mod announce;
+mod cache_control;
 mod capture;
 mod config;
 mod datapath;
@@ -8,11 +9,13 @@ mod descriptors;
 mod fragments;
 mod handoff;
 mod hello;
+mod http_cache;
 mod http_head;
 mod options;
 mod packet;
 mod pairing;
 mod proxy_protocol;
+mod range;
 mod reassembly;
 mod references;
 mod repair;
@@ -53,6 +56,9 @@ pub fn all() -> &'static [Target] {
         handoff::TARGET,
         pairing::TARGET,
         announce::TARGET,
+        cache_control::TARGET,
+        range::TARGET,
+        http_cache::TARGET,
     ]
 }
 

@@ -33,12 +33,15 @@ impl<S: Store> Cache<S> {
         let mut taken = 0;
         while taken < bytes.len() {
             match self.append(number, &bytes[taken..]) {
+                // Readers of a range may wait for what comes behind the window.
+                Ok(0) if self.catches_up(fetch.0, number) => {}
                 Ok(0) => break,
                 Ok(count) => taken += count,
                 Err(reason) if self.object(number).is_linked => self.only_pass_on(number, reason),
                 Err(reason) if self.object(number).lines.is_empty() => {
                     return Err(self.fail(fetch, reason, now));
                 }
+                Err(_) if self.catches_up(fetch.0, number) => {}
                 // Readers make room.
                 Err(_) => break,
             }
@@ -183,6 +186,13 @@ impl<S: Store> Cache<S> {
         }
         self.stats.count(reason);
         self.unlink(number);
+    }
+
+    /// True if blocks became free that all have read.
+    fn catches_up(&mut self, fetch: Ticket, number: u32) -> bool {
+        let before = self.object(number).lines.len();
+        self.drop_read(fetch, number);
+        self.object(number).lines.len() < before
     }
 
     /// Of an object that is only passed on, frees blocks that all have read. False if nobody reads

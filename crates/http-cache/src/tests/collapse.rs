@@ -265,3 +265,25 @@ fn a_fetch_that_nobody_reads_is_abandoned_if_it_will_not_be_stored() {
     rig.cache.check_invariants();
     assert_eq!(rig.cache.stats().objects, 0);
 }
+
+#[test]
+fn a_range_behind_the_window_of_what_is_passed_on_is_reached() {
+    let mut settings = Settings::new(4 << 20);
+    settings.max_object = 1_000_000;
+    let mut rig = Rig::with(settings);
+    let Got::Fetch(fetch, _) = rig.ask("GET", "/a", &["Range: bytes=600000-600009"]) else {
+        panic!("a miss");
+    };
+    let next = rig.respond_with(fetch, 200, &[HOUR], Some(700_000));
+    let Next::Fill(Some(answer)) = next else {
+        panic!("{next:?}");
+    };
+    rig.cache.purge(Purge::All, false).expect("valid");
+    // The next look-up finds that it was purged: from now on it is only passed on.
+    assert!(matches!(rig.get("/a"), Got::Fetch(..)));
+    let body: Vec<u8> = (0..700_000u32).map(|at| (at / 3) as u8).collect();
+    let now = rig.now();
+    assert_eq!(rig.cache.body(fetch, &body, now), Ok(body.len()));
+    assert_eq!(rig.cache.finish(fetch, now), Ok(()));
+    assert_eq!(rig.read(answer), (body[600_000..600_010].to_vec(), true));
+}
