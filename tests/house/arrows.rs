@@ -106,7 +106,8 @@ const ROOMS: &[Room] = &[
     edge("driver-tun", &["base", "netio"], &["netns", "wire"]),
     edge("driver-pcap", &["base", "netio"], &[]),
     edge("netns", &["base"], &[]),
-    edge("os-memory", &[], &[]),
+    // The store of the HTTP cache.
+    edge("os-memory", &["http-cache"], &["netns"]),
     edge("client", &["handoff", "os-tcp"], &["netns"]),
     edge("os-tcp", &["base", "tcp"], &["netns"]),
     edge("survey", &[], &["netns"]),

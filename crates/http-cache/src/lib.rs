@@ -58,7 +58,7 @@ pub use cache::{
 };
 pub use date::{parse_date, write_date};
 pub use directives::{RequestControl, ResponseControl};
-pub use fairlead_content::{BlockSize, Extent, Policy};
+pub use fairlead_content::{BlockSize, CacheOffset, Extent, Policy};
 pub use freshness::{Fit, Judgement, VARY_MAX, Verdict};
 pub use head::{Field, Now, RequestHead, ResponseHead};
 pub use range::{Asked, parse_range};

@@ -10,9 +10,9 @@ pub trait Store {
     /// Part of a block that was written, if the store is memory of this process.
     fn slice(&self, at: Extent) -> Option<&[u8]>;
 
-    /// A block is free. What is still being sent from it must not change: a memory file punches a
-    /// hole, so that queued packets keep the old pages.
-    fn release(&mut self, line: u32);
+    /// These blocks are free. What is still being sent from them must not change: a memory file
+    /// punches holes, so that queued packets keep the old pages.
+    fn release(&mut self, lines: &[u32]);
 }
 
 /// Blocks in memory of this process, each allocated when it is used first.
@@ -58,9 +58,11 @@ impl Store for Memory {
         self.lines.get(line)?.as_ref()?.get(range)
     }
 
-    fn release(&mut self, line: u32) {
-        if let Some(block) = self.lines.get_mut(line as usize) {
-            *block = None;
+    fn release(&mut self, lines: &[u32]) {
+        for line in lines {
+            if let Some(block) = self.lines.get_mut(*line as usize) {
+                *block = None;
+            }
         }
     }
 }

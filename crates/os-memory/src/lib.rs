@@ -1,10 +1,16 @@
-//! An allocator that puts large tables on huge pages.
+//! Memory that the kernel gives in other ways: an allocator that puts large tables on huge pages,
+//! and a file of blocks for the HTTP cache ([`BlockFile`]).
 //!
+//! # Huge pages
 //! A million connections are spread over some hundred MiB and visited at random: with pages of 4
 //! KiB nearly every visit also misses the TLB, which on a virtual machine costs more than the cache
 //! miss itself. Allocations of [`LARGE_BYTES`] and more are mapped on their own, aligned to
 //! [`HUGE_PAGE_BYTES`], and the kernel is advised (`MADV_HUGEPAGE`) to back them by huge pages; if
 //! it does not, they still work. Smaller allocations go to the system's allocator.
+
+mod block_file;
+
+pub use block_file::BlockFile;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;

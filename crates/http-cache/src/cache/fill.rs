@@ -171,7 +171,7 @@ impl<S: Store> Cache<S> {
         if !self.store.write(extent, &bytes[..count]) {
             if within == 0 {
                 self.object_mut(number).lines.pop();
-                self.release_line(line);
+                self.release_lines(&[line]);
             }
             return Err(Reason::StoreFailed);
         }
@@ -220,9 +220,7 @@ impl<S: Store> Cache<S> {
         let count = (slowest.saturating_sub(object.base) / block).min(whole);
         object.base += count * block;
         let lines: Vec<u32> = object.lines.drain(..count as usize).collect();
-        for line in lines {
-            self.release_line(line);
-        }
+        self.release_lines(&lines);
         true
     }
 

@@ -189,9 +189,7 @@ impl<S: Store> Cache<S> {
         };
         self.used.small -= object.memory;
         self.used.reserved -= u64::from(object.reserved);
-        for line in &object.lines {
-            self.release_line(*line);
-        }
+        self.release_lines(&object.lines);
         self.free_objects.push(number);
     }
 
@@ -243,10 +241,11 @@ impl<S: Store> Cache<S> {
         true
     }
 
-    pub(crate) fn release_line(&mut self, line: u32) {
-        self.store.release(line);
-        self.free_lines.push(line);
-        self.used.lines -= 1;
+    pub(crate) fn release_lines(&mut self, lines: &[u32]) {
+        self.store.release(lines);
+        // The first one is taken first again, so that bodies stay in runs of lines.
+        self.free_lines.extend(lines.iter().rev());
+        self.used.lines -= lines.len() as u64;
     }
 
     /// Gives the policy an object that is complete.
