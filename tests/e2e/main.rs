@@ -31,6 +31,7 @@ mod modes;
 mod orders;
 mod pages;
 mod path_mtu;
+mod per_request;
 mod refusals;
 mod reload;
 mod restart;

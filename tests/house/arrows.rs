@@ -3,7 +3,8 @@
 //! `base → wire → tcp → splice → datapath → { sim } and { fairlead }`;
 //! `base → cache → tcbcache → datapath`, `tcp → tcbcache`.
 //! `base → netio → driver-* → fairlead`. Organs never import each other; they meet in `datapath`.
-//! `base → trace → workload → lab`; `cache → content → lab`; `content, wire → http-cache`.
+//! `base → trace → workload → lab`; `cache → content → lab`; `content, wire → http-cache`;
+//! `http-cache, splice → http-front`.
 
 use crate::metadata::{Dependency, Kind, Package, packages};
 use crate::{CORE, report};
@@ -66,6 +67,12 @@ const ROOMS: &[Room] = &[
         "splice",
         &["base", "check", "wire", "tcp"],
         &["regex", "siphasher", "thiserror"],
+    ),
+    // Heads of responses.
+    core(
+        "http-front",
+        &["base", "wire", "splice", "http-cache"],
+        &["httparse"],
     ),
     core("tcbcache", &["base", "wire", "cache", "tcp"], &[]),
     Room {
@@ -135,6 +142,7 @@ const ROOMS: &[Room] = &[
             "driver-pcap",
             "netns",
             "handoff",
+            "http-front",
             "os-memory",
             "os-tcp",
             "survey",

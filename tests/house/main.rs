@@ -38,7 +38,7 @@ mod walls;
 mod words;
 
 /// The crates of the core: sans-IO, without `unsafe`, the same in simulation and in service.
-const CORE: [&str; 17] = [
+const CORE: [&str; 18] = [
     "base",
     "wire",
     "cache",
@@ -56,6 +56,7 @@ const CORE: [&str; 17] = [
     "announce",
     "handoff",
     "http-cache",
+    "http-front",
 ];
 
 /// True when files may be brought up to date.

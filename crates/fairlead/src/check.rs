@@ -260,7 +260,7 @@ fn extras(route: &Route) -> String {
         treatment: match route.treatment {
             // Its target says so.
             Treatment::Host => Treatment::Host,
-            Treatment::Splice | Treatment::OneShot => Treatment::Splice,
+            Treatment::Splice | Treatment::OneShot | Treatment::PerRequest => Treatment::Splice,
         },
         listeners: route.listeners,
         ..Route::new("", Vec::new(), PoolId(0))

@@ -16,6 +16,7 @@ pub mod demo;
 pub mod doctor;
 pub mod down;
 pub mod drain;
+mod front;
 pub mod handoff;
 pub mod instance;
 pub mod lab;

@@ -79,6 +79,8 @@ pub struct Service {
     pub timeouts: Timeouts,
     /// The longest head, bytes (16 KiB for HTTP, 32 KiB for TLS by default).
     pub head_bytes_max: u32,
+    /// How requests are served that are routed one by one.
+    pub per_request: PerRequest,
 }
 
 impl Service {
@@ -98,8 +100,41 @@ impl Service {
             later_requests: LaterRequests::Pass,
             timeouts: Timeouts::default(),
             head_bytes_max: protocol.head_bytes_max(),
+            per_request: PerRequest::default(),
         }
     }
+}
+
+/// How requests of [`Treatment::PerRequest`] are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PerRequest {
+    /// A client without a request is waited for so long.
+    pub keep_alive: Duration,
+    /// A request that makes no progress for so long is given up.
+    pub stalled: Duration,
+    /// How servers learn the client's address.
+    pub forwarded: Forwarded,
+}
+
+impl Default for PerRequest {
+    fn default() -> Self {
+        Self {
+            keep_alive: Duration::from_secs(60),
+            stalled: Duration::from_secs(60),
+            forwarded: Forwarded::XForwardedFor,
+        }
+    }
+}
+
+/// The field that carries a client's address to servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Forwarded {
+    /// None.
+    Off,
+    /// `X-Forwarded-For`.
+    XForwardedFor,
+    /// `Forwarded` (RFC 7239).
+    Standard,
 }
 
 /// The body of an HTTP answer that the switch gives itself.
@@ -202,7 +237,8 @@ pub struct Route {
     /// The pool that matching connections go to. With [`Treatment::Host`]: those that the listener
     /// cannot take, if they may go anywhere.
     pub pool: Option<PoolId>,
-    /// With [`Treatment::Host`]: who takes them.
+    /// With [`Treatment::Host`]: who takes them. With [`Treatment::PerRequest`]: sockets of this
+    /// process, known once it runs; connections that they cannot take are spliced.
     pub listeners: Listeners,
     /// With [`Treatment::Host`]: idle connections outlive the process that has their socket.
     pub sleep: bool,
@@ -229,9 +265,14 @@ impl Route {
 }
 
 impl Route {
-    /// True if connections become sockets of a process on this machine.
+    /// True if connections become sockets of another process on this machine.
     pub fn is_to_host(&self) -> bool {
         self.treatment == Treatment::Host
+    }
+
+    /// True if connections become sockets, of another process or of this one.
+    pub fn is_to_socket(&self) -> bool {
+        matches!(self.treatment, Treatment::Host | Treatment::PerRequest)
     }
 }
 
@@ -245,6 +286,8 @@ pub enum Treatment {
     OneShot,
     /// The connection becomes a socket of a process that listens on this machine.
     Host,
+    /// Each request is routed by itself. HTTP only.
+    PerRequest,
 }
 
 /// Listening sockets of this machine, one of each IP version at most: a client gets the one of its

@@ -118,6 +118,8 @@ pub struct RouteSnapshot {
     pub pool: String,
     /// Connections it decided.
     pub decisions: u64,
+    /// Requests it decided, where they are routed one by one.
+    pub requests: u64,
     /// Later requests seen on its connections that another pool would have got, by the name of the
     /// route that they would have taken, or [`UNMATCHED`].
     pub later_requests: BTreeMap<String, u64>,

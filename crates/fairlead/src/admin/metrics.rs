@@ -172,6 +172,9 @@ impl Collector for Everything {
         interfaces(status, &mut page)?;
         announced(status, &mut page)?;
         handoff(status, &mut page)?;
+        if let Some(front) = &status.front {
+            page.table(&front.0)?;
+        }
         tcb_cache(status.tcb_cache.as_ref(), &mut page)?;
         services(status, &mut page)?;
         servers(status, &mut page)?;
@@ -474,7 +477,30 @@ fn services(status: &Status, page: &mut Page<'_>) -> fmt::Result {
         "Connections by the route that was chosen",
         decisions,
     )?;
+    requests(status, page)?;
     later_requests(status, page)
+}
+
+fn requests(status: &Status, page: &mut Page<'_>) -> fmt::Result {
+    let mut requests = Rows::new();
+    for service in &status.services {
+        for route in service.routes.iter().filter(|one| one.requests > 0) {
+            let labels = vec![
+                ("service", service.name.as_str()),
+                ("route", &route.name),
+                ("pool", &route.pool),
+            ];
+            requests.push((labels, route.requests));
+        }
+    }
+    if requests.is_empty() {
+        return Ok(());
+    }
+    page.counters(
+        "requests",
+        "Requests that are over by the route that was chosen, where requests are routed one by one",
+        requests,
+    )
 }
 
 fn later_requests(status: &Status, page: &mut Page<'_>) -> fmt::Result {

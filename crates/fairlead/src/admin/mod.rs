@@ -132,6 +132,8 @@ pub struct Counters {
     pub device: DeviceCounters,
     /// By the kernel program, where there is one; its packets and drops are among the switch's.
     pub kernel: Option<fairlead_bpf_loader::Counters>,
+    /// By the front, where there is one.
+    pub front: Option<fairlead_http_front::Counts>,
     /// By the TCB cache, where there is one.
     pub tcb_cache: Option<Report>,
 }

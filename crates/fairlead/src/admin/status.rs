@@ -9,6 +9,7 @@ use fairlead_bpf_loader::{FlowLookups, KernelCounters};
 use fairlead_datapath::ServerId;
 use fairlead_datapath::tcb_cache::{Report, TcbCacheCounters};
 use fairlead_driver_tun::{DeviceCounters, SizeCounts};
+use fairlead_http_front::FrontCounters;
 use fairlead_splice::carried::Carried;
 use fairlead_splice::event::{End, Offers as OffersSeen};
 use fairlead_splice::snapshot::{
@@ -95,6 +96,8 @@ pub struct Status {
     pub ended: BTreeMap<String, u64>,
     /// Drops and refusals by reason, the zeros too.
     pub drops: BTreeMap<String, u64>,
+    /// The front, where there is one.
+    pub front: Option<Counted<FrontCounters>>,
     /// The TCB cache, where there is one.
     pub tcb_cache: Option<TcbCacheStatus>,
     /// The listening addresses that are announced, or to be announced.
@@ -241,6 +244,7 @@ mirror! {
         name: String,
         pool: String,
         decisions: u64,
+        requests: u64,
         later_requests: BTreeMap<String, u64>,
     }
 }
@@ -405,6 +409,7 @@ impl Status {
             handoff,
             device,
             kernel,
+            front,
             tcb_cache,
         } = counters.clone();
         let Snapshot {
@@ -425,6 +430,7 @@ impl Status {
             draining,
             ended: by_end(&ended),
             drops: by_reason(&drops),
+            front: front.map(|front| Counted(front.numbers)),
             tcb_cache: tcb_cache.map(TcbCacheStatus::from),
             services: services.into_iter().map(ServiceStatus::from).collect(),
             pools: pools.into_iter().map(PoolStatus::from).collect(),

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use fairlead_base::{Address, Endpoint};
-use fairlead_splice::config::{HashOn, Matcher, PoolId, Protocol, Server, Source, Unmatched};
+use fairlead_splice::config::{
+    HashOn, Matcher, PoolId, Protocol, Server, Source, Treatment, Unmatched,
+};
 
 use super::access::AccessDraft;
 use super::diagnostic::{At, Diagnostic, Problems, Span};
@@ -11,6 +13,7 @@ use super::host;
 use super::instance::InstanceDraft;
 use super::later::later_requests;
 use super::network::SnatDraft;
+use super::per_request;
 use super::pool::PoolDraft;
 use super::reach::{openings, reach};
 use super::section::{nearest, quoted};
@@ -106,14 +109,15 @@ pub(super) fn check(draft: &Draft, problems: &mut Problems) {
         let openings = openings(service);
         for (route, open) in service.routes.iter().zip(&openings.routes) {
             host::check(draft, service, route, open, problems);
+            per_request::check(draft, service, route, problems);
             let Some(name) = &route.pool else { continue };
             let Some(id) = ids.get(name.value.as_str()) else {
                 no_pool(name, &ids, problems);
                 continue;
             };
-            uses[usize::from(id.0)].add(open);
             let pool = &draft.pools[usize::from(id.0)];
-            families(service, open, name, pool, problems);
+            uses[usize::from(id.0)].add(route, open);
+            families(service, route, open, pool, problems);
             hashing(service, name, pool, problems);
         }
         sources(service, draft, &mut said, problems);
@@ -181,10 +185,12 @@ struct Use {
 
 impl Use {
     /// A route leads there from these.
-    fn add(&mut self, open: &[Endpoint]) {
+    fn add(&mut self, route: &RouteDraft, open: &[Endpoint]) {
         self.any = true;
-        self.v4 |= open.iter().any(|listen| listen.addr.is_v4());
-        self.v6 |= open.iter().any(|listen| !listen.addr.is_v4());
+        // A request is not bound to the family of its client.
+        let both = route.route.treatment == Treatment::PerRequest;
+        self.v4 |= both || open.iter().any(|listen| listen.addr.is_v4());
+        self.v6 |= both || open.iter().any(|listen| !listen.addr.is_v4());
     }
 }
 
@@ -330,11 +336,15 @@ fn no_pool(name: &At<String>, ids: &BTreeMap<&str, PoolId>, problems: &mut Probl
 /// the client, so a pool needs servers of every family that reaches it.
 fn families(
     service: &ServiceDraft,
+    route: &RouteDraft,
     open: &[Endpoint],
-    name: &At<String>,
     pool: &PoolDraft,
     problems: &mut Problems,
 ) {
+    let name = match &route.pool {
+        Some(name) if route.route.treatment != Treatment::PerRequest => name,
+        _ => return,
+    };
     let serves = |v4: bool| {
         pool.servers
             .iter()

@@ -54,8 +54,8 @@ pub(super) fn later_requests(service: &ServiceDraft, problems: &mut Problems) {
         Diagnostic::warning(&other.span, message)
             .related(&one.span, "the other route")
             .help(
-                "write treatment = \"one-shot\" in both routes, or later_requests = \"close\" in \
-                 the service; \"pass\" or \"count\" if the servers of both pools can answer",
+                "write treatment = \"per-request\" in both routes, or later_requests = \"close\" \
+                 in the service; \"pass\" or \"count\" if the servers of both pools can answer",
             ),
     );
 }

@@ -31,6 +31,7 @@ mod names;
 mod network;
 mod page;
 mod path;
+mod per_request;
 mod pool;
 mod prefix;
 mod quantity;

@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use fairlead_base::Endpoint;
 use fairlead_splice::config::{
-    ACCESS_LISTS_MAX, LaterRequests, OnDenied, PoolId, Protocol, Route, Service, Source, Timeouts,
-    Treatment, Unmatched,
+    ACCESS_LISTS_MAX, Forwarded, LaterRequests, OnDenied, PoolId, Protocol, Route, Service, Source,
+    Timeouts, Treatment, Unmatched,
 };
 use toml::de::DeValue;
 
@@ -80,7 +80,7 @@ impl Standard for Service {
 }
 
 /// The keys of `[[service]]`.
-pub(crate) const KEYS: [Key<Service>; 20] = [
+pub(crate) const KEYS: [Key<Service>; 23] = [
     Key::special(
         "name",
         "required",
@@ -240,6 +240,48 @@ pub(crate) const KEYS: [Key<Service>; 20] = [
          to `\"10m\"`",
     ),
     Key::new(
+        "keep_alive_timeout",
+        Value::Duration {
+            from: Duration::from_millis(100),
+            to: Duration::from_secs(86_400),
+            get: |one| one.per_request.keep_alive,
+            set: |one, after| one.per_request.keep_alive = after,
+        },
+        "(routes with `per-request`) how long a connection without a request stays open; \
+         `\"100ms\"` to `\"1d\"`",
+    ),
+    Key::new(
+        "stalled_timeout",
+        Value::Duration {
+            from: Duration::from_millis(100),
+            to: Duration::from_secs(86_400),
+            get: |one| one.per_request.stalled,
+            set: |one, after| one.per_request.stalled = after,
+        },
+        "(routes with `per-request`) a request of which no byte moves for so long is answered with \
+         504, or reset in the middle of its response; `\"100ms\"` to `\"1d\"`",
+    ),
+    Key::new(
+        "forwarded",
+        Value::Word {
+            words: || vec!["x-forwarded-for", "forwarded", "off"],
+            get: |one| match one.per_request.forwarded {
+                Forwarded::XForwardedFor => "x-forwarded-for",
+                Forwarded::Standard => "forwarded",
+                Forwarded::Off => "off",
+            },
+            set: |one, at| {
+                one.per_request.forwarded = [
+                    Forwarded::XForwardedFor,
+                    Forwarded::Standard,
+                    Forwarded::Off,
+                ][at];
+            },
+        },
+        "(routes with `per-request`) the field to which the client's address is added: \
+         `X-Forwarded-For`, `Forwarded` (RFC 7239), or none",
+    ),
+    Key::new(
         "idle_timeout",
         Value::Duration {
             from: Duration::from_secs(1),
@@ -330,15 +372,21 @@ pub(crate) const ROUTE_KEYS: [Key<Route>; 7] = [
     Key::new(
         "treatment",
         Value::Word {
-            words: || vec!["splice", "one-shot", "host"],
+            words: || vec!["splice", "one-shot", "host", "per-request"],
             get: |route| treatment_name(route.treatment),
             set: |route, at| {
-                route.treatment = [Treatment::Splice, Treatment::OneShot, Treatment::Host][at];
+                route.treatment = [
+                    Treatment::Splice,
+                    Treatment::OneShot,
+                    Treatment::Host,
+                    Treatment::PerRequest,
+                ][at];
             },
         },
         "`splice`: one decision for the whole connection; `one-shot` (HTTP only): one request, \
          sent with `Connection: close`; `host`: the connection becomes a socket of \
-         [a process on this machine](handoff.md)",
+         [a process on this machine](handoff.md); `per-request` (HTTP only): \
+         [each request is routed](per-request.md)",
     ),
     Key::special(
         "sleep",
@@ -590,18 +638,7 @@ fn route(section: Section<'_>, protocol: Option<Protocol>, problems: &mut Proble
     read(&ROUTE_KEYS, section, &mut route, problems);
     let pool = host::target(section, &mut route, problems);
     route.sleep = host::sleep(section, protocol, &route, problems);
-    if let (Some(node), Some(protocol)) = (section.node("treatment"), protocol)
-        && route.treatment == Treatment::OneShot
-        && protocol != Protocol::Http
-    {
-        problems.push(
-            Diagnostic::error(
-                &node.span(),
-                "one-shot is for HTTP: it rewrites the request head",
-            )
-            .help("write treatment = \"splice\", or leave `treatment` out"),
-        );
-    }
+    http_alone(section, protocol, &route, problems);
     RouteDraft {
         span: section.span(),
         name,
@@ -609,6 +646,28 @@ fn route(section: Section<'_>, protocol: Option<Protocol>, problems: &mut Proble
         whole,
         pool,
         route,
+    }
+}
+
+/// Refuses treatments of requests where no requests are read.
+fn http_alone(
+    section: Section<'_>,
+    protocol: Option<Protocol>,
+    route: &Route,
+    problems: &mut Problems,
+) {
+    let why = match route.treatment {
+        Treatment::OneShot => "one-shot is for HTTP: it rewrites the request head",
+        Treatment::PerRequest => "per-request is for HTTP: it reads every request",
+        Treatment::Splice | Treatment::Host => return,
+    };
+    if let (Some(node), Some(protocol)) = (section.node("treatment"), protocol)
+        && protocol != Protocol::Http
+    {
+        problems.push(
+            Diagnostic::error(&node.span(), why)
+                .help("write treatment = \"splice\", or leave `treatment` out"),
+        );
     }
 }
 

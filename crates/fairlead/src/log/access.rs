@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use fairlead_base::Instant;
 use fairlead_datapath::{End, Event};
+use fairlead_http_front::RequestEnd;
 use fairlead_splice::config::Config;
 use fairlead_wire::Asked;
 
@@ -94,6 +95,19 @@ impl<'a> AccessLog<'a> {
         };
         if has_line && self.is_wanted() {
             write_event(&mut self.line, event, self.config);
+            self.outlet.add(self.line.end());
+        }
+    }
+
+    /// Logs a request that was routed by itself.
+    pub(crate) fn request(&mut self, now: Instant, event: &fairlead_http_front::Event) {
+        let has_line = match (self.settings.access, event.reason) {
+            (Access::Off, _) | (Access::Refused, None) => false,
+            (Access::Refused, Some(reason)) => self.refusals.admit(now, reason),
+            (Access::All, _) => event.end != RequestEnd::Served || self.samples(End::Finished),
+        };
+        if has_line && self.is_wanted() {
+            write_request(&mut self.line, event, self.config);
             self.outlet.add(self.line.end());
         }
     }
@@ -240,6 +254,32 @@ fn write_event(line: &mut Line, event: &Event, config: &Config) {
         | Event::Availability { .. }
         | Event::LaterRequest { .. } => {}
     }
+}
+
+fn write_request(line: &mut Line, event: &fairlead_http_front::Event, config: &Config) {
+    line.begin("request")
+        .plain("client", event.client)
+        .plain("listen", event.listen)
+        .text("service", service_name(config, event.service));
+    if let Some((route, pool)) = event.to {
+        line.text("route", route_name(config, event.service, route))
+            .text("pool", pool_name(config, pool));
+    }
+    if let Some((_, server)) = &event.server {
+        line.plain("server", server);
+    }
+    line.number("bytes_in", event.bytes_in)
+        .number("bytes_out", event.bytes_out)
+        .millis("duration_ms", event.duration)
+        .text("end", event.end.name());
+    if let Some(reason) = event.reason {
+        line.text("reason", reason.name());
+    }
+    write_asked(line, &event.asked);
+    if let Some(status) = event.status {
+        line.number("status", u64::from(status));
+    }
+    line.number("retries", u64::from(event.retries));
 }
 
 fn write_closed(line: &mut Line, event: &Event, config: &Config) {

@@ -317,6 +317,7 @@ pub(crate) fn treatment_name(treatment: Treatment) -> &'static str {
         Treatment::Splice => "splice",
         Treatment::OneShot => "one-shot",
         Treatment::Host => "host",
+        Treatment::PerRequest => "per-request",
     }
 }
 

@@ -1,5 +1,5 @@
-//! Connections that become sockets of this machine (`treatment = "host"`): the kernel programs, the
-//! local routes, and what this machine's TCP agrees to.
+//! Connections that become sockets of this machine (`treatment = "host"`, `"per-request"`): the
+//! kernel programs, the local routes, and what this machine's TCP agrees to.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -77,7 +77,9 @@ impl Host {
             }
             Err(why) => {
                 this.programs = None;
-                tracing::warn!("routes with treatment = \"host\" cannot be served: {why}");
+                tracing::warn!(
+                    "routes with treatment = \"host\" or \"per-request\" cannot be served: {why}"
+                );
             }
         }
         this
@@ -186,6 +188,11 @@ impl Host {
         counters.sleepers_no_room = self.taken.no_room;
     }
 
+    /// Connections become sockets of this machine.
+    pub(super) fn is_serving(&self) -> bool {
+        self.programs.is_some()
+    }
+
     /// Adds what the programs have counted.
     pub(super) fn add_to(&self, counters: &mut Counters) {
         if let Some(programs) = &self.programs {
@@ -196,7 +203,7 @@ impl Host {
 
 /// The endpoints of all services with such routes.
 fn listens(switch: &Config) -> BTreeSet<Endpoint> {
-    let hosted = |service: &&Service| service.routes.iter().any(Route::is_to_host);
+    let hosted = |service: &&Service| service.routes.iter().any(Route::is_to_socket);
     let services = switch.services.iter().filter(hosted);
     services
         .flat_map(|service| &service.listen)

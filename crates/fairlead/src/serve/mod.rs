@@ -6,10 +6,12 @@
 
 mod access;
 mod announce;
+mod clock;
 mod device_queue;
 mod engine;
 mod exits;
 pub(crate) mod fastpath;
+mod front;
 pub(crate) mod host;
 pub(crate) mod interfaces;
 mod lifecycle;
@@ -46,9 +48,11 @@ use crate::log::{self, AccessLog, Log, LogArgs};
 use crate::screen::plural;
 
 use announce::AnnounceThread;
+use clock::Clock;
 use device_queue::DeviceQueue;
 use engine::Engine;
 use fastpath::Fastpath;
+use front::FrontThread;
 use host::Host;
 use lifecycle::{Lifecycle, Step};
 use path_mtu::PathMtu;
@@ -169,7 +173,7 @@ fn serve(
     settings.instance.on_stop = args.on_stop(settings.instance.on_stop);
     let mut restore = Restore::find(&settings).map_err(host)?;
     let fresh = Fresh::of(&restore);
-    interfaces::settle(&mut settings);
+    let front = settle(&mut settings);
     let access_log = AccessLog::start(&settings, &log).map_err(host)?;
     let clock = Clock::start(restore.origin_ns);
     let mut datapath = start_datapath(&settings, clock.now(), &restore.estate)?;
@@ -202,6 +206,7 @@ fn serve(
         path_mtu: PathMtu::start(&settings, &mut engine, clock.now()),
         announce: AnnounceThread::start(&settings, &shared, chance_seed()?),
         fastpath,
+        front: front.start(&settings.switch, sockets.is_serving(), chance_seed()?),
         host: sockets,
         reload,
         device_queue,
@@ -210,18 +215,23 @@ fn serve(
     let work = || run_loop(&mut engine, &settings, &clock, &signals, &mut context);
     let worked = catch_unwind(AssertUnwindSafe(work));
     context.access_log.finish(clock.now());
-    let counters = *engine.queue().counters();
     let clean = matches!(worked, Ok(Ok(ExitMode::Clean)));
     let worked = worked.map(|exit_mode| exit_mode.map(|one| left_open(one, engine.queue())));
     drop(keeper);
     served.end();
     clean_up(clean, restore.pins.as_deref(), engine.queue(), network);
+    summarise(engine.queue().counters(), log.lost_lines());
     drop(engine); // also removes the device and its routes, unless they are persistent
-    summarise(&counters, log.lost_lines());
     worked.unwrap_or_else(|_| {
         log::fatal(&"internal error in fairlead; please report the lines above");
         Err(ExitStatus::Bug)
     })
+}
+
+/// Decides what the configuration leaves to the machine.
+fn settle(settings: &mut Settings) -> front::Prepared {
+    interfaces::settle(settings);
+    FrontThread::prepare(&mut settings.switch)
 }
 
 /// Has the device outlive this process where what is pinned does.
@@ -550,7 +560,7 @@ fn run_loop(
             engine.refuse_ahead(refusal);
         }
         let known = || servers_known(&engine.snapshot());
-        let step = life.handle_round(now, engine.live_connections(), known);
+        let step = life.handle_round(now, context.live(engine), known);
         if act(step, engine, now, context) {
             break;
         }
@@ -634,8 +644,14 @@ fn act(
     match step {
         Step::Continue => return false,
         Step::AnnounceReady => {}
-        Step::Drain => engine.drain(now),
-        Step::Abort => engine.abort_all(now),
+        Step::Drain => {
+            context.front.drain();
+            engine.drain(now);
+        }
+        Step::Abort => {
+            context.front.abort();
+            engine.abort_all(now);
+        }
         Step::End => return true,
     }
     context.publish(engine, now);
@@ -668,12 +684,18 @@ struct LoopContext<'a> {
     announce: AnnounceThread,
     fastpath: Fastpath,
     host: Host,
+    front: FrontThread,
     reload: Reload<'a>,
     device_queue: Arc<DeviceQueue>,
     watch: &'a mut dyn FnMut(),
 }
 
 impl LoopContext<'_> {
+    /// Connections that are being set up, spliced, or served by the front.
+    fn live(&self, engine: &Engine<TunDevice>) -> u64 {
+        engine.live_connections() + self.front.clients()
+    }
+
     /// True if spliced connections are to outlive this process, and can.
     fn keeps(&self) -> bool {
         self.settings.instance.on_stop == OnStop::Keep && self.fastpath.outlives()
@@ -722,6 +744,7 @@ impl LoopContext<'_> {
             ..ProcessCounters::default()
         };
         self.host.count(&mut process);
+        let front = self.front.exchange(&mut switch, &mut self.access_log, now);
         self.shared.publish(Counters {
             switch,
             process,
@@ -729,6 +752,7 @@ impl LoopContext<'_> {
             handoff: self.api.handoff.get().map(|one| one.counted()),
             device: *engine.queue().counters(),
             kernel,
+            front,
             tcb_cache: engine.tcb_cache_report(),
         });
         (self.watch)();
@@ -769,28 +793,5 @@ fn summarise(counters: &DeviceCounters, log_lines_lost: u64) {
     );
     if log_lines_lost > 0 {
         tracing::warn!(log_lines_lost, "the log is incomplete");
-    }
-}
-
-/// The monotonic clock. Its origin is the start of this run, or of the run whose connections were
-/// taken over.
-struct Clock {
-    /// Kernel monotonic time of the origin, in nanoseconds.
-    origin_ns: u64,
-}
-
-impl Clock {
-    fn start(earlier: Option<u64>) -> Self {
-        let origin_ns = earlier.unwrap_or_else(fairlead_bpf_loader::monotonic_ns);
-        Self { origin_ns }
-    }
-
-    fn now(&self) -> Instant {
-        Instant::ZERO + Duration::from_nanos(self.now_ns().saturating_sub(self.origin_ns))
-    }
-
-    /// Kernel monotonic time since boot, in nanoseconds.
-    fn now_ns(&self) -> u64 {
-        fairlead_bpf_loader::monotonic_ns()
     }
 }

@@ -27,7 +27,7 @@ pub(super) fn handle_signal(
             .is_ok()
             .then_some(ExitMode::Reload(None));
     }
-    let live = engine.live_connections();
+    let live = context.live(engine);
     notify::stopping();
     if context.keeps() {
         tracing::info!("{name}: the kernel keeps forwarding {}", live_ones(live));
@@ -94,7 +94,7 @@ fn reload(
         for change in changes {
             tracing::info!("reload: {change}");
         }
-        let live = live_ones(engine.live_connections());
+        let live = live_ones(context.live(engine));
         tracing::info!("reload ({by}): restarting; the kernel forwards {live} meanwhile");
         tell_end(life, context, Phase::Left);
     }
@@ -109,7 +109,7 @@ fn drain(
     now: Instant,
     context: &mut LoopContext<'_>,
 ) -> Option<ExitMode> {
-    let live = engine.live_connections();
+    let live = context.live(engine);
     let step = life.handle_drain(now, live);
     if step == Step::Continue {
         return None;
@@ -133,7 +133,7 @@ pub(super) fn tell(
     let until = life.poll_timeout().filter(|_| life.is_ending());
     context.control_queue.tell(|state| {
         state.phase = phase;
-        state.live = engine.live_connections();
+        state.live = context.live(engine);
         state.cut_off = life.cut_off();
         state.seconds_left = until.map(|until| until.since(now).as_secs());
     });

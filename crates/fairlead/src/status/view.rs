@@ -475,6 +475,7 @@ mod tests {
             name: name.into(),
             pool: pool.into(),
             decisions,
+            requests: 0,
             later_requests: Default::default(),
         };
         Status {

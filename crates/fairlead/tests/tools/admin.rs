@@ -52,6 +52,7 @@ fn snapshot() -> Snapshot {
         name: name.into(),
         pool: "images".into(),
         decisions,
+        requests: decisions,
         later_requests: [("#1".to_owned(), decisions + 1)].into(),
     };
     let carried = |base| {
@@ -164,6 +165,7 @@ fn counters() -> Counters {
             state: "announced".into(),
         }],
         device,
+        front: None,
         kernel: Some(fairlead_bpf_loader::Counters {
             kernel: KernelCounters {
                 to_engine: 41,

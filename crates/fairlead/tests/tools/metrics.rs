@@ -61,7 +61,7 @@ A line is ON for `on_time` after its last packet.",
 ];
 
 /// Every label, whether its values are the same in every configuration, and what it says.
-const LABELS: [(&str, bool, &str); 24] = [
+const LABELS: [(&str, bool, &str); 26] = [
     (
         "address",
         false,
@@ -89,7 +89,8 @@ const LABELS: [(&str, bool, &str); 24] = [
         true,
         "how a spliced connection ended: `aborted` by the operator; `replaced` by a new one \
          from the same address and port; `preamble_unacked`: the server did not acknowledge what \
-         the switch sent it first",
+         the switch sent it first. How a request ended that was routed by itself: see \
+         [Requests routed one by one](per-request.md)",
     ),
     (
         "interface",
@@ -129,6 +130,8 @@ const LABELS: [(&str, bool, &str); 24] = [
     ),
     ("server", false, "a server's address and port"),
     ("service", false, "a service, by its name"),
+    ("side", true, "whose connection it is"),
+    ("status", true, "the first digit of an HTTP status"),
     (
         "up_to_bytes",
         true,
@@ -159,6 +162,7 @@ fn counters(kernel: bool, tcb_cache: bool) -> Counters {
         name: "#1".into(),
         pool: "pages".into(),
         decisions: 0,
+        requests: 1,
         later_requests: [("unmatched".to_owned(), 0)].into(),
     };
     let server = ServerSnapshot {
@@ -225,6 +229,7 @@ fn counters(kernel: bool, tcb_cache: bool) -> Counters {
             lookups: vec![FlowLookups::default()],
             ..Default::default()
         }),
+        front: Some(fairlead_http_front::Counts::default()),
         tcb_cache: tcb_cache.then_some(cache),
         ..Counters::default()
     }

@@ -437,7 +437,7 @@ impl<'a> Chooser<'a> {
             treatment: match route.treatment {
                 Treatment::OneShot => Treatment::OneShot,
                 // A pool that stands in for a listener.
-                Treatment::Splice | Treatment::Host => Treatment::Splice,
+                Treatment::Splice | Treatment::Host | Treatment::PerRequest => Treatment::Splice,
             },
             retries: route.retries,
             hash,

@@ -199,6 +199,7 @@ impl Switch {
                     name: route.name.clone(),
                     pool: self.target_of(route),
                     decisions,
+                    requests: 0,
                     later_requests: later.map(|(to, count)| (name(to), count)).collect(),
                 }
             })

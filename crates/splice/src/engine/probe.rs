@@ -584,7 +584,7 @@ impl Switch {
                 .filter_map(|route| route.pool)
                 .flat_map(|pool| self.backends.ids(pool))
                 .filter(is_used);
-            let hosts = service.routes.iter().any(Route::is_to_host);
+            let hosts = service.routes.iter().any(Route::is_to_socket);
             let mut common: Option<Offers> = host.filter(|_| hosts);
             let mut all_known = true;
             for id in ids {

@@ -278,7 +278,7 @@ impl Switch {
                 await_client: settings.protocol != Protocol::Tcp
                     && settings.timeouts.first_bytes.is_none(),
                 begin: self.offload.tickets.are_for(listen),
-                host: has_host && settings.routes.iter().any(Route::is_to_host),
+                host: has_host && settings.routes.iter().any(Route::is_to_socket),
             };
             fast_path.set_offer(endpoint, &published);
         }

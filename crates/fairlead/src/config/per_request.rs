@@ -1,0 +1,57 @@
+//! Routes whose requests are routed one by one (`treatment = "per-request"`).
+
+use fairlead_splice::config::{Source, Treatment};
+
+use super::Mode;
+use super::cross::Draft;
+use super::diagnostic::{Diagnostic, Problems};
+use super::service::{RouteDraft, ServiceDraft};
+
+/// What such a route needs besides its own keys.
+pub(super) fn check(
+    draft: &Draft,
+    service: &ServiceDraft,
+    route: &RouteDraft,
+    problems: &mut Problems,
+) {
+    if route.route.treatment != Treatment::PerRequest {
+        return;
+    }
+    let why = match draft.fastpath.mode {
+        Mode::Engine => Some("mode = \"engine\" does without the kernel, which makes the sockets"),
+        Mode::XdpGeneric => Some("mode = \"xdp-generic\" cannot give packets to sockets"),
+        Mode::Auto | Mode::Tc | Mode::Xdp => None,
+    };
+    if let Some(why) = why {
+        let message = format!("treatment = \"per-request\" does not work here: {why}");
+        problems.push(
+            Diagnostic::error(&route.span, message)
+                .help("write mode = \"auto\" or \"tc\" in [fastpath], or another treatment"),
+        );
+    }
+    let other = |one: &&RouteDraft| one.route.is_to_host();
+    if let Some(other) = service.routes.iter().find(other) {
+        let message = "a service with treatment = \"per-request\" and \"host\": a later request \
+                       for the process on this machine could not reach it";
+        problems.push(
+            Diagnostic::error(&route.span, message)
+                .related(&other.span, "the route to the process")
+                .help(
+                    "write the process as a server of a pool, or give it a service with another \
+                     address",
+                ),
+        );
+    }
+    if service.service.source == Source::Transparent {
+        let message = "servers see the address of this machine, not that of the client, in \
+                       requests of this route";
+        problems.push(
+            Diagnostic::warning(&route.span, message)
+                .related(&service.source_span, "`source`")
+                .help(
+                    "they learn the client's address by `forwarded`, or by `proxy_protocol` of \
+                     the pool",
+                ),
+        );
+    }
+}

@@ -1,0 +1,117 @@
+//! What the packet loop and the front's thread leave for each other.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use fairlead_base::Instant;
+use fairlead_datapath::Snapshot;
+use fairlead_http_front::{Counts, Event, Front};
+use fairlead_splice::snapshot::PoolSnapshot;
+
+/// Events that wait for the packet loop, at most.
+const EVENTS_MAX: usize = 65_536;
+
+/// How far the end has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Ending {
+    #[default]
+    None,
+    Drain,
+    Abort,
+    Over,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Desk {
+    orders: Mutex<Orders>,
+    shown: Mutex<Shown>,
+}
+
+#[derive(Debug, Default)]
+struct Orders {
+    /// What is known of servers, where that is news.
+    pools: Option<Vec<PoolSnapshot>>,
+    ending: Ending,
+    /// The thread has acted on this.
+    done: Ending,
+}
+
+/// What the front has done.
+#[derive(Debug, Default)]
+pub(crate) struct Shown {
+    pub(crate) counts: Counts,
+    pub(crate) events: Vec<Event>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Desk {
+    /// Leaves what is known of servers.
+    pub(super) fn tell(&self, switch: &Snapshot) {
+        lock(&self.orders).pools = Some(switch.pools.clone());
+    }
+
+    pub(super) fn drain(&self) {
+        let mut orders = lock(&self.orders);
+        orders.ending = orders.ending.max(Ending::Drain);
+    }
+
+    pub(super) fn abort(&self) {
+        let mut orders = lock(&self.orders);
+        orders.ending = orders.ending.max(Ending::Abort);
+    }
+
+    pub(super) fn end(&self) {
+        lock(&self.orders).ending = Ending::Over;
+    }
+
+    /// What the front has done since the last call, and its counters.
+    pub(super) fn take(&self) -> Shown {
+        let mut shown = lock(&self.shown);
+        Shown {
+            counts: shown.counts.clone(),
+            events: core::mem::take(&mut shown.events),
+        }
+    }
+
+    /// Clients that are connected.
+    pub(super) fn clients(&self) -> u64 {
+        let orders = lock(&self.orders);
+        // Until the thread has heard of the end it may accept another one.
+        let unheard = u64::from(orders.done != orders.ending);
+        drop(orders);
+        lock(&self.shown).counts.numbers.front_clients.max(unheard)
+    }
+
+    /// The thread does what was ordered. True when it is over.
+    pub(super) fn heed(&self, front: &mut Front, now: Instant) -> bool {
+        let mut orders = lock(&self.orders);
+        if let Some(pools) = orders.pools.take() {
+            front.follow(&pools, now);
+        }
+        if orders.ending == orders.done {
+            return false;
+        }
+        match orders.ending {
+            Ending::None => {}
+            Ending::Drain => front.drain(now),
+            Ending::Abort | Ending::Over => front.abort(now),
+        }
+        self.publish(front);
+        orders.done = orders.ending;
+        orders.ending == Ending::Over
+    }
+
+    /// The thread shows what the front has done.
+    pub(super) fn publish(&self, front: &mut Front) {
+        let mut shown = lock(&self.shown);
+        // The front counts those that it has no room for.
+        while shown.events.len() < EVENTS_MAX
+            && let Some(event) = front.poll_event()
+        {
+            shown.events.push(event);
+        }
+        shown.counts = front.counts();
+    }
+}

@@ -1,0 +1,348 @@
+//! The sockets of the front, on one thread.
+//!
+//! Sockets are watched by edges: once one has been found empty, or full, it is left alone until the
+//! kernel says otherwise.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant as Clock};
+
+use fairlead_base::{Endpoint, Instant};
+use fairlead_http_front::{Action, ConnId, Front};
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token};
+use socket2::SockRef;
+
+use super::desk::Desk;
+
+/// How often time-outs are looked for.
+const TICK: Duration = Duration::from_millis(100);
+/// Readiness that is read at once.
+const EVENTS: usize = 256;
+/// Actions between two looks at other sockets.
+const ACTIONS_MAX: usize = 1_024;
+
+const WAKE: Token = Token(usize::MAX);
+const LISTENERS: usize = usize::MAX - 8;
+
+/// The token that wakes the thread.
+pub(super) const fn wake_token() -> Token {
+    WAKE
+}
+
+struct Socket {
+    stream: TcpStream,
+    generation: u32,
+    /// It may have bytes.
+    readable: bool,
+    /// It may have room.
+    writable: bool,
+    /// Its end may be behind the bytes that it has.
+    ends: bool,
+    connecting: bool,
+}
+
+/// A front and its sockets.
+pub(super) struct Driver {
+    front: Front,
+    poll: Poll,
+    listeners: Vec<TcpListener>,
+    sockets: Vec<Option<Socket>>,
+    desk: Arc<Desk>,
+    started: Clock,
+    now: Instant,
+}
+
+impl Driver {
+    pub(super) fn new(
+        front: Front,
+        poll: Poll,
+        mut listeners: Vec<TcpListener>,
+        desk: Arc<Desk>,
+    ) -> io::Result<Self> {
+        for (index, listener) in listeners.iter_mut().enumerate() {
+            let token = Token(LISTENERS + index);
+            poll.registry()
+                .register(listener, token, Interest::READABLE)?;
+        }
+        Ok(Self {
+            front,
+            poll,
+            listeners,
+            sockets: Vec::new(),
+            desk,
+            started: Clock::now(),
+            now: Instant::ZERO,
+        })
+    }
+
+    /// Serves until the desk says that it is over.
+    pub(super) fn run(&mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(EVENTS);
+        let mut tick = Instant::ZERO;
+        let mut busy = false;
+        loop {
+            let patience = if busy { Duration::ZERO } else { TICK };
+            match self.poll.poll(&mut events, Some(patience)) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => other?,
+            }
+            self.now = Instant::ZERO + self.started.elapsed();
+            for event in &events {
+                self.heed(event);
+                self.act(ACTIONS_MAX);
+            }
+            if self.now >= tick {
+                tick = self.now + TICK;
+                self.front.handle_time(self.now);
+                self.desk.publish(&mut self.front);
+            }
+            if self.desk.heed(&mut self.front, self.now) {
+                self.act(usize::MAX);
+                self.desk.publish(&mut self.front);
+                return Ok(());
+            }
+            busy = self.act(ACTIONS_MAX);
+        }
+    }
+
+    fn heed(&mut self, event: &mio::event::Event) {
+        match event.token() {
+            WAKE => {}
+            Token(token) if token >= LISTENERS => self.accept(token - LISTENERS),
+            Token(token) => {
+                let id = id_of(token);
+                let Some(socket) = self.socket(id) else {
+                    return;
+                };
+                socket.readable |= event.is_readable() || event.is_error();
+                socket.writable |= event.is_writable();
+                socket.ends |= event.is_read_closed() || event.is_error();
+                if socket.connecting {
+                    if event.is_writable() || event.is_error() {
+                        self.connected(id);
+                    }
+                    return;
+                }
+                if socket.readable {
+                    self.receive(id);
+                }
+                self.send(id);
+            }
+        }
+    }
+
+    fn socket(&mut self, id: ConnId) -> Option<&mut Socket> {
+        let socket = self.sockets.get_mut(id.index as usize)?.as_mut()?;
+        (socket.generation == id.generation).then_some(socket)
+    }
+
+    fn accept(&mut self, index: usize) {
+        loop {
+            match self.listeners[index].accept() {
+                Ok((stream, client)) => {
+                    let listen = stream.local_addr().map(endpoint);
+                    let Ok(listen) = listen else { continue };
+                    let id = self.front.accepted(self.now, endpoint(client), listen);
+                    let Some(id) = id else { continue };
+                    let _ = stream.set_nodelay(true);
+                    if self.add(id, stream, false) {
+                        // Its first segment came with it.
+                        self.receive(id);
+                        self.act(ACTIONS_MAX);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Nothing more; or no descriptor is left, and the client is refused by its queue.
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Watches a socket. False where it cannot be, and the front has heard that it failed.
+    fn add(&mut self, id: ConnId, mut stream: TcpStream, connecting: bool) -> bool {
+        let token = token_of(id);
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let registered = self.poll.registry().register(&mut stream, token, interest);
+        if registered.is_err() {
+            self.front.failed(self.now, id);
+            return false;
+        }
+        let index = id.index as usize;
+        if self.sockets.len() <= index {
+            self.sockets.resize_with(index + 1, || None);
+        }
+        self.sockets[index] = Some(Socket {
+            stream,
+            generation: id.generation,
+            readable: !connecting,
+            writable: !connecting,
+            ends: false,
+            connecting,
+        });
+        true
+    }
+
+    /// Carries out what the front wants. True if there is more to do.
+    fn act(&mut self, most: usize) -> bool {
+        for _ in 0..most {
+            let Some(action) = self.front.poll_action() else {
+                return false;
+            };
+            match action {
+                Action::Connect(id, to) => self.connect(id, to),
+                Action::Send(id) => self.send(id),
+                Action::Receive(id) => self.receive(id),
+                Action::Shut(id) => {
+                    if let Some(socket) = self.socket(id) {
+                        // If it is closed already, its end is read next.
+                        let _ = socket.stream.shutdown(Shutdown::Write);
+                    }
+                }
+                Action::Close(id) => self.close(id, false),
+                Action::Reset(id) => self.close(id, true),
+            }
+        }
+        true
+    }
+
+    fn connect(&mut self, id: ConnId, to: Endpoint) {
+        match TcpStream::connect(to.to_socket()) {
+            Ok(stream) => {
+                let _ = stream.set_nodelay(true);
+                self.add(id, stream, true);
+            }
+            Err(_) => self.front.failed(self.now, id),
+        }
+    }
+
+    fn connected(&mut self, id: ConnId) {
+        let Some(socket) = self.socket(id) else {
+            return;
+        };
+        if let Ok(Some(_)) | Err(_) = socket.stream.take_error() {
+            return self.front.failed(self.now, id);
+        }
+        match socket.stream.peer_addr() {
+            Ok(_) => {
+                socket.connecting = false;
+                (socket.readable, socket.writable) = (true, true);
+                self.front.connected(self.now, id);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
+            Err(_) => self.front.failed(self.now, id),
+        }
+    }
+
+    fn receive(&mut self, id: ConnId) {
+        loop {
+            let Some(socket) = self.sockets.get_mut(id.index as usize) else {
+                return;
+            };
+            let Some(socket) = socket
+                .as_mut()
+                .filter(|one| one.generation == id.generation)
+            else {
+                return;
+            };
+            if !socket.readable || socket.connecting {
+                return;
+            }
+            let Some(space) = self.front.space(id) else {
+                return;
+            };
+            let room = space.len();
+            match socket.stream.read(space) {
+                Ok(0) => {
+                    socket.readable = false;
+                    return self.front.ended(self.now, id);
+                }
+                Ok(bytes) => {
+                    // All of it was there, unless its end is behind it.
+                    socket.readable = bytes == room || socket.ends;
+                    self.front.received(self.now, id, bytes);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    socket.readable = false;
+                    return self.front.received(self.now, id, 0);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return self.front.failed(self.now, id),
+            }
+        }
+    }
+
+    fn send(&mut self, id: ConnId) {
+        loop {
+            let Some(socket) = self.sockets.get_mut(id.index as usize) else {
+                return;
+            };
+            let Some(socket) = socket
+                .as_mut()
+                .filter(|one| one.generation == id.generation)
+            else {
+                return;
+            };
+            if !socket.writable || socket.connecting {
+                return;
+            }
+            let [own, passing] = self.front.output(id);
+            let written = match (own.is_empty(), passing.is_empty()) {
+                (true, true) => return,
+                (false, true) => socket.stream.write(own),
+                (true, false) => socket.stream.write(passing),
+                (false, false) => {
+                    let parts = [IoSlice::new(own), IoSlice::new(passing)];
+                    socket.stream.write_vectored(&parts)
+                }
+            };
+            match written {
+                Ok(bytes) => self.front.sent(self.now, id, bytes),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    socket.writable = false;
+                    return;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => {
+                    // A server may have answered before it closed.
+                    (socket.readable, socket.writable, socket.ends) = (true, false, true);
+                    self.receive(id);
+                    return self.front.failed(self.now, id);
+                }
+            }
+        }
+    }
+
+    fn close(&mut self, id: ConnId, reset: bool) {
+        if self.socket(id).is_none() {
+            return;
+        }
+        let Some(mut socket) = self.sockets[id.index as usize].take() else {
+            return;
+        };
+        if reset {
+            let _ = SockRef::from(&socket.stream).set_linger(Some(Duration::ZERO));
+        }
+        let _ = self.poll.registry().deregister(&mut socket.stream);
+    }
+}
+
+fn token_of(id: ConnId) -> Token {
+    // The place is below 2³¹, so that no token is that of a listener.
+    Token((id.generation as usize) << 31 | id.index as usize)
+}
+
+fn id_of(token: usize) -> ConnId {
+    ConnId {
+        index: (token & 0x7fff_ffff) as u32,
+        generation: (token >> 31) as u32,
+    }
+}
+
+fn endpoint(at: SocketAddr) -> Endpoint {
+    Endpoint {
+        addr: at.ip().into(),
+        port: at.port(),
+    }
+}

@@ -1,0 +1,152 @@
+//! The front: a thread whose sockets take connections of routes with `treatment = "per-request"`
+//! (docs/per-request.md).
+//!
+//! The kernel gives it such connections as it gives others to listeners of this machine
+//! (`serve/host.rs`).
+
+mod desk;
+mod driver;
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use fairlead_base::{Endpoint, Seed};
+use fairlead_datapath::Snapshot;
+use fairlead_http_front::{Front, Limits};
+use fairlead_splice::config::{Config, Listeners, Treatment};
+use mio::{Poll, Waker};
+
+use desk::Desk;
+pub(crate) use desk::Shown;
+use driver::Driver;
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 4_096;
+
+/// The sockets, before their thread runs: the engine must know where they listen.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    sockets: Vec<TcpListener>,
+}
+
+/// The thread, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Running {
+    desk: Arc<Desk>,
+    waker: Waker,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Whether some route needs it.
+pub(crate) fn is_wanted(switch: &Config) -> bool {
+    let mut routes = switch.services.iter().flat_map(|service| &service.routes);
+    routes.any(|route| route.treatment == Treatment::PerRequest)
+}
+
+impl Ready {
+    /// Opens the sockets, and leads the routes to them.
+    ///
+    /// # Errors
+    /// Why no socket can listen.
+    pub(crate) fn open(switch: &mut Config) -> io::Result<Self> {
+        let v4 = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        // A machine may be without IPv6.
+        let v6 = listen(SocketAddr::from((Ipv6Addr::LOCALHOST, 0))).ok();
+        let sockets: Vec<_> = [Some(v4), v6].into_iter().flatten().collect();
+        let mut ends = Vec::new();
+        for socket in &sockets {
+            let at = socket.local_addr()?;
+            ends.push(Endpoint {
+                addr: at.ip().into(),
+                port: at.port(),
+            });
+        }
+        let listeners = Listeners::of(ends);
+        let routes = switch.services.iter_mut().flat_map(|one| &mut one.routes);
+        for route in routes.filter(|route| route.treatment == Treatment::PerRequest) {
+            route.listeners = listeners;
+        }
+        Ok(Self { sockets })
+    }
+
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// Why it cannot be started.
+    pub(crate) fn start(self, switch: &Config, seed: Seed) -> io::Result<Running> {
+        let front = Front::new(Arc::new(switch.clone()), seed, Limits::default());
+        let front = front.map_err(io::Error::other)?;
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), driver::wake_token())?;
+        let desk = Arc::new(Desk::default());
+        let sockets = self.sockets.into_iter();
+        let sockets = sockets.map(mio::net::TcpListener::from_std).collect();
+        let mut driver = Driver::new(front, poll, sockets, Arc::clone(&desk))?;
+        let work = move || {
+            if let Err(error) = driver.run() {
+                tracing::error!("requests are not served one by one any more: {error}");
+            }
+        };
+        let thread = std::thread::Builder::new().name("front".to_owned());
+        Ok(Running {
+            desk,
+            waker,
+            thread: Some(thread.spawn(work)?),
+        })
+    }
+}
+
+fn listen(at: SocketAddr) -> io::Result<TcpListener> {
+    let domain = socket2::Domain::for_address(at);
+    let kind = socket2::Type::STREAM.nonblocking().cloexec();
+    let socket = socket2::Socket::new(domain, kind, Some(socket2::Protocol::TCP))?;
+    socket.bind(&at.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+impl Running {
+    /// Passes on what is known of servers.
+    pub(crate) fn tell(&self, switch: &Snapshot) {
+        self.desk.tell(switch);
+    }
+
+    /// No new connections and no further requests.
+    pub(crate) fn drain(&self) {
+        self.desk.drain();
+        self.wake();
+    }
+
+    /// Resets all connections.
+    pub(crate) fn abort(&self) {
+        self.desk.abort();
+        self.wake();
+    }
+
+    /// What it has done since the last call.
+    pub(crate) fn take(&self) -> Shown {
+        self.desk.take()
+    }
+
+    /// Clients that are connected.
+    pub(crate) fn clients(&self) -> u64 {
+        self.desk.clients()
+    }
+
+    fn wake(&self) {
+        // It looks by itself soon.
+        let _ = self.waker.wake();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.desk.end();
+        self.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // after a panic of its own there is nothing to be kept
+        }
+    }
+}

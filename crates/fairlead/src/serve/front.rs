@@ -1,0 +1,82 @@
+//! The front's place in the packet loop: what it learns from there, and what it reports.
+
+use fairlead_base::{Instant, Seed};
+use fairlead_datapath::Snapshot;
+use fairlead_http_front::Counts;
+use fairlead_splice::config::Config;
+
+use crate::front::{Ready, Running, is_wanted};
+use crate::log::AccessLog;
+
+/// The front, if some route needs it and it can be had.
+#[derive(Debug, Default)]
+pub(super) struct FrontThread {
+    running: Option<Running>,
+}
+
+/// Its sockets, if they could be opened.
+pub(super) struct Prepared(Option<Ready>);
+
+impl FrontThread {
+    /// Opens its sockets, and leads routes to them.
+    pub(super) fn prepare(switch: &mut Config) -> Prepared {
+        let wanted = is_wanted(switch);
+        let opened = wanted.then(|| Ready::open(switch)).transpose();
+        Prepared(opened.unwrap_or_else(|error| {
+            tracing::warn!("requests follow the first one of their connection: {error}");
+            None
+        }))
+    }
+
+    /// Passes on what is known of servers, and logs what it has done.
+    pub(super) fn exchange(
+        &mut self,
+        switch: &mut Snapshot,
+        access_log: &mut AccessLog<'_>,
+        now: Instant,
+    ) -> Option<Counts> {
+        let running = self.running.as_ref()?;
+        running.tell(switch);
+        let shown = running.take();
+        for event in &shown.events {
+            access_log.request(now, event);
+        }
+        switch.drops.merge(&shown.counts.refused);
+        for (service, counts) in switch.services.iter_mut().zip(&shown.counts.routes) {
+            for (route, count) in service.routes.iter_mut().zip(counts) {
+                route.requests = *count;
+            }
+        }
+        Some(shown.counts)
+    }
+
+    pub(super) fn drain(&self) {
+        if let Some(running) = &self.running {
+            running.drain();
+        }
+    }
+
+    pub(super) fn abort(&self) {
+        if let Some(running) = &self.running {
+            running.abort();
+        }
+    }
+
+    /// Clients that are connected to it.
+    pub(super) fn clients(&self) -> u64 {
+        self.running.as_ref().map_or(0, Running::clients)
+    }
+}
+
+impl Prepared {
+    /// Starts its thread, where the kernel makes the connections sockets.
+    pub(super) fn start(self, switch: &Config, is_serving: bool, seed: Seed) -> FrontThread {
+        let ready = self.0.filter(|_| is_serving);
+        let started = ready.map(|ready| ready.start(switch, seed)).transpose();
+        let running = started.unwrap_or_else(|error| {
+            tracing::warn!("requests are not served one by one: {error}");
+            None
+        });
+        FrontThread { running }
+    }
+}

@@ -1,0 +1,501 @@
+//! A client's connection: reading requests, and ending.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use fairlead_base::{DropReason, Endpoint, Instant};
+use fairlead_splice::backends::{Backends, ServerId};
+use fairlead_splice::config::{Page, PoolId, Service, Unmatched};
+use fairlead_splice::routes::{self, Subject};
+use fairlead_wire::Asked;
+use fairlead_wire::http::{self, HeadScanner, RequestHead, Scan};
+
+use crate::conns::{Conn, ConnId, Shut, Side};
+use crate::event::{Event, RequestEnd};
+use crate::exchange::Exchange;
+use crate::fields::{Options, request_head, upgrade};
+use crate::framing::Framing;
+use crate::front::{Action, Front};
+use crate::response::Question;
+
+/// What `Retry-After` says when no server can be reached, seconds.
+const RETRY_AFTER_S: u32 = 5;
+
+/// How long a client is given to read the last response: what it still sends is dropped meanwhile,
+/// because a close with unread bytes would be a RST, which can overtake the response (RFC 9112,
+/// section 9.6).
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Of a client's connection.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) client: Endpoint,
+    pub(crate) listen: Endpoint,
+    pub(crate) service: u16,
+    pub(crate) phase: Phase,
+    scanner: HeadScanner,
+    /// The head at hand began so far back.
+    begun: Option<Instant>,
+    pub(crate) exchange: Option<Exchange>,
+    /// A connection to a server that only this client uses, because the server was told of it.
+    pub(crate) private: Option<(ServerId, ConnId)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// A request is awaited, or its head not yet whole.
+    Head,
+    /// A request is being served.
+    Exchange,
+    /// The connection has changed to another protocol.
+    Tunnel,
+    /// The last response goes out.
+    Ending,
+    /// It was sent; the client is to close.
+    Lingering,
+}
+
+/// A request head that leads nowhere.
+struct Refusal {
+    status: u16,
+    reason: DropReason,
+    route: Option<(u16, PoolId)>,
+    asked: Asked,
+    is_head: bool,
+}
+
+enum Read {
+    Incomplete,
+    Whole(Box<Exchange>, usize),
+    Refused(Refusal),
+}
+
+impl Client {
+    pub(crate) fn new(client: Endpoint, listen: Endpoint, service: u16) -> Self {
+        Self {
+            client,
+            listen,
+            service,
+            phase: Phase::Head,
+            scanner: HeadScanner::default(),
+            begun: None,
+            exchange: None,
+            private: None,
+        }
+    }
+
+    /// Reads a request head, and decides where the request goes.
+    fn read(
+        &mut self,
+        bytes: &[u8],
+        service: &Service,
+        backends: &Backends,
+        now: Instant,
+        draining: bool,
+    ) -> Read {
+        let refused = |status, reason, asked| {
+            Read::Refused(Refusal {
+                status,
+                reason,
+                route: None,
+                asked,
+                is_head: false,
+            })
+        };
+        let head = match self.scanner.scan(bytes) {
+            Scan::Incomplete if bytes.len() >= service.head_bytes_max as usize => {
+                let error = self.scanner.too_large();
+                return refused(error.status(), error.reason(), Asked::default());
+            }
+            Scan::Incomplete => return Read::Incomplete,
+            Scan::Malformed(error) => {
+                return refused(error.status(), error.reason(), Asked::default());
+            }
+            Scan::Complete(head) => head,
+        };
+        let is_head = head.method == "HEAD";
+        let subject = Subject::Http(&head);
+        let route = routes::choose(service, self.listen, self.client.addr, &subject);
+        let pool = route.and_then(|route| Some((route as u16, service.routes[route].pool?)));
+        let Some((route, pool)) = pool else {
+            let status = match service.unmatched {
+                Unmatched::Misdirected => 421,
+                _ => 404,
+            };
+            return Read::Refused(Refusal {
+                status,
+                reason: DropReason::NoRoute,
+                route: None,
+                asked: head.subject(),
+                is_head,
+            });
+        };
+        let mut exchange = self.exchange_of(&head, service, (route, pool), now, draining);
+        exchange.hash = backends.hash_for(pool, &subject, self.client.addr);
+        Read::Whole(Box::new(exchange), head.head_len)
+    }
+
+    fn exchange_of(
+        &self,
+        head: &RequestHead<'_>,
+        service: &Service,
+        (route, pool): (u16, PoolId),
+        now: Instant,
+        draining: bool,
+    ) -> Exchange {
+        let options = Options::of(head.headers());
+        let body = Framing::of_request(head.body());
+        let keep = match head.version_minor {
+            0 => options.has("keep-alive"),
+            _ => !options.has("close"),
+        };
+        let asks_upgrade = upgrade(head, &options).is_some() && body.is_empty();
+        Exchange {
+            route,
+            pool,
+            server: None,
+            tried: Vec::new(),
+            retries: service.routes[usize::from(route)].retries,
+            attempts: 0,
+            head: request_head(head, &options, self.client, service.per_request.forwarded),
+            question: Question {
+                is_head: head.method == "HEAD",
+                minor: head.version_minor,
+                upgrade: asks_upgrade,
+                keep: keep && !draining,
+            },
+            // RFC 9110, section 9.2.2.
+            is_idempotent: matches!(
+                head.method,
+                "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE"
+            ),
+            has_body: !body.is_empty(),
+            body_done: body.is_empty(),
+            body,
+            hash: 0,
+            started: now,
+            status: None,
+            keeps: false,
+            bytes_in: head.head_len as u64,
+            bytes_out: 0,
+            asked: head.subject(),
+        }
+    }
+}
+
+impl Front {
+    /// Something was received of a client.
+    pub(crate) fn read_client(&mut self, now: Instant, id: ConnId) {
+        let Some(conn) = self.conns.get(id) else {
+            return;
+        };
+        let Some(client) = conn.client() else { return };
+        match client.phase {
+            Phase::Head => self.read_request(now, id),
+            Phase::Exchange => self.read_body(now, id),
+            Phase::Tunnel => {
+                conn.pass = conn.input.len();
+                self.touch(now, id);
+                self.send_to_peer(id);
+            }
+            Phase::Ending | Phase::Lingering => conn.input.clear(&mut self.stock),
+        }
+    }
+
+    /// Reads a request's head, and begins to serve it when it is whole.
+    pub(crate) fn read_request(&mut self, now: Instant, id: ConnId) {
+        let Some(conn) = self.conns.get(id) else {
+            return;
+        };
+        let Conn { input, side, .. } = conn;
+        let Side::Client(client) = side else {
+            return;
+        };
+        if input.len() == 0 {
+            return;
+        }
+        let service = &self.config.services[usize::from(client.service)];
+        let read = client.read(input.bytes(), service, &self.backends, now, self.draining);
+        match read {
+            Read::Incomplete => {
+                let head = service.timeouts.head;
+                let begun = *client.begun.get_or_insert(now);
+                conn.deadline = Some(begun + head);
+            }
+            Read::Refused(refusal) => self.refuse(now, id, refusal),
+            Read::Whole(exchange, head_len) => {
+                conn.skip(head_len, &mut self.stock);
+                if let Some(client) = self.conns.get(id).and_then(Conn::client) {
+                    client.phase = Phase::Exchange;
+                    client.exchange = Some(*exchange);
+                    client.begun = None;
+                    client.scanner = HeadScanner::default();
+                }
+                self.touch(now, id);
+                self.choose_server(now, id);
+                self.read_body(now, id);
+            }
+        }
+    }
+
+    /// Lets the request's body pass, as far as it is here.
+    fn read_body(&mut self, now: Instant, id: ConnId) {
+        let Some(conn) = self.conns.get(id) else {
+            return;
+        };
+        let Conn {
+            input, pass, side, ..
+        } = conn;
+        let Side::Client(client) = side else {
+            return;
+        };
+        let Some(exchange) = client.exchange.as_mut().filter(|one| !one.body_done) else {
+            return;
+        };
+        match exchange.body.take(&input.bytes()[*pass..]) {
+            Ok(share) => {
+                *pass += share.bytes;
+                exchange.bytes_in += share.bytes as u64;
+                exchange.body_done = share.is_last;
+                self.touch(now, id);
+                self.send_to_peer(id);
+            }
+            Err(_) => self.end_exchange(now, id, RequestEnd::Refused, Some(400)),
+        }
+    }
+
+    /// What a connection has for its peer is to be sent.
+    pub(crate) fn send_to_peer(&mut self, id: ConnId) {
+        if let Some(peer) = self.conns.peek(id).and_then(|conn| conn.peer) {
+            self.actions.push_back(Action::Send(peer));
+        }
+    }
+
+    /// A request makes progress.
+    pub(crate) fn touch(&mut self, now: Instant, id: ConnId) {
+        let Some(conn) = self.conns.get(id) else {
+            return;
+        };
+        let Some(client) = conn.client() else { return };
+        let stalled = self.config.services[usize::from(client.service)]
+            .per_request
+            .stalled;
+        conn.deadline = Some(now + stalled);
+    }
+
+    fn refuse(&mut self, now: Instant, id: ConnId, refusal: Refusal) {
+        let Some((client, listen, service)) = self.who(id) else {
+            return;
+        };
+        self.counts.refused.add(refusal.reason);
+        self.counts.numbers.add_end(RequestEnd::Refused);
+        self.emit(Event {
+            client,
+            listen,
+            service,
+            to: refusal.route,
+            server: None,
+            asked: refusal.asked,
+            status: Some(refusal.status),
+            bytes_in: 0,
+            bytes_out: 0,
+            duration: Duration::ZERO,
+            retries: 0,
+            end: RequestEnd::Refused,
+            reason: Some(refusal.reason),
+        });
+        let unmatched = refusal.reason == DropReason::NoRoute;
+        self.answer(now, id, refusal.status, refusal.is_head, unmatched);
+    }
+
+    fn who(&mut self, id: ConnId) -> Option<(Endpoint, Endpoint, u16)> {
+        let client = self.conns.get(id)?.client()?;
+        Some((client.client, client.listen, client.service))
+    }
+
+    /// Answers a client ourselves, and ends the connection.
+    pub(crate) fn answer(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        status: u16,
+        is_head: bool,
+        unmatched: bool,
+    ) {
+        let Some((_, _, service)) = self.who(id) else {
+            return;
+        };
+        let service = &self.config.services[usize::from(service)];
+        let page: Option<Arc<Page>> = match status {
+            _ if unmatched => service.unmatched_page.clone(),
+            503 => service.unavailable_page.clone(),
+            _ => None,
+        };
+        let retry_after_s = (status == 503).then_some(RETRY_AFTER_S);
+        let answer = match page {
+            Some(page) => {
+                let (of, len) = (page.content_type, page.body.len());
+                let mut answer = http::response_head(status, retry_after_s, of, len);
+                if !is_head {
+                    answer.extend_from_slice(&page.body);
+                }
+                answer
+            }
+            None => http::response(status, retry_after_s, is_head),
+        };
+        self.counts.numbers.add_status(status);
+        if let Some(conn) = self.conns.get(id) {
+            conn.out.extend_from_slice(&answer);
+        }
+        self.end_client(now, id, true);
+    }
+
+    /// Ends a client's connection behind what waits to be sent. It lingers where the client may
+    /// still be sending.
+    pub(crate) fn end_client(&mut self, now: Instant, id: ConnId, linger: bool) {
+        let Some(conn) = self.conns.get(id) else {
+            return;
+        };
+        debug_assert!(conn.peer.is_none(), "a request is under way");
+        let eof = conn.eof;
+        let Some(client) = conn.client() else { return };
+        client.phase = Phase::Ending;
+        client.exchange = None;
+        conn.input.clear(&mut self.stock);
+        if conn.is_flushed() && (!linger || eof) {
+            return self.close(id);
+        }
+        if linger && !eof {
+            conn.shut = Shut::Wanted;
+        }
+        self.touch(now, id);
+        if self.conns.peek(id).is_some_and(Conn::is_flushed) {
+            self.linger(now, id);
+            self.shut_if_flushed(id);
+        } else {
+            self.actions.push_back(Action::Send(id));
+        }
+    }
+
+    fn linger(&mut self, now: Instant, id: ConnId) {
+        if let Some(conn) = self.conns.get(id) {
+            conn.deadline = Some(now + LINGER);
+            if let Some(client) = conn.client() {
+                client.phase = Phase::Lingering;
+            }
+        }
+    }
+
+    /// Something was sent to a client, or to its server.
+    pub(crate) fn note_sent(&mut self, now: Instant, id: ConnId, to_client: bool, bytes: usize) {
+        let Some(conn) = self.conns.get(id) else {
+            return;
+        };
+        let (flushed, shut) = (conn.is_flushed(), conn.shut);
+        let Some(client) = conn.client() else { return };
+        match client.phase {
+            Phase::Exchange | Phase::Tunnel => {
+                if let Some(exchange) = client.exchange.as_mut().filter(|_| to_client) {
+                    exchange.bytes_out += bytes as u64;
+                }
+                self.touch(now, id);
+                self.finish_if_done(now, id);
+            }
+            Phase::Ending if flushed && shut == Shut::Open => self.close(id),
+            Phase::Ending if flushed => self.linger(now, id),
+            Phase::Head | Phase::Ending | Phase::Lingering => {}
+        }
+    }
+
+    /// A client sends nothing more.
+    pub(crate) fn client_ended(&mut self, now: Instant, id: ConnId) {
+        let Some(conn) = self.conns.get(id) else {
+            return;
+        };
+        let (empty, flushed) = (conn.input.len() == 0, conn.is_flushed());
+        let Some(client) = conn.client() else { return };
+        match client.phase {
+            Phase::Head if empty => self.close(id),
+            Phase::Head => self.drop_client(now, id, RequestEnd::ClientLost),
+            Phase::Exchange => {
+                let whole = client.exchange.as_ref().is_some_and(|one| one.body_done);
+                if !whole {
+                    self.drop_client(now, id, RequestEnd::ClientLost);
+                }
+            }
+            Phase::Tunnel => self.end_direction(now, id),
+            Phase::Ending if !flushed => conn.shut = Shut::Open,
+            Phase::Ending | Phase::Lingering => self.close(id),
+        }
+    }
+
+    /// One end of a tunnel sends nothing more; the other one hears of it behind what was sent.
+    pub(crate) fn end_direction(&mut self, now: Instant, id: ConnId) {
+        let Some(peer) = self.conns.peek(id).and_then(|conn| conn.peer) else {
+            return;
+        };
+        let Some((one, other)) = self.conns.pair(id, peer) else {
+            return;
+        };
+        if other.shut == Shut::Open {
+            other.shut = Shut::Wanted;
+        }
+        let client = if one.client().is_some() { id } else { peer };
+        self.shut_if_flushed(peer);
+        self.finish_if_done(now, client);
+    }
+
+    /// A client has waited, or made us wait, for too long.
+    pub(crate) fn client_late(&mut self, now: Instant, id: ConnId) {
+        let Some(conn) = self.conns.get(id) else {
+            return;
+        };
+        let empty = conn.input.len() == 0;
+        let Some(client) = conn.client() else { return };
+        match client.phase {
+            Phase::Head if empty => self.end_client(now, id, true),
+            Phase::Head => {
+                let refusal = Refusal {
+                    status: 408,
+                    reason: DropReason::HeadTimeout,
+                    route: None,
+                    asked: Asked::default(),
+                    is_head: false,
+                };
+                self.refuse(now, id, refusal);
+            }
+            Phase::Exchange => self.end_exchange(now, id, RequestEnd::Stalled, Some(504)),
+            Phase::Tunnel => self.end_exchange(now, id, RequestEnd::Upgraded, None),
+            Phase::Ending => self.reset(id),
+            Phase::Lingering => self.close(id),
+        }
+    }
+
+    /// Forgets a client whose connection is of no use any more.
+    pub(crate) fn drop_client(&mut self, now: Instant, id: ConnId, end: RequestEnd) {
+        if self.exchange(id).is_some() {
+            self.end_exchange(now, id, end, None);
+        } else {
+            self.reset(id);
+        }
+    }
+
+    /// The next request, if it is here already.
+    pub(crate) fn await_request(&mut self, now: Instant, id: ConnId) {
+        let Some(conn) = self.conns.get(id) else {
+            return;
+        };
+        let Some(client) = conn.client() else { return };
+        client.phase = Phase::Head;
+        client.exchange = None;
+        let keep_alive = self.config.services[usize::from(client.service)]
+            .per_request
+            .keep_alive;
+        conn.deadline = Some(now + keep_alive);
+        match (conn.eof, conn.input.len()) {
+            (true, 0) => self.close(id),
+            (_, 0) => self.actions.push_back(Action::Receive(id)),
+            _ => self.read_request(now, id),
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! HTTP/1 in front of pools, request by request (`treatment = "per-request"`,
+//! docs/per-request.md).
+//!
+//! [`Front`] is one state machine for all connections of a thread: clients' and servers'. Its
+//! driver owns the sockets. It shows what they receive, sends what it is given, and carries out
+//! [`Action`]s:
+//!
+//! ```text
+//! accepted(client, listen) → id        received(id, n), after reading into space(id)
+//! poll_action() → connect, send, …     sent(id, n), after writing output(id)
+//! poll_event() → a request is over     ended(id), failed(id), connected(id)
+//! handle_time(now), every 100 ms
+//! ```
+//!
+//! | file | contents |
+//! |---|---|
+//! | `front.rs` | the driver's side |
+//! | `client.rs` | reads requests, ends connections |
+//! | `exchange.rs` | one request: choice of a server, retries, its end |
+//! | `server.rs` | reads responses |
+//! | `fields.rs`, `response.rs`, `framing.rs` | heads, and where bodies end |
+//! | `conns.rs`, `buffer.rs` | connections and the bytes in them |
+//!
+//! Where a request goes is decided by the same routes, pools and policies as for spliced
+//! connections. A body is not copied inside: the bytes that were received for one connection are
+//! those that the other one sends.
+//!
+//! Absent by design: sockets, clocks, threads.
+#![forbid(unsafe_code)]
+
+mod buffer;
+mod client;
+mod conns;
+mod counts;
+mod event;
+mod exchange;
+mod fields;
+mod framing;
+mod front;
+mod response;
+mod server;
+
+#[cfg(test)]
+mod tests;
+
+pub use buffer::BLOCK_BYTES;
+pub use conns::ConnId;
+pub use counts::{Counts, FrontCounters};
+pub use event::{Event, RequestEnd};
+pub use front::{Action, Front, Limits};
+pub use response::BadResponse;

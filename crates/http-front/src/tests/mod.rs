@@ -1,0 +1,7 @@
+//! A front between clients and servers made of byte strings.
+
+mod bodies;
+mod chaos;
+mod ends;
+mod routing;
+mod world;
