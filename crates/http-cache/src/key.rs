@@ -12,16 +12,38 @@ use crate::settings::KeyPart;
 
 /// Hashes with a secret, so that nobody can choose keys that collide.
 #[derive(Clone, Debug)]
-pub(crate) struct Hashing(u64, u64);
+pub(crate) struct Hashing {
+    words: [u64; 2],
+    /// Bits of a key's hash that are kept: all, except in tests of collisions.
+    mask: u64,
+}
 
 impl Hashing {
     pub(crate) fn new(seed: Seed) -> Self {
-        Self(seed.word("http-cache", 0), seed.word("http-cache", 1))
+        Self::from_words([seed.word("http-cache", 0), seed.word("http-cache", 1)])
+    }
+
+    /// As it was in an earlier process.
+    pub(crate) fn from_words(words: [u64; 2]) -> Self {
+        Self {
+            words,
+            mask: u64::MAX,
+        }
+    }
+
+    /// So that keys have one of few hashes.
+    #[cfg(test)]
+    pub(crate) fn collide(&mut self, mask: u64) {
+        self.mask = mask;
+    }
+
+    pub(crate) fn words(&self) -> [u64; 2] {
+        self.words
     }
 
     /// Of these parts, one behind the other.
     pub(crate) fn hash(&self, kind: u8, parts: &[&[u8]]) -> u64 {
-        let mut hasher = SipHasher13::new_with_keys(self.0, self.1 ^ u64::from(kind));
+        let mut hasher = SipHasher13::new_with_keys(self.words[0], self.words[1] ^ u64::from(kind));
         for part in parts {
             hasher.write_u32(part.len() as u32);
             hasher.write(part);
@@ -30,7 +52,7 @@ impl Hashing {
     }
 
     pub(crate) fn key(&self, url: &[u8]) -> u64 {
-        self.hash(b'k', &[url])
+        self.hash(b'k', &[url]) & self.mask
     }
 }
 

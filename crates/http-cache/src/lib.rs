@@ -18,6 +18,9 @@
 //! 4. After every call, [`Cache::poll_event`] until `None`. At [`Cache::poll_timeout`],
 //!    [`Cache::handle_timeout`].
 //!
+//! 5. To keep what is stored when the process ends: [`Settings::journals`], a store that outlives
+//!    it, [`Cache::poll_journal`] after every turn, and [`Cache::restore`].
+//!
 //! | file | contents |
 //! |---|---|
 //! | `cache/` | the calls above, one file each; memory, invariants |
@@ -25,6 +28,7 @@
 //! | `directives.rs`, `dictionary.rs`, `date.rs` | fields of requests and responses |
 //! | `range.rs`, `conditions.rs` | ranges and conditions of requests |
 //! | `key.rs`, `object.rs`, `store.rs`, `slab.rs` | what is stored, and how it is found |
+//! | `journal.rs` | what outlives the process |
 //! | `tags.rs`, `remembered.rs` | purges; keys that cannot be shared |
 //! | `answer.rs`, `reason.rs`, `stats.rs`, `settings.rs`, `head.rs` | what goes in and out |
 //!
@@ -41,6 +45,7 @@ mod dictionary;
 mod directives;
 mod freshness;
 mod head;
+mod journal;
 mod key;
 mod object;
 mod range;
@@ -53,8 +58,8 @@ mod store;
 mod tags;
 
 pub use cache::{
-    Answer, Body, Cache, Decision, Event, Explained, Fetch, FetchId, NOT_FETCHED, Next, Piece,
-    Purge, PurgeError, Read, ReaderId, Variant, WaiterId,
+    Answer, Body, Cache, Decision, Event, Explained, Fetch, FetchId, Journal, NOT_FETCHED, Next,
+    Piece, Purge, PurgeError, Read, ReaderId, Variant, WaiterId,
 };
 pub use date::{parse_date, write_date};
 pub use directives::{RequestControl, ResponseControl};

@@ -58,6 +58,8 @@ pub(crate) struct Object {
     pub(crate) fill: Option<Ticket>,
     /// Memory that is accounted for, without blocks.
     pub(crate) memory: u64,
+    /// Its latest record in the journal; 0 without one.
+    pub(crate) serial: u64,
 }
 
 impl Object {

@@ -52,6 +52,8 @@ pub struct Settings {
     pub stale_if_error: u32,
     /// How long requests for a key are not collapsed after an answer that could not be stored.
     pub remembers_uncacheable: u32,
+    /// Whether there is a journal, so that what is stored outlives the process.
+    pub journals: bool,
     /// Longest head of a request or response, in bytes.
     pub head_max: u32,
     /// Fetches at a time.
@@ -82,6 +84,7 @@ impl Settings {
             stale_while_revalidate: 0,
             stale_if_error: 0,
             remembers_uncacheable: 120,
+            journals: false,
             head_max: 16 << 10,
             fetches_max: 4_096,
             waiters_max: 16_384,

@@ -61,6 +61,11 @@ impl Purges {
         }
     }
 
+    /// Continues the numbers of an earlier process.
+    pub(crate) fn begin_at(&mut self, generation: Generation) {
+        self.now = generation;
+    }
+
     /// Purged tags that a cache of this many objects remembers.
     pub(crate) fn tags_max(objects: u32) -> usize {
         (objects as usize).clamp(PURGED_MIN, PURGED_MAX)

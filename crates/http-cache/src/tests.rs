@@ -1,5 +1,6 @@
 //! The cache as a driver sees it.
 
 mod collapse;
+mod restore;
 mod rig;
 mod serve;

@@ -106,6 +106,10 @@ struct World {
     out: Vec<u8>,
     answers: u64,
     cuts: u64,
+    journal: Vec<u8>,
+    kills: u64,
+    /// Responses that outlived a kill.
+    kept: u64,
 }
 
 impl World {
@@ -114,6 +118,7 @@ impl World {
         let mut settings = Settings::new(150_000 + u64::from(rng.below(400_000)));
         settings.max_object = 20_000 + u64::from(rng.below(30_000));
         settings.policy = Policy::ALL[rng.below(6) as usize];
+        settings.journals = seed.is_multiple_of(2);
         settings.waiters_max = 1 + rng.below(30);
         settings.readers_max = 2 + rng.below(60);
         settings.fetches_max = 2 + rng.below(40);
@@ -129,6 +134,9 @@ impl World {
             out: Vec::new(),
             answers: 0,
             cuts: 0,
+            journal: Vec::new(),
+            kills: 0,
+            kept: 0,
         }
     }
 
@@ -518,6 +526,29 @@ impl World {
         }
     }
 
+    /// What the driver writes after a turn.
+    fn write_journal(&mut self) {
+        match self.cache.poll_journal() {
+            Journal::Nothing => {}
+            Journal::Append(bytes) => self.journal.extend(bytes),
+            Journal::Replace(bytes) => self.journal = bytes,
+        }
+    }
+
+    /// The process is killed, and another one starts with the store and the journal.
+    fn kill(&mut self) {
+        let settings = self.cache.settings().clone();
+        let seed = Seed::from(self.rng.next_u64());
+        let empty = Cache::new(Settings::new(100_000), seed);
+        let store = std::mem::replace(&mut self.cache, empty).into_store();
+        self.cache = Cache::restore(settings, store, seed, &self.journal, self.now());
+        self.clients.clear();
+        self.upstreams.clear();
+        self.kills += 1;
+        self.kept += self.cache.stats().objects;
+        self.cache.check_invariants();
+    }
+
     fn step(&mut self, asks: bool) {
         let before = self.ms;
         self.ms += u64::from(self.rng.below(if asks { 40 } else { 200 }));
@@ -540,6 +571,10 @@ impl World {
                 *self.revisions.entry(url).or_default() += 1;
             }
         }
+        self.write_journal();
+        if asks && self.cache.settings().journals && self.rng.below(250) == 0 {
+            self.kill();
+        }
         for number in (0..self.upstreams.len()).rev() {
             match self.upstreams.get(number).map(|one| &one.state) {
                 Some(Sends::Head(at)) if *at <= self.ms => self.respond(number),
@@ -557,7 +592,7 @@ impl World {
     }
 }
 
-fn run(seed: u64) -> (u64, u64, Stats) {
+fn run(seed: u64) -> (World, Stats) {
     let mut world = World::new(seed);
     for _ in 0..700 {
         world.step(true);
@@ -572,7 +607,7 @@ fn run(seed: u64) -> (u64, u64, Stats) {
     let stats = world.cache.stats();
     let left = (stats.fetches, stats.readers, stats.waiters);
     assert_eq!(left, (0, 0, 0), "seed {seed}: all ends");
-    (world.answers, world.cuts, stats)
+    (world, stats)
 }
 
 fn seeds() -> std::ops::Range<u64> {
@@ -585,12 +620,14 @@ fn seeds() -> std::ops::Range<u64> {
 
 #[test]
 fn no_client_gets_bytes_of_another_object_revision_or_variant() {
-    let (mut answers, mut cuts) = (0, 0);
+    let (mut answers, mut cuts, mut kills, mut kept) = (0, 0, 0, 0);
     let mut total = Stats::default();
     for seed in seeds() {
-        let (more, cut, stats) = run(seed);
-        answers += more;
-        cuts += cut;
+        let (world, stats) = run(seed);
+        answers += world.answers;
+        cuts += world.cuts;
+        kills += world.kills;
+        kept += world.kept;
         total.hits += stats.hits;
         total.collapsed += stats.collapsed;
         total.validated += stats.validated;
@@ -608,6 +645,8 @@ fn no_client_gets_bytes_of_another_object_revision_or_variant() {
         "{answers} answers, {cuts} cuts"
     );
     let happened = [
+        kills,
+        kept,
         total.hits,
         total.collapsed,
         total.validated,

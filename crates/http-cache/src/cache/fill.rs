@@ -81,6 +81,7 @@ impl<S: Store> Cache<S> {
         if is_linked && self.is_valid(number) {
             self.stats.stored += 1;
             self.make_resident(number);
+            self.note_stored(number);
             self.replace_older(number);
         }
         self.wake_readers(fetch.0);
@@ -239,7 +240,7 @@ impl<S: Store> Cache<S> {
     }
 
     /// Drops older objects of the same key and variant, and more variants than there may be.
-    fn replace_older(&mut self, number: u32) {
+    pub(super) fn replace_older(&mut self, number: u32) {
         let hash = self.object(number).verdict.hash;
         let mut at = self.chain(hash);
         let (mut seen, mut older) = (0, false);

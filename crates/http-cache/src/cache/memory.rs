@@ -174,6 +174,8 @@ impl<S: Store> Cache<S> {
         if was_resident {
             self.residency.on_remove(number);
         }
+        let serial = core::mem::take(&mut self.object_mut(number).serial);
+        self.note_removed(serial);
         self.reclaim(number);
     }
 

@@ -8,6 +8,7 @@ mod memory;
 mod purge;
 mod read;
 mod respond;
+mod restore;
 mod wait;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -29,6 +30,7 @@ use crate::tags::Purges;
 pub use explain::{Explained, Variant};
 pub use purge::{Purge, PurgeError};
 pub use read::{Piece, Read};
+pub use restore::Journal;
 
 /// Names a request to a server that the cache knows of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -155,6 +157,7 @@ pub struct Cache<S = Memory> {
     events: VecDeque<Event>,
     uncacheable: Remembered,
     stats: Stats,
+    journal: restore::Pending,
     /// The key of the request at hand, to save an allocation.
     key: Vec<u8>,
     variant: Vec<u8>,
@@ -240,6 +243,7 @@ impl<S: Store> Cache<S> {
             events: VecDeque::new(),
             uncacheable: Remembered::new(objects_max),
             stats: Stats::default(),
+            journal: restore::Pending::default(),
             key: Vec::new(),
             variant: Vec::new(),
             settings,
@@ -277,6 +281,12 @@ impl<S: Store> Cache<S> {
     /// When [`Cache::handle_timeout`] must be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.deadlines.front().map(|(at, _)| *at)
+    }
+
+    /// Keys collide from now on, in a cache that is empty.
+    #[cfg(test)]
+    pub(crate) fn collide(&mut self, mask: u64) {
+        self.hashing.collide(mask);
     }
 
     fn object(&self, object: u32) -> &Object {

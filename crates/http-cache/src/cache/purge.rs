@@ -1,7 +1,9 @@
 //! Purges, and invalidation by methods that change something.
 
 use super::Cache;
+use crate::freshness::SOFTLY_PURGED;
 use crate::head::{Now, RequestHead, ResponseHead};
+use crate::journal::Record;
 use crate::key::write_key;
 use crate::object::NONE;
 use crate::store::Store;
@@ -76,13 +78,21 @@ impl<S: Store> Cache<S> {
                     return Err(PurgeError::TooDeep);
                 }
                 let tag = prefix_tag(&self.hashing, host, &path);
-                self.purges.purge(tag, soft);
+                self.purge_tag(tag, soft);
             }
-            Purge::Host(host) => self.purges.purge(host_tag(&self.hashing, host), soft),
-            Purge::Tag(name) => self.purges.purge(named_tag(&self.hashing, name), soft),
-            Purge::All => self.purges.purge_all(soft),
+            Purge::Host(host) => self.purge_tag(host_tag(&self.hashing, host), soft),
+            Purge::Tag(name) => self.purge_tag(named_tag(&self.hashing, name), soft),
+            Purge::All => {
+                self.purges.purge_all(soft);
+                self.note(&Record::PurgeAll { soft });
+            }
         }
         Ok(())
+    }
+
+    fn purge_tag(&mut self, tag: u64, soft: bool) {
+        self.purges.purge(tag, soft);
+        self.note(&Record::Purge { tag, soft });
     }
 
     fn purge_url(&mut self, host: &str, target: &[u8], soft: bool) {
@@ -104,7 +114,11 @@ impl<S: Store> Cache<S> {
                 continue;
             }
             if soft {
-                object.verdict.flags |= crate::freshness::SOFTLY_PURGED;
+                object.verdict.flags |= SOFTLY_PURGED;
+                let serial = object.serial;
+                if serial > 0 {
+                    self.note(&Record::Soft(serial));
+                }
             } else {
                 self.stats.purged += 1;
                 self.unlink(number);

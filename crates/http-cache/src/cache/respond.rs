@@ -203,6 +203,9 @@ impl<S: Store> Cache<S> {
         object.set(storable, stored, generation);
         object.variant = variant.into_boxed_slice();
         self.account(number);
+        if self.object(number).is_resident {
+            self.note_stored(number);
+        }
         true
     }
 
@@ -399,6 +402,7 @@ impl<S: Store> Cache<S> {
             validation: None,
             fill: None,
             memory: 0,
+            serial: 0,
         })
     }
 

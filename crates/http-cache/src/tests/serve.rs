@@ -469,6 +469,38 @@ fn the_memory_limit_holds() {
 }
 
 #[test]
+fn keys_that_collide_are_compared_as_a_whole() {
+    let mut settings = Settings::new(1 << 20);
+    settings.key.push(KeyPart::Header("X-Site".into()));
+    let mut rig = Rig::with(settings);
+    rig.cache.collide(1);
+    let mut rng = fairlead_base::Rng::new(5);
+    let mut hits = 0;
+    for _ in 0..2_000 {
+        let (number, site) = (rng.below(60), rng.below(3));
+        let (target, line) = (format!("/{number}"), format!("X-Site: {site}"));
+        let body = vec![number as u8 + 60 * site as u8; (number * 300) as usize];
+        match rig.ask("GET", &target, &[&line]) {
+            Got::Fetch(fetch, _) => assert_eq!(rig.serve(fetch, &[HOUR], &body), body),
+            got => {
+                assert_eq!(got, hit(&body));
+                hits += 1;
+            }
+        }
+        if rng.below(20) == 0 {
+            let url = Purge::Url {
+                host: "a.example",
+                target: target.as_bytes(),
+            };
+            rig.cache.purge(url, false).expect("valid");
+            let explained = rig.cache.explain("a.example", target.as_bytes(), rig.now());
+            assert!(explained.variants.is_empty());
+        }
+    }
+    assert!(hits > 100, "{hits}");
+}
+
+#[test]
 fn what_is_read_is_not_evicted_and_what_does_not_fit_is_relayed() {
     let mut rig = Rig::with(Settings::new(1 << 20));
     let body = vec![1; 700_000];
