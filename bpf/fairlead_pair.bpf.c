@@ -133,14 +133,70 @@ int fairlead_pair(struct __sk_buff *ctx)
 	return TC_ACT_SHOT;
 }
 
+#define FL_PROTOCOL_ICMP 1
+#define FL_PROTOCOL_ICMPV6 58
+#define FL_ICMP_BYTES 8
+
+/* The key of an answer to the packet that an ICMP error quotes. Not 0: it is none about TCP. */
+static __always_inline int fl_gate_quoted(struct __sk_buff *ctx, struct fl_flow_key *key)
+{
+	if (ctx->protocol == bpf_htons(ETH_P_IP)) {
+		struct {
+			struct iphdr ip;
+			__u8 icmp[FL_ICMP_BYTES];
+			struct iphdr quoted;
+			__be16 ports[2];
+		} head;
+		__u8 type;
+
+		if (fl_gate_load(ctx, 0, &head, sizeof(head)))
+			return -1;
+		type = head.icmp[0]; /* RFC 792: unreachable, time exceeded, parameter problem */
+		if (head.ip.ihl != 5 || head.ip.protocol != FL_PROTOCOL_ICMP ||
+		    (type != 3 && type != 11 && type != 12) || head.quoted.ihl != 5 ||
+		    head.quoted.protocol != FL_PROTOCOL_TCP)
+			return -1;
+		fl_map_v4(&key->src, head.quoted.daddr);
+		fl_map_v4(&key->dst, head.quoted.saddr);
+		key->src_port = head.ports[1];
+		key->dst_port = head.ports[0];
+		return 0;
+	}
+	if (ctx->protocol == bpf_htons(ETH_P_IPV6)) {
+		struct {
+			struct ipv6hdr ip;
+			__u8 icmp[FL_ICMP_BYTES];
+			struct ipv6hdr quoted;
+			__be16 ports[2];
+		} head;
+
+		if (fl_gate_load(ctx, 0, &head, sizeof(head)))
+			return -1;
+		/* RFC 4443: errors are 1 to 4. */
+		if (head.ip.nexthdr != FL_PROTOCOL_ICMPV6 || !head.icmp[0] || head.icmp[0] > 4 ||
+		    head.quoted.nexthdr != FL_PROTOCOL_TCP)
+			return -1;
+		__builtin_memcpy(key->src.bytes, &head.quoted.daddr, 16);
+		__builtin_memcpy(key->dst.bytes, &head.quoted.saddr, 16);
+		key->src_port = head.ports[1];
+		key->dst_port = head.ports[0];
+		return 0;
+	}
+	return -1;
+}
+
 SEC("classifier")
 int fairlead_lead(struct __sk_buff *ctx)
 {
+	struct fl_flow_key key = {};
 	struct fl_tcp_view tcp;
 	struct fl_gate *gate;
 	__u32 bytes = 0, at = 0;
 
 	gate = fl_gate_of(ctx, &tcp, &at, &bytes);
+	/* The kernel has no such socket, or one that only keeps the port. */
+	if (!at && !ctx->vlan_present && !fl_gate_quoted(ctx, &key))
+		gate = bpf_map_lookup_elem(&fl_gates, &key);
 	if (!gate || gate->mode != FL_GATE_ENGINE)
 		return TC_ACT_UNSPEC;
 	return bpf_redirect(gate->device, 0);

@@ -2,15 +2,18 @@
 //!
 //! `proxy LISTEN SERVER ADOPT_SOCKET BYTES`: accepts at LISTEN, copies to and from SERVER, and when
 //! BYTES have passed hands both connections off. Then it may be killed: they go on. What is given
-//! back is handed off again after BYTES more. Each line on
-//! standard output is one thing that happened.
+//! back is handed off again after BYTES more. When Fairlead says that it has room, all connections
+//! are handed off at once, whatever they have carried. When Fairlead restarts, it connects again,
+//! and takes back what another proxy of its user has handed off, too. Each line on standard output
+//! is one thing that happened.
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -23,6 +26,9 @@ type Shared = Arc<Mutex<State>>;
 
 struct State {
     carrier: Carrier,
+    path: PathBuf,
+    /// How often Fairlead has said that it has room.
+    rooms: Arc<AtomicU64>,
     /// Handed off: bytes copied before.
     away: BTreeMap<Cid, u64>,
 }
@@ -34,7 +40,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let after: u64 = bytes.parse()?;
     let state = State {
-        carrier: Carrier::connect(Path::new(socket))?,
+        carrier: Carrier::connect(socket.as_ref())?,
+        path: socket.into(),
+        rooms: Arc::default(),
         away: BTreeMap::new(),
     };
     let shared = Arc::new(Mutex::new(state));
@@ -58,13 +66,17 @@ fn say(line: &str) {
 fn run(shared: &Shared, client: TcpStream, server: TcpStream, before: u64, after: u64) {
     let mut copied = before;
     let mut tries = TRIES;
+    let rooms = Arc::clone(&shared.lock().expect("no thread panics").rooms);
+    let seen = rooms.load(Ordering::Acquire);
     loop {
         match copy_some(&client, &server) {
             Ok(0) => {}
             Ok(count) => copied += count,
             Err(error) => return say(&format!("ended after {copied} bytes: {error}")),
         }
-        if copied < before.saturating_add(after) || tries == 0 {
+        // The carrier asks for connections, or this one has carried enough.
+        let is_wanted = rooms.load(Ordering::Acquire) != seen;
+        if !is_wanted && copied < before.saturating_add(after) || tries == 0 {
             continue;
         }
         let mut state = shared.lock().expect("no thread panics");
@@ -83,6 +95,8 @@ fn run(shared: &Shared, client: TcpStream, server: TcpStream, before: u64, after
                 say(&format!("refused: {}", reason.name()));
                 tries = 0;
             }
+            // It is not there, and has seen nothing of these two.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
             Err(error) => return say(&format!("Fairlead does not answer: {error}")),
         }
         if tries == 0 {
@@ -101,7 +115,7 @@ fn copy_some(client: &TcpStream, server: &TcpStream) -> std::io::Result<u64> {
             let mut bytes = [0; 65_536];
             let count = from.read(&mut bytes)?;
             if count == 0 {
-                return Err(std::io::ErrorKind::UnexpectedEof.into());
+                return Err(ErrorKind::UnexpectedEof.into());
             }
             to.write_all(&bytes[..count])?;
             copied += count as u64;
@@ -117,12 +131,24 @@ fn watch(shared: &Shared, after: u64) {
         let mut state = shared.lock().expect("no thread panics");
         match state.carrier.event(Duration::ZERO) {
             Ok(None) => {}
-            Err(error) => return say(&format!("Fairlead has gone: {error}")),
+            Err(_) => match Carrier::connect(&state.path) {
+                Ok(carrier) => {
+                    state.carrier = carrier;
+                    say("connected again");
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(80)),
+            },
             Ok(Some(Event::Ended {
                 cid, from, bytes, ..
             })) => {
                 state.away.remove(&cid);
                 say(&format!("over {} {from:?} {bytes}", cid.0));
+            }
+            Ok(Some(Event::Room { lines })) => {
+                state
+                    .rooms
+                    .fetch_add(u64::from(lines > 0), Ordering::AcqRel);
+                say(&format!("room for {lines}"));
             }
             Ok(Some(Event::WantedBack { cid, .. })) => {
                 let begun = Instant::now();

@@ -13,6 +13,7 @@ mod flood;
 mod held;
 mod open;
 mod operator_bench;
+mod pairs;
 mod peers;
 mod report;
 mod table;
@@ -50,6 +51,8 @@ enum What {
     Fastpath(Fastpath),
     /// What the operator's side costs: access lists at each SYN, a list of all connections.
     Operator(Operator),
+    /// Connections that a proxy hands off, beside HAProxy, nginx and plain forwarding.
+    Pairs(Pairs),
     /// What the switch's own core is busy with for each request, beside the same peers.
     Cost(Bed),
     /// Thousands of open connections of which one in 20 is active, beside the same peers.
@@ -100,6 +103,59 @@ struct Fastpath {
     /// Folder in which the result is kept as JSON.
     #[arg(long)]
     record: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Pairs {
+    /// The fairlead binary; beside this one unless given.
+    #[arg(long)]
+    fairlead: Option<PathBuf>,
+    /// The example proxy; in `examples` beside this program unless given.
+    #[arg(long)]
+    proxy: Option<PathBuf>,
+    /// Where packets are forwarded.
+    #[arg(long, default_value = "auto")]
+    mode: String,
+    /// Alternations; the median counts.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Seconds of each measurement.
+    #[arg(long, default_value_t = 2)]
+    seconds: u32,
+    /// Connections of the client.
+    #[arg(long, default_value_t = 64)]
+    connections: u32,
+    /// Adoptions and give-backs of one connection.
+    #[arg(long, default_value_t = 100)]
+    moves: u32,
+    /// Proxies that are killed.
+    #[arg(long, default_value_t = 20)]
+    proxies: u32,
+    /// Tunnels that they hand off, in all.
+    #[arg(long, default_value_t = 10_000)]
+    tunnels: u32,
+    /// Folder in which the result is kept as JSON.
+    #[arg(long)]
+    record: Option<PathBuf>,
+}
+
+impl Pairs {
+    fn run(self) -> Result<()> {
+        let own = std::env::current_exe()?;
+        let beside = own.parent().context("a folder")?;
+        let effort = pairs::Effort {
+            fairlead: self.fairlead.unwrap_or_else(|| beside.join("fairlead")),
+            proxy: self.proxy.unwrap_or_else(|| beside.join("examples/proxy")),
+            mode: self.mode,
+            rounds: self.rounds.max(1),
+            seconds: self.seconds.max(1),
+            connections: self.connections.max(1),
+            moves: self.moves.max(1),
+            proxies: self.proxies.max(1),
+            tunnels: self.tunnels,
+        };
+        keep("pairs", pairs::run(&effort)?, self.record.as_deref())
+    }
 }
 
 #[derive(Debug, Args)]
@@ -231,6 +287,7 @@ fn main() -> Result<()> {
             let result = operator_bench::run(&prefixes, syns.max(1), rounds, connections)?;
             keep("operator", result, record.as_deref())
         }
+        What::Pairs(pairs) => pairs.run(),
         What::Peers(bed) => {
             let mut testbed = Testbed::new(&bed.layout(false, 1_000)?)?;
             let result = peers::run(&mut testbed, bed.effort(), &bed.cases()?)?;

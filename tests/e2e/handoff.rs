@@ -114,8 +114,13 @@ fn switch(lab: &Lab) -> Switch {
 }
 
 fn switch_in(lab: &Lab, mode: &str) -> Switch {
+    switch_with(lab, mode, "")
+}
+
+fn switch_with(lab: &Lab, mode: &str, more: &str) -> Switch {
     let socket = format!("[instance]\nadopt_socket = \"{}\"", socket(lab).display());
     let prefix = prefix_in(mode, "").replacen("[instance]", &socket, 1);
+    let prefix = format!("{prefix}\n{more}\n");
     let services = web_service("snat", "", "", |family| vec![family.server_at(1, 8080)]);
     Switch::start_with(lab, &format!("{prefix}{services}"))
 }
@@ -410,10 +415,6 @@ fn a_pair_goes_back_to_its_proxy_and_streams_go_on() {
                 line.strip_prefix("fairlead_handoff_commands_total{command=\"ch_nic_handoff\"} ")
             });
             assert!(moved.unwrap().parse::<u64>().unwrap() > 0);
-            // A reload would lose it.
-            let mut reload = lab.switch.command(&binary().to_string_lossy());
-            let reload = move || reload.args(["reload", "--instance", "e2e"]).output();
-            assert!(!lab.switch.enter(reload).unwrap().unwrap().status.success());
             let (done, text) = order(lab, &["give", &number]);
             assert!(done, "{text}");
             assert!(proxy.says("back").starts_with(&number));
@@ -437,6 +438,161 @@ fn a_pair_goes_back_to_its_proxy_and_streams_go_on() {
             micros.len()
         );
         assert_eq!(switch.count("live"), 0);
+    });
+}
+
+/// The switch reloads, and is killed: the kernel goes on, and the next run knows the pairs again.
+#[test]
+fn pairs_outlive_the_switch() {
+    on_the_fast_path(|lab| {
+        let _servers = Family::BOTH.map(|family| Origin::start(lab, family.server_at(1, 7), echo));
+        let mut running = Some(switch(lab));
+        for family in Family::BOTH {
+            let proxy = Proxy::start(lab, family, 2 * 65_536);
+            let stream = connect(lab, family);
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            ping(&stream, 0);
+            let mut at = 65_536;
+            for kills in [false, true] {
+                let said = proxy.says("adopted");
+                let number = said.split(' ').next().unwrap().to_owned();
+                let mut talk = |rounds: u64| {
+                    for _ in 0..rounds {
+                        ping(&stream, at);
+                        at += 65_536;
+                    }
+                };
+                talk(2);
+                if kills {
+                    let mut old = running.take().unwrap();
+                    old.signal(Signal::Kill);
+                    assert_eq!(old.wait_for_end(), None, "by a signal");
+                    talk(16);
+                    running = Some(switch(lab));
+                } else {
+                    let mut reload = lab.switch.command(&binary().to_string_lossy());
+                    let reload = move || reload.args(["reload", "--instance", "e2e"]).output();
+                    let done = lab.switch.enter(reload).unwrap().unwrap();
+                    assert!(done.status.success(), "{done:?}");
+                }
+                talk(4);
+                proxy.says("connected again");
+                let until = Instant::now() + PATIENCE;
+                while !order(lab, &["list"]).1.contains(&number) {
+                    assert!(Instant::now() < until, "{}", order(lab, &["list"]).1);
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                talk(4);
+                let (done, text) = order(lab, &["give", &number]);
+                assert!(done, "{text}");
+                assert!(proxy.says("back").starts_with(&number));
+                talk(2);
+            }
+            proxy.says("adopted");
+            // The next user of its proxy's port is another connection.
+            drop(stream);
+        }
+        let left = running.unwrap();
+        assert!(all_over(&left), "{}", left.status());
+    });
+}
+
+/// Nobody is there any more, neither proxy nor switch, and the transfer goes on to its end.
+#[test]
+fn the_kernel_alone_carries_a_transfer_to_its_end() {
+    on_the_fast_path(|lab| {
+        let family = Family::V4;
+        let _server = Origin::start(lab, family.server_at(1, 7), echo);
+        let mut running = Some(switch(lab));
+        let proxy = Proxy::start(lab, family, 8 << 20);
+        exchange(connect(lab, family), 48 << 20, || {
+            proxy.says("adopted");
+            proxy.kill();
+            let mut switch = running.take().unwrap();
+            switch.signal(Signal::Kill);
+            assert_eq!(switch.wait_for_end(), None, "by a signal");
+        });
+        assert!(all_over(&switch(lab)));
+    });
+}
+
+/// A small table fills: pairs that have been idle longest go back to their proxy, which is said how
+/// much room there is, and no stream loses a byte.
+#[test]
+fn a_table_that_fills_gives_pairs_back() {
+    on_the_fast_path(|lab| {
+        let family = Family::V4;
+        let _server = Origin::start(lab, family.server_at(1, 7), echo);
+        let _web = Origin::start(lab, family.server_at(1, 8080), echo);
+        let switch = switch_with(lab, &kernel_mode(), "[limits]\nconnections = 64");
+        let proxy = Proxy::start(lab, family, 2 * 65_536);
+        let tunnel = || {
+            let stream = connect(lab, family);
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            ping(&stream, 0);
+            stream
+        };
+        let first = tunnel();
+        let number = proxy.says("adopted").split(' ').next().unwrap().to_owned();
+        let mut tunnels = vec![first];
+        for _ in 0..49 {
+            tunnels.push(tunnel());
+            proxy.says("adopted");
+        }
+        // Room has changed by eighths.
+        proxy.says("room for");
+        // Newcomers take more than what is free of pairs.
+        let newcomers: Vec<TcpStream> = (0..12).map(|_| newcomer(lab, family)).collect();
+        let said = proxy.says("back");
+        assert!(
+            said.starts_with(&number),
+            "the one that is idle longest: {said}"
+        );
+        for stream in &tunnels {
+            ping(stream, 65_536);
+        }
+        let (_, text) = order(lab, &["list", "--json"]);
+        assert!(text.contains("ch_os_resource"), "{text}");
+        drop((tunnels, newcomers));
+        assert!(all_over(&switch), "{}", switch.status());
+    });
+}
+
+/// A connection of the service, whose head has been answered.
+fn newcomer(lab: &Lab, family: Family) -> TcpStream {
+    let connect = || TcpStream::connect(family.virtual_at(80));
+    let mut stream = lab.client.enter(connect).unwrap().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let head = b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
+    stream.write_all(head).unwrap();
+    let mut got = vec![0; head.len()];
+    stream.read_exact(&mut got).unwrap();
+    assert!(got == head, "the server says it again");
+    stream
+}
+
+/// The operator asks for connections, and the proxy hands off what it has.
+#[test]
+fn proxies_hand_connections_off_when_they_are_asked() {
+    on_the_fast_path(|lab| {
+        let family = Family::V4;
+        let _server = Origin::start(lab, family.server_at(1, 7), echo);
+        let _switch = switch(lab);
+        let (done, text) = order(lab, &["take"]);
+        assert!(!done && text.contains("no proxy"), "{text}");
+        let proxy = Proxy::start(lab, family, u64::MAX);
+        let stream = connect(lab, family);
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        ping(&stream, 0);
+        let until = Instant::now() + PATIENCE;
+        let (mut done, mut text) = order(lab, &["take"]);
+        while !done && Instant::now() < until {
+            (done, text) = order(lab, &["take"]); // it was accepted a moment ago
+        }
+        assert!(done && text.contains("asked 1 proxy"), "{text}");
+        proxy.says("room for");
+        proxy.says("adopted");
+        ping(&stream, 65_536);
     });
 }
 

@@ -30,7 +30,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use fairlead_handoff::message::{Cause, Control, Happening, Kind};
+use fairlead_handoff::message::{Cause, Control, Happening, Kind, Resource};
 use fairlead_handoff::{Body, Command, MESSAGE_BYTES, Message, Op};
 pub use fairlead_handoff::{Cid, Refusal, Side};
 use fairlead_os_tcp::pass;
@@ -55,6 +55,12 @@ pub enum Event {
         from: Side,
         /// Bytes in this direction since the handoff.
         bytes: u64,
+    },
+    /// Fairlead has room for this number of connections more: on a change of an eighth, and when
+    /// an operator asks proxies to hand connections off (`fairlead handoff take`).
+    Room {
+        /// Connections.
+        lines: u64,
     },
     /// Take this connection back, by [`Carrier::give_back`].
     WantedBack {
@@ -216,6 +222,10 @@ impl Carrier {
                 bytes,
             },
             Body::Command(Command::OsRestore { cause, .. }) => Event::WantedBack { cid, cause },
+            Body::Command(Command::OsResource {
+                resource: Resource::Lines,
+                level: lines,
+            }) => Event::Room { lines },
             _ => return Ok(()), // of later versions, or an answer that came too late
         };
         if self.events.len() >= EVENTS_MAX {

@@ -28,7 +28,7 @@ const STRUCTS: [(&str, &str, &str); 16] = [
 const TABLES: [(&str, &str, &str); 1] = [("fl_tcb", "RawTcb", "")];
 
 /// Constants that the loader uses, and their type there.
-const CONSTANTS: [(&str, &str); 29] = [
+const CONSTANTS: [(&str, &str); 30] = [
     ("LAYOUT_VERSION", "u32"),
     ("FL_HOST_LAYOUT", "u32"),
     ("FL_DROPS", "u32"),
@@ -49,6 +49,7 @@ const CONSTANTS: [(&str, &str); 29] = [
     ("FL_RESPONSE_CHUNKED", "u32"),
     ("FL_RESPONSE_ENDLESS", "u32"),
     ("FL_SHOWN_BYTES", "usize"),
+    ("FL_PAIRS", "u32"),
     ("FL_PAIR_KEPT", "usize"),
     ("FL_ROUTE_PAIR", "u16"),
     ("FL_ACCESS_LISTS", "usize"),

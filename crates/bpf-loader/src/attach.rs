@@ -275,7 +275,7 @@ fn pinned<L: TryFrom<FdLink>>(pin: &Path) -> Option<L> {
 }
 
 /// Lets a link outlive this process.
-fn hold<L>(link: L, pin: &Path) -> Result<(), ProgramError>
+pub(crate) fn hold<L>(link: L, pin: &Path) -> Result<(), ProgramError>
 where
     FdLink: TryFrom<L>,
 {

@@ -1,6 +1,8 @@
 //! The gate of connections that a proxy hands off: what becomes of their packets on the way in.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use aya::maps::{Array, HashMap, MapData};
 use aya::programs::tc::{SchedClassifierLink, TcAttachOptions, TcAttachType};
@@ -8,10 +10,12 @@ use aya::programs::{LinkOrder, SchedClassifier};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use fairlead_base::FlowKey;
 
+use crate::attach::hold;
 use crate::filter::has_links;
 use crate::interfaces::{ethernet_interfaces, interface_index};
 use crate::kernel::LoadError;
 use crate::layout::RawFlowKey;
+use crate::pins::Pins;
 
 static PAIR: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fairlead_pair.o"));
 /// Before the fast path, and behind it.
@@ -47,24 +51,31 @@ type RawGate = [u32; 8];
 type RawKey = [u32; 9];
 
 /// The programs of `bpf/fairlead_pair.bpf.c` on all Ethernet interfaces of this namespace but not
-/// on the engine's device, for as long as this is there.
+/// on the engine's device, for as long as this is there, or pinned.
 #[derive(Debug)]
 pub struct Gates {
     ebpf: Ebpf,
     /// The engine's device.
     device: u32,
-    links: BTreeMap<u32, [SchedClassifierLink; 2]>,
+    /// None where they are pinned.
+    links: BTreeMap<u32, Option<[SchedClassifierLink; 2]>>,
+    /// Where they outlive this process.
+    pins: Option<Arc<Pins>>,
+    /// What an earlier run has pinned.
+    earlier: Vec<PathBuf>,
     /// Keys whose packets are held up.
     locked: BTreeSet<FlowKey>,
 }
 
 impl Gates {
-    /// Loads the program for the engine's device with this index.
+    /// Loads the program for the engine's device with this index. Where there are `pins` it
+    /// outlives this process, so that packets of handed-off connections never reach the stack.
+    /// That of an earlier run goes on besides, until [`Self::take_place`].
     ///
     /// # Errors
     /// [`LoadError::TooOld`] before Linux 6.6, where a program could stay behind; what the kernel
     /// refuses elsewhere.
-    pub fn load(device: u32) -> Result<Self, LoadError> {
+    pub fn load(device: u32, pins: Option<Arc<Pins>>) -> Result<Self, LoadError> {
         if PAIR.is_empty() {
             return Err(LoadError::NotBuiltIn);
         }
@@ -79,6 +90,8 @@ impl Gates {
             ebpf,
             device,
             links: BTreeMap::new(),
+            earlier: pins.iter().flat_map(|pins| pins.gates()).collect(),
+            pins,
             locked: BTreeSet::new(),
         })
     }
@@ -100,13 +113,37 @@ impl Gates {
             let first = self.attach_one(0, &name, LinkOrder::first());
             let both = first.and_then(|a| Ok([a, self.attach_one(1, &name, LinkOrder::last())?]));
             match both {
-                Ok(links) => drop(self.links.insert(index, links)),
+                Ok(links) => {
+                    let links = match &self.pins {
+                        Some(pins) => Self::pin(pins, index, links).map(|()| None)?,
+                        None => Some(links),
+                    };
+                    self.links.insert(index, links);
+                }
                 Err(error) => failed = Some(error), // it may have gone meanwhile
             }
         }
         match failed {
             Some(error) if self.links.is_empty() => Err(error),
             _ => Ok(()),
+        }
+    }
+
+    fn pin(pins: &Pins, interface: u32, links: [SchedClassifierLink; 2]) -> Result<(), LoadError> {
+        let process = std::process::id();
+        for (which, link) in (0..).zip(links) {
+            // A name that no earlier run has used for a link that is still there.
+            let serial = (0..).map(|n| pins.gate(which, interface, process, n));
+            let path = serial.into_iter().find(|path| !path.exists());
+            hold(link, &path.ok_or(LoadError::Missing("name for a link"))?)?;
+        }
+        Ok(())
+    }
+
+    /// Ends what an earlier run has left at the interfaces: all gates that it had are set here.
+    pub fn take_place(&mut self) {
+        for link in self.earlier.drain(..) {
+            let _ = std::fs::remove_file(link);
         }
     }
 

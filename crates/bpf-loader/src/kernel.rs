@@ -659,6 +659,7 @@ impl FlowOffload for FlowTable {
 
     fn restore(&mut self, adopted: &[(Line, FlowKey, FlowKey)]) {
         self.free_all_but(adopted);
+        self.pairs.forget_all_but(adopted);
         self.check_keys(adopted);
         for (line, client, server) in adopted {
             let known = self.known[line.0 as usize];

@@ -1,11 +1,16 @@
 //! What the kernel program has to know of pairs besides their records.
 
-use aya::maps::{Array, HashMap, MapData, MapError};
+use std::collections::BTreeMap;
+
+use aya::maps::{Array, HashMap, Map, MapData, MapError};
 use aya::{Ebpf, Pod};
-use fairlead_tcp::{Endpoints, Line, PairOffload, Record, Second, Seen};
+use fairlead_base::FlowKey;
+use fairlead_tcp::{Endpoints, KeptPair, Line, PairOffload, Record, Second, Seen};
 
 use crate::kernel::{FlowTable, LoadError, take};
-use crate::layout::{PAIR_KEPT, ROUTE_PAIR, RawAddress, RawEndpoint, RawSecond, RawSeen};
+use crate::layout::{PAIR_KEPT, PAIRS, ROUTE_PAIR, RawAddress, RawEndpoint, RawSecond, RawSeen};
+use crate::pins::Pins;
+use crate::remains::pinned;
 
 const _: () = assert!(ROUTE_PAIR == fairlead_tcp::PAIR_ROUTE);
 
@@ -29,8 +34,20 @@ impl PairMaps {
         })
     }
 
-    /// Writes the addresses that a record names by index.
-    pub(crate) fn place(&mut self, record: &Record, endpoints: &Endpoints) -> Result<(), MapError> {
+    /// Writes the addresses that a record names by index, and what is to be kept for a later run.
+    pub(crate) fn place(
+        &mut self,
+        line: Line,
+        record: &Record,
+        endpoints: &Endpoints,
+        notes: &[u8],
+    ) -> Result<(), MapError> {
+        let mut kept = [0; PAIR_KEPT];
+        kept.iter_mut()
+            .zip(notes)
+            .for_each(|(to, from)| *to = *from);
+        self.seconds
+            .insert(line.0, raw(&Second::default(), &[None; 2], kept), 0)?;
         let listen = endpoints.listen(record.listen);
         put(&mut self.listens, record.listen, RawEndpoint::from(listen))?;
         let server = endpoints.server(record.server);
@@ -45,19 +62,19 @@ impl PairMaps {
         second: &Second,
         seen: &[Option<Seen>; 2],
     ) -> Result<(), MapError> {
-        let kept = self.seconds.get(&line.0, 0).map(|raw| raw.kept);
-        let [client, server] = seen.map(RawSeen::from);
-        let raw = RawSecond {
-            seq: second.seq,
-            ts: second.ts,
-            client_shift: second.client_shift,
-            server_shift: second.server_shift,
-            pad: [0; 2],
-            client,
-            server,
-            kept: kept.unwrap_or([0; PAIR_KEPT]),
+        let kept = self.seconds.get(&line.0, 0)?.kept;
+        self.seconds.insert(line.0, raw(second, seen, kept), 0)
+    }
+
+    /// Forgets pairs that do not go on; `adopted` is in the order of lines.
+    pub(crate) fn forget_all_but(&mut self, adopted: &[(Line, FlowKey, FlowKey)]) {
+        let goes_on = |line: u32| {
+            let found = adopted.binary_search_by_key(&Line(line), |(line, ..)| *line);
+            found.is_ok()
         };
-        self.seconds.insert(line.0, raw, 0)
+        let lines = self.seconds.keys().take(PAIRS as usize).flatten();
+        let gone: Vec<u32> = lines.filter(|line| !goes_on(*line)).collect();
+        gone.into_iter().for_each(|line| self.forget(Line(line)));
     }
 
     pub(crate) fn seen(&self, line: Line) -> [Option<Seen>; 2] {
@@ -71,8 +88,15 @@ impl PairMaps {
 }
 
 impl PairOffload for FlowTable {
-    fn place_pair(&mut self, record: &Record, endpoints: &Endpoints) -> bool {
-        let placed = self.pairs.place(record, endpoints).and_then(|()| {
+    fn place_pair(
+        &mut self,
+        line: Line,
+        record: &Record,
+        endpoints: &Endpoints,
+        notes: &[u8],
+    ) -> bool {
+        let placed = self.pairs.place(line, record, endpoints, notes);
+        let placed = placed.and_then(|()| {
             // A later start reads no more of the arrays than this.
             let before = self.settled;
             let settled = &mut self.settled;
@@ -103,6 +127,42 @@ impl PairOffload for FlowTable {
 
 fn no_pair(error: &MapError) {
     tracing::debug!(%error, "the kernel does not take a pair");
+}
+
+fn raw(second: &Second, seen: &[Option<Seen>; 2], kept: [u8; PAIR_KEPT]) -> RawSecond {
+    let [client, server] = seen.map(RawSeen::from);
+    RawSecond {
+        seq: second.seq,
+        ts: second.ts,
+        client_shift: second.client_shift,
+        server_shift: second.server_shift,
+        pad: [0; 2],
+        client,
+        server,
+        kept,
+    }
+}
+
+/// What an earlier run left of its pairs.
+pub(crate) fn left(pins: &Pins) -> Result<BTreeMap<Line, KeptPair>, LoadError> {
+    let map = Map::from_map_data(pinned(pins, "fl_seconds")?)?;
+    let map: HashMap<MapData, u32, RawSecond> = map.try_into()?;
+    let mut all = BTreeMap::new();
+    for entry in map.iter().take(PAIRS as usize) {
+        let (line, raw) = entry?;
+        let kept = KeptPair {
+            second: Second {
+                seq: raw.seq,
+                ts: raw.ts,
+                client_shift: raw.client_shift,
+                server_shift: raw.server_shift,
+            },
+            seen: [raw.client, raw.server].map(Option::from),
+            notes: raw.kept.to_vec(),
+        };
+        all.insert(Line(line), kept);
+    }
+    Ok(all)
 }
 
 fn put<R: Pod + PartialEq>(

@@ -173,6 +173,22 @@ impl Pins {
         self.files().into_iter().filter_map(number).collect()
     }
 
+    /// Where a link lies of the gate of handed-off connections; several runs' lie side by side for
+    /// a moment.
+    pub(crate) fn gate(&self, which: u32, interface: u32, process: u32, serial: u32) -> PathBuf {
+        let name = format!("{GATE}{which}-{interface}-{process}-{serial}");
+        self.folder.join(name)
+    }
+
+    /// All of these.
+    pub(crate) fn gates(&self) -> Vec<PathBuf> {
+        let is_gate = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|name| name.starts_with(GATE))
+        };
+        self.files().into_iter().filter(is_gate).collect()
+    }
+
     /// All links that are pinned, and notes.
     pub(crate) fn links(&self) -> Vec<PathBuf> {
         let is_link = |path: &PathBuf| {
@@ -276,6 +292,7 @@ pub fn is_pinned(interface: u32, program: u32) -> bool {
 
 const LINK: &str = "link-";
 const HOST: &str = "host-";
+const GATE: &str = "gate-";
 
 fn is_xdp(link: &Path) -> bool {
     let name = link.file_name().and_then(|name| name.to_str());

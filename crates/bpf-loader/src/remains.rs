@@ -8,7 +8,7 @@ use std::path::Path;
 use aya::maps::{Array, HashMap, IterableMap as _, Map, MapData, MapError, MapInfo, MapType};
 use aya::{Ebpf, EbpfLoader, Pod};
 use fairlead_base::{Address, Endpoint};
-use fairlead_tcp::{Endpoints, Kept, Line, ListenOffer, Misfit, adoption};
+use fairlead_tcp::{Endpoints, Kept, KeptPair, Line, ListenOffer, Misfit, adoption};
 
 use crate::attach::Mode;
 use crate::flow_table::FlowTableKind;
@@ -21,6 +21,7 @@ use crate::layout::{
 use crate::maps::{self, Pinning};
 use crate::memory::RecordMemory;
 use crate::monotonic_ns;
+use crate::pairs;
 use crate::pins::{self, Pins, network_namespace};
 use crate::sys;
 
@@ -37,6 +38,8 @@ pub struct Remains {
     pub offers: Vec<(Endpoint, ListenOffer)>,
     /// Its joined connections, by line.
     pub records: Vec<(Line, Kept)>,
+    /// What pairs among them have besides.
+    pub pairs: BTreeMap<Line, KeptPair>,
     /// Lines whose content is impossible, by what is wrong with them.
     pub misfits: BTreeMap<Misfit, u64>,
 }
@@ -246,6 +249,7 @@ pub fn survey(
         cookie: (there.cookie_k0, there.cookie_k1),
         offers: offers(pins)?,
         records,
+        pairs: pairs::left(pins)?,
         misfits,
         endpoints,
     }))

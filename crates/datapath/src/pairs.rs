@@ -12,7 +12,7 @@ use super::Datapath;
 
 impl Datapath {
     /// Takes two connections over as one, on the line that is returned beside the pair's number.
-    /// Their packets must come here from now on.
+    /// `notes` are kept for a later run, up to 220 bytes. Their packets must come here from now on.
     ///
     /// # Errors
     /// See [`PairRefused`].
@@ -20,8 +20,14 @@ impl Datapath {
         &mut self,
         now: Instant,
         pairing: &Pairing,
+        notes: &[u8],
     ) -> Result<(Line, u64), PairRefused> {
-        self.switch.adopt_pair(now, pairing)
+        self.switch.adopt_pair(now, pairing, notes)
+    }
+
+    /// What was written down of a pair when it was adopted.
+    pub fn pair_notes(&self, line: Line) -> &[u8] {
+        self.switch.pair_notes(line)
     }
 
     /// Gives a pair up; its packets must not come here any more.

@@ -182,6 +182,43 @@ impl Ledger {
         }
     }
 
+    /// Takes over a connection that an earlier run of the carrier had, on this line of its own.
+    /// False where that cannot be: the number is taken, or none that this would give.
+    pub fn inherit(
+        &mut self,
+        cid: Cid,
+        owner: Owner,
+        kind: Kind,
+        record: u32,
+        now_ms: u64,
+    ) -> bool {
+        let line = cid.line() as usize;
+        if line >= self.limits.connections as usize {
+            return false;
+        }
+        while self.lines.len() <= line {
+            self.free.push(self.lines.len() as u32);
+            self.lines.push(Line::default());
+        }
+        let Some(free) = self.free.iter().position(|free| *free as usize == line) else {
+            return false;
+        };
+        self.free.swap_remove(free);
+        let at = &mut self.lines[line];
+        at.generation = cid.generation();
+        at.entry = Some(Entry {
+            cid,
+            owner,
+            kind,
+            phase: Phase::Carried,
+            record: Some(record),
+            bytes: [0; 2],
+            since_ms: now_ms,
+        });
+        self.owners.entry(owner).or_default().connections += 1;
+        true
+    }
+
     /// The handoff failed, and the sockets stay the owner's.
     pub fn stayed(&mut self, cid: Cid, reason: Refusal) {
         debug_assert_eq!(self.phase(cid), Some(Phase::Entering));

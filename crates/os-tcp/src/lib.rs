@@ -10,6 +10,8 @@ pub mod destroy;
 pub mod pass;
 pub mod repair;
 mod sys;
+mod written;
 
 pub use destroy::Destroyer;
 pub use repair::{Identity, PeerClock, Refused, State};
+pub use written::STATE_BYTES;

@@ -2,6 +2,7 @@
 
 use crate::endpoints::Endpoints;
 use crate::record::{Record, State, TRANSPARENT, flag};
+use crate::second::{Second, Seen};
 
 /// Set in a kept record's state while the engine had the connection, so that a fast path leaves
 /// its packets alone.
@@ -25,6 +26,26 @@ pub struct Kept {
     pub given: bool,
 }
 
+/// What a pair has besides its record, as an earlier run left it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeptPair {
+    /// Its second constants.
+    pub second: Second,
+    /// What was last seen of its client and its server.
+    pub seen: [Option<Seen>; 2],
+    /// What the earlier run wrote down of it.
+    pub notes: Vec<u8>,
+}
+
+impl KeptPair {
+    /// False for corrections of windows that TCP does not have.
+    pub fn is_possible(&self) -> bool {
+        let shifts = [self.second.client_shift, self.second.server_shift];
+        let scale = -SHIFT_MAX..=SHIFT_MAX;
+        shifts.iter().all(|shift| scale.contains(shift))
+    }
+}
+
 /// Why a record is not taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -41,6 +62,8 @@ pub enum Misfit {
     KeyInUse,
     /// There is no such line.
     Line,
+    /// It is a pair's, and what it lacks is not there.
+    Pair,
 }
 
 impl Misfit {
@@ -53,6 +76,7 @@ impl Misfit {
             Self::Scale => "an impossible window scale",
             Self::KeyInUse => "addresses and ports of another",
             Self::Line => "no such line",
+            Self::Pair => "a pair that lacks something",
         }
     }
 }

@@ -18,7 +18,7 @@ pub mod table;
 pub mod ticket;
 pub mod window;
 
-pub use adoption::{Kept, Misfit};
+pub use adoption::{Kept, KeptPair, Misfit};
 pub use backoff::Backoff;
 pub use cookie::{CookieKey, Promise};
 pub use endpoints::Endpoints;

@@ -108,8 +108,15 @@ pub struct Refusal {
 /// Forwards packets of pairs by itself.
 pub trait PairOffload {
     /// Learns the addresses that a pair's record names by index: they are nobody's configuration.
-    /// To be called before any of its packets can come. False when it cannot.
-    fn place_pair(&mut self, record: &Record, endpoints: &Endpoints) -> bool;
+    /// To be called before any of its packets can come. `notes` are kept for a later run. False
+    /// when it cannot.
+    fn place_pair(
+        &mut self,
+        line: Line,
+        record: &Record,
+        endpoints: &Endpoints,
+        notes: &[u8],
+    ) -> bool;
 
     /// Learns what a pair's record lacks, and what has been seen of its client and its server. To
     /// be called before [`FlowOffload::offload`]. False when it cannot.

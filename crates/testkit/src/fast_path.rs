@@ -455,7 +455,7 @@ impl FastPath for FastPathDouble {
 }
 
 impl PairOffload for FastPathDouble {
-    fn place_pair(&mut self, _: &Record, _: &Endpoints) -> bool {
+    fn place_pair(&mut self, _: Line, _: &Record, _: &Endpoints, _: &[u8]) -> bool {
         true
     }
 

@@ -90,7 +90,7 @@ fn pairs_agree(mode: Mode, kind: FlowTableKind) {
             let line = Line(round % 64);
             let keys = (record.client_key(&addresses), record.server_key(&addresses));
             let mut seen = [None; 2];
-            assert!(table.place_pair(&record, &addresses));
+            assert!(table.place_pair(line, &record, &addresses, b"notes"));
             assert!(table.describe_pair(line, &second, &seen));
             assert!(table.offload(line, &record, &keys.0, &keys.1));
             for at in 0..4 {
@@ -168,6 +168,11 @@ fn a_pair_that_lacks_something_is_left_alone() {
             let frame = frame_of(&data.ack(sent).flags(TcpFlags::ACK).packet());
             let fate = |kernel: &mut Kernel| kernel.try_frame(&frame, interface, 1).unwrap().fate;
             assert_eq!(fate(&mut kernel), Fate::Pass);
+            assert!(
+                !table.describe_pair(Line(1), &second, &[None; 2]),
+                "nowhere"
+            );
+            assert!(table.place_pair(Line(1), &record, &addresses, &[]));
             assert!(table.describe_pair(Line(1), &second, &[None; 2]));
             assert_eq!(fate(&mut kernel), Fate::Redirect);
         });
@@ -183,7 +188,7 @@ fn ends_agree(mode: Mode) {
         for round in 0..40u32 {
             let (record, second) = pair(&mut rng, round % 2 == 0);
             let keys = (record.client_key(&addresses), record.server_key(&addresses));
-            assert!(table.place_pair(&record, &addresses));
+            assert!(table.place_pair(Line(0), &record, &addresses, &[]));
             assert!(table.describe_pair(Line(0), &second, &[None; 2]));
             assert!(table.offload(Line(0), &record, &keys.0, &keys.1));
             let side = [Side::Client, Side::Server][(round / 2 % 2) as usize];

@@ -1,9 +1,11 @@
 //! Pairs: two connections with numbers of their own on each leg, carried as one record.
 
 use fairlead_base::{Endpoint, Instant, Packet};
+use fairlead_datapath::config::{Pool, PoolId, Protocol, Route, Server, Service};
 use fairlead_datapath::{
-    Config, Datapath, Line, PairKept, PairRefused, Pairing, Seen, State, Verdict,
+    Config, Datapath, Estate, Line, PairKept, PairRefused, Pairing, Seen, State, Verdict,
 };
+use fairlead_tcp::adoption::{Kept, KeptPair, Misfit};
 use fairlead_tcp::pairing::{ESTABLISHED, Leg, Scales, Stamps};
 use fairlead_testkit::{FastPathDouble, endpoint, segment};
 use fairlead_wire::{Classified, TcpFlags, TcpPacket, classify, options};
@@ -89,7 +91,7 @@ impl Rig {
             ..Config::new(Vec::new(), Vec::new())
         };
         let mut datapath = Datapath::new(config, 1.into(), now(0)).unwrap();
-        let (line, number) = datapath.adopt_pair(now(0), &pairing()).unwrap();
+        let (line, number) = datapath.adopt_pair(now(0), &pairing(), &[]).unwrap();
         datapath.check_invariants();
         Self {
             datapath,
@@ -247,7 +249,7 @@ fn it_is_given_up_only_when_nothing_is_in_flight() {
     assert_eq!(released(&mut rig).map(|_| ()), Err(PairKept::Gone));
     rig.datapath.check_invariants();
     // Its addresses can be handed off again.
-    assert!(rig.datapath.adopt_pair(now(3), &pairing()).is_ok());
+    assert!(rig.datapath.adopt_pair(now(3), &pairing(), &[]).is_ok());
 }
 
 /// A fast path outside has the pair from the first moment, tells what it has seen when the engine
@@ -300,33 +302,144 @@ fn a_fast_path_carries_it_and_says_what_it_has_seen() {
     assert!(double.told(|told| told.pairs.is_empty() && told.lines.is_empty()));
     rig.datapath.check_invariants();
     // The next one is the fast path's at once.
-    rig.datapath.adopt_pair(now(4), &pairing()).unwrap();
+    rig.datapath.adopt_pair(now(4), &pairing(), &[]).unwrap();
     assert_eq!(double.told(|told| told.lines.len()), 1);
+}
+
+/// An error about what was sent to either end goes to the other one, who knows the packet by its
+/// own numbers.
+#[test]
+fn errors_of_routers_quote_what_each_end_has_sent() {
+    let [client, listen, source, server] = ends();
+    let mut rig = Rig::new();
+    let (_, to_server) = rig.pass(from_client(0, 0).payload([1; 1_400]).packet());
+    let (_, to_client) = rig.pass(from_server(0, 0).payload([2; 1_300]).packet());
+    let router = endpoint("10.2.0.99:1").addr;
+    for (sent, told, by, seq, ack) in [
+        (&to_server, source, (client, listen), CLIENT.0, SERVER.0),
+        (&to_client, listen, (server, source), SERVER.1, CLIENT.1),
+    ] {
+        let mut error = Packet::default();
+        let (to, bytes) = (told.addr, &sent.bytes);
+        fairlead_wire::build::emit_icmp_too_big(&router, &to, 1_200, bytes, &mut error.bytes);
+        let verdict = rig.datapath.handle_packet(now(2), &mut error);
+        assert_eq!(verdict, Verdict::Transmit);
+        let Ok(Classified::Icmp(message)) = classify(&error.bytes) else {
+            panic!("no message")
+        };
+        assert_eq!(message.dst, by.0.addr);
+        let quote = message.quote.unwrap();
+        assert_eq!(
+            (quote.key.src, quote.key.dst, quote.seq.0),
+            (by.0, by.1, seq)
+        );
+        let at = usize::from(quote.tcp_at) + 8;
+        let quoted = u32::from_be_bytes(*error.bytes[at..].first_chunk().unwrap());
+        assert_eq!(quoted, ack);
+    }
+}
+
+/// The next run takes it over, also where its own configuration has the same server, and knows
+/// nothing of the proxy's addresses otherwise.
+#[test]
+fn the_next_run_takes_it_over() {
+    let mut rig = Rig::new();
+    rig.pass(from_client(0, 0).payload([1; 10]).window(300).packet());
+    let (line, state) = rig.datapath.pairs(now(2)).next().unwrap();
+    let notes = b"whose it is".to_vec();
+    let mut pairs = std::collections::BTreeMap::new();
+    pairs.insert(
+        line,
+        KeptPair {
+            second: state.pair.second,
+            seen: state.pair.seen,
+            notes: notes.clone(),
+        },
+    );
+    let kept = Kept {
+        record: state.record,
+        given: false,
+    };
+    let estate = Estate {
+        endpoints: rig.datapath.endpoints().clone(),
+        records: vec![(line, kept)],
+        pairs,
+        ..Estate::default()
+    };
+    let used = estate.in_use();
+    assert!(
+        used.listens.is_empty() && used.nats.is_empty(),
+        "the host's"
+    );
+    let [_, listen, _, server] = ends();
+    for most in [0, 2] {
+        let pool = Pool::new("p", vec![Server::new(server)]);
+        let mut service = Service::new("s", vec![endpoint("10.1.0.3:80")], Protocol::Tcp);
+        service.routes = vec![Route::new("all", Vec::new(), PoolId(0))];
+        let config = Config {
+            pairs: most,
+            ..Config::new(vec![service], vec![pool])
+        };
+        let mut datapath = Datapath::resume(config, 1.into(), now(0), &estate).unwrap();
+        let adopted = datapath.adopt(now(3), &estate);
+        assert_eq!((adopted.connections, adopted.misfits.len()), (1, 0));
+        assert_eq!(adopted.of_retired_services + adopted.to_retired_servers, 0);
+        assert_eq!(datapath.pair_notes(line), notes);
+        let named = datapath.endpoints();
+        let servers = named.servers.iter().filter(|one| **one == server).count();
+        assert_eq!(servers, 2, "the pair's, and the configuration's");
+        assert!(named.listens.contains(&listen));
+        let mut again = Rig {
+            datapath,
+            line,
+            number: 1,
+        };
+        let (header, _) = again.pass(from_server(0, 10).payload([2; 20]).packet());
+        assert_eq!((header.seq.0, header.ack.0), (SERVER.0, CLIENT.0 + 10));
+        again.pass(from_client(10, 20).packet());
+        let released = again.datapath.release_pair(now(4), line, 1).unwrap();
+        assert_eq!(released.record.client_nxt, CLIENT.0 + 10);
+        // Its places are free, the configuration's is not.
+        let named = again.datapath.endpoints();
+        let servers = named.servers.iter().filter(|one| **one == server).count();
+        assert_eq!((servers, named.listens.contains(&listen)), (1, false));
+        again.datapath.check_invariants();
+    }
+    // Without what its record lacks there is no pair.
+    let lacking = Estate {
+        pairs: Default::default(),
+        ..estate
+    };
+    let config = Config::new(Vec::new(), Vec::new());
+    let mut datapath = Datapath::resume(config, 1.into(), now(0), &lacking).unwrap();
+    let adopted = datapath.adopt(now(3), &lacking);
+    assert_eq!(adopted.misfits[&Misfit::Pair], 1);
+    datapath.check_invariants();
 }
 
 #[test]
 fn limits_and_keys_in_use_refuse() {
     let mut rig = Rig::new();
-    let again = rig.datapath.adopt_pair(now(1), &pairing());
+    let again = rig.datapath.adopt_pair(now(1), &pairing(), &[]);
     assert_eq!(again, Err(PairRefused::KeyInUse));
     let mut other = pairing();
     other.client.port += 1;
     assert_eq!(
-        rig.datapath.adopt_pair(now(1), &other),
+        rig.datapath.adopt_pair(now(1), &other, &[]),
         Err(PairRefused::KeyInUse)
     );
     other.source.port += 1;
-    assert!(rig.datapath.adopt_pair(now(1), &other).is_ok());
+    assert!(rig.datapath.adopt_pair(now(1), &other, &[]).is_ok());
     other.client.port += 1;
     other.source.port += 1;
     assert_eq!(
-        rig.datapath.adopt_pair(now(1), &other),
+        rig.datapath.adopt_pair(now(1), &other, &[]),
         Err(PairRefused::Full),
         "2 at most"
     );
     rig.datapath.drain(now(2));
     assert_eq!(
-        rig.datapath.adopt_pair(now(2), &other),
+        rig.datapath.adopt_pair(now(2), &other, &[]),
         Err(PairRefused::Full)
     );
     rig.datapath.check_invariants();

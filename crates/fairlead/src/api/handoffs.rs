@@ -38,3 +38,15 @@ pub(super) async fn give(
     })?;
     Ok(StatusCode::ACCEPTED)
 }
+
+/// How many proxies were asked.
+#[derive(Debug, serde::Serialize)]
+pub(super) struct Asked {
+    asked: usize,
+}
+
+/// Asks all proxies to hand connections off.
+pub(super) async fn take(State(api): State<Arc<Api>>) -> Result<Json<Asked>, Problem> {
+    let asked = carrier(&api)?.ask_for_connections();
+    Ok(Json(Asked { asked }))
+}

@@ -163,6 +163,7 @@ fn resources(api: Arc<Api>) -> Router {
         )
         .route("/handoffs", get(handoffs::list))
         .route("/handoffs/{cid}/give", post(handoffs::give))
+        .route("/handoffs/take", post(handoffs::take))
         .route("/sleepers", get(sleepers::list).delete(sleepers::end_all))
         .route("/sleepers/{client}", delete(sleepers::end))
         .fallback(|| async { Problem::not_found("no such resource".to_owned()) })

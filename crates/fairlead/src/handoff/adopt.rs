@@ -18,6 +18,7 @@ use fairlead_handoff::{Cid, Facts, Op, Owner, Refusal};
 use fairlead_os_tcp::{Identity, PeerClock, Refused, State, repair};
 use fairlead_splice::Unlike;
 
+use super::notes::Notes;
 use super::{Carried, Carrier, LEASE};
 use crate::serve::fastpath::in_full;
 
@@ -67,7 +68,7 @@ impl Carrier {
             self.state().ledger.stayed(cid, reason);
             return Err(reason);
         }
-        let moved = self.take(&sockets, &identities, &keys);
+        let moved = self.take((cid, owner), &sockets, &identities, &keys);
         let mut guard = self.state();
         let state = &mut *guard;
         match moved {
@@ -75,13 +76,15 @@ impl Carrier {
                 state.ledger.carried(cid, line.0, Self::now_ms());
                 let [_, kept] = sockets;
                 let carried = Carried {
-                    kept,
+                    kept: Some(kept),
                     line,
                     number,
                     keys,
                     sockets: states,
                     link: Arc::downgrade(link),
+                    owner,
                     over: false,
+                    asked_ms: 0,
                 };
                 state.pairs.insert(cid, carried);
                 Ok(cid)
@@ -134,6 +137,7 @@ impl Carrier {
     /// The record: the states of both sockets, its line and number.
     fn take(
         &self,
+        (cid, owner): (Cid, Owner),
         sockets: &[OwnedFd; 2],
         identities: &[Identity; 2],
         keys: &[FlowKey; 2],
@@ -150,10 +154,16 @@ impl Carrier {
         set(&mut self.state().gates, keys, Gate::Shut(until))?;
         let taken = self.export(sockets, identities, keys).and_then(|states| {
             let pairing = Pairing::of(&states[0].leg, &states[1].leg).map_err(refusal_of)?;
+            let notes = Notes {
+                cid,
+                owner,
+                sockets: states,
+            };
+            let notes = notes.encode();
             // Too late, the kernel would take packets that the record does not know of.
             let adopted = self.with_switch(move |now, datapath| {
                 let in_time = monotonic_ns() + MARGIN.as_nanos() as u64 <= until;
-                in_time.then(|| datapath.adopt_pair(now, &pairing))
+                in_time.then(|| datapath.adopt_pair(now, &pairing, &notes))
             });
             match adopted?.ok_or(Refusal::Unavailable)? {
                 Ok((line, number)) => Ok((states, line, number)),

@@ -39,6 +39,12 @@ pub enum HandoffCommand {
         #[command(flatten)]
         instance: InstanceArgs,
     },
+    /// Ask all proxies to hand connections off, as far as there is room
+    Take {
+        /// The instance.
+        #[command(flatten)]
+        instance: InstanceArgs,
+    },
     /// Give a connection back to the proxy that handed it off, and wait until it has it
     Give {
         /// Its number, as `list` shows it
@@ -57,6 +63,7 @@ pub enum HandoffCommand {
 pub fn run(args: &HandoffArgs) -> ExitCode {
     let outcome = match &args.order {
         HandoffCommand::List { json, instance } => list(instance, *json),
+        HandoffCommand::Take { instance } => take(instance),
         HandoffCommand::Give {
             number, instance, ..
         } => give(instance, *number),
@@ -105,6 +112,16 @@ fn list(instance: &InstanceArgs, json: bool) -> Result<String, String> {
         Right, Right, Left, Right, Right, Right, Left, Left, Left, Left,
     ];
     Ok(columns(0, &sides, &rows))
+}
+
+/// Asks for connections.
+fn take(instance: &InstanceArgs) -> Result<String, String> {
+    let answer: Value = ask(&instance.name()?, Method::POST, "/v1/handoffs/take", None)?;
+    match answer["asked"].as_u64() {
+        Some(0) | None => Err("no proxy is connected".to_owned()),
+        Some(1) => Ok("asked 1 proxy\n".to_owned()),
+        Some(count) => Ok(format!("asked {count} proxies\n")),
+    }
 }
 
 /// Gives one connection back, or all.

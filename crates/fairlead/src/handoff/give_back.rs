@@ -69,8 +69,8 @@ impl Carrier {
     ) -> Result<[OwnedFd; 2], Refusal> {
         let [client, server] = now(before, released);
         let pair = self.state().pairs.remove(&cid);
-        if let Some(pair) = pair {
-            let _ = repair::disconnect(pair.kept.as_fd());
+        if let Some(kept) = pair.and_then(|pair| pair.kept) {
+            let _ = repair::disconnect(kept.as_fd());
         }
         let made = client.restore().and_then(|a| Ok([a, server.restore()?]));
         let mut guard = self.state();

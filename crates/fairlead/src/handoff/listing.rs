@@ -8,7 +8,7 @@ use fairlead_handoff::{Cid, Command, Message, Op, Phase, Refusal};
 use fairlead_os_tcp::pass;
 use serde::{Deserialize, Serialize};
 
-use super::Carrier;
+use super::{Carrier, link_of};
 use crate::admin::HandoffStatus;
 
 /// One connection.
@@ -118,7 +118,8 @@ impl Carrier {
     pub(crate) fn ask_back(&self, cid: Cid) -> Result<(), Refusal> {
         let mut guard = self.state();
         let state = &mut *guard;
-        let link = state.pairs.get(&cid).map(|pair| pair.link.upgrade());
+        let pair = state.pairs.get(&cid);
+        let link = pair.map(|pair| link_of(&state.links, pair));
         let command = Command::OsRestore {
             cause: Cause::Order,
             within_ms: 1_000,

@@ -6,6 +6,8 @@
 //! | `adopt.rs` | two sockets become a record |
 //! | `give_back.rs` | a record becomes two sockets |
 //! | `command.rs` | `fairlead handoff` |
+//! | `inherit.rs`, `notes.rs` | pairs that an earlier run of the switch had |
+//! | `resources.rs` | what proxies learn of room, and pairs that go back where there is none |
 //! | `listing.rs` | what is handed off, for operators |
 //!
 //! One thread accepts proxies and learns which pairs have ended; each proxy has a thread of its
@@ -14,8 +16,11 @@
 mod adopt;
 pub mod command;
 mod give_back;
+mod inherit;
 mod listing;
+mod notes;
 mod owner;
+mod resources;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,11 +35,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fairlead_base::{FlowKey, Instant};
-use fairlead_bpf_loader::{Gates, WayOut, interface_index, monotonic_ns};
+use fairlead_bpf_loader::{Gates, Pins, WayOut, interface_index, monotonic_ns};
 use fairlead_datapath::{Datapath, State as TcpState};
 use fairlead_handoff::message::Happening;
 use fairlead_handoff::{
-    Budget, Cid, Command, Ledger, Limits, Message, Phase, Policy, Refusal, Side,
+    Budget, Cid, Command, Ledger, Limits, Message, Owner, Phase, Policy, Refusal, Side,
 };
 use fairlead_os_tcp::{pass, repair};
 
@@ -82,6 +87,10 @@ struct State {
     gates: Gates,
     /// Those that the carrier has.
     pairs: BTreeMap<Cid, Carried>,
+    /// What proxies were last told of resources.
+    told: resources::Told,
+    /// Proxies that are here, and whose they are.
+    links: Vec<(Owner, Weak<OwnedFd>)>,
     /// Spares what the switch sends the stack's checks of its source.
     _way_out: Option<WayOut>,
 }
@@ -94,14 +103,18 @@ struct Carried {
     /// Of packets from the client and from the server.
     keys: [FlowKey; 2],
     /// The socket towards the server, in repair mode: it keeps its port from being used for
-    /// another connection to that server.
-    kept: OwnedFd,
+    /// another connection to that server. None where that port is another's by now.
+    kept: Option<OwnedFd>,
     /// What the sockets were.
     sockets: [fairlead_os_tcp::State; 2],
     /// The connection over which it was handed off.
     link: Weak<OwnedFd>,
+    /// Whose it is.
+    owner: Owner,
     /// Its owner knows that it is over.
     over: bool,
+    /// When its owner was last asked to take it back, ms.
+    asked_ms: u64,
 }
 
 impl Handoff {
@@ -112,6 +125,7 @@ impl Handoff {
     pub(crate) fn start(
         settings: &Settings,
         requests: &Arc<Requests>,
+        pins: Option<Arc<Pins>>,
     ) -> Result<Option<Self>, String> {
         let Some(path) = settings.instance.adopt_socket.clone() else {
             return Ok(None);
@@ -128,7 +142,7 @@ impl Handoff {
         }
         let device = interface_index(&settings.network.device);
         let device = device.ok_or_else(|| "its device is gone".to_owned())?;
-        let mut gates = Gates::load(device).map_err(|error| in_full(&error))?;
+        let mut gates = Gates::load(device, pins).map_err(|error| in_full(&error))?;
         gates.attach().map_err(|error| in_full(&error))?;
         let group = settings.instance.adopt_group.as_deref();
         let listener = listen(&path, group).map_err(|error| text(&error))?;
@@ -145,6 +159,8 @@ impl Handoff {
             ledger: Ledger::new(limits, Policy::All),
             gates,
             pairs: BTreeMap::new(),
+            told: resources::Told::default(),
+            links: Vec::new(),
             _way_out: WayOut::attach(&settings.network.device).ok(),
         };
         let carrier = Arc::new(Carrier {
@@ -253,6 +269,10 @@ impl Carrier {
     fn serve(self: &Arc<Self>, listener: &OwnedFd) {
         let mut threads: Vec<JoinHandle<()>> = Vec::new();
         let mut tended_ms = 0;
+        // The switch may not have begun yet.
+        while !self.is_stopping() && self.inherit().is_err() {
+            std::thread::sleep(ACCEPT_PAUSE);
+        }
         while !self.is_stopping() {
             match pass::accept(listener.as_fd()) {
                 Ok(Some((socket, peer))) => {
@@ -329,27 +349,40 @@ impl Carrier {
             if (rest.is_some() || record.is_none()) && !pair.over {
                 pair.over = true;
                 let bytes = state.ledger.find(cid).map_or([0; 2], |entry| entry.bytes);
-                tell_end(cid, pair, rest, bytes);
+                let link = link_of(&state.links, pair);
+                tell_end(cid, link, rest, bytes);
             }
         }
         for cid in gone {
             if let Some(pair) = state.pairs.remove(&cid) {
-                let _ = repair::disconnect(pair.kept.as_fd());
+                if let Some(kept) = pair.kept {
+                    let _ = repair::disconnect(kept.as_fd());
+                }
                 pair.keys.iter().for_each(|key| state.gates.open(key));
             }
             state.ledger.ended(cid);
         }
+        let active = |number: u64| found.get(&number).map(|record| record.last_active);
+        state.tend_resources(free_lines, Self::now_ms(), active);
     }
 }
 
+/// The connection of the proxy that handed a pair off, or of another one of the same user.
+fn link_of(links: &[(Owner, Weak<OwnedFd>)], pair: &Carried) -> Option<Arc<OwnedFd>> {
+    pair.link.upgrade().or_else(|| {
+        let of_owner = links.iter().filter(|(owner, _)| *owner == pair.owner);
+        of_owner.rev().find_map(|(_, link)| link.upgrade())
+    })
+}
+
 /// Two messages, one for each direction. A proxy that does not read them misses them.
-fn tell_end(cid: Cid, pair: &Carried, rest: Option<TcpState>, bytes: [u64; 2]) {
+fn tell_end(cid: Cid, link: Option<Arc<OwnedFd>>, rest: Option<TcpState>, bytes: [u64; 2]) {
     let happening = match rest {
         Some(TcpState::TimeWait) => Happening::Finished,
         Some(_) => Happening::Reset,
         None => Happening::GivenUp,
     };
-    let Some(link) = pair.link.upgrade() else {
+    let Some(link) = link else {
         return;
     };
     for (from, bytes) in Side::BOTH.into_iter().zip(bytes) {

@@ -20,6 +20,11 @@ const WAIT_MAX: Duration = Duration::from_secs(2);
 pub(super) fn serve(carrier: &Carrier, link: &Arc<OwnedFd>, peer: Peer) {
     let owner = Owner(peer.user);
     tracing::debug!(user = peer.user, process = peer.process, "a proxy has come");
+    {
+        let links = &mut carrier.state().links;
+        links.retain(|(_, link)| link.strong_count() > 0);
+        links.push((owner, Arc::downgrade(link)));
+    }
     while !carrier.is_stopping() {
         let mut bytes = [0; MESSAGE_BYTES + 1]; // so that a longer one shows
         match pass::wait_for(link.as_fd(), PAUSE) {

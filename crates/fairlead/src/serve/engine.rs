@@ -185,11 +185,6 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
         self.datapath.live_connections()
     }
 
-    /// Pairs that proxies have handed off: they live in this process alone.
-    pub(super) fn pairs(&self) -> usize {
-        self.datapath.pair_count()
-    }
-
     /// When the next round is due, even without packets.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.datapath.poll_timeout()

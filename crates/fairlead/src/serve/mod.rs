@@ -190,7 +190,7 @@ fn serve(
     let _pages = served.start_pages(&settings, &shared)?;
     // Only now: a failed start must not leave anything behind.
     keep_device(&device, &restore)?;
-    let _sockets = served.start_sockets(&settings, &control_queue, sockets.desk())?;
+    let _sockets = served.start_sockets(&settings, &control_queue, &sockets, &restore)?;
     fresh.keep();
     let (tap, capture) = (fastpath.take_capture(), shared.capture());
     capture.open(&settings, &datapath, clock.origin_ns, tap);

@@ -79,13 +79,7 @@ fn reload(
     now: Instant,
     context: &mut LoopContext<'_>,
 ) -> Result<Vec<String>, String> {
-    let outcome = match engine.pairs() {
-        0 => context.may_reload(life),
-        pairs => Err(format!(
-            "{pairs} pairs of connections are handed off and would be lost; `fairlead handoff give \
-             --all` gives them back"
-        )),
-    };
+    let outcome = context.may_reload(life);
     if let Err(why) = &outcome {
         notify::not_reloading(why);
     }

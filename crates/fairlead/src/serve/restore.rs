@@ -99,6 +99,7 @@ impl Restore {
             cookie: Some(remains.cookie),
             offers: remains.offers,
             records: remains.records,
+            pairs: remains.pairs,
         };
         if engine {
             found.take_from_kernel();

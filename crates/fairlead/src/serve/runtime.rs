@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use fairlead_base::Instant;
+use fairlead_bpf_loader::Pins;
 use fairlead_datapath::{Admin, Change, Datapath, Departure};
 
 use super::fastpath::Fastpath;
-use super::sleepers::SleeperDesk;
+use super::host::Host;
+use super::restore::Restore;
 use super::{ExitStatus, access, host};
 use crate::admin::{self, AdminServer, Shared};
 use crate::api::{
@@ -196,19 +198,26 @@ impl Served {
         &self,
         settings: &Settings,
         control_queue: &Arc<ControlQueue>,
-        sleepers: Option<&Arc<SleeperDesk>>,
+        host: &Host,
+        restore: &Restore,
     ) -> Result<(Option<ControlServer>, Option<Handoff>), ExitStatus> {
-        if let Some(sleepers) = sleepers {
+        if let Some(sleepers) = host.desk() {
             let _ = self.api.sleepers.set(Arc::clone(sleepers));
         }
         let control = self.start_control(settings, control_queue);
-        let handoff = self.start_handoff(settings).map_err(super::host)?;
+        let handoff = self
+            .start_handoff(settings, restore.pins.as_ref())
+            .map_err(super::host)?;
         Ok((control, handoff))
     }
 
     /// Starts to adopt connections, if that is configured.
-    fn start_handoff(&self, settings: &Settings) -> Result<Option<Handoff>, String> {
-        let handoff = Handoff::start(settings, &self.api.requests)
+    fn start_handoff(
+        &self,
+        settings: &Settings,
+        pins: Option<&Arc<Pins>>,
+    ) -> Result<Option<Handoff>, String> {
+        let handoff = Handoff::start(settings, &self.api.requests, pins.cloned())
             .map_err(|why| format!("connections cannot be adopted: {why}"))?;
         if let Some(handoff) = &handoff {
             let _ = self.api.handoff.set(Arc::clone(handoff.carrier()));

@@ -139,13 +139,19 @@ impl Switch {
     ) -> Verdict {
         let endpoints = self.table.endpoints();
         let record = self.table.record(line);
+        // Of a pair, what the server's leg shows has numbers of its own.
+        let second = self.second(line).map_or(0, |second| second.seq);
         // Sent to the server: it came from the client. Sent to the client: it came from the server.
         let (original, seq_add, ack_add) = match side {
-            Side::Server => (record.client_key(endpoints), 0, record.seq_delta),
+            Side::Server => (
+                record.client_key(endpoints),
+                second.wrapping_neg(),
+                record.seq_delta,
+            ),
             Side::Client => (
                 record.server_key(endpoints),
                 record.seq_delta.wrapping_neg(),
-                0,
+                second,
             ),
         };
         // Each end knows the other under the address that the switch shows it. A router's own

@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairlead_base::{Endpoint, FlowKey, Instant};
 use fairlead_tcp::record::TRANSPARENT;
-use fairlead_tcp::{Endpoints, Kept, Line, ListenOffer, Misfit, PAIR_ROUTE, Record};
+use fairlead_tcp::{Endpoints, Kept, KeptPair, Line, ListenOffer, Misfit, PAIR_ROUTE, Record};
 
+use super::pairs::is_pair;
 use super::{ConfigError, Listens, Switch};
 use crate::backends::ServerId;
 use crate::config::{Config, Protocol, Service};
@@ -27,6 +28,16 @@ pub struct Estate {
     pub offers: Vec<(Endpoint, ListenOffer)>,
     /// Its joined connections, in the order of their lines.
     pub records: Vec<(Line, Kept)>,
+    /// What pairs among them have besides.
+    pub pairs: BTreeMap<Line, KeptPair>,
+}
+
+/// Places of addresses that pairs alone name.
+#[derive(Debug, Default)]
+struct PairPlaces {
+    listens: BTreeSet<u16>,
+    servers: BTreeSet<u16>,
+    nats: BTreeSet<u16>,
 }
 
 impl Estate {
@@ -35,7 +46,9 @@ impl Estate {
     pub fn in_use(&self) -> Endpoints {
         let (mut listens, mut nats) = (BTreeSet::new(), BTreeSet::new());
         let mut transparent = BTreeSet::new();
-        for (_, kept) in &self.records {
+        // Those of pairs are the host's own.
+        let records = self.records.iter();
+        for (_, kept) in records.filter(|(_, kept)| !is_pair(&kept.record)) {
             listens.insert(kept.record.listen);
             if kept.record.nat_addr == TRANSPARENT {
                 transparent.insert(kept.record.server);
@@ -49,6 +62,45 @@ impl Estate {
             servers: transparent.into_iter().map(|one| all.server(one)).collect(),
             nats: nats.into_iter().map(|one| all.nat(one)).collect(),
         }
+    }
+
+    fn pair_places(&self) -> PairPlaces {
+        let mut places = PairPlaces::default();
+        let records = self.records.iter().map(|(_, kept)| &kept.record);
+        for record in records.filter(|record| is_pair(record)) {
+            places.listens.insert(record.listen);
+            places.servers.insert(record.server);
+            places.nats.insert(record.nat_addr);
+        }
+        places
+    }
+
+    /// Its addresses without those of pairs, which stand at places of their own.
+    pub(super) fn configured(&self, endpoints: &Endpoints) -> Endpoints {
+        let places = self.pair_places();
+        Endpoints {
+            listens: without(&endpoints.listens, &places.listens),
+            servers: without(&endpoints.servers, &places.servers),
+            nats: without(&endpoints.nats, &places.nats),
+        }
+    }
+}
+
+/// An array with nothing at some places.
+fn without<T: Copy + Default>(array: &[T], places: &BTreeSet<u16>) -> Vec<T> {
+    let all = array.iter().enumerate();
+    let is_left_out = |at: usize| u16::try_from(at).is_ok_and(|at| places.contains(&at));
+    all.map(|(at, one)| if is_left_out(at) { T::default() } else { *one })
+        .collect()
+}
+
+/// Puts what stood at some places there again.
+fn put_back<T: Copy + Default>(array: &mut Vec<T>, old: &[T], places: &BTreeSet<u16>) {
+    for place in places.iter().map(|place| usize::from(*place)) {
+        if array.len() <= place {
+            array.resize(place + 1, T::default());
+        }
+        array[place] = old.get(place).copied().unwrap_or_default();
     }
 }
 
@@ -167,25 +219,30 @@ pub(super) fn places(
         let records = estate.records.iter();
         records.map(|(_, kept)| index(&kept.record)).collect()
     };
-    let old = &estate.endpoints;
-    let (listens, listen_places) = merge(
+    // What pairs name is nobody's configuration, also where it is the same.
+    let (pairs, all) = (estate.pair_places(), &estate.endpoints);
+    let old = &estate.configured(all);
+    let (mut listens, listen_places) = merge(
         &old.listens,
         listens,
         &named(|record| record.listen),
         "listening endpoints, those of live connections included",
     )?;
-    let (servers, server_places) = merge(
+    let (mut servers, server_places) = merge(
         &old.servers,
         servers,
         &named(|record| record.server),
         "servers, those of live connections included",
     )?;
-    let (nats, nat_places) = merge(
+    let (mut nats, nat_places) = merge(
         &old.nats,
         nats,
         &named(|record| record.nat_addr),
         "source addresses, those of live connections included",
     )?;
+    put_back(&mut listens, &all.listens, &pairs.listens);
+    put_back(&mut servers, &all.servers, &pairs.servers);
+    put_back(&mut nats, &all.nats, &pairs.nats);
     let mut ids = vec![None; servers.len()];
     for (id, &place) in (0..).zip(&server_places) {
         ids[usize::from(place)] = Some(ServerId(id));
@@ -264,10 +321,22 @@ impl Switch {
             if left.contains(&line) {
                 continue;
             }
-            let record = self.with_route(kept.record);
-            if let Err(misfit) = self.table.adopt(line, record, now.as_millis()) {
+            let is_pair = is_pair(&kept.record);
+            let record = match is_pair {
+                true => kept.record,
+                false => self.with_route(kept.record),
+            };
+            let pair = estate.pairs.get(&line).filter(|pair| pair.is_possible());
+            let fits = match pair {
+                None if is_pair => Err(Misfit::Pair),
+                _ => self.table.adopt(line, record, now.as_millis()),
+            };
+            if let Err(misfit) = fits {
                 *adopted.misfits.entry(misfit).or_default() += 1;
                 continue;
+            }
+            if let (true, Some(pair)) = (is_pair, pair) {
+                self.inherit_pair(line, pair);
             }
             let endpoints = self.table.endpoints();
             lines.push((
@@ -284,6 +353,9 @@ impl Switch {
                 continue;
             }
             adopted.connections += 1;
+            if is_pair {
+                continue;
+            }
             adopted.of_retired_services += u64::from(!self.listens.contains_key(&listen));
             let server = self.places.server(record.server);
             adopted.to_retired_servers += u64::from(server.is_none());

@@ -284,17 +284,23 @@ impl Switch {
         let servers: Vec<Endpoint> = backends.servers().map(|(_, _, one)| one.endpoint).collect();
         let (endpoints, places) =
             inherit::places(estate, &listens.endpoints, &servers, &config.snat)?;
-        let listen_services = inherit::services(&mut config, &endpoints, &listens);
-        let pairs = Pairs::new(config.pairs, &mut config.services);
+        let configured = estate.configured(&endpoints);
+        let listen_services = inherit::services(&mut config, &configured, &listens);
+        let most = config.pairs.max(estate.pairs.len() as u32);
+        let pairs = Pairs::new(most, &mut config.services);
         let (services, pools) = (config.services.len(), config.pools.len());
         let (table_seed, snat_seed) = (seed.word("table", 0), seed.word("source addresses", 0));
         let mut switch = Self {
             listens: places.listens(&listens.endpoints),
-            listen_addresses: endpoints.listens.iter().map(|listen| listen.addr).collect(),
+            listen_addresses: configured
+                .listens
+                .iter()
+                .map(|listen| listen.addr)
+                .collect(),
             listen_services,
-            servers: endpoints.servers.iter().copied().collect(),
-            nats: endpoints.nats.iter().copied().collect(),
-            snat: Snat::among(&endpoints.nats, &places.nats, snat_seed),
+            servers: configured.servers.iter().copied().collect(),
+            nats: configured.nats.iter().copied().collect(),
+            snat: Snat::among(&configured.nats, &places.nats, snat_seed),
             table: Table::new(config.limits.connections, endpoints, table_seed),
             places,
             backends,

@@ -9,7 +9,9 @@
 use std::collections::BTreeMap;
 
 use fairlead_base::{Address, Endpoint, FlowKey, Instant};
-use fairlead_tcp::{Endpoints, Line, PAIR_ROUTE, Pairing, Record, Second, Seen, Side, State};
+use fairlead_tcp::{
+    Endpoints, KeptPair, Line, PAIR_ROUTE, Pairing, Record, Second, Seen, Side, State,
+};
 use fairlead_wire::{TcpFlags, TcpPacket, Timestamps};
 
 use super::Switch;
@@ -65,6 +67,8 @@ pub(super) struct Pairs {
     service: u16,
     last: u64,
     all: BTreeMap<Line, Pair>,
+    /// What an owner wrote down of them for a later run.
+    notes: BTreeMap<Line, Vec<u8>>,
     /// Of pairs that are gone while packets to their servers wait to be sent.
     parted: Vec<(FlowKey, Second)>,
     listens: Places<Endpoint>,
@@ -89,6 +93,13 @@ impl<T> Default for Places<T> {
 }
 
 impl<T: Copy + Ord + Default> Places<T> {
+    /// Takes over that `one` is at this place. False where it is at another.
+    fn keep(&mut self, one: T, place: u16) -> bool {
+        let (there, count) = self.used.entry(one).or_insert((place, 0));
+        *count += 1;
+        *there == place
+    }
+
     /// A place for `one` in `array`; `None` when there are no more indices.
     fn take(&mut self, one: T, array: &mut Vec<T>) -> Option<u16> {
         if let Some((place, count)) = self.used.get_mut(&one) {
@@ -184,7 +195,41 @@ impl Switch {
         self.pairs.last
     }
 
-    /// Takes two connections over as one. Their packets must come here from now on.
+    /// Takes over a pair of an earlier run, whose record is on the table.
+    pub(super) fn inherit_pair(&mut self, line: Line, left: &KeptPair) {
+        let record = *self.table.record(line);
+        let (endpoints, pairs) = (self.table.endpoints(), &mut self.pairs);
+        let places = [
+            pairs
+                .listens
+                .keep(endpoints.listen(record.listen), record.listen),
+            pairs
+                .servers
+                .keep(endpoints.server(record.server), record.server),
+            pairs
+                .nats
+                .keep(endpoints.nat(record.nat_addr), record.nat_addr),
+        ];
+        debug_assert_eq!(places, [true; 3], "each address has one place");
+        self.listen_services[usize::from(record.listen)] = pairs.service;
+        pairs.last += 1;
+        let pair = Pair {
+            number: pairs.last,
+            second: left.second,
+            seen: left.seen,
+            placed: true,
+        };
+        pairs.all.insert(line, pair);
+        pairs.notes.insert(line, left.notes.clone());
+    }
+
+    /// What was written down of a pair when it was adopted.
+    pub fn pair_notes(&self, line: Line) -> &[u8] {
+        self.pairs.notes.get(&line).map_or(&[], Vec::as_slice)
+    }
+
+    /// Takes two connections over as one. Their packets must come here from now on. `notes` are
+    /// kept for a later run.
     ///
     /// # Errors
     /// See [`PairRefused`].
@@ -192,6 +237,7 @@ impl Switch {
         &mut self,
         now: Instant,
         pairing: &Pairing,
+        notes: &[u8],
     ) -> Result<(Line, u64), PairRefused> {
         if self.draining || self.pairs.all.len() as u64 >= u64::from(self.pairs.most) {
             return Err(PairRefused::Full);
@@ -218,6 +264,7 @@ impl Switch {
             placed: false,
         };
         self.pairs.all.insert(line, pair);
+        self.pairs.notes.insert(line, notes.to_vec());
         self.counts.live += 1;
         self.counts.services[usize::from(self.pairs.service)].accepted += 1;
         self.introduce_pair(line);
@@ -324,6 +371,7 @@ impl Switch {
     pub(super) fn remove_pair(&mut self, line: Line) {
         let record = *self.table.record(line);
         let known = self.pairs.all.remove(&line);
+        self.pairs.notes.remove(&line);
         debug_assert!(known.is_some(), "every record with this route is a pair's");
         if let Some(pair) = known {
             let key = record.server_key(self.table.endpoints());

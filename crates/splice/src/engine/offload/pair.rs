@@ -14,11 +14,12 @@ impl Switch {
     /// Tells the fast path the addresses of a pair, and has packets of its keys come to the engine
     /// until it is handed over.
     pub(in crate::engine) fn introduce_pair(&mut self, line: Line) {
+        let notes = self.pair_notes(line).to_vec();
         let (record, endpoints) = (self.table.record(line), self.table.endpoints());
         let fast_path = self.offload.fast_path.as_mut();
         let placed = fast_path
             .and_then(|fast_path| fast_path.pairs())
-            .is_some_and(|pairs| pairs.place_pair(record, endpoints));
+            .is_some_and(|pairs| pairs.place_pair(line, record, endpoints, &notes));
         if let Some(pair) = self.pair_mut(line) {
             pair.placed = placed;
         }
