@@ -17,6 +17,8 @@ pub(crate) struct How {
     pub(crate) collapsed: bool,
     pub(crate) ttl: Option<i64>,
     pub(crate) reason: Option<Reason>,
+    /// The answer is neither stored nor a server's.
+    pub(crate) is_own: bool,
 }
 
 /// Fields of a 304: those that a 200 would have and that concern the client's copy (RFC 9110,
@@ -123,6 +125,7 @@ pub(crate) fn write_notes(out: &mut Vec<u8>, how: How, settings: &Settings) {
     out.extend_from_slice(b"cache-status: ");
     out.extend_from_slice(settings.name.as_bytes());
     match how.forward {
+        None if how.is_own => {}
         None => out.extend_from_slice(b"; hit"),
         Some(forward) => {
             out.extend_from_slice(b"; fwd=");
@@ -158,7 +161,8 @@ pub(crate) fn write_not_cached(out: &mut Vec<u8>, now: Now, settings: &Settings)
     write_field(out, "date", &date);
     write_number(out, "content-length", 0);
     let how = How {
-        forward: Some("request"),
+        is_own: true,
+        reason: Some(Reason::OnlyIfCached),
         ..How::default()
     };
     write_notes(out, how, settings);

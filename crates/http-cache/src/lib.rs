@@ -30,7 +30,8 @@
 //! | `key.rs`, `object.rs`, `store.rs`, `slab.rs` | what is stored, and how it is found |
 //! | `journal.rs` | what outlives the process |
 //! | `tags.rs`, `remembered.rs` | purges; keys that cannot be shared |
-//! | `answer.rs`, `reason.rs`, `stats.rs`, `settings.rs`, `head.rs` | what goes in and out |
+//! | `head.rs`, `asked.rs`, `answer.rs` | heads, and what is read and written of them |
+//! | `settings.rs`, `reason.rs`, `stats.rs` | what it is made with, and what it counts |
 //!
 //! Directory and policies are those of `fairlead-content`.
 //!
@@ -38,6 +39,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod asked;
 mod cache;
 mod conditions;
 mod date;

@@ -40,6 +40,8 @@ reasons! {
     HeadMiss = "head-miss",
     /// The request says `no-store`.
     RequestNoStore = "request-no-store",
+    /// The request says `only-if-cached`, and there is nothing to answer it with.
+    OnlyIfCached = "only-if-cached",
     /// The request has `Authorization`, and the response does not permit storing.
     Authorization = "authorization",
     /// A range of an object that recently was too large.

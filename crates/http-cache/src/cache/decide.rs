@@ -7,8 +7,9 @@ use super::{
     conditions,
 };
 use crate::answer::{How, write_answer, write_not_cached, write_notes};
+use crate::asked::Asked;
 use crate::conditions::{Part, part};
-use crate::directives::{RequestControl, lines};
+use crate::directives::RequestControl;
 use crate::freshness::{Fit, Judgement, SOFTLY_PURGED};
 use crate::head::{Kept, Now, RequestHead};
 use crate::key::{write_key, write_variant};
@@ -18,8 +19,6 @@ use crate::slab::Ticket;
 use crate::store::Store;
 use crate::tags::Purged;
 
-/// Fields of a head that the cache looks at.
-const FIELDS_MAX: usize = 100;
 /// Memory of a fetch, a waiter or a reader, without the request that is kept: entries of a slab,
 /// of the queue of events and of a map.
 const ENTRY_BYTES: u64 = 256;
@@ -30,10 +29,11 @@ const DEADLINES_MIN: usize = 64;
 /// A request, and what is known about it.
 struct Case<'a> {
     head: &'a RequestHead<'a>,
+    fields: Asked,
     asked: RequestControl,
     hash: u64,
-    /// Of URL and variant: requests with the same one wait for each other.
-    shared: u64,
+    /// The latest object of its URL.
+    latest: Option<u32>,
     now: Now,
     /// Until when it may wait for another request's response.
     waits: Option<Instant>,
@@ -66,11 +66,12 @@ impl<S: Store> Cache<S> {
         collapsed: bool,
         out: &mut Vec<u8>,
     ) -> Decision {
-        if let Some(reason) = screened(head, self.settings.head_max) {
+        let fields = Asked::new(head, self.settings.head_max);
+        if let Some(reason) = fields.refused {
             return self.pass(reason);
         }
         let asked = if self.settings.obeys_requests {
-            RequestControl::new(head.fields)
+            fields.control(head)
         } else {
             RequestControl::default()
         };
@@ -78,25 +79,25 @@ impl<S: Store> Cache<S> {
         let url = write_key(&mut key, &self.settings.key, head);
         let hash = self.hashing.key(&key[..url]);
         self.key = key;
-        let found = self.find(hash, head);
-        let mut case = Case {
+        let found = self.find(hash, head, now);
+        let case = Case {
             head,
+            fields,
             asked,
             hash,
-            shared: hash,
+            latest: found.latest,
             now,
             waits,
             collapsed,
         };
-        case.shared = self.shared(hash, found.latest, head);
         match found.object {
             Some(object) => self.with_object(&case, object, out),
-            None => self.without_object(&case, found, out),
+            None => self.without_object(&case, out),
         }
     }
 
     /// Searches the object for a request whose key is in `self.key`.
-    fn find(&mut self, hash: u64, head: &RequestHead<'_>) -> Found {
+    fn find(&mut self, hash: u64, head: &RequestHead<'_>, now: Now) -> Found {
         let mut found = Found {
             object: None,
             latest: None,
@@ -112,7 +113,12 @@ impl<S: Store> Cache<S> {
                 continue;
             }
             found.latest = found.latest.or(Some(number));
-            if self.is_variant(number, head) {
+            let object = self.object(number);
+            let is_shared = object.phase == Phase::Complete
+                || object.verdict.judge(&RequestControl::default(), now).fit != Fit::Validate;
+            // What must be validated for each request, and is not complete, is for its client
+            // alone.
+            if is_shared && self.is_variant(number, head) {
                 found.object = Some(number);
                 break;
             }
@@ -154,12 +160,13 @@ impl<S: Store> Cache<S> {
 
     /// Requests that may have the same response have the same number: by URL, and once it is known
     /// which fields a response varies by, by these.
-    fn shared(&mut self, hash: u64, latest: Option<u32>, head: &RequestHead<'_>) -> u64 {
+    fn shared(&mut self, case: &Case<'_>) -> u64 {
         let mut variant = core::mem::take(&mut self.variant);
         variant.clear();
-        if let Some(latest) = latest {
-            write_variant(&mut variant, &self.object(latest).vary, head);
+        if let Some(latest) = case.latest {
+            write_variant(&mut variant, &self.object(latest).vary, case.head);
         }
+        let hash = case.hash;
         let shared = self
             .hashing
             .hash(b's', &[&hash.to_le_bytes(), &self.key, &variant]);
@@ -174,12 +181,14 @@ impl<S: Store> Cache<S> {
         match judgement.fit {
             Fit::Fresh => self.hit(case, number, judgement, out),
             Fit::WhileRevalidate if !fills => {
+                // First: room for the answer may be made of the latest object.
+                let shared = self.shared(case);
                 let Decision::Hit { answer, .. } = self.hit(case, number, judgement, out) else {
                     return Decision::Pass(Reason::ReadersFull);
                 };
                 self.stats.stale_hits += 1;
                 // Last: a fetch that nobody begins would never end.
-                let revalidate = self.revalidate(case, number);
+                let revalidate = self.revalidate(case, shared, number);
                 Decision::Hit { answer, revalidate }
             }
             _ if case.asked.only_if_cached => self.not_cached(case.now, out),
@@ -190,14 +199,15 @@ impl<S: Store> Cache<S> {
                 let by_itself = object.verdict.judge(&own, case.now).fit == Fit::Validate;
                 let forward = if by_itself { "stale" } else { "request" };
                 // What a client demands for itself is not answered with an older fetch.
-                let may_wait = by_itself && !fills;
+                let is_uncacheable = self.uncacheable.has(case.hash, case.now.at);
+                let may_wait = by_itself && !fills && !is_uncacheable;
                 let validates = (!fills).then_some(number);
                 self.fetch_or_wait(case, validates, forward, may_wait)
             }
         }
     }
 
-    fn without_object(&mut self, case: &Case<'_>, found: Found, out: &mut Vec<u8>) -> Decision {
+    fn without_object(&mut self, case: &Case<'_>, out: &mut Vec<u8>) -> Decision {
         if case.asked.only_if_cached {
             return self.not_cached(case.now, out);
         }
@@ -208,16 +218,15 @@ impl<S: Store> Cache<S> {
             return self.pass(Reason::RequestNoStore);
         }
         let is_uncacheable = self.uncacheable.has(case.hash, case.now.at);
-        let has_range = lines(case.head.fields, "range").next().is_some();
-        if is_uncacheable && has_range {
+        if is_uncacheable && case.fields.has_range {
             return self.pass(Reason::RangeOfUncacheable);
         }
-        let forward = match found.latest {
+        let forward = match case.latest {
             Some(_) => "vary-miss",
             None => "uri-miss",
         };
-        let has_authorization = lines(case.head.fields, "authorization").next().is_some();
-        let may_wait = !is_uncacheable && !has_authorization && !case.asked.no_cache;
+        let is_own = case.fields.has_authorization || case.asked.no_cache;
+        let may_wait = !is_uncacheable && !is_own;
         self.fetch_or_wait(case, None, forward, may_wait)
     }
 
@@ -243,6 +252,7 @@ impl<S: Store> Cache<S> {
     }
 
     fn not_cached(&mut self, now: Now, out: &mut Vec<u8>) -> Decision {
+        self.stats.count(Reason::OnlyIfCached);
         write_not_cached(out, now, &self.settings);
         Decision::Hit {
             answer: Answer {
@@ -266,7 +276,8 @@ impl<S: Store> Cache<S> {
             ttl: Some(judgement.ttl),
             ..How::default()
         };
-        let answer = self.answer(number, case.head, case.now, Some(judgement.age), how, out);
+        let request = (case.head, case.fields.has_conditions);
+        let answer = self.answer(number, request, case.now, Some(judgement.age), how, out);
         let Some(answer) = answer else {
             return self.pass(Reason::ReadersFull);
         };
@@ -285,14 +296,18 @@ impl<S: Store> Cache<S> {
     pub(super) fn answer(
         &mut self,
         number: u32,
-        head: &RequestHead<'_>,
+        (head, has_conditions): (&RequestHead<'_>, bool),
         now: Now,
         age: Option<u32>,
         how: How,
         out: &mut Vec<u8>,
     ) -> Option<Answer> {
         let object = self.object(number);
-        let part = part(head, &object.validators(), now.wall());
+        let part = if has_conditions {
+            part(head, &object.validators(), now.wall())
+        } else {
+            Part::Whole
+        };
         let (at, end, length) = match &part {
             Part::Whole => (0, object.total.unwrap_or(u64::MAX), object.total),
             Part::Range(range) => (range.start, range.end, Some(range.end - range.start)),
@@ -351,12 +366,12 @@ impl<S: Store> Cache<S> {
     }
 
     /// A validation in the background, unless one is under way.
-    fn revalidate(&mut self, case: &Case<'_>, number: u32) -> Option<Fetch> {
+    fn revalidate(&mut self, case: &Case<'_>, shared: u64, number: u32) -> Option<Fetch> {
         let under_way = self.object(number).validation;
         if under_way.is_some_and(|ticket| self.fetches.get(ticket).is_some()) {
             return None;
         }
-        let fetch = self.begin(case, Some(number), "stale", true)?;
+        let fetch = self.begin(case, Some(number), "stale", Some(shared))?;
         if let Some(transfer) = self.fetches.named_mut(fetch.fetch.0) {
             transfer.in_background = true;
         }
@@ -370,13 +385,15 @@ impl<S: Store> Cache<S> {
         forward: &'static str,
         may_wait: bool,
     ) -> Decision {
-        if let Some(deadline) = case.waits.filter(|_| may_wait)
-            && let Some(leader) = self.leaders.get(&case.shared).copied()
+        let shared = may_wait.then(|| self.shared(case));
+        if let Some(deadline) = case.waits
+            && let Some(shared) = shared
+            && let Some(leader) = self.leaders.get(&shared).copied()
             && let Some(waiter) = self.wait(case, leader, deadline)
         {
             return Decision::Wait(waiter);
         }
-        match self.begin(case, validates, forward, may_wait) {
+        match self.begin(case, validates, forward, shared) {
             Some(fetch) => Decision::Fetch(fetch),
             None => self.pass(Reason::FetchesFull),
         }
@@ -430,7 +447,7 @@ impl<S: Store> Cache<S> {
         case: &Case<'_>,
         validates: Option<u32>,
         forward: &'static str,
-        leads: bool,
+        shared: Option<u64>,
     ) -> Option<Fetch> {
         let kept = Kept::new(case.head);
         let memory = kept.memory() + ENTRY_BYTES;
@@ -438,11 +455,11 @@ impl<S: Store> Cache<S> {
             self.pin(number);
         }
         let has_room = !self.fetches.is_full() && self.make_room(memory);
-        let leads = leads && !self.leaders.contains_key(&case.shared);
+        let leads = shared.filter(|shared| !self.leaders.contains_key(shared));
         let transfer = Transfer {
             kept: Some(kept),
             hash: case.hash,
-            leads: leads.then_some(case.shared),
+            leads,
             sent: case.now.at,
             generation: self.purges.now(),
             validates,
@@ -467,8 +484,8 @@ impl<S: Store> Cache<S> {
             return None;
         };
         self.used.small += memory;
-        if leads {
-            self.leaders.insert(case.shared, ticket);
+        if let Some(shared) = leads {
+            self.leaders.insert(shared, ticket);
         }
         let conditions = match validates {
             Some(number) => {
@@ -517,30 +534,4 @@ impl<S: Store> Cache<S> {
             self.leaders.remove(&shared);
         }
     }
-}
-
-/// Why the cache takes no part in a request, whatever is stored.
-fn screened(head: &RequestHead<'_>, head_max: u32) -> Option<Reason> {
-    if !matches!(head.method, "GET" | "HEAD") {
-        return Some(Reason::Method);
-    }
-    if head.host.is_empty() || !head.target.starts_with(b"/") {
-        return Some(Reason::Target);
-    }
-    let mut bytes = head.target.len() + head.host.len();
-    for (name, value) in head.fields {
-        bytes += name.len() + value.len() + 4;
-        let is = |other: &str| name.eq_ignore_ascii_case(other);
-        if is("transfer-encoding") || is("content-length") && *value != b"0" {
-            return Some(Reason::RequestBody);
-        }
-        if is("upgrade") || is("expect") {
-            return Some(Reason::Upgrade);
-        }
-        if is("if-match") || is("if-unmodified-since") {
-            return Some(Reason::Precondition);
-        }
-    }
-    let too_large = bytes > head_max as usize || head.fields.len() > FIELDS_MAX;
-    too_large.then_some(Reason::HeadTooLarge)
 }

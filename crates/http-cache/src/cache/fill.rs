@@ -29,6 +29,7 @@ impl<S: Store> Cache<S> {
             }
         } else if object.received + bytes.len() as u64 > self.settings.max_object {
             self.only_pass_on(number, Reason::TooLarge);
+            self.remember(self.object(number).verdict.hash, now);
         }
         let mut taken = 0;
         while taken < bytes.len() {

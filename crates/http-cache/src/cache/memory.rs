@@ -10,8 +10,9 @@ use fairlead_content::{BlockKey, Directory, FileId, Found, Revision};
 
 /// Memory of an entry in the policies' arrays: queues, counts, names, ghosts.
 const POLICY_BYTES: u64 = 80;
-/// Memory of a line in the store's own list and in the list of free lines.
-const LINE_BYTES: u64 = 20;
+/// Memory of a line in the store's own list, in the list of free lines, and what an allocator needs
+/// for it.
+const LINE_BYTES: u64 = 36;
 /// Victims that are looked at in search of one that nobody reads.
 const TRIES_MAX: u32 = 32;
 /// By how many the list of a body's lines grows.

@@ -121,6 +121,7 @@ impl<S: Store> Cache<S> {
             .object(number)
             .verdict
             .judge(&RequestControl::default(), now);
+        self.note_shared(self.object(number).verdict.hash, age.fit, now);
         let how = How {
             forward: Some(self.fetches.get(ticket).map_or("stale", |one| one.forward)),
             status: Some(304),
@@ -130,7 +131,7 @@ impl<S: Store> Cache<S> {
         let answer = if in_background {
             None
         } else {
-            self.answer(number, head, now, Some(age.age), how, out)
+            self.answer(number, (head, true), now, Some(age.age), how, out)
         };
         if self.object(number).is_resident {
             self.residency.on_hit(number);
@@ -229,7 +230,7 @@ impl<S: Store> Cache<S> {
             ttl: Some(judgement.ttl),
             ..How::default()
         };
-        let answer = self.answer(number, head, now, Some(judgement.age), how, out)?;
+        let answer = self.answer(number, (head, true), now, Some(judgement.age), how, out)?;
         self.stats.errors_replaced += 1;
         Some(answer)
     }
@@ -289,7 +290,7 @@ impl<S: Store> Cache<S> {
         let answer = if in_background {
             None
         } else {
-            self.answer(number, head, now, age, how, out)
+            self.answer(number, (head, true), now, age, how, out)
         };
         if answer.is_none() && !in_background {
             self.object_mut(number).fill = None;
@@ -324,12 +325,7 @@ impl<S: Store> Cache<S> {
         let object = self.object(number);
         let fit = object.verdict.judge(&RequestControl::default(), now).fit;
         let hash = object.verdict.hash;
-        if fit == Fit::Validate {
-            self.stats.count(Reason::NotShared);
-            self.remember(hash, now);
-        } else {
-            self.uncacheable.remove(hash);
-        }
+        self.note_shared(hash, fit, now);
         let Some(transfer) = self.fetches.named_mut(ticket) else {
             return;
         };
@@ -343,7 +339,17 @@ impl<S: Store> Cache<S> {
         self.release(waiters);
     }
 
-    fn remember(&mut self, hash: u64, now: Now) {
+    /// Requests do not wait for a response that each of them must validate.
+    fn note_shared(&mut self, hash: u64, fit: Fit, now: Now) {
+        if fit == Fit::Validate {
+            self.stats.count(Reason::NotShared);
+            self.remember(hash, now);
+        } else {
+            self.uncacheable.remove(hash);
+        }
+    }
+
+    pub(super) fn remember(&mut self, hash: u64, now: Now) {
         let time = Duration::from_secs(self.settings.remembers_uncacheable.into());
         self.uncacheable.insert(hash, now.at + time);
     }

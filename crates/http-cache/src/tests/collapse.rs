@@ -242,6 +242,8 @@ fn a_body_of_unknown_length_that_is_too_long_is_passed_on_within_a_window() {
     rig.cache.end(second);
     let stats = rig.cache.stats();
     assert_eq!((stats.objects, stats.body_bytes, stats.stored), (0, 0, 0));
+    let range = rig.ask("GET", "/a", &["Range: bytes=0-1"]);
+    assert_eq!(range, Got::Pass(Reason::RangeOfUncacheable));
     assert_eq!(stats.reason(Reason::TooLarge), 1);
 }
 
@@ -286,4 +288,25 @@ fn a_range_behind_the_window_of_what_is_passed_on_is_reached() {
     assert_eq!(rig.cache.body(fetch, &body, now), Ok(body.len()));
     assert_eq!(rig.cache.finish(fetch, now), Ok(()));
     assert_eq!(rig.read(answer), (body[600_000..600_010].to_vec(), true));
+}
+
+#[test]
+fn a_response_to_be_validated_each_time_is_shared_with_nobody_while_it_comes() {
+    let mut rig = Rig::new();
+    let control = "Cache-Control: no-cache";
+    rig.store("/a", &[control, "ETag: \"1\""], b"one");
+    let Got::Fetch(first, conditions) = rig.get("/a") else {
+        panic!("no-cache");
+    };
+    assert_eq!(conditions, ["if-none-match: \"1\""]);
+    let next = rig.respond_with(first, 200, &[control, "ETag: \"2\""], Some(3));
+    assert!(matches!(next, Next::Fill(Some(_))));
+    // The complete one can still be validated.
+    let got = rig.get("/a");
+    assert!(matches!(got, Got::Fetch(_, conditions) if conditions == ["if-none-match: \"1\""]));
+    let now = rig.now();
+    rig.cache.body(first, b"two", now).expect("fits");
+    rig.cache.finish(first, now).expect("complete");
+    let got = rig.get("/a");
+    assert!(matches!(got, Got::Fetch(_, conditions) if conditions == ["if-none-match: \"2\""]));
 }

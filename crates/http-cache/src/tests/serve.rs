@@ -408,6 +408,10 @@ fn requests_say_what_they_accept() {
         rig.ask("GET", "/a", &["Cache-Control: only-if-cached"]),
         Got::Hit { status: 504, .. }
     ));
+    assert_eq!(
+        rig.field("cache-status").as_deref(),
+        Some("fairlead; detail=only-if-cached")
+    );
     rig.store("/a", &[HOUR, ETAG], b"body");
     assert_eq!(
         rig.ask("GET", "/a", &["Cache-Control: only-if-cached"]),
