@@ -114,7 +114,7 @@ const ROOMS: &[Room] = &[
     edge("driver-pcap", &["base", "netio"], &[]),
     edge("netns", &["base"], &[]),
     // The store of the HTTP cache.
-    edge("os-memory", &["http-cache"], &["netns"]),
+    edge("os-memory", &["http-cache"], &["base", "netns"]),
     edge("client", &["handoff", "os-tcp"], &["netns"]),
     edge("os-tcp", &["base", "tcp"], &["netns"]),
     edge("survey", &[], &["netns"]),
