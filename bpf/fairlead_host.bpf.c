@@ -80,8 +80,10 @@ int fairlead_give(struct __sk_buff *ctx)
 	if (segment.tcp.offset >> 4 == 8 &&
 	    bpf_skb_load_bytes(ctx, segment.at - sizeof(stamps), stamps, sizeof(stamps)))
 		return TC_ACT_OK;
-	if (fl_give_to(ctx, &segment.key, segment.v4, give, bpf_ntohl(stamps[1]),
-		       bpf_ntohl(stamps[2])) &&
+	/* Nobody listened for the first segment, and somebody may by now: not from the middle. */
+	if ((bpf_ntohl(segment.tcp.seq) != give->first ||
+	     fl_give_to(ctx, &segment.key, segment.v4, give, bpf_ntohl(stamps[1]),
+			bpf_ntohl(stamps[2]))) &&
 	    give->wait_until_ns > bpf_ktime_get_ns()) {
 		fl_host_count(FL_C_HOST_WAITED);
 		return TC_ACT_SHOT; /* the client sends it again */

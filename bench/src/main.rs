@@ -10,6 +10,7 @@ mod core_bench;
 mod cost;
 mod fastpath_bench;
 mod flood;
+mod handoff;
 mod held;
 mod open;
 mod operator_bench;
@@ -64,6 +65,8 @@ enum What {
     Builds(Builds),
     /// A SYN flood, bounded in rate and time: what it does to open and to new connections.
     Flood(Flood),
+    /// Connections that become sockets of this machine, beside proxies; restarts under them.
+    Handoff(Handoff),
     /// Writes docs/performance.md and the README's table from the records that they cite.
     Report(report::Report),
     /// Two records of one kind, number by number.
@@ -264,6 +267,31 @@ struct Flood {
     held: u32,
 }
 
+#[derive(Debug, Args)]
+struct Handoff {
+    /// The fairlead binary; beside this one unless given.
+    #[arg(long)]
+    fairlead: Option<PathBuf>,
+    /// Alternations; the median counts.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Seconds of each measurement.
+    #[arg(long, default_value_t = 2)]
+    seconds: u32,
+    /// Connections of the client.
+    #[arg(long, default_value_t = 64)]
+    connections: u32,
+    /// Restarts, and reloads, of the server.
+    #[arg(long, default_value_t = 20)]
+    restarts: usize,
+    /// Connections that sleep for the measurement of memory.
+    #[arg(long, default_value_t = 10_000)]
+    sleepers: usize,
+    /// Folder in which the result is kept as JSON.
+    #[arg(long)]
+    record: Option<PathBuf>,
+}
+
 fn main() -> Result<()> {
     match Arguments::parse().what {
         What::Core(arguments) => core(&arguments),
@@ -307,6 +335,7 @@ fn main() -> Result<()> {
         What::Hold(hold) => held::hold(&hold),
         What::Builds(arguments) => builds(&arguments),
         What::Flood(arguments) => flood(&arguments),
+        What::Handoff(arguments) => handoff(&arguments),
         What::Report(report) => report::run(&report),
         What::Compare(compare) => compare::run(&compare),
     }
@@ -383,6 +412,22 @@ fn cache_cases(world: &mut world::World, arguments: &Core) -> Result<Vec<Value>>
     let cases = cache_bench::run(world, arguments.packets / 4, arguments.rounds)?;
     cases.iter().for_each(|case| show("tcb cache", case));
     Ok(cases)
+}
+
+fn handoff(arguments: &Handoff) -> Result<()> {
+    let beside = std::env::current_exe()?.with_file_name("fairlead");
+    let effort = handoff::Effort {
+        rounds: arguments.rounds.max(1),
+        seconds: arguments.seconds.max(1),
+        connections: arguments.connections.max(1),
+        restarts: arguments.restarts.max(1),
+        sleepers: arguments.sleepers.max(1),
+    };
+    let fairlead = arguments.fairlead.clone().unwrap_or(beside);
+    let mut result = handoff::run(fairlead, effort)?;
+    result["haproxy"] = json!(version("haproxy", "-v"));
+    result["nginx"] = json!(version("nginx", "-v"));
+    keep("handoff", result, arguments.record.as_deref())
 }
 
 fn flood(arguments: &Flood) -> Result<()> {

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use fairlead_netns::Signal;
 
 use crate::harness::{
-    Connection, Family, Lab, Nginx, Origin, PATIENCE, SetAtEnd, Switch, web,
-    with_sockets_of_cookies,
+    Connection, Family, Lab, Nginx, Origin, PATIENCE, SetAtEnd, Switch, kernel_mode,
+    makes_sockets_of_cookies, on_the_fast_path, web, with_sockets_of_cookies,
 };
 use crate::reload::reload;
 use crate::restart::in_kernel;
@@ -197,6 +197,111 @@ fn without_a_listener_the_client_is_reset_at_once() {
         let _two = local(lab, "two", 8082);
         let mut connection = Connection::to(lab, Family::V4.virtual_at(80));
         assert_eq!(connection.ask("GET", "x", "/b").unwrap().server(), "two");
+    });
+}
+
+#[test]
+fn where_it_cannot_work_serve_says_why_and_the_pool_takes_all() {
+    on_the_fast_path(|lab| {
+        let why = match (kernel_mode().as_str(), makes_sockets_of_cookies()) {
+            ("xdp-generic", _) => "xdp-generic",
+            (_, false) => "6.9",
+            (_, true) => {
+                lab.switch.sysctl("net.ipv4.tcp_syncookies", "0").unwrap();
+                "tcp_syncookies"
+            }
+        };
+        let servers = Family::BOTH.map(|family| family.server_at(1, 8080));
+        let _pool = servers.map(|at| Origin::start(lab, at, web("pool", false, Arc::default())));
+        let _two = local(lab, "two", 8082);
+        let [four, six] = servers;
+        let pool = format!(
+            "{}[[pool]]\nname = \"both\"\n\
+             server = [{{ address = \"{four}\" }}, {{ address = \"{six}\" }}]\n",
+            services("fallback_pool = \"both\"")
+        );
+        let switch = Switch::start_in_kernel(lab, "", &pool);
+        switch.wait_for_log("cannot be served");
+        let log = switch.log();
+        let said = log.lines().find(|line| line.contains("cannot be served"));
+        assert!(said.unwrap().contains(why), "{why}: {log}");
+        for family in Family::BOTH {
+            let mut connection = Connection::to(lab, family.virtual_at(80));
+            assert_eq!(connection.ask("GET", "x", "/b").unwrap().server(), "pool");
+        }
+        assert_eq!(switch.count("host_fallbacks"), 2);
+    });
+}
+
+/// Such a service has packet sockets for ICMP errors, which must not come between.
+#[test]
+fn a_transparent_service_beside_it_changes_nothing() {
+    with_sockets_of_cookies(|lab| {
+        let _two = local(lab, "two", 8082);
+        let servers = Family::BOTH.map(|family| family.server_at(1, 8080));
+        let _pool = servers.map(|at| Origin::start(lab, at, web("pool", false, Arc::default())));
+        let [four, six] = servers;
+        let both = format!(
+            "{}[[service]]\nname = \"plain\"\nlisten = [\"10.1.0.3:81\", \"[fd01:3::3]:81\"]\n\
+             protocol = \"http\"\nsource = \"transparent\"\n[[service.route]]\npool = \"both\"\n\
+             [[pool]]\nname = \"both\"\n\
+             server = [{{ address = \"{four}\" }}, {{ address = \"{six}\" }}]\n",
+            services("")
+        );
+        let _switch = Switch::start_in_kernel(lab, "", &both);
+        for family in Family::BOTH {
+            for (port, server) in [(80, "two"), (81, "pool")] {
+                let mut connection = Connection::to(lab, family.virtual_at(port));
+                assert_eq!(connection.ask("GET", "x", "/b").unwrap().server(), server);
+            }
+        }
+    });
+}
+
+#[test]
+fn the_fallback_pool_takes_newcomers_while_nobody_listens() {
+    with_sockets_of_cookies(|lab| {
+        let servers = Family::BOTH.map(|family| family.server_at(1, 8080));
+        let _pool = servers.map(|at| Origin::start(lab, at, web("pool", false, Arc::default())));
+        let [four, six] = servers;
+        let pool = format!(
+            "{}[[pool]]\nname = \"both\"\n\
+             server = [{{ address = \"{four}\" }}, {{ address = \"{six}\" }}]\n",
+            services("fallback_pool = \"both\"")
+        );
+        let switch = Switch::start_in_kernel(lab, "", &pool);
+        let ask = |family: Family| {
+            let mut connection = Connection::to(lab, family.virtual_at(80));
+            connection
+                .ask("GET", "x", "/b")
+                .unwrap()
+                .server()
+                .to_owned()
+        };
+        let up = || {
+            let status = switch.status();
+            let all = status["listeners"].as_array().unwrap();
+            all.iter().filter(|one| one["up"] == true).count()
+        };
+        for family in Family::BOTH {
+            assert_eq!(ask(family), "pool");
+        }
+        assert_eq!((switch.count("host_unattended"), up()), (2, 0));
+        let two = local(lab, "two", 8082);
+        std::thread::sleep(Duration::from_millis(20));
+        for family in Family::BOTH {
+            assert_eq!(ask(family), "two");
+        }
+        switch.wait_for_status("listeners", |_| up() == 2);
+        let said = switch.page("/metrics").unwrap();
+        let line = "fairlead_host_listener_up{listener=\"127.0.0.1:8082\"} 1";
+        assert!(said.contains(line), "{said}");
+        // At once after its end, too: what the kernel drops the client sends again.
+        drop(two);
+        for family in Family::BOTH {
+            assert_eq!(ask(family), "pool");
+        }
+        assert_eq!(counted(&switch, "host_no_listener"), 0, "and no reset");
     });
 }
 

@@ -25,6 +25,7 @@ mod host;
 mod http;
 mod lifecycle;
 mod load;
+mod local_servers;
 mod logs;
 mod loss;
 mod modes;

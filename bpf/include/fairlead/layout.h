@@ -193,7 +193,8 @@ struct fl_give {
 	__u8 sack;
 	__u8 timestamps;
 	__u8 pad;
-	__u64 wait_until_ns; /* a sleeper's: so long a listener is waited for; 0: it is not */
+	__u32 first; /* the number of the first segment: no other begins a connection */
+	__u64 wait_until_ns; /* so long segments are dropped where nobody listens; 0: they are not */
 };
 
 /* How a connection that may sleep is. */

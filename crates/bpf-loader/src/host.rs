@@ -1,6 +1,7 @@
 //! Connections that become sockets of this machine: the programs of `bpf/fairlead_host.bpf.c`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +24,7 @@ use crate::lasting::{self, Former};
 use crate::layout::{ASSIGN_REQUEST, RawEndpoint, RawFlowKey, RawGive};
 use crate::pins::{self, Pins};
 use crate::sleep::{Lives, Shown, TakenOver};
+use crate::sys;
 
 static HOST: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fairlead_host.o"));
 /// At the interfaces.
@@ -33,6 +35,9 @@ const AT_DEVICE: &str = "fairlead_give";
 const AT_EGRESS: &str = "fairlead_leave";
 /// `FL_BOUND_LISTENS`
 const LISTENS_MAX: usize = 1_024;
+/// So long segments that find no listener are dropped, where clients are to send them again: longer
+/// than it takes the engine to know that nobody listens.
+const AGAIN_NS: u64 = 1_000_000_000;
 /// The kernel's function that makes a socket of a cookie (Linux 6.9).
 const ASSIGN: &str = "bpf_sk_assign_tcp_reqsk";
 const OPCODE_CALL: u8 = 0x85;
@@ -46,6 +51,8 @@ pub struct HostPrograms {
     links: BTreeMap<(&'static str, u32), SchedClassifierLink>,
     told: BTreeSet<Endpoint>,
     counters: PerCpuArray<MapData, u64>,
+    /// Maps that grow with connections, for their sizes.
+    sized: Vec<(&'static str, OwnedFd)>,
 }
 
 impl core::fmt::Debug for HostPrograms {
@@ -85,7 +92,11 @@ impl Gives {
             sack: terms.sack.into(),
             timestamps: terms.timestamps.into(),
             pad: 0,
-            wait_until_ns: 0,
+            first: terms.first,
+            wait_until_ns: match terms.again {
+                true => monotonic_ns().saturating_add(AGAIN_NS),
+                false => 0,
+            },
         };
         // In this order: whatever a killed process has left undone, the client's next segment finds
         // a listener or the engine.
@@ -111,11 +122,12 @@ impl Gives {
         method: [u8; 4],
         wait: Duration,
     ) -> bool {
-        let Some(give) = self.lives.given(client) else {
+        let Some((give, first)) = self.lives.given(client) else {
             return false;
         };
         let wait_ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
         let give = RawGive {
+            first,
             wait_until_ns: monotonic_ns().saturating_add(wait_ns),
             ..give
         };
@@ -190,6 +202,7 @@ impl HostPrograms {
         for name in [AT_INTERFACES, AT_DEVICE, AT_EGRESS] {
             program(&mut ebpf, name)?.load()?;
         }
+        let sized = lasting::descriptors(&ebpf);
         let map = take(&mut ebpf, "fl_gives")?;
         let lives = Lives::new(take(&mut ebpf, "fl_lives")?);
         let ring = take(&mut ebpf, "fl_shown")?;
@@ -210,6 +223,7 @@ impl HostPrograms {
             links: BTreeMap::new(),
             told: BTreeSet::new(),
             counters,
+            sized,
         };
         Ok((this, gives, shown))
     }
@@ -324,6 +338,10 @@ impl HostPrograms {
     pub fn add_to(&self, counters: &mut Counters) {
         if let Ok(own) = Counters::read(&self.counters) {
             counters.add_kernel(&own);
+        }
+        for (name, map) in &self.sized {
+            let bytes = sys::map_bytes(map.as_fd());
+            counters.map_bytes.insert((*name).to_owned(), bytes);
         }
     }
 }

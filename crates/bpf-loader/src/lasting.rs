@@ -5,16 +5,16 @@
 //! ([`crate::Gives::take_over`]). Maps of another layout or shape are discarded, and what slept in
 //! them is counted.
 
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 
-use aya::EbpfLoader;
 use aya::maps::{MapData, MapInfo};
+use aya::{Ebpf, EbpfLoader};
 
 use crate::kernel::LoadError;
 use crate::layout::HOST_LAYOUT;
 use crate::pins::Pins;
-use crate::remains::Shape;
+use crate::remains::{Shape, map_fd};
 use crate::sleep::Lives;
 use crate::sys;
 
@@ -76,6 +76,16 @@ pub(crate) fn prepare<'a>(
         remove(&path)?;
     }
     Ok(former)
+}
+
+/// The maps once more, for their sizes.
+pub(crate) fn descriptors(ebpf: &Ebpf) -> Vec<(&'static str, OwnedFd)> {
+    let descriptor = |name: &'static str| {
+        let map = map_fd(ebpf.map(name)?)?;
+        let fd = map.fd().as_fd().try_clone_to_owned().ok()?;
+        Some((name, fd))
+    };
+    MAPS.into_iter().filter_map(descriptor).collect()
 }
 
 /// Removes all of it: no such connections are served any more. How many slept.

@@ -167,7 +167,7 @@ impl Shapes {
     }
 }
 
-fn map_fd(map: &Map) -> Option<&MapData> {
+pub(crate) fn map_fd(map: &Map) -> Option<&MapData> {
     match map {
         Map::Array(one)
         | Map::HashMap(one)

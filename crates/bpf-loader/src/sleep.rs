@@ -215,10 +215,10 @@ impl Lives {
         Some(sleeper_of(&life)).filter(|_| life.state != LIFE_OVER)
     }
 
-    /// How a sleeper was given.
-    pub(crate) fn given(&self, client: &FlowKey) -> Option<RawGive> {
+    /// How a sleeper was given, and its client's next number.
+    pub(crate) fn given(&self, client: &FlowKey) -> Option<(RawGive, u32)> {
         let life = self.map.get(&RawFlowKey::from(client), 0).ok()?;
-        Some(life.give)
+        Some((life.give, life.rcv_nxt))
     }
 
     /// A sleeper has a socket again, or soon will: its next request is known. False when it is

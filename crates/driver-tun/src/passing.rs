@@ -59,6 +59,37 @@ impl PassingErrors {
             let filter = assemble(&steps);
             sys::open_packet_socket(protocol as u16, &filter, WAITING_BYTES)
         };
+        Self::opened(v4, v6, device, open)
+    }
+
+    /// The same where programs at tc assign sockets to packets. New kernels (seen on 6.18) give a
+    /// packet to IP before they give it to packet sockets of its Ethernet type, so IP takes a copy,
+    /// which has no socket. These sockets get packets before tc.
+    ///
+    /// # Errors
+    /// As [`Self::watch`].
+    pub fn watch_early(device: &str, v4: bool, v6: bool) -> io::Result<Self> {
+        let device = sys::interface_index(device)?;
+        let open = |protocol: i32, steps: Vec<Step>| {
+            let is_protocol = [
+                Step::Load(
+                    libc::BPF_W,
+                    (libc::SKF_AD_OFF + libc::SKF_AD_PROTOCOL) as u32,
+                ),
+                is_one_of(&[protocol as u32]),
+            ];
+            let filter = assemble(&[&is_protocol[..], &steps].concat());
+            sys::open_early_packet_socket(&filter, WAITING_BYTES)
+        };
+        Self::opened(v4, v6, device, open)
+    }
+
+    fn opened(
+        v4: bool,
+        v6: bool,
+        device: u32,
+        open: impl Fn(i32, Vec<Step>) -> io::Result<OwnedFd>,
+    ) -> io::Result<Self> {
         let v4 = v4.then(|| open(libc::ETH_P_IP, errors_v4(device)));
         let v6 = v6.then(|| open(libc::ETH_P_IPV6, errors_v6(device)));
         Ok(Self {

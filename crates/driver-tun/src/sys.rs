@@ -196,6 +196,24 @@ pub(crate) fn open_packet_socket(
     open_filtered(libc::SOCK_DGRAM, 0, protocol, filter, waiting_bytes)
 }
 
+/// The same with packets of all Ethernet types, which it gets before programs at tc do; none that
+/// leave.
+pub(crate) fn open_early_packet_socket(
+    filter: &[libc::sock_filter],
+    waiting_bytes: i32,
+) -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_DGRAM;
+    let all = libc::ETH_P_ALL as u16;
+    // Bound to no protocol, it gets nothing before it is to get nothing that leaves.
+    let socket = open_filtered(kind, 0, 0, filter, waiting_bytes)?;
+    set_option_of(&socket, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &1)?;
+    bind_link(&socket, 0, all)?;
+    Ok(socket)
+}
+
+/// `PACKET_IGNORE_OUTGOING` of `linux/if_packet.h` (Linux 4.20).
+const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
+
 /// A socket with copies of the frames of one Ethernet type that come in on one interface, from the
 /// Ethernet header on, as far as `filter` takes them (all without one).
 pub(crate) fn open_link_socket(
@@ -257,6 +275,14 @@ fn open_filtered(
         set_option(&socket, libc::SO_ATTACH_FILTER, &program)?;
     }
     set_option(&socket, libc::SO_RCVBUF, &waiting_bytes)?;
+    if protocol != 0 {
+        bind_link(&socket, interface, protocol)?;
+    }
+    Ok(socket)
+}
+
+/// Has a packet socket receive packets of this Ethernet type from an interface, or from all.
+fn bind_link(socket: &OwnedFd, interface: u32, protocol: u16) -> io::Result<()> {
     // SAFETY: plain old data of integers and a byte array; all zeroes is a valid value.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
@@ -266,19 +292,28 @@ fn open_filtered(
     // SAFETY: an open socket and an address of the length given.
     let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), bytes) };
     match bound {
-        0 => Ok(socket),
+        0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
 /// Sets an option of sockets. What `value` points to must live only as long as the call.
 fn set_option<T>(socket: &OwnedFd, option: libc::c_int, value: &T) -> io::Result<()> {
+    set_option_of(socket, libc::SOL_SOCKET, option, value)
+}
+
+fn set_option_of<T>(
+    socket: &OwnedFd,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
     // SAFETY: an open socket and a value of the length given; a filter's steps, which its program
     // points to, are alive in the caller and copied by the kernel.
     let set = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
-            libc::SOL_SOCKET,
+            level,
             option,
             std::ptr::from_ref(value).cast(),
             size_of::<T>() as libc::socklen_t,

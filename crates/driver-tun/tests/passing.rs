@@ -96,6 +96,10 @@ fn errors_about_tcp_from_outside_are_copied_and_nothing_else() {
         let mut both = watch(&front.a, true, true);
         let mut deaf = watch(&back.a, true, true);
         let mut four = watch(&front.a, true, false);
+        let mut early = switch
+            .enter(|| PassingErrors::watch_early(&front.a, true, true))
+            .unwrap()
+            .unwrap();
         let mut client_hears = client
             .enter(|| PassingErrors::watch("lo", true, true))
             .unwrap()
@@ -120,6 +124,8 @@ fn errors_about_tcp_from_outside_are_copied_and_nothing_else() {
         // Nothing was taken away: the client has got the router's, and the router the client's.
         assert_eq!(heard(&mut client_hears, 2).len(), 2);
         assert_eq!(heard(&mut four, 1).len(), 1);
+        assert_eq!(heard(&mut early, 2).len(), 2);
+        assert!(heard(&mut early, 0).is_empty(), "each once");
         // What came in by the switch's own device is its own.
         assert_eq!(heard(&mut deaf, 2).len(), 2);
         assert!(heard(&mut both, 0).is_empty(), "each once");

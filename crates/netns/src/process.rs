@@ -110,6 +110,8 @@ pub enum Signal {
     Stop,
     /// SIGCONT: go on.
     Continue,
+    /// SIGQUIT: end when all is done, for those who have that.
+    Quit,
     /// SIGUSR1: open log files again.
     User1,
 }
@@ -123,6 +125,7 @@ impl Signal {
             Self::Kill => libc::SIGKILL,
             Self::Stop => libc::SIGSTOP,
             Self::Continue => libc::SIGCONT,
+            Self::Quit => libc::SIGQUIT,
             Self::User1 => libc::SIGUSR1,
         }
     }

@@ -2,32 +2,17 @@
 //! the kernel has if it was built with `CONFIG_INET_DIAG_DESTROY`.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 
 use fairlead_base::Endpoint;
 
-use crate::sys;
+use crate::diag::{Answer, Diag};
 
 /// `SOCK_DESTROY` of `linux/sock_diag.h`.
 const SOCK_DESTROY: u16 = 21;
-const NLM_F_REQUEST: u16 = 1;
-const NLM_F_ACK: u16 = 4;
-const NLMSG_ERROR: u16 = 2;
-/// `struct nlmsghdr`, and `struct inet_diag_req_v2` behind it.
-const HEADER_BYTES: usize = 16;
-const REQUEST_BYTES: usize = HEADER_BYTES + 56;
-/// The kernel answers within the call.
-static PATIENCE: libc::timeval = libc::timeval {
-    tv_sec: 2,
-    tv_usec: 0,
-};
 
 /// A netlink socket for such orders. It needs CAP_NET_ADMIN.
 #[derive(Debug)]
-pub struct Destroyer {
-    socket: OwnedFd,
-    sequence: u32,
-}
+pub struct Destroyer(Diag);
 
 impl Destroyer {
     /// Opens the socket, in the network namespace of this thread.
@@ -35,18 +20,7 @@ impl Destroyer {
     /// # Errors
     /// What the kernel says.
     pub fn open() -> io::Result<Self> {
-        let socket = sys::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_SOCK_DIAG)?;
-        let (seconds, micros) = (
-            PATIENCE.tv_sec.to_ne_bytes(),
-            PATIENCE.tv_usec.to_ne_bytes(),
-        );
-        let patience = [seconds, micros].concat();
-        let fd = socket.as_fd();
-        sys::set_bytes(fd, libc::SOL_SOCKET, libc::SO_RCVTIMEO, &patience)?;
-        Ok(Self {
-            socket,
-            sequence: 0,
-        })
+        Diag::open().map(Self)
     }
 
     /// Ends the TCP socket between these addresses, as seen from this host: a RST leaves for the
@@ -56,77 +30,7 @@ impl Destroyer {
     /// # Errors
     /// What the kernel says: EPERM, or EOPNOTSUPP where it was built without.
     pub fn destroy(&mut self, local: Endpoint, peer: Endpoint) -> io::Result<bool> {
-        self.sequence = self.sequence.wrapping_add(1);
-        let request = request(local, peer, self.sequence);
-        sys::send(self.socket.as_fd(), &request, 0)?;
-        loop {
-            let mut answer = [0; 512];
-            let got = sys::receive(self.socket.as_fd(), &mut answer, 0)?;
-            let word = |at: usize| {
-                answer[at..]
-                    .first_chunk()
-                    .map_or(0, |w| u32::from_ne_bytes(*w))
-            };
-            let kind = u16::from_ne_bytes([answer[4], answer[5]]);
-            let is_ours = got >= HEADER_BYTES + 4 && word(8) == self.sequence;
-            if !is_ours || kind != NLMSG_ERROR {
-                continue; // of an order whose answer came too late
-            }
-            let errno = word(HEADER_BYTES) as i32;
-            return match -errno {
-                0 => Ok(true),
-                libc::ENOENT => Ok(false),
-                errno => Err(io::Error::from_raw_os_error(errno)),
-            };
-        }
-    }
-}
-
-fn request(local: Endpoint, peer: Endpoint, sequence: u32) -> [u8; REQUEST_BYTES] {
-    let mut bytes = [0; REQUEST_BYTES];
-    let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
-    put(0, &(REQUEST_BYTES as u32).to_ne_bytes());
-    put(4, &SOCK_DESTROY.to_ne_bytes());
-    put(6, &(NLM_F_REQUEST | NLM_F_ACK).to_ne_bytes());
-    put(8, &sequence.to_ne_bytes());
-    let family = match local.addr.is_v4() {
-        true => libc::AF_INET,
-        false => libc::AF_INET6,
-    };
-    put(16, &[family as u8, libc::IPPROTO_TCP as u8]);
-    put(20, &u32::MAX.to_ne_bytes()); // in any state
-    put(24, &local.port.to_be_bytes());
-    put(26, &peer.port.to_be_bytes());
-    for (at, addr) in [(28, local.addr), (44, peer.addr)] {
-        match addr.is_v4() {
-            true => put(at, &addr.v4_octets()),
-            false => put(at, &addr.0),
-        }
-    }
-    put(64, &[0xff; 8]); // whatever its cookie is
-    bytes
-}
-
-#[cfg(test)]
-mod tests {
-    use fairlead_base::Address;
-
-    use super::*;
-
-    #[test]
-    fn a_request_has_the_layout_of_the_header_file() {
-        let at = |last, port| Endpoint {
-            addr: Address::v4([10, 0, 0, last]),
-            port,
-        };
-        let bytes = request(at(1, 80), at(2, 40_000), 7);
-        assert_eq!(bytes[..4], 72_u32.to_ne_bytes());
-        assert_eq!(bytes[16..18], [2, 6]);
-        assert_eq!(bytes[24..32], [0, 80, 0x9c, 0x40, 10, 0, 0, 1]);
-        assert_eq!(bytes[44..48], [10, 0, 0, 2]);
-        assert_eq!(
-            bytes[60..],
-            [0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255]
-        );
+        let answer = self.0.ask(SOCK_DESTROY, true, local, peer)?;
+        Ok(answer != Answer::Nothing)
     }
 }

@@ -34,6 +34,8 @@ fairlead_base::counters! {
         Counter host_fallbacks: "host_fallbacks",
             "Client connections for a listening socket of this machine that went to the pool of \
              their route instead";
+        Counter host_unattended: "host_unattended",
+            "Those among them that went there because nobody listened on the socket";
         Counter adopted: "adopted",
             "Connections taken over from the previous run, except those in TIME_WAIT";
         Counter time_wait_evicted: "time_wait_evicted",

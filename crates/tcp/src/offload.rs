@@ -247,6 +247,11 @@ pub struct HostTerms {
     pub sack: bool,
     /// Timestamps were.
     pub timestamps: bool,
+    /// The number of the first segment.
+    pub first: u32,
+    /// Where nobody listens, the first segment is dropped, not answered with a RST: the client
+    /// sends it again, and the engine decides anew.
+    pub again: bool,
 }
 
 /// How far a connection is that may outlive its socket.
@@ -280,6 +285,9 @@ pub trait HostHandoff: core::fmt::Debug + Send {
     /// Announces such segments. With `progress` the connection outlives its socket if it is idle
     /// when that closes. False when it cannot.
     fn give(&mut self, client: &FlowKey, terms: &HostTerms, progress: Option<&Progress>) -> bool;
+
+    /// Whether somebody listens there; also true where that is not known.
+    fn listens(&mut self, listener: Endpoint) -> bool;
 
     /// What is known of a connection that outlived its socket; `None` of all others.
     fn sleeper(&self, client: &FlowKey) -> Option<Sleeper>;

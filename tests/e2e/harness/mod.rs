@@ -15,10 +15,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) use client::{Connection, send_stream};
 pub(crate) use lab::{Family, Lab, links_take_xdp, offloads, xdp_is_asked_for};
-pub(crate) use nginx::{Nginx, wait_for_listener};
+pub(crate) use nginx::{Nginx, wait_for_listener, wait_for_listener_on};
 pub(crate) use origin::{Origin, Preamble, Seen, show, web};
 pub(crate) use switch::{PREFIX, Switch, binary, kernel_mode, prefix_in, raw_service, web_service};
 pub(crate) use worlds::{
-    SetAtEnd, in_a_lab, long, on_the_fast_path, rounds, seeds, with_and_without_the_fast_path,
-    with_sockets_of_cookies,
+    SetAtEnd, in_a_lab, long, makes_sockets_of_cookies, on_the_fast_path, rounds, seeds,
+    with_and_without_the_fast_path, with_sockets_of_cookies,
 };

@@ -104,7 +104,7 @@ pub(crate) fn wait_for_listener(lab: &Lab, address: SocketAddr, alive: impl FnMu
     wait_for_listener_on(lab, &lab.servers, address, alive);
 }
 
-fn wait_for_listener_on(
+pub(crate) fn wait_for_listener_on(
     lab: &Lab,
     host: &Host,
     address: SocketAddr,

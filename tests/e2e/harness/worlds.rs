@@ -59,7 +59,7 @@ pub(crate) fn with_sockets_of_cookies<F: FnOnce(&Lab)>(test: F) {
     });
 }
 
-fn makes_sockets_of_cookies() -> bool {
+pub(crate) fn makes_sockets_of_cookies() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>());
     let version = (numbers.next(), numbers.next());

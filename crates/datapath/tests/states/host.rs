@@ -4,7 +4,7 @@
 use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
-use fairlead_base::{DropReason, FlowKey, SeqNumber};
+use fairlead_base::{DropReason, Endpoint, FlowKey, SeqNumber};
 use fairlead_datapath::config::{Config, Listeners, Matcher, PoolId, Protocol, Treatment};
 use fairlead_datapath::{Event, HostHandoff, HostTerms, Offers, Progress, Sleeper};
 use fairlead_testkit::endpoint;
@@ -27,6 +27,8 @@ struct Desk {
     woken: Arc<Mutex<Vec<Woken>>>,
     expired: Arc<Mutex<Vec<(FlowKey, Sleeper)>>>,
     closed: bool,
+    /// Nobody listens.
+    deserted: Arc<Mutex<bool>>,
 }
 
 impl HostHandoff for Desk {
@@ -34,6 +36,10 @@ impl HostHandoff for Desk {
         self.told.lock().unwrap().push((*client, *terms));
         *self.progress.lock().unwrap() = progress.copied();
         !self.closed
+    }
+
+    fn listens(&mut self, _: Endpoint) -> bool {
+        !*self.deserted.lock().unwrap()
     }
 
     fn sleeper(&self, _: &FlowKey) -> Option<Sleeper> {
@@ -142,6 +148,8 @@ fn established_whole_head_is_given_with_what_the_cookie_promised() {
             scales: Some((7, 9)),
             sack: true,
             timestamps: true,
+            first: opened.isn.wrapping_add(1),
+            again: false,
         };
         assert_eq!(terms, expected);
         assert_eq!(rig.datapath.snapshot().given, 1);
@@ -247,6 +255,28 @@ fn cannot(reason: DropReason, prepare: impl Fn(&mut Rig, &mut Desk), segment: u1
         }
         assert_eq!(rig.datapath.snapshot().given, 0);
     }
+}
+
+#[test]
+fn established_goes_to_the_pool_while_nobody_listens() {
+    let mut config = http_config();
+    lead(&mut config, 0, Some(0));
+    lead(&mut config, 1, Some(0));
+    let (mut rig, desk) = with_desk(config, Desk::default());
+    *desk.deserted.lock().unwrap() = true;
+    let opened = rig.open(1_000, &linux(5_000));
+    let sent = rig.put(&opened.data(0, REQUEST));
+    assert_eq!(sent.len(), 1, "{sent:?}");
+    assert_eq!(sent[0].header.key.dst, endpoint("10.2.0.1:8081"));
+    let counted = rig.datapath.snapshot();
+    assert_eq!((counted.host_unattended, counted.host_fallbacks), (1, 1));
+    assert!(desk.told.lock().unwrap().is_empty());
+    // Somebody does again. Where the kernel finds nobody after all, the client asks again.
+    *desk.deserted.lock().unwrap() = false;
+    let opened = rig.open(1_001, &linux(5_000));
+    rig.put(&opened.data(0, REQUEST));
+    assert!(desk.only().1.again);
+    assert_eq!(rig.datapath.snapshot().host_unattended, 1);
 }
 
 #[test]

@@ -171,6 +171,7 @@ impl Collector for Everything {
         kernel(status.kernel.as_ref(), &mut page)?;
         interfaces(status, &mut page)?;
         announced(status, &mut page)?;
+        listeners(status, &mut page)?;
         handoff(status, &mut page)?;
         if let Some(front) = &status.front {
             page.table(&front.0)?;
@@ -242,6 +243,22 @@ fn announced(status: &Status, page: &mut Page<'_>) -> fmt::Result {
         "announced",
         "1 while ARP or neighbour solicitations for a listening address are answered on an \
          interface, 0 while it is probed or another machine has it",
+        rows,
+    )
+}
+
+fn listeners(status: &Status, page: &mut Page<'_>) -> fmt::Result {
+    if status.listeners.is_empty() {
+        return Ok(());
+    }
+    let mut rows = Rows::new();
+    for one in &status.listeners {
+        rows.push((vec![("listener", &*one.listener)], u64::from(one.up)));
+    }
+    page.gauges(
+        "host_listener_up",
+        "1 while somebody listens on a socket of this machine that a route leads to, looked at \
+         every second",
         rows,
     )
 }

@@ -27,8 +27,8 @@ pub use server::{AdminServer, start};
 pub(crate) use status::up_or_down;
 pub use status::{
     AnnouncedStatus, CarriedStatus, CheckStatus, DeviceStatus, DirectionStatus, HandoffStatus,
-    InterfaceStatus, KernelStatus, Offers, PoolStatus, RouteStatus, ServerStatus, ServiceStatus,
-    Status, StatusError, TcbCacheStatus,
+    InterfaceStatus, KernelStatus, ListenerStatus, Offers, PoolStatus, RouteStatus, ServerStatus,
+    ServiceStatus, Status, StatusError, TcbCacheStatus,
 };
 
 /// Age of the last published counters above which the switch counts as stalled.
@@ -126,6 +126,8 @@ pub struct Counters {
     pub process: ProcessCounters,
     /// Listening addresses in subnets of this machine's interfaces.
     pub announced: Vec<AnnouncedStatus>,
+    /// Listening sockets of this machine that routes lead to.
+    pub listeners: Vec<ListenerStatus>,
     /// What proxies have handed off, where that is configured.
     pub handoff: Option<HandoffStatus>,
     /// By its device.

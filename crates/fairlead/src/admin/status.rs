@@ -43,6 +43,16 @@ pub struct AnnouncedStatus {
     pub state: String,
 }
 
+/// A listening socket of this machine that takes connections of a route.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ListenerStatus {
+    /// Its address and port.
+    pub listener: String,
+    /// False while nobody listens there.
+    pub up: bool,
+}
+
 /// Connections that proxies have handed off.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -102,6 +112,8 @@ pub struct Status {
     pub tcb_cache: Option<TcbCacheStatus>,
     /// The listening addresses that are announced, or to be announced.
     pub announced: Vec<AnnouncedStatus>,
+    /// Listening sockets of this machine that routes lead to.
+    pub listeners: Vec<ListenerStatus>,
     /// What proxies have handed off, where that is configured.
     pub handoff: Option<HandoffStatus>,
     pub services: Vec<ServiceStatus>,
@@ -406,6 +418,7 @@ impl Status {
             switch,
             process,
             announced,
+            listeners,
             handoff,
             device,
             kernel,
@@ -424,6 +437,7 @@ impl Status {
             switch: Counted(counters),
             process: Counted(process),
             announced,
+            listeners,
             handoff,
             kernel: kernel.map(KernelStatus::from),
             device_use: device.into(),

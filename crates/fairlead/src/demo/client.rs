@@ -76,6 +76,11 @@ impl Client {
         }
     }
 
+    /// Where it is.
+    pub(super) fn host(&self) -> &Host {
+        &self.host
+    }
+
     /// True when it can speak TLS.
     pub(super) fn has_tls(&self) -> bool {
         self.curl.is_some()
@@ -209,7 +214,12 @@ impl Client {
 }
 
 /// One request and its answer on a connection of the embedded client.
-fn exchange(mut stream: &TcpStream, request: &Request, path: &str, last: bool) -> Result<Answer> {
+pub(super) fn exchange(
+    mut stream: &TcpStream,
+    request: &Request,
+    path: &str,
+    last: bool,
+) -> Result<Answer> {
     let mut head = format!("{} {path} HTTP/1.1\r\n", request.method);
     if let Some(host) = request.host {
         head.push_str(&format!("Host: {host}\r\n"));

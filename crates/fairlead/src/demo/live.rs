@@ -5,6 +5,8 @@
 //!                          10.1.0.3 (virtual)
 //! ```
 
+mod local;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -104,7 +106,7 @@ impl Live {
 
         step("starting the switch");
         let config = folder.0.join("fairlead.toml");
-        fs::write(&config, CONFIG)?;
+        fs::write(&config, format!("{CONFIG}{}", local::CONFIG))?;
         let mut command = switch_host.command("/proc/self/exe");
         command
             .arg0("fairlead")

@@ -80,7 +80,9 @@ fn play(screen: &Screen, args: &DemoArgs, stay: bool) -> Result<usize> {
         Err(why) => {
             screen.line(&format!("Over simulated links, because {why}."));
             let mut stage = Simulated::start(&|step| screen.step(step))?;
-            show(screen, &mut stage, &AtomicBool::new(false))
+            let faults = show(screen, &mut stage, &AtomicBool::new(false))?;
+            screen.summary(&stage.status()?);
+            Ok(faults)
         }
     }
 }
@@ -92,7 +94,11 @@ fn play_live(screen: &Screen, rights: Rights, stay: bool) -> Result<usize> {
     }
     let interrupted = watch_for_interrupt()?;
     let mut live = Live::start(as_root, &|step| screen.step(step))?;
-    let faults = show(screen, &mut live, &interrupted)?;
+    let mut faults = show(screen, &mut live, &interrupted)?;
+    if !interrupted.load(Ordering::SeqCst) {
+        faults += live.show_local(screen)?;
+        screen.summary(&live.status()?);
+    }
     if stay && !interrupted.load(Ordering::SeqCst) {
         remain(screen, &mut live, &interrupted)?;
     }
@@ -107,7 +113,7 @@ fn play_live(screen: &Screen, rights: Rights, stay: bool) -> Result<usize> {
     Ok(faults)
 }
 
-/// Plays all sections on any stage, then the summary.
+/// Plays all sections on any stage.
 fn show(screen: &Screen, stage: &mut dyn Stage, interrupted: &AtomicBool) -> Result<usize> {
     screen.cast(&stage.cast());
     let mut faults = 0;
@@ -137,7 +143,6 @@ fn show(screen: &Screen, stage: &mut dyn Stage, interrupted: &AtomicBool) -> Res
         }
         screen.seen_as(&seen_as);
     }
-    screen.summary(&stage.status()?);
     Ok(faults)
 }
 

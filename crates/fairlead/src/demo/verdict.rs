@@ -178,7 +178,7 @@ fn show_answers(answers: &[Answer]) -> String {
     }
 }
 
-fn show_servers(answers: &[Answer]) -> String {
+pub(super) fn show_servers(answers: &[Answer]) -> String {
     let mut names: Vec<String> = answers
         .iter()
         .map(|answer| match &answer.server {

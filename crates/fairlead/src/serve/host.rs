@@ -13,8 +13,9 @@ use fairlead_driver_tun::net::Network;
 use fairlead_splice::config::{Config, Route, Service};
 
 use super::fastpath::{Fastpath, in_full};
+use super::listeners::ListenerWatch;
 use super::sleepers::{SleeperDesk, Sockets, Tracker};
-use crate::admin::ProcessCounters;
+use crate::admin::{ListenerStatus, ProcessCounters};
 use crate::config::Settings;
 
 /// Behind generic XDP a packet has no link header any more, with which a SYN could come in again.
@@ -34,6 +35,7 @@ pub(super) struct Host {
     /// Kept for its end.
     tracker: Option<Tracker>,
     desk: Option<Arc<SleeperDesk>>,
+    watch: Option<ListenerWatch>,
     /// How many sleep.
     asleep: Arc<AtomicU64>,
     /// What became of those that an earlier run left.
@@ -125,6 +127,7 @@ impl Host {
             let desk = SleeperDesk::new(sockets.clone());
             self.desk = Some(Arc::new(desk.map_err(no_sleep)?));
         }
+        self.watch = Some(ListenerWatch::new(sockets.clone(), &settings.switch));
         datapath.set_host(
             now,
             Box::new(sockets),
@@ -146,6 +149,12 @@ impl Host {
         {
             tracing::warn!("sockets of this machine: {}", in_full(&error));
         }
+    }
+
+    /// Who listens.
+    pub(super) fn listeners(&mut self) -> Vec<ListenerStatus> {
+        let watch = self.watch.as_mut();
+        watch.map_or_else(Vec::new, ListenerWatch::look)
     }
 
     fn say_taken(&self) {

@@ -15,6 +15,7 @@ mod front;
 pub(crate) mod host;
 pub(crate) mod interfaces;
 mod lifecycle;
+mod listeners;
 mod notify;
 mod orders;
 mod path_mtu;
@@ -749,6 +750,7 @@ impl LoopContext<'_> {
             switch,
             process,
             announced: self.announce.seen().announced(),
+            listeners: self.host.listeners(),
             handoff: self.api.handoff.get().map(|one| one.counted()),
             device: *engine.queue().counters(),
             kernel,

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 
 use fairlead_base::Instant;
 use fairlead_driver_tun::{PassingErrors, TunDevice};
+use fairlead_splice::config::Route;
 use fairlead_survey::mtu_to;
 
 use super::engine::Engine;
@@ -32,7 +33,12 @@ impl PathMtu {
     pub(super) fn start(settings: &Settings, engine: &mut Engine<TunDevice>, now: Instant) -> Self {
         let servers = transparent_servers(&settings.switch);
         let [v4, v6] = [true, false].map(|v4| servers.iter().any(|one| one.is_ipv4() == v4));
-        let watched = PassingErrors::watch(&settings.network.device, v4, v6);
+        let device = &settings.network.device;
+        let mut routes = settings.switch.services.iter().flat_map(|one| &one.routes);
+        let watched = match routes.any(Route::is_to_host) {
+            true => PassingErrors::watch_early(device, v4, v6),
+            false => PassingErrors::watch(device, v4, v6),
+        };
         let passing = watched.unwrap_or_else(|error| {
             tracing::warn!(
                 "cannot read ICMP errors about packets to transparent servers ({error}): this \

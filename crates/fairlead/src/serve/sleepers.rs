@@ -1,6 +1,7 @@
 //! Connections that outlive the sockets of their processes (`sleep = true`): the port through which
 //! the engine gives and wakes them, and the thread that reads where responses end.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,13 +12,15 @@ use fairlead_base::Endpoint;
 use fairlead_base::FlowKey;
 use fairlead_bpf_loader::{Gives, Life, Lives, ResponseSpan, Shown, ShownHead, TakenOver};
 use fairlead_datapath::{HostHandoff, HostTerms, Progress, Sleeper};
-use fairlead_os_tcp::Destroyer;
+use fairlead_os_tcp::{Destroyer, Listening};
 use fairlead_wire::http::{ResponseEnd, response_end};
 
 /// How often it is looked who has slept too long.
 const SWEEP: Duration = Duration::from_secs(1);
 /// How long the thread waits for something to read before it looks whether it is to end.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// What the kernel said about a listener is believed so long.
+const HEARD_FOR: Duration = Duration::from_millis(10);
 /// A response of more bytes has no end that could be named by a sequence number.
 const SPAN_MAX: u64 = 1 << 30;
 
@@ -36,6 +39,10 @@ struct Shared {
     destroyer: Option<Destroyer>,
     /// Over, and their clients have yet to learn it.
     expired: Vec<(FlowKey, Sleeper)>,
+    /// Where this kernel says who listens.
+    listening: Option<Listening>,
+    /// What it said last, and when.
+    heard: BTreeMap<Endpoint, (Instant, bool)>,
 }
 
 impl Shared {
@@ -45,6 +52,20 @@ impl Shared {
         let ended = ended.map(|one| one.destroy(client.dst, client.src));
         matches!(ended, Some(Ok(_)))
     }
+
+    /// Whether somebody listens there; `None` where the kernel does not say.
+    fn listens(&mut self, listener: Endpoint) -> Option<bool> {
+        let now = Instant::now();
+        if let Some((at, listens)) = self.heard.get(&listener)
+            && now.duration_since(*at) < HEARD_FOR
+        {
+            return Some(*listens);
+        }
+        let listens = self.listening.as_mut()?.at(listener).ok()?;
+        // As many as routes have listeners.
+        self.heard.insert(listener, (now, listens));
+        Some(listens)
+    }
 }
 
 impl Sockets {
@@ -53,6 +74,12 @@ impl Sockets {
             gives,
             destroyer: sleep.then(Destroyer::open).transpose()?,
             expired: Vec::new(),
+            listening: Listening::open()
+                .inspect_err(|error| {
+                    tracing::warn!("whether somebody listens is not known: {error}");
+                })
+                .ok(),
+            heard: BTreeMap::new(),
         };
         Ok(Self {
             shared: Arc::new(Mutex::new(shared)),
@@ -65,6 +92,11 @@ impl Sockets {
         let mut shared = self.shared();
         let Shared { gives, expired, .. } = &mut *shared;
         gives.take_over(serves, expired)
+    }
+
+    /// Whether somebody listens there; `None` where the kernel does not say.
+    pub(super) fn listens(&self, listener: Endpoint) -> Option<bool> {
+        self.shared().listens(listener)
     }
 
     /// The connections, for another thread.
@@ -107,6 +139,10 @@ impl HostHandoff for Sockets {
         let mut shared = self.shared();
         let progress = progress.filter(|_| shared.destroyer.is_some());
         shared.gives.give(client, terms, progress)
+    }
+
+    fn listens(&mut self, listener: Endpoint) -> bool {
+        self.shared().listens(listener).unwrap_or(true)
     }
 
     fn sleeper(&self, client: &FlowKey) -> Option<Sleeper> {

@@ -4,7 +4,8 @@ use fairlead_base::DropReason;
 
 use super::plain_line;
 use crate::admin::{
-    AnnouncedStatus, CarriedStatus, PoolStatus, ServerStatus, ServiceStatus, Status, TcbCacheStatus,
+    AnnouncedStatus, CarriedStatus, ListenerStatus, PoolStatus, ServerStatus, ServiceStatus,
+    Status, TcbCacheStatus,
 };
 use crate::screen::{
     BOLD, DIM, GREEN, Paint, RED, Side, YELLOW, bytes, columns, elapsed, grouped, plural,
@@ -41,6 +42,9 @@ pub(super) fn render(status: &Status, paint: Paint) -> String {
         let all: Vec<String> = status.announced.iter().map(one).collect();
         out += &format!("addresses: {}\n", plain_line(&all.join(", ")));
     }
+    if !status.listeners.is_empty() {
+        out += &listeners(status, paint);
+    }
     if status.age_ms > 2_000 {
         let age = format!("these counters are {} old", elapsed(status.age_ms / 1_000));
         out += &format!("{}\n", paint.text(YELLOW, &age));
@@ -68,6 +72,19 @@ pub(super) fn render(status: &Status, paint: Paint) -> String {
     }
     out += &drops(status, paint);
     out
+}
+
+/// Listening sockets of this machine.
+fn listeners(status: &Status, paint: Paint) -> String {
+    let one = |one: &ListenerStatus| match one.up {
+        true => plain_line(&one.listener),
+        false => {
+            let text = format!("{} (nobody listens)", plain_line(&one.listener));
+            paint.text(YELLOW, &text)
+        }
+    };
+    let all: Vec<String> = status.listeners.iter().map(one).collect();
+    format!("listeners: {}\n", all.join(", "))
 }
 
 fn totals(status: &Status, paint: Paint) -> String {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairlead::admin::{
-    AdminServer, AnnouncedStatus, Counters, FastPathState, HandoffStatus, Identity,
+    AdminServer, AnnouncedStatus, Counters, FastPathState, HandoffStatus, Identity, ListenerStatus,
     ProcessCounters, Shared, Status, start,
 };
 use fairlead_base::{CounterSet as _, DropReason, Endpoint};
@@ -148,6 +148,10 @@ fn counters() -> Counters {
             sleepers_no_room: 5_010,
             sleepers: 5_011,
         },
+        listeners: vec![ListenerStatus {
+            listener: "127.0.0.1:8080".into(),
+            up: true,
+        }],
         handoff: Some(HandoffStatus {
             connections: 5_012,
             owners: 5_013,

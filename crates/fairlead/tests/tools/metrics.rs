@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use fairlead::admin::{
-    AnnouncedStatus, Counters, FastPathState, HandoffStatus, Identity, InterfaceStatus, Published,
-    Shared, Status, metrics,
+    AnnouncedStatus, Counters, FastPathState, HandoffStatus, Identity, InterfaceStatus,
+    ListenerStatus, Published, Shared, Status, metrics,
 };
 use fairlead_bpf_loader::FlowLookups;
 use fairlead_datapath::tcb_cache::Report;
@@ -38,7 +38,7 @@ const SECTIONS: [(&str, &str, bool, bool); 3] = [
         "Always",
         "`fairlead_server_up` has no series for a server before its first probe; the four metrics of
 its TCP options have none before its first answer. `fairlead_handoff_…` are there with
-`adopt_socket`.",
+`adopt_socket`, `fairlead_host_listener_up` with `treatment = \"host\"` in the kernel.",
         false,
         false,
     ),
@@ -61,7 +61,7 @@ A line is ON for `on_time` after its last packet.",
 ];
 
 /// Every label, whether its values are the same in every configuration, and what it says.
-const LABELS: [(&str, bool, &str); 26] = [
+const LABELS: [(&str, bool, &str); 27] = [
     (
         "address",
         false,
@@ -102,6 +102,11 @@ const LABELS: [(&str, bool, &str); 26] = [
         "list",
         false,
         "an access list, by its name; a service without one has no series",
+    ),
+    (
+        "listener",
+        false,
+        "a listening socket of this machine: `listener` of a route with `treatment = \"host\"`",
     ),
     (
         "map",
@@ -212,6 +217,10 @@ fn counters(kernel: bool, tcb_cache: bool) -> Counters {
             address: "10.1.0.3".into(),
             interface: "eth0".into(),
             state: "announced".into(),
+        }],
+        listeners: vec![ListenerStatus {
+            listener: "127.0.0.1:8080".into(),
+            up: true,
         }],
         handoff: Some(HandoffStatus {
             connections: 1,

@@ -62,15 +62,30 @@ impl Switch {
     /// Gives a connection whose head is whole to a listener; otherwise it takes its route's pool,
     /// or is reset.
     pub(super) fn lead_to_host(&mut self, now: Instant, line: Line, index: SetupId, to: HostRoute) {
-        let reason = match self.give(line, index, &to) {
-            Ok(listener) => return self.note_given(line, &to, listener),
-            Err(reason) => reason,
+        let attended = to.fallback.is_none() || self.is_attended(line, &to);
+        let reason = match attended {
+            true => match self.give(line, index, &to) {
+                Ok(listener) => return self.note_given(line, &to, listener),
+                Err(reason) => reason,
+            },
+            false => {
+                self.counts.host_unattended += 1;
+                DropReason::HostUnavailable
+            }
         };
         let Some(decision) = to.fallback else {
             return self.reset_client(line, index, reason, to.subject);
         };
         self.counts.host_fallbacks += 1;
         self.decide(now, line, index, to.route, decision);
+    }
+
+    /// Whether somebody listens for the connection, as far as that can be known.
+    fn is_attended(&mut self, line: Line, to: &HostRoute) -> bool {
+        let v4 = self.table.record(line).client_addr.is_v4();
+        let listener = to.listeners.of_version(v4);
+        let known = self.host.handoff.as_deref_mut().zip(listener);
+        known.is_none_or(|(handoff, listener)| handoff.listens(listener))
     }
 
     /// Announces the connection to the listener, and sends what the client has sent so far.
@@ -93,6 +108,9 @@ impl Switch {
             scales: setup.promise.window_scale.zip(setup.offered_scale),
             sack: setup.promise.sack,
             timestamps: stamped,
+            first: record.client_isn.wrapping_add(1),
+            // Of a connection that may sleep more is kept than the cookie.
+            again: to.fallback.is_some() && !to.sleep,
         };
         if !agrees(self.host.offers, &terms, v4) {
             return Err(DropReason::HostMismatch);
