@@ -3,6 +3,7 @@
 use crate::directives::RequestControl;
 use crate::head::{Field, RequestHead};
 use crate::reason::Reason;
+use crate::settings::Settings;
 
 /// Fields of a head that the cache looks at.
 const FIELDS_MAX: usize = 100;
@@ -18,10 +19,11 @@ pub(crate) struct Asked {
     pub(crate) has_conditions: bool,
     pub(crate) has_range: bool,
     pub(crate) has_authorization: bool,
+    pub(crate) has_cookie: bool,
 }
 
 impl Asked {
-    pub(crate) fn new(head: &RequestHead<'_>, head_max: u32) -> Self {
+    pub(crate) fn new(head: &RequestHead<'_>, settings: &Settings) -> Self {
         let mut asked = Self::default();
         if !matches!(head.method, "GET" | "HEAD") {
             asked.refused = Some(Reason::Method);
@@ -36,7 +38,10 @@ impl Asked {
             bytes += field.0.len() + field.1.len() + 4;
             asked.look_at(field);
         }
-        if bytes > head_max as usize || head.fields.len() > FIELDS_MAX {
+        if asked.has_cookie && !settings.serves_cookies {
+            asked.refused.get_or_insert(Reason::Cookie);
+        }
+        if bytes > settings.head_max as usize || head.fields.len() > FIELDS_MAX {
             asked.refused.get_or_insert(Reason::HeadTooLarge);
         }
         asked
@@ -54,6 +59,7 @@ impl Asked {
             6 if is("expect") => Reason::Upgrade,
             6 => {
                 self.has_control |= is("pragma");
+                self.has_cookie |= is("cookie");
                 return;
             }
             7 if is("upgrade") => Reason::Upgrade,

@@ -6,10 +6,10 @@
 //!    the buffer, fields of the connection (`Connection`, `Transfer-Encoding: chunked` if
 //!    [`Body::length`] is `None`) and an empty line; then the body: [`Cache::read`],
 //!    [`Cache::advance`] by what was sent, until [`Read::End`]; [`Cache::end`] in any case. On
-//!    [`Decision::Fetch`] send a GET with the client's fields, without [`NOT_FETCHED`], with the
-//!    conditions given. On [`Decision::Wait`] do nothing. On [`Decision::Pass`] relay as if there
-//!    were no cache, add [`Cache::note_pass`]'s fields to the response, and call
-//!    [`Cache::passed`] with it.
+//!    [`Decision::Fetch`] send a GET with the client's fields that [`Settings::fetches_with`]
+//!    allows, and the conditions given. On [`Decision::Wait`] do nothing. On [`Decision::Pass`]
+//!    relay as if there were no cache, add [`Cache::note_pass`]'s fields to the response, and
+//!    call [`Cache::passed`] with it.
 //! 2. For each final response to a fetch, [`Cache::response`], and do what [`Next`] says. With
 //!    [`Next::Fill`], every piece of its body to [`Cache::body`], then [`Cache::finish`]; if it
 //!    ends otherwise, [`Cache::abort`]. The client that caused the fetch is answered as in 1. A
@@ -60,8 +60,8 @@ mod store;
 mod tags;
 
 pub use cache::{
-    Answer, Body, Cache, Decision, Event, Explained, Fetch, FetchId, Journal, NOT_FETCHED, Next,
-    Piece, Purge, PurgeError, Read, ReaderId, Variant, WaiterId,
+    Answer, Body, Cache, Decision, Event, Explained, Fetch, FetchId, Journal, Next, Piece, Purge,
+    PurgeError, Read, ReaderId, Variant, WaiterId,
 };
 pub use date::{parse_date, write_date};
 pub use directives::{RequestControl, ResponseControl};
@@ -70,8 +70,8 @@ pub use freshness::{Fit, Judgement, VARY_MAX, Verdict};
 pub use head::{Field, Now, RequestHead, ResponseHead};
 pub use range::{Asked, parse_range};
 pub use reason::Reason;
-pub use settings::{KeyPart, Settings};
-pub use stats::Stats;
+pub use settings::{KeyPart, NOT_FETCHED, Settings, UNKEYED};
+pub use stats::{ReasonCounts, Stats};
 pub use store::{Memory, Store};
 pub use tags::{PREFIXES_MAX, TAGS_MAX};
 

@@ -34,6 +34,8 @@ reasons! {
     Upgrade = "upgrade",
     /// `If-Match` or `If-Unmodified-Since`: the server decides.
     Precondition = "precondition",
+    /// The request has a cookie, and such requests take no part.
+    Cookie = "cookie",
     /// The head is longer than the limit, or has too many fields.
     HeadTooLarge = "head-too-large",
     /// HEAD, and nothing is stored.

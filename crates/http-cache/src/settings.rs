@@ -42,6 +42,9 @@ pub struct Settings {
     pub targets: Vec<Box<str>>,
     /// Whether responses with `Set-Cookie` may be stored, with the cookie.
     pub stores_cookies: bool,
+    /// Whether requests with `Cookie` take part. RFC 9111 lets them, and servers that answer by
+    /// cookie without saying so (`private`, `Vary`) need false.
+    pub serves_cookies: bool,
     /// Whether `Cache-Control` and `Pragma` of requests have an effect.
     pub obeys_requests: bool,
     /// The longest freshness without an explicit one.
@@ -64,7 +67,38 @@ pub struct Settings {
     pub readers_max: u32,
 }
 
+/// Fields of a client's request that are left out of a fetch: the cache answers conditions and
+/// ranges from the whole response.
+pub const NOT_FETCHED: [&str; 4] = ["if-none-match", "if-modified-since", "if-range", "range"];
+
+/// Fields that change what some servers answer and are in no key. One client could choose with
+/// them what all others get, so a fetch has them only if the key has.
+pub const UNKEYED: [&str; 11] = [
+    "x-forwarded-host",
+    "x-forwarded-server",
+    "x-forwarded-scheme",
+    "x-forwarded-prefix",
+    "x-host",
+    "x-original-host",
+    "x-original-url",
+    "x-rewrite-url",
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
+];
+
 impl Settings {
+    /// Whether a field of a client's request is sent with a fetch: not if it is in
+    /// [`NOT_FETCHED`], nor if it is in [`UNKEYED`] and not in the key.
+    pub fn fetches_with(&self, name: &str) -> bool {
+        let is_in = |list: &[&str]| list.iter().any(|other| other.eq_ignore_ascii_case(name));
+        let is_key = |part: &KeyPart| match part {
+            KeyPart::Header(other) => other.eq_ignore_ascii_case(name),
+            _ => false,
+        };
+        !is_in(&NOT_FETCHED) && (!is_in(&UNKEYED) || self.key.iter().any(is_key))
+    }
+
     /// Defaults for a cache of this size.
     pub fn new(bytes: u64) -> Self {
         Self {
@@ -79,6 +113,7 @@ impl Settings {
             shows_via: true,
             targets: vec!["CDN-Cache-Control".into()],
             stores_cookies: false,
+            serves_cookies: true,
             obeys_requests: true,
             heuristic_max: 86_400,
             stale_while_revalidate: 0,
@@ -90,5 +125,30 @@ impl Settings {
             waiters_max: 16_384,
             readers_max: 65_536,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fetch_has_no_field_by_which_one_client_chooses_for_all() {
+        let mut settings = Settings::new(1 << 20);
+        for (name, is_sent) in [
+            ("Accept", true),
+            ("Cookie", true),
+            ("Range", false),
+            ("IF-NONE-MATCH", false),
+            ("X-Forwarded-Host", false),
+            ("x-original-url", false),
+        ] {
+            assert_eq!(settings.fetches_with(name), is_sent, "{name}");
+        }
+        settings
+            .key
+            .push(KeyPart::Header("x-forwarded-host".into()));
+        assert!(settings.fetches_with("X-Forwarded-Host"));
+        assert!(!settings.fetches_with("X-Original-URL"));
     }
 }

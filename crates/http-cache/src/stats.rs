@@ -35,8 +35,8 @@ pub struct Stats {
     pub bytes_served: u64,
     /// Bytes of bodies that servers sent to be stored.
     pub bytes_fetched: u64,
-    /// By [`Reason`], in the order of [`Reason::ALL`].
-    pub reasons: [u64; Reason::ALL.len()],
+    /// How often something did not happen, by reason.
+    pub reasons: ReasonCounts,
     /// Objects now, also those that are being filled or only still read.
     pub objects: u64,
     /// Memory now, of all kinds.
@@ -53,11 +53,28 @@ pub struct Stats {
 
 impl Stats {
     pub(crate) fn count(&mut self, reason: Reason) {
-        self.reasons[reason as usize] += 1;
+        self.reasons.0[reason as usize] += 1;
     }
 
     /// How often something did not happen for this reason.
     pub fn reason(&self, reason: Reason) -> u64 {
-        self.reasons[reason as usize]
+        self.reasons.0[reason as usize]
+    }
+}
+
+/// Counts by [`Reason`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReasonCounts([u64; Reason::ALL.len()]);
+
+impl Default for ReasonCounts {
+    fn default() -> Self {
+        Self([0; Reason::ALL.len()])
+    }
+}
+
+impl ReasonCounts {
+    /// Each reason with its count.
+    pub fn iter(&self) -> impl Iterator<Item = (Reason, u64)> + '_ {
+        Reason::ALL.iter().copied().zip(self.0)
     }
 }

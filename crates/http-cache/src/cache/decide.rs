@@ -66,7 +66,7 @@ impl<S: Store> Cache<S> {
         collapsed: bool,
         out: &mut Vec<u8>,
     ) -> Decision {
-        let fields = Asked::new(head, self.settings.head_max);
+        let fields = Asked::new(head, &self.settings);
         if let Some(reason) = fields.refused {
             return self.pass(reason);
         }

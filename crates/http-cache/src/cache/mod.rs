@@ -63,7 +63,8 @@ pub struct Body {
     pub length: Option<u64>,
 }
 
-/// A request to send to a server: the client's, without the fields in [`NOT_FETCHED`], with these.
+/// A request to send to a server: of the client's fields those that [`Settings::fetches_with`]
+/// allows, and these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetch {
     /// To be named in [`Cache::response`].
@@ -71,10 +72,6 @@ pub struct Fetch {
     /// Conditions to add; empty if nothing is validated.
     pub conditions: Vec<(&'static str, Box<[u8]>)>,
 }
-
-/// Fields of a client's request that are left out of a fetch: the cache answers conditions and
-/// ranges from the whole response.
-pub const NOT_FETCHED: [&str; 4] = ["if-none-match", "if-modified-since", "if-range", "range"];
 
 /// What to do with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -451,6 +451,23 @@ fn requests_say_what_they_accept() {
 }
 
 #[test]
+fn requests_with_cookies_take_part_unless_they_must_not() {
+    for serves_cookies in [true, false] {
+        let mut settings = Settings::new(1 << 20);
+        settings.serves_cookies = serves_cookies;
+        let mut rig = Rig::with(settings);
+        rig.store("/a", &[HOUR], b"body");
+        let wanted = if serves_cookies {
+            hit(b"body")
+        } else {
+            Got::Pass(Reason::Cookie)
+        };
+        assert_eq!(rig.ask("GET", "/a", &["Cookie: a=b"]), wanted);
+        assert_eq!(rig.get("/a"), hit(b"body"));
+    }
+}
+
+#[test]
 fn the_memory_limit_holds() {
     for policy in Policy::ALL {
         let mut settings = Settings::new(1 << 20);
