@@ -285,8 +285,15 @@ struct Handoff {
     #[arg(long, default_value_t = 20)]
     restarts: usize,
     /// Connections that sleep for the measurement of memory.
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, default_value_t = 5_000)]
     sleepers: usize,
+    /// What is measured: newcomers, tracker, memory, restarts.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "newcomers,tracker,memory,restarts"
+    )]
+    parts: Vec<String>,
     /// Folder in which the result is kept as JSON.
     #[arg(long)]
     record: Option<PathBuf>,
@@ -424,7 +431,7 @@ fn handoff(arguments: &Handoff) -> Result<()> {
         sleepers: arguments.sleepers.max(1),
     };
     let fairlead = arguments.fairlead.clone().unwrap_or(beside);
-    let mut result = handoff::run(fairlead, effort)?;
+    let mut result = handoff::run(fairlead, effort, &arguments.parts)?;
     result["haproxy"] = json!(version("haproxy", "-v"));
     result["nginx"] = json!(version("nginx", "-v"));
     keep("handoff", result, arguments.record.as_deref())
