@@ -28,6 +28,7 @@ enum fairlead_op {
 	FAIRLEAD_RESTORE = 2,
 	FAIRLEAD_CONTROL = 5,
 	FAIRLEAD_OS_CONTROL = 10, /* a direction has ended */
+	FAIRLEAD_OS_RESOURCE = 11, /* arg: room for connections; hand off as many, if you like */
 	FAIRLEAD_OS_RESTORE = 12, /* take the connection back */
 };
 

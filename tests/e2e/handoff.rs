@@ -15,6 +15,8 @@ use crate::harness::{
     rounds, web_service,
 };
 
+use crate::path_mtu::{Far, as_on_wires, far_server};
+
 /// The example proxy: the one that `FAIRLEAD_PROXY` names, or this workspace's.
 fn proxy_binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
@@ -54,8 +56,11 @@ impl Proxy {
     /// Between the switch's own address and a server; connections are handed off after `after`
     /// bytes.
     fn start(lab: &Lab, family: Family, after: u64) -> Self {
+        Self::start_to(lab, family, family.server_at(1, 7), after)
+    }
+
+    fn start_to(lab: &Lab, family: Family, server: SocketAddr, after: u64) -> Self {
         let mut command = lab.switch.command(&proxy_binary().to_string_lossy());
-        let server = family.server_at(1, 7);
         command.args([front(family).to_string(), server.to_string()]);
         command.arg(socket(lab)).arg(after.to_string());
         command.stdin(Stdio::null()).stdout(Stdio::piped());
@@ -495,6 +500,36 @@ fn pairs_outlive_the_switch() {
         let left = running.unwrap();
         assert!(all_over(&left), "{}", left.status());
     });
+}
+
+/// A router behind the switch drops what is too long: the client learns of it, and sends less.
+fn hears_the_router(lab: &Lab, mode: &str) {
+    let far = Far::new(lab);
+    if mode.starts_with("xdp") {
+        as_on_wires(lab, Some(&far));
+    }
+    let _servers = Family::BOTH.map(|family| Origin::start(lab, far_server(family, 7), echo));
+    let switch = switch_in(lab, mode);
+    for family in Family::BOTH {
+        let proxy = Proxy::start_to(lab, family, far_server(family, 7), 2);
+        let mut stream = connect(lab, family);
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(b"1").unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+        proxy.says("adopted");
+        exchange(stream, 4 << 20, || {});
+    }
+    assert!(all_over(&switch), "{}", switch.status());
+}
+
+#[test]
+fn routers_on_the_way_of_pairs_are_heard() {
+    on_the_fast_path(|lab| hears_the_router(lab, &kernel_mode()));
+}
+
+#[test]
+fn routers_on_the_way_of_pairs_are_heard_by_the_engine() {
+    on_the_fast_path(|lab| hears_the_router(lab, "engine"));
 }
 
 /// Nobody is there any more, neither proxy nor switch, and the transfer goes on to its end.

@@ -352,7 +352,7 @@ fn configuration(mode: &str, server: impl Fn(Family, u16) -> SocketAddr, pool: &
 }
 
 /// The servers' host by way of a router, whose way on takes less than what comes to it.
-struct Far {
+pub(crate) struct Far {
     router: Host,
     /// Between switch (a) and router (b).
     here: Link,
@@ -360,7 +360,7 @@ struct Far {
     there: Link,
 }
 
-fn far_server(family: Family, port: u16) -> SocketAddr {
+pub(crate) fn far_server(family: Family, port: u16) -> SocketAddr {
     match family {
         Family::V4 => ([10, 3, 0, 1], port).into(),
         Family::V6 => ([0xfd03, 0, 0, 0, 0, 0, 0, 1], port).into(),
@@ -368,7 +368,7 @@ fn far_server(family: Family, port: u16) -> SocketAddr {
 }
 
 impl Far {
-    fn new(lab: &Lab) -> Self {
+    pub(crate) fn new(lab: &Lab) -> Self {
         let mut world = World::new().unwrap();
         let router = world.host("router").unwrap();
         let here = (&lab.switch, &["10.4.0.254/24", "fd04::fe/64"][..]);
@@ -402,7 +402,7 @@ impl Far {
 }
 
 /// As the links of [`Lab`] are when the tests are to run on XDP.
-fn as_on_wires(lab: &Lab, far: Option<&Far>) {
+pub(crate) fn as_on_wires(lab: &Lab, far: Option<&Far>) {
     let mut ends = vec![
         ((&lab.client, &lab.front.a), (&lab.switch, &lab.front.b)),
         ((&lab.servers, &lab.back.b), (&lab.switch, &lab.back.a)),
