@@ -12,6 +12,7 @@ mod access;
 mod api;
 mod availability;
 mod capture;
+mod content_cache;
 mod cost;
 mod direct;
 mod fastpath;

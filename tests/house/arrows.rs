@@ -142,6 +142,7 @@ const ROOMS: &[Room] = &[
             "driver-pcap",
             "netns",
             "handoff",
+            "http-cache",
             "http-front",
             "os-memory",
             "os-tcp",

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::access::{self, AccessArgs};
 use crate::announce::{self, AnnounceArgs};
+use crate::cache::{self, CacheArgs};
 use crate::capture::{self, CaptureArgs};
 use crate::check::{self, CheckArgs};
 use crate::connections::{self, ConnectionsArgs};
@@ -69,6 +70,8 @@ pub enum Command {
     Connections(ConnectionsArgs),
     /// List connections that proxies have handed off, and give some back
     Handoff(HandoffArgs),
+    /// Show what a running switch keeps of responses, and purge some
+    Cache(CacheArgs),
     /// List idle connections that have outlived their socket, and end some
     Sleepers(SleepersArgs),
     /// Remove what a stopped instance left in the kernel
@@ -110,6 +113,7 @@ pub fn main() -> ExitCode {
         Command::Announce(args) => announce::run(args),
         Command::Connections(args) => connections::run(args),
         Command::Handoff(args) => handoff::command::run(args),
+        Command::Cache(args) => cache::run(args),
         Command::Sleepers(args) => sleepers::run(args),
         Command::Down(args) => down::run(args),
         Command::Check(args) => check::run(args),

@@ -5,6 +5,7 @@ pub mod access;
 pub mod admin;
 pub mod announce;
 mod api;
+pub mod cache;
 pub mod capture;
 pub mod check;
 mod checks;

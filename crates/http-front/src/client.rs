@@ -10,6 +10,8 @@ use fairlead_splice::routes::{self, Subject};
 use fairlead_wire::Asked;
 use fairlead_wire::http::{self, HeadScanner, RequestHead, Scan};
 
+use crate::cached::{Cached, Job};
+use crate::caches::{Caches, Step};
 use crate::conns::{Conn, ConnId, Shut, Side};
 use crate::event::{Event, RequestEnd};
 use crate::exchange::Exchange;
@@ -39,6 +41,8 @@ pub(crate) struct Client {
     pub(crate) exchange: Option<Exchange>,
     /// A connection to a server that only this client uses, because the server was told of it.
     pub(crate) private: Option<(ServerId, ConnId)>,
+    /// It has no socket: its request is the front's own.
+    pub(crate) job: Option<Job>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +70,7 @@ struct Refusal {
 
 enum Read {
     Incomplete,
-    Whole(Box<Exchange>, usize),
+    Whole(Box<Exchange>, usize, Option<(usize, Step)>),
     Refused(Refusal),
 }
 
@@ -81,6 +85,7 @@ impl Client {
             begun: None,
             exchange: None,
             private: None,
+            job: None,
         }
     }
 
@@ -90,6 +95,7 @@ impl Client {
         bytes: &[u8],
         service: &Service,
         backends: &Backends,
+        caches: &mut Caches,
         now: Instant,
         draining: bool,
     ) -> Read {
@@ -130,26 +136,39 @@ impl Client {
                 is_head,
             });
         };
-        let mut exchange = self.exchange_of(&head, service, (route, pool), now, draining);
+        let options = Options::of(head.headers());
+        let forwarded = service.per_request.forwarded;
+        let mut exchange = self.exchange_of(&head, &options, service, (route, pool), now);
+        exchange.question.keep &= !draining;
         exchange.hash = backends.hash_for(pool, &subject, self.client.addr);
-        Read::Whole(Box::new(exchange), head.head_len)
+        let cache = caches.of(self.service, route);
+        let cache = cache.filter(|_| !exchange.has_body && !exchange.question.upgrade);
+        let from = self.client;
+        let step = cache.map(|at| (at, caches.ask(at, &head, &options, from, forwarded, now)));
+        match &step {
+            None | Some((_, Step::Pass(_))) => {
+                exchange.head = request_head(&head, &options, from, forwarded, None);
+            }
+            Some((_, Step::Wait(_))) => exchange.raw = bytes[..head.head_len].to_vec(),
+            Some((_, Step::Answer(..) | Step::Fetch(_))) => {}
+        }
+        Read::Whole(Box::new(exchange), head.head_len, step)
     }
 
     fn exchange_of(
         &self,
         head: &RequestHead<'_>,
+        options: &Options<'_>,
         service: &Service,
         (route, pool): (u16, PoolId),
         now: Instant,
-        draining: bool,
     ) -> Exchange {
-        let options = Options::of(head.headers());
         let body = Framing::of_request(head.body());
         let keep = match head.version_minor {
             0 => options.has("keep-alive"),
             _ => !options.has("close"),
         };
-        let asks_upgrade = upgrade(head, &options).is_some() && body.is_empty();
+        let asks_upgrade = upgrade(head, options).is_some() && body.is_empty();
         Exchange {
             route,
             pool,
@@ -157,12 +176,12 @@ impl Client {
             tried: Vec::new(),
             retries: service.routes[usize::from(route)].retries,
             attempts: 0,
-            head: request_head(head, &options, self.client, service.per_request.forwarded),
+            head: Vec::new(),
             question: Question {
                 is_head: head.method == "HEAD",
                 minor: head.version_minor,
                 upgrade: asks_upgrade,
-                keep: keep && !draining,
+                keep,
             },
             // RFC 9110, section 9.2.2.
             is_idempotent: matches!(
@@ -179,6 +198,8 @@ impl Client {
             bytes_in: head.head_len as u64,
             bytes_out: 0,
             asked: head.subject(),
+            cached: Cached::No,
+            raw: Vec::new(),
         }
     }
 }
@@ -196,7 +217,7 @@ impl Front {
             Phase::Tunnel => {
                 conn.pass = conn.input.len();
                 self.touch(now, id);
-                self.send_to_peer(id);
+                self.send_to_peer(now, id);
             }
             Phase::Ending | Phase::Lingering => conn.input.clear(&mut self.stock),
         }
@@ -215,7 +236,8 @@ impl Front {
             return;
         }
         let service = &self.config.services[usize::from(client.service)];
-        let read = client.read(input.bytes(), service, &self.backends, now, self.draining);
+        let (backends, caches) = (&self.backends, &mut self.caches);
+        let read = client.read(input.bytes(), service, backends, caches, now, self.draining);
         match read {
             Read::Incomplete => {
                 let head = service.timeouts.head;
@@ -223,7 +245,7 @@ impl Front {
                 conn.deadline = Some(begun + head);
             }
             Read::Refused(refusal) => self.refuse(now, id, refusal),
-            Read::Whole(exchange, head_len) => {
+            Read::Whole(exchange, head_len, step) => {
                 conn.skip(head_len, &mut self.stock);
                 if let Some(client) = self.conns.get(id).and_then(Conn::client) {
                     client.phase = Phase::Exchange;
@@ -232,7 +254,10 @@ impl Front {
                     client.scanner = HeadScanner::default();
                 }
                 self.touch(now, id);
-                self.choose_server(now, id);
+                match step {
+                    Some((slot, step)) => self.follow_cache(now, id, slot, step),
+                    None => self.choose_server(now, id),
+                }
                 self.read_body(now, id);
             }
         }
@@ -258,17 +283,27 @@ impl Front {
                 exchange.bytes_in += share.bytes as u64;
                 exchange.body_done = share.is_last;
                 self.touch(now, id);
-                self.send_to_peer(id);
+                self.send_to_peer(now, id);
             }
             Err(_) => self.end_exchange(now, id, RequestEnd::Refused, Some(400)),
         }
     }
 
     /// What a connection has for its peer is to be sent.
-    pub(crate) fn send_to_peer(&mut self, id: ConnId) {
-        if let Some(peer) = self.conns.peek(id).and_then(|conn| conn.peer) {
-            self.actions.push_back(Action::Send(peer));
+    pub(crate) fn send_to_peer(&mut self, now: Instant, id: ConnId) {
+        let Some(peer) = self.conns.peek(id).and_then(|conn| conn.peer) else {
+            return;
+        };
+        match self.is_job(peer) {
+            true => self.deliver(now, peer, id),
+            false => self.actions.push_back(Action::Send(peer)),
         }
+    }
+
+    /// It is a request of the front's own.
+    pub(crate) fn is_job(&self, id: ConnId) -> bool {
+        let side = self.conns.peek(id).map(|conn| &conn.side);
+        matches!(side, Some(Side::Client(client)) if client.job.is_some())
     }
 
     /// A request makes progress.

@@ -6,6 +6,7 @@ use fairlead_splice::config::{PoolId, ProxyVersion};
 use fairlead_wire::{Asked, proxy_protocol};
 
 use crate::Action;
+use crate::cached::Cached;
 use crate::client::Phase;
 use crate::conns::{Conn, ConnId};
 use crate::event::{Event, RequestEnd};
@@ -45,9 +46,40 @@ pub(crate) struct Exchange {
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
     pub(crate) asked: Asked,
+    /// What the route's cache does for it.
+    pub(crate) cached: Cached,
+    /// The head as the client sent it, kept while it waits for another's response.
+    pub(crate) raw: Vec<u8>,
 }
 
 impl Exchange {
+    /// A request of our own, on behalf of a client's.
+    pub(crate) fn of_fetch(of: &Self, head: Vec<u8>, question: Question, now: Instant) -> Self {
+        Self {
+            route: of.route,
+            pool: of.pool,
+            server: None,
+            tried: Vec::new(),
+            retries: of.retries,
+            attempts: 0,
+            head,
+            question,
+            is_idempotent: true,
+            has_body: false,
+            body: Framing::Length(0),
+            body_done: true,
+            hash: of.hash,
+            started: now,
+            status: None,
+            keeps: false,
+            bytes_in: 0,
+            bytes_out: 0,
+            asked: Asked::default(),
+            cached: Cached::No,
+            raw: Vec::new(),
+        }
+    }
+
     /// It may go to another server, or over another connection: nothing of a response has been
     /// passed on, and the server either never got it or may get it twice.
     fn may_repeat(&self, reached: bool) -> bool {
@@ -223,6 +255,10 @@ impl Front {
         end: RequestEnd,
         status: Option<u16>,
     ) {
+        if self.is_job(id) {
+            return self.fail_job(now, id, end, status.unwrap_or(502));
+        }
+        self.leave_cache(id);
         let Some(exchange) = self.exchange(id) else {
             return;
         };
@@ -249,7 +285,7 @@ impl Front {
     }
 
     /// A request is over, one way or the other.
-    fn note_end(&mut self, now: Instant, id: ConnId, end: RequestEnd) {
+    pub(crate) fn note_end(&mut self, now: Instant, id: ConnId, end: RequestEnd) {
         let Some(client) = self.conns.get(id).and_then(Conn::client) else {
             return;
         };
@@ -285,8 +321,11 @@ impl Front {
     /// Ends a request whose response was sent; the connections are for the next one.
     pub(crate) fn finish_if_done(&mut self, now: Instant, id: ConnId) {
         let Some(peer) = self.conns.peek(id).and_then(|conn| conn.peer) else {
-            return;
+            return self.finish_cached(now, id);
         };
+        if self.is_job(id) {
+            return self.deliver(now, id, peer);
+        }
         let Some((conn, other)) = self.conns.pair(id, peer) else {
             return;
         };
@@ -332,6 +371,21 @@ impl Front {
             client.phase = Phase::Ending;
         }
         self.end_client(now, id, !asked || unread);
+    }
+
+    /// A server's connection waits for another request, if it can have one.
+    pub(crate) fn rest_or_close(&mut self, now: Instant, id: ConnId) {
+        let Some(conn) = self.conns.get(id) else {
+            return;
+        };
+        let (eof, rest, flushed) = (conn.eof, conn.input.len(), conn.is_flushed());
+        let Some(server) = conn.server() else { return };
+        let done = server.reading == Reading::Complete && server.keeps && !eof;
+        let is_private = server.is_private;
+        match done && rest == 0 && flushed && !self.draining {
+            true => self.rest(now, id, is_private),
+            false => self.close(id),
+        }
     }
 
     /// A server's connection waits for another request.

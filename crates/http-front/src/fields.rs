@@ -70,15 +70,29 @@ pub(crate) fn upgrade<'a>(head: &RequestHead<'a>, options: &Options<'_>) -> Opti
     head.header("upgrade").filter(|_| asks)
 }
 
+/// What else is changed in a request that is sent on behalf of a cache.
+#[derive(Clone, Copy)]
+pub(crate) struct Rewrite<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) keeps: &'a dyn Fn(&str) -> bool,
+    pub(crate) added: &'a [(&'a str, &'a [u8])],
+}
+
 /// The head as a server gets it.
 pub(crate) fn request_head(
     head: &RequestHead<'_>,
     options: &Options<'_>,
     client: Endpoint,
     forwarded: Forwarded,
+    rewrite: Option<Rewrite<'_>>,
 ) -> Vec<u8> {
+    let rewrite = rewrite.unwrap_or(Rewrite {
+        method: head.method,
+        keeps: &|_| true,
+        added: &[],
+    });
     let mut out = Vec::with_capacity(head.head_len + 128);
-    out.extend_from_slice(head.method.as_bytes());
+    out.extend_from_slice(rewrite.method.as_bytes());
     out.push(b' ');
     // An absolute target names the host once more; `Host` says the same.
     if head.target.starts_with(b"/") || head.target == b"*" {
@@ -102,9 +116,12 @@ pub(crate) fn request_head(
     };
     let is_joined = |name: &str| joined.is_some_and(|joined| name.eq_ignore_ascii_case(joined));
     for (name, value) in head.headers() {
-        if options.lets_pass(name) && !is_joined(name) {
+        if options.lets_pass(name) && !is_joined(name) && (rewrite.keeps)(name) {
             push_field(&mut out, name, value);
         }
+    }
+    for (name, value) in rewrite.added {
+        push_field(&mut out, name, value);
     }
     if let Some(name) = joined {
         let own = address(client, forwarded);
@@ -162,7 +179,7 @@ mod tests {
             panic!("no whole head: {request}");
         };
         let options = Options::of(head.headers());
-        let sent = request_head(&head, &options, client(v6), forwarded);
+        let sent = request_head(&head, &options, client(v6), forwarded, None);
         String::from_utf8(sent).expect("text")
     }
 

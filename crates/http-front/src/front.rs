@@ -10,6 +10,8 @@ use fairlead_splice::config::Config;
 use fairlead_splice::snapshot::PoolSnapshot;
 
 use crate::buffer::{BLOCK_BYTES, Stock};
+use crate::cached::Cached;
+use crate::caches::Caches;
 use crate::client::{Client, Phase};
 use crate::conns::{Conn, ConnId, Conns, Shut, Side};
 use crate::counts::Counts;
@@ -78,6 +80,7 @@ pub struct Front {
     starved: Vec<ConnId>,
     pub(crate) counts: Counts,
     pub(crate) draining: bool,
+    pub(crate) caches: Caches,
 }
 
 impl Front {
@@ -111,6 +114,7 @@ impl Front {
                 ..Counts::default()
             },
             draining: false,
+            caches: Caches::new(&config, seed),
             config,
         })
     }
@@ -126,6 +130,12 @@ impl Front {
             }
         }
         self.backends.handle_time(now);
+    }
+
+    /// Compares the clock with that of the rest of the world, in milliseconds since 1970. Caches
+    /// need it.
+    pub fn set_wall_clock(&mut self, now: Instant, wall_ms: u64) {
+        self.caches.set_wall(now, wall_ms);
     }
 
     /// A client has connected. `None` where it is turned away: close its socket.
@@ -182,23 +192,31 @@ impl Front {
             }
             Side::Server(_) => self.read_server(now, id),
         }
-        self.feed();
-        self.check_invariants();
+        self.settle(now);
     }
 
     /// What goes out next.
-    pub fn output(&self, id: ConnId) -> [&[u8]; 2] {
-        let Some(conn) = self.conns.peek(id) else {
+    pub fn output(&mut self, id: ConnId) -> [&[u8]; 2] {
+        let Self { conns, caches, .. } = self;
+        let Some(conn) = conns.peek(id) else {
             return [&[], &[]];
         };
         let own = &conn.out[conn.out_at..];
-        let peer = conn.peer.and_then(|peer| self.conns.peek(peer));
-        let passing = peer.map_or(&[][..], |peer| &peer.input.bytes()[..peer.pass]);
         match &conn.side {
-            Side::Server(server) if server.reading == Reading::Connecting => [&[], &[]],
-            // An interim response is whole before the body of the next one passes.
-            _ => [own, passing],
+            Side::Server(server) if server.reading == Reading::Connecting => return [&[], &[]],
+            Side::Client(client) => {
+                let cached = client.exchange.as_ref().map(|one| &one.cached);
+                if let Some(cached @ Cached::Body { .. }) = cached {
+                    return [own, caches.bytes(cached)];
+                }
+            }
+            Side::Server(_) => {}
         }
+        let peer = conn.peer.and_then(|peer| conns.peek(peer));
+        [
+            own,
+            peer.map_or(&[][..], |peer| &peer.input.bytes()[..peer.pass]),
+        ]
     }
 
     /// This number of bytes of the output was sent.
@@ -216,20 +234,21 @@ impl Front {
         if is_client {
             self.counts.numbers.front_bytes_out += bytes as u64;
         }
-        if let Some(peer) = peer.filter(|_| bytes > own) {
-            self.took(peer, bytes - own);
+        match peer {
+            _ if bytes == own => {}
+            Some(peer) => self.took(peer, bytes - own),
+            None => self.sent_cached(id, bytes - own),
         }
         let client = if is_client { Some(id) } else { peer };
         if let Some(client) = client {
             self.note_sent(now, client, is_client, bytes);
         }
         self.shut_if_flushed(id);
-        self.feed();
-        self.check_invariants();
+        self.settle(now);
     }
 
     /// Bytes of its input were sent to its peer.
-    fn took(&mut self, id: ConnId, bytes: usize) {
+    pub(crate) fn took(&mut self, id: ConnId, bytes: usize) {
         if let Some(conn) = self.conns.get(id) {
             assert!(bytes <= conn.pass, "more was sent than there was to send");
             conn.pass -= bytes;
@@ -249,8 +268,7 @@ impl Front {
             Side::Client(_) => self.client_ended(now, id),
             Side::Server(_) => self.server_ended(now, id),
         }
-        self.feed();
-        self.check_invariants();
+        self.settle(now);
     }
 
     /// The connection is no more: reset, or never made.
@@ -262,13 +280,13 @@ impl Front {
             Side::Client(_) => self.drop_client(now, id, RequestEnd::ClientLost),
             Side::Server(_) => self.server_failed(now, id),
         }
-        self.feed();
-        self.check_invariants();
+        self.settle(now);
     }
 
     /// A connection to a server is made.
     pub fn connected(&mut self, now: Instant, id: ConnId) {
         self.server_connected(now, id);
+        self.settle(now);
     }
 
     /// Ends what has waited too long. To be called every 100 ms or so.
@@ -278,14 +296,14 @@ impl Front {
             due.then_some((id, matches!(conn.side, Side::Client(_))))
         };
         let late: Vec<_> = self.conns.all().filter_map(late).collect();
+        self.caches.handle_time(now);
         for (id, is_client) in late {
             match is_client {
                 true => self.client_late(now, id),
                 false => self.server_late(now, id),
             }
         }
-        self.feed();
-        self.check_invariants();
+        self.settle(now);
     }
 
     /// No new requests from now on: connections end behind the response that is under way.
@@ -386,6 +404,7 @@ impl Front {
         conn.input.clear(&mut self.stock);
         match &conn.side {
             Side::Client(client) => {
+                debug_assert!(client.job.is_none(), "a request of our own has no socket");
                 self.counts.numbers.front_clients -= 1;
                 if let Some((_, private)) = client.private {
                     self.close(private);
@@ -399,6 +418,13 @@ impl Front {
             }
         }
         self.actions.push_back(action);
+    }
+
+    /// What follows from every call.
+    fn settle(&mut self, now: Instant) {
+        self.heed_caches(now);
+        self.feed();
+        self.check_invariants();
     }
 
     /// Lets connections go on that found no room.
@@ -432,7 +458,7 @@ impl Front {
             }
             match &conn.side {
                 Side::Client(client) => {
-                    clients += 1;
+                    clients += u64::from(client.job.is_none());
                     let busy = matches!(client.phase, Phase::Exchange | Phase::Tunnel);
                     assert_eq!(client.exchange.is_some(), busy, "a request is there or not");
                     assert!(busy || conn.peer.is_none());

@@ -18,6 +18,8 @@
 //! | `client.rs` | reads requests, ends connections |
 //! | `exchange.rs` | one request: choice of a server, retries, its end |
 //! | `server.rs` | reads responses |
+//! | `cached.rs`, `caches.rs` | requests of routes with a cache; the caches |
+//! | `orders.rs` | what an operator asks of the caches |
 //! | `fields.rs`, `response.rs`, `framing.rs` | heads, and where bodies end |
 //! | `conns.rs`, `buffer.rs` | connections and the bytes in them |
 //!
@@ -29,6 +31,8 @@
 #![forbid(unsafe_code)]
 
 mod buffer;
+mod cached;
+mod caches;
 mod client;
 mod conns;
 mod counts;
@@ -37,6 +41,7 @@ mod exchange;
 mod fields;
 mod framing;
 mod front;
+mod orders;
 mod response;
 mod server;
 
@@ -48,4 +53,5 @@ pub use conns::ConnId;
 pub use counts::{Counts, FrontCounters};
 pub use event::{Event, RequestEnd};
 pub use front::{Action, Front, Limits};
+pub use orders::CacheView;
 pub use response::BadResponse;

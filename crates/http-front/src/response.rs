@@ -2,13 +2,22 @@
 
 use core::fmt;
 
+use fairlead_http_cache::ResponseHead as CacheView;
 use fairlead_wire::http::{ChunkScanner, FIELDS_MAX};
 
 use crate::fields::{Options, push_field};
 use crate::framing::Framing;
 
+/// Adds fields to a head that is whole.
+pub(crate) fn add_fields(head: &mut Vec<u8>, fields: &[u8]) {
+    debug_assert!(head.ends_with(b"\r\n\r\n"), "a head that is not whole");
+    head.truncate(head.len() - 2);
+    head.extend_from_slice(fields);
+    head.extend_from_slice(b"\r\n");
+}
+
 /// What a server's response begins with.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct ResponseHead {
     pub(crate) status: u16,
     /// Its bytes.
@@ -124,6 +133,34 @@ impl ResponseHead {
         }
         out.extend_from_slice(b"\r\n");
         Ok(Some(head))
+    }
+
+    /// Calls `tell` with the head, as a cache reads it; `bytes` are those that it was read from.
+    pub(crate) fn with<T>(&self, bytes: &[u8], tell: impl FnOnce(&CacheView<'_>) -> T) -> T {
+        let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+        let mut parsed = httparse::Response::new(&mut fields);
+        let whole = parsed.parse(bytes);
+        debug_assert!(whole.is_ok_and(|of| of.is_complete()), "it was read before");
+        let phrase = parsed.reason.unwrap_or_default();
+        let fields: Vec<_> = parsed
+            .headers
+            .iter()
+            .map(|one| (one.name, one.value))
+            .collect();
+        let options = Options::of(fields.iter().copied());
+        let passing = fields.iter().copied();
+        let fields: Vec<_> = passing
+            .filter(|(name, _)| options.lets_pass(name))
+            .collect();
+        tell(&CacheView {
+            status: self.status,
+            phrase: phrase.as_bytes(),
+            fields: &fields,
+            length: match self.framing {
+                Framing::Length(bytes) => Some(bytes),
+                Framing::Chunked(_) | Framing::UntilClose => None,
+            },
+        })
     }
 
     /// Another response follows.

@@ -4,6 +4,7 @@ use fairlead_base::Instant;
 use fairlead_splice::backends::ServerId;
 
 use crate::Action;
+use crate::cached::Cached;
 use crate::client::Phase;
 use crate::conns::{Conn, ConnId, Side};
 use crate::event::RequestEnd;
@@ -51,6 +52,15 @@ impl Server {
             is_private: false,
         }
     }
+
+    fn begin(&mut self, head: &ResponseHead) {
+        self.framing = head.framing;
+        self.keeps = head.keeps;
+        self.reading = match head.framing.is_empty() {
+            true => Reading::Complete,
+            false => Reading::Body,
+        };
+    }
 }
 
 impl Front {
@@ -87,7 +97,7 @@ impl Front {
             (Reading::Tunnel, Some(client)) => {
                 conn.pass = conn.input.len();
                 self.touch(now, client);
-                self.send_to_peer(id);
+                self.send_to_peer(now, id);
             }
             // Nobody has asked. Behind a whole response it shows at its end.
             (Reading::Complete, Some(_)) => {}
@@ -101,40 +111,67 @@ impl Front {
                 return;
             };
             let mut out = core::mem::take(&mut to.out);
-            let Some(exchange) = to.client().and_then(|one| one.exchange.as_mut()) else {
+            let Some(of) = to.client() else { return };
+            let is_job = of.job.is_some();
+            let Some(exchange) = of.exchange.as_mut() else {
                 return;
             };
+            let written = out.len();
             let read = ResponseHead::read(from.input.bytes(), &exchange.question, &mut out);
             let full = from.input.len() >= crate::BLOCK_BYTES;
-            let outcome = match read {
+            let head = match read {
                 Ok(None) if full => Err(BadResponse::Malformed),
                 other => other,
             };
-            let done = match outcome {
-                Ok(Some(head)) => {
-                    let interim = head.is_interim();
-                    if !interim {
-                        exchange.status = Some(head.status);
-                        exchange.keeps = head.lets_client_keep(&exchange.question);
-                    }
-                    Ok(Some(head))
-                }
-                other => other,
-            };
+            if let (Ok(Some(head)), false) = (&head, is_job)
+                && let Cached::Pass(slot, reason) = exchange.cached
+                && !head.is_interim()
+            {
+                let at = self.caches.now(now);
+                let slot = self.caches.route_cache(slot);
+                let bytes = from.input.bytes();
+                slot.note_passed(at, (reason, &exchange.head), head, bytes, &mut out);
+            }
+            if is_job {
+                // The cache writes the head that clients get.
+                out.truncate(written);
+            }
             to.out = out;
-            let head = match done {
+            let head = match head {
                 Err(_) => {
                     return self.end_exchange(now, client, RequestEnd::BadResponse, Some(502));
                 }
                 Ok(None) => return self.touch(now, client),
                 Ok(Some(head)) => head,
             };
-            from.skip(head.len, &mut self.stock);
-            self.actions.push_back(Action::Send(client));
-            if !head.is_interim() {
-                return self.begin_response(now, id, client, &head);
+            match (head.is_interim(), is_job) {
+                (true, _) => {
+                    from.skip(head.len, &mut self.stock);
+                    self.send_to_peer(now, id);
+                }
+                (false, true) => return self.fetched(now, client, id, &head),
+                (false, false) => return self.pass_head(now, id, client, &head),
             }
         }
+    }
+
+    /// A response's head goes on to a client.
+    pub(crate) fn pass_head(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        client: ConnId,
+        head: &ResponseHead,
+    ) {
+        if let Some(exchange) = self.exchange(client) {
+            exchange.status = Some(head.status);
+            exchange.keeps = head.lets_client_keep(&exchange.question);
+        }
+        if let Some(from) = self.conns.get(id) {
+            from.skip(head.len, &mut self.stock);
+        }
+        self.actions.push_back(Action::Send(client));
+        self.begin_response(now, id, client, head);
     }
 
     /// A response's head has been read.
@@ -155,17 +192,24 @@ impl Front {
             self.actions.push_back(Action::Send(id));
             return self.touch(now, client);
         }
-        let Some(server) = from.server() else { return };
-        server.framing = head.framing;
-        server.keeps = head.keeps;
-        server.reading = match head.framing.is_empty() {
-            true => Reading::Complete,
-            false => Reading::Body,
-        };
+        if let Some(server) = from.server() {
+            server.begin(head);
+        }
         self.read_response_body(now, id, client);
     }
 
-    fn read_response_body(&mut self, now: Instant, id: ConnId, client: ConnId) {
+    /// Takes a response's head away; its body is read next.
+    pub(crate) fn begin_body(&mut self, id: ConnId, head: &ResponseHead) {
+        let Some(conn) = self.conns.get(id) else {
+            return;
+        };
+        conn.skip(head.len, &mut self.stock);
+        if let Some(server) = conn.server() {
+            server.begin(head);
+        }
+    }
+
+    pub(crate) fn read_response_body(&mut self, now: Instant, id: ConnId, client: ConnId) {
         let Some(conn) = self.conns.get(id) else {
             return;
         };
@@ -189,7 +233,7 @@ impl Front {
             }
         }
         self.touch(now, client);
-        self.send_to_peer(id);
+        self.send_to_peer(now, id);
     }
 
     /// A server sends nothing more.

@@ -244,6 +244,8 @@ pub struct Route {
     pub sleep: bool,
     /// How they are served.
     pub treatment: Treatment,
+    /// Responses are stored, and requests answered from there. HTTP only.
+    pub cache: Option<CacheRule>,
     /// How many further servers are tried when one refuses or is silent.
     pub retries: u8,
 }
@@ -259,6 +261,7 @@ impl Route {
             listeners: Listeners::default(),
             sleep: false,
             treatment: Treatment::Splice,
+            cache: None,
             retries: 2,
         }
     }
@@ -270,10 +273,54 @@ impl Route {
         self.treatment == Treatment::Host
     }
 
-    /// True if connections become sockets, of another process or of this one.
-    pub fn is_to_socket(&self) -> bool {
-        matches!(self.treatment, Treatment::Host | Treatment::PerRequest)
+    /// True if connections may become sockets of this process, which reads their requests.
+    pub fn is_to_front(&self) -> bool {
+        self.treatment == Treatment::PerRequest || self.cache.is_some()
     }
+
+    /// True if connections may become sockets, of another process or of this one.
+    pub fn is_to_socket(&self) -> bool {
+        self.is_to_host() || self.is_to_front()
+    }
+}
+
+/// What a cache holds, and what it tells requests apart by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheRule {
+    /// All that it takes, bytes.
+    pub bytes: u64,
+    /// Longer bodies are not stored.
+    pub max_object: u64,
+    /// What requests for one object have in common. The path always is a part of it.
+    pub key: Vec<CacheKey>,
+    /// Connections become sockets of this process whatever their first request is; otherwise only
+    /// those that begin with GET or HEAD.
+    pub always: bool,
+}
+
+impl CacheRule {
+    /// A cache of this size.
+    pub fn new(bytes: u64) -> Self {
+        Self {
+            bytes,
+            max_object: 16 << 20,
+            key: vec![CacheKey::Host, CacheKey::Path, CacheKey::Query],
+            always: false,
+        }
+    }
+}
+
+/// A part of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CacheKey {
+    /// Its host, without the port.
+    Host,
+    /// Its path, as it was sent.
+    Path,
+    /// Its query, as it was sent.
+    Query,
+    /// The values of a field.
+    Header(String),
 }
 
 /// How a connection is served once its server is chosen.

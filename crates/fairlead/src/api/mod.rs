@@ -6,6 +6,7 @@
 mod access;
 mod announce;
 mod answers;
+mod cache;
 pub(crate) mod client;
 mod connections;
 mod handoffs;
@@ -30,6 +31,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::admin::Shared;
 use crate::control::ControlQueue;
+use crate::front::FrontDesk;
 use crate::handoff::Carrier;
 use crate::serve::SleeperDesk;
 
@@ -37,6 +39,9 @@ pub(crate) use access::{AccessDetail, AccessLists, AccessRow, EntryRow};
 pub(crate) use announce::Announcement;
 use answers::Problem;
 pub(crate) use answers::{ConnectionList, ConnectionRow, ServerRow};
+#[cfg(test)]
+pub(crate) use cache::VariantRow;
+pub(crate) use cache::{CacheRow, ExplainRow, PurgeOrder, Purged};
 pub(crate) use names::Names;
 pub(crate) use requests::{Listing, NotHandled, Page, Request, RequestQueue, Requests, Work};
 pub(crate) use sleepers::{Ended, SleeperList, SleeperRow};
@@ -66,6 +71,8 @@ pub(crate) struct Api {
     pub(crate) handoff: OnceLock<Arc<Carrier>>,
     /// Who lists and ends sleepers, where there may be some.
     pub(crate) sleepers: OnceLock<Arc<SleeperDesk>>,
+    /// The thread that has the caches, if there is one.
+    pub(crate) front: OnceLock<Arc<FrontDesk>>,
 }
 
 impl Api {
@@ -164,6 +171,9 @@ fn resources(api: Arc<Api>) -> Router {
         .route("/handoffs", get(handoffs::list))
         .route("/handoffs/{cid}/give", post(handoffs::give))
         .route("/handoffs/take", post(handoffs::take))
+        .route("/cache", get(cache::list))
+        .route("/cache/explain", get(cache::explain))
+        .route("/cache/purge", post(cache::purge))
         .route("/sleepers", get(sleepers::list).delete(sleepers::end_all))
         .route("/sleepers/{client}", delete(sleepers::end))
         .fallback(|| async { Problem::not_found("no such resource".to_owned()) })

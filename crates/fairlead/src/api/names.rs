@@ -29,6 +29,14 @@ impl Names {
         }
     }
 
+    /// The names of a service and one of its routes.
+    pub(super) fn of_route(&self, service: u16, route: u16) -> (String, String) {
+        let service = self.services.get(usize::from(service));
+        let name = service.map_or("?", |(name, _)| name);
+        let route = service.and_then(|(_, routes)| routes.get(usize::from(route)));
+        (name.to_owned(), route.map_or("?", |route| route).to_owned())
+    }
+
     /// All servers, with the names of their pools.
     pub(crate) fn servers(&self) -> impl Iterator<Item = (ServerId, &str, &Server)> {
         let pools = self.pools.iter();

@@ -16,6 +16,7 @@ use fairlead_splice::config::{Config, LaterRequests, Route};
 use toml::de::DeTable;
 
 mod access;
+mod cache;
 pub(crate) use access::entry as access_entry;
 mod changes;
 mod check;

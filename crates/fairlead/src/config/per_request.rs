@@ -14,16 +14,26 @@ pub(super) fn check(
     route: &RouteDraft,
     problems: &mut Problems,
 ) {
-    if route.route.treatment != Treatment::PerRequest {
-        return;
-    }
+    let key = match (route.route.treatment, &route.route.cache) {
+        (Treatment::PerRequest, _) => "treatment = \"per-request\"",
+        (Treatment::Splice, Some(_)) => "`cache`",
+        (_, Some(_)) => {
+            let message = "a cache needs treatment = \"splice\" or \"per-request\"";
+            problems.push(
+                Diagnostic::error(&route.span, message)
+                    .help("leave `cache` out, or write one of these treatments"),
+            );
+            return;
+        }
+        (_, None) => return,
+    };
     let why = match draft.fastpath.mode {
         Mode::Engine => Some("mode = \"engine\" does without the kernel, which makes the sockets"),
         Mode::XdpGeneric => Some("mode = \"xdp-generic\" cannot give packets to sockets"),
         Mode::Auto | Mode::Tc | Mode::Xdp => None,
     };
     if let Some(why) = why {
-        let message = format!("treatment = \"per-request\" does not work here: {why}");
+        let message = format!("{key} does not work here: {why}");
         problems.push(
             Diagnostic::error(&route.span, message)
                 .help("write mode = \"auto\" or \"tc\" in [fastpath], or another treatment"),
@@ -31,8 +41,10 @@ pub(super) fn check(
     }
     let other = |one: &&RouteDraft| one.route.is_to_host();
     if let Some(other) = service.routes.iter().find(other) {
-        let message = "a service with treatment = \"per-request\" and \"host\": a later request \
-                       for the process on this machine could not reach it";
+        let message = format!(
+            "a service with {key} and treatment = \"host\": a later request for the process on \
+             this machine could not reach it"
+        );
         problems.push(
             Diagnostic::error(&route.span, message)
                 .related(&other.span, "the route to the process")

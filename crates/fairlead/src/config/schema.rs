@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use super::keys::{Described, Key, Renamed, Standard, described};
 use super::matcher::MATCHERS;
-use super::{access, check, instance, log, network, pool, service, tcb_cache};
+use super::{access, cache, check, instance, log, network, pool, service, tcb_cache};
 
 /// A kind of table in the file and the keys it takes.
 #[derive(Debug)]
@@ -90,6 +90,9 @@ pub static ROUTE: Table = Table::new("[[service.route]]", || {
     keys
 });
 
+/// `[service.route.cache]`
+pub static CACHE: Table = Table::new("[service.route.cache]", || described(&cache::CACHE_KEYS));
+
 /// `[[pool]]`
 pub static POOL: Table = Table::new("[[pool]]", || described(&pool::KEYS));
 
@@ -115,9 +118,9 @@ pub static PATTERN: Table = Table::new("a value pattern", || {
 });
 
 /// Every kind of table.
-pub static TABLES: [&Table; 15] = [
+pub static TABLES: [&Table; 16] = [
     &FILE, &INSTANCE, &LOG, &NETWORK, &FASTPATH, &LIMITS, &TCB_CACHE, &ACCESS, &SERVICE, &ROUTE,
-    &POOL, &SERVER, &PATTERN, &CHECK, &OUTLIER,
+    &POOL, &SERVER, &PATTERN, &CHECK, &OUTLIER, &CACHE,
 ];
 
 /// The conditions of a route; their default is the services that can have them.

@@ -9,6 +9,7 @@ use fairlead_splice::config::{
 };
 use toml::de::DeValue;
 
+use super::cache;
 use super::diagnostic::{At, Diagnostic, Problems, Span};
 use super::host;
 use super::keys::{Key, Standard, Value, read};
@@ -338,7 +339,7 @@ impl Standard for Route {
 }
 
 /// The keys of `[[service.route]]`, its conditions apart.
-pub(crate) const ROUTE_KEYS: [Key<Route>; 7] = [
+pub(crate) const ROUTE_KEYS: [Key<Route>; 8] = [
     Key::special(
         "name",
         "its number, `#1`",
@@ -387,6 +388,13 @@ pub(crate) const ROUTE_KEYS: [Key<Route>; 7] = [
          sent with `Connection: close`; `host`: the connection becomes a socket of \
          [a process on this machine](handoff.md); `per-request` (HTTP only): \
          [each request is routed](per-request.md)",
+    ),
+    Key::special(
+        "cache",
+        "none",
+        |route| cache::shown(route.cache.as_ref()),
+        "(HTTP only) responses are stored, and requests answered from there; see \
+         [Cache](#serviceroutecache-responses-kept)",
     ),
     Key::special(
         "sleep",
@@ -638,6 +646,7 @@ fn route(section: Section<'_>, protocol: Option<Protocol>, problems: &mut Proble
     read(&ROUTE_KEYS, section, &mut route, problems);
     let pool = host::target(section, &mut route, problems);
     route.sleep = host::sleep(section, protocol, &route, problems);
+    route.cache = cache::cache(section, protocol, problems);
     http_alone(section, protocol, &route, problems);
     RouteDraft {
         span: section.span(),

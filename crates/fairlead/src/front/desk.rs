@@ -20,10 +20,23 @@ enum Ending {
     Over,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Desk {
     orders: Mutex<Orders>,
     shown: Mutex<Shown>,
+    calls: Mutex<Vec<Call>>,
+}
+
+/// Something that the thread is to do with the front.
+type Call = Box<dyn FnOnce(&mut Front, Instant) + Send>;
+
+/// Calls that wait, at most.
+const CALLS_MAX: usize = 256;
+
+impl core::fmt::Debug for Desk {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Desk")
+    }
 }
 
 #[derive(Debug, Default)]
@@ -66,6 +79,16 @@ impl Desk {
         lock(&self.orders).ending = Ending::Over;
     }
 
+    /// Leaves something to do. False where too much waits.
+    pub(super) fn call(&self, call: Call) -> bool {
+        let mut calls = lock(&self.calls);
+        let room = calls.len() < CALLS_MAX;
+        if room {
+            calls.push(call);
+        }
+        room
+    }
+
     /// What the front has done since the last call, and its counters.
     pub(super) fn take(&self) -> Shown {
         let mut shown = lock(&self.shown);
@@ -86,6 +109,10 @@ impl Desk {
 
     /// The thread does what was ordered. True when it is over.
     pub(super) fn heed(&self, front: &mut Front, now: Instant) -> bool {
+        let calls = core::mem::take(&mut *lock(&self.calls));
+        for call in calls {
+            call(front, now);
+        }
         let mut orders = lock(&self.orders);
         if let Some(pools) = orders.pools.take() {
             front.follow(&pools, now);

@@ -6,7 +6,7 @@
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant as Clock};
+use std::time::{Duration, Instant as Clock, SystemTime};
 
 use fairlead_base::{Endpoint, Instant};
 use fairlead_http_front::{Action, ConnId, Front};
@@ -95,6 +95,7 @@ impl Driver {
             }
             if self.now >= tick {
                 tick = self.now + TICK;
+                self.front.set_wall_clock(self.now, wall_ms());
                 self.front.handle_time(self.now);
                 self.desk.publish(&mut self.front);
             }
@@ -326,6 +327,14 @@ impl Driver {
         }
         let _ = self.poll.registry().deregister(&mut socket.stream);
     }
+}
+
+/// Milliseconds since 1970.
+fn wall_ms() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
 }
 
 fn token_of(id: ConnId) -> Token {

@@ -1,5 +1,5 @@
 //! The front: a thread whose sockets take connections of routes with `treatment = "per-request"`
-//! (docs/per-request.md).
+//! (docs/per-request.md) or a cache (docs/content-cache.md).
 //!
 //! The kernel gives it such connections as it gives others to listeners of this machine
 //! (`serve/host.rs`).
@@ -9,13 +9,14 @@ mod driver;
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use fairlead_base::{Endpoint, Seed};
+use fairlead_base::{Endpoint, Instant, Seed};
 use fairlead_datapath::Snapshot;
 use fairlead_http_front::{Front, Limits};
-use fairlead_splice::config::{Config, Listeners, Treatment};
+use fairlead_splice::config::{Config, Listeners, Route};
 use mio::{Poll, Waker};
 
 use desk::Desk;
@@ -34,15 +35,47 @@ pub(crate) struct Ready {
 /// The thread, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Running {
+    desk: Arc<FrontDesk>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What other threads ask of it.
+#[derive(Debug)]
+pub(crate) struct FrontDesk {
     desk: Arc<Desk>,
     waker: Waker,
-    thread: Option<JoinHandle<()>>,
+}
+
+/// How long the thread may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl FrontDesk {
+    /// Has the thread do something with the front, and waits for what it says. `None` where it
+    /// does not answer.
+    pub(crate) fn call<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Front, Instant) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (answer, answered) = mpsc::sync_channel(1);
+        let call = Box::new(move |front: &mut Front, now: Instant| {
+            // Who asked may have gone.
+            let _ = answer.send(work(front, now));
+        });
+        self.desk.call(call).then_some(())?;
+        self.wake();
+        answered.recv_timeout(PATIENCE).ok()
+    }
+
+    fn wake(&self) {
+        // It looks by itself soon.
+        let _ = self.waker.wake();
+    }
 }
 
 /// Whether some route needs it.
 pub(crate) fn is_wanted(switch: &Config) -> bool {
     let mut routes = switch.services.iter().flat_map(|service| &service.routes);
-    routes.any(|route| route.treatment == Treatment::PerRequest)
+    routes.any(Route::is_to_front)
 }
 
 impl Ready {
@@ -65,7 +98,7 @@ impl Ready {
         }
         let listeners = Listeners::of(ends);
         let routes = switch.services.iter_mut().flat_map(|one| &mut one.routes);
-        for route in routes.filter(|route| route.treatment == Treatment::PerRequest) {
+        for route in routes.filter(|route| route.is_to_front()) {
             route.listeners = listeners;
         }
         Ok(Self { sockets })
@@ -91,8 +124,7 @@ impl Ready {
         };
         let thread = std::thread::Builder::new().name("front".to_owned());
         Ok(Running {
-            desk,
-            waker,
+            desk: Arc::new(FrontDesk { desk, waker }),
             thread: Some(thread.spawn(work)?),
         })
     }
@@ -110,41 +142,41 @@ fn listen(at: SocketAddr) -> io::Result<TcpListener> {
 impl Running {
     /// Passes on what is known of servers.
     pub(crate) fn tell(&self, switch: &Snapshot) {
-        self.desk.tell(switch);
+        self.desk.desk.tell(switch);
     }
 
     /// No new connections and no further requests.
     pub(crate) fn drain(&self) {
-        self.desk.drain();
-        self.wake();
+        self.desk.desk.drain();
+        self.desk.wake();
     }
 
     /// Resets all connections.
     pub(crate) fn abort(&self) {
-        self.desk.abort();
-        self.wake();
+        self.desk.desk.abort();
+        self.desk.wake();
     }
 
     /// What it has done since the last call.
     pub(crate) fn take(&self) -> Shown {
-        self.desk.take()
+        self.desk.desk.take()
     }
 
     /// Clients that are connected.
     pub(crate) fn clients(&self) -> u64 {
-        self.desk.clients()
+        self.desk.desk.clients()
     }
 
-    fn wake(&self) {
-        // It looks by itself soon.
-        let _ = self.waker.wake();
+    /// For those that ask something of it.
+    pub(crate) fn desk(&self) -> &Arc<FrontDesk> {
+        &self.desk
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.desk.end();
-        self.wake();
+        self.desk.desk.end();
+        self.desk.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join(); // after a panic of its own there is nothing to be kept
         }

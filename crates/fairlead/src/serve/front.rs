@@ -1,10 +1,15 @@
 //! The front's place in the packet loop: what it learns from there, and what it reports.
 
+use std::sync::Arc;
+
 use fairlead_base::{Instant, Seed};
 use fairlead_datapath::Snapshot;
 use fairlead_http_front::Counts;
 use fairlead_splice::config::Config;
 
+use super::host::Host;
+use crate::api::Api;
+use crate::config::Settings;
 use crate::front::{Ready, Running, is_wanted};
 use crate::log::AccessLog;
 
@@ -70,13 +75,23 @@ impl FrontThread {
 
 impl Prepared {
     /// Starts its thread, where the kernel makes the connections sockets.
-    pub(super) fn start(self, switch: &Config, is_serving: bool, seed: Seed) -> FrontThread {
-        let ready = self.0.filter(|_| is_serving);
-        let started = ready.map(|ready| ready.start(switch, seed)).transpose();
+    pub(super) fn start(
+        self,
+        settings: &Settings,
+        sockets: &Host,
+        api: &Api,
+        seed: Seed,
+    ) -> FrontThread {
+        let ready = self.0.filter(|_| sockets.is_serving());
+        let started = ready.map(|ready| ready.start(&settings.switch, seed));
+        let started = started.transpose();
         let running = started.unwrap_or_else(|error| {
             tracing::warn!("requests are not served one by one: {error}");
             None
         });
+        if let Some(running) = &running {
+            let _ = api.front.set(Arc::clone(running.desk()));
+        }
         FrontThread { running }
     }
 }

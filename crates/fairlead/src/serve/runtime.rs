@@ -129,6 +129,7 @@ impl Served {
             state_path: state.path,
             handoff: OnceLock::new(),
             sleepers: OnceLock::new(),
+            front: OnceLock::new(),
         };
         Ok(Self {
             api: Arc::new(api),

@@ -1,6 +1,7 @@
 //! A front between clients and servers made of byte strings.
 
 mod bodies;
+mod caching;
 mod chaos;
 mod ends;
 mod routing;

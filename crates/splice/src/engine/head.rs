@@ -406,8 +406,12 @@ impl<'a> Chooser<'a> {
         let decision = route
             .pool
             .map(|pool| self.decision(route, pool, subject, asked.clone()));
+        let takes = route.cache.as_ref().is_some_and(|rule| {
+            let method = subject.http().map(|head| head.method);
+            rule.always || matches!(method, Some("GET" | "HEAD"))
+        });
         match (route.treatment, decision) {
-            (Treatment::Splice | Treatment::OneShot, Some(decision)) => {
+            (Treatment::Splice | Treatment::OneShot, Some(decision)) if !takes => {
                 Reading::Decided(index as u16, decision)
             }
             (_, fallback) => Reading::Host(HostRoute {

@@ -86,6 +86,36 @@ impl ChunkScanner {
         }
     }
 
+    /// Passes over what is not data, up to the next data or the end; how many bytes that was. For
+    /// bytes that another scanner has found to be a body's, shown in order, each once to this
+    /// function or to [`ChunkScanner::pass_chunk`].
+    pub fn skip_overhead(&mut self, bytes: &[u8]) -> usize {
+        let mut at = 0;
+        while at < bytes.len() && !matches!(self.place, Place::Data | Place::Ended) {
+            self.place = self.step(bytes[at]).unwrap_or(Place::Ended);
+            at += 1;
+        }
+        at
+    }
+
+    /// How much data follows before the next overhead.
+    pub fn data_left(&self) -> u64 {
+        if self.place == Place::Data {
+            self.left
+        } else {
+            0
+        }
+    }
+
+    /// Passes over data, [`ChunkScanner::data_left`] at most.
+    pub fn pass_chunk(&mut self, bytes: u64) {
+        debug_assert!(bytes <= self.data_left(), "more than the chunk has");
+        self.left = self.left.saturating_sub(bytes);
+        if self.place == Place::Data && self.left == 0 {
+            self.place = Place::DataCr;
+        }
+    }
+
     /// The place behind a byte that is not of a chunk's data.
     fn step(&mut self, byte: u8) -> Option<Place> {
         let text = matches!(byte, b'\t' | b' '..=b'~' | 0x80..);
@@ -148,6 +178,25 @@ mod tests {
             assert_eq!(scan(&body[..end]), ChunkScan::Incomplete, "{end}");
         }
         assert_eq!(scan(b"0\r\n\r\n"), ChunkScan::Complete(5));
+    }
+
+    #[test]
+    fn data_is_told_from_what_is_around_it() {
+        let body = b"4;a=\"b\"\r\nGET \r\n0A \r\n0123456789\r\n000\r\nX-Sum: 1\r\n\r\n";
+        for piece in [1, 3, 7, 100] {
+            let mut scanner = ChunkScanner::default();
+            let mut data = Vec::new();
+            for mut bytes in body.chunks(piece) {
+                while !bytes.is_empty() {
+                    bytes = &bytes[scanner.skip_overhead(bytes)..];
+                    let here = bytes.len().min(scanner.data_left() as usize);
+                    data.extend_from_slice(&bytes[..here]);
+                    scanner.pass_chunk(here as u64);
+                    bytes = &bytes[here..];
+                }
+            }
+            assert_eq!(data, b"GET 0123456789", "{piece}");
+        }
     }
 
     #[test]

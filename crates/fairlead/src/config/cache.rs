@@ -1,0 +1,143 @@
+//! `[service.route.cache]`.
+
+use fairlead_splice::config::{CacheKey, CacheRule, Protocol};
+
+use super::diagnostic::{Diagnostic, Problems};
+use super::keys::{Key, Standard, Value, read};
+use super::schema::CACHE;
+use super::section::{Section, quoted, strings};
+
+impl Standard for CacheRule {
+    fn standard() -> Self {
+        Self::new(0)
+    }
+}
+
+const SIZE_MIN: u64 = 1 << 20;
+const SIZE_MAX: u64 = 1 << 40;
+
+/// The keys of `[service.route.cache]`.
+pub(crate) const CACHE_KEYS: [Key<CacheRule>; 4] = [
+    Key::<CacheRule>::new(
+        "size",
+        Value::Size {
+            from: SIZE_MIN,
+            to: SIZE_MAX,
+            get: |one| one.bytes,
+            set: |one, bytes| one.bytes = bytes,
+        },
+        "all the memory that it takes: bodies, heads, directory and tags; `\"1MiB\"` to \
+         `\"1024GiB\"`",
+    )
+    .default("required"),
+    Key::new(
+        "max_object",
+        Value::Size {
+            from: 1 << 10,
+            to: 1 << 34,
+            get: |one| one.max_object,
+            set: |one, bytes| one.max_object = bytes,
+        },
+        "longer bodies are not stored; `\"1KiB\"` to `\"16GiB\"`",
+    ),
+    Key::special(
+        "key",
+        "`[\"host\", \"path\", \"query\"]`",
+        |one| {
+            let parts: Vec<_> = one.key.iter().map(show).collect();
+            parts.join(" ")
+        },
+        "what requests for one object have in common: `host`, `path`, `query`, and \
+         `header:NAME`. The path always is a part of it",
+    ),
+    Key::new(
+        "first",
+        Value::Word {
+            words: || vec!["cacheable", "always"],
+            get: |one| match one.always {
+                true => "always",
+                false => "cacheable",
+            },
+            set: |one, at| one.always = at == 1,
+        },
+        "which connections read the cache: those that begin with GET or HEAD (`cacheable`), or \
+         all (`always`). Others are spliced, and their later requests miss the cache",
+    ),
+];
+
+fn show(part: &CacheKey) -> String {
+    match part {
+        CacheKey::Host => "host".to_owned(),
+        CacheKey::Path => "path".to_owned(),
+        CacheKey::Query => "query".to_owned(),
+        CacheKey::Header(name) => format!("header:{name}"),
+    }
+}
+
+/// What of a cache `check` shows.
+pub(crate) fn shown(rule: Option<&CacheRule>) -> String {
+    rule.map_or_else(String::new, |rule| CACHE_KEYS[0].show(rule))
+}
+
+/// The cache of a route, if it has one.
+pub(super) fn cache(
+    section: Section<'_>,
+    protocol: Option<Protocol>,
+    problems: &mut Problems,
+) -> Option<CacheRule> {
+    let table = section.table("cache", &CACHE, problems)?;
+    if let Some(protocol) = protocol.filter(|one| *one != Protocol::Http) {
+        let why = match protocol {
+            Protocol::Tls => "its requests are encrypted",
+            _ => "it reads no requests",
+        };
+        let message = format!("a cache in a service of another protocol than http: {why}");
+        problems.push(
+            Diagnostic::error(&section.key_span("cache"), message)
+                .help("leave it out, or cache behind what decrypts"),
+        );
+    }
+    let example = "size = \"256MiB\"";
+    table.require("size", example, problems)?;
+    let mut rule = CacheRule::standard();
+    read(&CACHE_KEYS, table, &mut rule, problems);
+    if let Some(node) = table.node("key") {
+        rule.key = Vec::new();
+        for text in strings(node, "key", "\"host\"", problems) {
+            match part(text.value) {
+                Some(part) if !rule.key.contains(&part) => rule.key.push(part),
+                Some(_) => {}
+                None => {
+                    let message = format!("{} is no part of a key", quoted(text.value));
+                    problems.push(
+                        Diagnostic::error(&text.span, message)
+                            .help("write \"host\", \"path\", \"query\" or \"header:NAME\""),
+                    );
+                }
+            }
+        }
+    }
+    if rule.max_object > rule.bytes / 2 {
+        let message = "`max_object` is more than half of `size`: a few objects fill the cache";
+        problems.push(
+            Diagnostic::warning(&section.key_span("cache"), message)
+                .help("write a larger `size` or a smaller `max_object`"),
+        );
+    }
+    Some(rule)
+}
+
+fn part(text: &str) -> Option<CacheKey> {
+    match text {
+        "host" => Some(CacheKey::Host),
+        "path" => Some(CacheKey::Path),
+        "query" => Some(CacheKey::Query),
+        _ => {
+            let name = text.strip_prefix("header:")?;
+            let token =
+                |byte: u8| byte.is_ascii_alphanumeric() || b"-_.!#$%&'*+^`|~".contains(&byte);
+            let is_name = !name.is_empty() && name.bytes().all(token);
+            is_name.then(|| CacheKey::Header(name.to_ascii_lowercase()))
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Routes with a cache.
+
+use std::time::Duration;
+
+use fairlead_splice::config::CacheRule;
+
+use super::world::{World, config};
+use crate::{BLOCK_BYTES, Limits, RequestEnd};
+
+const B: &str = "GET /b HTTP/1.1\r\nHost: x\r\n\r\n";
+
+fn world() -> World {
+    let mut config = config();
+    config.services[0].routes[1].cache = Some(CacheRule::new(8 << 20));
+    let mut world = World::of(config, Limits::default(), 1);
+    world.front.set_wall_clock(world.now, 1_800_000_000_000);
+    world
+}
+
+fn fresh(body: &str) -> String {
+    let len = body.len();
+    format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: {len}\r\n\r\n{body}")
+}
+
+fn body(response: &str) -> &str {
+    response.split_once("\r\n\r\n").expect("a whole head").1
+}
+
+#[test]
+fn the_second_request_is_answered_without_the_server() {
+    let mut world = world();
+    let client = world.ask(B);
+    let server = world.connects[0];
+    assert!(world.got(server).starts_with("GET /b HTTP/1.1\r\n"));
+    world.say(server, fresh("hello"));
+    let got = world.got(client);
+    assert!(
+        got.starts_with("HTTP/1.1 200 OK\r\n") && got.ends_with("\r\n\r\nhello"),
+        "{got}"
+    );
+    assert!(
+        got.contains("cache-status: fairlead; fwd=uri-miss"),
+        "{got}"
+    );
+    world.wait(Duration::from_secs(3));
+    for _ in 0..3 {
+        world.say(client, B);
+        let got = world.got(client);
+        assert!(
+            got.contains("\r\nage: 3\r\n") && got.contains("cache-status: fairlead; hit"),
+            "{got}"
+        );
+        assert_eq!(body(&got), "hello");
+    }
+    assert_eq!(world.connects.len(), 1);
+    assert_eq!(world.got(server), "");
+    let ends: Vec<_> = world.events().iter().map(|event| event.end).collect();
+    assert_eq!(ends, [RequestEnd::Served; 4]);
+    world.end(client);
+    assert!(world.front.is_idle());
+}
+
+#[test]
+fn long_bodies_are_stored_and_sent_in_any_pieces() {
+    for (piece, chunked) in [(700, false), (700, true), (100_000, false), (100_000, true)] {
+        let mut world = world();
+        world.piece = piece;
+        let text: String = (0..5 * BLOCK_BYTES)
+            .map(|at| char::from(b'a' + (at % 26) as u8))
+            .collect();
+        let answer = match chunked {
+            false => fresh(&text),
+            true => format!(
+                "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n\
+                 {:x}\r\n{text}\r\n0\r\n\r\n",
+                text.len()
+            ),
+        };
+        let first = world.ask(B);
+        let server = world.connects[0];
+        world.say(server, answer);
+        let unchunked = |got: &str| {
+            let (head, mut rest) = got.split_once("\r\n\r\n").expect("a head");
+            if !head.contains("chunked") {
+                return rest.to_owned();
+            }
+            let mut whole = String::new();
+            loop {
+                let Some((size, after)) = rest.split_once("\r\n") else {
+                    panic!("no size: {:?}, {} bytes, {head}", rest, whole.len());
+                };
+                let size = usize::from_str_radix(size, 16).expect("a number");
+                whole += &after[..size];
+                rest = &after[size + 2..];
+                if size == 0 {
+                    assert_eq!(rest, "");
+                    return whole;
+                }
+            }
+        };
+        let got = world.got(first);
+        assert!(unchunked(&got) == text, "{piece} {chunked}");
+        let second = world.ask(B);
+        let got = world.got(second);
+        let head = got.split_once("\r\n\r\n").map(|(head, _)| head);
+        assert!(got.contains("fairlead; hit"), "{piece} {chunked} {head:?}");
+        assert!(unchunked(&got) == text, "{piece} {chunked} {head:?}");
+        assert_eq!(world.connects.len(), 1);
+        let part = world.ask("GET /b HTTP/1.1\r\nHost: x\r\nRange: bytes=100000-100009\r\n\r\n");
+        let got = world.got(part);
+        assert!(got.starts_with("HTTP/1.1 206 "), "{got}");
+        assert_eq!(body(&got), &text[100_000..100_010]);
+    }
+}
+
+#[test]
+fn many_misses_at_once_are_one_fetch() {
+    let mut world = world();
+    let clients: Vec<_> = (0..50).map(|_| world.ask(B)).collect();
+    assert_eq!(world.connects.len(), 1);
+    let server = world.connects[0];
+    world.say(server, fresh("once"));
+    for client in clients {
+        assert_eq!(body(&world.got(client)), "once");
+    }
+    assert_eq!(world.got(server).matches("GET").count(), 1);
+}
+
+#[test]
+fn private_answers_release_those_that_wait() {
+    let mut world = world();
+    let clients: Vec<_> = (0..5).map(|_| world.ask(B)).collect();
+    assert_eq!(world.connects.len(), 1);
+    let private = "HTTP/1.1 200 OK\r\nCache-Control: private\r\nContent-Length: 1\r\n\r\n";
+    let server = world.connects[0];
+    world.say(server, format!("{private}0"));
+    // Each of the others has its own.
+    assert_eq!(
+        world.connects.len() + usize::try_from(world.front.counts().numbers.front_reuses).unwrap(),
+        5
+    );
+    let mut number = 1;
+    for conn in world.connects.clone() {
+        while world.got(conn).contains("GET") || conn != server && number == 0 {
+            world.say(conn, format!("{private}{number}"));
+            number += 1;
+        }
+    }
+    for client in clients {
+        let got = world.got(client);
+        assert_eq!(body(&got).len(), 1, "{got}");
+        assert!(!got.contains("; hit"));
+    }
+}
+
+#[test]
+fn what_is_stale_is_validated_and_replaced() {
+    let mut world = world();
+    let client = world.ask(B);
+    let server = world.connects[0];
+    let stored = "HTTP/1.1 200 OK\r\nCache-Control: max-age=5\r\nETag: \"1\"\r\n\
+                  Content-Length: 3\r\n\r\none";
+    world.say(server, stored);
+    world.got(server);
+    assert_eq!(body(&world.got(client)), "one");
+    world.wait(Duration::from_secs(6));
+    world.say(client, B);
+    assert!(world.got(server).contains("if-none-match: \"1\"\r\n"));
+    world.say(
+        server,
+        "HTTP/1.1 304 Not Modified\r\nCache-Control: max-age=5\r\nETag: \"1\"\r\n\r\n",
+    );
+    let got = world.got(client);
+    assert!(
+        got.starts_with("HTTP/1.1 200 ") && body(&got) == "one",
+        "{got}"
+    );
+    world.wait(Duration::from_secs(6));
+    world.say(client, B);
+    world.got(server);
+    world.say(server, fresh("two"));
+    assert_eq!(body(&world.got(client)), "two");
+    assert_eq!(world.connects.len(), 1);
+    // Its client has it already.
+    let ask = "GET /b HTTP/1.1\r\nHost: x\r\nIf-None-Match: \"1\"\r\n\r\n";
+    world.say(client, ask);
+    assert!(world.got(client).starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
+fn a_dead_server_is_stood_in_for_by_what_is_stale() {
+    let mut world = world();
+    let client = world.ask(B);
+    let server = world.connects[0];
+    let stored = "HTTP/1.1 200 OK\r\nCache-Control: max-age=5, stale-if-error=60\r\n\
+                  Content-Length: 3\r\n\r\none";
+    world.say(server, stored);
+    assert_eq!(body(&world.got(client)), "one");
+    world.end(server);
+    world.refusing.push(super::world::at(20, 8_000));
+    world.wait(Duration::from_secs(6));
+    world.say(client, B);
+    let got = world.got(client);
+    assert!(
+        got.starts_with("HTTP/1.1 200 ") && body(&got) == "one",
+        "{got}"
+    );
+    world.wait(Duration::from_secs(60));
+    let client = world.ask(B);
+    assert!(world.got(client).starts_with("HTTP/1.1 503 "));
+}
+
+#[test]
+fn requests_that_change_something_pass_and_invalidate() {
+    let mut world = world();
+    let client = world.ask(B);
+    let server = world.connects[0];
+    world.say(server, fresh("old"));
+    world.got(client);
+    world.say(
+        client,
+        "POST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
+    );
+    let own = world.connects[1];
+    world.say(own, "HTTP/1.1 204 Done\r\n\r\n");
+    let got = world.got(client);
+    assert!(
+        got.starts_with("HTTP/1.1 204 Done\r\n") && got.contains("fwd=method"),
+        "{got}"
+    );
+    world.got(server);
+    world.got(own);
+    world.say(client, B);
+    let again = [server, own]
+        .into_iter()
+        .find(|&conn| !world.far(conn).got.is_empty());
+    let again = again.expect("a fetch");
+    world.say(again, fresh("new"));
+    assert_eq!(body(&world.got(client)), "new");
+}
+
+#[test]
+fn a_fetch_outlives_its_client_and_a_cut_body_is_not_stored() {
+    let mut world = world();
+    let client = world.ask(B);
+    let server = world.connects[0];
+    world.say(
+        server,
+        "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 6\r\n\r\nabc",
+    );
+    world.front.failed(world.now, client);
+    world.run();
+    world.say(server, "def");
+    let next = world.ask(B);
+    let got = world.got(next);
+    assert!(got.contains("; hit") && body(&got) == "abcdef", "{got}");
+    // Cut in the middle: its client sees that, and the next one has its own.
+    let cut = "GET /cut HTTP/1.1\r\nHost: x\r\n\r\n";
+    let client = world.ask(cut);
+    world.say(
+        server,
+        "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 6\r\n\r\nabc",
+    );
+    world.end(server);
+    assert!(world.far(client).reset);
+    let before = world.connects.len();
+    world.ask(cut);
+    assert_eq!(world.connects.len(), before + 1);
+}
+
+#[test]
+fn heads_and_old_clients_are_answered_from_the_cache() {
+    let mut world = world();
+    // A HEAD is no reason to fetch a body.
+    let head = "HEAD /b HTTP/1.1\r\nHost: x\r\n\r\n";
+    let client = world.ask(head);
+    let server = world.connects[0];
+    assert!(world.got(server).starts_with("HEAD /b"));
+    world.say(server, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n");
+    assert!(world.got(client).contains("fairlead; fwd=bypass"));
+    world.say(client, B);
+    world.say(server, fresh("hello"));
+    world.got(client);
+    world.say(client, head);
+    let got = world.got(client);
+    assert!(
+        got.contains("; hit") && got.contains("content-length: 5\r\n"),
+        "{got}"
+    );
+    assert!(body(&got).is_empty());
+    let old = world.ask("GET /b HTTP/1.0\r\nHost: x\r\n\r\n");
+    let got = world.got(old);
+    assert!(
+        got.contains("Connection: close\r\n") && body(&got) == "hello",
+        "{got}"
+    );
+    assert!(world.far(old).closed && !world.far(old).reset);
+}
