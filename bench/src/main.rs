@@ -10,6 +10,7 @@ mod core_bench;
 mod cost;
 mod fastpath_bench;
 mod flood;
+mod front;
 mod handoff;
 mod held;
 mod open;
@@ -54,6 +55,8 @@ enum What {
     Operator(Operator),
     /// Connections that a proxy hands off, beside HAProxy, nginx and plain forwarding.
     Pairs(Pairs),
+    /// Requests routed one by one, and answers from a cache, beside HAProxy, nginx and Varnish.
+    Front(Front),
     /// What the switch's own core is busy with for each request, beside the same peers.
     Cost(Bed),
     /// Thousands of open connections of which one in 20 is active, beside the same peers.
@@ -158,6 +161,43 @@ impl Pairs {
             tunnels: self.tunnels,
         };
         keep("pairs", pairs::run(&effort)?, self.record.as_deref())
+    }
+}
+
+#[derive(Debug, Args)]
+struct Front {
+    /// The fairlead binary; beside this one unless given.
+    #[arg(long)]
+    fairlead: Option<PathBuf>,
+    /// Where packets are forwarded.
+    #[arg(long, default_value = "auto")]
+    mode: String,
+    /// Alternations; the median counts.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Seconds of each measurement.
+    #[arg(long, default_value_t = 2)]
+    seconds: u32,
+    /// Connections of the client.
+    #[arg(long, default_value_t = 64)]
+    connections: u32,
+    /// Folder in which the result is kept as JSON.
+    #[arg(long)]
+    record: Option<PathBuf>,
+}
+
+impl Front {
+    fn run(self) -> Result<()> {
+        let own = std::env::current_exe()?;
+        let beside = own.parent().context("a folder")?;
+        let effort = front::Effort {
+            fairlead: self.fairlead.unwrap_or_else(|| beside.join("fairlead")),
+            mode: self.mode,
+            rounds: self.rounds.max(1),
+            seconds: self.seconds.max(1),
+            connections: self.connections.max(1),
+        };
+        keep("front", front::run(&effort)?, self.record.as_deref())
     }
 }
 
@@ -323,6 +363,7 @@ fn main() -> Result<()> {
             keep("operator", result, record.as_deref())
         }
         What::Pairs(pairs) => pairs.run(),
+        What::Front(front) => front.run(),
         What::Peers(bed) => {
             let mut testbed = Testbed::new(&bed.layout(false, 1_000)?)?;
             let result = peers::run(&mut testbed, bed.effort(), &bed.cases()?)?;

@@ -289,6 +289,21 @@ impl Front {
         self.conns.get(id)?.client()?.job.as_mut()
     }
 
+    /// An interim response to a fetch is for the client that caused it.
+    pub(crate) fn tell_owner(&mut self, id: ConnId, interim: &[u8]) {
+        let Some(owner) = self.job(id).and_then(|job| job.owner) else {
+            return;
+        };
+        let Some(conn) = self.conns.get(owner) else {
+            return;
+        };
+        let exchange = conn.client().and_then(|one| one.exchange.as_ref());
+        if exchange.is_some_and(|one| one.question.minor == 1) {
+            conn.out.extend_from_slice(interim);
+            self.actions.push_back(Action::Send(owner));
+        }
+    }
+
     /// A response's body goes into the cache.
     pub(crate) fn deliver(&mut self, now: Instant, id: ConnId, server: ConnId) {
         let at = self.caches.now(now);

@@ -142,7 +142,10 @@ impl Client {
         exchange.question.keep &= !draining;
         exchange.hash = backends.hash_for(pool, &subject, self.client.addr);
         let cache = caches.of(self.service, route);
-        let cache = cache.filter(|_| !exchange.has_body && !exchange.question.upgrade);
+        // A cache answers none that has a body, but those that change something concern it.
+        let asks = matches!(head.method, "GET" | "HEAD");
+        let is_odd = exchange.question.upgrade || asks && exchange.has_body;
+        let cache = cache.filter(|_| !is_odd);
         let from = self.client;
         let step = cache.map(|at| (at, caches.ask(at, &head, &options, from, forwarded, now)));
         match &step {

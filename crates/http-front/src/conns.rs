@@ -31,6 +31,8 @@ pub(crate) struct Conn {
     /// The other end sends nothing more.
     pub(crate) eof: bool,
     pub(crate) shut: Shut,
+    /// It waits for room for what it has received.
+    pub(crate) is_starved: bool,
     pub(crate) deadline: Option<Instant>,
     pub(crate) side: Side,
 }
@@ -61,6 +63,7 @@ impl Conn {
             peer: None,
             eof: false,
             shut: Shut::Open,
+            is_starved: false,
             deadline: None,
             side,
         }

@@ -64,10 +64,19 @@ pub(crate) fn push_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// How a request asks for another protocol.
+/// How a request asks for another protocol. HTTP/2 in cleartext is not passed on: its requests
+/// would be routed by nobody.
 pub(crate) fn upgrade<'a>(head: &RequestHead<'a>, options: &Options<'_>) -> Option<&'a [u8]> {
     let asks = head.version_minor == 1 && options.has("upgrade");
-    head.header("upgrade").filter(|_| asks)
+    let mut named = head.headers();
+    let protocol = named
+        .find(|(name, _)| name.eq_ignore_ascii_case("upgrade"))?
+        .1;
+    // A second field could name it, too.
+    let once = !named.any(|(name, _)| name.eq_ignore_ascii_case("upgrade"));
+    let is_h2c = |one: &[u8]| one.len() >= 3 && one[..3].eq_ignore_ascii_case(b"h2c");
+    let plain = !members(protocol).any(is_h2c);
+    (asks && once && plain).then_some(protocol)
 }
 
 /// What else is changed in a request that is sent on behalf of a cache.
@@ -231,5 +240,13 @@ mod tests {
             got.ends_with("Connection: upgrade\r\nUpgrade: websocket\r\n\r\n"),
             "{got}"
         );
+        for hidden in ["h2c", "H2C", "websocket, h2c", "websocket\r\nUpgrade: h2c"] {
+            let request = format!(
+                "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\n\
+                 HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\nUpgrade: {hidden}\r\n\r\n"
+            );
+            let got = sent(&request, false, Forwarded::Off);
+            assert_eq!(got, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", "{hidden}");
+        }
     }
 }

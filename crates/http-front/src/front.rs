@@ -167,7 +167,7 @@ impl Front {
         }
         // Asked for twice, because of a limit of the borrow checker.
         if conn.input.space(stock).is_none() {
-            if conn.input.len() == 0 {
+            if conn.input.len() == 0 && !core::mem::replace(&mut conn.is_starved, true) {
                 self.starved.push(id);
             }
             return None;
@@ -430,9 +430,13 @@ impl Front {
     /// Lets connections go on that found no room.
     fn feed(&mut self) {
         if self.stock.has_room() {
-            // Who still finds none comes back.
-            self.actions
-                .extend(self.starved.drain(..).map(Action::Receive));
+            // Those that still find none come back.
+            for id in core::mem::take(&mut self.starved) {
+                if let Some(conn) = self.conns.get(id) {
+                    conn.is_starved = false;
+                    self.actions.push_back(Action::Receive(id));
+                }
+            }
         }
     }
 

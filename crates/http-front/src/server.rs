@@ -132,10 +132,12 @@ impl Front {
                 let bytes = from.input.bytes();
                 slot.note_passed(at, (reason, &exchange.head), head, bytes, &mut out);
             }
-            if is_job {
-                // The cache writes the head that clients get.
-                out.truncate(written);
-            }
+            // The cache writes the head that clients get, interim ones apart.
+            let of_job = if is_job {
+                out.split_off(written)
+            } else {
+                Vec::new()
+            };
             to.out = out;
             let head = match head {
                 Err(_) => {
@@ -147,7 +149,10 @@ impl Front {
             match (head.is_interim(), is_job) {
                 (true, _) => {
                     from.skip(head.len, &mut self.stock);
-                    self.send_to_peer(now, id);
+                    match is_job {
+                        true => self.tell_owner(client, &of_job),
+                        false => self.send_to_peer(now, id),
+                    }
                 }
                 (false, true) => return self.fetched(now, client, id, &head),
                 (false, false) => return self.pass_head(now, id, client, &head),

@@ -29,6 +29,8 @@ pub(super) struct Answer {
     pub saw: Option<SocketAddr>,
     /// `Retry-After`.
     pub retry_after: Option<String>,
+    /// `Cache-Status`.
+    pub cache: Option<String>,
     /// The client's own address and port.
     pub local: Option<SocketAddr>,
     /// What the client complained of.
@@ -51,6 +53,7 @@ impl Answer {
                     .and_then(|(name, at)| Some((name.to_owned(), at.parse().ok()?)));
             }
             "x-saw" => self.saw = value.parse().ok(),
+            "cache-status" => self.cache = Some(value.to_owned()),
             "retry-after" => self.retry_after = Some(value.to_owned()),
             _ => {}
         }

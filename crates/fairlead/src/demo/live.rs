@@ -5,6 +5,7 @@
 //!                          10.1.0.3 (virtual)
 //! ```
 
+mod front;
 mod local;
 
 use std::fs;
@@ -44,6 +45,15 @@ impl Folder {
         let folder = std::env::temp_dir().join(format!("fairlead-demo-{}", std::process::id()));
         fs::create_dir(&folder).with_context(|| format!("making {}", folder.display()))?;
         Ok(Self(folder))
+    }
+}
+
+impl Folder {
+    /// The file that the switch runs with.
+    fn configuration(&self) -> Result<PathBuf> {
+        let path = self.0.join("fairlead.toml");
+        fs::write(&path, format!("{CONFIG}{}{}", local::CONFIG, front::CONFIG))?;
+        Ok(path)
     }
 }
 
@@ -105,8 +115,7 @@ impl Live {
         }
 
         step("starting the switch");
-        let config = folder.0.join("fairlead.toml");
-        fs::write(&config, format!("{CONFIG}{}", local::CONFIG))?;
+        let config = folder.configuration()?;
         let mut command = switch_host.command("/proc/self/exe");
         command
             .arg0("fairlead")

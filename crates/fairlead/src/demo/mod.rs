@@ -97,6 +97,7 @@ fn play_live(screen: &Screen, rights: Rights, stay: bool) -> Result<usize> {
     let mut faults = show(screen, &mut live, &interrupted)?;
     if !interrupted.load(Ordering::SeqCst) {
         faults += live.show_local(screen)?;
+        faults += live.show_front(screen)?;
         screen.summary(&live.status()?);
     }
     if stay && !interrupted.load(Ordering::SeqCst) {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use fairlead_netns::{Host, Running, program};
 
-use super::scene::{BIG_BYTES, BIG_PATH, Origin, Process, SERVERS};
+use super::scene::{BIG_BYTES, BIG_PATH, KEPT_PATH, Origin, Process, SERVERS};
 
 /// Longest head that the embedded server reads.
 const HEAD_BYTES_MAX: u64 = 64 << 10;
@@ -215,6 +215,7 @@ fn nginx_configuration(process: &Process, origins: &[Origin], folder: &Path) -> 
             "add_header X-Server \"{name} $server_addr:$server_port\" always;\n\
              add_header X-Saw \"$remote_addr:$remote_port\" always;\n\
              location = {BIG_PATH} {{ root \"{folder}/files\"; }}\n\
+             location = {KEPT_PATH} {{ expires 60s; return 200 \"{name} may be kept\\n\"; }}\n\
              location / {{ return 200 \"{name} answers $request_method $request_uri\\n\"; }}\n}}\n"
         ));
     }
@@ -283,8 +284,13 @@ fn serve_connection(origin: Origin, stream: TcpStream) -> std::io::Result<()> {
         write!(
             answer,
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\n\
-             X-Server: {} {local}\r\nX-Saw: {peer}\r\n{}\r\n",
+             X-Server: {} {local}\r\nX-Saw: {peer}\r\n{}{}\r\n",
             origin.name,
+            if path == KEPT_PATH {
+                "Cache-Control: max-age=60\r\n"
+            } else {
+                ""
+            },
             if close { "Connection: close\r\n" } else { "" }
         )?;
         match (method, path) {

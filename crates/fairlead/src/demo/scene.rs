@@ -18,6 +18,8 @@ pub(super) const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALH
 pub(super) const BIG_BYTES: u64 = 16 << 20;
 /// Its path.
 pub(super) const BIG_PATH: &str = "/big.jpg";
+/// A path whose answers may be kept for a minute.
+pub(super) const KEPT_PATH: &str = "/kept/logo";
 
 /// The configuration that the switch runs with.
 pub(super) const CONFIG: &str = r##"[instance]

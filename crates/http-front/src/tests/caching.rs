@@ -188,6 +188,28 @@ fn what_is_stale_is_validated_and_replaced() {
 }
 
 #[test]
+fn interim_responses_reach_the_client_that_caused_the_fetch() {
+    let mut world = world();
+    let client = world.ask(B);
+    let server = world.connects[0];
+    let interim = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
+    world.say(server, interim);
+    assert_eq!(world.got(client), interim);
+    world.say(server, format!("{interim}{}", fresh("hello")));
+    let got = world.got(client);
+    assert!(
+        got.starts_with(&format!("{interim}HTTP/1.1 200 OK\r\n")),
+        "{got}"
+    );
+    world.say(client, B);
+    let got = world.got(client);
+    assert!(
+        got.starts_with("HTTP/1.1 200 OK\r\n") && got.contains("; hit"),
+        "{got}"
+    );
+}
+
+#[test]
 fn a_dead_server_is_stood_in_for_by_what_is_stale() {
     let mut world = world();
     let client = world.ask(B);
@@ -219,7 +241,7 @@ fn requests_that_change_something_pass_and_invalidate() {
     world.got(client);
     world.say(
         client,
-        "POST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
+        "POST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi",
     );
     let own = world.connects[1];
     world.say(own, "HTTP/1.1 204 Done\r\n\r\n");

@@ -139,7 +139,7 @@ impl Live {
     }
 
     /// Why connections cannot become sockets here, by the switch's log.
-    fn no_sockets(&self) -> Option<String> {
+    pub(super) fn no_sockets(&self) -> Option<String> {
         let lines = self.journal.other_lines();
         let said = lines.iter().find_map(|line| {
             let (_, why) = line.split_once("cannot be served: ")?;

@@ -1,0 +1,382 @@
+//! Requests routed one by one, and answers from a cache, beside proxies that do the same:
+//! requests/s, the 99th percentile, and processor time of what stands in front.
+//!
+//! Processor time is that of processes: what the kernel does for them while it receives packets is
+//! nobody's here.
+
+use std::fs;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use fairlead_netns::{Host, Running, Signal, World, program};
+use serde_json::{Value, json};
+
+use crate::table::{median, ratio};
+use crate::testbed::wrk::{self, Sample};
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+const SERVER: &str = "10.2.0.1:8081";
+
+/// What is measured, and how much of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Effort {
+    pub(crate) fairlead: PathBuf,
+    pub(crate) mode: String,
+    pub(crate) rounds: usize,
+    pub(crate) seconds: u32,
+    pub(crate) connections: u32,
+}
+
+/// Who stands in front, and where.
+const FRONTS: [(&str, &str); 8] = [
+    ("per-request", "10.1.0.3:80"),
+    ("haproxy-http", "10.1.0.1:8080"),
+    ("nginx-proxy", "10.1.0.1:8082"),
+    ("splice", "10.1.0.3:82"),
+    ("cache", "10.1.0.3:81"),
+    ("nginx-cache", "10.1.0.1:8083"),
+    ("varnish", "10.1.0.1:8084"),
+    ("direct", SERVER),
+];
+
+/// Rows: a file, and a connection for each request or not.
+const CASES: [(&str, bool); 7] = [
+    ("1KiB", false),
+    ("16KiB", false),
+    ("64KiB", false),
+    ("1MiB", false),
+    ("1KiB", true),
+    ("16KiB", true),
+    ("64KiB", true),
+];
+
+const FILES: [(&str, usize); 4] = [
+    ("1KiB", 1 << 10),
+    ("16KiB", 16 << 10),
+    ("64KiB", 64 << 10),
+    ("1MiB", 1 << 20),
+];
+
+pub(crate) fn run(effort: &Effort) -> Result<Value> {
+    let bed = Bed::new(effort)?;
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let mut rows = Vec::new();
+    for (file, close) in CASES {
+        rows.push(bed.measure(effort, file, close)?);
+    }
+    Ok(json!({
+        "mode": effort.mode,
+        "rounds": effort.rounds,
+        "seconds": effort.seconds,
+        "client_connections": effort.connections,
+        "load_before": load.split_whitespace().next().unwrap_or("?"),
+        "rows": rows,
+    }))
+}
+
+struct Bed {
+    client: Host,
+    switch: Host,
+    folder: PathBuf,
+    fairlead: Option<Running>,
+    /// Processes by the place of their front.
+    fronts: Vec<Option<Vec<u32>>>,
+    processes: Vec<Running>,
+    _world: World,
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        // Killed, it would leave its fast path to a next run in a network that goes away.
+        if let Some(mut fairlead) = self.fairlead.take() {
+            let _ = fairlead.signal(Signal::Terminate);
+            let _ = fairlead.wait_for(PATIENCE);
+        }
+        self.processes.clear();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Bed {
+    fn new(effort: &Effort) -> Result<Self> {
+        fairlead_netns::raise_open_files(65_536)?;
+        // Peers keep what they cache there: memory, as Fairlead's is.
+        let shared = Path::new("/dev/shm");
+        let parent = if shared.is_dir() {
+            shared.to_owned()
+        } else {
+            std::env::temp_dir()
+        };
+        let folder = parent.join(format!("fairlead-front-{}", std::process::id()));
+        fs::create_dir_all(folder.join("files"))?;
+        for (name, bytes) in FILES {
+            fs::write(folder.join("files").join(name), vec![b'x'; bytes])?;
+        }
+        let mut world = World::new()?;
+        let (client, switch) = (world.host("client")?, world.host("switch")?);
+        let servers = world.host("servers")?;
+        world.link((&client, &["10.1.0.2/24"]), (&switch, &["10.1.0.1/24"]))?;
+        world.link((&switch, &["10.2.0.254/24"]), (&servers, &["10.2.0.1/24"]))?;
+        client.route("10.2.0.0/24", "10.1.0.1")?;
+        client.route("10.1.0.3/32", "10.1.0.1")?;
+        servers.route("default", "10.2.0.254")?;
+        switch.sysctl("net.ipv4.ip_forward", "1")?;
+        for host in [&client, &switch] {
+            host.sysctl("net.ipv4.ip_local_port_range", "1024 65535")?;
+            host.sysctl("net.ipv4.tcp_tw_reuse", "1")?;
+        }
+        for host in [&switch, &servers] {
+            host.sysctl("net.core.somaxconn", "16384")?;
+        }
+        let mut bed = Self {
+            client,
+            switch,
+            folder,
+            fairlead: None,
+            fronts: vec![None; FRONTS.len()],
+            processes: Vec::new(),
+            _world: world,
+        };
+        bed.start(effort, &servers)?;
+        Ok(bed)
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<String> {
+        let path = self.folder.join(name);
+        fs::write(&path, text)?;
+        Ok(path.display().to_string())
+    }
+
+    fn spawn(&mut self, host: &Host, words: &[&str]) -> Result<u32> {
+        let mut command = host.command(words[0]);
+        command.args(&words[1..]).stdout(Stdio::null());
+        let name = format!("{}.err", self.processes.len());
+        command.stderr(Stdio::from(fs::File::create(self.folder.join(name))?));
+        let process = host.start(&mut command)?;
+        let id = process.id();
+        self.processes.push(process);
+        Ok(id)
+    }
+
+    fn start(&mut self, effort: &Effort, servers: &Host) -> Result<()> {
+        let prefix = self.folder.display().to_string();
+        let server = format!(
+            "sendfile on; tcp_nopush on; open_file_cache max=100; expires 1h;\n\
+             server {{ listen {SERVER} backlog=16384; root {prefix}/files; }}"
+        );
+        let path = self.write("server.conf", &nginx(&self.folder, "server", &server))?;
+        self.spawn(servers, &["nginx", "-p", &prefix, "-c", &path])?;
+        let switch = self.switch.clone();
+        let path = self.write("haproxy.cfg", &haproxy())?;
+        self.fronts[1] = Some(vec![self.spawn(&switch, &["haproxy", "-db", "-f", &path])?]);
+        for (at, name, cached) in [(2, "proxy", false), (5, "kept", true)] {
+            let text = nginx(&self.folder, name, &nginx_proxy(&self.folder, at, cached));
+            let path = self.write(&format!("{name}.conf"), &text)?;
+            self.fronts[at] = Some(vec![
+                self.spawn(&switch, &["nginx", "-p", &prefix, "-c", &path])?,
+            ]);
+        }
+        if program("varnishd").is_some() {
+            let (at, own) = (FRONTS[6].1, format!("{prefix}/varnish"));
+            let words = [
+                "varnishd",
+                "-F",
+                "-a",
+                at,
+                "-b",
+                SERVER,
+                "-s",
+                "malloc,256m",
+                "-n",
+                &own,
+            ];
+            self.fronts[6] = Some(vec![self.spawn(&switch, &words)?]);
+        }
+        let path = self.write("fairlead.toml", &fairlead(&effort.mode))?;
+        let mut command = switch.command(&effort.fairlead.display().to_string());
+        command
+            .args(["serve", "--config", &path])
+            .stdout(Stdio::null());
+        let log = fs::File::create(self.folder.join("fairlead.err"))?;
+        let fairlead = switch.start(command.stderr(Stdio::from(log)))?;
+        let own = vec![fairlead.id()];
+        self.fairlead = Some(fairlead);
+        for at in [0, 3, 4] {
+            self.fronts[at] = Some(own.clone());
+        }
+        self.fronts[7] = Some(Vec::new());
+        for (front, running) in FRONTS.into_iter().zip(&self.fronts) {
+            if running.is_some() {
+                self.wait_for(front)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_for(&self, (name, address): (&str, &str)) -> Result<()> {
+        let until = Instant::now() + PATIENCE;
+        let address: SocketAddr = address.parse()?;
+        let connect = || TcpStream::connect_timeout(&address, Duration::from_secs(1));
+        while Instant::now() < until {
+            if self.client.enter(connect)?.is_ok() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let log = fs::read_to_string(self.folder.join("fairlead.err")).unwrap_or_default();
+        bail!("{name} at {address} does not answer: {log}")
+    }
+
+    fn measure(&self, effort: &Effort, file: &str, close: bool) -> Result<Value> {
+        let mut samples: Vec<Vec<(Sample, f64)>> = vec![Vec::new(); FRONTS.len()];
+        for round in 0..=effort.rounds {
+            for (at, (name, address)) in FRONTS.iter().enumerate() {
+                let Some(ids) = &self.fronts[at] else {
+                    continue;
+                };
+                let before = processor_seconds(ids);
+                let load = wrk::Load {
+                    address,
+                    file,
+                    close,
+                    connections: effort.connections,
+                    // The first round warms up: caches are filled in it.
+                    seconds: if round == 0 { 1 } else { effort.seconds },
+                    distinct: false,
+                };
+                let sample = wrk::run(&self.client, &self.folder, &[], &load)?;
+                ensure!(sample.requests > 0, "{name} answers nothing");
+                let used = processor_seconds(ids) - before;
+                if round > 0 {
+                    samples[at].push((sample, used / sample.requests as f64 * 1e6));
+                }
+            }
+        }
+        let rates = |at: usize| -> Vec<f64> { samples[at].iter().map(|one| one.0.rate).collect() };
+        let best = |all: &[usize]| {
+            let there = all.iter().copied().filter(|&at| !samples[at].is_empty());
+            there.max_by(|&a, &b| median(rates(a)).total_cmp(&median(rates(b))))
+        };
+        let kind = if close {
+            "connection per request"
+        } else {
+            "keep-alive"
+        };
+        let mut fronts = Vec::new();
+        for (at, (name, _)) in FRONTS.iter().enumerate() {
+            if samples[at].is_empty() {
+                continue;
+            }
+            let p99 = median(samples[at].iter().map(|one| one.0.p99_ms));
+            let micros = median(samples[at].iter().map(|one| one.1));
+            let errors: u64 = samples[at].iter().map(|one| one.0.errors).sum();
+            let rate = median(rates(at));
+            println!(
+                "{kind}, {file}: {name} {rate:.0} requests/s, p99 {p99:.1} ms, {micros:.1} µs of \
+                 processes a request, {errors} errors"
+            );
+            fronts.push(json!({
+                "front": name,
+                "requests_per_second": rate.round(),
+                "p99_ms": p99,
+                "process_microseconds_a_request": micros,
+                "errors": errors,
+                "each": rates(at).iter().map(|rate| rate.round()).collect::<Vec<_>>(),
+            }));
+        }
+        let against = |own: usize, peers: &[usize]| -> Option<(&str, f64)> {
+            let peer = best(peers)?;
+            Some((FRONTS[peer].0, ratio(&rates(own), &rates(peer))))
+        };
+        let (proxies, caches) = (against(0, &[1, 2]), against(4, &[5, 6]));
+        for (own, other) in [("per-request", proxies), ("cache", caches)] {
+            if let Some((peer, ratio)) = other {
+                println!("{kind}, {file}: {own} {ratio:.2} × {peer}");
+            }
+        }
+        Ok(json!({
+            "file": file,
+            "close": close,
+            "fronts": fronts,
+            "per_request_to_best_proxy": proxies.map(|one| one.1),
+            "cache_to_best_cache": caches.map(|one| one.1),
+        }))
+    }
+}
+
+fn nginx(folder: &Path, name: &str, inside: &str) -> String {
+    let at = folder.display();
+    let mut text = format!(
+        "daemon off;\nmaster_process off;\npid {at}/{name}.pid;\nerror_log {at}/{name}.log;\n\
+         events {{ worker_connections 16384; multi_accept on; }}\nhttp {{\naccess_log off;\n\
+         keepalive_requests 100000000;\n"
+    );
+    for kind in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {
+        text += &format!("{kind}_temp_path {at}/{name}-{kind};\n");
+    }
+    text + inside + "\n}\n"
+}
+
+/// With a cache in memory, or without.
+fn nginx_proxy(folder: &Path, at: usize, cached: bool) -> String {
+    let (zone, use_it) = match cached {
+        true => (
+            format!(
+                "proxy_cache_path {}/nginx-cache keys_zone=one:10m max_size=256m;\n",
+                folder.display()
+            ),
+            "proxy_cache one; proxy_cache_key $host$uri$is_args$args;",
+        ),
+        false => (String::new(), "proxy_max_temp_file_size 0;"),
+    };
+    format!(
+        "{zone}sendfile on; tcp_nopush on; open_file_cache max=1000;\n\
+         upstream servers {{ server {SERVER}; keepalive 64; keepalive_requests 100000000; }}\n\
+         server {{ listen {} backlog=16384; location / {{ proxy_pass http://servers; \
+         proxy_http_version 1.1; proxy_set_header Connection \"\"; proxy_buffer_size 128k; \
+         proxy_buffers 16 128k; proxy_busy_buffers_size 256k; {use_it} }} }}",
+        FRONTS[at].1
+    )
+}
+
+fn haproxy() -> String {
+    format!(
+        "global\ntune.bufsize 131072\ndefaults\nmode http\nhttp-reuse always\noption splice-auto\n\
+         timeout connect 5s\ntimeout client 60s\ntimeout server 60s\nlisten front\nbind {} backlog \
+         16384\nserver one {SERVER}\n",
+        FRONTS[1].1
+    )
+}
+
+fn fairlead(mode: &str) -> String {
+    let service = |port: u16, lines: &str| {
+        format!(
+            "[[service]]\nname = \"s{port}\"\nlisten = \"10.1.0.3:{port}\"\nprotocol = \"http\"\n\
+             [[service.route]]\npool = \"pages\"\n{lines}\n"
+        )
+    };
+    format!(
+        "[instance]\nname = \"front\"\ndrain_timeout = \"0s\"\n[log]\naccess = \"refused\"\n\
+         [network]\ndevice = \"fairlead0\"\nsnat = \"100.64.0.0/24\"\n[fastpath]\nmode = \"{mode}\"\n\
+         {}{}{}[[pool]]\nname = \"pages\"\nserver = [{{ address = \"{SERVER}\" }}]\n",
+        service(80, "treatment = \"per-request\""),
+        service(81, "cache = { size = \"256MiB\", max_object = \"16MiB\" }"),
+        service(82, ""),
+    )
+}
+
+/// User and system time of processes, seconds.
+fn processor_seconds(ids: &[u32]) -> f64 {
+    let of = |id: &u32| -> Option<f64> {
+        let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        let mut words = text.rsplit_once(')')?.1.split_whitespace();
+        let user: f64 = words.nth(11)?.parse().ok()?;
+        let system: f64 = words.next()?.parse().ok()?;
+        Some((user + system) / 100.0)
+    };
+    ids.iter().filter_map(of).sum()
+}

@@ -1,0 +1,158 @@
+//! Requests of one connection reach two pools, and the second answer comes from a cache
+//! (docs/per-request.md, docs/content-cache.md).
+
+use std::net::TcpStream;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use super::super::client::{Answer, exchange};
+use super::super::report::Screen;
+use super::super::scene::{Expect, KEPT_PATH, Request, VIRTUAL};
+use super::super::verdict::{Row, show_servers};
+use super::Live;
+
+/// The part of the configuration that leads to it.
+pub(super) const CONFIG: &str = r#"
+[[service]]
+name = "mixed"
+listen = "10.1.0.3:8001"
+protocol = "http"
+
+[[service.route]]
+path_prefix = "/photos/"
+treatment = "per-request"
+pool = "images"
+
+[[service.route]]
+treatment = "per-request"
+pool = "pages"
+cache = { size = "16MiB", max_object = "1MiB" }
+"#;
+
+const PORT: u16 = 8_001;
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is asked, and who must answer: the beginning of a server's name, and what the cache says.
+const STEPS: [(&str, &str, &str, Option<&str>); 5] = [
+    ("GET /photos/cat", "/photos/cat", "images-", None),
+    (
+        "GET /index.html",
+        "/index.html",
+        "pages-",
+        Some("fwd=uri-miss"),
+    ),
+    ("GET /kept/logo", KEPT_PATH, "pages-", Some("fwd=uri-miss")),
+    ("the same again", KEPT_PATH, "pages-", Some("hit")),
+    (
+        "fairlead cache purge --all; again",
+        KEPT_PATH,
+        "pages-",
+        Some("fwd=uri-miss"),
+    ),
+];
+
+impl Live {
+    /// Shows it, if that is possible here. Returns the number of requests that went wrong.
+    pub(in super::super) fn show_front(&mut self, screen: &Screen) -> Result<usize> {
+        screen
+            .table("Each request of one connection is routed by itself, or answered from a cache");
+        if let Some(why) = self.no_sockets() {
+            screen.not_shown("GET, five times", &why);
+            return Ok(0);
+        }
+        let host = self.client.host().clone();
+        let connect = || TcpStream::connect_timeout(&(VIRTUAL, PORT).into(), PATIENCE);
+        let stream = host.enter(connect)??;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut faults = 0;
+        for (number, (title, path, server, cache)) in STEPS.into_iter().enumerate() {
+            if number + 1 == STEPS.len() {
+                self.purge()?;
+            }
+            let request = Request {
+                method: "GET",
+                tls: false,
+                host: Some("www.example.com"),
+                path,
+                then: None,
+                body_bytes: 0,
+                expect: Expect::Status(200),
+            };
+            let row = judge(&exchange(&stream, &request, path, false)?, server, cache);
+            faults += usize::from(!row.faults.is_empty());
+            screen.row(title, &row);
+        }
+        Ok(faults)
+    }
+
+    fn purge(&self) -> Result<()> {
+        let mut command = self.switch_host.command("/proc/self/exe");
+        let command = command.args(["cache", "purge", "--all", "--instance", "edge"]);
+        let output = command.stdin(Stdio::null()).output()?;
+        if !output.status.success() {
+            bail!("{}", String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(())
+    }
+}
+
+/// Compares with what must have happened.
+fn judge(answer: &Answer, server: &str, cache: Option<&str>) -> Row {
+    let mut faults = Vec::new();
+    faults.extend(answer.error.clone());
+    if answer.status != 200 {
+        faults.push(format!("status {} instead of 200", answer.status));
+    }
+    let by = answer.server.as_ref().map_or("", |(name, _)| name);
+    if !by.starts_with(server) {
+        faults.push(format!("answered by {by:?}, not by {server}…"));
+    }
+    let said = answer.cache.as_deref();
+    if !said.unwrap_or_default().contains(cache.unwrap_or_default())
+        || said.is_some() != cache.is_some()
+    {
+        faults.push(format!("the cache said {said:?}"));
+    }
+    let why = match cache {
+        None => "its pool; no cache".to_owned(),
+        Some("hit") => "from the cache".to_owned(),
+        Some(_) => "its pool; not in the cache".to_owned(),
+    };
+    Row {
+        answer: format!("{}, {} B", answer.status, answer.body_bytes),
+        by: show_servers(std::slice::from_ref(answer)),
+        why,
+        faults,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pool_and_cache_must_be_the_expected_ones() {
+        let answer = |server: &str, cache: Option<&str>| Answer {
+            status: 200,
+            server: Some((server.to_owned(), "10.2.0.1:80".parse().unwrap())),
+            cache: cache.map(str::to_owned),
+            ..Answer::default()
+        };
+        let faults =
+            |answer: Answer, server: &str, cache| judge(&answer, server, cache).faults.len();
+        assert_eq!(faults(answer("images-1", None), "images-", None), 0);
+        assert_eq!(faults(answer("pages-1", None), "images-", None), 1);
+        let hit = || answer("pages-1", Some("fairlead; hit; ttl=60"));
+        assert_eq!(faults(hit(), "pages-", Some("hit")), 0);
+        assert_eq!(faults(hit(), "pages-", Some("fwd=uri-miss")), 1);
+        assert_eq!(faults(hit(), "pages-", None), 1);
+    }
+
+    #[test]
+    fn the_configuration_is_valid_beside_the_scenes() {
+        let text = format!("{}{CONFIG}", super::super::super::scene::CONFIG);
+        assert!(crate::config::parse(&text, "the demonstration").is_ok());
+    }
+}
