@@ -190,9 +190,12 @@ fn show_service(service: &Service, switch: &Config, paint: Paint) -> String {
         let of_heads = matches!(key.name, "head_limit" | "head_timeout");
         let of_sleepers = matches!(key.name, "sleep_max" | "wake_wait");
         let sleeps = service.routes.iter().any(|route| route.sleep);
+        let of_front = ["keep_alive_timeout", "stalled_timeout", "forwarded"].contains(&key.name);
+        let has_front = service.routes.iter().any(Route::is_to_front);
         key.name != "name"
             && !(of_heads && service.protocol == Protocol::Tcp)
             && (sleeps || !of_sleepers)
+            && (has_front || !of_front)
     });
     out += &format!("  {}\n", shown(of_it, service));
     let mut rows: Vec<Vec<String>> = service
