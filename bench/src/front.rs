@@ -232,12 +232,12 @@ impl Bed {
     }
 
     fn measure(&self, effort: &Effort, file: &str, close: bool) -> Result<Value> {
-        let mut samples: Vec<Vec<(Sample, f64)>> = vec![Vec::new(); FRONTS.len()];
+        let mut samples: Vec<Samples> = vec![Vec::new(); FRONTS.len()];
         for round in 0..=effort.rounds {
-            for (at, (name, address)) in FRONTS.iter().enumerate() {
-                let Some(ids) = &self.fronts[at] else {
-                    continue;
-                };
+            for ((name, address), (ids, all)) in
+                FRONTS.iter().zip(self.fronts.iter().zip(&mut samples))
+            {
+                let Some(ids) = ids else { continue };
                 let before = processor_seconds(ids);
                 let load = wrk::Load {
                     address,
@@ -252,60 +252,63 @@ impl Bed {
                 ensure!(sample.requests > 0, "{name} answers nothing");
                 let used = processor_seconds(ids) - before;
                 if round > 0 {
-                    samples[at].push((sample, used / sample.requests as f64 * 1e6));
+                    all.push((sample, used / sample.requests as f64 * 1e6));
                 }
             }
         }
-        let rates = |at: usize| -> Vec<f64> { samples[at].iter().map(|one| one.0.rate).collect() };
-        let best = |all: &[usize]| {
-            let there = all.iter().copied().filter(|&at| !samples[at].is_empty());
-            there.max_by(|&a, &b| median(rates(a)).total_cmp(&median(rates(b))))
+        let kind = match close {
+            true => "connection per request",
+            false => "keep-alive",
         };
-        let kind = if close {
-            "connection per request"
-        } else {
-            "keep-alive"
-        };
-        let mut fronts = Vec::new();
-        for (at, (name, _)) in FRONTS.iter().enumerate() {
-            if samples[at].is_empty() {
-                continue;
-            }
-            let p99 = median(samples[at].iter().map(|one| one.0.p99_ms));
-            let micros = median(samples[at].iter().map(|one| one.1));
-            let errors: u64 = samples[at].iter().map(|one| one.0.errors).sum();
-            let rate = median(rates(at));
-            println!(
-                "{kind}, {file}: {name} {rate:.0} requests/s, p99 {p99:.1} ms, {micros:.1} µs of \
-                 processes a request, {errors} errors"
-            );
-            fronts.push(json!({
-                "front": name,
-                "requests_per_second": rate.round(),
-                "p99_ms": p99,
-                "process_microseconds_a_request": micros,
-                "errors": errors,
-                "each": rates(at).iter().map(|rate| rate.round()).collect::<Vec<_>>(),
-            }));
-        }
-        let against = |own: usize, peers: &[usize]| -> Option<(&str, f64)> {
-            let peer = best(peers)?;
-            Some((FRONTS[peer].0, ratio(&rates(own), &rates(peer))))
-        };
-        let (proxies, caches) = (against(0, &[1, 2]), against(4, &[5, 6]));
-        for (own, other) in [("per-request", proxies), ("cache", caches)] {
-            if let Some((peer, ratio)) = other {
-                println!("{kind}, {file}: {own} {ratio:.2} × {peer}");
-            }
-        }
-        Ok(json!({
-            "file": file,
-            "close": close,
-            "fronts": fronts,
-            "per_request_to_best_proxy": proxies.map(|one| one.1),
-            "cache_to_best_cache": caches.map(|one| one.1),
-        }))
+        Ok(row(&samples, &format!("{kind}, {file}")))
     }
+}
+
+/// Measurements of a front, each with microseconds of its processes for a request.
+type Samples = Vec<(Sample, f64)>;
+
+fn rates(samples: &Samples) -> Vec<f64> {
+    samples.iter().map(|one| one.0.rate).collect()
+}
+
+/// Prints a row, and returns it.
+fn row(samples: &[Samples], title: &str) -> Value {
+    let mut fronts = Vec::new();
+    for ((name, _), all) in FRONTS.iter().zip(samples) {
+        if all.is_empty() {
+            continue;
+        }
+        let p99 = median(all.iter().map(|one| one.0.p99_ms));
+        let micros = median(all.iter().map(|one| one.1));
+        let errors: u64 = all.iter().map(|one| one.0.errors).sum();
+        let rate = median(rates(all));
+        println!(
+            "{title}: {name} {rate:.0} requests/s, p99 {p99:.1} ms, {micros:.1} µs of processes a \
+             request, {errors} errors"
+        );
+        fronts.push(json!({
+            "front": name,
+            "requests_per_second": rate.round(),
+            "p99_ms": p99,
+            "process_microseconds_a_request": micros,
+            "errors": errors,
+            "each": rates(all).iter().map(|rate| rate.round()).collect::<Vec<_>>(),
+        }));
+    }
+    let against = |own: usize, peers: &[usize]| -> Option<f64> {
+        let there = peers.iter().copied().filter(|&at| !samples[at].is_empty());
+        let rate = |at: usize| median(rates(&samples[at]));
+        let peer = there.max_by(|&a, &b| rate(a).total_cmp(&rate(b)))?;
+        let ratio = ratio(&rates(&samples[own]), &rates(&samples[peer]));
+        println!("{title}: {} {ratio:.2} × {}", FRONTS[own].0, FRONTS[peer].0);
+        Some(ratio)
+    };
+    json!({
+        "row": title,
+        "fronts": fronts,
+        "per_request_to_best_proxy": against(0, &[1, 2]),
+        "cache_to_best_cache": against(4, &[5, 6]),
+    })
 }
 
 fn nginx(folder: &Path, name: &str, inside: &str) -> String {
@@ -361,7 +364,8 @@ fn fairlead(mode: &str) -> String {
     };
     format!(
         "[instance]\nname = \"front\"\ndrain_timeout = \"0s\"\n[log]\naccess = \"refused\"\n\
-         [network]\ndevice = \"fairlead0\"\nsnat = \"100.64.0.0/24\"\n[fastpath]\nmode = \"{mode}\"\n\
+         [network]\ndevice = \"fairlead0\"\nsnat = \"100.64.0.0/24\"\n\
+         [fastpath]\nmode = \"{mode}\"\n\
          {}{}{}[[pool]]\nname = \"pages\"\nserver = [{{ address = \"{SERVER}\" }}]\n",
         service(80, "treatment = \"per-request\""),
         service(81, "cache = { size = \"256MiB\", max_object = \"16MiB\" }"),
