@@ -58,6 +58,9 @@ pub(crate) struct Job {
     chunks: Option<ChunkScanner>,
 }
 
+/// Bytes of a body that are made ready to be sent at once.
+const BATCH_BYTES: usize = 64 << 10;
+
 /// What a fetch's response is read by.
 const OF_FETCH: Question = Question {
     is_head: false,
@@ -168,13 +171,15 @@ impl Front {
         }
     }
 
-    /// Moves the next piece of a body into chunks, if it is sent in such.
+    /// Adds the next bytes of a body to what goes out, up to [`BATCH_BYTES`], once all before them
+    /// is sent. Blocks are small, and a system call for each would cost more than the copy.
     pub(crate) fn read_on(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get(id) else {
             return;
         };
-        let flushed = conn.is_flushed();
-        let Conn { out, side, .. } = conn;
+        let Conn {
+            out, out_at, side, ..
+        } = conn;
         let Side::Client(client) = side else { return };
         let Some(exchange) = client.exchange.as_mut() else {
             return;
@@ -187,41 +192,35 @@ impl Front {
         else {
             return;
         };
-        let slot = self.caches.route_cache(slot);
-        match slot.cache.read(reader) {
-            Read::Bytes(bytes) if in_chunks && flushed => {
-                out.extend_from_slice(format!("{:x}\r\n", bytes.len()).as_bytes());
-                out.extend_from_slice(bytes);
-                out.extend_from_slice(b"\r\n");
-                let len = bytes.len() as u64;
-                slot.cache.advance(reader, len);
-            }
-            Read::Bytes(_) => {}
-            Read::Wait => {
-                slot.readers.insert(reader, id);
-            }
-            Read::End => {
-                slot.cache.end(reader);
-                if in_chunks {
-                    out.extend_from_slice(b"0\r\n\r\n");
+        let of = self.caches.route_cache(slot);
+        while *out_at == 0 && out.len() < BATCH_BYTES {
+            match of.cache.read(reader) {
+                Read::Bytes(bytes) => {
+                    let len = bytes.len() as u64;
+                    if in_chunks {
+                        out.extend_from_slice(format!("{len:x}\r\n").as_bytes());
+                    }
+                    out.extend_from_slice(bytes);
+                    if in_chunks {
+                        out.extend_from_slice(b"\r\n");
+                    }
+                    of.cache.advance(reader, len);
                 }
-                exchange.cached = Cached::Whole;
+                Read::Wait => {
+                    of.readers.insert(reader, id);
+                    return;
+                }
+                Read::End => {
+                    of.cache.end(reader);
+                    if in_chunks {
+                        out.extend_from_slice(b"0\r\n\r\n");
+                    }
+                    exchange.cached = Cached::Whole;
+                    return;
+                }
+                // Shown by `finish_cached`.
+                Read::Cut => return,
             }
-            // Shown by `finish_cached`.
-            Read::Cut => {}
-        }
-    }
-
-    /// This number of bytes was sent as they lie in the cache.
-    pub(crate) fn sent_cached(&mut self, id: ConnId, bytes: usize) {
-        let Some(exchange) = self.exchange(id) else {
-            return;
-        };
-        if let Cached::Body { slot, reader, .. } = exchange.cached {
-            self.caches
-                .route_cache(slot)
-                .cache
-                .advance(reader, bytes as u64);
         }
     }
 

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 
 use fairlead_base::{Endpoint, Instant, Seed};
 use fairlead_http_cache::{
-    Answer, Cache, Decision, Fetch, FetchId, Field, KeyPart, Now, Read, ReaderId, Reason,
-    RequestHead, Settings, WaiterId,
+    Answer, Cache, Decision, Fetch, FetchId, Field, KeyPart, Now, ReaderId, Reason, RequestHead,
+    Settings, WaiterId,
 };
 use fairlead_splice::config::{CacheKey, CacheRule, Config, Forwarded};
 use fairlead_wire::http::{HeadScanner, RequestHead as Head, Scan};
 
-use crate::cached::Cached;
 use crate::conns::ConnId;
 use crate::fields::{Options, Rewrite, request_head};
 use crate::response::{ResponseHead, add_fields};
@@ -133,22 +132,6 @@ impl Caches {
     ) -> Result<(), E> {
         let mut slots = self.slots.iter_mut();
         slots.try_for_each(|slot| act(&mut slot.cache))
-    }
-
-    /// The next bytes of a body that are sent as they lie in a cache.
-    pub(crate) fn bytes(&mut self, cached: &Cached) -> &[u8] {
-        let Cached::Body {
-            slot,
-            reader,
-            in_chunks: false,
-        } = cached
-        else {
-            return &[];
-        };
-        match self.slots[*slot].cache.read(*reader) {
-            Read::Bytes(bytes) => bytes,
-            Read::Wait | Read::End | Read::Cut => &[],
-        }
     }
 
     pub(crate) fn handle_time(&mut self, now: Instant) {

@@ -10,7 +10,6 @@ use fairlead_splice::config::Config;
 use fairlead_splice::snapshot::PoolSnapshot;
 
 use crate::buffer::{BLOCK_BYTES, Stock};
-use crate::cached::Cached;
 use crate::caches::Caches;
 use crate::client::{Client, Phase};
 use crate::conns::{Conn, ConnId, Conns, Shut, Side};
@@ -59,6 +58,9 @@ pub enum Action {
     /// Close, with a RST.
     Reset(ConnId),
 }
+
+/// Bytes of heads and answers that a connection keeps room for.
+const OUT_BYTES_KEPT: usize = 4 << 10;
 
 /// Events that wait for the driver, at most. Those beyond are lost.
 const EVENTS_MAX: usize = 4_096;
@@ -196,27 +198,19 @@ impl Front {
     }
 
     /// What goes out next.
-    pub fn output(&mut self, id: ConnId) -> [&[u8]; 2] {
-        let Self { conns, caches, .. } = self;
-        let Some(conn) = conns.peek(id) else {
+    pub fn output(&self, id: ConnId) -> [&[u8]; 2] {
+        let Some(conn) = self.conns.peek(id) else {
             return [&[], &[]];
         };
-        let own = &conn.out[conn.out_at..];
-        match &conn.side {
-            Side::Server(server) if server.reading == Reading::Connecting => return [&[], &[]],
-            Side::Client(client) => {
-                let cached = client.exchange.as_ref().map(|one| &one.cached);
-                if let Some(cached @ Cached::Body { .. }) = cached {
-                    return [own, caches.bytes(cached)];
-                }
-            }
-            Side::Server(_) => {}
+        if let Side::Server(server) = &conn.side
+            && server.reading == Reading::Connecting
+        {
+            return [&[], &[]];
         }
-        let peer = conn.peer.and_then(|peer| conns.peek(peer));
-        [
-            own,
-            peer.map_or(&[][..], |peer| &peer.input.bytes()[..peer.pass]),
-        ]
+        let own = &conn.out[conn.out_at..];
+        let peer = conn.peer.and_then(|peer| self.conns.peek(peer));
+        let passing = peer.map_or(&[][..], |peer| &peer.input.bytes()[..peer.pass]);
+        [own, passing]
     }
 
     /// This number of bytes of the output was sent.
@@ -227,17 +221,17 @@ impl Front {
         let own = bytes.min(conn.out.len() - conn.out_at);
         conn.out_at += own;
         if conn.is_flushed() {
+            // Connections that wait keep no large buffer.
             conn.out.clear();
+            conn.out.shrink_to(OUT_BYTES_KEPT);
             conn.out_at = 0;
         }
         let (peer, is_client) = (conn.peer, matches!(conn.side, Side::Client(_)));
         if is_client {
             self.counts.numbers.front_bytes_out += bytes as u64;
         }
-        match peer {
-            _ if bytes == own => {}
-            Some(peer) => self.took(peer, bytes - own),
-            None => self.sent_cached(id, bytes - own),
+        if let Some(peer) = peer.filter(|_| bytes > own) {
+            self.took(peer, bytes - own);
         }
         let client = if is_client { Some(id) } else { peer };
         if let Some(client) = client {
