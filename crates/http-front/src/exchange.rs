@@ -80,10 +80,15 @@ impl Exchange {
         }
     }
 
+    /// A server may get it twice, and it is here still to be sent twice.
+    fn is_repeatable(&self) -> bool {
+        self.is_idempotent && !self.has_body
+    }
+
     /// It may go to another server, or over another connection: nothing of a response has been
     /// passed on, and the server either never got it or may get it twice.
     fn may_repeat(&self, reached: bool) -> bool {
-        self.status.is_none() && (!reached || self.is_idempotent && !self.has_body)
+        self.status.is_none() && (!reached || self.is_repeatable())
     }
 }
 
@@ -105,7 +110,7 @@ impl Front {
             let caller = Caller::by(v4);
             self.backends.pick(pool, hash, caller, &tried, now)
         });
-        let fresh = !exchange.is_idempotent;
+        let fresh = !exchange.is_repeatable();
         exchange.tried = tried;
         exchange.server = pick;
         let Some(server) = pick else {

@@ -142,24 +142,26 @@ fn a_connection_that_ended_while_it_waited_costs_the_client_nothing() {
 
 #[test]
 fn what_may_not_be_done_twice_is_sent_once() {
-    let mut world = World::new();
-    let post = "POST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab";
-    let client = world.ask(B);
-    let server = world.connects[0];
-    world.say(server, OK);
-    world.got(client);
-    // A connection of its own, though another one waits.
-    world.say(client, post);
-    assert_eq!(world.connects.len(), 2);
-    let own = world.connects[1];
-    assert!(world.got(own).ends_with("\r\n\r\nab"));
-    world.end(own);
-    assert_eq!(world.connects.len(), 2);
-    assert!(
-        world
-            .got(client)
-            .starts_with("HTTP/1.1 502 Bad Gateway\r\n")
-    );
+    for method in ["POST", "PUT"] {
+        let mut world = World::new();
+        let ask = format!("{method} /b HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab");
+        let client = world.ask(B);
+        let server = world.connects[0];
+        world.say(server, OK);
+        world.got(client);
+        // A connection of its own, though another one waits: its body cannot be sent again.
+        world.say(client, ask);
+        assert_eq!(world.connects.len(), 2, "{method}");
+        let own = world.connects[1];
+        assert!(world.got(own).ends_with("\r\n\r\nab"));
+        world.end(own);
+        assert_eq!(world.connects.len(), 2, "{method}");
+        assert!(
+            world
+                .got(client)
+                .starts_with("HTTP/1.1 502 Bad Gateway\r\n")
+        );
+    }
 }
 
 #[test]
