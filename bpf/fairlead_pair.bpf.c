@@ -137,7 +137,7 @@ int fairlead_pair(struct __sk_buff *ctx)
 #define FL_PROTOCOL_ICMPV6 58
 #define FL_ICMP_BYTES 8
 
-/* The key of an answer to the packet that an ICMP error quotes. Not 0: it is none about TCP. */
+/* The key of an answer to the packet that an ICMP error quotes. Not 0 where that is not about TCP. */
 static __always_inline int fl_gate_quoted(struct __sk_buff *ctx, struct fl_flow_key *key)
 {
 	if (ctx->protocol == bpf_htons(ETH_P_IP)) {

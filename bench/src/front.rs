@@ -14,7 +14,9 @@ use anyhow::{Result, bail, ensure};
 use fairlead_netns::{Host, Running, Signal, World, program};
 use serde_json::{Value, json};
 
+use crate::stand::{Stand, load_before, processor_seconds};
 use crate::table::{median, ratio};
+use crate::testbed::targets::nginx;
 use crate::testbed::wrk::{self, Sample};
 
 /// How long anything may take.
@@ -63,7 +65,7 @@ const FILES: [(&str, usize); 4] = [
 
 pub(crate) fn run(effort: &Effort) -> Result<Value> {
     let bed = Bed::new(effort)?;
-    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load_before();
     let mut rows = Vec::new();
     for (file, close) in CASES {
         rows.push(bed.measure(effort, file, close)?);
@@ -73,7 +75,7 @@ pub(crate) fn run(effort: &Effort) -> Result<Value> {
         "rounds": effort.rounds,
         "seconds": effort.seconds,
         "client_connections": effort.connections,
-        "load_before": load.split_whitespace().next().unwrap_or("?"),
+        "load_before": load,
         "rows": rows,
     }))
 }
@@ -81,11 +83,10 @@ pub(crate) fn run(effort: &Effort) -> Result<Value> {
 struct Bed {
     client: Host,
     switch: Host,
-    folder: PathBuf,
+    stand: Stand,
     fairlead: Option<Running>,
     /// Processes by the place of their front.
     fronts: Vec<Option<Vec<u32>>>,
-    processes: Vec<Running>,
     _world: World,
 }
 
@@ -96,8 +97,6 @@ impl Drop for Bed {
             let _ = fairlead.signal(Signal::Terminate);
             let _ = fairlead.wait_for(PATIENCE);
         }
-        self.processes.clear();
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -111,7 +110,8 @@ impl Bed {
         } else {
             std::env::temp_dir()
         };
-        let folder = parent.join(format!("fairlead-front-{}", std::process::id()));
+        let stand = Stand::new(&parent, "front")?;
+        let folder = &stand.folder;
         fs::create_dir_all(folder.join("files"))?;
         for (name, bytes) in FILES {
             fs::write(folder.join("files").join(name), vec![b'x'; bytes])?;
@@ -135,49 +135,42 @@ impl Bed {
         let mut bed = Self {
             client,
             switch,
-            folder,
+            stand,
             fairlead: None,
             fronts: vec![None; FRONTS.len()],
-            processes: Vec::new(),
             _world: world,
         };
         bed.start(effort, &servers)?;
         Ok(bed)
     }
 
-    fn write(&self, name: &str, text: &str) -> Result<String> {
-        let path = self.folder.join(name);
-        fs::write(&path, text)?;
-        Ok(path.display().to_string())
-    }
-
-    fn spawn(&mut self, host: &Host, words: &[&str]) -> Result<u32> {
-        let mut command = host.command(words[0]);
-        command.args(&words[1..]).stdout(Stdio::null());
-        let name = format!("{}.err", self.processes.len());
-        command.stderr(Stdio::from(fs::File::create(self.folder.join(name))?));
-        let process = host.start(&mut command)?;
-        let id = process.id();
-        self.processes.push(process);
-        Ok(id)
-    }
-
     fn start(&mut self, effort: &Effort, servers: &Host) -> Result<()> {
-        let prefix = self.folder.display().to_string();
+        let prefix = self.stand.folder.display().to_string();
         let server = format!(
             "sendfile on; tcp_nopush on; open_file_cache max=100; expires 1h;\n\
              server {{ listen {SERVER} backlog=16384; root {prefix}/files; }}"
         );
-        let path = self.write("server.conf", &nginx(&self.folder, "server", &server))?;
-        self.spawn(servers, &["nginx", "-p", &prefix, "-c", &path])?;
+        let path = self
+            .stand
+            .write("server.conf", &nginx(&self.stand.folder, "server", &server))?;
+        self.stand
+            .spawn(servers, &["nginx", "-p", &prefix, "-c", &path])?;
         let switch = self.switch.clone();
-        let path = self.write("haproxy.cfg", &haproxy())?;
-        self.fronts[1] = Some(vec![self.spawn(&switch, &["haproxy", "-db", "-f", &path])?]);
+        let path = self.stand.write("haproxy.cfg", &haproxy())?;
+        self.fronts[1] = Some(vec![
+            self.stand
+                .spawn(&switch, &["haproxy", "-db", "-f", &path])?,
+        ]);
         for (at, name, cached) in [(2, "proxy", false), (5, "kept", true)] {
-            let text = nginx(&self.folder, name, &nginx_proxy(&self.folder, at, cached));
-            let path = self.write(&format!("{name}.conf"), &text)?;
+            let text = nginx(
+                &self.stand.folder,
+                name,
+                &nginx_proxy(&self.stand.folder, at, cached),
+            );
+            let path = self.stand.write(&format!("{name}.conf"), &text)?;
             self.fronts[at] = Some(vec![
-                self.spawn(&switch, &["nginx", "-p", &prefix, "-c", &path])?,
+                self.stand
+                    .spawn(&switch, &["nginx", "-p", &prefix, "-c", &path])?,
             ]);
         }
         if program("varnishd").is_some() {
@@ -194,14 +187,14 @@ impl Bed {
                 "-n",
                 &own,
             ];
-            self.fronts[6] = Some(vec![self.spawn(&switch, &words)?]);
+            self.fronts[6] = Some(vec![self.stand.spawn(&switch, &words)?]);
         }
-        let path = self.write("fairlead.toml", &fairlead(&effort.mode))?;
+        let path = self.stand.write("fairlead.toml", &fairlead(&effort.mode))?;
         let mut command = switch.command(&effort.fairlead.display().to_string());
         command
             .args(["serve", "--config", &path])
             .stdout(Stdio::null());
-        let log = fs::File::create(self.folder.join("fairlead.err"))?;
+        let log = fs::File::create(self.stand.folder.join("fairlead.err"))?;
         let fairlead = switch.start(command.stderr(Stdio::from(log)))?;
         let own = vec![fairlead.id()];
         self.fairlead = Some(fairlead);
@@ -227,7 +220,7 @@ impl Bed {
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        let log = fs::read_to_string(self.folder.join("fairlead.err")).unwrap_or_default();
+        let log = fs::read_to_string(self.stand.folder.join("fairlead.err")).unwrap_or_default();
         bail!("{name} at {address} does not answer: {log}")
     }
 
@@ -248,7 +241,7 @@ impl Bed {
                     seconds: if round == 0 { 1 } else { effort.seconds },
                     distinct: false,
                 };
-                let sample = wrk::run(&self.client, &self.folder, &[], &load)?;
+                let sample = wrk::run(&self.client, &self.stand.folder, &[], &load)?;
                 ensure!(sample.requests > 0, "{name} answers nothing");
                 let used = processor_seconds(ids) - before;
                 if round > 0 {
@@ -311,19 +304,6 @@ fn row(samples: &[Samples], title: &str) -> Value {
     })
 }
 
-fn nginx(folder: &Path, name: &str, inside: &str) -> String {
-    let at = folder.display();
-    let mut text = format!(
-        "daemon off;\nmaster_process off;\npid {at}/{name}.pid;\nerror_log {at}/{name}.log;\n\
-         events {{ worker_connections 16384; multi_accept on; }}\nhttp {{\naccess_log off;\n\
-         keepalive_requests 100000000;\n"
-    );
-    for kind in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {
-        text += &format!("{kind}_temp_path {at}/{name}-{kind};\n");
-    }
-    text + inside + "\n}\n"
-}
-
 /// With a cache in memory, or without.
 fn nginx_proxy(folder: &Path, at: usize, cached: bool) -> String {
     let (zone, use_it) = match cached {
@@ -371,16 +351,4 @@ fn fairlead(mode: &str) -> String {
         service(81, "cache = { size = \"256MiB\", max_object = \"16MiB\" }"),
         service(82, ""),
     )
-}
-
-/// User and system time of processes, seconds.
-fn processor_seconds(ids: &[u32]) -> f64 {
-    let of = |id: &u32| -> Option<f64> {
-        let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-        let mut words = text.rsplit_once(')')?.1.split_whitespace();
-        let user: f64 = words.nth(11)?.parse().ok()?;
-        let system: f64 = words.next()?.parse().ok()?;
-        Some((user + system) / 100.0)
-    };
-    ids.iter().filter_map(of).sum()
 }

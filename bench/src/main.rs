@@ -18,6 +18,7 @@ mod operator_bench;
 mod pairs;
 mod peers;
 mod report;
+mod stand;
 mod table;
 mod tag_bench;
 mod testbed;

@@ -17,6 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 use fairlead_netns::{Host, Running, Signal, World};
 use serde_json::{Value, json};
 
+use crate::stand::{Stand, load_before, processor_seconds};
 use crate::table::median;
 use crate::testbed::{targets, wrk};
 
@@ -65,20 +66,13 @@ pub(crate) fn run(effort: &Effort) -> Result<Value> {
     }))
 }
 
-/// What others do on this machine: the average of runnable processes in the last minute.
-fn load_before() -> String {
-    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split_whitespace().next().unwrap_or("?").to_owned()
-}
-
 struct Bed {
     client: Host,
     switch: Host,
-    folder: PathBuf,
+    stand: Stand,
     fairlead: Option<Running>,
     /// By name of [`FRONTS`].
     fronts: Vec<(&'static str, Vec<u32>)>,
-    processes: Vec<Running>,
     _world: World,
 }
 
@@ -89,15 +83,14 @@ impl Drop for Bed {
             let _ = fairlead.signal(Signal::Terminate);
             let _ = fairlead.wait_for(PATIENCE);
         }
-        self.processes.clear();
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
 impl Bed {
     fn new(effort: &Effort) -> Result<Self> {
         fairlead_netns::raise_open_files(1 << 20)?;
-        let folder = std::env::temp_dir().join(format!("fairlead-pairs-{}", std::process::id()));
+        let stand = Stand::new(&std::env::temp_dir(), "pairs")?;
+        let folder = &stand.folder;
         fs::create_dir_all(folder.join("files"))?;
         fs::write(folder.join("files/64KiB"), vec![b'x'; 64 << 10])?;
         fs::write(folder.join("files/1KiB"), vec![b'x'; 1 << 10])?;
@@ -121,50 +114,44 @@ impl Bed {
         let mut bed = Self {
             client,
             switch,
-            folder,
+            stand,
             fairlead: None,
             fronts: Vec::new(),
-            processes: Vec::new(),
             _world: world,
         };
         bed.start(effort, &servers)?;
         Ok(bed)
     }
 
-    fn write(&self, name: &str, text: &str) -> Result<String> {
-        let path = self.folder.join(name);
-        fs::write(&path, text)?;
-        Ok(path.display().to_string())
-    }
-
-    fn spawn(&mut self, host: &Host, words: &[&str]) -> Result<u32> {
-        let mut command = host.command(words[0]);
-        command.args(&words[1..]).stdout(Stdio::null());
-        let name = format!("{}.err", self.processes.len());
-        command.stderr(Stdio::from(fs::File::create(self.folder.join(name))?));
-        let process = host.start(&mut command)?;
-        let id = process.id();
-        self.processes.push(process);
-        Ok(id)
-    }
-
     fn start(&mut self, effort: &Effort, servers: &Host) -> Result<()> {
-        let prefix = self.folder.display().to_string();
-        let path = self.write("server.conf", &targets::server(&self.folder, "server"))?;
-        self.spawn(servers, &["nginx", "-p", &prefix, "-c", &path])?;
+        let prefix = self.stand.folder.display().to_string();
+        let path = self.stand.write(
+            "server.conf",
+            &targets::server(&self.stand.folder, "server"),
+        )?;
+        self.stand
+            .spawn(servers, &["nginx", "-p", &prefix, "-c", &path])?;
         let switch = self.switch.clone();
-        let path = self.write("haproxy.cfg", &haproxy())?;
-        let haproxy = self.spawn(&switch, &["haproxy", "-db", "-f", &path])?;
-        let path = self.write("stream.conf", &nginx_stream(&self.folder))?;
-        let nginx = self.spawn(&switch, &["nginx", "-p", &prefix, "-c", &path])?;
-        let adopt = self.folder.join("adopt").display().to_string();
-        let path = self.write("fairlead.toml", &fairlead(&effort.mode, &adopt))?;
+        let path = self.stand.write("haproxy.cfg", &haproxy())?;
+        let haproxy = self
+            .stand
+            .spawn(&switch, &["haproxy", "-db", "-f", &path])?;
+        let path = self
+            .stand
+            .write("stream.conf", &nginx_stream(&self.stand.folder))?;
+        let nginx = self
+            .stand
+            .spawn(&switch, &["nginx", "-p", &prefix, "-c", &path])?;
+        let adopt = self.stand.folder.join("adopt").display().to_string();
+        let path = self
+            .stand
+            .write("fairlead.toml", &fairlead(&effort.mode, &adopt))?;
         let program = effort.fairlead.display().to_string();
         let mut command = switch.command(&program);
         command
             .args(["serve", "--config", &path])
             .stdout(Stdio::null());
-        let log = fs::File::create(self.folder.join("fairlead.err"))?;
+        let log = fs::File::create(self.stand.folder.join("fairlead.err"))?;
         let fairlead = switch.start(command.stderr(Stdio::from(log)))?;
         let fairlead_id = fairlead.id();
         self.fairlead = Some(fairlead);
@@ -179,7 +166,8 @@ impl Bed {
         }
         let proxy = effort.proxy.display().to_string();
         let mut start = |at: usize, after: &str| {
-            self.spawn(&switch, &[&proxy, FRONTS[at].1, SERVER, &adopt, after])
+            self.stand
+                .spawn(&switch, &[&proxy, FRONTS[at].1, SERVER, &adopt, after])
         };
         let (pairs, copying) = (start(0, AFTER)?, start(3, "18446744073709551615")?);
         self.fronts = vec![
@@ -196,7 +184,7 @@ impl Bed {
     }
 
     fn log(&self) -> String {
-        fs::read_to_string(self.folder.join("fairlead.err")).unwrap_or_default()
+        fs::read_to_string(self.stand.folder.join("fairlead.err")).unwrap_or_default()
     }
 
     fn fast_path(&self) -> String {
@@ -305,18 +293,6 @@ server = [{{ address = "{SERVER}" }}]
     )
 }
 
-/// User and system time of processes, seconds.
-fn processor_seconds(ids: &[u32]) -> f64 {
-    let of = |id: &u32| -> Option<f64> {
-        let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-        let mut words = text.rsplit_once(')')?.1.split_whitespace();
-        let user: f64 = words.nth(11)?.parse().ok()?;
-        let system: f64 = words.next()?.parse().ok()?;
-        Some((user + system) / 100.0)
-    };
-    ids.iter().filter_map(of).sum()
-}
-
 /// Requests/s on connections that are kept alive, in alternation.
 fn transfer(bed: &mut Bed, effort: &Effort) -> Result<Value> {
     let mut samples = vec![(Vec::new(), Vec::new(), 0); FRONTS.len()];
@@ -337,7 +313,7 @@ fn transfer(bed: &mut Bed, effort: &Effort) -> Result<Value> {
                 seconds: effort.seconds,
                 distinct: false,
             };
-            let measured = wrk::run(&bed.client, &bed.folder, &[], &load)?;
+            let measured = wrk::run(&bed.client, &bed.stand.folder, &[], &load)?;
             let used = processor_seconds(ids) - before;
             sample.0.push(measured.rate);
             sample.1.push(used / f64::from(effort.seconds));
@@ -367,7 +343,7 @@ struct Proxy {
 impl Proxy {
     fn start(bed: &Bed, effort: &Effort, port: u16) -> Result<Self> {
         let mut command = bed.switch.command(&effort.proxy.display().to_string());
-        let adopt = bed.folder.join("adopt");
+        let adopt = bed.stand.folder.join("adopt");
         command
             .args([&format!("10.1.0.1:{port}"), SERVER])
             .arg(adopt)

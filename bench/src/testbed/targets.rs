@@ -79,7 +79,7 @@ impl Target {
 }
 
 /// What every nginx here has in common; `inside` is the content of the `http` block.
-fn nginx(folder: &Path, name: &str, inside: &str) -> String {
+pub(crate) fn nginx(folder: &Path, name: &str, inside: &str) -> String {
     let at = folder.display();
     let mut paths = String::new();
     for kind in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {

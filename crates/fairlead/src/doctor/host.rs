@@ -8,10 +8,14 @@ use crate::serve::host::OwnTcp;
 const ABOUT: &str = "machine";
 const NAME: &str = "sockets";
 
-/// The check, where the configuration has a route with `treatment = "host"`.
+/// The check, where the configuration has a route with treatment `host` or `per-request`, or a
+/// cache.
 pub(super) fn look(facts: &Facts, mode: &str, checks: &mut Vec<Check>) {
     let services = facts.settings.iter().flat_map(|one| &one.switch.services);
-    if !services.flat_map(|one| &one.routes).any(Route::is_to_host) {
+    if !services
+        .flat_map(|one| &one.routes)
+        .any(Route::is_to_socket)
+    {
         return;
     }
     let kernel = fairlead_bpf_loader::has_host_function();
@@ -19,19 +23,20 @@ pub(super) fn look(facts: &Facts, mode: &str, checks: &mut Vec<Check>) {
 }
 
 fn judge(mode: &str, kernel: Option<bool>, own: &OwnTcp) -> Check {
-    let without = "their clients take `fallback_pool` or are reset";
+    let without = "clients of `host` take `fallback_pool` or are reset, those of `per-request` and \
+                   `cache` are spliced by their first request";
     if mode != "tc" && mode != "xdp" {
         let what =
-            format!("routes with treatment = \"host\" do not work in mode {mode}: {without}");
+            format!("routes to sockets of this machine do not work in mode {mode}: {without}");
         return Check::warning(ABOUT, NAME, what).advise("use mode = \"tc\"");
     }
     if kernel == Some(false) {
-        let what = format!("routes with treatment = \"host\" need Linux 6.9: {without}");
+        let what = format!("routes to sockets of this machine need Linux 6.9: {without}");
         return Check::warning(ABOUT, NAME, what)
             .advise("use a newer kernel, or lead these routes to pools");
     }
     if let Some(why) = own.refusal() {
-        let what = format!("routes with treatment = \"host\" do not work: {without}");
+        let what = format!("routes to sockets of this machine do not work: {without}");
         return Check::warning(ABOUT, NAME, what).advise(why);
     }
     if let Some(why) = own.warning() {

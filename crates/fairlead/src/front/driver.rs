@@ -135,8 +135,7 @@ impl Driver {
     }
 
     fn socket(&mut self, id: ConnId) -> Option<&mut Socket> {
-        let socket = self.sockets.get_mut(id.index as usize)?.as_mut()?;
-        (socket.generation == id.generation).then_some(socket)
+        find(&mut self.sockets, id)
     }
 
     fn accept(&mut self, index: usize) {
@@ -238,13 +237,7 @@ impl Driver {
 
     fn receive(&mut self, id: ConnId) {
         loop {
-            let Some(socket) = self.sockets.get_mut(id.index as usize) else {
-                return;
-            };
-            let Some(socket) = socket
-                .as_mut()
-                .filter(|one| one.generation == id.generation)
-            else {
+            let Some(socket) = find(&mut self.sockets, id) else {
                 return;
             };
             if !socket.readable || socket.connecting {
@@ -276,13 +269,7 @@ impl Driver {
 
     fn send(&mut self, id: ConnId) {
         loop {
-            let Some(socket) = self.sockets.get_mut(id.index as usize) else {
-                return;
-            };
-            let Some(socket) = socket
-                .as_mut()
-                .filter(|one| one.generation == id.generation)
-            else {
+            let Some(socket) = find(&mut self.sockets, id) else {
                 return;
             };
             if !socket.writable || socket.connecting {
@@ -327,6 +314,11 @@ impl Driver {
         }
         let _ = self.poll.registry().deregister(&mut socket.stream);
     }
+}
+
+fn find(sockets: &mut [Option<Socket>], id: ConnId) -> Option<&mut Socket> {
+    let socket = sockets.get_mut(id.index as usize)?.as_mut()?;
+    (socket.generation == id.generation).then_some(socket)
 }
 
 /// Milliseconds since 1970.

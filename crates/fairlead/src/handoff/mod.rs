@@ -7,7 +7,7 @@
 //! | `give_back.rs` | a record becomes two sockets |
 //! | `command.rs` | `fairlead handoff` |
 //! | `inherit.rs`, `notes.rs` | pairs that an earlier run of the switch had |
-//! | `resources.rs` | what proxies learn of room, and pairs that go back where there is none |
+//! | `resources.rs` | how much room proxies have, and pairs that go back when the table is full |
 //! | `listing.rs` | what is handed off, for operators |
 //!
 //! One thread accepts proxies and learns which pairs have ended; each proxy has a thread of its

@@ -1,4 +1,4 @@
-//! Resources: proxies learn how much room there is, and take pairs back where there is none.
+//! Resources: proxies learn how much room there is, and take pairs back when the table is full.
 
 use std::os::fd::AsFd;
 
