@@ -5,10 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use fairlead_netns::Signal;
+
 use crate::harness::{
     Connection, Family, Lab, Nginx, Origin, Switch, binary, with_sockets_of_cookies,
 };
 use crate::http::curl;
+use crate::reload::reload;
+use crate::restart::{in_kernel, kill};
 
 fn services(cache: &str) -> String {
     format!(
@@ -238,5 +242,54 @@ fn nginx_files_are_kept_validated_and_sent_in_parts() {
             "{said}"
         );
         drop(switch);
+    });
+}
+
+/// Files of stored responses of the lab's instance.
+fn files(lab: &Lab) -> usize {
+    let script = "ls /run/fairlead /dev/shm/fairlead 2>/dev/null | \
+                  grep -c \"^e2e\\.$(stat -Lc %i /proc/self/ns/net)\\.cache-\"";
+    let mut command = lab.switch.command("sh");
+    let output = command.args(["-c", script]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.trim().parse().expect("a number of files")
+}
+
+#[test]
+fn what_is_kept_outlives_reloads_and_kills() {
+    with_sockets_of_cookies(|lab| {
+        let (_origins, asked) = counting(lab, 300_000);
+        let configuration = in_kernel(&services(""));
+        let mut switch = Switch::start_with(lab, &configuration);
+        let ask = |path: &str| {
+            let mut connection = Connection::to(lab, Family::V4.virtual_at(80));
+            let answer = connection.ask("GET", "x.example", path).unwrap();
+            let status = answer.header("cache-status").unwrap();
+            (answer.body.clone(), status.starts_with("fairlead; hit"))
+        };
+        let kept = ask("/600/a");
+        let purged = ask("/600/b");
+        assert!(!kept.1 && !purged.1);
+        fairlead(lab, &["cache", "purge", "--url", "http://x.example/600/b"]);
+        reload(lab, &mut switch, &configuration, 2);
+        assert_eq!(ask("/600/a"), (kept.0.clone(), true), "after a reload");
+        let stat = fairlead(lab, &["cache", "stat", "--json"]);
+        assert!(stat.contains("\"restored\": 1"), "{stat}");
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+        kill(switch);
+        assert_eq!(files(lab), 2, "blocks and journal");
+        let mut switch = Switch::start_with(lab, &configuration);
+        assert_eq!(ask("/600/a"), (kept.0, true), "after a kill");
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+        // What was purged has not come back.
+        assert!(!ask("/600/b").1);
+        // Another key means something else: nothing is taken over.
+        let other = configuration.replace("\"4MiB\"", "\"4MiB\", key = [\"path\"]");
+        reload(lab, &mut switch, &other, 2);
+        assert!(!ask("/600/a").1, "of another key");
+        // A stop leaves nothing.
+        switch.signal(Signal::Terminate);
+        assert_eq!(switch.wait_for_end(), Some(0));
+        assert_eq!(files(lab), 0);
     });
 }

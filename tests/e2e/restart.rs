@@ -26,7 +26,7 @@ pub(crate) fn start(lab: &Lab, services: &str) -> Switch {
     Switch::start_with(lab, &in_kernel(services))
 }
 
-fn kill(mut switch: Switch) {
+pub(crate) fn kill(mut switch: Switch) {
     switch.signal(Signal::Kill);
     assert_eq!(switch.wait_for_end(), None, "by a signal");
 }

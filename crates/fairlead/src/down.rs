@@ -7,6 +7,7 @@ use fairlead_bpf_loader::{Pins, PinsError};
 use fairlead_driver_tun::net;
 
 use crate::control;
+use crate::front;
 use crate::instance::InstanceArgs;
 use crate::screen::{print, print_error};
 use crate::serve::restore::owner;
@@ -94,6 +95,9 @@ fn down(instance: &str) -> Result<Vec<String>, String> {
     let socket = control::socket_of(instance).map_err(|error| text(&error))?;
     if control::remove_if_dead(&socket) {
         removed.push(format!("socket {}", socket.display()));
+    }
+    for file in front::remove_of(instance).map_err(|error| text(&error))? {
+        removed.push(format!("stored responses {}", file.display()));
     }
     Ok(removed)
 }

@@ -52,7 +52,7 @@ pub(crate) struct Put {
 }
 
 impl Put {
-    pub(crate) fn new(object: &Object, check: u64) -> Self {
+    pub(crate) fn new(object: &Object) -> Self {
         debug_assert_eq!(object.phase, Phase::Complete);
         Self {
             serial: object.serial,
@@ -67,7 +67,7 @@ impl Put {
             date: object.date,
             total: object.received,
             lines: object.lines.clone(),
-            check,
+            check: object.check,
         }
     }
 
@@ -97,6 +97,7 @@ impl Put {
             fill: None,
             memory: 0,
             serial: self.serial,
+            check: self.check,
         }
     }
 }

@@ -72,7 +72,7 @@ pub use range::{Asked, parse_range};
 pub use reason::Reason;
 pub use settings::{KeyPart, NOT_FETCHED, Settings, UNKEYED};
 pub use stats::{ReasonCounts, Stats};
-pub use store::{Memory, Store};
+pub use store::{AnyStore, Memory, Store};
 pub use tags::{PREFIXES_MAX, TAGS_MAX};
 
 #[cfg(test)]

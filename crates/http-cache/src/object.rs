@@ -60,6 +60,9 @@ pub(crate) struct Object {
     pub(crate) memory: u64,
     /// Its latest record in the journal; 0 without one.
     pub(crate) serial: u64,
+    /// Checksum of the whole blocks of its body, or of all of it once it is complete. For the
+    /// journal.
+    pub(crate) check: u64,
 }
 
 impl Object {

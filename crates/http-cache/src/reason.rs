@@ -88,8 +88,6 @@ reasons! {
     NotShared = "not-shared",
     /// The fetch that was waited for failed.
     FetchFailed = "fetch-failed",
-    /// An entry of an older process had a wrong checksum.
-    Damaged = "damaged",
 }
 
 #[cfg(test)]

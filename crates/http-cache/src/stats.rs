@@ -31,6 +31,10 @@ pub struct Stats {
     pub purged: u64,
     /// Objects that were dropped after an unsafe method.
     pub invalidated: u64,
+    /// Objects of an earlier process that were taken over.
+    pub restored: u64,
+    /// Objects of an earlier process that were dropped: damaged, purged, or without room.
+    pub not_restored: u64,
     /// Bytes of bodies read from the cache.
     pub bytes_served: u64,
     /// Bytes of bodies that servers sent to be stored.

@@ -15,6 +15,36 @@ pub trait Store {
     fn release(&mut self, lines: &[u32]);
 }
 
+/// A store of whichever kind.
+pub struct AnyStore(Box<dyn Store + Send>);
+
+impl AnyStore {
+    /// This one.
+    pub fn new(store: impl Store + Send + 'static) -> Self {
+        Self(Box::new(store))
+    }
+}
+
+impl core::fmt::Debug for AnyStore {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("AnyStore")
+    }
+}
+
+impl Store for AnyStore {
+    fn write(&mut self, at: Extent, bytes: &[u8]) -> bool {
+        self.0.write(at, bytes)
+    }
+
+    fn slice(&self, at: Extent) -> Option<&[u8]> {
+        self.0.slice(at)
+    }
+
+    fn release(&mut self, lines: &[u32]) {
+        self.0.release(lines);
+    }
+}
+
 /// Blocks in memory of this process, each allocated when it is used first.
 #[derive(Clone, Debug)]
 pub struct Memory {

@@ -6,7 +6,7 @@
 //! and time-outs.
 
 use fairlead_base::Instant;
-use fairlead_http_cache::{Answer, Event, FetchId, Next, Read, ReaderId, Reason, WaiterId};
+use fairlead_http_cache::{Answer, Event, FetchId, Next, Piece, Read, ReaderId, Reason, WaiterId};
 use fairlead_wire::http::{ChunkScanner, HeadScanner, Scan};
 
 use crate::caches::{Heads, Step, step};
@@ -39,6 +39,8 @@ pub(crate) enum Cached {
         /// It is sent in chunks.
         in_chunks: bool,
     },
+    /// The answer's body is sent from the cache's file: see [`Front::file_part`].
+    File { slot: usize, reader: ReaderId },
     /// The whole answer is on its way.
     Whole,
 }
@@ -152,6 +154,10 @@ impl Front {
         out.extend_from_slice(b"\r\n");
         exchange.cached = match answer.body {
             None => Cached::Whole,
+            Some(body) if self.caches.route_cache(slot).sends(body.length) => Cached::File {
+                slot,
+                reader: body.reader,
+            },
             Some(body) => Cached::Body {
                 slot,
                 reader: body.reader,
@@ -254,7 +260,24 @@ impl Front {
                 }
                 self.actions.push_back(Action::Send(id));
             }
-            Cached::Whole | Cached::Body { .. } => self.actions.push_back(Action::Send(id)),
+            Cached::File { slot, reader } if flushed => {
+                let cache = &mut self.caches.route_cache(slot).cache;
+                match cache.piece(reader) {
+                    Piece::Cut => self.end_exchange(now, id, RequestEnd::ServerLost, None),
+                    Piece::End => {
+                        cache.end(reader);
+                        exchange.cached = Cached::Whole;
+                        self.finish_cached(now, id);
+                    }
+                    Piece::Extent(_) => self.actions.push_back(Action::Send(id)),
+                    Piece::Wait => {
+                        self.caches.route_cache(slot).readers.insert(reader, id);
+                    }
+                }
+            }
+            Cached::Whole | Cached::Body { .. } | Cached::File { .. } => {
+                self.actions.push_back(Action::Send(id));
+            }
             _ => {}
         }
     }
@@ -270,7 +293,7 @@ impl Front {
                 slot.waiters.remove(&waiter);
                 slot.cache.cancel(waiter);
             }
-            Cached::Body { slot, reader, .. } => {
+            Cached::Body { slot, reader, .. } | Cached::File { slot, reader } => {
                 let slot = self.caches.route_cache(slot);
                 slot.readers.remove(&reader);
                 slot.cache.end(reader);

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 
 use fairlead_base::{Endpoint, Instant, Seed};
 use fairlead_http_cache::{
-    Answer, Cache, Decision, Fetch, FetchId, Field, KeyPart, Now, ReaderId, Reason, RequestHead,
-    Settings, WaiterId,
+    Answer, AnyStore, Cache, Decision, Fetch, FetchId, Field, KeyPart, Memory, Now, ReaderId,
+    Reason, RequestHead, Settings, WaiterId,
 };
 use fairlead_splice::config::{CacheKey, CacheRule, Config, Forwarded};
 use fairlead_wire::http::{HeadScanner, RequestHead as Head, Scan};
 
 use crate::conns::ConnId;
 use crate::fields::{Options, Rewrite, request_head};
+use crate::kept::FILE_BYTES_MIN;
 use crate::response::{ResponseHead, add_fields};
 
 /// The caches of all routes that have one.
@@ -27,7 +28,10 @@ pub(crate) struct Caches {
 /// A cache, and who waits for what it has to say.
 #[derive(Debug)]
 pub(crate) struct RouteCache {
-    pub(crate) cache: Cache,
+    pub(crate) cache: Cache<AnyStore>,
+    pub(crate) seed: Seed,
+    /// The driver can send parts of its store.
+    pub(crate) is_in_file: bool,
     /// Readers that wait for more of a body.
     pub(crate) readers: BTreeMap<ReaderId, ConnId>,
     pub(crate) waiters: BTreeMap<WaiterId, ConnId>,
@@ -52,6 +56,11 @@ pub(crate) struct Heads {
 }
 
 impl RouteCache {
+    /// A body of this length is sent from the file.
+    pub(crate) fn sends(&self, length: Option<u64>) -> bool {
+        self.is_in_file && length.is_some_and(|length| length >= FILE_BYTES_MIN)
+    }
+
     /// A response is passed on that the cache has no part in: it may change what is stored. Adds
     /// the fields that say why.
     pub(crate) fn note_passed(
@@ -89,7 +98,9 @@ impl Caches {
                 places.push(route.cache.as_ref().map(|rule| {
                     let seed = Seed::new([seed.word("cache", this.slots.len() as u64), 1]);
                     this.slots.push(RouteCache {
-                        cache: Cache::new(settings(rule), seed),
+                        cache: in_memory(settings(rule), seed),
+                        seed,
+                        is_in_file: false,
                         readers: BTreeMap::new(),
                         waiters: BTreeMap::new(),
                         jobs: BTreeMap::new(),
@@ -114,8 +125,17 @@ impl Caches {
         &mut self.slots[at]
     }
 
+    /// Service and route of each cache, in the order of their numbers.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (u16, u16)> {
+        let services = (0..).zip(&self.of_route);
+        services.flat_map(|(service, routes)| {
+            let routes = (0..).zip(routes).filter(|(_, cache)| cache.is_some());
+            routes.map(move |(route, _)| (service, route))
+        })
+    }
+
     /// All caches, with service and route of each.
-    pub(crate) fn all(&self) -> impl Iterator<Item = ((u16, u16), &Cache)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = ((u16, u16), &Cache<AnyStore>)> {
         let services = (0..).zip(&self.of_route);
         services.flat_map(move |(service, routes)| {
             let routes = (0..).zip(routes);
@@ -128,7 +148,7 @@ impl Caches {
     /// Does something with each cache, until one fails.
     pub(crate) fn each<E>(
         &mut self,
-        mut act: impl FnMut(&mut Cache) -> Result<(), E>,
+        mut act: impl FnMut(&mut Cache<AnyStore>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut slots = self.slots.iter_mut();
         slots.try_for_each(|slot| act(&mut slot.cache))
@@ -211,6 +231,11 @@ pub(crate) fn step(
         Decision::Wait(waiter) => Step::Wait(waiter),
         Decision::Pass(reason) => Step::Pass(reason),
     }
+}
+
+fn in_memory(settings: Settings, seed: Seed) -> Cache<AnyStore> {
+    let store = AnyStore::new(Memory::new(settings.block));
+    Cache::with_store(settings, store, seed)
 }
 
 fn settings(rule: &CacheRule) -> Settings {

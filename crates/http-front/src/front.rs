@@ -415,7 +415,7 @@ impl Front {
     }
 
     /// What follows from every call.
-    fn settle(&mut self, now: Instant) {
+    pub(crate) fn settle(&mut self, now: Instant) {
         self.heed_caches(now);
         self.feed();
         self.check_invariants();

@@ -19,6 +19,7 @@
 //! | `exchange.rs` | one request: choice of a server, retries, its end |
 //! | `server.rs` | reads responses |
 //! | `cached.rs`, `caches.rs` | requests of routes with a cache; the caches |
+//! | `kept.rs` | caches in files |
 //! | `orders.rs` | what an operator asks of the caches |
 //! | `fields.rs`, `response.rs`, `framing.rs` | heads, and where bodies end |
 //! | `conns.rs`, `buffer.rs` | connections and the bytes in them |
@@ -41,6 +42,7 @@ mod exchange;
 mod fields;
 mod framing;
 mod front;
+mod kept;
 mod orders;
 mod response;
 mod server;
@@ -53,5 +55,6 @@ pub use conns::ConnId;
 pub use counts::{Counts, FrontCounters};
 pub use event::{Event, RequestEnd};
 pub use front::{Action, Front, Limits};
+pub use kept::{Backing, FILE_BYTES_MIN, FilePart, Owner};
 pub use orders::CacheView;
 pub use response::BadResponse;

@@ -10,7 +10,7 @@ use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::ptr;
 
@@ -25,8 +25,56 @@ pub struct BlockFile {
     file: File,
     block: BlockSize,
     mapping: Mapping,
+    /// Blocks that have memory. A look at another one through the mapping would make it, or end
+    /// the process where the file system is full.
+    written: Vec<u64>,
     /// Free blocks that could not be punched: not used again before they are.
     unpunched: BTreeSet<u32>,
+}
+
+/// Sends blocks of a file to sockets.
+#[derive(Debug)]
+pub struct BlockSender {
+    file: File,
+}
+
+impl BlockSender {
+    /// Sends part of the file, without a copy; how many bytes the socket took. They may be
+    /// released at once: what is queued keeps its pages.
+    ///
+    /// # Errors
+    /// As of `sendfile`.
+    pub fn send(&self, to: BorrowedFd<'_>, part: Extent) -> Result<usize> {
+        let (to, from) = (to.as_raw_fd(), self.file.as_raw_fd());
+        let mut offset = i64::try_from(part.at.0).unwrap_or(i64::MAX);
+        // SAFETY: both descriptors are open, and the offset is a variable of ours.
+        let sent = unsafe { libc::sendfile(to, from, &raw mut offset, part.len as usize) };
+        match usize::try_from(sent) {
+            // The file never ends before its blocks do.
+            Ok(0) if part.len > 0 => Err(ErrorKind::UnexpectedEof.into()),
+            Ok(sent) => Ok(sent),
+            Err(_) => Err(Error::last_os_error()),
+        }
+    }
+}
+
+/// Bytes that are free at a folder, if what is there is memory (tmpfs).
+///
+/// # Errors
+/// As of `statfs`.
+pub fn free_memory_at(folder: &Path) -> Result<Option<u64>> {
+    let folder = File::open(folder)?;
+    let mut found = std::mem::MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: the descriptor is open, and there is room for what the call writes.
+    let done = unsafe { libc::fstatfs(folder.as_raw_fd(), found.as_mut_ptr()) };
+    if done != 0 {
+        return Err(Error::last_os_error());
+    }
+    // SAFETY: the call has succeeded, so it has written all of it.
+    let found = unsafe { found.assume_init() };
+    let is_memory = found.f_type == libc::TMPFS_MAGIC;
+    let block = u64::try_from(found.f_bsize).unwrap_or_default();
+    Ok(is_memory.then(|| block.saturating_mul(found.f_bavail)))
 }
 
 /// Why reading is sound: nobody shrinks the file.
@@ -76,8 +124,11 @@ impl BlockFile {
         options.read(true).write(true).create(true).mode(0o600);
         let file = options.custom_flags(libc::O_NOFOLLOW).open(path)?;
         let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(Error::new(ErrorKind::InvalidInput, "no plain file"));
+        // SAFETY: the call takes nothing, and cannot fail.
+        let we = unsafe { libc::geteuid() };
+        if !metadata.is_file() || metadata.uid() != we || metadata.mode() & 0o077 != 0 {
+            let what = "no plain file of this user alone";
+            return Err(Error::new(ErrorKind::InvalidInput, what));
         }
         file.try_lock()?;
         let bytes = bytes_of(block, lines)?;
@@ -112,12 +163,67 @@ impl BlockFile {
         // SAFETY: advice about the mapping just made. Punching works on small pages.
         unsafe { libc::madvise(memory, bytes, libc::MADV_NOHUGEPAGE) };
         let memory = memory.cast_const().cast();
-        Ok(Self {
+        let mut this = Self {
             file,
             block,
             mapping: Mapping { memory, bytes },
+            written: vec![0; lines.div_ceil(64) as usize],
             unpunched: BTreeSet::new(),
-        })
+        };
+        this.find_written()?;
+        Ok(this)
+    }
+
+    /// Notes which blocks have memory.
+    fn find_written(&mut self) -> Result<()> {
+        let size = u64::from(self.block.bytes());
+        let mut at = 0;
+        while let Some(from) = self.seek(at, libc::SEEK_DATA)? {
+            let to = self.seek(from, libc::SEEK_HOLE)?.unwrap_or(from + 1);
+            for line in from / size..to.div_ceil(size) {
+                self.note_written(line as u32, true);
+            }
+            at = to;
+        }
+        Ok(())
+    }
+
+    /// Where data, or a hole, is next. `None` behind the last.
+    fn seek(&self, from: u64, whence: libc::c_int) -> Result<Option<u64>> {
+        let from = i64::try_from(from).unwrap_or(i64::MAX);
+        // SAFETY: the call takes numbers, and no memory of ours.
+        let at = unsafe { libc::lseek(self.file.as_raw_fd(), from, whence) };
+        match u64::try_from(at) {
+            Ok(at) => Ok(Some(at)),
+            Err(_) => match Error::last_os_error() {
+                end if end.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+                error => Err(error),
+            },
+        }
+    }
+
+    fn note_written(&mut self, line: u32, is_written: bool) {
+        let bit = 1 << (line % 64);
+        if let Some(word) = self.written.get_mut(line as usize / 64) {
+            match is_written {
+                true => *word |= bit,
+                false => *word &= !bit,
+            }
+        }
+    }
+
+    fn is_written(&self, line: u32) -> bool {
+        let word = self.written.get(line as usize / 64);
+        word.is_some_and(|word| word >> (line % 64) & 1 == 1)
+    }
+
+    /// Sends its blocks.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn sender(&self) -> Result<BlockSender> {
+        let file = self.file.try_clone()?;
+        Ok(BlockSender { file })
     }
 
     /// Memory that the file takes now, in bytes.
@@ -125,7 +231,6 @@ impl BlockFile {
     /// # Errors
     /// As of `fstat`.
     pub fn allocated_bytes(&self) -> Result<u64> {
-        use std::os::unix::fs::MetadataExt;
         Ok(self.file.metadata()?.blocks() * 512)
     }
 
@@ -155,13 +260,17 @@ impl Store for BlockFile {
             }
             self.unpunched.remove(&line);
         }
-        at.end() <= self.mapping.bytes as u64
-            && bytes.len() == at.len as usize
-            && self.file.write_all_at(bytes, at.at.0).is_ok()
+        let fits = at.end() <= self.mapping.bytes as u64 && bytes.len() == at.len as usize;
+        let is_written = fits && self.file.write_all_at(bytes, at.at.0).is_ok();
+        if is_written {
+            self.note_written(line, true);
+        }
+        is_written
     }
 
     fn slice(&self, at: Extent) -> Option<&[u8]> {
-        if at.end() > self.mapping.bytes as u64 {
+        let line = self.block.index_of(at.at.0) as u32;
+        if at.end() > self.mapping.bytes as u64 || !self.is_written(line) {
             return None;
         }
         // SAFETY: the range lies in the mapping, which lives as long as `self`. Its pages were
@@ -177,6 +286,9 @@ impl Store for BlockFile {
         runs.by_ref().for_each(|run| {
             if !self.punch(run[0], run.len() as u32) {
                 self.unpunched.extend(run);
+            }
+            for line in run {
+                self.note_written(*line, false);
             }
         });
     }
@@ -253,7 +365,7 @@ mod tests {
         drop(file);
         let (file, was_there) = open(9).expect("a file of another size");
         assert!(!was_there);
-        assert_eq!(file.slice(extent(3, 4)), Some(&[0; 4][..]));
+        assert_eq!(file.slice(extent(3, 4)), None);
         drop(file);
         std::fs::remove_file(&path).expect("it is there");
     }

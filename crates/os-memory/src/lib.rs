@@ -10,7 +10,7 @@
 
 mod block_file;
 
-pub use block_file::BlockFile;
+pub use block_file::{BlockFile, BlockSender, free_memory_at};
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;

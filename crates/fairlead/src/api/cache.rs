@@ -33,6 +33,9 @@ pub(crate) struct CacheRow {
     pub(crate) evicted: u64,
     pub(crate) purged: u64,
     pub(crate) invalidated: u64,
+    /// Of the process before, taken over and dropped.
+    pub(crate) restored: u64,
+    pub(crate) not_restored: u64,
     pub(crate) bytes_served: u64,
     pub(crate) bytes_fetched: u64,
 }
@@ -105,6 +108,8 @@ pub(super) async fn list(State(api): State<Arc<Api>>) -> Answer<Vec<CacheRow>> {
             evicted: stats.evicted,
             purged: stats.purged,
             invalidated: stats.invalidated,
+            restored: stats.restored,
+            not_restored: stats.not_restored,
             bytes_served: stats.bytes_served,
             bytes_fetched: stats.bytes_fetched,
         }

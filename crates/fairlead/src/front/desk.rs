@@ -27,8 +27,12 @@ pub(super) struct Desk {
     calls: Mutex<Vec<Call>>,
 }
 
-/// Something that the thread is to do with the front.
-type Call = Box<dyn FnOnce(&mut Front, Instant) + Send>;
+/// Something that the thread is to do with the front. What it gives back is called once that has
+/// been written down.
+type Call = Box<dyn FnOnce(&mut Front, Instant) -> Confirm + Send>;
+
+/// Says that something is done.
+pub(super) type Confirm = Box<dyn FnOnce()>;
 
 /// Calls that wait, at most.
 const CALLS_MAX: usize = 256;
@@ -46,6 +50,8 @@ struct Orders {
     ending: Ending,
     /// The thread has acted on this.
     done: Ending,
+    /// Nothing that caches hold is to outlive the process.
+    forget: bool,
 }
 
 /// What the front has done.
@@ -73,6 +79,15 @@ impl Desk {
     pub(super) fn abort(&self) {
         let mut orders = lock(&self.orders);
         orders.ending = orders.ending.max(Ending::Abort);
+    }
+
+    pub(super) fn forget(&self) {
+        lock(&self.orders).forget = true;
+    }
+
+    /// Nothing that caches hold is to outlive the process.
+    pub(super) fn forgets(&self) -> bool {
+        lock(&self.orders).forget
     }
 
     pub(super) fn end(&self) {
@@ -108,11 +123,16 @@ impl Desk {
     }
 
     /// The thread does what was ordered. True when it is over.
-    pub(super) fn heed(&self, front: &mut Front, now: Instant) -> bool {
+    pub(super) fn heed(
+        &self,
+        front: &mut Front,
+        now: Instant,
+        mut write: impl FnMut(&mut Front),
+    ) -> bool {
         let calls = core::mem::take(&mut *lock(&self.calls));
-        for call in calls {
-            call(front, now);
-        }
+        let done: Vec<_> = calls.into_iter().map(|call| call(front, now)).collect();
+        write(front);
+        done.into_iter().for_each(|confirm| confirm());
         let mut orders = lock(&self.orders);
         if let Some(pools) = orders.pools.take() {
             front.follow(&pools, now);

@@ -5,16 +5,18 @@
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant as Clock, SystemTime};
 
 use fairlead_base::{Endpoint, Instant};
-use fairlead_http_front::{Action, ConnId, Front};
+use fairlead_http_front::{Action, ConnId, FilePart, Front};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use socket2::SockRef;
 
 use super::desk::Desk;
+use super::files::Files;
 
 /// How often time-outs are looked for.
 const TICK: Duration = Duration::from_millis(100);
@@ -22,6 +24,9 @@ const TICK: Duration = Duration::from_millis(100);
 const EVENTS: usize = 256;
 /// Actions between two looks at other sockets.
 const ACTIONS_MAX: usize = 1_024;
+
+/// More is sent right behind it. The same on all of Linux's architectures.
+const MSG_MORE: i32 = 0x8000;
 
 const WAKE: Token = Token(usize::MAX);
 const LISTENERS: usize = usize::MAX - 8;
@@ -50,6 +55,7 @@ pub(super) struct Driver {
     listeners: Vec<TcpListener>,
     sockets: Vec<Option<Socket>>,
     desk: Arc<Desk>,
+    files: Files,
     started: Clock,
     now: Instant,
 }
@@ -72,9 +78,16 @@ impl Driver {
             listeners,
             sockets: Vec::new(),
             desk,
+            files: Files::default(),
             started: Clock::now(),
             now: Instant::ZERO,
         })
+    }
+
+    /// Puts caches into files. Clients that connect meanwhile wait.
+    pub(super) fn open_files(&mut self, instance: &str) {
+        self.front.set_wall_clock(self.now, wall_ms());
+        self.files = Files::open(instance, &mut self.front, self.now);
     }
 
     /// Serves until the desk says that it is over.
@@ -99,8 +112,14 @@ impl Driver {
                 self.front.handle_time(self.now);
                 self.desk.publish(&mut self.front);
             }
-            if self.desk.heed(&mut self.front, self.now) {
+            let files = &mut self.files;
+            let write = |front: &mut Front| files.write(front);
+            if self.desk.heed(&mut self.front, self.now, write) {
                 self.act(usize::MAX);
+                match self.desk.forgets() {
+                    true => self.files.remove(),
+                    false => self.files.write(&mut self.front),
+                }
                 self.desk.publish(&mut self.front);
                 return Ok(());
             }
@@ -275,9 +294,21 @@ impl Driver {
             if !socket.writable || socket.connecting {
                 return;
             }
+            let part = self.front.file_part(id);
             let [own, passing] = self.front.output(id);
+            let mut is_part = false;
             let written = match (own.is_empty(), passing.is_empty()) {
-                (true, true) => return,
+                (true, true) => {
+                    let Some(FilePart { cache, part }) = part else {
+                        return;
+                    };
+                    is_part = true;
+                    self.files.send(cache, socket.stream.as_fd(), part)
+                }
+                // The head waits for the first bytes behind it.
+                (false, true) if part.is_some() => {
+                    SockRef::from(&socket.stream).send_with_flags(own, MSG_MORE)
+                }
                 (false, true) => socket.stream.write(own),
                 (true, false) => socket.stream.write(passing),
                 (false, false) => {
@@ -286,6 +317,7 @@ impl Driver {
                 }
             };
             match written {
+                Ok(bytes) if is_part => self.front.sent_part(self.now, id, bytes),
                 Ok(bytes) => self.front.sent(self.now, id, bytes),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     socket.writable = false;

@@ -6,6 +6,7 @@
 
 mod desk;
 mod driver;
+mod files;
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -19,9 +20,10 @@ use fairlead_http_front::{Front, Limits};
 use fairlead_splice::config::{Config, Listeners, Route};
 use mio::{Poll, Waker};
 
-use desk::Desk;
 pub(crate) use desk::Shown;
+use desk::{Confirm, Desk};
 use driver::Driver;
+pub(crate) use files::remove_of;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 4_096;
@@ -57,9 +59,10 @@ impl FrontDesk {
         work: impl FnOnce(&mut Front, Instant) -> T + Send + 'static,
     ) -> Option<T> {
         let (answer, answered) = mpsc::sync_channel(1);
-        let call = Box::new(move |front: &mut Front, now: Instant| {
-            // Who asked may have gone.
-            let _ = answer.send(work(front, now));
+        let call = Box::new(move |front: &mut Front, now: Instant| -> Confirm {
+            let done = work(front, now);
+            // The client may have gone.
+            Box::new(move || drop(answer.send(done)))
         });
         self.desk.call(call).then_some(())?;
         self.wake();
@@ -108,7 +111,7 @@ impl Ready {
     ///
     /// # Errors
     /// Why it cannot be started.
-    pub(crate) fn start(self, switch: &Config, seed: Seed) -> io::Result<Running> {
+    pub(crate) fn start(self, instance: &str, switch: &Config, seed: Seed) -> io::Result<Running> {
         let front = Front::new(Arc::new(switch.clone()), seed, Limits::default());
         let front = front.map_err(io::Error::other)?;
         let poll = Poll::new()?;
@@ -117,7 +120,9 @@ impl Ready {
         let sockets = self.sockets.into_iter();
         let sockets = sockets.map(mio::net::TcpListener::from_std).collect();
         let mut driver = Driver::new(front, poll, sockets, Arc::clone(&desk))?;
+        let instance = instance.to_owned();
         let work = move || {
+            driver.open_files(&instance);
             if let Err(error) = driver.run() {
                 tracing::error!("requests are not served one by one any more: {error}");
             }
@@ -149,6 +154,11 @@ impl Running {
     pub(crate) fn drain(&self) {
         self.desk.desk.drain();
         self.desk.wake();
+    }
+
+    /// Nothing that caches hold is to outlive the process.
+    pub(crate) fn forget(&self) {
+        self.desk.desk.forget();
     }
 
     /// Resets all connections.

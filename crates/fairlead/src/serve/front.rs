@@ -61,6 +61,13 @@ impl FrontThread {
         }
     }
 
+    /// Nothing that caches hold is to outlive the process.
+    pub(super) fn forget(&self) {
+        if let Some(running) = &self.running {
+            running.forget();
+        }
+    }
+
     pub(super) fn abort(&self) {
         if let Some(running) = &self.running {
             running.abort();
@@ -83,7 +90,8 @@ impl Prepared {
         seed: Seed,
     ) -> FrontThread {
         let ready = self.0.filter(|_| sockets.is_serving());
-        let started = ready.map(|ready| ready.start(&settings.switch, seed));
+        let instance = &settings.instance.name;
+        let started = ready.map(|ready| ready.start(instance, &settings.switch, seed));
         let started = started.transpose();
         let running = started.unwrap_or_else(|error| {
             tracing::warn!("requests are not served one by one: {error}");

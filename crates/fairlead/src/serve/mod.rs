@@ -605,11 +605,12 @@ fn run_loop(
     }
     context.publish(engine, clock.now());
     orders::tell_end(&life, context, Phase::Ended);
-    say_stopped(life.cut_off());
+    say_stopped(life.cut_off(), context);
     Ok(ExitMode::Clean)
 }
 
-fn say_stopped(cut_off: u64) {
+fn say_stopped(cut_off: u64, context: &LoopContext<'_>) {
+    context.front.forget();
     match cut_off {
         0 => tracing::info!("stopped"),
         cut_off => tracing::warn!("stopped; {} reset", live_ones(cut_off)),

@@ -2,6 +2,7 @@
 
 use super::{Answer, Cache, Event, FetchId, ReaderId};
 use crate::head::Now;
+use crate::journal::checksum;
 use crate::object::{NONE, Phase};
 use crate::reason::Reason;
 use crate::slab::Ticket;
@@ -74,6 +75,12 @@ impl<S: Store> Cache<S> {
             return Err(self.fail(fetch, Reason::Length, now));
         }
         object.total = Some(object.received);
+        let (received, last) = (object.received, object.lines.last().copied());
+        let rest = self.settings.block.within(received);
+        if let Some(line) = last.filter(|_| rest > 0) {
+            self.check_block(number, line, rest);
+        }
+        let object = self.object_mut(number);
         object.phase = Phase::Complete;
         object.fill = None;
         object.lines.shrink_to_fit();
@@ -178,7 +185,21 @@ impl<S: Store> Cache<S> {
             return Err(Reason::StoreFailed);
         }
         self.object_mut(number).received += count as u64;
+        if within as usize + count == block.bytes() as usize {
+            self.check_block(number, line, block.bytes());
+        }
         Ok(count)
+    }
+
+    /// Counts a block into the checksum of a body that is to be kept.
+    fn check_block(&mut self, number: u32, line: u32, len: u32) {
+        if !self.settings.journals || !self.object(number).is_linked {
+            return;
+        }
+        let at = CacheOffset(self.settings.block.offset_of(line).0);
+        let bytes = self.store.slice(Extent { at, len }).unwrap_or_default();
+        let check = checksum(self.object(number).check, bytes);
+        self.object_mut(number).check = check;
     }
 
     /// The object will not be stored: it is passed on to those who read it now.

@@ -68,6 +68,27 @@ impl<S: Store> Cache<S> {
         }
     }
 
+    /// The next bytes of a body as one part of the store, of as many consecutive blocks as there
+    /// are, for `sendfile`. What it says is as of [`Cache::piece`].
+    pub fn run(&mut self, reader: ReaderId, bytes_max: u32) -> Piece {
+        let first = self.piece(reader);
+        let Piece::Extent(mut run) = first else {
+            return first;
+        };
+        let Some(one) = self.readers.get(reader.0) else {
+            return Piece::Cut;
+        };
+        let (object, block) = (self.object(one.object), self.settings.block);
+        while run.len < bytes_max {
+            let next = object.piece(block, one.at + u64::from(run.len), one.end);
+            let Some(next) = next.filter(|next| next.at.0 == run.end()) else {
+                break;
+            };
+            run.len += next.len;
+        }
+        Piece::Extent(run)
+    }
+
     /// This many bytes were sent.
     pub fn advance(&mut self, reader: ReaderId, bytes: u64) {
         let Some(one) = self.readers.named_mut(reader.0) else {

@@ -409,6 +409,7 @@ impl<S: Store> Cache<S> {
             fill: None,
             memory: 0,
             serial: 0,
+            check: 0,
         })
     }
 

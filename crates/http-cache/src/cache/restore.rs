@@ -10,7 +10,6 @@ use crate::head::Now;
 use crate::journal::{Put, Record, checksum, fingerprint};
 use crate::key::Hashing;
 use crate::object::Object;
-use crate::reason::Reason;
 use crate::settings::Settings;
 use crate::store::Store;
 use crate::tags::Purged;
@@ -89,9 +88,7 @@ impl<S: Store> Cache<S> {
         // Later ones replace earlier ones.
         residents.sort_by_key(|object| object.serial);
         for object in residents {
-            if let Some(check) = self.body_check(&object.lines, object.received) {
-                Record::Put(Box::new(Put::new(object, check))).write(&mut out);
-            }
+            Record::Put(Box::new(Put::new(object))).write(&mut out);
         }
         out
     }
@@ -105,11 +102,8 @@ impl<S: Store> Cache<S> {
         self.journal.serial += 1;
         let serial = self.journal.serial;
         self.object_mut(number).serial = serial;
-        let object = self.object(number);
-        if let Some(check) = self.body_check(&object.lines, object.received) {
-            let put = Put::new(object, check);
-            self.note(&Record::Put(Box::new(put)));
-        }
+        let put = Put::new(self.object(number));
+        self.note(&Record::Put(Box::new(put)));
         self.note_removed(before);
     }
 
@@ -182,8 +176,10 @@ impl<S: Store> Cache<S> {
         let mut is_used = vec![false; cache.lines_max as usize];
         for (serial, put) in puts {
             cache.journal.serial = cache.journal.serial.max(serial.min(SERIAL_MAX));
-            if !cache.take_back(*put, &mut is_used, now) {
-                cache.stats.count(Reason::Damaged);
+            if cache.take_back(*put, &mut is_used, now) {
+                cache.stats.restored += 1;
+            } else {
+                cache.stats.not_restored += 1;
             }
         }
         cache.free_unused();

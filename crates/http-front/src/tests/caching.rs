@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fairlead_http_cache::Journal;
 use fairlead_splice::config::CacheRule;
 
 use super::world::{World, config};
@@ -14,6 +15,12 @@ fn world() -> World {
     config.services[0].routes[1].cache = Some(CacheRule::new(8 << 20));
     let mut world = World::of(config, Limits::default(), 1);
     world.front.set_wall_clock(world.now, 1_800_000_000_000);
+    world
+}
+
+fn world_in_files() -> World {
+    let mut world = world();
+    world.put_into_files(1_800_000_000_000, Vec::new());
     world
 }
 
@@ -62,8 +69,10 @@ fn the_second_request_is_answered_without_the_server() {
 
 #[test]
 fn long_bodies_are_stored_and_sent_in_any_pieces() {
-    for (piece, chunked) in [(700, false), (700, true), (100_000, false), (100_000, true)] {
-        let mut world = world();
+    let kinds = [(700, false), (700, true), (100_000, false), (100_000, true)];
+    let kinds = kinds.map(|(piece, chunked)| [(piece, chunked, false), (piece, chunked, true)]);
+    for (piece, chunked, in_file) in kinds.into_iter().flatten() {
+        let mut world = if in_file { world_in_files() } else { world() };
         world.piece = piece;
         let text: String = (0..5 * BLOCK_BYTES)
             .map(|at| char::from(b'a' + (at % 26) as u8))
@@ -106,6 +115,7 @@ fn long_bodies_are_stored_and_sent_in_any_pieces() {
         assert!(got.contains("fairlead; hit"), "{piece} {chunked} {head:?}");
         assert!(unchunked(&got) == text, "{piece} {chunked} {head:?}");
         assert_eq!(world.connects.len(), 1);
+        assert_eq!(world.parts > 0, in_file);
         let part = world.ask("GET /b HTTP/1.1\r\nHost: x\r\nRange: bytes=100000-100009\r\n\r\n");
         let got = world.got(part);
         assert!(got.starts_with("HTTP/1.1 206 "), "{got}");
@@ -320,4 +330,59 @@ fn heads_and_old_clients_are_answered_from_the_cache() {
         "{got}"
     );
     assert!(world.far(old).closed && !world.far(old).reset);
+}
+
+#[test]
+fn the_next_process_has_what_was_stored() {
+    let mut world = world_in_files();
+    let text = "x".repeat(50_000);
+    let client = world.ask(B);
+    let server = world.connects[0];
+    world.say(server, fresh(&text));
+    let got = world.got(client);
+    assert_eq!(body(&got), text);
+    let Journal::Replace(mut journal) = world.front.poll_journal(0) else {
+        panic!("a journal begins as a whole");
+    };
+    let client = world.ask("GET /c HTTP/1.1\r\nHost: x\r\n\r\n");
+    world.say(server, fresh("short"));
+    assert_eq!(body(&world.got(client)), "short");
+    let Journal::Append(more) = world.front.poll_journal(0) else {
+        panic!("there is news");
+    };
+    journal.extend(more);
+    assert_eq!(world.front.poll_journal(0), Journal::Nothing);
+    let file = world.files[0].again();
+    let mut config = config();
+    config.services[0].routes[1].cache = Some(CacheRule::new(8 << 20));
+    let mut next = World::of(config, Limits::default(), 2);
+    next.put_into_files(1_800_000_007_000, vec![(file, journal)]);
+    for (request, whole) in [
+        (B, &text[..]),
+        ("GET /c HTTP/1.1\r\nHost: x\r\n\r\n", "short"),
+    ] {
+        let client = next.ask(request);
+        let got = next.got(client);
+        assert!(
+            got.contains("\r\nage: 7\r\n") && got.contains("fairlead; hit"),
+            "{got}"
+        );
+        assert_eq!(body(&got), whole);
+    }
+    assert_eq!((next.connects.len(), next.parts > 0), (0, true));
+    assert_eq!(next.front.caches()[0].stats.restored, 2);
+}
+
+/// A body whose server dies is cut for those who read it, also where they read the file.
+#[test]
+fn a_body_in_a_file_that_is_cut_is_no_whole_one() {
+    let mut world = world_in_files();
+    let client = world.ask(B);
+    let server = world.connects[0];
+    let text = "y".repeat(40_000);
+    world.say(server, &fresh(&text)[..30_000]);
+    world.end(server);
+    assert!(world.far(client).reset);
+    assert!(world.got(client).len() < 31_000);
+    assert_eq!(world.front.caches()[0].stats.objects, 0);
 }

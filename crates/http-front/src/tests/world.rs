@@ -2,15 +2,16 @@
 //! it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fairlead_base::{Address, Endpoint, Instant, Rng, Seed};
+use fairlead_http_cache::{BlockSize, CacheOffset, Extent, Memory, Store};
 use fairlead_splice::config::{
     Config, Matcher, Pool, PoolId, Protocol, Route, Server, Service, Treatment,
 };
 
-use crate::{Action, ConnId, Event, Front, Limits};
+use crate::{Action, Backing, ConnId, Event, FilePart, Front, Limits};
 
 /// One connection, as its other end sees it.
 #[derive(Debug, Default)]
@@ -41,6 +42,9 @@ pub(super) struct World {
     pub(super) silent: Vec<Endpoint>,
     /// The longest piece that goes over a connection at once.
     pub(super) piece: usize,
+    /// Files of caches, and how often parts of them were sent.
+    pub(super) files: Vec<Shared>,
+    pub(super) parts: u64,
     rng: Rng,
     ports: u16,
 }
@@ -77,6 +81,60 @@ pub(super) fn config() -> Config {
     Config::new(vec![service], pools)
 }
 
+/// A file of blocks that the world can read, too.
+#[derive(Clone, Debug)]
+pub(super) struct Shared {
+    block: BlockSize,
+    /// What the cache reads.
+    own: Memory,
+    file: Arc<Mutex<Memory>>,
+}
+
+impl Shared {
+    fn new(block: BlockSize) -> Self {
+        let (own, file) = (Memory::new(block), Memory::new(block));
+        let file = Arc::new(Mutex::new(file));
+        Self { block, own, file }
+    }
+
+    fn read(&self, at: u64, bytes: usize) -> Vec<u8> {
+        let file = self.file.lock().expect("no panic");
+        let mut read = Vec::new();
+        while read.len() < bytes {
+            let at = at + read.len() as u64;
+            let room = self.block.bytes() - self.block.within(at);
+            let len = room.min((bytes - read.len()) as u32);
+            let at = CacheOffset(at);
+            let part = file.slice(Extent { at, len });
+            read.extend_from_slice(part.expect("what is sent was written"));
+        }
+        read
+    }
+
+    /// As the next process finds it.
+    pub(super) fn again(&self) -> Self {
+        let own = self.file.lock().expect("no panic").clone();
+        let file = Arc::new(Mutex::new(own.clone()));
+        let block = self.block;
+        Self { block, own, file }
+    }
+}
+
+impl Store for Shared {
+    fn write(&mut self, at: Extent, bytes: &[u8]) -> bool {
+        self.own.write(at, bytes) && self.file.lock().expect("no panic").write(at, bytes)
+    }
+
+    fn slice(&self, at: Extent) -> Option<&[u8]> {
+        self.own.slice(at)
+    }
+
+    fn release(&mut self, lines: &[u32]) {
+        self.own.release(lines);
+        self.file.lock().expect("no panic").release(lines);
+    }
+}
+
 impl World {
     pub(super) fn new() -> Self {
         Self::of(config(), Limits::default(), 1)
@@ -92,6 +150,8 @@ impl World {
             refusing: Vec::new(),
             silent: Vec::new(),
             piece: usize::MAX,
+            files: Vec::new(),
+            parts: 0,
             rng: Rng::new(seed),
             ports: 1_000,
         }
@@ -188,6 +248,29 @@ impl World {
         true
     }
 
+    /// What `sendfile` does.
+    fn send_part(&mut self, id: ConnId, part: FilePart) {
+        let most = self.piece.min(100_000).min(part.part.len as usize);
+        let bytes = 1 + self.rng.below(most as u32) as usize;
+        let sent = self.files[part.cache].read(part.part.at.0, bytes);
+        self.far(id).got.extend_from_slice(&sent);
+        self.parts += 1;
+        self.front.sent_part(self.now, id, bytes);
+    }
+
+    /// Puts the caches into files, with what an earlier process left.
+    pub(super) fn put_into_files(&mut self, wall_ms: u64, files: Vec<(Shared, Vec<u8>)>) {
+        self.front.set_wall_clock(self.now, wall_ms);
+        let mut files = files.into_iter();
+        let all = &mut self.files;
+        self.front.back_caches(self.now, |_, settings| {
+            let new = || (Shared::new(settings.block), Vec::new());
+            let (store, journal) = files.next().unwrap_or_else(new);
+            all.push(store.clone());
+            Some(Backing::new(store, Some(journal)))
+        });
+    }
+
     fn act(&mut self, action: Action) {
         match action {
             Action::Connect(id, to) => {
@@ -204,7 +287,12 @@ impl World {
                 }
             }
             Action::Send(id) => loop {
+                let part = self.front.file_part(id);
                 let output = self.front.output(id).concat();
+                if let Some(part) = part.filter(|_| output.is_empty()) {
+                    self.send_part(id, part);
+                    continue;
+                }
                 if output.is_empty() {
                     return;
                 }
