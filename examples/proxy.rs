@@ -22,6 +22,10 @@ use fairlead_client::{Carrier, Cid, Event, Refusal, wait_for_any};
 /// How often a handoff is tried again that was refused for now.
 const TRIES: u32 = 20;
 
+/// How long a connection waits for bytes, and one that is to be handed off.
+const LATER: Duration = Duration::from_secs(1);
+const SOON: Duration = Duration::from_millis(2);
+
 type Shared = Arc<Mutex<State>>;
 
 struct State {
@@ -68,18 +72,24 @@ fn run(shared: &Shared, client: TcpStream, server: TcpStream, before: u64, after
     let mut tries = TRIES;
     let rooms = Arc::clone(&shared.lock().expect("no thread panics").rooms);
     let seen = rooms.load(Ordering::Acquire);
+    let mut is_due = false;
     loop {
-        match copy_some(&client, &server) {
+        let patience = if is_due { SOON } else { LATER };
+        match copy_some(&client, &server, patience) {
             Ok(0) => {}
             Ok(count) => copied += count,
             Err(error) => return say(&format!("ended after {copied} bytes: {error}")),
         }
         // The carrier asks for connections, or this one has carried enough.
         let is_wanted = rooms.load(Ordering::Acquire) != seen;
-        if !is_wanted && copied < before.saturating_add(after) || tries == 0 {
+        is_due = (is_wanted || copied >= before.saturating_add(after)) && tries > 0;
+        if !is_due {
             continue;
         }
-        let mut state = shared.lock().expect("no thread panics");
+        // While another one is handed off, this one goes on.
+        let Ok(mut state) = shared.try_lock() else {
+            continue;
+        };
         let begun = Instant::now();
         match state.carrier.adopt(&client, &server) {
             Ok(Ok(cid)) => {
@@ -105,10 +115,10 @@ fn run(shared: &Shared, client: TcpStream, server: TcpStream, before: u64, after
     }
 }
 
-/// Copies what is there, each way once: bytes in both directions, all of them written.
-fn copy_some(client: &TcpStream, server: &TcpStream) -> std::io::Result<u64> {
+/// Copies what comes in this time, each way once: bytes in both directions, all of them written.
+fn copy_some(client: &TcpStream, server: &TcpStream, patience: Duration) -> std::io::Result<u64> {
     let fds = [client.as_fd(), server.as_fd()];
-    let ready = wait_for_any(&fds, Duration::from_secs(1))?;
+    let ready = wait_for_any(&fds, patience)?;
     let mut copied = 0;
     for (is_ready, mut from, mut to) in [(ready[0], client, server), (ready[1], server, client)] {
         if is_ready {

@@ -18,6 +18,7 @@ mod operator_bench;
 mod pairs;
 mod peers;
 mod report;
+mod sockmap;
 mod stand;
 mod table;
 mod tag_bench;
@@ -56,6 +57,8 @@ enum What {
     Operator(Operator),
     /// Connections that a proxy hands off, beside HAProxy, nginx and plain forwarding.
     Pairs(Pairs),
+    #[command(hide = true)]
+    Sockmap(sockmap::Proxy),
     /// Requests routed one by one, and answers from a cache, beside HAProxy, nginx and Varnish.
     Front(Front),
     /// What the switch's own core is busy with for each request, beside the same peers.
@@ -364,6 +367,7 @@ fn main() -> Result<()> {
             keep("operator", result, record.as_deref())
         }
         What::Pairs(pairs) => pairs.run(),
+        What::Sockmap(proxy) => proxy.run(),
         What::Front(front) => front.run(),
         What::Peers(bed) => {
             let mut testbed = Testbed::new(&bed.layout(false, 1_000)?)?;

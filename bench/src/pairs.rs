@@ -1,9 +1,9 @@
-//! Connections that a proxy hands off, beside proxies that copy: requests/s and processor time of
-//! what stands in front, how long an adoption and a give-back take, and tunnels that outlive one
-//! proxy after another.
+//! Connections that a proxy hands off, beside proxies that copy and one by socket maps: requests/s
+//! and processor time of what stands in front, how long an adoption and a give-back take, and
+//! tunnels that outlive one proxy after another.
 //!
 //! Processor time is that of processes: what the kernel does for them while it receives packets is
-//! nobody's here, and the fast path runs there.
+//! nobody's here, and the fast path runs there. The work of socket maps is that of the kernel, too.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -42,11 +42,12 @@ pub(crate) struct Effort {
 }
 
 /// Who stands in front.
-const FRONTS: [(&str, &str); 5] = [
+const FRONTS: [(&str, &str); 6] = [
     ("pairs", "10.1.0.1:8090"),
     ("haproxy-tcp-splice", "10.1.0.1:8080"),
     ("nginx-stream", "10.1.0.1:8082"),
     ("copying-example", "10.1.0.1:8091"),
+    ("sockmap", "10.1.0.1:8094"),
     ("direct", SERVER),
 ];
 
@@ -170,11 +171,15 @@ impl Bed {
                 .spawn(&switch, &[&proxy, FRONTS[at].1, SERVER, &adopt, after])
         };
         let (pairs, copying) = (start(0, AFTER)?, start(3, "18446744073709551615")?);
+        let own = std::env::current_exe()?.display().to_string();
+        let words = [&own, "sockmap", FRONTS[4].1, SERVER];
+        let sockmap = self.stand.spawn(&switch, &words)?;
         self.fronts = vec![
             ("pairs", vec![fairlead_id, pairs]),
             ("haproxy-tcp-splice", vec![haproxy]),
             ("nginx-stream", vec![nginx]),
             ("copying-example", vec![copying]),
+            ("sockmap", vec![sockmap]),
             ("direct", Vec::new()),
         ];
         for (name, address) in FRONTS {

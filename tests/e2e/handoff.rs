@@ -100,7 +100,7 @@ impl Proxy {
 }
 
 /// Where the proxy listens: at the switch's own address, which no service has.
-fn front(family: Family) -> SocketAddr {
+pub(crate) fn front(family: Family) -> SocketAddr {
     let address = match family {
         Family::V4 => "10.1.0.2:7",
         Family::V6 => "[fd01::2]:7",
@@ -108,13 +108,13 @@ fn front(family: Family) -> SocketAddr {
     address.parse().expect("an address")
 }
 
-fn socket(lab: &Lab) -> PathBuf {
+pub(crate) fn socket(lab: &Lab) -> PathBuf {
     lab.folder().join("e2e.adopt")
 }
 
 /// A switch that adopts connections, with the kernel's fast path. It has a service besides, which
 /// nobody uses.
-fn switch(lab: &Lab) -> Switch {
+pub(crate) fn switch(lab: &Lab) -> Switch {
     switch_in(lab, &kernel_mode())
 }
 
@@ -131,7 +131,7 @@ fn switch_with(lab: &Lab, mode: &str, more: &str) -> Switch {
 }
 
 /// Says everything again, and closes when its client has.
-fn echo(mut stream: TcpStream) -> std::io::Result<()> {
+pub(crate) fn echo(mut stream: TcpStream) -> std::io::Result<()> {
     let mut bytes = vec![0; 65_536];
     loop {
         let count = stream.read(&mut bytes)?;
@@ -153,7 +153,7 @@ fn part_from(at: u64) -> Vec<u8> {
 
 /// Sends `total` bytes and closes, while reading them again, to the end. Calls `at_half` once, in
 /// between.
-fn exchange(stream: TcpStream, total: u64, at_half: impl FnOnce()) {
+pub(crate) fn exchange(stream: TcpStream, total: u64, at_half: impl FnOnce()) {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let stream = Arc::new(stream);
     let sending = Arc::clone(&stream);
@@ -184,7 +184,7 @@ fn exchange(stream: TcpStream, total: u64, at_half: impl FnOnce()) {
     sender.join().unwrap();
 }
 
-fn connect(lab: &Lab, family: Family) -> TcpStream {
+pub(crate) fn connect(lab: &Lab, family: Family) -> TcpStream {
     let connect = || TcpStream::connect(front(family));
     lab.client.enter(connect).unwrap().unwrap()
 }
@@ -238,7 +238,7 @@ fn a_pair_outlives_its_proxy_where_the_engine_carries_it() {
     });
 }
 
-fn all_over(switch: &Switch) -> bool {
+pub(crate) fn all_over(switch: &Switch) -> bool {
     let until = Instant::now() + Duration::from_secs(5);
     while switch.count("live") != 0 {
         if Instant::now() > until {
@@ -347,7 +347,7 @@ fn tunnels_outlive_proxy_after_proxy() {
 }
 
 /// `fairlead handoff` with these arguments: whether it did it, and what it wrote.
-fn order(lab: &Lab, arguments: &[&str]) -> (bool, String) {
+pub(crate) fn order(lab: &Lab, arguments: &[&str]) -> (bool, String) {
     let mut command = lab.switch.command(&binary().to_string_lossy());
     command
         .arg("handoff")
@@ -363,7 +363,7 @@ fn order(lab: &Lab, arguments: &[&str]) -> (bool, String) {
 }
 
 /// Sends a part and waits until it has come back.
-fn ping(stream: &TcpStream, at: u64) {
+pub(crate) fn ping(stream: &TcpStream, at: u64) {
     let (mut stream, part) = (stream, part_from(at));
     stream.write_all(&part).unwrap();
     let mut got = vec![0; part.len()];

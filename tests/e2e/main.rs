@@ -20,6 +20,7 @@ mod flood;
 mod flow_tables;
 mod fragments;
 mod handoff;
+mod handoff_nginx;
 mod haproxy;
 mod high_availability;
 mod host;

@@ -194,10 +194,24 @@ pub fn queues(socket: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     Ok((unread, sys::queue_bytes(socket, SIOCOUTQ)?))
 }
 
+/// Makes the peer show what it has received: by a segment from before its window, which it answers
+/// at once. Without this it may wait with its acknowledgement until it has data to send.
+///
+/// # Errors
+/// As of [`enter`].
+pub fn ask(socket: BorrowedFd<'_>) -> io::Result<()> {
+    // Repair mode forgets it.
+    let reuse = sys::option(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR)?;
+    enter(socket)?;
+    leave(socket, true)?;
+    sys::set(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, reuse)
+}
+
 /// Writes what was received on each of two sockets to the other, until nothing is left in any
 /// queue. No byte is lost or kept in between: what the other one does not take stays where it is.
-/// Returns how many bytes went from the first to the second and back; false beside them if bytes
-/// were left when `patience` ended.
+/// An end that could acknowledge the last bytes is [asked](ask) to. Returns how many bytes went
+/// from the first to the second and back; false beside them if bytes were left when `patience`
+/// ended.
 ///
 /// # Errors
 /// A socket failed.
@@ -209,15 +223,30 @@ pub fn drain(
     let until = Instant::now() + patience;
     let mut room = vec![0; CHUNK_BYTES];
     let mut moved = [0; 2];
+    let (mut first_asked, mut second_asked) = (None, None);
     loop {
-        moved[0] += pass_on(first, second, &mut room)?;
-        moved[1] += pass_on(second, first, &mut room)?;
+        let to_second = pass_on(first, second, &mut room)?;
+        let to_first = pass_on(second, first, &mut room)?;
+        moved[0] += to_second;
+        moved[1] += to_first;
         let (a, b) = (queues(first)?, queues(second)?);
         if (a, b) == ((0, 0), (0, 0)) {
             return Ok((moved, true));
         }
-        if Instant::now() >= until {
+        let now = Instant::now();
+        if now >= until {
             return Ok((moved, false));
+        }
+        // An end that has more to come acknowledges by itself.
+        for (socket, left, came, asked) in [
+            (first, a.1 != 0 && b.0 == 0, to_first, &mut first_asked),
+            (second, b.1 != 0 && a.0 == 0, to_second, &mut second_asked),
+        ] {
+            let is_due = came > 0 || asked.is_none_or(|at: Instant| now >= at + ASK_PAUSE);
+            if left && is_due {
+                ask(socket)?;
+                *asked = Some(now);
+            }
         }
         std::thread::sleep(PAUSE);
     }
@@ -225,6 +254,8 @@ pub fn drain(
 
 /// Between two looks at queues that are not empty yet.
 const PAUSE: Duration = Duration::from_micros(20);
+/// Until an end is asked again: the question, or its answer, may have been lost.
+const ASK_PAUSE: Duration = Duration::from_millis(100);
 
 /// Moves what is there now.
 fn pass_on(from: BorrowedFd<'_>, to: BorrowedFd<'_>, room: &mut [u8]) -> io::Result<u64> {

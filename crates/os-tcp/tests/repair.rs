@@ -192,6 +192,36 @@ fn what_waits_in_queues_is_passed_on() {
     });
 }
 
+/// An end waits 40 ms before it acknowledges what it has nothing to answer to. Asked, it does not.
+#[test]
+fn an_end_that_acknowledges_late_is_asked() {
+    run(|| {
+        let hosts = hosts();
+        let (b, _server) = hosts.connection("10.0.0.2:0");
+        let mut waited = Vec::new();
+        let (mut client, mut a) = hosts.connection("10.0.0.2:0");
+        for _ in 0..5 {
+            // Once in half a second an end answers such a question.
+            (client, a) = hosts.connection("10.0.0.2:0");
+            say(&mut client, &mut a, &[1; 100]);
+            let of_client = socket2::SockRef::from(&client);
+            of_client.set_tcp_quickack(false).unwrap();
+            say(&mut a, &mut client, &[2; 100]);
+            let begun = std::time::Instant::now();
+            let (moved, empty) = drain(a.as_fd(), b.as_fd(), PATIENCE).unwrap();
+            assert_eq!((moved, empty), ([0, 0], true));
+            waited.push(begun.elapsed());
+        }
+        waited.sort_unstable();
+        assert!(waited[2] < Duration::from_millis(20), "{waited:?}");
+        // The socket is as before.
+        socket2::SockRef::from(&a).set_reuse_address(true).unwrap();
+        repair::ask(a.as_fd()).unwrap();
+        assert!(socket2::SockRef::from(&a).reuse_address().unwrap());
+        say(&mut a, &mut client, &[3; 100]);
+    });
+}
+
 #[test]
 fn what_is_no_connection_of_ours_is_refused() {
     run(|| {

@@ -28,7 +28,7 @@ pub(super) const MARGIN: Duration = Duration::from_millis(300);
 const DRAIN_PATIENCE: Duration = Duration::from_millis(500);
 /// How long an end may take to show its clock.
 const CLOCK_PATIENCE: Duration = Duration::from_millis(250);
-const CLOCK_PAUSE: Duration = Duration::from_micros(500);
+const CLOCK_PAUSE: Duration = Duration::from_micros(50);
 
 impl Carrier {
     /// Counts a refusal that the ledger did not see.
@@ -185,22 +185,21 @@ impl Carrier {
         Ok((states, line, number))
     }
 
-    /// Waits until both ends have sent a segment with their clock, if they have one. An end that is
-    /// silent is asked.
+    /// Waits until both ends have sent a segment with their clock, if they have one. Ends that are
+    /// silent are asked.
     fn learn_clocks(&self, sockets: &[OwnedFd; 2], keys: &[FlowKey; 2]) -> Result<(), Refusal> {
+        let is_known = |key| Ok(self.state().gates.seen(key).map_err(gate)?.stamp.is_some());
+        let mut missing = Vec::new();
         for (socket, key) in sockets.iter().zip(keys) {
             let fd = socket.as_fd();
-            if !repair::has_timestamps(fd).map_err(|_| Refusal::State)? {
-                continue;
+            if repair::has_timestamps(fd).map_err(|_| Refusal::State)? && !is_known(key)? {
+                repair::ask(fd).map_err(|error| failed("repair mode", &error))?;
+                missing.push(key);
             }
-            let is_known = || Ok(self.state().gates.seen(key).map_err(gate)?.stamp.is_some());
-            if is_known()? {
-                continue;
-            }
-            let asked = repair::enter(fd).and_then(|()| repair::leave(fd, true));
-            asked.map_err(|error| failed("repair mode", &error))?;
-            let until = monotonic_ns() + CLOCK_PATIENCE.as_nanos() as u64;
-            while !is_known()? {
+        }
+        let until = monotonic_ns() + CLOCK_PATIENCE.as_nanos() as u64;
+        for key in missing {
+            while !is_known(key)? {
                 if monotonic_ns() > until {
                     return Err(Refusal::Busy);
                 }
