@@ -100,17 +100,20 @@ fn run(shared: &Shared, client: TcpStream, server: TcpStream, before: u64, after
                     cid.0
                 ));
             }
-            Ok(Err(Refusal::Busy | Refusal::QueueNotEmpty | Refusal::Unstable)) => tries -= 1,
             Ok(Err(reason)) => {
-                say(&format!("refused: {}", reason.name()));
-                tries = 0;
+                let for_now = [Refusal::Busy, Refusal::QueueNotEmpty, Refusal::Unstable];
+                tries = if for_now.contains(&reason) {
+                    tries - 1
+                } else {
+                    0
+                };
+                if tries == 0 {
+                    say(&format!("refused: {}", reason.name()));
+                }
             }
             // It is not there, and has seen nothing of these two.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
             Err(error) => return say(&format!("Fairlead does not answer: {error}")),
-        }
-        if tries == 0 {
-            say("not handed off");
         }
     }
 }

@@ -20,34 +20,37 @@ use crate::path_mtu::{Far, as_on_wires, far_server};
 /// The example proxy: the one that `FAIRLEAD_PROXY` names, or this workspace's.
 fn proxy_binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| {
-        if let Some(path) = std::env::var_os("FAIRLEAD_PROXY") {
-            return path.into();
-        }
-        let test = std::env::current_exe().expect("the path of this test");
-        let profile = test.parent().and_then(Path::parent).expect("a profile");
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut build = Command::new(cargo);
-        build.args([
-            "build",
-            "--quiet",
-            "-p",
-            "fairlead-client",
-            "--example",
-            "proxy",
-        ]);
-        build.current_dir(env!("CARGO_MANIFEST_DIR"));
-        if profile.ends_with("release") {
-            build.arg("--release");
-        }
-        let status = build.status().expect("running cargo");
-        assert!(status.success(), "the example proxy does not build");
-        profile.join("examples/proxy")
-    })
+    BINARY.get_or_init(|| built_example("proxy"))
+}
+
+/// An example of the client: beside the one that `FAIRLEAD_PROXY` names, or this workspace's.
+pub(crate) fn built_example(name: &str) -> PathBuf {
+    if let Some(proxy) = std::env::var_os("FAIRLEAD_PROXY") {
+        return Path::new(&proxy).with_file_name(name);
+    }
+    let test = std::env::current_exe().expect("the path of this test");
+    let profile = test.parent().and_then(Path::parent).expect("a profile");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.args([
+        "build",
+        "--quiet",
+        "-p",
+        "fairlead-client",
+        "--example",
+        name,
+    ]);
+    build.current_dir(env!("CARGO_MANIFEST_DIR"));
+    if profile.ends_with("release") {
+        build.arg("--release");
+    }
+    let status = build.status().expect("running cargo");
+    assert!(status.success(), "the example {name} does not build");
+    profile.join("examples").join(name)
 }
 
 /// A running proxy, and what it says.
-struct Proxy {
+pub(crate) struct Proxy {
     process: Running,
     lines: Receiver<String>,
 }
@@ -55,7 +58,7 @@ struct Proxy {
 impl Proxy {
     /// Between the switch's own address and a server; connections are handed off after `after`
     /// bytes.
-    fn start(lab: &Lab, family: Family, after: u64) -> Self {
+    pub(crate) fn start(lab: &Lab, family: Family, after: u64) -> Self {
         Self::start_to(lab, family, family.server_at(1, 7), after)
     }
 
@@ -77,7 +80,7 @@ impl Proxy {
     }
 
     /// Waits until it says something that begins like this, and returns what follows.
-    fn says(&self, begin: &str) -> String {
+    pub(crate) fn says(&self, begin: &str) -> String {
         let until = Instant::now() + PATIENCE;
         let mut others = Vec::new();
         loop {
@@ -91,7 +94,7 @@ impl Proxy {
         }
     }
 
-    fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.process
             .signal(Signal::Kill)
             .expect("killing the proxy");
@@ -119,11 +122,16 @@ pub(crate) fn switch(lab: &Lab) -> Switch {
 }
 
 fn switch_in(lab: &Lab, mode: &str) -> Switch {
-    switch_with(lab, mode, "")
+    switch_with(lab, mode, "", "")
 }
 
-fn switch_with(lab: &Lab, mode: &str, more: &str) -> Switch {
-    let socket = format!("[instance]\nadopt_socket = \"{}\"", socket(lab).display());
+/// With other tables, and other lines of `[instance]`.
+pub(crate) fn switch_with(lab: &Lab, mode: &str, more: &str, instance: &str) -> Switch {
+    let socket = socket(lab);
+    let socket = format!(
+        "[instance]\nadopt_socket = \"{}\"\n{instance}",
+        socket.display()
+    );
     let prefix = prefix_in(mode, "").replacen("[instance]", &socket, 1);
     let prefix = format!("{prefix}\n{more}\n");
     let services = web_service("snat", "", "", |family| vec![family.server_at(1, 8080)]);
@@ -143,11 +151,11 @@ pub(crate) fn echo(mut stream: TcpStream) -> std::io::Result<()> {
 }
 
 /// The byte at this place of every stream.
-fn byte_at(at: u64) -> u8 {
+pub(crate) fn byte_at(at: u64) -> u8 {
     (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
 }
 
-fn part_from(at: u64) -> Vec<u8> {
+pub(crate) fn part_from(at: u64) -> Vec<u8> {
     (at..at + 65_536).map(byte_at).collect()
 }
 
@@ -317,7 +325,7 @@ fn tunnels_outlive_proxy_after_proxy() {
         let family = Family::V4;
         let _server = Origin::start(lab, family.server_at(1, 7), echo);
         let switch = switch(lab);
-        let (proxies, each) = (rounds(4, 20), rounds(25, 250));
+        let (proxies, each) = (rounds(4, 20), rounds(25, 500));
         let (mut tunnels, mut micros) = (Vec::new(), Vec::new());
         for _ in 0..proxies {
             let proxy = Proxy::start(lab, family, 2 * 65_536);
@@ -565,7 +573,7 @@ fn a_table_that_fills_gives_pairs_back() {
         let family = Family::V4;
         let _server = Origin::start(lab, family.server_at(1, 7), echo);
         let _web = Origin::start(lab, family.server_at(1, 8080), echo);
-        let switch = switch_with(lab, &kernel_mode(), "[limits]\nconnections = 64");
+        let switch = switch_with(lab, &kernel_mode(), "[limits]\nconnections = 64", "");
         let proxy = Proxy::start(lab, family, 2 * 65_536);
         let tunnel = || {
             let stream = connect(lab, family);

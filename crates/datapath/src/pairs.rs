@@ -108,7 +108,13 @@ impl Datapath {
                 Err(reason) => self.drop(reason),
             }
         } else {
-            self.switch.handle_packet(now, packet, &header, Some(found))
+            let verdict = self.switch.handle_packet(now, packet, &header, Some(found));
+            if verdict == Verdict::Transmit {
+                // Its receiver has seen this clock, too.
+                self.switch
+                    .note_pair(found.line, found.side, &header, stamps);
+            }
+            verdict
         };
         if verdict == Verdict::Transmit {
             self.renumber_sent(packet);

@@ -456,9 +456,18 @@ impl State {
     /// # Errors
     /// What the kernel says: EADDRNOTAVAIL while another socket has the addresses.
     pub fn restore(&self) -> io::Result<OwnedFd> {
-        let leg = &self.leg;
         let socket = sys::socket(self.family, libc::SOCK_STREAM, 0)?;
-        let fd = socket.as_fd();
+        self.restore_in(socket.as_fd())?;
+        Ok(socket)
+    }
+
+    /// As [`Self::restore`], in a socket without a connection: a new one, or one that was
+    /// [disconnected](disconnect).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn restore_in(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let leg = &self.leg;
         enter(fd)?; // forces the reuse of addresses, too
         self.set_buffers(fd);
         // Set before the connection, or the first segments are tiny. Loopback's is refused.
@@ -476,8 +485,7 @@ impl State {
         if let Some(stamps) = leg.timestamps {
             sys::set(fd, TCP, TCP_TIMESTAMP, stamps.own)?;
         }
-        sys::set_bytes(fd, TCP, TCP_REPAIR_WINDOW, &self.window())?;
-        Ok(socket)
+        sys::set_bytes(fd, TCP, TCP_REPAIR_WINDOW, &self.window())
     }
 
     /// To be called after [`leave`], which forgets both: the address may be used by others again,

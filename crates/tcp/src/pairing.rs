@@ -19,8 +19,8 @@
 
 use fairlead_base::Endpoint;
 
-use crate::record::{Record, State, flag};
-use crate::second::{PAIR_ROUTE, Second};
+use crate::record::{Record, Side, State, flag};
+use crate::second::{PAIR_ROUTE, Second, Seen};
 
 /// `TCP_ESTABLISHED` of Linux.
 pub const ESTABLISHED: u8 = 1;
@@ -233,6 +233,51 @@ impl Pairing {
             flags: if self.timestamps { flag::TIMESTAMPS } else { 0 },
             ..Record::default()
         }
+    }
+
+    /// What the legs of a pair would be now, had it never left them: what they were before, brought
+    /// up to its record and to what was last seen of both ends. Nothing is in flight.
+    pub fn returned(
+        before: [Leg; 2],
+        record: &Record,
+        second: &Second,
+        seen: [Option<Seen>; 2],
+    ) -> [Leg; 2] {
+        let [mut client, mut server] = before;
+        client.rcv_nxt = record.client_nxt;
+        client.write_seq = record.server_nxt.wrapping_add(record.seq_delta);
+        server.rcv_nxt = record.server_nxt;
+        server.write_seq = record.client_nxt.wrapping_add(second.seq);
+        let bytes = |window: u16, scale: Option<u8>| u32::from(window) << scale.unwrap_or(0);
+        let peer = |leg: &Leg| leg.scales.map(|scales| scales.peer);
+        let own = |leg: &Leg| leg.scales.map(|scales| scales.own);
+        // Windows of the server are noted as the client sees them.
+        if let Some(seen) = seen[0] {
+            client.window = bytes(seen.window, peer(&client));
+            let shown = second.of(Side::Client).window(seen.window);
+            server.promised = bytes(shown, own(&server));
+            go_on(&mut server, seen, second.ts);
+        }
+        if let Some(seen) = seen[1] {
+            client.promised = bytes(seen.window, own(&client));
+            server.window = client.promised;
+            go_on(&mut client, seen, record.ts_delta);
+        }
+        for (leg, seen) in [&mut client, &mut server].into_iter().zip(seen) {
+            leg.window_max = leg.window_max.max(leg.window);
+            let value = seen.and_then(|seen| seen.timestamp);
+            if let (Some(stamps), Some(value)) = (&mut leg.timestamps, value) {
+                stamps.peer = value;
+            }
+        }
+        [client, server]
+    }
+}
+
+/// The clock of a leg goes on where the other end's has been, as this leg's end saw it.
+fn go_on(leg: &mut Leg, seen: Seen, ts_add: u32) {
+    if let (Some(stamps), Some(value)) = (&mut leg.timestamps, seen.timestamp) {
+        stamps.own = value.wrapping_add(ts_add).wrapping_add(1);
     }
 }
 

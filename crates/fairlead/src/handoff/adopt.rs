@@ -188,7 +188,7 @@ impl Carrier {
     /// Waits until both ends have sent a segment with their clock, if they have one. Ends that are
     /// silent are asked.
     fn learn_clocks(&self, sockets: &[OwnedFd; 2], keys: &[FlowKey; 2]) -> Result<(), Refusal> {
-        let is_known = |key| Ok(self.state().gates.seen(key).map_err(gate)?.stamp.is_some());
+        let is_known = |key| Ok(self.clock_of(key)?.is_some());
         let mut missing = Vec::new();
         for (socket, key) in sockets.iter().zip(keys) {
             let fd = socket.as_fd();
@@ -209,6 +209,13 @@ impl Carrier {
         Ok(())
     }
 
+    /// An end's last timestamp, and the number of the segment that carried it.
+    fn clock_of(&self, key: &FlowKey) -> Result<Option<(u32, u32)>, Refusal> {
+        let mut state = self.state();
+        let seen = state.gates.seen(key).map_err(gate)?.stamp;
+        Ok(seen.or_else(|| state.clocks.of(key, Self::now_ms())))
+    }
+
     /// Both sockets enter repair mode, and their states are read.
     fn export(
         &self,
@@ -218,8 +225,8 @@ impl Carrier {
     ) -> Result<[State; 2], Refusal> {
         let of = |at: usize| {
             let fd = sockets[at].as_fd();
-            let seen = self.state().gates.seen(&keys[at]).map_err(gate)?;
-            let clock = match seen.stamp {
+            let stamp = self.clock_of(&keys[at])?;
+            let clock = match stamp {
                 Some((stamp, _)) => PeerClock::Seen(stamp),
                 None => PeerClock::Unknown,
             };
@@ -235,7 +242,7 @@ impl Carrier {
                 let ahead = seq.wrapping_sub(state.leg.rcv_nxt) as i32;
                 (-STALE_BYTES..=state.leg.promised as i32).contains(&ahead)
             };
-            match seen.stamp {
+            match stamp {
                 Some((_, seq)) if !is_near(seq) => Err(Refusal::Unstable),
                 _ => Ok(state),
             }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use fairlead_base::FlowKey;
 use fairlead_bpf_loader::{Gate, monotonic_ns};
-use fairlead_datapath::{PairKept, PairState, Seen};
+use fairlead_datapath::{PairKept, PairState, Pairing};
 use fairlead_handoff::{Cid, Op, Refusal};
 use fairlead_os_tcp::{State, repair};
 
@@ -68,7 +68,11 @@ impl Carrier {
         released: &PairState,
     ) -> Result<[OwnedFd; 2], Refusal> {
         let [client, server] = now(before, released);
-        let pair = self.state().pairs.remove(&cid);
+        let pair = {
+            let mut state = self.state();
+            state.clocks.note(keys, [&client, &server], Self::now_ms());
+            state.pairs.remove(&cid)
+        };
         if let Some(kept) = pair.and_then(|pair| pair.kept) {
             let _ = repair::disconnect(kept.as_fd());
         }
@@ -113,44 +117,13 @@ impl Carrier {
 /// What the sockets would be, had they never left.
 fn now(before: &[State; 2], released: &PairState) -> [State; 2] {
     let (record, pair) = (&released.record, &released.pair);
-    let [mut client, mut server] = *before;
-    client.leg.rcv_nxt = record.client_nxt;
-    client.leg.write_seq = record.server_nxt.wrapping_add(record.seq_delta);
-    server.leg.rcv_nxt = record.server_nxt;
-    server.leg.write_seq = record.client_nxt.wrapping_add(pair.second.seq);
-    let [of_client, of_server] = pair.seen;
-    // Windows of the server are noted as the client sees them.
-    let scale = |state: &State, own: bool| {
-        let scales = state.leg.scales;
-        scales.map_or(0, |scales| if own { scales.own } else { scales.peer })
-    };
-    let bytes = |window: u16, scale: u8| u32::from(window) << scale;
-    if let Some(seen) = of_client {
-        client.leg.window = bytes(seen.window, scale(&client, false));
-        let shown = pair
-            .second
-            .of(fairlead_datapath::Side::Client)
-            .window(seen.window);
-        server.leg.promised = bytes(shown, scale(&server, true));
-        go_on(&mut server, seen, pair.second.ts);
-    }
-    if let Some(seen) = of_server {
-        client.leg.promised = bytes(seen.window, scale(&client, true));
-        server.leg.window = client.leg.promised;
-        go_on(&mut client, seen, record.ts_delta);
-    }
-    for state in [&mut client, &mut server] {
-        let leg = &mut state.leg;
-        leg.window_max = leg.window_max.max(leg.window);
+    let legs = before.map(|state| state.leg);
+    let legs = Pairing::returned(legs, record, &pair.second, pair.seen);
+    let mut states = *before;
+    for (state, leg) in states.iter_mut().zip(legs) {
+        state.leg = leg;
         state.window_at = leg.rcv_nxt;
         state.told_at = leg.rcv_nxt;
     }
-    [client, server]
-}
-
-/// The clock of a socket goes on where the other end's has been, as this socket's peer saw it.
-fn go_on(state: &mut State, seen: Seen, ts_add: u32) {
-    if let (Some(stamps), Some(value)) = (&mut state.leg.timestamps, seen.timestamp) {
-        stamps.own = value.wrapping_add(ts_add).wrapping_add(1);
-    }
+    states
 }

@@ -5,6 +5,7 @@
 //! | `owner.rs` | the messages of one proxy |
 //! | `adopt.rs` | two sockets become a record |
 //! | `give_back.rs` | a record becomes two sockets |
+//! | `clocks.rs` | clocks of ends whose connections were given back a moment ago |
 //! | `command.rs` | `fairlead handoff` |
 //! | `inherit.rs`, `notes.rs` | pairs that an earlier run of the switch had |
 //! | `resources.rs` | how much room proxies have, and pairs that go back when the table is full |
@@ -14,6 +15,7 @@
 //! own. The switch is asked between two batches of packets.
 
 mod adopt;
+mod clocks;
 pub mod command;
 mod give_back;
 mod inherit;
@@ -87,6 +89,8 @@ struct State {
     gates: Gates,
     /// Those that the carrier has.
     pairs: BTreeMap<Cid, Carried>,
+    /// For connections that are handed off again at once.
+    clocks: clocks::Clocks,
     /// What proxies were last told of resources.
     told: resources::Told,
     /// Proxies that are here, and whose they are.
@@ -159,6 +163,7 @@ impl Handoff {
             ledger: Ledger::new(limits, Policy::All),
             gates,
             pairs: BTreeMap::new(),
+            clocks: clocks::Clocks::default(),
             told: resources::Told::default(),
             links: Vec::new(),
             _way_out: WayOut::attach(&settings.network.device).ok(),
