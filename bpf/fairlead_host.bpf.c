@@ -24,12 +24,16 @@ int fairlead_host(struct __sk_buff *ctx)
 	struct tcp_timewait_sock *timewait;
 	struct bpf_sock *sock;
 	int syn, state;
+	__u32 kind;
 
 	if (ctx->mark == FL_SEEN_MARK) {
 		ctx->mark = 0;
 		return TC_ACT_UNSPEC;
 	}
-	if (fl_parse(ctx, &packet) || !fl_is_host(&packet.key))
+	if (fl_parse(ctx, &packet))
+		return TC_ACT_UNSPEC;
+	kind = fl_is_host(&packet.key);
+	if (!kind)
 		return TC_ACT_UNSPEC;
 	state = fl_hear_client(ctx, &packet);
 	if (state)
@@ -48,7 +52,7 @@ int fairlead_host(struct __sk_buff *ctx)
 	}
 	bpf_sk_release(sock);
 	if (timewait)
-		return fl_settle(ctx, &packet, &rest);
+		return fl_settle(ctx, &packet, &rest, kind == FL_HOST_FULL);
 	if (state == BPF_TCP_LISTEN)
 		return TC_ACT_UNSPEC;
 	fl_host_count(syn ? FL_C_HOST_SYNS_PASSED : FL_C_HOST_PACKETS);
@@ -62,7 +66,7 @@ int fairlead_give(struct __sk_buff *ctx)
 	struct fl_give *give;
 	struct bpf_sock *sock;
 	__be32 stamps[3] = {};
-	int state;
+	int state, is_first;
 
 	if (fl_segment_of(ctx, &segment, 0) || !fl_is_host(&segment.key))
 		return TC_ACT_UNSPEC;
@@ -81,12 +85,14 @@ int fairlead_give(struct __sk_buff *ctx)
 	    bpf_skb_load_bytes(ctx, segment.at - sizeof(stamps), stamps, sizeof(stamps)))
 		return TC_ACT_OK;
 	/* Nobody listened for the first segment, and somebody may by now: not from the middle. */
-	if ((bpf_ntohl(segment.tcp.seq) != give->first ||
-	     fl_give_to(ctx, &segment.key, segment.v4, give, bpf_ntohl(stamps[1]),
-			bpf_ntohl(stamps[2]))) &&
+	is_first = bpf_ntohl(segment.tcp.seq) == give->first;
+	if ((!is_first || fl_give_to(ctx, &segment.key, segment.v4, give, bpf_ntohl(stamps[1]),
+				     bpf_ntohl(stamps[2]))) &&
 	    give->wait_until_ns > bpf_ktime_get_ns()) {
 		fl_host_count(FL_C_HOST_WAITED);
-		return TC_ACT_SHOT; /* the client sends it again */
+		if (is_first)
+			fl_sleep_on(ctx, &segment.key);
+		return TC_ACT_SHOT; /* the client sends it again, or it was kept */
 	}
 	return TC_ACT_OK;
 }

@@ -15,7 +15,7 @@
 #define FL_BOUND_LISTENS 1024
 #define FL_GIVES 65536
 
-/* Listening endpoints of services some of whose connections become sockets; the value is unused. */
+/* Listening endpoints of services some of whose connections become sockets: FL_HOST_*. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -84,11 +84,13 @@ static __always_inline struct bpf_sock *fl_sock_of(struct __sk_buff *ctx,
 	return bpf_skc_lookup_tcp(ctx, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
 }
 
-static __always_inline int fl_is_host(const struct fl_flow_key *key)
+/* FL_HOST_*, or 0. */
+static __always_inline __u32 fl_is_host(const struct fl_flow_key *key)
 {
 	struct fl_endpoint to = { .addr = key->dst, .port = key->dst_port };
+	__u32 *kind = bpf_map_lookup_elem(&fl_hosts, &to);
 
-	return bpf_map_lookup_elem(&fl_hosts, &to) != 0;
+	return kind ? *kind : 0;
 }
 
 /* Makes a segment the first one of a connection of the listener that `give` names. Not 0 without one,

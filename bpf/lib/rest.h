@@ -105,9 +105,10 @@ static __always_inline int fl_become_reset(struct __sk_buff *ctx, const struct f
 }
 
 /* The verdict for a SYN that meets a connection at rest. A copy of it comes in once more, behind this
- * one, and finds no connection any more. */
+ * one, and finds no connection any more. With net.ipv4.tcp_rfc1337 the kernel ends TIME_WAIT by no RST,
+ * but by a SYN for which a socket listens: that is `full`, so it is dropped then. */
 static __always_inline int fl_settle(struct __sk_buff *ctx, const struct fl_packet *packet,
-				     const struct fl_rest *rest)
+				     const struct fl_rest *rest, int full)
 {
 	__u32 mark = ctx->mark;
 
@@ -122,6 +123,8 @@ static __always_inline int fl_settle(struct __sk_buff *ctx, const struct fl_pack
 	}
 	ctx->mark = mark;
 	fl_host_count(FL_C_HOST_RESTS_ENDED);
+	if (full)
+		return TC_ACT_OK;
 	return fl_become_reset(ctx, packet, rest->rcv_nxt) ? TC_ACT_SHOT : TC_ACT_OK;
 }
 

@@ -91,6 +91,21 @@ fn requests_reach_processes_that_listen_on_loopback_alone() {
 #[test]
 fn a_clients_port_comes_again_at_once() {
     with_sockets_of_cookies(|lab| {
+        lab.switch.sysctl("net.ipv4.tcp_rfc1337", "0").unwrap();
+        a_port_again(lab);
+    });
+}
+
+#[test]
+fn a_clients_port_comes_again_at_once_where_resets_end_no_time_wait() {
+    with_sockets_of_cookies(|lab| {
+        lab.switch.sysctl("net.ipv4.tcp_rfc1337", "1").unwrap();
+        a_port_again(lab);
+    });
+}
+
+fn a_port_again(lab: &Lab) {
+    {
         let _two = local(lab, "two", 8082);
         let switch = Switch::start_in_kernel(lab, "", &services(""));
         for family in Family::BOTH {
@@ -114,7 +129,7 @@ fn a_clients_port_comes_again_at_once() {
         let status = switch.status();
         let ended = status["kernel"]["host_rests_ended"].as_u64().unwrap();
         assert!(ended >= 2 * 49, "{status}");
-    });
+    }
 }
 
 /// A connection of the client's host from this port, as soon as its last one there is over.

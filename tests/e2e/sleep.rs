@@ -2,13 +2,15 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use socket2::{SockRef, TcpKeepalive};
 
-use crate::harness::{Connection, Family, Lab, Nginx, Origin, Switch, with_sockets_of_cookies};
+use crate::harness::{
+    Connection, Family, Lab, Nginx, Origin, PATIENCE, Switch, with_sockets_of_cookies,
+};
 
 pub(crate) fn services(extra: &str) -> String {
     format!(
@@ -71,6 +73,11 @@ pub(crate) fn ask(connection: &mut Connection, answer: &str) {
     connection
         .send("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         .unwrap();
+    receive(connection, answer);
+}
+
+/// As many bytes of an answer.
+fn receive(connection: &mut Connection, answer: &str) {
     let mut got = vec![0; answer.len()];
     let mut filled = 0;
     while filled < got.len() {
@@ -241,6 +248,126 @@ fn a_request_waits_for_a_listener_for_a_limited_time() {
             let waited = began.elapsed();
             assert!(waited >= Duration::from_secs(1) && waited < Duration::from_secs(20));
         }
+    });
+}
+
+/// Clients that ask all the time: each request is answered, and none waits for a repetition of TCP,
+/// whose first comes after 200 ms.
+#[test]
+fn reloads_and_restarts_under_load_fail_no_request() {
+    with_sockets_of_cookies(|lab| {
+        let switch = Switch::start_in_kernel(lab, "", &services(""));
+        let mut server = Some(nginx(lab));
+        let (over, asked) = (AtomicBool::new(false), AtomicU64::new(0));
+        let longest = Mutex::new(Duration::ZERO);
+        std::thread::scope(|scope| {
+            let asking: Vec<_> = (0..8)
+                .map(|number| {
+                    let (over, asked, longest) = (&over, &asked, &longest);
+                    let to = Family::BOTH[number % 2].virtual_at(80);
+                    scope.spawn(move || {
+                        let mut connection = Connection::to(lab, to);
+                        while !over.load(Ordering::SeqCst) {
+                            let began = Instant::now();
+                            let answer = connection.ask("GET", "x", "/").unwrap();
+                            let took = began.elapsed();
+                            let mut longest = longest.lock().unwrap();
+                            *longest = took.max(*longest);
+                            assert_eq!(answer.body.len(), 3_000);
+                            asked.fetch_add(1, Ordering::SeqCst);
+                            if answer.header("connection") == Some("close") {
+                                connection = Connection::to(lab, to);
+                            }
+                            std::thread::sleep(Duration::from_millis(2));
+                        }
+                    })
+                })
+                .collect();
+            for _ in 0..4 {
+                std::thread::sleep(Duration::from_millis(100));
+                server.as_mut().unwrap().reload();
+                std::thread::sleep(Duration::from_millis(100));
+                server.take().unwrap().quit();
+                server = Some(nginx(lab));
+            }
+            std::thread::sleep(Duration::from_millis(300));
+            over.store(true, Ordering::SeqCst);
+            for one in asking {
+                one.join().unwrap();
+            }
+        });
+        assert!(asked.load(Ordering::SeqCst) > 100);
+        assert!(switch.count("woken") >= 32, "{}", switch.status());
+        eprintln!("the longest wait: {:?}", longest.lock().unwrap());
+    });
+}
+
+/// A process that ends with a request in its socket that it has not read, and one after it.
+#[test]
+fn a_request_that_nobody_has_read_is_given_to_the_next_process() {
+    with_sockets_of_cookies(|lab| {
+        let switch = Switch::start_in_kernel(lab, "", &services(""));
+        let deaf = Arc::new(AtomicU64::new(0));
+        let start = |address| {
+            let deaf = Arc::clone(&deaf);
+            let serve = move |stream: TcpStream| {
+                stream.peek(&mut [0])?;
+                deaf.fetch_add(1, Ordering::SeqCst);
+                Ok(()) // closed, which is a RST
+            };
+            Origin::start_on(&lab.switch, address, serve)
+        };
+        let servers = listeners().map(start);
+        let mut connections = Family::BOTH.map(|family| Connection::to(lab, family.virtual_at(80)));
+        std::thread::scope(|scope| {
+            let asking = connections
+                .iter_mut()
+                .map(|connection| scope.spawn(|| ask(connection, LENGTH)));
+            let asking: Vec<_> = asking.collect();
+            let until = Instant::now() + PATIENCE;
+            while deaf.load(Ordering::SeqCst) < 4 {
+                assert!(Instant::now() < until, "{}", switch.status());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            drop(servers);
+            let (_servers, accepted) = one_answer_each(lab, LENGTH);
+            for one in asking {
+                one.join().unwrap();
+            }
+            assert_eq!(accepted.load(Ordering::SeqCst), 2);
+        });
+        assert!(switch.status()["kernel"]["host_unread"].as_u64() >= Some(4));
+    });
+}
+
+#[test]
+fn requests_wait_for_a_listener_and_are_handed_on_at_once() {
+    with_sockets_of_cookies(|lab| {
+        let switch = Switch::start_in_kernel(lab, "", &services(""));
+        let (servers, _) = one_answer_each(lab, LENGTH);
+        let mut sleeper = Connection::to(lab, Family::V4.virtual_at(80));
+        ask(&mut sleeper, LENGTH);
+        wait_until_asleep(&switch, 1);
+        drop(servers);
+        let newcomer = Connection::to(lab, Family::V6.virtual_at(80));
+        let mut connections = [sleeper, newcomer];
+        for connection in &mut connections {
+            connection
+                .send("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                .unwrap();
+        }
+        let what = "both held";
+        switch.wait_for_status(what, |status| status["host_held"].as_u64() >= Some(2));
+        // Their TCP repeats the requests 0.2, 0.6, 1.4 and 3.0 seconds later.
+        std::thread::sleep(Duration::from_millis(1_600));
+        let (_servers, _) = one_answer_each(lab, LENGTH);
+        let began = Instant::now();
+        for connection in &mut connections {
+            receive(connection, LENGTH);
+        }
+        let waited = began.elapsed();
+        assert!(waited < Duration::from_millis(700), "{waited:?}");
+        wait_until_asleep(&switch, 3);
     });
 }
 

@@ -119,19 +119,38 @@ fn what_cannot_be_taken_over_is_discarded_and_counted() {
         wait_until_asleep(&switch, 6);
         kill(switch);
         // As another build would have left them.
-        at_pins(lab, "mv fl_lives-1 fl_lives-0");
+        at_pins(lab, "mv fl_lives-2 fl_lives-0");
         let switch = Switch::start_with(lab, &configuration);
         assert_eq!(switch.count("sleepers_kept"), 0);
         assert_eq!(switch.count("sleepers_other_layout"), 6);
         let page = switch.page("/metrics").unwrap();
         let line = "fairlead_sleepers_discarded_total{reason=\"layout\"} 6";
         assert!(page.contains(line), "{page}");
-        at_pins(lab, "test -e fl_lives-1 && test ! -e fl_lives-0");
+        at_pins(lab, "test -e fl_lives-2 && test ! -e fl_lives-0");
         let mut fresh = connections(lab, 2);
         for connection in &mut fresh {
             ask(connection, LENGTH);
         }
         wait_until_asleep(&switch, 2);
+    });
+}
+
+#[test]
+fn connections_beyond_the_limit_end_with_their_process_and_are_counted() {
+    with_sockets_of_cookies(|lab| {
+        let limited = format!("{}\n[limits]\nsleepers = 4\n", in_kernel(&services("")));
+        let switch = Switch::start_with(lab, &limited);
+        let server = nginx(lab);
+        let mut all = connections(lab, 6);
+        ask_all(&mut all, "at first");
+        switch.wait_for_count("sleepers_full", 2);
+        server.kill();
+        wait_until_asleep(&switch, 4);
+        for connection in &mut all[4..] {
+            assert!(connection.rest().unwrap().is_empty(), "a FIN");
+        }
+        let _server = nginx(lab);
+        ask_all(&mut all[..4], "after they slept");
     });
 }
 

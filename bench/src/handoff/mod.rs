@@ -224,7 +224,7 @@ impl Bed {
         let asked = || -> std::io::Result<()> {
             let mut stream = TcpStream::connect(HOSTED)?;
             stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-            load::ask(&mut stream, &mut [0; 4_096])
+            load::ask(&mut stream, &mut [0; 4_096]).map(drop)
         };
         while self.client.enter(asked)?.is_err() {
             if Instant::now() > until {
@@ -272,15 +272,41 @@ impl Bed {
         (ticks(13).unwrap_or(0.0) + ticks(14).unwrap_or(0.0)) / 100.0
     }
 
-    /// The value of a metric's first series whose line begins like this.
-    fn metric(&self, begins: &str) -> Result<f64> {
-        let page = self.machine.enter(|| -> std::io::Result<String> {
+    /// A page of the switch, with its head.
+    fn page(&self, path: &str) -> Result<String> {
+        let asked = || -> std::io::Result<String> {
             let mut stream = TcpStream::connect(ADMIN)?;
-            write!(stream, "GET /metrics HTTP/1.0\r\nHost: {ADMIN}\r\n\r\n")?;
+            write!(stream, "GET {path} HTTP/1.0\r\nHost: {ADMIN}\r\n\r\n")?;
             let mut text = String::new();
             stream.read_to_string(&mut text)?;
             Ok(text)
-        })??;
+        };
+        Ok(self.machine.enter(asked)??)
+    }
+
+    /// What the switch has counted of requests that met a restart, since it started.
+    fn causes(&self) -> Result<Value> {
+        // Published four times a second.
+        std::thread::sleep(Duration::from_millis(600));
+        let page = self.page("/status")?;
+        let (_, body) = page.split_once("\r\n\r\n").context("a page")?;
+        let status: Value = serde_json::from_str(body)?;
+        let mut causes = Map::new();
+        for name in ["woken", "host_held", "host_held_late"] {
+            causes.insert(name.to_owned(), status[name].clone());
+        }
+        for (name, count) in status["kernel"].as_object().context("kernel")? {
+            if name.starts_with("host_") && count.as_u64() > Some(0) {
+                causes.insert(name.clone(), count.clone());
+            }
+        }
+        causes.insert("drops".to_owned(), status["drops"].clone());
+        Ok(causes.into())
+    }
+
+    /// The value of a metric's first series whose line begins like this.
+    fn metric(&self, begins: &str) -> Result<f64> {
+        let page = self.page("/metrics")?;
         let mut lines = page.lines();
         let value = lines.find_map(|line| line.strip_prefix(begins)?.trim().parse().ok());
         value.with_context(|| format!("no metric {begins}"))
@@ -489,7 +515,7 @@ fn restarts(bed: &mut Bed, effort: Effort) -> Result<Value> {
         for (name, address) in [("fairlead", SLEEPY), ("alone", ALONE)] {
             bed.turn_of(address)?;
             let client = bed.client.clone();
-            let mut down_ms = Vec::new();
+            let mut downs: Vec<load::Down> = Vec::new();
             let outcome = load::during(&client, address, || {
                 for _ in 0..effort.restarts {
                     let began = Instant::now();
@@ -503,14 +529,22 @@ fn restarts(bed: &mut Bed, effort: Effort) -> Result<Value> {
                             bed.start_server()?;
                         }
                     }
-                    down_ms.push(began.elapsed().as_secs_f64() * 1e3);
+                    if end.is_some() {
+                        downs.push((began, Instant::now()));
+                    }
                     std::thread::sleep(PAUSE);
                 }
                 Ok(())
             })?;
-            let mut value = outcome.value();
+            let mut value = outcome.value(&downs);
             value["times"] = json!(effort.restarts);
+            if address == SLEEPY {
+                value["causes"] = bed.causes()?;
+            }
             if end.is_some() {
+                let down_ms = downs
+                    .iter()
+                    .map(|(from, to)| (*to - *from).as_secs_f64() * 1e3);
                 value["down_ms"] = json!(median(down_ms).round());
             }
             println!("{kind}, {name}: {value}");

@@ -59,6 +59,15 @@
 	COUNTER(HOST_SLEEPERS_RESET, "host_sleepers_reset", "Sleepers that their clients reset") \
 	COUNTER(HOST_HEADS_LOST, "host_heads_lost", \
 		"Beginnings of responses that were not read, so that their connections do not sleep") \
-	COUNTER(HOST_WAITED, "", "Segments of woken sleepers that found no listener yet")
+	COUNTER(HOST_WAITED, "", "Segments that found no listener, and whose clients were to send them again") \
+	COUNTER(HOST_FINS_IN_DOUBT, "host_fins_in_doubt", \
+		"FINs that came before it was known where their response ends: withheld until then") \
+	COUNTER(HOST_IN_DOUBT_HELD, "", "Segments of clients that came meanwhile") \
+	COUNTER(HOST_UNREAD, "host_unread", \
+		"Connections of routes with `sleep` whose socket ended with a request that nobody had " \
+		"read, and which sleep") \
+	COUNTER(HOST_UNREAD_LOST, "host_unread_lost", \
+		"Connections whose socket ended with a request that nobody had read and that was not " \
+		"kept: too long, in parts, or behind a response that was not whole")
 
 #endif

@@ -15,7 +15,7 @@
 
 /* Of the maps of fairlead_host that outlive a process. It is a part of their files' names, and goes
  * up with every change of what they hold. */
-#define FL_HOST_LAYOUT 1
+#define FL_HOST_LAYOUT 2
 
 /* An address as everywhere in Fairlead: 16 bytes, IPv4 as ::ffff:a.b.c.d. */
 struct fl_address {
@@ -180,6 +180,10 @@ struct fl_listen {
 /* Some connections become sockets of this machine: XDP leaves newcomers to tc. */
 #define FL_OFFER_HOST 128
 
+/* What is known of a listening endpoint some of whose connections become sockets. */
+#define FL_HOST_PLAIN 1
+#define FL_HOST_FULL 2 /* a socket listens there that accepts nothing: SYNs may reach the stack */
+
 /* Stands where the call of bpf_sk_assign_tcp_reqsk is, whose number differs from kernel to kernel. */
 #define FL_ASSIGN_REQUEST 0x0fa1ead1
 
@@ -199,9 +203,10 @@ struct fl_give {
 
 /* How a connection that may sleep is. */
 #define FL_LIFE_AWAKE 0   /* a socket has it */
-#define FL_LIFE_CLOSING 1 /* its FIN was withheld, and its last bytes are not acknowledged yet */
-#define FL_LIFE_ASLEEP 2
-#define FL_LIFE_OVER 3    /* it was ended while it slept */
+#define FL_LIFE_IN_DOUBT 1 /* its FIN was withheld, and the head of its response is not read yet */
+#define FL_LIFE_CLOSING 2 /* its FIN was withheld, and its last bytes are not acknowledged yet */
+#define FL_LIFE_ASLEEP 3
+#define FL_LIFE_OVER 4    /* it was ended while it slept */
 
 /* A connection that may sleep. Numbers are those of the client's side. */
 struct fl_life {
@@ -215,7 +220,7 @@ struct fl_life {
 	__u32 state;      /* FL_LIFE_* */
 	__u32 asked;      /* not 0: the client has sent something since that response began */
 	__u32 sleep_max_s;
-	__u32 fin_waits; /* not 0: a FIN was withheld once, until more was known of its response */
+	__u32 asked_at; /* the number at which that begins */
 	struct fl_give give; /* to whom it was given, and how */
 };
 
@@ -230,14 +235,27 @@ struct fl_response {
 	__u32 kind; /* FL_RESPONSE_* */
 };
 
-/* What user space is shown: the beginning of a response, or that a connection sleeps. */
+/* A client's request that its socket may leave unread. */
+#define FL_UNREAD_BYTES 2048
+struct fl_unread {
+	__u32 begins_at;
+	__u32 ends_at; /* the number behind it */
+	__u32 bytes;   /* of the packet, from its IP header on */
+	__u8 packet[FL_UNREAD_BYTES];
+};
+
+/* What user space is shown. */
+#define FL_SHOWN_RESPONSE 0 /* the beginning of a response */
+#define FL_SHOWN_ASLEEP 1   /* a connection sleeps */
+#define FL_SHOWN_IN_DOUBT 2 /* a FIN came before it was known where its response ends */
+#define FL_SHOWN_ALONE 3    /* a request found nobody who listens, and its connection sleeps */
 #define FL_SHOWN_BYTES 1024
 struct fl_shown_head {
 	struct fl_flow_key key; /* the client's */
 	__u32 number;
 	__u32 method;
 	__u32 bytes;
-	__u32 sleeps;
+	__u32 what; /* FL_SHOWN_* */
 	__u8 head[FL_SHOWN_BYTES];
 };
 
@@ -396,6 +414,7 @@ _Static_assert(sizeof(struct fl_give) == 40, "layout");
 _Static_assert(sizeof(struct fl_life) == 88, "layout");
 _Static_assert(sizeof(struct fl_response) == 12, "layout");
 _Static_assert(sizeof(struct fl_shown_head) == 1076, "layout");
+_Static_assert(sizeof(struct fl_unread) == 2060, "layout");
 _Static_assert(sizeof(struct fl_join) == 1536, "layout");
 _Static_assert(__builtin_offsetof(struct fl_join, payload) == 32, "layout");
 _Static_assert(sizeof(struct fl_lane) == 128 + 4 * FL_LANE_TICKETS, "layout");

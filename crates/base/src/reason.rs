@@ -98,6 +98,8 @@ reasons! {
     HostHeadAcknowledged = 34, "host_head_acknowledged";
     /// Clients that have completed a handshake and wait for the server to speak are at their limit.
     SilentClientsFull = 35, "silent_clients_full";
+    /// A request for a listener that nobody listens on, while as many are held as may be.
+    HeldFull = 36, "held_full";
 
     /// The head exceeds its size limit.
     HeadTooLarge = 40, "head_too_large";

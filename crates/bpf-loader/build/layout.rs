@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Structs that the loader reads or writes, and what they are called in Rust.
-const STRUCTS: [(&str, &str, &str); 16] = [
+const STRUCTS: [(&str, &str, &str); 17] = [
     ("fl_address", "RawAddress", "Default, PartialEq, Eq, Hash"),
     ("fl_flow_key", "RawFlowKey", "PartialEq, Eq, Hash"),
     ("fl_bucket", "RawBucket", ""),
@@ -13,6 +13,7 @@ const STRUCTS: [(&str, &str, &str); 16] = [
     ("fl_give", "RawGive", "Default, PartialEq, Eq"),
     ("fl_life", "RawLife", "Default, PartialEq, Eq"),
     ("fl_response", "RawResponse", "PartialEq, Eq"),
+    ("fl_unread", "RawUnread", "PartialEq, Eq"),
     ("fl_listen", "RawListen", "Default, PartialEq, Eq"),
     ("fl_seen", "RawSeen", "Default, PartialEq, Eq"),
     ("fl_second", "RawSecond", "PartialEq, Eq"),
@@ -28,7 +29,7 @@ const STRUCTS: [(&str, &str, &str); 16] = [
 const TABLES: [(&str, &str, &str); 1] = [("fl_tcb", "RawTcb", "")];
 
 /// Constants that the loader uses, and their type there.
-const CONSTANTS: [(&str, &str); 30] = [
+const CONSTANTS: [(&str, &str); 37] = [
     ("LAYOUT_VERSION", "u32"),
     ("FL_HOST_LAYOUT", "u32"),
     ("FL_DROPS", "u32"),
@@ -42,9 +43,16 @@ const CONSTANTS: [(&str, &str); 30] = [
     ("FL_OFFER_ACCESS", "u8"),
     ("FL_OFFER_HOST", "u8"),
     ("FL_ASSIGN_REQUEST", "u32"),
+    ("FL_HOST_PLAIN", "u32"),
+    ("FL_HOST_FULL", "u32"),
     ("FL_LIFE_AWAKE", "u32"),
     ("FL_LIFE_ASLEEP", "u32"),
     ("FL_LIFE_OVER", "u32"),
+    ("FL_UNREAD_BYTES", "usize"),
+    ("FL_SHOWN_RESPONSE", "u32"),
+    ("FL_SHOWN_ASLEEP", "u32"),
+    ("FL_SHOWN_IN_DOUBT", "u32"),
+    ("FL_SHOWN_ALONE", "u32"),
     ("FL_RESPONSE_LENGTH", "u32"),
     ("FL_RESPONSE_CHUNKED", "u32"),
     ("FL_RESPONSE_ENDLESS", "u32"),

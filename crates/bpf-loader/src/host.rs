@@ -21,10 +21,11 @@ use crate::filter::has_links;
 use crate::interfaces::interface_index;
 use crate::kernel::{LoadError, take};
 use crate::lasting::{self, Former};
-use crate::layout::{ASSIGN_REQUEST, RawEndpoint, RawFlowKey, RawGive};
+use crate::layout::{ASSIGN_REQUEST, HOST_FULL, HOST_PLAIN, RawEndpoint, RawFlowKey, RawGive};
 use crate::pins::{self, Pins};
 use crate::sleep::{Lives, Shown, TakenOver};
 use crate::sys;
+use crate::unread::Unreads;
 
 static HOST: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fairlead_host.o"));
 /// At the interfaces.
@@ -50,6 +51,8 @@ pub struct HostPrograms {
     pins: Option<Arc<Pins>>,
     links: BTreeMap<(&'static str, u32), SchedClassifierLink>,
     told: BTreeSet<Endpoint>,
+    /// Where a socket listens that accepts nothing.
+    full: BTreeSet<Endpoint>,
     counters: PerCpuArray<MapData, u64>,
     /// Maps that grow with connections, for their sizes.
     sized: Vec<(&'static str, OwnedFd)>,
@@ -67,10 +70,13 @@ impl core::fmt::Debug for HostPrograms {
 pub struct Gives {
     map: HashMap<MapData, RawFlowKey, RawGive>,
     lives: Lives,
+    unreads: Unreads,
     /// Those of an earlier run, in a map of another size.
     former: Option<Lives>,
     /// Those of an earlier run that could not be read.
     other_layout: u64,
+    /// Connections that are not followed: there was no room.
+    beyond_limit: u64,
 }
 
 impl Gives {
@@ -94,7 +100,7 @@ impl Gives {
             pad: 0,
             first: terms.first,
             wait_until_ns: match terms.again {
-                true => monotonic_ns().saturating_add(AGAIN_NS),
+                true => self.waits_until(client, terms.first, AGAIN_NS),
                 false => 0,
             },
         };
@@ -103,8 +109,10 @@ impl Gives {
         if self.map.insert(RawFlowKey::from(client), give, 0).is_err() {
             return false;
         }
-        if let Some(progress) = progress {
-            self.lives.begin(client, give, progress);
+        if let Some(progress) = progress
+            && !self.lives.begin(client, give, progress)
+        {
+            self.beyond_limit += 1;
         }
         true
     }
@@ -112,6 +120,19 @@ impl Gives {
     /// What is known of a connection that outlived its socket.
     pub fn sleeper(&self, client: &FlowKey) -> Option<Sleeper> {
         self.lives.sleeper(client)
+    }
+
+    /// Keeps a request that is about to be given, lest its socket leave it unread: a packet from
+    /// its IP header on, and the numbers of its first byte and of the byte behind it. One that is
+    /// too long is not kept.
+    pub fn keep(&mut self, client: &FlowKey, numbers: (u32, u32), packet: &[u8]) {
+        self.unreads.keep(client, numbers, packet);
+    }
+
+    /// The request that a sleeper's socket has left unread, if it is kept: a packet.
+    pub fn unread(&self, client: &FlowKey) -> Option<Vec<u8>> {
+        let sleeper = self.lives.sleeper(client)?;
+        self.unreads.of(client, sleeper.client_nxt)
     }
 
     /// Announces a sleeper's next segments as [`Self::give`] does. Its old socket must be gone.
@@ -128,7 +149,7 @@ impl Gives {
         let wait_ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
         let give = RawGive {
             first,
-            wait_until_ns: monotonic_ns().saturating_add(wait_ns),
+            wait_until_ns: self.waits_until(client, first, wait_ns),
             ..give
         };
         // In this order, as above.
@@ -136,9 +157,31 @@ impl Gives {
             && self.lives.wake(client, client_nxt, method)
     }
 
+    /// How long segments that find nobody who listens are dropped: from the first time on that they
+    /// were given.
+    fn waits_until(&self, client: &FlowKey, first: u32, wait_ns: u64) -> u64 {
+        let former = self.map.get(&RawFlowKey::from(client), 0).ok();
+        let former = former.filter(|one| one.first == first && one.wait_until_ns > 0);
+        let until = monotonic_ns().saturating_add(wait_ns);
+        former.map_or(until, |one| one.wait_until_ns)
+    }
+
+    /// To whom a client's segments were given last, and how long they may still wait for somebody
+    /// who listens there.
+    pub fn waits_for(&self, client: &FlowKey) -> Option<(Endpoint, Duration)> {
+        let give = self.map.get(&RawFlowKey::from(client), 0).ok()?;
+        let left = give.wait_until_ns.saturating_sub(monotonic_ns());
+        Some((Endpoint::from(give.listener), Duration::from_nanos(left)))
+    }
+
     /// A sleeper is over.
     pub fn end(&mut self, client: &FlowKey) {
         self.lives.end(client);
+    }
+
+    /// How many connections there was no room for, so that they do not sleep.
+    pub fn beyond_limit(&self) -> u64 {
+        self.beyond_limit
     }
 
     /// The connections, for another thread.
@@ -189,10 +232,12 @@ impl HostPrograms {
         let object = with_function(HOST, number);
         let sleepers = sleepers.max(1);
         let mut loader = EbpfLoader::new();
-        loader
-            .btf(Some(&types))
-            .map_max_entries("fl_lives", sleepers)
-            .map_max_entries("fl_responses", sleepers);
+        loader.btf(Some(&types));
+        for map in ["fl_lives", "fl_responses", "fl_unreads"] {
+            if let Some(entries) = lasting::entries_of(map, sleepers) {
+                loader.map_max_entries(map, entries);
+            }
+        }
         let mut former = Former::default();
         if let Some(pins) = &pins {
             let parsed = aya_obj::Object::parse(HOST).map_err(aya::EbpfError::from)?;
@@ -205,6 +250,7 @@ impl HostPrograms {
         let sized = lasting::descriptors(&ebpf);
         let map = take(&mut ebpf, "fl_gives")?;
         let lives = Lives::new(take(&mut ebpf, "fl_lives")?);
+        let unreads = Unreads::new(take(&mut ebpf, "fl_unreads")?);
         let ring = take(&mut ebpf, "fl_shown")?;
         let mut shown = Shown::new(ring, take(&mut ebpf, "fl_responses")?);
         if let Some(responses) = former.responses {
@@ -213,8 +259,10 @@ impl HostPrograms {
         let gives = Gives {
             map,
             lives,
+            unreads,
             former: former.lives.map(Lives::of_map).transpose()?,
             other_layout: former.other_layout,
+            beyond_limit: 0,
         };
         let counters = take(&mut ebpf, "fl_host_counters")?;
         let this = Self {
@@ -222,6 +270,7 @@ impl HostPrograms {
             pins,
             links: BTreeMap::new(),
             told: BTreeSet::new(),
+            full: BTreeSet::new(),
             counters,
             sized,
         };
@@ -247,7 +296,11 @@ impl HostPrograms {
             let _ = map.remove(&RawEndpoint::from(*gone));
         }
         for listen in listens.iter().take(LISTENS_MAX) {
-            map.insert(RawEndpoint::from(*listen), 1, 0)?;
+            let kind = match self.full.contains(listen) {
+                true => HOST_FULL,
+                false => HOST_PLAIN,
+            };
+            map.insert(RawEndpoint::from(*listen), kind, 0)?;
         }
         self.told.clone_from(listens);
         let at = |program| interfaces.iter().map(move |name| (program, name.as_str()));
@@ -275,6 +328,12 @@ impl HostPrograms {
             let _ = pins::remove(&pin);
         }
         Ok(())
+    }
+
+    /// At these listening endpoints a socket listens that accepts nothing, from the next
+    /// [`Self::set`] on.
+    pub fn set_full(&mut self, endpoints: BTreeSet<Endpoint>) {
+        self.full = endpoints;
     }
 
     /// Takes the programs off all interfaces: an earlier run pinned them, this one does without.

@@ -20,8 +20,11 @@ use crate::sys;
 
 const LIVES: &str = "fl_lives";
 const RESPONSES: &str = "fl_responses";
+const UNREADS: &str = "fl_unreads";
+/// Entries of the latter where nothing sleeps.
+const UNREADS_MIN: u32 = 64;
 /// What is pinned.
-const MAPS: [&str; 4] = [LIVES, RESPONSES, "fl_shown", "fl_gives"];
+const MAPS: [&str; 5] = [LIVES, RESPONSES, "fl_shown", "fl_gives", UNREADS];
 /// Entries of maps of other layouts that are counted, at most.
 const COUNTED_MAX: u64 = 1 << 24;
 
@@ -57,8 +60,8 @@ pub(crate) fn prepare<'a>(
         loader.map_pin_path(name, path.clone());
         let map = object.maps.get(name).ok_or(LoadError::Missing(name))?;
         let mut shape = Shape::of_object(map);
-        if [LIVES, RESPONSES].contains(&name) {
-            shape.entries = sleepers;
+        if let Some(entries) = entries_of(name, sleepers) {
+            shape.entries = entries;
         }
         let Some(there) = Shape::at(&path).filter(|there| *there != shape) else {
             continue;
@@ -76,6 +79,15 @@ pub(crate) fn prepare<'a>(
         remove(&path)?;
     }
     Ok(former)
+}
+
+/// The entries of a map for this number of sleepers, if not what the object says.
+pub(crate) fn entries_of(map: &str, sleepers: u32) -> Option<u32> {
+    match map {
+        LIVES | RESPONSES => Some(sleepers),
+        UNREADS if sleepers <= 1 => Some(UNREADS_MIN),
+        _ => None,
+    }
 }
 
 /// The maps once more, for their sizes.

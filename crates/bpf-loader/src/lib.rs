@@ -25,6 +25,7 @@
 //! | `pairs.rs` | what records of pairs lack, and their addresses |
 //! | `gate.rs` | what becomes of packets of connections that a proxy hands off |
 //! | `sleep.rs` | such connections that outlive the sockets of their processes |
+//! | `unread.rs` | requests that these sockets may leave unread |
 //! | `lasting.rs` | what of that outlives the process |
 //! | `capture.rs` | packets that the program shows |
 //! | `counters.rs` | what was counted, summed over CPUs |
@@ -68,6 +69,7 @@ mod straight;
 mod sys;
 mod told;
 mod trial;
+mod unread;
 mod vlans;
 mod way_in;
 mod way_out;
@@ -89,7 +91,7 @@ pub use layout::LAYOUT_VERSION;
 pub use pins::{Pins, PinsError, Removed, is_pinned};
 pub use rehearsal::rehearse;
 pub use remains::{Remains, is_at_work_elsewhere, retire, survey};
-pub use sleep::{Life, Lives, ResponseSpan, Shown, ShownHead, TakenOver};
+pub use sleep::{Life, Lives, ResponseSpan, Shown, ShownHead, TakenOver, What};
 pub use trial::{Fate, PassProgram, Trial};
 pub use vlans::{Tag, Vlan};
 pub use way_in::WayIn;

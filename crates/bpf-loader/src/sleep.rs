@@ -1,7 +1,7 @@
 //! Connections that outlive the sockets of their processes, as the programs of
 //! `bpf/fairlead_host.bpf.c` know them: the maps that user space shares with them.
 
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 use std::time::Duration;
 
 use aya::maps::{HashMap, IterableMap as _, Map, MapData, MapError, RingBuf};
@@ -11,7 +11,8 @@ use fairlead_tcp::{Progress, Sleeper};
 use crate::clock::monotonic_ns;
 use crate::layout::{
     LIFE_ASLEEP, LIFE_AWAKE, LIFE_OVER, RESPONSE_CHUNKED, RESPONSE_ENDLESS, RESPONSE_LENGTH,
-    RawFlowKey, RawGive, RawLife, RawResponse, SHOWN_BYTES,
+    RawFlowKey, RawGive, RawLife, RawResponse, SHOWN_ALONE, SHOWN_ASLEEP, SHOWN_BYTES,
+    SHOWN_IN_DOUBT, SHOWN_RESPONSE,
 };
 
 /// An entry is made, and none is changed.
@@ -190,8 +191,8 @@ impl Lives {
         taken
     }
 
-    /// Begins to follow a connection that is given. Without room it is not followed.
-    pub(crate) fn begin(&mut self, client: &FlowKey, give: RawGive, progress: &Progress) {
+    /// Begins to follow a connection that is given. False without room: it is not followed.
+    pub(crate) fn begin(&mut self, client: &FlowKey, give: RawGive, progress: &Progress) -> bool {
         let life = RawLife {
             since_ns: monotonic_ns(),
             rcv_nxt: progress.client_nxt,
@@ -203,10 +204,10 @@ impl Lives {
             state: LIFE_AWAKE,
             asked: 1,
             sleep_max_s: progress.sleep_max_s,
-            fin_waits: 0,
+            asked_at: give.first,
             give,
         };
-        let _ = self.map.insert(RawFlowKey::from(client), life, 0);
+        self.map.insert(RawFlowKey::from(client), life, 0).is_ok()
     }
 
     /// What is known of a connection.
@@ -230,6 +231,8 @@ impl Lives {
         };
         let awake = RawLife {
             since_ns: monotonic_ns(),
+            asked_at: life.rcv_nxt,
+            begins_at: life.snd_nxt,
             rcv_nxt: client_nxt,
             method: u32::from_ne_bytes(method),
             state: LIFE_AWAKE,
@@ -262,6 +265,7 @@ fn sleeper_of(life: &RawLife) -> Sleeper {
         is_asleep: life.state == LIFE_ASLEEP,
         client_nxt: life.rcv_nxt,
         server_nxt: life.snd_nxt,
+        listener: Endpoint::from(life.give.listener),
     }
 }
 
@@ -289,7 +293,7 @@ pub enum ResponseSpan {
     Endless,
 }
 
-/// What the program shows: beginnings of responses, and who sleeps now.
+/// What the program shows: beginnings of responses, and what has become of connections.
 pub struct Shown {
     ring: RingBuf<MapData>,
     responses: HashMap<MapData, RawFlowKey, RawResponse>,
@@ -304,10 +308,23 @@ pub struct ShownHead<'a> {
     pub number: u32,
     /// The first bytes of the request.
     pub method: [u8; 4],
-    /// It is about a connection that sleeps now, not about a response.
-    pub sleeps: bool,
+    /// What happened.
+    pub what: What,
     /// The beginning of the response.
     pub head: &'a [u8],
+}
+
+/// What the program shows something for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A response begins.
+    Response,
+    /// A connection sleeps.
+    Asleep,
+    /// A FIN was withheld, because it was not known where the response before it ends.
+    InDoubt,
+    /// A request found nobody who listens, and its connection sleeps.
+    Alone,
 }
 
 impl core::fmt::Debug for Shown {
@@ -346,16 +363,16 @@ impl Shown {
         }
     }
 
-    /// Waits until one may be there, or the time is over.
-    pub fn wait(&self, patience: Duration) {
-        let mut asked = libc::pollfd {
-            fd: self.ring.as_raw_fd(),
+    /// Waits until one may be there, another file can be read, or the time is over.
+    pub fn wait(&self, other: BorrowedFd<'_>, patience: Duration) {
+        let mut asked = [self.ring.as_raw_fd(), other.as_raw_fd()].map(|fd| libc::pollfd {
+            fd,
             events: libc::POLLIN,
             revents: 0,
-        };
+        });
         let millis = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
-        // SAFETY: one structure that lives through the call.
-        unsafe { libc::poll(&raw mut asked, 1, millis) };
+        // SAFETY: two structures that live through the call.
+        unsafe { libc::poll(asked.as_mut_ptr(), 2, millis) };
     }
 
     /// Says where the response ends that begins at `number`.
@@ -381,10 +398,29 @@ impl Shown {
         self.responses.insert(RawFlowKey::from(client), response, 0)
     }
 
+    /// Whether the last response of a connection is whole, by what was said of it, and its client
+    /// has acknowledged it. The program judges by the same rule (`fl_is_whole`).
+    pub fn is_whole(&self, client: &FlowKey, lives: &Lives) -> bool {
+        let key = RawFlowKey::from(client);
+        let life = lives.map.get(&key, 0);
+        let response = self.responses.get(&key, 0);
+        matches!((life, response), (Ok(life), Ok(response)) if is_whole(&life, &response))
+    }
+
     /// A connection sleeps, and needs no memory for its response.
     pub fn forget(&mut self, client: &FlowKey) {
         let _ = self.responses.remove(&RawFlowKey::from(client));
     }
+}
+
+fn is_whole(life: &RawLife, response: &RawResponse) -> bool {
+    response.begins_at == life.begins_at
+        && life.acked == life.snd_nxt
+        && match response.kind {
+            RESPONSE_LENGTH => response.ends_at == life.snd_nxt,
+            RESPONSE_CHUNKED => life.chunks_end == life.snd_nxt,
+            _ => false,
+        }
 }
 
 /// `None` for what is no `struct fl_shown_head`.
@@ -411,7 +447,13 @@ fn shown(event: &[u8]) -> Option<ShownHead<'_>> {
         client: FlowKey { src, dst },
         number: u32::from_ne_bytes(word(36)?),
         method: word(40)?,
-        sleeps: word(48)? != [0; 4],
+        what: match u32::from_ne_bytes(word(48)?) {
+            SHOWN_RESPONSE => What::Response,
+            SHOWN_ASLEEP => What::Asleep,
+            SHOWN_IN_DOUBT => What::InDoubt,
+            SHOWN_ALONE => What::Alone,
+            _ => return None,
+        },
         head: event.get(SHOWN_AT..SHOWN_AT + bytes.min(SHOWN_BYTES))?,
     })
 }
@@ -419,6 +461,41 @@ fn shown(event: &[u8]) -> Option<ShownHead<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_response_is_whole_where_it_ends() {
+        let life = RawLife {
+            begins_at: 0xffff_fff0,
+            snd_nxt: 20,
+            acked: 20,
+            chunks_end: 20,
+            ..RawLife::default()
+        };
+        let response = |begins_at, ends_at, kind| RawResponse {
+            begins_at,
+            ends_at,
+            kind,
+        };
+        for (one, whole) in [
+            (response(0xffff_fff0, 20, RESPONSE_LENGTH), true),
+            (response(0xffff_fff0, 21, RESPONSE_LENGTH), false),
+            (response(0xffff_fff1, 20, RESPONSE_LENGTH), false),
+            (response(0xffff_fff0, 0, RESPONSE_CHUNKED), true),
+            (response(0xffff_fff0, 20, RESPONSE_ENDLESS), false),
+        ] {
+            assert_eq!(is_whole(&life, &one), whole, "{one:?}");
+        }
+        let cut = RawLife {
+            chunks_end: 19,
+            ..life
+        };
+        assert!(!is_whole(&cut, &response(0xffff_fff0, 0, RESPONSE_CHUNKED)));
+        let acked = RawLife { acked: 19, ..life };
+        assert!(!is_whole(
+            &acked,
+            &response(0xffff_fff0, 20, RESPONSE_LENGTH)
+        ));
+    }
 
     #[test]
     fn what_is_shown_is_read_and_what_is_cut_is_not() {
@@ -435,8 +512,13 @@ mod tests {
             (read.number, &read.method, read.head),
             (77, b"HEAD", &b"abc"[..])
         );
-        assert!(!read.sleeps);
+        assert_eq!(read.what, What::Response);
         assert!(shown(&event[..53]).is_none() && shown(&[]).is_none());
+        for (number, what) in [(1, Some(What::Asleep)), (2, Some(What::InDoubt)), (4, None)] {
+            event[48] = number;
+            assert_eq!(shown(&event).map(|one| one.what), what);
+        }
+        event[48] = 0;
         event[44..48].copy_from_slice(&u32::MAX.to_ne_bytes());
         assert_eq!(shown(&event).unwrap().head.len(), SHOWN_BYTES);
     }

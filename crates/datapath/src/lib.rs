@@ -25,8 +25,8 @@ pub use fairlead_splice::{
 use fairlead_splice::{Switch, translate};
 use fairlead_tcp::Found;
 pub use fairlead_tcp::{
-    Endpoints, FastPath, HostHandoff, HostTerms, Line, ListenOffer, Pairing, Progress, Record,
-    Refusal, Second, Seen, Side, Sleeper, State, Tracking,
+    Endpoints, FastPath, Held, HostHandoff, HostTerms, Line, ListenOffer, Pairing, Progress,
+    Record, Refusal, Second, Seen, Side, Sleeper, State, Tracking,
 };
 use fairlead_wire::{Classified, Fragment, TcpPacket, classify};
 
@@ -352,6 +352,15 @@ impl Datapath {
     /// [`Switch::set_host`].
     pub fn set_host(&mut self, now: Instant, handoff: Box<dyn HostHandoff>, offers: Offers) {
         self.switch.set_host(now, handoff, offers);
+    }
+
+    /// Handles packets that were held until somebody listened ([`HostHandoff::hold`]). To be called
+    /// when some wait no longer.
+    pub fn hear_held(&mut self, now: Instant) {
+        while let Some(mut packet) = self.switch.next_held() {
+            // A packet that is to be sent as it is was overtaken by its client's repetition.
+            self.handle_packet(now, &mut packet);
+        }
     }
 
     /// Lets the fast path outside refuse this, because the engine does not keep up.

@@ -31,6 +31,12 @@ fairlead_base::counters! {
             "Requests that woke a connection which had outlived its socket";
         Counter sleepers_closed: "sleepers_closed",
             "Connections that ended while they had no socket: by their clients, or by `sleep_max`";
+        Counter host_held: "host_held",
+            "Packets with requests for a listening socket of this machine that were held because \
+             nobody listened; what a client repeats counts again";
+        Counter host_held_late: "host_held_late",
+            "Those among them for which nobody came to listen in time: their connections were \
+             reset";
         Counter host_fallbacks: "host_fallbacks",
             "Client connections for a listening socket of this machine that went to the pool of \
              their route instead";

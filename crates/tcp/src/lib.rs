@@ -24,7 +24,7 @@ pub use cookie::{CookieKey, Promise};
 pub use endpoints::Endpoints;
 pub use join::{Join, Joined};
 pub use offload::{
-    ConnectOffload, FastPath, FlowOffload, HostHandoff, HostTerms, ListenOffer, PairOffload,
+    ConnectOffload, FastPath, FlowOffload, Held, HostHandoff, HostTerms, ListenOffer, PairOffload,
     Preconnect, Progress, Refusal, Sleeper, SynOffload, Tracking,
 };
 pub use pairing::{Pairing, Unlike};

@@ -276,6 +276,17 @@ pub struct Sleeper {
     pub client_nxt: u32,
     /// The server's next number.
     pub server_nxt: u32,
+    /// To whom it is given.
+    pub listener: Endpoint,
+}
+
+/// A client's packet that was held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The packet, from its IP header on.
+    pub packet: Vec<u8>,
+    /// Nobody came to listen in time.
+    pub is_late: bool,
 }
 
 /// Gives connections to listening sockets of this machine: the first segment that the engine sends
@@ -286,8 +297,30 @@ pub trait HostHandoff: core::fmt::Debug + Send {
     /// when that closes. False when it cannot.
     fn give(&mut self, client: &FlowKey, terms: &HostTerms, progress: Option<&Progress>) -> bool;
 
-    /// Whether somebody listens there; also true where that is not known.
+    /// Whether somebody listens there; also true where that is not known. An answer may be some
+    /// milliseconds old.
     fn listens(&mut self, listener: Endpoint) -> bool;
+
+    /// The same, as it is now.
+    fn listens_now(&mut self, listener: Endpoint) -> bool;
+
+    /// Keeps a request that is about to be given: `packet` from its IP header on, whose payload
+    /// begins at the first number, and ends before the second. If its socket ends without having
+    /// read it, [`Self::next_held`] has it.
+    fn keep(&mut self, client: &FlowKey, numbers: (u32, u32), packet: &[u8]);
+
+    /// Holds a client's packet until somebody listens, for so long at most. Of one client the last
+    /// packet is held. False when no more can be held.
+    fn hold(
+        &mut self,
+        client: &FlowKey,
+        listener: Endpoint,
+        wait: core::time::Duration,
+        packet: &[u8],
+    ) -> bool;
+
+    /// The next packet that waits no longer.
+    fn next_held(&mut self) -> Option<Held>;
 
     /// What is known of a connection that outlived its socket; `None` of all others.
     fn sleeper(&self, client: &FlowKey) -> Option<Sleeper>;

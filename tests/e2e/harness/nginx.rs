@@ -90,6 +90,21 @@ impl Nginx {
         self.process.wait_for(PATIENCE).expect("its end");
     }
 
+    /// Has it end when it has answered what it has read.
+    pub(crate) fn quit(mut self) {
+        self.process
+            .signal(fairlead_netns::Signal::Quit)
+            .expect("ending nginx");
+        self.process.wait_for(PATIENCE).expect("its end");
+    }
+
+    /// Has it read its configuration again, in new processes.
+    pub(crate) fn reload(&mut self) {
+        self.process
+            .signal(fairlead_netns::Signal::HangUp)
+            .expect("reloading nginx");
+    }
+
     /// Ends it at once, as a crash does: the kernel closes its sockets.
     pub(crate) fn kill(mut self) {
         self.process

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use fairlead_base::{DropReason, Endpoint, FlowKey, SeqNumber};
 use fairlead_datapath::config::{Config, Listeners, Matcher, PoolId, Protocol, Treatment};
-use fairlead_datapath::{Event, HostHandoff, HostTerms, Offers, Progress, Sleeper};
+use fairlead_datapath::{Event, Held, HostHandoff, HostTerms, Offers, Progress, Sleeper};
 use fairlead_testkit::endpoint;
 use fairlead_wire::{SynOptions, TcpFlags};
 
@@ -17,6 +17,12 @@ use crate::rig::{
 
 /// The beginning of a request, and how long it waits for a listener.
 type Woken = ([u8; 4], Duration);
+
+/// The numbers of a request, and its packet.
+type Kept = ((u32, u32), Vec<u8>);
+
+/// A packet, and how long it waits for a listener.
+type Waiting = (Vec<u8>, Duration);
 
 /// Notes what it learns.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +35,14 @@ struct Desk {
     closed: bool,
     /// Nobody listens.
     deserted: Arc<Mutex<bool>>,
+    /// Requests that sockets may leave unread, and their numbers.
+    kept: Arc<Mutex<Vec<Kept>>>,
+    /// What waits for a listener, and how long.
+    waiting: Arc<Mutex<Vec<Waiting>>>,
+    /// What waits no longer.
+    ready: Arc<Mutex<Vec<Held>>>,
+    /// Nothing more can be held.
+    full: Arc<Mutex<bool>>,
 }
 
 impl HostHandoff for Desk {
@@ -40,6 +54,26 @@ impl HostHandoff for Desk {
 
     fn listens(&mut self, _: Endpoint) -> bool {
         !*self.deserted.lock().unwrap()
+    }
+
+    fn listens_now(&mut self, listener: Endpoint) -> bool {
+        self.listens(listener)
+    }
+
+    fn keep(&mut self, _: &FlowKey, numbers: (u32, u32), packet: &[u8]) {
+        self.kept.lock().unwrap().push((numbers, packet.to_vec()));
+    }
+
+    fn hold(&mut self, _: &FlowKey, _: Endpoint, wait: Duration, packet: &[u8]) -> bool {
+        let is_full = *self.full.lock().unwrap();
+        if !is_full {
+            self.waiting.lock().unwrap().push((packet.to_vec(), wait));
+        }
+        !is_full
+    }
+
+    fn next_held(&mut self) -> Option<Held> {
+        self.ready.lock().unwrap().pop()
     }
 
     fn sleeper(&self, _: &FlowKey) -> Option<Sleeper> {
@@ -72,6 +106,21 @@ impl Desk {
         let told = self.told.lock().unwrap();
         assert_eq!(told.len(), 1, "{told:?}");
         told[0]
+    }
+
+    /// Somebody listens, or it is too late for those that wait.
+    fn release(&self, rig: &mut Rig, is_late: bool) -> Vec<Sent> {
+        *self.deserted.lock().unwrap() = is_late;
+        let waiting = std::mem::take(&mut *self.waiting.lock().unwrap());
+        let held = |(packet, _)| Held { packet, is_late };
+        self.ready
+            .lock()
+            .unwrap()
+            .extend(waiting.into_iter().map(held));
+        let mut sent = Vec::new();
+        rig.datapath.hear_held(rig.now);
+        rig.fetch(&mut sent);
+        sent
     }
 }
 
@@ -462,6 +511,7 @@ fn with_a_sleeper() -> (Rig, Desk, Opened, (u32, u32)) {
         is_asleep: true,
         client_nxt,
         server_nxt,
+        listener: endpoint("127.0.0.1:8081"),
     });
     rig.events();
     (rig, desk, opened, (client_nxt, server_nxt))
@@ -503,6 +553,122 @@ fn asleep_request_with_exact_numbers_is_given_and_others_are_not() {
     let more = request(&rig, REQUEST.len() as u32, 0);
     assert_eq!(rig.put_one(&more).payload(), REQUEST);
     rig.assert_empty();
+}
+
+#[test]
+fn asleep_request_waits_for_a_listener_and_is_given_then() {
+    let (mut rig, desk, _, (client_nxt, server_nxt)) = with_a_sleeper();
+    *desk.deserted.lock().unwrap() = true;
+    desk.kept.lock().unwrap().clear();
+    let request = rig.by_client().flags(TcpFlags::ACK | TcpFlags::PSH);
+    let request = request.seq(client_nxt).ack(server_nxt).payload(REQUEST);
+    let request = request.timestamps(70, 80);
+    *desk.full.lock().unwrap() = true;
+    rig.put_none(&request);
+    rig.assert_dropped(DropReason::HeldFull);
+    *desk.full.lock().unwrap() = false;
+    rig.put_none(&request);
+    assert_eq!(
+        desk.waiting.lock().unwrap()[0].1,
+        Duration::from_secs(10),
+        "wake_wait"
+    );
+    assert!(desk.woken.lock().unwrap().is_empty());
+    assert_eq!(rig.datapath.snapshot().host_held, 1);
+    let sent = desk.release(&mut rig, false);
+    assert_eq!(payload(&sent), REQUEST);
+    assert_eq!(sent[0].header.seq, SeqNumber(client_nxt));
+    assert_eq!(
+        sent[0].timestamps().map(|one| (one.value, one.echo)),
+        Some((70, 80))
+    );
+    let counted = rig.datapath.snapshot();
+    assert_eq!((counted.woken, counted.host_held_late), (1, 0));
+    // Its socket may leave it unread in turn.
+    let kept = desk.kept.lock().unwrap();
+    let behind = client_nxt.wrapping_add(REQUEST.len() as u32);
+    assert_eq!(kept[0].0, (client_nxt, behind));
+    assert!(kept[0].1.ends_with(REQUEST));
+}
+
+#[test]
+fn asleep_request_for_which_nobody_comes_to_listen_is_reset() {
+    let (mut rig, desk, _, (client_nxt, server_nxt)) = with_a_sleeper();
+    *desk.deserted.lock().unwrap() = true;
+    let request = rig.by_client().seq(client_nxt).ack(server_nxt);
+    rig.put_none(&request.payload(REQUEST));
+    let sent = desk.release(&mut rig, true);
+    assert_eq!(sent.len(), 1);
+    assert_eq!(sent[0].header.flags, TcpFlags::RST);
+    assert_eq!(sent[0].header.seq, SeqNumber(server_nxt));
+    assert_eq!(sent[0].header.key.dst, rig.client);
+    assert_eq!(*desk.sleeper.lock().unwrap(), None);
+    assert_eq!(rig.datapath.snapshot().host_held_late, 1);
+}
+
+#[test]
+fn held_packet_that_was_changed_is_not_heard() {
+    let (mut rig, desk, _, (client_nxt, server_nxt)) = with_a_sleeper();
+    *desk.deserted.lock().unwrap() = true;
+    let request = rig.by_client().seq(client_nxt).ack(server_nxt);
+    rig.put_none(&request.payload(REQUEST));
+    let last = |waiting: &mut Vec<Waiting>| *waiting[0].0.last_mut().unwrap() ^= 1;
+    last(&mut desk.waiting.lock().unwrap());
+    assert!(desk.release(&mut rig, false).is_empty());
+    let drops = rig.datapath.snapshot().drops;
+    assert_eq!(drops.of(DropReason::BadTcpChecksum), 1);
+    desk.ready.lock().unwrap().push(Held {
+        packet: vec![0x45; 7],
+        is_late: true,
+    });
+    assert!(desk.release(&mut rig, false).is_empty());
+    assert_eq!(rig.datapath.snapshot().woken, 0);
+}
+
+#[test]
+fn established_newcomer_to_a_route_with_sleep_waits_for_a_listener() {
+    let mut config = http_config();
+    for route in 0..config.services[0].routes.len() {
+        lead(&mut config, route, None);
+        config.services[0].routes[route].sleep = true;
+    }
+    let (mut rig, desk) = with_desk(config, Desk::default());
+    *desk.deserted.lock().unwrap() = true;
+    let (begin, end) = REQUEST.split_at(20);
+    let opened = rig.open(0xffff_fff0, &linux(5_000));
+    rig.put_none(&opened.data(0, begin));
+    rig.put_none(&opened.data(20, end));
+    assert_eq!(rig.state(), None);
+    rig.assert_empty();
+    assert!(desk.told.lock().unwrap().is_empty());
+    let sent = desk.release(&mut rig, false);
+    assert_given(&mut rig, &sent, opened.isn, opened.dseq, REQUEST);
+    assert!(desk.only().1.again);
+    let kept = desk.kept.lock().unwrap().clone();
+    let first = opened.isn.wrapping_add(1);
+    let behind = first.wrapping_add(REQUEST.len() as u32);
+    assert_eq!(kept.len(), 1);
+    assert_eq!(kept[0].0, (first, behind));
+}
+
+/// Clocks of timestamps turn over after 2^31 ms, and an older value is refused before (RFC 7323,
+/// section 5.5). A sleeper compares none: its new socket begins with those of the client.
+#[test]
+fn asleep_for_weeks_is_woken_whatever_its_clients_clock_says() {
+    for value in [0, 70, 71, 70 + (1 << 31), u32::MAX] {
+        let (mut rig, _, _, (client_nxt, server_nxt)) = with_a_sleeper();
+        rig.now = rig.now + Duration::from_secs(30 * 24 * 3_600);
+        let by_client = rig.by_client().timestamps(value, 80);
+        let probe = by_client.clone().seq(client_nxt.wrapping_sub(1));
+        let answer = rig.put_one(&probe.ack(server_nxt));
+        let stamps = |one: &Sent| one.timestamps().map(|both| (both.value, both.echo));
+        // Its client has seen the first, so it does not find it old.
+        assert_eq!(stamps(&answer), Some((80, value)));
+        let request = by_client.seq(client_nxt).ack(server_nxt);
+        let sent = rig.put(&request.payload(REQUEST));
+        assert_eq!(payload(&sent), REQUEST);
+        assert_eq!(stamps(&sent[0]), Some((value, 80)));
+    }
 }
 
 #[test]

@@ -103,6 +103,9 @@ fairlead_base::counters! {
         Counter device_queue_dropped: "device_queue_dropped",
             "Packets for the engine dropped because the queue of the device was full; read every \
              few seconds";
+        Counter sleepers_full: "sleepers_full",
+            "Connections of routes with `sleep` that do not sleep, because `sleepers` in [limits] \
+             is reached";
         Counter sleepers_kept: "sleepers_taken_over",
             "Connections without a socket that were taken over from the previous run";
         Counter sleepers_other_layout: "sleepers_discarded" { reason = "layout" },

@@ -39,10 +39,6 @@ fn judge(mode: &str, kernel: Option<bool>, own: &OwnTcp) -> Check {
         let what = format!("routes to sockets of this machine do not work: {without}");
         return Check::warning(ABOUT, NAME, what).advise(why);
     }
-    if let Some(why) = own.warning() {
-        let advice = "`sysctl -w net.ipv4.tcp_rfc1337=0`, if nothing else here depends on it";
-        return Check::warning(ABOUT, NAME, why).advise(advice);
-    }
     match kernel {
         None => Check::unseen(ABOUT, NAME, "the kernel's functions cannot be read"),
         Some(_) => Check::ok(
@@ -72,7 +68,6 @@ mod tests {
                 judge("tc", Some(true), &good.without_cookies()),
                 "do not work",
             ),
-            (judge("tc", Some(true), &good.with_rfc1337()), "tcp_rfc1337"),
         ] {
             assert_eq!(check.state, State::Warning, "{check:?}");
             assert!(

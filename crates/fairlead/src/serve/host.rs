@@ -1,6 +1,8 @@
 //! Connections that become sockets of this machine (`treatment = "host"`, `"per-request"`): the
 //! kernel programs, the local routes, and what this machine's TCP agrees to.
 
+mod full;
+
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,10 +14,12 @@ use fairlead_datapath::{Datapath, Offers};
 use fairlead_driver_tun::net::Network;
 use fairlead_splice::config::{Config, Route, Service};
 
+use self::full::FullListener;
 use super::fastpath::{Fastpath, in_full};
 use super::listeners::ListenerWatch;
 use super::sleepers::{SleeperDesk, Sockets, Tracker};
 use crate::admin::{ListenerStatus, ProcessCounters};
+use crate::api::Requests;
 use crate::config::Settings;
 
 /// Behind generic XDP a packet has no link header any more, with which a SYN could come in again.
@@ -36,6 +40,9 @@ pub(super) struct Host {
     tracker: Option<Tracker>,
     desk: Option<Arc<SleeperDesk>>,
     watch: Option<ListenerWatch>,
+    /// Kept for their end.
+    full: Vec<FullListener>,
+    sockets: Option<Sockets>,
     /// How many sleep.
     asleep: Arc<AtomicU64>,
     /// What became of those that an earlier run left.
@@ -103,26 +110,29 @@ impl Host {
         if let Some(why) = own.refusal() {
             return Err(why);
         }
-        if let Some(why) = own.warning() {
-            tracing::warn!("{why}");
-        }
         let sleepers = settings.switch.limits.sleepers;
         let loaded = HostPrograms::load(pins.cloned(), if self.sleep { sleepers } else { 0 });
         let (mut programs, gives, shown) = loaded.map_err(|error| in_full(&error))?;
         let interfaces = fastpath.interfaces();
-        let set = programs.set(&interfaces, &self.device, &self.listens, self.sleep);
-        set.map_err(|error| in_full(&error))?;
         let addresses: BTreeSet<IpAddr> = self.listens.iter().map(|one| one.addr.to_ip()).collect();
         let held = network.hold(&addresses);
         held.map_err(|error| error.to_string())?;
+        if own.rfc1337 {
+            let (all, at) = full::open(&self.listens);
+            self.full = all;
+            programs.set_full(at);
+        }
+        let set = programs.set(&interfaces, &self.device, &self.listens, self.sleep);
+        set.map_err(|error| in_full(&error))?;
         fastpath.serve_hosted(&addresses)?;
         let no_sleep = |error: std::io::Error| format!("sockets cannot be ended: {error}");
-        let sockets = Sockets::new(gives, self.sleep).map_err(no_sleep)?;
+        let (sockets, woken) = Sockets::new(gives, self.sleep).map_err(no_sleep)?;
+        self.sockets = Some(sockets.clone());
         self.taken = sockets.take_over(|listen, to| sleeps_at(&settings.switch, listen, to));
         self.say_taken();
         if self.sleep {
             let asleep = Arc::clone(&self.asleep);
-            let tracker = Tracker::start(shown, sockets.clone(), asleep);
+            let tracker = Tracker::start(shown, (sockets.clone(), woken), asleep);
             self.tracker = Some(tracker.map_err(no_sleep)?);
             let desk = SleeperDesk::new(sockets.clone());
             self.desk = Some(Arc::new(desk.map_err(no_sleep)?));
@@ -188,9 +198,18 @@ impl Host {
         self.desk.as_ref()
     }
 
+    /// Where the engine is woken for requests that have waited.
+    pub(super) fn connect(&self, requests: &Arc<Requests>) {
+        if let Some(sockets) = &self.sockets {
+            sockets.connect(requests);
+        }
+    }
+
     /// Adds what is known of sleepers.
     pub(super) fn count(&self, counters: &mut ProcessCounters) {
         counters.sleepers = self.asleep.load(Ordering::Relaxed);
+        let sockets = self.sockets.as_ref();
+        counters.sleepers_full = sockets.map_or(0, Sockets::beyond_limit);
         counters.sleepers_kept = self.taken.asleep;
         counters.sleepers_other_layout = self.taken.other_layout;
         counters.sleepers_no_route = self.taken.no_route;
@@ -278,15 +297,6 @@ impl OwnTcp {
         })
     }
 
-    /// What makes it slow.
-    pub(crate) fn warning(&self) -> Option<String> {
-        self.rfc1337.then(|| {
-            "net.ipv4.tcp_rfc1337 is 1: a client that comes again on the port of a connection in \
-             TIME_WAIT waits for about 10 ms (treatment = \"host\")"
-                .to_owned()
-        })
-    }
-
     /// What clients are offered. The scale is the one that the kernel would choose itself.
     fn offers(&self, device_mss: u16) -> Offers {
         let bits = self.receive_bytes.max(1).ilog2() + 1;
@@ -317,13 +327,6 @@ impl OwnTcp {
     pub(crate) fn without_cookies(self) -> Self {
         Self {
             syncookies: false,
-            ..self
-        }
-    }
-
-    pub(crate) fn with_rfc1337(self) -> Self {
-        Self {
-            rfc1337: true,
             ..self
         }
     }
@@ -365,9 +368,8 @@ mod tests {
             (None, false, false)
         );
         let usual = OwnTcp::usual();
-        assert!(usual.refusal().is_none() && usual.warning().is_none());
-        let without = usual.without_cookies().with_rfc1337();
+        assert!(usual.refusal().is_none());
+        let without = usual.without_cookies();
         assert!(without.refusal().unwrap().contains("tcp_syncookies"));
-        assert!(without.warning().unwrap().contains("tcp_rfc1337"));
     }
 }

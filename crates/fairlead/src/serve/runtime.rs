@@ -202,6 +202,7 @@ impl Served {
         host: &Host,
         restore: &Restore,
     ) -> Result<(Option<ControlServer>, Option<Handoff>), ExitStatus> {
+        host.connect(&self.api.requests);
         if let Some(sleepers) = host.desk() {
             let _ = self.api.sleepers.set(Arc::clone(sleepers));
         }

@@ -142,6 +142,7 @@ fn counters() -> Counters {
             announce_conflicts: 5_006,
             device_queue_dropped: 5_005,
             resident_bytes: 5_006,
+            sleepers_full: 5_011,
             sleepers_kept: 5_007,
             sleepers_other_layout: 5_008,
             sleepers_no_route: 5_009,

@@ -10,11 +10,11 @@ use core::time::Duration;
 
 use fairlead_base::{DropReason, Endpoint, Instant, SeqNumber};
 use fairlead_tcp::record::{Record, flag};
-use fairlead_tcp::{HostHandoff, HostTerms, Line, Progress};
-use fairlead_wire::{Asked, SynOptions, TcpFlags, Timestamps};
+use fairlead_tcp::{Endpoints, HostHandoff, HostTerms, Line, Progress};
+use fairlead_wire::{Asked, SynOptions, TcpFlags, TcpRepr, Timestamps};
 
 use super::setup::{Decision, Setup, SetupId};
-use super::{Switch, probe};
+use super::{Switch, output, probe};
 use crate::config::Listeners;
 use crate::event::{Event, Offers};
 
@@ -62,6 +62,9 @@ impl Switch {
     /// Gives a connection whose head is whole to a listener; otherwise it takes its route's pool,
     /// or is reset.
     pub(super) fn lead_to_host(&mut self, now: Instant, line: Line, index: SetupId, to: HostRoute) {
+        if to.fallback.is_none() && to.sleep && self.is_held(line, index, &to) {
+            return self.free(line);
+        }
         let attended = to.fallback.is_none() || self.is_attended(line, &to);
         let reason = match attended {
             true => match self.give(line, index, &to) {
@@ -88,6 +91,26 @@ impl Switch {
         known.is_none_or(|(handoff, listener)| handoff.listens(listener))
     }
 
+    /// True where nobody listens for a connection that may sleep: its request waits like those of
+    /// sleepers. Its cookie admits it once more then.
+    fn is_held(&mut self, line: Line, index: SetupId, to: &HostRoute) -> bool {
+        let record = *self.table.record(line);
+        let listener = to.listeners.of_version(record.client_addr.is_v4());
+        let Some(listener) = listener.filter(|one| !self.listens_now(*one)) else {
+            return false;
+        };
+        let Some(setup) = self.setups.peek(index).filter(|setup| setup.acked == 0) else {
+            return false;
+        };
+        let (key, packet) = (
+            record.client_key(self.table.endpoints()),
+            whole_request(&record, setup, self.table.endpoints()),
+        );
+        // Where it is refused, the client sends it again.
+        self.hold(&key, record.listen, listener, &packet);
+        true
+    }
+
     /// Announces the connection to the listener, and sends what the client has sent so far.
     fn give(&mut self, line: Line, index: SetupId, to: &HostRoute) -> Result<Endpoint, DropReason> {
         let record = *self.table.record(line);
@@ -109,8 +132,7 @@ impl Switch {
             sack: setup.promise.sack,
             timestamps: stamped,
             first: record.client_isn.wrapping_add(1),
-            // Of a connection that may sleep more is kept than the cookie.
-            again: to.fallback.is_some() && !to.sleep,
+            again: to.fallback.is_some() || to.sleep,
         };
         if !agrees(self.host.offers, &terms, v4) {
             return Err(DropReason::HostMismatch);
@@ -122,6 +144,10 @@ impl Switch {
         let progress = progress_of(&record, setup, sleep).filter(|_| to.sleep);
         if !handoff.give(&key, &terms, progress.as_ref()) {
             return Err(DropReason::HostUnavailable);
+        }
+        if let Some(progress) = progress {
+            let packet = whole_request(&record, setup, self.table.endpoints());
+            handoff.keep(&key, (terms.first, progress.client_nxt), &packet);
         }
         let segment = probe::mss_of_family(device_mss, v4) - STAMPS_BYTES;
         let mut options = Vec::new();
@@ -191,6 +217,32 @@ fn progress_of(record: &Record, setup: &Setup, sleep: Duration) -> Option<Progre
 /// The first bytes, or zeros where there are fewer.
 pub(super) fn beginning(bytes: &[u8]) -> [u8; 4] {
     bytes.first_chunk().copied().unwrap_or_default()
+}
+
+/// What the client has sent, as one packet.
+fn whole_request(record: &Record, setup: &Setup, endpoints: &Endpoints) -> Vec<u8> {
+    let mut options = Vec::new();
+    if record.flags & flag::TIMESTAMPS != 0 {
+        stamps_of(setup).emit(&mut options);
+    }
+    let bytes = setup.stream.in_order();
+    let mut flags = TcpFlags::ACK | TcpFlags::PSH;
+    if setup.is_whole() {
+        flags |= TcpFlags::FIN;
+    }
+    let mut packet = Vec::new();
+    TcpRepr {
+        key: record.client_key(endpoints),
+        seq: SeqNumber(record.client_isn) + 1,
+        ack: setup.dseq + 1,
+        flags,
+        window: setup.client_window,
+        options: &options,
+        payload: bytes,
+        ttl: output::TTL,
+    }
+    .emit(&mut packet);
+    packet
 }
 
 /// What the client has sent, as segments of `most` bytes or fewer; one without any, if it has sent

@@ -47,6 +47,15 @@ impl Output {
         self.queue.push_back(bytes);
     }
 
+    /// Queues a packet as it is; its checksums are complete.
+    pub(super) fn send_packet(&mut self, packet: &Packet) {
+        debug_assert_eq!(packet.checksum, Checksum::Complete);
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.clear();
+        bytes.extend_from_slice(&packet.bytes);
+        self.queue.push_back(bytes);
+    }
+
     /// Takes the oldest packet.
     pub(super) fn take(&mut self, out: &mut Packet) -> bool {
         let Some(bytes) = self.queue.pop_front() else {

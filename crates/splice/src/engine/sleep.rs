@@ -2,11 +2,14 @@
 //!
 //! Such a connection is a few numbers in a map of the host's side. A request with exactly these
 //! numbers wakes it: it is given to whoever listens now. All else that its client may send is
-//! answered here as the process's TCP would have.
+//! answered here as the process's TCP would have. A request for which nobody listens is held until
+//! somebody does; so is one that a socket has left unread.
 
-use fairlead_base::{DropReason, FlowKey, Packet, SeqNumber};
+use fairlead_base::{Checksum, DropReason, Endpoint, FlowKey, Packet, SeqNumber};
 use fairlead_tcp::Sleeper;
-use fairlead_wire::{SynOptions, TcpFlags, TcpPacket, Timestamps, options};
+use fairlead_wire::{
+    Classified, SynOptions, TcpFlags, TcpPacket, Timestamps, checksum, classify, options,
+};
 
 use super::host::{self, STAMPS_BYTES};
 use super::{Switch, output, probe};
@@ -48,7 +51,10 @@ impl Switch {
         let exact = ahead == 0 && header.ack == SeqNumber(sleeper.server_nxt);
         let fin = header.flags.contains(TcpFlags::FIN);
         Some(if exact && header.payload_len() > 0 {
-            self.wake(packet, header, listen, &sleeper)
+            match self.listens_now(sleeper.listener) {
+                true => self.wake(packet, header, listen, &sleeper),
+                false => self.hold(&header.key, listen, sleeper.listener, &packet.bytes),
+            }
         } else if exact && fin {
             if let Some(handoff) = self.host.handoff.as_deref_mut() {
                 handoff.end(&header.key);
@@ -84,6 +90,9 @@ impl Switch {
             return self.drop(DropReason::HostUnavailable);
         }
         self.counts.woken += 1;
+        if let Some(handoff) = self.host.handoff.as_deref_mut() {
+            handoff.keep(&header.key, (sleeper.client_nxt, client_nxt), &packet.bytes);
+        }
         let stamps = stamps_of(options::timestamps(header.options(&packet.bytes)));
         let device_mss = probe::mss_of_family(self.config.device_mss, header.v4);
         let most = usize::from(device_mss - STAMPS_BYTES);
@@ -99,6 +108,57 @@ impl Switch {
                 .send(header.key, seq, ack, flags, window, &stamps, piece);
         }
         Verdict::Consumed
+    }
+
+    /// Whether somebody listens there, as far as that can be known.
+    pub(super) fn listens_now(&mut self, listener: Endpoint) -> bool {
+        let handoff = self.host.handoff.as_deref_mut();
+        handoff.is_none_or(|one| one.listens_now(listener))
+    }
+
+    /// Holds a request until somebody listens.
+    pub(super) fn hold(
+        &mut self,
+        client: &FlowKey,
+        listen: u16,
+        listener: Endpoint,
+        packet: &[u8],
+    ) -> Verdict {
+        let wait = self.service_of(listen).timeouts.wake;
+        let handoff = self.host.handoff.as_deref_mut();
+        if !handoff.is_some_and(|one| one.hold(client, listener, wait, packet)) {
+            return self.drop(DropReason::HeldFull); // the client sends it again
+        }
+        self.counts.host_held += 1;
+        Verdict::Consumed
+    }
+
+    /// The next packet that was held, for which somebody listens now. Where nobody
+    /// has come to listen in time, the client gets a RST.
+    pub fn next_held(&mut self) -> Option<Packet> {
+        loop {
+            let held = self.host.handoff.as_deref_mut()?.next_held()?;
+            let mut packet = Packet::from_bytes(&held.packet);
+            let Ok(Classified::Tcp(header)) = classify(&packet.bytes) else {
+                continue; // the kernel program understands more
+            };
+            if is_partial(&packet, &header) {
+                packet.checksum = Checksum::Partial;
+            }
+            if !held.is_late {
+                return Some(packet);
+            }
+            self.counts.host_held_late += 1;
+            if let Some(handoff) = self.host.handoff.as_deref_mut()
+                && handoff.sleeper(&header.key).is_some()
+            {
+                handoff.end(&header.key);
+            }
+            let verdict = self.refuse(&mut packet, &header, DropReason::HostUnavailable);
+            if verdict == Verdict::Transmit {
+                self.output.send_packet(&packet);
+            }
+        }
     }
 
     /// Makes a packet the answer of the socket that is gone. Of its clock only what its client has
@@ -134,6 +194,16 @@ impl Switch {
     fn next_expired_sleeper(&mut self) -> Option<(FlowKey, Sleeper)> {
         self.host.handoff.as_deref_mut()?.next_expired()
     }
+}
+
+/// Whether a packet, kept as it came, was from a machine of this host, or put together by a device
+/// that had checked it.
+fn is_partial(packet: &Packet, header: &TcpPacket) -> bool {
+    let tcp_at = usize::from(header.tcp_at);
+    let field = packet.bytes.get(tcp_at + 16..tcp_at + 18);
+    let (src, dst) = (&header.key.src.addr, &header.key.dst.addr);
+    let bytes = u32::from(header.end) - u32::from(header.tcp_at);
+    field == Some(&checksum::tcp_partial(src, dst, bytes).to_be_bytes()[..])
 }
 
 fn stamps_of(timestamps: Option<Timestamps>) -> Vec<u8> {
