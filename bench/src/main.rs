@@ -13,6 +13,7 @@ mod flood;
 mod front;
 mod handoff;
 mod held;
+mod meter;
 mod open;
 mod operator_bench;
 mod pairs;
@@ -61,6 +62,8 @@ enum What {
     Sockmap(sockmap::Proxy),
     /// Requests routed one by one, and answers from a cache, beside HAProxy, nginx and Varnish.
     Front(Front),
+    /// nginx with and without `fairlead content meter` at its interface.
+    Meter(Meter),
     /// What the switch's own core is busy with for each request, beside the same peers.
     Cost(Bed),
     /// Thousands of open connections of which one in 20 is active, beside the same peers.
@@ -202,6 +205,39 @@ impl Front {
             connections: self.connections.max(1),
         };
         keep("front", front::run(&effort)?, self.record.as_deref())
+    }
+}
+
+#[derive(Debug, Args)]
+struct Meter {
+    /// The fairlead binary; beside this one unless given.
+    #[arg(long)]
+    fairlead: Option<PathBuf>,
+    /// Alternations; the median counts.
+    #[arg(long, default_value_t = 7)]
+    rounds: usize,
+    /// Seconds of each measurement.
+    #[arg(long, default_value_t = 2)]
+    seconds: u32,
+    /// Connections of the client.
+    #[arg(long, default_value_t = 64)]
+    connections: u32,
+    /// Folder in which the result is kept as JSON.
+    #[arg(long)]
+    record: Option<PathBuf>,
+}
+
+impl Meter {
+    fn run(self) -> Result<()> {
+        let own = std::env::current_exe()?;
+        let beside = own.parent().context("a folder")?;
+        let effort = meter::Effort {
+            fairlead: self.fairlead.unwrap_or_else(|| beside.join("fairlead")),
+            rounds: self.rounds.max(1),
+            seconds: self.seconds.max(1),
+            connections: self.connections.max(1),
+        };
+        keep("meter", meter::run(&effort)?, self.record.as_deref())
     }
 }
 
@@ -369,6 +405,7 @@ fn main() -> Result<()> {
         What::Pairs(pairs) => pairs.run(),
         What::Sockmap(proxy) => proxy.run(),
         What::Front(front) => front.run(),
+        What::Meter(meter) => meter.run(),
         What::Peers(bed) => {
             let mut testbed = Testbed::new(&bed.layout(false, 1_000)?)?;
             let result = peers::run(&mut testbed, bed.effort(), &bed.cases()?)?;

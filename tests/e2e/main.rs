@@ -32,6 +32,7 @@ mod load;
 mod local_servers;
 mod logs;
 mod loss;
+mod meter;
 mod modes;
 mod orders;
 mod pages;

@@ -10,10 +10,10 @@ use fairlead_testkit::stream;
 use crate::harness::{Connection, Family, Lab, Nginx, Switch, in_a_lab};
 use crate::http::curl;
 
-const NAMES: [&str; 2] = ["shop.example.com", "news.blog.example.com"];
+pub(crate) const NAMES: [&str; 2] = ["shop.example.com", "news.blog.example.com"];
 
 /// Certificates for [`NAMES`] in the lab's folder, and the file with both for clients to trust.
-fn certificates(lab: &Lab) -> String {
+pub(crate) fn certificates(lab: &Lab) -> String {
     let mut all = Vec::new();
     for name in NAMES {
         let output = Command::new(fairlead_netns::program("openssl").unwrap())

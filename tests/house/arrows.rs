@@ -3,7 +3,8 @@
 //! `base → wire → tcp → splice → datapath → { sim } and { fairlead }`;
 //! `base → cache → tcbcache → datapath`, `tcp → tcbcache`.
 //! `base → netio → driver-* → fairlead`. Organs never import each other; they meet in `datapath`.
-//! `base → trace → workload → lab`; `cache → content → lab`; `content, wire → http-cache`;
+//! `base → trace → workload → lab`; `cache → content → lab, fairlead`;
+//! `content, wire → http-cache`;
 //! `http-cache, splice → http-front`.
 
 use crate::metadata::{Dependency, Kind, Package, packages};
@@ -143,6 +144,7 @@ const ROOMS: &[Room] = &[
             "netns",
             "handoff",
             "http-cache",
+            "content",
             "http-front",
             "os-memory",
             "os-tcp",

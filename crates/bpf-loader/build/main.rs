@@ -15,7 +15,7 @@ mod declared;
 mod layout;
 
 /// Objects, their sources, and what is defined for them.
-const OBJECTS: [(&str, &str, &[&str]); 10] = [
+const OBJECTS: [(&str, &str, &[&str]); 11] = [
     ("fairlead_tc", "fairlead_tc", &[]),
     ("fairlead_xdp", "fairlead_xdp", &[]),
     ("fairlead_tc_lru", "fairlead_tc", &["-DFL_FLOWS_LRU"]),
@@ -26,6 +26,7 @@ const OBJECTS: [(&str, &str, &[&str]); 10] = [
     ("fairlead_in", "fairlead_in", &[]),
     ("fairlead_host", "fairlead_host", &[]),
     ("fairlead_pair", "fairlead_pair", &[]),
+    ("fairlead_meter", "fairlead_meter", &[]),
 ];
 
 fn main() {

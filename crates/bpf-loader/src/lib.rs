@@ -28,6 +28,7 @@
 //! | `unread.rs` | requests that these sockets may leave unread |
 //! | `lasting.rs` | what of that outlives the process |
 //! | `capture.rs` | packets that the program shows |
+//! | `meter.rs` | what packets of any server consist of: files, pages, other memory |
 //! | `counters.rs` | what was counted, summed over CPUs |
 //! | `rehearsal.rs` | whether this kernel takes the program |
 //! | `pins.rs` | the folder in which maps and links outlive the process |
@@ -60,6 +61,7 @@ mod layout;
 mod mapping;
 mod maps;
 mod memory;
+mod meter;
 mod pairs;
 mod pins;
 mod rehearsal;
@@ -88,6 +90,7 @@ pub use host::{Gives, HostPrograms, has_host_function};
 pub use interfaces::{ethernet_interfaces, interface_index, interface_name};
 pub use kernel::{FlowTable, Kernel, LoadError};
 pub use layout::LAYOUT_VERSION;
+pub use meter::{LostAtMeter, MeterError, MeterProgram, MeteredPacket, MeteredPiece};
 pub use pins::{Pins, PinsError, Removed, is_pinned};
 pub use rehearsal::rehearse;
 pub use remains::{Remains, is_at_work_elsewhere, retire, survey};

@@ -35,6 +35,13 @@ pub enum Part {
         /// Bytes.
         len: u32,
     },
+    /// Content of a file that must not be cached: it may change without a new revision.
+    Uncacheable {
+        /// Where.
+        from: HostAddress,
+        /// Bytes.
+        len: u32,
+    },
     /// A range of a file. The memory of each of its blocks is contiguous.
     File {
         /// The file.
@@ -82,6 +89,17 @@ pub struct Counts {
     pub evictions: u64,
     /// Content bytes that did not cross the bus.
     pub bytes_saved: u64,
+}
+
+impl core::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.hits += other.hits;
+        self.inserts += other.inserts;
+        self.stale += other.stale;
+        self.passed += other.passed;
+        self.evictions += other.evictions;
+        self.bytes_saved += other.bytes_saved;
+    }
 }
 
 /// The driver's state for one device: its directory, and which blocks stay.
@@ -149,6 +167,11 @@ impl Sender {
                 Part::Generated { from, len } => {
                     self.traffic.bytes.other += u64::from(len);
                     self.traffic.transfers.other += u64::from(len > 0);
+                    self.memory(&mut packet, from, len);
+                }
+                Part::Uncacheable { from, len } => {
+                    self.traffic.bytes.content += u64::from(len);
+                    self.traffic.transfers.content += u64::from(len > 0);
                     self.memory(&mut packet, from, len);
                 }
                 Part::File { .. } => self.file(&mut packet, part),

@@ -11,6 +11,7 @@
 //! | `device.rs` | executes commands in order, with interlocks, over a [`Store`] |
 //! | `lease.rs` | reads of a block that are still pending |
 //! | `bus.rs` | bytes and transfers by kind; a model of the bus |
+//! | `meter.rs` | bytes by kind, with and without caches, of packets that a real server sent |
 //! | `object.rs` | a whole response made of cached blocks, and its ranges |
 //! | `invariants.rs` | checks after every change, in debug builds |
 //!
@@ -29,6 +30,7 @@ mod directory;
 mod host;
 mod invariants;
 mod lease;
+pub mod meter;
 mod object;
 pub mod residency;
 

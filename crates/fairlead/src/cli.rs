@@ -11,6 +11,7 @@ use crate::cache::{self, CacheArgs};
 use crate::capture::{self, CaptureArgs};
 use crate::check::{self, CheckArgs};
 use crate::connections::{self, ConnectionsArgs};
+use crate::content::{self, ContentArgs};
 use crate::demo::{self, DemoArgs};
 use crate::doctor::{self, DoctorArgs};
 use crate::down::{self, DownArgs};
@@ -93,6 +94,8 @@ pub enum Command {
     Top(TopArgs),
     /// Check whether this machine can run the switch, and suggest fixes
     Doctor(DoctorArgs),
+    /// Measure what a server on this machine sends, for content caches
+    Content(ContentArgs),
     /// Simulate connection-state caches on traces
     Lab(Box<fairlead_lab::cli::LabArgs>),
     /// Generate shell completions
@@ -123,6 +126,7 @@ pub fn main() -> ExitCode {
         Command::Capture(args) => capture::run(args),
         Command::Top(args) => top::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Content(args) => content::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Completions(args) => manual::completions(args),
         Command::Manual(args) => manual::manual(args),

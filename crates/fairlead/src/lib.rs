@@ -12,6 +12,7 @@ mod checks;
 pub mod cli;
 pub mod config;
 pub mod connections;
+pub mod content;
 pub mod control;
 pub mod demo;
 pub mod doctor;

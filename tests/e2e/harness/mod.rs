@@ -19,6 +19,6 @@ pub(crate) use nginx::{Nginx, wait_for_listener, wait_for_listener_on};
 pub(crate) use origin::{Origin, Preamble, Seen, show, web};
 pub(crate) use switch::{PREFIX, Switch, binary, kernel_mode, prefix_in, raw_service, web_service};
 pub(crate) use worlds::{
-    SetAtEnd, in_a_lab, long, makes_sockets_of_cookies, on_the_fast_path, rounds, seeds,
-    with_and_without_the_fast_path, with_sockets_of_cookies,
+    SetAtEnd, in_a_lab, in_a_lab_of, long, makes_sockets_of_cookies, may_load_programs,
+    on_the_fast_path, rounds, seeds, with_and_without_the_fast_path, with_sockets_of_cookies,
 };

@@ -14,7 +14,7 @@ pub(crate) fn in_a_lab<F: FnOnce(&Lab)>(test: F) {
 }
 
 /// As [`in_a_lab`], for the test of this name.
-fn in_a_lab_of(name: &str, test: impl FnOnce(&Lab)) {
+pub(crate) fn in_a_lab_of(name: &str, test: impl FnOnce(&Lab)) {
     let needs = Needs {
         tun: true,
         programs: &PROGRAMS,
@@ -80,7 +80,7 @@ pub(crate) fn with_and_without_the_fast_path<F: Fn(&Lab, &str)>(test: F) {
 
 /// True where the kernel takes programs; where not, the test of this name is skipped, or the part
 /// that would come now.
-fn may_load_programs(name: &str) -> bool {
+pub(crate) fn may_load_programs(name: &str) -> bool {
     let maps = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let all = maps.split_whitespace().eq(["0", "0", "4294967295"]);
     if !all {

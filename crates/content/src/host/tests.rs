@@ -77,6 +77,7 @@ fn bytes(parts: &[Part]) -> Vec<u8> {
         let (Part::NetworkHeader { from, len }
         | Part::ApplicationHeader { from, len }
         | Part::Generated { from, len }
+        | Part::Uncacheable { from, len }
         | Part::File { from, len, .. }) = *part;
         out.extend((0..u64::from(len)).map(|offset| host(from.0 + offset)));
     }

@@ -52,7 +52,7 @@ pub use log::{Access, LogSettings, Target};
 pub(crate) use matcher::show_matcher;
 pub use path::{advice, path_if_there, path_or_standard};
 pub use prefix::Prefix;
-pub(crate) use quantity::{show_duration, show_size};
+pub(crate) use quantity::{parse_duration, show_duration, show_size};
 pub(crate) use section::nearest;
 pub(crate) use service::protocol_name;
 

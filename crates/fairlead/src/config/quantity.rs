@@ -53,7 +53,7 @@ fn amount(text: &str, units: &[(&str, u64)], parts_max: usize) -> Option<u64> {
 }
 
 /// A duration written like `10s`, `500ms` or `1h30m`.
-fn parse_duration(text: &str) -> Option<Duration> {
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     amount(text, &TIME_UNITS, TIME_UNITS.len()).map(Duration::from_nanos)
 }
 

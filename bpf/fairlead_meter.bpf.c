@@ -1,0 +1,505 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * At tc egress: what each packet of a server consists of, for `fairlead content meter`. Packets are not
+ * changed. User space gets one message a packet: its headers, and its payload as pieces, each either a
+ * range of a file (pages of the page cache, as sendfile and splice queue them) or other memory.
+ *
+ * Structures of the kernel are read by CO-RE, so that one object fits Linux 6.1 and later. No function of
+ * the kernel is called for it: at tc, `ctx` is the address of the packet's `struct sk_buff`.
+ */
+#define FL_TC
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <bpf/bpf_core_read.h>
+#include <fairlead/ctx.h>
+#include <fairlead/map.h>
+
+/* Of the kernel's types, the fields that are read. `___` and what follows it is no part of a name. */
+#define FL_OF_THE_KERNEL __attribute__((preserve_access_index))
+
+struct sk_buff {
+	unsigned int len, data_len;
+	__u16 network_header;
+	unsigned int end;
+	unsigned char *head, *data;
+} FL_OF_THE_KERNEL;
+
+struct bio_vec { /* a fragment before Linux 6.9 */
+	struct page *bv_page;
+	unsigned int bv_len, bv_offset;
+} FL_OF_THE_KERNEL;
+
+struct skb_frag {
+	unsigned long netmem;
+	unsigned int len, offset;
+} FL_OF_THE_KERNEL;
+
+struct skb_shared_info {
+	__u8 nr_frags;
+	struct skb_frag frags[1];
+} FL_OF_THE_KERNEL;
+
+struct page {
+	unsigned long compound_head;
+} FL_OF_THE_KERNEL;
+
+struct folio {
+	unsigned long flags; /* before Linux 6.18 */
+	struct address_space *mapping;
+	unsigned long index;
+} FL_OF_THE_KERNEL;
+
+struct fl_memdesc_flags {
+	unsigned long f;
+} FL_OF_THE_KERNEL;
+
+struct folio___memdesc {
+	struct fl_memdesc_flags flags;
+} FL_OF_THE_KERNEL;
+
+enum pageflags { PG_dirty = 3 };
+
+struct fl_counter {
+	int counter;
+} FL_OF_THE_KERNEL;
+
+struct fl_counter64 {
+	long long counter;
+} FL_OF_THE_KERNEL;
+
+struct address_space {
+	struct inode *host;
+	struct fl_counter i_mmap_writable;
+} FL_OF_THE_KERNEL;
+
+struct super_block {
+	unsigned int s_dev;
+	unsigned long s_magic;
+} FL_OF_THE_KERNEL;
+
+struct inode {
+	unsigned long i_ino;
+	long long i_size;
+	struct fl_counter64 i_version;
+	struct super_block *i_sb;
+	struct address_space *i_mapping;
+	long long i_ctime_sec; /* from Linux 6.11 on */
+	unsigned int i_ctime_nsec;
+} FL_OF_THE_KERNEL;
+
+struct timespec64 {
+	long long tv_sec;
+	long tv_nsec;
+} FL_OF_THE_KERNEL;
+
+struct inode___ctime { /* before Linux 6.6 */
+	struct timespec64 i_ctime;
+} FL_OF_THE_KERNEL;
+
+struct inode___private {
+	struct timespec64 __i_ctime;
+} FL_OF_THE_KERNEL;
+
+/* File systems without write-back: a page is dirty from its first byte on, whatever happens to it. */
+#define FL_TMPFS_MAGIC 0x01021994
+#define FL_RAMFS_MAGIC 0x858458f6
+
+#define FL_METER_PORTS 16
+/* More than a packet has fragments (CONFIG_MAX_SKB_FRAGS is at most 45). */
+#define FL_METER_FRAGS 45
+#define FL_METER_PIECES 64
+#define FL_METER_HEAD_BYTES 1024
+#define FL_METER_RING_BYTES (8 << 20)
+/* The bytes of a page structure that are read; what is of interest is at its begin. */
+#define FL_PAGE_HEAD 48
+/* An offset beyond it is no link header. */
+#define FL_LINK_BYTES_MAX 256
+
+#define FL_METER_MEMORY 0
+#define FL_METER_FILE 1
+#define FL_METER_DIRTY 2
+
+/* crates/bpf-loader/src/meter.rs has the same structures. */
+struct fl_meter_settings {
+	__u32 page_bytes;
+	__u32 ports; /* of `port` in use; 0: all packets */
+	__u16 port[FL_METER_PORTS];
+};
+
+struct fl_meter_packet {
+	__u32 bytes;	    /* from the link header on */
+	__u32 header_bytes; /* of link, IP and TCP; 0: no TCP */
+	__u32 flow;	    /* the same for all packets of a connection */
+	__u32 ifindex;
+	__u16 segment_bytes; /* payload of each packet that it becomes; 0: it is one */
+	__u16 head_bytes;    /* bytes behind the pieces: the begin of the payload, where it is a response */
+	__u32 pieces;
+};
+
+struct fl_meter_piece {
+	__u64 inode;
+	__u64 offset;
+	__u64 file_bytes;
+	__u64 version;
+	__u64 changed_ns;
+	__u32 device;
+	__u32 len;
+	__u32 kind;
+	__u32 is_dirty; /* its pages, whatever that says of them */
+};
+
+struct fl_meter_counts {
+	__u64 lost_packets; /* that the ring had no room for */
+	__u64 lost_bytes;
+};
+
+/* Where a message is built. */
+struct fl_meter_room {
+	__u64 mapping; /* of the last piece */
+	__u32 seen;    /* bytes of pieces */
+	__u32 pad;
+	struct fl_meter_packet packet;
+	struct fl_meter_piece pieces[FL_METER_PIECES];
+	__u8 head[FL_METER_HEAD_BYTES];
+};
+
+_Static_assert(sizeof(struct fl_meter_settings) == 40, "layout");
+_Static_assert(sizeof(struct fl_meter_packet) == 24, "layout");
+_Static_assert(sizeof(struct fl_meter_piece) == 56, "layout");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct fl_meter_settings);
+} fl_meter_settings FL_MAP_PRIVATE;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct fl_meter_room);
+} fl_meter_rooms FL_MAP_PRIVATE;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct fl_meter_counts);
+} fl_meter_counts FL_MAP_PRIVATE;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, FL_METER_RING_BYTES);
+} fl_meter_ring FL_MAP_PRIVATE;
+
+static __always_inline struct fl_meter_room *fl_meter_room(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&fl_meter_rooms, &zero);
+}
+
+/* The last piece; the first, as long as there is no other. */
+static __always_inline struct fl_meter_piece *fl_meter_last(struct fl_meter_room *room)
+{
+	return &room->pieces[(room->packet.pieces - 1) & (FL_METER_PIECES - 1)];
+}
+
+static __always_inline struct fl_meter_piece *fl_meter_next(struct fl_meter_room *room)
+{
+	__u32 at = room->packet.pieces;
+
+	if (at >= FL_METER_PIECES)
+		return 0;
+	room->packet.pieces = at + 1;
+	FL_OPAQUE(at); /* or the bound is checked of one copy, and another is used */
+	return &room->pieces[at & (FL_METER_PIECES - 1)];
+}
+
+/* Bytes of other memory. */
+static __always_inline void fl_meter_memory(struct fl_meter_room *room, __u32 len)
+{
+	struct fl_meter_piece *piece = fl_meter_last(room);
+
+	if (!len)
+		return;
+	room->mapping = 0;
+	room->seen += len;
+	if (room->packet.pieces && piece->kind == FL_METER_MEMORY) {
+		piece->len += len;
+		return;
+	}
+	piece = fl_meter_next(room);
+	if (!piece)
+		return;
+	piece->kind = FL_METER_MEMORY;
+	piece->len = len;
+}
+
+/* When the file was last changed, nanoseconds. */
+static __always_inline __u64 fl_meter_changed(struct inode *inode)
+{
+	long long second = 0, nano = 0;
+
+	if (bpf_core_field_exists(struct inode, i_ctime_sec)) {
+		second = BPF_CORE_READ(inode, i_ctime_sec);
+		nano = BPF_CORE_READ(inode, i_ctime_nsec);
+	} else if (bpf_core_field_exists(struct inode___private, __i_ctime)) {
+		struct inode___private *it = (void *)inode;
+
+		second = BPF_CORE_READ(it, __i_ctime.tv_sec);
+		nano = BPF_CORE_READ(it, __i_ctime.tv_nsec);
+	} else {
+		struct inode___ctime *it = (void *)inode;
+
+		second = BPF_CORE_READ(it, i_ctime.tv_sec);
+		nano = BPF_CORE_READ(it, i_ctime.tv_nsec);
+	}
+	/* Before Linux 6.13 the highest bit of the second half may be a mark. */
+	return (__u64)second * 1000000000 + (nano & 0x3fffffff);
+}
+
+/* What a file is. Not 0: it is none. */
+static __always_inline int fl_meter_file(struct fl_meter_piece *piece, __u64 mapping, __u32 is_dirty)
+{
+	struct address_space *from = (void *)mapping;
+	struct inode *inode = BPF_CORE_READ(from, host);
+	struct super_block *system;
+	__u64 magic;
+
+	/* Pages of other uses have something else in this place. */
+	if (!inode || (__u64)BPF_CORE_READ(inode, i_mapping) != mapping)
+		return -1;
+	system = BPF_CORE_READ(inode, i_sb);
+	if (!system)
+		return -1;
+	magic = BPF_CORE_READ(system, s_magic);
+	if (magic == FL_TMPFS_MAGIC || magic == FL_RAMFS_MAGIC)
+		is_dirty = BPF_CORE_READ(from, i_mmap_writable.counter) > 0;
+	piece->inode = BPF_CORE_READ(inode, i_ino);
+	piece->file_bytes = BPF_CORE_READ(inode, i_size);
+	piece->version = BPF_CORE_READ(inode, i_version.counter);
+	piece->changed_ns = fl_meter_changed(inode);
+	piece->device = BPF_CORE_READ(system, s_dev);
+	piece->kind = is_dirty ? FL_METER_DIRTY : FL_METER_FILE;
+	return 0;
+}
+
+/* A range of a page. `head` is that page's structure, or that of the first of its folio. */
+static __always_inline void fl_meter_page(struct fl_meter_room *room, const __u8 *head, __u64 before,
+					  __u32 offset, __u32 len, __u32 page_bytes)
+{
+	struct fl_meter_piece *piece = fl_meter_last(room);
+	__u64 mapping = *(__u64 *)(head + bpf_core_field_offset(struct folio, mapping));
+	__u64 index = *(__u64 *)(head + bpf_core_field_offset(struct folio, index));
+	__u64 flags, at = (index + before) * page_bytes + offset;
+	__u32 is_dirty;
+
+	if (bpf_core_field_exists(struct folio___memdesc, flags.f))
+		flags = *(__u64 *)(head + bpf_core_field_offset(struct folio___memdesc, flags.f));
+	else
+		flags = *(__u64 *)(head + bpf_core_field_offset(struct folio, flags));
+	is_dirty = flags >> bpf_core_enum_value(enum pageflags, PG_dirty) & 1;
+	if (!mapping || mapping & 3) { /* of no file */
+		fl_meter_memory(room, len);
+		return;
+	}
+	if (room->packet.pieces && room->mapping == mapping && piece->offset + piece->len == at &&
+	    piece->is_dirty == is_dirty) {
+		piece->len += len;
+		room->seen += len;
+		return;
+	}
+	piece = fl_meter_next(room);
+	if (!piece)
+		return;
+	if (fl_meter_file(piece, mapping, is_dirty)) {
+		room->packet.pieces--;
+		fl_meter_memory(room, len);
+		return;
+	}
+	piece->offset = at;
+	piece->len = len;
+	piece->is_dirty = is_dirty;
+	room->seen += len;
+	room->mapping = mapping;
+}
+
+/* A fragment, by its address. Global, so that it is verified once. */
+__noinline int fl_meter_fragment(__u64 at, __u32 page_bytes)
+{
+	struct fl_meter_room *room = fl_meter_room();
+	__u64 page, first, before = 0;
+	__u8 raw[16], head[FL_PAGE_HEAD];
+	__u32 len, offset;
+
+	if (!room)
+		return 0;
+	if (bpf_probe_read_kernel(raw, sizeof(raw), (void *)at))
+		return 0;
+	if (bpf_core_field_exists(struct skb_frag, netmem)) {
+		page = *(__u64 *)(raw + bpf_core_field_offset(struct skb_frag, netmem));
+		len = *(__u32 *)(raw + bpf_core_field_offset(struct skb_frag, len));
+		offset = *(__u32 *)(raw + bpf_core_field_offset(struct skb_frag, offset));
+	} else {
+		page = *(__u64 *)(raw + bpf_core_field_offset(struct bio_vec, bv_page));
+		len = *(__u32 *)(raw + bpf_core_field_offset(struct bio_vec, bv_len));
+		offset = *(__u32 *)(raw + bpf_core_field_offset(struct bio_vec, bv_offset));
+	}
+	/* Not 0: memory of a device. */
+	if (page & 1 || bpf_probe_read_kernel(head, sizeof(head), (void *)page)) {
+		fl_meter_memory(room, len);
+		return 0;
+	}
+	first = *(__u64 *)(head + bpf_core_field_offset(struct page, compound_head));
+	if (first & 1) {
+		first--;
+		before = (page - first) / bpf_core_type_size(struct page);
+		if (bpf_probe_read_kernel(head, sizeof(head), (void *)first)) {
+			fl_meter_memory(room, len);
+			return 0;
+		}
+	}
+	fl_meter_page(room, head, before, offset, len, page_bytes);
+	return 0;
+}
+
+/* Where the TCP header begins, in bytes from the IP header on; 0: no TCP. */
+static __always_inline __u32 fl_meter_ip(struct __sk_buff *ctx, __u32 *flow)
+{
+	if (ctx->protocol == bpf_htons(ETH_P_IP)) {
+		struct iphdr ip;
+
+		if (bpf_skb_load_bytes_relative(ctx, 0, &ip, sizeof(ip), BPF_HDR_START_NET) ||
+		    ip.protocol != IPPROTO_TCP || ip.ihl < 5 || ip.frag_off & bpf_htons(0x1fff))
+			return 0;
+		*flow = ip.daddr;
+		return ip.ihl * 4;
+	}
+	if (ctx->protocol == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr ip;
+
+		if (bpf_skb_load_bytes_relative(ctx, 0, &ip, sizeof(ip), BPF_HDR_START_NET) ||
+		    ip.nexthdr != IPPROTO_TCP)
+			return 0;
+		*flow = ip.daddr.s6_addr32[0] ^ ip.daddr.s6_addr32[1] ^ ip.daddr.s6_addr32[2] ^
+			ip.daddr.s6_addr32[3];
+		return sizeof(ip);
+	}
+	return 0;
+}
+
+static __always_inline int fl_meter_wants(const struct fl_meter_settings *settings, __u16 port)
+{
+	if (!settings->ports)
+		return 1;
+#pragma clang loop unroll(full)
+	for (__u32 at = 0; at < FL_METER_PORTS; at++)
+		if (at < settings->ports && settings->port[at] == port)
+			return 1;
+	return 0;
+}
+
+/* The headers. Not 0: this packet is not wanted. */
+static __always_inline int fl_meter_headers(struct __sk_buff *ctx, struct fl_meter_packet *packet,
+					    const struct fl_meter_settings *settings, __u32 link)
+{
+	__be16 tcp[10]; /* ports, ..., offset and flags in the seventh */
+	__u32 at = fl_meter_ip(ctx, &packet->flow);
+
+	packet->header_bytes = 0;
+	if (!at || link >= FL_LINK_BYTES_MAX ||
+	    bpf_skb_load_bytes_relative(ctx, at, tcp, sizeof(tcp), BPF_HDR_START_NET))
+		return settings->ports != 0;
+	if (!fl_meter_wants(settings, bpf_ntohs(tcp[0])))
+		return -1;
+	packet->flow = (packet->flow ^ (__u32)tcp[1] << 16 ^ tcp[0]) * 0x9e3779b1;
+	packet->header_bytes = link + at + (bpf_ntohs(tcp[6]) >> 12) * 4;
+	if (packet->header_bytes > packet->bytes)
+		packet->header_bytes = packet->bytes;
+	return 0;
+}
+
+/* Sends the message; with the begin of a response. */
+static __always_inline void fl_meter_tell(struct __sk_buff *ctx, struct fl_meter_room *room)
+{
+	__u32 zero = 0, pieces = room->packet.pieces & (FL_METER_PIECES - 1), head = 0, bytes;
+	struct fl_meter_counts *counts;
+	__u64 begin = 0;
+
+	bytes = sizeof(struct fl_meter_packet) + pieces * sizeof(struct fl_meter_piece);
+	if (pieces && room->packet.header_bytes && room->pieces[0].kind == FL_METER_MEMORY)
+		head = room->pieces[0].len;
+	if (head >= sizeof(begin) &&
+	    !bpf_skb_load_bytes(ctx, room->packet.header_bytes, &begin, sizeof(begin)) &&
+	    (begin & bpf_cpu_to_be64(0xffffffffffffff00)) == bpf_cpu_to_be64(0x485454502f312e00)) {
+		if (head > FL_METER_HEAD_BYTES)
+			head = FL_METER_HEAD_BYTES;
+		if (!fl_within(&head, sizeof(begin), FL_METER_HEAD_BYTES) ||
+		    bpf_skb_load_bytes(ctx, room->packet.header_bytes, (__u8 *)&room->packet + bytes,
+				       head))
+			head = 0;
+	} else {
+		head = 0;
+	}
+	room->packet.head_bytes = head;
+	if (!bpf_ringbuf_output(&fl_meter_ring, &room->packet, bytes + head, BPF_RB_NO_WAKEUP))
+		return;
+	counts = bpf_map_lookup_elem(&fl_meter_counts, &zero);
+	if (!counts)
+		return;
+	__sync_fetch_and_add(&counts->lost_packets, 1);
+	__sync_fetch_and_add(&counts->lost_bytes, room->packet.bytes);
+}
+
+SEC("classifier")
+int fairlead_meter(struct __sk_buff *ctx)
+{
+	struct sk_buff *skb = (void *)ctx;
+	struct fl_meter_room *room = fl_meter_room();
+	struct fl_meter_settings *settings;
+	__u32 zero = 0, linear, fragments, each;
+	struct skb_shared_info *shared;
+	__u64 head, at;
+
+	settings = bpf_map_lookup_elem(&fl_meter_settings, &zero);
+	if (!room || !settings)
+		return TC_ACT_UNSPEC;
+	room->mapping = 0;
+	room->seen = 0;
+	room->packet.pieces = 0;
+	room->packet.bytes = ctx->len;
+	room->packet.ifindex = ctx->ifindex;
+	room->packet.segment_bytes = ctx->gso_size;
+	room->packet.flow = 0;
+	head = (__u64)BPF_CORE_READ(skb, head);
+	at = head + BPF_CORE_READ(skb, network_header) - (__u64)BPF_CORE_READ(skb, data);
+	if (fl_meter_headers(ctx, &room->packet, settings, at))
+		return TC_ACT_UNSPEC;
+	linear = ctx->len - BPF_CORE_READ(skb, data_len);
+	if (linear > room->packet.header_bytes)
+		fl_meter_memory(room, linear - room->packet.header_bytes);
+	shared = (void *)(head + BPF_CORE_READ(skb, end));
+	fragments = BPF_CORE_READ(shared, nr_frags);
+	each = bpf_core_field_exists(struct skb_frag, netmem) ? bpf_core_type_size(struct skb_frag)
+							       : bpf_core_type_size(struct bio_vec);
+	at = (__u64)shared + bpf_core_field_offset(struct skb_shared_info, frags);
+	for (__u32 number = 0; number < FL_METER_FRAGS; number++) {
+		if (number >= fragments)
+			break;
+		fl_meter_fragment(at, settings->page_bytes);
+		at += each;
+	}
+	/* What is in other packets' memory, linked to this one. */
+	linear = room->packet.header_bytes + room->seen;
+	if (room->packet.bytes > linear)
+		fl_meter_memory(room, room->packet.bytes - linear);
+	fl_meter_tell(ctx, room);
+	return TC_ACT_UNSPEC;
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
