@@ -21,7 +21,6 @@
 #define FL_OF_THE_KERNEL __attribute__((preserve_access_index))
 
 struct sk_buff {
-	unsigned int len, data_len;
 	__u16 network_header;
 	unsigned int end;
 	unsigned char *head, *data;
@@ -113,8 +112,14 @@ struct inode___private {
 #define FL_METER_PIECES 64
 #define FL_METER_HEAD_BYTES 1024
 #define FL_METER_RING_BYTES (8 << 20)
-/* The bytes of a page structure that are read; what is of interest is at its begin. */
-#define FL_PAGE_HEAD 48
+/* The bytes of structures that are read at once, each by one call instead of one a field. Where a kernel
+ * has another order of fields, the verifier finds an access that is out of bounds, and the program is
+ * not loaded. */
+#define FL_SKB_SPAN 56
+#define FL_PAGE_SPAN 48
+#define FL_SUPER_SPAN 128
+#define FL_INODE_SPAN 192
+#define FL_FRAG_BYTES 16
 /* An offset beyond it is no link header. */
 #define FL_LINK_BYTES_MAX 256
 
@@ -159,7 +164,13 @@ struct fl_meter_counts {
 /* Where a message is built. */
 struct fl_meter_room {
 	__u64 mapping; /* of the last piece */
-	__u32 seen;    /* bytes of pieces */
+	__u64 folio;   /* the first page of the last folio, and its structure below */
+	__u8 skb[FL_SKB_SPAN]; /* from `network_header` on, or a little before */
+	__u8 page[FL_PAGE_SPAN];
+	__u8 inode[FL_INODE_SPAN];
+	__u8 super[FL_SUPER_SPAN];
+	__u8 frags[FL_METER_FRAGS * FL_FRAG_BYTES];
+	__u32 seen; /* bytes of pieces */
 	__u32 pad;
 	struct fl_meter_packet packet;
 	struct fl_meter_piece pieces[FL_METER_PIECES];
@@ -240,69 +251,69 @@ static __always_inline void fl_meter_memory(struct fl_meter_room *room, __u32 le
 	piece->len = len;
 }
 
+/* A field of a structure that was read to `at`. */
+#define FL_READ(type, at, structure, field) (*(type *)((at) + bpf_core_field_offset(structure, field)))
+
 /* When the file was last changed, nanoseconds. */
-static __always_inline __u64 fl_meter_changed(struct inode *inode)
+static __always_inline __u64 fl_meter_changed(const __u8 *inode)
 {
-	long long second = 0, nano = 0;
+	__u64 second, nano;
 
 	if (bpf_core_field_exists(struct inode, i_ctime_sec)) {
-		second = BPF_CORE_READ(inode, i_ctime_sec);
-		nano = BPF_CORE_READ(inode, i_ctime_nsec);
+		second = FL_READ(__u64, inode, struct inode, i_ctime_sec);
+		nano = FL_READ(__u32, inode, struct inode, i_ctime_nsec);
 	} else if (bpf_core_field_exists(struct inode___private, __i_ctime)) {
-		struct inode___private *it = (void *)inode;
-
-		second = BPF_CORE_READ(it, __i_ctime.tv_sec);
-		nano = BPF_CORE_READ(it, __i_ctime.tv_nsec);
+		second = FL_READ(__u64, inode, struct inode___private, __i_ctime.tv_sec);
+		nano = FL_READ(__u64, inode, struct inode___private, __i_ctime.tv_nsec);
 	} else {
-		struct inode___ctime *it = (void *)inode;
-
-		second = BPF_CORE_READ(it, i_ctime.tv_sec);
-		nano = BPF_CORE_READ(it, i_ctime.tv_nsec);
+		second = FL_READ(__u64, inode, struct inode___ctime, i_ctime.tv_sec);
+		nano = FL_READ(__u64, inode, struct inode___ctime, i_ctime.tv_nsec);
 	}
-	/* Before Linux 6.13 the highest bit of the second half may be a mark. */
-	return (__u64)second * 1000000000 + (nano & 0x3fffffff);
+	/* The highest bit of the second half may be a mark (Linux 6.6 and 6.13). */
+	return second * 1000000000 + (nano & 0x3fffffff);
 }
 
 /* What a file is. Not 0: it is none. */
-static __always_inline int fl_meter_file(struct fl_meter_piece *piece, __u64 mapping, __u32 is_dirty)
+static __always_inline int fl_meter_file(struct fl_meter_room *room, struct fl_meter_piece *piece,
+					 __u64 mapping, __u32 is_dirty)
 {
 	struct address_space *from = (void *)mapping;
 	struct inode *inode = BPF_CORE_READ(from, host);
-	struct super_block *system;
-	__u64 magic;
+	__u64 super, magic;
 
 	/* Pages of other uses have something else in this place. */
-	if (!inode || (__u64)BPF_CORE_READ(inode, i_mapping) != mapping)
+	if (!inode || bpf_probe_read_kernel(room->inode, sizeof(room->inode), inode) ||
+	    FL_READ(__u64, room->inode, struct inode, i_mapping) != mapping)
 		return -1;
-	system = BPF_CORE_READ(inode, i_sb);
-	if (!system)
+	super = FL_READ(__u64, room->inode, struct inode, i_sb);
+	if (bpf_probe_read_kernel(room->super, sizeof(room->super), (void *)super))
 		return -1;
-	magic = BPF_CORE_READ(system, s_magic);
+	magic = FL_READ(__u64, room->super, struct super_block, s_magic);
 	if (magic == FL_TMPFS_MAGIC || magic == FL_RAMFS_MAGIC)
 		is_dirty = BPF_CORE_READ(from, i_mmap_writable.counter) > 0;
-	piece->inode = BPF_CORE_READ(inode, i_ino);
-	piece->file_bytes = BPF_CORE_READ(inode, i_size);
+	piece->inode = FL_READ(__u64, room->inode, struct inode, i_ino);
+	piece->file_bytes = FL_READ(__u64, room->inode, struct inode, i_size);
 	piece->version = BPF_CORE_READ(inode, i_version.counter);
-	piece->changed_ns = fl_meter_changed(inode);
-	piece->device = BPF_CORE_READ(system, s_dev);
+	piece->changed_ns = fl_meter_changed(room->inode);
+	piece->device = FL_READ(__u32, room->super, struct super_block, s_dev);
 	piece->kind = is_dirty ? FL_METER_DIRTY : FL_METER_FILE;
 	return 0;
 }
 
-/* A range of a page. `head` is that page's structure, or that of the first of its folio. */
-static __always_inline void fl_meter_page(struct fl_meter_room *room, const __u8 *head, __u64 before,
-					  __u32 offset, __u32 len, __u32 page_bytes)
+/* A range of a page, `before` pages behind the first of its folio, whose structure was read. */
+static __always_inline void fl_meter_page(struct fl_meter_room *room, __u64 before, __u32 offset,
+					  __u32 len, __u32 page_bytes)
 {
 	struct fl_meter_piece *piece = fl_meter_last(room);
-	__u64 mapping = *(__u64 *)(head + bpf_core_field_offset(struct folio, mapping));
-	__u64 index = *(__u64 *)(head + bpf_core_field_offset(struct folio, index));
+	__u64 mapping = FL_READ(__u64, room->page, struct folio, mapping);
+	__u64 index = FL_READ(__u64, room->page, struct folio, index);
 	__u64 flags, at = (index + before) * page_bytes + offset;
 	__u32 is_dirty;
 
 	if (bpf_core_field_exists(struct folio___memdesc, flags.f))
-		flags = *(__u64 *)(head + bpf_core_field_offset(struct folio___memdesc, flags.f));
+		flags = FL_READ(__u64, room->page, struct folio___memdesc, flags.f);
 	else
-		flags = *(__u64 *)(head + bpf_core_field_offset(struct folio, flags));
+		flags = FL_READ(__u64, room->page, struct folio, flags);
 	is_dirty = flags >> bpf_core_enum_value(enum pageflags, PG_dirty) & 1;
 	if (!mapping || mapping & 3) { /* of no file */
 		fl_meter_memory(room, len);
@@ -317,7 +328,7 @@ static __always_inline void fl_meter_page(struct fl_meter_room *room, const __u8
 	piece = fl_meter_next(room);
 	if (!piece)
 		return;
-	if (fl_meter_file(piece, mapping, is_dirty)) {
+	if (fl_meter_file(room, piece, mapping, is_dirty)) {
 		room->packet.pieces--;
 		fl_meter_memory(room, len);
 		return;
@@ -329,42 +340,56 @@ static __always_inline void fl_meter_page(struct fl_meter_room *room, const __u8
 	room->mapping = mapping;
 }
 
-/* A fragment, by its address. Global, so that it is verified once. */
-__noinline int fl_meter_fragment(__u64 at, __u32 page_bytes)
+/* The structure of a page's folio, and how many pages of it come before. Not 0: it cannot be read. */
+static __always_inline int fl_meter_folio(struct fl_meter_room *room, __u64 page, __u64 *before)
 {
-	struct fl_meter_room *room = fl_meter_room();
-	__u64 page, first, before = 0;
-	__u8 raw[16], head[FL_PAGE_HEAD];
-	__u32 len, offset;
+	struct page *it = (void *)page;
+	__u64 first;
 
-	if (!room)
+	*before = 0;
+	if (page == room->folio)
 		return 0;
-	if (bpf_probe_read_kernel(raw, sizeof(raw), (void *)at))
-		return 0;
-	if (bpf_core_field_exists(struct skb_frag, netmem)) {
-		page = *(__u64 *)(raw + bpf_core_field_offset(struct skb_frag, netmem));
-		len = *(__u32 *)(raw + bpf_core_field_offset(struct skb_frag, len));
-		offset = *(__u32 *)(raw + bpf_core_field_offset(struct skb_frag, offset));
-	} else {
-		page = *(__u64 *)(raw + bpf_core_field_offset(struct bio_vec, bv_page));
-		len = *(__u32 *)(raw + bpf_core_field_offset(struct bio_vec, bv_len));
-		offset = *(__u32 *)(raw + bpf_core_field_offset(struct bio_vec, bv_offset));
-	}
-	/* Not 0: memory of a device. */
-	if (page & 1 || bpf_probe_read_kernel(head, sizeof(head), (void *)page)) {
-		fl_meter_memory(room, len);
-		return 0;
-	}
-	first = *(__u64 *)(head + bpf_core_field_offset(struct page, compound_head));
+	first = BPF_CORE_READ(it, compound_head);
 	if (first & 1) {
 		first--;
-		before = (page - first) / bpf_core_type_size(struct page);
-		if (bpf_probe_read_kernel(head, sizeof(head), (void *)first)) {
-			fl_meter_memory(room, len);
+		*before = (page - first) / bpf_core_type_size(struct page);
+		if (first == room->folio)
 			return 0;
-		}
+	} else {
+		first = page;
 	}
-	fl_meter_page(room, head, before, offset, len, page_bytes);
+	room->folio = 0;
+	if (bpf_probe_read_kernel(room->page, sizeof(room->page), (void *)first))
+		return -1;
+	room->folio = first;
+	return 0;
+}
+
+/* A fragment, by its number. Global, so that it is verified once. */
+__noinline int fl_meter_fragment(__u32 number, __u32 page_bytes)
+{
+	struct fl_meter_room *room = fl_meter_room();
+	__u64 page, before;
+	__u32 len, offset;
+	const __u8 *frag;
+
+	if (!room || number >= FL_METER_FRAGS)
+		return 0;
+	frag = room->frags + number * FL_FRAG_BYTES;
+	if (bpf_core_field_exists(struct skb_frag, netmem)) {
+		page = FL_READ(__u64, frag, struct skb_frag, netmem);
+		len = FL_READ(__u32, frag, struct skb_frag, len);
+		offset = FL_READ(__u32, frag, struct skb_frag, offset);
+	} else {
+		page = FL_READ(__u64, frag, struct bio_vec, bv_page);
+		len = FL_READ(__u32, frag, struct bio_vec, bv_len);
+		offset = FL_READ(__u32, frag, struct bio_vec, bv_offset);
+	}
+	/* An odd address: memory of a device. */
+	if (page & 1 || fl_meter_folio(room, page, &before))
+		fl_meter_memory(room, len);
+	else
+		fl_meter_page(room, before, offset, len, page_bytes);
 	return 0;
 }
 
@@ -456,43 +481,60 @@ static __always_inline void fl_meter_tell(struct __sk_buff *ctx, struct fl_meter
 	__sync_fetch_and_add(&counts->lost_bytes, room->packet.bytes);
 }
 
+/* Reads the list of fragments, and says how many there are. */
+static __always_inline __u32 fl_meter_fragments(struct fl_meter_room *room, __u64 shared_at)
+{
+	struct skb_shared_info *shared = (void *)shared_at;
+	__u32 number = BPF_CORE_READ(shared, nr_frags);
+	__u64 from = shared_at + bpf_core_field_offset(struct skb_shared_info, frags);
+
+	if (!number)
+		return 0;
+	if (number > FL_METER_FRAGS)
+		number = FL_METER_FRAGS;
+	if (!fl_within(&number, 1, FL_METER_FRAGS) ||
+	    bpf_probe_read_kernel(room->frags, number * FL_FRAG_BYTES, (void *)from))
+		return 0;
+	return number;
+}
+
+#define FL_SKB_FROM (bpf_core_field_offset(struct sk_buff, network_header) & ~7U)
+
 SEC("classifier")
 int fairlead_meter(struct __sk_buff *ctx)
 {
-	struct sk_buff *skb = (void *)ctx;
 	struct fl_meter_room *room = fl_meter_room();
 	struct fl_meter_settings *settings;
-	__u32 zero = 0, linear, fragments, each;
-	struct skb_shared_info *shared;
-	__u64 head, at;
+	__u32 zero = 0, linear, fragments;
+	__u64 head, link;
 
 	settings = bpf_map_lookup_elem(&fl_meter_settings, &zero);
 	if (!room || !settings)
 		return TC_ACT_UNSPEC;
+	if (bpf_probe_read_kernel(room->skb, sizeof(room->skb), (void *)ctx + FL_SKB_FROM))
+		return TC_ACT_UNSPEC;
 	room->mapping = 0;
+	room->folio = 0;
 	room->seen = 0;
 	room->packet.pieces = 0;
 	room->packet.bytes = ctx->len;
 	room->packet.ifindex = ctx->ifindex;
 	room->packet.segment_bytes = ctx->gso_size;
 	room->packet.flow = 0;
-	head = (__u64)BPF_CORE_READ(skb, head);
-	at = head + BPF_CORE_READ(skb, network_header) - (__u64)BPF_CORE_READ(skb, data);
-	if (fl_meter_headers(ctx, &room->packet, settings, at))
+	head = FL_READ(__u64, room->skb - FL_SKB_FROM, struct sk_buff, head);
+	link = head + FL_READ(__u16, room->skb - FL_SKB_FROM, struct sk_buff, network_header) -
+	       FL_READ(__u64, room->skb - FL_SKB_FROM, struct sk_buff, data);
+	if (fl_meter_headers(ctx, &room->packet, settings, link))
 		return TC_ACT_UNSPEC;
-	linear = ctx->len - BPF_CORE_READ(skb, data_len);
+	linear = ctx->data_end - ctx->data;
 	if (linear > room->packet.header_bytes)
 		fl_meter_memory(room, linear - room->packet.header_bytes);
-	shared = (void *)(head + BPF_CORE_READ(skb, end));
-	fragments = BPF_CORE_READ(shared, nr_frags);
-	each = bpf_core_field_exists(struct skb_frag, netmem) ? bpf_core_type_size(struct skb_frag)
-							       : bpf_core_type_size(struct bio_vec);
-	at = (__u64)shared + bpf_core_field_offset(struct skb_shared_info, frags);
+	head += FL_READ(__u32, room->skb - FL_SKB_FROM, struct sk_buff, end);
+	fragments = fl_meter_fragments(room, head);
 	for (__u32 number = 0; number < FL_METER_FRAGS; number++) {
 		if (number >= fragments)
 			break;
-		fl_meter_fragment(at, settings->page_bytes);
-		at += each;
+		fl_meter_fragment(number, settings->page_bytes);
 	}
 	/* What is in other packets' memory, linked to this one. */
 	linear = room->packet.header_bytes + room->seen;
