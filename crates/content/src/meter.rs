@@ -117,7 +117,7 @@ impl Meter {
         self.packets += 1;
         let count = self.devices.len() as u64;
         // The upper bits of a hash are its best.
-        let device = (u64::from(seen.flow) * count >> 32) as usize;
+        let device = ((u64::from(seen.flow) * count) >> 32) as usize;
         let each = seen.segment_bytes.filter(|bytes| *bytes > 0);
         let each = each.map_or(u32::MAX, u32::from);
         self.parts.clear();
