@@ -391,7 +391,7 @@ mod tests {
         for len in 0..whole.len() {
             assert_eq!(packet(&whole[..len]), None, "{len}");
         }
-        let mut many = whole.clone();
+        let mut many = whole;
         many[20..24].copy_from_slice(&u32::MAX.to_ne_bytes());
         assert_eq!(packet(&many), None);
     }
