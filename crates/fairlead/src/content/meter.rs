@@ -39,15 +39,8 @@ fn measure(args: &MeterArgs) -> Result<(), String> {
     if total > super::SIZE_MAX {
         return Err("all devices together have at most 64G".to_owned());
     }
-    let config = SenderConfig {
-        cache_bytes: args.size.0,
-        block: BlockSize::PAGE,
-        policy: args.policy,
-        admission: Admission::up_to_the_cache(args.size.0),
-        seed: SEED,
-    };
     let mut reader = Reader {
-        meter: Meter::new(args.devices, config),
+        meter: Meter::new(args.devices, config(args)),
         pieces: Vec::new(),
         is_cut: is_cut_before_the_device(&args.interface),
     };
@@ -57,14 +50,7 @@ fn measure(args: &MeterArgs) -> Result<(), String> {
     let until = args.duration.map(|duration| begun + duration);
     let is_live = !args.json && std::io::stdout().is_terminal();
     if !is_live {
-        print_error(&format!(
-            "measuring {} until {}\n",
-            args.interface,
-            match args.duration {
-                Some(duration) => format!("{} s have passed", duration.as_secs_f64()),
-                None => "Ctrl-C".to_owned(),
-            }
-        ));
+        announce(args);
     }
     let mut live = Live::default();
     let mut next = begun + args.interval;
@@ -104,6 +90,25 @@ fn measure(args: &MeterArgs) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+fn config(args: &MeterArgs) -> SenderConfig {
+    SenderConfig {
+        cache_bytes: args.size.0,
+        block: BlockSize::PAGE,
+        policy: args.policy,
+        admission: Admission::up_to_the_cache(args.size.0),
+        seed: SEED,
+    }
+}
+
+/// Says that packets are counted from now on, and until when.
+fn announce(args: &MeterArgs) {
+    let end = match args.duration {
+        Some(duration) => format!("{} s have passed", duration.as_secs_f64()),
+        None => "Ctrl-C".to_owned(),
+    };
+    print_error(&format!("measuring {} until {end}\n", args.interface));
 }
 
 /// True where the kernel cuts super-packets before the device gets them, so that each segment has
