@@ -62,13 +62,13 @@ impl Pair {
         while copied < WARM_UP_BYTES {
             copied += self.copy(Duration::from_millis(50))?;
         }
-        let before = self.states()?;
+        let (before, begun) = (self.states()?, Instant::now());
         let mut micros = (Vec::new(), Vec::new());
         for _ in 0..count {
-            let begun = Instant::now();
+            let turn = Instant::now();
             self.there_and_back(&mut carrier, &mut micros)?;
-            // At most 250 a second, so that four of these keep within the budget.
-            let pause = self.pause(4_000).saturating_sub(begun.elapsed());
+            // On average 400 a second, so that four of these need most of the budget.
+            let pause = self.pause(4_000).saturating_sub(turn.elapsed());
             self.copy(pause)?;
         }
         let after = self.states()?;
@@ -78,7 +78,9 @@ impl Pair {
         };
         let (there, back) = (median(&mut micros.0), median(&mut micros.1));
         say(&format!("turned {count}: {there} us there, {back} us back"));
-        match before.iter().zip(&after).all(|(a, b)| is_like(a, b)) {
+        let passed = begun.elapsed();
+        let mut both = before.iter().zip(&after);
+        match both.all(|(a, b)| is_like(a, b, passed)) {
             true => say("as before"),
             false => say(&format!("otherwise: {before:?} {after:?}")),
         }
@@ -180,18 +182,19 @@ impl Pair {
     }
 }
 
-/// What was agreed is the same, and what grows or shrinks has not run away.
-fn is_like(before: &State, after: &State) -> bool {
+/// What was agreed is the same, buffers have not run away, and the clock has kept its pace: beside
+/// the time that has passed it may jump by as much.
+fn is_like(before: &State, after: &State, passed: Duration) -> bool {
     let agreed = |state: &State| {
         let leg = &state.leg;
         (leg.mss, leg.own_mss, leg.scales, leg.sack, leg.ecn)
     };
     let is_near = |a: u32, b: u32| a / 4 <= b && b / 4 <= a;
-    let amounts = |state: &State| {
-        let leg = &state.leg;
-        let [send, receive] = state.buffers;
-        [send, receive, leg.promised, leg.window]
-    };
-    let (a, b) = (amounts(before), amounts(after));
-    agreed(before) == agreed(after) && a.iter().zip(b).all(|(a, b)| is_near(*a, b))
+    let clock = |state: &State| state.leg.timestamps.map_or(0, |stamps| stamps.own);
+    let gone = clock(after).wrapping_sub(clock(before));
+    let mut buffers = before.buffers.iter().zip(after.buffers);
+    agreed(before) == agreed(after)
+        && buffers.all(|(a, b)| is_near(*a, b))
+        && after.leg.promised >= before.leg.promised / 4
+        && u128::from(gone) <= 2 * passed.as_millis() + 1_000
 }

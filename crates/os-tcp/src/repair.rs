@@ -34,6 +34,9 @@ const NO_QUEUE: u32 = 0;
 const RECEIVE_QUEUE: u32 = 1;
 const SEND_QUEUE: u32 = 2;
 
+/// The bit of `TCP_TIMESTAMP` by which a socket's clock counts microseconds, from Linux 6.7 on.
+const MICROSECONDS: u32 = 1;
+
 /// Kinds of TCP options, for `TCP_REPAIR_OPTIONS`.
 const KIND_MSS: u32 = 2;
 const KIND_WINDOW_SCALE: u32 = 3;
@@ -147,6 +150,9 @@ pub struct State {
     pub buffers: [u32; 2],
     /// The family of the socket, which for addresses of IPv4 may be IPv6's.
     pub family: c_int,
+    /// Its timestamps count microseconds, not milliseconds (Linux 6.7, `features tcp_usec_ts` of a
+    /// route).
+    pub microseconds: bool,
 }
 
 /// Enters repair mode. The socket sends nothing of its own accord from now on, and leaves no trace
@@ -447,6 +453,7 @@ impl State {
                 sys::option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF)? / 2,
             ],
             family: sys::option(socket, libc::SOL_SOCKET, libc::SO_DOMAIN)? as c_int,
+            microseconds: stamped && own & MICROSECONDS != 0,
         })
     }
 
@@ -483,7 +490,7 @@ impl State {
         sys::connect(fd, &name(leg.peer))?;
         sys::set_bytes(fd, TCP, TCP_REPAIR_OPTIONS, &self.options())?;
         if let Some(stamps) = leg.timestamps {
-            sys::set(fd, TCP, TCP_TIMESTAMP, stamps.own)?;
+            sys::set(fd, TCP, TCP_TIMESTAMP, self.clock(stamps.own))?;
         }
         sys::set_bytes(fd, TCP, TCP_REPAIR_WINDOW, &self.window())
     }
@@ -511,6 +518,12 @@ impl State {
                 let _ = sys::set(socket, libc::SOL_SOCKET, plain, bytes);
             }
         }
+    }
+
+    /// The next value of the clock that says what it counts.
+    fn clock(&self, own: u32) -> u32 {
+        let is_said = own & MICROSECONDS != 0;
+        own.wrapping_add(u32::from(is_said != self.microseconds))
     }
 
     /// Pairs of kind and value.

@@ -12,6 +12,7 @@ const HAS_TIMESTAMPS: u8 = 1;
 const HAS_SCALES: u8 = 2;
 const HAS_SACK: u8 = 4;
 const HAS_ECN: u8 = 8;
+const HAS_MICROSECONDS: u8 = 16;
 
 impl State {
     /// Everything but the addresses and the queues.
@@ -37,6 +38,7 @@ impl State {
             (leg.scales.is_some(), HAS_SCALES),
             (leg.sack, HAS_SACK),
             (leg.ecn, HAS_ECN),
+            (self.microseconds, HAS_MICROSECONDS),
         ];
         let flags = has.iter().filter(|one| one.0).map(|one| one.1).sum();
         let words = [leg.mss, leg.own_mss].map(u16::to_le_bytes);
@@ -57,7 +59,7 @@ impl State {
         let [a, b, c, d, peer, own, flags, family] = *bytes[44..].first_chunk()?;
         let family = i32::from(family);
         let known = [libc::AF_INET, libc::AF_INET6].contains(&family);
-        if !known || peer > 14 || own > 14 || flags > 15 {
+        if !known || peer > 14 || own > 14 || flags > 31 {
             return None;
         }
         let has = |flag: u8| flags & flag != 0;
@@ -87,6 +89,7 @@ impl State {
             told_at: long(8),
             buffers: [long(9), long(10)],
             family,
+            microseconds: has(HAS_MICROSECONDS),
         })
     }
 }
@@ -110,6 +113,7 @@ mod tests {
                 *byte = (word >> 56) as u8;
             }
             bytes[48..51].iter_mut().for_each(|byte| *byte &= 15);
+            bytes[50] |= bytes[0] & HAS_MICROSECONDS;
             bytes[51] = [2, 10, 0, 255][usize::from(bytes[51] & 3)];
             let Some(state) = State::from_bytes(&bytes, identity) else {
                 continue;

@@ -143,6 +143,41 @@ fn a_connection_moves_from_socket_to_socket() {
     });
 }
 
+/// A clock that is set to any value counts what it counted: milliseconds.
+#[test]
+fn the_clock_of_a_moved_socket_keeps_its_pace() {
+    run(|| {
+        let hosts = hosts();
+        for step in [0, 1] {
+            let (_ours, theirs) = hosts.connection("10.0.0.2:0");
+            let passed = hosts.server.enter(|| {
+                let fd = theirs.as_fd();
+                let identity = Identity::of(fd, own_namespace().unwrap()).unwrap();
+                let export = |fd| {
+                    repair::enter(fd).unwrap();
+                    State::export(fd, identity, PeerClock::Seen(0)).unwrap()
+                };
+                let own = |state: &State| state.leg.timestamps.unwrap().own;
+                let mut state = export(fd);
+                state.leg.timestamps.as_mut().unwrap().own += step;
+                repair::disconnect(fd).unwrap();
+                let other = state.restore().unwrap();
+                let begun = std::time::Instant::now();
+                while begun.elapsed() < Duration::from_millis(40) {
+                    std::thread::yield_now();
+                }
+                let passed = own(&export(other.as_fd())).wrapping_sub(own(&state));
+                (passed, begun.elapsed().as_millis() as u32)
+            });
+            let (passed, millis) = passed.unwrap();
+            assert!(
+                (30..millis + 30).contains(&passed),
+                "{passed} in {millis} ms"
+            );
+        }
+    });
+}
+
 /// Bytes that wait in one socket's queue are written to the other, none twice and none lost, also
 /// where the other takes them slowly.
 #[test]
