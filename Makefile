@@ -99,7 +99,7 @@ test-python: setup-lab ## build, install and test the Python package
 test-long: setup-test lint ## run the long tests: more seeds, a minute of fuzzing per target, larger transfers, all XDP modes
 	@scripts/skipped forget
 	$(CARGO) build --release --workspace --locked
-	FAIRLEAD_SIM_SEEDS=$${FAIRLEAD_SIM_SEEDS:-4096} FAIRLEAD_LONG=1 \
+	FAIRLEAD_SIM_SEEDS=$${FAIRLEAD_SIM_SEEDS:-4096} FAIRLEAD_LONG=1 FAIRLEAD_SOAK_SECONDS=$${FAIRLEAD_SOAK_SECONDS:-600} \
 		$(CARGO) test --release --workspace --locked --no-fail-fast; status=$$?; \
 		for mode in auto xdp xdp-generic; do FAIRLEAD_E2E_MODE=$$mode \
 			$(CARGO) test --release --workspace --test e2e --locked --no-fail-fast || status=1; \

@@ -64,4 +64,5 @@ targets!(
     cache_control,
     range,
     http_cache,
+    http_front,
 );

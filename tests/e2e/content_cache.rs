@@ -1,14 +1,18 @@
 //! Responses kept by a route's cache.
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::process::Stdio;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use fairlead_netns::Signal;
+use fairlead_netns::trial::skip;
+use fairlead_netns::{Running, Signal};
 
+use crate::haproxy::is_installed;
 use crate::harness::{
-    Connection, Family, Lab, Nginx, Origin, Switch, binary, with_sockets_of_cookies,
+    Connection, Family, Lab, Nginx, Origin, SetAtEnd, Switch, binary, with_sockets_of_cookies,
 };
 use crate::http::curl;
 use crate::reload::reload;
@@ -30,6 +34,12 @@ name = "one"
 server = [{{ address = "10.2.0.1:8001" }}, {{ address = "[fd02::1]:8001" }}]
 "#
     )
+}
+
+/// The same for IPv4 alone.
+fn of_v4(services: &str) -> String {
+    let services = services.replace(", { address = \"[fd02::1]:8001\" }", "");
+    services.replace("[\"10.1.0.3:80\", \"[fd01:3::3]:80\"]", "\"10.1.0.3:80\"")
 }
 
 /// A server whose answers may be kept for as long as the path says (`/60/…`), and that counts them.
@@ -204,8 +214,7 @@ fn nginx_files_are_kept_validated_and_sent_in_parts() {
             folder.display()
         );
         let nginx = Nginx::start(lab, "files", &block, &[Family::V4.server_at(1, 8001)]);
-        let services = services("").replace(", { address = \"[fd02::1]:8001\" }", "");
-        let services = services.replace("[\"10.1.0.3:80\", \"[fd01:3::3]:80\"]", "\"10.1.0.3:80\"");
+        let services = of_v4(&services(""));
         let switch = Switch::start_in_kernel(lab, "", &services);
         let file = lab.folder().join("got");
         let url = "http://10.1.0.3/file";
@@ -291,5 +300,231 @@ fn what_is_kept_outlives_reloads_and_kills() {
         switch.signal(Signal::Terminate);
         assert_eq!(switch.wait_for_end(), Some(0));
         assert_eq!(files(lab), 0);
+    });
+}
+
+#[test]
+fn listed_clients_purge_by_request() {
+    with_sockets_of_cookies(|lab| {
+        let (_origins, asked) = counting(lab, 100);
+        let listed = ", purge_from = [\"10.1.0.0/16\"]";
+        let switch = Switch::start_in_kernel(lab, "", &services(listed));
+        let over = |family: Family| Connection::to(lab, family.virtual_at(80));
+        let mut connection = over(Family::V4);
+        let mut ask = || connection.ask("GET", "x.example", "/60/a").unwrap().body;
+        let kept = ask();
+        assert_eq!(ask(), kept);
+        // A connection that begins with it.
+        let purged = over(Family::V4).ask("PURGE", "x.example", "/60/a").unwrap();
+        assert_eq!(purged.status, 200);
+        let next = ask();
+        assert_ne!(next, kept);
+        // Of another family, which is not in the list.
+        let refused = over(Family::V6).ask("PURGE", "x.example", "/60/a").unwrap();
+        assert_eq!(refused.status, 403);
+        assert_eq!(ask(), next);
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+        let said = fairlead(lab, &["cache", "advise"]);
+        assert!(
+            said.contains("4 requests") && said.contains("* 16 MiB"),
+            "{said}"
+        );
+        drop(switch);
+    });
+}
+
+/// A server whose pages all change at once: each has its path and the version, over and over. It
+/// dies now and then, also within a body.
+struct Changing {
+    version: Arc<AtomicU64>,
+    is_dead: Arc<AtomicBool>,
+    _origin: Origin,
+}
+
+const VERSIONED_BYTES: [usize; 4] = [300, 5_000, 40_000, 500_000];
+
+fn page(path: &str, version: u64) -> String {
+    let number: usize = path
+        .rsplit('/')
+        .next()
+        .and_then(|text| text.parse().ok())
+        .unwrap();
+    let bytes = VERSIONED_BYTES[number % 4];
+    let unit = format!("{path}:{version};");
+    unit.repeat(bytes / unit.len() + 1)
+}
+
+impl Changing {
+    fn start(lab: &Lab) -> Self {
+        let (version, is_dead) = (
+            Arc::new(AtomicU64::new(1)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let (now, dead) = (Arc::clone(&version), Arc::clone(&is_dead));
+        let origin = Origin::start(lab, Family::V4.server_at(1, 8001), move |mut stream| {
+            let mut reader = BufReader::new(stream.try_clone()?);
+            loop {
+                let mut head = String::new();
+                while !head.ends_with("\r\n\r\n") {
+                    if reader.read_line(&mut head)? == 0 {
+                        return Ok(());
+                    }
+                }
+                let path = head.split(' ').nth(1).unwrap_or("/0").to_owned();
+                let body = page(&path, now.load(Ordering::SeqCst));
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nxkey: all\r\n\
+                     Content-Length: {}\r\n\r\n",
+                    body.len()
+                );
+                stream.write_all(head.as_bytes())?;
+                let (first, rest) = body.split_at(body.len() / 2);
+                stream.write_all(first.as_bytes())?;
+                if dead.load(Ordering::SeqCst) {
+                    return Ok(());
+                }
+                stream.write_all(rest.as_bytes())?;
+            }
+        });
+        Self {
+            version,
+            is_dead,
+            _origin: origin,
+        }
+    }
+}
+
+/// Clients read pages that change, are purged, and whose server dies: every response is whole and
+/// of its path, and none is older than the last purge. Seconds: `FAIRLEAD_SOAK_SECONDS`.
+#[test]
+fn no_byte_is_of_another_page_or_older_than_a_purge() {
+    with_sockets_of_cookies(|lab| {
+        let seconds = std::env::var("FAIRLEAD_SOAK_SECONDS").ok();
+        let seconds = seconds.and_then(|text| text.parse().ok()).unwrap_or(6);
+        let server = Changing::start(lab);
+        let services = of_v4(&services(""));
+        let services = services
+            .replace("\"16MiB\"", "\"2MiB\"")
+            .replace("\"4MiB\"", "\"1MiB\"");
+        let switch = Switch::start_with(lab, &in_kernel(&services));
+        let (end, floor) = (AtomicBool::new(false), AtomicU64::new(0));
+        let (right, failed) = (AtomicU64::new(0), AtomicU64::new(0));
+        let read = |first: usize| {
+            let mut connection = Connection::to(lab, Family::V4.virtual_at(80));
+            for number in (first..).step_by(7) {
+                if end.load(Ordering::SeqCst) {
+                    return;
+                }
+                let path = format!("/page/{}", number % 23);
+                let oldest = floor.load(Ordering::SeqCst);
+                match connection.ask("GET", "x.example", &path) {
+                    Ok(answer) if answer.status == 200 => {
+                        let text = String::from_utf8(answer.body).unwrap();
+                        let version = text.split([':', ';']).nth(1).unwrap().parse().unwrap();
+                        assert!(text == page(&path, version), "{path}: other bytes");
+                        assert!(
+                            version >= oldest,
+                            "{path}: {version}, purged up to {oldest}"
+                        );
+                        right.fetch_add(1, Ordering::SeqCst);
+                    }
+                    _ => {
+                        failed.fetch_add(1, Ordering::SeqCst);
+                        connection = Connection::to(lab, Family::V4.virtual_at(80));
+                    }
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            let over = SetAtEnd(&end);
+            let read = &read;
+            for first in 0..4 {
+                scope.spawn(move || read(first));
+            }
+            let until = std::time::Instant::now() + Duration::from_secs(seconds);
+            for round in 0u64.. {
+                if std::time::Instant::now() > until {
+                    break;
+                }
+                server.is_dead.store(round % 5 == 4, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_millis(100));
+                let version = server.version.fetch_add(1, Ordering::SeqCst) + 1;
+                let what = [&["--all"][..], &["--tag", "all"]][round as usize % 2];
+                let what = match round % 3 {
+                    0 => &["--prefix", "http://x.example/page/"][..],
+                    _ => what,
+                };
+                fairlead(lab, &[&["cache", "purge"], what].concat());
+                floor.store(version, Ordering::SeqCst);
+            }
+            drop(over);
+        });
+        let (right, failed) = (right.into_inner(), failed.into_inner());
+        assert!(right > 20 * seconds, "{right} responses, {failed} failures");
+        drop(switch);
+    });
+}
+
+/// HAProxy on the clients' host, which sends requests of all its clients over whichever connection
+/// is free.
+fn sharing_proxy(lab: &Lab, listen: SocketAddr) -> Running {
+    let to = Family::V4.virtual_at(80);
+    let text = format!(
+        "global\n  maxconn 1000\ndefaults\n  mode http\n  timeout connect 2s\n  \
+         timeout client 10s\n  timeout server 10s\n  http-reuse always\nlisten web\n  \
+         bind {listen}\n  server one {to}\n"
+    );
+    let file = lab.file("sharing.cfg", text);
+    let mut command = lab.client.command("haproxy");
+    command.arg("-db").arg("-f").arg(file);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    lab.client.start(&mut command).expect("starting haproxy")
+}
+
+#[test]
+fn a_proxy_that_shares_connections_gets_the_right_answers() {
+    let test = "content_cache::a_proxy_that_shares_connections_gets_the_right_answers";
+    if !is_installed() {
+        return skip(test, "haproxy is not installed");
+    }
+    with_sockets_of_cookies(|lab| {
+        let _server = Changing::start(lab);
+        let services = of_v4(&services(""));
+        let switch = Switch::start_in_kernel(lab, "", &services);
+        let listen = SocketAddr::new(Family::V4.client(), 8_088);
+        let mut proxy = sharing_proxy(lab, listen);
+        let until = std::time::Instant::now() + Duration::from_secs(10);
+        while Connection::open(lab, listen).is_err() {
+            assert!(proxy.is_alive() && std::time::Instant::now() < until);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        std::thread::scope(|scope| {
+            for first in 0..6 {
+                let mut connection = Connection::to(lab, listen);
+                scope.spawn(move || {
+                    for number in (first..300).step_by(6) {
+                        // Half of them are the same for all, and half are asked for once.
+                        let path = format!(
+                            "/page/{}",
+                            if number % 2 == 0 { number % 8 } else { number }
+                        );
+                        let answer = connection.ask("GET", "x.example", &path).unwrap();
+                        assert_eq!(answer.status, 200, "{path}");
+                        assert!(
+                            answer.body == page(&path, 1).into_bytes(),
+                            "{path}: other bytes"
+                        );
+                    }
+                });
+            }
+        });
+        assert!(
+            front(&switch, "front_accepted") < 300,
+            "connections are shared"
+        );
+        drop(switch);
     });
 }

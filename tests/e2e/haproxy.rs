@@ -16,7 +16,7 @@ const CHECK: &str = "check = { type = \"http\", path = \"/health\", interval = \
                      fast_interval = \"100ms\", down_interval = \"200ms\", timeout = \"900ms\", \
                      rise = 2, fall = 2 }\nproxy_protocol = \"v2\"\n";
 
-fn is_installed() -> bool {
+pub(crate) fn is_installed() -> bool {
     let found = std::process::Command::new("haproxy").arg("-v").output();
     found.is_ok_and(|output| output.status.success())
 }

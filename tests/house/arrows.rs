@@ -186,6 +186,7 @@ const ROOMS: &[Room] = &[
             "content",
             "handoff",
             "http-cache",
+            "http-front",
             "testkit",
             "trace",
             "announce",

@@ -1,5 +1,7 @@
 //! `fairlead cache`: what is kept, why, and away with it.
 
+mod advice;
+
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
@@ -46,6 +48,15 @@ pub enum CacheCommand {
         #[command(flatten)]
         instance: InstanceArgs,
     },
+    /// Show what other sizes and policies would have given for the last hour's requests
+    Advise {
+        /// Print the JSON document: every simulation
+        #[arg(long)]
+        json: bool,
+        /// The instance.
+        #[command(flatten)]
+        instance: InstanceArgs,
+    },
     /// Have responses fetched anew
     Purge {
         /// What to purge.
@@ -82,6 +93,7 @@ pub struct What {
 pub fn run(args: &CacheArgs) -> ExitCode {
     let outcome = match &args.order {
         CacheCommand::Stat { json, instance } => stat(instance, *json),
+        CacheCommand::Advise { json, instance } => advice::advise(instance, *json),
         CacheCommand::Explain {
             url,
             json,

@@ -350,7 +350,8 @@ log       access refused, target stderr, sample 1, details_bytes 32MiB
 network   device fairlead0, snat 100.64.0.0/24, mtu 1500 (254 source addresses)
 fastpath  mode auto, flow_table hash, veth_redirect peer; interfaces are derived from routes
 limits    connections 262_144, setups 65_536, half_read_heads 16_384, \
-half_read_heads_per_client 256, silent_clients 4096, sleepers 65_536, buffered_bytes 256MiB
+half_read_heads_per_client 256, silent_clients 4096, front_connections_per_client 4096, \
+sleepers 65_536, buffered_bytes 256MiB
 memory    about 39 MiB of kernel maps for 262,144 connections
 ";
         assert_eq!(shown, expected);

@@ -31,6 +31,7 @@
 //! | `journal.rs` | what outlives the process |
 //! | `tags.rs`, `remembered.rs` | purges; keys that cannot be shared |
 //! | `head.rs`, `asked.rs`, `answer.rs` | heads, and what is read and written of them |
+//! | `sample.rs` | the last hour's requests, for the laboratory |
 //! | `settings.rs`, `reason.rs`, `stats.rs` | what it is made with, and what it counts |
 //!
 //! Directory and policies are those of `fairlead-content`.
@@ -53,6 +54,7 @@ mod object;
 mod range;
 mod reason;
 mod remembered;
+mod sample;
 mod settings;
 mod slab;
 mod stats;
@@ -70,6 +72,7 @@ pub use freshness::{Fit, Judgement, VARY_MAX, Verdict};
 pub use head::{Field, Now, RequestHead, ResponseHead};
 pub use range::{Asked, parse_range};
 pub use reason::Reason;
+pub use sample::Sample;
 pub use settings::{KeyPart, NOT_FETCHED, Settings, UNKEYED};
 pub use stats::{ReasonCounts, Stats};
 pub use store::{AnyStore, Memory, Store};

@@ -27,6 +27,8 @@ pub struct Stats {
     pub stored: u64,
     /// Objects that were evicted to make room.
     pub evicted: u64,
+    /// Purges that were ordered.
+    pub purges: u64,
     /// Objects that were dropped because of a purge.
     pub purged: u64,
     /// Objects that were dropped after an unsafe method.

@@ -605,6 +605,9 @@ impl Front {
         let options = Options::of(head.headers());
         let step = step(decision, out, &head, &options, from, forwarded, settings);
         exchange.head = request_head(&head, &options, from, forwarded, None);
+        if matches!(step, Step::Wait(_)) {
+            exchange.raw = raw;
+        }
         self.follow_cache(now, id, slot, step);
     }
 }

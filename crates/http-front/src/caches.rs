@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 
 use fairlead_base::{Endpoint, Instant, Seed};
 use fairlead_http_cache::{
-    Answer, AnyStore, Cache, Decision, Fetch, FetchId, Field, KeyPart, Memory, Now, ReaderId,
-    Reason, RequestHead, Settings, WaiterId,
+    Answer, AnyStore, Cache, Decision, Fetch, FetchId, Field, KeyPart, Memory, Now, Policy,
+    ReaderId, Reason, RequestHead, Settings, WaiterId,
 };
+use fairlead_splice::access::AccessList;
 use fairlead_splice::config::{CacheKey, CacheRule, Config, Forwarded};
 use fairlead_wire::http::{HeadScanner, RequestHead as Head, Scan};
 
 use crate::conns::ConnId;
 use crate::fields::{Options, Rewrite, request_head};
 use crate::kept::FILE_BYTES_MIN;
+use crate::purge;
 use crate::response::{ResponseHead, add_fields};
 
 /// The caches of all routes that have one.
@@ -21,6 +23,8 @@ pub(crate) struct Caches {
     pub(crate) slots: Vec<RouteCache>,
     /// By service and route: the place of its cache.
     of_route: Vec<Vec<Option<usize>>>,
+    /// Something was purged by a request, which is to be written down before it is answered.
+    pub(crate) purged: bool,
     /// Milliseconds since 1970 at the origin of time.
     origin_ms: u64,
 }
@@ -30,6 +34,8 @@ pub(crate) struct Caches {
 pub(crate) struct RouteCache {
     pub(crate) cache: Cache<AnyStore>,
     pub(crate) seed: Seed,
+    /// Who may purge by requests.
+    purge_from: Option<AccessList>,
     /// The driver can send parts of its store.
     pub(crate) is_in_file: bool,
     /// Readers that wait for more of a body.
@@ -100,6 +106,7 @@ impl Caches {
                     this.slots.push(RouteCache {
                         cache: in_memory(settings(rule), seed),
                         seed,
+                        purge_from: rule.purge_from.clone(),
                         is_in_file: false,
                         readers: BTreeMap::new(),
                         waiters: BTreeMap::new(),
@@ -192,7 +199,14 @@ impl Caches {
             fields: &fields,
         };
         let mut answer = Vec::new();
-        let cache = &mut self.slots[at].cache;
+        let RouteCache {
+            cache, purge_from, ..
+        } = &mut self.slots[at];
+        if let Some(allowed) = purge_from.as_ref().filter(|_| head.method == purge::METHOD) {
+            let done = purge::purge(cache, allowed, client.addr, head, &mut answer);
+            self.purged |= done.status == 200;
+            return Step::Answer(done, answer, None);
+        }
         let decision = cache.request(&request, now, &mut answer);
         let settings = cache.settings();
         step(decision, answer, head, options, client, forwarded, settings)
@@ -248,5 +262,9 @@ fn settings(rule: &CacheRule) -> Settings {
         CacheKey::Header(name) => KeyPart::Header(name.as_str().into()),
     });
     settings.key = key.collect();
+    let mut policies = Policy::ALL.into_iter();
+    if let Some(policy) = policies.find(|policy| policy.name() == rule.policy) {
+        settings.policy = policy;
+    }
     settings
 }

@@ -18,6 +18,7 @@ use crate::exchange::Exchange;
 use crate::fields::{Options, request_head, upgrade};
 use crate::framing::Framing;
 use crate::front::{Action, Front};
+use crate::purge;
 use crate::response::Question;
 
 /// What `Retry-After` says when no server can be reached, seconds.
@@ -143,7 +144,7 @@ impl Client {
         exchange.hash = backends.hash_for(pool, &subject, self.client.addr);
         let cache = caches.of(self.service, route);
         // A cache answers none that has a body, but those that change something concern it.
-        let asks = matches!(head.method, "GET" | "HEAD");
+        let asks = matches!(head.method, "GET" | "HEAD" | purge::METHOD);
         let is_odd = exchange.question.upgrade || asks && exchange.has_body;
         let cache = cache.filter(|_| !is_odd);
         let from = self.client;

@@ -3,6 +3,7 @@
 use fairlead_base::ReasonCounts;
 
 use crate::event::RequestEnd;
+use crate::orders::CacheView;
 
 fairlead_base::counters! {
     /// What a front has counted.
@@ -10,8 +11,8 @@ fairlead_base::counters! {
         Counter front_accepted: "front_accepted",
             "Connections of clients that the front has accepted (`treatment = \"per-request\"`)";
         Counter front_turned_away: "front_turned_away",
-            "Connections of clients that the front has closed at once, because it had too many or \
-             was draining";
+            "Connections of clients that the front has closed at once, because it had too many, in \
+             all or of one client, or was draining";
         Gauge front_clients: "front_connections" { side = "client" },
             "Connections of the front, by side";
         Gauge front_servers: "front_connections" { side = "server" }, "To servers";
@@ -62,6 +63,8 @@ pub struct Counts {
     pub refused: ReasonCounts,
     /// Requests by service and route.
     pub routes: Vec<Vec<u64>>,
+    /// The caches of routes.
+    pub caches: Vec<CacheView>,
 }
 
 impl FrontCounters {

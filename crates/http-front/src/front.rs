@@ -1,10 +1,11 @@
 //! The driver's side of a front.
 
 use core::time::Duration;
-use std::collections::VecDeque;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use fairlead_base::{Endpoint, Instant, Seed};
+use fairlead_base::{Address, Endpoint, Instant, Seed};
 use fairlead_splice::backends::{Backends, BackendsError, ServerId};
 use fairlead_splice::config::Config;
 use fairlead_splice::snapshot::PoolSnapshot;
@@ -83,6 +84,8 @@ pub struct Front {
     pub(crate) counts: Counts,
     pub(crate) draining: bool,
     pub(crate) caches: Caches,
+    /// Connections by client.
+    of_client: BTreeMap<Address, u32>,
 }
 
 impl Front {
@@ -116,6 +119,7 @@ impl Front {
                 ..Counts::default()
             },
             draining: false,
+            of_client: BTreeMap::new(),
             caches: Caches::new(&config, seed),
             config,
         })
@@ -145,10 +149,14 @@ impl Front {
         let service = self.listens.iter().find(|(one, _)| *one == listen);
         let service = service.map(|(_, service)| *service);
         let full = self.counts.numbers.front_clients >= self.limits.clients as u64;
-        let Some(service) = service.filter(|_| !full && !self.draining) else {
+        let most = self.config.limits.front_per_client;
+        let of = client.addr.subscriber();
+        let enough = self.of_client.get(&of).is_some_and(|count| *count >= most);
+        let Some(service) = service.filter(|_| !full && !enough && !self.draining) else {
             self.counts.numbers.front_turned_away += 1;
             return None;
         };
+        *self.of_client.entry(of).or_default() += 1;
         self.counts.numbers.front_accepted += 1;
         self.counts.numbers.front_clients += 1;
         let client = Client::new(client, listen, service);
@@ -357,6 +365,7 @@ impl Front {
     /// The counters.
     pub fn counts(&self) -> Counts {
         let mut counts = self.counts.clone();
+        counts.caches = self.caches();
         counts.numbers.front_idle = self.idle.iter().map(|ids| ids.len() as u64).sum();
         counts.numbers.front_buffer_bytes = (self.stock.used() * BLOCK_BYTES) as u64;
         counts
@@ -400,6 +409,14 @@ impl Front {
             Side::Client(client) => {
                 debug_assert!(client.job.is_none(), "a request of our own has no socket");
                 self.counts.numbers.front_clients -= 1;
+                if let Entry::Occupied(mut of) =
+                    self.of_client.entry(client.client.addr.subscriber())
+                {
+                    *of.get_mut() -= 1;
+                    if *of.get() == 0 {
+                        of.remove();
+                    }
+                }
                 if let Some((_, private)) = client.private {
                     self.close(private);
                 }
@@ -481,6 +498,8 @@ impl Front {
                 self.counts.numbers.front_servers
             )
         );
+        let of_all: u64 = self.of_client.values().copied().map(u64::from).sum();
+        assert_eq!(of_all, clients, "clients are counted");
         assert_eq!(blocks, self.stock.used(), "blocks are lost");
     }
 }

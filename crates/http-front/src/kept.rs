@@ -100,6 +100,11 @@ impl Front {
         }
     }
 
+    /// Whether [`Front::poll_journal`] has something that must be written before anything is sent.
+    pub fn must_write(&mut self) -> bool {
+        core::mem::take(&mut self.caches.purged)
+    }
+
     /// The part of a cache's file that goes out to a client behind [`Front::output`]. What was sent
     /// of it goes to [`Front::sent_part`].
     pub fn file_part(&mut self, id: ConnId) -> Option<FilePart> {

@@ -21,6 +21,7 @@
 //! | `cached.rs`, `caches.rs` | requests of routes with a cache; the caches |
 //! | `kept.rs` | caches in files |
 //! | `orders.rs` | what an operator asks of the caches |
+//! | `purge.rs` | `PURGE` requests |
 //! | `fields.rs`, `response.rs`, `framing.rs` | heads, and where bodies end |
 //! | `conns.rs`, `buffer.rs` | connections and the bytes in them |
 //!
@@ -44,6 +45,7 @@ mod framing;
 mod front;
 mod kept;
 mod orders;
+mod purge;
 mod response;
 mod server;
 

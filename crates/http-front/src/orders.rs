@@ -1,12 +1,12 @@
 //! What an operator asks of the caches.
 
 use fairlead_base::Instant;
-use fairlead_http_cache::{Explained, Purge, PurgeError, Stats};
+use fairlead_http_cache::{Explained, Policy, Purge, PurgeError, Sample, Stats};
 
 use crate::front::Front;
 
 /// A cache, as an operator sees it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct CacheView {
     /// Index of the service.
     pub service: u16,
@@ -39,6 +39,14 @@ impl Front {
         self.caches.each(|cache| cache.purge(purge, soft))?;
         self.heed_caches(now);
         Ok(())
+    }
+
+    /// What caches were asked for in the last hour, with service, route and size of each.
+    pub fn samples(&self) -> Vec<(CacheView, Policy, Sample)> {
+        let views = self.caches().into_iter();
+        let all = views.zip(self.caches.all());
+        all.map(|(view, (_, cache))| (view, cache.settings().policy, cache.sample()))
+            .collect()
     }
 
     /// What the caches know of a URL, with the service and route of each.

@@ -294,8 +294,13 @@ pub struct CacheRule {
     /// What requests for one object have in common. The path always is a part of it.
     pub key: Vec<CacheKey>,
     /// Connections become sockets of this process whatever their first request is; otherwise only
-    /// those that begin with GET or HEAD.
+    /// those that begin with GET or HEAD, or with PURGE where that is heeded.
     pub always: bool,
+    /// Which responses stay when room is needed: a policy of the laboratory, by its name.
+    pub policy: &'static str,
+    /// Clients whose PURGE requests are carried out; other clients are refused. Without it, PURGE
+    /// is a method like others.
+    pub purge_from: Option<AccessList>,
 }
 
 impl CacheRule {
@@ -306,6 +311,8 @@ impl CacheRule {
             max_object: 16 << 20,
             key: vec![CacheKey::Host, CacheKey::Path, CacheKey::Query],
             always: false,
+            policy: "s3-fifo",
+            purge_from: None,
         }
     }
 }
@@ -673,6 +680,8 @@ pub struct Limits {
     pub silent_clients: u32,
     /// Connections that may outlive their sockets, in all ([`Route::sleep`]).
     pub sleepers: u32,
+    /// Connections of one client that are served request by request.
+    pub front_per_client: u32,
     /// Bytes held in heads, in all.
     pub buffered_bytes: u64,
 }
@@ -686,6 +695,7 @@ impl Default for Limits {
             half_read_per_client: 256,
             silent_clients: 4_096,
             sleepers: 65_536,
+            front_per_client: 4_096,
             buffered_bytes: 256 << 20,
         }
     }

@@ -10,6 +10,7 @@ mod fragments;
 mod handoff;
 mod hello;
 mod http_cache;
+mod http_front;
 mod http_head;
 mod options;
 mod packet;
@@ -59,6 +60,7 @@ pub fn all() -> &'static [Target] {
         cache_control::TARGET,
         range::TARGET,
         http_cache::TARGET,
+        http_front::TARGET,
     ]
 }
 

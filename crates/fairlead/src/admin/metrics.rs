@@ -16,6 +16,7 @@ use prometheus_client::registry::Registry;
 use fairlead_driver_tun::SizeCounts;
 use fairlead_splice::carried::DURATION_LIMITS_MS;
 
+use super::caches;
 use super::status::{
     CarriedStatus, DirectionStatus, KernelStatus, ServerStatus, Status, TcbCacheStatus,
 };
@@ -36,12 +37,12 @@ pub fn metrics(status: Status) -> Result<String, fmt::Error> {
 struct Everything(Status);
 
 /// A metric with labels: its values by their labels.
-type Rows<'a> = Vec<(Vec<(&'static str, &'a str)>, u64)>;
+pub(super) type Rows<'a> = Vec<(Vec<(&'static str, &'a str)>, u64)>;
 
 /// What connections carried, by the labels of who they were of.
 type CarriedRows<'a> = Vec<(Vec<(&'static str, &'a str)>, &'a CarriedStatus)>;
 
-struct Page<'a>(DescriptorEncoder<'a>);
+pub(super) struct Page<'a>(DescriptorEncoder<'a>);
 
 impl Page<'_> {
     /// Begins a family of metrics. Help texts end in a full stop, as the registry's own do.
@@ -70,7 +71,7 @@ impl Page<'_> {
         ConstGauge::new(value).encode(metric)
     }
 
-    fn counters(&mut self, name: &str, help: &str, rows: Rows<'_>) -> fmt::Result {
+    pub(super) fn counters(&mut self, name: &str, help: &str, rows: Rows<'_>) -> fmt::Result {
         let mut family = self.family(name, help, MetricType::Counter)?;
         for (labels, value) in rows {
             family
@@ -120,7 +121,7 @@ impl Page<'_> {
         }
     }
 
-    fn gauges(&mut self, name: &str, help: &str, rows: Rows<'_>) -> fmt::Result {
+    pub(super) fn gauges(&mut self, name: &str, help: &str, rows: Rows<'_>) -> fmt::Result {
         let mut family = self.family(name, help, MetricType::Gauge)?;
         for (labels, value) in rows {
             family.encode_family(&labels)?.encode_gauge(&value)?;
@@ -176,6 +177,7 @@ impl Collector for Everything {
         if let Some(front) = &status.front {
             page.table(&front.0)?;
         }
+        caches::encode(&status.caches, &mut page)?;
         tcb_cache(status.tcb_cache.as_ref(), &mut page)?;
         services(status, &mut page)?;
         servers(status, &mut page)?;

@@ -3,6 +3,7 @@
 //! The thread that runs the switch calls [`Shared::publish`] several times a second. The pages run
 //! on their own thread and show the counters published last. Nothing here accesses the switch.
 
+mod caches;
 mod counted;
 mod metrics;
 mod pace;
@@ -21,6 +22,7 @@ use crate::capture::CaptureHub;
 use crate::checks::CheckBoard;
 use crate::config::Settings;
 
+pub use caches::CacheStatus;
 pub use counted::Counted;
 pub use metrics::{CONTENT_TYPE as METRICS_CONTENT_TYPE, metrics};
 pub use server::{AdminServer, start};

@@ -17,6 +17,7 @@ use fairlead_splice::snapshot::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::caches::CacheStatus;
 use super::counted::Counted;
 use super::{Counters, ProcessCounters, Published, Shared};
 
@@ -108,6 +109,8 @@ pub struct Status {
     pub drops: BTreeMap<String, u64>,
     /// The front, where there is one.
     pub front: Option<Counted<FrontCounters>>,
+    /// Caches of routes.
+    pub caches: Vec<CacheStatus>,
     /// The TCB cache, where there is one.
     pub tcb_cache: Option<TcbCacheStatus>,
     /// The listening addresses that are announced, or to be announced.
@@ -433,7 +436,9 @@ impl Status {
             services,
             pools,
         } = switch;
+        let caches = front.as_ref().map_or(&[][..], |front| &front.caches);
         Self {
+            caches: CacheStatus::all(caches, &services),
             switch: Counted(counters),
             process: Counted(process),
             announced,

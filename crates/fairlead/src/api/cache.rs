@@ -117,6 +117,40 @@ pub(super) async fn list(State(api): State<Arc<Api>>) -> Answer<Vec<CacheRow>> {
     Ok(Json(all.iter().map(row).collect()))
 }
 
+/// What a cache was asked for in the last hour.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct SampleRow {
+    pub(crate) service: String,
+    pub(crate) route: String,
+    /// What it may take, and its policy.
+    pub(crate) bytes: u64,
+    pub(crate) policy: String,
+    /// One URL in this many is in the sample.
+    pub(crate) one_in: u64,
+    pub(crate) span_s: u32,
+    /// Of each request a number for its URL, and the bytes of the body.
+    pub(crate) requests: Vec<(u32, u64)>,
+}
+
+pub(super) async fn sample(State(api): State<Arc<Api>>) -> Answer<Vec<SampleRow>> {
+    let desk = desk(&api)?;
+    let all = apart(move || desk.call(|front, _| front.samples())).await?;
+    let rows = all.into_iter().map(|(view, policy, sample)| {
+        let (service, route) = api.names.of_route(view.service, view.route);
+        SampleRow {
+            service,
+            route,
+            bytes: view.bytes,
+            policy: policy.name().to_owned(),
+            one_in: sample.one_in,
+            span_s: sample.span_s,
+            requests: sample.requests,
+        }
+    });
+    Ok(Json(rows.collect()))
+}
+
 /// A URL in a query.
 #[derive(Debug, Deserialize)]
 pub(super) struct Which {

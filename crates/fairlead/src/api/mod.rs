@@ -41,7 +41,7 @@ use answers::Problem;
 pub(crate) use answers::{ConnectionList, ConnectionRow, ServerRow};
 #[cfg(test)]
 pub(crate) use cache::VariantRow;
-pub(crate) use cache::{CacheRow, ExplainRow, PurgeOrder, Purged};
+pub(crate) use cache::{CacheRow, ExplainRow, PurgeOrder, Purged, SampleRow};
 pub(crate) use names::Names;
 pub(crate) use requests::{Listing, NotHandled, Page, Request, RequestQueue, Requests, Work};
 pub(crate) use sleepers::{Ended, SleeperList, SleeperRow};
@@ -172,6 +172,7 @@ fn resources(api: Arc<Api>) -> Router {
         .route("/handoffs/{cid}/give", post(handoffs::give))
         .route("/handoffs/take", post(handoffs::take))
         .route("/cache", get(cache::list))
+        .route("/cache/sample", get(cache::sample))
         .route("/cache/explain", get(cache::explain))
         .route("/cache/purge", post(cache::purge))
         .route("/sleepers", get(sleepers::list).delete(sleepers::end_all))

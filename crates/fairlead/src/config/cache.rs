@@ -1,7 +1,10 @@
 //! `[service.route.cache]`.
 
+use fairlead_http_cache::Policy;
+use fairlead_splice::access::AccessList;
 use fairlead_splice::config::{CacheKey, CacheRule, Protocol};
 
+use super::access::prefixes;
 use super::diagnostic::{Diagnostic, Problems};
 use super::keys::{Key, Standard, Value, read};
 use super::schema::CACHE;
@@ -17,7 +20,7 @@ const SIZE_MIN: u64 = 1 << 20;
 const SIZE_MAX: u64 = 1 << 40;
 
 /// The keys of `[service.route.cache]`.
-pub(crate) const CACHE_KEYS: [Key<CacheRule>; 4] = [
+pub(crate) const CACHE_KEYS: [Key<CacheRule>; 6] = [
     Key::<CacheRule>::new(
         "size",
         Value::Size {
@@ -49,6 +52,29 @@ pub(crate) const CACHE_KEYS: [Key<CacheRule>; 4] = [
         },
         "what requests for one object have in common: `host`, `path`, `query`, and \
          `header:NAME`. The path always is a part of it",
+    ),
+    Key::new(
+        "policy",
+        Value::Word {
+            words: || Policy::ALL.map(Policy::name).to_vec(),
+            get: |one| one.policy,
+            set: |one, at| one.policy = Policy::ALL[at].name(),
+        },
+        "which responses stay if room is needed: `lru`, `fifo`, `clock`, `sieve`, `s3-fifo` or \
+         `gdsf`. `fairlead cache advise` compares them",
+    ),
+    Key::special(
+        "purge_from",
+        "none",
+        |one| {
+            let entries = one.purge_from.iter().flat_map(|list| list.entries());
+            let shown: Vec<_> = entries
+                .map(|one| format!("{}/{}", one.first.to_ip(), one.bits))
+                .collect();
+            shown.join(" ")
+        },
+        "prefixes of clients whose `PURGE` requests are carried out; those of others get 403. \
+         Without it `PURGE` is relayed like other methods",
     ),
     Key::new(
         "first",
@@ -116,6 +142,11 @@ pub(super) fn cache(
                 }
             }
         }
+    }
+    let from = prefixes(table, "purge_from", true, problems);
+    if !from.is_empty() {
+        let entries = from.into_iter().map(|one| one.value).collect();
+        rule.purge_from = Some(AccessList::new("purge_from", false, entries));
     }
     if rule.max_object > rule.bytes / 2 {
         let message = "`max_object` is more than half of `size`: a few objects fill the cache";

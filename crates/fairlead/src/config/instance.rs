@@ -270,7 +270,7 @@ impl Standard for Limits {
 }
 
 /// The keys of `[limits]`.
-pub(crate) const LIMITS_KEYS: [Key<Limits>; 7] = [
+pub(crate) const LIMITS_KEYS: [Key<Limits>; 8] = [
     Key::new(
         "connections",
         Value::Number {
@@ -321,6 +321,17 @@ pub(crate) const LIMITS_KEYS: [Key<Limits>; 7] = [
         },
         "clients at once that have sent nothing, of services with `first_bytes_timeout`; at most \
          `setups`. Those beyond it are served when they speak",
+    ),
+    Key::new(
+        "front_connections_per_client",
+        Value::Number {
+            from: 1,
+            to: 16_384,
+            get: |limits| limits.front_per_client.into(),
+            set: |limits, most| limits.front_per_client = most as u32,
+        },
+        "connections of one client at once that are served request by request; further ones are \
+         closed",
     ),
     Key::new(
         "sleepers",

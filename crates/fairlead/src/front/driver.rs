@@ -294,6 +294,9 @@ impl Driver {
             if !socket.writable || socket.connecting {
                 return;
             }
+            if self.front.must_write() {
+                self.files.write(&mut self.front);
+            }
             let part = self.front.file_part(id);
             let [own, passing] = self.front.output(id);
             let mut is_part = false;

@@ -61,11 +61,17 @@ A line is ON for `on_time` after its last packet.",
 ];
 
 /// Every label, whether its values are the same in every configuration, and what it says.
-const LABELS: [(&str, bool, &str); 27] = [
+const LABELS: [(&str, bool, &str); 29] = [
     (
         "address",
         false,
         "a listening address in a subnet of an interface",
+    ),
+    (
+        "change",
+        true,
+        "what became of an object of a cache; `restored` and `not_restored`: those of the process \
+         before",
     ),
     (
         "command",
@@ -121,7 +127,13 @@ const LABELS: [(&str, bool, &str); 27] = [
         "reason",
         false,
         "a [drop reason](reasons.md); of handoff, a [refusal](handoff.md#why-a-pair-is-refused); \
-         of sleepers, `layout`, `route` or `room`",
+         of sleepers, `layout`, `route` or `room`; of caches, as in `Cache-Status`",
+    ),
+    (
+        "result",
+        true,
+        "what a cache did for a request: `stale` was sent while it was validated, `stale_on_error` \
+         because the server failed, `passed` had no part in the cache",
     ),
     (
         "route",
@@ -238,7 +250,10 @@ fn counters(kernel: bool, tcb_cache: bool) -> Counters {
             lookups: vec![FlowLookups::default()],
             ..Default::default()
         }),
-        front: Some(fairlead_http_front::Counts::default()),
+        front: Some(fairlead_http_front::Counts {
+            caches: vec![fairlead_http_front::CacheView::default()],
+            ..Default::default()
+        }),
         tcb_cache: tcb_cache.then_some(cache),
         ..Counters::default()
     }

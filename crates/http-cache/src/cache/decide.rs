@@ -326,6 +326,9 @@ impl<S: Store> Cache<S> {
             None
         };
         let object = self.object(number);
+        let (hash, bytes) = (object.verdict.hash, object.total.unwrap_or(object.received));
+        self.sample.note(hash, bytes, now.at);
+        let object = self.object(number);
         let status = write_answer(out, object, &part, age, how, &self.settings);
         Some(Answer { status, body })
     }

@@ -3,6 +3,7 @@
 use super::Cache;
 use crate::object::{NONE, Object, Phase};
 use crate::remembered::{KEY_BYTES, Remembered};
+use crate::sample::{REQUEST_BYTES, Requests};
 use crate::settings::Settings;
 use crate::store::Store;
 use crate::tags::Purges;
@@ -35,10 +36,12 @@ impl Used {
     pub(crate) fn new(objects: u32, lines: u32) -> Self {
         let object = Directory::bytes_per_line() as u64 + 4 + POLICY_BYTES;
         let remembered = u64::from(Remembered::keys(objects)) * KEY_BYTES;
+        let sample = u64::from(Requests::requests(objects)) * REQUEST_BYTES;
         Self {
             fixed: u64::from(objects) * object
                 + u64::from(lines) * LINE_BYTES
                 + remembered
+                + sample
                 + Purges::memory(Purges::tags_max(objects)),
             lines: 0,
             reserved: 0,

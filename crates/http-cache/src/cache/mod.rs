@@ -21,6 +21,7 @@ use crate::key::Hashing;
 use crate::object::{NONE, Object};
 use crate::reason::Reason;
 use crate::remembered::Remembered;
+use crate::sample::{Requests, Sample};
 use crate::settings::Settings;
 use crate::slab::{Slab, Ticket};
 use crate::stats::Stats;
@@ -153,6 +154,7 @@ pub struct Cache<S = Memory> {
     readers: Slab<Reader>,
     events: VecDeque<Event>,
     uncacheable: Remembered,
+    sample: Requests,
     stats: Stats,
     journal: restore::Pending,
     /// The key of the request at hand, to save an allocation.
@@ -239,6 +241,7 @@ impl<S: Store> Cache<S> {
             readers: Slab::new(settings.readers_max),
             events: VecDeque::new(),
             uncacheable: Remembered::new(objects_max),
+            sample: Requests::new(objects_max),
             stats: Stats::default(),
             journal: restore::Pending::default(),
             key: Vec::new(),
@@ -263,6 +266,11 @@ impl<S: Store> Cache<S> {
             readers: self.readers.len() as u64,
             ..self.stats.clone()
         }
+    }
+
+    /// The last hour's requests.
+    pub fn sample(&self) -> Sample {
+        self.sample.sample()
     }
 
     /// Where bodies lie.

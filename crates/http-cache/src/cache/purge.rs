@@ -87,6 +87,7 @@ impl<S: Store> Cache<S> {
                 self.note(&Record::PurgeAll { soft });
             }
         }
+        self.stats.purges += 1;
         Ok(())
     }
 

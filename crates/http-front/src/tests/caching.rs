@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use fairlead_http_cache::Journal;
+use fairlead_splice::access::{AccessEntry, AccessList};
 use fairlead_splice::config::CacheRule;
 
-use super::world::{World, config};
+use super::world::{LISTEN, World, at, config};
 use crate::{BLOCK_BYTES, Limits, RequestEnd};
 
 const B: &str = "GET /b HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -385,4 +386,146 @@ fn a_body_in_a_file_that_is_cut_is_no_whole_one() {
     assert!(world.far(client).reset);
     assert!(world.got(client).len() < 31_000);
     assert_eq!(world.front.caches()[0].stats.objects, 0);
+}
+
+fn purging_world(list: &[u8]) -> World {
+    let mut config = config();
+    let mut rule = CacheRule::new(8 << 20);
+    let entries = list.iter().map(|last| AccessEntry {
+        first: at(*last, 0).addr,
+        bits: 32,
+        allow: true,
+    });
+    rule.purge_from = Some(AccessList::new("purge_from", false, entries.collect()));
+    config.services[0].routes[1].cache = Some(rule);
+    let mut world = World::of(config, Limits::default(), 1);
+    world.put_into_files(1_800_000_000_000, Vec::new());
+    world
+}
+
+#[test]
+fn listed_clients_purge_by_request() {
+    let mut world = purging_world(&[99]);
+    let client = world.ask(B);
+    let server = world.connects[0];
+    let tagged = |body: &str, tag: &str| {
+        fresh(body).replace("\r\n\r\n", &format!("\r\nxkey: {tag}\r\n\r\n"))
+    };
+    let is_hit = |world: &mut World, next: &str| {
+        world.say(client, B);
+        let got = world.got(client);
+        let hit = got.contains("fairlead; hit");
+        if got.is_empty() {
+            world.say(server, tagged(next, "one two"));
+            world.got(client);
+        }
+        hit
+    };
+    world.say(server, tagged("first", "one two"));
+    world.got(client);
+    assert!(is_hit(&mut world, "never"));
+    for (line, gone) in [
+        ("PURGE /b HTTP/1.1\r\nHost: x\r\n\r\n", true),
+        ("PURGE /b HTTP/1.1\r\nHost: y\r\n\r\n", false),
+        (
+            "PURGE / HTTP/1.1\r\nHost: y\r\nxkey-purge: none, two\r\n\r\n",
+            true,
+        ),
+        (
+            "PURGE / HTTP/1.1\r\nHost: y\r\nSurrogate-Key: none\r\n\r\n",
+            false,
+        ),
+        (
+            "PURGE / HTTP/1.1\r\nHost: y\r\nSurrogate-Key: one\r\n\r\n",
+            true,
+        ),
+    ] {
+        let purger = world.ask(line);
+        let got = world.got(purger);
+        assert!(got.starts_with("HTTP/1.1 200 Purged\r\n"), "{got}");
+        assert!(world.front.must_write());
+        assert_eq!(is_hit(&mut world, "next"), !gone, "{line}");
+    }
+    // What is purged softly is stale, and still there.
+    for line in [
+        "PURGE /b HTTP/1.1\r\nHost: x\r\nFastly-Soft-Purge: 1\r\n\r\n",
+        "PURGE /c HTTP/1.1\r\nHost: x\r\nxkey-softpurge: one\r\n\r\n",
+    ] {
+        let purger = world.ask(line);
+        assert!(world.got(purger).starts_with("HTTP/1.1 200 "));
+        let objects = world.front.caches()[0].stats.objects;
+        assert_eq!(objects, 1, "{line}");
+        assert!(!is_hit(&mut world, "next"), "{line}");
+    }
+    assert_eq!(world.front.caches()[0].stats.purges, 8, "with each tag");
+    assert_eq!(world.got(server).matches("PURGE").count(), 0);
+}
+
+#[test]
+fn other_clients_do_not_purge() {
+    let mut world = purging_world(&[7]);
+    let client = world.ask(B);
+    let server = world.connects[0];
+    world.say(server, fresh("first"));
+    let got = world.got(client);
+    assert!(got.ends_with("first"), "{got}");
+    world.say(client, "PURGE /b HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(world.got(client).starts_with("HTTP/1.1 403 "));
+    assert!(!world.front.must_write());
+    world.say(client, B);
+    assert!(world.got(client).contains("fairlead; hit"));
+    // Without a list it is a method like others.
+    let mut world = self::world();
+    let client = world.ask("PURGE /b HTTP/1.1\r\nHost: x\r\n\r\n");
+    let server = world.connects[0];
+    assert!(world.got(server).starts_with("PURGE /b "));
+    world.say(server, "HTTP/1.1 405 No\r\nContent-Length: 0\r\n\r\n");
+    assert!(world.got(client).starts_with("HTTP/1.1 405 "));
+}
+
+#[test]
+fn one_client_has_no_more_connections_than_it_may() {
+    let mut config = config();
+    config.limits.front_per_client = 3;
+    let mut world = World::of(config, Limits::default(), 1);
+    let clients = [world.client(), world.client(), world.client()];
+    let more = |world: &mut World, last| world.front.accepted(world.now, at(last, 9), LISTEN);
+    assert_eq!(more(&mut world, 99), None);
+    assert!(more(&mut world, 98).is_some(), "another one");
+    world.end(clients[1]);
+    assert!(more(&mut world, 99).is_some());
+    assert_eq!(world.front.counts().numbers.front_turned_away, 1);
+}
+
+/// The first response turns out to be for another language, so one of those that waited asks for
+/// theirs, and the other waits again.
+#[test]
+fn a_request_that_waits_twice_is_answered() {
+    let mut world = world();
+    let ask = |language: &str| {
+        format!("GET /b HTTP/1.1\r\nHost: x\r\nAccept-Language: {language}\r\n\r\n")
+    };
+    let varying = |body: &str| fresh(body).replace("\r\n\r\n", "\r\nVary: Accept-Language\r\n\r\n");
+    let first = world.ask(ask("de"));
+    let others = [
+        world.ask(ask("en")),
+        world.ask(ask("en")),
+        world.ask(ask("en")),
+    ];
+    let server = world.connects[0];
+    world.got(server);
+    world.say(server, varying("hallo"));
+    assert!(world.got(first).ends_with("hallo"));
+    let asked: usize = world
+        .connects
+        .clone()
+        .into_iter()
+        .map(|server| world.got(server).matches("GET").count())
+        .sum();
+    assert_eq!(asked, 1, "for all three");
+    let server = *world.connects.last().expect("one");
+    world.say(server, varying("hello"));
+    for other in others {
+        assert!(world.got(other).ends_with("hello"));
+    }
 }

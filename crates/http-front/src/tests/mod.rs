@@ -5,4 +5,5 @@ mod caching;
 mod chaos;
 mod ends;
 mod routing;
+mod smuggling;
 mod world;

@@ -159,6 +159,7 @@ fn tighten(config: &mut Config, dice: &mut Dice) {
         half_read_per_client: 1,
         silent_clients: 1,
         sleepers: 1,
+        front_per_client: 1,
         buffered_bytes: u64::from(dice.between(2_000, 60_000)),
     };
 }

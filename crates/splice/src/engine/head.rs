@@ -408,7 +408,8 @@ impl<'a> Chooser<'a> {
             .map(|pool| self.decision(route, pool, subject, asked.clone()));
         let takes = route.cache.as_ref().is_some_and(|rule| {
             let method = subject.http().map(|head| head.method);
-            rule.always || matches!(method, Some("GET" | "HEAD"))
+            let purges = rule.purge_from.is_some() && method == Some("PURGE");
+            rule.always || purges || matches!(method, Some("GET" | "HEAD"))
         });
         match (route.treatment, decision) {
             (Treatment::Splice | Treatment::OneShot, Some(decision)) if !takes => {

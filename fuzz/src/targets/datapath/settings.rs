@@ -19,6 +19,7 @@ pub(super) const LIMITS: Limits = Limits {
     half_read_per_client: 2,
     silent_clients: 2,
     sleepers: 2,
+    front_per_client: 1,
     buffered_bytes: 48 << 10,
 };
 
