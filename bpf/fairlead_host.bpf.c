@@ -7,6 +7,7 @@
  */
 #define FL_TC
 #include <linux/if_ether.h>
+#include <linux/if_packet.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <fairlead/ctx.h>
@@ -16,6 +17,14 @@
 #include "lib/rest.h"
 #include "lib/sleep.h"
 
+/* What belongs to no socket. It must not reach the stack, which would answer with a RST. */
+static __always_inline int fl_to_fast_path(struct __sk_buff *ctx, __u32 device)
+{
+	if (!device || ctx->vlan_present || ctx->pkt_type != PACKET_HOST)
+		return TC_ACT_UNSPEC;
+	return (int)bpf_redirect(device, 0);
+}
+
 SEC("classifier")
 int fairlead_host(struct __sk_buff *ctx)
 {
@@ -23,8 +32,8 @@ int fairlead_host(struct __sk_buff *ctx)
 	struct fl_rest rest = {};
 	struct tcp_timewait_sock *timewait;
 	struct bpf_sock *sock;
+	struct fl_host *host;
 	int syn, state;
-	__u32 kind;
 
 	if (ctx->mark == FL_SEEN_MARK) {
 		ctx->mark = 0;
@@ -32,15 +41,15 @@ int fairlead_host(struct __sk_buff *ctx)
 	}
 	if (fl_parse(ctx, &packet))
 		return TC_ACT_UNSPEC;
-	kind = fl_is_host(&packet.key);
-	if (!kind)
+	host = fl_host_of(&packet.key);
+	if (!host)
 		return TC_ACT_UNSPEC;
 	state = fl_hear_client(ctx, &packet);
 	if (state)
 		return state;
 	sock = fl_sock_of(ctx, &packet.key, 0, packet.v4);
 	if (!sock)
-		return TC_ACT_UNSPEC;
+		return fl_to_fast_path(ctx, host->device);
 	state = sock->state;
 	syn = (packet.flags & (FL_TCP_SYN | FL_TCP_ACK | FL_TCP_RST)) == FL_TCP_SYN;
 	timewait = syn ? bpf_skc_to_tcp_timewait_sock(sock) : 0;
@@ -52,9 +61,9 @@ int fairlead_host(struct __sk_buff *ctx)
 	}
 	bpf_sk_release(sock);
 	if (timewait)
-		return fl_settle(ctx, &packet, &rest, kind == FL_HOST_FULL);
+		return fl_settle(ctx, &packet, &rest, host->kind == FL_HOST_FULL);
 	if (state == BPF_TCP_LISTEN)
-		return TC_ACT_UNSPEC;
+		return fl_to_fast_path(ctx, host->device);
 	fl_host_count(syn ? FL_C_HOST_SYNS_PASSED : FL_C_HOST_PACKETS);
 	return TC_ACT_OK;
 }

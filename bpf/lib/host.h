@@ -15,13 +15,20 @@
 #define FL_BOUND_LISTENS 1024
 #define FL_GIVES 65536
 
-/* Listening endpoints of services some of whose connections become sockets: FL_HOST_*. */
+/* Listening endpoints of services some of whose connections become sockets. */
+struct fl_host {
+	__u32 kind; /* FL_HOST_* */
+	/* The engine's, where the fast path leaves what it does not know to the stack, as XDP does;
+	 * else 0. */
+	__u32 device;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, FL_BOUND_LISTENS);
 	__type(key, struct fl_endpoint);
-	__type(value, __u32);
+	__type(value, struct fl_host);
 } fl_hosts FL_MAP_PRIVATE;
 
 /* By client: what the engine is about to send. An entry is used by the first segment. */
@@ -84,13 +91,16 @@ static __always_inline struct bpf_sock *fl_sock_of(struct __sk_buff *ctx,
 	return bpf_skc_lookup_tcp(ctx, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
 }
 
-/* FL_HOST_*, or 0. */
-static __always_inline __u32 fl_is_host(const struct fl_flow_key *key)
+static __always_inline struct fl_host *fl_host_of(const struct fl_flow_key *key)
 {
 	struct fl_endpoint to = { .addr = key->dst, .port = key->dst_port };
-	__u32 *kind = bpf_map_lookup_elem(&fl_hosts, &to);
 
-	return kind ? *kind : 0;
+	return bpf_map_lookup_elem(&fl_hosts, &to);
+}
+
+static __always_inline int fl_is_host(const struct fl_flow_key *key)
+{
+	return fl_host_of(key) != 0;
 }
 
 /* Makes a segment the first one of a connection of the listener that `give` names. Not 0 without one,

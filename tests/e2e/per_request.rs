@@ -9,9 +9,11 @@ use std::time::Duration;
 use fairlead_netns::Signal;
 
 use crate::harness::{
-    Connection, Family, Lab, Nginx, Origin, Switch, web, with_sockets_of_cookies,
+    Connection, Family, Lab, Nginx, Origin, SetAtEnd, Switch, web, with_sockets_of_cookies,
 };
 use crate::http::curl;
+use crate::reload::reload;
+use crate::restart::in_kernel;
 
 /// `/a…` goes to the server at 8001, all else to that at 8002, both on the servers' host.
 fn services(extra: &str) -> String {
@@ -273,5 +275,72 @@ fn a_drain_lets_requests_finish() {
         assert_eq!(connection.response(false).unwrap().status, 200);
         assert!(connection.rest().unwrap().is_empty());
         assert_eq!(switch.wait_for_end(), Some(0));
+    });
+}
+
+/// Asks over one connection until the end.
+fn asks_until(lab: &Lab, family: Family, end: &AtomicBool) -> u64 {
+    let mut connection = Connection::to(lab, family.virtual_at(80));
+    let mut asked = 0;
+    while !end.load(Ordering::SeqCst) {
+        assert_eq!(connection.ask("GET", "x", "/b").unwrap().status, 200);
+        asked += 1;
+    }
+    asked
+}
+
+fn asks_once(lab: &Lab) {
+    let mut connection = Connection::to(lab, Family::V4.virtual_at(80));
+    assert_eq!(connection.ask("GET", "x", "/b").unwrap().status, 200);
+}
+
+#[test]
+fn a_reload_goes_unnoticed() {
+    with_sockets_of_cookies(|lab| {
+        static GO: AtomicBool = AtomicBool::new(false);
+        let _slow = teller(lab, 8001, |head, stream| {
+            while !GO.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            echo(head, stream)
+        });
+        let _quick = teller(lab, 8002, echo);
+        // Requests that are under way may go on for so long.
+        let configuration = in_kernel(&services("")).replace("drain_timeout = \"1s\"", "");
+        let mut switch = Switch::start_with(lab, &configuration);
+        let mut idle = Connection::to(lab, Family::V4.virtual_at(80));
+        assert_eq!(idle.ask("GET", "x", "/b").unwrap().status, 200);
+        let mut slow = Connection::to(lab, Family::V6.virtual_at(80));
+        slow.send("GET /a HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        wait_for(&switch, "front_servers", 2);
+        let end = &AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let over = SetAtEnd(end);
+            let busy = [Family::V4, Family::V6, Family::V4];
+            let busy = busy.map(|family| scope.spawn(move || asks_until(lab, family, end)));
+            reload(lab, &mut switch, &configuration, 2);
+            // All but the one whose request is under way.
+            wait_for(&switch, "front_clients", 4);
+            assert_eq!(idle.ask("GET", "x", "/b").unwrap().status, 200);
+            GO.store(true, Ordering::SeqCst);
+            assert_eq!(slow.response(false).unwrap().status, 200);
+            wait_for(&switch, "front_clients", 5);
+            assert_eq!(slow.ask("GET", "x", "/b").unwrap().status, 200);
+            for run in 3..6 {
+                let newcomers = [(); 3].map(|()| scope.spawn(|| asks_once(lab)));
+                reload(lab, &mut switch, &configuration, run);
+                for one in newcomers {
+                    one.join().expect("an answer");
+                }
+                wait_for(&switch, "front_clients", 5);
+            }
+            drop(over);
+            for one in busy {
+                assert!(one.join().expect("every request was answered") > 50);
+            }
+        });
+        for one in [&mut idle, &mut slow] {
+            assert_eq!(one.ask("GET", "x", "/a").unwrap().status, 200);
+        }
     });
 }

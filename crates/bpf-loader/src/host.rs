@@ -53,6 +53,8 @@ pub struct HostPrograms {
     told: BTreeSet<Endpoint>,
     /// Where a socket listens that accepts nothing.
     full: BTreeSet<Endpoint>,
+    /// The engine's device; 0 where the fast path leads packets there.
+    engine: u32,
     counters: PerCpuArray<MapData, u64>,
     /// Maps that grow with connections, for their sizes.
     sized: Vec<(&'static str, OwnedFd)>,
@@ -271,10 +273,17 @@ impl HostPrograms {
             links: BTreeMap::new(),
             told: BTreeSet::new(),
             full: BTreeSet::new(),
+            engine: 0,
             counters,
             sized,
         };
         Ok((this, gives, shown))
+    }
+
+    /// Leads what belongs to no socket to the engine's device with this index, from the next
+    /// [`Self::set`] on: the fast path would leave it to the stack.
+    pub fn lead_to(&mut self, engine: u32) {
+        self.engine = engine;
     }
 
     /// Serves these listening endpoints, and no others, on these interfaces and the engine's
@@ -291,7 +300,7 @@ impl HostPrograms {
     ) -> Result<(), LoadError> {
         let map = self.ebpf.map_mut("fl_hosts");
         let map = map.ok_or(LoadError::Missing("fl_hosts"))?;
-        let mut map: HashMap<&mut MapData, RawEndpoint, u32> = map.try_into()?;
+        let mut map: HashMap<&mut MapData, RawEndpoint, [u32; 2]> = map.try_into()?;
         for gone in self.told.difference(listens) {
             let _ = map.remove(&RawEndpoint::from(*gone));
         }
@@ -300,7 +309,7 @@ impl HostPrograms {
                 true => HOST_FULL,
                 false => HOST_PLAIN,
             };
-            map.insert(RawEndpoint::from(*listen), kind, 0)?;
+            map.insert(RawEndpoint::from(*listen), [kind, self.engine], 0)?;
         }
         self.told.clone_from(listens);
         let at = |program| interfaces.iter().map(move |name| (program, name.as_str()));

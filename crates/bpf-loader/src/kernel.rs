@@ -222,9 +222,11 @@ impl Kernel {
         if let FlowTableKind::TcbCache(geometry) = &kind {
             fill_cache(&mut ebpf, geometry, endpoints, cookie)?;
         }
-        let settled = settings(records, endpoints, cookie, origin_ns);
+        let mut settled = settings(records, endpoints, cookie, origin_ns);
         // Last of all: an instance that ends before has left nothing that could be used.
         let mut settings: Array<MapData, RawSettings> = take(&mut ebpf, "fl_settings")?;
+        // The program of an earlier run goes on meanwhile, and packets must not miss its device.
+        settled.engine = settings.get(&0, 0).map_or(0, |before| before.engine);
         settings.set(0, settled, 0)?;
         let keys = take_keys(&mut ebpf, settled.hash_key, kind)?;
         let listens = take(&mut ebpf, "fl_listens")?;

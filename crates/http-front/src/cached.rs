@@ -51,9 +51,9 @@ pub(crate) struct Job {
     slot: usize,
     fetch: FetchId,
     /// The client that caused it, if it waits still.
-    owner: Option<ConnId>,
+    pub(crate) owner: Option<ConnId>,
     /// The request without conditions.
-    plain: Vec<u8>,
+    pub(crate) plain: Vec<u8>,
     /// The response's body goes into the cache.
     fills: bool,
     /// Of a body in chunks: where its data is.
@@ -582,6 +582,9 @@ impl Front {
         let Some(id) = self.caches.route_cache(slot).waiters.remove(&waiter) else {
             return;
         };
+        if self.caches.is_off {
+            return self.go_on_alone(now, id, None);
+        }
         let at = self.caches.now(now);
         let mut out = Vec::new();
         let cache = &mut self.caches.route_cache(slot).cache;

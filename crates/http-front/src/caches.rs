@@ -27,6 +27,8 @@ pub(crate) struct Caches {
     pub(crate) purged: bool,
     /// Milliseconds since 1970 at the origin of time.
     origin_ms: u64,
+    /// No further request has to do with a cache.
+    pub(crate) is_off: bool,
 }
 
 /// A cache, and who waits for what it has to say.
@@ -122,6 +124,9 @@ impl Caches {
 
     /// The place of a route's cache.
     pub(crate) fn of(&self, service: u16, route: u16) -> Option<usize> {
+        if self.is_off {
+            return None;
+        }
         *self
             .of_route
             .get(usize::from(service))?

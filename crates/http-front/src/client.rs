@@ -533,6 +533,7 @@ impl Front {
         conn.deadline = Some(now + keep_alive);
         match (conn.eof, conn.input.len()) {
             (true, 0) => self.close(id),
+            (_, 0) if self.releases => self.release_if_idle(id),
             (_, 0) => self.actions.push_back(Action::Receive(id)),
             _ => self.read_request(now, id),
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use fairlead_base::{Address, Endpoint, Instant, Seed};
 use fairlead_splice::backends::{Backends, BackendsError, ServerId};
-use fairlead_splice::config::Config;
+use fairlead_splice::config::{Config, Service};
 use fairlead_splice::snapshot::PoolSnapshot;
 
 use crate::buffer::{BLOCK_BYTES, Stock};
@@ -58,6 +58,8 @@ pub enum Action {
     Close(ConnId),
     /// Close, with a RST.
     Reset(ConnId),
+    /// Leave the socket to whoever serves it from now on ([`Front::inherited`]).
+    Release(ConnId),
 }
 
 /// Bytes of heads and answers that a connection keeps room for.
@@ -83,6 +85,8 @@ pub struct Front {
     starved: Vec<ConnId>,
     pub(crate) counts: Counts,
     pub(crate) draining: bool,
+    /// Clients go to another front when they are idle.
+    pub(crate) releases: bool,
     pub(crate) caches: Caches,
     /// Connections by client.
     of_client: BTreeMap<Address, u32>,
@@ -120,6 +124,7 @@ impl Front {
             },
             draining: false,
             of_client: BTreeMap::new(),
+            releases: false,
             caches: Caches::new(&config, seed),
             config,
         })
@@ -146,6 +151,29 @@ impl Front {
 
     /// A client has connected. `None` where it is turned away: close its socket.
     pub fn accepted(&mut self, now: Instant, client: Endpoint, listen: Endpoint) -> Option<ConnId> {
+        self.admit(client, listen, |service| now + service.timeouts.head)
+    }
+
+    /// A client that another front has released ([`Action::Release`]). `None` where it is turned
+    /// away: close its socket.
+    pub fn inherited(
+        &mut self,
+        now: Instant,
+        client: Endpoint,
+        listen: Endpoint,
+    ) -> Option<ConnId> {
+        self.admit(client, listen, |service| {
+            now + service.per_request.keep_alive
+        })
+    }
+
+    /// A client's connection, whose next request must begin in time.
+    fn admit(
+        &mut self,
+        client: Endpoint,
+        listen: Endpoint,
+        deadline: impl FnOnce(&Service) -> Instant,
+    ) -> Option<ConnId> {
         let service = self.listens.iter().find(|(one, _)| *one == listen);
         let service = service.map(|(_, service)| *service);
         let full = self.counts.numbers.front_clients >= self.limits.clients as u64;
@@ -161,9 +189,7 @@ impl Front {
         self.counts.numbers.front_clients += 1;
         let client = Client::new(client, listen, service);
         let mut conn = Conn::new(Side::Client(Box::new(client)));
-        // Its first request is on its way.
-        let timeouts = &self.config.services[usize::from(service)].timeouts;
-        conn.deadline = Some(now + timeouts.head);
+        conn.deadline = Some(deadline(&self.config.services[usize::from(service)]));
         Some(self.conns.add(conn))
     }
 
@@ -299,6 +325,9 @@ impl Front {
         };
         let late: Vec<_> = self.conns.all().filter_map(late).collect();
         self.caches.handle_time(now);
+        if self.releases {
+            self.release_idle();
+        }
         for (id, is_client) in late {
             match is_client {
                 true => self.client_late(now, id),
@@ -400,7 +429,7 @@ impl Front {
         self.forget(id, Action::Reset(id));
     }
 
-    fn forget(&mut self, id: ConnId, action: Action) {
+    pub(crate) fn forget(&mut self, id: ConnId, action: Action) {
         let Some(mut conn) = self.conns.remove(id) else {
             return;
         };

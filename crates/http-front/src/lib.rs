@@ -21,6 +21,7 @@
 //! | `cached.rs`, `caches.rs` | requests of routes with a cache; the caches |
 //! | `kept.rs` | caches in files |
 //! | `orders.rs` | what an operator asks of the caches |
+//! | `parting.rs` | connections go to other processes |
 //! | `purge.rs` | `PURGE` requests |
 //! | `fields.rs`, `response.rs`, `framing.rs` | heads, and where bodies end |
 //! | `conns.rs`, `buffer.rs` | connections and the bytes in them |
@@ -45,6 +46,7 @@ mod framing;
 mod front;
 mod kept;
 mod orders;
+mod parting;
 mod purge;
 mod response;
 mod server;

@@ -32,6 +32,20 @@ pub fn listen(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// Two sockets that are connected to each other. Nothing waits for either of them.
+///
+/// # Errors
+/// What the system says.
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut both = [0; 2];
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: room for two descriptors.
+    let made = unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, both.as_mut_ptr()) };
+    sys::checked(made)?;
+    // SAFETY: descriptors that were just made and that nobody else has.
+    Ok(both.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).into())
+}
+
 /// Connects to who listens at a path.
 ///
 /// # Errors
@@ -234,23 +248,12 @@ pub fn receive(
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
-
-    fn pair() -> (OwnedFd, OwnedFd) {
-        let mut both = [0; 2];
-        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
-        // SAFETY: room for two descriptors.
-        let made = unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, both.as_mut_ptr()) };
-        sys::checked(made).unwrap();
-        // SAFETY: descriptors that were just made and that nobody else has.
-        both.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).into()
-    }
 
     #[test]
     fn messages_keep_apart_and_descriptors_arrive() {
-        let (a, b) = pair();
-        let (x, y) = pair();
+        let (a, b) = pair().unwrap();
+        let (x, y) = pair().unwrap();
         send(a.as_fd(), b"one", &[x.as_fd(), x.as_fd()]).unwrap();
         send(a.as_fd(), b"three", &[]).unwrap();
         let mut room = [0; 4];
@@ -269,8 +272,8 @@ mod tests {
 
     #[test]
     fn descriptors_beyond_the_room_are_closed() {
-        let (a, b) = pair();
-        let (x, y) = pair();
+        let (a, b) = pair().unwrap();
+        let (x, y) = pair().unwrap();
         let many = [x.as_fd(); DESCRIPTORS_MAX];
         send(a.as_fd(), b"8", &many).unwrap();
         let over = send(a.as_fd(), b"9", &[x.as_fd(); DESCRIPTORS_MAX + 1]);

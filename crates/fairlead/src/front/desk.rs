@@ -17,6 +17,8 @@ enum Ending {
     None,
     Drain,
     Abort,
+    /// The sockets go on without this thread.
+    Leave,
     Over,
 }
 
@@ -90,6 +92,11 @@ impl Desk {
         lock(&self.orders).forget
     }
 
+    pub(super) fn leave(&self) {
+        let mut orders = lock(&self.orders);
+        orders.ending = orders.ending.max(Ending::Leave);
+    }
+
     pub(super) fn end(&self) {
         lock(&self.orders).ending = Ending::Over;
     }
@@ -144,6 +151,7 @@ impl Desk {
             Ending::None => {}
             Ending::Drain => front.drain(now),
             Ending::Abort | Ending::Over => front.abort(now),
+            Ending::Leave => front.release(),
         }
         self.publish(front);
         orders.done = orders.ending;

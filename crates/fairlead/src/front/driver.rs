@@ -5,13 +5,16 @@
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant as Clock, SystemTime};
 
 use fairlead_base::{Endpoint, Instant};
 use fairlead_http_front::{Action, ConnId, FilePart, Front};
+use fairlead_os_tcp::heirs::is_connection;
+use fairlead_os_tcp::pass;
 use mio::net::{TcpListener, TcpStream};
+use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use socket2::SockRef;
 
@@ -25,10 +28,14 @@ const EVENTS: usize = 256;
 /// Actions between two looks at other sockets.
 const ACTIONS_MAX: usize = 1_024;
 
+/// How long a reload waits for answers from caches: nearly all are sent by then.
+const CACHE_PATIENCE: Duration = Duration::from_millis(300);
+
 /// More is sent right behind it. The same on all of Linux's architectures.
 const MSG_MORE: i32 = 0x8000;
 
 const WAKE: Token = Token(usize::MAX);
+const PREDECESSOR: Token = Token(usize::MAX - 1);
 const LISTENERS: usize = usize::MAX - 8;
 
 /// The token that wakes the thread.
@@ -54,8 +61,17 @@ pub(super) struct Driver {
     poll: Poll,
     listeners: Vec<TcpListener>,
     sockets: Vec<Option<Socket>>,
+    /// Those that the front has released.
+    released: Vec<TcpStream>,
+    /// Where released ones go.
+    heir: Option<OwnedFd>,
+    /// Where those come from that the run before has released.
+    predecessor: Option<OwnedFd>,
     desk: Arc<Desk>,
     files: Files,
+    /// Until then requests may go on with their caches, before the process executes another
+    /// program.
+    leaves_by: Option<Instant>,
     started: Clock,
     now: Instant,
 }
@@ -65,8 +81,14 @@ impl Driver {
         front: Front,
         poll: Poll,
         mut listeners: Vec<TcpListener>,
+        predecessor: Option<OwnedFd>,
         desk: Arc<Desk>,
     ) -> io::Result<Self> {
+        if let Some(from) = &predecessor {
+            let mut from = SourceFd(&from.as_raw_fd());
+            poll.registry()
+                .register(&mut from, PREDECESSOR, Interest::READABLE)?;
+        }
         for (index, listener) in listeners.iter_mut().enumerate() {
             let token = Token(LISTENERS + index);
             poll.registry()
@@ -77,8 +99,12 @@ impl Driver {
             poll,
             listeners,
             sockets: Vec::new(),
+            released: Vec::new(),
+            heir: None,
+            predecessor,
             desk,
             files: Files::default(),
+            leaves_by: None,
             started: Clock::now(),
             now: Instant::ZERO,
         })
@@ -90,8 +116,96 @@ impl Driver {
         self.files = Files::open(instance, &mut self.front, self.now);
     }
 
+    /// Adds clients that the run before gives away.
+    fn inherit(&mut self) {
+        let mut room = [0];
+        loop {
+            let Some(from) = &self.predecessor else {
+                return;
+            };
+            match pass::receive(from.as_fd(), &mut room) {
+                Ok(None) => return,
+                Ok(Some((1.., sockets))) => {
+                    for socket in sockets.into_iter().filter(|one| is_connection(one.as_fd())) {
+                        self.take_on(TcpStream::from_std(socket.into()));
+                    }
+                }
+                // It has ended.
+                Ok(Some(_)) | Err(_) => self.predecessor = None,
+            }
+        }
+    }
+
+    fn take_on(&mut self, stream: TcpStream) {
+        let ends = stream.peer_addr().and_then(|client| {
+            let listen = stream.local_addr()?;
+            Ok((endpoint(client), endpoint(listen)))
+        });
+        // It may have ended meanwhile.
+        let Ok((client, listen)) = ends else { return };
+        if let Some(id) = self.front.inherited(self.now, client, listen)
+            && self.add(id, stream, false)
+        {
+            self.receive(id);
+            self.act(ACTIONS_MAX);
+        }
+    }
+
+    /// No client is connected, nor waits for another process.
+    pub(super) fn is_idle(&self) -> bool {
+        self.front.is_idle() && self.released.is_empty()
+    }
+
+    /// The descriptors that [`Self::finish`] needs.
+    pub(super) fn descriptors(&self) -> Vec<RawFd> {
+        let sockets = self.sockets.iter().flatten().map(|one| &one.stream);
+        let sockets = sockets.chain(&self.released).map(AsRawFd::as_raw_fd);
+        let listeners = self.listeners.iter().map(AsRawFd::as_raw_fd);
+        let own = [self.poll.as_raw_fd()].into_iter().chain(listeners);
+        own.chain(sockets).collect()
+    }
+
+    /// Serves the requests that are under way, gives their clients to the `heir`, and resets what
+    /// is left after `patience`. In a process of its own: nobody is at the desk.
+    pub(super) fn finish(&mut self, heir: OwnedFd, patience: Duration) {
+        self.desk = Arc::default();
+        self.heir = Some(heir);
+        for index in 0..self.listeners.len() {
+            self.accept(index);
+        }
+        self.listeners.clear();
+        let until = Instant::ZERO + self.started.elapsed() + patience;
+        // If it fails they are reset.
+        let _ = self.serve(Some(until));
+        self.front.abort(self.now);
+        self.act(usize::MAX);
+    }
+
+    /// Gives released clients to the heir, as far as it has room.
+    fn hand_on(&mut self) {
+        while let Some(heir) = &self.heir
+            && !self.released.is_empty()
+        {
+            let from = self.released.len().saturating_sub(pass::DESCRIPTORS_MAX);
+            let some: Vec<_> = self.released[from..].iter().map(AsFd::as_fd).collect();
+            match pass::send(heir.as_fd(), b"c", &some) {
+                Ok(()) => self.released.truncate(from),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => {
+                    self.heir = None;
+                    self.released.clear();
+                }
+            }
+        }
+    }
+
     /// Serves until the desk says that it is over.
     pub(super) fn run(&mut self) -> io::Result<()> {
+        self.serve(None)
+    }
+
+    /// Serves until the desk says that it is over, or else the last client's end or `until`.
+    fn serve(&mut self, until: Option<Instant>) -> io::Result<()> {
         let mut events = Events::with_capacity(EVENTS);
         let mut tick = Instant::ZERO;
         let mut busy = false;
@@ -124,12 +238,38 @@ impl Driver {
                 return Ok(());
             }
             busy = self.act(ACTIONS_MAX);
+            if until.is_none() && self.may_leave() {
+                self.act(usize::MAX);
+                return Ok(());
+            }
+            self.hand_on();
+            if until.is_some_and(|until| self.now >= until || self.is_idle()) {
+                return Ok(());
+            }
         }
+    }
+
+    /// The sockets can go on in another process, and the caches' files be opened by a third one.
+    fn may_leave(&mut self) -> bool {
+        if !self.front.is_releasing() {
+            return false;
+        }
+        let now = self.now;
+        let by = *self.leaves_by.get_or_insert_with(|| now + CACHE_PATIENCE);
+        if self.front.uses_caches() && now < by {
+            return false;
+        }
+        self.files.write(&mut self.front);
+        self.front.part_from_caches(now);
+        self.files = Files::default();
+        self.desk.publish(&mut self.front);
+        true
     }
 
     fn heed(&mut self, event: &mio::event::Event) {
         match event.token() {
             WAKE => {}
+            PREDECESSOR => self.inherit(),
             Token(token) if token >= LISTENERS => self.accept(token - LISTENERS),
             Token(token) => {
                 let id = id_of(token);
@@ -221,6 +361,11 @@ impl Driver {
                 }
                 Action::Close(id) => self.close(id, false),
                 Action::Reset(id) => self.close(id, true),
+                Action::Release(id) => {
+                    if let Some(stream) = self.forget(id) {
+                        self.released.push(stream);
+                    }
+                }
             }
         }
         true
@@ -338,16 +483,17 @@ impl Driver {
     }
 
     fn close(&mut self, id: ConnId, reset: bool) {
-        if self.socket(id).is_none() {
-            return;
+        if let Some(stream) = self.forget(id).filter(|_| reset) {
+            let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
         }
-        let Some(mut socket) = self.sockets[id.index as usize].take() else {
-            return;
-        };
-        if reset {
-            let _ = SockRef::from(&socket.stream).set_linger(Some(Duration::ZERO));
-        }
+    }
+
+    /// Gives up a socket.
+    fn forget(&mut self, id: ConnId) -> Option<TcpStream> {
+        self.socket(id)?;
+        let mut socket = self.sockets[id.index as usize].take()?;
         let _ = self.poll.registry().deregister(&mut socket.stream);
+        Some(socket.stream)
     }
 }
 

@@ -10,6 +10,7 @@ mod files;
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -17,6 +18,8 @@ use std::time::Duration;
 use fairlead_base::{Endpoint, Instant, Seed};
 use fairlead_datapath::Snapshot;
 use fairlead_http_front::{Front, Limits};
+use fairlead_os_tcp::heirs::{divide, leave_open};
+use fairlead_os_tcp::pass;
 use fairlead_splice::config::{Config, Listeners, Route};
 use mio::{Poll, Waker};
 
@@ -38,7 +41,7 @@ pub(crate) struct Ready {
 #[derive(Debug)]
 pub(crate) struct Running {
     desk: Arc<FrontDesk>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Driver>>,
 }
 
 /// What other threads ask of it.
@@ -107,11 +110,17 @@ impl Ready {
         Ok(Self { sockets })
     }
 
-    /// Starts the thread.
+    /// Starts the thread. `predecessor` brings clients of the run before.
     ///
     /// # Errors
     /// Why it cannot be started.
-    pub(crate) fn start(self, instance: &str, switch: &Config, seed: Seed) -> io::Result<Running> {
+    pub(crate) fn start(
+        self,
+        instance: &str,
+        switch: &Config,
+        seed: Seed,
+        predecessor: Option<OwnedFd>,
+    ) -> io::Result<Running> {
         let front = Front::new(Arc::new(switch.clone()), seed, Limits::default());
         let front = front.map_err(io::Error::other)?;
         let poll = Poll::new()?;
@@ -119,13 +128,14 @@ impl Ready {
         let desk = Arc::new(Desk::default());
         let sockets = self.sockets.into_iter();
         let sockets = sockets.map(mio::net::TcpListener::from_std).collect();
-        let mut driver = Driver::new(front, poll, sockets, Arc::clone(&desk))?;
+        let mut driver = Driver::new(front, poll, sockets, predecessor, Arc::clone(&desk))?;
         let instance = instance.to_owned();
         let work = move || {
             driver.open_files(&instance);
             if let Err(error) = driver.run() {
                 tracing::error!("requests are not served one by one any more: {error}");
             }
+            driver
         };
         let thread = std::thread::Builder::new().name("front".to_owned());
         Ok(Running {
@@ -175,6 +185,28 @@ impl Running {
     /// Clients that are connected.
     pub(crate) fn clients(&self) -> u64 {
         self.desk.desk.clients()
+    }
+
+    /// Ends the thread while its connections go on in a process of their own. That gives each client
+    /// to the program that this process is to execute, once it waits for its next request, and ends
+    /// after `patience`. Returns where the program hears of them.
+    pub(crate) fn leave(mut self, patience: Duration) -> Option<RawFd> {
+        self.desk.desk.leave();
+        self.desk.wake();
+        let mut driver = self.thread.take()?.join().ok()?;
+        if driver.is_idle() {
+            return None;
+        }
+        let divided = pass::pair().and_then(|(ours, theirs)| {
+            let left = leave_open(ours.as_fd())?;
+            let mut kept = driver.descriptors();
+            kept.push(theirs.as_raw_fd());
+            divide(&kept, || driver.finish(theirs, patience))?;
+            Ok(left)
+        });
+        divided
+            .inspect_err(|error| tracing::warn!("clients of the front are cut off: {error}"))
+            .ok()
     }
 
     /// For those that ask something of it.

@@ -1,10 +1,13 @@
 //! The front's place in the packet loop: what it learns from there, and what it reports.
 
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fairlead_base::{Instant, Seed};
 use fairlead_datapath::Snapshot;
 use fairlead_http_front::Counts;
+use fairlead_os_tcp::heirs::take_over;
 use fairlead_splice::config::Config;
 
 use super::host::Host;
@@ -17,20 +20,43 @@ use crate::log::AccessLog;
 #[derive(Debug, Default)]
 pub(super) struct FrontThread {
     running: Option<Running>,
+    /// How long requests may go on behind a reload.
+    patience: Duration,
 }
 
 /// Its sockets, if they could be opened.
-pub(super) struct Prepared(Option<Ready>);
+pub(super) struct Prepared {
+    ready: Option<Ready>,
+    /// Where clients of the run before a reload come from.
+    predecessor: Option<OwnedFd>,
+}
+
+/// The descriptor of that socket.
+pub(super) const PREDECESSOR: &str = "FAIRLEAD_PREDECESSOR";
+
+/// The socket, if the run before left it open. Call it once per process.
+fn predecessor() -> Option<OwnedFd> {
+    take_over(std::env::var(PREDECESSOR).ok()?.parse().ok()?)
+}
 
 impl FrontThread {
     /// Opens its sockets, and leads routes to them.
     pub(super) fn prepare(switch: &mut Config) -> Prepared {
         let wanted = is_wanted(switch);
         let opened = wanted.then(|| Ready::open(switch)).transpose();
-        Prepared(opened.unwrap_or_else(|error| {
+        let ready = opened.unwrap_or_else(|error| {
             tracing::warn!("requests follow the first one of their connection: {error}");
             None
-        }))
+        });
+        Prepared {
+            ready,
+            predecessor: predecessor(),
+        }
+    }
+
+    /// Ends the thread for a reload. Returns where the next run hears of its clients.
+    pub(super) fn leave(&mut self) -> Option<RawFd> {
+        self.running.take()?.leave(self.patience)
     }
 
     /// Passes on what is known of servers, and logs what it has done.
@@ -89,9 +115,9 @@ impl Prepared {
         api: &Api,
         seed: Seed,
     ) -> FrontThread {
-        let ready = self.0.filter(|_| sockets.is_serving());
-        let instance = &settings.instance.name;
-        let started = ready.map(|ready| ready.start(instance, &settings.switch, seed));
+        let ready = self.ready.filter(|_| sockets.is_serving());
+        let (instance, predecessor) = (&settings.instance.name, self.predecessor);
+        let started = ready.map(|ready| ready.start(instance, &settings.switch, seed, predecessor));
         let started = started.transpose();
         let running = started.unwrap_or_else(|error| {
             tracing::warn!("requests are not served one by one: {error}");
@@ -100,6 +126,9 @@ impl Prepared {
         if let Some(running) = &running {
             let _ = api.front.set(Arc::clone(running.desk()));
         }
-        FrontThread { running }
+        FrontThread {
+            running,
+            patience: settings.instance.drain_timeout,
+        }
     }
 }

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fairlead_base::{Endpoint, Instant};
-use fairlead_bpf_loader::{Counters, HostPrograms, Mode as AttachMode, Pins, TakenOver};
+use fairlead_bpf_loader::{
+    Counters, HostPrograms, Mode as AttachMode, Pins, TakenOver, interface_index,
+};
 use fairlead_datapath::{Datapath, Offers};
 use fairlead_driver_tun::net::Network;
 use fairlead_splice::config::{Config, Route, Service};
@@ -101,11 +103,12 @@ impl Host {
         pins: Option<&Arc<Pins>>,
         now: Instant,
     ) -> Result<(), String> {
-        match fastpath.mode() {
-            Some(AttachMode::Tc | AttachMode::XdpNative) => {}
+        let leads = match fastpath.mode() {
+            Some(AttachMode::Tc) => false,
+            Some(AttachMode::XdpNative) => true,
             Some(AttachMode::XdpGeneric) => return Err(GENERIC.to_owned()),
             None => return Err("the kernel fast path is not in use".to_owned()),
-        }
+        };
         let own = OwnTcp::read();
         if let Some(why) = own.refusal() {
             return Err(why);
@@ -113,6 +116,9 @@ impl Host {
         let sleepers = settings.switch.limits.sleepers;
         let loaded = HostPrograms::load(pins.cloned(), if self.sleep { sleepers } else { 0 });
         let (mut programs, gives, shown) = loaded.map_err(|error| in_full(&error))?;
+        if let Some(device) = interface_index(&self.device).filter(|_| leads) {
+            programs.lead_to(device);
+        }
         let interfaces = fastpath.interfaces();
         let addresses: BTreeSet<IpAddr> = self.listens.iter().map(|one| one.addr.to_ip()).collect();
         let held = network.hold(&addresses);

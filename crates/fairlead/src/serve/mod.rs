@@ -28,7 +28,6 @@ mod runtime;
 mod sleepers;
 pub(crate) mod vlans;
 
-use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -58,7 +57,7 @@ use host::Host;
 use lifecycle::{Lifecycle, Step};
 use path_mtu::PathMtu;
 use pressure::Pressure;
-use reload::{Program, Reload};
+use reload::{LeftOpen, Program, Reload};
 use restore::Restore;
 use runtime::{Served, State};
 pub(crate) use sleepers::SleeperDesk;
@@ -138,7 +137,7 @@ const AFTER_REQUEST: Duration = Duration::from_millis(10);
 pub fn run(args: &ServeArgs) -> ExitCode {
     let program = Program::running();
     match serve(args, &program, &mut || {}) {
-        Ok(ExitMode::Reload(device)) => program.begin_anew(device).code().into(),
+        Ok(ExitMode::Reload(left)) => program.begin_anew(&left).code().into(),
         Ok(ExitMode::Clean | ExitMode::Keep) => ExitStatus::Ok.code().into(),
         Err(status) => status.code().into(),
     }
@@ -217,7 +216,8 @@ fn serve(
     let worked = catch_unwind(AssertUnwindSafe(work));
     context.access_log.finish(clock.now());
     let clean = matches!(worked, Ok(Ok(ExitMode::Clean)));
-    let worked = worked.map(|exit_mode| exit_mode.map(|one| left_open(one, engine.queue())));
+    let front = &mut context.front;
+    let worked = worked.map(|mode| mode.map(|one| left_open(one, engine.queue(), front)));
     drop(keeper);
     served.end();
     clean_up(clean, restore.pins.as_deref(), engine.queue(), network);
@@ -241,11 +241,13 @@ fn keep_device(device: &TunDevice, restore: &Restore) -> Result<(), ExitStatus> 
     persistent.map_err(|error| host(format!("device {}: {error}", device.name())))
 }
 
-/// For a reload, leaves the device open for the next run, so that packets queue there meanwhile.
-/// Otherwise first segments would be lost and clients would have to retransmit them.
-fn left_open(exit_mode: ExitMode, device: &TunDevice) -> ExitMode {
+/// For a reload, leaves open for the next run what it is to go on with: packets wait in the device.
+fn left_open(exit_mode: ExitMode, device: &TunDevice, front: &mut FrontThread) -> ExitMode {
     match exit_mode {
-        ExitMode::Reload(_) => ExitMode::Reload(device.leave_open().ok()),
+        ExitMode::Reload(_) => ExitMode::Reload(LeftOpen {
+            device: device.leave_open().ok(),
+            clients: front.leave(),
+        }),
         other => other,
     }
 }
@@ -277,9 +279,8 @@ enum ExitMode {
     Clean,
     /// They stay with the kernel.
     Keep,
-    /// They stay with the kernel while this process executes itself again; the new run finds the
-    /// device open under this file descriptor.
-    Reload(Option<RawFd>),
+    /// They stay with the kernel while this process executes itself again.
+    Reload(LeftOpen),
 }
 
 /// Pins created by this start. They are removed if the start fails.

@@ -5,6 +5,7 @@ use fairlead_driver_tun::{EndSignal, TunDevice};
 
 use super::engine::Engine;
 use super::lifecycle::{Lifecycle, Step};
+use super::reload::LeftOpen;
 use super::{ExitMode, LoopContext, act, live_ones, notify};
 use crate::config::{Settings, show_duration};
 use crate::control::{Order, Phase};
@@ -25,7 +26,7 @@ pub(super) fn handle_signal(
     if signal == EndSignal::Reload {
         return reload(name, life, engine, now, context)
             .is_ok()
-            .then_some(ExitMode::Reload(None));
+            .then_some(ExitMode::Reload(LeftOpen::default()));
     }
     let live = context.live(engine);
     notify::stopping();
@@ -58,7 +59,9 @@ pub(super) fn handle_order(
         Order::Look => None,
         Order::Reload => {
             let outcome = reload("by order", life, engine, now, context);
-            let exit_mode = outcome.is_ok().then_some(ExitMode::Reload(None));
+            let exit_mode = outcome
+                .is_ok()
+                .then_some(ExitMode::Reload(LeftOpen::default()));
             pending.answer(outcome);
             exit_mode
         }

@@ -14,6 +14,7 @@ use std::process::Command;
 
 use fairlead_driver_tun::net;
 
+use super::front::PREDECESSOR;
 use super::restore::DEVICE;
 use super::{ExitStatus, plan};
 use crate::config::{self, Settings};
@@ -151,6 +152,16 @@ fn has_room(settings: &Settings) -> Result<(), String> {
     }
 }
 
+/// Descriptors that stay open for the next run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LeftOpen {
+    /// Of the device. Without it first segments would be lost, and clients would have to retransmit
+    /// them.
+    pub(super) device: Option<RawFd>,
+    /// Of the socket that clients of the front come from.
+    pub(super) clients: Option<RawFd>,
+}
+
 /// The running program, as started. Another build may replace its file later.
 #[derive(Debug)]
 pub(super) struct Program {
@@ -193,9 +204,8 @@ impl Program {
         }
     }
 
-    /// Executes the program again, with the device left open under this file descriptor. Returns
-    /// only on failure.
-    pub(super) fn begin_anew(&self, device: Option<RawFd>) -> ExitStatus {
+    /// Executes the program again, with these descriptors open. Returns only on failure.
+    pub(super) fn begin_anew(&self, left: &LeftOpen) -> ExitStatus {
         let why = match &self.known {
             Err(why) => why.clone(),
             Ok((file, words)) => {
@@ -203,10 +213,12 @@ impl Program {
                 if let Some((called, arguments)) = words.split_first() {
                     command.arg0(called).args(arguments);
                 }
-                match device {
-                    Some(number) => command.env(DEVICE, number.to_string()),
-                    None => command.env_remove(DEVICE),
-                };
+                for (name, left) in [(DEVICE, left.device), (PREDECESSOR, left.clients)] {
+                    match left {
+                        Some(number) => command.env(name, number.to_string()),
+                        None => command.env_remove(name),
+                    };
+                }
                 let error = command.exec();
                 format!("{}: {error}", file.display())
             }
