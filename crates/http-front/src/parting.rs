@@ -50,7 +50,8 @@ impl Front {
 
     /// A cache has a part in some request.
     pub fn uses_caches(&self) -> bool {
-        let uses = |cached: &Cached| !matches!(cached, Cached::No | Cached::Pass(..));
+        let uses =
+            |cached: &Cached| !matches!(cached, Cached::No | Cached::Pass(..) | Cached::Whole);
         let mut clients = self.conns.all().filter_map(|(_, conn)| match &conn.side {
             Side::Client(client) => Some(client),
             Side::Server(_) => None,

@@ -4,6 +4,7 @@ mod bodies;
 mod caching;
 mod chaos;
 mod ends;
+mod parting;
 mod routing;
 mod smuggling;
 mod world;

@@ -36,6 +36,8 @@ pub(super) struct World {
     pub(super) far: BTreeMap<(u32, u32), Far>,
     /// Connections to servers, in the order in which they were begun.
     pub(super) connects: Vec<ConnId>,
+    /// Clients that were given away.
+    pub(super) released: Vec<ConnId>,
     /// Nobody listens there.
     pub(super) refusing: Vec<Endpoint>,
     /// No answer comes from there.
@@ -147,6 +149,7 @@ impl World {
             now: Instant::ZERO,
             far: BTreeMap::new(),
             connects: Vec::new(),
+            released: Vec::new(),
             refusing: Vec::new(),
             silent: Vec::new(),
             piece: usize::MAX,
@@ -166,10 +169,24 @@ impl World {
         id
     }
 
+    /// A client that another front has given away; `None` where it is turned away.
+    pub(super) fn inherit(&mut self, listen: Endpoint) -> Option<ConnId> {
+        let id = self.front.inherited(self.now, at(99, 7), listen)?;
+        self.far.insert(key(id), Far::default());
+        Some(id)
+    }
+
     /// The other end of a connection sends something.
     pub(super) fn say(&mut self, id: ConnId, bytes: impl AsRef<[u8]>) {
         self.far(id).coming.extend_from_slice(bytes.as_ref());
         self.run();
+    }
+
+    /// The same, but nothing else happens yet.
+    pub(super) fn say_only(&mut self, id: ConnId, bytes: &[u8]) {
+        let space = self.front.space(id).expect("room");
+        space[..bytes.len()].copy_from_slice(bytes);
+        self.front.received(self.now, id, bytes.len());
     }
 
     /// The other end of a connection sends nothing more.
@@ -304,6 +321,7 @@ impl World {
             Action::Receive(_) => {}
             Action::Shut(id) => self.far(id).shut = true,
             Action::Close(id) => self.far(id).closed = true,
+            Action::Release(id) => self.released.push(id),
             Action::Reset(id) => {
                 let far = self.far(id);
                 (far.closed, far.reset) = (true, true);
