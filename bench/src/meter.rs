@@ -110,6 +110,8 @@ impl Bed<'_> {
             // Neither is always the first.
             for metered in [round % 2 == 0, round % 2 != 0] {
                 if !metered {
+                    // A machine that has rested is faster: both rest.
+                    std::thread::sleep(ATTACHES);
                     without.push(self.load(file, self.effort.seconds)?);
                     continue;
                 }
