@@ -141,10 +141,17 @@ impl World {
                     self.front.failed(self.now, id);
                 }
             }
-            _ => {
-                self.now = self.now + Duration::from_millis(u64::from(script.u8()) * 500);
-                self.front.handle_time(self.now);
-            }
+            _ => match script.u8() {
+                // As before another program is executed.
+                255 => {
+                    self.front.release();
+                    self.front.part_from_caches(self.now);
+                }
+                halves => {
+                    self.now = self.now + Duration::from_millis(u64::from(halves) * 500);
+                    self.front.handle_time(self.now);
+                }
+            },
         }
         self.settle();
     }
@@ -240,7 +247,7 @@ impl World {
                 self.front.sent(self.now, id, bytes);
             },
             Action::Receive(_) | Action::Shut(_) => {}
-            Action::Close(id) | Action::Reset(id) => {
+            Action::Close(id) | Action::Reset(id) | Action::Release(id) => {
                 self.far.remove(&(id.index, id.generation));
             }
         }

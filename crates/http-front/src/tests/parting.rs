@@ -92,7 +92,10 @@ fn those_that_wait_for_a_fetch_go_on_alone() {
     world.front.part_from_caches(world.now);
     world.run();
     let of_head = world.connects[1];
-    assert!(world.got(of_head).starts_with("HEAD /c HTTP/1.1\r\n"), "not for the cache");
+    assert!(
+        world.got(of_head).starts_with("HEAD /c HTTP/1.1\r\n"),
+        "not for the cache"
+    );
     world.say(of_head, "HTTP/1.1 204 No\r\n\r\n");
     assert!(world.got(head).starts_with("HTTP/1.1 204 "));
     let servers = world.connects.split_off(before);
