@@ -19,7 +19,7 @@ pub fn leave_open(socket: BorrowedFd<'_>) -> io::Result<RawFd> {
 }
 
 /// Takes over the Unix socket that the program before left open under this number. Call it once,
-/// before anything else can own it. `None` if it is none.
+/// before anything else can own it. `None` if it is something else.
 pub fn take_over(number: RawFd) -> Option<OwnedFd> {
     if number < 3 || !is(number, libc::SO_DOMAIN, libc::AF_UNIX) {
         return None;

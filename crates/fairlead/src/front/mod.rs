@@ -187,9 +187,9 @@ impl Running {
         self.desk.desk.clients()
     }
 
-    /// Ends the thread while its connections go on in a process of their own. That gives each client
-    /// to the program that this process is to execute, once it waits for its next request, and ends
-    /// after `patience`. Returns where the program hears of them.
+    /// Ends the thread while its connections go on in a process of their own. That gives each
+    /// client to the program that this process is to execute, once it waits for its next request,
+    /// and ends after `patience`. Returns where the program hears of them.
     pub(crate) fn leave(mut self, patience: Duration) -> Option<RawFd> {
         self.desk.desk.leave();
         self.desk.wake();

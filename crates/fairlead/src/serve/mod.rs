@@ -216,8 +216,7 @@ fn serve(
     let worked = catch_unwind(AssertUnwindSafe(work));
     context.access_log.finish(clock.now());
     let clean = matches!(worked, Ok(Ok(ExitMode::Clean)));
-    let front = &mut context.front;
-    let worked = worked.map(|mode| mode.map(|one| left_open(one, engine.queue(), front)));
+    let worked = worked.map(|mode| mode.map(|mode| context.left_open(mode, engine.queue())));
     drop(keeper);
     served.end();
     clean_up(clean, restore.pins.as_deref(), engine.queue(), network);
@@ -239,17 +238,6 @@ fn settle(settings: &mut Settings) -> front::Prepared {
 fn keep_device(device: &TunDevice, restore: &Restore) -> Result<(), ExitStatus> {
     let persistent = device.set_persistent(restore.pins.is_some());
     persistent.map_err(|error| host(format!("device {}: {error}", device.name())))
-}
-
-/// For a reload, leaves open for the next run what it is to go on with: packets wait in the device.
-fn left_open(exit_mode: ExitMode, device: &TunDevice, front: &mut FrontThread) -> ExitMode {
-    match exit_mode {
-        ExitMode::Reload(_) => ExitMode::Reload(LeftOpen {
-            device: device.leave_open().ok(),
-            clients: front.leave(),
-        }),
-        other => other,
-    }
 }
 
 /// Removes what this run created, or leaves it for the next start: if configured, and after an
@@ -697,6 +685,17 @@ impl LoopContext<'_> {
     /// Connections that are being set up, spliced, or served by the front.
     fn live(&self, engine: &Engine<TunDevice>) -> u64 {
         engine.live_connections() + self.front.clients()
+    }
+
+    /// For a reload, leaves open what the next run is to go on with: packets wait in the device.
+    fn left_open(&mut self, mode: ExitMode, device: &TunDevice) -> ExitMode {
+        match mode {
+            ExitMode::Reload(_) => ExitMode::Reload(LeftOpen {
+                device: device.leave_open().ok(),
+                clients: self.front.leave(),
+            }),
+            other => other,
+        }
     }
 
     /// True if spliced connections are to outlive this process, and can.
