@@ -18,11 +18,11 @@
 #include "lib/sleep.h"
 
 /* What belongs to no socket. It must not reach the stack, which would answer with a RST. */
-static __always_inline int fl_to_fast_path(struct __sk_buff *ctx, __u32 device)
+static __always_inline int fl_to_fast_path(struct __sk_buff *ctx, const struct fl_host *host)
 {
-	if (!device || ctx->vlan_present || ctx->pkt_type != PACKET_HOST)
+	if (!host->leads || ctx->vlan_present || ctx->pkt_type != PACKET_HOST)
 		return TC_ACT_UNSPEC;
-	return (int)bpf_redirect(device, 0);
+	return (int)bpf_redirect(host->device, 0);
 }
 
 SEC("classifier")
@@ -44,12 +44,18 @@ int fairlead_host(struct __sk_buff *ctx)
 	host = fl_host_of(&packet.key);
 	if (!host)
 		return TC_ACT_UNSPEC;
+	if (host->kind == FL_HOST_WATCHED)
+		fl_follow(ctx, &packet);
 	state = fl_hear_client(ctx, &packet);
+	if (host->kind == FL_HOST_WATCHED)
+		/* The address is this machine's, so no route leads to the engine. */
+		return state == FL_TO_ENGINE ? bpf_redirect(host->device, 0) :
+		       state ? state : TC_ACT_UNSPEC;
 	if (state)
 		return state;
 	sock = fl_sock_of(ctx, &packet.key, 0, packet.v4);
 	if (!sock)
-		return fl_to_fast_path(ctx, host->device);
+		return fl_to_fast_path(ctx, host);
 	state = sock->state;
 	syn = (packet.flags & (FL_TCP_SYN | FL_TCP_ACK | FL_TCP_RST)) == FL_TCP_SYN;
 	timewait = syn ? bpf_skc_to_tcp_timewait_sock(sock) : 0;
@@ -63,7 +69,7 @@ int fairlead_host(struct __sk_buff *ctx)
 	if (timewait)
 		return fl_settle(ctx, &packet, &rest, host->kind == FL_HOST_FULL);
 	if (state == BPF_TCP_LISTEN)
-		return fl_to_fast_path(ctx, host->device);
+		return fl_to_fast_path(ctx, host);
 	fl_host_count(syn ? FL_C_HOST_SYNS_PASSED : FL_C_HOST_PACKETS);
 	return TC_ACT_OK;
 }
@@ -77,7 +83,7 @@ int fairlead_give(struct __sk_buff *ctx)
 	__be32 stamps[3] = {};
 	int state, is_first;
 
-	if (fl_segment_of(ctx, &segment, 0) || !fl_is_host(&segment.key))
+	if (fl_segment_of(ctx, &segment, 0) || !fl_host_of(&segment.key))
 		return TC_ACT_UNSPEC;
 	sock = fl_sock_of(ctx, &segment.key, 0, segment.v4);
 	if (sock) {
@@ -120,7 +126,7 @@ int fairlead_leave(struct __sk_buff *ctx)
 	client.dst = segment.key.src;
 	client.src_port = segment.key.dst_port;
 	client.dst_port = segment.key.src_port;
-	if (!fl_is_host(&client))
+	if (!fl_host_of(&client))
 		return TC_ACT_UNSPEC;
 	return fl_hear_socket(ctx, &segment, &client);
 }

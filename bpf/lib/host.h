@@ -15,14 +15,7 @@
 #define FL_BOUND_LISTENS 1024
 #define FL_GIVES 65536
 
-/* Listening endpoints of services some of whose connections become sockets. */
-struct fl_host {
-	__u32 kind; /* FL_HOST_* */
-	/* The engine's, where the fast path leaves what it does not know to the stack, as XDP does;
-	 * else 0. */
-	__u32 device;
-};
-
+/* Listening endpoints some of whose connections become sockets, or are watched. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -96,11 +89,6 @@ static __always_inline struct fl_host *fl_host_of(const struct fl_flow_key *key)
 	struct fl_endpoint to = { .addr = key->dst, .port = key->dst_port };
 
 	return bpf_map_lookup_elem(&fl_hosts, &to);
-}
-
-static __always_inline int fl_is_host(const struct fl_flow_key *key)
-{
-	return fl_host_of(key) != 0;
 }
 
 /* Makes a segment the first one of a connection of the listener that `give` names. Not 0 without one,

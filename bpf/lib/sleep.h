@@ -8,6 +8,7 @@
 #ifndef FAIRLEAD_SLEEP_H
 #define FAIRLEAD_SLEEP_H
 
+#include <bpf/bpf_core_read.h>
 #include <fairlead/ctx.h>
 #include <fairlead/layout.h>
 #include <fairlead/map.h>
@@ -60,8 +61,20 @@ struct {
 } fl_unread_draft FL_MAP_PRIVATE;
 
 /* As the kernel names it; where it lies is looked up when the program is loaded. */
+struct tcp_options_received {
+	__u16 tstamp_ok : 1;
+	__u16 wscale_ok : 1;
+	__u16 sack_ok : 3;
+	__u16 snd_wscale : 4;
+	__u16 rcv_wscale : 4;
+	__u16 mss_clamp;
+} __attribute__((preserve_access_index));
 struct tcp_sock {
 	__u32 copied_seq;
+	__u32 rcv_nxt;
+	__u32 snd_nxt;
+	__u64 bytes_received;
+	struct tcp_options_received rx_opt;
 } __attribute__((preserve_access_index));
 
 /* A segment. */
@@ -229,6 +242,49 @@ static __always_inline int fl_is_whole_by_now(const struct fl_flow_key *key,
 	return whole;
 }
 
+/* Begins to follow a connection that a listener of this machine has accepted by itself, at a request
+ * of its client. */
+static __always_inline void fl_follow(struct __sk_buff *ctx, const struct fl_packet *packet)
+{
+	struct fl_life life = {
+		.since_ns = bpf_ktime_get_ns(),
+		.rcv_nxt = packet->seq,
+		.snd_nxt = packet->ack,
+		.acked = packet->ack,
+		.begins_at = packet->ack,
+		.chunks_end = packet->ack - 1,
+		.sleep_max_s = FL_WATCHED_SLEEP_S,
+	};
+	struct bpf_sock *sock;
+	struct tcp_sock *tcp;
+
+	if (!packet->payload_bytes || !(packet->flags & FL_TCP_ACK) ||
+	    bpf_map_lookup_elem(&fl_lives, &packet->key))
+		return;
+	sock = fl_sock_of(ctx, &packet->key, 0, packet->v4);
+	if (!sock)
+		return;
+	tcp = sock->state == BPF_TCP_ESTABLISHED ? bpf_skc_to_tcp_sock(sock) : 0;
+	if (!tcp || tcp->rcv_nxt != packet->seq || tcp->snd_nxt != packet->ack) {
+		bpf_sk_release(sock);
+		return;
+	}
+	if (tcp->bytes_received)
+		life.begins_at--; /* something was said before, of which nothing is known */
+	life.give.listener.addr = packet->key.dst;
+	life.give.listener.port = packet->key.dst_port;
+	life.give.mss = tcp->rx_opt.mss_clamp;
+	life.give.scales = BPF_CORE_READ_BITFIELD(tcp, rx_opt.wscale_ok);
+	life.give.client_scale = BPF_CORE_READ_BITFIELD(tcp, rx_opt.snd_wscale);
+	life.give.our_scale = BPF_CORE_READ_BITFIELD(tcp, rx_opt.rcv_wscale);
+	life.give.sack = BPF_CORE_READ_BITFIELD(tcp, rx_opt.sack_ok) != 0;
+	life.give.timestamps = BPF_CORE_READ_BITFIELD(tcp, rx_opt.tstamp_ok);
+	life.give.first = packet->seq;
+	bpf_sk_release(sock);
+	if (bpf_map_update_elem(&fl_lives, &packet->key, &life, BPF_NOEXIST))
+		fl_host_count(FL_C_HOST_UNFOLLOWED);
+}
+
 /* A segment of a client whose socket is about to end. Not 0 where the socket must not have it. */
 static __always_inline int fl_hear_at_end(struct __sk_buff *ctx, const struct fl_packet *packet,
 					  struct fl_life *life)
@@ -277,6 +333,8 @@ static __always_inline void fl_hear_request(struct __sk_buff *ctx, const struct 
 	life->asked = 1;
 }
 
+#define FL_TO_ENGINE TC_ACT_UNSPEC
+
 /* What a client's segment means for its connection: not 0 where the stack must not have it.
  * `key` is the client's. */
 static __always_inline int fl_hear_client(struct __sk_buff *ctx, const struct fl_packet *packet)
@@ -304,7 +362,7 @@ static __always_inline int fl_hear_client(struct __sk_buff *ctx, const struct fl
 		    (!packet->payload_bytes && !(packet->flags & FL_TCP_FIN) &&
 		     packet->seq == life->rcv_nxt))
 			return TC_ACT_SHOT;
-		return TC_ACT_UNSPEC; /* the engine wakes it, or answers */
+		return FL_TO_ENGINE; /* which wakes it, or answers */
 	}
 	if (packet->flags & FL_TCP_RST) {
 		bpf_map_delete_elem(&fl_lives, &packet->key);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fairlead_netns::Signal;
 
-use crate::harness::{Connection, Family, Lab, Switch, binary, with_sockets_of_cookies};
+use crate::harness::{Connection, Family, Lab, Nginx, Switch, binary, with_sockets_of_cookies};
 use crate::reload::reload;
 use crate::restart::in_kernel;
 use crate::sleep::{LENGTH, ask, nginx, one_answer_each, services, wait_until_asleep};
@@ -151,6 +151,55 @@ fn connections_beyond_the_limit_end_with_their_process_and_are_counted() {
         }
         let _server = nginx(lab);
         ask_all(&mut all[..4], "after they slept");
+    });
+}
+
+/// A web server that listens on an address of the machine itself, and is served without the switch.
+#[test]
+fn a_server_that_is_only_watched_has_sleepers() {
+    with_sockets_of_cookies(|lab| {
+        let addresses: [SocketAddr; 2] =
+            ["10.1.0.2:8088", "[fd01::2]:8088"].map(|text| text.parse().unwrap());
+        let listens = addresses.map(|at| format!("listen {at};")).join(" ");
+        let text = "x".repeat(3_000);
+        let servers = format!(
+            "server {{ {listens} keepalive_timeout 600;\n\
+             location / {{ return 200 \"{text}\"; }} }}"
+        );
+        let start = || Nginx::start_on(lab, &lab.switch, "watched", &servers, &addresses);
+        let [four, six] = addresses;
+        let watch = format!("[network]\nwatch = [\"{four}\", \"{six}\"]\n");
+        let configuration = in_kernel(&services("")).replace("[network]\n", &watch);
+        let mut server = start();
+        let switch = Switch::start_with(lab, &configuration);
+        let open = |number: usize| Connection::to(lab, addresses[number % 2]);
+        let mut all: Vec<Connection> = (0..10).map(open).collect();
+        for round in 1..=3 {
+            ask_all(&mut all, "in each round");
+            match round % 2 {
+                0 => server.kill(),
+                _ => server.quit(),
+            }
+            wait_until_asleep(&switch, 10 * round);
+            if round == 2 {
+                for connection in &mut all[..2] {
+                    connection
+                        .send("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                        .unwrap();
+                }
+                let both = |status: &serde_json::Value| status["host_held"].as_u64() >= Some(2);
+                switch.wait_for_status("both held", both);
+            }
+            server = start();
+            if round == 2 {
+                for connection in &mut all[..2] {
+                    assert_eq!(connection.response(false).unwrap().body.len(), 3_000);
+                }
+                all.drain(..2);
+                all.extend((0..2).map(open));
+            }
+        }
+        assert_eq!(switch.count("woken"), 20);
     });
 }
 

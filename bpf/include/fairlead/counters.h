@@ -63,6 +63,9 @@
 	COUNTER(HOST_FINS_IN_DOUBT, "host_fins_in_doubt", \
 		"FINs that came before it was known where their response ends: withheld until then") \
 	COUNTER(HOST_IN_DOUBT_HELD, "", "Segments of clients that came meanwhile") \
+	COUNTER(HOST_UNFOLLOWED, "host_unfollowed", \
+		"Connections to watched addresses that do not sleep, because `sleepers` in [limits] is " \
+		"reached") \
 	COUNTER(HOST_UNREAD, "host_unread", \
 		"Connections of routes with `sleep` whose socket ended with a request that nobody had " \
 		"read, and which sleep") \

@@ -183,6 +183,15 @@ struct fl_listen {
 /* What is known of a listening endpoint some of whose connections become sockets. */
 #define FL_HOST_PLAIN 1
 #define FL_HOST_FULL 2 /* a socket listens there that accepts nothing: SYNs may reach the stack */
+#define FL_HOST_WATCHED 3 /* a process listens there: what does not sleep is the stack's */
+struct fl_host {
+	__u32 kind; /* FL_HOST_* */
+	__u32 device; /* the engine's, by its index */
+	/* What belongs to no socket goes there: the fast path would leave it to the stack, as XDP does. */
+	__u32 leads;
+};
+/* How long connections may sleep that are watched, seconds. */
+#define FL_WATCHED_SLEEP_S 3600
 
 /* Stands where the call of bpf_sk_assign_tcp_reqsk is, whose number differs from kernel to kernel. */
 #define FL_ASSIGN_REQUEST 0x0fa1ead1

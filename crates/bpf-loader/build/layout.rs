@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Structs that the loader reads or writes, and what they are called in Rust.
-const STRUCTS: [(&str, &str, &str); 17] = [
+const STRUCTS: [(&str, &str, &str); 18] = [
     ("fl_address", "RawAddress", "Default, PartialEq, Eq, Hash"),
     ("fl_flow_key", "RawFlowKey", "PartialEq, Eq, Hash"),
     ("fl_bucket", "RawBucket", ""),
     ("fl_endpoint", "RawEndpoint", "Default, PartialEq, Eq"),
+    ("fl_host", "RawHost", "PartialEq, Eq"),
     ("fl_give", "RawGive", "Default, PartialEq, Eq"),
     ("fl_life", "RawLife", "Default, PartialEq, Eq"),
     ("fl_response", "RawResponse", "PartialEq, Eq"),
@@ -29,7 +30,7 @@ const STRUCTS: [(&str, &str, &str); 17] = [
 const TABLES: [(&str, &str, &str); 1] = [("fl_tcb", "RawTcb", "")];
 
 /// Constants that the loader uses, and their type there.
-const CONSTANTS: [(&str, &str); 37] = [
+const CONSTANTS: [(&str, &str); 38] = [
     ("LAYOUT_VERSION", "u32"),
     ("FL_HOST_LAYOUT", "u32"),
     ("FL_DROPS", "u32"),
@@ -45,6 +46,7 @@ const CONSTANTS: [(&str, &str); 37] = [
     ("FL_ASSIGN_REQUEST", "u32"),
     ("FL_HOST_PLAIN", "u32"),
     ("FL_HOST_FULL", "u32"),
+    ("FL_HOST_WATCHED", "u32"),
     ("FL_LIFE_AWAKE", "u32"),
     ("FL_LIFE_ASLEEP", "u32"),
     ("FL_LIFE_OVER", "u32"),

@@ -21,7 +21,9 @@ use crate::filter::has_links;
 use crate::interfaces::interface_index;
 use crate::kernel::{LoadError, take};
 use crate::lasting::{self, Former};
-use crate::layout::{ASSIGN_REQUEST, HOST_FULL, HOST_PLAIN, RawEndpoint, RawFlowKey, RawGive};
+use crate::layout::{
+    ASSIGN_REQUEST, HOST_FULL, HOST_PLAIN, HOST_WATCHED, RawEndpoint, RawFlowKey, RawGive, RawHost,
+};
 use crate::pins::{self, Pins};
 use crate::sleep::{Lives, Shown, TakenOver};
 use crate::sys;
@@ -53,8 +55,10 @@ pub struct HostPrograms {
     told: BTreeSet<Endpoint>,
     /// Where a socket listens that accepts nothing.
     full: BTreeSet<Endpoint>,
-    /// The engine's device; 0 where the fast path leads packets there.
-    engine: u32,
+    /// What belongs to no socket is led to the engine's device.
+    leads: bool,
+    /// Where processes listen whose connections are watched.
+    watched: BTreeSet<Endpoint>,
     counters: PerCpuArray<MapData, u64>,
     /// Maps that grow with connections, for their sizes.
     sized: Vec<(&'static str, OwnedFd)>,
@@ -273,17 +277,18 @@ impl HostPrograms {
             links: BTreeMap::new(),
             told: BTreeSet::new(),
             full: BTreeSet::new(),
-            engine: 0,
+            leads: false,
+            watched: BTreeSet::new(),
             counters,
             sized,
         };
         Ok((this, gives, shown))
     }
 
-    /// Leads what belongs to no socket to the engine's device with this index, from the next
-    /// [`Self::set`] on: the fast path would leave it to the stack.
-    pub fn lead_to(&mut self, engine: u32) {
-        self.engine = engine;
+    /// Leads what belongs to no socket to the engine's device, from the next [`Self::set`] on: the
+    /// fast path would leave it to the stack.
+    pub fn lead(&mut self) {
+        self.leads = true;
     }
 
     /// Serves these listening endpoints, and no others, on these interfaces and the engine's
@@ -300,18 +305,26 @@ impl HostPrograms {
     ) -> Result<(), LoadError> {
         let map = self.ebpf.map_mut("fl_hosts");
         let map = map.ok_or(LoadError::Missing("fl_hosts"))?;
-        let mut map: HashMap<&mut MapData, RawEndpoint, [u32; 2]> = map.try_into()?;
-        for gone in self.told.difference(listens) {
+        let mut map: HashMap<&mut MapData, RawEndpoint, RawHost> = map.try_into()?;
+        let all: BTreeSet<Endpoint> = listens.union(&self.watched).copied().collect();
+        for gone in self.told.difference(&all) {
             let _ = map.remove(&RawEndpoint::from(*gone));
         }
-        for listen in listens.iter().take(LISTENS_MAX) {
-            let kind = match self.full.contains(listen) {
-                true => HOST_FULL,
-                false => HOST_PLAIN,
+        let engine = interface_index(device).unwrap_or(0);
+        for endpoint in all.iter().take(LISTENS_MAX) {
+            let kind = match endpoint {
+                one if self.watched.contains(one) => HOST_WATCHED,
+                one if self.full.contains(one) => HOST_FULL,
+                _ => HOST_PLAIN,
             };
-            map.insert(RawEndpoint::from(*listen), [kind, self.engine], 0)?;
+            let host = RawHost {
+                kind,
+                device: engine,
+                leads: u32::from(self.leads),
+            };
+            map.insert(RawEndpoint::from(*endpoint), host, 0)?;
         }
-        self.told.clone_from(listens);
+        self.told = all;
         let at = |program| interfaces.iter().map(move |name| (program, name.as_str()));
         let leaving = at(AT_EGRESS).filter(|_| sleep);
         let places = at(AT_INTERFACES)
@@ -337,6 +350,12 @@ impl HostPrograms {
             let _ = pins::remove(&pin);
         }
         Ok(())
+    }
+
+    /// At these endpoints processes of this machine listen whose connections may sleep, from the
+    /// next [`Self::set`] on.
+    pub fn set_watched(&mut self, endpoints: BTreeSet<Endpoint>) {
+        self.watched = endpoints;
     }
 
     /// At these listening endpoints a socket listens that accepts nothing, from the next

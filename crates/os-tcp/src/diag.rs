@@ -26,13 +26,27 @@ pub(crate) struct Diag {
     sequence: u32,
 }
 
+/// The kernel's name for a socket, which no other one gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cookie([u8; 8]);
+
+impl Cookie {
+    /// Whatever it is.
+    pub(crate) const ANY: Self = Self([0xff; 8]);
+}
+
+/// `TCP_LISTEN`, as the kernel numbers states.
+pub(crate) const LISTEN: u8 = 10;
+/// `SOCK_DIAG_BY_FAMILY` of `linux/sock_diag.h`.
+pub(crate) const BY_FAMILY: u16 = 20;
+
 /// What the kernel answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// An order was carried out.
     Done,
     /// There is such a socket, in this state (`TCP_…` of the kernel).
-    State(u8),
+    State(u8, Cookie),
     /// There is no such socket.
     Nothing,
 }
@@ -55,20 +69,19 @@ impl Diag {
     }
 
     /// Asks about the TCP socket between these addresses, as seen from this host, or about
-    /// the one that would take a connection between them.
+    /// the one that would take a connection between them. An order needs an acknowledgement.
     pub(crate) fn ask(
         &mut self,
         kind: u16,
-        acknowledge: bool,
-        local: Endpoint,
-        peer: Endpoint,
+        (local, peer): (Endpoint, Endpoint),
+        cookie: Cookie,
     ) -> io::Result<Answer> {
         self.sequence = self.sequence.wrapping_add(1);
-        let flags = match acknowledge {
-            true => NLM_F_REQUEST | NLM_F_ACK,
-            false => NLM_F_REQUEST,
+        let flags = match kind {
+            BY_FAMILY => NLM_F_REQUEST,
+            _ => NLM_F_REQUEST | NLM_F_ACK,
         };
-        let request = request(kind, flags, local, peer, self.sequence);
+        let request = request(kind, flags, (local, peer), cookie, self.sequence);
         sys::send(self.socket.as_fd(), &request, 0)?;
         loop {
             let mut answer = [0; 512];
@@ -83,15 +96,18 @@ impl Diag {
                 continue; // of a question whose answer came too late
             }
             if said == kind {
-                // `struct inet_diag_msg`: its second byte.
-                return Ok(Answer::State(answer[HEADER_BYTES + 1]));
+                // `struct inet_diag_msg`: its second byte, and the end of its `id`.
+                let mut cookie = [0; 8];
+                cookie.copy_from_slice(&answer[HEADER_BYTES + 44..HEADER_BYTES + 52]);
+                return Ok(Answer::State(answer[HEADER_BYTES + 1], Cookie(cookie)));
             }
             if said != NLMSG_ERROR {
                 continue;
             }
             return match -(word(HEADER_BYTES) as i32) {
                 0 => Ok(Answer::Done),
-                libc::ENOENT => Ok(Answer::Nothing),
+                // ESTALE: another socket has the addresses by now.
+                libc::ENOENT | libc::ESTALE => Ok(Answer::Nothing),
                 errno => Err(io::Error::from_raw_os_error(errno)),
             };
         }
@@ -101,8 +117,8 @@ impl Diag {
 fn request(
     kind: u16,
     flags: u16,
-    local: Endpoint,
-    peer: Endpoint,
+    (local, peer): (Endpoint, Endpoint),
+    cookie: Cookie,
     sequence: u32,
 ) -> [u8; REQUEST_BYTES] {
     let mut bytes = [0; REQUEST_BYTES];
@@ -125,7 +141,7 @@ fn request(
             false => put(at, &addr.0),
         }
     }
-    put(64, &[0xff; 8]); // whatever its cookie is
+    put(64, &cookie.0);
     bytes
 }
 
@@ -141,7 +157,13 @@ mod tests {
             addr: Address::v4([10, 0, 0, last]),
             port,
         };
-        let bytes = request(21, NLM_F_REQUEST, at(1, 80), at(2, 40_000), 7);
+        let bytes = request(
+            21,
+            NLM_F_REQUEST,
+            (at(1, 80), at(2, 40_000)),
+            Cookie::ANY,
+            7,
+        );
         assert_eq!(bytes[..4], 72_u32.to_ne_bytes());
         assert_eq!(bytes[4..8], [21, 0, 1, 0]);
         assert_eq!(bytes[16..18], [2, 6]);

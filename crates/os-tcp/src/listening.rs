@@ -6,12 +6,7 @@ use std::net::{Ipv4Addr, TcpListener};
 
 use fairlead_base::{Address, Endpoint};
 
-use crate::diag::{Answer, Diag};
-
-/// `SOCK_DIAG_BY_FAMILY` of `linux/sock_diag.h`.
-const BY_FAMILY: u16 = 20;
-/// `TCP_LISTEN`, as the kernel numbers states.
-const LISTEN: u8 = 10;
+use crate::diag::{Answer, BY_FAMILY, Cookie, Diag, LISTEN};
 
 /// A netlink socket for such questions. It needs no rights.
 #[derive(Debug)]
@@ -44,8 +39,8 @@ impl Listening {
             },
             port: 0,
         };
-        let answer = self.0.ask(BY_FAMILY, false, listener, nobody)?;
-        Ok(answer == Answer::State(LISTEN))
+        let answer = self.0.ask(BY_FAMILY, (listener, nobody), Cookie::ANY)?;
+        Ok(matches!(answer, Answer::State(LISTEN, _)))
     }
 }
 

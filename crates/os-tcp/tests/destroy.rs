@@ -107,6 +107,36 @@ fn a_socket_in_fin_wait_and_one_in_time_wait_are_removed() {
     });
 }
 
+/// The kernel finds the listener where the connection has gone.
+#[test]
+fn a_listener_at_the_same_address_stays() {
+    run(|| {
+        let host = World::new().unwrap().host("one").unwrap();
+        host.enter(|| {
+            for listen in [
+                IpAddr::from(Ipv4Addr::LOCALHOST),
+                Ipv6Addr::LOCALHOST.into(),
+            ] {
+                let listener = TcpListener::bind((listen, 0)).unwrap();
+                let at = listener.local_addr().unwrap();
+                let client = TcpStream::connect(at).unwrap();
+                let (server, from) = listener.accept().unwrap();
+                let (local, peer) = (endpoint(at), endpoint(from));
+                let mut destroyer = Destroyer::open().unwrap();
+                let outcome = destroyer.destroy(local, peer);
+                if !is_supported("a_listener_at_the_same_address_stays", &outcome) {
+                    return;
+                }
+                assert!(outcome.unwrap());
+                drop((client, server));
+                assert!(!destroyer.destroy(local, peer).unwrap());
+                TcpStream::connect(at).expect("somebody listens");
+            }
+        })
+        .unwrap();
+    });
+}
+
 /// Without the right nothing is ended.
 #[test]
 fn an_ordinary_process_may_not() {

@@ -26,6 +26,9 @@ pub struct Config {
     pub device_mss: u16,
     /// How many bytes of [`crate::Details`] of live connections are kept, at most; 0: none are.
     pub details_bytes: u64,
+    /// Where processes of this machine listen whose idle connections outlive them. Their clients'
+    /// packets come here only while the connections sleep.
+    pub watched: Vec<Endpoint>,
     /// Pairs of connections that proxies may hand off, at most; 0: none are taken.
     pub pairs: u32,
 }
@@ -41,6 +44,7 @@ impl Config {
             limits: Limits::default(),
             device_mss: 1_460,
             details_bytes: 0,
+            watched: Vec::new(),
             pairs: 0,
         }
     }

@@ -672,6 +672,35 @@ fn asleep_for_weeks_is_woken_whatever_its_clients_clock_says() {
 }
 
 #[test]
+fn asleep_at_a_watched_address_is_heard_and_all_else_is_not_ours() {
+    let watched = endpoint("10.1.0.9:8080");
+    let mut config = http_config();
+    config.watched = vec![watched];
+    let (mut rig, desk) = with_desk(config, Desk::default());
+    rig.vip = watched;
+    let request = rig.by_client().seq(1_000).ack(2_000).payload(REQUEST);
+    rig.put_none(&request);
+    rig.assert_dropped(DropReason::NotOurs);
+    *desk.sleeper.lock().unwrap() = Some(Sleeper {
+        is_asleep: true,
+        client_nxt: 1_000,
+        server_nxt: 2_000,
+        listener: watched,
+    });
+    *desk.deserted.lock().unwrap() = true;
+    rig.put_none(&request);
+    assert_eq!(
+        desk.waiting.lock().unwrap()[0].1,
+        Duration::from_secs(10),
+        "the wait"
+    );
+    let sent = desk.release(&mut rig, false);
+    assert_eq!(payload(&sent), REQUEST);
+    assert_eq!(sent[0].header.key.dst, watched);
+    assert_eq!(rig.datapath.snapshot().woken, 1);
+}
+
+#[test]
 fn asleep_long_request_is_given_in_segments() {
     let (mut rig, _, _, (client_nxt, server_nxt)) = with_a_sleeper();
     let body = vec![b'a'; 9_000];

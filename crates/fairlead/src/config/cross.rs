@@ -269,6 +269,14 @@ fn listens<'d>(draft: &'d Draft, problems: &mut Problems) -> BTreeMap<Address, &
             );
             continue;
         }
+        if draft.network.watch.contains(&endpoint) {
+            let message =
+                format!("{endpoint} is in `watch` of [network], so a process listens there");
+            problems.push(
+                Diagnostic::error(&listen.span, message)
+                    .help("listen elsewhere, or leave it out of `watch`"),
+            );
+        }
         endpoints.insert(endpoint, &listen.span);
         if endpoints.len() == ENDPOINTS_MAX + 1 {
             let message = format!("more than {ENDPOINTS_MAX} listening endpoints");

@@ -144,6 +144,8 @@ pub enum Announce {
 pub struct Network {
     /// The TUN device to create.
     pub device: String,
+    /// Where processes of this machine listen whose idle connections outlive them.
+    pub watch: Vec<fairlead_base::Endpoint>,
     /// The prefixes of [`Config::snat`], to be routed to the device.
     pub snat: Vec<Prefix>,
     /// MTU of the device, bytes.
@@ -557,6 +559,7 @@ fn build(draft: Draft, limits: fairlead_splice::config::Limits) -> Option<Settin
         snat: sources(&draft.network),
         limits,
         device_mss: draft.network.mtu - IPV4_TCP_HEADERS,
+        watched: draft.network.watch.clone(),
         details_bytes: match draft.log.access {
             Access::All => draft.log.details_bytes,
             Access::Off | Access::Refused => 0,

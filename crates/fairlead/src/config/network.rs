@@ -1,11 +1,13 @@
 //! `[network]` and `[fastpath]`.
 
+use fairlead_base::Endpoint;
 use fairlead_bpf_loader::{FlowTableKind, TcbGeometry};
 
 use super::diagnostic::{At, Diagnostic, Problems};
 use super::keys::{Key, Standard, Value, read};
 use super::names;
 use super::prefix::{Prefix, SNAT_ADDRESSES_MAX, prefix};
+use super::quantity::endpoints;
 use super::section::{Section, integer, string, strings, word};
 use super::{Fastpath, Mode, Network, VethRedirect};
 
@@ -20,6 +22,8 @@ pub(super) struct SnatDraft {
 /// Smallest MTU that both families work with here: RFC 791 asks every host for 576.
 const MTU_MIN: u64 = 576;
 const MTU_MAX: u64 = 65_535;
+/// Each packet that the engine gets is compared with all of them.
+const WATCHED_MAX: usize = 64;
 
 impl Standard for Network {
     fn standard() -> Self {
@@ -27,12 +31,13 @@ impl Standard for Network {
             device: "fairlead0".to_owned(),
             snat: Vec::new(),
             mtu: 1_500,
+            watch: Vec::new(),
         }
     }
 }
 
 /// The keys of `[network]`.
-pub(crate) const NETWORK_KEYS: [Key<Network>; 3] = [
+pub(crate) const NETWORK_KEYS: [Key<Network>; 4] = [
     Key::<Network>::special(
         "device",
         "`\"fairlead0\"`",
@@ -62,6 +67,16 @@ pub(crate) const NETWORK_KEYS: [Key<Network>; 3] = [
         "MTU of the device, 576 to 65535 bytes, 1280 or more with IPv6; it caps the advertised MSS",
     )
     .renamed_from("fastpath", "mtu"),
+    Key::<Network>::special(
+        "watch",
+        "none",
+        |network| {
+            let all: Vec<_> = network.watch.iter().map(ToString::to_string).collect();
+            all.join(" ")
+        },
+        "addresses and ports of this machine where web servers listen whose idle connections \
+         [outlive](handoff.md#servers-that-fairlead-only-watches) their processes",
+    ),
 ];
 
 impl Standard for Fastpath {
@@ -155,9 +170,29 @@ pub(super) fn network(
     {
         network.device = device;
     }
+    network.watch = watch(section, problems);
     let snat = snat(section, problems);
     network.snat = snat.prefixes.iter().map(|prefix| prefix.value).collect();
     (network, snat)
+}
+
+fn watch(section: Section<'_>, problems: &mut Problems) -> Vec<Endpoint> {
+    let node = section.node("watch");
+    let all = node.map(|node| endpoints(node, "watch", problems));
+    let mut watched = Vec::new();
+    for at in all.unwrap_or_default() {
+        if watched.contains(&at.value) {
+            let message = format!("{} is watched twice", at.value);
+            problems.push(Diagnostic::error(&at.span, message).help("write it once"));
+        } else if watched.len() == WATCHED_MAX {
+            let message = format!("more than {WATCHED_MAX} watched addresses");
+            problems.push(Diagnostic::error(&at.span, message).help("write fewer"));
+            break;
+        } else {
+            watched.push(at.value);
+        }
+    }
+    watched
 }
 
 fn snat(section: Section<'_>, problems: &mut Problems) -> SnatDraft {

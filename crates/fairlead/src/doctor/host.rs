@@ -11,11 +11,13 @@ const NAME: &str = "sockets";
 /// The check, where the configuration has a route with treatment `host` or `per-request`, or a
 /// cache.
 pub(super) fn look(facts: &Facts, mode: &str, checks: &mut Vec<Check>) {
+    let watches = facts
+        .settings
+        .iter()
+        .any(|one| !one.switch.watched.is_empty());
     let services = facts.settings.iter().flat_map(|one| &one.switch.services);
-    if !services
-        .flat_map(|one| &one.routes)
-        .any(Route::is_to_socket)
-    {
+    let mut routes = services.flat_map(|one| &one.routes);
+    if !watches && !routes.any(Route::is_to_socket) {
         return;
     }
     let kernel = fairlead_bpf_loader::has_host_function();

@@ -9,9 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fairlead_base::{Endpoint, Instant};
-use fairlead_bpf_loader::{
-    Counters, HostPrograms, Mode as AttachMode, Pins, TakenOver, interface_index,
-};
+use fairlead_bpf_loader::{Counters, HostPrograms, Mode as AttachMode, Pins, TakenOver};
 use fairlead_datapath::{Datapath, Offers};
 use fairlead_driver_tun::net::Network;
 use fairlead_splice::config::{Config, Route, Service};
@@ -61,7 +59,7 @@ impl Host {
         now: Instant,
     ) -> Self {
         let listens = listens(&settings.switch);
-        if listens.is_empty() {
+        if listens.is_empty() && settings.switch.watched.is_empty() {
             // An earlier run may have had some.
             let _ = parts.2.hold(&BTreeSet::new());
             let mut this = Self::default();
@@ -80,7 +78,8 @@ impl Host {
         };
         match this.try_start(settings, parts, pins, now) {
             Ok(()) => {
-                let names: Vec<String> = this.listens.iter().map(ToString::to_string).collect();
+                let all = this.listens.iter().chain(&settings.switch.watched);
+                let names: Vec<String> = all.map(ToString::to_string).collect();
                 tracing::info!(
                     "sockets of this machine take connections to {}",
                     names.join(" ")
@@ -89,7 +88,8 @@ impl Host {
             Err(why) => {
                 this.programs = None;
                 tracing::warn!(
-                    "routes with treatment = \"host\" or \"per-request\" cannot be served: {why}"
+                    "routes with treatment = \"host\" or \"per-request\", and `watch`, cannot be \
+                     served: {why}"
                 );
             }
         }
@@ -116,8 +116,8 @@ impl Host {
         let sleepers = settings.switch.limits.sleepers;
         let loaded = HostPrograms::load(pins.cloned(), if self.sleep { sleepers } else { 0 });
         let (mut programs, gives, shown) = loaded.map_err(|error| in_full(&error))?;
-        if let Some(device) = interface_index(&self.device).filter(|_| leads) {
-            programs.lead_to(device);
+        if leads {
+            programs.lead();
         }
         let interfaces = fastpath.interfaces();
         let addresses: BTreeSet<IpAddr> = self.listens.iter().map(|one| one.addr.to_ip()).collect();
@@ -128,6 +128,7 @@ impl Host {
             self.full = all;
             programs.set_full(at);
         }
+        programs.set_watched(settings.switch.watched.iter().copied().collect());
         let set = programs.set(&interfaces, &self.device, &self.listens, self.sleep);
         set.map_err(|error| in_full(&error))?;
         fastpath.serve_hosted(&addresses)?;
@@ -248,11 +249,14 @@ fn listens(switch: &Config) -> BTreeSet<Endpoint> {
 /// True where connections may outlive their sockets.
 fn sleeps(switch: &Config) -> bool {
     let mut routes = switch.services.iter().flat_map(|service| &service.routes);
-    routes.any(|route| route.sleep)
+    !switch.watched.is_empty() || routes.any(|route| route.sleep)
 }
 
 /// True where connections to a listening endpoint may outlive the sockets of a listener.
 fn sleeps_at(switch: &Config, listen: Endpoint, listener: Endpoint) -> bool {
+    if switch.watched.contains(&listen) {
+        return listen == listener;
+    }
     let mut services = switch.services.iter();
     let service = services.find(|service| service.listen.contains(&listen));
     let v4 = listener.addr.is_v4();

@@ -63,7 +63,8 @@ fn derive(settings: &Settings, all: &[Link]) -> BTreeMap<String, String> {
     let servers = servers.map(|server| server.endpoint.addr.to_ip());
     let services = switch.services.iter().flat_map(|service| &service.listen);
     let services = services.map(|listen| listen.addr.to_ip());
-    for address in servers.chain(services) {
+    let watched = switch.watched.iter().map(|one| one.addr.to_ip());
+    for address in servers.chain(services).chain(watched) {
         let route = route_to(address)
             .ok()
             .flatten()

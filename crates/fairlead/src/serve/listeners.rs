@@ -27,7 +27,11 @@ impl ListenerWatch {
         let all = routes.flat_map(|route| [route.listeners.v4, route.listeners.v6]);
         Self {
             sockets,
-            known: all.flatten().map(|listener| (listener, None)).collect(),
+            known: all
+                .flatten()
+                .chain(switch.watched.iter().copied())
+                .map(|listener| (listener, None))
+                .collect(),
             looked: None,
         }
     }

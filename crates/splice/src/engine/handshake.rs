@@ -55,7 +55,11 @@ impl Switch {
         listen: u16,
     ) -> Verdict {
         let cookie = header.ack - 1;
-        if let Some(verdict) = self.hear_sleeper(packet, header, listen) {
+        let service = self.service_of(listen);
+        let wait = service.timeouts.wake;
+        if service.routes.iter().any(|route| route.sleep)
+            && let Some(verdict) = self.hear_sleeper(packet, header, wait)
+        {
             return verdict;
         }
         // A keep-alive probe of a client that has sent nothing yet has the number before its first

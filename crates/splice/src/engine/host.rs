@@ -107,7 +107,8 @@ impl Switch {
             whole_request(&record, setup, self.table.endpoints()),
         );
         // Where it is refused, the client sends it again.
-        self.hold(&key, record.listen, listener, &packet);
+        let wait = self.service_of(record.listen).timeouts.wake;
+        self.hold(&key, wait, listener, &packet);
         true
     }
 

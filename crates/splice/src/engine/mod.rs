@@ -245,6 +245,9 @@ pub struct Switch {
     aborting: bool,
 }
 
+/// How long a request to a watched address waits for a listener.
+const WATCHED_WAIT: core::time::Duration = core::time::Duration::from_secs(10);
+
 impl Switch {
     /// A switch for this configuration. `seed` feeds every secret and every choice by chance.
     ///
@@ -433,6 +436,10 @@ impl Switch {
     ) -> Verdict {
         if let Some(&listen) = self.listens.get(&header.key.dst) {
             return self.handle_newcomer(now, packet, header, listen);
+        }
+        if self.config.watched.contains(&header.key.dst) {
+            let heard = self.hear_sleeper(packet, header, WATCHED_WAIT);
+            return heard.unwrap_or_else(|| self.drop(DropReason::NotOurs));
         }
         if self.probes.awaits(&header.key) {
             return self.handle_probe_answer(now, packet, header);

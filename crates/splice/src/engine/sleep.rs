@@ -5,6 +5,8 @@
 //! answered here as the process's TCP would have. A request for which nobody listens is held until
 //! somebody does; so is one that a socket has left unread.
 
+use core::time::Duration;
+
 use fairlead_base::{Checksum, DropReason, Endpoint, FlowKey, Packet, SeqNumber};
 use fairlead_tcp::Sleeper;
 use fairlead_wire::{
@@ -14,7 +16,6 @@ use fairlead_wire::{
 use super::host::{self, STAMPS_BYTES};
 use super::{Switch, output, probe};
 use crate::Verdict;
-use crate::config::Route;
 
 /// Segments of a connection that was woken a moment ago are at most so far ahead of the request
 /// that woke it.
@@ -24,21 +25,14 @@ const WINDOW_MAX: i64 = 1 << 30;
 const WINDOW: u16 = u16::MAX >> 2;
 
 impl Switch {
-    /// A packet of a client whose connection has outlived its socket; `None` for all others.
+    /// A packet of a client whose connection has outlived its socket; `None` for all others. A
+    /// request waits so long for a listener.
     pub(super) fn hear_sleeper(
         &mut self,
         packet: &mut Packet,
         header: &TcpPacket,
-        listen: u16,
+        wait: Duration,
     ) -> Option<Verdict> {
-        if !self
-            .service_of(listen)
-            .routes
-            .iter()
-            .any(|route: &Route| route.sleep)
-        {
-            return None;
-        }
         let sleeper = self.host.handoff.as_deref()?.sleeper(&header.key)?;
         let ahead = i64::from(header.seq.since(SeqNumber(sleeper.client_nxt)));
         if !sleeper.is_asleep {
@@ -52,8 +46,8 @@ impl Switch {
         let fin = header.flags.contains(TcpFlags::FIN);
         Some(if exact && header.payload_len() > 0 {
             match self.listens_now(sleeper.listener) {
-                true => self.wake(packet, header, listen, &sleeper),
-                false => self.hold(&header.key, listen, sleeper.listener, &packet.bytes),
+                true => self.wake(packet, header, wait, &sleeper),
+                false => self.hold(&header.key, wait, sleeper.listener, &packet.bytes),
             }
         } else if exact && fin {
             if let Some(handoff) = self.host.handoff.as_deref_mut() {
@@ -78,12 +72,11 @@ impl Switch {
         &mut self,
         packet: &Packet,
         header: &TcpPacket,
-        listen: u16,
+        wait: Duration,
         sleeper: &Sleeper,
     ) -> Verdict {
         let payload = header.payload(&packet.bytes);
         let client_nxt = sleeper.client_nxt.wrapping_add(payload.len() as u32);
-        let wait = self.service_of(listen).timeouts.wake;
         let method = host::beginning(payload);
         let handoff = self.host.handoff.as_deref_mut();
         if !handoff.is_some_and(|one| one.wake(&header.key, client_nxt, method, wait)) {
@@ -116,15 +109,14 @@ impl Switch {
         handoff.is_none_or(|one| one.listens_now(listener))
     }
 
-    /// Holds a request until somebody listens.
+    /// Holds a request until somebody listens, for so long at most.
     pub(super) fn hold(
         &mut self,
         client: &FlowKey,
-        listen: u16,
+        wait: Duration,
         listener: Endpoint,
         packet: &[u8],
     ) -> Verdict {
-        let wait = self.service_of(listen).timeouts.wake;
         let handoff = self.host.handoff.as_deref_mut();
         if !handoff.is_some_and(|one| one.hold(client, listener, wait, packet)) {
             return self.drop(DropReason::HeldFull); // the client sends it again
