@@ -81,14 +81,21 @@ impl Proxy {
 
     /// Waits until it says something that begins like this, and returns what follows.
     pub(crate) fn says(&self, begin: &str) -> String {
+        self.says_one_of([begin]).1
+    }
+
+    /// The same, for several beginnings: which of them it was, too.
+    pub(crate) fn says_one_of<const N: usize>(&self, begins: [&str; N]) -> (usize, String) {
         let until = Instant::now() + PATIENCE;
         let mut others = Vec::new();
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let line = self.lines.recv_timeout(left);
-            let line = line.unwrap_or_else(|_| panic!("no {begin:?} but {others:?}"));
-            match line.strip_prefix(begin) {
-                Some(rest) => return rest.trim().to_owned(),
+            let line = line.unwrap_or_else(|_| panic!("no {begins:?} but {others:?}"));
+            let mut begins = begins.iter().enumerate();
+            let said = begins.find_map(|(which, begin)| Some((which, line.strip_prefix(begin)?)));
+            match said {
+                Some((which, rest)) => return (which, rest.trim().to_owned()),
                 None => others.push(line),
             }
         }

@@ -3,6 +3,8 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use fairlead_netns::Signal;
@@ -40,24 +42,19 @@ fn exchange_or_cut(stream: TcpStream, mark: u64, at: impl FnOnce()) -> Outcome {
         }
         sending.shutdown(Shutdown::Write)
     });
-    let (mut at, mut bytes) = (Some(at), vec![0; 65_536]);
-    let mut outcome = Outcome::Whole;
-    for from in (0..TOTAL).step_by(65_536) {
-        if from >= mark
-            && let Some(at) = at.take()
-        {
+    let done = AtomicBool::new(false);
+    let (reached, is_reached) = channel();
+    let outcome = std::thread::scope(|scope| {
+        // On this thread `at` would keep the stream waiting. It may start processes, which end with
+        // the thread that starts them.
+        let reader = scope.spawn(|| read_parts(&stream, mark, reached, &done));
+        if is_reached.recv().is_ok() {
             at();
         }
-        match (&*stream).read_exact(&mut bytes) {
-            Ok(()) => assert!(bytes == part_from(from), "other bytes at {from}"),
-            Err(error) => {
-                let silent = [ErrorKind::WouldBlock, ErrorKind::TimedOut];
-                assert!(!silent.contains(&error.kind()), "a hang at {from}");
-                outcome = Outcome::Cut;
-                break;
-            }
-        }
-    }
+        done.store(true, Ordering::SeqCst);
+        reader.join().unwrap()
+    });
+    let mut bytes = [0];
     if outcome == Outcome::Whole {
         let end = (&*stream).read(&mut bytes).unwrap();
         assert_eq!(end, 0, "the end, and no RST");
@@ -66,6 +63,55 @@ fn exchange_or_cut(stream: TcpStream, mark: u64, at: impl FnOnce()) -> Outcome {
     let sent = sender.join().unwrap();
     assert!(outcome == Outcome::Cut || sent.is_ok(), "{sent:?}");
     outcome
+}
+
+/// Reads the stream, slower from `mark` until all is done that is to be done there.
+fn read_parts(
+    mut stream: &TcpStream,
+    mark: u64,
+    reached: Sender<()>,
+    done: &AtomicBool,
+) -> Outcome {
+    let (mut reached, mut bytes) = (Some(reached), vec![0; 65_536]);
+    for from in (0..TOTAL).step_by(65_536) {
+        if from >= mark {
+            if let Some(reached) = reached.take() {
+                reached.send(()).unwrap();
+            }
+            if !done.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        match stream.read_exact(&mut bytes) {
+            Ok(()) => assert!(bytes == part_from(from), "other bytes at {from}"),
+            Err(error) => {
+                let silent = [ErrorKind::WouldBlock, ErrorKind::TimedOut];
+                assert!(!silent.contains(&error.kind()), "a hang at {from}");
+                return Outcome::Cut;
+            }
+        }
+    }
+    Outcome::Whole
+}
+
+/// The switch still does its work. On a busy machine a proxy may not come to hand a connection off
+/// while it carries bytes, so there are several.
+fn still_adopts(lab: &Lab, family: Family) {
+    for _ in 0..5 {
+        let proxy = Proxy::start(lab, family, AFTER);
+        let mut adopted = false;
+        let outcome = exchange_or_cut(connect(lab, family), AFTER, || {
+            adopted = proxy.says_one_of(["adopted", "refused", "ended"]).0 == 0;
+            if adopted {
+                proxy.kill();
+            }
+        });
+        assert!(outcome == Outcome::Whole, "a stream was cut");
+        if adopted {
+            return;
+        }
+    }
+    panic!("five connections were not handed off");
 }
 
 /// When to kill in a round: bytes before, and a delay behind them.
@@ -97,13 +143,7 @@ fn a_proxy_is_killed_at_any_moment() {
             assert!(all_over(&switch), "round {round}: {}", switch.status());
         }
         println!("{whole} of {rounds} streams went on to their ends");
-        // It still does its work.
-        let proxy = Proxy::start(lab, family, AFTER);
-        let outcome = exchange_or_cut(connect(lab, family), 2 * AFTER, || {
-            proxy.says("adopted");
-            proxy.kill();
-        });
-        assert_eq!(outcome, Outcome::Whole);
+        still_adopts(lab, family);
         assert!(all_over(&switch), "{}", switch.status());
     });
 }
@@ -192,12 +232,7 @@ fn owners_that_break_the_rules_hurt_nobody_else() {
         ];
         assert_eq!(rude(lab, family), expected);
         assert!(all_over(&switch), "{}", switch.status());
-        let proxy = Proxy::start(lab, family, AFTER);
-        let outcome = exchange_or_cut(connect(lab, family), 2 * AFTER, || {
-            proxy.says("adopted");
-            proxy.kill();
-        });
-        assert_eq!(outcome, Outcome::Whole);
+        still_adopts(lab, family);
     });
 }
 
