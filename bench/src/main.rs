@@ -118,17 +118,12 @@ struct Fastpath {
     record: Option<PathBuf>,
 }
 
+/// What a client asks of each way in turn.
 #[derive(Debug, Args)]
-struct Pairs {
+struct Load {
     /// The fairlead binary; beside this one unless given.
     #[arg(long)]
     fairlead: Option<PathBuf>,
-    /// The example proxy; in `examples` beside this program unless given.
-    #[arg(long)]
-    proxy: Option<PathBuf>,
-    /// Where packets are forwarded.
-    #[arg(long, default_value = "auto")]
-    mode: String,
     /// Alternations; the median counts.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -138,6 +133,36 @@ struct Pairs {
     /// Connections of the client.
     #[arg(long, default_value_t = 64)]
     connections: u32,
+    /// Folder in which the result is kept as JSON.
+    #[arg(long)]
+    record: Option<PathBuf>,
+}
+
+impl Load {
+    fn fairlead(&self) -> Result<PathBuf> {
+        match &self.fairlead {
+            Some(given) => Ok(given.clone()),
+            None => beside("fairlead"),
+        }
+    }
+}
+
+/// A program in the folder of this one.
+fn beside(name: &str) -> Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    Ok(own.parent().context("a folder")?.join(name))
+}
+
+#[derive(Debug, Args)]
+struct Pairs {
+    #[command(flatten)]
+    load: Load,
+    /// The example proxy; in `examples` beside this program unless given.
+    #[arg(long)]
+    proxy: Option<PathBuf>,
+    /// Where packets are forwarded.
+    #[arg(long, default_value = "auto")]
+    mode: String,
     /// Adoptions and give-backs of one connection.
     #[arg(long, default_value_t = 100)]
     moves: u32,
@@ -147,97 +172,63 @@ struct Pairs {
     /// Tunnels that they hand off, in all.
     #[arg(long, default_value_t = 10_000)]
     tunnels: u32,
-    /// Folder in which the result is kept as JSON.
-    #[arg(long)]
-    record: Option<PathBuf>,
 }
 
 impl Pairs {
     fn run(self) -> Result<()> {
-        let own = std::env::current_exe()?;
-        let beside = own.parent().context("a folder")?;
         let effort = pairs::Effort {
-            fairlead: self.fairlead.unwrap_or_else(|| beside.join("fairlead")),
-            proxy: self.proxy.unwrap_or_else(|| beside.join("examples/proxy")),
+            fairlead: self.load.fairlead()?,
+            proxy: self.proxy.map_or_else(|| beside("examples/proxy"), Ok)?,
             mode: self.mode,
-            rounds: self.rounds.max(1),
-            seconds: self.seconds.max(1),
-            connections: self.connections.max(1),
+            rounds: self.load.rounds.max(1),
+            seconds: self.load.seconds.max(1),
+            connections: self.load.connections.max(1),
             moves: self.moves.max(1),
             proxies: self.proxies.max(1),
             tunnels: self.tunnels,
         };
-        keep("pairs", pairs::run(&effort)?, self.record.as_deref())
+        keep("pairs", pairs::run(&effort)?, self.load.record.as_deref())
     }
 }
 
 #[derive(Debug, Args)]
 struct Front {
-    /// The fairlead binary; beside this one unless given.
-    #[arg(long)]
-    fairlead: Option<PathBuf>,
+    #[command(flatten)]
+    load: Load,
     /// Where packets are forwarded.
     #[arg(long, default_value = "auto")]
     mode: String,
-    /// Alternations; the median counts.
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
-    /// Seconds of each measurement.
-    #[arg(long, default_value_t = 2)]
-    seconds: u32,
-    /// Connections of the client.
-    #[arg(long, default_value_t = 64)]
-    connections: u32,
-    /// Folder in which the result is kept as JSON.
-    #[arg(long)]
-    record: Option<PathBuf>,
 }
 
 impl Front {
     fn run(self) -> Result<()> {
-        let own = std::env::current_exe()?;
-        let beside = own.parent().context("a folder")?;
         let effort = front::Effort {
-            fairlead: self.fairlead.unwrap_or_else(|| beside.join("fairlead")),
+            fairlead: self.load.fairlead()?,
             mode: self.mode,
-            rounds: self.rounds.max(1),
-            seconds: self.seconds.max(1),
-            connections: self.connections.max(1),
+            rounds: self.load.rounds.max(1),
+            seconds: self.load.seconds.max(1),
+            connections: self.load.connections.max(1),
         };
-        keep("front", front::run(&effort)?, self.record.as_deref())
+        keep("front", front::run(&effort)?, self.load.record.as_deref())
     }
 }
 
 #[derive(Debug, Args)]
+#[command(mut_arg("rounds", |rounds| rounds.default_value("7")))]
 struct Meter {
-    /// The fairlead binary; beside this one unless given.
-    #[arg(long)]
-    fairlead: Option<PathBuf>,
-    /// Alternations; the median counts.
-    #[arg(long, default_value_t = 7)]
-    rounds: usize,
-    /// Seconds of each measurement.
-    #[arg(long, default_value_t = 2)]
-    seconds: u32,
-    /// Connections of the client.
-    #[arg(long, default_value_t = 64)]
-    connections: u32,
-    /// Folder in which the result is kept as JSON.
-    #[arg(long)]
-    record: Option<PathBuf>,
+    #[command(flatten)]
+    load: Load,
 }
 
 impl Meter {
     fn run(self) -> Result<()> {
-        let own = std::env::current_exe()?;
-        let beside = own.parent().context("a folder")?;
         let effort = meter::Effort {
-            fairlead: self.fairlead.unwrap_or_else(|| beside.join("fairlead")),
-            rounds: self.rounds.max(1),
-            seconds: self.seconds.max(1),
-            connections: self.connections.max(1),
+            fairlead: self.load.fairlead()?,
+            rounds: self.load.rounds.max(1),
+            seconds: self.load.seconds.max(1),
+            connections: self.load.connections.max(1),
         };
-        keep("meter", meter::run(&effort)?, self.record.as_deref())
+        keep("meter", meter::run(&effort)?, self.load.record.as_deref())
     }
 }
 

@@ -5,13 +5,14 @@
 //! So a fetch goes on when its client leaves, and needs no code of its own for retries, framing
 //! and time-outs.
 
-use fairlead_base::Instant;
+use fairlead_base::{Endpoint, Instant};
 use fairlead_http_cache::{Answer, Event, FetchId, Next, Piece, Read, ReaderId, Reason, WaiterId};
-use fairlead_wire::http::{ChunkScanner, HeadScanner, Scan};
+use fairlead_splice::config::{Config, Forwarded};
+use fairlead_wire::http::{ChunkScanner, HeadScanner, RequestHead as Head, Scan};
 
 use crate::caches::{Heads, Step, step};
 use crate::client::{Client, Phase};
-use crate::conns::{Conn, ConnId, Side};
+use crate::conns::{Conn, ConnId, Conns, Side};
 use crate::event::RequestEnd;
 use crate::exchange::Exchange;
 use crate::fields::{Options, request_head};
@@ -590,27 +591,41 @@ impl Front {
         let cache = &mut self.caches.route_cache(slot).cache;
         let decision = cache.resume(waiter, at, &mut out);
         let settings = cache.settings();
-        let services = &self.config.services;
-        let Some(client) = self.conns.get(id).and_then(Conn::client) else {
+        let decided = |head: &Head<'_>, options: &Options<'_>, from, forwarded| {
+            step(decision, out, head, options, from, forwarded, settings)
+        };
+        let Some(step) = rewrite_head(&self.config, &mut self.conns, id, decided) else {
             return;
         };
-        let forwarded = services[usize::from(client.service)].per_request.forwarded;
-        let from = client.client;
-        let Some(exchange) = client.exchange.as_mut() else {
-            return;
-        };
-        exchange.cached = Cached::No;
-        let raw = core::mem::take(&mut exchange.raw);
-        let mut scanner = HeadScanner::default();
-        let Scan::Complete(head) = scanner.scan(&raw) else {
-            return;
-        };
-        let options = Options::of(head.headers());
-        let step = step(decision, out, &head, &options, from, forwarded, settings);
-        exchange.head = request_head(&head, &options, from, forwarded, None);
-        if matches!(step, Step::Wait(_)) {
-            exchange.raw = raw;
+        if !matches!(step, Step::Wait(_))
+            && let Some(exchange) = self.exchange(id)
+        {
+            exchange.raw = Vec::new();
         }
         self.follow_cache(now, id, slot, step);
     }
+}
+
+/// Writes the head of a request that has waited as a server gets it, and shows it as the client
+/// sent it, with the client's address.
+pub(crate) fn rewrite_head<T>(
+    config: &Config,
+    conns: &mut Conns,
+    id: ConnId,
+    show: impl FnOnce(&Head<'_>, &Options<'_>, Endpoint, Forwarded) -> T,
+) -> Option<T> {
+    let client = conns.get(id).and_then(Conn::client)?;
+    let service = &config.services[usize::from(client.service)];
+    let (forwarded, from) = (service.per_request.forwarded, client.client);
+    let exchange = client.exchange.as_mut()?;
+    exchange.cached = Cached::No;
+    let raw = core::mem::take(&mut exchange.raw);
+    let Scan::Complete(head) = HeadScanner::default().scan(&raw) else {
+        return None;
+    };
+    let options = Options::of(head.headers());
+    exchange.head = request_head(&head, &options, from, forwarded, None);
+    let shown = show(&head, &options, from, forwarded);
+    exchange.raw = raw;
+    Some(shown)
 }

@@ -3,14 +3,12 @@
 
 use fairlead_base::Instant;
 use fairlead_http_cache::Read;
-use fairlead_wire::http::{HeadScanner, Scan};
 
-use crate::cached::Cached;
+use crate::cached::{Cached, rewrite_head};
 use crate::caches::Caches;
 use crate::client::Phase;
 use crate::conns::{Conn, ConnId, Side};
 use crate::event::RequestEnd;
-use crate::fields::{Options, request_head};
 use crate::front::{Action, Front};
 
 /// Bytes of stored bodies that are copied, because clients are being sent them, at most.
@@ -132,27 +130,11 @@ impl Front {
                 return self.end_exchange(now, id, RequestEnd::Aborted, Some(503));
             }
             Some(plain) => exchange.head = plain,
-            None => self.write_head(id),
+            None => {
+                rewrite_head(&self.config, &mut self.conns, id, |_, _, _, _| ());
+            }
         }
         self.choose_server(now, id);
-    }
-
-    /// The head of a request that has waited, as a server gets it.
-    fn write_head(&mut self, id: ConnId) {
-        let services = &self.config.services;
-        let Some(client) = self.conns.get(id).and_then(Conn::client) else {
-            return;
-        };
-        let forwarded = services[usize::from(client.service)].per_request.forwarded;
-        let from = client.client;
-        let Some(exchange) = client.exchange.as_mut() else {
-            return;
-        };
-        let raw = core::mem::take(&mut exchange.raw);
-        if let Scan::Complete(head) = HeadScanner::default().scan(&raw) {
-            let options = Options::of(head.headers());
-            exchange.head = request_head(&head, &options, from, forwarded, None);
-        }
     }
 
     /// Makes the rest of a stored body ready to be sent, and returns its bytes. `None` if it is not
