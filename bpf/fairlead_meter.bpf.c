@@ -273,7 +273,7 @@ static __always_inline __u64 fl_meter_changed(const __u8 *inode)
 	return second * 1000000000 + (nano & 0x3fffffff);
 }
 
-/* What a file is. Not 0: it is none. */
+/* Describes the file of a page. Not 0: the page belongs to no file. */
 static __always_inline int fl_meter_file(struct fl_meter_room *room, struct fl_meter_piece *piece,
 					 __u64 mapping, __u32 is_dirty)
 {

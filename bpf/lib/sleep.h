@@ -16,7 +16,7 @@
 #include "parse.h"
 
 #define FL_SHOWN_RING_BYTES (1 << 20)
-/* Requests in flight of so many clients are kept, those that asked last. */
+/* Clients whose requests in flight are kept, at most: those that asked last. */
 #define FL_UNREAD 4096
 #define FL_CHUNKS_END_BYTES 7
 
@@ -462,7 +462,7 @@ static __always_inline int fl_hear_fin(struct __sk_buff *ctx, const struct fl_se
 				       const struct fl_flow_key *client, struct fl_life *life)
 {
 	__u32 ack = bpf_ntohl(segment->tcp.ack);
-	/* A request that has reached the machine, and not the socket, is none of the socket's. */
+	/* The socket has not heard a request that has reached the machine alone. */
 	__u32 heard = life->asked ? life->asked_at : life->rcv_nxt;
 	int whole = 0;
 

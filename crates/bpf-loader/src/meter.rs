@@ -71,7 +71,7 @@ pub enum MeterError {
     /// The interface does not take it.
     #[error("the interface does not take the program: {0}")]
     Attach(String),
-    /// There is none of this name.
+    /// No interface has this name.
     #[error("there is no such interface in this network namespace")]
     NoInterface,
     /// More ports than the program compares.

@@ -45,8 +45,8 @@ fn is(number: RawFd, option: libc::c_int, value: libc::c_int) -> bool {
 }
 
 /// Begins a process of its own that does `work` and ends. It has the memory of this one as it is
-/// now, one thread, and of its descriptors those in `kept`. It is no child of ours, so that nobody
-/// has to wait for it, and stops by signals as any process does.
+/// now, one thread, and of its descriptors those in `kept`. It is detached: init collects its exit
+/// status. Signals end it as they end any process.
 ///
 /// Locks that other threads hold now stay held there for ever: `work` must not need them. It may
 /// allocate memory.

@@ -166,7 +166,7 @@ impl Driver {
     }
 
     /// Serves the requests that are under way, gives their clients to the `heir`, and resets what
-    /// is left after `patience`. In a process of its own: nobody is at the desk.
+    /// is left after `patience`. In a process of its own, without the desk.
     pub(super) fn finish(&mut self, heir: OwnedFd, patience: Duration) {
         self.desk = Arc::default();
         self.heir = Some(heir);
