@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fairlead_base::Rng;
-use fairlead_netns::Signal;
+use fairlead_netns::{Host, Signal};
 use fairlead_testkit::stream::{self, Digest};
 
 use crate::harness::{
@@ -430,9 +430,26 @@ fn a_smaller_mtu_on_the_way_is_found_in_either_direction() {
             (&lab.back.a, ["10.2.0.1/32", "fd02::1/128"]),
             (&lab.front.b, ["10.1.0.10/32", "fd01::10/128"]),
         ];
-        for (device, hosts) in ends {
-            // Without super-packets, a link takes in none that is longer than what it sends.
+        let far_ends = [
+            (
+                &lab.servers,
+                ["0.0.0.0/0 via 10.2.0.254", "::/0 via fd02::fe"],
+            ),
+            (
+                &lab.client,
+                ["10.1.0.3/32 via 10.1.0.2", "fd01:3::/64 via fd01::2"],
+            ),
+        ];
+        for ((device, hosts), (far, ways)) in ends.into_iter().zip(far_ends) {
             if !xdp_is_asked_for() {
+                // A veth takes in no single packet that is longer than its own MTU, but any
+                // super-packet. The far end therefore sends short ones, and offers to take long
+                // ones as before.
+                far_routes(
+                    far,
+                    ways,
+                    [" mtu 1300 advmss 1460", " mtu 1300 advmss 1440"],
+                );
                 lab.switch
                     .ip(&format!("link set {device} mtu 1300\n"))
                     .unwrap();
@@ -440,6 +457,7 @@ fn a_smaller_mtu_on_the_way_is_found_in_either_direction() {
                 lab.switch
                     .ip(&format!("link set {device} mtu 1500\n"))
                     .unwrap();
+                far_routes(far, ways, [""; 2]);
             }
             let routes = |verb: &str, mtu: &str| {
                 let line = |host| format!("route {verb} {host} dev {device}{mtu}\n");
@@ -451,6 +469,14 @@ fn a_smaller_mtu_on_the_way_is_found_in_either_direction() {
             routes("del", "");
         }
     });
+}
+
+/// Gives the two routes of a far end these metrics.
+fn far_routes(far: &Host, ways: [&str; 2], metrics: [&str; 2]) {
+    for (way, metrics) in ways.into_iter().zip(metrics) {
+        far.ip(&format!("route del {way}\nroute add {way}{metrics}\n"))
+            .unwrap();
+    }
 }
 
 /// Bodies both ways, by both families and kinds of source addresses.
