@@ -19,6 +19,7 @@ mod fastpath;
 mod flood;
 mod flow_tables;
 mod fragments;
+mod front_ways;
 mod handoff;
 mod handoff_faults;
 mod handoff_nginx;

@@ -31,6 +31,7 @@ fn plan(address: &str) -> NetworkPlan {
         mtu: 1_500,
         listen: vec![address.parse().unwrap()],
         local: Vec::new(),
+        own: Vec::new(),
         sources: Vec::new(),
         transparent: Vec::new(),
         servers: Vec::new(),

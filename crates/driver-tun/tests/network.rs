@@ -22,6 +22,7 @@ fn plan() -> NetworkPlan {
         mtu: 1_400,
         listen: vec!["10.9.0.1".parse().unwrap(), "fd09::1".parse().unwrap()],
         local: Vec::new(),
+        own: Vec::new(),
         sources: vec![Prefix {
             address: "100.64.0.0".parse().unwrap(),
             len: 24,

@@ -44,10 +44,14 @@ pub(crate) struct Client {
     pub(crate) private: Option<(ServerId, ConnId)>,
     /// It has no socket: its request is the front's own.
     pub(crate) job: Option<Job>,
+    /// Its socket's addresses are not its own: the switch stands between.
+    pub(crate) is_announced: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
+    /// Who the client is has yet to be said (`announced.rs`).
+    Announcement,
     /// A request is awaited, or its head not yet whole.
     Head,
     /// A request is being served.
@@ -87,6 +91,7 @@ impl Client {
             exchange: None,
             private: None,
             job: None,
+            is_announced: false,
         }
     }
 
@@ -216,6 +221,7 @@ impl Front {
         };
         let Some(client) = conn.client() else { return };
         match client.phase {
+            Phase::Announcement => self.read_announcement(now, id),
             Phase::Head => self.read_request(now, id),
             Phase::Exchange => self.read_body(now, id),
             Phase::Tunnel => {
@@ -442,7 +448,7 @@ impl Front {
             }
             Phase::Ending if flushed && shut == Shut::Open => self.close(id),
             Phase::Ending if flushed => self.linger(now, id),
-            Phase::Head | Phase::Ending | Phase::Lingering => {}
+            Phase::Announcement | Phase::Head | Phase::Ending | Phase::Lingering => {}
         }
     }
 
@@ -454,6 +460,7 @@ impl Front {
         let (empty, flushed) = (conn.input.len() == 0, conn.is_flushed());
         let Some(client) = conn.client() else { return };
         match client.phase {
+            Phase::Announcement => self.close(id),
             Phase::Head if empty => self.close(id),
             Phase::Head => self.drop_client(now, id, RequestEnd::ClientLost),
             Phase::Exchange => {
@@ -505,7 +512,7 @@ impl Front {
             }
             Phase::Exchange => self.end_exchange(now, id, RequestEnd::Stalled, Some(504)),
             Phase::Tunnel => self.end_exchange(now, id, RequestEnd::Upgraded, None),
-            Phase::Ending => self.reset(id),
+            Phase::Announcement | Phase::Ending => self.reset(id),
             Phase::Lingering => self.close(id),
         }
     }
@@ -533,7 +540,7 @@ impl Front {
         conn.deadline = Some(now + keep_alive);
         match (conn.eof, conn.input.len()) {
             (true, 0) => self.close(id),
-            (_, 0) if self.releases => self.release_if_idle(id),
+            (_, 0) if self.releases => self.release_if_idle(now, id),
             (_, 0) => self.actions.push_back(Action::Receive(id)),
             _ => self.read_request(now, id),
         }

@@ -49,6 +49,8 @@ fairlead_base::counters! {
         Counter front_bytes_in: "front_bytes" { direction = "in" },
             "Bytes that the front has received of clients (`in`) and sent to them (`out`)";
         Counter front_bytes_out: "front_bytes" { direction = "out" }, "Sent";
+        Counter front_failures: "front_failures",
+            "Times that the front has failed: its connections were reset, and it began anew";
         Counter front_events_lost: "front_events_lost",
             "Requests without a line in the access log, because they came too fast for it";
     }
@@ -65,6 +67,24 @@ pub struct Counts {
     pub routes: Vec<Vec<u64>>,
     /// The caches of routes.
     pub caches: Vec<CacheView>,
+}
+
+impl Counts {
+    /// These, as another front goes on from them after a failure: nothing is open.
+    pub(crate) fn carried_on(mut self) -> Self {
+        let numbers = &mut self.numbers;
+        for open in [
+            &mut numbers.front_clients,
+            &mut numbers.front_servers,
+            &mut numbers.front_idle,
+            &mut numbers.front_buffer_bytes,
+        ] {
+            *open = 0;
+        }
+        numbers.front_failures += 1;
+        self.caches = Vec::new();
+        self
+    }
 }
 
 impl FrontCounters {

@@ -1,7 +1,6 @@
 //! The driver's side of a front.
 
 use core::time::Duration;
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -89,7 +88,7 @@ pub struct Front {
     pub(crate) releases: bool,
     pub(crate) caches: Caches,
     /// Connections by client.
-    of_client: BTreeMap<Address, u32>,
+    pub(crate) of_client: BTreeMap<Address, u32>,
 }
 
 impl Front {
@@ -174,17 +173,12 @@ impl Front {
         listen: Endpoint,
         deadline: impl FnOnce(&Service) -> Instant,
     ) -> Option<ConnId> {
-        let service = self.listens.iter().find(|(one, _)| *one == listen);
-        let service = service.map(|(_, service)| *service);
-        let full = self.counts.numbers.front_clients >= self.limits.clients as u64;
-        let most = self.config.limits.front_per_client;
-        let of = client.addr.subscriber();
-        let enough = self.of_client.get(&of).is_some_and(|count| *count >= most);
-        let Some(service) = service.filter(|_| !full && !enough && !self.draining) else {
+        let refuses = self.is_full() || self.has_enough(client) || self.draining;
+        let Some(service) = self.service_of(listen).filter(|_| !refuses) else {
             self.counts.numbers.front_turned_away += 1;
             return None;
         };
-        *self.of_client.entry(of).or_default() += 1;
+        *self.of_client.entry(client.addr.subscriber()).or_default() += 1;
         self.counts.numbers.front_accepted += 1;
         self.counts.numbers.front_clients += 1;
         let client = Client::new(client, listen, service);
@@ -326,7 +320,7 @@ impl Front {
         let late: Vec<_> = self.conns.all().filter_map(late).collect();
         self.caches.handle_time(now);
         if self.releases {
-            self.release_idle();
+            self.release_idle(now);
         }
         for (id, is_client) in late {
             match is_client {
@@ -400,6 +394,12 @@ impl Front {
         counts
     }
 
+    /// Goes on from the counters of a front that has failed, before there are connections.
+    pub fn go_on_counting(&mut self, counts: Counts) {
+        self.counts = counts.carried_on();
+        self.check_invariants();
+    }
+
     /// No client is connected.
     pub fn is_idle(&self) -> bool {
         self.counts.numbers.front_clients == 0
@@ -438,15 +438,9 @@ impl Front {
             Side::Client(client) => {
                 debug_assert!(client.job.is_none(), "a request of our own has no socket");
                 self.counts.numbers.front_clients -= 1;
-                if let Entry::Occupied(mut of) =
-                    self.of_client.entry(client.client.addr.subscriber())
-                {
-                    *of.get_mut() -= 1;
-                    if *of.get() == 0 {
-                        of.remove();
-                    }
-                }
-                if let Some((_, private)) = client.private {
+                let (of, private) = (client.client, client.private);
+                self.leave_client(of);
+                if let Some((_, private)) = private {
                     self.close(private);
                 }
             }

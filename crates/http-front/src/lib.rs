@@ -15,6 +15,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `front.rs` | the driver's side |
+//! | `announced.rs` | clients whose connections are spliced to sockets of the front |
 //! | `client.rs` | reads requests, ends connections |
 //! | `exchange.rs` | one request: choice of a server, retries, its end |
 //! | `server.rs` | reads responses |
@@ -33,6 +34,7 @@
 //! Absent by design: sockets, clocks, threads.
 #![forbid(unsafe_code)]
 
+mod announced;
 mod buffer;
 mod cached;
 mod caches;

@@ -17,10 +17,10 @@ const COPIED_BYTES_MAX: usize = 256 << 20;
 impl Front {
     /// Gives away clients as soon as they wait for their next request and nothing of it has come.
     /// No further request has to do with a cache.
-    pub fn release(&mut self) {
+    pub fn release(&mut self, now: Instant) {
         self.releases = true;
         self.caches.is_off = true;
-        self.release_idle();
+        self.release_idle(now);
         self.check_invariants();
     }
 
@@ -29,20 +29,27 @@ impl Front {
         self.releases
     }
 
-    pub(crate) fn release_idle(&mut self) {
+    pub(crate) fn release_idle(&mut self, now: Instant) {
         for id in self.clients_that(|_| true) {
-            self.release_if_idle(id);
+            self.release_if_idle(now, id);
         }
     }
 
     /// Gives a client away that waits for its next request.
-    pub(crate) fn release_if_idle(&mut self, id: ConnId) {
+    pub(crate) fn release_if_idle(&mut self, now: Instant, id: ConnId) {
         let Some(conn) = self.conns.peek(id) else {
             return;
         };
-        let waits = matches!(&conn.side, Side::Client(one) if one.phase == Phase::Head);
+        let Side::Client(client) = &conn.side else {
+            return;
+        };
+        let (waits, is_announced) = (client.phase == Phase::Head, client.is_announced);
         if waits && conn.input.len() == 0 && !conn.eof && conn.is_flushed() {
-            self.forget(id, Action::Release(id));
+            // Nobody would say once more who an announced client is.
+            match is_announced {
+                true => self.end_client(now, id, true),
+                false => self.forget(id, Action::Release(id)),
+            }
         }
     }
 

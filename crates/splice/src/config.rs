@@ -31,6 +31,9 @@ pub struct Config {
     pub watched: Vec<Endpoint>,
     /// Pairs of connections that proxies may hand off, at most; 0: none are taken.
     pub pairs: u32,
+    /// The last pool, if its servers are sockets of this process: connections of routes to the
+    /// front take it where the kernel makes them no sockets. Snapshots leave it out.
+    pub front: Option<PoolId>,
 }
 
 impl Config {
@@ -46,6 +49,7 @@ impl Config {
             details_bytes: 0,
             watched: Vec::new(),
             pairs: 0,
+            front: None,
         }
     }
 }
@@ -242,7 +246,7 @@ pub struct Route {
     /// cannot take, if they may go anywhere.
     pub pool: Option<PoolId>,
     /// With [`Treatment::Host`]: who takes them. With [`Treatment::PerRequest`]: sockets of this
-    /// process, known once it runs; connections that they cannot take are spliced.
+    /// process, known once it runs; connections that they cannot take go to [`Config::front`].
     pub listeners: Listeners,
     /// With [`Treatment::Host`]: idle connections outlive the process that has their socket.
     pub sleep: bool,

@@ -108,6 +108,12 @@ pub fn apply(plan: &NetworkPlan) -> Result<Network, NetError> {
                 .made
                 .push(format!("route {destination} dev {}", plan.device));
         }
+        for address in &plan.own {
+            if kernel.add_own(*address, device).await? {
+                let made = format!("address {address} dev {}", plan.device);
+                network.made.push(made);
+            }
+        }
         bring_answers(kernel, plan, device, &mut network).await?;
         if plan.resumed {
             remove_outdated(kernel, plan, device, &mut network).await?;

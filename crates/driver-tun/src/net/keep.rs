@@ -75,6 +75,11 @@ fn mend(plan: &NetworkPlan, table: Option<u32>) -> Result<Vec<String>, NetError>
                 mended.push(format!("route {destination} dev {}", plan.device));
             }
         }
+        for address in &plan.own {
+            if kernel.add_own(*address, device.index).await? {
+                mended.push(format!("address {address} dev {}", plan.device));
+            }
+        }
         let held_v4 = plan.local.iter().any(IpAddr::is_ipv4);
         if held_v4 && kernel.add_address(device.index, DUMMY_ADDRESS).await? {
             mended.push(format!("address {DUMMY_ADDRESS} dev {}", plan.device));

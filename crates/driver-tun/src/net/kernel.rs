@@ -343,6 +343,14 @@ impl Kernel {
         self.add(address, device, LOCAL, kind, scope).await
     }
 
+    /// Adds an address of the device's own; false if it exists.
+    pub(super) async fn add_own(&self, address: IpAddr, device: u32) -> Result<bool, NetError> {
+        match address {
+            IpAddr::V4(address) => self.add_address(device, address).await,
+            IpAddr::V6(_) => self.add_local(Prefix::host(address), device).await,
+        }
+    }
+
     /// Adds a route to the device; false if it exists.
     async fn add(
         &self,

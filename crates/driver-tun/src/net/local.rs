@@ -27,6 +27,7 @@ impl Network {
                 .ok_or_else(|| NetError::Refused(device.clone(), "no such device".to_owned()))?;
             let of_interfaces = kernel.addresses().await?;
             let is_held = |address: &&IpAddr| of_interfaces.iter().all(|(one, _)| one != *address);
+            let own = &self.plan.own;
             let wanted: Vec<IpAddr> = addresses.iter().filter(is_held).copied().collect();
             for v4 in [true, false] {
                 // A kernel without one family has no routes of it.
@@ -34,7 +35,9 @@ impl Network {
                 let ours = routes.iter().filter(|route| {
                     route.is_ours && route.table == LOCAL && route.interface == Some(index)
                 });
-                for route in ours.filter(|one| !wanted.contains(&one.destination.address)) {
+                let outdated =
+                    |address: &IpAddr| !wanted.contains(address) && !own.contains(address);
+                for route in ours.filter(|one| outdated(&one.destination.address)) {
                     kernel.remove_route(route).await?;
                 }
             }

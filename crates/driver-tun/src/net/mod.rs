@@ -26,7 +26,7 @@ mod queue;
 mod subnets;
 
 use core::fmt;
-use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use bypass::Bypass;
 
@@ -54,6 +54,19 @@ pub const BYPASS_TARGET: u32 = RULE_PRIORITY + 1;
 /// drops packets that a loose reverse-path filter would let pass: those with a source that is
 /// reached by another interface, as clients and servers are. Several interfaces may have it.
 pub const DUMMY_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
+
+/// The same for IPv6, where it is needed as an address of this process alone: one of those that no
+/// router forwards (RFC 6666).
+const OWN_ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 8);
+
+/// An address of the device at which sockets of this process can take connections of the switch,
+/// where the plan has it among its own.
+pub fn own_address(v4: bool) -> IpAddr {
+    match v4 {
+        true => DUMMY_ADDRESS.into(),
+        false => OWN_ADDRESS_V6.into(),
+    }
+}
 
 /// Range of routing tables for instances; each takes the first free one.
 pub const TABLES: core::ops::Range<u32> = 7_600..7_664;
@@ -119,6 +132,8 @@ pub struct NetworkPlan {
     pub listen: Vec<IpAddr>,
     /// Of these, those that are made addresses of this machine ([`Network::hold`]).
     pub local: Vec<IpAddr>,
+    /// Addresses of the device itself ([`own_address`]).
+    pub own: Vec<IpAddr>,
     /// Prefixes that servers see as their clients.
     pub sources: Vec<Prefix>,
     /// Servers that see the clients' own addresses.
@@ -272,6 +287,7 @@ mod tests {
                 .map(|a| a.parse().unwrap())
                 .to_vec(),
             local: Vec::new(),
+            own: Vec::new(),
             sources: vec![prefix("10.0.0.1/32"), prefix("100.64.0.0/24")],
             transparent: ["10.2.0.1:80", "10.2.0.1:80", "10.2.0.1:81"]
                 .map(|s| s.parse().unwrap())

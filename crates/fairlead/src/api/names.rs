@@ -20,7 +20,8 @@ impl Names {
             let routes = service.routes.iter().map(|route| route.name.clone());
             (service.name.clone(), routes.collect())
         });
-        let pools = config.pools.iter();
+        let shown = config.front.map_or(usize::MAX, |one| usize::from(one.0));
+        let pools = config.pools.iter().take(shown);
         Self {
             services: services.collect(),
             pools: pools

@@ -109,7 +109,7 @@ pub(super) fn check(draft: &Draft, problems: &mut Problems) {
         let openings = openings(service);
         for (route, open) in service.routes.iter().zip(&openings.routes) {
             host::check(draft, service, route, open, problems);
-            per_request::check(draft, service, route, problems);
+            per_request::check(service, route, problems);
             let Some(name) = &route.pool else { continue };
             let Some(id) = ids.get(name.value.as_str()) else {
                 no_pool(name, &ids, problems);

@@ -560,6 +560,7 @@ fn build(draft: Draft, limits: fairlead_splice::config::Limits) -> Option<Settin
         limits,
         device_mss: draft.network.mtu - IPV4_TCP_HEADERS,
         watched: draft.network.watch.clone(),
+        front: None,
         details_bytes: match draft.log.access {
             Access::All => draft.log.details_bytes,
             Access::Off | Access::Refused => 0,

@@ -2,18 +2,11 @@
 
 use fairlead_splice::config::{Source, Treatment};
 
-use super::Mode;
-use super::cross::Draft;
 use super::diagnostic::{Diagnostic, Problems};
 use super::service::{RouteDraft, ServiceDraft};
 
 /// What such a route needs besides its own keys.
-pub(super) fn check(
-    draft: &Draft,
-    service: &ServiceDraft,
-    route: &RouteDraft,
-    problems: &mut Problems,
-) {
+pub(super) fn check(service: &ServiceDraft, route: &RouteDraft, problems: &mut Problems) {
     let key = match (route.route.treatment, &route.route.cache) {
         (Treatment::PerRequest, _) => "treatment = \"per-request\"",
         (Treatment::Splice, Some(_)) => "`cache`",
@@ -27,18 +20,6 @@ pub(super) fn check(
         }
         (_, None) => return,
     };
-    let why = match draft.fastpath.mode {
-        Mode::Engine => Some("mode = \"engine\" does without the kernel, which makes the sockets"),
-        Mode::XdpGeneric => Some("mode = \"xdp-generic\" cannot give packets to sockets"),
-        Mode::Auto | Mode::Tc | Mode::Xdp => None,
-    };
-    if let Some(why) = why {
-        let message = format!("{key} does not work here: {why}");
-        problems.push(
-            Diagnostic::error(&route.span, message)
-                .help("write mode = \"auto\" or \"tc\" in [fastpath], or another treatment"),
-        );
-    }
     let other = |one: &&RouteDraft| one.route.is_to_host();
     if let Some(other) = service.routes.iter().find(other) {
         let message = format!(

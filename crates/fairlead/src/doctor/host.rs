@@ -26,7 +26,7 @@ pub(super) fn look(facts: &Facts, mode: &str, checks: &mut Vec<Check>) {
 
 fn judge(mode: &str, kernel: Option<bool>, own: &OwnTcp) -> Check {
     let without = "clients of `host` take `fallback_pool` or are reset, those of `per-request` and \
-                   `cache` are spliced by their first request";
+                   `cache` reach the front by way of the engine, which costs more";
     if mode != "tc" && mode != "xdp" {
         let what =
             format!("routes to sockets of this machine do not work in mode {mode}: {without}");

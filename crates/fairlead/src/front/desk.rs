@@ -111,6 +111,13 @@ impl Desk {
         room
     }
 
+    /// Another front takes the place of one that has failed, whose counters these are.
+    pub(super) fn begin_anew(&self) -> Counts {
+        lock(&self.calls).clear();
+        lock(&self.orders).done = Ending::None;
+        lock(&self.shown).counts.clone()
+    }
+
     /// What the front has done since the last call, and its counters.
     pub(super) fn take(&self) -> Shown {
         let mut shown = lock(&self.shown);
@@ -151,7 +158,7 @@ impl Desk {
             Ending::None => {}
             Ending::Drain => front.drain(now),
             Ending::Abort | Ending::Over => front.abort(now),
-            Ending::Leave => front.release(),
+            Ending::Leave => front.release(now),
         }
         self.publish(front);
         orders.done = orders.ending;

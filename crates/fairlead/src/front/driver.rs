@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant as Clock, SystemTime};
 
 use fairlead_base::{Endpoint, Instant};
-use fairlead_http_front::{Action, ConnId, FilePart, Front};
+use fairlead_http_front::{Action, ConnId, Counts, FilePart, Front};
 use fairlead_os_tcp::heirs::is_connection;
 use fairlead_os_tcp::pass;
 use mio::net::{TcpListener, TcpStream};
@@ -60,6 +60,8 @@ pub(super) struct Driver {
     front: Front,
     poll: Poll,
     listeners: Vec<TcpListener>,
+    /// To the listeners from this one on the switch connects for clients that it announces.
+    announced: usize,
     sockets: Vec<Option<Socket>>,
     /// Those that the front has released.
     released: Vec<TcpStream>,
@@ -80,7 +82,7 @@ impl Driver {
     pub(super) fn new(
         front: Front,
         poll: Poll,
-        mut listeners: Vec<TcpListener>,
+        (mut listeners, announced): (Vec<TcpListener>, usize),
         predecessor: Option<OwnedFd>,
         desk: Arc<Desk>,
     ) -> io::Result<Self> {
@@ -98,6 +100,7 @@ impl Driver {
             front,
             poll,
             listeners,
+            announced,
             sockets: Vec::new(),
             released: Vec::new(),
             heir: None,
@@ -114,6 +117,19 @@ impl Driver {
     pub(super) fn open_files(&mut self, instance: &str) {
         self.front.set_wall_clock(self.now, wall_ms());
         self.files = Files::open(instance, &mut self.front, self.now);
+    }
+
+    /// Goes on from the counters of a front that has failed.
+    pub(super) fn go_on_counting(&mut self, counts: Counts) {
+        self.front.go_on_counting(counts);
+    }
+
+    /// Resets all connections, without the front: nobody is to take a part of a response for the
+    /// whole.
+    pub(super) fn cut(&mut self) {
+        for socket in self.sockets.iter().flatten() {
+            let _ = SockRef::from(&socket.stream).set_linger(Some(Duration::ZERO));
+        }
     }
 
     /// Adds clients that the run before gives away.
@@ -303,7 +319,10 @@ impl Driver {
                 Ok((stream, client)) => {
                     let listen = stream.local_addr().map(endpoint);
                     let Ok(listen) = listen else { continue };
-                    let id = self.front.accepted(self.now, endpoint(client), listen);
+                    let id = match index < self.announced {
+                        true => self.front.accepted(self.now, endpoint(client), listen),
+                        false => self.front.connected_for(self.now),
+                    };
                     let Some(id) = id else { continue };
                     let _ = stream.set_nodelay(true);
                     if self.add(id, stream, false) {

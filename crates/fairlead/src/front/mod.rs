@@ -7,48 +7,42 @@
 mod desk;
 mod driver;
 mod files;
+mod listen;
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, mpsc};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant as Clock};
 
-use fairlead_base::{Endpoint, Instant, Seed};
+use fairlead_base::{Instant, Seed};
 use fairlead_datapath::Snapshot;
 use fairlead_http_front::{Front, Limits};
 use fairlead_os_tcp::heirs::{divide, leave_open};
 use fairlead_os_tcp::pass;
-use fairlead_splice::config::{Config, Listeners, Route};
+use fairlead_splice::config::{Config, Route};
 use mio::{Poll, Waker};
 
 pub(crate) use desk::Shown;
 use desk::{Confirm, Desk};
 use driver::Driver;
 pub(crate) use files::remove_of;
-
-/// Connections that wait to be accepted.
-const BACKLOG: i32 = 4_096;
-
-/// The sockets, before their thread runs: the engine must know where they listen.
-#[derive(Debug)]
-pub(crate) struct Ready {
-    sockets: Vec<TcpListener>,
-}
+use listen::Listening;
+pub(crate) use listen::Ready;
 
 /// The thread, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Running {
     desk: Arc<FrontDesk>,
-    thread: Option<JoinHandle<Driver>>,
+    thread: Option<JoinHandle<Option<Driver>>>,
 }
 
 /// What other threads ask of it.
 #[derive(Debug)]
 pub(crate) struct FrontDesk {
     desk: Arc<Desk>,
-    waker: Waker,
+    waker: Mutex<Waker>,
 }
 
 /// How long the thread may take to answer.
@@ -74,7 +68,11 @@ impl FrontDesk {
 
     fn wake(&self) {
         // It looks by itself soon.
-        let _ = self.waker.wake();
+        let _ = self
+            .waker
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .wake();
     }
 }
 
@@ -84,74 +82,113 @@ pub(crate) fn is_wanted(switch: &Config) -> bool {
     routes.any(Route::is_to_front)
 }
 
-impl Ready {
-    /// Opens the sockets, and leads the routes to them.
-    ///
-    /// # Errors
-    /// Why no socket can listen.
-    pub(crate) fn open(switch: &mut Config) -> io::Result<Self> {
-        let v4 = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-        // A machine may be without IPv6.
-        let v6 = listen(SocketAddr::from((Ipv6Addr::LOCALHOST, 0))).ok();
-        let sockets: Vec<_> = [Some(v4), v6].into_iter().flatten().collect();
-        let mut ends = Vec::new();
-        for socket in &sockets {
-            let at = socket.local_addr()?;
-            ends.push(Endpoint {
-                addr: at.ip().into(),
-                port: at.port(),
-            });
-        }
-        let listeners = Listeners::of(ends);
-        let routes = switch.services.iter_mut().flat_map(|one| &mut one.routes);
-        for route in routes.filter(|route| route.is_to_front()) {
-            route.listeners = listeners;
-        }
-        Ok(Self { sockets })
-    }
-
-    /// Starts the thread. `predecessor` brings clients of the run before.
-    ///
-    /// # Errors
-    /// Why it cannot be started.
-    pub(crate) fn start(
-        self,
-        instance: &str,
-        switch: &Config,
-        seed: Seed,
-        predecessor: Option<OwnedFd>,
-    ) -> io::Result<Running> {
-        let front = Front::new(Arc::new(switch.clone()), seed, Limits::default());
-        let front = front.map_err(io::Error::other)?;
-        let poll = Poll::new()?;
-        let waker = Waker::new(poll.registry(), driver::wake_token())?;
-        let desk = Arc::new(Desk::default());
-        let sockets = self.sockets.into_iter();
-        let sockets = sockets.map(mio::net::TcpListener::from_std).collect();
-        let mut driver = Driver::new(front, poll, sockets, predecessor, Arc::clone(&desk))?;
-        let instance = instance.to_owned();
-        let work = move || {
-            driver.open_files(&instance);
-            if let Err(error) = driver.run() {
-                tracing::error!("requests are not served one by one any more: {error}");
-            }
-            driver
-        };
-        let thread = std::thread::Builder::new().name("front".to_owned());
-        Ok(Running {
-            desk: Arc::new(FrontDesk { desk, waker }),
-            thread: Some(thread.spawn(work)?),
-        })
-    }
+/// All that a thread is made of, to make it once more.
+struct Plan {
+    instance: String,
+    switch: Arc<Config>,
+    seed: Seed,
+    listening: Listening,
+    desk: Arc<FrontDesk>,
 }
 
-fn listen(at: SocketAddr) -> io::Result<TcpListener> {
-    let domain = socket2::Domain::for_address(at);
-    let kind = socket2::Type::STREAM.nonblocking().cloexec();
-    let socket = socket2::Socket::new(domain, kind, Some(socket2::Protocol::TCP))?;
-    socket.bind(&at.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
+/// How long the thread rests after a failure, the first time and at most.
+const REST: Duration = Duration::from_millis(100);
+const REST_MAX: Duration = Duration::from_secs(1);
+/// A thread that lived for so long was in order.
+const SOUND: Duration = Duration::from_secs(60);
+/// After so many failures at once what caches hold is given up, which may be the cause.
+const FAILURES_MAX: u32 = 3;
+
+/// Starts the thread. `predecessor` brings clients of the run before.
+///
+/// # Errors
+/// Why it cannot be started.
+pub(crate) fn start(
+    ready: Ready,
+    (instance, device): (&str, &str),
+    switch: &Config,
+    seed: Seed,
+    predecessor: Option<OwnedFd>,
+) -> io::Result<Running> {
+    let listening = ready.listen(device)?;
+    let poll = Poll::new()?;
+    let waker = Waker::new(poll.registry(), driver::wake_token())?;
+    let desk = Arc::new(FrontDesk {
+        desk: Arc::default(),
+        waker: Mutex::new(waker),
+    });
+    let plan = Plan {
+        instance: instance.to_owned(),
+        switch: Arc::new(switch.clone()),
+        seed,
+        listening,
+        desk: Arc::clone(&desk),
+    };
+    let driver = plan.driver(poll, predecessor)?;
+    let thread = std::thread::Builder::new().name("front".to_owned());
+    Ok(Running {
+        desk,
+        thread: Some(thread.spawn(move || plan.serve(driver))?),
+    })
+}
+
+impl Plan {
+    fn driver(&self, poll: Poll, predecessor: Option<OwnedFd>) -> io::Result<Driver> {
+        let front = Front::new(Arc::clone(&self.switch), self.seed, Limits::default());
+        let front = front.map_err(io::Error::other)?;
+        let desk = Arc::clone(&self.desk.desk);
+        Driver::new(front, poll, self.listening.shared()?, predecessor, desk)
+    }
+
+    /// Serves until the desk says that it is over. After a failure the sockets end, and another
+    /// front takes new connections; caches go on from their files. `None` if it cannot.
+    fn serve(&self, mut driver: Driver) -> Option<Driver> {
+        let mut failures = 0;
+        loop {
+            let begun = Clock::now();
+            let work = || {
+                driver.open_files(&self.instance);
+                driver.run()
+            };
+            match catch_unwind(AssertUnwindSafe(work)) {
+                Ok(Ok(())) => return Some(driver),
+                Ok(Err(error)) => tracing::error!("the front has failed: {error}"),
+                Err(_) => tracing::error!("the front has failed; its connections are reset"),
+            }
+            driver.cut();
+            drop(driver);
+            failures = match begun.elapsed() > SOUND {
+                true => 1,
+                false => failures + 1,
+            };
+            std::thread::sleep((REST * failures).min(REST_MAX));
+            if failures >= FAILURES_MAX
+                && let Ok(removed) = remove_of(&self.instance)
+                && !removed.is_empty()
+            {
+                tracing::warn!("what caches held is given up");
+            }
+            driver = self
+                .begin_anew()
+                .inspect_err(|error| {
+                    tracing::error!("requests are not served one by one any more: {error}");
+                })
+                .ok()?;
+        }
+    }
+
+    fn begin_anew(&self) -> io::Result<Driver> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), driver::wake_token())?;
+        *self
+            .desk
+            .waker
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = waker;
+        let mut driver = self.driver(poll, None)?;
+        driver.go_on_counting(self.desk.desk.begin_anew());
+        Ok(driver)
+    }
 }
 
 impl Running {
@@ -193,7 +230,7 @@ impl Running {
     pub(crate) fn leave(mut self, patience: Duration) -> Option<RawFd> {
         self.desk.desk.leave();
         self.desk.wake();
-        let mut driver = self.thread.take()?.join().ok()?;
+        let mut driver = self.thread.take()?.join().ok()??;
         if driver.is_idle() {
             return None;
         }
@@ -224,3 +261,6 @@ impl Drop for Running {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

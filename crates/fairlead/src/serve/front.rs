@@ -10,10 +10,9 @@ use fairlead_http_front::Counts;
 use fairlead_os_tcp::heirs::take_over;
 use fairlead_splice::config::Config;
 
-use super::host::Host;
 use crate::api::Api;
 use crate::config::Settings;
-use crate::front::{Ready, Running, is_wanted};
+use crate::front::{self, Ready, Running, is_wanted};
 use crate::log::AccessLog;
 
 /// The front, if some route needs it and it can be had.
@@ -107,17 +106,12 @@ impl FrontThread {
 }
 
 impl Prepared {
-    /// Starts its thread, where the kernel makes the connections sockets.
-    pub(super) fn start(
-        self,
-        settings: &Settings,
-        sockets: &Host,
-        api: &Api,
-        seed: Seed,
-    ) -> FrontThread {
-        let ready = self.ready.filter(|_| sockets.is_serving());
-        let (instance, predecessor) = (&settings.instance.name, self.predecessor);
-        let started = ready.map(|ready| ready.start(instance, &settings.switch, seed, predecessor));
+    /// Starts its thread.
+    pub(super) fn start(self, settings: &Settings, api: &Api, seed: Seed) -> FrontThread {
+        let at = (&*settings.instance.name, &*settings.network.device);
+        let (switch, predecessor) = (&settings.switch, self.predecessor);
+        let ready = self.ready;
+        let started = ready.map(|ready| front::start(ready, at, switch, seed, predecessor));
         let started = started.transpose();
         let running = started.unwrap_or_else(|error| {
             tracing::warn!("requests are not served one by one: {error}");

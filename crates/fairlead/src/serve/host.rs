@@ -87,10 +87,7 @@ impl Host {
             }
             Err(why) => {
                 this.programs = None;
-                tracing::warn!(
-                    "routes with treatment = \"host\" or \"per-request\", and `watch`, cannot be \
-                     served: {why}"
-                );
+                this.say_refused(&settings.switch, &why);
             }
         }
         this
@@ -174,6 +171,19 @@ impl Host {
         watch.map_or_else(Vec::new, ListenerWatch::look)
     }
 
+    /// Says what becomes of clients, and why. The front has another way to its own.
+    fn say_refused(&self, switch: &Config, why: &str) {
+        let mut routes = switch.services.iter().flat_map(|one| &one.routes);
+        if !switch.watched.is_empty() || routes.clone().any(Route::is_to_host) {
+            tracing::warn!(
+                "routes with treatment = \"host\", and `watch`, cannot be served: {why}"
+            );
+        }
+        if routes.any(Route::is_to_front) {
+            tracing::info!("requests reach the front by way of the engine: {why}");
+        }
+    }
+
     fn say_taken(&self) {
         let TakenOver {
             asleep,
@@ -221,11 +231,6 @@ impl Host {
         counters.sleepers_other_layout = self.taken.other_layout;
         counters.sleepers_no_route = self.taken.no_route;
         counters.sleepers_no_room = self.taken.no_room;
-    }
-
-    /// Connections become sockets of this machine.
-    pub(super) fn is_serving(&self) -> bool {
-        self.programs.is_some()
     }
 
     /// Adds what the programs have counted.

@@ -206,7 +206,7 @@ fn serve(
         path_mtu: PathMtu::start(&settings, &mut engine, clock.now()),
         announce: AnnounceThread::start(&settings, &shared, chance_seed()?),
         fastpath,
-        front: front.start(&settings, &sockets, &served.api, chance_seed()?),
+        front: front.start(&settings, &served.api, chance_seed()?),
         host: sockets,
         reload,
         device_queue,

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use fairlead_driver_tun::net::{NetworkPlan, Prefix};
-use fairlead_splice::config::{Config, Service, Source};
+use fairlead_splice::config::{Config, Route, Service, Source};
 
 use super::restore::owner;
 use crate::config::{Mode, Settings};
@@ -21,6 +21,7 @@ pub(crate) fn network_plan(settings: &Settings) -> NetworkPlan {
         mtu: u32::from(settings.network.mtu),
         listen,
         local: Vec::new(),
+        own: own_addresses(switch),
         sources: sources.collect(),
         transparent: transparent_servers(switch),
         servers: servers_of(switch, Source::Snat),
@@ -34,6 +35,15 @@ fn listen_addresses(service: &Service) -> impl Iterator<Item = IpAddr> {
     service.listen.iter().map(|endpoint| endpoint.addr.to_ip())
 }
 
+/// Where the front listens for connections of the switch.
+fn own_addresses(switch: &Config) -> Vec<IpAddr> {
+    let pool = switch
+        .front
+        .and_then(|id| switch.pools.get(usize::from(id.0)));
+    let servers = pool.into_iter().flat_map(|pool| &pool.servers);
+    servers.map(|one| one.endpoint.addr.to_ip()).collect()
+}
+
 /// Servers that see the clients' own addresses: those of all pools used by transparent services.
 pub(super) fn transparent_servers(switch: &Config) -> Vec<SocketAddr> {
     servers_of(switch, Source::Transparent)
@@ -42,7 +52,11 @@ pub(super) fn transparent_servers(switch: &Config) -> Vec<SocketAddr> {
 /// The servers of all pools used by services with this source.
 fn servers_of(switch: &Config, source: Source) -> Vec<SocketAddr> {
     let services = switch.services.iter().filter(|one| one.source == source);
-    let pools = services.flat_map(|service| service.routes.iter().filter_map(|route| route.pool));
+    let pools = services.flat_map(|service| {
+        let to_front = service.routes.iter().any(Route::is_to_front);
+        let pools = service.routes.iter().filter_map(|route| route.pool);
+        pools.chain(switch.front.filter(|_| to_front))
+    });
     let mut servers: Vec<SocketAddr> = pools
         .filter_map(|pool| switch.pools.get(usize::from(pool.0)))
         .flat_map(|pool| {

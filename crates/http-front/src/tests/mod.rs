@@ -1,5 +1,6 @@
 //! A front between clients and servers made of byte strings.
 
+mod announced;
 mod bodies;
 mod caching;
 mod chaos;

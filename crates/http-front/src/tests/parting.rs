@@ -28,7 +28,7 @@ fn fresh(body: &str) -> String {
 fn clients_go_when_they_wait_for_a_request() {
     let mut world = world(false);
     let (idle, busy, begun) = (world.client(), world.ask(A), world.ask("GET /"));
-    world.front.release();
+    world.front.release(world.now);
     world.run();
     assert_eq!(world.released, [idle]);
     let server = world.connects[0];
@@ -67,7 +67,7 @@ fn stored_bodies_are_copied_before_their_file_is_left() {
         assert!(world.got(first).ends_with(&body));
         world.say_only(first, B.as_bytes());
         assert!(world.front.uses_caches());
-        world.front.release();
+        world.front.release(world.now);
         world.front.part_from_caches(world.now);
         assert!(!world.front.uses_caches());
         world.files.clear();
@@ -88,7 +88,7 @@ fn those_that_wait_for_a_fetch_go_on_alone() {
     );
     let before = world.connects.len();
     assert_eq!(before, 3, "one fetch for two");
-    world.front.release();
+    world.front.release(world.now);
     world.front.part_from_caches(world.now);
     world.run();
     let of_head = world.connects[1];
@@ -122,7 +122,7 @@ fn a_body_that_is_being_fetched_is_cut_off() {
     let server = world.connects[0];
     let answer = fresh("hello");
     world.say(server, &answer[..answer.len() - 2]);
-    world.front.release();
+    world.front.release(world.now);
     world.front.part_from_caches(world.now);
     world.run();
     for client in [first, second] {

@@ -169,6 +169,13 @@ impl World {
         id
     }
 
+    /// The switch connects, for a client that it is to announce.
+    pub(super) fn announced(&mut self) -> Option<ConnId> {
+        let id = self.front.connected_for(self.now)?;
+        self.far.insert(key(id), Far::default());
+        Some(id)
+    }
+
     /// A client that another front has given away; `None` where it is turned away.
     pub(super) fn inherit(&mut self, listen: Endpoint) -> Option<ConnId> {
         let id = self.front.inherited(self.now, at(99, 7), listen)?;

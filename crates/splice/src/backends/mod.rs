@@ -564,8 +564,10 @@ impl Backends {
 
     /// The counters of all pools. `config` is the one that this was made of; it has the names.
     pub fn snapshot(&self, config: &Config) -> Vec<PoolSnapshot> {
+        let shown = config.front.map_or(usize::MAX, |one| usize::from(one.0));
         let named = config.pools.iter().zip(&self.pools);
         named
+            .take(shown)
             .map(|(config, pool)| PoolSnapshot {
                 name: config.name.clone(),
                 servers: self.members[pool.first..pool.first + pool.len]

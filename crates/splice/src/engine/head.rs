@@ -403,14 +403,14 @@ impl<'a> Chooser<'a> {
             });
         };
         let route = &self.service.routes[index];
-        let decision = route
-            .pool
-            .map(|pool| self.decision(route, pool, subject, asked.clone()));
         let takes = route.cache.as_ref().is_some_and(|rule| {
             let method = subject.http().map(|head| head.method);
             let purges = rule.purge_from.is_some() && method == Some("PURGE");
             rule.always || purges || matches!(method, Some("GET" | "HEAD"))
         });
+        let to_front = takes || route.treatment == Treatment::PerRequest;
+        let pool = self.config.front.filter(|_| to_front).or(route.pool);
+        let decision = pool.map(|pool| self.decision(route, pool, subject, asked.clone()));
         match (route.treatment, decision) {
             (Treatment::Splice | Treatment::OneShot, Some(decision)) if !takes => {
                 Reading::Decided(index as u16, decision)

@@ -126,6 +126,14 @@ impl Switch {
         is_drawn && splices && service.protocol == Protocol::Http
     }
 
+    /// Whether its server is a socket of this process. The fast path could only give back each of
+    /// its packets.
+    pub(super) fn is_of_front(&self, record: &Record) -> bool {
+        let server = || self.places.server(record.server);
+        let pool = |id| self.backends.server(id).0;
+        self.config.front.is_some() && server().map(pool) == self.config.front
+    }
+
     /// Takes a connection back from the fast path that is to be watched.
     pub(super) fn keep_watched(&mut self, now: Instant, line: Line) {
         if self.custody(line) == Custody::Kernel && self.is_watched(self.table.record(line)) {

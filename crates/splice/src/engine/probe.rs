@@ -578,10 +578,14 @@ impl Switch {
                 let v4 = self.backends.server(*id).1.endpoint.addr.is_v4();
                 service.listen.iter().any(|one| one.addr.is_v4() == v4)
             };
+            // Sockets of this process, where the kernel does not make them.
+            let front = self.config.front.filter(|_| host.is_none());
+            let front = front.filter(|_| service.routes.iter().any(Route::is_to_front));
             let ids = service
                 .routes
                 .iter()
                 .filter_map(|route| route.pool)
+                .chain(front)
                 .flat_map(|pool| self.backends.ids(pool))
                 .filter(is_used);
             let hosts = service.routes.iter().any(Route::is_to_socket);

@@ -36,7 +36,7 @@ impl Switch {
         }
         self.look_at_armed(now, LOOKS);
         let mut record = *self.table.record(line);
-        if self.is_to_be_watched(&record) {
+        if self.is_to_be_watched(&record) || self.is_of_front(&record) {
             return;
         }
         let known = self.places.server(record.server);

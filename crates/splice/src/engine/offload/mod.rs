@@ -177,7 +177,7 @@ impl Switch {
 
     fn offload_or_persist(&mut self, line: Line) {
         let record = self.table.record(line);
-        let is_watched = self.is_watched(record);
+        let is_watched = self.is_watched(record) || self.is_of_front(record);
         let joined = record.state.is_live() || record.state.is_resting();
         if is_pair(record) && !self.describe_pair(line) {
             return;

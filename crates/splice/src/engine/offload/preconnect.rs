@@ -204,6 +204,7 @@ impl Switch {
                 .flat_map(|route| &route.matchers)
                 .all(Matcher::decided_by_plain_head)
             && route.treatment == Treatment::Splice
+            && route.cache.is_none()
             && service.later_requests != LaterRequests::Close
             && pool.proxy_protocol.is_none()
             && pool.balance.may_choose_ahead()
