@@ -96,7 +96,7 @@ const REST: Duration = Duration::from_millis(100);
 const REST_MAX: Duration = Duration::from_secs(1);
 /// A thread that lived for so long was in order.
 const SOUND: Duration = Duration::from_secs(60);
-/// After so many failures at once what caches hold is given up, which may be the cause.
+/// After this number of failures in a row what caches hold is given up: it may be the cause.
 const FAILURES_MAX: u32 = 3;
 
 /// Starts the thread. `predecessor` brings clients of the run before.

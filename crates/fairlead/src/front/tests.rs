@@ -53,7 +53,7 @@ fn connect(at: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Waits until so many failures are counted, and so many clients.
+/// Waits until these numbers of failures and clients are counted.
 fn wait_for(running: &Running, wanted: (u64, u64)) -> FrontCounters {
     let until = Clock::now() + Duration::from_secs(60);
     loop {
