@@ -9,6 +9,7 @@ use fairlead_http_front::{Action, ConnId, Front, Limits};
 use fairlead_splice::config::{
     CacheRule, Config, Matcher, Pool, PoolId, Protocol, Route, Server, Service, Treatment,
 };
+use fairlead_wire::proxy_protocol::emit_v2;
 
 use super::Target;
 use crate::novelty::note;
@@ -144,7 +145,7 @@ impl World {
             _ => match script.u8() {
                 // As before another program is executed.
                 255 => {
-                    self.front.release();
+                    self.front.release(self.now);
                     self.front.part_from_caches(self.now);
                 }
                 halves => {
@@ -157,9 +158,19 @@ impl World {
     }
 
     fn accept(&mut self, script: &mut Script<'_>) {
-        let client = at(99, 1_000 + u16::from(script.u8()));
-        if let Some(id) = self.front.accepted(self.now, client, LISTEN) {
-            self.far.insert((id.index, id.generation), Far::default());
+        let number = script.u8();
+        let client = at(99, 1_000 + u16::from(number));
+        let mut far = Far::default();
+        let id = match number {
+            // The switch connects, and says who it is, or nothing of the kind.
+            224.. => self.front.connected_for(self.now),
+            _ => self.front.accepted(self.now, client, LISTEN),
+        };
+        if (224..255).contains(&number) {
+            emit_v2(client, LISTEN, &mut far.coming);
+        }
+        if let Some(id) = id {
+            self.far.insert((id.index, id.generation), far);
         }
     }
 
