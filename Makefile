@@ -39,7 +39,7 @@ run: build ## build and demonstrate the switch (DEMO_ARGS="--once" exits by itse
 	./target/release/fairlead demo $(DEMO_ARGS)
 
 build: setup-run ## build the release binary
-	$(CARGO) build --release --locked -p fairlead
+	$(CARGO) build --release --locked -p fairlead -p fairlead-bypass
 
 stacks: ## build the workloads that `fairlead lab protocol` traces
 	@scripts/stacks

@@ -61,6 +61,7 @@ const ROOMS: &[Room] = &[
         for_tests: &["base"],
         ..core("handoff", &[], &[])
     },
+    core("offload", &["handoff"], &[]),
     // A keyed hash.
     core("tcp", &["base", "wire"], &["siphasher"]),
     // Expressions of linear time; a keyed hash; a derive for errors.
@@ -118,6 +119,22 @@ const ROOMS: &[Room] = &[
     edge("os-memory", &["http-cache"], &["base", "netns"]),
     edge("client", &["handoff", "os-tcp"], &["netns"]),
     edge("os-tcp", &["base", "tcp"], &["netns"]),
+    // Offload: what the card and the library need of the system; the card; the library.
+    edge("os-ring", &["offload"], &[]),
+    edge(
+        "card",
+        &[
+            "base",
+            "bpf-loader",
+            "handoff",
+            "netns",
+            "offload",
+            "os-ring",
+            "os-tcp",
+        ],
+        &[],
+    ),
+    edge("bypass", &["handoff", "offload", "os-ring", "os-tcp"], &[]),
     edge("survey", &[], &["netns"]),
     // The kernel's TCB cache is made from the cache's index functions. Its tests hold the kernel
     // program to the engine's own translation, and to the cache.
@@ -139,6 +156,7 @@ const ROOMS: &[Room] = &[
             "datapath",
             "netio",
             "bpf-loader",
+            "card",
             "driver-tun",
             "driver-pcap",
             "netns",
@@ -187,6 +205,7 @@ const ROOMS: &[Room] = &[
             "handoff",
             "http-cache",
             "http-front",
+            "offload",
             "testkit",
             "trace",
             "announce",

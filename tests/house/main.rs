@@ -38,7 +38,7 @@ mod walls;
 mod words;
 
 /// The crates of the core: sans-IO, without `unsafe`, the same in simulation and in service.
-const CORE: [&str; 18] = [
+const CORE: [&str; 19] = [
     "base",
     "wire",
     "cache",
@@ -55,6 +55,7 @@ const CORE: [&str; 18] = [
     "tcbcache",
     "announce",
     "handoff",
+    "offload",
     "http-cache",
     "http-front",
 ];

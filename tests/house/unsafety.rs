@@ -5,12 +5,14 @@ use crate::rust::{Kind, Token};
 use crate::source::{Source, sources};
 
 /// Where `unsafe` may be: where the kernel or the allocator is spoken to.
-const ROOMS: [&str; 11] = [
+const ROOMS: [&str; 13] = [
     "crates/bpf-loader/",
+    "crates/bypass/",
     "crates/driver-tun/",
     "crates/driver-xdp/",
     "crates/netns/",
     "crates/os-memory/",
+    "crates/os-ring/",
     "crates/os-tcp/",
     "crates/survey/",
     // Marks have names that the tracer finds.
@@ -32,11 +34,20 @@ fn complaints(source: &Source) -> Vec<String> {
         if !allowed {
             complaints.push(format!("{place}: no `unsafe` here; it belongs to a driver"));
         }
-        let next = source.tokens[at + 1..]
+        let mut next = source.tokens[at + 1..]
             .iter()
-            .find(|token| token.kind != Kind::Comment);
-        let is_fn = next.is_some_and(|next| next.is("fn"));
+            .filter(|token| token.kind != Kind::Comment);
+        let first = next.next();
+        // `unsafe extern "C" fn name`, which is no type, or the attribute of such a function.
+        let is_extern = first.is_some_and(|first| first.is("extern"))
+            && next.nth(1).is_some_and(|third| third.is("fn"))
+            && next.next().is_some_and(|fourth| !fourth.is("("));
+        let is_attribute = first.is_some_and(|first| first.is("("));
+        let is_fn = is_extern || first.is_some_and(|first| first.is("fn"));
         let mark = if is_fn { "# Safety" } else { "SAFETY:" };
+        if is_attribute && has_reason(&source.tokens, at, "# Safety") {
+            continue;
+        }
         if is_fn && is_of_a_trait(&source.tokens, at) {
             continue;
         }

@@ -15,7 +15,7 @@ mod declared;
 mod layout;
 
 /// Objects, their sources, and what is defined for them.
-const OBJECTS: [(&str, &str, &[&str]); 11] = [
+const OBJECTS: [(&str, &str, &[&str]); 12] = [
     ("fairlead_tc", "fairlead_tc", &[]),
     ("fairlead_xdp", "fairlead_xdp", &[]),
     ("fairlead_tc_lru", "fairlead_tc", &["-DFL_FLOWS_LRU"]),
@@ -27,6 +27,7 @@ const OBJECTS: [(&str, &str, &[&str]); 11] = [
     ("fairlead_host", "fairlead_host", &[]),
     ("fairlead_pair", "fairlead_pair", &[]),
     ("fairlead_meter", "fairlead_meter", &[]),
+    ("fairlead_offload", "fairlead_offload", &[]),
 ];
 
 fn main() {

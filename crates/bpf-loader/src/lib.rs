@@ -29,6 +29,7 @@
 //! | `lasting.rs` | what of that outlives the process |
 //! | `capture.rs` | packets that the program shows |
 //! | `meter.rs` | what packets of any server consist of: files, pages, other memory |
+//! | `offload.rs` | steering at a card of offloaded connections |
 //! | `counters.rs` | what was counted, summed over CPUs |
 //! | `rehearsal.rs` | whether this kernel takes the program |
 //! | `pins.rs` | the folder in which maps and links outlive the process |
@@ -62,6 +63,7 @@ mod mapping;
 mod maps;
 mod memory;
 mod meter;
+mod offload;
 mod pairs;
 mod pins;
 mod rehearsal;
@@ -91,6 +93,7 @@ pub use interfaces::{ethernet_interfaces, interface_index, interface_name};
 pub use kernel::{FlowTable, Kernel, LoadError};
 pub use layout::LAYOUT_VERSION;
 pub use meter::{LostAtMeter, MeterError, MeterProgram, MeteredPacket, MeteredPiece};
+pub use offload::{CardDevices, Moving, card_counts, forget_card, steer};
 pub use pins::{Pins, PinsError, Removed, is_pinned};
 pub use rehearsal::rehearse;
 pub use remains::{Remains, is_at_work_elsewhere, retire, survey};

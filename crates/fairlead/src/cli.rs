@@ -19,6 +19,7 @@ use crate::drain::{self, DrainArgs};
 use crate::handoff::{self, command::HandoffArgs};
 use crate::lab;
 use crate::manual::{self, CompletionsArgs, ManualArgs};
+use crate::offload::{self, OffloadArgs, run::RunArgs};
 use crate::reload::{self, ReloadArgs};
 use crate::replay::{self, ReplayArgs};
 use crate::serve::{self, ServeArgs};
@@ -71,6 +72,10 @@ pub enum Command {
     Connections(ConnectionsArgs),
     /// List connections that proxies have handed off, and give some back
     Handoff(HandoffArgs),
+    /// Let a second network stack carry connections of unmodified programs
+    Offload(OffloadArgs),
+    /// Start a program whose connections a card may carry
+    Run(RunArgs),
     /// Show what a running switch keeps of responses, and purge some
     Cache(CacheArgs),
     /// List idle connections that have outlived their socket, and end some
@@ -116,6 +121,8 @@ pub fn main() -> ExitCode {
         Command::Announce(args) => announce::run(args),
         Command::Connections(args) => connections::run(args),
         Command::Handoff(args) => handoff::command::run(args),
+        Command::Offload(args) => offload::run(args),
+        Command::Run(args) => offload::run::run(args),
         Command::Cache(args) => cache::run(args),
         Command::Sleepers(args) => sleepers::run(args),
         Command::Down(args) => down::run(args),

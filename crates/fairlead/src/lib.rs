@@ -25,6 +25,7 @@ pub mod lab;
 pub mod log;
 pub mod manual;
 mod number;
+pub mod offload;
 pub mod reload;
 pub mod replay;
 mod screen;

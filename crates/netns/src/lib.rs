@@ -25,12 +25,14 @@
 
 pub mod cards;
 mod command;
+pub mod named;
 mod process;
 mod rights;
 pub mod trial;
 mod world;
 
 pub use command::program;
+pub use named::Namespace;
 pub use process::{Running, Signal, raise_open_files};
 pub use rights::{Rights, Why, allowed, enter_user_namespace, in_user_namespace, tun_allowed};
 pub use world::{Error, Host, Link, World};

@@ -23,6 +23,7 @@ const SO_NETNS_COOKIE: c_int = 71;
 const SO_BUF_LOCK: c_int = 72;
 const SIOCINQ: libc::c_ulong = 0x541b;
 const SIOCOUTQ: libc::c_ulong = 0x5411;
+const SIOCOUTQNSD: libc::c_ulong = 0x894b;
 
 /// Values of `TCP_REPAIR`.
 const ON: u32 = 1;
@@ -293,6 +294,57 @@ fn would_block(outcome: io::Result<usize>) -> io::Result<Option<usize>> {
     }
 }
 
+/// Puts bytes into a queue of a socket in repair mode.
+fn fill(socket: BorrowedFd<'_>, queue: u32, bytes: &[u8]) -> io::Result<()> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    sys::set(socket, TCP, libc::TCP_REPAIR_QUEUE, queue)?;
+    let mut left = bytes;
+    while !left.is_empty() {
+        let part = &left[..left.len().min(CHUNK_BYTES)];
+        let taken = sys::send(socket, part, libc::MSG_DONTWAIT)?;
+        left = &left[taken.max(1).min(left.len())..];
+    }
+    Ok(())
+}
+
+/// The bytes of a queue of a socket in repair mode; `bytes` of them, as they were counted.
+fn content(socket: BorrowedFd<'_>, queue: u32, bytes: u32) -> io::Result<Vec<u8>> {
+    if bytes == 0 {
+        return Ok(Vec::new());
+    }
+    sys::set(socket, TCP, libc::TCP_REPAIR_QUEUE, queue)?;
+    // One more, so that a queue that has grown is noticed.
+    let mut room = vec![0; bytes as usize + 1];
+    let got = sys::receive(socket, &mut room, libc::MSG_PEEK | libc::MSG_DONTWAIT)?;
+    room.truncate(got);
+    Ok(room)
+}
+
+/// The content of both queues of a socket in repair mode: received and not read, sent and not
+/// acknowledged.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn contents(
+    socket: BorrowedFd<'_>,
+    (unread, unacknowledged): (u32, u32),
+) -> io::Result<[Vec<u8>; 2]> {
+    Ok([
+        content(socket, RECEIVE_QUEUE, unread)?,
+        content(socket, SEND_QUEUE, unacknowledged)?,
+    ])
+}
+
+/// Bytes that were written and not sent yet.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn unsent(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    sys::queue_bytes(socket, SIOCOUTQNSD)
+}
+
 /// Whether both ends have agreed to timestamps.
 ///
 /// # Errors
@@ -474,6 +526,20 @@ impl State {
     /// # Errors
     /// As there.
     pub fn restore_in(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.restore_filled(fd, &[], &[])
+    }
+
+    /// As [`Self::restore_in`], with these bytes in the queues: received and not read, sent and not
+    /// acknowledged.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn restore_filled(
+        &self,
+        fd: BorrowedFd<'_>,
+        received: &[u8],
+        sent: &[u8],
+    ) -> io::Result<()> {
         let leg = &self.leg;
         enter(fd)?; // forces the reuse of addresses, too
         self.set_buffers(fd);
@@ -483,14 +549,22 @@ impl State {
         }
         let name = |endpoint| Name::of(endpoint, self.family);
         sys::bind(fd, &name(leg.local))?;
-        for (queue, number) in [(RECEIVE_QUEUE, leg.rcv_nxt), (SEND_QUEUE, leg.write_seq)] {
+        let queues = [
+            (RECEIVE_QUEUE, leg.rcv_nxt, received),
+            (SEND_QUEUE, leg.write_seq, sent),
+        ];
+        for (queue, number, bytes) in queues {
+            let first = number.wrapping_sub(bytes.len() as u32);
             sys::set(fd, TCP, libc::TCP_REPAIR_QUEUE, queue)?;
-            sys::set(fd, TCP, libc::TCP_QUEUE_SEQ, number)?;
+            sys::set(fd, TCP, libc::TCP_QUEUE_SEQ, first)?;
         }
         sys::connect(fd, &name(leg.peer))?;
         sys::set_bytes(fd, TCP, TCP_REPAIR_OPTIONS, &self.options())?;
         if let Some(stamps) = leg.timestamps {
             sys::set(fd, TCP, TCP_TIMESTAMP, self.clock(stamps.own))?;
+        }
+        for (queue, _, bytes) in queues {
+            fill(fd, queue, bytes)?;
         }
         sys::set_bytes(fd, TCP, TCP_REPAIR_WINDOW, &self.window())
     }

@@ -1,0 +1,81 @@
+//! The functions that programs call. Each has the C library's name, arguments and meaning.
+
+pub mod descriptors;
+pub mod process;
+pub mod receive;
+pub mod send;
+pub mod sockets;
+
+use libc::{c_int, ssize_t};
+
+use crate::entry::{Inner, Place};
+use crate::flow::come_back_if_wanted;
+use crate::moves;
+use crate::settings::settings;
+use crate::table::{self, Entry, hold};
+
+/// Sets errno.
+fn fail(error: c_int) -> c_int {
+    // SAFETY: the place of this thread's errno.
+    unsafe { *libc::__errno_location() = error };
+    -1
+}
+
+/// The result of a call that counts bytes.
+fn counted(outcome: Result<usize, c_int>) -> ssize_t {
+    match outcome {
+        Ok(bytes) => bytes as ssize_t,
+        Err(error) => fail(error) as ssize_t,
+    }
+}
+
+/// What a call is about to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Read,
+    Write,
+}
+
+/// The socket, if the call is to be made on the card. Connections move here, before calls.
+fn carried(fd: c_int, what: Use) -> Option<Entry> {
+    let entry = table::get(fd)?;
+    let mut inner = hold(&entry);
+    // errno is the caller's.
+    // SAFETY: the place of this thread's errno.
+    let errno = unsafe { *libc::__errno_location() };
+    prepare(&mut inner, what);
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+    let is_carried = matches!(inner.place, Place::Card(_));
+    drop(inner);
+    is_carried.then_some(entry)
+}
+
+fn prepare(inner: &mut Inner, what: Use) {
+    let flip = settings().flip;
+    if flip > 0 {
+        inner.calls += 1;
+        // For tests: to the other side, after about this number of calls.
+        if inner.calls >= flip {
+            inner.calls = inner.fds.first().map_or(0, |fd| *fd as u32) % flip.div_ceil(2);
+            match inner.place {
+                Place::Card(_) => drop(moves::to_kernel(inner)),
+                Place::Kernel => moves::to_card(inner),
+            }
+        }
+        return;
+    }
+    match &inner.place {
+        Place::Card(_) => come_back_if_wanted(inner),
+        Place::Kernel => {
+            match what {
+                Use::Read => inner.turns.read(),
+                Use::Write => inner.turns.write(),
+            }
+            // Between two requests little is in flight.
+            if what == Use::Read && inner.turns.reached(settings().after) {
+                moves::to_card(inner);
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! One socket that is watched.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use fairlead_handoff::Cid;
+use fairlead_offload::layout::{self, SEND_BYTES, line, state};
+use fairlead_offload::{Turns, ring};
+use libc::{c_int, epoll_event, sockaddr_storage, socklen_t};
+
+use crate::channel::Channel;
+use crate::options::Options;
+
+/// Where a connection is.
+pub(crate) enum Place {
+    /// In the kernel of the host.
+    Kernel,
+    /// On the card.
+    Card(Box<Carried>),
+}
+
+/// An address as `getsockname` returns it.
+#[derive(Clone, Copy)]
+pub(crate) struct Name {
+    pub(crate) storage: sockaddr_storage,
+    pub(crate) len: socklen_t,
+}
+
+/// A connection on the card.
+pub(crate) struct Carried {
+    pub(crate) channel: Arc<Channel>,
+    pub(crate) cid: Cid,
+    /// The position behind the last byte that was written.
+    pub(crate) sent: u32,
+    /// The position behind the last byte that was read.
+    pub(crate) read: u32,
+    pub(crate) ranges: u32,
+    /// The program has ended its stream.
+    pub(crate) is_ended: bool,
+    /// The program does not read any more.
+    pub(crate) is_deaf: bool,
+    /// The error was reported.
+    pub(crate) error_is_told: bool,
+    /// Tokens that may wait unread, for programs that ask for edges.
+    pub(crate) tokens: u32,
+    pub(crate) names: [Name; 2],
+    pub(crate) options: Options,
+}
+
+impl Carried {
+    /// A word of the line.
+    pub(crate) fn word(&self, word: usize) -> &AtomicU32 {
+        let place = layout::word_at(self.cid.line(), word);
+        self.channel.memory.word(place)
+    }
+
+    pub(crate) fn state(&self) -> u32 {
+        self.word(line::STATE).load(Ordering::Acquire)
+    }
+
+    /// True if nothing more can come or go.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.state() & state::RESET != 0 || self.channel.is_dead()
+    }
+
+    /// The error of a lost connection: once it, then `later`.
+    pub(crate) fn take_error(&mut self, later: c_int) -> c_int {
+        if std::mem::replace(&mut self.error_is_told, true) {
+            return later;
+        }
+        match self.word(line::ERROR).load(Ordering::Acquire) as c_int {
+            0 => libc::ECONNRESET,
+            error => error,
+        }
+    }
+
+    /// Free bytes of the send buffer. A card that writes nonsense has no room.
+    pub(crate) fn room(&self) -> u32 {
+        let taken = self.word(line::TAKEN).load(Ordering::Acquire);
+        ring::used(self.sent, taken, SEND_BYTES).map_or(0, |used| SEND_BYTES - used)
+    }
+
+    /// Ranges that wait.
+    pub(crate) fn waiting_ranges(&self) -> u32 {
+        let done = self.word(line::RANGES_DONE).load(Ordering::Acquire);
+        self.ranges.wrapping_sub(done)
+    }
+}
+
+/// An epoll instance that watches the descriptor.
+#[derive(Clone, Copy)]
+pub(crate) struct Watch {
+    pub(crate) epoll: c_int,
+    pub(crate) fd: c_int,
+    pub(crate) event: epoll_event,
+}
+
+/// What is known of a socket.
+pub(crate) struct Inner {
+    pub(crate) place: Place,
+    pub(crate) turns: Turns,
+    /// Descriptors of it.
+    pub(crate) fds: Vec<c_int>,
+    pub(crate) watches: Vec<Watch>,
+    /// It stays in the kernel for good.
+    pub(crate) stays: bool,
+    /// Calls until it moves, in tests.
+    pub(crate) calls: u32,
+}
+
+impl Inner {
+    /// A socket in the kernel.
+    pub(crate) fn new(fd: c_int) -> Self {
+        Self {
+            place: Place::Kernel,
+            turns: Turns::default(),
+            fds: vec![fd],
+            watches: Vec::new(),
+            stays: false,
+            calls: 0,
+        }
+    }
+
+    pub(crate) fn carried(&mut self) -> Option<&mut Carried> {
+        match &mut self.place {
+            Place::Card(carried) => Some(carried),
+            Place::Kernel => None,
+        }
+    }
+
+    /// True if all that watch it ask for edges.
+    pub(crate) fn wants_edges(&self) -> bool {
+        let edge = libc::EPOLLET as u32;
+        !self.watches.is_empty() && self.watches.iter().all(|one| one.event.events & edge != 0)
+    }
+}

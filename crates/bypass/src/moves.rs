@@ -1,0 +1,230 @@
+//! To the card (`ch_nic_handoff`) and back (`ch_nic_restore`).
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fairlead_handoff::message::Kind;
+use fairlead_handoff::{Body, Cid, Command, Refusal};
+use fairlead_offload::Turns;
+use fairlead_offload::layout::state;
+use fairlead_os_ring::token;
+use fairlead_os_tcp::repair;
+use libc::{c_int, sockaddr_storage, socklen_t};
+
+use crate::channel::{self, Channel};
+use crate::entry::{Carried, Inner, Name, Place};
+use crate::flow::borrowed;
+use crate::options::{self, Options};
+use crate::real;
+use crate::settings::settings;
+use crate::table::{self, Entry, hold};
+
+/// How long a connection that must come back is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_micros(200);
+
+fn name(fd: c_int, of_peer: bool) -> Option<Name> {
+    // SAFETY: plain numbers, for which all zeros are a value.
+    let mut storage: sockaddr_storage = unsafe { core::mem::zeroed() };
+    let mut len = size_of::<sockaddr_storage>() as socklen_t;
+    let to = (&raw mut storage).cast();
+    // SAFETY: room for every address, its length beside it.
+    let got = unsafe {
+        match of_peer {
+            true => real::getpeername(fd, to, &raw mut len),
+            false => real::getsockname(fd, to, &raw mut len),
+        }
+    };
+    (got == 0).then_some(Name { storage, len })
+}
+
+fn port(name: &Name) -> u16 {
+    // Of both families the port is at the same place.
+    let at = (&raw const name.storage).cast::<libc::sockaddr_in>();
+    // SAFETY: the storage is longer than this structure and aligned for it.
+    u16::from_be(unsafe { (*at).sin_port })
+}
+
+/// The connection belongs to a port that is offloaded.
+fn is_meant(names: &[Name; 2]) -> bool {
+    names.iter().any(|name| settings().has_port(port(name)))
+}
+
+/// True for reasons that will not pass.
+fn is_lasting(why: Refusal) -> bool {
+    matches!(
+        why,
+        Refusal::NotTcp
+            | Refusal::Feature
+            | Refusal::Namespace
+            | Refusal::Policy
+            | Refusal::Unsupported
+    )
+}
+
+/// Hands a connection off. Whether or not it works, the descriptor can be used.
+pub(crate) fn to_card(inner: &mut Inner) {
+    let &[fd] = inner.fds.as_slice() else {
+        return; // a copy of the descriptor may be anywhere
+    };
+    if inner.stays {
+        return;
+    }
+    let Some(channel) = channel::current().filter(|channel| channel.room() > 0) else {
+        return;
+    };
+    let names = [name(fd, false), name(fd, true)];
+    let (Some(local), Some(peer)) = (names[0], names[1]) else {
+        return; // not connected yet, or not any more
+    };
+    if !is_meant(&[local, peer]) {
+        inner.stays = true;
+        return;
+    }
+    let options = Options::of(fd);
+    match ask(&channel, fd) {
+        Ok((cid, token)) => {
+            let carried = Carried {
+                channel,
+                cid,
+                sent: 0,
+                read: 0,
+                ranges: 0,
+                is_ended: false,
+                is_deaf: false,
+                error_is_told: false,
+                tokens: 0,
+                names: [local, peer],
+                options,
+            };
+            options::tell_all(&carried);
+            inner.place = Place::Card(Box::new(carried));
+            replace(inner, token);
+        }
+        Err(why) => {
+            inner.stays = why.is_some_and(is_lasting);
+            // Later, perhaps.
+            inner.turns = Turns::default();
+        }
+    }
+}
+
+/// The number of the connection, and the program's end of its token; `None`: the card has gone.
+fn ask(channel: &Arc<Channel>, fd: c_int) -> Result<(Cid, OwnedFd), Option<Refusal>> {
+    let (program, card) = token::pair().map_err(|_| None)?;
+    let handoff = Command::Handoff {
+        kind: Kind::Single,
+        unwritten: [0; 2],
+    };
+    let own = Cid::new(fd as u32 & (Cid::LINES - 1), 0);
+    let beside = [borrowed(fd), borrowed(card.as_raw_fd())];
+    match channel.ask(own, handoff, &beside) {
+        Ok((Body::Done(_, cid), _)) => Ok((Cid(cid as u32), program)),
+        Ok((Body::Refused(_, why), _)) => Err(Some(why)),
+        Ok(_) => Err(None),
+        Err(_) => {
+            // The card died. The socket is ours still, maybe in repair mode.
+            let _ = repair::leave(borrowed(fd), false);
+            Err(None)
+        }
+    }
+}
+
+/// Puts another descriptor in the place of those that the program has.
+fn replace(inner: &mut Inner, by: OwnedFd) {
+    for &fd in &inner.fds {
+        // SAFETY: numbers.
+        let (status, flags) = unsafe {
+            (
+                real::fcntl(fd, libc::F_GETFL, 0),
+                real::fcntl(fd, libc::F_GETFD, 0),
+            )
+        };
+        let timeouts = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO].map(|one| (one, timeout(fd, one)));
+        let cloexec = match flags & libc::FD_CLOEXEC {
+            0 => 0,
+            _ => libc::O_CLOEXEC,
+        };
+        // SAFETY: numbers; the old descriptor is the program's, which gets its number back.
+        unsafe {
+            real::dup3(by.as_raw_fd(), fd, cloexec);
+            real::fcntl(fd, libc::F_SETFL, status as libc::c_ulong);
+        }
+        for (one, limit) in timeouts {
+            let len = size_of::<libc::timeval>() as socklen_t;
+            let from = (&raw const limit).cast();
+            // SAFETY: a structure of this length.
+            unsafe { real::setsockopt(fd, libc::SOL_SOCKET, one, from, len) };
+        }
+    }
+    for watch in &mut inner.watches {
+        let event = &raw mut watch.event;
+        // SAFETY: numbers, and a structure that the kernel reads.
+        unsafe { real::epoll_ctl(watch.epoll, libc::EPOLL_CTL_ADD, watch.fd, event) };
+    }
+}
+
+fn timeout(fd: c_int, name: c_int) -> libc::timeval {
+    let mut limit = libc::timeval {
+        tv_sec: 0,
+        tv_usec: 0,
+    };
+    let mut len = size_of::<libc::timeval>() as socklen_t;
+    let to = (&raw mut limit).cast();
+    // SAFETY: room for the structure, its length beside it.
+    unsafe { real::getsockopt(fd, libc::SOL_SOCKET, name, to, &raw mut len) };
+    limit
+}
+
+/// Takes a connection back. False: it is still on the card.
+pub(crate) fn to_kernel(inner: &mut Inner) -> bool {
+    let Some(carried) = inner.carried() else {
+        return true;
+    };
+    if carried.is_lost() || carried.is_ended || carried.state() & state::FINISHED != 0 {
+        return false;
+    }
+    let (channel, cid) = (carried.channel.clone(), carried.cid);
+    let options = carried.options;
+    match channel.ask(cid, Command::Restore { wait_ms: 0 }, &[]) {
+        Ok((Body::Done(..), mut descriptors)) => {
+            let Some(socket) = descriptors.pop() else {
+                channel.die();
+                return false;
+            };
+            options.apply(socket.as_raw_fd());
+            inner.place = Place::Kernel;
+            inner.turns = Turns::default();
+            replace(inner, socket);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// As [`to_kernel`], and waits until what is on its way has left.
+pub(crate) fn must_come_back(entry: &Entry) -> bool {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let mut inner = hold(entry);
+        if to_kernel(&mut inner) {
+            return true;
+        }
+        let is_hopeless = inner.carried().is_none_or(|carried| {
+            carried.is_lost() || carried.is_ended || carried.state() & state::FINISHED != 0
+        });
+        drop(inner);
+        if is_hopeless || Instant::now() > until {
+            return false;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Takes all connections back, before something that the library cannot carry.
+pub(crate) fn all_come_back() {
+    for (_, entry) in table::all() {
+        must_come_back(&entry);
+    }
+}

@@ -1,0 +1,22 @@
+//! The card of offloaded connections: a second network stack of Linux, in a network namespace of
+//! its own, and a process there that imports connections and serves their rings.
+//!
+//! | file | concern |
+//! |---|---|
+//! | `setup.rs` | makes the card on one machine, takes it away |
+//! | `serve.rs` | the process: programs that connect, and what wakes it |
+//! | `owner.rs` | one program: its memory, its commands |
+//! | `pump.rs` | bytes between a connection's rings and its socket |
+//! | `moves.rs` | connections on their way in and out |
+//! | `counts.rs` | what happened, and why connections were refused or reset |
+#![forbid(unsafe_code)]
+
+mod counts;
+mod moves;
+mod owner;
+mod pump;
+mod serve;
+pub mod setup;
+
+pub use counts::CardCounts;
+pub use serve::{CardError, Settings, serve};
