@@ -29,6 +29,10 @@ struct fl_gate {
 	__u32 seq;
 	__u32 stamped; /* not 0: there was one */
 	__u32 dropped;
+	__u32 ack; /* the furthest that the sender has acknowledged, and the window beside it, unscaled */
+	__u32 ack_seq; /* the number of the segment that did */
+	__u32 window;
+	__u32 acked; /* not 0: there was one */
 };
 
 struct {
@@ -82,6 +86,19 @@ static __always_inline __u32 fl_gate_addresses(struct __sk_buff *ctx, struct fl_
 	return 0;
 }
 
+/* Remembers what the sender has received. A segment that is dropped may be the only one to say so. */
+static __always_inline void fl_gate_hear(struct fl_gate *gate, const struct fl_tcp_view *tcp)
+{
+	__u32 ack = bpf_ntohl(tcp->ack);
+
+	if (!(tcp->flags & FL_TCP_ACK) || (gate->acked && (__s32)(ack - gate->ack) < 0))
+		return;
+	gate->ack = ack;
+	gate->ack_seq = bpf_ntohl(tcp->seq);
+	gate->window = bpf_ntohs(tcp->window);
+	gate->acked = 1;
+}
+
 /* Remembers the sender's clock, where it is sent as every usual stack sends it. */
 static __always_inline void fl_gate_note(struct __sk_buff *ctx, struct fl_gate *gate, __u32 at,
 					 const struct fl_tcp_view *tcp)
@@ -126,6 +143,7 @@ int fairlead_pair(struct __sk_buff *ctx)
 	if (!gate || gate->mode == FL_GATE_ENGINE || bpf_ktime_get_ns() >= gate->until_ns)
 		return TC_ACT_UNSPEC;
 	fl_gate_note(ctx, gate, at, &tcp);
+	fl_gate_hear(gate, &tcp);
 	if (gate->mode == FL_GATE_ACKS && !(tcp.flags & (FL_TCP_SYN | FL_TCP_FIN)) &&
 	    bytes == (__u32)(tcp.offset >> 4) * 4)
 		return TC_ACT_UNSPEC;

@@ -172,6 +172,9 @@ struct Pairs {
     /// Tunnels that they hand off, in all.
     #[arg(long, default_value_t = 10_000)]
     tunnels: u32,
+    /// No more tunnels are opened after this number of seconds.
+    #[arg(long, default_value_t = 75)]
+    tunnel_seconds: u32,
 }
 
 impl Pairs {
@@ -186,6 +189,7 @@ impl Pairs {
             moves: self.moves.max(1),
             proxies: self.proxies.max(1),
             tunnels: self.tunnels,
+            tunnel_seconds: self.tunnel_seconds,
         };
         keep("pairs", pairs::run(&effort)?, self.load.record.as_deref())
     }

@@ -5,12 +5,16 @@
 //! Processor time is that of processes: what the kernel does for them while it receives packets is
 //! nobody's here, and the fast path runs there. The work of socket maps is that of the kernel, too.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -39,6 +43,7 @@ pub(crate) struct Effort {
     pub(crate) moves: u32,
     pub(crate) proxies: u32,
     pub(crate) tunnels: u32,
+    pub(crate) tunnel_seconds: u32,
 }
 
 /// Who stands in front.
@@ -229,7 +234,9 @@ impl Bed {
 
 /// Asks for a file on a connection, and reads the answer. How many bytes its body had.
 fn request(mut stream: &TcpStream, file: &str) -> Result<usize> {
-    write!(stream, "GET /{file} HTTP/1.1\r\nHost: bench\r\n\r\n")?;
+    // At once: the second of several small segments would wait for an acknowledgement.
+    let head = format!("GET /{file} HTTP/1.1\r\nHost: bench\r\n\r\n");
+    stream.write_all(head.as_bytes())?;
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
@@ -301,6 +308,7 @@ server = [{{ address = "{SERVER}" }}]
 /// Requests/s on connections that are kept alive, in alternation.
 fn transfer(bed: &mut Bed, effort: &Effort) -> Result<Value> {
     let mut samples = vec![(Vec::new(), Vec::new(), 0); FRONTS.len()];
+    let mut taken = Vec::new();
     for _ in 0..effort.rounds {
         for ((name, address), sample) in FRONTS.iter().zip(&mut samples) {
             let ids = &bed
@@ -318,7 +326,9 @@ fn transfer(bed: &mut Bed, effort: &Effort) -> Result<Value> {
                 seconds: effort.seconds,
                 distinct: false,
             };
+            let watch = (*name == FRONTS[0].0).then(|| Watch::start(bed, effort));
             let measured = wrk::run(&bed.client, &bed.stand.folder, &[], &load)?;
+            taken.extend(watch.map(Watch::end).transpose()?);
             let used = processor_seconds(ids) - before;
             sample.0.push(measured.rate);
             sample.1.push(used / f64::from(effort.seconds));
@@ -336,7 +346,102 @@ fn transfer(bed: &mut Bed, effort: &Effort) -> Result<Value> {
             "each": sample.0,
         })
     });
-    Ok(rows.collect())
+    let rows: Vec<Value> = rows.collect();
+    for one in &taken {
+        println!("{}", one.said(effort.connections));
+    }
+    let taken: Vec<_> = taken.iter().map(Taken::json).collect();
+    Ok(json!({ "fronts": rows, "handed_off_by_round": taken }))
+}
+
+/// How many of the connections of one measurement have been handed off, and when.
+#[derive(Debug, Default)]
+struct Taken {
+    count: u64,
+    /// Until all were, s.
+    all_after: Option<f64>,
+    refused: BTreeMap<String, u64>,
+}
+
+impl Taken {
+    fn said(&self, connections: u32) -> String {
+        let after = self.all_after.map_or_else(
+            || "not all".to_owned(),
+            |seconds| format!("all after {seconds:.1} s"),
+        );
+        let refused = self.refused.iter();
+        let refused: String = refused
+            .map(|(reason, count)| format!(", {reason} {count}"))
+            .collect();
+        format!(
+            "{} of {connections} handed off, {after}{refused}",
+            self.count
+        )
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "count": self.count,
+            "all_after_s": self.all_after,
+            "refused": self.refused,
+        })
+    }
+}
+
+/// Looks at Fairlead's counters while a measurement runs.
+struct Watch {
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<Result<Taken>>,
+}
+
+impl Watch {
+    fn start(bed: &Bed, effort: &Effort) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (over, switch, effort) = (Arc::clone(&is_over), bed.switch.clone(), effort.clone());
+        let thread = std::thread::spawn(move || {
+            let (begun, before) = (Instant::now(), counted(&switch, &effort)?);
+            let mut taken = Taken::default();
+            while taken.all_after.is_none() && !over.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(100));
+                let now = counted(&switch, &effort)?;
+                taken.count = now.0 - before.0;
+                if taken.count >= u64::from(effort.connections) {
+                    taken.all_after = Some(begun.elapsed().as_secs_f64());
+                }
+                let refused = now.1.into_iter();
+                let refused = refused.map(|(reason, count)| {
+                    let known = before.1.get(&reason).copied().unwrap_or(0);
+                    (reason, count - known)
+                });
+                taken.refused = refused.filter(|one| one.1 > 0).collect();
+            }
+            Ok(taken)
+        });
+        Self { is_over, thread }
+    }
+
+    fn end(self) -> Result<Taken> {
+        self.is_over.store(true, Ordering::Release);
+        let taken = self.thread.join();
+        taken.unwrap_or_else(|_| bail!("the watch ended"))
+    }
+}
+
+/// Handoffs that were done, and those that were refused by reason.
+fn counted(switch: &Host, effort: &Effort) -> Result<(u64, BTreeMap<String, u64>)> {
+    let mut command = switch.command(&effort.fairlead.display().to_string());
+    command.args(["handoff", "list", "--json", "--instance", "pairs"]);
+    let output = command.output()?;
+    let listed: Value = serde_json::from_slice(&output.stdout).context("a list of handoffs")?;
+    let rows = |field: &str| listed[field].as_array().cloned().unwrap_or_default();
+    let is_it = |row: &Value| row[0] == "ch_nic_handoff";
+    let given = rows("commands").into_iter().find(is_it);
+    let given = given.and_then(|row| row[1].as_u64()).context("a count")?;
+    let refused = rows("refused").into_iter().filter(is_it);
+    let refused: BTreeMap<_, _> = refused
+        .filter_map(|row| Some((row[1].as_str()?.to_owned(), row[2].as_u64()?)))
+        .collect();
+    Ok((given.saturating_sub(refused.values().sum()), refused))
 }
 
 /// A proxy of the example, and what it says.
@@ -429,16 +534,28 @@ fn moves(bed: &mut Bed, effort: &Effort) -> Result<Value> {
 fn tunnels(bed: &mut Bed, effort: &Effort) -> Result<Value> {
     let (mut open, mut taken) = (Vec::new(), Vec::new());
     let each = effort.tunnels / effort.proxies.max(1);
-    for _ in 0..effort.proxies {
+    let begun = Instant::now();
+    // The same share of the time for each proxy, so that all of them have some.
+    let share = f64::from(effort.tunnel_seconds) / f64::from(effort.proxies.max(1));
+    for count in 1..=effort.proxies {
         let proxy = Proxy::start(bed, effort, 8_093)?;
         for _ in 0..each {
+            if begun.elapsed().as_secs_f64() > share * f64::from(count) {
+                break;
+            }
             let stream = bed.connect("10.1.0.1:8093")?;
             request(&stream, "1KiB")?;
             taken.push(micros(&proxy.says("adopted")?)?);
             open.push(stream);
         }
         proxy.kill()?;
+        let seconds = begun.elapsed().as_secs_f64();
+        println!(
+            "{} tunnels, {count} proxies killed, {seconds:.1} s",
+            open.len()
+        );
     }
+    let opened = begun.elapsed().as_secs_f64();
     let lost = open
         .iter()
         .filter(|stream| request(stream, "1KiB").is_err())
@@ -452,6 +569,7 @@ fn tunnels(bed: &mut Bed, effort: &Effort) -> Result<Value> {
         "tunnels": count,
         "proxies_killed": effort.proxies,
         "lost": lost,
+        "opened_in_s": opened,
         "adoption_us": median_us,
     }))
 }

@@ -21,6 +21,7 @@ mod flow_tables;
 mod fragments;
 mod front_ways;
 mod handoff;
+mod handoff_busy;
 mod handoff_faults;
 mod handoff_nginx;
 mod handoff_turns;

@@ -40,12 +40,25 @@ pub enum Gate {
 pub struct GateSeen {
     /// The sender's last timestamp, and the number of the segment that carried it.
     pub stamp: Option<(u32, u32)>,
+    /// The furthest that the sender has acknowledged.
+    pub heard: Option<Heard>,
     /// Packets dropped.
     pub dropped: u32,
 }
 
+/// An acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// The number that it acknowledges.
+    pub ack: u32,
+    /// The number of the segment that carried it.
+    pub seq: u32,
+    /// The window beside it, as it was sent.
+    pub window: u16,
+}
+
 /// `struct fl_gate`, in words.
-type RawGate = [u32; 8];
+type RawGate = [u32; 12];
 
 /// `struct fl_flow_key`, in words.
 type RawKey = [u32; 9];
@@ -189,8 +202,8 @@ impl Gates {
             _ => RawGate::default(),
         };
         let [low, high] = halves(until);
-        let [_, _, _, _, stamp, seq, stamped, dropped] = before;
-        let value = [mode, device, low, high, stamp, seq, stamped, dropped];
+        let mut value = before;
+        value[..4].copy_from_slice(&[mode, device, low, high]);
         map.insert(key, value, 0)?;
         if gate == Gate::Engine && self.locked.remove(whose) {
             self.count_locks()?;
@@ -204,9 +217,26 @@ impl Gates {
     /// What the kernel refuses: no such gate.
     pub fn seen(&mut self, key: &FlowKey) -> Result<GateSeen, LoadError> {
         let map = map(&mut self.ebpf)?;
-        let [.., stamp, seq, stamped, dropped] = map.get(&RawFlowKey::from(key).words(), 0)?;
+        let words = map.get(&RawFlowKey::from(key).words(), 0)?;
+        let [
+            ..,
+            stamp,
+            seq,
+            stamped,
+            dropped,
+            ack,
+            ack_seq,
+            window,
+            acked,
+        ] = words;
+        let heard = Heard {
+            ack,
+            seq: ack_seq,
+            window: window as u16,
+        };
         Ok(GateSeen {
             stamp: (stamped != 0).then_some((stamp, seq)),
+            heard: (acked != 0).then_some(heard),
             dropped,
         })
     }

@@ -421,6 +421,13 @@ impl HostPrograms {
         pins.collect()
     }
 
+    /// A program at the interfaces: for what comes in, or for what leaves.
+    pub(crate) fn at_interfaces(&self, leaves: bool) -> Result<&SchedClassifier, LoadError> {
+        let name = if leaves { AT_EGRESS } else { AT_INTERFACES };
+        let program = self.ebpf.program(name);
+        Ok(program.ok_or(LoadError::Missing(name))?.try_into()?)
+    }
+
     /// Adds what the programs have counted.
     pub fn add_to(&self, counters: &mut Counters) {
         if let Ok(own) = Counters::read(&self.counters) {

@@ -87,7 +87,7 @@ pub use exits::Exit;
 pub use filter::remove_filters;
 pub use flow_table::{FlowLookups, FlowTableKind, TcbGeometry, TcbLine};
 pub use footprint::map_bytes_for;
-pub use gate::{Gate, GateSeen, Gates};
+pub use gate::{Gate, GateSeen, Gates, Heard};
 pub use host::{Gives, HostPrograms, has_host_function};
 pub use interfaces::{ethernet_interfaces, interface_index, interface_name};
 pub use kernel::{FlowTable, Kernel, LoadError};

@@ -7,6 +7,7 @@ use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions, Xdp};
 
 use crate::attach::{Mode, TC_PROGRAM, XDP_PROGRAM};
 use crate::flow_table::FlowTableKind;
+use crate::host::HostPrograms;
 use crate::kernel::{Kernel, LoadError};
 
 /// What became of a packet.
@@ -119,6 +120,28 @@ impl Kernel {
             frame: out,
             each: result.duration,
         })
+    }
+}
+
+impl HostPrograms {
+    /// Runs a program once on an Ethernet frame: one that came in on the interface with this index,
+    /// of this network namespace, or (`leaves`) that a socket of this machine sends there.
+    ///
+    /// # Errors
+    /// When the kernel refuses the run.
+    pub fn try_frame(&self, frame: &[u8], interface: u32, leaves: bool) -> Result<Fate, LoadError> {
+        let mut out = vec![0; FRAME_BYTES_MAX];
+        let mut context = vec![0; SK_BUFF.1];
+        context[SK_BUFF.0..SK_BUFF.0 + 4].copy_from_slice(&interface.to_ne_bytes());
+        let options = TestRunOptions {
+            data_in: Some(frame),
+            data_out: Some(&mut out),
+            ctx_in: Some(&context),
+            repeat: 1,
+            ..TestRunOptions::new()
+        };
+        let result = self.at_interfaces(leaves)?.test_run(options)?;
+        Ok(fate(Mode::Tc, result.return_value))
     }
 }
 

@@ -125,7 +125,7 @@ fn summary(name: &str, loaded: &Loaded, paint: Paint) -> String {
     }
     let sources = match switch.snat.len() {
         0 => String::new(),
-        addresses => format!(" ({} source addresses)", grouped(addresses as u64)),
+        addresses => format!(", {} source addresses", grouped(addresses as u64)),
     };
     let rows = [
         ("instance", shown(&keys::INSTANCE, instance)),
@@ -347,7 +347,7 @@ slow_start 0s, all_down try
 instance  name edge, admin 127.0.0.1:9090, drain_timeout 30s, on_stop drain, \
 announce auto, announce_repeat 5, adopt_connections 10_000
 log       access refused, target stderr, sample 1, details_bytes 32MiB
-network   device fairlead0, snat 100.64.0.0/24, mtu 1500 (254 source addresses)
+network   device fairlead0, snat 100.64.0.0/24, mtu 1500, 254 source addresses
 fastpath  mode auto, flow_table hash, veth_redirect peer; interfaces are derived from routes
 limits    connections 262_144, setups 65_536, half_read_heads 16_384, \
 half_read_heads_per_client 256, silent_clients 4096, front_connections_per_client 4096, \

@@ -23,6 +23,7 @@ const SO_NETNS_COOKIE: c_int = 71;
 const SO_BUF_LOCK: c_int = 72;
 const SIOCINQ: libc::c_ulong = 0x541b;
 const SIOCOUTQ: libc::c_ulong = 0x5411;
+/// Of these, bytes that were not sent yet.
 const SIOCOUTQNSD: libc::c_ulong = 0x894b;
 
 /// Values of `TCP_REPAIR`.
@@ -207,55 +208,116 @@ pub fn queues(socket: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
 /// # Errors
 /// As of [`enter`].
 pub fn ask(socket: BorrowedFd<'_>) -> io::Result<()> {
+    in_repair(socket, true, |_| Ok(()))
+}
+
+/// The number of the next byte that would be written.
+fn written_up_to(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    in_repair(socket, false, |socket| queue_number(socket, SEND_QUEUE))
+}
+
+/// Does something in repair mode, and leaves it; `probe`: see [`leave`].
+fn in_repair<T>(
+    socket: BorrowedFd<'_>,
+    probe: bool,
+    work: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
+) -> io::Result<T> {
     // Repair mode forgets it.
     let reuse = sys::option(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR)?;
     enter(socket)?;
-    leave(socket, true)?;
-    sys::set(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, reuse)
+    let outcome = work(socket);
+    leave(socket, probe)?;
+    sys::set(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, reuse)?;
+    outcome
 }
 
 /// Writes what was received on each of two sockets to the other, until nothing is left in any
 /// queue. No byte is lost or kept in between: what the other one does not take stays where it is.
-/// An end that could acknowledge the last bytes is [asked](ask) to. Returns how many bytes went
-/// from the first to the second and back; false beside them if bytes were left when `patience`
-/// ended.
+/// An end that could acknowledge the last bytes is [asked](ask) to. What `heard` has of an end, 0
+/// or 1, counts as well: the furthest acknowledgement that came and did not reach the socket.
+/// Returns how many bytes went from the first to the second and back; false beside them if bytes
+/// were left when `patience` ended.
 ///
 /// # Errors
 /// A socket failed.
 pub fn drain(
     first: BorrowedFd<'_>,
     second: BorrowedFd<'_>,
+    mut heard: impl FnMut(usize) -> Option<u32>,
     patience: Duration,
 ) -> io::Result<([u64; 2], bool)> {
     let until = Instant::now() + patience;
     let mut room = vec![0; CHUNK_BYTES];
     let mut moved = [0; 2];
-    let (mut first_asked, mut second_asked) = (None, None);
+    let mut ends = [first, second].map(|socket| Drained {
+        socket,
+        asked: None,
+        known: None,
+    });
     loop {
         let to_second = pass_on(first, second, &mut room)?;
         let to_first = pass_on(second, first, &mut room)?;
         moved[0] += to_second;
         moved[1] += to_first;
-        let (a, b) = (queues(first)?, queues(second)?);
-        if (a, b) == ((0, 0), (0, 0)) {
-            return Ok((moved, true));
-        }
         let now = Instant::now();
-        if now >= until {
-            return Ok((moved, false));
+        let unread = [queues(first)?.0, queues(second)?.0];
+        let mut is_empty = unread == [0, 0];
+        for (at, end) in ends.iter_mut().enumerate() {
+            // What waits for it in the other socket comes first.
+            let is_whole = unread[1 - at] == 0;
+            is_empty &= end.is_empty(is_whole, || heard(at), now)?;
         }
-        // An end that has more to come acknowledges by itself.
-        for (socket, left, came, asked) in [
-            (first, a.1 != 0 && b.0 == 0, to_first, &mut first_asked),
-            (second, b.1 != 0 && a.0 == 0, to_second, &mut second_asked),
-        ] {
-            let is_due = came > 0 || asked.is_none_or(|at: Instant| now >= at + ASK_PAUSE);
-            if left && is_due {
-                ask(socket)?;
-                *asked = Some(now);
-            }
+        if is_empty || now >= until {
+            return Ok((moved, is_empty));
         }
         std::thread::sleep(PAUSE);
+    }
+}
+
+/// One of two sockets that are drained.
+struct Drained<'a> {
+    socket: BorrowedFd<'a>,
+    /// When its end was asked what it has received.
+    asked: Option<Instant>,
+    /// An acknowledgement that was heard of, how many bytes lacked theirs then, and whether it was
+    /// of everything.
+    known: Option<(u32, u32, bool)>,
+}
+
+impl Drained<'_> {
+    /// Whether its end has everything. It is asked, if everything was sent to it (`is_whole`).
+    fn is_empty(
+        &mut self,
+        is_whole: bool,
+        heard: impl FnOnce() -> Option<u32>,
+        now: Instant,
+    ) -> io::Result<bool> {
+        let (socket, out) = (self.socket, queues(self.socket)?.1);
+        if out == 0 {
+            return Ok(true);
+        }
+        // Asked too early, an end answers too early, and no second time for half a second.
+        if !is_whole || unsent(socket)? != 0 {
+            return Ok(false);
+        }
+        if let Some(heard) = heard() {
+            let known = self
+                .known
+                .filter(|known| (known.0, known.1) == (heard, out));
+            let is_all = match known {
+                Some((.., is_all)) => is_all,
+                None => heard == written_up_to(socket)?,
+            };
+            self.known = Some((heard, out, is_all));
+            if is_all {
+                return Ok(true);
+            }
+        }
+        if self.asked.is_none_or(|at| now >= at + ASK_PAUSE) {
+            ask(socket)?;
+            self.asked = Some(now);
+        }
+        Ok(false)
     }
 }
 

@@ -200,7 +200,7 @@ fn what_waits_in_queues_is_passed_on() {
         });
         let mut to_server = 0;
         while to_server < 3_000_000 {
-            let ([there, back], _) = drain(a.as_fd(), b.as_fd(), PATIENCE).unwrap();
+            let ([there, back], _) = drain(a.as_fd(), b.as_fd(), |_| None, PATIENCE).unwrap();
             assert_eq!(back, 0);
             to_server += there;
         }
@@ -217,7 +217,8 @@ fn what_waits_in_queues_is_passed_on() {
                 Ok(count) => more += count as u64,
                 Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
             }
-            let (_, empty) = drain(a.as_fd(), b.as_fd(), Duration::from_millis(5)).unwrap();
+            let (_, empty) =
+                drain(a.as_fd(), b.as_fd(), |_| None, Duration::from_millis(5)).unwrap();
             if !empty && more > 1_000_000 {
                 break;
             }
@@ -243,7 +244,7 @@ fn an_end_that_acknowledges_late_is_asked() {
             of_client.set_tcp_quickack(false).unwrap();
             say(&mut a, &mut client, &[2; 100]);
             let begun = std::time::Instant::now();
-            let (moved, empty) = drain(a.as_fd(), b.as_fd(), PATIENCE).unwrap();
+            let (moved, empty) = drain(a.as_fd(), b.as_fd(), |_| None, PATIENCE).unwrap();
             assert_eq!((moved, empty), ([0, 0], true));
             waited.push(begun.elapsed());
         }
@@ -254,6 +255,34 @@ fn an_end_that_acknowledges_late_is_asked() {
         repair::ask(a.as_fd()).unwrap();
         assert!(socket2::SockRef::from(&a).reuse_address().unwrap());
         say(&mut a, &mut client, &[3; 100]);
+    });
+}
+
+/// An acknowledgement that did not reach the socket counts, if it is of all that was written.
+#[test]
+fn what_is_heard_of_an_end_counts() {
+    run(|| {
+        let hosts = hosts();
+        let (mut client, mut a) = hosts.connection("10.0.0.2:0");
+        let (b, _server) = hosts.connection("10.0.0.2:0");
+        say(&mut client, &mut a, &[1; 100]);
+        // The client acknowledges nothing any more.
+        hosts.client.ip("route add blackhole 10.0.0.2/32").unwrap();
+        a.write_all(&[2; 100]).unwrap();
+        let fd = a.as_fd();
+        let there = hosts.server.enter(|| own_namespace().unwrap()).unwrap();
+        let identity = Identity::of(fd, there).unwrap();
+        repair::enter(fd).unwrap();
+        let leg = State::export(fd, identity, PeerClock::Seen(0)).unwrap().leg;
+        repair::leave(fd, false).unwrap();
+        assert_eq!(leg.unacknowledged, 100);
+        let (all, less) = (leg.write_seq, leg.write_seq.wrapping_sub(1));
+        for (heard, is_all) in [(None, false), (Some(less), false), (Some(all), true)] {
+            let of_client = |at| heard.filter(|_| at == 0);
+            let patience = Duration::from_millis(20);
+            let drained = drain(fd, b.as_fd(), of_client, patience).unwrap();
+            assert_eq!(drained, ([0, 0], is_all));
+        }
     });
 }
 

@@ -7,6 +7,7 @@ mod heads;
 mod joining;
 mod pairs;
 mod processors;
+mod sleeping;
 mod strays;
 mod sums;
 mod syns;

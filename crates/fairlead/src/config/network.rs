@@ -195,6 +195,27 @@ fn watch(section: Section<'_>, problems: &mut Problems) -> Vec<Endpoint> {
     watched
 }
 
+/// Says so when watched servers have no sleepers in this mode.
+pub(super) fn watched(section: Option<Section<'_>>, mode: Mode, problems: &mut Problems) {
+    let why = match mode {
+        Mode::Engine => "there is no kernel program",
+        Mode::XdpGeneric => "it cannot give packets to sockets",
+        Mode::Auto | Mode::Tc | Mode::Xdp => return,
+    };
+    if let Some(section) = section
+        && section.node("watch").is_some()
+    {
+        let message = format!(
+            "`watch` does nothing with mode = \"{}\": {why}",
+            mode.name()
+        );
+        problems.push(
+            Diagnostic::warning(&section.key_span("watch"), message)
+                .help("write mode = \"auto\" or \"tc\" in [fastpath], or leave `watch` out"),
+        );
+    }
+}
+
 fn snat(section: Section<'_>, problems: &mut Problems) -> SnatDraft {
     let node = section.node("snat");
     let texts = node

@@ -6,12 +6,12 @@
 //! opens itself after its lease.
 
 use std::net::UdpSocket;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_base::FlowKey;
-use fairlead_bpf_loader::{Gate, monotonic_ns};
+use fairlead_bpf_loader::{Gate, GateSeen, Heard, monotonic_ns};
 use fairlead_datapath::{PairRefused, Pairing};
 use fairlead_handoff::message::Kind;
 use fairlead_handoff::{Cid, Facts, Op, Owner, Refusal};
@@ -143,7 +143,8 @@ impl Carrier {
         keys: &[FlowKey; 2],
     ) -> Result<([State; 2], fairlead_datapath::Line, u64), Refusal> {
         let [a, b] = [sockets[0].as_fd(), sockets[1].as_fd()];
-        let drained = repair::drain(a, b, DRAIN_PATIENCE);
+        let heard = |at: usize| Some(self.seen(&keys[at]).ok()?.heard?.ack);
+        let drained = repair::drain(a, b, heard, DRAIN_PATIENCE);
         match drained {
             Ok((_, true)) => {}
             Ok((_, false)) => return Err(Refusal::QueueNotEmpty),
@@ -165,7 +166,7 @@ impl Carrier {
                 let in_time = monotonic_ns() + MARGIN.as_nanos() as u64 <= until;
                 in_time.then(|| datapath.adopt_pair(now, &pairing, &notes))
             });
-            match adopted?.ok_or(Refusal::Unavailable)? {
+            match adopted?.ok_or(Refusal::Busy)? {
                 Ok((line, number)) => Ok((states, line, number)),
                 Err(PairRefused::Full) => Err(Refusal::TableFull),
                 Err(PairRefused::KeyInUse) => Err(Refusal::KeyInUse),
@@ -177,7 +178,7 @@ impl Carrier {
         })?;
         // From here on the switch has the connection, whatever becomes of the sockets.
         let led = set(&mut self.state().gates, keys, Gate::Engine);
-        let left = repair::disconnect(a).and_then(|()| repair::hush(b));
+        let left = repair::disconnect(a).and_then(|()| keep(b, &states[1]));
         if let Err(error) = left {
             tracing::warn!(%error, "a socket that was handed off stays connected");
         }
@@ -209,11 +210,14 @@ impl Carrier {
         Ok(())
     }
 
+    fn seen(&self, key: &FlowKey) -> Result<GateSeen, Refusal> {
+        self.state().gates.seen(key).map_err(gate)
+    }
+
     /// An end's last timestamp, and the number of the segment that carried it.
     fn clock_of(&self, key: &FlowKey) -> Result<Option<(u32, u32)>, Refusal> {
-        let mut state = self.state();
-        let seen = state.gates.seen(key).map_err(gate)?.stamp;
-        Ok(seen.or_else(|| state.clocks.of(key, Self::now_ms())))
+        let seen = self.seen(key)?.stamp;
+        Ok(seen.or_else(|| self.state().clocks.of(key, Self::now_ms())))
     }
 
     /// Both sockets enter repair mode, and their states are read.
@@ -231,7 +235,7 @@ impl Carrier {
                 None => PeerClock::Unknown,
             };
             repair::enter(fd).map_err(|error| failed("repair mode", &error))?;
-            let state =
+            let mut state =
                 State::export(fd, identities[at], clock).map_err(|error| match error.kind() {
                     std::io::ErrorKind::TimedOut => Refusal::Unstable,
                     std::io::ErrorKind::NotFound => Refusal::Busy,
@@ -242,10 +246,15 @@ impl Carrier {
                 let ahead = seq.wrapping_sub(state.leg.rcv_nxt) as i32;
                 (-STALE_BYTES..=state.leg.promised as i32).contains(&ahead)
             };
-            match stamp {
-                Some((_, seq)) if !is_near(seq) => Err(Refusal::Unstable),
-                _ => Ok(state),
+            if stamp.is_some_and(|(_, seq)| !is_near(seq)) {
+                return Err(Refusal::Unstable);
             }
+            if let Some(heard) = self.seen(&keys[at])?.heard
+                && is_near(heard.seq)
+            {
+                hear(&mut state, heard);
+            }
+            Ok(state)
         };
         let states = [of(0), of(1)];
         let [a, b] = states;
@@ -253,6 +262,29 @@ impl Carrier {
     }
 }
 
+/// A socket is brought up to an acknowledgement that did not reach it, if it is of everything.
+fn hear(state: &mut State, heard: Heard) {
+    let leg = &mut state.leg;
+    if leg.unacknowledged != 0 && heard.ack == leg.write_seq {
+        let scale = leg.scales.map_or(0, |scales| scales.peer);
+        leg.window = u32::from(heard.window) << scale.min(SCALE_MAX);
+        leg.window_max = leg.window_max.max(leg.window);
+        leg.unacknowledged = 0;
+    }
+}
+
+/// Leaves a socket in repair mode that only keeps its port: it sends nothing any more, also where
+/// its end has acknowledged bytes unbeknown to it.
+fn keep(socket: BorrowedFd<'_>, state: &State) -> std::io::Result<()> {
+    if repair::queues(socket)?.1 != 0 {
+        repair::disconnect(socket)?;
+        state.restore_in(socket)?;
+    }
+    repair::hush(socket)
+}
+
+/// The largest window scale (RFC 7323, section 2.3).
+const SCALE_MAX: u8 = 14;
 /// How old a segment may be from which a clock is taken: a window of what was sent again.
 const STALE_BYTES: i32 = 8 << 20;
 

@@ -266,7 +266,8 @@ impl Carrier {
         let made = self.requests.make(Request::Work(work));
         made.map_err(|_| Refusal::Unavailable)?;
         answer.recv_timeout(PATIENCE).map_err(|error| match error {
-            RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected => Refusal::Unavailable,
+            RecvTimeoutError::Timeout => Refusal::Busy, // the machine stood still
+            RecvTimeoutError::Disconnected => Refusal::Unavailable,
         })
     }
 
