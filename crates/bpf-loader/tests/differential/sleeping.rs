@@ -274,7 +274,7 @@ impl Twin {
 /// A number that is mostly this one, and sometimes one near it.
 fn near(rng: &mut Rng, number: u32) -> u32 {
     match rng.chance(150_000) {
-        true => number.wrapping_add(rng.below(41) as u32).wrapping_sub(20),
+        true => number.wrapping_add(rng.below(41)).wrapping_sub(20),
         false => number,
     }
 }
