@@ -383,8 +383,7 @@ fn settings(text: &str, problems: &mut Problems) -> Option<Settings> {
 
     let instance = instance::instance(instance_section, problems);
     let (network, snat) = network::network(network_section, problems);
-    let fastpath = network::fastpath(fastpath_section, &network.device, problems);
-    network::watched(network_section, fastpath.mode, problems);
+    let fastpath = network::fastpath((fastpath_section, network_section), &network, problems);
     let limits = instance::limits(limits_section, problems);
     let tcb_cache = tcb_cache::tcb_cache(tcb_cache_section, problems);
     let access = file

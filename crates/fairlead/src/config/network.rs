@@ -196,7 +196,7 @@ fn watch(section: Section<'_>, problems: &mut Problems) -> Vec<Endpoint> {
 }
 
 /// Says so when watched servers have no sleepers in this mode.
-pub(super) fn watched(section: Option<Section<'_>>, mode: Mode, problems: &mut Problems) {
+fn watched(section: Option<Section<'_>>, mode: Mode, problems: &mut Problems) {
     let why = match mode {
         Mode::Engine => "there is no kernel program",
         Mode::XdpGeneric => "it cannot give packets to sockets",
@@ -256,10 +256,10 @@ fn snat(section: Section<'_>, problems: &mut Problems) -> SnatDraft {
     SnatDraft { prefixes, whole }
 }
 
-/// Reads `[fastpath]`; `device` is the switch's own.
+/// Reads `[fastpath]`, the first of both sections; the second is `[network]`, which was read.
 pub(super) fn fastpath(
-    section: Option<Section<'_>>,
-    device: &str,
+    (section, of_network): (Option<Section<'_>>, Option<Section<'_>>),
+    network: &Network,
     problems: &mut Problems,
 ) -> Fastpath {
     let mut fastpath = Fastpath::standard();
@@ -270,7 +270,8 @@ pub(super) fn fastpath(
     if fastpath.mode == Mode::Engine {
         idle_without_kernel(section, problems);
     }
-    interfaces(section, device, &mut fastpath, problems);
+    watched(of_network, fastpath.mode, problems);
+    interfaces(section, &network.device, &mut fastpath, problems);
     if let Some(kind) = flow_table(section, problems) {
         fastpath.flow_table = kind;
     }
