@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fairlead_handoff::message::Kind;
@@ -63,12 +64,21 @@ fn is_lasting(why: Refusal) -> bool {
     )
 }
 
+/// The program does something by which connections on the card would be passed over.
+static NEVER: AtomicBool = AtomicBool::new(false);
+
+/// From now on nothing is handed off; what was comes back.
+pub(crate) fn never_again() {
+    NEVER.store(true, Ordering::Release);
+    all_come_back();
+}
+
 /// Hands a connection off. Whether or not it works, the descriptor can be used.
 pub(crate) fn to_card(inner: &mut Inner) {
     let &[fd] = inner.fds.as_slice() else {
         return; // a copy of the descriptor may be anywhere
     };
-    if inner.stays {
+    if inner.stays || NEVER.load(Ordering::Acquire) {
         return;
     }
     let Some(channel) = channel::current().filter(|channel| channel.room() > 0) else {

@@ -3,7 +3,9 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use libc::{c_char, c_int, c_uint, c_ulong, c_void, iovec, msghdr, off64_t, sockaddr, socklen_t};
+use libc::{
+    c_char, c_int, c_long, c_uint, c_ulong, c_void, iovec, msghdr, off64_t, sockaddr, socklen_t,
+};
 use libc::{epoll_event, size_t, ssize_t};
 
 /// The address of the next function of this name.
@@ -80,6 +82,8 @@ functions! {
     fork = c"fork" () -> c_int;
     execve = c"execve" (path: *const c_char, arguments: *const *const c_char,
         environment: *const *const c_char) -> c_int;
+    syscall = c"syscall" (number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long,
+        f: c_long) -> c_long;
     close_range = c"close_range" (first: c_uint, last: c_uint, flags: c_int) -> c_int;
     fclose = c"fclose" (file: *mut libc::FILE) -> c_int;
 }
