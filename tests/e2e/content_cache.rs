@@ -12,7 +12,7 @@ use fairlead_netns::{Running, Signal};
 
 use crate::haproxy::is_installed;
 use crate::harness::{
-    Connection, Family, Lab, Nginx, Origin, SetAtEnd, Switch, binary, with_sockets_of_cookies,
+    Connection, Family, Lab, Nginx, Origin, SetAtEnd, Switch, binary, web, with_sockets_of_cookies,
 };
 use crate::http::curl;
 use crate::reload::reload;
@@ -392,6 +392,38 @@ impl Changing {
             _origin: origin,
         }
     }
+}
+
+/// What turned out not to be for the cache costs no more than without one.
+#[test]
+fn connections_that_begin_with_what_is_not_kept_are_spliced() {
+    with_sockets_of_cookies(|lab| {
+        let servers = Family::BOTH.map(|family| family.server_at(1, 8001));
+        // Neither lifetime nor validator.
+        let _web = servers.map(|at| Origin::start(lab, at, web("one", false, Arc::default())));
+        let switch = Switch::start_in_kernel(lab, "", &services(""));
+        let first = |path: &str| {
+            let mut connection = Connection::to(lab, Family::V4.virtual_at(80));
+            let answer = connection.ask("GET", "x.example", path).unwrap();
+            assert_eq!(answer.server(), "one");
+            answer.header("cache-status").is_none()
+        };
+        assert!(!first("/a"));
+        let until = std::time::Instant::now() + Duration::from_secs(60);
+        while !first("/a") {
+            assert!(std::time::Instant::now() < until, "never spliced");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert!(!first("/b"), "another URL");
+        switch.wait_for_status("bypassed", |status| status["cache_bypassed"] == 1);
+        drop(switch);
+        let switch = Switch::start_in_kernel(lab, "", &services(", first = \"always\""));
+        for _ in 0..20 {
+            assert!(!first("/a"), "all of them");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(switch.count("cache_bypassed"), 0);
+    });
 }
 
 /// Clients read pages that change, are purged, and whose server dies: every response is whole and

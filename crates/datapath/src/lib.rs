@@ -13,6 +13,7 @@ mod pairs;
 pub mod tcb_cache;
 
 use fairlead_base::{DropReason, Endpoint, FlowKey, Instant, Packet, Seed};
+pub use fairlead_splice::Uncached;
 pub use fairlead_splice::backends::ServerId;
 pub use fairlead_splice::config;
 pub use fairlead_splice::config::Config;
@@ -361,6 +362,11 @@ impl Datapath {
             // A packet that is to be sent as it is was overtaken by its client's repetition.
             self.handle_packet(now, &mut packet);
         }
+    }
+
+    /// Responses to these were not for the cache of their route ([`Switch::note_uncached`]).
+    pub fn note_uncached(&mut self, now: Instant, all: &[Uncached]) {
+        self.switch.note_uncached(now, all);
     }
 
     /// Lets the fast path outside refuse this, because the engine does not keep up.

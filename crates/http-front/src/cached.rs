@@ -468,10 +468,13 @@ impl Front {
                 self.end_job(now, id, false);
                 self.give_to(now, owner, slot, answer, out);
             }
-            Next::Relay(_) => match owner {
-                Some(owner) => self.relay_to(now, id, server, owner, &out),
-                None => self.end_job(now, id, true),
-            },
+            Next::Relay(reason) => {
+                self.note_relayed(id, reason);
+                match owner {
+                    Some(owner) => self.relay_to(now, id, server, owner, &out),
+                    None => self.end_job(now, id, true),
+                }
+            }
             Next::Again => {
                 self.begin_body(server, parsed);
                 if let Some(server) = self.part(id) {
@@ -486,6 +489,29 @@ impl Front {
                 }
                 self.choose_server(now, id);
             }
+        }
+    }
+
+    /// Says what whoever asks for the same has to expect: reasons that are those of the URL, and
+    /// not of one request.
+    fn note_relayed(&mut self, id: ConnId, reason: Reason) {
+        let of_url = matches!(
+            reason,
+            Reason::NoStore
+                | Reason::Private
+                | Reason::SetCookie
+                | Reason::Vary
+                | Reason::NoFreshness
+                | Reason::TooLarge
+        );
+        let client = self.conns.get(id).and_then(Conn::client);
+        let Some(client) = client.filter(|_| of_url) else {
+            return;
+        };
+        let service = client.service;
+        if let Some(exchange) = &client.exchange {
+            let (route, head) = (exchange.route, exchange.head.clone());
+            self.note_uncached(service, route, &head);
         }
     }
 

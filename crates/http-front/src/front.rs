@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use fairlead_base::{Address, Endpoint, Instant, Seed};
+use fairlead_splice::Uncached;
 use fairlead_splice::backends::{Backends, BackendsError, ServerId};
 use fairlead_splice::config::{Config, Service};
 use fairlead_splice::snapshot::PoolSnapshot;
+use fairlead_wire::http::{HeadScanner, Scan};
 
 use crate::buffer::{BLOCK_BYTES, Stock};
 use crate::caches::Caches;
@@ -67,6 +69,9 @@ const OUT_BYTES_KEPT: usize = 4 << 10;
 /// Events that wait for the driver, at most. Those beyond are lost.
 const EVENTS_MAX: usize = 4_096;
 
+/// The same of what is not for a cache.
+const UNCACHED_MAX: usize = 1_024;
+
 /// The connections of one thread.
 #[derive(Debug)]
 pub struct Front {
@@ -80,6 +85,8 @@ pub struct Front {
     pub(crate) idle: Vec<Vec<ConnId>>,
     pub(crate) actions: VecDeque<Action>,
     events: VecDeque<Event>,
+    /// What turned out not to be for a cache.
+    uncached: VecDeque<Uncached>,
     /// They found no room for what they have received.
     starved: Vec<ConnId>,
     pub(crate) counts: Counts,
@@ -112,6 +119,7 @@ impl Front {
             idle,
             actions: VecDeque::new(),
             events: VecDeque::new(),
+            uncached: VecDeque::new(),
             starved: Vec::new(),
             counts: Counts {
                 routes: config
@@ -375,6 +383,27 @@ impl Front {
     /// What has happened.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
+    }
+
+    /// A request whose response turned out not to be for the cache of its route: connections that
+    /// begin with it need not come here.
+    pub fn poll_uncached(&mut self) -> Option<Uncached> {
+        self.uncached.pop_front()
+    }
+
+    /// Notes that the response to the request with this head is not for the cache.
+    pub(crate) fn note_uncached(&mut self, service: u16, route: u16, head: &[u8]) {
+        let mut scanner = HeadScanner::default();
+        if self.uncached.len() < UNCACHED_MAX
+            && let Scan::Complete(head) = scanner.scan(head)
+        {
+            self.uncached.push_back(Uncached {
+                service,
+                route,
+                host: head.host.as_deref().unwrap_or_default().to_owned(),
+                target: head.target.to_owned(),
+            });
+        }
     }
 
     pub(crate) fn emit(&mut self, event: Event) {

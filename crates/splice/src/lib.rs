@@ -19,6 +19,7 @@ pub mod snapshot;
 pub mod snat;
 pub mod translate;
 
+pub use engine::Uncached;
 pub use engine::{
     Adopted, BadConnectionId, Change, ChangeError, ConfigError, Connection, ConnectionId,
     Departure, Estate, Pair, PairKept, PairRefused, PairState, Parted, Selection, Switch,

@@ -37,6 +37,9 @@ fairlead_base::counters! {
         Counter host_held_late: "host_held_late",
             "Those among them for which nobody came to listen in time: their connections were \
              reset";
+        Counter cache_bypassed: "cache_bypassed",
+            "Connections of routes with a cache that were spliced at once, because the response to \
+             their first request had turned out not to be for the cache";
         Counter host_fallbacks: "host_fallbacks",
             "Client connections for a listening socket of this machine that went to the pool of \
              their route instead";

@@ -8,6 +8,7 @@ mod close;
 mod connect;
 mod fig4;
 mod fragments;
+mod front;
 mod hand_back;
 mod handshake;
 mod head;

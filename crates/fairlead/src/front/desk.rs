@@ -5,10 +5,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use fairlead_base::Instant;
 use fairlead_datapath::Snapshot;
 use fairlead_http_front::{Counts, Event, Front};
+use fairlead_splice::Uncached;
 use fairlead_splice::snapshot::PoolSnapshot;
 
 /// Events that wait for the packet loop, at most.
 const EVENTS_MAX: usize = 65_536;
+
+/// The same of what is not for a cache. What is beyond is met again.
+const UNCACHED_MAX: usize = 4_096;
 
 /// How far the end has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,6 +65,8 @@ struct Orders {
 pub(crate) struct Shown {
     pub(crate) counts: Counts,
     pub(crate) events: Vec<Event>,
+    /// What turned out not to be for a cache.
+    pub(crate) uncached: Vec<Uncached>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -124,6 +130,7 @@ impl Desk {
         Shown {
             counts: shown.counts.clone(),
             events: core::mem::take(&mut shown.events),
+            uncached: core::mem::take(&mut shown.uncached),
         }
     }
 
@@ -173,6 +180,11 @@ impl Desk {
             && let Some(event) = front.poll_event()
         {
             shown.events.push(event);
+        }
+        while shown.uncached.len() < UNCACHED_MAX
+            && let Some(one) = front.poll_uncached()
+        {
+            shown.uncached.push(one);
         }
         shown.counts = front.counts();
     }

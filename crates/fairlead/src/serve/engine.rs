@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fairlead_base::{DropReason, Endpoint, Instant, Packet, ReasonCounts};
 use fairlead_datapath::tcb_cache::Report;
-use fairlead_datapath::{Datapath, Event, Refusal, Snapshot, Verdict};
+use fairlead_datapath::{Datapath, Event, Refusal, Snapshot, Uncached, Verdict};
 use fairlead_netio::{Batch, Direction, RxQueue, TxQueue};
 
 use super::pressure::Strangers;
@@ -148,6 +148,11 @@ impl<Q: RxQueue + TxQueue> Engine<Q> {
     /// Handles requests of other threads. True when there were any.
     pub(super) fn handle_requests(&mut self, now: Instant, queue: &mut RequestQueue) -> bool {
         queue.handle(now, &mut self.datapath)
+    }
+
+    /// Responses to these were not for the cache of their route.
+    pub(super) fn note_uncached(&mut self, now: Instant, all: &[Uncached]) {
+        self.datapath.note_uncached(now, all);
     }
 
     /// Makes the fast path drop these packets.

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use fairlead_base::{Instant, Seed};
 use fairlead_datapath::Snapshot;
+use fairlead_driver_tun::TunDevice;
 use fairlead_http_front::Counts;
 use fairlead_os_tcp::heirs::take_over;
 use fairlead_splice::config::Config;
 
+use super::engine::Engine;
 use crate::api::Api;
 use crate::config::Settings;
 use crate::front::{self, Ready, Running, is_wanted};
@@ -61,6 +63,7 @@ impl FrontThread {
     /// Passes on what is known of servers, and logs what it has done.
     pub(super) fn exchange(
         &mut self,
+        engine: &mut Engine<TunDevice>,
         switch: &mut Snapshot,
         access_log: &mut AccessLog<'_>,
         now: Instant,
@@ -68,6 +71,7 @@ impl FrontThread {
         let running = self.running.as_ref()?;
         running.tell(switch);
         let shown = running.take();
+        engine.note_uncached(now, &shown.uncached);
         for event in &shown.events {
             access_log.request(now, event);
         }

@@ -730,8 +730,6 @@ impl LoopContext<'_> {
         let mut kernel = self.fastpath.counters();
         if let Some(kernel) = &mut kernel {
             self.host.add_to(kernel);
-        }
-        if let Some(kernel) = &kernel {
             add_kernel(&mut switch, kernel);
             self.fastpath.add_access_denied(&mut switch);
         }
@@ -746,7 +744,9 @@ impl LoopContext<'_> {
             ..ProcessCounters::default()
         };
         self.host.count(&mut process);
-        let front = self.front.exchange(&mut switch, &mut self.access_log, now);
+        let front = self
+            .front
+            .exchange(engine, &mut switch, &mut self.access_log, now);
         self.shared.publish(Counters {
             switch,
             process,

@@ -529,3 +529,32 @@ fn a_request_that_waits_twice_is_answered() {
         assert!(world.got(other).ends_with("hello"));
     }
 }
+
+#[test]
+fn what_is_not_for_the_cache_is_named() {
+    for (fields, named) in [
+        ("Cache-Control: no-store", true),
+        ("Cache-Control: private, max-age=60", true),
+        ("X: y", true),
+        ("Cache-Control: max-age=60", false),
+    ] {
+        let mut config = config();
+        config.services[0].routes[1].cache = Some(CacheRule::new(8 << 20));
+        let mut world = World::of(config, Limits::default(), 1);
+        world.front.set_wall_clock(world.now, 1_800_000_000_000);
+        let id = world.ask("GET /p?q=1 HTTP/1.1\r\nHost: x.example\r\n\r\n");
+        let server = world.connects[0];
+        world.say(
+            server,
+            format!("HTTP/1.1 200 OK\r\n{fields}\r\nContent-Length: 1\r\n\r\n1"),
+        );
+        assert!(world.got(id).ends_with('1'));
+        let told = world.front.poll_uncached();
+        assert_eq!(told.is_some(), named, "{fields}");
+        if let Some(told) = told {
+            assert_eq!((told.service, told.route), (0, 1));
+            assert_eq!((&*told.host, &*told.target), ("x.example", &b"/p?q=1"[..]));
+        }
+        assert_eq!(world.front.poll_uncached(), None);
+    }
+}

@@ -17,6 +17,7 @@ use fairlead_wire::{Asked, Fault, Scan, TcpFlags, TcpPacket};
 use super::host::HostRoute;
 use super::request::Request;
 use super::setup::{Awaited, Decision, Scanner, SetupId};
+use super::uncacheable::{Uncacheable, key};
 use super::{Switch, held};
 use crate::Verdict;
 use crate::backends::{Backends, affinity};
@@ -119,7 +120,14 @@ impl Switch {
     /// speak: it takes the first route for what is not TLS. Without one, it is waited for on.
     pub(super) fn hear_silence(&mut self, now: Instant, line: Line, index: SetupId) {
         let (config, services) = (&self.config, &self.listen_services);
-        let chooser = Chooser::of(config, &self.backends, services, &self.table, line);
+        let chooser = Chooser::of(
+            config,
+            &self.backends,
+            services,
+            &self.table,
+            line,
+            &self.uncacheable,
+        );
         let reading = chooser.choose(&Subject::Other(&[]), Asked::default());
         if matches!(reading, Reading::Refused(_)) {
             self.schedule(index);
@@ -149,6 +157,7 @@ impl Switch {
         let client = self.table.record(line).client_addr;
         self.setups.set_awaited(index, &client, None);
         self.record(line).route = route;
+        self.counts.cache_bypassed += u64::from(decision.uncached);
         self.note_decided(now, index, decision);
         self.note_decision(line, index);
         if self.setups.buffered_bytes() > self.config.limits.buffered_bytes {
@@ -203,7 +212,14 @@ impl Switch {
     /// Reads what is in order; decides when that is a whole head.
     pub(super) fn scan(&mut self, line: Line, index: SetupId) -> Reading {
         let (config, services) = (&self.config, &self.listen_services);
-        let chooser = Chooser::of(config, &self.backends, services, &self.table, line);
+        let chooser = Chooser::of(
+            config,
+            &self.backends,
+            services,
+            &self.table,
+            line,
+            &self.uncacheable,
+        );
         let Some(setup) = self.setups.entry(index) else {
             return Reading::Incomplete;
         };
@@ -329,6 +345,9 @@ fn refused(reason: DropReason, status: u16, alert: u8, fault: Option<Fault>) -> 
 struct Chooser<'a> {
     config: &'a Config,
     backends: &'a Backends,
+    uncacheable: &'a Uncacheable,
+    /// Index of the service.
+    number: u16,
     service: &'a Service,
     listen: Endpoint,
     client: Endpoint,
@@ -342,13 +361,16 @@ impl<'a> Chooser<'a> {
         services: &[u16],
         table: &Table,
         line: Line,
+        uncacheable: &'a Uncacheable,
     ) -> Self {
         let record = table.record(line);
-        let service = usize::from(services[usize::from(record.listen)]);
+        let number = services[usize::from(record.listen)];
         Self {
             config,
             backends,
-            service: &config.services[service],
+            uncacheable,
+            number,
+            service: &config.services[usize::from(number)],
             listen: table.endpoints().listen(record.listen),
             client: record.client(),
         }
@@ -408,9 +430,19 @@ impl<'a> Chooser<'a> {
             let purges = rule.purge_from.is_some() && method == Some("PURGE");
             rule.always || purges || matches!(method, Some("GET" | "HEAD"))
         });
+        let is_plain = route
+            .cache
+            .as_ref()
+            .is_some_and(|rule| takes && !rule.always)
+            && route.treatment == Treatment::Splice;
+        let uncached = is_plain && self.is_known_uncacheable(index, subject);
+        let takes = takes && !uncached;
         let to_front = takes || route.treatment == Treatment::PerRequest;
         let pool = self.config.front.filter(|_| to_front).or(route.pool);
-        let decision = pool.map(|pool| self.decision(route, pool, subject, asked.clone()));
+        let mut decision = pool.map(|pool| self.decision(route, pool, subject, asked.clone()));
+        if let Some(decision) = &mut decision {
+            decision.uncached = uncached;
+        }
         match (route.treatment, decision) {
             (Treatment::Splice | Treatment::OneShot, Some(decision)) if !takes => {
                 Reading::Decided(index as u16, decision)
@@ -423,6 +455,16 @@ impl<'a> Chooser<'a> {
                 fallback,
             }),
         }
+    }
+
+    /// The URL's response was not for the cache when it was asked for last.
+    fn is_known_uncacheable(&self, route: usize, subject: &Subject<'_>) -> bool {
+        let Some(head) = subject.http().filter(|head| head.method != "PURGE") else {
+            return false;
+        };
+        let host = head.host.as_deref().unwrap_or_default();
+        let key = key(self.backends, self.number, route as u16, host, head.target);
+        self.uncacheable.has(key)
     }
 
     fn decision(
@@ -451,6 +493,7 @@ impl<'a> Chooser<'a> {
             rewrite: None,
             bodyless: false,
             request: None,
+            uncached: false,
         }
     }
 }

@@ -54,6 +54,7 @@ mod request;
 mod setup;
 mod sleep;
 mod timer;
+mod uncacheable;
 mod unreachable;
 
 use core::time::Duration;
@@ -84,6 +85,8 @@ use self::refused::Refused;
 use self::renewal::Renewals;
 use self::setup::Setups;
 use self::timer::{Sweep, Timers};
+use self::uncacheable::Uncacheable;
+pub use self::uncacheable::Uncached;
 use self::unreachable::Rate;
 use crate::Verdict;
 use crate::backends::{Backends, BackendsError, ServerId};
@@ -220,6 +223,7 @@ pub struct Switch {
     servers: BTreeSet<Endpoint>,
     nats: BTreeSet<Address>,
     backends: Backends,
+    uncacheable: Uncacheable,
     snat: Snat,
     cookies: CookieKey,
     offers: Vec<Offer>,
@@ -307,6 +311,7 @@ impl Switch {
             table: Table::new(config.limits.connections, endpoints, table_seed),
             places,
             backends,
+            uncacheable: Uncacheable::default(),
             cookies: CookieKey::new(words.0, words.1),
             offers: vec![Offer::unknown(&config); services],
             setups: Setups::new(config.limits.setups),

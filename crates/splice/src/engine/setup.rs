@@ -117,6 +117,8 @@ pub(super) struct Decision {
     pub(super) bodyless: bool,
     /// Where the one request ends that the server is to get; `None`: all goes there.
     pub(super) request: Option<Request>,
+    /// Its route has a cache, and this is not for it.
+    pub(super) uncached: bool,
 }
 
 impl Decision {
