@@ -40,6 +40,7 @@ mod orders;
 mod pages;
 mod path_mtu;
 mod per_request;
+mod references;
 mod refusals;
 mod reload;
 mod restart;

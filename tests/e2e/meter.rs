@@ -16,14 +16,14 @@ use serde_json::Value;
 use crate::harness::{Family, Lab, Nginx, PATIENCE, binary, in_a_lab_of, may_load_programs};
 
 /// Files of nginx below this one.
-const FOLDER: &str = "origin";
+pub(crate) const FOLDER: &str = "origin";
 
-fn server() -> SocketAddr {
+pub(crate) fn server() -> SocketAddr {
     Family::V4.server_at(1, 8_081)
 }
 
 /// nginx with files of these names and sizes, written back.
-fn origin(lab: &Lab, files: &[(&str, usize)]) -> Nginx {
+pub(crate) fn origin(lab: &Lab, files: &[(&str, usize)]) -> Nginx {
     let folder = lab.folder().join(FOLDER).join("files");
     fs::create_dir_all(&folder).expect("a folder");
     for (name, bytes) in files {
@@ -32,7 +32,7 @@ fn origin(lab: &Lab, files: &[(&str, usize)]) -> Nginx {
     start(lab)
 }
 
-fn start(lab: &Lab) -> Nginx {
+pub(crate) fn start(lab: &Lab) -> Nginx {
     let servers = format!(
         "server {{ listen {} backlog=16384; location / {{ root $folder/files; }}\n\
          location /generated {{ return 200 \"{}\"; }} }}",
@@ -42,7 +42,7 @@ fn start(lab: &Lab) -> Nginx {
     Nginx::start(lab, FOLDER, &servers, &[server()])
 }
 
-fn write_back(path: &Path, content: &[u8]) {
+pub(crate) fn write_back(path: &Path, content: &[u8]) {
     let mut file = File::create(path).expect("a file");
     file.write_all(content).expect("written");
     file.sync_all().expect("written back");
@@ -140,7 +140,7 @@ impl Client {
     }
 }
 
-fn number(document: &Value, name: &str) -> u64 {
+pub(crate) fn number(document: &Value, name: &str) -> u64 {
     let found = document[name].as_u64();
     found.unwrap_or_else(|| panic!("{name}: {document:#}"))
 }
@@ -404,7 +404,7 @@ fn what_cannot_be_measured_is_said() {
 }
 
 /// Responses of a log in Common Log Format: target and bytes of the body.
-fn responses(log: &str) -> Vec<(String, u64)> {
+pub(crate) fn responses(log: &str) -> Vec<(String, u64)> {
     let response = |line: &str| {
         let (_, rest) = line.split_once('"')?;
         let (request, rest) = rest.rsplit_once('"')?;
@@ -415,39 +415,57 @@ fn responses(log: &str) -> Vec<(String, u64)> {
     log.lines().filter_map(response).collect()
 }
 
+/// The log to replay, and the size of a cache for it: the paper's for another than the excerpt.
+pub(crate) fn log() -> (PathBuf, &'static str) {
+    let other = std::env::var_os("FAIRLEAD_METER_LOG").map(PathBuf::from);
+    let size = if other.is_some() { "16M" } else { "2M" };
+    let excerpt = Path::new(env!("CARGO_MANIFEST_DIR")).join("../traces/nasa.log");
+    (other.unwrap_or(excerpt), size)
+}
+
+/// A request: path, bytes of the range if it is not the whole file, bytes of the response.
+pub(crate) type Replayed = (String, Option<u64>, u64);
+
+/// nginx with files of a log's sizes, written back, and the log's requests.
+pub(crate) fn day(lab: &Lab, log: &str) -> (Nginx, Vec<Replayed>) {
+    let responses = responses(log);
+    let mut longest: HashMap<&str, u64> = HashMap::new();
+    for (target, bytes) in &responses {
+        let most = longest.entry(target).or_default();
+        *most = (*most).max(*bytes);
+    }
+    // Numbers instead of names that no file system would take.
+    let names: HashMap<&str, usize> = longest.keys().copied().zip(0..).collect();
+    let folder = lab.folder().join(FOLDER).join("files");
+    fs::create_dir_all(&folder).expect("a folder");
+    for (target, bytes) in &longest {
+        let path = folder.join(names[target].to_string());
+        fs::write(path, vec![b'x'; *bytes as usize]).expect("a file");
+    }
+    let synced = Command::new("sync").arg("-f").arg(&folder).status();
+    assert!(synced.expect("sync").success());
+    let nginx = start(lab);
+    let replayed = responses.iter().map(|(target, bytes)| {
+        let longest = longest[target.as_str()];
+        let path = format!("/{}", names[target.as_str()]);
+        (path, (*bytes < longest).then_some(*bytes), *bytes)
+    });
+    let replayed = replayed.collect();
+    (nginx, replayed)
+}
+
 /// `FAIRLEAD_METER_LOG` names another log than the excerpt, for example the whole day; then with
 /// the paper's cache of 16 MiB.
 #[test]
 fn a_day_of_nasa_has_the_content_of_the_laboratory() {
     metered(|lab| {
-        let other = std::env::var_os("FAIRLEAD_METER_LOG").map(PathBuf::from);
-        let size = if other.is_some() { "16M" } else { "2M" };
-        let excerpt = Path::new(env!("CARGO_MANIFEST_DIR")).join("../traces/nasa.log");
-        let log = other.unwrap_or(excerpt);
+        let (log, size) = log();
         let text = fs::read_to_string(&log).expect("the log");
-        let responses = responses(&text);
-        let mut longest: HashMap<&str, u64> = HashMap::new();
-        for (target, bytes) in &responses {
-            let most = longest.entry(target).or_default();
-            *most = (*most).max(*bytes);
-        }
-        // Numbers instead of names that no file system would take.
-        let names: HashMap<&str, usize> = longest.keys().copied().zip(0..).collect();
-        let folder = lab.folder().join(FOLDER).join("files");
-        fs::create_dir_all(&folder).expect("a folder");
-        for (target, bytes) in &longest {
-            let path = folder.join(names[target].to_string());
-            fs::write(path, vec![b'x'; *bytes as usize]).expect("a file");
-        }
-        let synced = Command::new("sync").arg("-f").arg(&folder).status();
-        assert!(synced.expect("sync").success());
-        let nginx = start(lab);
+        let (nginx, requests) = day(lab, &text);
         let meter = Meter::start(lab, &["--size", size]);
         let mut client = Client::new(lab);
-        for (target, bytes) in &responses {
-            let path = format!("/{}", names[target.as_str()]);
-            let first = (*bytes < longest[target.as_str()]).then_some(*bytes);
-            assert_eq!(client.get(&path, first), *bytes, "{target}");
+        for (path, first, bytes) in &requests {
+            assert_eq!(client.get(path, *first), *bytes, "{path}");
         }
         let seen = meter.end();
         nginx.stop();
@@ -475,7 +493,7 @@ fn a_day_of_nasa_has_the_content_of_the_laboratory() {
         println!(
             "{} responses, {content} bytes of content: the meter removes {:.2} %, the laboratory \
              {:.2} %\n{seen:#}",
-            responses.len(),
+            requests.len(),
             metered * 100.0,
             simulated * 100.0
         );

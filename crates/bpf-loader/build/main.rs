@@ -15,7 +15,7 @@ mod declared;
 mod layout;
 
 /// Objects, their sources, and what is defined for them.
-const OBJECTS: [(&str, &str, &[&str]); 12] = [
+const OBJECTS: [(&str, &str, &[&str]); 14] = [
     ("fairlead_tc", "fairlead_tc", &[]),
     ("fairlead_xdp", "fairlead_xdp", &[]),
     ("fairlead_tc_lru", "fairlead_tc", &["-DFL_FLOWS_LRU"]),
@@ -28,6 +28,8 @@ const OBJECTS: [(&str, &str, &[&str]); 12] = [
     ("fairlead_pair", "fairlead_pair", &[]),
     ("fairlead_meter", "fairlead_meter", &[]),
     ("fairlead_offload", "fairlead_offload", &[]),
+    ("fairlead_refer", "fairlead_refer", &[]),
+    ("fairlead_resolve", "fairlead_resolve", &[]),
 ];
 
 fn main() {

@@ -28,6 +28,8 @@
 //! | `unread.rs` | requests that these sockets may leave unread |
 //! | `lasting.rs` | what of that outlives the process |
 //! | `capture.rs` | packets that the program shows |
+//! | `content.rs` | what the programs for content have in common |
+//! | `refer.rs`, `resolve.rs` | the two ends of a link that blocks of files cross as references |
 //! | `meter.rs` | what packets of any server consist of: files, pages, other memory |
 //! | `offload.rs` | steering at a card of offloaded connections |
 //! | `counters.rs` | what was counted, summed over CPUs |
@@ -42,6 +44,7 @@ mod addresses;
 mod attach;
 mod capture;
 mod clock;
+mod content;
 mod counters;
 #[cfg(test)]
 mod declared;
@@ -66,8 +69,10 @@ mod meter;
 mod offload;
 mod pairs;
 mod pins;
+mod refer;
 mod rehearsal;
 mod remains;
+mod resolve;
 mod sleep;
 mod straight;
 mod sys;
@@ -82,6 +87,7 @@ pub use access::{AccessPrefix, AccessPrefixes, AccessRule};
 pub use attach::{AttachError, Attachment, Mode};
 pub use capture::{CaptureFilter, CaptureTap, Captured};
 pub use clock::monotonic_ns;
+pub use content::{ContentError, token};
 pub use counters::{Counters, KernelCounters};
 pub use exits::Exit;
 pub use filter::remove_filters;
@@ -92,11 +98,13 @@ pub use host::{Gives, HostPrograms, has_host_function};
 pub use interfaces::{ethernet_interfaces, interface_index, interface_name};
 pub use kernel::{FlowTable, Kernel, LoadError};
 pub use layout::LAYOUT_VERSION;
-pub use meter::{LostAtMeter, MeterError, MeterProgram, MeteredPacket, MeteredPiece};
+pub use meter::{LostAtMeter, MeterProgram, MeteredPacket, MeteredPiece};
 pub use offload::{CardDevices, Moving, card_counts, forget_card, steer};
 pub use pins::{Pins, PinsError, Removed, is_pinned};
+pub use refer::{ReferCounts, ReferProgram};
 pub use rehearsal::rehearse;
 pub use remains::{Remains, is_at_work_elsewhere, retire, survey};
+pub use resolve::{ResolveCounts, ResolveProgram};
 pub use sleep::{Life, Lives, ResponseSpan, Shown, ShownHead, TakenOver, What};
 pub use trial::{Fate, PassProgram, Trial};
 pub use vlans::{Tag, Vlan};

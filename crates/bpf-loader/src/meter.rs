@@ -1,45 +1,22 @@
 //! What packets that leave by an interface consist of: the program `bpf/fairlead_meter.bpf.c` at tc
 //! egress, and its messages.
 
-use std::io;
+use aya::maps::{Array, MapData, RingBuf};
+use aya::programs::tc::TcAttachType;
+use aya::{Ebpf, include_bytes_aligned};
 
-use aya::maps::{Array, MapData, MapError, RingBuf};
-use aya::programs::tc::{NlOptions, TcAttachOptions, TcAttachType, qdisc_add_clsact};
-use aya::programs::{LinkOrder, ProgramError, SchedClassifier};
-use aya::{Btf, BtfError, Ebpf, EbpfError, EbpfLoader, include_bytes_aligned};
-
-use crate::filter::has_links;
-use crate::interfaces::interface_index;
-use crate::kernel::take;
+use crate::content::{ContentError, attach, load, map, pieces_of};
 
 static METER: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fairlead_meter.o"));
 const PROGRAM: &str = "fairlead_meter";
-/// Before filters that others may have; before Linux 6.6.
-const PRIORITY: u16 = 1;
 
-/// Ports that the program compares.
-const PORTS: usize = 16;
-/// Octets of `struct fl_meter_packet`.
+/// Octets of `struct fl_pieces_packet`.
 const PACKET_BYTES: usize = 24;
-/// Octets of `struct fl_meter_piece`.
+/// Octets of `struct fl_piece`.
 const PIECE_BYTES: usize = 56;
 const MEMORY: u32 = 0;
 const FILE: u32 = 1;
 const DIRTY: u32 = 2;
-
-/// `struct fl_meter_settings`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct RawSettings {
-    page_bytes: u32,
-    ports: u32,
-    port: [u16; PORTS],
-}
-
-const _: () = assert!(size_of::<RawSettings>() == 40);
-
-// SAFETY: plain old bytes without padding, for which every bit pattern is a value.
-unsafe impl aya::Pod for RawSettings {}
 
 /// `struct fl_meter_counts`.
 #[derive(Clone, Copy, Debug)]
@@ -51,36 +28,6 @@ struct RawCounts {
 
 // SAFETY: plain old bytes without padding, for which every bit pattern is a value.
 unsafe impl aya::Pod for RawCounts {}
-
-/// Why packets cannot be looked at.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum MeterError {
-    /// There was no compiler for the program when this one was built.
-    #[error("built without kernel programs: clang and libbpf-dev were missing")]
-    NotBuiltIn,
-    /// The kernel does not describe its types.
-    #[error("this kernel has no BTF (/sys/kernel/btf/vmlinux; CONFIG_DEBUG_INFO_BTF): {0}")]
-    NoBtf(BtfError),
-    /// This process may not load programs that read kernel memory.
-    #[error("CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN are needed, outside of a user namespace")]
-    Rights,
-    /// The kernel refused the program or a map.
-    #[error("the kernel refused the meter's program: {0}")]
-    Refused(String),
-    /// The interface does not take it.
-    #[error("the interface does not take the program: {0}")]
-    Attach(String),
-    /// No interface has this name.
-    #[error("there is no such interface in this network namespace")]
-    NoInterface,
-    /// More ports than the program compares.
-    #[error("at most {PORTS} ports")]
-    Ports,
-    /// A map cannot be used.
-    #[error("cannot access a map of the meter: {0}")]
-    Map(#[from] MapError),
-}
 
 /// A part of a packet's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,38 +110,13 @@ impl MeterProgram {
     /// packets from one of these are looked at.
     ///
     /// # Errors
-    /// See [`MeterError`].
-    pub fn attach(interface: &str, ports: &[u16]) -> Result<Self, MeterError> {
-        if METER.is_empty() {
-            return Err(MeterError::NotBuiltIn);
-        }
-        if ports.len() > PORTS {
-            return Err(MeterError::Ports);
-        }
-        if interface_index(interface).is_none() {
-            return Err(MeterError::NoInterface);
-        }
-        let btf = Btf::from_sys_fs().map_err(MeterError::NoBtf)?;
-        let loaded = EbpfLoader::new().btf(Some(&btf)).load(METER);
-        let mut ebpf = loaded.map_err(|error| refused(&error))?;
-        let refused_map = |error: crate::LoadError| MeterError::Refused(error.to_string());
-        let mut settings: Array<MapData, RawSettings> =
-            take(&mut ebpf, "fl_meter_settings").map_err(refused_map)?;
-        let mut raw = RawSettings {
-            page_bytes: page_bytes(),
-            ports: ports.len() as u32,
-            port: [0; PORTS],
-        };
-        raw.port[..ports.len()].copy_from_slice(ports);
-        settings.set(0, raw, 0)?;
-        let counts = take(&mut ebpf, "fl_meter_counts").map_err(refused_map)?;
-        let ring = take(&mut ebpf, "fl_meter_ring").map_err(refused_map)?;
-        let program: &mut SchedClassifier = ebpf
-            .program_mut(PROGRAM)
-            .and_then(|program| program.try_into().ok())
-            .ok_or_else(|| MeterError::Refused(format!("no program {PROGRAM}")))?;
-        program.load().map_err(|error| refused_program(&error))?;
-        attach(program, interface).map_err(|error| MeterError::Attach(said(&error)))?;
+    /// See [`ContentError`].
+    pub fn attach(interface: &str, ports: &[u16]) -> Result<Self, ContentError> {
+        let mut ebpf = load(METER, interface)?;
+        pieces_of(&mut ebpf, ports)?;
+        let counts = map(&mut ebpf, "fl_meter_counts")?;
+        let ring = map(&mut ebpf, "fl_meter_ring")?;
+        attach(&mut ebpf, PROGRAM, interface, TcAttachType::Egress)?;
         Ok(Self {
             ring,
             counts,
@@ -219,73 +141,6 @@ impl MeterProgram {
             packets: raw.lost_packets,
             bytes: raw.lost_bytes,
         })
-    }
-}
-
-/// By a link where the kernel has them (6.6), else as a filter, which a process that is killed
-/// leaves behind.
-fn attach(program: &mut SchedClassifier, interface: &str) -> Result<(), ProgramError> {
-    let options = match has_links() {
-        true => TcAttachOptions::TcxOrder(LinkOrder::first()),
-        false => {
-            // It may be there already.
-            let _ = qdisc_add_clsact(interface);
-            TcAttachOptions::Netlink(NlOptions {
-                priority: PRIORITY,
-                ..NlOptions::default()
-            })
-        }
-    };
-    // The program keeps the link.
-    let attached = program.attach_with_options(interface, TcAttachType::Egress, options);
-    attached.map(drop)
-}
-
-fn page_bytes() -> u32 {
-    // SAFETY: a number is asked for, no memory is passed.
-    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    u32::try_from(bytes).unwrap_or(4_096)
-}
-
-/// An error with its causes.
-fn said(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(one) = cause {
-        let more = one.to_string();
-        if !text.contains(&more) {
-            text += &format!(": {more}");
-        }
-        cause = one.source();
-    }
-    // What the verifier writes is long; its last lines have the reason.
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(8)..].join("\n")
-}
-
-fn is_about_rights(error: &(dyn std::error::Error + 'static)) -> bool {
-    let mut cause = Some(error);
-    while let Some(one) = cause {
-        let kernel = one.downcast_ref::<io::Error>();
-        if kernel.is_some_and(|error| error.raw_os_error() == Some(libc::EPERM)) {
-            return true;
-        }
-        cause = one.source();
-    }
-    false
-}
-
-fn refused(error: &EbpfError) -> MeterError {
-    match is_about_rights(error) {
-        true => MeterError::Rights,
-        false => MeterError::Refused(said(error)),
-    }
-}
-
-fn refused_program(error: &ProgramError) -> MeterError {
-    match is_about_rights(error) {
-        true => MeterError::Rights,
-        false => MeterError::Refused(said(error)),
     }
 }
 

@@ -130,19 +130,26 @@ impl HostPrograms {
     /// # Errors
     /// When the kernel refuses the run.
     pub fn try_frame(&self, frame: &[u8], interface: u32, leaves: bool) -> Result<Fate, LoadError> {
-        let mut out = vec![0; FRAME_BYTES_MAX];
-        let mut context = vec![0; SK_BUFF.1];
-        context[SK_BUFF.0..SK_BUFF.0 + 4].copy_from_slice(&interface.to_ne_bytes());
-        let options = TestRunOptions {
-            data_in: Some(frame),
-            data_out: Some(&mut out),
-            ctx_in: Some(&context),
-            repeat: 1,
-            ..TestRunOptions::new()
-        };
-        let result = self.at_interfaces(leaves)?.test_run(options)?;
-        Ok(fate(Mode::Tc, result.return_value))
+        run_at_tc(self.at_interfaces(leaves)?, frame, interface)
     }
+}
+
+/// Runs a program of tc once on an Ethernet frame that came in on an interface.
+pub(crate) fn run_at_tc(
+    program: &SchedClassifier,
+    frame: &[u8],
+    interface: u32,
+) -> Result<Fate, LoadError> {
+    let mut context = vec![0; SK_BUFF.1];
+    context[SK_BUFF.0..SK_BUFF.0 + 4].copy_from_slice(&interface.to_ne_bytes());
+    let options = TestRunOptions {
+        data_in: Some(frame),
+        ctx_in: Some(&context),
+        repeat: 1,
+        ..TestRunOptions::new()
+    };
+    let result = program.test_run(options)?;
+    Ok(fate(Mode::Tc, result.return_value))
 }
 
 fn fate(mode: Mode, value: u32) -> Fate {

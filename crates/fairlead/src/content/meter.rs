@@ -11,6 +11,7 @@ use fairlead_driver_tun::EndSignals;
 use fairlead_survey::{Offload, offloads};
 
 use super::MeterArgs;
+use super::live::Live;
 use super::view::{Measured, json, table};
 use crate::screen::{print_error, print_while_read};
 
@@ -67,7 +68,7 @@ fn measure(args: &MeterArgs) -> Result<(), String> {
         }
         if is_live && now >= next {
             next = now + args.interval;
-            if !live.show(args, &reader.measured(&program, begun)) {
+            if !live.show(&table(args, &reader.measured(&program, begun))) {
                 return Ok(()); // nobody reads
             }
         }
@@ -83,7 +84,7 @@ fn measure(args: &MeterArgs) -> Result<(), String> {
             print_while_read(&format!("{:#}\n", json(args, &measured)));
         }
         false if is_live => {
-            live.show(args, &measured);
+            live.show(&table(args, &measured));
         }
         false => {
             print_while_read(&table(args, &measured));
@@ -177,24 +178,5 @@ fn piece(piece: MeteredPiece) -> Piece {
             len,
             is_dirty,
         },
-    }
-}
-
-/// A table that is drawn over the one before.
-#[derive(Default)]
-struct Live {
-    lines: usize,
-}
-
-impl Live {
-    /// False if nobody reads.
-    fn show(&mut self, args: &MeterArgs, measured: &Measured) -> bool {
-        let text = table(args, measured);
-        let up = match self.lines {
-            0 => String::new(),
-            lines => format!("\x1b[{lines}A\x1b[J"),
-        };
-        self.lines = text.lines().count();
-        print_while_read(&format!("{up}{text}"))
     }
 }

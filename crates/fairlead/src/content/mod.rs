@@ -1,5 +1,7 @@
-//! `fairlead content`: what servers' packets consist of.
+//! `fairlead content`: what servers' packets consist of, and links that content crosses once.
 
+mod link;
+mod live;
 mod meter;
 mod view;
 
@@ -26,6 +28,11 @@ pub enum ContentCommand {
     /// Measure what a server sends, by kind, and what a content cache on its network interface
     /// would save
     Meter(MeterArgs),
+    /// On a server's machine: send blocks of files over a link as references to what its other end
+    /// has (experimental)
+    Refer(ReferArgs),
+    /// At the other end of the link: put the blocks back in place of the references (experimental)
+    Resolve(ResolveArgs),
 }
 
 /// Arguments of `fairlead content meter`.
@@ -67,6 +74,69 @@ pub struct MeterArgs {
     pub json: bool,
 }
 
+/// Arguments of `fairlead content refer`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  fairlead content refer --interface eth0 --secret /etc/fairlead/link --port 80
+The other end of the link runs `fairlead content resolve` with the same secret and size. It ends at
+Ctrl-C, or after the time of --for; content then goes as bytes again. CAP_BPF, CAP_PERFMON,
+CAP_NET_ADMIN and a kernel with BTF are needed (Linux 6.6 or later).
+
+Exit codes:
+  0    it ran, and ended as asked
+  1    it cannot run; standard error gives the reason")]
+pub struct ReferArgs {
+    /// Interface that the server sends by
+    #[arg(short, long, value_name = "NAME")]
+    pub interface: String,
+    /// Only TCP packets sent from these ports, up to 16
+    #[arg(long, value_name = "PORTS", value_delimiter = ',')]
+    pub port: Vec<u16>,
+    /// What both ends have in common
+    #[command(flatten)]
+    pub link: LinkArgs,
+}
+
+/// Arguments of `fairlead content resolve`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  fairlead content resolve --interface eth1 --secret /etc/fairlead/link
+The server's machine runs `fairlead content refer` with the same secret and size. While packets of
+references come, end the server's side first: what nobody resolves is lost, and sent again. CAP_BPF,
+CAP_PERFMON, CAP_NET_ADMIN and a kernel with BTF are needed (Linux 6.6 or later).
+
+Exit codes:
+  0    it ran, and ended as asked
+  1    it cannot run; standard error gives the reason")]
+pub struct ResolveArgs {
+    /// Interface on the way to the server
+    #[arg(short, long, value_name = "NAME")]
+    pub interface: String,
+    /// What both ends have in common
+    #[command(flatten)]
+    pub link: LinkArgs,
+}
+
+/// What both ends of a link with references have in common.
+#[derive(Clone, Debug, Args)]
+pub struct LinkArgs {
+    /// File with the secret that both ends share, 16 bytes or more
+    #[arg(long, value_name = "FILE")]
+    pub secret: std::path::PathBuf,
+    /// Size of the store of blocks at the far end (128K to 4G); rounded to a power of two
+    #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = link_size)]
+    pub size: Size,
+    /// How long to run: 10s, 5m (up to 7 days)
+    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    pub duration: Option<Duration>,
+    /// Seconds between updates on a terminal (0.1 to 3600)
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = crate::top::interval)]
+    pub interval: Duration,
+    /// Print one JSON document at the end
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Memory of all caches' directories is limited by this: some 50 bytes for each 4 KiB.
 const SIZE_MAX: u64 = 64 << 30;
 const TIME_MAX: Duration = Duration::from_secs(7 * 86_400);
@@ -76,6 +146,14 @@ fn size(text: &str) -> Result<Size, String> {
     match (u64::from(BlockSize::PAGE.bytes())..=SIZE_MAX).contains(&size.0) {
         true => Ok(size),
         false => Err("must be between 4K and 64G".to_owned()),
+    }
+}
+
+fn link_size(text: &str) -> Result<Size, String> {
+    let size: Size = text.parse()?;
+    match (128 << 10..=4 << 30).contains(&size.0) {
+        true => Ok(Size(1 << size.0.ilog2())),
+        false => Err("must be between 128K and 4G".to_owned()),
     }
 }
 
@@ -98,6 +176,8 @@ fn time(text: &str) -> Result<Duration, String> {
 pub fn run(args: &ContentArgs) -> ExitCode {
     match &args.command {
         ContentCommand::Meter(args) => meter::run(args),
+        ContentCommand::Refer(args) => link::refer(args),
+        ContentCommand::Resolve(args) => link::resolve(args),
     }
 }
 
