@@ -1,4 +1,4 @@
-//! What the programs for content have in common: they read the kernel's own structures, are attached
+//! What the programs for content have in common: they read structures of the kernel, are attached
 //! to tc before all others, and end with the process.
 
 use std::hash::Hasher as _;

@@ -1,5 +1,5 @@
-//! The far end of a link with references, packet by packet: what it keeps, what it resolves, and that
-//! no list makes it do anything else.
+//! The far end of a link with references, packet by packet: what it keeps, what it resolves, and
+//! that no list makes it do anything else.
 
 use fairlead_base::Rng;
 use fairlead_bpf_loader::{Fate, ResolveProgram, is_built_in, token};
