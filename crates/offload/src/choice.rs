@@ -1,41 +1,4 @@
-//! When a program's connection is handed off, and why one stays in the kernel.
-
-/// Why a connection of a program stays in the kernel's TCP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kept {
-    /// The card cannot be reached.
-    NoCard,
-    /// The card has no room.
-    NoRoom,
-    /// The card refused it.
-    Refused,
-    /// A second descriptor refers to the same socket.
-    Copied,
-    /// Its number is beyond those that are watched.
-    Number,
-}
-
-impl Kept {
-    /// All of them.
-    pub const ALL: [Self; 5] = [
-        Self::NoCard,
-        Self::NoRoom,
-        Self::Refused,
-        Self::Copied,
-        Self::Number,
-    ];
-
-    /// Its name in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NoCard => "no_card",
-            Self::NoRoom => "no_room",
-            Self::Refused => "refused",
-            Self::Copied => "copied",
-            Self::Number => "number",
-        }
-    }
-}
+//! When a program's connection is handed off.
 
 /// Counts the turns of a connection: a turn ends when the program reads again after it has
 /// written. That is a moment between two requests, at which little is in flight.

@@ -38,7 +38,7 @@ pub mod line;
 pub mod piece;
 pub mod ring;
 
-pub use choice::{Kept, Turns};
+pub use choice::Turns;
 pub use line::{Fault, Line};
 pub use piece::Piece;
 pub use ring::Span;
