@@ -9,13 +9,14 @@
 #include "lib/pieces.h"
 #include "lib/reference.h"
 
-/* So many that the least recently used of a set is nearly that of all: one block that lost its place
- * sends a whole packet as bytes. */
+/* With this number of places, the least recently used block of a set is nearly that of all sets. A
+ * block that loses its place apart from its file makes packets mixed, which go as bytes. */
 #define FL_WAYS 32
 #define FL_REFER_STEPS 64
 /* An insert that is not confirmed by then, in units of 1.05 ms, is made anew. */
 #define FL_REFER_PATIENCE 1000
-/* After so many packets of inserts without an answer, they are rare: one in so much time. */
+/* Without an answer to this number of packets of inserts, the next ones are this far apart, in units
+ * of 1.05 ms. */
 #define FL_REFER_UNHEARD 256
 #define FL_REFER_RARE 100
 

@@ -24,7 +24,7 @@
 /* Kinds of lists. */
 #define FL_LIST_REFERENCES 1 /* of a payload, whose bytes the other end has */
 #define FL_LIST_INSERTS 2    /* of a payload that follows in packets of its own */
-#define FL_LIST_HELD 3	     /* back: from these blocks' begins on so many bytes are held */
+#define FL_LIST_HELD 3	     /* back: how many bytes of these blocks are held, from the first on */
 #define FL_LIST_UNKNOWN 4    /* back: references that could not be resolved */
 
 #define FL_BLOCK_BYTES 4096
@@ -133,7 +133,7 @@ __noinline __u32 fl_work_sum(__u32 bytes, __u32 seed)
 	return fl_fold(sum);
 }
 
-/* Reads where the packet's headers are. Not 0: it is none of TCP, or of ours. */
+/* Reads where the packet's headers are. Not 0: it is neither TCP nor a list. */
 static __always_inline int fl_work_headers(struct __sk_buff *ctx, struct fl_work *work)
 {
 	__u32 bytes, ip;

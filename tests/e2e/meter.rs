@@ -10,10 +10,11 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use fairlead_netns::trial::{name_of, skip};
-use fairlead_netns::{Running, Signal};
 use serde_json::Value;
 
-use crate::harness::{Family, Lab, Nginx, PATIENCE, binary, in_a_lab_of, may_load_programs};
+use crate::harness::{
+    Content, Family, Lab, Nginx, PATIENCE, binary, in_a_lab_of, may_load_programs,
+};
 
 /// Files of nginx below this one.
 pub(crate) const FOLDER: &str = "origin";
@@ -49,41 +50,17 @@ pub(crate) fn write_back(path: &Path, content: &[u8]) {
 }
 
 /// A meter at the server's interface.
-struct Meter {
-    process: Running,
-    errors: BufReader<std::process::ChildStderr>,
-}
+struct Meter(Content);
 
 impl Meter {
     fn start(lab: &Lab, more: &[&str]) -> Self {
-        let mut command = lab.servers.command(&binary().to_string_lossy());
-        command
-            .args(["content", "meter", "--json", "--interface", &lab.back.b])
-            .args(["--port", "8081"])
-            .args(more)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut process = lab.servers.start(&mut command).expect("starting a meter");
-        let errors = process.child().stderr.take().expect("a pipe");
-        let mut errors = BufReader::new(errors);
-        let mut line = String::new();
-        errors.read_line(&mut line).expect("its first line");
-        assert!(line.starts_with("measuring"), "{line}");
-        Self { process, errors }
+        let more = ["--port", "8081"].iter().chain(more);
+        Self(Content::start(&lab.servers, "meter", &lab.back.b, more))
     }
 
-    /// Ends it as Ctrl-C does; its document.
-    fn end(mut self) -> Value {
-        self.process.signal(Signal::Interrupt).expect("Ctrl-C");
-        let status = self.process.wait_for(PATIENCE).expect("its end");
-        let mut said = String::new();
-        let _ = self.errors.read_to_string(&mut said);
-        assert!(status.is_some_and(|status| status.success()), "{said}");
-        let mut out = String::new();
-        let pipe = self.process.child().stdout.as_mut().expect("a pipe");
-        pipe.read_to_string(&mut out).expect("text");
-        let document: Value = serde_json::from_str(&out).expect("JSON");
+    /// Ends it; its document.
+    fn end(self) -> Value {
+        let document = self.0.end();
         assert_eq!(document["lost_packets"], 0, "{document:#}");
         document
     }

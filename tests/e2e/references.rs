@@ -2,18 +2,15 @@
 //! has. Every body is compared, over loss, changes, ends that come and go, and strangers.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use fairlead_base::Rng;
+use fairlead_netns::Host;
 use fairlead_netns::trial::{name_of, skip};
-use fairlead_netns::{Host, Running, Signal};
-use serde_json::Value;
+use fairlead_testkit::stream::Digest;
 
 use crate::harness::{
-    Family, Lab, Nginx, PATIENCE, Switch, binary, in_a_lab_of, may_load_programs, web_service,
+    Connection, Content, Family, Lab, Nginx, Switch, in_a_lab_of, may_load_programs, web_service,
     xdp_is_asked_for,
 };
 use crate::meter::{FOLDER, Replayed, day, log, number, write_back};
@@ -21,56 +18,24 @@ use crate::meter::{FOLDER, Replayed, day, log, number, write_back};
 const PORT: u16 = 8_081;
 const SECRET: &str = "of both ends of this link";
 
-/// One end, as a process.
-struct End {
-    process: Running,
-    errors: BufReader<std::process::ChildStderr>,
-}
-
-impl End {
-    fn start(lab: &Lab, host: &Host, interface: &str, what: &[&str]) -> Self {
-        let secret = lab.file("secret", SECRET);
-        let mut command = host.command(&binary().to_string_lossy());
-        command
-            .args(["content", what[0], "--json", "--interface", interface])
-            .arg("--secret")
-            .arg(secret)
-            .args(&what[1..])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut process = host.start(&mut command).expect("starting an end");
-        let errors = process.child().stderr.take().expect("a pipe");
-        let mut errors = BufReader::new(errors);
-        let mut line = String::new();
-        errors.read_line(&mut line).expect("its first line");
-        assert!(line.contains(" at "), "{line}");
-        Self { process, errors }
-    }
-
-    /// Ends it as Ctrl-C does; its document.
-    fn end(mut self) -> Value {
-        self.process.signal(Signal::Interrupt).expect("Ctrl-C");
-        let status = self.process.wait_for(PATIENCE).expect("its end");
-        let mut said = String::new();
-        let _ = self.errors.read_to_string(&mut said);
-        assert!(status.is_some_and(|status| status.success()), "{said}");
-        let mut out = String::new();
-        let pipe = self.process.child().stdout.as_mut().expect("a pipe");
-        pipe.read_to_string(&mut out).expect("text");
-        serde_json::from_str(&out).expect("JSON")
-    }
+/// An end of the link.
+fn end(lab: &Lab, host: &Host, interface: &str, what: &str, more: &[&str]) -> Content {
+    let secret = lab.file("secret", SECRET);
+    let secret = secret.to_string_lossy();
+    let more = ["--secret", &secret]
+        .into_iter()
+        .chain(more.iter().copied());
+    Content::start(host, what, interface, more)
 }
 
 /// The server's end at its interface, the other at the client's; between them is a router.
-fn refer(lab: &Lab, more: &[&str]) -> End {
-    let what = [&["refer", "--port", "8081"], more].concat();
-    End::start(lab, &lab.servers, &lab.back.b, &what)
+fn refer(lab: &Lab, more: &[&str]) -> Content {
+    let more = [&["--port", "8081"], more].concat();
+    end(lab, &lab.servers, &lab.back.b, "refer", &more)
 }
 
-fn resolve(lab: &Lab, more: &[&str]) -> End {
-    let what = [&["resolve"], more].concat();
-    End::start(lab, &lab.client, &lab.front.a, &what)
+fn resolve(lab: &Lab, more: &[&str]) -> Content {
+    end(lab, &lab.client, &lab.front.a, "resolve", more)
 }
 
 /// A file of random bytes, written back.
@@ -92,47 +57,22 @@ fn origin(lab: &Lab) -> Nginx {
     Nginx::start(lab, FOLDER, &servers, &addresses)
 }
 
-/// A client that keeps its connection.
-struct Client(BufReader<TcpStream>);
+/// A client of the server itself.
+fn client(lab: &Lab) -> Connection {
+    Connection::to(lab, Family::V4.server_at(1, PORT))
+}
 
-impl Client {
-    fn to(lab: &Lab, to: SocketAddr) -> Self {
-        let stream = lab.client.enter(|| TcpStream::connect(to));
-        let stream = stream.expect("the client's host").expect("a connection");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
-        Self(BufReader::new(stream))
-    }
-
-    fn new(lab: &Lab) -> Self {
-        Self::to(lab, Family::V4.server_at(1, PORT))
-    }
-
-    fn get(&mut self, path: &str, range: &str) -> Vec<u8> {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: a.example\r\n{range}\r\n");
-        let stream = self.0.get_mut();
-        stream.write_all(request.as_bytes()).expect("sent");
-        let mut length = 0;
-        loop {
-            let mut line = String::new();
-            let bytes = self.0.read_line(&mut line).expect("a line");
-            if let Some((_, text)) = line.split_once("Content-Length: ") {
-                length = text.trim().parse().expect("a length");
-            }
-            if line == "\r\n" || bytes == 0 {
-                break;
-            }
-        }
-        let mut body = vec![0; length];
-        self.0.read_exact(&mut body).expect("the body");
-        body
-    }
-
-    fn same(&mut self, path: &str, content: &[u8]) {
-        let body = self.get(path, "");
-        assert_eq!(body.len(), content.len(), "{path}");
-        let first = body.iter().zip(content).position(|(one, two)| one != two);
-        assert_eq!(first, None, "{path}: the first byte that differs");
-    }
+/// Reads a file, or the range of it that a field names, and compares it.
+fn same(client: &mut Connection, path: &str, range: &str, content: &[u8]) {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: a.example\r\n{range}\r\n");
+    client.send(request).expect("sent");
+    let response = client.response(false).expect("a response");
+    let both = response.body.iter().zip(content);
+    let first = both.into_iter().position(|(one, two)| one != two);
+    assert_eq!(first, None, "{path}: the first byte that differs");
+    let mut digest = Digest::new();
+    digest.update(content);
+    assert_eq!(response.digest, digest, "{path}");
 }
 
 /// Bytes that came in at an interface of the router.
@@ -174,20 +114,20 @@ fn a_file_crosses_the_link_once_by_both_families() {
         let small = file(lab, "b", 2, 16_384);
         let nginx = origin(lab);
         let (far, near) = (resolve(lab, &[]), refer(lab, &[]));
-        let mut client = Client::new(lab);
-        client.same("/a", &content);
-        client.same("/b", &small);
+        let mut client = client(lab);
+        same(&mut client, "/a", "", &content);
+        same(&mut client, "/b", "", &small);
         // Blocks whose answers came late.
-        client.same("/a", &content);
+        same(&mut client, "/a", "", &content);
         let before = link_bytes(lab);
         for family in Family::BOTH {
-            let mut client = Client::to(lab, family.server_at(1, PORT));
+            let mut client = Connection::to(lab, family.server_at(1, PORT));
             for _ in 0..4 {
-                client.same("/a", &content);
-                client.same("/b", &small);
+                same(&mut client, "/a", "", &content);
+                same(&mut client, "/b", "", &small);
             }
-            let part = client.get("/a", "Range: bytes=5000-400000\r\n");
-            assert!(part == content[5_000..=400_000]);
+            let range = "Range: bytes=5000-400000\r\n";
+            same(&mut client, "/a", range, &content[5_000..=400_000]);
         }
         let crossed = link_bytes(lab) - before;
         let (near, far) = (near.end(), far.end());
@@ -219,9 +159,9 @@ fn lost_packets_of_any_kind_are_made_good() {
                 "no nft that drops packets",
             );
         }
-        let mut client = Client::new(lab);
+        let mut client = client(lab);
         for _ in 0..12 {
-            client.same("/a", &content);
+            same(&mut client, "/a", "", &content);
         }
         let (near, far) = (near.end(), far.end());
         assert!(number(&near, "referred_bytes") > 2_000_000, "{near:#}");
@@ -239,7 +179,7 @@ fn a_store_too_small_and_files_that_change_never_give_other_bytes() {
         let sizes = ["--size", "256K"];
         let (far, near) = (resolve(lab, &sizes), refer(lab, &sizes));
         let mut rng = Rng::new(7);
-        let mut client = Client::new(lab);
+        let mut client = client(lab);
         let random = |rng: &mut Rng| 1 + rng.below(250_000) as usize;
         let mut files: Vec<Vec<u8>> = (0..8)
             .map(|number| file(lab, &number.to_string(), number, random(&mut rng)))
@@ -250,7 +190,7 @@ fn a_store_too_small_and_files_that_change_never_give_other_bytes() {
                 files[at] = file(lab, &at.to_string(), 100 + round, random(&mut rng));
             }
             for _ in 0..3 {
-                client.same(&format!("/{at}"), &files[at]);
+                same(&mut client, &format!("/{at}"), "", &files[at]);
             }
         }
         let (near, far) = (near.end(), far.end());
@@ -266,25 +206,24 @@ fn an_end_that_is_gone_or_new_costs_time_and_no_bytes() {
     linked(|lab| {
         let content = file(lab, "a", 5, 300_000);
         let nginx = origin(lab);
-        let (mut far, near) = (resolve(lab, &[]), refer(lab, &[]));
-        let mut client = Client::new(lab);
+        let (far, near) = (resolve(lab, &[]), refer(lab, &[]));
+        let mut client = client(lab);
         for _ in 0..3 {
-            client.same("/a", &content);
+            same(&mut client, "/a", "", &content);
         }
         // A new store: the server's end is informed of what it does not know.
-        far.process.signal(Signal::Kill).expect("SIGKILL");
-        far.process.wait_for(PATIENCE).expect("its end");
+        far.kill();
         let far = resolve(lab, &[]);
         for _ in 0..3 {
-            client.same("/a", &content);
+            same(&mut client, "/a", "", &content);
         }
         let near = near.end();
         assert!(number(&near, "unknown") > 0, "{near:#}");
         // Bytes again; then references of another run.
-        client.same("/a", &content);
+        same(&mut client, "/a", "", &content);
         let again = refer(lab, &[]);
         for _ in 0..3 {
-            client.same("/a", &content);
+            same(&mut client, "/a", "", &content);
         }
         let (again, far) = (again.end(), far.end());
         assert!(number(&again, "referred_bytes") > 200_000, "{again:#}");
@@ -311,13 +250,13 @@ fn strangers_are_counted_and_change_nothing() {
         let content = file(lab, "a", 6, 300_000);
         let nginx = origin(lab);
         let (far, near) = (resolve(lab, &[]), refer(lab, &[]));
-        let mut client = Client::new(lab);
+        let mut client = client(lab);
         for (host, to) in [(&lab.servers, "10.1.0.10"), (&lab.client, "10.2.0.1")] {
-            client.same("/a", &content);
+            same(&mut client, "/a", "", &content);
             let mut command = host.command("python3");
             command.args(["-c", STRANGER, to, &PACKETS.to_string()]);
             assert!(command.status().expect("python3").success());
-            client.same("/a", &content);
+            same(&mut client, "/a", "", &content);
         }
         std::thread::sleep(Duration::from_millis(50));
         let (near, far) = (near.end(), far.end());
@@ -334,13 +273,13 @@ fn the_switch_splices_what_was_resolved_before_it() {
         let nginx = origin(lab);
         let service = web_service("snat", "", "", |family| vec![family.server_at(1, PORT)]);
         let switch = Switch::start(lab, &service);
-        let far = End::start(lab, &lab.switch, &lab.back.a, &["resolve"]);
+        let far = end(lab, &lab.switch, &lab.back.a, "resolve", &[]);
         let near = refer(lab, &[]);
         for _ in 0..2 {
             for family in Family::BOTH {
-                let mut client = Client::to(lab, family.virtual_at(80));
+                let mut client = Connection::to(lab, family.virtual_at(80));
                 for _ in 0..3 {
-                    client.same("/a", &content);
+                    same(&mut client, "/a", "", &content);
                 }
             }
         }
@@ -353,52 +292,93 @@ fn the_switch_splices_what_was_resolved_before_it() {
     });
 }
 
-/// Replays a log's requests on one connection, compares each body, and says how many bytes crossed
-/// the link and how long it took.
-fn replay(lab: &Lab, requests: &[Replayed]) -> (u64, Duration) {
-    let mut client = Client::new(lab);
-    let (before, begun) = (link_bytes(lab), Instant::now());
-    for (path, first, bytes) in requests {
-        let range = first.map(|bytes| format!("Range: bytes=0-{}\r\n", bytes - 1));
-        let body = client.get(path, &range.unwrap_or_default());
-        assert_eq!(body.len() as u64, *bytes, "{path}");
-        assert!(body.iter().all(|byte| *byte == b'x'), "{path}");
+/// What a replay took.
+struct Took {
+    link_bytes: u64,
+    all: Duration,
+    /// Of each response, the shortest first.
+    each: Vec<Duration>,
+}
+
+impl Took {
+    fn told(&self) -> String {
+        let at = |percent: usize| self.each[(self.each.len() - 1) * percent / 100];
+        format!(
+            "{} bytes of the link in {:.2} s, a response {:.2?} (p99 {:.2?})",
+            self.link_bytes,
+            self.all.as_secs_f64(),
+            at(50),
+            at(99)
+        )
     }
-    (link_bytes(lab) - before, begun.elapsed())
+}
+
+/// Replays a log's requests on one connection, and compares each body.
+fn replay(lab: &Lab, requests: &[Replayed]) -> Took {
+    let longest = requests.iter().map(|(_, _, bytes)| *bytes).max();
+    let content = vec![b'x'; longest.expect("requests") as usize];
+    let mut client = client(lab);
+    let (before, begun) = (link_bytes(lab), Instant::now());
+    let one = |(path, first, bytes): &Replayed| {
+        let range = first.map(|bytes| format!("Range: bytes=0-{}\r\n", bytes - 1));
+        let begun = Instant::now();
+        let content = &content[..*bytes as usize];
+        same(&mut client, path, &range.unwrap_or_default(), content);
+        begun.elapsed()
+    };
+    let mut each: Vec<Duration> = requests.iter().map(one).collect();
+    let all = begun.elapsed();
+    each.sort_unstable();
+    Took {
+        link_bytes: link_bytes(lab) - before,
+        all,
+        each,
+    }
+}
+
+/// Limits the link's rate, or the length of super-packets, as `FAIRLEAD_LINK_RATE` (`20mbit`) and
+/// `FAIRLEAD_LINK_GSO` (bytes) say.
+fn shape(lab: &Lab) {
+    let device = &*lab.back.b;
+    if let Ok(rate) = std::env::var("FAIRLEAD_LINK_RATE") {
+        let mut command = lab.servers.command("tc");
+        command.args(["qdisc", "add", "dev", device, "root", "tbf"]);
+        command.args(["rate", &rate, "burst", "64k", "limit", "500k"]);
+        assert!(command.status().expect("tc").success());
+    }
+    if let Ok(bytes) = std::env::var("FAIRLEAD_LINK_GSO") {
+        let line = format!("link set {device} gso_max_size {bytes}\n");
+        lab.servers.ip(&line).expect("gso_max_size");
+    }
 }
 
 /// `FAIRLEAD_METER_LOG` names another log than the excerpt; then with the paper's store of 16 MiB.
-/// `FAIRLEAD_LINK_RATE` limits the link (`20mbit`), `FAIRLEAD_REQUESTS` what is replayed.
+/// `FAIRLEAD_REQUESTS` limits what is replayed.
 #[test]
-fn a_day_of_nasa_crosses_the_link_less_than_half() {
+fn a_day_of_nasa_takes_less_of_the_link() {
     linked(|lab| {
         let (log, size) = log();
         let text = fs::read_to_string(&log).expect("the log");
         let (nginx, mut requests) = day(lab, &text);
         let most = std::env::var("FAIRLEAD_REQUESTS").ok();
         requests.truncate(most.map_or(usize::MAX, |most| most.parse().expect("a number")));
-        if let Ok(rate) = std::env::var("FAIRLEAD_LINK_RATE") {
-            let mut command = lab.servers.command("tc");
-            command.args(["qdisc", "add", "dev", &lab.back.b, "root", "tbf"]);
-            command.args(["rate", &rate, "burst", "64k", "limit", "500k"]);
-            assert!(command.status().expect("tc").success());
-        }
-        let (plain, plain_time) = replay(lab, &requests);
+        shape(lab);
+        let plain = replay(lab, &requests);
         let sizes = ["--size", size];
         let (far, near) = (resolve(lab, &sizes), refer(lab, &sizes));
-        let (crossed, time) = replay(lab, &requests);
+        let with = replay(lab, &requests);
         let (near, far) = (near.end(), far.end());
         let content = number(&near, "content_bytes");
         let left = content - number(&near, "referred_bytes");
         let change = |now: u64, before: u64| (now as f64 / before as f64 - 1.0) * 100.0;
         println!(
-            "{} responses, {content} bytes of content: {:+.2} % over the link; {plain} bytes of \
-             the link in {:.2} s, {crossed} in {:.2} s: {:+.2} %\n{near:#}\n{far:#}",
+            "{} responses, {content} bytes of content: {left} ({:+.2} %) cross the link\n\
+             without: {}\nwith: {} ({:+.2} %)\n{near:#}\n{far:#}",
             requests.len(),
             change(left, content),
-            plain_time.as_secs_f64(),
-            time.as_secs_f64(),
-            change(crossed, plain),
+            plain.told(),
+            with.told(),
+            change(with.link_bytes, plain.link_bytes),
         );
         let most = if size == "16M" { 0.6 } else { 0.97 };
         assert!((left as f64) < content as f64 * most, "{near:#}");

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 mod client;
+mod content;
 mod lab;
 mod nginx;
 mod origin;
@@ -14,6 +15,7 @@ mod worlds;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) use client::{Connection, send_stream};
+pub(crate) use content::Content;
 pub(crate) use lab::{Family, Lab, links_take_xdp, offloads, xdp_is_asked_for};
 pub(crate) use nginx::{Nginx, wait_for_listener, wait_for_listener_on};
 pub(crate) use origin::{Origin, Preamble, Seen, show, web};

@@ -116,8 +116,8 @@ fn until_the_end(
 ) -> Result<(), String> {
     let signals = EndSignals::take_over().map_err(|error| format!("signals: {error}"))?;
     let begun = Instant::now();
-    let until = link.duration.map(|duration| begun + duration);
-    let is_live = !link.json && std::io::stdout().is_terminal();
+    let until = link.watch.duration.map(|duration| begun + duration);
+    let is_live = !link.watch.json && std::io::stdout().is_terminal();
     let mut live = Live::default();
     let table = |rows: &[Row]| {
         let head = format!("{interface}: {what} blocks, a store of {}\n\n", link.size);
@@ -138,7 +138,7 @@ fn until_the_end(
             break;
         }
         if is_live && now >= next {
-            next = now + link.interval;
+            next = now + link.watch.interval;
             if !live.show(&table(&report())) {
                 return Ok(()); // nobody reads
             }
@@ -146,7 +146,7 @@ fn until_the_end(
         std::thread::sleep(PAUSE);
     }
     let rows = report();
-    if link.json {
+    if link.watch.json {
         print_while_read(&format!("{:#}\n", document(link, interface, begun, &rows)));
     } else if is_live {
         live.show(&table(&rows));

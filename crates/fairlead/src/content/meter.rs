@@ -48,13 +48,13 @@ fn measure(args: &MeterArgs) -> Result<(), String> {
     let mut program = MeterProgram::attach(&args.interface, &args.port)
         .map_err(|error| format!("{}: {error}", args.interface))?;
     let begun = Instant::now();
-    let until = args.duration.map(|duration| begun + duration);
-    let is_live = !args.json && std::io::stdout().is_terminal();
+    let until = args.watch.duration.map(|duration| begun + duration);
+    let is_live = !args.watch.json && std::io::stdout().is_terminal();
     if !is_live {
         announce(args);
     }
     let mut live = Live::default();
-    let mut next = begun + args.interval;
+    let mut next = begun + args.watch.interval;
     loop {
         let read = reader.read(&mut program);
         let now = Instant::now();
@@ -67,7 +67,7 @@ fn measure(args: &MeterArgs) -> Result<(), String> {
             break;
         }
         if is_live && now >= next {
-            next = now + args.interval;
+            next = now + args.watch.interval;
             if !live.show(&table(args, &reader.measured(&program, begun))) {
                 return Ok(()); // nobody reads
             }
@@ -79,7 +79,7 @@ fn measure(args: &MeterArgs) -> Result<(), String> {
     reader.read(&mut program);
     let measured = reader.measured(&program, begun);
     drop(program);
-    match args.json {
+    match args.watch.json {
         true => {
             print_while_read(&format!("{:#}\n", json(args, &measured)));
         }
@@ -105,7 +105,7 @@ fn config(args: &MeterArgs) -> SenderConfig {
 
 /// Says that packets are counted from now on, and until when.
 fn announce(args: &MeterArgs) {
-    let end = match args.duration {
+    let end = match args.watch.duration {
         Some(duration) => format!("{} s have passed", duration.as_secs_f64()),
         None => "Ctrl-C".to_owned(),
     };

@@ -63,7 +63,15 @@ pub struct MeterArgs {
     /// Which blocks stay: lru, fifo, clock, sieve, s3-fifo, gdsf
     #[arg(long, value_name = "NAME", default_value = "lru")]
     pub policy: Policy,
-    /// How long to measure: 10s, 5m (up to 7 days)
+    /// How long, and what is shown
+    #[command(flatten)]
+    pub watch: WatchArgs,
+}
+
+/// How long a command runs, and what it shows.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct WatchArgs {
+    /// How long to run: 10s, 5m (up to 7 days)
     #[arg(long = "for", value_name = "TIME", value_parser = time)]
     pub duration: Option<Duration>,
     /// Seconds between updates on a terminal (0.1 to 3600)
@@ -126,15 +134,9 @@ pub struct LinkArgs {
     /// Size of the store of blocks at the far end (128K to 4G); rounded to a power of two
     #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = link_size)]
     pub size: Size,
-    /// How long to run: 10s, 5m (up to 7 days)
-    #[arg(long = "for", value_name = "TIME", value_parser = time)]
-    pub duration: Option<Duration>,
-    /// Seconds between updates on a terminal (0.1 to 3600)
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = crate::top::interval)]
-    pub interval: Duration,
-    /// Print one JSON document at the end
-    #[arg(long)]
-    pub json: bool,
+    /// How long, and what is shown
+    #[command(flatten)]
+    pub watch: WatchArgs,
 }
 
 /// Memory of all caches' directories is limited by this: some 50 bytes for each 4 KiB.
@@ -204,11 +206,11 @@ mod tests {
     fn the_papers_cache_is_the_default() {
         let args = read(&[]).expect("valid");
         assert_eq!((args.size, args.devices), (Size(16 << 20), 1));
-        assert_eq!((args.policy, args.duration), (Policy::Lru, None));
+        assert_eq!((args.policy, args.watch.duration), (Policy::Lru, None));
         let more = ["--port", "80,8080", "--for", "1m", "--policy", "s3-fifo"];
         let args = read(&more).expect("valid");
         assert_eq!(args.port, [80, 8_080]);
-        assert_eq!(args.duration, Some(Duration::from_secs(60)));
+        assert_eq!(args.watch.duration, Some(Duration::from_secs(60)));
         assert_eq!(args.policy, Policy::S3Fifo);
     }
 

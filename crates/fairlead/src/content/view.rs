@@ -172,6 +172,7 @@ mod tests {
     use fairlead_content::bus::Traffic;
     use fairlead_lab::Size;
 
+    use super::super::WatchArgs;
     use super::*;
 
     fn args() -> MeterArgs {
@@ -181,9 +182,11 @@ mod tests {
             size: Size(16 << 20),
             devices: 2,
             policy: Policy::Lru,
-            duration: None,
-            interval: Duration::from_secs(1),
-            json: false,
+            watch: WatchArgs {
+                duration: None,
+                interval: Duration::from_secs(1),
+                json: false,
+            },
         }
     }
 
