@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,12 +19,16 @@ use std::time::{Duration, Instant};
 
 use fairlead_client::{Carrier, Cid, Event, Refusal, wait_for_any};
 
-/// How often a handoff is tried again that was refused for now.
+/// How often a handoff is tried again that was refused for now, after twice as long each time.
 const TRIES: u32 = 20;
 
 /// How long a connection waits for bytes, and one that is to be handed off.
 const LATER: Duration = Duration::from_secs(1);
 const SOON: Duration = Duration::from_millis(2);
+/// How long it reads nothing, so that all it has read can be written.
+const HOLD: Duration = Duration::from_millis(50);
+/// How long it waits for an end that does not read.
+const STALLED: Duration = Duration::from_micros(200);
 
 type Shared = Arc<Mutex<State>>;
 
@@ -66,28 +70,140 @@ fn say(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
+/// One direction of a pair.
+#[derive(Default)]
+struct Way {
+    /// Read, and not written yet.
+    left: Vec<u8>,
+    is_over: bool,
+}
+
+impl Way {
+    /// Copies what comes in this time (if it `reads`), or as much of it as is taken: bytes written.
+    fn copy(
+        &mut self,
+        mut from: &TcpStream,
+        mut to: &TcpStream,
+        reads: bool,
+    ) -> std::io::Result<u64> {
+        if reads && self.left.is_empty() && !self.is_over {
+            let mut bytes = [0; 65_536];
+            match from.read(&mut bytes) {
+                Ok(0) => {
+                    self.is_over = true;
+                    to.shutdown(Shutdown::Write)?;
+                }
+                Ok(count) => self.left.extend_from_slice(&bytes[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if self.left.is_empty() {
+            return Ok(0);
+        }
+        match to.write(&self.left) {
+            Ok(count) => {
+                self.left.drain(..count);
+                Ok(count as u64)
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Copies both ways what can be copied; if that is nothing, waits. True once both are over.
+fn copy(
+    ways: &mut [Way; 2],
+    [client, server]: [&TcpStream; 2],
+    copied: &mut u64,
+    (reads, patience): (bool, Duration),
+) -> std::io::Result<bool> {
+    let [there, back] = ways;
+    let count = there.copy(client, server, reads)? + back.copy(server, client, reads)?;
+    *copied += count;
+    if count > 0 {
+        return Ok(false);
+    }
+    let fds = [client.as_fd(), server.as_fd()];
+    match (there.is_over, back.is_over) {
+        (true, true) => return Ok(there.left.is_empty() && back.left.is_empty()),
+        // An end does not read: the other one may have more to say all the while.
+        _ if !there.left.is_empty() || !back.left.is_empty() => std::thread::sleep(STALLED),
+        (false, false) => drop(wait_for_any(&fds, patience)?),
+        (true, false) => drop(wait_for_any(&[fds[1]], patience)?),
+        (false, true) => drop(wait_for_any(&[fds[0]], patience)?),
+    }
+    Ok(false)
+}
+
+/// When a pair is handed off.
+struct Plan {
+    tries: u32,
+    pause: Duration,
+    next: Instant,
+    /// Since when nothing is read, so that all that was read can be written.
+    held: Option<Instant>,
+}
+
+impl Plan {
+    fn new() -> Self {
+        Self {
+            tries: TRIES,
+            pause: SOON,
+            next: Instant::now(),
+            held: None,
+        }
+    }
+
+    /// It is to be handed off: whether nothing is read now. An end that does not take what is left
+    /// may wait for the other one's bytes, so that ends.
+    fn holds(&mut self) -> bool {
+        let now = Instant::now();
+        if now < self.next {
+            return false;
+        }
+        if now >= *self.held.get_or_insert(now) + HOLD {
+            self.put_off();
+            return false;
+        }
+        true
+    }
+
+    fn put_off(&mut self) {
+        self.held = None;
+        self.next = Instant::now() + self.pause;
+        self.pause = (2 * self.pause).min(LATER);
+    }
+}
+
 /// Serves one pair of connections until it is handed off, or over.
 fn run(shared: &Shared, client: TcpStream, server: TcpStream, before: u64, after: u64) {
     let mut copied = before;
-    let mut tries = TRIES;
+    let mut plan = Plan::new();
     let rooms = Arc::clone(&shared.lock().expect("no thread panics").rooms);
     let seen = rooms.load(Ordering::Acquire);
-    let mut is_due = false;
+    let mut ways = [Way::default(), Way::default()];
+    let is_set = [&client, &server].map(|one| one.set_nonblocking(true).is_ok());
+    assert_eq!(is_set, [true; 2], "a socket may be asked not to block");
     loop {
-        let patience = if is_due { SOON } else { LATER };
-        match copy_some(&client, &server, patience) {
-            Ok(0) => {}
-            Ok(count) => copied += count,
-            Err(error) => return say(&format!("ended after {copied} bytes: {error}")),
-        }
         // The carrier asks for connections, or this one has carried enough.
         let is_wanted = rooms.load(Ordering::Acquire) != seen;
-        is_due = (is_wanted || copied >= before.saturating_add(after)) && tries > 0;
-        if !is_due {
-            continue;
+        let is_due = (is_wanted || copied >= before.saturating_add(after))
+            && plan.tries > 0
+            && !ways.iter().any(|way| way.is_over);
+        let holds = is_due && plan.holds();
+        if !holds || ways.iter().any(|way| !way.left.is_empty()) {
+            let how = (!holds, if is_due { SOON } else { LATER });
+            match copy(&mut ways, [&client, &server], &mut copied, how) {
+                Ok(false) => continue,
+                Ok(true) => return say(&format!("ended after {copied} bytes")),
+                Err(error) => return say(&format!("ended after {copied} bytes: {error}")),
+            }
         }
         // While another one is handed off, this one goes on.
         let Ok(mut state) = shared.try_lock() else {
+            plan.next = Instant::now() + SOON;
             continue;
         };
         let begun = Instant::now();
@@ -102,39 +218,22 @@ fn run(shared: &Shared, client: TcpStream, server: TcpStream, before: u64, after
             }
             Ok(Err(reason)) => {
                 let for_now = [Refusal::Busy, Refusal::QueueNotEmpty, Refusal::Unstable];
-                tries = if for_now.contains(&reason) {
-                    tries - 1
+                plan.tries = if for_now.contains(&reason) {
+                    plan.tries - 1
                 } else {
                     0
                 };
-                if tries == 0 {
+                // What the ends sent meanwhile was dropped: they need time to send it again.
+                plan.put_off();
+                if plan.tries == 0 {
                     say(&format!("refused: {}", reason.name()));
                 }
             }
             // It is not there, and has seen nothing of these two.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => plan.put_off(),
             Err(error) => return say(&format!("Fairlead does not answer: {error}")),
         }
     }
-}
-
-/// Copies what comes in this time, each way once: bytes in both directions, all of them written.
-fn copy_some(client: &TcpStream, server: &TcpStream, patience: Duration) -> std::io::Result<u64> {
-    let fds = [client.as_fd(), server.as_fd()];
-    let ready = wait_for_any(&fds, patience)?;
-    let mut copied = 0;
-    for (is_ready, mut from, mut to) in [(ready[0], client, server), (ready[1], server, client)] {
-        if is_ready {
-            let mut bytes = [0; 65_536];
-            let count = from.read(&mut bytes)?;
-            if count == 0 {
-                return Err(ErrorKind::UnexpectedEof.into());
-            }
-            to.write_all(&bytes[..count])?;
-            copied += count as u64;
-        }
-    }
-    Ok(copied)
 }
 
 /// Reports ends, and takes connections back that are to be.

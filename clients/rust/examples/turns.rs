@@ -182,6 +182,9 @@ impl Pair {
     }
 }
 
+/// Up to here the kernel may enlarge a buffer by itself, when a connection becomes quicker.
+const TUNED_BYTES: u32 = 1 << 20;
+
 /// What was agreed is the same, buffers have not run away, and the clock has kept its pace: beside
 /// the time that has passed it may jump by as much.
 fn is_like(before: &State, after: &State, passed: Duration) -> bool {
@@ -189,7 +192,7 @@ fn is_like(before: &State, after: &State, passed: Duration) -> bool {
         let leg = &state.leg;
         (leg.mss, leg.own_mss, leg.scales, leg.sack, leg.ecn)
     };
-    let is_near = |a: u32, b: u32| a / 4 <= b && b / 4 <= a;
+    let is_near = |a: u32, b: u32| a / 4 <= b && b <= a.saturating_mul(4).max(TUNED_BYTES);
     let clock = |state: &State| state.leg.timestamps.map_or(0, |stamps| stamps.own);
     let gone = clock(after).wrapping_sub(clock(before));
     let mut buffers = before.buffers.iter().zip(after.buffers);
