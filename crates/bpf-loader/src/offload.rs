@@ -14,11 +14,11 @@ use fairlead_base::Endpoint;
 use crate::clock::monotonic_ns;
 use crate::interfaces::interface_index;
 use crate::kernel::LoadError;
+use crate::pins::{self, PinsError, ROOT};
 
 static OFFLOAD: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fairlead_offload.o"));
 const MOVING: &str = "fl_offload_moving";
 const COUNTS: &str = "fl_offload_counts";
-const FOLDER: &str = "/sys/fs/bpf";
 
 /// What the programs have counted, in packets.
 const NAMES: [&str; 8] = [
@@ -70,7 +70,7 @@ pub struct CardDevices<'a> {
 }
 
 fn folder(card: &str) -> PathBuf {
-    Path::new(FOLDER).join(format!("fairlead-offload-{card}"))
+    Path::new(ROOT).join(format!("fairlead-offload-{card}"))
 }
 
 fn pinned(map: &str, card: &str) -> Result<Map, LoadError> {
@@ -90,6 +90,8 @@ pub fn steer(card: &str, devices: CardDevices<'_>) -> Result<(), LoadError> {
     if OFFLOAD.is_empty() {
         return Err(LoadError::NotBuiltIn);
     }
+    let mounted = pins::mount().map_err(PinsError::NoFileSystem);
+    mounted.map_err(|error| LoadError::Pins(error.to_string()))?;
     let mut ebpf = EbpfLoader::new().load(OFFLOAD)?;
     let index = |name: &str| interface_index(name).unwrap_or(0);
     let numbers = [

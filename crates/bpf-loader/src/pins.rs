@@ -9,9 +9,18 @@ use crate::attach::Mode;
 use crate::{addresses, filter, sys};
 
 /// Where the BPF file system is.
-const ROOT: &str = "/sys/fs/bpf";
+pub(crate) const ROOT: &str = "/sys/fs/bpf";
 /// The folder there around those of all instances.
 const ALL: &str = "fairlead";
+
+/// Mounts the BPF file system where it is missing; true if it was.
+pub(crate) fn mount() -> io::Result<bool> {
+    let is_missing = !sys::is_bpffs(Path::new(ROOT))?;
+    if is_missing {
+        sys::mount_bpffs(Path::new(ROOT))?;
+    }
+    Ok(is_missing)
+}
 
 /// Why nothing can be pinned.
 #[derive(Debug, thiserror::Error)]
@@ -55,15 +64,7 @@ impl Pins {
     /// # Errors
     /// See [`PinsError`].
     pub fn open(instance: &str) -> Result<Self, PinsError> {
-        let root = Path::new(ROOT);
-        let mounted = match sys::is_bpffs(root) {
-            Ok(true) => false,
-            Ok(false) => {
-                sys::mount_bpffs(root).map_err(PinsError::NoFileSystem)?;
-                true
-            }
-            Err(error) => return Err(PinsError::NoFileSystem(error)),
-        };
+        let mounted = mount().map_err(PinsError::NoFileSystem)?;
         let folder = folder_of(instance);
         let failed = |cause| PinsError::Folder {
             path: folder.clone(),

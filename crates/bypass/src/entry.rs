@@ -104,6 +104,8 @@ pub(crate) struct Inner {
     pub(crate) watches: Vec<Watch>,
     /// It stays in the kernel for good.
     pub(crate) stays: bool,
+    /// Calls that threads are making in the kernel; it is not handed off meanwhile.
+    pub(crate) calls_in_kernel: Arc<AtomicU32>,
     /// Calls until it moves, in tests.
     pub(crate) calls: u32,
 }
@@ -117,6 +119,7 @@ impl Inner {
             fds: vec![fd],
             watches: Vec::new(),
             stays: false,
+            calls_in_kernel: Arc::default(),
             calls: 0,
         }
     }

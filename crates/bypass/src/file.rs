@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::mem::ManuallyDrop;
 use std::os::fd::FromRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use fairlead_handoff::{Body, Cid, Command};
 use fairlead_offload::layout::{self, FILES, RANGES, SEND_BYTES, line};
@@ -64,6 +64,10 @@ pub(crate) fn send(
     let open = ManuallyDrop::new(unsafe { File::from_raw_fd(file) });
     let about = match open.metadata() {
         Ok(about) if about.is_file() => about,
+        // As the kernel says of what has no offsets, and of all else.
+        Ok(about) if about.file_type().is_socket() || about.file_type().is_fifo() => {
+            return Outcome::Failed(libc::ESPIPE);
+        }
         Ok(_) => return Outcome::Failed(libc::EINVAL),
         Err(error) => return Outcome::Failed(error.raw_os_error().unwrap_or(libc::EBADF)),
     };

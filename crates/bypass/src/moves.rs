@@ -81,6 +81,9 @@ pub(crate) fn to_card(inner: &mut Inner) {
     if inner.stays || NEVER.load(Ordering::Acquire) {
         return;
     }
+    if inner.calls_in_kernel.load(Ordering::Acquire) > 0 {
+        return; // another thread waits there
+    }
     let Some(channel) = channel::current().filter(|channel| channel.room() > 0) else {
         return;
     };

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use libc::{
     c_char, c_int, c_long, c_uint, c_ulong, c_void, iovec, msghdr, off64_t, sockaddr, socklen_t,
 };
-use libc::{epoll_event, size_t, ssize_t};
+use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, ssize_t, timespec};
+use libc::{pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
 /// The address of the next function of this name.
 fn next(name: &CStr, known: &AtomicPtr<c_void>) -> *mut c_void {
@@ -73,6 +74,10 @@ functions! {
     ioctl = c"ioctl" (fd: c_int, order: c_ulong, argument: *mut c_void) -> c_int;
     epoll_ctl = c"epoll_ctl" (epoll: c_int, order: c_int, fd: c_int, event: *mut epoll_event)
         -> c_int;
+    ppoll = c"ppoll" (fds: *mut pollfd, count: nfds_t, time: *const timespec,
+        mask: *const sigset_t) -> c_int;
+    pselect = c"pselect" (count: c_int, reading: *mut fd_set, writing: *mut fd_set,
+        failing: *mut fd_set, time: *const timespec, mask: *const sigset_t) -> c_int;
     setsockopt = c"setsockopt" (fd: c_int, level: c_int, name: c_int, value: *const c_void,
         len: socklen_t) -> c_int;
     getsockopt = c"getsockopt" (fd: c_int, level: c_int, name: c_int, value: *mut c_void,
@@ -82,6 +87,18 @@ functions! {
     fork = c"fork" () -> c_int;
     execve = c"execve" (path: *const c_char, arguments: *const *const c_char,
         environment: *const *const c_char) -> c_int;
+    execv = c"execv" (path: *const c_char, arguments: *const *const c_char) -> c_int;
+    execvp = c"execvp" (file: *const c_char, arguments: *const *const c_char) -> c_int;
+    execvpe = c"execvpe" (file: *const c_char, arguments: *const *const c_char,
+        environment: *const *const c_char) -> c_int;
+    fexecve = c"fexecve" (fd: c_int, arguments: *const *const c_char,
+        environment: *const *const c_char) -> c_int;
+    posix_spawn = c"posix_spawn" (process: *mut pid_t, path: *const c_char,
+        actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t,
+        arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int;
+    posix_spawnp = c"posix_spawnp" (process: *mut pid_t, file: *const c_char,
+        actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t,
+        arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int;
     syscall = c"syscall" (number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long,
         f: c_long) -> c_long;
     close_range = c"close_range" (first: c_uint, last: c_uint, flags: c_int) -> c_int;

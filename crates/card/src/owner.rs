@@ -179,8 +179,10 @@ impl Owner {
             if last.is_some_and(|last| last != number) {
                 self.pump_last(last.take(), counts);
             }
-            if let Body::Command(command) = message.body {
-                last = self.command(number, command, counts).then_some(number);
+            if let Body::Command(command) = message.body
+                && self.command(number, command, counts)
+            {
+                last = Some(number);
             }
         }
     }

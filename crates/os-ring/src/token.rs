@@ -44,10 +44,15 @@ pub fn give(card: BorrowedFd<'_>) {
     let _ = unsafe { libc::send(card.as_raw_fd(), c"t".as_ptr().cast(), 1, flags) };
 }
 
+/// Reads of one [`drain`] at most, writes of one [`stop`]. Both ends may be at it at once, and a
+/// hostile program could go on for ever.
+const READS: u32 = 16;
+const WRITES: u32 = 2;
+
 /// Reads all bytes away. False: the other end has hung up.
 pub fn drain(end: BorrowedFd<'_>) -> bool {
     let mut room = [0_u8; 4_096];
-    loop {
+    for _ in 0..READS {
         let (fd, to) = (end.as_raw_fd(), room.as_mut_ptr().cast());
         // SAFETY: an open socket, and room of the length given.
         let got = unsafe { libc::recv(fd, to, room.len(), libc::MSG_DONTWAIT) };
@@ -58,12 +63,13 @@ pub fn drain(end: BorrowedFd<'_>) -> bool {
             Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
         }
     }
+    true
 }
 
 /// Fills the program's end, so that it is not writable.
 pub fn stop(program: BorrowedFd<'_>) {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    loop {
+    for _ in 0..WRITES {
         let (fd, from) = (program.as_raw_fd(), STOPPER.as_ptr().cast());
         // SAFETY: an open socket, and as many bytes.
         let sent = unsafe { libc::send(fd, from, STOPPER.len(), flags) };

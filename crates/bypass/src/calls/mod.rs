@@ -5,6 +5,10 @@ pub mod process;
 pub mod receive;
 pub mod send;
 pub mod sockets;
+pub mod wait;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use libc::{c_int, ssize_t};
 
@@ -36,9 +40,32 @@ enum Use {
     Write,
 }
 
+/// A call that is made in the kernel. As long as it lasts, no other thread hands the socket off:
+/// the call may wait there.
+pub(crate) struct InKernel(Option<Arc<AtomicU32>>);
+
+impl InKernel {
+    /// Nothing is known of the descriptor.
+    const UNWATCHED: Self = Self(None);
+
+    /// In the kernel with this socket, which the caller has locked.
+    pub(crate) fn with(inner: &Inner) -> Self {
+        inner.calls_in_kernel.fetch_add(1, Ordering::AcqRel);
+        Self(Some(Arc::clone(&inner.calls_in_kernel)))
+    }
+}
+
+impl Drop for InKernel {
+    fn drop(&mut self) {
+        if let Some(calls) = &self.0 {
+            calls.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
 /// The socket, if the call is to be made on the card. Connections move here, before calls.
-fn carried(fd: c_int, what: Use) -> Option<Entry> {
-    let entry = table::get(fd)?;
+fn carried(fd: c_int, what: Use) -> Result<Entry, InKernel> {
+    let entry = table::get(fd).ok_or(InKernel::UNWATCHED)?;
     let mut inner = hold(&entry);
     // errno is the caller's.
     // SAFETY: the place of this thread's errno.
@@ -46,9 +73,16 @@ fn carried(fd: c_int, what: Use) -> Option<Entry> {
     prepare(&mut inner, what);
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
-    let is_carried = matches!(inner.place, Place::Card(_));
+    if let Place::Kernel = inner.place {
+        return Err(InKernel::with(&inner));
+    }
     drop(inner);
-    is_carried.then_some(entry)
+    Ok(entry)
+}
+
+/// As [`carried`], for a socket that has come back.
+fn returned(entry: &Entry) -> InKernel {
+    InKernel::with(&hold(entry))
 }
 
 fn prepare(inner: &mut Inner, what: Use) {

@@ -1,6 +1,6 @@
 //! Processes begin and become others: their connections come back from the card first.
 
-use libc::{c_char, c_int, c_long};
+use libc::{c_char, c_int, c_long, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
 use crate::moves::{all_come_back, never_again};
 use crate::real;
@@ -16,21 +16,45 @@ pub unsafe extern "C" fn fork() -> c_int {
     unsafe { real::fork() }
 }
 
-/// execve(2).
-///
-/// # Safety
-/// As of execve(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn execve(
-    path: *const c_char,
-    arguments: *const *const c_char,
-    environment: *const *const c_char,
-) -> c_int {
+/// Another program takes the place of this one, or begins beside it, with copies of descriptors.
+fn before_exec() {
     if crate::channel::is_here() {
         all_come_back();
     }
-    // SAFETY: as the program promises.
-    unsafe { real::execve(path, arguments, environment) }
+}
+
+/// Declares functions that begin a program.
+macro_rules! programs {
+    ($($name:ident($($argument:ident: $kind:ty),*);)+) => {
+        $(
+            /// As of the function of this name: connections come back first.
+            ///
+            /// # Safety
+            /// As of that function.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($argument: $kind),*) -> c_int {
+                before_exec();
+                // SAFETY: as the program promises.
+                unsafe { real::$name($($argument),*) }
+            }
+        )+
+    };
+}
+
+type Strings = *const *const c_char;
+
+programs! {
+    execve(path: *const c_char, arguments: Strings, environment: Strings);
+    execv(path: *const c_char, arguments: Strings);
+    execvp(file: *const c_char, arguments: Strings);
+    execvpe(file: *const c_char, arguments: Strings, environment: Strings);
+    fexecve(fd: c_int, arguments: Strings, environment: Strings);
+    posix_spawn(process: *mut pid_t, path: *const c_char,
+        actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t,
+        arguments: *const *mut c_char, environment: *const *mut c_char);
+    posix_spawnp(process: *mut pid_t, file: *const c_char,
+        actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t,
+        arguments: *const *mut c_char, environment: *const *mut c_char);
 }
 
 /// syscall(2), of which one call ends offload: what a program asks of `io_uring` nobody else sees.

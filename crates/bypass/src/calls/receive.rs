@@ -2,7 +2,7 @@
 
 use libc::{c_int, c_void, iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
-use super::{Use, carried, counted};
+use super::{InKernel, Use, carried, counted, returned};
 use crate::flow::{MOVED, receive, until_done};
 use crate::moves::must_come_back;
 use crate::real;
@@ -13,10 +13,12 @@ const FOR_THE_KERNEL: c_int =
     libc::MSG_OOB | libc::MSG_WAITALL | libc::MSG_ERRQUEUE | libc::MSG_TRUNC;
 
 /// The socket, if this call is made on the card.
-fn here(fd: c_int, flags: c_int) -> Option<Entry> {
+fn here(fd: c_int, flags: c_int) -> Result<Entry, InKernel> {
     let entry = carried(fd, Use::Read)?;
-    let is_ours = flags & FOR_THE_KERNEL == 0 || !must_come_back(&entry);
-    is_ours.then_some(entry)
+    match flags & FOR_THE_KERNEL != 0 && must_come_back(&entry) {
+        true => Err(returned(&entry)),
+        false => Ok(entry),
+    }
 }
 
 /// Receives into parts of the program's memory.
@@ -29,6 +31,7 @@ unsafe fn into(fd: c_int, entry: &Entry, parts: &[iovec], flags: c_int) -> ssize
         receive(fd, inner, parts, flags)
     });
     if outcome == Err(MOVED) {
+        let _call = returned(entry);
         // SAFETY: plain numbers and pointers, for which all zeros are a value.
         let mut message: msghdr = unsafe { core::mem::zeroed() };
         message.msg_iov = parts.as_ptr().cast_mut();
@@ -47,8 +50,8 @@ unsafe fn into(fd: c_int, entry: &Entry, parts: &[iovec], flags: c_int) -> ssize
 pub unsafe extern "C" fn recv(fd: c_int, to: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
     match here(fd, flags) {
         // SAFETY: as the program promises.
-        None => unsafe { real::recv(fd, to, len, flags) },
-        Some(entry) => {
+        Err(_call) => unsafe { real::recv(fd, to, len, flags) },
+        Ok(entry) => {
             let part = iovec {
                 iov_base: to,
                 iov_len: len,
@@ -67,8 +70,8 @@ pub unsafe extern "C" fn recv(fd: c_int, to: *mut c_void, len: size_t, flags: c_
 pub unsafe extern "C" fn read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t {
     match here(fd, 0) {
         // SAFETY: as the program promises.
-        None => unsafe { real::read(fd, to, len) },
-        Some(entry) => {
+        Err(_call) => unsafe { real::read(fd, to, len) },
+        Ok(entry) => {
             let part = iovec {
                 iov_base: to,
                 iov_len: len,
@@ -125,8 +128,8 @@ pub unsafe extern "C" fn recvfrom(
 ) -> ssize_t {
     match here(fd, flags) {
         // SAFETY: as the program promises.
-        None => unsafe { real::recvfrom(fd, to, len, flags, name, name_len) },
-        Some(entry) => {
+        Err(_call) => unsafe { real::recvfrom(fd, to, len, flags, name, name_len) },
+        Ok(entry) => {
             if !name.is_null() && !name_len.is_null() {
                 // TCP names nobody.
                 // SAFETY: the program's place for a length.
@@ -149,7 +152,7 @@ pub unsafe extern "C" fn recvfrom(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
     match here(fd, 0) {
-        Some(entry) if count > 0 => {
+        Ok(entry) if count > 0 => {
             // SAFETY: as many structures as the program says.
             let parts = unsafe { std::slice::from_raw_parts(parts, count as usize) };
             // SAFETY: as the program promises.
@@ -166,9 +169,10 @@ pub unsafe extern "C" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> 
 /// As of recvmsg(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    let Some(entry) = here(fd, flags) else {
+    let entry = match here(fd, flags) {
         // SAFETY: as the program promises.
-        return unsafe { real::recvmsg(fd, message, flags) };
+        Err(_call) => return unsafe { real::recvmsg(fd, message, flags) },
+        Ok(entry) => entry,
     };
     // SAFETY: the program's structure, which the call may change.
     let message = unsafe { &mut *message };

@@ -2,7 +2,7 @@
 
 use libc::{c_int, c_uint, c_void, iovec, msghdr, off64_t, size_t, sockaddr, socklen_t, ssize_t};
 
-use super::{Use, carried, counted, fail};
+use super::{InKernel, Use, carried, counted, fail, returned};
 use crate::flow::{MOVED, Outcome, send as put, until_done, waits};
 use crate::moves::must_come_back;
 use crate::table::{self, Entry};
@@ -12,10 +12,12 @@ use crate::{file, real};
 const FOR_THE_KERNEL: c_int = libc::MSG_OOB | libc::MSG_ZEROCOPY | libc::MSG_FASTOPEN;
 
 /// The socket, if this call is made on the card.
-fn here(fd: c_int, flags: c_int) -> Option<Entry> {
+fn here(fd: c_int, flags: c_int) -> Result<Entry, InKernel> {
     let entry = carried(fd, Use::Write)?;
-    let is_ours = flags & FOR_THE_KERNEL == 0 || !must_come_back(&entry);
-    is_ours.then_some(entry)
+    match flags & FOR_THE_KERNEL != 0 && must_come_back(&entry) {
+        true => Err(returned(&entry)),
+        false => Ok(entry),
+    }
 }
 
 /// Sends parts of the program's memory.
@@ -34,6 +36,7 @@ unsafe fn from(fd: c_int, entry: &Entry, parts: &[iovec], flags: c_int) -> ssize
             Ok(bytes) => done += bytes,
             Err(_) if done > 0 => return done as ssize_t,
             Err(MOVED) => {
+                let _call = returned(entry);
                 // SAFETY: plain numbers and pointers, for which all zeros are a value.
                 let mut message: msghdr = unsafe { core::mem::zeroed() };
                 message.msg_iov = parts.as_ptr().cast_mut();
@@ -68,8 +71,8 @@ pub unsafe extern "C" fn send(
 ) -> ssize_t {
     match here(fd, flags) {
         // SAFETY: as the program promises.
-        None => unsafe { real::send(fd, bytes, len, flags) },
-        Some(entry) => {
+        Err(_call) => unsafe { real::send(fd, bytes, len, flags) },
+        Ok(entry) => {
             let part = iovec {
                 iov_base: bytes.cast_mut(),
                 iov_len: len,
@@ -95,8 +98,8 @@ pub unsafe extern "C" fn sendto(
 ) -> ssize_t {
     match here(fd, flags) {
         // SAFETY: as the program promises.
-        None => unsafe { real::sendto(fd, bytes, len, flags, name, name_len) },
-        Some(entry) => {
+        Err(_call) => unsafe { real::sendto(fd, bytes, len, flags, name, name_len) },
+        Ok(entry) => {
             let part = iovec {
                 iov_base: bytes.cast_mut(),
                 iov_len: len,
@@ -115,8 +118,8 @@ pub unsafe extern "C" fn sendto(
 pub unsafe extern "C" fn write(fd: c_int, bytes: *const c_void, len: size_t) -> ssize_t {
     match here(fd, 0) {
         // SAFETY: as the program promises.
-        None => unsafe { real::write(fd, bytes, len) },
-        Some(entry) => {
+        Err(_call) => unsafe { real::write(fd, bytes, len) },
+        Ok(entry) => {
             let part = iovec {
                 iov_base: bytes.cast_mut(),
                 iov_len: len,
@@ -134,7 +137,7 @@ pub unsafe extern "C" fn write(fd: c_int, bytes: *const c_void, len: size_t) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
     match here(fd, 0) {
-        Some(entry) if count > 0 => {
+        Ok(entry) if count > 0 => {
             // SAFETY: as many structures as the program says.
             let parts = unsafe { std::slice::from_raw_parts(parts, count as usize) };
             // SAFETY: as the program promises.
@@ -172,24 +175,30 @@ unsafe fn passed(message: &msghdr) -> Vec<c_int> {
     found
 }
 
+/// A socket, if it is one, comes back from the card for good.
+fn stay(fd: c_int) {
+    if let Some(entry) = table::get(fd) {
+        must_come_back(&entry);
+        table::hold(&entry).stays = true;
+    }
+}
+
 /// sendmsg(2). Sockets that it passes to others come back from the card first.
 ///
 /// # Safety
 /// As of sendmsg(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    let Some(entry) = here(fd, flags) else {
-        if !message.is_null() {
-            // SAFETY: the program's message.
-            for passed in unsafe { passed(&*message) } {
-                if let Some(entry) = table::get(passed) {
-                    must_come_back(&entry);
-                    table::hold(&entry).stays = true; // another process has it, too
-                }
+    let entry = match here(fd, flags) {
+        Ok(entry) => entry,
+        Err(_call) => {
+            if !message.is_null() {
+                // SAFETY: the program's message.
+                unsafe { passed(&*message) }.into_iter().for_each(stay);
             }
+            // SAFETY: as the program promises.
+            return unsafe { real::sendmsg(fd, message, flags) };
         }
-        // SAFETY: as the program promises.
-        return unsafe { real::sendmsg(fd, message, flags) };
     };
     // SAFETY: the program's structure.
     let message = unsafe { &*message };
@@ -213,9 +222,10 @@ pub unsafe extern "C" fn sendfile64(
     offset: *mut off64_t,
     len: size_t,
 ) -> ssize_t {
-    let Some(entry) = here(fd, 0) else {
+    let entry = match here(fd, 0) {
         // SAFETY: as the program promises.
-        return unsafe { real::sendfile64(fd, from, offset, len) };
+        Err(_call) => return unsafe { real::sendfile64(fd, from, offset, len) },
+        Ok(entry) => entry,
     };
     let at = match offset.is_null() {
         // SAFETY: numbers.
@@ -224,12 +234,13 @@ pub unsafe extern "C" fn sendfile64(
         false => unsafe { *offset },
     };
     if at < 0 {
-        return -1; // errno is lseek's
+        return fail(libc::EINVAL) as ssize_t;
     }
     let outcome: Result<usize, c_int> = until_done(fd, 0, &entry, true, |inner| -> Outcome {
         file::send(fd, inner, from, at, len)
     });
     if outcome == Err(MOVED) {
+        let _call = returned(&entry);
         // SAFETY: as the program promises.
         return unsafe { real::sendfile64(fd, from, offset, len) };
     }
@@ -273,10 +284,7 @@ pub unsafe extern "C" fn splice(
     len: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    for entry in [table::get(from), table::get(to)].into_iter().flatten() {
-        must_come_back(&entry);
-        table::hold(&entry).stays = true;
-    }
+    [from, to].into_iter().for_each(stay);
     // SAFETY: as the program promises.
     unsafe { real::splice(from, from_at, to, to_at, len, flags) }
 }

@@ -1,0 +1,166 @@
+//! A host, a client and a card.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use fairlead_card::{CardCounts, Settings, serve, setup};
+use fairlead_netns::trial::skip;
+use fairlead_netns::{Host, Namespace, World, allowed, program};
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// The host's addresses.
+pub(crate) const HOST_V4: &str = "10.88.0.2";
+pub(crate) const HOST_V6: &str = "fd88::2";
+
+/// What a test works with.
+pub(crate) struct Bench {
+    pub(crate) client: Host,
+    pub(crate) host: Host,
+    /// The card's network namespace.
+    pub(crate) card: String,
+    /// Where programs connect.
+    pub(crate) socket: PathBuf,
+    /// A folder of the test's own.
+    pub(crate) folder: PathBuf,
+    python: PathBuf,
+    library: PathBuf,
+    _world: World,
+}
+
+/// Takes the card away, whatever happens.
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = self.host.enter(|| setup::down(&self.card));
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn library() -> Option<PathBuf> {
+    let own = std::env::current_exe().ok()?;
+    let folder = own.parent()?;
+    let places = [folder.parent()?, folder].map(|at| at.join("libfairlead_bypass.so"));
+    places.into_iter().find(|place| place.is_file())
+}
+
+impl Bench {
+    /// Everything for the test of this name; `None` if something is missing, which was said.
+    pub(crate) fn new(name: &str) -> Option<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let Some(library) = library() else {
+            skip(name, "no bypass library: cargo build -p fairlead-bypass");
+            return None;
+        };
+        let is_root = std::fs::metadata("/proc/self").is_ok_and(|about| about.uid() == 0);
+        let Some(python) = program("python3").filter(|_| is_root) else {
+            skip(name, "root and python3 are needed");
+            return None;
+        };
+        if let Err(why) = allowed() {
+            skip(name, &why.to_string());
+            return None;
+        }
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let card = format!("fl-test-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(&card);
+        std::fs::create_dir_all(&folder).unwrap();
+        let mut world = World::new().unwrap();
+        let (client, host) = (world.host("client").unwrap(), world.host("host").unwrap());
+        let ends = (
+            (&client, &["10.88.0.1/24", "fd88::1/64"][..]),
+            (&host, &["10.88.0.2/24", "fd88::2/64"][..]),
+        );
+        let wire = world.link(ends.0, ends.1).unwrap().b;
+        host.enter(|| setup::up(&card, &wire)).unwrap().unwrap();
+        Some(Self {
+            client,
+            host,
+            card,
+            socket: folder.join("socket"),
+            folder,
+            python,
+            library,
+            _world: world,
+        })
+    }
+
+    /// Does something while the card serves. What it counted comes beside.
+    pub(crate) fn served<T>(&self, work: impl FnOnce(&AtomicBool) -> T) -> (T, CardCounts) {
+        let settings = Settings {
+            card: self.card.clone(),
+            socket: self.socket.clone(),
+            connections: 100,
+        };
+        let (stop, ready) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let served = scope.spawn(|| {
+                let ready = || ready.store(true, Ordering::Release);
+                let stop = || stop.load(Ordering::Acquire);
+                self.host.enter(|| serve(&settings, ready, stop)).unwrap()
+            });
+            while !ready.load(Ordering::Acquire) && !served.is_finished() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            // A test that fails ends the card, too.
+            let end = Stop(&stop);
+            let outcome = work(&stop);
+            drop(end);
+            (outcome, served.join().unwrap().unwrap())
+        })
+    }
+
+    /// A program in Python on the host; with the bypass library, if it `is_offloaded`.
+    pub(crate) fn program(&self, is_offloaded: bool, arguments: &[&str]) -> Command {
+        let mut command = self.host.command(&self.python.to_string_lossy());
+        command.args(arguments).current_dir(&self.folder);
+        if is_offloaded {
+            command.env("LD_PRELOAD", &self.library);
+            command.env("FAIRLEAD_OFFLOAD_SOCKET", &self.socket);
+        }
+        command
+    }
+
+    /// A program in Python on the client.
+    pub(crate) fn peer(&self, arguments: &[&str]) -> Command {
+        let mut command = self.client.command(&self.python.to_string_lossy());
+        command.args(arguments).current_dir(&self.folder);
+        command
+    }
+
+    /// Established connections of port 80 on the card.
+    pub(crate) fn on_card(&self) -> usize {
+        let name = self.card.clone();
+        let counted = std::thread::spawn(move || {
+            Namespace::named(&name).unwrap().enter().unwrap();
+            established()
+        });
+        counted.join().unwrap()
+    }
+
+    /// Those in the host's kernel.
+    pub(crate) fn on_host(&self) -> usize {
+        self.host.enter(established).unwrap()
+    }
+}
+
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Established connections of port 80 in the namespace that this thread is in.
+fn established() -> usize {
+    let table = |name: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{name}"));
+    let tables = [table("tcp"), table("tcp6")].map(Result::unwrap_or_default);
+    let lines = tables.iter().flat_map(|text| text.lines());
+    lines
+        .map(|line| line.split_ascii_whitespace().collect::<Vec<_>>())
+        .filter(|words| words.get(1).is_some_and(|local| local.ends_with(":0050")))
+        .filter(|words| words.get(3) == Some(&"01"))
+        .count()
+}

@@ -1,0 +1,15 @@
+//! Unmodified programs, clients, and a card between them, in network namespaces of their own. Needs
+//! root, python3 and the bypass library (`cargo build -p fairlead-bypass`); else each test says what
+//! is missing, and passes.
+//!
+//! | file | concern |
+//! |---|---|
+//! | `bench.rs` | a host, a client and a card |
+//! | `whole.rs` | a web server, both families, and the way back |
+//! | `calls.rs` | each call means on the card what it means in the kernel |
+//! | `hostile.rs` | programs that break their shared memory |
+
+mod bench;
+mod calls;
+mod hostile;
+mod whole;
