@@ -146,6 +146,11 @@ impl Channel {
         self.memory.word(head::ROOM).load(Ordering::Acquire)
     }
 
+    /// How often the operator has taken back what he gave.
+    pub(crate) fn takes(&self) -> u32 {
+        self.memory.word(head::TAKES).load(Ordering::Acquire)
+    }
+
     /// Puts a command into the ring, and wakes the card if it sleeps.
     pub(crate) fn post(&self, cid: Cid, command: Command) {
         let bytes = Message::command(cid, command).encode();

@@ -104,6 +104,8 @@ pub(crate) struct Inner {
     pub(crate) watches: Vec<Watch>,
     /// It stays in the kernel for good.
     pub(crate) stays: bool,
+    /// The operator gave it back, when he had taken so often.
+    pub(crate) given: Option<u32>,
     /// Calls that threads are making in the kernel; it is not handed off meanwhile.
     pub(crate) calls_in_kernel: Arc<AtomicU32>,
     /// Calls until it moves, in tests.
@@ -119,6 +121,7 @@ impl Inner {
             fds: vec![fd],
             watches: Vec::new(),
             stays: false,
+            given: None,
             calls_in_kernel: Arc::default(),
             calls: 0,
         }

@@ -87,6 +87,9 @@ pub(crate) fn to_card(inner: &mut Inner) {
     let Some(channel) = channel::current().filter(|channel| channel.room() > 0) else {
         return;
     };
+    if inner.given == Some(channel.takes()) {
+        return;
+    }
     let names = [name(fd, false), name(fd, true)];
     let (Some(local), Some(peer)) = (names[0], names[1]) else {
         return; // not connected yet, or not any more
@@ -200,6 +203,7 @@ pub(crate) fn to_kernel(inner: &mut Inner) -> bool {
     }
     let (channel, cid) = (carried.channel.clone(), carried.cid);
     let options = carried.options;
+    let is_given = carried.state() & state::GIVEN != 0;
     match channel.ask(cid, Command::Restore { wait_ms: 0 }, &[]) {
         Ok((Body::Done(..), mut descriptors)) => {
             let Some(socket) = descriptors.pop() else {
@@ -208,6 +212,7 @@ pub(crate) fn to_kernel(inner: &mut Inner) -> bool {
             };
             options.apply(socket.as_raw_fd());
             inner.place = Place::Kernel;
+            inner.given = is_given.then(|| channel.takes());
             inner.turns = Turns::default();
             replace(inner, socket);
             true

@@ -7,14 +7,18 @@
 //! | `serve.rs` | the process: programs that connect, and what wakes it |
 //! | `owner.rs` | one program: its memory, its commands |
 //! | `pump.rs` | bytes between a connection's rings and its socket |
+//! | `orders.rs` | orders of the operator |
+//! | `room.rs` | what the operator and scarce room ask of connections |
 //! | `moves.rs` | connections on their way in and out |
 //! | `counts.rs` | what happened, and why connections were refused or reset |
 #![forbid(unsafe_code)]
 
 mod counts;
 mod moves;
+pub mod orders;
 mod owner;
 mod pump;
+mod room;
 mod serve;
 pub mod setup;
 

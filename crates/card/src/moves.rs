@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
 
 use fairlead_bpf_loader::Moving;
 use fairlead_handoff::Refusal;
@@ -169,7 +170,8 @@ impl Mover {
 
 impl Open {
     /// A connection that has just arrived.
-    pub(crate) fn new(socket: OwnedFd, token: OwnedFd, identity: Identity) -> Self {
+    pub(crate) fn new(socket: OwnedFd, token: OwnedFd, identity: Identity, number: u32) -> Self {
+        let now = Instant::now();
         Self {
             line: Line::default(),
             socket,
@@ -181,6 +183,10 @@ impl Open {
             is_finished: false,
             is_failed: false,
             bytes: [0; 2],
+            number,
+            since: now,
+            active: now,
+            asked: None,
         }
     }
 }

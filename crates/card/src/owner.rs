@@ -3,13 +3,14 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
+use std::time::Instant;
 
-use fairlead_handoff::message::Control;
-use fairlead_handoff::{Body, Cid, Command, Message};
+use fairlead_handoff::message::{Cause, Control};
+use fairlead_handoff::{Body, Cid, Command, Message, Op};
 use fairlead_offload::layout::{self, COMMANDS, FILES, LINES, head, state};
 use fairlead_offload::{Fault, Line};
 use fairlead_os_ring::shared::{abort_on_close, set_option};
-use fairlead_os_ring::{Doorbell, Shared};
+use fairlead_os_ring::{Doorbell, Shared, token};
 use fairlead_os_tcp::Identity;
 
 use crate::counts::CardCounts;
@@ -35,10 +36,17 @@ pub(crate) struct Open {
     /// The connection has failed.
     pub(crate) is_failed: bool,
     pub(crate) bytes: [u64; 2],
+    /// Its number for the operator.
+    pub(crate) number: u32,
+    /// When it came, when bytes last moved, and when the program was last asked to take it back.
+    pub(crate) since: Instant,
+    pub(crate) active: Instant,
+    pub(crate) asked: Option<Instant>,
 }
 
 /// One program.
 pub(crate) struct Owner {
+    pub(crate) process: i32,
     pub(crate) control: OwnedFd,
     pub(crate) doorbell: Doorbell,
     pub(crate) memory: Shared,
@@ -51,8 +59,9 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    pub(crate) fn new(control: OwnedFd) -> io::Result<Self> {
+    pub(crate) fn new(control: OwnedFd, process: i32) -> io::Result<Self> {
         Ok(Self {
+            process,
             control,
             doorbell: Doorbell::make()?,
             memory: Shared::make()?,
@@ -137,10 +146,20 @@ impl Owner {
     }
 
     /// Asks the program to take a connection back.
-    pub(crate) fn want_back(&mut self, number: u32) {
-        self.flag(number, state::WANTED_BACK);
+    pub(crate) fn want_back(&mut self, number: u32, cause: Cause, counts: &mut CardCounts) {
+        let given = match cause {
+            Cause::Order => state::GIVEN,
+            _ => 0,
+        };
+        if self.open(number).is_none() {
+            return;
+        }
+        // Before the token: whoever it wakes looks at once.
+        self.flag(number, state::WANTED_BACK | given);
         if let Some(open) = self.open(number) {
-            fairlead_os_ring::token::give(open.token.as_fd());
+            open.asked = Some(Instant::now());
+            token::give(open.token.as_fd());
+            counts.commands.command(Op::OsRestore);
         }
     }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{Ordering, fence};
+use std::time::Instant;
 
 use fairlead_offload::layout::{self, line, state};
 use fairlead_offload::{Fault, Line, Piece};
@@ -69,7 +70,14 @@ impl Owner {
         counts.bytes[1] += got;
         fence(Ordering::SeqCst);
         if got > 0 {
+            self.note_activity(number);
             self.give_token_if_wanted(number, counts);
+        }
+    }
+
+    fn note_activity(&mut self, number: u32) {
+        if let Some(open) = self.open(number) {
+            open.active = Instant::now();
         }
     }
 
@@ -154,6 +162,7 @@ impl Owner {
         }
         counts.bytes[0] += sent;
         if sent > 0 {
+            self.note_activity(number);
             self.show_progress(number, counts);
         }
         self.finish_out(number);

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use fairlead_bpf_loader::Moving;
-use fairlead_handoff::message::{Kind, Resource};
+use fairlead_handoff::message::{Cause, Kind, Resource};
 use fairlead_handoff::{Body, Cid, Command, MESSAGE_BYTES, Message, Op, Refusal};
 use fairlead_netns::Namespace;
 use fairlead_offload::layout::{FILES, LINES};
@@ -15,10 +15,11 @@ use fairlead_os_ring::{Hold, shared, token};
 use fairlead_os_tcp::{pass, repair};
 use mio::event::Event;
 use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Interest, Poll, Token, Waker};
 
 use crate::counts::CardCounts;
 use crate::moves::Mover;
+use crate::orders::Orders;
 use crate::owner::{Open, Owner};
 use crate::setup::{HOLD, TO_HOST, mac_of};
 
@@ -38,6 +39,10 @@ pub struct Settings {
     pub socket: PathBuf,
     /// Connections at most.
     pub connections: u32,
+    /// Connections that moved no bytes for so long go back to their programs when room is scarce.
+    pub idle: Duration,
+    /// Where the operator's orders come; see [`crate::orders::orders_at`].
+    pub orders: PathBuf,
 }
 
 /// Why a card does not serve.
@@ -70,19 +75,27 @@ enum About {
     Doorbell = 2,
     Socket = 3,
     Token = 4,
+    Orders = 5,
+    Order = 6,
 }
 
 fn token_of(about: About, owner: usize, line: u32) -> Token {
     Token(about as usize | owner << 8 | (line as usize) << 24)
 }
 
-struct Card {
+pub(crate) struct Card {
     poll: Poll,
     listener: OwnedFd,
-    owners: Vec<Option<Box<Owner>>>,
+    orders: Orders,
+    pub(crate) owners: Vec<Option<Box<Owner>>>,
     mover: Mover,
-    most: u32,
-    counts: CardCounts,
+    pub(crate) most: u32,
+    pub(crate) idle: Duration,
+    /// Connections that have come, which gives them numbers.
+    arrived: u32,
+    /// When room is looked at next.
+    pub(crate) relieved: Instant,
+    pub(crate) counts: CardCounts,
 }
 
 /// Serves until `stop` says so; `ready` is called once programs can connect. Returns what was
@@ -137,9 +150,14 @@ impl Card {
         let mac = mac_of(TO_HOST).map_err(failed("the device to the host"))?;
         let hold = Hold::open(HOLD, TO_HOST, mac).map_err(failed("the device for held packets"))?;
         let poll = Poll::new().map_err(failed("epoll"))?;
+        let waker = Waker::new(poll.registry(), token_of(About::Order, 0, 0));
+        let waker = waker.map_err(failed("epoll"))?;
+        let orders = Orders::listen(&settings.orders, waker);
+        let orders = orders.map_err(failed("the socket for orders"))?;
         let this = Self {
             poll,
             listener,
+            orders,
             owners: (0..OWNERS).map(|_| None).collect(),
             mover: Mover {
                 moving,
@@ -150,11 +168,17 @@ impl Card {
                 held: 0,
             },
             most: settings.connections,
+            idle: settings.idle,
+            arrived: 0,
+            relieved: Instant::now(),
             counts: CardCounts::default(),
         };
-        let about = token_of(About::Listener, 0, 0);
-        this.watch(this.listener.as_fd(), about, Interest::READABLE)
-            .map_err(failed("epoll"))?;
+        let files = [this.listener.as_fd(), this.orders.file()];
+        for (file, about) in files.into_iter().zip([About::Listener, About::Orders]) {
+            let about = token_of(about, 0, 0);
+            this.watch(file, about, Interest::READABLE)
+                .map_err(failed("epoll"))?;
+        }
         Ok(this)
     }
 
@@ -164,7 +188,7 @@ impl Card {
         registry.register(&mut SourceFd(&number), token, interest)
     }
 
-    fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.owners
             .iter()
             .flatten()
@@ -180,7 +204,7 @@ impl Card {
         for owner in self.owners.iter_mut().flatten() {
             owner.set_room(0);
             for number in 1..LINES {
-                owner.want_back(number);
+                owner.want_back(number, Cause::Configuration, &mut self.counts);
             }
         }
         self.most = 0;
@@ -191,6 +215,12 @@ impl Card {
         let (about, owner, line) = (number & 0xff, number >> 8 & 0xffff, (number >> 24) as u32);
         if about == About::Listener as usize {
             return self.accept();
+        }
+        if about == About::Orders as usize {
+            return self.orders.accept();
+        }
+        if about == About::Order as usize {
+            return; // see `round`
         }
         let Some(mut one) = self.owners.get_mut(owner).and_then(Option::take) else {
             return;
@@ -220,8 +250,14 @@ impl Card {
         self.owners[owner] = Some(one);
     }
 
-    /// After all events: commands of all programs; those that have nothing left are forgotten.
+    /// After all events: orders, commands of all programs; those that have nothing left are
+    /// forgotten.
     fn round(&mut self) {
+        while let Some(pending) = self.orders.next() {
+            let document = self.obey(pending.order);
+            pending.answer(document);
+        }
+        self.relieve();
         for place in &mut self.owners {
             let Some(owner) = place else { continue };
             if !owner.has_left && !owner.commands(&mut self.counts) {
@@ -239,11 +275,11 @@ impl Card {
     }
 
     fn accept(&mut self) {
-        while let Ok(Some((control, _))) = pass::accept(self.listener.as_fd()) {
+        while let Ok(Some((control, peer))) = pass::accept(self.listener.as_fd()) {
             let Some(place) = self.owners.iter().position(Option::is_none) else {
                 continue; // closed: the program stays with the kernel
             };
-            let made = Owner::new(control).and_then(|owner| {
+            let made = Owner::new(control, peer.process).and_then(|owner| {
                 owner.set_room(self.room());
                 let level = u64::from(self.room());
                 let resource = Resource::Lines;
@@ -356,7 +392,8 @@ impl Card {
         let number = number.ok_or(Refusal::TableFull)?;
         shared::never_wait(token.as_fd()).map_err(|_| Refusal::Protocol)?;
         let (socket, identity) = self.mover.bring(real)?;
-        owner.begin(number, Open::new(socket, token, identity));
+        self.arrived = self.arrived.wrapping_add(1);
+        owner.begin(number, Open::new(socket, token, identity, self.arrived));
         let Some(open) = owner.open(number) else {
             return Err(Refusal::System);
         };

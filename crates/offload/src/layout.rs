@@ -51,6 +51,8 @@ pub mod head {
     pub const ROOM: usize = 192;
     /// Doorbells that the program has rung, for reports.
     pub const RUNG: usize = 256;
+    /// How often the operator has said that connections which were given back may be handed off.
+    pub const TAKES: usize = 320;
 }
 
 /// Places of a line's words, bytes from its beginning: the program's in one cache line, the card's
@@ -87,6 +89,8 @@ pub mod state {
     pub const RESET: u32 = 2;
     /// The card wants it taken back.
     pub const WANTED_BACK: u32 = 4;
+    /// By an order of the operator's: it stays with the host until [`super::head::TAKES`] changes.
+    pub const GIVEN: u32 = 8;
 }
 
 /// Where a message of the command ring is.

@@ -23,6 +23,10 @@ pub(crate) struct Bench {
     pub(crate) card: String,
     /// Where programs connect.
     pub(crate) socket: PathBuf,
+    /// Connections that the card takes.
+    pub(crate) most: u32,
+    /// Connections that are idle for so long leave when room is scarce.
+    pub(crate) idle: Duration,
     /// A folder of the test's own.
     pub(crate) folder: PathBuf,
     python: PathBuf,
@@ -79,6 +83,8 @@ impl Bench {
             host,
             card,
             socket: folder.join("socket"),
+            most: 100,
+            idle: PATIENCE,
             folder,
             python,
             library,
@@ -86,12 +92,19 @@ impl Bench {
         })
     }
 
+    /// Where the card takes orders.
+    pub(crate) fn orders(&self) -> PathBuf {
+        self.folder.join("orders")
+    }
+
     /// Does something while the card serves. What it counted comes beside.
     pub(crate) fn served<T>(&self, work: impl FnOnce(&AtomicBool) -> T) -> (T, CardCounts) {
         let settings = Settings {
             card: self.card.clone(),
             socket: self.socket.clone(),
-            connections: 100,
+            connections: self.most,
+            idle: self.idle,
+            orders: self.orders(),
         };
         let (stop, ready) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {

@@ -7,9 +7,11 @@
 //! | `bench.rs` | a host, a client and a card |
 //! | `whole.rs` | a web server, both families, and the way back |
 //! | `calls.rs` | each call means on the card what it means in the kernel |
+//! | `orders.rs` | the operator lists connections, gives and takes; scarce room |
 //! | `hostile.rs` | programs that break their shared memory |
 
 mod bench;
 mod calls;
 mod hostile;
+mod orders;
 mod whole;

@@ -11,9 +11,9 @@ use fairlead_netns::Host;
 
 use crate::bench::{Bench, HOST_V4, HOST_V6, PATIENCE};
 
-const FILES: usize = 100;
+pub(crate) const FILES: usize = 100;
 
-const SERVER: &str = "
+pub(crate) const SERVER: &str = "
 import http.server, socket
 class Kept(http.server.SimpleHTTPRequestHandler):
     protocol_version = 'HTTP/1.1'
@@ -24,7 +24,7 @@ Server(('::', 80), Kept).serve_forever()
 ";
 
 /// Bytes that differ by file.
-fn content(file: usize) -> Vec<u8> {
+pub(crate) fn content(file: usize) -> Vec<u8> {
     let len = (file * 7_919) % 200_000 + 1;
     let mut word = file as u64 + 1;
     let next = |_| {
@@ -34,10 +34,10 @@ fn content(file: usize) -> Vec<u8> {
     (0..len).map(next).collect()
 }
 
-struct Client(BufReader<TcpStream>);
+pub(crate) struct Client(BufReader<TcpStream>);
 
 impl Client {
-    fn connect(from: &Host, to: &str) -> Self {
+    pub(crate) fn connect(from: &Host, to: &str) -> Self {
         let until = Instant::now() + PATIENCE;
         loop {
             match from.enter(|| TcpStream::connect(to)).unwrap() {
@@ -52,7 +52,7 @@ impl Client {
     }
 
     /// One request, whose answer must be the file.
-    fn get(&mut self, file: usize) {
+    pub(crate) fn get(&mut self, file: usize) {
         let request = format!("GET /f{file} HTTP/1.1\r\nHost: x\r\n\r\n");
         self.0.get_mut().write_all(request.as_bytes()).unwrap();
         let (mut line, mut len) = (String::new(), None);

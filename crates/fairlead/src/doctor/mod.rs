@@ -10,6 +10,7 @@ mod interface;
 mod machine;
 mod mode;
 mod network;
+mod offload;
 mod view;
 
 pub(crate) use mode::is_our_name;
@@ -61,7 +62,7 @@ pub enum State {
 /// One check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// Subject: `machine`, `network`, `configuration`, `mode`, or `interface NAME`.
+    /// Subject: `machine`, `network`, `configuration`, `offload`, `mode`, or `interface NAME`.
     pub about: String,
     /// Name of the check, stable across versions.
     pub name: &'static str,
@@ -169,6 +170,7 @@ pub fn examine(path: Option<&Path>) -> Findings {
     firewall::bypassed(&facts, expected.name, &mut checks);
     host::look(&facts, expected.name, &mut checks);
     interface::look(&facts, &expected, &mut checks);
+    offload::look(&facts, &mut checks);
     checks.push(expected.check());
     Findings {
         version: env!("CARGO_PKG_VERSION"),

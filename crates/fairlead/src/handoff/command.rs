@@ -1,4 +1,5 @@
-//! `fairlead handoff`: lists connections that proxies have handed off, and gives some back.
+//! `fairlead handoff`: lists connections that proxies have handed off, and gives some back; with
+//! `--card` those of the programs above a card.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use serde_json::Value;
 use super::Handoffs;
 use crate::api::client::ask;
 use crate::instance::{InstanceArgs, ORDER_EXIT_CODES};
+use crate::offload::orders;
 use crate::screen::Side::{Left, Right};
 use crate::screen::{columns, print, print_error};
 use crate::status::plain_line;
@@ -27,6 +29,17 @@ pub struct HandoffArgs {
     pub order: HandoffCommand,
 }
 
+/// What carries the connections.
+#[derive(Clone, Debug, clap::Args)]
+pub struct CarrierArgs {
+    /// The instance.
+    #[command(flatten)]
+    pub instance: InstanceArgs,
+    /// Connections on this card of `fairlead offload`, instead of those of an instance
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["instance", "config"])]
+    pub card: Option<String>,
+}
+
 /// What to do.
 #[derive(Clone, Debug, Subcommand)]
 pub enum HandoffCommand {
@@ -35,17 +48,18 @@ pub enum HandoffCommand {
         /// Print the JSON document, with commands and refusals counted
         #[arg(long)]
         json: bool,
-        /// The instance.
+        /// Where the connections are.
         #[command(flatten)]
-        instance: InstanceArgs,
+        carrier: CarrierArgs,
     },
-    /// Ask all proxies to hand connections off, as far as there is room
+    /// Ask all proxies to hand connections off, as far as there is room; with --card: connections
+    /// that were given back may be handed off again
     Take {
-        /// The instance.
+        /// Where the connections are.
         #[command(flatten)]
-        instance: InstanceArgs,
+        carrier: CarrierArgs,
     },
-    /// Give a connection back to the proxy that handed it off, and wait until it has it
+    /// Give a connection back to the proxy or program that handed it off, and wait until it has it
     Give {
         /// Its number, as `list` shows it
         #[arg(required_unless_present = "all")]
@@ -53,20 +67,25 @@ pub enum HandoffCommand {
         /// All connections
         #[arg(long, conflicts_with = "number")]
         all: bool,
-        /// The instance.
+        /// Where the connections are.
         #[command(flatten)]
-        instance: InstanceArgs,
+        carrier: CarrierArgs,
     },
 }
 
 /// Runs the command.
 pub fn run(args: &HandoffArgs) -> ExitCode {
-    let outcome = match &args.order {
-        HandoffCommand::List { json, instance } => list(instance, *json),
-        HandoffCommand::Take { instance } => take(instance),
-        HandoffCommand::Give {
-            number, instance, ..
-        } => give(instance, *number),
+    let (HandoffCommand::List { carrier, .. }
+    | HandoffCommand::Take { carrier }
+    | HandoffCommand::Give { carrier, .. }) = &args.order;
+    let instance = &carrier.instance;
+    let outcome = match (&args.order, &carrier.card) {
+        (HandoffCommand::List { json, .. }, None) => list(instance, *json),
+        (HandoffCommand::List { json, .. }, Some(card)) => orders::list(card, *json),
+        (HandoffCommand::Take { .. }, None) => take(instance),
+        (HandoffCommand::Take { .. }, Some(card)) => orders::take(card),
+        (HandoffCommand::Give { number, .. }, None) => give(instance, *number),
+        (HandoffCommand::Give { number, .. }, Some(card)) => orders::give(card, *number),
     };
     match outcome {
         Ok(text) => {
@@ -140,6 +159,14 @@ fn give(instance: &InstanceArgs, number: Option<u32>) -> Result<String, String> 
         let asked: Result<Value, String> = ask(&name, Method::POST, &path, None);
         asked.map_err(|why| format!("{number}: {why}"))?;
     }
+    until_given(&wanted, here)
+}
+
+/// Waits until none of these connections is on the list any more.
+pub(crate) fn until_given(
+    wanted: &[u32],
+    here: impl Fn() -> Result<Vec<u32>, String>,
+) -> Result<String, String> {
     let until = Instant::now() + PATIENCE;
     loop {
         let left = here()?;

@@ -1,12 +1,15 @@
 //! `fairlead offload`: a second network stack of Linux carries single connections of unmodified
 //! programs (docs/offload.md); [`run`] loads the bypass library into such a program.
 
+pub(crate) mod orders;
 pub mod run;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Subcommand;
+use fairlead_card::orders::orders_at;
 use fairlead_card::{Settings, setup};
 use fairlead_driver_tun::EndSignals;
 
@@ -18,6 +21,8 @@ const CARD: &str = "fairlead-card";
 pub(crate) const SOCKET: &str = "/run/fairlead-offload.sock";
 /// Connections at most, unless something else is said.
 const CONNECTIONS: &str = "1000";
+/// Seconds without bytes after which a connection makes room, unless something else is said.
+const IDLE: &str = "10";
 
 /// The exit codes in `--help`; `docs/operator-tools.md` has the same text.
 const EXIT_CODES: &str = "Exit codes:
@@ -67,6 +72,10 @@ pub enum OffloadCommand {
         /// Connections at most; more stay with the host
         #[arg(long, value_name = "COUNT", default_value = CONNECTIONS)]
         connections: u32,
+        /// When less than an eighth of them is free, connections that moved no bytes for so many
+        /// seconds go back to the host
+        #[arg(long, value_name = "SECONDS", default_value = IDLE)]
+        idle: u64,
     },
     /// Show how many packets the card has steered, and where to
     Packets {
@@ -87,7 +96,14 @@ pub fn run(args: &OffloadArgs) -> ExitCode {
             card,
             socket,
             connections,
-        } => serve(card, socket.clone(), *connections),
+            idle,
+        } => serve(Settings {
+            card: card.clone(),
+            socket: socket.clone(),
+            connections: *connections,
+            idle: Duration::from_secs(*idle),
+            orders: orders_at(card),
+        }),
         OffloadCommand::Packets { card } => packets(card),
     };
     match outcome {
@@ -102,13 +118,8 @@ pub fn run(args: &OffloadArgs) -> ExitCode {
     }
 }
 
-fn serve(card: &str, socket: PathBuf, connections: u32) -> Result<String, String> {
+fn serve(settings: Settings) -> Result<String, String> {
     let signals = EndSignals::take_over().map_err(|error| error.to_string())?;
-    let settings = Settings {
-        card: card.to_owned(),
-        socket,
-        connections,
-    };
     let stop = || matches!(signals.poll_signal(), Ok(Some(_)));
     let ready = || print("ready\n");
     let counts = fairlead_card::serve(&settings, ready, stop).map_err(|error| error.to_string())?;

@@ -46,7 +46,7 @@ pub struct RunArgs {
 }
 
 /// Where the library is.
-fn library() -> Result<PathBuf, String> {
+pub(crate) fn library() -> Result<PathBuf, String> {
     if let Some(named) = std::env::var_os(LIBRARY_VARIABLE) {
         return Ok(named.into());
     }
