@@ -140,8 +140,14 @@ fn ask(channel: &Arc<Channel>, fd: c_int) -> Result<(Cid, OwnedFd), Option<Refus
         Ok((Body::Refused(_, why), _)) => Err(Some(why)),
         Ok(_) => Err(None),
         Err(_) => {
-            // The card died. The socket is ours still, maybe in repair mode.
-            let _ = repair::leave(borrowed(fd), false);
+            // The card died. The socket is ours still, maybe in repair mode. The guard ends that if
+            // this program may not.
+            let until = Instant::now() + PATIENCE;
+            while repair::is_silent(borrowed(fd)) && Instant::now() < until {
+                if repair::leave(borrowed(fd), false).is_err() {
+                    std::thread::sleep(PAUSE);
+                }
+            }
             Err(None)
         }
     }
@@ -149,6 +155,12 @@ fn ask(channel: &Arc<Channel>, fd: c_int) -> Result<(Cid, OwnedFd), Option<Refus
 
 /// Puts another descriptor in the place of those that the program has.
 fn replace(inner: &mut Inner, by: OwnedFd) {
+    for watch in &inner.watches {
+        // The card may have a copy of the old file for a moment, which would still be watched.
+        let none = core::ptr::null_mut();
+        // SAFETY: numbers.
+        unsafe { real::epoll_ctl(watch.epoll, libc::EPOLL_CTL_DEL, watch.fd, none) };
+    }
     for &fd in &inner.fds {
         // SAFETY: numbers.
         let (status, flags) = unsafe {

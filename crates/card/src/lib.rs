@@ -9,11 +9,13 @@
 //! | `pump.rs` | bytes between a connection's rings and its socket |
 //! | `orders.rs` | orders of the operator |
 //! | `room.rs` | what the operator and scarce room ask of connections |
+//! | `guard.rs` | a process that ends moves which the card has left half done |
 //! | `moves.rs` | connections on their way in and out |
 //! | `counts.rs` | what happened, and why connections were refused or reset |
 #![forbid(unsafe_code)]
 
 mod counts;
+mod guard;
 mod moves;
 pub mod orders;
 mod owner;
@@ -23,4 +25,5 @@ mod serve;
 pub mod setup;
 
 pub use counts::CardCounts;
+pub use guard::Step;
 pub use serve::{CardError, Settings, serve};

@@ -1,11 +1,11 @@
 //! Connections on their way in (`ch_nic_handoff`) and out (`ch_nic_restore`).
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use fairlead_bpf_loader::Moving;
-use fairlead_handoff::Refusal;
+use fairlead_handoff::{Op, Refusal};
 use fairlead_netns::Namespace;
 use fairlead_offload::Line;
 use fairlead_offload::layout::{self, SEND_BYTES, line};
@@ -14,6 +14,7 @@ use fairlead_os_ring::shared::{never_wait, set_option};
 use fairlead_os_tcp::whole::Unreadable;
 use fairlead_os_tcp::{Identity, Refused, Whole, repair};
 
+use crate::guard::{Guard, Step};
 use crate::owner::{Open, Owner};
 
 const TCP: i32 = 6;
@@ -30,6 +31,9 @@ pub(crate) struct Mover {
     pub(crate) host_number: u64,
     /// Packets that were held.
     pub(crate) held: u64,
+    pub(crate) guard: Guard,
+    /// For tests: called at each step.
+    pub(crate) at_step: fn(Step),
 }
 
 fn refusal_of(unreadable: &Unreadable) -> Refusal {
@@ -59,34 +63,49 @@ impl Mover {
         }
         let locked = self.moving.lock(peer, local);
         locked.map_err(|_| Refusal::HoldFull)?;
-        let here = repair::enter(real.as_fd())
-            .map_err(|_| Refusal::State)
-            .and_then(|()| {
-                let whole = Whole::export(real.as_fd(), identity, SEND_BYTES);
-                let whole = whole.map_err(|why| refusal_of(&why))?;
-                Ok((whole.restore().map_err(|_| Refusal::System)?, whole))
-            });
+        (self.at_step)(Step::ToCardLocked);
+        let here = self.silence(Op::Handoff, real.as_fd()).and_then(|()| {
+            (self.at_step)(Step::ToCardSilent);
+            let whole = Whole::export(real.as_fd(), identity, SEND_BYTES);
+            let whole = whole.map_err(|why| refusal_of(&why))?;
+            Ok((whole.restore().map_err(|_| Refusal::System)?, whole))
+        });
         let (socket, whole) = match here {
             Ok(both) => both,
             Err(why) => {
                 // It was as it is, and goes on.
                 let _ = repair::leave(real.as_fd(), false);
+                self.guard.settled();
                 self.moving.unlock(peer, local);
                 self.held += self.hold.replay(false);
                 return Err(why);
             }
         };
-        // In repair mode: silent. The program's copy is replaced when it has the answer.
+        (self.at_step)(Step::ToCardMade);
+        // From here on it is the card's, and the host's must not speak any more. The program's copy
+        // is replaced when it has the answer.
+        let taken = self.guard.takes(Op::Restore, socket.as_fd());
+        let _ = repair::disconnect(real.as_fd());
         drop(real);
+        (self.at_step)(Step::ToCardForgotten);
         self.moving.unlock(peer, local);
         let released = whole.release(socket.as_fd());
+        self.guard.settled();
         self.held += self.hold.replay(true);
-        let ready = released
+        let ready = taken
+            .and(released)
             .and_then(|()| never_wait(socket.as_fd()))
             .and_then(|()| set_option(socket.as_fd(), TCP, NO_DELAY, 1));
         // The connection is here now; if it cannot be used, it ends by a RST.
         ready.map_err(|_| Refusal::System)?;
+        (self.at_step)(Step::ToCardReleased);
         Ok((socket, identity))
+    }
+
+    /// Puts a socket into repair mode, under the guard's eyes.
+    fn silence(&self, op: Op, socket: BorrowedFd<'_>) -> Result<(), Refusal> {
+        self.guard.takes(op, socket).map_err(|_| Refusal::System)?;
+        repair::enter(socket).map_err(|_| Refusal::State)
     }
 
     /// Gives a connection back as a socket of the host's.
@@ -126,22 +145,28 @@ impl Mover {
         let Identity { local, peer } = open.identity;
         let locked = self.moving.lock(peer, local);
         locked.map_err(|_| Refusal::HoldFull)?;
+        (self.at_step)(Step::BackLocked);
         let outcome = self.read_and_make(open, before, behind);
         let (socket, whole) = match outcome {
             Ok(both) => both,
             Err(why) => {
                 let _ = repair::leave(open.socket.as_fd(), false);
+                self.guard.settled();
                 self.moving.unlock(peer, local);
                 self.held += self.hold.replay(true);
                 return Err(why);
             }
         };
+        (self.at_step)(Step::BackMade);
         // Before packets pass again, the card's table must not have the connection any more.
         let _ = repair::disconnect(open.socket.as_fd());
+        (self.at_step)(Step::BackForgotten);
         self.moving.unlock(peer, local);
         let released = whole.release(socket.as_fd());
+        self.guard.settled();
         self.held += self.hold.replay(false);
         released.map_err(|_| Refusal::System)?;
+        (self.at_step)(Step::BackReleased);
         Ok(socket)
     }
 
@@ -151,12 +176,17 @@ impl Mover {
         before: &[u8],
         behind: &[u8],
     ) -> Result<(OwnedFd, Whole), Refusal> {
-        repair::enter(open.socket.as_fd()).map_err(|_| Refusal::State)?;
+        self.silence(Op::Restore, open.socket.as_fd())?;
+        (self.at_step)(Step::BackSilent);
         let whole = Whole::export(open.socket.as_fd(), open.identity, SEND_BYTES * 4);
         let mut whole = whole.map_err(|why| refusal_of(&why))?;
         whole.add(before, behind);
         let made = self.in_host(|| whole.restore());
-        Ok((made.map_err(|_| Refusal::System)?, whole))
+        let made = made.map_err(|_| Refusal::System)?;
+        // It is the one that would be silent now.
+        let taken = self.guard.takes(Op::Restore, made.as_fd());
+        taken.map_err(|_| Refusal::System)?;
+        Ok((made, whole))
     }
 
     /// Does something in the host's namespace.

@@ -18,6 +18,7 @@ use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 
 use crate::counts::CardCounts;
+use crate::guard::{Guard, Step};
 use crate::moves::Mover;
 use crate::orders::Orders;
 use crate::owner::{Open, Owner};
@@ -43,6 +44,8 @@ pub struct Settings {
     pub idle: Duration,
     /// Where the operator's orders come; see [`crate::orders::orders_at`].
     pub orders: PathBuf,
+    /// For tests: called at each step of a move.
+    pub at_step: fn(Step),
 }
 
 /// Why a card does not serve.
@@ -142,6 +145,7 @@ impl Card {
         let host_number = repair::own_namespace().map_err(failed("SO_NETNS_COOKIE"))?;
         let card = Namespace::named(&settings.card);
         let card = card.map_err(failed("the card's network namespace"))?;
+        let guard = Guard::begin().map_err(failed("the guard's process"))?;
         let moving = Moving::of(&settings.card).map_err(failed("the steering program's maps"))?;
         let _ = std::fs::remove_file(&settings.socket);
         let listener = pass::listen(&settings.socket).map_err(failed("the socket"))?;
@@ -166,6 +170,8 @@ impl Card {
                 card,
                 host_number,
                 held: 0,
+                guard,
+                at_step: settings.at_step,
             },
             most: settings.connections,
             idle: settings.idle,

@@ -87,6 +87,12 @@ pub fn divide(kept: &[RawFd], work: impl FnOnce()) -> io::Result<()> {
     }
 }
 
+/// From now on signals of the terminal do not reach this process.
+pub fn leave_terminal() {
+    // SAFETY: changes what the kernel knows of this process, and no memory.
+    unsafe { libc::setsid() };
+}
+
 fn c_int_of(failed: bool) -> libc::c_int {
     libc::c_int::from(failed)
 }

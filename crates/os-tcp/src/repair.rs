@@ -176,6 +176,11 @@ pub fn leave(socket: BorrowedFd<'_>, probe: bool) -> io::Result<()> {
     sys::set(socket, TCP, libc::TCP_REPAIR, off)
 }
 
+/// True for a socket in repair mode.
+pub fn is_silent(socket: BorrowedFd<'_>) -> bool {
+    sys::option(socket, TCP, libc::TCP_REPAIR).is_ok_and(|mode| mode == ON)
+}
+
 /// Makes a socket in repair mode forget its connection, without a word to the peer. Its addresses
 /// are free then.
 ///

@@ -97,15 +97,21 @@ impl Bench {
         self.folder.join("orders")
     }
 
-    /// Does something while the card serves. What it counted comes beside.
-    pub(crate) fn served<T>(&self, work: impl FnOnce(&AtomicBool) -> T) -> (T, CardCounts) {
-        let settings = Settings {
+    /// What the card is to do.
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
             card: self.card.clone(),
             socket: self.socket.clone(),
             connections: self.most,
             idle: self.idle,
             orders: self.orders(),
-        };
+            at_step: |_| {},
+        }
+    }
+
+    /// Does something while the card serves. What it counted comes beside.
+    pub(crate) fn served<T>(&self, work: impl FnOnce(&AtomicBool) -> T) -> (T, CardCounts) {
+        let settings = self.settings();
         let (stop, ready) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let served = scope.spawn(|| {
@@ -132,6 +138,18 @@ impl Bench {
             command.env("LD_PRELOAD", &self.library);
             command.env("FAIRLEAD_OFFLOAD_SOCKET", &self.socket);
         }
+        command
+    }
+
+    /// As [`Self::program`] with the library, without the right to change connections.
+    pub(crate) fn unprivileged(&self, arguments: &[&str]) -> Command {
+        let mut command = self.host.command("setpriv");
+        command
+            .args(["--bounding-set", "-net_admin"])
+            .arg(&self.python);
+        command.args(arguments).current_dir(&self.folder);
+        command.env("LD_PRELOAD", &self.library);
+        command.env("FAIRLEAD_OFFLOAD_SOCKET", &self.socket);
         command
     }
 

@@ -1,6 +1,6 @@
-//! Unmodified programs, clients, and a card between them, in network namespaces of their own. Needs
-//! root, python3 and the bypass library (`cargo build -p fairlead-bypass`); else each test says what
-//! is missing, and passes.
+//! Unmodified programs, clients, and a card between them, in network namespaces of their own.
+//! Needs root, python3 and the bypass library (`cargo build -p fairlead-bypass`); else each test
+//! says what is missing, and passes.
 //!
 //! | file | concern |
 //! |---|---|
@@ -8,10 +8,12 @@
 //! | `whole.rs` | a web server, both families, and the way back |
 //! | `calls.rs` | each call means on the card what it means in the kernel |
 //! | `orders.rs` | the operator lists connections, gives and takes; scarce room |
+//! | `deaths.rs` | a card that dies at each step of a move |
 //! | `hostile.rs` | programs that break their shared memory |
 
 mod bench;
 mod calls;
+mod deaths;
 mod hostile;
 mod orders;
 mod whole;

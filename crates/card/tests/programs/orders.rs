@@ -10,10 +10,15 @@ use fairlead_netns::Running;
 use crate::bench::{Bench, HOST_V4, PATIENCE};
 use crate::whole::{Client, FILES, SERVER, content};
 
-fn web_server(bench: &Bench) -> Running {
+/// What [`SERVER`] serves.
+pub(crate) fn files(bench: &Bench) {
     for file in 0..FILES {
         std::fs::write(bench.folder.join(format!("f{file}")), content(file)).unwrap();
     }
+}
+
+fn web_server(bench: &Bench) -> Running {
+    files(bench);
     let mut command = bench.program(true, &["-c", SERVER]);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     bench.host.start(&mut command).unwrap()
@@ -24,7 +29,7 @@ fn client(bench: &Bench) -> Client {
 }
 
 /// Waits until this is so.
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < until, "{what}");

@@ -1,5 +1,5 @@
-//! What `fairlead offload` and `fairlead run` need (docs/offload.md). `serve` needs nothing of it, so
-//! that what is missing is no problem.
+//! What `fairlead offload` and `fairlead run` need (docs/offload.md). `serve` needs nothing of it:
+//! what is missing is no problem.
 
 use fairlead_netns::program;
 

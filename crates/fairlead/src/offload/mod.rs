@@ -72,8 +72,8 @@ pub enum OffloadCommand {
         /// Connections at most; more stay with the host
         #[arg(long, value_name = "COUNT", default_value = CONNECTIONS)]
         connections: u32,
-        /// When less than an eighth of them is free, connections that moved no bytes for so many
-        /// seconds go back to the host
+        /// How long a connection must have moved no bytes before it goes back to the host, when less
+        /// than an eighth of the room is free
         #[arg(long, value_name = "SECONDS", default_value = IDLE)]
         idle: u64,
     },
@@ -103,6 +103,7 @@ pub fn run(args: &OffloadArgs) -> ExitCode {
             connections: *connections,
             idle: Duration::from_secs(*idle),
             orders: orders_at(card),
+            at_step: |_| {},
         }),
         OffloadCommand::Packets { card } => packets(card),
     };

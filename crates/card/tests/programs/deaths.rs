@@ -1,0 +1,98 @@
+//! A card that dies at each step of a move: the connection goes on in the host, or its peer sees
+//! the end. Nobody waits.
+
+use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use fairlead_card::orders::{Order, ask};
+use fairlead_card::{Step, serve};
+use fairlead_os_tcp::heirs::divide;
+
+use crate::bench::{Bench, HOST_V4};
+use crate::orders::{eventually, files};
+use crate::whole::{Client, SERVER};
+
+/// In the card's process: the step at which it dies.
+static DIES_AT: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+fn at_step(step: Step) {
+    if Step::ALL.get(DIES_AT.load(Ordering::Relaxed)) == Some(&step) {
+        std::process::abort();
+    }
+}
+
+/// A card as a process of its own. It ends at its step, or when there is a file `stop`.
+fn begin(bench: &Bench, dies_at: usize) {
+    let mut settings = bench.settings();
+    settings.at_step = at_step;
+    let stop = bench.folder.join("stop");
+    let card = || {
+        DIES_AT.store(dies_at, Ordering::Relaxed);
+        let _ = serve(&settings, || {}, || stop.exists());
+    };
+    bench.host.enter(|| divide(&[], card)).unwrap().unwrap();
+    eventually("the card serves", || {
+        ask(&bench.orders(), Order::List).is_ok()
+    });
+}
+
+#[test]
+fn a_card_dies_at_each_step_and_nobody_waits() {
+    // They wait for most of their time.
+    std::thread::scope(|scope| {
+        for at in 0..Step::ALL.len() {
+            scope.spawn(move || dies_at(at));
+        }
+    });
+}
+
+fn dies_at(at: usize) {
+    let step = Step::ALL[at];
+    let Some(bench) = Bench::new("a_card_dies_at_each_step_and_nobody_waits") else {
+        return;
+    };
+    files(&bench);
+    begin(&bench, at);
+    let mut command = bench.unprivileged(&["-c", SERVER]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let _server = bench.host.start(&mut command).unwrap();
+    let mut client = Client::connect(&bench.client, &format!("{HOST_V4}:80"));
+    let is_back = at >= Step::ALL.len() / 2;
+    if is_back {
+        // It is handed off, works, and is given back.
+        (0..4).for_each(|file| client.get(file));
+        assert_eq!(bench.on_card(), 1, "{step:?}");
+        let _ = ask(&bench.orders(), Order::Give(None));
+    } else {
+        (0..2).for_each(|file| client.get(file));
+    }
+    eventually("the card dies", || {
+        ask(&bench.orders(), Order::List).is_err()
+    });
+    let began = Instant::now();
+    let outcome = client.try_get(7);
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(4), "{step:?}: {took:?}");
+    let goes_on = [Step::ToCardLocked, Step::ToCardSilent, Step::ToCardMade];
+    assert_eq!(
+        outcome.is_ok(),
+        goes_on.contains(&step),
+        "{step:?}: {outcome:?}"
+    );
+    // Newcomers are served by the host, and by the next card.
+    let mut next = Client::connect(&bench.client, &format!("{HOST_V4}:80"));
+    (0..4).for_each(|file| next.get(file));
+    assert_eq!(bench.on_card(), 0, "{step:?}");
+    begin(&bench, usize::MAX);
+    let mut next = Client::connect(&bench.client, &format!("{HOST_V4}:80"));
+    eventually("the program finds the next card", || {
+        next.get(8);
+        bench.on_card() > 0
+    });
+    std::fs::write(bench.folder.join("stop"), "").unwrap();
+    eventually("the card ends", || {
+        ask(&bench.orders(), Order::List).is_err()
+    });
+    next.get(9);
+}
