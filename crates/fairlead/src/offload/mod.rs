@@ -72,8 +72,8 @@ pub enum OffloadCommand {
         /// Connections at most; more stay with the host
         #[arg(long, value_name = "COUNT", default_value = CONNECTIONS)]
         connections: u32,
-        /// How long a connection must have moved no bytes before it goes back to the host, when less
-        /// than an eighth of the room is free
+        /// How long a connection must have moved no bytes before it goes back to the host, when
+        /// less than an eighth of the room is free
         #[arg(long, value_name = "SECONDS", default_value = IDLE)]
         idle: u64,
     },
