@@ -1,17 +1,21 @@
-//! The guard: a process beside the card. A socket in repair mode says nothing to its peer, so a card
-//! that dies in the middle of a move would leave the peer waiting. The guard has a copy of the
+//! The guard: a process beside the card. A socket in repair mode says nothing to its peer, so a
+//! card that dies in the middle of a move would leave the peer waiting. The guard has a copy of the
 //! socket that is moving, and ends the move: a connection of the host's goes on there, and one that
 //! was on the card ends by a RST, as the card's other connections end.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fairlead_handoff::message::Kind;
 use fairlead_handoff::{Body, Cid, Command, MESSAGE_BYTES, Message, Op};
 use fairlead_os_ring::shared::abort_on_close;
 use fairlead_os_tcp::heirs::{divide, leave_terminal};
 use fairlead_os_tcp::{pass, repair};
+
+/// How long the guard is waited for, and between two attempts.
+const PATIENCE: Duration = Duration::from_millis(200);
+const PAUSE: Duration = Duration::from_micros(20);
 
 /// A moment of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,15 +82,29 @@ impl Guard {
                 unwritten: [0; 2],
             },
         };
-        let bytes = Message::command(Cid(0), command).encode();
-        pass::send(self.0.as_fd(), &bytes, &[socket])
+        self.tell(Message::command(Cid(0), command), &[socket])
     }
 
     /// The move is over, or cannot be undone any more.
     pub(crate) fn settled(&self) {
         // A guard that has gone has no copy.
-        let bytes = Message::done(Cid(0), Op::Handoff, 0).encode();
-        let _ = pass::send(self.0.as_fd(), &bytes, &[]);
+        let _ = self.tell(Message::done(Cid(0), Op::Handoff, 0), &[]);
+    }
+
+    /// The kernel queues few messages, and the guard may be waiting for a processor.
+    fn tell(&self, message: Message, sockets: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match pass::send(self.0.as_fd(), &message.encode(), sockets) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if Instant::now() > until {
+                        return Err(error);
+                    }
+                    std::thread::sleep(PAUSE);
+                }
+                other => return other,
+            }
+        }
     }
 }
 

@@ -68,7 +68,12 @@ impl Mover {
             (self.at_step)(Step::ToCardSilent);
             let whole = Whole::export(real.as_fd(), identity, SEND_BYTES);
             let whole = whole.map_err(|why| refusal_of(&why))?;
-            Ok((whole.restore().map_err(|_| Refusal::System)?, whole))
+            let made = whole.restore().map_err(|_| Refusal::System)?;
+            (self.at_step)(Step::ToCardMade);
+            // From here on it is the card's.
+            let taken = self.guard.takes(Op::Restore, made.as_fd());
+            taken.map_err(|_| Refusal::System)?;
+            Ok((made, whole))
         });
         let (socket, whole) = match here {
             Ok(both) => both,
@@ -81,10 +86,7 @@ impl Mover {
                 return Err(why);
             }
         };
-        (self.at_step)(Step::ToCardMade);
-        // From here on it is the card's, and the host's must not speak any more. The program's copy
-        // is replaced when it has the answer.
-        let taken = self.guard.takes(Op::Restore, socket.as_fd());
+        // The host's must not speak any more. The program's copy is replaced when it has the answer.
         let _ = repair::disconnect(real.as_fd());
         drop(real);
         (self.at_step)(Step::ToCardForgotten);
@@ -92,8 +94,7 @@ impl Mover {
         let released = whole.release(socket.as_fd());
         self.guard.settled();
         self.held += self.hold.replay(true);
-        let ready = taken
-            .and(released)
+        let ready = released
             .and_then(|()| never_wait(socket.as_fd()))
             .and_then(|()| set_option(socket.as_fd(), TCP, NO_DELAY, 1));
         // The connection is here now; if it cannot be used, it ends by a RST.

@@ -9,11 +9,13 @@
 //! | `calls.rs` | each call means on the card what it means in the kernel |
 //! | `orders.rs` | the operator lists connections, gives and takes; scarce room |
 //! | `deaths.rs` | a card that dies at each step of a move |
+//! | `flips.rs` | connections that move at random |
 //! | `hostile.rs` | programs that break their shared memory |
 
 mod bench;
 mod calls;
 mod deaths;
+mod flips;
 mod hostile;
 mod orders;
 mod whole;
