@@ -86,7 +86,8 @@ impl Mover {
                 return Err(why);
             }
         };
-        // The host's must not speak any more. The program's copy is replaced when it has the answer.
+        // The host's must not speak any more. The program's copy is replaced when it has the
+        // answer.
         let _ = repair::disconnect(real.as_fd());
         drop(real);
         (self.at_step)(Step::ToCardForgotten);

@@ -139,8 +139,8 @@ fn connections_move_at_random_and_lose_nothing() {
         })
     });
     println!(
-        "{} handoffs, {} restores, {} blocks in {:?}; the slowest answer took {slowest:?}; a handoff \
-         took {} us, a restore {} us",
+        "{} handoffs, {} restores, {} blocks in {:?}; the slowest answer took {slowest:?}; a \
+         handoff took {} us, a restore {} us",
         counts.commands.given(Op::Handoff),
         counts.commands.given(Op::Restore),
         blocks.load(Ordering::Relaxed),
