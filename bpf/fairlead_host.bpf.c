@@ -12,6 +12,7 @@
 #include <linux/ipv6.h>
 #include <fairlead/ctx.h>
 #include <fairlead/layout.h>
+#include "lib/hits.h"
 #include "lib/host.h"
 #include "lib/parse.h"
 #include "lib/rest.h"
@@ -25,15 +26,57 @@ static __always_inline int fl_to_fast_path(struct __sk_buff *ctx, const struct f
 	return (int)bpf_redirect(host->device, 0);
 }
 
+/* No verdict: nobody has the packet. */
+#define FL_NO_SOCKET (-4)
+
+/* A segment of a client that is a socket's, or may be. On its own, for the stack of what is answered
+ * here. */
+static __noinline int fl_to_socket(struct __sk_buff *ctx, struct fl_packet *packet,
+				   struct fl_host *host)
+{
+	struct fl_rest rest = {};
+	struct tcp_timewait_sock *timewait;
+	struct bpf_sock *sock;
+	int syn, state;
+
+	if (!packet || !host)
+		return TC_ACT_UNSPEC;
+	if (host->kind == FL_HOST_WATCHED)
+		fl_follow(ctx, packet);
+	state = fl_hear_client(ctx, packet);
+	if (host->kind == FL_HOST_WATCHED)
+		/* The address is this machine's, so no route leads to the engine. */
+		return state == FL_TO_ENGINE ? bpf_redirect(host->device, 0) :
+		       state ? state : TC_ACT_UNSPEC;
+	if (state)
+		return state;
+	sock = fl_sock_of(ctx, &packet->key, 0, packet->v4);
+	if (!sock)
+		return FL_NO_SOCKET;
+	state = sock->state;
+	syn = (packet->flags & (FL_TCP_SYN | FL_TCP_ACK | FL_TCP_RST)) == FL_TCP_SYN;
+	timewait = syn ? bpf_skc_to_tcp_timewait_sock(sock) : 0;
+	if (timewait) {
+		rest.rcv_nxt = timewait->tw_sk.__tw_common.skc_tw_rcv_nxt;
+		rest.substate = timewait->tw_sk.tw_substate;
+		rest.ts_recent = timewait->tw_ts_recent;
+		rest.stamped = timewait->tw_ts_recent_stamp != 0;
+	}
+	bpf_sk_release(sock);
+	if (timewait)
+		return fl_settle(ctx, packet, &rest, host->kind == FL_HOST_FULL);
+	if (state == BPF_TCP_LISTEN)
+		return FL_NO_SOCKET;
+	fl_host_count(syn ? FL_C_HOST_SYNS_PASSED : FL_C_HOST_PACKETS);
+	return TC_ACT_OK;
+}
+
 SEC("classifier")
 int fairlead_host(struct __sk_buff *ctx)
 {
 	struct fl_packet packet = { .ifindex = ctx->ifindex };
-	struct fl_rest rest = {};
-	struct tcp_timewait_sock *timewait;
-	struct bpf_sock *sock;
 	struct fl_host *host;
-	int syn, state;
+	int verdict;
 
 	if (ctx->mark == FL_SEEN_MARK) {
 		ctx->mark = 0;
@@ -44,34 +87,23 @@ int fairlead_host(struct __sk_buff *ctx)
 	host = fl_host_of(&packet.key);
 	if (!host)
 		return TC_ACT_UNSPEC;
-	if (host->kind == FL_HOST_WATCHED)
-		fl_follow(ctx, &packet);
-	state = fl_hear_client(ctx, &packet);
-	if (host->kind == FL_HOST_WATCHED)
-		/* The address is this machine's, so no route leads to the engine. */
-		return state == FL_TO_ENGINE ? bpf_redirect(host->device, 0) :
-		       state ? state : TC_ACT_UNSPEC;
-	if (state)
-		return state;
-	sock = fl_sock_of(ctx, &packet.key, 0, packet.v4);
-	if (!sock)
-		return fl_to_fast_path(ctx, host);
-	state = sock->state;
-	syn = (packet.flags & (FL_TCP_SYN | FL_TCP_ACK | FL_TCP_RST)) == FL_TCP_SYN;
-	timewait = syn ? bpf_skc_to_tcp_timewait_sock(sock) : 0;
-	if (timewait) {
-		rest.rcv_nxt = timewait->tw_sk.__tw_common.skc_tw_rcv_nxt;
-		rest.substate = timewait->tw_sk.tw_substate;
-		rest.ts_recent = timewait->tw_ts_recent;
-		rest.stamped = timewait->tw_ts_recent_stamp != 0;
+	if (host->hits) {
+		verdict = fl_hit_first(ctx, &packet);
+		if (verdict != FL_NO_HIT)
+			return verdict;
 	}
-	bpf_sk_release(sock);
-	if (timewait)
-		return fl_settle(ctx, &packet, &rest, host->kind == FL_HOST_FULL);
-	if (state == BPF_TCP_LISTEN)
-		return fl_to_fast_path(ctx, host);
-	fl_host_count(syn ? FL_C_HOST_SYNS_PASSED : FL_C_HOST_PACKETS);
-	return TC_ACT_OK;
+	verdict = fl_to_socket(ctx, &packet, host);
+	if (verdict != FL_NO_SOCKET) {
+		if (host->hits)
+			fl_hit_taken(&packet);
+		return verdict;
+	}
+	if (host->hits) {
+		verdict = fl_hit_last(ctx, &packet);
+		if (verdict != FL_NO_HIT)
+			return verdict;
+	}
+	return fl_to_fast_path(ctx, host);
 }
 
 SEC("classifier")
@@ -129,6 +161,24 @@ int fairlead_leave(struct __sk_buff *ctx)
 	if (!fl_host_of(&client))
 		return TC_ACT_UNSPEC;
 	return fl_hear_socket(ctx, &segment, &client);
+}
+
+/* Sends what a client has not acknowledged for long; user space runs it for a segment of that client. */
+SEC("classifier")
+int fairlead_again(struct __sk_buff *ctx)
+{
+	struct fl_packet packet = { .ifindex = ctx->ifindex };
+
+	if (fl_parse(ctx, &packet))
+		return TC_ACT_UNSPEC;
+	return fl_hit_late(ctx, &packet);
+}
+
+/* Looks for connections that are over, or whose clients have lost something; user space runs it. */
+SEC("classifier")
+int fairlead_sweep(struct __sk_buff *ctx)
+{
+	return fl_hit_sweep();
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

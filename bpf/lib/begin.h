@@ -138,29 +138,6 @@ static __noinline int fl_begin_is_good(fl_ctx *ctx, struct fl_packet *packet)
 				pseudo) == 0xffff;
 }
 
-/* fairlead_tcp::MSS_CLASSES */
-static __always_inline __u16 fl_mss_of_class(__u32 class)
-{
-	switch (class) {
-	case 0:
-		return 216;
-	case 1:
-		return 536;
-	case 2:
-		return 1220;
-	case 3:
-		return 1340;
-	case 4:
-		return 1400;
-	case 5:
-		return 1440;
-	case 6:
-		return 1460;
-	default:
-		return 8960;
-	}
-}
-
 /* Notes what the cookie and the segment say where the server's SYN-ACK finds it. */
 static __always_inline void fl_begin_join(struct fl_join *join, const struct fl_packet *packet,
 					  const struct fl_listen *listen, const struct fl_syn *old)

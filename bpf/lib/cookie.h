@@ -127,4 +127,27 @@ static __always_inline int fl_cookie_check(const struct fl_settings *settings,
 	return fl_cookie_mac(settings, key, 0, 0, interval, bits) >> 26 == cookie >> 26;
 }
 
+/* fairlead_tcp::MSS_CLASSES */
+static __always_inline __u16 fl_mss_of_class(__u32 class)
+{
+	switch (class) {
+	case 0:
+		return 216;
+	case 1:
+		return 536;
+	case 2:
+		return 1220;
+	case 3:
+		return 1340;
+	case 4:
+		return 1400;
+	case 5:
+		return 1440;
+	case 6:
+		return 1460;
+	default:
+		return 8960;
+	}
+}
+
 #endif

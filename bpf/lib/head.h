@@ -251,10 +251,9 @@ __noinline int fl_read_some(__u32 at, __u32 end)
 	return 0;
 }
 
-/* Reads `bytes` of payload that are in `reading`. 0: they begin with a plain head, whose hash for a
- * listening endpoint is in `key`. */
-static __always_inline int fl_read_head(struct fl_reading *reading, __u32 bytes, __u16 listen,
-					const struct fl_settings *settings, __u64 *key)
+/* Begins to read a head for a listening endpoint. */
+static __always_inline void fl_begin_head(struct fl_reading *reading, __u16 listen,
+					  const struct fl_settings *settings)
 {
 	__u64 k0 = settings->cookie_k0, k1 = settings->cookie_k1;
 
@@ -273,6 +272,14 @@ static __always_inline int fl_read_head(struct fl_reading *reading, __u32 bytes,
 	reading->fields = 0;
 	fl_sip_byte(reading, listen);
 	fl_sip_byte(reading, listen >> 8);
+}
+
+/* Reads `bytes` of payload that are in `reading`. 0: they begin with a plain head, whose hash for a
+ * listening endpoint is in `key`. */
+static __always_inline int fl_read_head(struct fl_reading *reading, __u32 bytes, __u16 listen,
+					const struct fl_settings *settings, __u64 *key)
+{
+	fl_begin_head(reading, listen, settings);
 #pragma clang loop unroll(disable)
 	for (__u32 at = 0; at < FL_JOIN_BYTES; at += FL_READ_AT_ONCE)
 		if (at >= bytes || fl_read_some(at, bytes))

@@ -19,7 +19,6 @@
 #include "translate.h"
 
 #define FL_TIMESTAMPS_BYTES 12
-#define FL_TCP_PSH 8
 
 /* No verdict of either context: the packet is the engine's, and nothing was changed. */
 #define FL_NOT_JOINED (-1)

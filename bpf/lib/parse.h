@@ -24,6 +24,7 @@
 #define FL_TCP_FIN 1
 #define FL_TCP_SYN 2
 #define FL_TCP_RST 4
+#define FL_TCP_PSH 8
 #define FL_TCP_ACK 16
 
 #define FL_V4_AT ((__u32)sizeof(struct ethhdr))

@@ -18,7 +18,7 @@ use crate::http::curl;
 use crate::reload::reload;
 use crate::restart::{in_kernel, kill};
 
-fn services(cache: &str) -> String {
+pub(crate) fn services(cache: &str) -> String {
     format!(
         r#"
 [[service]]
@@ -37,13 +37,13 @@ server = [{{ address = "10.2.0.1:8001" }}, {{ address = "[fd02::1]:8001" }}]
 }
 
 /// The same for IPv4 alone.
-fn of_v4(services: &str) -> String {
+pub(crate) fn of_v4(services: &str) -> String {
     let services = services.replace(", { address = \"[fd02::1]:8001\" }", "");
     services.replace("[\"10.1.0.3:80\", \"[fd01:3::3]:80\"]", "\"10.1.0.3:80\"")
 }
 
 /// A server whose answers may be kept for as long as the path says (`/60/…`), and that counts them.
-fn counting(lab: &Lab, body_bytes: usize) -> ([Origin; 2], Arc<AtomicU64>) {
+pub(crate) fn counting(lab: &Lab, body_bytes: usize) -> ([Origin; 2], Arc<AtomicU64>) {
     let asked = Arc::new(AtomicU64::new(0));
     let start = |family: Family| {
         let asked = Arc::clone(&asked);
@@ -127,7 +127,7 @@ fn what_cannot_be_kept_is_spliced_or_relayed() {
     });
 }
 
-fn fairlead(lab: &Lab, arguments: &[&str]) -> String {
+pub(crate) fn fairlead(lab: &Lab, arguments: &[&str]) -> String {
     let mut command = lab.switch.command(binary().to_str().unwrap());
     let output = command
         .args(arguments)

@@ -117,8 +117,8 @@ fn transfer(client: &Host, family: Family, seed: u64) {
 }
 
 /// A host behind a router that treats packets badly.
-struct BadLine {
-    far: Host,
+pub(crate) struct BadLine {
+    pub(crate) far: Host,
     hop: Host,
     end: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<FaultCounts>>,
@@ -126,6 +126,10 @@ struct BadLine {
 
 impl BadLine {
     fn start(lab: &Lab, seed: u64) -> Self {
+        Self::start_with(lab, seed, PLAN)
+    }
+
+    pub(crate) fn start_with(lab: &Lab, seed: u64, plan: FaultPlan) -> Self {
         let mut world = World::new().unwrap();
         let (far, hop) = (world.host("far").unwrap(), world.host("hop").unwrap());
         let left = world
@@ -177,7 +181,7 @@ impl BadLine {
         }
         let end = Arc::new(AtomicBool::new(false));
         let ending = Arc::clone(&end);
-        let thread = std::thread::spawn(move || carry(device, seed, &ending));
+        let thread = std::thread::spawn(move || carry(device, seed, plan, &ending));
         Self {
             far,
             hop,
@@ -187,13 +191,18 @@ impl BadLine {
     }
 
     /// Ends it and checks that it did its worst.
-    fn finish(mut self) {
-        self.end.store(true, Ordering::SeqCst);
-        let counts = self.thread.take().unwrap().join().unwrap();
+    fn finish(self) {
+        let counts = self.end();
         assert!(
             counts.lost > 10 && counts.duplicated > 5 && counts.reordered > 10,
             "{counts:?}"
         );
+    }
+
+    /// Ends it. What it has done.
+    pub(crate) fn end(mut self) -> FaultCounts {
+        self.end.store(true, Ordering::SeqCst);
+        let counts = self.thread.take().unwrap().join().unwrap();
         // The switch's end of the wire goes with the hop; its routes go with the wire.
         let device = self
             .hop
@@ -202,6 +211,7 @@ impl BadLine {
             .status()
             .unwrap();
         assert!(device.success());
+        counts
     }
 }
 
@@ -212,10 +222,10 @@ impl Drop for BadLine {
 }
 
 /// Reads packets, treats them badly, writes them back.
-fn carry(device: TunDevice, seed: u64, end: &AtomicBool) -> FaultCounts {
+fn carry(device: TunDevice, seed: u64, plan: FaultPlan, end: &AtomicBool) -> FaultCounts {
     let begun = Instant::now();
     let now = || fairlead_base::Instant::from_nanos(begun.elapsed().as_nanos() as u64);
-    let mut faults = Faults::new(device, PLAN, seed);
+    let mut faults = Faults::new(device, plan, seed);
     let mut batch = Batch::new(64, usize::MAX);
     while !end.load(Ordering::SeqCst) {
         let patience = match faults.poll_timeout() {

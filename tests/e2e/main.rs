@@ -29,6 +29,7 @@ mod haproxy;
 mod high_availability;
 mod host;
 mod http;
+mod kernel_hits;
 mod lifecycle;
 mod load;
 mod local_servers;

@@ -71,6 +71,22 @@
 		"read, and which sleep") \
 	COUNTER(HOST_UNREAD_LOST, "host_unread_lost", \
 		"Connections whose socket ended with a request that nobody had read and that was not " \
-		"kept: too long, in parts, or behind a response that was not whole")
+		"kept: too long, in parts, or behind a response that was not whole") \
+	COUNTER(HITS, "kernel_hits", "Requests answered from a cache in the kernel") \
+	COUNTER(HIT_BYTES, "kernel_hit_bytes", "Bytes of these answers, heads included") \
+	COUNTER(HIT_CONNECTIONS, "kernel_hit_connections", \
+		"Connections whose first request was answered in the kernel") \
+	COUNTER(HITS_GIVEN, "kernel_hits_given", \
+		"Connections given to the front at a request that the kernel does not answer") \
+	COUNTER(HITS_REPEATED, "kernel_hits_repeated", \
+		"Segments of answers that the kernel has sent once more") \
+	COUNTER(HITS_FULL, "kernel_hits_full", \
+		"Requests passed to the front because the kernel has no room for their connection") \
+	COUNTER(HITS_RESET, "kernel_hits_reset", \
+		"Connections reset because their last answer is needed again, and is gone") \
+	COUNTER(HITS_UNREADY, "kernel_hits_unready", \
+		"Segments dropped because the front did not take their connection; clients repeat them") \
+	COUNTER(HITS_UNLOGGED, "kernel_hits_unlogged", \
+		"Hits in the kernel without a line in the access log, because they came too fast for it")
 
 #endif

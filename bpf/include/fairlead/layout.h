@@ -189,6 +189,7 @@ struct fl_host {
 	__u32 device; /* the engine's, by its index */
 	/* What belongs to no socket goes there: the fast path would leave it to the stack, as XDP does. */
 	__u32 leads;
+	__u32 hits; /* not 0: some requests are answered by the kernel (lib/hits.h) */
 };
 /* How long connections may sleep that are watched, seconds. */
 #define FL_WATCHED_SLEEP_S 3600
@@ -304,6 +305,86 @@ struct fl_settings {
 	__u32 servers;
 	__u32 nats;
 	__u32 pad;
+};
+
+/*
+ * Responses that the kernel sends by itself (lib/hits.h). An object is a whole response: two segments
+ * of FL_HIT_SEGMENT at most, with zeros behind it up to the next word.
+ */
+#define FL_HIT_SEGMENT 1460
+#define FL_HIT_BYTES 2920
+/* The value of `Age`, and of `Connection`: so many bytes, zeros in the object. */
+#define FL_HIT_FIELD 10
+
+/* A response, by its number, which is never given to another one. */
+struct fl_object {
+	__u64 number;  /* first of all: an entry that is written anew meanwhile has another one */
+	__u64 born_ns; /* when it had the age 0, on the monotonic clock; it may be before its origin */
+	__u32 bytes;
+	__u16 age_at;  /* where the two fields are: in the first FL_HIT_FIELDS_END bytes, at a word */
+	__u16 keep_at;
+	__u8 data[FL_HIT_BYTES];
+};
+#define FL_HIT_FIELDS_END 128
+
+/* Which response requests get, by the keyed hash of their heads. */
+struct fl_offer {
+	__u64 object;
+	__u64 fresh_until_ns;
+	__u64 hits;
+	__u64 bytes;  /* sent for them */
+	__u32 epoch;  /* valid while it is that of the settings: a purge changes it */
+	__u32 pad;
+};
+
+/* What the program has to know of a listening endpoint. */
+struct fl_hit_listen {
+	struct fl_listen listen;
+	struct fl_endpoint front; /* where the front listens for its clients */
+};
+
+struct fl_hit_settings {
+	struct fl_settings base; /* the secret behind cookies, and the origin of time */
+	__u32 epoch;
+	__u32 logs; /* not 0: an event for each hit */
+};
+
+/* A connection whose requests were answered by the kernel. Numbers are in host byte order. */
+struct fl_hit {
+	__u64 since_ns; /* its client's last segment */
+	__u64 sent_ns;  /* when its last answer was sent last */
+	__u64 object;   /* the last answer; 0: none */
+	__u32 client_isn;
+	__u32 asked_at; /* the last request */
+	__u32 rcv_nxt;
+	__u32 answer_at;
+	__u32 snd_nxt;
+	__u32 acked;
+	__u32 age;     /* in the last answer, seconds */
+	__u32 stamp;   /* the client's last timestamp, as it was sent */
+	__u32 ifindex; /* by which it came in */
+	__u16 mss;     /* the client's */
+	__u16 segment; /* payload of one, at most */
+	__u8 flags;    /* FL_HIT_* */
+	__u8 scales;
+	__u8 client_scale;
+	__u8 our_scale;
+	__u8 sack;
+	__u8 timestamps;
+	__u8 link[12]; /* link addresses of its segments */
+	__u8 pad[6];
+};
+#define FL_HIT_GIVEN 1      /* to the front, and no socket was seen yet */
+#define FL_HIT_CLOSES 2     /* the last answer ends with a FIN */
+#define FL_HIT_FIN_SENT 4
+#define FL_HIT_FIN_HEARD 8
+
+/* A hit, for the access log. */
+struct fl_hit_event {
+	struct fl_flow_key client;
+	__u32 bytes_in;
+	__u64 object;
+	__u64 bytes_out;
 };
 
 /* A segment on a link of 1,500 bytes always fits. */
@@ -424,6 +505,13 @@ _Static_assert(sizeof(struct fl_life) == 88, "layout");
 _Static_assert(sizeof(struct fl_response) == 12, "layout");
 _Static_assert(sizeof(struct fl_shown_head) == 1076, "layout");
 _Static_assert(sizeof(struct fl_unread) == 2060, "layout");
+_Static_assert(FL_HIT_BYTES == 2 * FL_HIT_SEGMENT, "layout");
+_Static_assert(sizeof(struct fl_object) == 24 + FL_HIT_BYTES, "layout");
+_Static_assert(sizeof(struct fl_offer) == 40, "layout");
+_Static_assert(sizeof(struct fl_hit_listen) == 28, "layout");
+_Static_assert(sizeof(struct fl_hit_settings) == 88, "layout");
+_Static_assert(sizeof(struct fl_hit) == 88, "layout");
+_Static_assert(sizeof(struct fl_hit_event) == 56, "layout");
 _Static_assert(sizeof(struct fl_join) == 1536, "layout");
 _Static_assert(__builtin_offsetof(struct fl_join, payload) == 32, "layout");
 _Static_assert(sizeof(struct fl_lane) == 128 + 4 * FL_LANE_TICKETS, "layout");

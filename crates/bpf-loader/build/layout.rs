@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Structs that the loader reads or writes, and what they are called in Rust.
-const STRUCTS: [(&str, &str, &str); 18] = [
+const STRUCTS: [(&str, &str, &str); 23] = [
     ("fl_address", "RawAddress", "Default, PartialEq, Eq, Hash"),
     ("fl_flow_key", "RawFlowKey", "PartialEq, Eq, Hash"),
     ("fl_bucket", "RawBucket", ""),
@@ -21,16 +21,21 @@ const STRUCTS: [(&str, &str, &str); 18] = [
     ("fl_access_prefix", "RawAccessPrefix", "PartialEq, Eq"),
     ("fl_access_rule", "RawAccessRule", "Default, PartialEq, Eq"),
     ("fl_settings", "RawSettings", "Default, PartialEq, Eq"),
+    ("fl_offer", "RawOffer", "PartialEq, Eq"),
+    ("fl_hit_listen", "RawHitListen", "PartialEq, Eq"),
+    ("fl_hit_settings", "RawHitSettings", ""),
+    ("fl_hit", "RawHit", "PartialEq, Eq"),
+    ("fl_hit_event", "RawHitEvent", ""),
     ("fl_join", "RawJoin", ""),
     ("fl_lane", "RawLane", ""),
     ("fl_tcb_set", "RawTcbSet", "PartialEq, Eq"),
 ];
 
 /// The same; too long for a derived `Debug` of every array, and read as a whole.
-const TABLES: [(&str, &str, &str); 1] = [("fl_tcb", "RawTcb", "")];
+const TABLES: [(&str, &str, &str); 2] = [("fl_tcb", "RawTcb", ""), ("fl_object", "RawObject", "")];
 
 /// Constants that the loader uses, and their type there.
-const CONSTANTS: [(&str, &str); 38] = [
+const CONSTANTS: [(&str, &str); 39] = [
     ("LAYOUT_VERSION", "u32"),
     ("FL_HOST_LAYOUT", "u32"),
     ("FL_DROPS", "u32"),
@@ -44,6 +49,7 @@ const CONSTANTS: [(&str, &str); 38] = [
     ("FL_OFFER_ACCESS", "u8"),
     ("FL_OFFER_HOST", "u8"),
     ("FL_ASSIGN_REQUEST", "u32"),
+    ("FL_HIT_BYTES", "usize"),
     ("FL_HOST_PLAIN", "u32"),
     ("FL_HOST_FULL", "u32"),
     ("FL_HOST_WATCHED", "u32"),

@@ -18,8 +18,9 @@ use fairlead_tcp::{HostTerms, Progress, Sleeper};
 use crate::Counters;
 use crate::clock::monotonic_ns;
 use crate::filter::has_links;
+use crate::hits::{AGAIN, HitMaps, SWEEP};
 use crate::interfaces::interface_index;
-use crate::kernel::{LoadError, take};
+use crate::kernel::{Kernel, LoadError, take};
 use crate::lasting::{self, Former};
 use crate::layout::{
     ASSIGN_REQUEST, HOST_FULL, HOST_PLAIN, HOST_WATCHED, RawEndpoint, RawFlowKey, RawGive, RawHost,
@@ -60,6 +61,8 @@ pub struct HostPrograms {
     /// Where processes listen whose connections are watched.
     watched: BTreeSet<Endpoint>,
     counters: PerCpuArray<MapData, u64>,
+    /// By listening endpoint where some requests are answered: where the front listens.
+    fronts: BTreeMap<Endpoint, Endpoint>,
     /// Maps that grow with connections, for their sizes.
     sized: Vec<(&'static str, OwnedFd)>,
 }
@@ -250,7 +253,7 @@ impl HostPrograms {
             former = lasting::prepare(pins, &parsed, sleepers, &mut loader)?;
         }
         let mut ebpf = loader.load(&object)?;
-        for name in [AT_INTERFACES, AT_DEVICE, AT_EGRESS] {
+        for name in [AT_INTERFACES, AT_DEVICE, AT_EGRESS, AGAIN, SWEEP] {
             program(&mut ebpf, name)?.load()?;
         }
         let sized = lasting::descriptors(&ebpf);
@@ -279,10 +282,27 @@ impl HostPrograms {
             full: BTreeSet::new(),
             leads: false,
             watched: BTreeSet::new(),
+            fronts: BTreeMap::new(),
             counters,
             sized,
         };
         Ok((this, gives, shown))
+    }
+
+    /// Has requests to listening endpoints answered in the kernel, from the next [`Self::set`] on,
+    /// and given to the front at the address beside each.
+    ///
+    /// # Errors
+    /// When a descriptor cannot be had.
+    pub fn answer(
+        &mut self,
+        fast_path: &Kernel,
+        fronts: BTreeMap<Endpoint, Endpoint>,
+    ) -> Result<HitMaps, LoadError> {
+        let base = fast_path.base.as_ref();
+        let base = base.ok_or(LoadError::Missing("fl_listens"))?;
+        self.fronts.clone_from(&fronts);
+        HitMaps::take(&mut self.ebpf, base, fronts)
     }
 
     /// Leads what belongs to no socket to the engine's device, from the next [`Self::set`] on: the
@@ -318,6 +338,7 @@ impl HostPrograms {
                 _ => HOST_PLAIN,
             };
             let host = RawHost {
+                hits: self.fronts.contains_key(endpoint).into(),
                 kind,
                 device: engine,
                 leads: u32::from(self.leads),
@@ -467,7 +488,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_object_calls_the_kernels_function_once() {
+    fn the_object_calls_the_kernels_function() {
         if HOST.is_empty() {
             eprintln!("skipped: this build has no kernel program");
             return;
@@ -477,6 +498,10 @@ mod tests {
             .iter()
             .zip(&changed)
             .filter(|(one, other)| one != other);
-        assert_eq!(differ.count(), 5, "one call: its kind, and its number");
+        assert_eq!(
+            differ.count(),
+            2 * 5,
+            "two calls: their kind, and their number"
+        );
     }
 }

@@ -19,6 +19,7 @@ use crate::Counters;
 use crate::attach::{Held, Mode};
 use crate::flow_table::{FlowTableKind, TcbGeometry, raw_tcb};
 use crate::footprint;
+use crate::hits::HitBase;
 use crate::index::{KeyIndex, buckets_for, hash_key};
 use crate::joins::{JoinMemory, PLACES_MAX};
 use crate::keys::Keys;
@@ -121,6 +122,7 @@ pub struct Kernel {
     kind: FlowTableKind,
     keys_anew: Arc<AtomicU64>,
     map_bytes: BTreeMap<String, u64>,
+    pub(crate) base: Option<HitBase>,
 }
 
 /// The connections that the kernel knows: the port through which the switch gives and takes them.
@@ -242,6 +244,7 @@ impl Kernel {
             kind,
             keys_anew: Arc::default(),
             map_bytes,
+            base: HitBase::of(&listens, cookie, origin_ns),
         };
         kernel.load_program()?;
         let table = FlowTable {

@@ -24,7 +24,7 @@ const UNREADS: &str = "fl_unreads";
 /// Entries of the latter where nothing sleeps.
 const UNREADS_MIN: u32 = 64;
 /// What is pinned.
-const MAPS: [&str; 5] = [LIVES, RESPONSES, "fl_shown", "fl_gives", UNREADS];
+const MAPS: [&str; 6] = [LIVES, RESPONSES, "fl_shown", "fl_gives", UNREADS, "fl_hits"];
 /// Entries of maps of other layouts that are counted, at most.
 const COUNTED_MAX: u64 = 1 << 24;
 

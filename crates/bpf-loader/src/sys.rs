@@ -74,6 +74,7 @@ pub(crate) fn map_bytes(map: BorrowedFd<'_>) -> u64 {
 const BPF_MAP_LOOKUP_ELEM: libc::c_long = 1;
 const BPF_MAP_GET_NEXT_KEY: libc::c_long = 4;
 const BPF_OBJ_GET: libc::c_long = 7;
+const BPF_PROG_TEST_RUN: libc::c_long = 10;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_long = 15;
 const BPF_MAP_DELETE_BATCH: libc::c_long = 27;
 const BPF_LINK_DETACH: libc::c_long = 34;
@@ -106,6 +107,60 @@ struct BatchAttributes {
     map: u32,
     entry_flags: u64,
     flags: u64,
+}
+
+/// `union bpf_attr` as far as `BPF_PROG_TEST_RUN` reads and writes it.
+#[repr(C)]
+#[derive(Default)]
+struct RunAttributes {
+    program: u32,
+    result: u32,
+    in_bytes: u32,
+    out_bytes: u32,
+    data_in: u64,
+    data_out: u64,
+    repeat: u32,
+    duration: u32,
+    context_in_bytes: u32,
+    context_out_bytes: u32,
+    context_in: u64,
+    context_out: u64,
+    flags: u32,
+    cpu: u32,
+    batch: u32,
+    pad: u32,
+}
+
+/// `struct __sk_buff`: how long it is, and where it names the interface.
+const SK_BUFF_BYTES: usize = 192;
+const SK_BUFF_INTERFACE: usize = 40;
+
+/// Runs a program of tc once on an Ethernet frame that came in on the interface with this index;
+/// 0: on none of importance.
+pub(crate) fn run_program(program: BorrowedFd<'_>, frame: &[u8], interface: u32) -> io::Result<()> {
+    let mut context = [0_u8; SK_BUFF_BYTES];
+    context[SK_BUFF_INTERFACE..SK_BUFF_INTERFACE + 4].copy_from_slice(&interface.to_ne_bytes());
+    let mut ask = RunAttributes {
+        program: program.as_raw_fd() as u32,
+        in_bytes: frame.len() as u32,
+        data_in: frame.as_ptr() as u64,
+        repeat: 1,
+        context_in_bytes: if interface == 0 {
+            0
+        } else {
+            SK_BUFF_BYTES as u32
+        },
+        context_in: if interface == 0 {
+            0
+        } else {
+            context.as_ptr() as u64
+        },
+        ..RunAttributes::default()
+    };
+    // SAFETY: the attributes of this command, with a frame and a context of the lengths that it
+    // names, which the kernel only reads.
+    unsafe { bpf(BPF_PROG_TEST_RUN, &mut ask) }?;
+    Ok(())
 }
 
 /// The system call `bpf`.

@@ -137,6 +137,7 @@ fn table(rows: &[CacheRow]) -> String {
         "objects",
         "requests",
         "hits",
+        "in kernel",
         "misses",
         "validated",
         "passed",
@@ -156,6 +157,7 @@ fn table(rows: &[CacheRow]) -> String {
             row.objects.to_string(),
             row.requests.to_string(),
             format!("{}{share}", row.hits),
+            row.kernel_hits.to_string(),
             row.misses.to_string(),
             row.validations.to_string(),
             row.passed.to_string(),
@@ -163,7 +165,7 @@ fn table(rows: &[CacheRow]) -> String {
         ]);
     }
     let mut sides = vec![Left, Left];
-    sides.extend([Right; 9]);
+    sides.extend([Right; 10]);
     columns(0, &sides, &lines)
 }
 

@@ -19,6 +19,8 @@ pub(crate) struct How {
     pub(crate) reason: Option<Reason>,
     /// The answer is neither stored nor a server's.
     pub(crate) is_own: bool,
+    /// The kernel sends it.
+    pub(crate) in_kernel: bool,
 }
 
 /// Fields of a 304: those that a 200 would have and that concern the client's copy (RFC 9110,
@@ -145,6 +147,9 @@ pub(crate) fn write_notes(out: &mut Vec<u8>, how: How, settings: &Settings) {
     }
     if how.collapsed {
         out.extend_from_slice(b"; collapsed");
+    }
+    if how.in_kernel {
+        out.extend_from_slice(b"; detail=kernel");
     }
     if let Some(reason) = how.reason {
         out.extend_from_slice(b"; detail=");

@@ -94,6 +94,7 @@ impl Put {
             is_resident: false,
             next: NONE,
             validation: None,
+            is_offered: false,
             fill: None,
             memory: 0,
             serial: self.serial,

@@ -62,8 +62,8 @@ mod store;
 mod tags;
 
 pub use cache::{
-    Answer, Body, Cache, Decision, Event, Explained, Fetch, FetchId, Journal, Next, Piece, Purge,
-    PurgeError, Read, ReaderId, Variant, WaiterId,
+    Answer, Body, Cache, Decision, Event, Explained, Fetch, FetchId, Journal, Next, Offered, Piece,
+    Purge, PurgeError, Read, ReaderId, Variant, WaiterId,
 };
 pub use date::{parse_date, write_date};
 pub use directives::{RequestControl, ResponseControl};

@@ -50,6 +50,8 @@ pub(crate) struct Object {
     pub(crate) pins: u32,
     pub(crate) is_linked: bool,
     pub(crate) is_resident: bool,
+    /// Somebody else sends it, too: [`crate::Cache::offer`].
+    pub(crate) is_offered: bool,
     /// The next object with the same hash.
     pub(crate) next: u32,
     /// The fetch that validates it.

@@ -9,7 +9,9 @@ pub struct Stats {
     pub requests: u64,
     /// Answered from the cache without a server.
     pub hits: u64,
-    /// Of these, stale, with validation in the background.
+    /// Of the hits, answered by the kernel: [`Cache::note_offered`](crate::Cache::note_offered).
+    pub kernel_hits: u64,
+    /// Of the hits, stale, with validation in the background.
     pub stale_hits: u64,
     /// Answered from the cache because the server failed.
     pub errors_replaced: u64,

@@ -13,6 +13,7 @@ use fairlead_wire::http::{HeadScanner, RequestHead as Head, Scan};
 
 use crate::conns::ConnId;
 use crate::fields::{Options, Rewrite, request_head};
+use crate::hits::Hits;
 use crate::kept::FILE_BYTES_MIN;
 use crate::purge;
 use crate::response::{ResponseHead, add_fields};
@@ -29,6 +30,8 @@ pub(crate) struct Caches {
     origin_ms: u64,
     /// No further request has to do with a cache.
     pub(crate) is_off: bool,
+    /// What the kernel answers.
+    pub(crate) hits: Hits,
 }
 
 /// A cache, and who waits for what it has to say.

@@ -18,6 +18,7 @@ use crate::exchange::Exchange;
 use crate::fields::{Options, request_head, upgrade};
 use crate::framing::Framing;
 use crate::front::{Action, Front};
+use crate::hits::Hit;
 use crate::purge;
 use crate::response::Question;
 
@@ -154,6 +155,9 @@ impl Client {
         let cache = cache.filter(|_| !is_odd);
         let from = self.client;
         let step = cache.map(|at| (at, caches.ask(at, &head, &options, from, forwarded, now)));
+        if let Some((slot, Step::Answer(_, _, None))) = &step {
+            caches.note_hit(&self.hit(*slot, service, (route, pool), bytes), &head, now);
+        }
         match &step {
             None | Some((_, Step::Pass(_))) => {
                 exchange.head = request_head(&head, &options, from, forwarded, None);
@@ -162,6 +166,22 @@ impl Client {
             Some((_, Step::Answer(..) | Step::Fetch(_))) => {}
         }
         Read::Whole(Box::new(exchange), head.head_len, step)
+    }
+
+    fn hit<'a>(
+        &self,
+        slot: usize,
+        service: &'a Service,
+        to: (u16, PoolId),
+        bytes: &'a [u8],
+    ) -> Hit<'a> {
+        Hit {
+            slot,
+            service: (self.service, service),
+            to,
+            listen: self.listen,
+            bytes,
+        }
     }
 
     fn exchange_of(

@@ -103,12 +103,16 @@ impl FrontCounters {
     }
 
     pub(crate) fn add_status(&mut self, status: u16) {
+        self.add_statuses(status, 1);
+    }
+
+    pub(crate) fn add_statuses(&mut self, status: u16, responses: u64) {
         *match status / 100 {
             0 | 1 => &mut self.front_1xx,
             2 => &mut self.front_2xx,
             3 => &mut self.front_3xx,
             4 => &mut self.front_4xx,
             _ => &mut self.front_5xx,
-        } += 1;
+        } += responses;
     }
 }

@@ -327,6 +327,7 @@ impl Front {
         };
         let late: Vec<_> = self.conns.all().filter_map(late).collect();
         self.caches.handle_time(now);
+        self.tend_hits(now);
         if self.releases {
             self.release_idle(now);
         }
@@ -342,6 +343,7 @@ impl Front {
     /// No new requests from now on: connections end behind the response that is under way.
     pub fn drain(&mut self, now: Instant) {
         self.draining = true;
+        self.answer_in_kernel(false);
         let waits = |(id, conn): (ConnId, &Conn)| match &conn.side {
             Side::Client(client) => {
                 (client.phase == Phase::Head && conn.input.len() == 0).then_some(id)
@@ -394,13 +396,16 @@ impl Front {
     /// Notes that the response to the request with this head is not for the cache.
     pub(crate) fn note_uncached(&mut self, service: u16, route: u16, head: &[u8]) {
         let mut scanner = HeadScanner::default();
-        if self.uncached.len() < UNCACHED_MAX
-            && let Scan::Complete(head) = scanner.scan(head)
-        {
+        let Scan::Complete(head) = scanner.scan(head) else {
+            return;
+        };
+        let host = head.host.as_deref().unwrap_or_default();
+        self.caches.hits.note_uncached(host, head.target);
+        if self.uncached.len() < UNCACHED_MAX {
             self.uncached.push_back(Uncached {
                 service,
                 route,
-                host: head.host.as_deref().unwrap_or_default().to_owned(),
+                host: host.to_owned(),
                 target: head.target.to_owned(),
             });
         }

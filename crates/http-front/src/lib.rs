@@ -21,6 +21,7 @@
 //! | `server.rs` | reads responses |
 //! | `cached.rs`, `caches.rs` | requests of routes with a cache; the caches |
 //! | `kept.rs` | caches in files |
+//! | `hits.rs` | responses that the kernel sends |
 //! | `orders.rs` | what an operator asks of the caches |
 //! | `parting.rs` | connections go to other processes |
 //! | `purge.rs` | `PURGE` requests |
@@ -46,6 +47,7 @@ mod exchange;
 mod fields;
 mod framing;
 mod front;
+mod hits;
 mod kept;
 mod orders;
 mod parting;
@@ -61,6 +63,7 @@ pub use conns::ConnId;
 pub use counts::{Counts, FrontCounters};
 pub use event::{Event, RequestEnd};
 pub use front::{Action, Front, Limits};
+pub use hits::{HitChange, HitId, Offer};
 pub use kept::{Backing, FILE_BYTES_MIN, FilePart, Owner};
 pub use orders::CacheView;
 pub use response::BadResponse;

@@ -92,6 +92,14 @@ pub struct Service {
 }
 
 impl Service {
+    /// True if the kernel may send responses that a route's cache holds: what it compares of a
+    /// request must decide about the route.
+    pub fn answers_in_kernel(&self, route: &Route) -> bool {
+        let mut matchers = self.routes.iter().flat_map(|one| &one.matchers);
+        route.cache.as_ref().is_some_and(|cache| cache.kernel)
+            && matchers.all(Matcher::decided_by_plain_head)
+    }
+
     /// A service without routes, with the default of everything else.
     pub fn new(name: impl Into<String>, listen: Vec<Endpoint>, protocol: Protocol) -> Self {
         Self {
@@ -309,6 +317,8 @@ pub struct CacheRule {
     /// Clients whose PURGE requests are carried out; other clients are refused. Without it, PURGE
     /// is a method like others.
     pub purge_from: Option<AccessList>,
+    /// Short responses that are asked for often are sent by the kernel.
+    pub kernel: bool,
 }
 
 impl CacheRule {
@@ -321,6 +331,7 @@ impl CacheRule {
             always: false,
             policy: "s3-fifo",
             purge_from: None,
+            kernel: false,
         }
     }
 }

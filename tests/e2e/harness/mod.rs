@@ -14,7 +14,7 @@ mod worlds;
 /// generous: only a fault takes that long, or a machine that has no time for us.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(crate) use client::{Connection, send_stream};
+pub(crate) use client::{Connection, Response, send_stream};
 pub(crate) use content::Content;
 pub(crate) use lab::{Family, Lab, links_take_xdp, offloads, xdp_is_asked_for};
 pub(crate) use nginx::{Nginx, wait_for_listener, wait_for_listener_on};

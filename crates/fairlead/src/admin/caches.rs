@@ -66,7 +66,8 @@ impl CacheStatus {
             used_bytes: stats.bytes_used,
             objects: stats.objects,
             results: counts(&[
-                ("hit", stats.hits - stats.stale_hits),
+                ("hit", stats.hits - stats.stale_hits - stats.kernel_hits),
+                ("kernel_hit", stats.kernel_hits),
                 ("stale", stats.stale_hits),
                 ("stale_on_error", stats.errors_replaced),
                 ("miss", stats.misses),

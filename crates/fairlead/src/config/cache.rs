@@ -4,11 +4,14 @@ use fairlead_http_cache::Policy;
 use fairlead_splice::access::AccessList;
 use fairlead_splice::config::{CacheKey, CacheRule, Protocol};
 
+use super::Mode;
 use super::access::prefixes;
+use super::cross::Draft;
 use super::diagnostic::{Diagnostic, Problems};
 use super::keys::{Key, Standard, Value, read};
 use super::schema::CACHE;
-use super::section::{Section, quoted, strings};
+use super::section::{Section, boolean, quoted, strings};
+use super::service::{RouteDraft, ServiceDraft};
 
 impl Standard for CacheRule {
     fn standard() -> Self {
@@ -20,7 +23,7 @@ const SIZE_MIN: u64 = 1 << 20;
 const SIZE_MAX: u64 = 1 << 40;
 
 /// The keys of `[service.route.cache]`.
-pub(crate) const CACHE_KEYS: [Key<CacheRule>; 6] = [
+pub(crate) const CACHE_KEYS: [Key<CacheRule>; 7] = [
     Key::<CacheRule>::new(
         "size",
         Value::Size {
@@ -89,6 +92,13 @@ pub(crate) const CACHE_KEYS: [Key<CacheRule>; 6] = [
         "which connections read the cache: those that begin with GET or HEAD (`cacheable`), or \
          all (`always`). Others are spliced, and their later requests miss the cache",
     ),
+    Key::special(
+        "kernel",
+        "`false`",
+        |one| one.kernel.to_string(),
+        "`true`: responses of one or two segments that are asked for often are sent by the kernel \
+         ([hits in the kernel](kernel-hits.md))",
+    ),
 ];
 
 fn show(part: &CacheKey) -> String {
@@ -143,6 +153,9 @@ pub(super) fn cache(
             }
         }
     }
+    if let Some(node) = table.node("kernel") {
+        rule.kernel = boolean(node, "kernel", problems).unwrap_or_default();
+    }
     let from = prefixes(table, "purge_from", true, problems);
     if !from.is_empty() {
         let entries = from.into_iter().map(|one| one.value).collect();
@@ -156,6 +169,37 @@ pub(super) fn cache(
         );
     }
     Some(rule)
+}
+
+/// Says why `kernel` does nothing, where it does not.
+pub(super) fn check(
+    draft: &Draft,
+    service: &ServiceDraft,
+    route: &RouteDraft,
+    problems: &mut Problems,
+) {
+    let Some(rule) = route.route.cache.as_ref().filter(|rule| rule.kernel) else {
+        return;
+    };
+    let mut matchers = service.routes.iter().flat_map(|one| &one.matchers);
+    let odd = matchers.find(|one| !one.matcher.decided_by_plain_head());
+    let in_key = rule
+        .key
+        .iter()
+        .find(|part| matches!(part, CacheKey::Header(_)));
+    let why = match (draft.fastpath.mode, odd, in_key) {
+        (Mode::Engine, ..) => "mode = \"engine\" does without the kernel".to_owned(),
+        (Mode::XdpGeneric, ..) => {
+            "mode = \"xdp-generic\" cannot give packets to sockets".to_owned()
+        }
+        (_, Some(odd), _) => format!("a route of the service compares `{}`", odd.key),
+        (_, _, Some(part)) => format!("`key` has {}", show(part)),
+        _ => return,
+    };
+    problems.push(
+        Diagnostic::warning(&route.span, format!("`kernel = true` has no effect: {why}"))
+            .help("the front answers all requests, as without the key; leave it out"),
+    );
 }
 
 fn part(text: &str) -> Option<CacheKey> {

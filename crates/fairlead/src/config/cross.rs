@@ -8,6 +8,7 @@ use fairlead_splice::config::{
 };
 
 use super::access::AccessDraft;
+use super::cache;
 use super::diagnostic::{At, Diagnostic, Problems, Span};
 use super::host;
 use super::instance::InstanceDraft;
@@ -110,6 +111,7 @@ pub(super) fn check(draft: &Draft, problems: &mut Problems) {
         for (route, open) in service.routes.iter().zip(&openings.routes) {
             host::check(draft, service, route, open, problems);
             per_request::check(service, route, problems);
+            cache::check(draft, service, route, problems);
             let Some(name) = &route.pool else { continue };
             let Some(id) = ids.get(name.value.as_str()) else {
                 no_pool(name, &ids, problems);

@@ -8,6 +8,8 @@ use fairlead_http_front::{Counts, Event, Front};
 use fairlead_splice::Uncached;
 use fairlead_splice::snapshot::PoolSnapshot;
 
+use super::hits::KernelHits;
+
 /// Events that wait for the packet loop, at most.
 const EVENTS_MAX: usize = 65_536;
 
@@ -31,6 +33,8 @@ pub(super) struct Desk {
     orders: Mutex<Orders>,
     shown: Mutex<Shown>,
     calls: Mutex<Vec<Call>>,
+    /// The kernel program that answers requests, while no front has it.
+    hits: Mutex<Option<KernelHits>>,
 }
 
 /// Something that the thread is to do with the front. What it gives back is called once that has
@@ -77,6 +81,14 @@ impl Desk {
     /// Leaves what is known of servers.
     pub(super) fn tell(&self, switch: &Snapshot) {
         lock(&self.orders).pools = Some(switch.pools.clone());
+    }
+
+    pub(super) fn leave_hits(&self, hits: KernelHits) {
+        *lock(&self.hits) = Some(hits);
+    }
+
+    pub(super) fn take_hits(&self) -> Option<KernelHits> {
+        lock(&self.hits).take()
     }
 
     pub(super) fn drain(&self) {

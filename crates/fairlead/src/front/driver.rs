@@ -20,6 +20,7 @@ use socket2::SockRef;
 
 use super::desk::Desk;
 use super::files::Files;
+use super::hits::KernelHits;
 
 /// How often time-outs are looked for.
 const TICK: Duration = Duration::from_millis(100);
@@ -71,6 +72,7 @@ pub(super) struct Driver {
     predecessor: Option<OwnedFd>,
     desk: Arc<Desk>,
     files: Files,
+    hits: Option<KernelHits>,
     /// Until then requests may go on with their caches, before the process executes another
     /// program.
     leaves_by: Option<Instant>,
@@ -107,6 +109,7 @@ impl Driver {
             predecessor,
             desk,
             files: Files::default(),
+            hits: None,
             leaves_by: None,
             started: Clock::now(),
             now: Instant::ZERO,
@@ -127,8 +130,37 @@ impl Driver {
     /// Resets all connections, without the front: nobody is to take a part of a response for the
     /// whole.
     pub(super) fn cut(&mut self) {
+        self.give_hits_back();
         for socket in self.sockets.iter().flatten() {
             let _ = SockRef::from(&socket.stream).set_linger(Some(Duration::ZERO));
+        }
+    }
+
+    /// Leaves the kernel program to another front, with nothing to answer.
+    fn give_hits_back(&mut self) {
+        if let Some(mut hits) = self.hits.take() {
+            hits.withdraw_all(self.now);
+            self.desk.leave_hits(hits);
+        }
+    }
+
+    /// Tells the kernel program what it may answer, and learns what it has.
+    fn tend_hits(&mut self) {
+        if self.hits.is_none() {
+            self.hits = self.desk.take_hits();
+            if self.hits.is_some() {
+                self.front.answer_in_kernel(true);
+            }
+        }
+        if let Some(hits) = &mut self.hits {
+            hits.tend(&mut self.front, self.now);
+        }
+    }
+
+    /// Tells the kernel program what is not to be answered any more.
+    fn follow_hits(&mut self) {
+        if let Some(hits) = &mut self.hits {
+            hits.follow(&mut self.front, self.now);
         }
     }
 
@@ -240,16 +272,21 @@ impl Driver {
                 tick = self.now + TICK;
                 self.front.set_wall_clock(self.now, wall_ms());
                 self.front.handle_time(self.now);
+                self.tend_hits();
                 self.desk.publish(&mut self.front);
             }
-            let files = &mut self.files;
-            let write = |front: &mut Front| files.write(front);
+            let (files, hits, now) = (&mut self.files, &mut self.hits, self.now);
+            let write = |front: &mut Front| {
+                files.write(front);
+                hits.iter_mut().for_each(|one| one.follow(front, now));
+            };
             if self.desk.heed(&mut self.front, self.now, write) {
                 self.act(usize::MAX);
                 match self.desk.forgets() {
                     true => self.files.remove(),
                     false => self.files.write(&mut self.front),
                 }
+                self.give_hits_back();
                 self.desk.publish(&mut self.front);
                 return Ok(());
             }
@@ -275,6 +312,7 @@ impl Driver {
         if self.front.uses_caches() && now < by {
             return false;
         }
+        self.give_hits_back();
         self.files.write(&mut self.front);
         self.front.part_from_caches(now);
         self.files = Files::default();
@@ -461,6 +499,10 @@ impl Driver {
             if self.front.must_write() {
                 self.files.write(&mut self.front);
             }
+            self.follow_hits();
+            let Some(socket) = find(&mut self.sockets, id) else {
+                return;
+            };
             let part = self.front.file_part(id);
             let [own, passing] = self.front.output(id);
             let mut is_part = false;

@@ -7,6 +7,7 @@
 mod desk;
 mod driver;
 mod files;
+mod hits;
 mod listen;
 
 use std::io;
@@ -28,6 +29,7 @@ pub(crate) use desk::Shown;
 use desk::{Confirm, Desk};
 use driver::Driver;
 pub(crate) use files::remove_of;
+pub(crate) use hits::KernelHits;
 use listen::Listening;
 pub(crate) use listen::Ready;
 
@@ -195,6 +197,12 @@ impl Running {
     /// Passes on what is known of servers.
     pub(crate) fn tell(&self, switch: &Snapshot) {
         self.desk.desk.tell(switch);
+    }
+
+    /// Has the kernel answer what it can.
+    pub(crate) fn answer_in_kernel(&self, hits: KernelHits) {
+        self.desk.desk.leave_hits(hits);
+        self.desk.wake();
     }
 
     /// No new connections and no further requests.

@@ -312,6 +312,11 @@ impl Fastpath {
         self.attached.iter().map(|one| one.name.clone()).collect()
     }
 
+    /// The program, if there is one.
+    pub(super) fn kernel(&self) -> Option<&Kernel> {
+        self.kernel.as_ref()
+    }
+
     /// How the program is attached; `None` without one.
     pub(super) fn mode(&self) -> Option<AttachMode> {
         self.kernel.as_ref().map(Kernel::mode)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_base::{Instant, Seed};
+use fairlead_bpf_loader::HitMaps;
 use fairlead_datapath::Snapshot;
 use fairlead_driver_tun::TunDevice;
 use fairlead_http_front::Counts;
@@ -13,8 +14,8 @@ use fairlead_splice::config::Config;
 
 use super::engine::Engine;
 use crate::api::Api;
-use crate::config::Settings;
-use crate::front::{self, Ready, Running, is_wanted};
+use crate::config::{Access, Settings};
+use crate::front::{self, KernelHits, Ready, Running, is_wanted};
 use crate::log::AccessLog;
 
 /// The front, if some route needs it and it can be had.
@@ -30,6 +31,8 @@ pub(super) struct Prepared {
     ready: Option<Ready>,
     /// Where clients of the run before a reload come from.
     predecessor: Option<OwnedFd>,
+    /// The kernel program that answers requests, if there is one.
+    pub(super) hits: Option<HitMaps>,
 }
 
 /// The descriptor of that socket.
@@ -52,6 +55,7 @@ impl FrontThread {
         Prepared {
             ready,
             predecessor: predecessor(),
+            hits: None,
         }
     }
 
@@ -123,6 +127,11 @@ impl Prepared {
         });
         if let Some(running) = &running {
             let _ = api.front.set(Arc::clone(running.desk()));
+            if let Some(maps) = self.hits {
+                let mut hits = KernelHits::new(maps);
+                hits.log(settings.log.access == Access::All);
+                running.answer_in_kernel(hits);
+            }
         }
         FrontThread {
             running,

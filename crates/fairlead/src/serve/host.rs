@@ -3,7 +3,7 @@
 
 mod full;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +16,7 @@ use fairlead_splice::config::{Config, Route, Service};
 
 use self::full::FullListener;
 use super::fastpath::{Fastpath, in_full};
+use super::front::Prepared;
 use super::listeners::ListenerWatch;
 use super::sleepers::{SleeperDesk, Sockets, Tracker};
 use crate::admin::{ListenerStatus, ProcessCounters};
@@ -26,7 +27,12 @@ use crate::config::Settings;
 const GENERIC: &str = "mode = \"xdp-generic\" cannot; mode = \"tc\" can";
 
 /// What the start changes.
-type Parts<'a> = (&'a mut Datapath, &'a mut Fastpath, &'a mut Network);
+type Parts<'a> = (
+    &'a mut Datapath,
+    &'a mut Fastpath,
+    &'a mut Network,
+    &'a mut Prepared,
+);
 
 /// What serves such routes, if any are configured.
 #[derive(Debug, Default)]
@@ -96,7 +102,7 @@ impl Host {
     fn try_start(
         &mut self,
         settings: &Settings,
-        (datapath, fastpath, network): Parts<'_>,
+        (datapath, fastpath, network, front): Parts<'_>,
         pins: Option<&Arc<Pins>>,
         now: Instant,
     ) -> Result<(), String> {
@@ -124,6 +130,11 @@ impl Host {
             let (all, at) = full::open(&self.listens);
             self.full = all;
             programs.set_full(at);
+        }
+        let fronts = fronts(&settings.switch);
+        if let Some(kernel) = fastpath.kernel().filter(|_| !fronts.is_empty()) {
+            let maps = programs.answer(kernel, fronts);
+            front.hits = Some(maps.map_err(|error| in_full(&error))?);
         }
         programs.set_watched(settings.switch.watched.iter().copied().collect());
         let set = programs.set(&interfaces, &self.device, &self.listens, self.sleep);
@@ -178,6 +189,9 @@ impl Host {
             tracing::warn!(
                 "routes with treatment = \"host\", and `watch`, cannot be served: {why}"
             );
+        }
+        if !fronts(switch).is_empty() {
+            tracing::warn!("`kernel = true` of caches has no effect: {why}");
         }
         if routes.any(Route::is_to_front) {
             tracing::info!("requests reach the front by way of the engine: {why}");
@@ -239,6 +253,22 @@ impl Host {
             programs.add_to(counters);
         }
     }
+}
+
+/// By listening endpoint of services some of whose requests the kernel answers: where the front
+/// listens.
+fn fronts(switch: &Config) -> BTreeMap<Endpoint, Endpoint> {
+    let mut fronts = BTreeMap::new();
+    for service in &switch.services {
+        let mut routes = service.routes.iter();
+        let Some(route) = routes.find(|route| service.answers_in_kernel(route)) else {
+            continue;
+        };
+        let of = |listen: &Endpoint| route.listeners.of_version(listen.addr.is_v4());
+        let known = service.listen.iter();
+        fronts.extend(known.filter_map(|listen| Some((*listen, of(listen)?))));
+    }
+    fronts
 }
 
 /// The endpoints of all services with such routes.

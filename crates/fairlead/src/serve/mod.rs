@@ -173,14 +173,14 @@ fn serve(
     settings.instance.on_stop = args.on_stop(settings.instance.on_stop);
     let mut restore = Restore::find(&settings).map_err(host)?;
     let fresh = Fresh::of(&restore);
-    let front = settle(&mut settings);
+    let mut front = settle(&mut settings);
     let access_log = AccessLog::start(&settings, &log).map_err(host)?;
     let clock = Clock::start(restore.origin_ns);
     let mut datapath = start_datapath(&settings, clock.now(), &restore.estate)?;
     state.order(&mut datapath, clock.now());
     let (device, mut network) = prepare_host(&plan::network_plan(&settings), &restore)?;
     let mut fastpath = start_fastpath(&settings, &mut datapath, &clock, &mut restore)?;
-    let parts = (&mut datapath, &mut fastpath, &mut network);
+    let parts = (&mut datapath, &mut fastpath, &mut network, &mut front);
     let sockets = Host::start(&settings, parts, restore.pins.as_ref(), clock.now());
     let (keeper, device_queue) = keep_network(&settings, &network, &device);
     let shared = Arc::new(Shared::new(Identity::of(&settings, fastpath.state())));

@@ -43,9 +43,9 @@ struct Case<'a> {
 
 /// Objects that have the request's URL.
 #[derive(Clone, Copy)]
-struct Found {
+pub(super) struct Found {
     /// The one that answers this request.
-    object: Option<u32>,
+    pub(super) object: Option<u32>,
     /// The latest one, of whatever variant.
     latest: Option<u32>,
 }
@@ -97,7 +97,7 @@ impl<S: Store> Cache<S> {
     }
 
     /// Searches the object for a request whose key is in `self.key`.
-    fn find(&mut self, hash: u64, head: &RequestHead<'_>, now: Now) -> Found {
+    pub(super) fn find(&mut self, hash: u64, head: &RequestHead<'_>, now: Now) -> Found {
         let mut found = Found {
             object: None,
             latest: None,

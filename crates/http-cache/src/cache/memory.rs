@@ -152,6 +152,7 @@ impl<S: Store> Cache<S> {
     /// Takes an object out of look-ups and out of the policy. Its memory is free when nobody reads
     /// it.
     pub(crate) fn unlink(&mut self, number: u32) {
+        self.unoffer(number);
         let object = self.object_mut(number);
         let (hash, next) = (object.verdict.hash, object.next);
         let was_resident = core::mem::take(&mut object.is_resident);

@@ -5,6 +5,7 @@ mod explain;
 mod fill;
 mod invariants;
 mod memory;
+mod offer;
 mod purge;
 mod read;
 mod respond;
@@ -29,6 +30,7 @@ use crate::store::{Memory, Store};
 use crate::tags::Purges;
 
 pub use explain::{Explained, Variant};
+pub use offer::Offered;
 pub use purge::{Purge, PurgeError};
 pub use read::{Piece, Read};
 pub use restore::Journal;
@@ -157,6 +159,8 @@ pub struct Cache<S = Memory> {
     sample: Requests,
     stats: Stats,
     journal: restore::Pending,
+    /// Offered objects that are so no more.
+    unoffered: Vec<u32>,
     /// The key of the request at hand, to save an allocation.
     key: Vec<u8>,
     variant: Vec<u8>,
@@ -244,6 +248,7 @@ impl<S: Store> Cache<S> {
             sample: Requests::new(objects_max),
             stats: Stats::default(),
             journal: restore::Pending::default(),
+            unoffered: Vec::new(),
             key: Vec::new(),
             variant: Vec::new(),
             settings,

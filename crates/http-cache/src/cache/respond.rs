@@ -110,6 +110,7 @@ impl<S: Store> Cache<S> {
         out: &mut Vec<u8>,
     ) -> Next {
         self.stats.validated += 1;
+        self.unoffer(number);
         let (sent, generation, in_background) = match self.fetches.get(ticket) {
             Some(one) => (one.sent, one.generation, one.in_background),
             None => return Next::Relay(Reason::FetchFailed),
@@ -406,6 +407,7 @@ impl<S: Store> Cache<S> {
             is_resident: false,
             next: NONE,
             validation: None,
+            is_offered: false,
             fill: None,
             memory: 0,
             serial: 0,

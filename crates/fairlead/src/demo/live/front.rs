@@ -3,7 +3,7 @@
 
 use std::net::TcpStream;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
@@ -28,10 +28,13 @@ pool = "images"
 [[service.route]]
 treatment = "per-request"
 pool = "pages"
-cache = { size = "16MiB", max_object = "1MiB" }
+cache = { size = "16MiB", max_object = "1MiB", kernel = true }
 "#;
 
 const PORT: u16 = 8_001;
+const SPLICED_PORT: u16 = 80;
+/// Requests that are timed.
+const TIMED: usize = 20;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is asked, and who must answer: the beginning of a server's name, and what the cache says.
@@ -71,20 +74,56 @@ impl Live {
             if number + 1 == STEPS.len() {
                 self.purge()?;
             }
-            let request = Request {
-                method: "GET",
-                tls: false,
-                host: Some("www.example.com"),
-                path,
-                then: None,
-                body_bytes: 0,
-                expect: Expect::Status(200),
-            };
+            let request = request_for(path);
             let row = judge(&exchange(&stream, &request, path, false)?, server, cache);
             faults += usize::from(!row.faults.is_empty());
             screen.row(title, &row);
         }
+        faults += self.show_kernel_hit(screen)?;
         Ok(faults)
+    }
+
+    /// Shows how long a response takes that the kernel sends, beside one that is spliced.
+    fn show_kernel_hit(&self, screen: &Screen) -> Result<usize> {
+        let until = Instant::now() + PATIENCE;
+        let mut hit = self.timed(PORT)?;
+        while !is_from_kernel(&hit.0) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20));
+            hit = self.timed(PORT)?;
+        }
+        let (mut hits, mut spliced) = (Vec::new(), Vec::new());
+        for _ in 0..TIMED {
+            hits.push(self.timed(PORT)?.1);
+            spliced.push(self.timed(SPLICED_PORT)?.1);
+        }
+        let faults = match is_from_kernel(&hit.0) {
+            true => Vec::new(),
+            false => vec![format!("the cache said {:?}", hit.0.cache)],
+        };
+        let row = Row {
+            answer: format!("{}, {} B", hit.0.status, hit.0.body_bytes),
+            by: "the kernel".to_owned(),
+            why: format!(
+                "{} µs; spliced {} µs (medians of {TIMED}, connection included)",
+                median(&mut hits).as_micros(),
+                median(&mut spliced).as_micros()
+            ),
+            faults,
+        };
+        let failed = usize::from(!row.faults.is_empty());
+        screen.row("GET /kept/logo, often asked for", &row);
+        Ok(failed)
+    }
+
+    /// A request on a connection of its own, and how long it took.
+    fn timed(&self, port: u16) -> Result<(Answer, Duration)> {
+        let host = self.client.host().clone();
+        let begun = Instant::now();
+        let connect = || TcpStream::connect_timeout(&(VIRTUAL, port).into(), PATIENCE);
+        let stream = host.enter(connect)??;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let answer = exchange(&stream, &request_for(KEPT_PATH), KEPT_PATH, false)?;
+        Ok((answer, begun.elapsed()))
     }
 
     fn purge(&self) -> Result<()> {
@@ -96,6 +135,28 @@ impl Live {
         }
         Ok(())
     }
+}
+
+fn request_for(path: &'static str) -> Request {
+    Request {
+        method: "GET",
+        tls: false,
+        host: Some("www.example.com"),
+        path,
+        then: None,
+        body_bytes: 0,
+        expect: Expect::Status(200),
+    }
+}
+
+fn is_from_kernel(answer: &Answer) -> bool {
+    let said = answer.cache.as_deref();
+    said.is_some_and(|said| said.contains("detail=kernel"))
+}
+
+fn median(times: &mut [Duration]) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
 }
 
 /// Compares with what must have happened.
