@@ -2,8 +2,7 @@
 /*
  * Connections whose requests are answered from a cache in the kernel (docs/kernel-hits.md): what is
  * known of each, and what a client's segment means for it. At the first request that is no hit the
- * connection becomes a socket of the front, with its own numbers. crates/tcp/src/hit.rs is the same;
- * tests hold the two together.
+ * connection becomes a socket of the front, with its own numbers.
  */
 #ifndef FAIRLEAD_HITS_H
 #define FAIRLEAD_HITS_H
@@ -19,7 +18,7 @@
 #include "verify.h"
 
 #define FL_HIT_CONNECTIONS 65536
-/* Of an old connection nothing may be in flight any more when its record is taken for a new one. */
+/* The kernel makes no socket of a connection with a smaller MSS (crates/splice/src/engine/host.rs). */
 #define FL_HIT_MSS_MIN_V4 536
 #define FL_HIT_MSS_MIN_V6 1220
 

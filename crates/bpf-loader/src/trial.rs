@@ -124,6 +124,14 @@ impl Kernel {
 }
 
 impl HostPrograms {
+    /// Runs the program for what comes in on an interface once, and shows what the frame is then.
+    ///
+    /// # Errors
+    /// When the kernel refuses the run.
+    pub fn try_answer(&self, frame: &[u8], interface: u32) -> Result<Trial, LoadError> {
+        run_for_frame(self.at_interfaces(false)?, frame, interface)
+    }
+
     /// Runs a program once on an Ethernet frame: one that came in on the interface with this index,
     /// of this network namespace, or (`leaves`) that a socket of this machine sends there.
     ///
@@ -140,16 +148,31 @@ pub(crate) fn run_at_tc(
     frame: &[u8],
     interface: u32,
 ) -> Result<Fate, LoadError> {
+    Ok(run_for_frame(program, frame, interface)?.fate)
+}
+
+fn run_for_frame(
+    program: &SchedClassifier,
+    frame: &[u8],
+    interface: u32,
+) -> Result<Trial, LoadError> {
     let mut context = vec![0; SK_BUFF.1];
     context[SK_BUFF.0..SK_BUFF.0 + 4].copy_from_slice(&interface.to_ne_bytes());
+    let mut out = vec![0; FRAME_BYTES_MAX];
     let options = TestRunOptions {
         data_in: Some(frame),
+        data_out: Some(&mut out),
         ctx_in: Some(&context),
         repeat: 1,
         ..TestRunOptions::new()
     };
     let result = program.test_run(options)?;
-    Ok(fate(Mode::Tc, result.return_value))
+    out.truncate(result.data_size_out as usize);
+    Ok(Trial {
+        fate: fate(Mode::Tc, result.return_value),
+        frame: out,
+        each: result.duration,
+    })
 }
 
 fn fate(mode: Mode, value: u32) -> Fate {

@@ -4,6 +4,7 @@ mod access;
 mod beginning;
 mod closing;
 mod heads;
+mod hits;
 mod joining;
 mod pairs;
 mod processors;
