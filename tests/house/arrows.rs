@@ -150,6 +150,8 @@ const ROOMS: &[Room] = &[
             "base",
             "announce",
             "check",
+            // The front hands connections off to its own switch.
+            "client",
             "wire",
             "tcp",
             "splice",

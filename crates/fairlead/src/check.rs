@@ -198,6 +198,12 @@ fn show_service(service: &Service, switch: &Config, paint: Paint) -> String {
             && (has_front || !of_front)
     });
     out += &format!("  {}\n", shown(of_it, service));
+    if service.routes.iter().any(Route::is_to_front) {
+        out += match switch.pairs {
+            0 => "  upgraded connections are copied: there is no adopt_socket in [instance]\n",
+            _ => "  upgraded connections go to the fast path\n",
+        };
+    }
     let mut rows: Vec<Vec<String>> = service
         .routes
         .iter()

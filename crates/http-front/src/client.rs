@@ -21,6 +21,7 @@ use crate::front::{Action, Front};
 use crate::hits::Hit;
 use crate::purge;
 use crate::response::Question;
+use crate::tunnel::Tunnel;
 
 /// What `Retry-After` says when no server can be reached, seconds.
 const RETRY_AFTER_S: u32 = 5;
@@ -47,6 +48,8 @@ pub(crate) struct Client {
     pub(crate) job: Option<Job>,
     /// Its socket's addresses are not its own: the switch stands between.
     pub(crate) is_announced: bool,
+    /// It has changed to another protocol.
+    pub(crate) tunnel: Option<Tunnel>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +96,7 @@ impl Client {
             private: None,
             job: None,
             is_announced: false,
+            tunnel: None,
         }
     }
 
@@ -463,6 +467,7 @@ impl Front {
                 if let Some(exchange) = client.exchange.as_mut().filter(|_| to_client) {
                     exchange.bytes_out += bytes as u64;
                 }
+                self.note_copied(now, id, bytes);
                 self.touch(now, id);
                 self.finish_if_done(now, id);
             }
@@ -493,22 +498,6 @@ impl Front {
             Phase::Ending if !flushed => conn.shut = Shut::Open,
             Phase::Ending | Phase::Lingering => self.close(id),
         }
-    }
-
-    /// One end of a tunnel sends nothing more; the other one hears of it behind what was sent.
-    pub(crate) fn end_direction(&mut self, now: Instant, id: ConnId) {
-        let Some(peer) = self.conns.peek(id).and_then(|conn| conn.peer) else {
-            return;
-        };
-        let Some((one, other)) = self.conns.pair(id, peer) else {
-            return;
-        };
-        if other.shut == Shut::Open {
-            other.shut = Shut::Wanted;
-        }
-        let client = if one.client().is_some() { id } else { peer };
-        self.shut_if_flushed(peer);
-        self.finish_if_done(now, client);
     }
 
     /// A client has waited, or made us wait, for too long.

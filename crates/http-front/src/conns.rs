@@ -33,6 +33,8 @@ pub(crate) struct Conn {
     pub(crate) shut: Shut,
     /// It waits for room for what it has received.
     pub(crate) is_starved: bool,
+    /// Nothing is read of it for the moment.
+    pub(crate) is_held: bool,
     pub(crate) deadline: Option<Instant>,
     pub(crate) side: Side,
 }
@@ -64,6 +66,7 @@ impl Conn {
             eof: false,
             shut: Shut::Open,
             is_starved: false,
+            is_held: false,
             deadline: None,
             side,
         }

@@ -32,6 +32,8 @@ fairlead_base::counters! {
         Counter front_stalled: "front_requests" { end = "stalled" }, "That stalled";
         Counter front_upgraded: "front_requests" { end = "upgraded" },
             "That became connections of another protocol, and are over";
+        Counter front_handed_off: "front_requests" { end = "handed_off" },
+            "That became connections of another protocol, and were handed off";
         Counter front_aborted: "front_requests" { end = "aborted" }, "Ended by the operator";
         Counter front_1xx: "front_responses" { status = "1xx" },
             "Responses to clients of the front, by status; interim ones are not counted";
@@ -49,6 +51,11 @@ fairlead_base::counters! {
         Counter front_bytes_in: "front_bytes" { direction = "in" },
             "Bytes that the front has received of clients (`in`) and sent to them (`out`)";
         Counter front_bytes_out: "front_bytes" { direction = "out" }, "Sent";
+        Counter front_handoffs_refused: "front_handoffs_refused",
+            "Upgraded connections that could not be handed off, so that the front goes on copying, \
+             each attempt";
+        Counter front_handed_back: "front_handed_back",
+            "Connections that had been handed off and came back to the front";
         Counter front_failures: "front_failures",
             "Times that the front has failed: its connections were reset, and it began anew";
         Counter front_events_lost: "front_events_lost",
@@ -98,6 +105,7 @@ impl FrontCounters {
             RequestEnd::ClientLost => &mut self.front_client_lost,
             RequestEnd::Stalled => &mut self.front_stalled,
             RequestEnd::Upgraded => &mut self.front_upgraded,
+            RequestEnd::HandedOff => &mut self.front_handed_off,
             RequestEnd::Aborted => &mut self.front_aborted,
         } += 1;
     }

@@ -57,13 +57,16 @@ pub enum RequestEnd {
     Stalled,
     /// It became a connection of another protocol, which is over.
     Upgraded,
+    /// It became a connection of another protocol, which was handed off: the front copies it no
+    /// more.
+    HandedOff,
     /// Ended by the operator.
     Aborted,
 }
 
 impl RequestEnd {
     /// All ends, in a fixed order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Served,
         Self::Refused,
         Self::NoServer,
@@ -72,6 +75,7 @@ impl RequestEnd {
         Self::ClientLost,
         Self::Stalled,
         Self::Upgraded,
+        Self::HandedOff,
         Self::Aborted,
     ];
 
@@ -86,6 +90,7 @@ impl RequestEnd {
             Self::ClientLost => "client_lost",
             Self::Stalled => "stalled",
             Self::Upgraded => "upgraded",
+            Self::HandedOff => "handed_off",
             Self::Aborted => "aborted",
         }
     }

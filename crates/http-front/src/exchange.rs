@@ -53,22 +53,22 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// A request of our own, on behalf of a client's.
-    pub(crate) fn of_fetch(of: &Self, head: Vec<u8>, question: Question, now: Instant) -> Self {
+    /// One without a body, of which nothing else is known.
+    fn bare((route, pool): (u16, PoolId), question: Question, now: Instant) -> Self {
         Self {
-            route: of.route,
-            pool: of.pool,
+            route,
+            pool,
             server: None,
             tried: Vec::new(),
-            retries: of.retries,
+            retries: 0,
             attempts: 0,
-            head,
+            head: Vec::new(),
             question,
-            is_idempotent: true,
+            is_idempotent: false,
             has_body: false,
             body: Framing::Length(0),
             body_done: true,
-            hash: of.hash,
+            hash: 0,
             started: now,
             status: None,
             keeps: false,
@@ -77,6 +77,32 @@ impl Exchange {
             asked: Asked::default(),
             cached: Cached::No,
             raw: Vec::new(),
+        }
+    }
+
+    /// A request of our own, on behalf of a client's.
+    pub(crate) fn of_fetch(of: &Self, head: Vec<u8>, question: Question, now: Instant) -> Self {
+        Self {
+            retries: of.retries,
+            head,
+            is_idempotent: true,
+            hash: of.hash,
+            ..Self::bare((of.route, of.pool), question, now)
+        }
+    }
+
+    /// Of a tunnel that came back. What was asked for is not known any more.
+    pub(crate) fn of_tunnel(to: (u16, PoolId), server: ServerId, now: Instant) -> Self {
+        let question = Question {
+            is_head: false,
+            minor: 1,
+            upgrade: true,
+            keep: false,
+        };
+        Self {
+            server: Some(server),
+            status: Some(101),
+            ..Self::bare(to, question, now)
         }
     }
 

@@ -19,6 +19,7 @@ use crate::counts::Counts;
 use crate::event::{Event, RequestEnd};
 use crate::exchange::Exchange;
 use crate::server::{Reading, Server};
+use crate::tunnel::Tunnels;
 
 /// Bounds on what strangers can make grow.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +95,7 @@ pub struct Front {
     /// Clients go to another front when they are idle.
     pub(crate) releases: bool,
     pub(crate) caches: Caches,
+    pub(crate) tunnels: Tunnels,
     /// Connections by client.
     pub(crate) of_client: BTreeMap<Address, u32>,
 }
@@ -132,6 +134,7 @@ impl Front {
             draining: false,
             of_client: BTreeMap::new(),
             releases: false,
+            tunnels: Tunnels::default(),
             caches: Caches::new(&config, seed),
             config,
         })
@@ -200,7 +203,7 @@ impl Front {
     pub fn space(&mut self, id: ConnId) -> Option<&mut [u8]> {
         let (conns, stock) = (&mut self.conns, &mut self.stock);
         let conn = conns.get(id)?;
-        if conn.eof {
+        if conn.eof || conn.is_held {
             return None;
         }
         // Asked for twice, because of a limit of the borrow checker.
@@ -331,6 +334,7 @@ impl Front {
         if self.releases {
             self.release_idle(now);
         }
+        self.tend_tunnels(now);
         for (id, is_client) in late {
             match is_client {
                 true => self.client_late(now, id),
@@ -432,6 +436,11 @@ impl Front {
     pub fn go_on_counting(&mut self, counts: Counts) {
         self.counts = counts.carried_on();
         self.check_invariants();
+    }
+
+    /// The connection is one of the front still.
+    pub fn knows(&self, id: ConnId) -> bool {
+        self.conns.peek(id).is_some()
     }
 
     /// No client is connected.

@@ -25,6 +25,7 @@
 //! | `orders.rs` | what an operator asks of the caches |
 //! | `parting.rs` | connections go to other processes |
 //! | `purge.rs` | `PURGE` requests |
+//! | `tunnel.rs` | connections that have changed to another protocol |
 //! | `fields.rs`, `response.rs`, `framing.rs` | heads, and where bodies end |
 //! | `conns.rs`, `buffer.rs` | connections and the bytes in them |
 //!
@@ -54,6 +55,7 @@ mod parting;
 mod purge;
 mod response;
 mod server;
+mod tunnel;
 
 #[cfg(test)]
 mod tests;
@@ -67,3 +69,4 @@ pub use hits::{HitChange, HitId, Offer};
 pub use kept::{Backing, FILE_BYTES_MIN, FilePart, Owner};
 pub use orders::CacheView;
 pub use response::BadResponse;
+pub use tunnel::TunnelEnds;

@@ -19,6 +19,7 @@ impl Front {
     /// No further request has to do with a cache.
     pub fn release(&mut self, now: Instant) {
         self.releases = true;
+        self.let_tunnels_leave(false);
         self.caches.is_off = true;
         self.release_idle(now);
         self.check_invariants();

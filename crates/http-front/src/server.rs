@@ -5,7 +5,6 @@ use fairlead_splice::backends::ServerId;
 
 use crate::Action;
 use crate::cached::Cached;
-use crate::client::Phase;
 use crate::conns::{Conn, ConnId, Side};
 use crate::event::RequestEnd;
 use crate::exchange::Failed;
@@ -50,6 +49,14 @@ impl Server {
             keeps: false,
             is_reused: false,
             is_private: false,
+        }
+    }
+
+    /// To an end that speaks another protocol.
+    pub(crate) fn of_tunnel(id: ServerId) -> Self {
+        Self {
+            reading: Reading::Tunnel,
+            ..Self::new(id)
         }
     }
 
@@ -182,22 +189,10 @@ impl Front {
     /// A response's head has been read.
     fn begin_response(&mut self, now: Instant, id: ConnId, client: ConnId, head: &ResponseHead) {
         self.counts.numbers.add_status(head.status);
-        let Some((to, from)) = self.conns.pair(client, id) else {
-            return;
-        };
         if head.status == 101 {
-            from.pass = from.input.len();
-            to.pass = to.input.len();
-            if let Some(server) = from.server() {
-                server.reading = Reading::Tunnel;
-            }
-            if let Some(of) = to.client() {
-                of.phase = Phase::Tunnel;
-            }
-            self.actions.push_back(Action::Send(id));
-            return self.touch(now, client);
+            return self.begin_tunnel(now, client, id);
         }
-        if let Some(server) = from.server() {
+        if let Some(server) = self.conns.get(id).and_then(Conn::server) {
             server.begin(head);
         }
         self.read_response_body(now, id, client);

@@ -167,8 +167,13 @@ pub(crate) fn name(socket: BorrowedFd<'_>, of_peer: bool) -> io::Result<Name> {
     Ok(name)
 }
 
-/// `bind`.
+/// `bind`. An address of IP may be one that only a route has, as those that the switch listens at.
 pub(crate) fn bind(socket: BorrowedFd<'_>, to: &Name) -> io::Result<()> {
+    match c_int::from(to.storage.ss_family) {
+        libc::AF_INET => set(socket, libc::IPPROTO_IP, libc::IP_FREEBIND, 1)?,
+        libc::AF_INET6 => set(socket, libc::IPPROTO_IPV6, libc::IPV6_FREEBIND, 1)?,
+        _ => {}
+    }
     // SAFETY: an open socket, and an address of the length given.
     checked(unsafe { libc::bind(socket.as_raw_fd(), to.as_ptr(), to.bytes) })?;
     Ok(())

@@ -150,11 +150,16 @@ impl AsFd for RequestQueue {
 
 impl Drop for RequestQueue {
     fn drop(&mut self) {
-        *self.requests.lock() = None;
+        self.close();
     }
 }
 
 impl RequestQueue {
+    /// Handles no more requests; those who wait hear of it.
+    pub(crate) fn close(&mut self) {
+        *self.requests.lock() = None;
+    }
+
     /// Whether requests may wait: for a loop that has no time to look at files.
     pub(crate) fn is_waiting(&self) -> bool {
         self.requests.is_waiting.load(Ordering::Acquire)

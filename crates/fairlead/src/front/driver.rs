@@ -20,6 +20,7 @@ use socket2::SockRef;
 
 use super::desk::Desk;
 use super::files::Files;
+use super::handoffs::{Handoffs, Moved, Pair, reset};
 use super::hits::KernelHits;
 
 /// How often time-outs are looked for.
@@ -31,6 +32,10 @@ const ACTIONS_MAX: usize = 1_024;
 
 /// How long a reload waits for answers from caches: nearly all are sent by then.
 const CACHE_PATIENCE: Duration = Duration::from_millis(300);
+
+/// How long it waits for pairs that are being handed off. Nobody serves them meanwhile, so they
+/// come back soon.
+const MOVE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// More is sent right behind it. The same on all of Linux's architectures.
 const MSG_MORE: i32 = 0x8000;
@@ -73,6 +78,8 @@ pub(super) struct Driver {
     desk: Arc<Desk>,
     files: Files,
     hits: Option<KernelHits>,
+    /// Where upgraded connections go.
+    handoffs: Option<Handoffs>,
     /// Until then requests may go on with their caches, before the process executes another
     /// program.
     leaves_by: Option<Instant>,
@@ -110,6 +117,7 @@ impl Driver {
             desk,
             files: Files::default(),
             hits: None,
+            handoffs: None,
             leaves_by: None,
             started: Clock::now(),
             now: Instant::ZERO,
@@ -120,6 +128,12 @@ impl Driver {
     pub(super) fn open_files(&mut self, instance: &str) {
         self.front.set_wall_clock(self.now, wall_ms());
         self.files = Files::open(instance, &mut self.front, self.now);
+    }
+
+    /// Has upgraded connections go to the fast path.
+    pub(super) fn hand_off_by(&mut self, handoffs: Handoffs) {
+        self.front.let_tunnels_leave(true);
+        self.handoffs = Some(handoffs);
     }
 
     /// Goes on from the counters of a front that has failed.
@@ -217,6 +231,7 @@ impl Driver {
     /// is left after `patience`. In a process of its own, without the desk.
     pub(super) fn finish(&mut self, heir: OwnedFd, patience: Duration) {
         self.desk = Arc::default();
+        self.handoffs = None;
         self.heir = Some(heir);
         for index in 0..self.listeners.len() {
             self.accept(index);
@@ -290,6 +305,7 @@ impl Driver {
                 self.desk.publish(&mut self.front);
                 return Ok(());
             }
+            self.hand_off();
             busy = self.act(ACTIONS_MAX);
             if until.is_none() && self.may_leave() {
                 self.act(usize::MAX);
@@ -309,7 +325,9 @@ impl Driver {
         }
         let now = self.now;
         let by = *self.leaves_by.get_or_insert_with(|| now + CACHE_PATIENCE);
-        if self.front.uses_caches() && now < by {
+        let moves = self.handoffs.as_ref().is_some_and(|one| !one.end());
+        let waits = self.front.uses_caches() && now < by || moves && now < by + MOVE_PATIENCE;
+        if waits {
             return false;
         }
         self.give_hits_back();
@@ -426,6 +444,51 @@ impl Driver {
             }
         }
         true
+    }
+
+    /// Hands upgraded connections off, and hears what became of those before.
+    fn hand_off(&mut self) {
+        while let Some(moved) = self.handoffs.as_mut().and_then(Handoffs::poll_moved) {
+            match moved {
+                Moved::Away(client) => self.front.handed_off(self.now, client),
+                Moved::Stays { pair, for_now } => self.stays(pair, for_now),
+                Moved::Lost(client) => self.front.failed(self.now, client),
+                Moved::Back { ends, sockets } => match self.front.handed_back(self.now, &ends) {
+                    Some(ids) => self.add_both(Pair { ids, sockets }),
+                    None => reset(&sockets),
+                },
+            }
+        }
+        while let Some(handoffs) = self.handoffs.as_mut().filter(|one| one.has_room())
+            && let Some(ids) = self.front.poll_hand_off()
+        {
+            let [client, server] = ids.map(|id| forget(&mut self.sockets, &self.poll, id));
+            let Some(sockets) = client.zip(server).map(Into::into) else {
+                self.front.failed(self.now, ids[0]);
+                continue;
+            };
+            if let Some(pair) = handoffs.hand_off(Pair { ids, sockets }) {
+                self.stays(pair, true);
+            }
+        }
+    }
+
+    /// A pair that was to be handed off is copied again.
+    fn stays(&mut self, pair: Pair, for_now: bool) {
+        let client = pair.ids[0];
+        self.add_both(pair);
+        self.front.stays(self.now, client, for_now);
+    }
+
+    fn add_both(&mut self, pair: Pair) {
+        for (id, socket) in pair.ids.into_iter().zip(pair.sockets) {
+            // It may have been aborted meanwhile; then its end is a RST.
+            if self.front.knows(id) {
+                self.add(id, socket, false);
+            } else {
+                let _ = SockRef::from(&socket).set_linger(Some(Duration::ZERO));
+            }
+        }
     }
 
     fn connect(&mut self, id: ConnId, to: Endpoint) {
@@ -551,11 +614,15 @@ impl Driver {
 
     /// Gives up a socket.
     fn forget(&mut self, id: ConnId) -> Option<TcpStream> {
-        self.socket(id)?;
-        let mut socket = self.sockets[id.index as usize].take()?;
-        let _ = self.poll.registry().deregister(&mut socket.stream);
-        Some(socket.stream)
+        forget(&mut self.sockets, &self.poll, id)
     }
+}
+
+fn forget(sockets: &mut [Option<Socket>], poll: &Poll, id: ConnId) -> Option<TcpStream> {
+    find(sockets, id)?;
+    let mut socket = sockets[id.index as usize].take()?;
+    let _ = poll.registry().deregister(&mut socket.stream);
+    Some(socket.stream)
 }
 
 fn find(sockets: &mut [Option<Socket>], id: ConnId) -> Option<&mut Socket> {

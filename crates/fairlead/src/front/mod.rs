@@ -7,6 +7,7 @@
 mod desk;
 mod driver;
 mod files;
+mod handoffs;
 mod hits;
 mod listen;
 
@@ -29,6 +30,8 @@ pub(crate) use desk::Shown;
 use desk::{Confirm, Desk};
 use driver::Driver;
 pub(crate) use files::remove_of;
+pub(crate) use handoffs::Adopts;
+use handoffs::Handoffs;
 pub(crate) use hits::KernelHits;
 use listen::Listening;
 pub(crate) use listen::Ready;
@@ -90,6 +93,8 @@ struct Plan {
     switch: Arc<Config>,
     seed: Seed,
     listening: Listening,
+    /// Where upgraded connections go.
+    adopts: Option<Adopts>,
     desk: Arc<FrontDesk>,
 }
 
@@ -111,6 +116,7 @@ pub(crate) fn start(
     switch: &Config,
     seed: Seed,
     predecessor: Option<OwnedFd>,
+    adopts: Option<Adopts>,
 ) -> io::Result<Running> {
     let listening = ready.listen(device)?;
     let poll = Poll::new()?;
@@ -124,6 +130,7 @@ pub(crate) fn start(
         switch: Arc::new(switch.clone()),
         seed,
         listening,
+        adopts,
         desk: Arc::clone(&desk),
     };
     let driver = plan.driver(poll, predecessor)?;
@@ -139,7 +146,13 @@ impl Plan {
         let front = Front::new(Arc::clone(&self.switch), self.seed, Limits::default());
         let front = front.map_err(io::Error::other)?;
         let desk = Arc::clone(&self.desk.desk);
-        Driver::new(front, poll, self.listening.shared()?, predecessor, desk)
+        let listening = self.listening.shared()?;
+        let mut driver = Driver::new(front, poll, listening, predecessor, desk)?;
+        if let Some(adopts) = self.adopts.clone() {
+            let handoffs = Handoffs::start(adopts, Arc::clone(&self.switch), &self.desk)?;
+            driver.hand_off_by(handoffs);
+        }
+        Ok(driver)
     }
 
     /// Serves until the desk says that it is over. After a failure the sockets end, and another

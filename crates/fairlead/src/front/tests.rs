@@ -80,7 +80,15 @@ fn after_a_failure_connections_are_reset_and_the_cache_is_kept() {
     switch.services[0].listen.push(at);
     let instance = format!("front-test-{}", std::process::id());
     let at = at.to_socket();
-    let running = start(ready, (&instance, "lo"), &switch, Seed::new([1, 2]), None).unwrap();
+    let running = start(
+        ready,
+        (&instance, "lo"),
+        &switch,
+        Seed::new([1, 2]),
+        None,
+        None,
+    )
+    .unwrap();
 
     let mut old = connect(at);
     let first = ask(&mut old, "/a").unwrap();

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 
 use fairlead_handoff::message::Cause;
 use fairlead_handoff::{Cid, Command, Message, Op, Phase, Refusal};
+use fairlead_http_front::TunnelEnds;
 use fairlead_os_tcp::pass;
 use serde::{Deserialize, Serialize};
 
@@ -112,6 +113,16 @@ impl Carrier {
                 .collect(),
             malformed: counts.malformed_total(),
         }
+    }
+
+    /// The ends of a pair that the switch carries.
+    pub(crate) fn ends(&self, cid: Cid) -> Option<TunnelEnds> {
+        let [of_client, of_server] = self.state().pairs.get(&cid)?.keys;
+        Some(TunnelEnds {
+            client: of_client.src,
+            listen: of_client.dst,
+            server: of_server.src,
+        })
     }
 
     /// Asks the owner of a connection to take it back.

@@ -13,9 +13,9 @@ use fairlead_os_tcp::heirs::take_over;
 use fairlead_splice::config::Config;
 
 use super::engine::Engine;
-use crate::api::Api;
+use crate::api::{Api, RequestQueue};
 use crate::config::{Access, Settings};
-use crate::front::{self, KernelHits, Ready, Running, is_wanted};
+use crate::front::{self, Adopts, KernelHits, Ready, Running, is_wanted};
 use crate::log::AccessLog;
 
 /// The front, if some route needs it and it can be had.
@@ -60,7 +60,9 @@ impl FrontThread {
     }
 
     /// Ends the thread for a reload. Returns where the next run hears of its clients.
-    pub(super) fn leave(&mut self) -> Option<RawFd> {
+    pub(super) fn leave(&mut self, requests: &mut RequestQueue) -> Option<RawFd> {
+        // Whoever hands connections off waits for an answer of this thread.
+        requests.close();
         self.running.take()?.leave(self.patience)
     }
 
@@ -119,8 +121,12 @@ impl Prepared {
         let at = (&*settings.instance.name, &*settings.network.device);
         let (switch, predecessor) = (&settings.switch, self.predecessor);
         let ready = self.ready;
-        let started = ready.map(|ready| front::start(ready, at, switch, seed, predecessor));
-        let started = started.transpose();
+        let socket = settings.instance.adopt_socket.clone();
+        let carrier = api.handoff.get().map(Arc::clone);
+        let adopts = socket.zip(carrier);
+        let adopts = adopts.map(|(socket, carrier)| Adopts { socket, carrier });
+        let start = |ready| front::start(ready, at, switch, seed, predecessor, adopts);
+        let started = ready.map(start).transpose();
         let running = started.unwrap_or_else(|error| {
             tracing::warn!("requests are not served one by one: {error}");
             None

@@ -692,7 +692,7 @@ impl LoopContext<'_> {
         match mode {
             ExitMode::Reload(_) => ExitMode::Reload(LeftOpen {
                 device: device.leave_open().ok(),
-                clients: self.front.leave(),
+                clients: self.front.leave(self.requests),
             }),
             other => other,
         }

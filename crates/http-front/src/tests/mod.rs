@@ -8,4 +8,5 @@ mod ends;
 mod parting;
 mod routing;
 mod smuggling;
+mod tunnels;
 mod world;

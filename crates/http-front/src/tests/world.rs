@@ -11,7 +11,7 @@ use fairlead_splice::config::{
     Config, Matcher, Pool, PoolId, Protocol, Route, Server, Service, Treatment,
 };
 
-use crate::{Action, Backing, ConnId, Event, FilePart, Front, Limits};
+use crate::{Action, Backing, ConnId, Event, FilePart, Front, Limits, TunnelEnds};
 
 /// One connection, as its other end sees it.
 #[derive(Debug, Default)]
@@ -181,6 +181,15 @@ impl World {
         let id = self.front.inherited(self.now, at(99, 7), listen)?;
         self.far.insert(key(id), Far::default());
         Some(id)
+    }
+
+    /// A tunnel that was handed off before; `None` where it is of no service.
+    pub(super) fn back(&mut self, ends: &TunnelEnds) -> Option<[ConnId; 2]> {
+        let ids = self.front.handed_back(self.now, ends)?;
+        for id in ids {
+            self.far.insert(key(id), Far::default());
+        }
+        Some(ids)
     }
 
     /// The other end of a connection sends something.
