@@ -5,8 +5,10 @@
 //!                    └ TUN device, read and written by this test, with faults in between
 //! ```
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fairlead_driver_tun::{TunDevice, wait_for_packet};
@@ -15,7 +17,8 @@ use fairlead_netns::{Host, World};
 use fairlead_testkit::stream::Digest;
 
 use crate::harness::{
-    Connection, Family, Lab, Origin, Switch, in_a_lab, seeds, show, web, web_service,
+    Connection, Family, Lab, Origin, Switch, in_a_lab, seeds, send_stream, show, web, web_service,
+    with_sockets_of_cookies,
 };
 
 const PLAN: FaultPlan = FaultPlan {
@@ -81,6 +84,90 @@ fn bodies_are_the_same_at_both_ends_of_a_server_behind_a_bad_line() {
     });
 }
 
+/// Answers of a cache, and of servers by the front: each is whole, and of its path.
+#[test]
+fn answers_of_front_and_cache_are_whole_behind_a_bad_line() {
+    with_sockets_of_cookies(|lab| {
+        let services = r#"
+[[service]]
+name = "web"
+listen = "10.1.0.3:80"
+protocol = "http"
+[[service.route]]
+path_prefix = "/bytes/"
+treatment = "per-request"
+pool = "one"
+[[service.route]]
+pool = "kept"
+cache = { size = "16MiB" }
+
+[[pool]]
+name = "one"
+server = [{ address = "10.2.0.1:8001" }]
+[[pool]]
+name = "kept"
+server = [{ address = "10.2.0.1:8002" }]
+"#;
+        let at = |port| Family::V4.server_at(1, port);
+        let _one = Origin::start(lab, at(8001), web("one", false, Arc::default()));
+        let fetched = Arc::new(AtomicU64::new(0));
+        let _kept = Origin::start(lab, at(8002), {
+            let fetched = Arc::clone(&fetched);
+            move |stream| keepable(stream, &fetched)
+        });
+        let sizes = [100, 20_000, 300_000];
+        for seed in seeds(1, 10) {
+            let line = BadLine::start(lab, seed);
+            let all = [&*lab.front.b, &*lab.back.a, &*line.device];
+            let switch = Switch::start_in_kernel(lab, &format!("interfaces = {all:?}"), services);
+            let before = fetched.load(Ordering::SeqCst);
+            std::thread::scope(|scope| {
+                for first in 0..4 {
+                    let to = Family::V4.virtual_at(80);
+                    let mut connection = Connection::open_from(&line.far, to).unwrap();
+                    scope.spawn(move || {
+                        for number in first..first + 12 {
+                            let bytes = sizes[number % sizes.len()] + number as u64 % 4;
+                            let kind = ["kept", "bytes"][number / sizes.len() % 2];
+                            let path = format!("/{kind}/{bytes}");
+                            let answer = connection.ask("GET", "x", &path).unwrap();
+                            assert_eq!(answer.status, 200, "{path}, seed {seed}");
+                            let wanted = Digest::of_stream(bytes, bytes);
+                            assert_eq!(answer.digest, wanted, "{path}, seed {seed}");
+                        }
+                    });
+                }
+            });
+            let status = switch.wait_for_status("requests", |status| {
+                status["front"]["front_served"].as_u64() == Some(4 * 12)
+            });
+            let fetches = fetched.load(Ordering::SeqCst) - before;
+            assert!((1..=12).contains(&fetches), "{fetches}: {status}");
+            drop(switch);
+            line.finish();
+        }
+    });
+}
+
+/// Answers with as many bytes as the path says, of the stream of that number. They may be kept.
+fn keepable(mut stream: TcpStream, fetched: &AtomicU64) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if reader.read_line(&mut head)? == 0 {
+                return Ok(());
+            }
+        }
+        fetched.fetch_add(1, Ordering::SeqCst);
+        let bytes = head.split([' ', '/']).nth(3);
+        let bytes = bytes.and_then(|text| text.parse().ok()).unwrap_or(0);
+        let answer = "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length:";
+        stream.write_all(format!("{answer} {bytes}\r\n\r\n").as_bytes())?;
+        send_stream(&mut stream, bytes, 0, bytes)?;
+    }
+}
+
 /// Bodies both ways on one connection, then short requests on connections of their own.
 fn transfer(client: &Host, family: Family, seed: u64) {
     let open = || Connection::open_from(client, family.virtual_at(80)).expect("connecting");
@@ -120,6 +207,8 @@ fn transfer(client: &Host, family: Family, seed: u64) {
 pub(crate) struct BadLine {
     pub(crate) far: Host,
     hop: Host,
+    /// The switch's interface.
+    device: String,
     end: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<FaultCounts>>,
 }
@@ -185,6 +274,7 @@ impl BadLine {
         Self {
             far,
             hop,
+            device: right.b,
             end,
             thread: Some(thread),
         }
