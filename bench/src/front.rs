@@ -34,7 +34,7 @@ pub(crate) struct Effort {
 }
 
 /// Who stands in front, and where.
-const FRONTS: [(&str, &str); 8] = [
+const FRONTS: [(&str, &str); 9] = [
     ("per-request", "10.1.0.3:80"),
     ("haproxy-http", "10.1.0.1:8080"),
     ("nginx-proxy", "10.1.0.1:8082"),
@@ -43,6 +43,7 @@ const FRONTS: [(&str, &str); 8] = [
     ("nginx-cache", "10.1.0.1:8083"),
     ("varnish", "10.1.0.1:8084"),
     ("direct", SERVER),
+    ("kernel-cache", "10.1.0.3:83"),
 ];
 
 /// Rows: a file, and a connection for each request or not.
@@ -198,7 +199,7 @@ impl Bed {
         let fairlead = switch.start(command.stderr(Stdio::from(log)))?;
         let own = vec![fairlead.id()];
         self.fairlead = Some(fairlead);
-        for at in [0, 3, 4] {
+        for at in [0, 3, 4, 8] {
             self.fronts[at] = Some(own.clone());
         }
         self.fronts[7] = Some(Vec::new());
@@ -301,6 +302,7 @@ fn row(samples: &[Samples], title: &str) -> Value {
         "fronts": fronts,
         "per_request_to_best_proxy": against(0, &[1, 2]),
         "cache_to_best_cache": against(4, &[5, 6]),
+        "kernel_cache_to_best_cache": against(8, &[5, 6]),
     })
 }
 
@@ -346,9 +348,14 @@ fn fairlead(mode: &str) -> String {
         "[instance]\nname = \"front\"\ndrain_timeout = \"0s\"\n[log]\naccess = \"refused\"\n\
          [network]\ndevice = \"fairlead0\"\nsnat = \"100.64.0.0/24\"\n\
          [fastpath]\nmode = \"{mode}\"\n\
-         {}{}{}[[pool]]\nname = \"pages\"\nserver = [{{ address = \"{SERVER}\" }}]\n",
+         {}{}{}{}[[pool]]\nname = \"pages\"\nserver = [{{ address = \"{SERVER}\" }}]\n",
         service(80, "treatment = \"per-request\""),
         service(81, "cache = { size = \"256MiB\", max_object = \"16MiB\" }"),
         service(82, ""),
+        // Answered by the kernel if it is short; else as by the one above.
+        service(
+            83,
+            "cache = { size = \"256MiB\", max_object = \"16MiB\", kernel = true }"
+        ),
     )
 }
