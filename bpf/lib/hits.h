@@ -109,7 +109,7 @@ static __always_inline void fl_hit_log(const struct fl_packet *packet, __u64 obj
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 }
 
-/* The offer for a request, which is read; 0: there is none that is good now. */
+/* The offer for a request whose fields have been read; 0 if no valid offer matches it. */
 static __noinline struct fl_offer *fl_hit_offer(struct __sk_buff *ctx, struct fl_packet *packet,
 						struct fl_hit_listen *listen, __u64 now_ns)
 {
@@ -219,7 +219,7 @@ static __noinline int fl_hit_fin(struct __sk_buff *ctx, struct fl_packet *packet
 	return fl_send_bare(ctx, packet, hit, hit->snd_nxt - 1, FL_TCP_FIN | FL_TCP_ACK);
 }
 
-/* A segment that repeats what was heard, or leaves something out: the client is told what is next. */
+/* A segment that repeats old bytes or leaves a gap: an ACK tells which byte is expected. */
 static __noinline int fl_hit_repeated(struct __sk_buff *ctx, struct fl_packet *packet,
 				      struct fl_hit *hit)
 {
@@ -342,7 +342,7 @@ static __noinline int fl_hit_segment(struct __sk_buff *ctx, struct fl_packet *pa
 	return fl_hit_heard(ctx, packet, hit, before);
 }
 
-/* What a client's cookie says of its connection. Not 0: it is none that can be answered here. */
+/* What a client's cookie says of its connection. Not 0 if it cannot be answered here. */
 static __noinline int fl_hit_begin(struct fl_packet *packet, struct fl_hit_listen *listen,
 				   struct fl_hit *hit)
 {

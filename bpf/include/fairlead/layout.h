@@ -313,7 +313,7 @@ struct fl_settings {
  */
 #define FL_HIT_SEGMENT 1460
 #define FL_HIT_BYTES 2920
-/* The value of `Age`, and of `Connection`: so many bytes, zeros in the object. */
+/* Bytes of the values of `Age` and of `Connection`, which the stored response has as zeros. */
 #define FL_HIT_FIELD 10
 
 /* A response, by its number, which is never given to another one. */
