@@ -122,7 +122,7 @@ fn tunnels_of_nginx_outlive_it() {
         let switch = switch(lab);
         for family in Family::BOTH {
             let nginx = Nginx::start(lab, &program, family, "8m");
-            exchange(tunnel(lab, &nginx, family), 48 << 20, || {
+            exchange(tunnel(lab, &nginx, family), 24 << 20, || {
                 nginx.has_handed_off(1);
                 nginx.kill();
             });
