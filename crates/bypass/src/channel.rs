@@ -1,4 +1,4 @@
-//! The connection to the card, and the command ring.
+//! The connections to cards, and their command rings.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -35,41 +35,53 @@ pub(crate) struct Channel {
     pub(crate) files: Mutex<Vec<FileName>>,
 }
 
-#[derive(Default)]
-struct Current {
+/// Cards at most; more are passed over.
+pub(crate) const CARDS: usize = 8;
+
+/// A card that may be there.
+struct Known {
     channel: Option<Arc<Channel>>,
-    process: u32,
     tried: Option<Instant>,
 }
 
-static CURRENT: Mutex<Current> = Mutex::new(Current {
+const UNKNOWN: Known = Known {
     channel: None,
-    process: 0,
     tried: None,
+};
+
+struct Current {
+    cards: [Known; CARDS],
+    process: u32,
+}
+
+static CURRENT: Mutex<Current> = Mutex::new(Current {
+    cards: [UNKNOWN; CARDS],
+    process: 0,
 });
 
-/// The card, if one is there. A process that was forked looks for it anew.
-pub(crate) fn current() -> Option<Arc<Channel>> {
-    let socket = settings().socket.as_ref()?;
+/// One of the cards that are set, if it is there. A process that was forked looks for it anew.
+pub(crate) fn card(at: usize) -> Option<Arc<Channel>> {
+    let socket = settings().sockets.get(at)?;
     let mut current = lock(&CURRENT);
     let process = std::process::id();
     if current.process != process {
         *current = Current {
             process,
-            ..Current::default()
+            cards: [UNKNOWN; CARDS],
         };
     }
-    if let Some(channel) = &current.channel
+    let known = current.cards.get_mut(at)?;
+    if let Some(channel) = &known.channel
         && !channel.is_dead()
     {
         return Some(channel.clone());
     }
-    if current.tried.is_some_and(|tried| tried.elapsed() < AGAIN) {
+    if known.tried.is_some_and(|tried| tried.elapsed() < AGAIN) {
         return None;
     }
-    current.tried = Some(Instant::now());
-    current.channel = Channel::open(socket).ok().map(Arc::new);
-    current.channel.clone()
+    known.tried = Some(Instant::now());
+    known.channel = Channel::open(socket).ok().map(Arc::new);
+    known.channel.clone()
 }
 
 /// True for descriptors of the library's own, which a program does not close.
@@ -85,7 +97,8 @@ pub(crate) fn is_ours(fd: c_int) -> bool {
         ]
         .contains(&fd)
     };
-    current.process == std::process::id() && current.channel.as_ref().is_some_and(ours)
+    let mut channels = current.cards.iter().filter_map(|one| one.channel.as_ref());
+    current.process == std::process::id() && channels.any(ours)
 }
 
 impl Channel {
@@ -212,5 +225,6 @@ impl Channel {
 /// True if this process, and not one that shares its memory, has a card.
 pub(crate) fn is_here() -> bool {
     let current = lock(&CURRENT);
-    current.process == std::process::id() && current.channel.is_some()
+    let has_any = current.cards.iter().any(|one| one.channel.is_some());
+    current.process == std::process::id() && has_any
 }

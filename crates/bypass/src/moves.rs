@@ -84,12 +84,14 @@ pub(crate) fn to_card(inner: &mut Inner) {
     if inner.calls_in_kernel.load(Ordering::Acquire) > 0 {
         return; // another thread waits there
     }
-    let Some(channel) = channel::current().filter(|channel| channel.room() > 0) else {
+    let cards = settings().sockets.len();
+    let mut cards = (0..cards).filter_map(|at| {
+        let channel = channel::card(at).filter(|channel| channel.room() > 0)?;
+        (inner.given != Some(channel.takes())).then_some(channel)
+    });
+    let Some(first) = cards.next() else {
         return;
     };
-    if inner.given == Some(channel.takes()) {
-        return;
-    }
     let names = [name(fd, false), name(fd, true)];
     let (Some(local), Some(peer)) = (names[0], names[1]) else {
         return; // not connected yet, or not any more
@@ -99,7 +101,16 @@ pub(crate) fn to_card(inner: &mut Inner) {
         return;
     }
     let options = Options::of(fd);
-    match ask(&channel, fd) {
+    let (mut channel, mut outcome) = (first.clone(), ask(&first, fd));
+    // Each card has addresses of its own.
+    while let Err(Some(Refusal::Address)) = outcome
+        && let Some(next) = cards.next()
+    {
+        outcome = ask(&next, fd);
+        channel = next;
+    }
+    drop(cards);
+    match outcome {
         Ok((cid, token)) => {
             let carried = Carried {
                 channel,

@@ -16,8 +16,8 @@ const AFTER_DEFAULT: u32 = 2;
 /// How this program's connections are treated.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// Where the card is. `None`: nothing is offloaded.
-    pub(crate) socket: Option<PathBuf>,
+    /// Where cards are, at most [`CARDS`](crate::channel::CARDS).
+    pub(crate) sockets: Vec<PathBuf>,
     /// Listening ports, or ports connected to; empty: all.
     ports: Vec<u16>,
     /// Turns until a connection is handed off.
@@ -41,7 +41,7 @@ pub(crate) fn settings() -> &'static Settings {
     READ.get_or_init(|| {
         let text = |name: &str| std::env::var(name).unwrap_or_default();
         Settings {
-            socket: std::env::var_os(SOCKET).map(PathBuf::from),
+            sockets: sockets(),
             ports: text(PORTS)
                 .split(',')
                 .filter_map(|port| port.parse().ok())
@@ -51,4 +51,11 @@ pub(crate) fn settings() -> &'static Settings {
             flip: text(FLIP).parse().unwrap_or(0),
         }
     })
+}
+
+/// Paths with colons between them, as in `PATH`.
+fn sockets() -> Vec<PathBuf> {
+    let named = std::env::var_os(SOCKET).unwrap_or_default();
+    let all = std::env::split_paths(&named).filter(|path| !path.as_os_str().is_empty());
+    all.take(crate::channel::CARDS).collect()
 }

@@ -1,6 +1,7 @@
 //! Connections on their way in (`ch_nic_handoff`) and out (`ch_nic_restore`).
 
 use std::io;
+use std::net::UdpSocket;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
@@ -60,6 +61,10 @@ impl Mover {
         let (peer, local) = (identity.peer, identity.local);
         if peer.addr == local.addr {
             return Err(Refusal::Policy); // nothing is gained
+        }
+        // This thread is in the card's namespace. Another card may have the address.
+        if UdpSocket::bind((local.addr.to_ip(), 0)).is_err() {
+            return Err(Refusal::Address);
         }
         let locked = self.moving.lock(peer, local);
         locked.map_err(|_| Refusal::HoldFull)?;

@@ -56,7 +56,12 @@ pub(crate) struct Owner {
     pub(crate) files: Vec<Option<OwnedFd>>,
     /// The program has gone; what it has written is still sent.
     pub(crate) has_left: bool,
+    /// Its command ring was not empty at the end of its turn.
+    pub(crate) has_more: bool,
 }
+
+/// Messages of one program in its turn, at most.
+const TURN: u32 = 256;
 
 impl Owner {
     pub(crate) fn new(control: OwnedFd, process: i32) -> io::Result<Self> {
@@ -70,6 +75,7 @@ impl Owner {
             generations: vec![0; LINES as usize],
             files: (0..FILES).map(|_| None).collect(),
             has_left: false,
+            has_more: false,
         })
     }
 
@@ -163,9 +169,21 @@ impl Owner {
         }
     }
 
-    /// Does what the command ring says. False: its positions are impossible.
+    /// Does what the command ring says now, all of it. False: its positions are impossible.
     pub(crate) fn commands(&mut self, counts: &mut CardCounts) -> bool {
+        self.some_commands(COMMANDS, counts)
+    }
+
+    /// The same for a turn among other programs: [`Self::has_more`] says whether another turn is
+    /// due. A program that writes faster than the card works keeps nobody else waiting.
+    pub(crate) fn turn(&mut self, counts: &mut CardCounts) -> bool {
+        self.some_commands(TURN, counts)
+    }
+
+    fn some_commands(&mut self, most: u32, counts: &mut CardCounts) -> bool {
         let mut last = None;
+        let mut left = most;
+        self.has_more = false;
         loop {
             let written = self.memory.word(head::WRITTEN).load(Ordering::Acquire);
             if written == self.taken {
@@ -183,6 +201,12 @@ impl Owner {
                 counts.broken_rings += 1;
                 return false;
             }
+            if left == 0 {
+                self.pump_last(last.take(), counts);
+                self.has_more = true;
+                return true;
+            }
+            left -= 1;
             let bytes = self.memory.command(self.taken);
             self.taken = self.taken.wrapping_add(1);
             let taken = self.memory.word(head::TAKEN);
@@ -254,7 +278,7 @@ impl Owner {
 
     /// The program has ended, or its ring is broken. `reset`: what it has written is not sent.
     pub(crate) fn leave(&mut self, reset: bool, counts: &mut CardCounts) {
-        self.has_left = true;
+        (self.has_left, self.has_more) = (true, false);
         for number in 1..LINES {
             if reset {
                 self.reset(number);

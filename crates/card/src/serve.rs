@@ -124,7 +124,9 @@ pub fn serve(
             until = Some(Instant::now() + FAREWELL);
             card.ask_back();
         }
-        match card.poll.poll(&mut events, Some(LOOK)) {
+        let has_more = card.owners.iter().flatten().any(|owner| owner.has_more);
+        let patience = if has_more { Duration::ZERO } else { LOOK };
+        match card.poll.poll(&mut events, Some(patience)) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             other => other.map_err(failed("waiting for events"))?,
         }
@@ -266,7 +268,7 @@ impl Card {
         self.relieve();
         for place in &mut self.owners {
             let Some(owner) = place else { continue };
-            if !owner.has_left && !owner.commands(&mut self.counts) {
+            if !owner.has_left && !owner.turn(&mut self.counts) {
                 owner.leave(true, &mut self.counts);
             }
             if owner.has_left && owner.count() == 0 {

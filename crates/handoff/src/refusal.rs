@@ -58,6 +58,7 @@ refusals! {
     Unstable = 23, "unstable", "A socket's state kept changing while it was read";
     System = 24, "system", "The system refused a call that the transfer needs";
     Unavailable = 25, "unavailable", "Handoff is not enabled, or the switch is stopping";
+    Address = 26, "address", "The card does not have the address of the connection";
 }
 
 #[cfg(test)]
@@ -74,7 +75,7 @@ mod tests {
             assert!(!reason.meaning().ends_with('.'));
         }
         assert_eq!(Refusal::from_number(0), None);
-        assert_eq!(Refusal::from_number(26), None);
+        assert_eq!(Refusal::from_number(27), None);
         assert_eq!(Refusal::from_number(1 << 8 | 1), None, "no truncation");
     }
 }

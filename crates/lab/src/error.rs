@@ -35,6 +35,9 @@ pub enum LabError {
     /// A packet costs more or less than it may.
     #[error("{0}")]
     Budget(String),
+    /// This machine lacks what a measurement needs, or a program of it failed.
+    #[error("{0}")]
+    Machine(String),
     /// A synthetic workload without accesses, by name.
     #[error("{0}: no accesses in such a short time; increase seconds or sessions")]
     Empty(String),
@@ -99,7 +102,7 @@ impl LabError {
             | Self::Plan { .. }
             | Self::Protocol(_)
             | Self::Empty(_) => 2,
-            Self::Trace(_) | Self::Budget(_) | Self::File { .. } => 1,
+            Self::Trace(_) | Self::Budget(_) | Self::Machine(_) | Self::File { .. } => 1,
             Self::Stopped => 130,
         }
     }

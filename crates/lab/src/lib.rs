@@ -11,6 +11,7 @@ mod control;
 pub mod cost;
 mod error;
 mod fingerprint;
+pub mod handoff;
 pub mod load;
 pub mod map;
 pub mod notes;

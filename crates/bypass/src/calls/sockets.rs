@@ -31,7 +31,7 @@ fn is_tcp(fd: c_int) -> bool {
 fn watch(fd: c_int) {
     // Whatever had the number before.
     drop(table::remove(fd));
-    if settings().socket.is_some() && is_tcp(fd) {
+    if !settings().sockets.is_empty() && is_tcp(fd) {
         table::put(fd, Arc::new(Mutex::new(Inner::new(fd))));
     }
 }

@@ -31,13 +31,17 @@ pub(crate) struct Bench {
     pub(crate) folder: PathBuf,
     python: PathBuf,
     library: PathBuf,
-    _world: World,
+    world: World,
+    /// Other cards.
+    others: Vec<String>,
 }
 
-/// Takes the card away, whatever happens.
+/// Takes the cards away, whatever happens.
 impl Drop for Bench {
     fn drop(&mut self) {
-        let _ = self.host.enter(|| setup::down(&self.card));
+        for card in [&self.card].into_iter().chain(&self.others) {
+            let _ = self.host.enter(|| setup::down(card));
+        }
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
@@ -88,8 +92,26 @@ impl Bench {
             folder,
             python,
             library,
-            _world: world,
+            world,
+            others: Vec::new(),
         })
+    }
+
+    /// Another card of the same host, on a wire of its own with these addresses: the client's, and
+    /// the host's.
+    pub(crate) fn another(&mut self, client: &str, host: &str) -> Settings {
+        let card = format!("{}-{}", self.card, self.others.len());
+        let ends = ((&self.client, &[client][..]), (&self.host, &[host][..]));
+        let wire = self.world.link(ends.0, ends.1).unwrap().b;
+        let up = || setup::up(&card, &wire);
+        self.host.enter(up).unwrap().unwrap();
+        self.others.push(card.clone());
+        Settings {
+            socket: self.folder.join(format!("{card}-socket")),
+            orders: self.folder.join(format!("{card}-orders")),
+            card,
+            ..self.settings()
+        }
     }
 
     /// Where the card takes orders.
@@ -111,13 +133,21 @@ impl Bench {
 
     /// Does something while the card serves. What it counted comes beside.
     pub(crate) fn served<T>(&self, work: impl FnOnce(&AtomicBool) -> T) -> (T, CardCounts) {
-        let settings = self.settings();
+        self.served_by(&self.settings(), work)
+    }
+
+    /// The same for this card.
+    pub(crate) fn served_by<T>(
+        &self,
+        settings: &Settings,
+        work: impl FnOnce(&AtomicBool) -> T,
+    ) -> (T, CardCounts) {
         let (stop, ready) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let served = scope.spawn(|| {
                 let ready = || ready.store(true, Ordering::Release);
                 let stop = || stop.load(Ordering::Acquire);
-                self.host.enter(|| serve(&settings, ready, stop)).unwrap()
+                self.host.enter(|| serve(settings, ready, stop)).unwrap()
             });
             while !ready.load(Ordering::Acquire) && !served.is_finished() {
                 std::thread::sleep(Duration::from_millis(5));

@@ -27,9 +27,10 @@ const EXIT_CODES: &str = "Exit codes: those of the program, and
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct RunArgs {
-    /// Where the card is
+    /// Where the card is; may be given several times: a connection goes to the card that has its
+    /// address
     #[arg(long, value_name = "PATH", default_value = SOCKET)]
-    pub socket: PathBuf,
+    pub socket: Vec<PathBuf>,
     /// Offload connections of this port only; may be given several times
     #[arg(long, value_name = "PORT")]
     pub port: Vec<u16>,
@@ -74,13 +75,20 @@ pub fn run(args: &RunArgs) -> ExitCode {
         preload.push(":");
         preload.push(others);
     }
+    let sockets = match std::env::join_paths(&args.socket) {
+        Ok(sockets) => sockets,
+        Err(error) => {
+            print_error(&format!("fairlead run: --socket: {error}\n"));
+            return ExitCode::from(2);
+        }
+    };
     let ports: Vec<String> = args.port.iter().map(u16::to_string).collect();
     let Some((program, arguments)) = args.command.split_first() else {
         return ExitCode::from(2);
     };
     let mut command = Command::new(program);
     command.args(arguments).env(PRELOAD, preload);
-    command.env("FAIRLEAD_OFFLOAD_SOCKET", &args.socket);
+    command.env("FAIRLEAD_OFFLOAD_SOCKET", sockets);
     command.env("FAIRLEAD_OFFLOAD_PORTS", ports.join(","));
     command.env("FAIRLEAD_OFFLOAD_AFTER", args.after.to_string());
     command.env("FAIRLEAD_OFFLOAD_COPY", if args.copy { "1" } else { "0" });

@@ -8,6 +8,7 @@ mod content;
 mod convert;
 mod cost;
 mod generate;
+mod handoff;
 mod map;
 mod output;
 mod paper;
@@ -61,6 +62,8 @@ pub enum LabCommand {
     Protocol(protocol::ProtocolArgs),
     /// Content caches on network interfaces: how much of a web server's content stays off the bus
     Content(content::ContentArgs),
+    /// Connection handoff to a card: the paper's figures and tables, measured on this machine
+    Handoff(handoff::HandoffArgs),
     /// List schemes, indexes and policies
     Schemes(schemes::SchemesArgs),
     /// Convert a trace to another format
@@ -137,6 +140,7 @@ fn execute(command: &LabCommand, context: &Context<'_>) -> Result<(), LabError> 
         LabCommand::Paper(args) => paper::run(args, context),
         LabCommand::Protocol(args) => protocol::run(args, context),
         LabCommand::Content(args) => content::run(args, context),
+        LabCommand::Handoff(args) => handoff::run(args, context),
         LabCommand::Schemes(args) => schemes::run(args),
         LabCommand::Convert(args) => convert::run(args, context),
         LabCommand::Generate(args) => generate::run(args, context),

@@ -113,6 +113,12 @@ impl Patterns {
         }
     }
 
+    /// The layer of a function whose file is not known, by its name.
+    pub fn layer_of_function(&self, name: &str) -> &str {
+        let at = self.layer_of(&[(String::new(), name.to_owned())]);
+        self.layers.get(at).map_or(OTHER, |layer| &layer.name)
+    }
+
     /// Layers of the same name are one.
     fn first_of_name(&self, at: usize) -> usize {
         let same = |layer: &Layer| layer.name == self.layers[at].name;

@@ -1,0 +1,136 @@
+//! The paper's microbenchmark: one end sends messages of one segment over many connections in turn,
+//! the other reads them.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Bytes of a message: what one segment of Ethernet carries beside TCP's timestamps.
+pub const MESSAGE_BYTES: usize = 1_448;
+/// Requests that each connection begins with. A card has it after the second one.
+const REQUESTS: usize = 3;
+/// Longest wait for the other end.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long messages flow before the reader says that they do.
+const WARM_UP: Duration = Duration::from_millis(700);
+
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))
+}
+
+/// Sends one message, from memory or, if there is one, by naming the beginning of a file
+/// (`sendfile`).
+fn send_one(mut stream: &TcpStream, file: Option<&File>) -> io::Result<()> {
+    let Some(mut file) = file else {
+        return stream.write_all(&[7; MESSAGE_BYTES]);
+    };
+    file.rewind()?;
+    io::copy(&mut file.take(MESSAGE_BYTES as u64), &mut stream).map(drop)
+}
+
+/// Accepts this number of connections, answers their requests, and then sends messages over one
+/// after the other, until the reader closes.
+///
+/// # Errors
+/// What the system says.
+pub fn send(listener: &TcpListener, connections: usize, file: Option<&File>) -> io::Result<()> {
+    let mut streams = Vec::with_capacity(connections);
+    for _ in 0..connections {
+        let (stream, _) = listener.accept()?;
+        prepare(&stream)?;
+        streams.push(stream);
+    }
+    for _ in 0..REQUESTS {
+        for mut stream in &streams {
+            stream.read_exact(&mut [0])?;
+            send_one(stream, file)?;
+        }
+    }
+    // The reader has all answers: the stream of messages begins.
+    for mut stream in &streams {
+        stream.read_exact(&mut [0])?;
+    }
+    loop {
+        for stream in &streams {
+            if send_one(stream, file).is_err() {
+                return Ok(()); // the reader has closed
+            }
+        }
+    }
+}
+
+/// Connects to these addresses in turn, and reads messages until `stop` says so. `steady` is called
+/// once they flow. Returns the bytes that were read.
+///
+/// # Errors
+/// What the system says.
+pub fn receive(
+    addresses: &[SocketAddr],
+    connections: usize,
+    steady: impl FnOnce() + Send,
+    stop: &AtomicBool,
+) -> io::Result<u64> {
+    let mut bytes = [0; MESSAGE_BYTES];
+    let to = addresses.iter().cycle().take(connections);
+    let streams = to.map(|address| {
+        let stream = TcpStream::connect_timeout(address, PATIENCE)?;
+        prepare(&stream)?;
+        Ok(stream)
+    });
+    let streams: Vec<TcpStream> = streams.collect::<io::Result<_>>()?;
+    for _ in 0..REQUESTS {
+        for mut stream in &streams {
+            stream.write_all(&[1])?;
+            stream.read_exact(&mut bytes)?;
+        }
+    }
+    for mut stream in &streams {
+        stream.write_all(&[1])?;
+    }
+    let total = AtomicU64::new(0);
+    let (is_over, total) = (&AtomicBool::new(false), &total);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let until = std::time::Instant::now() + WARM_UP;
+            while std::time::Instant::now() < until && !is_over.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            if total.load(Ordering::Acquire) > 0 {
+                steady();
+            }
+        });
+        let read = (|| -> io::Result<()> {
+            while !stop.load(Ordering::Acquire) {
+                for mut stream in &streams {
+                    stream.read_exact(&mut bytes)?;
+                    total.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                }
+            }
+            Ok(())
+        })();
+        is_over.store(true, Ordering::Release);
+        read
+    })?;
+    Ok(total.load(Ordering::Acquire))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_flow_until_the_reader_stops() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let sender = std::thread::spawn(move || send(&listener, 3, None));
+        let stop = AtomicBool::new(false);
+        let steady = || stop.store(true, Ordering::Release);
+        let read = receive(&[address], 3, steady, &stop).unwrap();
+        sender.join().unwrap().unwrap();
+        assert!(read > 0 && read % MESSAGE_BYTES as u64 == 0, "{read}");
+    }
+}

@@ -1,0 +1,296 @@
+//! The tables: each with the paper's value beside ours, where it prints one.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::HandoffSpec;
+use super::bench::{PAYLOAD, Seen, Source};
+use super::published::{DESCRIPTOR_BYTES_PER_PACKET, DESCRIPTORS_PER_PACKET, TABLE_2};
+use super::samples::{Layers, PROGRAM};
+use crate::table::Table;
+
+/// Bytes of a message between host and card.
+const MESSAGE: f64 = 16.0;
+/// Messages that occur less often are left out of the table.
+const SHOWN: f64 = 0.000_5;
+
+/// One way to carry the connections: medians of the rounds, for a packet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Side {
+    /// Packets each second, sent and received.
+    pub packets_per_second: f64,
+    /// The host's time by layer, ns. What the sending program itself does is [`PROGRAM`].
+    pub host_ns: Layers,
+    /// Of these, the stack: all but the program.
+    pub stack_ns: f64,
+    /// The time of the cards' processes by layer, ns.
+    pub card_ns: Layers,
+    /// Both processors, idle time left out, ns: host, cards, client.
+    pub all_ns: f64,
+    /// Connections that were on cards.
+    pub on_cards: u64,
+    /// Messages between host and cards, by the paper's names.
+    pub messages: BTreeMap<String, f64>,
+}
+
+impl Side {
+    /// What several rounds have seen, each for this time.
+    pub(super) fn of(rounds: &[Seen], seconds: u64) -> Self {
+        let packets = |seen: &Seen| seen.packets_per_second * seconds as f64;
+        let by_layer = |pick: fn(&Seen) -> &Layers| -> Layers {
+            let names = rounds.iter().flat_map(|seen| pick(seen).keys());
+            let of = |name: &String| {
+                let value = |seen: &Seen| pick(seen).get(name).copied().unwrap_or(0.0);
+                median(rounds.iter().map(|seen| value(seen) / packets(seen)))
+            };
+            names.map(|name| (name.clone(), of(name))).collect()
+        };
+        let stack = |seen: &Seen| -> f64 {
+            let layers = seen.samples.host.iter();
+            layers
+                .filter(|(name, _)| *name != PROGRAM)
+                .map(|(_, ns)| ns)
+                .sum()
+        };
+        let all =
+            |seen: &Seen| seen.samples.host.values().sum::<f64>() + seen.samples.card_processor_ns;
+        let names = rounds.iter().flat_map(|seen| seen.messages.keys());
+        let messages = names.map(|name| {
+            let each = rounds.iter().map(|seen| {
+                seen.messages.get(name).copied().unwrap_or(0.0) / seen.packets_per_second
+            });
+            (name.clone(), median(each))
+        });
+        Self {
+            packets_per_second: median(rounds.iter().map(|seen| seen.packets_per_second)),
+            host_ns: by_layer(|seen| &seen.samples.host),
+            stack_ns: median(rounds.iter().map(|seen| stack(seen) / packets(seen))),
+            card_ns: by_layer(|seen| &seen.samples.card),
+            all_ns: median(rounds.iter().map(|seen| all(seen) / packets(seen))),
+            on_cards: rounds.iter().map(|seen| seen.on_cards).max().unwrap_or(0),
+            messages: messages.collect(),
+        }
+    }
+}
+
+/// The middle one, or the mean of the two in the middle; 0 of none.
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut all: Vec<f64> = values.filter(|value| value.is_finite()).collect();
+    all.sort_by(f64::total_cmp);
+    match all.len() {
+        0 => 0.0,
+        count => (all[(count - 1) / 2] + all[count / 2]) / 2.0,
+    }
+}
+
+/// A group of figure 7.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// Connections.
+    pub connections: u32,
+    /// Cards, each with room for 256.
+    pub cards: u32,
+    /// Where the bytes of messages are.
+    pub source: Source,
+    /// All by the host's kernel.
+    pub host: Side,
+    /// By the cards, as far as they have room.
+    pub offloaded: Side,
+    /// Change of the stack's cycles that the paper prints, percent.
+    pub published: Option<f64>,
+}
+
+impl Row {
+    /// Change of the stack's time, percent.
+    pub fn change(&self) -> f64 {
+        change(self.host.stack_ns, self.offloaded.stack_ns)
+    }
+
+    fn name(&self) -> String {
+        let one = if self.cards == 1 { "card" } else { "cards" };
+        let source = self.source.name();
+        format!("{}, {} {one}, {source}", self.connections, self.cards)
+    }
+}
+
+fn change(from: f64, to: f64) -> f64 {
+    (to / from - 1.0) * 100.0
+}
+
+fn percent(value: f64) -> String {
+    format!("{value:+.0} %")
+}
+
+/// Everything.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// Of the program.
+    pub version: &'static str,
+    /// Bytes of a message's payload.
+    pub payload_bytes: usize,
+    /// Seconds of each measurement.
+    pub seconds: u64,
+    /// Measurements of each kind.
+    pub rounds: u32,
+    /// The processor, as it calls itself.
+    pub processor: String,
+    /// The kernel's version.
+    pub kernel: String,
+    /// Its clock, MHz; by it nanoseconds become cycles.
+    pub mhz: Option<f64>,
+    /// Figure 7's groups.
+    pub rows: Vec<Row>,
+}
+
+impl Report {
+    pub(super) fn new(spec: HandoffSpec, rows: Vec<Row>) -> Self {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let about = read("/proc/cpuinfo");
+        let field = |name: &str| {
+            let line = about.lines().find(|line| line.starts_with(name))?;
+            Some(line.split_once(':')?.1.trim().to_owned())
+        };
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            payload_bytes: PAYLOAD,
+            seconds: spec.seconds,
+            rounds: spec.rounds,
+            processor: field("model name").unwrap_or_else(|| "unknown".to_owned()),
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            mhz: field("cpu MHz").and_then(|text| text.parse().ok()),
+            rows,
+        }
+    }
+
+    /// Figure 7, in all: the host's stack for a packet.
+    pub fn totals(&self) -> Table {
+        let mut table = Table::new([
+            "connections",
+            "on cards",
+            "host ns",
+            "with cards ns",
+            "change",
+            "paper",
+            "both processors ns",
+            "with cards ns",
+            "change",
+        ]);
+        for row in &self.rows {
+            let (host, offloaded) = (&row.host, &row.offloaded);
+            table.row([
+                row.name(),
+                offloaded.on_cards.to_string(),
+                format!("{:.0}", host.stack_ns),
+                format!("{:.0}", offloaded.stack_ns),
+                percent(row.change()),
+                row.published.map_or("-".to_owned(), percent),
+                format!("{:.0}", host.all_ns),
+                format!("{:.0}", offloaded.all_ns),
+                percent(change(host.all_ns, offloaded.all_ns)),
+            ]);
+        }
+        table
+    }
+
+    /// Figure 7 by layer: the host's time for a packet, ns.
+    pub fn layers(&self) -> Table {
+        let sides = || self.rows.iter().flat_map(|row| [&row.host, &row.offloaded]);
+        let mut names: Vec<&str> = sides()
+            .flat_map(|side| side.host_ns.keys().map(String::as_str))
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        let heads = ["connections", "by"].into_iter().chain(names.clone());
+        let mut table = Table::new(heads);
+        for row in &self.rows {
+            for (by, side) in [("host", &row.host), ("cards", &row.offloaded)] {
+                let ns = |name: &&str| side.host_ns.get(*name).copied().unwrap_or(0.0);
+                let cells = names.iter().map(|name| format!("{:.0}", ns(name)));
+                table.row([row.name(), by.to_owned()].into_iter().chain(cells));
+            }
+        }
+        table
+    }
+
+    /// Figure 8: messages for a packet, by command, and their bytes.
+    pub fn messages(&self) -> Table {
+        let often = self.rows.iter().flat_map(|row| {
+            let often = row.offloaded.messages.iter();
+            often.filter(|(_, count)| **count >= SHOWN)
+        });
+        let mut names: Vec<&str> = often.map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let heads = ["connections"].into_iter().chain(names.clone());
+        let mut table = Table::new(heads.chain(["all", "bytes"]));
+        for row in &self.rows {
+            let messages = &row.offloaded.messages;
+            let count = |name: &&str| messages.get(*name).copied().unwrap_or(0.0);
+            let cells = names.iter().map(|name| format!("{:.3}", count(name)));
+            let all: f64 = messages.values().sum();
+            let sums = [format!("{all:.3}"), format!("{:.1}", all * MESSAGE)];
+            table.row([row.name()].into_iter().chain(cells).chain(sums));
+        }
+        let mut cells = vec!["paper, without handoff".to_owned()];
+        cells.extend(names.iter().map(|_| String::new()));
+        cells.push(format!("{DESCRIPTORS_PER_PACKET:.3}"));
+        cells.push(format!("{DESCRIPTOR_BYTES_PER_PACKET:.1}"));
+        table.row(cells);
+        table
+    }
+
+    /// Table 2: the card's work for a packet by layer, with all of 256 connections there.
+    pub fn card(&self) -> Table {
+        let mut table = Table::new(["layer", "ns a packet", "share"]);
+        let is_whole = |row: &&Row| row.connections == 256 && row.source == Source::File;
+        let Some(row) = self.rows.iter().find(is_whole) else {
+            return table;
+        };
+        let all: f64 = row.offloaded.card_ns.values().sum();
+        for (name, ns) in &row.offloaded.card_ns {
+            let share = 100.0 * ns / all.max(f64::MIN_POSITIVE);
+            table.row([name.clone(), format!("{ns:.0}"), format!("{share:.0} %")]);
+        }
+        table.row(["all".to_owned(), format!("{all:.0}"), "100 %".to_owned()]);
+        table
+    }
+
+    /// The paper's table 2.
+    pub fn published_card(&self) -> Table {
+        let all: f64 = TABLE_2.iter().map(|(_, count)| count).sum();
+        let mut table = Table::new(["layer", "instructions a packet", "share"]);
+        for (name, count) in TABLE_2 {
+            let share = format!("{:.0} %", 100.0 * count / all);
+            table.row([name.to_owned(), format!("{count:.0}"), share]);
+        }
+        table
+    }
+
+    /// All tables with their names, for files and pages.
+    pub fn tables(&self) -> [(&'static str, &'static str, Table); 5] {
+        [
+            (
+                "figure-7",
+                "Figure 7: the host's stack for a packet",
+                self.totals(),
+            ),
+            ("layers", "Figure 7 by layer, ns a packet", self.layers()),
+            (
+                "figure-8",
+                "Figure 8: messages between host and cards",
+                self.messages(),
+            ),
+            (
+                "card",
+                "Table 2: the card's processes, 256 connections, named messages",
+                self.card(),
+            ),
+            (
+                "card-published",
+                "Table 2 as published: the card's firmware",
+                self.published_card(),
+            ),
+        ]
+    }
+}
