@@ -38,14 +38,16 @@ enum HandoffCommand {
   lab handoff paper --seconds 1 --rounds 1
 Root, two processors, perf (linux-perf), ip, ethtool, nsenter and taskset are needed. Processor 0 is
 the host's, processor 1 is the client's and the cards': other work on them is counted, so the
-machine should be quiet. The command makes network namespaces and takes them away at its end."
+machine should be quiet. With fairlead-sender (make stacks) and QEMU, instructions are counted, too:
+of the program and the bypass library, and of a kernel that scripts/vm has got. The command makes
+network namespaces and takes them away at its end."
 )]
 struct PaperArgs {
     /// Seconds of each measurement
-    #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=600))]
-    seconds: u64,
+    #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = at_least_one(600))]
+    seconds: u32,
     /// Measurements of each kind, host and cards by turns; medians are shown
-    #[arg(long, value_name = "NUMBER", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "NUMBER", default_value_t = 3, value_parser = at_least_one(100))]
     rounds: u32,
     /// Output directory for `handoff.json`, a CSV file for each table, and `index.html`
     #[arg(long, short, value_name = "FOLDER")]
@@ -73,8 +75,12 @@ struct LoadArgs {
     #[arg(long, value_name = "ADDRESS", required_unless_present = "listen")]
     connect: Vec<SocketAddr>,
     /// Connections
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    #[arg(long, value_name = "NUMBER", value_parser = at_least_one(20_000))]
     connections: u32,
+}
+
+fn at_least_one(most: i64) -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=most)
 }
 
 pub(super) fn run(args: &HandoffArgs, context: &Context<'_>) -> Result<(), LabError> {
@@ -86,10 +92,14 @@ pub(super) fn run(args: &HandoffArgs, context: &Context<'_>) -> Result<(), LabEr
 
 fn run_paper(args: &PaperArgs, context: &Context<'_>) -> Result<(), LabError> {
     let spec = HandoffSpec {
-        seconds: args.seconds,
+        seconds: args.seconds.into(),
         rounds: args.rounds,
     };
     let report = paper(spec, context.control)?;
+    report
+        .notes
+        .iter()
+        .for_each(|note| context.note(&format!("note: {note}")));
     if let Some(folder) = &args.out {
         write(&report, folder)?;
     }

@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::load::MESSAGE_BYTES;
 use super::samples::{Samples, Who, said, sample};
 use crate::error::LabError;
+use crate::protocol::stacks::built_beside;
 
 /// The host's processor, and that of client and cards.
 const HOST_PROCESSOR: u32 = 0;
@@ -22,6 +23,11 @@ pub const ROOM: u32 = 256;
 const IDLE: u32 = 1_000_000;
 /// The file that messages are sent from.
 const FILE: &str = "message";
+/// The program that is traced, and what names another one.
+const SENDER: &str = "fairlead-sender";
+const SENDER_VARIABLE: &str = "FAIRLEAD_SENDER";
+const LIBRARY: &str = "libfairlead_bypass.so";
+const LIBRARY_VARIABLE: &str = "FAIRLEAD_BYPASS";
 
 /// Who carries the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -273,6 +279,65 @@ impl Bench {
             messages: messages.collect(),
             on_cards: after.on_cards,
         })
+    }
+
+    /// Traces a program that sends messages over connections of the first card. Returns the trace.
+    ///
+    /// # Errors
+    /// What is missing, or failed.
+    pub fn trace(
+        &self,
+        connections: u32,
+        source: Source,
+        messages: u32,
+    ) -> Result<PathBuf, LabError> {
+        let sender = built_beside(SENDER, "make stacks", SENDER_VARIABLE)?;
+        let (library, trace) = (self.library()?, self.folder.join("trace"));
+        let [client, host] = &self.names;
+        let mut tracer = inside(host, HOST_PROCESSOR, &self.program);
+        tracer
+            .args(["lab", "-q", "protocol", "run", "-o"])
+            .arg(&trace)
+            .arg("--");
+        let count = connections.to_string();
+        tracer
+            .arg(sender)
+            .args(["0.0.0.0:80", &count, &messages.to_string()]);
+        if source == Source::File {
+            tracer.arg(self.folder.join(FILE));
+        }
+        // The library is loaded into the program, not into the emulator.
+        let (library, socket) = (library.display(), self.socket(0));
+        let socket = socket.display();
+        let environment = format!("LD_PRELOAD={library},FAIRLEAD_OFFLOAD_SOCKET={socket}");
+        tracer.env("QEMU_SET_ENV", environment);
+        let mut tracer = Process(tracer.stdout(Stdio::piped()).spawn().map_err(gone)?);
+        wait_for("ready", &mut tracer.0, "the traced sender")?;
+        let mut reader = inside(client, CARD_PROCESSOR, &self.program);
+        reader.args(["lab", "handoff", "load", "--connections", &count]);
+        reader.args(["--connect", &format!("{}:80", addresses(0)[1])]);
+        // It fails at the end, when the sender has sent its messages.
+        reader
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let _reader = Process(reader.spawn().map_err(gone)?);
+        let status = tracer.0.wait().map_err(gone)?;
+        match status.success() {
+            true => Ok(trace),
+            false => Err(machine("the traced sender", status)),
+        }
+    }
+
+    /// As `fairlead run` finds it.
+    fn library(&self) -> Result<PathBuf, LabError> {
+        if let Some(named) = std::env::var_os(LIBRARY_VARIABLE) {
+            return Ok(named.into());
+        }
+        let folder = self.program.parent().unwrap_or(Path::new("/"));
+        let places = ["", "../lib/fairlead"].map(|place| folder.join(place).join(LIBRARY));
+        let found = places.into_iter().find(|place| place.is_file());
+        found.ok_or_else(|| machine(LIBRARY, "not beside this program"))
     }
 
     fn counts(&self) -> Result<Counts, LabError> {

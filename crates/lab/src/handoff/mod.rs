@@ -6,6 +6,7 @@
 //! | `bench.rs` | namespaces, cards and processes |
 //! | `load.rs` | the paper's microbenchmark |
 //! | `samples.rs` | time by layer |
+//! | `traced.rs` | instructions and cache lines by layer |
 //! | `published.rs` | what the paper prints |
 //! | `report.rs` | the tables |
 //! | `page.rs` | the page of HTML |
@@ -16,6 +17,7 @@ pub mod page;
 pub mod published;
 pub mod report;
 pub mod samples;
+pub mod traced;
 
 use bench::{Bench, Carried, Seen, Source};
 use published::FIGURE_7;
@@ -71,5 +73,6 @@ pub fn paper(spec: HandoffSpec, control: &dyn Control) -> Result<Report, LabErro
         });
     }
     control.end();
-    Ok(Report::new(spec, rows))
+    let (traced, notes) = traced::traced(&bench, control)?;
+    Ok(Report::new(spec, rows, traced, notes))
 }

@@ -49,6 +49,9 @@ pub fn page(report: &Report) -> String {
     for (_, title, table) in report.tables() {
         let _ = write!(body, "<h2>{}</h2>\n{}", escaped(title), html(&table));
     }
+    for note in &report.notes {
+        let _ = writeln!(body, "<p>{}</p>", escaped(note));
+    }
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
          content=\"width=device-width\">\n<title>TCP offload through connection handoff</title>\n\

@@ -8,6 +8,7 @@ use super::HandoffSpec;
 use super::bench::{PAYLOAD, Seen, Source};
 use super::published::{DESCRIPTOR_BYTES_PER_PACKET, DESCRIPTORS_PER_PACKET, TABLE_2};
 use super::samples::{Layers, PROGRAM};
+use super::traced::Traced;
 use crate::table::Table;
 
 /// Bytes of a message between host and card.
@@ -141,10 +142,19 @@ pub struct Report {
     pub mhz: Option<f64>,
     /// Figure 7's groups.
     pub rows: Vec<Row>,
+    /// Instructions and cache lines of a message.
+    pub traced: Vec<Traced>,
+    /// What could not be measured, and why.
+    pub notes: Vec<String>,
 }
 
 impl Report {
-    pub(super) fn new(spec: HandoffSpec, rows: Vec<Row>) -> Self {
+    pub(super) fn new(
+        spec: HandoffSpec,
+        rows: Vec<Row>,
+        traced: Vec<Traced>,
+        notes: Vec<String>,
+    ) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let about = read("/proc/cpuinfo");
         let field = |name: &str| {
@@ -160,6 +170,8 @@ impl Report {
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             mhz: field("cpu MHz").and_then(|text| text.parse().ok()),
             rows,
+            traced,
+            notes,
         }
     }
 
@@ -267,8 +279,45 @@ impl Report {
         table
     }
 
+    /// Figure 7's instructions: of a message, by layer, with the distinct lines of 64 bytes that it
+    /// touches, which a small cache would miss.
+    pub fn instructions(&self) -> Table {
+        let heads = [
+            "way",
+            "layer",
+            "instructions",
+            "accesses",
+            "I lines",
+            "D lines",
+        ];
+        let mut table = Table::new(heads);
+        for one in &self.traced {
+            let mut sums = [0.0; 4];
+            for row in &one.layers {
+                let values = [
+                    row.instructions,
+                    row.accesses,
+                    row.instruction_lines,
+                    row.data_lines,
+                ];
+                let cells = values.map(|value| format!("{value:.0}"));
+                sums.iter_mut()
+                    .zip(values)
+                    .for_each(|(sum, value)| *sum += value);
+                table.row(
+                    [one.way.clone(), row.layer.clone()]
+                        .into_iter()
+                        .chain(cells),
+                );
+            }
+            let cells = sums.map(|value| format!("{value:.0}"));
+            table.row([one.way.clone(), "all".to_owned()].into_iter().chain(cells));
+        }
+        table
+    }
+
     /// All tables with their names, for files and pages.
-    pub fn tables(&self) -> [(&'static str, &'static str, Table); 5] {
+    pub fn tables(&self) -> [(&'static str, &'static str, Table); 6] {
         [
             (
                 "figure-7",
@@ -276,6 +325,11 @@ impl Report {
                 self.totals(),
             ),
             ("layers", "Figure 7 by layer, ns a packet", self.layers()),
+            (
+                "instructions",
+                "Figure 7: instructions and cache lines of a message",
+                self.instructions(),
+            ),
             (
                 "figure-8",
                 "Figure 8: messages between host and cards",
@@ -292,5 +346,88 @@ impl Report {
                 self.published_card(),
             ),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{BYPASS, Samples};
+    use super::*;
+    use crate::handoff::page::page;
+
+    fn seen(packets_per_second: f64, host: &[(&str, f64)], sends: f64) -> Seen {
+        let layers = |all: &[(&str, f64)]| -> Layers {
+            all.iter()
+                .map(|(name, ns)| ((*name).to_owned(), *ns))
+                .collect()
+        };
+        Seen {
+            samples: Samples {
+                host: layers(host),
+                card: layers(&[("tcp", 500.0), ("ip", 1_500.0)]),
+                card_processor_ns: 4_000.0,
+            },
+            packets_per_second,
+            messages: [("ch_nic_send".to_owned(), sends)].into(),
+            on_cards: 256,
+        }
+    }
+
+    fn report() -> Report {
+        // Two seconds each: 2, 4 and 8 packets.
+        let host =
+            [1.0, 2.0, 4.0].map(|rate| seen(rate, &[("tcp", 6_000.0), (PROGRAM, 1_000.0)], 0.0));
+        let cards = [2.0; 3].map(|rate| seen(rate, &[(BYPASS, 600.0)], 1.0));
+        let row = Row {
+            connections: 256,
+            cards: 1,
+            source: Source::File,
+            host: Side::of(&host, 2),
+            offloaded: Side::of(&cards, 2),
+            published: Some(-84.0),
+        };
+        let spec = HandoffSpec {
+            seconds: 2,
+            rounds: 3,
+        };
+        Report::new(spec, vec![row], Vec::new(), vec!["a <note>".to_owned()])
+    }
+
+    #[test]
+    fn medians_are_for_a_packet_and_leave_the_program_out() {
+        let report = report();
+        let Row {
+            host, offloaded, ..
+        } = &report.rows[0];
+        assert_eq!((host.stack_ns, host.host_ns[PROGRAM]), (1_500.0, 250.0));
+        assert_eq!(host.all_ns, 11_000.0 / 4.0);
+        assert_eq!(offloaded.stack_ns, 150.0);
+        assert_eq!(offloaded.messages["ch_nic_send"], 0.5);
+        let totals = report.totals();
+        let row = ["256, 1 card, named", "256", "1500", "150", "-90 %", "-84 %"];
+        assert_eq!(totals.rows[0][..6], row);
+        let of_card = report.card();
+        assert_eq!(of_card.rows[0], ["ip", "375", "75 %"]);
+        let messages = report.messages();
+        assert_eq!(
+            messages.rows[0],
+            ["256, 1 card, named", "0.500", "0.500", "8.0"]
+        );
+    }
+
+    #[test]
+    fn the_page_has_each_table_and_note() {
+        let report = report();
+        let page = page(&report);
+        for (_, title, _) in report.tables() {
+            assert!(page.contains(title), "{title}");
+        }
+        assert!(page.contains("a &lt;note&gt;") && page.contains("1500 ns"));
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_lies_between() {
+        assert_eq!(median([4.0, 1.0, 3.0, f64::NAN, 2.0].into_iter()), 2.5);
+        assert_eq!(median(std::iter::empty()), 0.0);
     }
 }

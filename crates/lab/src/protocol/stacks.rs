@@ -171,7 +171,7 @@ pub fn program(isa: Isa) -> Result<PathBuf, LabError> {
 
 /// A program that is traced: where a variable says, beside this program, or where a recipe builds
 /// it.
-pub(super) fn built_beside(name: &str, recipe: &str, variable: &str) -> Result<PathBuf, LabError> {
+pub(crate) fn built_beside(name: &str, recipe: &str, variable: &str) -> Result<PathBuf, LabError> {
     if let Some(path) = env::var_os(variable) {
         return Ok(path.into());
     }
