@@ -19,6 +19,10 @@ pub struct CardCounts {
     pub held: u64,
     /// Tokens written.
     pub tokens: u64,
+    /// Connections that were asked back because a route or an address changed.
+    pub rerouted: u64,
+    /// Changes of the host's addresses and routes that the card could not follow.
+    pub unfollowed: u64,
     /// The longest handoff and restore, microseconds.
     pub longest_us: [u64; 2],
     /// All handoffs and restores, microseconds.
@@ -59,6 +63,8 @@ impl CardCounts {
             "short_files": self.short_files,
             "held_packets": self.held,
             "tokens": self.tokens,
+            "rerouted": self.rerouted,
+            "unfollowed_changes": self.unfollowed,
             "handoff_us": {"all": self.spent_us[0], "longest": self.longest_us[0]},
             "restore_us": {"all": self.spent_us[1], "longest": self.longest_us[1]},
             "bytes_to_peers": self.bytes[0],

@@ -4,6 +4,7 @@
 //! | file | concern |
 //! |---|---|
 //! | `setup.rs` | makes the card on one machine, takes it away |
+//! | `routes.rs` | the host's addresses and routes, and their changes |
 //! | `serve.rs` | the process: programs that connect, and what wakes it |
 //! | `owner.rs` | one program: its memory, its commands |
 //! | `pump.rs` | bytes between a connection's rings and its socket |
@@ -21,6 +22,7 @@ pub mod orders;
 mod owner;
 mod pump;
 mod room;
+mod routes;
 mod serve;
 pub mod setup;
 

@@ -1,7 +1,6 @@
 //! Connections on their way in (`ch_nic_handoff`) and out (`ch_nic_restore`).
 
 use std::io;
-use std::net::UdpSocket;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
@@ -17,6 +16,7 @@ use fairlead_os_tcp::{Identity, Refused, Whole, repair};
 
 use crate::guard::{Guard, Step};
 use crate::owner::{Open, Owner};
+use crate::routes::is_reached;
 
 const TCP: i32 = 6;
 const NO_DELAY: i32 = 1;
@@ -63,9 +63,7 @@ impl Mover {
             return Err(Refusal::Policy); // nothing is gained
         }
         // This thread is in the card's namespace. Another card may have the address.
-        if UdpSocket::bind((local.addr.to_ip(), 0)).is_err() {
-            return Err(Refusal::Address);
-        }
+        is_reached(&identity)?;
         let locked = self.moving.lock(peer, local);
         locked.map_err(|_| Refusal::HoldFull)?;
         (self.at_step)(Step::ToCardLocked);

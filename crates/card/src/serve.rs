@@ -22,7 +22,8 @@ use crate::guard::{Guard, Step};
 use crate::moves::Mover;
 use crate::orders::Orders;
 use crate::owner::{Open, Owner};
-use crate::setup::{HOLD, TO_HOST, mac_of};
+use crate::routes::{Follower, is_reached};
+use crate::setup::{HOLD, TO_HOST, mac_of, wire_of};
 
 /// Programs at most.
 const OWNERS: usize = 256;
@@ -92,6 +93,7 @@ pub(crate) struct Card {
     orders: Orders,
     pub(crate) owners: Vec<Option<Box<Owner>>>,
     mover: Mover,
+    routes: Follower,
     pub(crate) most: u32,
     pub(crate) idle: Duration,
     /// Connections that have come, which gives them numbers.
@@ -135,6 +137,7 @@ pub fn serve(
             card.event(event);
         }
         card.round();
+        card.follow();
     }
     let _ = std::fs::remove_file(&settings.socket);
     card.counts.held = card.mover.held;
@@ -147,6 +150,10 @@ impl Card {
         let host_number = repair::own_namespace().map_err(failed("SO_NETNS_COOKIE"))?;
         let card = Namespace::named(&settings.card);
         let card = card.map_err(failed("the card's network namespace"))?;
+        // From the host's namespace.
+        let wire = wire_of(&settings.card).map_err(failed("the card's interface"))?;
+        let routes = Follower::begin(&settings.card, &wire);
+        let routes = routes.map_err(failed("following the host's routes"))?;
         let guard = Guard::begin().map_err(failed("the guard's process"))?;
         let moving = Moving::of(&settings.card).map_err(failed("the steering program's maps"))?;
         let _ = std::fs::remove_file(&settings.socket);
@@ -175,6 +182,7 @@ impl Card {
                 guard,
                 at_step: settings.at_step,
             },
+            routes,
             most: settings.connections,
             idle: settings.idle,
             arrived: 0,
@@ -206,6 +214,23 @@ impl Card {
 
     fn room(&self) -> u32 {
         self.most.saturating_sub(self.count() as u32)
+    }
+
+    /// Connections whose peers are not reached by this card any more go back.
+    fn follow(&mut self) {
+        self.counts.unfollowed = self.routes.failures();
+        if !self.routes.has_changed() {
+            return;
+        }
+        for owner in self.owners.iter_mut().flatten() {
+            for line in 1..LINES {
+                let open = owner.open(line);
+                if open.is_some_and(|open| is_reached(&open.identity).is_err()) {
+                    owner.want_back(line, Cause::Configuration, &mut self.counts);
+                    self.counts.rerouted += 1;
+                }
+            }
+        }
     }
 
     fn ask_back(&mut self) {

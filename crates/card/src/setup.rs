@@ -9,6 +9,8 @@ use fairlead_bpf_loader::{CardDevices, forget_card, steer};
 use fairlead_netns::{Namespace, program};
 use serde_json::Value;
 
+use crate::routes::Layer3;
+
 /// The card's device that leads to the host.
 pub const TO_HOST: &str = "fl-host";
 /// The card's TUN device, at which packets of moving connections are held.
@@ -27,7 +29,8 @@ pub(crate) fn mac_of(device: &str) -> std::io::Result<[u8; 6]> {
         .map_err(|_| std::io::Error::other("it has no hardware address"))
 }
 
-fn ip(card: Option<&str>) -> Result<Command, String> {
+/// The `ip` tool, in this card's namespace or this thread's.
+pub(crate) fn ip(card: Option<&str>) -> Result<Command, String> {
     let mut command = Command::new(program("ip").ok_or("the `ip` tool (iproute2) is missing")?);
     if let Some(card) = card {
         command.args(["-n", card]);
@@ -36,14 +39,14 @@ fn ip(card: Option<&str>) -> Result<Command, String> {
 }
 
 /// What the `ip` tool says of one thing.
-fn show(card: Option<&str>, what: &[&str]) -> Result<Value, String> {
+pub(crate) fn show(card: Option<&str>, what: &[&str]) -> Result<Value, String> {
     match list(card, what)?.into_iter().next() {
         Some(one) => Ok(one),
         None => Err(format!("ip {}: nothing", what.join(" "))),
     }
 }
 
-fn list(card: Option<&str>, what: &[&str]) -> Result<Vec<Value>, String> {
+pub(crate) fn list(card: Option<&str>, what: &[&str]) -> Result<Vec<Value>, String> {
     let mut command = ip(card)?;
     let said = command.arg("-j").args(what).output();
     let said = said.map_err(|error| error.to_string())?;
@@ -58,7 +61,7 @@ fn list(card: Option<&str>, what: &[&str]) -> Result<Vec<Value>, String> {
         .collect())
 }
 
-fn run(card: Option<&str>, lines: &[String]) -> Result<(), String> {
+pub(crate) fn run(card: Option<&str>, lines: &[String]) -> Result<(), String> {
     let mut command = ip(card)?;
     command.args(["-batch", "-"]).stdin(Stdio::piped());
     command.stdout(Stdio::null()).stderr(Stdio::piped());
@@ -82,61 +85,35 @@ fn run(card: Option<&str>, lines: &[String]) -> Result<(), String> {
 struct Interface {
     mac: String,
     mtu: u64,
-    /// Addresses with their prefix lengths, without link-local ones.
-    addresses: Vec<String>,
-    /// Routes through it, as arguments of `ip route add`.
-    routes: Vec<String>,
+    layer_3: Layer3,
 }
 
 impl Interface {
     fn read(device: &str) -> Result<Self, String> {
         let about = show(None, &["addr", "show", "dev", device])?;
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        let addresses = about["addr_info"].as_array().cloned().unwrap_or_default();
-        let addresses = addresses.iter().filter_map(|one| {
-            let is_global = one["scope"] != "link" && one["scope"] != "host";
-            let address = one["local"].as_str().filter(|_| is_global)?;
-            Some(format!("{address}/{}", one["prefixlen"]))
-        });
-        let mut routes = Vec::new();
-        for family in ["-4", "-6"] {
-            for route in list(None, &[family, "route", "show", "dev", device])? {
-                // Those that come with addresses are made again with them.
-                if route["protocol"] == "kernel" {
-                    continue;
-                }
-                let Some(to) = route["dst"].as_str() else {
-                    continue;
-                };
-                let mut line = format!("{family} route add {to}");
-                for (key, word) in [("gateway", "via"), ("prefsrc", "src")] {
-                    if let Some(value) = route[key].as_str() {
-                        line += &format!(" {word} {value}");
-                    }
-                }
-                if let Some(metric) = route["metric"].as_u64() {
-                    line += &format!(" metric {metric}");
-                }
-                routes.push(format!("{line} dev {device}"));
-            }
-        }
+        let mac = about["address"].as_str();
         Ok(Self {
-            mac: text(&about["address"]).ok_or("the interface has no hardware address")?,
+            mac: mac
+                .ok_or("the interface has no hardware address")?
+                .to_owned(),
             mtu: about["mtu"].as_u64().unwrap_or(1_500),
-            addresses: addresses.collect(),
-            routes,
+            layer_3: Layer3::read(None, device)?,
         })
     }
 
-    /// Lines that give a device these addresses and routes.
+    /// Lines that give the host's device these addresses, and its routes through it.
     fn lines(&self, device: &str) -> Vec<String> {
-        let nodad = |address: &str| if address.contains(':') { " nodad" } else { "" };
-        let addresses = self.addresses.iter();
-        let addresses = addresses.map(|one| format!("addr add {one} dev {device}{}", nodad(one)));
         let up = format!("link set {device} up");
-        // A gateway of a link-local address, or behind another route, may come later than that.
-        let routes = self.routes.iter().cloned();
-        [up].into_iter().chain(addresses).chain(routes).collect()
+        let own = self.layer_3.lines();
+        // Routes through other devices are there still.
+        let own = own.filter(|line| line.starts_with("addr ") || line.contains(" dev "));
+        [up].into_iter().chain(own).collect()
+    }
+
+    /// Lines for the card's device, which has the other end of the wire.
+    fn lines_of_card(&self, device: &str) -> Vec<String> {
+        let up = format!("link set {device} up");
+        [up].into_iter().chain(self.layer_3.lines()).collect()
     }
 }
 
@@ -202,7 +179,7 @@ fn build(card: &str, wire: &str, before: &Interface) -> Result<(), String> {
     thread
         .join()
         .unwrap_or_else(|_| Err("a thread ended".to_owned()))?;
-    run(Some(card), &before.lines(wire))?;
+    run(Some(card), &before.lines_of_card(wire))?;
     run(None, &before.lines(wire))
 }
 
@@ -211,16 +188,22 @@ fn build(card: &str, wire: &str, before: &Interface) -> Result<(), String> {
 /// # Errors
 /// What could not be done.
 pub fn down(card: &str) -> Result<(), String> {
+    let wire = wire_of(card)?;
+    let before = Interface::read(&wire)?;
+    take_down(card, &wire, &before)
+}
+
+/// The name of the card's interface to the network, which the host's device has, too.
+pub(crate) fn wire_of(card: &str) -> Result<String, String> {
     let devices = list(Some(card), &["link", "show"])?;
     let wire = devices.iter().filter_map(|one| one["ifname"].as_str());
     let mut wire = wire.filter(|name| ![TO_HOST, HOLD, "lo"].contains(name));
-    let (Some(wire), None) = (wire.next(), wire.next()) else {
-        return Err(format!(
+    match (wire.next(), wire.next()) {
+        (Some(wire), None) => Ok(wire.to_owned()),
+        _ => Err(format!(
             "{card} is no card that `fairlead offload up` has made"
-        ));
-    };
-    let before = Interface::read(wire)?;
-    take_down(card, wire, &before)
+        )),
+    }
 }
 
 fn take_down(card: &str, wire: &str, before: &Interface) -> Result<(), String> {

@@ -19,6 +19,8 @@ pub(crate) const HOST_V6: &str = "fd88::2";
 pub(crate) struct Bench {
     pub(crate) client: Host,
     pub(crate) host: Host,
+    /// The host's interface, which has the card behind it.
+    pub(crate) wire: String,
     /// The card's network namespace.
     pub(crate) card: String,
     /// Where programs connect.
@@ -85,6 +87,7 @@ impl Bench {
         Some(Self {
             client,
             host,
+            wire,
             card,
             socket: folder.join("socket"),
             most: 100,
@@ -103,6 +106,9 @@ impl Bench {
         let card = format!("{}-{}", self.card, self.others.len());
         let ends = ((&self.client, &[client][..]), (&self.host, &[host][..]));
         let wire = self.world.link(ends.0, ends.1).unwrap().b;
+        // A route through a neighbour goes with it.
+        let neighbour = client.split('/').next().unwrap();
+        self.host.route("10.200.0.0/16", neighbour).unwrap();
         let up = || setup::up(&card, &wire);
         self.host.enter(up).unwrap().unwrap();
         self.others.push(card.clone());
@@ -112,6 +118,12 @@ impl Bench {
             card,
             ..self.settings()
         }
+    }
+
+    /// A link without a card, with these addresses. Returns the host's interface.
+    pub(crate) fn plain_link(&mut self, client: &str, host: &str) -> String {
+        let ends = ((&self.client, &[client][..]), (&self.host, &[host][..]));
+        self.world.link(ends.0, ends.1).unwrap().b
     }
 
     /// Where the card takes orders.

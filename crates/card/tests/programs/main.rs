@@ -8,6 +8,7 @@
 //! | `whole.rs` | a web server, both families, and the way back |
 //! | `calls.rs` | each call means on the card what it means in the kernel |
 //! | `orders.rs` | the operator lists connections, gives and takes; scarce room |
+//! | `routes.rs` | changes of the host's addresses and routes |
 //! | `two_cards.rs` | one program, two cards |
 //! | `deaths.rs` | a card that dies at each step of a move |
 //! | `flips.rs` | connections that move at random |
@@ -19,5 +20,6 @@ mod deaths;
 mod flips;
 mod hostile;
 mod orders;
+mod routes;
 mod two_cards;
 mod whole;

@@ -4,7 +4,7 @@
 //! them in turn, from memory or by naming the beginning of a file. It is linked dynamically: with
 //! the bypass library, what the library does for a message is in the trace (`lab handoff paper`).
 
-#[path = "../../../tracer/fairlead_packet.rs"]
+#[path = "../../../../tracer/fairlead_packet.rs"]
 mod fairlead_packet;
 
 use std::error::Error;
