@@ -176,6 +176,19 @@ static __noinline int fl_hit_answer(struct __sk_buff *ctx, struct fl_packet *pac
 	return fl_answer(ctx, packet, hit, 0, 0);
 }
 
+/* Ends a connection that cannot go on. */
+static __always_inline int fl_hit_reset(struct __sk_buff *ctx, struct fl_packet *packet,
+					struct fl_hit *hit, __u32 seq, int copies)
+{
+	int verdict;
+
+	fl_host_count(FL_C_HITS_RESET);
+	verdict = fl_send_bare(ctx, packet, hit, seq,
+			       FL_TCP_RST | FL_TCP_ACK | (copies ? FL_SEND_COPY : 0));
+	bpf_map_delete_elem(&fl_hits, &packet->key);
+	return verdict;
+}
+
 /* Sends what a client has not acknowledged once more. */
 static __noinline int fl_hit_again(struct __sk_buff *ctx, struct fl_packet *packet,
 				   struct fl_hit *hit, __u32 from, int copies)
@@ -185,13 +198,9 @@ static __noinline int fl_hit_again(struct __sk_buff *ctx, struct fl_packet *pack
 	if (!packet || !hit)
 		return TC_ACT_SHOT;
 	verdict = fl_answer(ctx, packet, hit, from, copies);
-	if (verdict == FL_NO_HIT) {
-		/* What it would be made of is gone: nothing else may be sent under its numbers. */
-		fl_host_count(FL_C_HITS_RESET);
-		verdict = fl_send_bare(ctx, packet, hit, hit->acked, FL_TCP_RST | FL_TCP_ACK | (copies ? FL_SEND_COPY : 0));
-		bpf_map_delete_elem(&fl_hits, &packet->key);
-		return verdict;
-	}
+	/* What it would be made of is gone: nothing else may be sent under its numbers. */
+	if (verdict == FL_NO_HIT)
+		return fl_hit_reset(ctx, packet, hit, hit->acked, copies);
 	fl_host_count(FL_C_HITS_REPEATED);
 	return verdict;
 }
@@ -209,6 +218,8 @@ static __noinline int fl_hit_fin(struct __sk_buff *ctx, struct fl_packet *packet
 	if (!packet || !hit)
 		return TC_ACT_SHOT;
 	hit->flags |= FL_HIT_FIN_HEARD;
+	hit->since_ns = bpf_ktime_get_ns();
+	hit->sent_ns = hit->since_ns;
 	hit->rcv_nxt += 1;
 	hit->object = 0;
 	hit->answer_at = hit->snd_nxt;
@@ -510,7 +521,7 @@ static __always_inline int fl_is_longer(__u64 now_ns, __u64 since_ns, __u64 most
 
 static __always_inline int fl_hit_is_late(const struct fl_hit *hit, __u64 now_ns)
 {
-	return hit->object && hit->acked != hit->snd_nxt &&
+	return (hit->object || hit->flags & FL_HIT_FIN_SENT) && hit->acked != hit->snd_nxt &&
 	       fl_is_longer(now_ns, hit->sent_ns, FL_HIT_RTO_NS) &&
 	       !fl_is_longer(now_ns, hit->since_ns, FL_HIT_PATIENCE_NS);
 }
@@ -533,21 +544,31 @@ static __noinline int fl_hit_late(struct __sk_buff *ctx, struct fl_packet *packe
 	hit = bpf_map_lookup_elem(&fl_hits, &packet->key);
 	if (!hit)
 		return TC_ACT_SHOT;
-	if (fl_hit_is_late(hit, now_ns))
+	/* Most likely the client has all that was sent, and has not been able to say so. */
+	if (hit->flags & FL_HIT_ENDS)
+		return fl_hit_reset(ctx, packet, hit, hit->snd_nxt, 1);
+	if (fl_hit_is_late(hit, now_ns) && hit->object)
 		return fl_hit_again(ctx, packet, hit, fl_hit_from(hit, hit->acked), 1);
+	if (fl_hit_is_late(hit, now_ns)) {
+		hit->sent_ns = now_ns;
+		return fl_send_bare(ctx, packet, hit, hit->snd_nxt - 1,
+				    FL_TCP_FIN | FL_TCP_ACK | FL_SEND_COPY);
+	}
 	if (!fl_hit_is_idle(hit, now_ns))
 		return TC_ACT_SHOT;
 	hit->object = 0;
 	hit->answer_at = hit->snd_nxt;
 	hit->snd_nxt += 1;
 	hit->since_ns = now_ns;
+	hit->sent_ns = now_ns;
 	hit->flags |= FL_HIT_FIN_SENT | FL_HIT_CLOSES;
 	return fl_send_bare(ctx, packet, hit, hit->answer_at, FL_TCP_FIN | FL_TCP_ACK | FL_SEND_COPY);
 }
 
 static long fl_hit_look_at(void *map, const void *key, struct fl_hit *hit, __u64 *now)
 {
-	__u64 most = hit->flags & FL_HIT_FIN_HEARD ? FL_HIT_REST_NS : FL_HIT_IDLE_NS;
+	int is_over = hit->flags & FL_HIT_FIN_HEARD && hit->acked == hit->snd_nxt;
+	__u64 most = is_over ? FL_HIT_REST_NS : FL_HIT_IDLE_NS;
 
 	if (fl_hit_is_late(hit, *now) || fl_hit_is_idle(hit, *now))
 		bpf_map_push_elem(&fl_hits_late, key, 0);

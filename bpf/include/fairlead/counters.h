@@ -83,7 +83,8 @@
 	COUNTER(HITS_FULL, "kernel_hits_full", \
 		"Requests passed to the front because the kernel has no room for their connection") \
 	COUNTER(HITS_RESET, "kernel_hits_reset", \
-		"Connections reset because their last answer is needed again, and is gone") \
+		"Connections reset because their last answer is needed again and is gone, or because " \
+		"a restart left them without a front") \
 	COUNTER(HITS_UNREADY, "kernel_hits_unready", \
 		"Segments dropped because the front did not take their connection; clients repeat them") \
 	COUNTER(HITS_UNLOGGED, "kernel_hits_unlogged", \

@@ -378,6 +378,7 @@ struct fl_hit {
 #define FL_HIT_CLOSES 2     /* the last answer ends with a FIN */
 #define FL_HIT_FIN_SENT 4
 #define FL_HIT_FIN_HEARD 8
+#define FL_HIT_ENDS 16     /* user space wants it reset: there is no front for it any more */
 
 /* A hit, for the access log. */
 struct fl_hit_event {

@@ -35,7 +35,7 @@ const STRUCTS: [(&str, &str, &str); 23] = [
 const TABLES: [(&str, &str, &str); 2] = [("fl_tcb", "RawTcb", ""), ("fl_object", "RawObject", "")];
 
 /// Constants that the loader uses, and their type there.
-const CONSTANTS: [(&str, &str); 39] = [
+const CONSTANTS: [(&str, &str); 44] = [
     ("LAYOUT_VERSION", "u32"),
     ("FL_HOST_LAYOUT", "u32"),
     ("FL_DROPS", "u32"),
@@ -50,6 +50,11 @@ const CONSTANTS: [(&str, &str); 39] = [
     ("FL_OFFER_HOST", "u8"),
     ("FL_ASSIGN_REQUEST", "u32"),
     ("FL_HIT_BYTES", "usize"),
+    ("FL_HIT_GIVEN", "u8"),
+    ("FL_HIT_CLOSES", "u8"),
+    ("FL_HIT_FIN_SENT", "u8"),
+    ("FL_HIT_FIN_HEARD", "u8"),
+    ("FL_HIT_ENDS", "u8"),
     ("FL_HOST_PLAIN", "u32"),
     ("FL_HOST_FULL", "u32"),
     ("FL_HOST_WATCHED", "u32"),

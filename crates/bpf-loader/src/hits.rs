@@ -86,7 +86,7 @@ pub struct HitMaps {
     offers: HashMap<MapData, u64, RawOffer>,
     objects: HashMap<MapData, u64, RawObject>,
     listens: HashMap<MapData, RawEndpoint, RawHitListen>,
-    connections: HashMap<MapData, RawFlowKey, RawHit>,
+    pub(crate) connections: HashMap<MapData, RawFlowKey, RawHit>,
     settings: Array<MapData, RawHitSettings>,
     late: Queue<MapData, RawFlowKey>,
     events: RingBuf<MapData>,
@@ -298,7 +298,7 @@ impl HitMaps {
     }
 }
 
-fn descriptor(ebpf: &Ebpf, name: &'static str) -> Result<OwnedFd, LoadError> {
+pub(crate) fn descriptor(ebpf: &Ebpf, name: &'static str) -> Result<OwnedFd, LoadError> {
     let program = ebpf.program(name).ok_or(LoadError::Missing(name))?;
     let program: &SchedClassifier = program.try_into()?;
     let fd = program.fd()?.as_fd().try_clone_to_owned();
@@ -321,7 +321,7 @@ fn event_of(bytes: &[u8]) -> Option<HitEvent> {
 
 /// A segment as it would come from a client that acknowledges what it has: the program makes what
 /// is missing of it. Its checksum is that of the pseudo-header, as of one that is yet to be made.
-fn frame_of(key: &RawFlowKey, hit: &RawHit) -> Vec<u8> {
+pub(crate) fn frame_of(key: &RawFlowKey, hit: &RawHit) -> Vec<u8> {
     const TCP_BYTES: u16 = 20;
     let key = FlowKey::from(*key);
     let mut frame = hit.link.to_vec();

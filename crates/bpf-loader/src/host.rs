@@ -16,6 +16,7 @@ use fairlead_base::{Endpoint, FlowKey};
 use fairlead_tcp::{HostTerms, Progress, Sleeper};
 
 use crate::Counters;
+use crate::answered::Answered;
 use crate::clock::monotonic_ns;
 use crate::filter::has_links;
 use crate::hits::{AGAIN, HitMaps, SWEEP};
@@ -63,6 +64,7 @@ pub struct HostPrograms {
     counters: PerCpuArray<MapData, u64>,
     /// By listening endpoint where some requests are answered: where the front listens.
     fronts: BTreeMap<Endpoint, Endpoint>,
+    answered: Answered,
     /// Maps that grow with connections, for their sizes.
     sized: Vec<(&'static str, OwnedFd)>,
 }
@@ -72,6 +74,15 @@ impl core::fmt::Debug for HostPrograms {
         let mut debug = f.debug_struct("HostPrograms");
         debug.field("told", &self.told).finish_non_exhaustive()
     }
+}
+
+/// What [`HostPrograms::forget`] has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Forgotten {
+    /// Connections that slept.
+    pub asleep: u64,
+    /// Connections whose requests the kernel answered: they were reset.
+    pub answered: u64,
 }
 
 /// Where the engine announces what it is about to give, and finds who sleeps.
@@ -257,6 +268,7 @@ impl HostPrograms {
             program(&mut ebpf, name)?.load()?;
         }
         let sized = lasting::descriptors(&ebpf);
+        let answered = Answered::of(&ebpf)?;
         let map = take(&mut ebpf, "fl_gives")?;
         let lives = Lives::new(take(&mut ebpf, "fl_lives")?);
         let unreads = Unreads::new(take(&mut ebpf, "fl_unreads")?);
@@ -283,6 +295,7 @@ impl HostPrograms {
             leads: false,
             watched: BTreeSet::new(),
             fronts: BTreeMap::new(),
+            answered,
             counters,
             sized,
         };
@@ -303,6 +316,19 @@ impl HostPrograms {
         let base = base.ok_or(LoadError::Missing("fl_listens"))?;
         self.fronts.clone_from(&fronts);
         HitMaps::take(&mut self.ebpf, base, fronts)
+    }
+
+    /// Where connections came in whose requests an earlier run answered.
+    pub fn answered_at(&self) -> BTreeSet<Endpoint> {
+        self.answered.listens()
+    }
+
+    /// Resets connections whose requests an earlier run answered, and that have no front any more;
+    /// after [`Self::set`]. How many.
+    pub fn end_answered(&mut self) -> u64 {
+        let mut all = self.answered.entries();
+        all.retain(|(key, _)| !self.fronts.contains_key(&FlowKey::from(*key).dst));
+        self.answered.reset(&self.ebpf, &all)
     }
 
     /// Leads what belongs to no socket to the engine's device, from the next [`Self::set`] on: the
@@ -385,13 +411,22 @@ impl HostPrograms {
         self.full = endpoints;
     }
 
-    /// Takes the programs off all interfaces: an earlier run pinned them, this one does without.
-    /// How many connections slept.
-    pub fn forget(pins: &Pins) -> u64 {
+    /// Takes the programs off all interfaces, and forgets what they knew: an earlier run pinned
+    /// them, this one does without.
+    pub fn forget(pins: &Pins) -> Forgotten {
         for (pin, _) in pins.host_links() {
             let _ = pins::remove(&pin);
         }
-        lasting::forget(pins).unwrap_or(0)
+        let answered = lasting::answered(pins).map_or_else(Vec::new, |all| all.entries());
+        let reset = |(mut own, ..): (Self, Gives, Shown)| own.answered.reset(&own.ebpf, &answered);
+        let answered = match answered.is_empty() {
+            true => 0,
+            false => Self::load(None, 0).map_or(0, reset),
+        };
+        Forgotten {
+            asleep: lasting::forget(pins).unwrap_or(0),
+            answered,
+        }
     }
 
     /// Before all other programs: at the interfaces before the fast path, at the device before the

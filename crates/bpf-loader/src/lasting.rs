@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use aya::maps::{MapData, MapInfo};
 use aya::{Ebpf, EbpfLoader};
 
+use crate::answered::{ANSWERED, Answered};
 use crate::kernel::LoadError;
 use crate::layout::HOST_LAYOUT;
 use crate::pins::Pins;
@@ -24,7 +25,7 @@ const UNREADS: &str = "fl_unreads";
 /// Entries of the latter where nothing sleeps.
 const UNREADS_MIN: u32 = 64;
 /// What is pinned.
-const MAPS: [&str; 6] = [LIVES, RESPONSES, "fl_shown", "fl_gives", UNREADS, "fl_hits"];
+const MAPS: [&str; 6] = [LIVES, RESPONSES, "fl_shown", "fl_gives", UNREADS, ANSWERED];
 /// Entries of maps of other layouts that are counted, at most.
 const COUNTED_MAX: u64 = 1 << 24;
 
@@ -110,6 +111,12 @@ pub(crate) fn forget(pins: &Pins) -> Result<u64, LoadError> {
         }
     }
     Ok(asleep + discarded)
+}
+
+/// Connections of an earlier run whose requests the kernel answered.
+pub(crate) fn answered(pins: &Pins) -> Option<Answered> {
+    let map = MapData::from_pin(pin(pins, ANSWERED)).ok()?;
+    Answered::of_map(map).ok()
 }
 
 fn discard_other_layouts(pins: &Pins) -> Result<u64, LoadError> {

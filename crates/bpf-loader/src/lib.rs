@@ -41,6 +41,7 @@
 
 mod access;
 mod addresses;
+mod answered;
 mod attach;
 mod capture;
 mod clock;
@@ -96,7 +97,7 @@ pub use flow_table::{FlowLookups, FlowTableKind, TcbGeometry, TcbLine};
 pub use footprint::map_bytes_for;
 pub use gate::{Gate, GateSeen, Gates, Heard};
 pub use hits::{HitBase, HitEvent, HitMaps, HitObject};
-pub use host::{Gives, HostPrograms, has_host_function};
+pub use host::{Forgotten, Gives, HostPrograms, has_host_function};
 pub use interfaces::{ethernet_interfaces, interface_index, interface_name};
 pub use kernel::{FlowTable, Kernel, LoadError};
 pub use layout::LAYOUT_VERSION;

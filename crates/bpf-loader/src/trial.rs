@@ -4,11 +4,15 @@
 use std::time::Duration;
 
 use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions, Xdp};
+use fairlead_base::FlowKey;
+use fairlead_tcp::Hit;
 
 use crate::attach::{Mode, TC_PROGRAM, XDP_PROGRAM};
 use crate::flow_table::FlowTableKind;
+use crate::hits::HitMaps;
 use crate::host::HostPrograms;
 use crate::kernel::{Kernel, LoadError};
+use crate::layout::{HIT_CLOSES, HIT_FIN_HEARD, HIT_FIN_SENT, HIT_GIVEN, RawFlowKey};
 
 /// What became of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -230,5 +234,44 @@ impl PassProgram {
         program.load()?;
         program.attach(interface, aya::programs::TcAttachType::Egress)?;
         Ok(Self(ebpf))
+    }
+}
+
+impl HitMaps {
+    /// What the programs know of a client's connection.
+    pub fn connection(&self, client: &FlowKey) -> Option<Hit> {
+        let raw = self.connections.get(&RawFlowKey::from(client), 0).ok()?;
+        let is = |flag: u8| raw.flags & flag != 0;
+        Some(Hit {
+            since_ns: raw.since_ns,
+            sent_ns: raw.sent_ns,
+            object: raw.object,
+            client_isn: raw.client_isn,
+            asked_at: raw.asked_at,
+            rcv_nxt: raw.rcv_nxt,
+            answer_at: raw.answer_at,
+            snd_nxt: raw.snd_nxt,
+            acked: raw.acked,
+            age: raw.age,
+            stamp: u32::from_be(raw.stamp),
+            mss: raw.mss,
+            segment: raw.segment,
+            given: is(HIT_GIVEN),
+            closes: is(HIT_CLOSES),
+            fin_sent: is(HIT_FIN_SENT),
+            fin_heard: is(HIT_FIN_HEARD),
+            scales: (raw.scales != 0).then_some((raw.client_scale, raw.our_scale)),
+            sack: raw.sack != 0,
+            timestamps: raw.timestamps != 0,
+        })
+    }
+
+    /// Changes when a connection was heard of last.
+    pub fn set_connection(&mut self, client: &FlowKey, hit: &Hit) {
+        let key = RawFlowKey::from(client);
+        if let Ok(mut raw) = self.connections.get(&key, 0) {
+            (raw.since_ns, raw.sent_ns) = (hit.since_ns, hit.sent_ns);
+            let _ = self.connections.insert(key, raw, 0); // there is room: it replaces one
+        }
     }
 }

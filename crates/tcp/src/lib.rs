@@ -8,6 +8,7 @@ pub mod adoption;
 pub mod backoff;
 pub mod cookie;
 pub mod endpoints;
+pub mod hits;
 pub mod join;
 pub mod offload;
 pub mod pairing;
@@ -22,6 +23,7 @@ pub use adoption::{Kept, KeptPair, Misfit};
 pub use backoff::Backoff;
 pub use cookie::{CookieKey, Promise};
 pub use endpoints::Endpoints;
+pub use hits::{Hit, HitListen, HitObject, HitVerdict, Hits};
 pub use join::{Join, Joined};
 pub use offload::{
     ConnectOffload, FastPath, FlowOffload, Held, HostHandoff, HostTerms, ListenOffer, PairOffload,

@@ -1,6 +1,7 @@
 //! The kernel program against the Rust datapath: the same packets, the same bytes.
 
 mod access;
+mod answering;
 mod beginning;
 mod closing;
 mod heads;
@@ -36,7 +37,8 @@ const COOKIE: (u64, u64) = (0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210);
 const ETHERNET: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
 
 /// Runs `test` on a forwarding host between clients (eth `c`, whose index it is told) and servers
-/// (eth `s`), whose neighbours are known.
+/// (eth `s`), whose neighbours are known. The far ends are up first: a carrier that comes later is
+/// noticed up to a second later.
 fn on_a_switch<T: Send>(test: impl FnOnce(&Host, u32) -> T + Send) -> T {
     let mut world = World::new().unwrap();
     let host = world.host("switch").unwrap();
@@ -45,7 +47,7 @@ fn on_a_switch<T: Send>(test: impl FnOnce(&Host, u32) -> T + Send) -> T {
     host.ip(
         "link add c address 02:00:00:00:00:01 mtu 4000 type veth peer name cx\n\
          link add s address 02:00:00:00:00:01 mtu 4000 type veth peer name sx\n\
-         link set c up\nlink set cx up\nlink set s up\nlink set sx up\n\
+         link set cx up\nlink set sx up\nlink set c up\nlink set s up\n\
          addr add 10.1.0.1/24 dev c\naddr add 10.2.0.254/24 dev s\n\
          addr add fd01::1/64 dev c nodad\naddr add fd02::fe/64 dev s nodad\n\
          neigh add 10.1.0.9 lladdr 02:00:00:00:00:09 dev c\n\

@@ -53,6 +53,8 @@ pub(super) struct Host {
     asleep: Arc<AtomicU64>,
     /// What became of those that an earlier run left.
     taken: TakenOver,
+    /// Connections that were reset: the kernel answered them, and no program is loaded any more.
+    reset: u64,
 }
 
 impl Host {
@@ -70,9 +72,12 @@ impl Host {
             let _ = parts.2.hold(&BTreeSet::new());
             let mut this = Self::default();
             if let Some(pins) = pins {
-                this.taken.no_route = HostPrograms::forget(pins);
+                let gone = HostPrograms::forget(pins);
+                this.taken.no_route = gone.asleep;
+                this.reset = gone.answered;
             }
             this.say_taken();
+            this.say_reset(this.reset);
             return this;
         }
         let mut this = Self {
@@ -131,7 +136,7 @@ impl Host {
             self.full = all;
             programs.set_full(at);
         }
-        let fronts = fronts(&settings.switch);
+        let fronts = fronts(&settings.switch, &programs.answered_at());
         if let Some(kernel) = fastpath.kernel().filter(|_| !fronts.is_empty()) {
             let maps = programs.answer(kernel, fronts);
             front.hits = Some(maps.map_err(|error| in_full(&error))?);
@@ -139,6 +144,7 @@ impl Host {
         programs.set_watched(settings.switch.watched.iter().copied().collect());
         let set = programs.set(&interfaces, &self.device, &self.listens, self.sleep);
         set.map_err(|error| in_full(&error))?;
+        self.say_reset(programs.end_answered());
         fastpath.serve_hosted(&addresses)?;
         let no_sleep = |error: std::io::Error| format!("sockets cannot be ended: {error}");
         let (sockets, woken) = Sockets::new(gives, self.sleep).map_err(no_sleep)?;
@@ -190,7 +196,7 @@ impl Host {
                 "routes with treatment = \"host\", and `watch`, cannot be served: {why}"
             );
         }
-        if !fronts(switch).is_empty() {
+        if !fronts(switch, &BTreeSet::new()).is_empty() {
             tracing::warn!("`kernel = true` of caches has no effect: {why}");
         }
         if routes.any(Route::is_to_front) {
@@ -224,6 +230,15 @@ impl Host {
         }
     }
 
+    fn say_reset(&self, count: u64) {
+        if count > 0 {
+            tracing::warn!(
+                "reset {count} connections of an earlier run that the kernel answered: their \
+                 service has no front any more"
+            );
+        }
+    }
+
     /// Who lists and ends sleepers, where there may be some.
     pub(super) fn desk(&self) -> Option<&Arc<SleeperDesk>> {
         self.desk.as_ref()
@@ -249,23 +264,26 @@ impl Host {
 
     /// Adds what the programs have counted.
     pub(super) fn add_to(&self, counters: &mut Counters) {
+        counters.hits_reset += self.reset;
         if let Some(programs) = &self.programs {
             programs.add_to(counters);
         }
     }
 }
 
-/// By listening endpoint of services some of whose requests the kernel answers: where the front
-/// listens.
-fn fronts(switch: &Config) -> BTreeMap<Endpoint, Endpoint> {
+/// By listening endpoint where the kernel answers some requests, or where it did in an earlier run
+/// (`answered`): where the front listens.
+fn fronts(switch: &Config, answered: &BTreeSet<Endpoint>) -> BTreeMap<Endpoint, Endpoint> {
     let mut fronts = BTreeMap::new();
     for service in &switch.services {
-        let mut routes = service.routes.iter();
-        let Some(route) = routes.find(|route| service.answers_in_kernel(route)) else {
+        let mut routes = service.routes.iter().filter(|route| route.is_to_front());
+        let answers = routes.clone().any(|route| service.answers_in_kernel(route));
+        let Some(route) = routes.next() else {
             continue;
         };
         let of = |listen: &Endpoint| route.listeners.of_version(listen.addr.is_v4());
         let known = service.listen.iter();
+        let known = known.filter(|listen| answers || answered.contains(*listen));
         fronts.extend(known.filter_map(|listen| Some((*listen, of(listen)?))));
     }
     fronts
