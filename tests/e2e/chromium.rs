@@ -1,16 +1,16 @@
 //! Chromium as the client of a cache and of requests that are routed one by one.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 
 use fairlead_netns::trial::skip;
 
-use crate::harness::{Family, Lab, Origin, Switch, with_sockets_of_cookies};
+use crate::harness::{Family, Lab, Origin, Switch, request_heads, with_sockets_of_cookies};
 
 /// Pages and scripts go through a cache, `/api/…` to another pool at every request.
-const SERVICES: &str = r#"
+pub(crate) const SERVICES: &str = r#"
 [[service]]
 name = "web"
 listen = "10.1.0.3:80"
@@ -34,14 +34,14 @@ server = [{ address = "10.2.0.1:8002" }]
 const SCRIPTS: u64 = 12;
 
 /// What the script of this number is about: some are long enough for a file of the cache.
-fn text_of(number: u64) -> String {
+pub(crate) fn text_of(number: u64) -> String {
     (0..number * number * 400)
         .map(|at| char::from(b'a' + ((at * 7 + number) % 26) as u8))
         .collect()
 }
 
 /// The same as the page's script computes it.
-fn sum_of(text: &str) -> u64 {
+pub(crate) fn sum_of(text: &str) -> u64 {
     text.bytes()
         .fold(0, |sum, byte| (sum * 31 + u64::from(byte)) % 1_000_003)
 }
@@ -88,17 +88,11 @@ for (const number of [1, 2, 3])
 }
 
 /// A server of these contents, and how often each path was asked for.
-fn server(lab: &Lab, port: u16, asked: &Arc<Mutex<BTreeMap<String, u64>>>) -> Origin {
+pub(crate) fn server(lab: &Lab, port: u16, asked: &Arc<Mutex<BTreeMap<String, u64>>>) -> Origin {
     let asked = Arc::clone(asked);
     Origin::start(lab, Family::V4.server_at(1, port), move |mut stream| {
-        let mut reader = BufReader::new(stream.try_clone()?);
-        loop {
-            let mut head = String::new();
-            while !head.ends_with("\r\n\r\n") {
-                if reader.read_line(&mut head)? == 0 {
-                    return Ok(());
-                }
-            }
+        for head in request_heads(&stream)? {
+            let head = head?;
             let path = head.split(' ').nth(1).unwrap_or("").to_owned();
             *asked
                 .lock()
@@ -117,11 +111,12 @@ fn server(lab: &Lab, port: u16, asked: &Arc<Mutex<BTreeMap<String, u64>>>) -> Or
                 body.len()
             )?;
         }
+        Ok(())
     })
 }
 
 /// What the page is once it has loaded everything, in a browser that knows nothing yet.
-fn load(lab: &Lab, round: usize) -> String {
+pub(crate) fn load(lab: &Lab, round: usize) -> String {
     let profile = lab.folder().join(format!("profile-{round}"));
     let mut command = lab.client.command("chromium");
     command.args([
@@ -142,7 +137,7 @@ fn load(lab: &Lab, round: usize) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn is_installed() -> bool {
+pub(crate) fn is_installed() -> bool {
     let found = std::process::Command::new("chromium")
         .arg("--version")
         .output();

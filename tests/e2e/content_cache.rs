@@ -1,6 +1,6 @@
 //! Responses kept by a route's cache.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use fairlead_netns::{Running, Signal};
 
 use crate::haproxy::is_installed;
 use crate::harness::{
-    Connection, Family, Lab, Nginx, Origin, SetAtEnd, Switch, binary, web, with_sockets_of_cookies,
+    Connection, Family, Lab, Nginx, Origin, SetAtEnd, Switch, binary, request_heads, web,
+    with_sockets_of_cookies,
 };
 use crate::http::curl;
 use crate::reload::reload;
@@ -48,14 +49,8 @@ pub(crate) fn counting(lab: &Lab, body_bytes: usize) -> ([Origin; 2], Arc<Atomic
     let start = |family: Family| {
         let asked = Arc::clone(&asked);
         Origin::start(lab, family.server_at(1, 8001), move |mut stream| {
-            let mut reader = BufReader::new(stream.try_clone()?);
-            loop {
-                let mut head = String::new();
-                while !head.ends_with("\r\n\r\n") {
-                    if reader.read_line(&mut head)? == 0 {
-                        return Ok(());
-                    }
-                }
+            for head in request_heads(&stream)? {
+                let head = head?;
                 let number = asked.fetch_add(1, Ordering::SeqCst) + 1;
                 let age = head.split('/').nth(1).unwrap_or("0").to_owned();
                 let text = format!("{number} ").repeat(body_bytes / 2 + 1);
@@ -66,6 +61,7 @@ pub(crate) fn counting(lab: &Lab, body_bytes: usize) -> ([Origin; 2], Arc<Atomic
                 );
                 stream.write_all(answer.as_bytes())?;
             }
+            Ok(())
         })
     };
     (Family::BOTH.map(start), asked)
@@ -362,14 +358,8 @@ impl Changing {
         );
         let (now, dead) = (Arc::clone(&version), Arc::clone(&is_dead));
         let origin = Origin::start(lab, Family::V4.server_at(1, 8001), move |mut stream| {
-            let mut reader = BufReader::new(stream.try_clone()?);
-            loop {
-                let mut head = String::new();
-                while !head.ends_with("\r\n\r\n") {
-                    if reader.read_line(&mut head)? == 0 {
-                        return Ok(());
-                    }
-                }
+            for head in request_heads(&stream)? {
+                let head = head?;
                 let path = head.split(' ').nth(1).unwrap_or("/0").to_owned();
                 let body = page(&path, now.load(Ordering::SeqCst));
                 let head = format!(
@@ -385,6 +375,7 @@ impl Changing {
                 }
                 stream.write_all(rest.as_bytes())?;
             }
+            Ok(())
         });
         Self {
             version,

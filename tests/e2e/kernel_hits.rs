@@ -1,16 +1,22 @@
 //! Requests that the kernel answers from a cache, and connections that the front takes over in the
 //! middle.
 
+use std::io::ErrorKind;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fairlead_netio::FaultPlan;
 use fairlead_netns::Host;
+use fairlead_netns::trial::skip;
 
+use crate::chromium;
 use crate::content_cache::{counting, fairlead, of_v4, services};
 use crate::harness::{Connection, Family, Lab, Response, Switch, seeds, with_sockets_of_cookies};
 use crate::http::curl;
+use crate::load::{requests, spare_ports, wrk};
 use crate::loss::BadLine;
+use crate::reload::reload;
 use crate::restart::{in_kernel, kill};
 
 /// One segment.
@@ -36,10 +42,14 @@ fn is_from_kernel(answer: &Response) -> bool {
 
 /// Asks until the kernel answers, with a connection each time.
 fn heat_from(host: &Host, family: Family, path: &str) -> Response {
+    heat_for(host, family, "x", path)
+}
+
+fn heat_for(host: &Host, family: Family, site: &str, path: &str) -> Response {
     let until = Instant::now() + Duration::from_secs(20);
     loop {
         let mut connection = Connection::open_from(host, family.virtual_at(80)).unwrap();
-        let answer = connection.ask("GET", "x", path).unwrap();
+        let answer = connection.ask("GET", site, path).unwrap();
         if is_from_kernel(&answer) {
             return answer;
         }
@@ -374,5 +384,147 @@ fn hits_are_counted_and_logged() {
             std::thread::sleep(Duration::from_millis(50));
         }
         assert_eq!(lines(), 50);
+    });
+}
+
+/// A connection of each family that the kernel answers.
+fn connections(lab: &Lab) -> [Connection; 2] {
+    Family::BOTH.map(|family| {
+        heat(lab, family, "/60/hot");
+        let mut connection = Connection::to(lab, family.virtual_at(80));
+        let answer = connection.ask("GET", "x", "/60/hot").unwrap();
+        assert!(is_from_kernel(&answer), "{answer:?}");
+        connection
+    })
+}
+
+#[test]
+fn the_front_has_the_connections_once_the_kernel_answers_no_more() {
+    with_sockets_of_cookies(|lab| {
+        let (_origins, _) = counting(lab, SHORT);
+        let after = in_kernel(&services(""));
+        for is_reload in [false, true] {
+            let mut switch = Switch::start_with(lab, &in_kernel(&with_hits()));
+            let connections = connections(lab);
+            if is_reload {
+                reload(lab, &mut switch, &after, 2);
+            } else {
+                kill(switch);
+                switch = Switch::start_with(lab, &after);
+            }
+            for mut connection in connections {
+                for path in ["/60/hot", "/60/b", "/60/hot"] {
+                    let answer = connection.ask("GET", "x", path).unwrap();
+                    assert!(!is_from_kernel(&answer), "{is_reload} {answer:?}");
+                    assert_eq!((answer.status, answer.body.len()), (200, SHORT));
+                }
+            }
+            let counts = ["hits", "hits_given", "hits_reset"].map(|name| kernel(&switch, name));
+            assert_eq!(counts, [0, 2, 0], "{is_reload}");
+        }
+    });
+}
+
+/// The services without their cache, and so without a front.
+fn without_cache(services: &str) -> String {
+    let lines = services.lines().filter(|line| !line.starts_with("cache ="));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn connections_without_a_front_are_reset() {
+    with_sockets_of_cookies(|lab| {
+        let (_origins, _) = counting(lab, SHORT);
+        let v6 = services("")
+            .replace("\"10.1.0.3:80\", ", "")
+            .replace("{ address = \"10.2.0.1:8001\" }, ", "")
+            .replace("\"web\"", "\"six\"")
+            .replace("\"one\"", "\"of-six\"");
+        let plain = without_cache(&with_hits());
+        for (after, ends) in [
+            (in_kernel(&plain), [true, true]),
+            (in_kernel(&(of_v4(&plain) + &v6)), [true, false]),
+        ] {
+            let switch = Switch::start_with(lab, &in_kernel(&with_hits()));
+            let connections = connections(lab);
+            kill(switch);
+            let switch = Switch::start_with(lab, &after);
+            for (mut connection, ends) in connections.into_iter().zip(ends) {
+                let answer = match ends {
+                    true => connection.read(&mut [0]).map(|_| ()),
+                    false => connection.ask("GET", "x", "/60/b").map(|_| ()),
+                };
+                let kind = answer.err().map(|error| error.kind());
+                assert_eq!(kind, ends.then_some(ErrorKind::ConnectionReset), "{after}");
+            }
+            let reset = ends.into_iter().filter(|ends| *ends).count() as u64;
+            assert_eq!(kernel(&switch, "hits_reset"), reset, "{after}");
+            let said = format!("reset {reset} connections of an earlier run");
+            assert!(switch.log().contains(&said), "{after}");
+            for family in Family::BOTH {
+                let mut connection = Connection::to(lab, family.virtual_at(80));
+                let answer = connection.ask("GET", "x", "/60/b").unwrap();
+                assert_eq!(answer.body.len(), SHORT, "{after}");
+            }
+        }
+    });
+}
+
+#[test]
+fn wrk_finds_no_error_in_what_the_kernel_answers() {
+    with_sockets_of_cookies(|lab| {
+        spare_ports(&lab.client);
+        for (bytes, family, site) in [
+            (SHORT, Family::V4, "10.1.0.3"),
+            (LONG, Family::V6, "[fd01:3::3]"),
+        ] {
+            let url = format!("http://{site}/60/hot");
+            let (_origins, _) = counting(lab, bytes);
+            let switch = Switch::start_in_kernel(lab, "", &with_hits());
+            for header in [None, Some("Connection: close")] {
+                // Connections that begin before that are the front's, and stay there.
+                heat_for(&lab.client, family, site, "/60/hot");
+                let hits = kernel(&switch, "hits");
+                let asked = requests(&wrk(lab, &switch, &url, header));
+                let hits = kernel(&switch, "hits") - hits;
+                assert!(asked > 500 && hits > asked / 2, "{hits} of {asked}");
+            }
+            assert_eq!(kernel(&switch, "hits_reset"), 0);
+        }
+    });
+}
+
+#[test]
+fn chromium_is_answered_by_the_kernel_and_by_the_front() {
+    let test = "kernel_hits::chromium_is_answered_by_the_kernel_and_by_the_front";
+    if !chromium::is_installed() {
+        return skip(test, "chromium is not installed");
+    }
+    with_sockets_of_cookies(|lab| {
+        let asked = Arc::default();
+        let _servers = [8001, 8002].map(|port| chromium::server(lab, port, &asked));
+        let services = chromium::SERVICES.replace("\"always\" }", "\"always\", kernel = true }");
+        let switch = Switch::start_in_kernel(lab, "", &services);
+        let hot = ["/", "/script/1", "/script/2", "/image.svg"];
+        for path in hot {
+            heat_for(&lab.client, Family::V4, "10.1.0.3", path);
+        }
+        let hits = kernel(&switch, "hits");
+        let page = chromium::load(lab, 1);
+        let mut wanted: Vec<_> = (1..=12)
+            .map(|number| {
+                let sum = chromium::sum_of(&chromium::text_of(number));
+                format!("<p>script-{number}={sum}</p>")
+            })
+            .collect();
+        wanted.extend((1..=3).map(|number| format!("<p>api-{number}=api says /api/{number}</p>")));
+        wanted.push("<p>image=123</p>".to_owned());
+        for line in &wanted {
+            assert!(page.contains(line), "no {line} in\n{page}");
+        }
+        // The page at least; a connection that has asked for a long script is the front's.
+        assert!(kernel(&switch, "hits") > hits, "{}", switch.status());
+        assert!(kernel(&switch, "hits_given") > 0, "{}", switch.status());
+        assert_eq!(kernel(&switch, "hits_reset"), 0);
     });
 }

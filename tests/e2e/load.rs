@@ -12,7 +12,7 @@ const AT_ONCE: u64 = 50;
 /// Gives the client ports for tens of thousands of connections a minute to one address. Who closes
 /// first keeps both ports for a minute; who that is depends on who runs first. When it is the
 /// client, its usual 28,232 ports are soon gone, and wrk reports errors of connect.
-fn spare_ports(client: &Host) {
+pub(crate) fn spare_ports(client: &Host) {
     for (name, value) in [
         ("net.ipv4.ip_local_port_range", "1024 65535"),
         ("net.ipv4.tcp_tw_reuse", "1"),
@@ -23,7 +23,7 @@ fn spare_ports(client: &Host) {
 
 /// Runs wrk and returns what it says. An answer may take long on a machine that has no time for
 /// us, but it must come.
-fn wrk(lab: &Lab, switch: &Switch, url: &str, header: Option<&str>) -> String {
+pub(crate) fn wrk(lab: &Lab, switch: &Switch, url: &str, header: Option<&str>) -> String {
     let (at_once, duration) = (AT_ONCE.to_string(), format!("{}s", rounds(2, 20)));
     let mut command = lab.client.command("wrk");
     command.args(["-t1", "-c", &at_once, "-d", &duration, "--timeout", "20s"]);
@@ -68,7 +68,7 @@ fn tcp_counters(host: &Host) -> String {
     format!("{} {}", told.join(" "), sockets.collect::<String>())
 }
 
-fn requests(text: &str) -> u64 {
+pub(crate) fn requests(text: &str) -> u64 {
     let line = text
         .lines()
         .find(|line| line.contains(" requests in "))

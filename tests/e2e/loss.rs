@@ -5,7 +5,7 @@
 //!                    └ TUN device, read and written by this test, with faults in between
 //! ```
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,8 +17,8 @@ use fairlead_netns::{Host, World};
 use fairlead_testkit::stream::Digest;
 
 use crate::harness::{
-    Connection, Family, Lab, Origin, Switch, in_a_lab, seeds, send_stream, show, web, web_service,
-    with_sockets_of_cookies,
+    Connection, Family, Lab, Origin, Switch, in_a_lab, request_heads, seeds, send_stream, show,
+    web, web_service, with_sockets_of_cookies,
 };
 
 const PLAN: FaultPlan = FaultPlan {
@@ -151,14 +151,8 @@ server = [{ address = "10.2.0.1:8002" }]
 
 /// Answers with as many bytes as the path says, of the stream of that number. They may be kept.
 fn keepable(mut stream: TcpStream, fetched: &AtomicU64) -> std::io::Result<()> {
-    let mut reader = BufReader::new(stream.try_clone()?);
-    loop {
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            if reader.read_line(&mut head)? == 0 {
-                return Ok(());
-            }
-        }
+    for head in request_heads(&stream)? {
+        let head = head?;
         fetched.fetch_add(1, Ordering::SeqCst);
         let bytes = head.split([' ', '/']).nth(3);
         let bytes = bytes.and_then(|text| text.parse().ok()).unwrap_or(0);
@@ -166,6 +160,7 @@ fn keepable(mut stream: TcpStream, fetched: &AtomicU64) -> std::io::Result<()> {
         stream.write_all(format!("{answer} {bytes}\r\n\r\n").as_bytes())?;
         send_stream(&mut stream, bytes, 0, bytes)?;
     }
+    Ok(())
 }
 
 /// Bodies both ways on one connection, then short requests on connections of their own.

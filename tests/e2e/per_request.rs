@@ -1,6 +1,6 @@
 //! Each request of a connection is routed by itself (`treatment = "per-request"`).
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,8 @@ use std::time::Duration;
 use fairlead_netns::Signal;
 
 use crate::harness::{
-    Connection, Family, Lab, Nginx, Origin, SetAtEnd, Switch, web, with_sockets_of_cookies,
+    Connection, Family, Lab, Nginx, Origin, SetAtEnd, Switch, request_heads, web,
+    with_sockets_of_cookies,
 };
 use crate::http::curl;
 use crate::reload::reload;
@@ -94,18 +95,13 @@ fn requests_of_one_connection_reach_two_pools() {
 /// A server that says what head it got, and answers as the test has it.
 fn teller(lab: &Lab, port: u16, answer: fn(&str, &mut TcpStream) -> bool) -> Origin {
     Origin::start(lab, Family::V4.server_at(1, port), move |mut stream| {
-        let mut reader = BufReader::new(stream.try_clone()?);
-        loop {
-            let mut head = String::new();
-            while !head.ends_with("\r\n\r\n") {
-                if reader.read_line(&mut head)? == 0 {
-                    return Ok(());
-                }
-            }
+        for head in request_heads(&stream)? {
+            let head = head?;
             if !answer(&head, &mut stream) {
                 return Ok(());
             }
         }
+        Ok(())
     })
 }
 

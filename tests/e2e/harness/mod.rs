@@ -18,7 +18,7 @@ pub(crate) use client::{Connection, Response, send_stream};
 pub(crate) use content::Content;
 pub(crate) use lab::{Family, Lab, links_take_xdp, offloads, xdp_is_asked_for};
 pub(crate) use nginx::{Nginx, wait_for_listener, wait_for_listener_on};
-pub(crate) use origin::{Origin, Preamble, Seen, show, web};
+pub(crate) use origin::{Origin, Preamble, Seen, request_heads, show, web};
 pub(crate) use switch::{PREFIX, Switch, binary, kernel_mode, prefix_in, raw_service, web_service};
 pub(crate) use worlds::{
     SetAtEnd, in_a_lab, in_a_lab_of, long, makes_sockets_of_cookies, may_load_programs,

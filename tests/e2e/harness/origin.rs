@@ -179,6 +179,16 @@ pub(crate) fn web(
     }
 }
 
+/// The heads of requests without bodies, until the client closes.
+pub(crate) fn request_heads(
+    stream: &TcpStream,
+) -> io::Result<impl Iterator<Item = io::Result<String>> + use<>> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    Ok(std::iter::from_fn(move || {
+        read_head(&mut reader).transpose()
+    }))
+}
+
 /// Length and digest as [`web`] answers them.
 pub(crate) fn show(digest: &Digest) -> String {
     format!("{} {:016x}", digest.len_bytes(), digest.value())
