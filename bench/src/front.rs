@@ -11,6 +11,8 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
+use aya::programs::loaded_programs;
+use aya::sys::{Stats, enable_stats};
 use fairlead_netns::{Host, Running, Signal, World, program};
 use serde_json::{Value, json};
 
@@ -254,8 +256,48 @@ impl Bed {
             true => "connection per request",
             false => "keep-alive",
         };
-        Ok(row(&samples, &format!("{kind}, {file}")))
+        let title = format!("{kind}, {file}");
+        let mut row = row(&samples, &title);
+        if file == FILES[0].0 {
+            row["kernel_program"] = self.kernel_time(effort, close, &title)?;
+        }
+        Ok(row)
     }
+
+    /// What the kernel program takes for a packet while it answers all requests. In a run of its
+    /// own, because the kernel's count takes time, too.
+    fn kernel_time(&self, effort: &Effort, close: bool, title: &str) -> Result<Value> {
+        let (name, address) = FRONTS[8];
+        let load = wrk::Load {
+            address,
+            file: FILES[0].0,
+            close,
+            connections: effort.connections,
+            seconds: effort.seconds,
+            distinct: false,
+        };
+        let counting = enable_stats(Stats::RunTime)?;
+        let before = runs_of_program();
+        let sample = wrk::run(&self.client, &self.stand.folder, &[], &load)?;
+        let after = runs_of_program();
+        drop(counting);
+        let (time, runs) = (after.0 - before.0, after.1 - before.1);
+        let nanoseconds = time.as_nanos() as f64 / runs.max(1) as f64;
+        let runs = runs as f64 / sample.requests.max(1) as f64;
+        println!(
+            "{title}: {name} {nanoseconds:.0} ns of the kernel program a packet, {runs:.2} packets a request"
+        );
+        Ok(json!({ "nanoseconds_a_packet": nanoseconds, "packets_a_request": runs }))
+    }
+}
+
+/// How long the program at the interfaces has run since it was loaded, and how often.
+fn runs_of_program() -> (Duration, u64) {
+    let all = loaded_programs().flatten();
+    let own = all.filter(|one| one.name_as_str() == Some("fairlead_host"));
+    own.fold((Duration::ZERO, 0), |(time, runs), one| {
+        (time + one.run_time(), runs + one.run_count())
+    })
 }
 
 /// Measurements of a front, each with microseconds of its processes for a request.
