@@ -50,8 +50,9 @@ pub(crate) fn raised(py: Python<'_>, error: &LabError) -> PyErr {
         | LabError::Protocol(_)
         | LabError::Budget(_)
         | LabError::File { .. } => Class::Trace,
-        // Nobody but Python stops the laboratory here, and then that is what is raised.
-        LabError::Stopped => Class::Internal,
+        // Nobody but Python stops the laboratory here, and then that is what is raised. What measures
+        // a machine is not bound to Python.
+        LabError::Stopped | LabError::Machine(_) => Class::Internal,
     };
     class.error(py, error)
 }
