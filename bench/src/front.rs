@@ -285,7 +285,8 @@ impl Bed {
         let nanoseconds = time.as_nanos() as f64 / runs.max(1) as f64;
         let runs = runs as f64 / sample.requests.max(1) as f64;
         println!(
-            "{title}: {name} {nanoseconds:.0} ns of the kernel program a packet, {runs:.2} packets a request"
+            "{title}: {name} {nanoseconds:.0} ns of the kernel program a packet, {runs:.2} packets \
+             a request"
         );
         Ok(json!({ "nanoseconds_a_packet": nanoseconds, "packets_a_request": runs }))
     }

@@ -50,8 +50,8 @@ pub(crate) fn raised(py: Python<'_>, error: &LabError) -> PyErr {
         | LabError::Protocol(_)
         | LabError::Budget(_)
         | LabError::File { .. } => Class::Trace,
-        // Nobody but Python stops the laboratory here, and then that is what is raised. What measures
-        // a machine is not bound to Python.
+        // Nobody but Python stops the laboratory here, and then that is what is raised.
+        // Python has no command that measures a machine.
         LabError::Stopped | LabError::Machine(_) => Class::Internal,
     };
     class.error(py, error)

@@ -1,7 +1,7 @@
 //! Connections whose requests are answered without a socket (docs/kernel-hits.md): what is known of
 //! each, and what a client's segment means for it.
 //!
-//! `bpf/lib/hits.h` and `bpf/lib/answer.h` implement the same; tests hold the two together packet by
+//! `bpf/lib/hits.h` and `bpf/lib/answer.h` implement the same; tests compare the two packet by
 //! packet. Time is nanoseconds of one clock, whose origin also is that of cookies.
 
 use std::collections::BTreeMap;
@@ -86,7 +86,7 @@ pub struct Hit {
 pub struct HitListen {
     /// Its number.
     pub index: u16,
-    /// The MSS that clients are told.
+    /// The MSS in SYN-ACKs.
     pub mss: u16,
     /// The window scale of SYN-ACKs.
     pub window_scale: Option<u8>,

@@ -87,7 +87,7 @@ fn response(bytes: usize) -> Vec<u8> {
     response
 }
 
-/// Both, and what they are told.
+/// Program and twin, and what both know.
 struct Pair {
     programs: HostPrograms,
     maps: HitMaps,
