@@ -35,9 +35,8 @@ static __noinline int fl_to_socket(struct __sk_buff *ctx, struct fl_packet *pack
 				   struct fl_host *host)
 {
 	struct fl_rest rest = {};
-	struct tcp_timewait_sock *timewait;
 	struct bpf_sock *sock;
-	int syn, state;
+	int syn, state, is_rest;
 
 	if (!packet || !host)
 		return TC_ACT_UNSPEC;
@@ -55,15 +54,9 @@ static __noinline int fl_to_socket(struct __sk_buff *ctx, struct fl_packet *pack
 		return FL_NO_SOCKET;
 	state = sock->state;
 	syn = (packet->flags & (FL_TCP_SYN | FL_TCP_ACK | FL_TCP_RST)) == FL_TCP_SYN;
-	timewait = syn ? bpf_skc_to_tcp_timewait_sock(sock) : 0;
-	if (timewait) {
-		rest.rcv_nxt = timewait->tw_sk.__tw_common.skc_tw_rcv_nxt;
-		rest.substate = timewait->tw_sk.tw_substate;
-		rest.ts_recent = timewait->tw_ts_recent;
-		rest.stamped = timewait->tw_ts_recent_stamp != 0;
-	}
+	is_rest = syn && fl_rest_of(sock, &rest);
 	bpf_sk_release(sock);
-	if (timewait)
+	if (is_rest)
 		return fl_settle(ctx, packet, &rest, host->kind == FL_HOST_FULL);
 	if (state == BPF_TCP_LISTEN)
 		return FL_NO_SOCKET;

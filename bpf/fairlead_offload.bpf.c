@@ -8,6 +8,9 @@
  * A connection on its way between both is in `fl_offload_moving`: what comes in for it is held on a TUN
  * device and played again later; what would go out is dropped, so that no acknowledgement leaves for
  * bytes that the exported state lacks.
+ *
+ * A segment may be anywhere between these programs and a socket while that socket leaves, and the stack
+ * answers what has no socket by a RST. So neither stack is heard about a connection that the other has.
  */
 #define FL_TC
 #include <linux/bpf.h>
@@ -19,9 +22,11 @@
 #include <linux/tcp.h>
 #include <bpf/bpf_endian.h>
 #include <fairlead/map.h>
+#include "lib/timewait.h"
 
 #define FL_OFFLOAD_MOVING 4096
 #define FL_OFFLOAD_REBORN 65536
+#define FL_OFFLOAD_GIVEN 65536
 /* A mover that died holds a connection's segments no longer than this. */
 #define FL_OFFLOAD_LEASE_NS 1000000000ull
 #define FL_OFFLOAD_COUNTS 16
@@ -52,6 +57,8 @@ enum {
 	FL_OFFLOAD_FROM_CARD,
 	FL_OFFLOAD_STALE,
 	FL_OFFLOAD_REBORN_SYN,
+	FL_OFFLOAD_OLD_SYN,
+	FL_OFFLOAD_GIVEN_UP,
 };
 
 struct {
@@ -61,14 +68,22 @@ struct {
 	__type(value, __u64);
 } fl_offload_moving FL_MAP_PRIVATE;
 
-/* Begun anew by a SYN while the card keeps the old connection in TIME_WAIT: the host's, until a handoff
- * makes the card's table say otherwise. */
+/* Begun anew by a SYN while the card keeps the old connection in TIME_WAIT: the host's. The value is the
+ * number that the old one would receive next: another one, later, in TIME_WAIT has another number. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, FL_OFFLOAD_REBORN);
 	__type(key, struct fl_offload_way);
 	__type(value, __u32);
 } fl_offload_reborn FL_MAP_PRIVATE;
+
+/* Given back to the host, until handed off again: the card's stack has nothing to say any more. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, FL_OFFLOAD_GIVEN);
+	__type(key, struct fl_offload_way);
+	__type(value, __u64);
+} fl_offload_given FL_MAP_PRIVATE;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -106,10 +121,18 @@ static __always_inline int fl_is_moving(const struct fl_offload_way *way)
 	return since && bpf_ktime_get_ns() - *since < FL_OFFLOAD_LEASE_NS;
 }
 
+/* What a SYN is judged by. */
+struct fl_offload_tcp {
+	__u32 seq;
+	__u32 options; /* places in the packet: where they begin, and end */
+	__u32 end;
+	__u32 syn; /* not 0: it begins a connection */
+};
+
 /* Reads a TCP segment's way, as the peer has it; `outgoing`: of a segment to the peer. 4 or 6: the
  * version; 0: it is no TCP segment that could belong to an offloaded connection. */
 static __always_inline int fl_read(struct __sk_buff *skb, int outgoing, struct fl_offload_way *way,
-				   __u8 *flags)
+				   struct fl_offload_tcp *seen)
 {
 	void *packet, *end;
 	struct ethhdr *eth;
@@ -151,7 +174,10 @@ static __always_inline int fl_read(struct __sk_buff *skb, int outgoing, struct f
 		return 0;
 	there.src_port = tcp->source;
 	there.dst_port = tcp->dest;
-	*flags = (tcp->syn ? 1 : 0) | (tcp->ack ? 2 : 0);
+	seen->syn = tcp->syn && !tcp->ack && !tcp->rst;
+	seen->seq = bpf_ntohl(tcp->seq);
+	seen->options = (__u32)((void *)(tcp + 1) - packet);
+	seen->end = (__u32)((void *)tcp - packet) + tcp->doff * 4;
 	if (outgoing) {
 		__builtin_memcpy(way->src, there.dst, sizeof(way->src));
 		__builtin_memcpy(way->dst, there.src, sizeof(way->dst));
@@ -163,8 +189,9 @@ static __always_inline int fl_read(struct __sk_buff *skb, int outgoing, struct f
 	return version;
 }
 
-/* The state of the card's socket; 0: it has none. */
-static __always_inline __u32 fl_state(struct __sk_buff *skb, const struct fl_offload_way *way, int version)
+/* The state of the card's socket; 0: it has none. `rest` is filled if it is in TIME_WAIT. */
+static __always_inline __u32 fl_state(struct __sk_buff *skb, const struct fl_offload_way *way, int version,
+				      struct fl_rest *rest)
 {
 	struct bpf_sock_tuple tuple = {};
 	struct bpf_sock *socket;
@@ -186,8 +213,27 @@ static __always_inline __u32 fl_state(struct __sk_buff *skb, const struct fl_off
 	if (!socket)
 		return 0;
 	state = socket->state;
+	if (state == BPF_TCP_TIME_WAIT)
+		fl_rest_of(socket, rest);
 	bpf_sk_release(socket);
 	return state;
+}
+
+/* Whether a connection that the card has in TIME_WAIT has begun anew, at the host. */
+static __always_inline int fl_is_reborn(const struct fl_offload_way *way, const struct fl_rest *rest)
+{
+	__u32 *rcv_nxt = bpf_map_lookup_elem(&fl_offload_reborn, way);
+
+	return rcv_nxt && *rcv_nxt == rest->rcv_nxt;
+}
+
+/* It begins anew by this SYN. */
+static __always_inline void fl_be_reborn(const struct fl_offload_way *way, const struct fl_rest *rest)
+{
+	__u32 rcv_nxt = rest->rcv_nxt;
+
+	fl_count(FL_OFFLOAD_REBORN_SYN);
+	bpf_map_update_elem(&fl_offload_reborn, way, &rcv_nxt, BPF_ANY);
 }
 
 /* Answers about neighbours teach both stacks; everything else that is not TCP is the host's. */
@@ -221,32 +267,31 @@ SEC("classifier") int fl_offload_in(struct __sk_buff *skb)
 {
 	struct fl_offload_devices *devices = fl_devices();
 	struct fl_offload_way way = {};
-	__u32 state, one = 1;
-	__u8 flags = 0;
+	struct fl_offload_tcp seen = {};
+	struct fl_rest rest = {};
+	__u32 state;
 	int version;
 
 	if (!devices)
 		return TC_ACT_SHOT;
-	version = fl_read(skb, 0, &way, &flags);
+	version = fl_read(skb, 0, &way, &seen);
 	if (!version)
 		return fl_not_tcp(skb, devices);
 	if (fl_is_moving(&way)) {
 		fl_count(FL_OFFLOAD_HELD);
 		return bpf_redirect(devices->hold, 0);
 	}
-	state = fl_state(skb, &way, version);
-	if (state && state != BPF_TCP_LISTEN) {
-		if (state != BPF_TCP_TIME_WAIT) {
-			fl_count(FL_OFFLOAD_TO_CARD);
+	state = fl_state(skb, &way, version, &rest);
+	if (state == BPF_TCP_TIME_WAIT && !fl_is_reborn(&way, &rest)) {
+		if (!seen.syn || !fl_ends_rest(skb, seen.seq, seen.options, seen.end, &rest)) {
+			/* The card's stack answers what is old. */
+			fl_count(seen.syn ? FL_OFFLOAD_OLD_SYN : FL_OFFLOAD_TO_CARD);
 			return TC_ACT_OK;
 		}
-		if (flags == 1) {
-			fl_count(FL_OFFLOAD_REBORN_SYN);
-			bpf_map_update_elem(&fl_offload_reborn, &way, &one, BPF_ANY);
-		} else if (!bpf_map_lookup_elem(&fl_offload_reborn, &way)) {
-			fl_count(FL_OFFLOAD_TO_CARD);
-			return TC_ACT_OK;
-		}
+		fl_be_reborn(&way, &rest);
+	} else if (state && state != BPF_TCP_TIME_WAIT && state != BPF_TCP_LISTEN) {
+		fl_count(FL_OFFLOAD_TO_CARD);
+		return TC_ACT_OK;
 	}
 	fl_count(FL_OFFLOAD_TO_HOST);
 	return bpf_redirect(devices->host, 0);
@@ -258,19 +303,23 @@ SEC("classifier") int fl_offload_host(struct __sk_buff *skb)
 {
 	struct fl_offload_devices *devices = fl_devices();
 	struct fl_offload_way way = {};
-	__u8 flags = 0;
+	struct fl_offload_tcp seen = {};
+	struct fl_rest rest = {};
 	__u32 state;
 	int version;
 
 	if (!devices)
 		return TC_ACT_SHOT;
-	version = fl_read(skb, 1, &way, &flags);
+	version = fl_read(skb, 1, &way, &seen);
 	if (version) {
-		state = fl_state(skb, &way, version);
+		state = fl_state(skb, &way, version, &rest);
 		if (state && state != BPF_TCP_TIME_WAIT && state != BPF_TCP_LISTEN) {
 			fl_count(FL_OFFLOAD_STALE);
 			return TC_ACT_SHOT;
 		}
+		/* The host knows nothing of the ports that the card keeps for a while. */
+		if (state == BPF_TCP_TIME_WAIT && seen.syn && !fl_is_reborn(&way, &rest))
+			fl_be_reborn(&way, &rest);
 		/* The host's half of a connection on its way is still, but for what was in its backlog. */
 		if (fl_is_moving(&way)) {
 			fl_count(FL_OFFLOAD_NOT_SENT);
@@ -285,12 +334,19 @@ SEC("classifier") int fl_offload_host(struct __sk_buff *skb)
 SEC("classifier") int fl_offload_out(struct __sk_buff *skb)
 {
 	struct fl_offload_way way = {};
-	__u8 flags = 0;
+	struct fl_offload_tcp seen = {};
 
-	if (!fl_read(skb, 1, &way, &flags))
+	if (!fl_read(skb, 1, &way, &seen))
 		return TC_ACT_OK;
 	if (fl_is_moving(&way)) {
 		fl_count(FL_OFFLOAD_NOT_SENT);
+		return TC_ACT_SHOT;
+	}
+	/* What the host sends has come in by a device; what the card's own stack sends has not. */
+	if (skb->ingress_ifindex)
+		return TC_ACT_OK;
+	if (bpf_map_lookup_elem(&fl_offload_given, &way)) {
+		fl_count(FL_OFFLOAD_GIVEN_UP);
 		return TC_ACT_SHOT;
 	}
 	fl_count(FL_OFFLOAD_FROM_CARD);

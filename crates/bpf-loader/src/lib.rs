@@ -102,7 +102,7 @@ pub use interfaces::{ethernet_interfaces, interface_index, interface_name};
 pub use kernel::{FlowTable, Kernel, LoadError};
 pub use layout::LAYOUT_VERSION;
 pub use meter::{LostAtMeter, MeterProgram, MeteredPacket, MeteredPiece};
-pub use offload::{CardDevices, Moving, card_counts, forget_card, steer};
+pub use offload::{CardDevices, LEASE, Moving, card_counts, forget_card, steer};
 pub use pins::{Pins, PinsError, Removed, is_pinned};
 pub use refer::{ReferCounts, ReferProgram};
 pub use rehearsal::rehearse;

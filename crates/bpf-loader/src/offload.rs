@@ -4,6 +4,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
 use aya::programs::tc::{NlOptions, TcAttachOptions, TcAttachType, qdisc_add_clsact};
@@ -18,10 +19,14 @@ use crate::pins::{self, PinsError, ROOT};
 
 static OFFLOAD: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fairlead_offload.o"));
 const MOVING: &str = "fl_offload_moving";
+const GIVEN: &str = "fl_offload_given";
 const COUNTS: &str = "fl_offload_counts";
 
+/// How long what comes for a connection on its way is held, at most.
+pub const LEASE: Duration = Duration::from_secs(1);
+
 /// What the programs have counted, in packets.
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 10] = [
     "to_card",
     "to_host",
     "held",
@@ -30,6 +35,8 @@ const NAMES: [&str; 8] = [
     "from_card",
     "stale",
     "reborn_syn",
+    "old_syn",
+    "given_up",
 ];
 
 /// `struct fl_offload_way`.
@@ -77,6 +84,7 @@ fn pinned(map: &str, card: &str) -> Result<Map, LoadError> {
     let map_at = MapData::from_pin(folder(card).join(map))?;
     Ok(match map {
         MOVING => Map::HashMap(map_at),
+        GIVEN => Map::LruHashMap(map_at),
         _ => Map::PerCpuArray(map_at),
     })
 }
@@ -119,7 +127,7 @@ pub fn steer(card: &str, devices: CardDevices<'_>) -> Result<(), LoadError> {
     let in_the_way = |error: io::Error| MapError::IoError(error);
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir(&folder).map_err(in_the_way)?;
-    for name in [MOVING, COUNTS] {
+    for name in [MOVING, GIVEN, COUNTS] {
         let map = ebpf.map(name).ok_or(LoadError::Missing(name))?;
         let pinned = map.pin(folder.join(name));
         pinned.map_err(|error| MapError::IoError(io::Error::other(error)))?;
@@ -158,7 +166,11 @@ pub fn forget_card(card: &str) -> io::Result<()> {
 
 /// Connections on their way between the host and a card.
 #[derive(Debug)]
-pub struct Moving(HashMap<MapData, RawWay, u64>);
+pub struct Moving {
+    moving: HashMap<MapData, RawWay, u64>,
+    /// Those that the card has given back.
+    given: HashMap<MapData, RawWay, u64>,
+}
 
 impl Moving {
     /// That of a card which has been set up.
@@ -166,22 +178,51 @@ impl Moving {
     /// # Errors
     /// What the kernel says.
     pub fn of(card: &str) -> Result<Self, LoadError> {
-        Ok(Self(pinned(MOVING, card)?.try_into()?))
+        Ok(Self {
+            moving: pinned(MOVING, card)?.try_into()?,
+            given: pinned(GIVEN, card)?.try_into()?,
+        })
     }
 
-    /// From now on what comes for this connection is held, and what it sends is dropped, for a
-    /// second at most.
+    /// From now on what comes for this connection is held, and what it sends is dropped, for
+    /// [`LEASE`] at most.
     ///
     /// # Errors
     /// What the kernel says; the map is full.
     pub fn lock(&mut self, peer: Endpoint, local: Endpoint) -> Result<(), LoadError> {
-        Ok(self.0.insert(RawWay::of(peer, local), monotonic_ns(), 0)?)
+        let way = RawWay::of(peer, local);
+        Ok(self.moving.insert(way, monotonic_ns(), 0)?)
     }
 
     /// The connection has arrived.
     pub fn unlock(&mut self, peer: Endpoint, local: Endpoint) {
         // If it cannot be removed, its lease ends.
-        let _ = self.0.remove(&RawWay::of(peer, local));
+        let _ = self.moving.remove(&RawWay::of(peer, local));
+    }
+
+    /// The card has the connection, and may speak for it.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn take(&mut self, peer: Endpoint, local: Endpoint) -> Result<(), LoadError> {
+        match self.given.remove(&RawWay::of(peer, local)) {
+            Err(MapError::SyscallError(error))
+                if error.io_error.kind() == io::ErrorKind::NotFound =>
+            {
+                Ok(())
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// The connection has arrived at the host: whatever the card's stack says from now on is not
+    /// sent.
+    pub fn give(&mut self, peer: Endpoint, local: Endpoint) {
+        // It is a precaution: the oldest entries go, where there are too many.
+        let _ = self
+            .given
+            .insert(RawWay::of(peer, local), monotonic_ns(), 0);
+        self.unlock(peer, local);
     }
 }
 

@@ -18,8 +18,11 @@ use crate::table::lock;
 
 /// Until the card is looked for again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a card may take to say that it is there.
+const GREETING: Duration = Duration::from_secs(5);
+/// How long an answer may take. A card that waits for a processor must not be taken for dead: it
+/// would have the connection, and the program would not know.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A file that the card has, by device and inode.
 pub(crate) type FileName = (u64, u64);
@@ -106,7 +109,7 @@ impl Channel {
         let control = pass::connect(socket)?;
         let mut bytes = [0; MESSAGE_BYTES];
         let refused = || io::Error::from(io::ErrorKind::InvalidData);
-        if !pass::wait_for(control.as_fd(), PATIENCE)? {
+        if !pass::wait_for(control.as_fd(), GREETING)? {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let (_, both) = pass::receive(control.as_fd(), &mut bytes)?.ok_or_else(refused)?;
@@ -204,8 +207,12 @@ impl Channel {
             let bytes = Message::command(cid, command).encode();
             pass::send(control.as_fd(), &bytes, beside)?;
             let gone = || io::Error::from(io::ErrorKind::ConnectionReset);
-            if !pass::wait_for(control.as_fd(), PATIENCE)? {
-                return Err(io::ErrorKind::TimedOut.into());
+            let until = Instant::now() + PATIENCE;
+            // A signal ends a wait early.
+            while !pass::wait_for(control.as_fd(), PATIENCE)? {
+                if Instant::now() > until {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
             }
             let mut bytes = [0; MESSAGE_BYTES];
             let (got, descriptors) =
@@ -213,7 +220,16 @@ impl Channel {
             let message = Message::decode(&bytes)
                 .ok()
                 .filter(|_| got == MESSAGE_BYTES);
-            Ok((message.ok_or_else(gone)?.body, descriptors))
+            let message = message.ok_or_else(gone)?;
+            match message.body {
+                // Of a card that died in the middle of a move, its guard may say something twice.
+                Body::Done(op, _) | Body::Refused(op, _)
+                    if (message.cid, op) == (cid, command.op()) =>
+                {
+                    Ok((message.body, descriptors))
+                }
+                _ => Err(gone()),
+            }
         })();
         if outcome.is_err() {
             self.die();

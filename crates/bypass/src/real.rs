@@ -102,5 +102,10 @@ functions! {
     syscall = c"syscall" (number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long,
         f: c_long) -> c_long;
     close_range = c"close_range" (first: c_uint, last: c_uint, flags: c_int) -> c_int;
+    fdopen = c"fdopen" (fd: c_int, mode: *const c_char) -> *mut libc::FILE;
+    recvmmsg = c"recvmmsg" (fd: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int,
+        time: *mut timespec) -> c_int;
+    sendmmsg = c"sendmmsg" (fd: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int)
+        -> c_int;
     fclose = c"fclose" (file: *mut libc::FILE) -> c_int;
 }

@@ -52,7 +52,7 @@ pub(crate) struct Owner {
     pub(crate) memory: Shared,
     taken: u32,
     pub(crate) lines: Vec<Option<Box<Open>>>,
-    generations: Vec<u8>,
+    pub(crate) generations: Vec<u8>,
     pub(crate) files: Vec<Option<OwnedFd>>,
     /// The program has gone; what it has written is still sent.
     pub(crate) has_left: bool,

@@ -395,6 +395,9 @@ impl Card {
         if pass::send(owner.control.as_fd(), &answer.encode(), &beside).is_err() {
             owner.leave(false, &mut self.counts);
         }
+        if op == Op::Restore {
+            self.mover.guard.settled();
+        }
         true
     }
 

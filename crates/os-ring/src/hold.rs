@@ -65,9 +65,9 @@ impl Hold {
         })
     }
 
-    /// Plays the packets that are held: to the card's own stack, or to the host. Returns their
-    /// number.
-    pub fn replay(&mut self, to_card: bool) -> u64 {
+    /// Plays the packets that are held: to the card's own stack where `to_card` says so of the
+    /// packet, else to the host. Returns their number.
+    pub fn replay(&mut self, to_card: impl Fn(&[u8]) -> bool) -> u64 {
         let mut packet = vec![0; PACKET_MAX];
         let mut played = 0;
         // What cannot be written is lost, as a packet on the way can be; its end repeats it.
@@ -76,7 +76,7 @@ impl Hold {
                 break;
             }
             played += 1;
-            if to_card {
+            if to_card(&packet[..bytes]) {
                 let _ = self.tun.write(&packet[..bytes]);
             } else {
                 self.to_host(&packet[..bytes]);

@@ -223,6 +223,18 @@ impl Shared {
     }
 }
 
+/// A file in memory, without a name, for bytes that are passed to another process.
+///
+/// # Errors
+/// What the system says.
+pub fn scratch() -> io::Result<OwnedFd> {
+    // SAFETY: a string that ends in zero.
+    let made = unsafe { libc::memfd_create(c"fairlead-bytes".as_ptr(), libc::MFD_CLOEXEC) };
+    counted(made as isize)?;
+    // SAFETY: a descriptor that was just made and that nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(made) })
+}
+
 /// Sends a range of a file to a socket; 0: the file is shorter.
 ///
 /// # Errors

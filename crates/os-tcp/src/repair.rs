@@ -190,6 +190,18 @@ pub fn disconnect(socket: BorrowedFd<'_>) -> io::Result<()> {
     sys::connect(socket, &Name::empty()) // all zeros: AF_UNSPEC
 }
 
+/// To be called after [`leave`], which forgets both: the address may be used by others again, and
+/// buffers grow as they are needed.
+///
+/// # Errors
+/// What the kernel says.
+pub fn settle(socket: BorrowedFd<'_>) -> io::Result<()> {
+    sys::set(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+    // Linux 5.14; without it the buffers keep their sizes.
+    let _ = sys::set(socket, libc::SOL_SOCKET, SO_BUF_LOCK, 0);
+    Ok(())
+}
+
 /// Keeps a socket in repair mode from probing its peer.
 ///
 /// # Errors
@@ -218,7 +230,15 @@ pub fn ask(socket: BorrowedFd<'_>) -> io::Result<()> {
 
 /// The number of the next byte that would be written.
 fn written_up_to(socket: BorrowedFd<'_>) -> io::Result<u32> {
-    in_repair(socket, false, |socket| queue_number(socket, SEND_QUEUE))
+    in_repair(socket, false, next_to_write)
+}
+
+/// The same of a socket in repair mode.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn next_to_write(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    queue_number(socket, SEND_QUEUE)
 }
 
 /// Does something in repair mode, and leaves it; `probe`: see [`leave`].
@@ -634,18 +654,6 @@ impl State {
             fill(fd, queue, bytes)?;
         }
         sys::set_bytes(fd, TCP, TCP_REPAIR_WINDOW, &self.window())
-    }
-
-    /// To be called after [`leave`], which forgets both: the address may be used by others again,
-    /// and buffers grow as they are needed.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub fn settle(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
-        sys::set(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
-        // Linux 5.14; without it the buffers keep their sizes.
-        let _ = sys::set(socket, libc::SOL_SOCKET, SO_BUF_LOCK, 0);
-        Ok(())
     }
 
     fn set_buffers(&self, socket: BorrowedFd<'_>) {

@@ -124,22 +124,78 @@ impl Whole {
     /// # Errors
     /// What the kernel says.
     pub fn release(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
-        repair::leave(socket, true)?;
-        self.state.settle(socket)?;
-        let mut left = &self.unsent[..];
-        while !left.is_empty() {
-            let taken = sys::send(socket, left, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
-            let taken = match taken {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let more = libc::SO_SNDBUFFORCE;
-                    let bytes = self.state.buffers[0].max(2 * left.len() as u32) * 2;
-                    sys::set(socket, libc::SOL_SOCKET, more, bytes)?;
-                    sys::send(socket, left, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)?
-                }
-                other => other?,
-            };
-            left = &left[taken..];
+        release(socket, &self.unsent)
+    }
+
+    /// The number of the first byte that was not sent.
+    pub fn first_unsent(&self) -> u32 {
+        let written = self.state.leg.write_seq;
+        written.wrapping_sub(self.unsent.len() as u32)
+    }
+}
+
+/// Leaves repair mode, and writes these bytes.
+fn release(socket: BorrowedFd<'_>, unsent: &[u8]) -> io::Result<()> {
+    repair::leave(socket, true)?;
+    repair::settle(socket)?;
+    let mut left = unsent;
+    while !left.is_empty() {
+        let taken = sys::send(socket, left, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+        let taken = match taken {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let more = libc::SO_SNDBUFFORCE;
+                let now = sys::option(socket, libc::SOL_SOCKET, libc::SO_SNDBUF)? / 2;
+                let bytes = now.max(2 * left.len() as u32) * 2;
+                sys::set(socket, libc::SOL_SOCKET, more, bytes)?;
+                sys::send(socket, left, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)?
+            }
+            other => other?,
+        };
+        left = &left[taken..];
+    }
+    Ok(())
+}
+
+/// Does what [`Whole::release`] has left undone for a process that has ended in it, or before.
+/// `unsent` are its bytes, `first` the number of the first of them.
+///
+/// # Errors
+/// What the kernel says.
+pub fn release_rest(socket: BorrowedFd<'_>, first: u32, unsent: &[u8]) -> io::Result<()> {
+    if !repair::is_silent(socket) {
+        repair::enter(socket)?;
+    }
+    let done = repair::next_to_write(socket)?.wrapping_sub(first) as usize;
+    release(socket, unsent.get(done..).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// A process may end at any byte.
+    #[test]
+    fn what_is_left_undone_is_done_once() {
+        let all = b"bytes that were written and not sent".as_slice();
+        for done in [None, Some(0), Some(1), Some(all.len() - 1), Some(all.len())] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let socket = listener.accept().unwrap().0;
+            if repair::enter(socket.as_fd()).is_err() {
+                return; // it takes CAP_NET_ADMIN
+            }
+            let first = repair::next_to_write(socket.as_fd()).unwrap();
+            if let Some(done) = done {
+                release(socket.as_fd(), &all[..done]).unwrap();
+            }
+            release_rest(socket.as_fd(), first, all).unwrap();
+            drop(socket);
+            let mut got = Vec::new();
+            peer.read_to_end(&mut got).unwrap();
+            assert_eq!(got, all, "{done:?}");
         }
-        Ok(())
     }
 }

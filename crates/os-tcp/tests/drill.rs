@@ -128,7 +128,7 @@ fn move_the_socket() {
         repair::disconnect(fd).unwrap();
         state.restore_in(fd).unwrap();
         repair::leave(fd, false).unwrap();
-        state.settle(fd).unwrap();
+        repair::settle(fd).unwrap();
         moved += 1;
     }
     assert_eq!(moved, 1);

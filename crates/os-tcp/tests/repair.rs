@@ -74,7 +74,7 @@ fn moved(socket: TcpStream) -> (TcpStream, State) {
     repair::disconnect(fd).unwrap();
     let other = state.restore().unwrap();
     repair::leave(other.as_fd(), true).unwrap();
-    state.settle(other.as_fd()).unwrap();
+    repair::settle(other.as_fd()).unwrap();
     drop(socket); // closed as it is, without a word
     let other = TcpStream::from(other);
     other.set_read_timeout(Some(PATIENCE)).unwrap();

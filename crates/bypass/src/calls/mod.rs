@@ -2,6 +2,8 @@
 
 pub mod descriptors;
 pub mod process;
+pub mod rare;
+pub mod raw;
 pub mod receive;
 pub mod send;
 pub mod sockets;
@@ -14,7 +16,7 @@ use libc::{c_int, ssize_t};
 
 use crate::entry::{Inner, Place};
 use crate::flow::come_back_if_wanted;
-use crate::moves;
+use crate::moves::{self, must_come_back};
 use crate::settings::settings;
 use crate::table::{self, Entry, hold};
 
@@ -78,6 +80,14 @@ fn carried(fd: c_int, what: Use) -> Result<Entry, InKernel> {
     }
     drop(inner);
     Ok(entry)
+}
+
+/// A socket, if it is one, comes back from the card for good.
+fn stay(fd: c_int) {
+    if let Some(entry) = table::get(fd) {
+        must_come_back(&entry);
+        hold(&entry).stays = true;
+    }
 }
 
 /// As [`carried`], for a socket that has come back.

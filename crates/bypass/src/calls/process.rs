@@ -1,8 +1,8 @@
 //! Processes begin and become others: their connections come back from the card first.
 
-use libc::{c_char, c_int, c_long, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
+use libc::{c_char, c_int, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
-use crate::moves::{all_come_back, never_again};
+use crate::moves::all_come_back;
 use crate::real;
 
 /// fork(2).
@@ -55,26 +55,4 @@ programs! {
     posix_spawnp(process: *mut pid_t, file: *const c_char,
         actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t,
         arguments: *const *mut c_char, environment: *const *mut c_char);
-}
-
-/// syscall(2), of which one call ends offload: what a program asks of `io_uring` nobody else sees.
-///
-/// # Safety
-/// As of syscall(2).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syscall(
-    number: c_long,
-    a: c_long,
-    b: c_long,
-    c: c_long,
-    d: c_long,
-    e: c_long,
-    f: c_long,
-) -> c_long {
-    // SAFETY: as the program promises; arguments that it has not passed are not looked at.
-    let outcome = unsafe { real::syscall(number, a, b, c, d, e, f) };
-    if number == libc::SYS_io_uring_setup && outcome >= 0 {
-        never_again();
-    }
-    outcome
 }

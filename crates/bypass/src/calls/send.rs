@@ -2,10 +2,10 @@
 
 use libc::{c_int, c_uint, c_void, iovec, msghdr, off64_t, size_t, sockaddr, socklen_t, ssize_t};
 
-use super::{InKernel, Use, carried, counted, fail, returned};
+use super::{InKernel, Use, carried, counted, fail, returned, stay};
 use crate::flow::{MOVED, Outcome, send as put, until_done, waits};
 use crate::moves::must_come_back;
-use crate::table::{self, Entry};
+use crate::table::Entry;
 use crate::{file, real};
 
 /// Flags that the rings do not carry.
@@ -173,14 +173,6 @@ unsafe fn passed(message: &msghdr) -> Vec<c_int> {
         }
     }
     found
-}
-
-/// A socket, if it is one, comes back from the card for good.
-fn stay(fd: c_int) {
-    if let Some(entry) = table::get(fd) {
-        must_come_back(&entry);
-        table::hold(&entry).stays = true;
-    }
 }
 
 /// sendmsg(2). Sockets that it passes to others come back from the card first.

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fairlead_card::{CardCounts, Settings, serve, setup};
 use fairlead_netns::trial::skip;
@@ -174,13 +174,27 @@ impl Bench {
 
     /// A program in Python on the host; with the bypass library, if it `is_offloaded`.
     pub(crate) fn program(&self, is_offloaded: bool, arguments: &[&str]) -> Command {
-        let mut command = self.host.command(&self.python.to_string_lossy());
+        self.command(is_offloaded, &self.python.to_string_lossy(), arguments)
+    }
+
+    /// The same of any program.
+    pub(crate) fn command(&self, is_offloaded: bool, name: &str, arguments: &[&str]) -> Command {
+        let mut command = self.host.command(name);
         command.args(arguments).current_dir(&self.folder);
         if is_offloaded {
             command.env("LD_PRELOAD", &self.library);
             command.env("FAIRLEAD_OFFLOAD_SOCKET", &self.socket);
         }
         command
+    }
+
+    /// Waits until a program listens at port 80 of this machine.
+    pub(crate) fn until_listening(at: &Host) {
+        let until = Instant::now() + PATIENCE;
+        while at.enter(|| count_of(LISTEN)).unwrap() == 0 {
+            assert!(Instant::now() < until, "nobody listens");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// As [`Self::program`] with the library, without the right to change connections.
@@ -226,14 +240,22 @@ impl Drop for Stop<'_> {
     }
 }
 
+/// States of sockets, as in `/proc/net/tcp`.
+const ESTABLISHED: &str = "01";
+const LISTEN: &str = "0A";
+
 /// Established connections of port 80 in the namespace that this thread is in.
 fn established() -> usize {
+    count_of(ESTABLISHED)
+}
+
+fn count_of(state: &str) -> usize {
     let table = |name: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{name}"));
     let tables = [table("tcp"), table("tcp6")].map(Result::unwrap_or_default);
     let lines = tables.iter().flat_map(|text| text.lines());
     lines
         .map(|line| line.split_ascii_whitespace().collect::<Vec<_>>())
         .filter(|words| words.get(1).is_some_and(|local| local.ends_with(":0050")))
-        .filter(|words| words.get(3) == Some(&"01"))
+        .filter(|words| words.get(3) == Some(&state))
         .count()
 }

@@ -12,6 +12,8 @@
 //! | `two_cards.rs` | one program, two cards |
 //! | `deaths.rs` | a card that dies at each step of a move |
 //! | `flips.rs` | connections that move at random |
+//! | `peers.rs` | iperf3, Redis, Node, asyncio and curl, with their own clients |
+//! | `rest.rs` | SYNs on the ports of connections in TIME_WAIT |
 //! | `hostile.rs` | programs that break their shared memory |
 
 mod bench;
@@ -20,6 +22,8 @@ mod deaths;
 mod flips;
 mod hostile;
 mod orders;
+mod peers;
+mod rest;
 mod routes;
 mod two_cards;
 mod whole;

@@ -87,9 +87,9 @@ impl Carrier {
             tracing::error!(%error, "a handed-off connection is lost: no socket can be made");
             self.refused(Op::Restore, Refusal::System)
         })?;
-        for (socket, state) in sockets.iter().zip([client, server]) {
+        for socket in &sockets {
             let fd = socket.as_fd();
-            let left = repair::leave(fd, true).and_then(|()| state.settle(fd));
+            let left = repair::leave(fd, true).and_then(|()| repair::settle(fd));
             left.map_err(|error| failed("leaving repair mode", &error))?;
         }
         Ok(sockets)
