@@ -13,6 +13,7 @@ use fairlead_os_ring::{Doorbell, Shared};
 use fairlead_os_tcp::pass;
 use libc::c_int;
 
+use crate::reasons;
 use crate::settings::settings;
 use crate::table::lock;
 
@@ -68,6 +69,9 @@ pub(crate) fn card(at: usize) -> Option<Arc<Channel>> {
     let mut current = lock(&CURRENT);
     let process = std::process::id();
     if current.process != process {
+        if current.process != 0 {
+            reasons::forget();
+        }
         *current = Current {
             process,
             cards: [UNKNOWN; CARDS],
@@ -84,7 +88,15 @@ pub(crate) fn card(at: usize) -> Option<Arc<Channel>> {
     }
     known.tried = Some(Instant::now());
     known.channel = Channel::open(socket).ok().map(Arc::new);
+    if let Some(channel) = &known.channel {
+        reasons::tell(channel);
+    }
     known.channel.clone()
+}
+
+/// The cards that are there.
+pub(crate) fn cards() -> impl Iterator<Item = Arc<Channel>> {
+    (0..settings().sockets.len()).filter_map(card)
 }
 
 /// True for descriptors of the library's own, which a program does not close.

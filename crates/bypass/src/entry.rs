@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use fairlead_handoff::Cid;
 use fairlead_offload::layout::{self, SEND_BYTES, line, state};
-use fairlead_offload::{Turns, ring};
+use fairlead_offload::{Reason, Turns, ring};
 use libc::{c_int, epoll_event, sockaddr_storage, socklen_t};
 
 use crate::channel::Channel;
@@ -104,6 +104,8 @@ pub(crate) struct Inner {
     pub(crate) watches: Vec<Watch>,
     /// It stays in the kernel for good.
     pub(crate) stays: bool,
+    /// Why it was not handed off, the last time.
+    pub(crate) kept: Option<Reason>,
     /// The operator gave it back, when he had taken so often.
     pub(crate) given: Option<u32>,
     /// Calls that threads are making in the kernel; it is not handed off meanwhile.
@@ -121,6 +123,7 @@ impl Inner {
             fds: vec![fd],
             watches: Vec::new(),
             stays: false,
+            kept: None,
             given: None,
             calls_in_kernel: Arc::default(),
             calls: 0,

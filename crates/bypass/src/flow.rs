@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use fairlead_handoff::{Command, Side};
 use fairlead_offload::layout::{self, RANGES, RECEIVE_BYTES, SEND_BYTES, line, state};
-use fairlead_offload::{Piece, Span, ring};
+use fairlead_offload::{Piece, Reason, Span, ring};
 use fairlead_os_ring::token;
 use libc::{c_int, iovec};
 
@@ -106,7 +106,7 @@ pub(crate) fn until_done(
 pub(crate) fn come_back_if_wanted(inner: &mut Inner) {
     let is_wanted = |carried: &mut Carried| carried.state() & state::WANTED_BACK != 0;
     if inner.carried().is_some_and(is_wanted) {
-        to_kernel(inner);
+        to_kernel(inner, Reason::Wanted);
     }
 }
 

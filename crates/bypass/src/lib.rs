@@ -18,6 +18,7 @@
 //! | `flow.rs` | bytes in and out |
 //! | `file.rs` | ranges of files |
 //! | `moves.rs` | to the card and back |
+//! | `reasons.rs` | why connections are not on the card, counted |
 //! | `calls/` | the functions that programs call |
 
 pub mod calls;
@@ -28,5 +29,6 @@ mod flow;
 mod moves;
 mod options;
 mod real;
+mod reasons;
 mod settings;
 mod table;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use fairlead_handoff::message::Kind;
 use fairlead_handoff::{Body, Cid, Command, Refusal};
-use fairlead_offload::Turns;
 use fairlead_offload::layout::state;
+use fairlead_offload::{Reason, Turns};
 use fairlead_os_ring::token;
 use fairlead_os_tcp::repair;
 use libc::{c_int, sockaddr_storage, socklen_t};
@@ -18,6 +18,7 @@ use crate::entry::{Carried, Inner, Name, Place};
 use crate::flow::borrowed;
 use crate::options::{self, Options};
 use crate::real;
+use crate::reasons;
 use crate::settings::settings;
 use crate::table::{self, Entry, hold};
 
@@ -70,48 +71,76 @@ static NEVER: AtomicBool = AtomicBool::new(false);
 /// From now on nothing is handed off; what was comes back.
 pub(crate) fn never_again() {
     NEVER.store(true, Ordering::Release);
-    all_come_back();
+    all_come_back(Reason::Uring);
+}
+
+/// Why this connection is not handed off now; else its descriptor, its names, and the cards that
+/// have room.
+fn may_go(inner: &mut Inner) -> Result<(c_int, [Name; 2], Vec<Arc<Channel>>), Reason> {
+    if NEVER.load(Ordering::Acquire) {
+        return Err(Reason::Uring);
+    }
+    let &[fd] = inner.fds.as_slice() else {
+        return Err(Reason::Copied); // it may be anywhere
+    };
+    if inner.calls_in_kernel.load(Ordering::Acquire) > 0 {
+        return Err(Reason::Waiting);
+    }
+    let mut why = Reason::NoCard;
+    let mut is_open = |channel: &Arc<Channel>| {
+        if channel.room() == 0 {
+            why = Reason::NoRoom;
+            return false;
+        }
+        let is_given = inner.given == Some(channel.takes());
+        if is_given {
+            why = Reason::Given;
+        }
+        !is_given
+    };
+    let cards = channel::cards().filter(&mut is_open);
+    let cards: Vec<_> = cards.collect();
+    if cards.is_empty() {
+        return Err(why);
+    }
+    let (Some(local), Some(peer)) = (name(fd, false), name(fd, true)) else {
+        return Err(Reason::Unconnected); // not yet, or not any more
+    };
+    let names = [local, peer];
+    if !is_meant(&names) {
+        inner.stays = true;
+        return Err(Reason::Port);
+    }
+    Ok((fd, names, cards))
+}
+
+/// It stays. That is counted once, until there is another reason.
+fn keep(inner: &mut Inner, why: Reason) {
+    if inner.kept.replace(why) != Some(why) {
+        reasons::count(why, channel::cards().next().as_deref());
+    }
 }
 
 /// Hands a connection off. Whether or not it works, the descriptor can be used.
 pub(crate) fn to_card(inner: &mut Inner) {
-    let &[fd] = inner.fds.as_slice() else {
-        return; // a copy of the descriptor may be anywhere
-    };
-    if inner.stays || NEVER.load(Ordering::Acquire) {
+    if inner.stays {
         return;
     }
-    if inner.calls_in_kernel.load(Ordering::Acquire) > 0 {
-        return; // another thread waits there
-    }
-    let cards = settings().sockets.len();
-    let mut cards = (0..cards).filter_map(|at| {
-        let channel = channel::card(at).filter(|channel| channel.room() > 0)?;
-        (inner.given != Some(channel.takes())).then_some(channel)
-    });
-    let Some(first) = cards.next() else {
-        return;
+    let (fd, names, cards) = match may_go(inner) {
+        Ok(way) => way,
+        Err(why) => return keep(inner, why),
     };
-    let names = [name(fd, false), name(fd, true)];
-    let (Some(local), Some(peer)) = (names[0], names[1]) else {
-        return; // not connected yet, or not any more
-    };
-    if !is_meant(&[local, peer]) {
-        inner.stays = true;
-        return;
-    }
     let options = Options::of(fd);
-    let (mut channel, mut outcome) = (first.clone(), ask(&first, fd));
-    // Each card has addresses of its own.
-    while let Err(Some(Refusal::Address)) = outcome
-        && let Some(next) = cards.next()
-    {
-        outcome = ask(&next, fd);
-        channel = next;
+    let mut outcome = Err(None);
+    for channel in cards {
+        outcome = ask(&channel, fd).map(|(cid, token)| (cid, token, channel));
+        // Each card has addresses of its own.
+        if !matches!(outcome, Err(Some(Refusal::Address))) {
+            break;
+        }
     }
-    drop(cards);
     match outcome {
-        Ok((cid, token)) => {
+        Ok((cid, token, channel)) => {
             let carried = Carried {
                 channel,
                 cid,
@@ -122,15 +151,21 @@ pub(crate) fn to_card(inner: &mut Inner) {
                 is_deaf: false,
                 error_is_told: false,
                 tokens: 0,
-                names: [local, peer],
+                names,
                 options,
             };
             options::tell_all(&carried);
+            inner.kept = None;
             inner.place = Place::Card(Box::new(carried));
             replace(inner, token);
         }
         Err(why) => {
             inner.stays = why.is_some_and(is_lasting);
+            let reason = match why {
+                Some(_) => Reason::Refused,
+                None => Reason::NoAnswer,
+            };
+            keep(inner, reason);
             // Later, perhaps.
             inner.turns = Turns::default();
         }
@@ -216,8 +251,8 @@ fn timeout(fd: c_int, name: c_int) -> libc::timeval {
     limit
 }
 
-/// Takes a connection back. False: it is still on the card.
-pub(crate) fn to_kernel(inner: &mut Inner) -> bool {
+/// Takes a connection back, for this reason. False: it is still on the card.
+pub(crate) fn to_kernel(inner: &mut Inner, why: Reason) -> bool {
     let Some(carried) = inner.carried() else {
         return true;
     };
@@ -237,6 +272,7 @@ pub(crate) fn to_kernel(inner: &mut Inner) -> bool {
             inner.place = Place::Kernel;
             inner.given = is_given.then(|| channel.takes());
             inner.turns = Turns::default();
+            reasons::count(why, Some(&channel));
             replace(inner, socket);
             true
         }
@@ -245,11 +281,11 @@ pub(crate) fn to_kernel(inner: &mut Inner) -> bool {
 }
 
 /// As [`to_kernel`], and waits until what is on its way has left.
-pub(crate) fn must_come_back(entry: &Entry) -> bool {
+pub(crate) fn must_come_back(entry: &Entry, why: Reason) -> bool {
     let until = Instant::now() + PATIENCE;
     loop {
         let mut inner = hold(entry);
-        if to_kernel(&mut inner) {
+        if to_kernel(&mut inner, why) {
             return true;
         }
         let is_hopeless = inner.carried().is_none_or(|carried| {
@@ -264,8 +300,8 @@ pub(crate) fn must_come_back(entry: &Entry) -> bool {
 }
 
 /// Takes all connections back, before something that the library cannot carry.
-pub(crate) fn all_come_back() {
+pub(crate) fn all_come_back(why: Reason) {
     for (_, entry) in table::all() {
-        must_come_back(&entry);
+        must_come_back(&entry, why);
     }
 }

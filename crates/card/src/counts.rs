@@ -1,7 +1,7 @@
 //! What happened, and why connections were refused or reset.
 
 use fairlead_handoff::{Counts, Op};
-use fairlead_offload::Fault;
+use fairlead_offload::{Fault, Reason};
 use serde_json::{Value, json};
 
 /// Counts of one card.
@@ -29,6 +29,8 @@ pub struct CardCounts {
     pub spent_us: [u64; 2],
     /// Bytes to peers and from them.
     pub bytes: [u64; 2],
+    /// Why connections are not on the card, as their programs say.
+    pub reasons: [u64; Reason::COUNT],
 }
 
 impl CardCounts {
@@ -54,6 +56,13 @@ impl CardCounts {
             .iter()
             .map(|fault| json!({"fault": fault.name(), "count": self.faults[*fault as usize]}))
             .collect();
+        let reasons: Vec<Value> = Reason::ALL
+            .iter()
+            .map(|why| {
+                let count = self.reasons[*why as usize];
+                json!({"reason": why.name(), "meaning": why.meaning(), "count": count})
+            })
+            .collect();
         json!({
             "commands": commands,
             "refused": refused,
@@ -69,6 +78,7 @@ impl CardCounts {
             "restore_us": {"all": self.spent_us[1], "longest": self.longest_us[1]},
             "bytes_to_peers": self.bytes[0],
             "bytes_from_peers": self.bytes[1],
+            "not_on_the_card": reasons,
         })
     }
 }

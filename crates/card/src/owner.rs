@@ -8,7 +8,7 @@ use std::time::Instant;
 use fairlead_handoff::message::{Cause, Control};
 use fairlead_handoff::{Body, Cid, Command, Message, Op};
 use fairlead_offload::layout::{self, COMMANDS, FILES, LINES, head, state};
-use fairlead_offload::{Fault, Line};
+use fairlead_offload::{Fault, Line, Reason};
 use fairlead_os_ring::shared::{abort_on_close, set_option};
 use fairlead_os_ring::{Doorbell, Shared, token};
 use fairlead_os_tcp::Identity;
@@ -134,6 +134,14 @@ impl Owner {
     pub(crate) fn fault(&mut self, number: u32, fault: Fault, counts: &mut CardCounts) {
         counts.fault(fault);
         self.reset(number);
+    }
+
+    /// Adds what the program has counted.
+    pub(crate) fn add_reasons(&self, to: &mut [u64; Reason::COUNT]) {
+        for (at, count) in to.iter_mut().enumerate() {
+            let word = self.memory.word(head::REASONS + 4 * at);
+            *count += u64::from(word.load(Ordering::Relaxed));
+        }
     }
 
     pub(crate) fn set_room(&self, room: u32) {

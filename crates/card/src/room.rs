@@ -83,7 +83,7 @@ impl Card {
         json!({
             "connections": rows,
             "most": self.most,
-            "counts": self.counts.document(),
+            "counts": self.total().document(),
         })
     }
 

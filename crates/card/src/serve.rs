@@ -140,8 +140,7 @@ pub fn serve(
         card.follow();
     }
     let _ = std::fs::remove_file(&settings.socket);
-    card.counts.held = card.mover.held;
-    Ok(card.counts)
+    Ok(card.total())
 }
 
 impl Card {
@@ -210,6 +209,16 @@ impl Card {
             .flatten()
             .map(|owner| owner.count())
             .sum()
+    }
+
+    /// All counts, with those that others keep.
+    pub(crate) fn total(&self) -> CardCounts {
+        let mut counts = self.counts.clone();
+        counts.held = self.mover.held;
+        for owner in self.owners.iter().flatten() {
+            owner.add_reasons(&mut counts.reasons);
+        }
+        counts
     }
 
     fn room(&self) -> u32 {
@@ -297,6 +306,7 @@ impl Card {
                 owner.leave(true, &mut self.counts);
             }
             if owner.has_left && owner.count() == 0 {
+                owner.add_reasons(&mut self.counts.reasons);
                 *place = None;
             }
         }

@@ -36,6 +36,7 @@ const BUFFER_BYTES: usize = (SEND_BYTES + RECEIVE_BYTES) as usize;
 pub const BYTES: usize = BUFFERS_AT + LINES as usize * BUFFER_BYTES;
 
 const _: () = assert!(BUFFERS_AT.is_multiple_of(PAGE) && BUFFER_BYTES.is_multiple_of(PAGE));
+const _: () = assert!(head::REASONS + 4 * crate::Reason::COUNT <= PAGE);
 const _: () = assert!(COMMANDS.is_power_of_two() && SEND_BYTES.is_power_of_two());
 const _: () = assert!(RECEIVE_BYTES.is_power_of_two());
 
@@ -53,6 +54,8 @@ pub mod head {
     pub const RUNG: usize = 256;
     /// How often the operator has said that connections which were given back may be handed off.
     pub const TAKES: usize = 320;
+    /// How often the program has counted each [`crate::Reason`], by their order.
+    pub const REASONS: usize = 1_024;
 }
 
 /// Places of a line's words, bytes from its beginning: the program's in one cache line, the card's

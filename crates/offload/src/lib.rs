@@ -25,6 +25,7 @@
 //! | [`ring`] | positions in a buffer that is used round and round |
 //! | [`line`] | the card's side of one connection |
 //! | [`choice`] | when a connection is handed off |
+//! | [`reason`] | why a connection is not on the card |
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -36,9 +37,11 @@ pub mod choice;
 pub mod layout;
 pub mod line;
 pub mod piece;
+pub mod reason;
 pub mod ring;
 
 pub use choice::Turns;
 pub use line::{Fault, Line};
 pub use piece::Piece;
+pub use reason::Reason;
 pub use ring::Span;

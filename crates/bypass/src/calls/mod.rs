@@ -12,6 +12,7 @@ pub mod wait;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use fairlead_offload::Reason;
 use libc::{c_int, ssize_t};
 
 use crate::entry::{Inner, Place};
@@ -83,9 +84,9 @@ fn carried(fd: c_int, what: Use) -> Result<Entry, InKernel> {
 }
 
 /// A socket, if it is one, comes back from the card for good.
-fn stay(fd: c_int) {
+fn stay(fd: c_int, why: Reason) {
     if let Some(entry) = table::get(fd) {
-        must_come_back(&entry);
+        must_come_back(&entry, why);
         hold(&entry).stays = true;
     }
 }
@@ -103,7 +104,7 @@ fn prepare(inner: &mut Inner, what: Use) {
         if inner.calls >= flip {
             inner.calls = inner.fds.first().map_or(0, |fd| *fd as u32) % flip.div_ceil(2);
             match inner.place {
-                Place::Card(_) => drop(moves::to_kernel(inner)),
+                Place::Card(_) => drop(moves::to_kernel(inner, Reason::Wanted)),
                 Place::Kernel => moves::to_card(inner),
             }
         }

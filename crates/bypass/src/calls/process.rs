@@ -1,5 +1,6 @@
 //! Processes begin and become others: their connections come back from the card first.
 
+use fairlead_offload::Reason;
 use libc::{c_char, c_int, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
 use crate::moves::all_come_back;
@@ -11,7 +12,7 @@ use crate::real;
 /// As of fork(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fork() -> c_int {
-    all_come_back();
+    all_come_back(Reason::Process);
     // SAFETY: as the program promises.
     unsafe { real::fork() }
 }
@@ -19,7 +20,7 @@ pub unsafe extern "C" fn fork() -> c_int {
 /// Another program takes the place of this one, or begins beside it, with copies of descriptors.
 fn before_exec() {
     if crate::channel::is_here() {
-        all_come_back();
+        all_come_back(Reason::Process);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Calls of the C library that reach a socket by ways which the library does not follow: its
 //! connection comes back from the card first.
 
+use fairlead_offload::Reason;
 use libc::{c_char, c_int, c_uint, mmsghdr, timespec};
 
 use super::stay;
@@ -14,7 +15,7 @@ use crate::table;
 /// As of fdopen(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE {
-    stay(fd);
+    stay(fd, Reason::Stream);
     // SAFETY: as the program promises.
     unsafe { real::fdopen(fd, mode) }
 }
@@ -22,7 +23,7 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FI
 /// A socket, if it is one, comes back from the card for this call.
 fn come_back(fd: c_int) {
     if let Some(entry) = table::get(fd) {
-        must_come_back(&entry);
+        must_come_back(&entry, Reason::Call);
     }
 }
 

@@ -1,5 +1,6 @@
 //! `read`, `recv` and the like.
 
+use fairlead_offload::Reason;
 use libc::{c_int, c_void, iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
 use super::{InKernel, Use, carried, counted, returned};
@@ -15,7 +16,7 @@ const FOR_THE_KERNEL: c_int =
 /// The socket, if this call is made on the card.
 fn here(fd: c_int, flags: c_int) -> Result<Entry, InKernel> {
     let entry = carried(fd, Use::Read)?;
-    match flags & FOR_THE_KERNEL != 0 && must_come_back(&entry) {
+    match flags & FOR_THE_KERNEL != 0 && must_come_back(&entry, Reason::Flags) {
         true => Err(returned(&entry)),
         false => Ok(entry),
     }

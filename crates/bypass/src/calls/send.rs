@@ -1,5 +1,6 @@
 //! `write`, `send`, `sendfile` and the like.
 
+use fairlead_offload::Reason;
 use libc::{c_int, c_uint, c_void, iovec, msghdr, off64_t, size_t, sockaddr, socklen_t, ssize_t};
 
 use super::{InKernel, Use, carried, counted, fail, returned, stay};
@@ -14,7 +15,7 @@ const FOR_THE_KERNEL: c_int = libc::MSG_OOB | libc::MSG_ZEROCOPY | libc::MSG_FAS
 /// The socket, if this call is made on the card.
 fn here(fd: c_int, flags: c_int) -> Result<Entry, InKernel> {
     let entry = carried(fd, Use::Write)?;
-    match flags & FOR_THE_KERNEL != 0 && must_come_back(&entry) {
+    match flags & FOR_THE_KERNEL != 0 && must_come_back(&entry, Reason::Flags) {
         true => Err(returned(&entry)),
         false => Ok(entry),
     }
@@ -186,7 +187,8 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
         Err(_call) => {
             if !message.is_null() {
                 // SAFETY: the program's message.
-                unsafe { passed(&*message) }.into_iter().for_each(stay);
+                let passed = unsafe { passed(&*message) };
+                passed.into_iter().for_each(|fd| stay(fd, Reason::Passed));
             }
             // SAFETY: as the program promises.
             return unsafe { real::sendmsg(fd, message, flags) };
@@ -276,7 +278,9 @@ pub unsafe extern "C" fn splice(
     len: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    [from, to].into_iter().for_each(stay);
+    [from, to]
+        .into_iter()
+        .for_each(|fd| stay(fd, Reason::Spliced));
     // SAFETY: as the program promises.
     unsafe { real::splice(from, from_at, to, to_at, len, flags) }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use fairlead_handoff::Command;
 use fairlead_handoff::message::Control;
 use fairlead_offload::layout::{RECEIVE_BYTES, line, state};
-use fairlead_offload::ring;
+use fairlead_offload::{Reason, ring};
 use libc::{c_int, c_ulong, c_void, sockaddr, socklen_t};
 
 use super::fail;
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn socket(family: c_int, kind: c_int, protocol: c_int) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
     if let Some(entry) = on_card(fd) {
-        must_come_back(&entry);
+        must_come_back(&entry, Reason::Call);
     }
     // SAFETY: as the program promises.
     unsafe { real::connect(fd, to, len) }
@@ -168,7 +168,7 @@ pub unsafe extern "C" fn setsockopt(
     if is_here == Some(false)
         && !is_of_the_token
         && let Some(entry) = on_card(fd)
-        && !must_come_back(&entry)
+        && !must_come_back(&entry, Reason::SocketOption)
     {
         return fail(libc::ENOPROTOOPT);
     }
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn getsockopt(
                 level == libc::SOL_SOCKET && [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO].contains(&name);
             if !is_of_the_token
                 && let Some(entry) = on_card(fd)
-                && !must_come_back(&entry)
+                && !must_come_back(&entry, Reason::SocketOption)
             {
                 return fail(libc::ENOPROTOOPT);
             }

@@ -38,7 +38,26 @@ pub(crate) fn list(card: &str, json: bool) -> Result<String, String> {
     };
     let mut all = vec![head.to_vec()];
     all.extend(rows(&list).iter().map(shown));
-    Ok(columns(0, &fields.map(|(_, side)| side), &all))
+    let mut text = columns(0, &fields.map(|(_, side)| side), &all);
+    let reasons = reasons(&list);
+    if !reasons.is_empty() {
+        text += "\nnot on the card\n";
+        text += &columns(2, &[Left, Right, Left], &reasons);
+    }
+    Ok(text)
+}
+
+/// Why connections are not on the card: those that were counted.
+fn reasons(list: &Value) -> Vec<Vec<String>> {
+    let all = list["counts"]["not_on_the_card"].as_array();
+    let counted = all.into_iter().flatten().filter(|one| one["count"] != 0);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    counted
+        .map(|one| {
+            let count = one["count"].to_string();
+            vec![text(&one["reason"]), count, text(&one["meaning"])]
+        })
+        .collect()
 }
 
 /// What was given back may be handed off again.
