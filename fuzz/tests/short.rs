@@ -60,6 +60,7 @@ targets!(
     references,
     handoff,
     pairing,
+    rings,
     announce,
     cache_control,
     range,

@@ -197,6 +197,7 @@ const ROOMS: &[Room] = &[
         "fuzz",
         &[
             "base",
+            "card",
             "wire",
             "tcp",
             "splice",

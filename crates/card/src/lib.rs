@@ -12,6 +12,7 @@
 //! | `room.rs` | what the operator and scarce room ask of connections |
 //! | `guard.rs` | a process that ends moves which the card has left half done |
 //! | `moves.rs` | connections on their way in and out |
+//! | `trial.rs` | a program without a process, for tests that write what they like |
 //! | `counts.rs` | what happened, and why connections were refused or reset |
 #![forbid(unsafe_code)]
 
@@ -25,6 +26,7 @@ mod room;
 mod routes;
 mod serve;
 pub mod setup;
+pub mod trial;
 
 pub use counts::CardCounts;
 pub use guard::Step;

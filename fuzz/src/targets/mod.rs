@@ -20,6 +20,7 @@ mod range;
 mod reassembly;
 mod references;
 mod repair;
+mod rings;
 mod sums;
 mod translate;
 
@@ -56,6 +57,7 @@ pub fn all() -> &'static [Target] {
         references::TARGET,
         handoff::TARGET,
         pairing::TARGET,
+        rings::TARGET,
         announce::TARGET,
         cache_control::TARGET,
         range::TARGET,
