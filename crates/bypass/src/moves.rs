@@ -74,9 +74,16 @@ pub(crate) fn never_again() {
     all_come_back(Reason::Uring);
 }
 
-/// Why this connection is not handed off now; else its descriptor, its names, and the cards that
-/// have room.
-fn may_go(inner: &mut Inner) -> Result<(c_int, [Name; 2], Vec<Arc<Channel>>), Reason> {
+/// A connection that may be handed off now.
+struct Ready {
+    fd: c_int,
+    names: [Name; 2],
+    /// Those that have room.
+    cards: Vec<Arc<Channel>>,
+}
+
+/// Why this connection is not handed off now.
+fn may_go(inner: &mut Inner) -> Result<Ready, Reason> {
     if NEVER.load(Ordering::Acquire) {
         return Err(Reason::Uring);
     }
@@ -111,7 +118,7 @@ fn may_go(inner: &mut Inner) -> Result<(c_int, [Name; 2], Vec<Arc<Channel>>), Re
         inner.stays = true;
         return Err(Reason::Port);
     }
-    Ok((fd, names, cards))
+    Ok(Ready { fd, names, cards })
 }
 
 /// It stays. That is counted once, until there is another reason.
@@ -126,7 +133,7 @@ pub(crate) fn to_card(inner: &mut Inner) {
     if inner.stays {
         return;
     }
-    let (fd, names, cards) = match may_go(inner) {
+    let Ready { fd, names, cards } = match may_go(inner) {
         Ok(way) => way,
         Err(why) => return keep(inner, why),
     };
