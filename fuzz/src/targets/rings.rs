@@ -164,13 +164,15 @@ impl Game {
                 1 => trial.want_back(ONE),
                 _ => trial.wake(ONE),
             },
-            _ => {
-                let ahead = COMMANDS + 1 + script.u32() % (u32::MAX - COMMANDS - 1);
-                let taken = trial.word(head::TAKEN);
-                trial.set(head::WRITTEN, taken.wrapping_add(ahead));
-                self.breaks = true;
-            }
+            _ => self.break_ring(script, trial),
         }
+    }
+
+    fn break_ring(&mut self, script: &mut Script<'_>, trial: &mut Trial) {
+        let ahead = COMMANDS + 1 + script.u32() % (u32::MAX - COMMANDS - 1);
+        let taken = trial.word(head::TAKEN);
+        trial.set(head::WRITTEN, taken.wrapping_add(ahead));
+        self.breaks = true;
     }
 
     fn post(&self, trial: &mut Trial, command: Command) {

@@ -88,7 +88,7 @@ fn iperf3_runs_in_all_directions() {
             command.args(["-c", HOST_V4, "-p", "80", "-J", "-n", &bytes.to_string()]);
             command.args(way);
             let report: Value = serde_json::from_str(&said(&mut command, "")).unwrap();
-            // It ends when both directions together have sent so many, whatever is still on its way.
+            // It ends when both directions together have sent that much. Some is on its way.
             let got = ["sum_received", "sum_received_bidir_reverse"];
             let got = got.map(|sum| report["end"][sum]["bytes"].as_u64().unwrap_or(0));
             assert!(got[0] + got[1] >= bytes / 2, "{way:?}: {report:#}");

@@ -12,7 +12,7 @@ use crate::bench::{Bench, HOST_V4, PATIENCE};
 
 /// Answers bytes. A connection's first line says what else it does, before them and behind them.
 const SERVER: &str = "
-import array, os, select, socket, sys
+import os, select, socket, sys
 listeners = [socket.create_server(('0.0.0.0', port)) for port in (81, 80)]
 def answer(s, count=4):
     for _ in range(count):
@@ -33,7 +33,7 @@ while True:
             os.wait()
         if what == 'passed':
             a, b = socket.socketpair()
-            a.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [s.fileno()]))])
+            socket.send_fds(a, [b'x'], [s.fileno()])
             a.close(); b.close()
         if what == 'spliced':
             a, b = os.pipe()
