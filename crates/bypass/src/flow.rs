@@ -49,8 +49,26 @@ pub(crate) fn waits(fd: c_int, flags: c_int) -> bool {
     status >= 0 && status & libc::O_NONBLOCK == 0
 }
 
-/// Waits for readiness, as long as the socket's time-out says. False: it has passed.
-fn wait(fd: c_int, events: libc::c_short, timeout: c_int) -> bool {
+/// Waits for something to read, as long as the socket's time-out says. A read of the token waits as
+/// one of the connection would: whether a signal ends it is the kernel's to say.
+fn wait_to_read(fd: c_int) -> Result<(), c_int> {
+    let mut byte = 0_u8;
+    let to = (&raw mut byte).cast();
+    // SAFETY: room for a byte.
+    if unsafe { real::recv(fd, to, 1, libc::MSG_PEEK) } >= 0 {
+        return Ok(());
+    }
+    let error = std::io::Error::last_os_error().raw_os_error();
+    match error {
+        Some(error @ (libc::EINTR | libc::EAGAIN)) => Err(error),
+        // The connection says it better.
+        _ => Ok(()),
+    }
+}
+
+/// Waits until something can be written, as long as the socket's time-out says.
+fn wait_to_write(fd: c_int) -> Result<(), c_int> {
+    let (events, timeout) = (libc::POLLOUT, libc::SO_SNDTIMEO);
     let mut limit = libc::timeval {
         tv_sec: 0,
         tv_usec: 0,
@@ -70,7 +88,10 @@ fn wait(fd: c_int, events: libc::c_short, timeout: c_int) -> bool {
         revents: 0,
     };
     // SAFETY: one structure.
-    unsafe { libc::poll(&raw mut one, 1, millis) != 0 }
+    match unsafe { libc::poll(&raw mut one, 1, millis) } {
+        0 => Err(libc::EAGAIN),
+        _ => Ok(()),
+    }
 }
 
 /// Does what `attempt` does, again and again where the descriptor waits.
@@ -89,12 +110,9 @@ pub(crate) fn until_done(
             Outcome::Failed(error) => return Err(error),
             Outcome::Later if !waits(fd, flags) => return Err(libc::EAGAIN),
             Outcome::Later => {
-                let (events, timeout) = match writes {
-                    true => (libc::POLLOUT, libc::SO_SNDTIMEO),
-                    false => (libc::POLLIN, libc::SO_RCVTIMEO),
-                };
-                if !wait(fd, events, timeout) {
-                    return Err(libc::EAGAIN);
+                match writes {
+                    true => wait_to_write(fd)?,
+                    false => wait_to_read(fd)?,
                 }
                 come_back_if_wanted(&mut hold(entry));
             }

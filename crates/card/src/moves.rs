@@ -56,6 +56,13 @@ pub(crate) struct Mover {
     pub(crate) at_step: fn(Step),
 }
 
+/// A connection that has come to the card.
+pub(crate) struct Brought {
+    pub(crate) socket: OwnedFd,
+    pub(crate) parked: Option<OwnedFd>,
+    pub(crate) identity: Identity,
+}
+
 fn refusal_of(unreadable: &Unreadable) -> Refusal {
     match unreadable {
         Unreadable::State => Refusal::State,
@@ -83,8 +90,9 @@ fn is_still_held(began: Instant) -> Result<(), Refusal> {
 }
 
 impl Mover {
-    /// Takes a socket of the host's, and returns one of the card's with its connection.
-    pub(crate) fn bring(&mut self, real: OwnedFd) -> Result<(OwnedFd, Identity), Refusal> {
+    /// Takes a socket of the host's, and returns one of the card's with its connection. The old one
+    /// keeps the port, if nobody listens there.
+    pub(crate) fn bring(&mut self, real: OwnedFd) -> Result<Brought, Refusal> {
         let identity = Identity::of(real.as_fd(), self.host_number).map_err(refusal_of_socket)?;
         let (peer, local) = (identity.peer, identity.local);
         if peer.addr == local.addr {
@@ -125,8 +133,7 @@ impl Mover {
         };
         // The host's must not speak any more. The program's copy is replaced when it has the
         // answer.
-        let _ = repair::disconnect(real.as_fd());
-        drop(real);
+        let parked = repair::park(real.as_fd(), local).is_ok().then_some(real);
         (self.at_step)(Step::ToCardForgotten);
         self.moving.unlock(peer, local);
         let released = whole.release(socket.as_fd());
@@ -138,7 +145,11 @@ impl Mover {
         // The connection is here now; if it cannot be used, it ends by a RST.
         ready.map_err(|_| Refusal::System)?;
         (self.at_step)(Step::ToCardReleased);
-        Ok((socket, identity))
+        Ok(Brought {
+            socket,
+            parked,
+            identity,
+        })
     }
 
     /// Plays what was held up of a connection to whoever has it now. What is left of another,
@@ -273,6 +284,7 @@ impl Open {
             since: now,
             active: now,
             asked: None,
+            _parked: None,
         }
     }
 }

@@ -42,6 +42,8 @@ pub(crate) struct Open {
     pub(crate) since: Instant,
     pub(crate) active: Instant,
     pub(crate) asked: Option<Instant>,
+    /// The host's socket, which keeps the port of a connection that the program has made.
+    pub(crate) _parked: Option<OwnedFd>,
 }
 
 /// One program.

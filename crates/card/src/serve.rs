@@ -437,9 +437,11 @@ impl Card {
         let number = owner.free_line().filter(|_| count < self.most as usize);
         let number = number.ok_or(Refusal::TableFull)?;
         shared::never_wait(token.as_fd()).map_err(|_| Refusal::Protocol)?;
-        let (socket, identity) = self.mover.bring(real)?;
+        let brought = self.mover.bring(real)?;
         self.arrived = self.arrived.wrapping_add(1);
-        owner.begin(number, Open::new(socket, token, identity, self.arrived));
+        let mut open = Open::new(brought.socket, token, brought.identity, self.arrived);
+        open._parked = brought.parked;
+        owner.begin(number, open);
         let Some(open) = owner.open(number) else {
             return Err(Refusal::System);
         };

@@ -202,6 +202,21 @@ pub fn settle(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
+/// As [`disconnect`], and leaves repair mode. The socket keeps its address and port, so that the
+/// kernel chooses neither for a connection of another one. Where somebody listens there, nobody
+/// chooses that port, and it cannot be kept.
+///
+/// # Errors
+/// What the kernel says: EADDRINUSE where somebody listens. The connection is forgotten all the
+/// same.
+pub fn park(socket: BorrowedFd<'_>, local: Endpoint) -> io::Result<()> {
+    disconnect(socket)?;
+    leave(socket, false)?;
+    let family = sys::option(socket, libc::SOL_SOCKET, libc::SO_DOMAIN)? as c_int;
+    sys::set(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+    sys::bind(socket, &Name::of(local, family))
+}
+
 /// Keeps a socket in repair mode from probing its peer.
 ///
 /// # Errors

@@ -126,6 +126,34 @@ def client_timeouts(s):
 
 
 @step
+def server_interrupted(s):
+    def give_up(*_):
+        raise ZeroDivisionError
+    s.setblocking(True)
+    signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    began = time.monotonic()
+    try:
+        yield result(s.recv, 10)
+    except ZeroDivisionError:
+        yield "interrupted"
+    yield time.monotonic() - began < 5
+    # A handler that lets the call go on.
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.siginterrupt(signal.SIGALRM, False)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    s.sendall(b"now")
+    yield result(s.recv, 10)
+
+
+@step
+def client_interrupted(s):
+    yield exactly(s, 3)
+    time.sleep(0.3)
+    s.sendall(b"late")
+
+
+@step
 def server_waiting_bytes(s):
     readable(s)
     time.sleep(0.05)

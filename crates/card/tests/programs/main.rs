@@ -13,6 +13,7 @@
 //! | `deaths.rs` | a card that dies at each step of a move |
 //! | `flips.rs` | connections that move at random |
 //! | `peers.rs` | iperf3, Redis, Node, asyncio and curl, with their own clients |
+//! | `ports.rs` | ports of connections that a program has made |
 //! | `reasons.rs` | why connections are not on the card |
 //! | `rest.rs` | SYNs on the ports of connections in TIME_WAIT |
 //! | `hostile.rs` | programs that break their shared memory |
@@ -24,6 +25,7 @@ mod flips;
 mod hostile;
 mod orders;
 mod peers;
+mod ports;
 mod reasons;
 mod rest;
 mod routes;
