@@ -164,13 +164,14 @@ impl Plan {
             return false;
         }
         if now >= *self.held.get_or_insert(now) + HOLD {
-            self.put_off();
+            self.put_off("an end does not take what was read");
             return false;
         }
         true
     }
 
-    fn put_off(&mut self) {
+    fn put_off(&mut self, why: &str) {
+        say(&format!("not yet: {why}"));
         self.held = None;
         self.next = Instant::now() + self.pause;
         self.pause = (2 * self.pause).min(LATER);
@@ -224,13 +225,15 @@ fn run(shared: &Shared, client: TcpStream, server: TcpStream, before: u64, after
                     0
                 };
                 // What the ends sent meanwhile was dropped: they need time to send it again.
-                plan.put_off();
+                plan.put_off(reason.name());
                 if plan.tries == 0 {
                     say(&format!("refused: {}", reason.name()));
                 }
             }
             // It is not there, and has seen nothing of these two.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => plan.put_off(),
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+                plan.put_off("Fairlead is not there");
+            }
             Err(error) => return say(&format!("Fairlead does not answer: {error}")),
         }
     }

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -168,20 +168,31 @@ pub(crate) fn part_from(at: u64) -> Vec<u8> {
     (at..at + 65_536).map(byte_at).collect()
 }
 
+/// Bytes that are sent at a time, and bytes under way at most: as many as a server's receive buffer
+/// takes. An echo whose own bytes are held up during a handoff reads no more, so more bytes could
+/// not leave the proxy's queues, and it would be refused.
+const PART: usize = 16 << 10;
+const AHEAD: u64 = 64 << 10;
+
 /// Sends bytes and reads them again: at least `each`, then on until `between` has returned, then
 /// `each` more, and to the end. The reader never waits for `between`: a proxy can hand a pair off
 /// only when its client takes all that the proxy has read.
 pub(crate) fn exchange(stream: TcpStream, each: u64, between: impl FnOnce()) {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
-    let (is_between, is_done) = (AtomicBool::new(false), AtomicBool::new(false));
-    let (stream, is_between, is_done) = (&stream, &is_between, &is_done);
+    let (received, is_done) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (stream, received, is_done) = (&stream, &received, &is_done);
     let send = move || {
         let (mut at, mut end) = (0, u64::MAX);
+        let until = Instant::now() + 3 * PATIENCE;
         while at < end {
-            let part = part_from(at);
-            { stream }.write_all(&part).unwrap();
-            at += part.len() as u64;
+            if at - received.load(Ordering::Acquire) >= AHEAD {
+                assert!(Instant::now() < until, "stopped at {at}");
+                std::thread::sleep(Duration::from_micros(20));
+                continue;
+            }
+            { stream }.write_all(&part_from(at)[..PART]).unwrap();
+            at += PART as u64;
             if end == u64::MAX && is_done.load(Ordering::Acquire) {
                 end = at + each;
             }
@@ -190,28 +201,24 @@ pub(crate) fn exchange(stream: TcpStream, each: u64, between: impl FnOnce()) {
         at
     };
     let receive = move || {
-        let (mut at, mut bytes) = (0, vec![0; 65_536]);
+        let (mut at, mut bytes) = (0, vec![0; PART]);
         loop {
             let count = { stream }.read(&mut bytes);
             let count = count.unwrap_or_else(|error| panic!("at {at}: {error}"));
             if count == 0 {
                 return at; // the end, and no RST
             }
-            let place = at % 65_536;
-            let expected = &part_from(at - place)[place as usize..];
-            let first = count.min(expected.len());
-            assert!(bytes[..first] == expected[..first], "other bytes at {at}");
-            let rest = &part_from(at - place + 65_536)[..count - first];
-            assert!(&bytes[first..count] == rest, "other bytes after {at}");
+            assert!(
+                bytes[..count] == part_from(at)[..count],
+                "other bytes at {at}"
+            );
             at += count as u64;
-            if at >= each {
-                is_between.store(true, Ordering::Release);
-            }
+            received.store(at, Ordering::Release);
         }
     };
     std::thread::scope(|scope| {
         let (sender, receiver) = (scope.spawn(send), scope.spawn(receive));
-        while !is_between.load(Ordering::Acquire) && !receiver.is_finished() {
+        while received.load(Ordering::Acquire) < each && !receiver.is_finished() {
             std::thread::sleep(Duration::from_millis(1));
         }
         let said = std::panic::catch_unwind(AssertUnwindSafe(between));

@@ -149,10 +149,29 @@ pub fn up(card: &str, wire: &str) -> Result<(), String> {
         return Err(format!("there is a network namespace {card} already"));
     }
     let before = Interface::read(wire)?;
+    is_free(wire)?;
     run(None, &[format!("netns add {card}")])?;
     build(card, wire, &before).inspect_err(|_| {
         let _ = take_down(card, wire, &before);
     })
+}
+
+/// Refuses an interface that belongs to another, or that others stand on: these would be lost.
+fn is_free(wire: &str) -> Result<(), String> {
+    for link in list(None, &["-d", "link", "show"])? {
+        let name = link["ifname"].as_str().unwrap_or_default();
+        if let (true, Some(master)) = (name == wire, link["master"].as_str()) {
+            return Err(format!("{wire} belongs to {master}"));
+        }
+        // The other end of a veth is named in the same way.
+        let is_end = link["linkinfo"]["info_kind"] == "veth";
+        if link["link"] == wire && !is_end {
+            return Err(format!(
+                "{name} stands on {wire} and would be lost; name {name} to make a card of it"
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn build(card: &str, wire: &str, before: &Interface) -> Result<(), String> {

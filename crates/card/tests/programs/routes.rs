@@ -2,6 +2,9 @@
 
 use std::process::Stdio;
 
+use fairlead_card::setup;
+use fairlead_netns::trial::skip;
+
 use crate::bench::{Bench, HOST_V4};
 use crate::orders::{eventually, files};
 use crate::whole::{Client, SERVER};
@@ -44,4 +47,27 @@ fn a_card_follows_addresses_and_routes() {
     });
     assert_eq!((counts.rerouted, counts.unfollowed), (1, 0));
     assert_eq!(counts.faults, [0; 5]);
+}
+
+#[test]
+fn interfaces_that_others_need_are_not_taken() {
+    let Some(mut bench) = Bench::new("interfaces_that_others_need_are_not_taken") else {
+        return;
+    };
+    let wire = bench.plain_link("10.90.0.1/24", "10.90.0.2/24");
+    let card = format!("{}-x", bench.card);
+    let up = |bench: &Bench| bench.host.enter(|| setup::up(&card, &wire)).unwrap();
+    let upper = format!("link add link {wire} name upper0 type macvlan");
+    if bench.host.ip(&upper).is_err() {
+        return skip("interfaces_that_others_need_are_not_taken", "no macvlan");
+    }
+    assert!(up(&bench).is_err_and(|why| why.contains("upper0 stands on")));
+    bench.host.ip("link del upper0").unwrap();
+    let master = format!("link add bridge0 type bridge\nlink set {wire} master bridge0");
+    if bench.host.ip(&master).is_ok() {
+        assert!(up(&bench).is_err_and(|why| why.contains("belongs to bridge0")));
+        bench.host.ip("link del bridge0").unwrap();
+    }
+    up(&bench).unwrap();
+    bench.host.enter(|| setup::down(&card)).unwrap().unwrap();
 }
