@@ -242,6 +242,34 @@ fn dropping_the_network_of_a_resumed_device_leaves_what_was_there() {
     });
 }
 
+/// An earlier run had made its addresses this machine's, which this one's mode rules out.
+#[test]
+fn addresses_that_an_earlier_run_held_are_given_up() {
+    in_a_world(|world| {
+        let host = forwarding_host(world);
+        let mut held = plan();
+        held.may_be_local = true;
+        let (device, mut network) = start(&host, &held);
+        let addresses = held.listen.iter().copied().collect();
+        host.enter(|| network.hold(&addresses)).unwrap().unwrap();
+        device.set_persistent(true).unwrap();
+        host.enter(|| network.leave()).unwrap();
+        drop(device);
+        let is_held = || {
+            let of = |family| ip(&host, &format!("{family} route show table local proto 246"));
+            (of("-4").contains("10.9.0.1"), of("-6").contains("fd09::1"))
+        };
+        assert_eq!(is_held(), (true, true));
+        let mut resumed = plan();
+        resumed.resumed = true;
+        let (device, network) = resume(&host, &resumed);
+        assert_eq!(is_held(), (false, false));
+        host.enter(|| network.remove()).unwrap().unwrap();
+        device.set_persistent(false).unwrap();
+        close(&host, device);
+    });
+}
+
 /// Each reload that took the last transparent server away left a table behind, until none was free.
 #[test]
 fn a_table_that_no_server_needs_any_more_is_free_again() {

@@ -4,6 +4,8 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use fairlead_card::CardCounts;
 use fairlead_handoff::Op;
@@ -41,18 +43,36 @@ fn server(bench: &Bench, mut command: Command) -> Running {
     running
 }
 
-/// What a command writes. It must end well.
+/// What a command writes. It must end well, and in time.
 fn said(command: &mut Command, input: &str) -> String {
+    fn read(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = from.read_to_end(&mut bytes);
+            String::from_utf8_lossy(&bytes).into_owned()
+        })
+    }
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().expect("its input");
+    let outputs = (child.stdout.take().map(read), child.stderr.take().map(read));
     let input = input.to_owned();
     let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
-    let said = child.wait_with_output().unwrap();
+    let until = Instant::now() + PATIENCE;
+    let status = loop {
+        match child.try_wait().unwrap() {
+            None if Instant::now() > until => {
+                child.kill().unwrap();
+                break child.wait().unwrap();
+            }
+            None => std::thread::sleep(Duration::from_millis(10)),
+            Some(status) => break status,
+        }
+    };
     let _ = writer.join().unwrap();
-    let errors = String::from_utf8_lossy(&said.stderr);
-    let text = String::from_utf8_lossy(&said.stdout).into_owned();
-    assert!(said.status.success(), "{command:?}: {errors}\n{text}");
+    let text = |reader: Option<JoinHandle<String>>| reader.unwrap().join().unwrap();
+    let (text, errors) = (text(outputs.0), text(outputs.1));
+    assert!(status.success(), "{command:?}: {status}: {errors}\n{text}");
     text
 }
 

@@ -29,10 +29,11 @@ def connect():
     return s
 def at_last():
     'Ports of connections that have ended become free a little later.'
+    until = time.monotonic() + 40
     while True:
         try: return connect()
         except OSError as error:
-            if error.errno != errno.EADDRNOTAVAIL: raise
+            if error.errno != errno.EADDRNOTAVAIL or time.monotonic() > until: raise
             time.sleep(0.05)
 for _ in range(2):
     kept = [at_last() for _ in range(8)]

@@ -27,7 +27,7 @@ address, port, ahead, clock = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), s
 is_v6 = ':' in address
 family = socket.AF_INET6 if is_v6 else socket.AF_INET
 wire = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3))
-wire.settimeout(1)
+wire.settimeout(2)
 
 def segments(seconds):
     'TCP segments of this connection: outgoing, header and what follows, until nothing comes.'
@@ -63,7 +63,7 @@ def connect():
 s = connect()
 own = s.getsockname()[0]
 s.close()
-last = [tcp for is_out, tcp in segments(1) if is_out][-1]
+last = [tcp for is_out, tcp in segments(3) if is_out][-1]
 number = struct.unpack('!I', last[4:8])[0] + 1 + ahead  # behind the FIN
 options = b''
 if clock != 'none':
@@ -77,7 +77,7 @@ while total >> 16: total = (total & 0xffff) + (total >> 16)
 tcp = tcp[:16] + struct.pack('!H', ~total & 0xffff) + tcp[18:]
 raw = socket.socket(family, socket.SOCK_RAW, socket.IPPROTO_TCP)
 raw.sendto(tcp, (address, 0))
-answers = [tcp[13] & 0x17 for is_out, tcp in segments(1) if not is_out]
+answers = [tcp[13] & 0x17 for is_out, tcp in segments(3) if not is_out]
 print({0x12: 'begun', 0x10: 'old'}[answers[0]])
 raw.close()
 connect()

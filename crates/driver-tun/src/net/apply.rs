@@ -6,6 +6,7 @@ use std::io;
 use super::bypass::Bypass;
 use super::kernel::{self, Interface, Kernel, Route, Rule, name_of, with_kernel};
 use super::leftover::rules_to;
+use super::local::LOCAL;
 use super::{DUMMY_ADDRESS, NetError, NetworkPlan, Prefix, TABLES};
 
 /// The main routing table's number.
@@ -261,11 +262,16 @@ async fn remove_outdated(
             let in_main = route.is_in_main() && !wanted.contains(&destination);
             // A table without rules: later instances would choose another one.
             let unused = TABLES.contains(&route.table) && !tables.contains(&route.table);
-            if in_main || unused {
+            // An address of this machine, which it cannot be in this run's mode.
+            let held = route.table == LOCAL
+                && !plan.may_be_local
+                && !plan.own.contains(&destination.address);
+            if in_main || unused || held {
                 kernel.remove_route(&route).await?;
-                let of_table = match unused {
-                    true => format!(" table {}", route.table),
-                    false => String::new(),
+                let of_table = match (unused, held) {
+                    (true, _) => format!(" table {}", route.table),
+                    (_, true) => " table local".to_owned(),
+                    _ => String::new(),
                 };
                 network
                     .made

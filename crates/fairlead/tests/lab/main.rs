@@ -2,6 +2,7 @@
 //! it was.
 
 mod content;
+mod handoff;
 mod options;
 mod output;
 mod paper;
