@@ -21,6 +21,8 @@ const CARD_PROCESSOR: u32 = 1;
 pub const ROOM: u32 = 256;
 /// So that nothing goes back for being idle, s.
 const IDLE: u32 = 1_000_000;
+/// Beginning of all names, before the number of the process.
+const PREFIX: &str = "fl-lab-";
 /// The file that messages are sent from.
 const FILE: &str = "message";
 /// The program that is traced, and what names another one.
@@ -113,6 +115,32 @@ fn run(words: &[&str]) -> Result<String, LabError> {
     said(Command::new(words[0]).args(&words[1..]))
 }
 
+/// Takes away what a run has left that was killed, or that Ctrl-C ended before it had cleaned up.
+fn remove_leftovers(program: &Path) {
+    let names = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    let mut names: Vec<String> = names
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| {
+            let number = name
+                .strip_prefix(PREFIX)
+                .and_then(|rest| rest.split('-').next());
+            let process = number.and_then(|number| number.parse::<u32>().ok());
+            process.is_some_and(|number| !Path::new(&format!("/proc/{number}")).exists())
+        })
+        .collect();
+    // Cards first: they go back to their hosts.
+    names.sort();
+    for name in &names {
+        if let Some((before, _)) = name.split_once("-card") {
+            let mut down = inside(&format!("{before}-host"), CARD_PROCESSOR, program);
+            let _ = said(down.args(["offload", "down", "--card", name]));
+        }
+    }
+    for name in &names {
+        let _ = run(&["ip", "netns", "del", name]);
+    }
+}
+
 /// A command in a network namespace, on one processor.
 fn inside(namespace: &str, processor: u32, program: &Path) -> Command {
     let mut command = Command::new("nsenter");
@@ -139,7 +167,8 @@ impl Bench {
             return Err(machine("two processors are needed", "this machine has one"));
         }
         let program = std::env::current_exe().map_err(|error| machine("this program", error))?;
-        let prefix = format!("fl-lab-{}", std::process::id());
+        remove_leftovers(&program);
+        let prefix = format!("{PREFIX}{}", std::process::id());
         let folder = std::env::temp_dir().join(&prefix);
         fs::create_dir_all(&folder).map_err(|error| LabError::file(&folder, error))?;
         let mut bench = Self {
