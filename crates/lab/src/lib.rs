@@ -12,6 +12,7 @@ pub mod cost;
 mod error;
 mod fingerprint;
 pub mod handoff;
+mod html;
 pub mod load;
 pub mod map;
 pub mod notes;

@@ -5,12 +5,11 @@ use std::fmt::Write;
 
 use super::report::{Report, Row, Side};
 use super::samples::PROGRAM;
-use crate::table::Table;
+use crate::html::{self, escaped};
 
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;\
-padding:0 1rem;color:#1d2733}table{border-collapse:collapse;margin:1rem 0;font-size:13px}\
-th,td{border-bottom:1px solid #d8dee6;padding:.25rem .6rem;text-align:right}\
-th:first-child,td:first-child{text-align:left}svg{width:100%;font:11px system-ui,sans-serif}";
+const TITLE: &str = "TCP offload through connection handoff";
+/// Numbers stand at the right.
+const STYLE: &str = "th,td{text-align:right}th:first-child,td:first-child{text-align:left}";
 
 const COLOURS: [&str; 14] = [
     "#1b6ca8", "#d1495b", "#2e8b57", "#8a5fbf", "#c98a1b", "#3a8f9e", "#7a6c5d", "#b0558f",
@@ -21,18 +20,13 @@ const BAR: f64 = 22.0;
 const NAME: f64 = 150.0;
 const WIDTH: f64 = 900.0;
 
-fn escaped(text: &str) -> String {
-    let text = text.replace('&', "&amp;").replace('<', "&lt;");
-    text.replace('>', "&gt;").replace('"', "&quot;")
-}
-
 /// The page.
 pub fn page(report: &Report) -> String {
     let clock = report.mhz.map_or(String::new(), |mhz| {
         format!(" At {mhz:.0} MHz, 1 ns is {:.2} cycles.", mhz / 1_000.0)
     });
     let mut body = format!(
-        "<h1>TCP offload through connection handoff</h1>\n<p>Kim and Rixner (EuroSys 2006) \
+        "<h1>{TITLE}</h1>\n<p>Kim and Rixner (EuroSys 2006) \
          moved connections to a network interface and measured the host's stack. Here the card is \
          a second network stack of Linux with a processor of its own. A program sends messages of \
          {} bytes, one segment each, over all connections in turn; packets are not merged. {} on \
@@ -47,28 +41,12 @@ pub fn page(report: &Report) -> String {
     body += "<h2>The host's stack for a packet, ns by layer</h2>\n";
     body += &bars(&report.rows);
     for (_, title, table) in report.tables() {
-        let _ = write!(body, "<h2>{}</h2>\n{}", escaped(title), html(&table));
+        let _ = write!(body, "<h2>{}</h2>\n{}", escaped(title), html::table(&table));
     }
     for note in &report.notes {
         let _ = writeln!(body, "<p>{}</p>", escaped(note));
     }
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
-         content=\"width=device-width\">\n<title>TCP offload through connection handoff</title>\n\
-         <style>{STYLE}</style>\n{body}<p>fairlead-lab {}</p>\n</html>\n",
-        report.version
-    )
-}
-
-fn html(table: &Table) -> String {
-    let row = |tag: &str, cells: &[String]| {
-        let cells = cells
-            .iter()
-            .map(|cell| format!("<{tag}>{}</{tag}>", escaped(cell)));
-        format!("<tr>{}</tr>\n", cells.collect::<String>())
-    };
-    let rows: String = table.rows.iter().map(|cells| row("td", cells)).collect();
-    format!("<table>\n{}{rows}</table>\n", row("th", &table.heads))
+    html::page(TITLE, STYLE, &body)
 }
 
 /// A bar for each way to carry the connections, made of its layers.

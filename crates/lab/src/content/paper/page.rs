@@ -1,6 +1,7 @@
 //! The report as one page of HTML, without scripts and other files.
 
 use super::Report;
+use crate::html::escaped;
 use crate::paper::{Claim, Figure, Row};
 use crate::table::grouped;
 
@@ -210,20 +211,6 @@ fn chart(rows: &[&Row]) -> String {
         );
     }
     out + "</svg>\n"
-}
-
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => out += "&amp;",
-            '<' => out += "&lt;",
-            '>' => out += "&gt;",
-            '"' => out += "&quot;",
-            letter => out.push(letter),
-        }
-    }
-    out
 }
 
 const HEAD: &str = "<!DOCTYPE html>\n<html lang=en><head><meta charset=utf-8>\n\

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use crate::html::escaped;
+
 /// A curve: its name and points.
 pub(super) type Curve = (String, Vec<(f64, f64)>);
 
@@ -12,14 +14,6 @@ const MARGINS: [f64; 4] = [56.0, 190.0, 12.0, 44.0];
 const COLOURS: [&str; 8] = [
     "#1b6ca8", "#d1495b", "#2e8b57", "#8a5fbf", "#c98a1b", "#3a8f9e", "#7a6c5d", "#b0558f",
 ];
-
-/// Text in HTML.
-pub(super) fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
-}
 
 /// Curves over a logarithmic axis; y begins at 0. Points that are not finite are left out.
 pub(super) fn curves(label: &str, x_name: &str, y_name: &str, curves: &[Curve]) -> String {

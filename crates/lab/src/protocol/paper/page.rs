@@ -1,16 +1,15 @@
 //! The study as one page of HTML: claims first, then curves and tables.
 
-use super::drawing::{Curve, curves, escaped};
+use super::drawing::{Curve, curves};
 use super::{CONNECTIONS, Scenario, Study};
+use crate::html::{self, escaped, table};
 use crate::protocol::machine::{Machine, R4400};
 use crate::protocol::report::CYCLES_NOTE;
 use crate::protocol::tally::{Part, State};
 use crate::table::Table;
 
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;\
-padding:0 1rem;color:#1d2733}table{border-collapse:collapse;margin:1rem 0;font-size:13px}\
-th,td{border-bottom:1px solid #d8dee6;padding:.25rem .6rem;text-align:left;vertical-align:top}\
-svg{width:100%;max-width:46rem;font:11px system-ui,sans-serif}.no{color:#b3261e}.yes{color:#1c7a3e}\
+const TITLE: &str = "Cache behavior of network protocols";
+const STYLE: &str = "svg{max-width:46rem}.no{color:#b3261e}.yes{color:#1c7a3e}\
 figure{margin:1.5rem 0}figcaption{font-size:13px;color:#4a5765}";
 
 /// The machine of today in the figures.
@@ -43,28 +42,7 @@ pub fn page(study: &Study) -> String {
     body += &machines(&study.asked.sweep.machines);
     body += "<p>All numbers are in the CSV files and in <code>paper.json</code> beside this \
              page.</p>\n";
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
-         content=\"width=device-width\">\n<title>Cache behavior of network protocols</title>\n\
-         <style>{STYLE}</style>\n{body}<p>fairlead-lab {}</p>\n</html>\n",
-        escaped(study.version)
-    )
-}
-
-fn table(table: &Table) -> String {
-    let row = |tag: &str, cells: &[String]| {
-        let cells: Vec<String> = cells
-            .iter()
-            .map(|cell| format!("<{tag}>{}</{tag}>", escaped(cell)))
-            .collect();
-        format!("<tr>{}</tr>\n", cells.concat())
-    };
-    let rows: Vec<String> = table.rows.iter().map(|cells| row("td", cells)).collect();
-    format!(
-        "<table>\n{}{}</table>\n",
-        row("th", &table.heads),
-        rows.concat()
-    )
+    html::page(TITLE, STYLE, &body)
 }
 
 fn figure(drawn: &str, caption: &str) -> String {
