@@ -102,12 +102,12 @@ fn line_of(route: &Value, device: &str, default: &str) -> Option<String> {
         "default" => default,
         to => to,
     };
-    let is_local = |prefix: &str| to.starts_with(prefix);
-    if is_local("fe80:") || is_local("ff00:") || is_local("multicast") || route["dev"] == "lo" {
-        // An unreachable route of IPv6 has this device.
-        if route["type"] != "unreachable" {
-            return None;
-        }
+    let is_of_link = ["fe80:", "ff00:", "multicast"]
+        .iter()
+        .any(|prefix| to.starts_with(prefix));
+    // An unreachable route of IPv6 has the device lo.
+    if (is_of_link || route["dev"] == "lo") && route["type"] != "unreachable" {
+        return None;
     }
     let metric = match route["metric"].as_u64() {
         Some(metric) => format!(" metric {metric}"),

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use super::load::MESSAGE_BYTES;
+use super::message::MESSAGE_BYTES;
 use super::samples::{Samples, Who, said, sample};
 use crate::error::LabError;
 use crate::protocol::stacks::built_beside;
@@ -28,8 +28,6 @@ const FILE: &str = "message";
 /// The program that is traced, and what names another one.
 const SENDER: &str = "fairlead-sender";
 const SENDER_VARIABLE: &str = "FAIRLEAD_SENDER";
-const LIBRARY: &str = "libfairlead_bypass.so";
-const LIBRARY_VARIABLE: &str = "FAIRLEAD_BYPASS";
 
 /// Who carries the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +136,9 @@ fn remove_leftovers(program: &Path) {
     }
     for name in &names {
         let _ = run(&["ip", "netns", "del", name]);
+        if let Some(before) = name.strip_suffix("-host") {
+            let _ = fs::remove_dir_all(std::env::temp_dir().join(before));
+        }
     }
 }
 
@@ -321,7 +322,7 @@ impl Bench {
         messages: u32,
     ) -> Result<PathBuf, LabError> {
         let sender = built_beside(SENDER, "make stacks", SENDER_VARIABLE)?;
-        let (library, trace) = (self.library()?, self.folder.join("trace"));
+        let trace = self.folder.join("trace");
         let [client, host] = &self.names;
         let mut tracer = inside(host, HOST_PROCESSOR, &self.program);
         tracer
@@ -336,10 +337,7 @@ impl Bench {
             tracer.arg(self.folder.join(FILE));
         }
         // The library is loaded into the program, not into the emulator.
-        let (library, socket) = (library.display(), self.socket(0));
-        let socket = socket.display();
-        let environment = format!("LD_PRELOAD={library},FAIRLEAD_OFFLOAD_SOCKET={socket}");
-        tracer.env("QEMU_SET_ENV", environment);
+        tracer.env("QEMU_SET_ENV", self.environment()?);
         let mut tracer = Process(tracer.stdout(Stdio::piped()).spawn().map_err(gone)?);
         wait_for("ready", &mut tracer.0, "the traced sender")?;
         let mut reader = inside(client, CARD_PROCESSOR, &self.program);
@@ -358,15 +356,14 @@ impl Bench {
         }
     }
 
-    /// As `fairlead run` finds it.
-    fn library(&self) -> Result<PathBuf, LabError> {
-        if let Some(named) = std::env::var_os(LIBRARY_VARIABLE) {
-            return Ok(named.into());
-        }
-        let folder = self.program.parent().unwrap_or(Path::new("/"));
-        let places = ["", "../lib/fairlead"].map(|place| folder.join(place).join(LIBRARY));
-        let found = places.into_iter().find(|place| place.is_file());
-        found.ok_or_else(|| machine(LIBRARY, "not beside this program"))
+    /// What `fairlead run` sets for a program on the first card.
+    fn environment(&self) -> Result<String, LabError> {
+        let mut run = Command::new(&self.program);
+        run.arg("run").arg("--socket").arg(self.socket(0));
+        let set = said(run.args(["--", "printenv"]))?;
+        let is_meant =
+            |line: &&str| line.starts_with("LD_PRELOAD=") || line.starts_with("FAIRLEAD_OFFLOAD_");
+        Ok(set.lines().filter(is_meant).collect::<Vec<_>>().join(","))
     }
 
     fn counts(&self) -> Result<Counts, LabError> {

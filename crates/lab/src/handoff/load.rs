@@ -2,35 +2,15 @@
 //! the other reads them.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Bytes of a message: what one segment of Ethernet carries beside TCP's timestamps.
-pub const MESSAGE_BYTES: usize = 1_448;
-/// Requests that each connection begins with. A card has it after the second one.
-const REQUESTS: usize = 3;
-/// Longest wait for the other end.
-const PATIENCE: Duration = Duration::from_secs(20);
+use super::message::{MESSAGE_BYTES, PATIENCE, REQUESTS, accept, prepare, send_one};
+
 /// How long messages flow before the reader says that they do.
 const WARM_UP: Duration = Duration::from_millis(700);
-
-fn prepare(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))
-}
-
-/// Sends one message, from memory or, if there is one, by naming the beginning of a file
-/// (`sendfile`).
-fn send_one(mut stream: &TcpStream, file: Option<&File>) -> io::Result<()> {
-    let Some(mut file) = file else {
-        return stream.write_all(&[7; MESSAGE_BYTES]);
-    };
-    file.rewind()?;
-    io::copy(&mut file.take(MESSAGE_BYTES as u64), &mut stream).map(drop)
-}
 
 /// Accepts this number of connections, answers their requests, and then sends messages over one
 /// after the other, until the reader closes.
@@ -38,22 +18,7 @@ fn send_one(mut stream: &TcpStream, file: Option<&File>) -> io::Result<()> {
 /// # Errors
 /// What the system says.
 pub fn send(listener: &TcpListener, connections: usize, file: Option<&File>) -> io::Result<()> {
-    let mut streams = Vec::with_capacity(connections);
-    for _ in 0..connections {
-        let (stream, _) = listener.accept()?;
-        prepare(&stream)?;
-        streams.push(stream);
-    }
-    for _ in 0..REQUESTS {
-        for mut stream in &streams {
-            stream.read_exact(&mut [0])?;
-            send_one(stream, file)?;
-        }
-    }
-    // The reader has all answers: the stream of messages begins.
-    for mut stream in &streams {
-        stream.read_exact(&mut [0])?;
-    }
+    let streams = accept(listener, connections, file)?;
     loop {
         for stream in &streams {
             if send_one(stream, file).is_err() {

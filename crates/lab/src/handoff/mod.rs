@@ -4,7 +4,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `bench.rs` | namespaces, cards and processes |
-//! | `load.rs` | the paper's microbenchmark |
+//! | `load.rs`, `message.rs` | the paper's microbenchmark |
 //! | `samples.rs` | time by layer |
 //! | `traced.rs` | instructions and cache lines by layer |
 //! | `published.rs` | what the paper prints |
@@ -13,6 +13,7 @@
 
 pub mod bench;
 pub mod load;
+mod message;
 pub mod page;
 pub mod published;
 pub mod report;

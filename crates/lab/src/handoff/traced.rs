@@ -8,7 +8,7 @@ use fairlead_trace::references::Reader;
 use serde::Serialize;
 
 use super::bench::{Bench, Source};
-use super::load::MESSAGE_BYTES;
+use super::message::MESSAGE_BYTES;
 use crate::control::Control;
 use crate::error::LabError;
 use crate::protocol::layers::{LayerRow, Patterns, layers};

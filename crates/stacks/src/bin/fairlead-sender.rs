@@ -6,26 +6,16 @@
 
 #[path = "../../../../tracer/fairlead_packet.rs"]
 mod fairlead_packet;
+#[path = "../../../lab/src/handoff/message.rs"]
+mod message;
 
 use std::error::Error;
 use std::fs::File;
-use std::io::{self, Read, Seek, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 
 fairlead_packet::names!(b"message");
 
-/// As the load of `lab handoff`.
-const MESSAGE_BYTES: usize = 1_448;
-const REQUESTS: usize = 3;
 const MESSAGE: u8 = 0;
-
-fn send(mut stream: &TcpStream, file: Option<&File>) -> io::Result<()> {
-    let Some(mut file) = file else {
-        return stream.write_all(&[7; MESSAGE_BYTES]);
-    };
-    file.rewind()?;
-    io::copy(&mut file.take(MESSAGE_BYTES as u64), &mut stream).map(drop)
-}
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -39,24 +29,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let file = file.map(File::open).transpose()?;
     let listener = TcpListener::bind(address)?;
     println!("ready");
-    let mut streams = Vec::new();
-    for _ in 0..connections {
-        let (stream, _) = listener.accept()?;
-        stream.set_nodelay(true)?;
-        streams.push(stream);
-    }
-    for _ in 0..REQUESTS {
-        for mut stream in &streams {
-            stream.read_exact(&mut [0])?;
-            send(stream, file.as_ref())?;
-        }
-    }
-    for mut stream in &streams {
-        stream.read_exact(&mut [0])?;
-    }
+    let streams = message::accept(&listener, connections, file.as_ref())?;
     for stream in streams.iter().cycle().take(messages) {
         fairlead_packet::begin(MESSAGE);
-        let sent = send(stream, file.as_ref());
+        let sent = message::send_one(stream, file.as_ref());
         fairlead_packet::end(MESSAGE);
         sent?;
     }
